@@ -1,0 +1,161 @@
+"""FederatedData: columns and offsets. A client is a slice, so a million clients cost no Python objects."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fedtempo.data.table import PARTS, TEST, TRAIN, VALIDATION
+from fedtempo.errors import DataError
+from fedtempo.tasks import Batch
+
+ClientData = tuple[Any, ...] | Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class FederatedData:
+    """The rows of all clients, client after client; inside a client training, validation, then test rows.
+
+    `bounds[i]` holds four positions: where client i's training, validation and test rows begin, and where
+    they end. `order` maps positions to rows of the columns where these are not sorted by client.
+    """
+
+    columns: Mapping[str, np.ndarray]
+    bounds: np.ndarray
+    order: np.ndarray | None = None
+    held_out: np.ndarray = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
+    normalise: Mapping[str, tuple[float, float]] = field(default_factory=dict)
+    names: Sequence[str] | None = None
+    outputs: np.ndarray | None = None
+    """The number of classes of each client, where labels are numbered client by client."""
+    description: str = "clients"
+
+    @classmethod
+    def from_clients(
+        cls,
+        clients: Sequence[ClientData],
+        *,
+        validation: Sequence[ClientData] | float = 0.0,
+        test: Sequence[ClientData] | float = 0.0,
+        new_clients: float | int = 0,
+        names: Sequence[str] | None = None,
+        outputs: Sequence[int] | None = None,
+        seed: int = 0,
+    ) -> FederatedData:
+        """Clients from your own arrays or tensors: a list of `(x, y)` or of dicts of columns.
+
+        `validation` and `test` are lists of the same form, or fractions of each client's rows.
+        """
+        from fedtempo.data.division import from_clients
+
+        data = from_clients(clients, validation, test, new_clients, seed)
+        sizes = None if outputs is None else np.asarray(outputs, dtype=np.int64)
+        return replace(data, names=names, outputs=sizes)
+
+    def __len__(self) -> int:
+        return len(self.bounds)
+
+    def __repr__(self) -> str:
+        sizes = self.sizes("train")
+        return (
+            f"FederatedData({self.description}: {len(self.clients)} clients, {len(self.held_out)} new clients, "
+            f"{int(sizes.sum())} training rows, {int(sizes.min())} to {int(sizes.max())} per client)"
+        )
+
+    @cached_property
+    def clients(self) -> np.ndarray:
+        """The clients that take part in training, in ascending order."""
+        return np.setdiff1d(np.arange(len(self), dtype=np.int64), self.held_out)
+
+    def sizes(self, part: str = "train") -> np.ndarray:
+        """How many rows of this part each client has."""
+        index = _part(part)
+        return np.asarray(self.bounds[:, index + 1] - self.bounds[:, index])
+
+    def positions(self, client: int, part: str = "train") -> np.ndarray:
+        """The rows of the columns that are this client's."""
+        index = _part(part)
+        start, stop = int(self.bounds[client, index]), int(self.bounds[client, index + 1])
+        return np.arange(start, stop) if self.order is None else np.asarray(self.order[start:stop])
+
+    def client(self, client: int, part: str = "train", dtype: torch.dtype = torch.float32) -> Batch:
+        """One client's rows as tensors."""
+        index = _part(part)
+        start, stop = int(self.bounds[client, index]), int(self.bounds[client, index + 1])
+        rows = slice(start, stop) if self.order is None else self.order[start:stop]
+        return {name: self._tensor(name, column[rows], dtype) for name, column in self.columns.items()}
+
+    def take(self, rows: np.ndarray, dtype: torch.dtype = torch.float32) -> Batch:
+        """Any rows of the columns as tensors, in the shape of `rows`."""
+        flat = rows.reshape(-1)
+        batch = {name: self._tensor(name, column[flat], dtype) for name, column in self.columns.items()}
+        return {name: t.reshape(*rows.shape, *t.shape[1:]) for name, t in batch.items()}
+
+    def _tensor(self, name: str, values: np.ndarray, dtype: torch.dtype) -> Tensor:
+        if not values.flags.writeable:
+            values = values.copy()
+        tensor = torch.from_numpy(np.ascontiguousarray(values))
+        if name in self.normalise:
+            mean, deviation = self.normalise[name]
+            return tensor.to(dtype).sub_(mean).div_(deviation)
+        if tensor.is_floating_point():
+            return tensor.to(dtype)
+        return tensor.to(torch.int64) if tensor.dtype != torch.bool else tensor
+
+    def label_counts(self, part: str = "train") -> np.ndarray:
+        """Rows per client and class; shape (clients, classes)."""
+        labels = self.columns["y"]
+        classes = int(labels.max()) + 1
+        counts = np.zeros((len(self), classes), dtype=np.int64)
+        for client in range(len(self)):
+            counts[client] = np.bincount(labels[self.positions(client, part)], minlength=classes)
+        return counts
+
+    def digest(self) -> str:
+        """A hash of who owns which rows and which clients are new; the columns count by shape and type."""
+        state = hashlib.sha256()
+        shapes = [(name, c.shape, str(c.dtype)) for name, c in sorted(self.columns.items())]
+        state.update(repr(shapes).encode())
+        for array in (self.bounds, self.order, self.held_out, self.outputs):
+            state.update(b"none" if array is None else np.ascontiguousarray(array).tobytes())
+        return state.hexdigest()
+
+    def check(self) -> None:
+        """Every training client has training data, and nothing is NaN or infinite."""
+        empty = self.clients[self.sizes("train")[self.clients] == 0]
+        if len(empty):
+            raise DataError(
+                f"client {self.name_of(int(empty[0]))} has no training data ({len(empty)} such clients). "
+                "Split with min_samples=1 to repair it, or use fewer clients."
+            )
+        for name, column in self.columns.items():
+            if np.issubdtype(column.dtype, np.floating):
+                self._check_finite(name, column)
+
+    def _check_finite(self, name: str, column: np.ndarray) -> None:
+        rows_at_once = max(1, (1 << 22) // max(1, int(np.prod(column.shape[1:]))))
+        for start in range(0, len(column), rows_at_once):
+            chunk = column[start : start + rows_at_once]
+            if not np.isfinite(chunk).all():
+                bad = np.argwhere(~np.isfinite(chunk.reshape(len(chunk), -1)).all(axis=1))[0, 0]
+                raise DataError(f"column {name!r} must be finite. Got NaN or infinity in row {start + int(bad)}.")
+
+    def name_of(self, client: int) -> str:
+        """The client's natural name, or its number."""
+        return str(client) if self.names is None else f"{client} ({self.names[client]})"
+
+
+def _part(part: str) -> int:
+    if part not in PARTS:
+        raise DataError(f"part must be one of {', '.join(PARTS)}. Got {part!r}.")
+    return PARTS[part]
+
+
+__all__ = ["TEST", "TRAIN", "VALIDATION", "ClientData", "FederatedData"]

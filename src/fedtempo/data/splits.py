@@ -1,0 +1,171 @@
+"""Splits: who gets which rows. Each is a value with a name and settings, deterministic from a seed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from fedtempo.data.table import Table
+from fedtempo.errors import DataError, is_count, is_number, require
+from fedtempo.randomness import generator
+
+Assign = Callable[[Table, np.random.Generator], np.ndarray]
+UNUSED = -1
+
+
+@dataclass(frozen=True)
+class Split:
+    """A rule that names a client for every row of a table; -1 leaves the row out."""
+
+    name: str
+    settings: Mapping[str, Any]
+    rule: Assign = field(compare=False, repr=False)
+
+    def assign(self, table: Table, seed: int) -> np.ndarray:
+        """The client of each row."""
+        return self.rule(table, generator(seed, "split", self.name))
+
+    def __repr__(self) -> str:
+        return f"{self.name}({', '.join(f'{k}={v!r}' for k, v in self.settings.items())})"
+
+
+def iid(clients: int) -> Split:
+    """Rows dealt out at random, in equal numbers."""
+    _check_clients(clients)
+
+    def assign(table: Table, rng: np.random.Generator) -> np.ndarray:
+        owner = np.arange(len(table)) % clients
+        return rng.permutation(owner)
+
+    return Split("iid", {"clients": clients}, assign)
+
+
+def dirichlet(clients: int, alpha: float, equal: bool = False) -> Split:
+    """Each class is divided among the clients in proportions drawn from Dirichlet(alpha).
+
+    `equal=True` draws a class mixture per client instead and gives everybody the same number of rows, as in
+    the FedNAR experiments.
+    """
+    _check_clients(clients)
+    require(is_number(alpha) and alpha > 0, "alpha", "a number > 0", alpha)
+    rule = _dirichlet_equal if equal else _dirichlet_by_class
+    settings = {"clients": clients, "alpha": alpha, "equal": equal}
+    return Split("dirichlet", settings, lambda table, rng: rule(table.labels, clients, alpha, rng))
+
+
+def _dirichlet_by_class(labels: np.ndarray, clients: int, alpha: float, rng: np.random.Generator) -> np.ndarray:
+    owner = np.empty(len(labels), dtype=np.int64)
+    for label in np.unique(labels):
+        rows = rng.permutation(np.flatnonzero(labels == label))
+        shares = rng.dirichlet(np.full(clients, alpha))
+        cuts = np.round(np.cumsum(shares)[:-1] * len(rows)).astype(np.int64)
+        owner[rows] = np.searchsorted(cuts, np.arange(len(rows)), side="right")
+    return owner
+
+
+def _dirichlet_equal(labels: np.ndarray, clients: int, alpha: float, rng: np.random.Generator) -> np.ndarray:
+    classes, labels = np.unique(labels, return_inverse=True)
+    pools = [list(rng.permutation(np.flatnonzero(labels == c))) for c in range(len(classes))]
+    mixtures = rng.dirichlet(np.full(len(classes), alpha), size=clients)
+    owner = np.full(len(labels), UNUSED, dtype=np.int64)
+    for client in np.tile(np.arange(clients), len(labels) // clients):
+        left = np.array([len(pool) > 0 for pool in pools])
+        weights = mixtures[client] * left
+        weights = weights / weights.sum() if weights.sum() > 0 else left / left.sum()
+        owner[pools[rng.choice(len(classes), p=weights)].pop()] = client
+    return owner
+
+
+def classes_per_client(clients: int, classes: int) -> Split:
+    """Every client has rows of `classes` classes, dealt round-robin (PFLEGO's degrees of personalization).
+
+    Two classes are high, half of them medium, all of them no personalization.
+    """
+    _check_clients(clients)
+    require(is_count(classes), "classes", "an int >= 1", classes)
+
+    def assign(table: Table, rng: np.random.Generator) -> np.ndarray:
+        labels = table.labels
+        known = np.unique(labels)
+        if classes > len(known):
+            raise DataError(f"classes must be an int in [1, {len(known)}] (the classes of the data). Got {classes}.")
+        order = rng.permutation(known)
+        wanted = {c: order[(np.arange(classes) + c * classes) % len(known)] for c in range(clients)}
+        owner = np.full(len(labels), UNUSED, dtype=np.int64)
+        for label in known:
+            owners = [c for c in range(clients) if label in wanted[c]]
+            rows = rng.permutation(np.flatnonzero(labels == label))
+            if owners:
+                owner[rows] = np.resize(owners, len(rows))
+        return owner
+
+    return Split("classes_per_client", {"clients": clients, "classes": classes}, assign)
+
+
+def shards(clients: int, per_client: int = 2) -> Split:
+    """Rows sorted by label and cut into shards; each client gets `per_client` of them (McMahan et al.)."""
+    _check_clients(clients)
+    require(is_count(per_client), "per_client", "an int >= 1", per_client)
+
+    def assign(table: Table, rng: np.random.Generator) -> np.ndarray:
+        by_label = np.argsort(table.labels, kind="stable")
+        dealt = rng.permutation(clients * per_client) % clients
+        owner = np.empty(len(table), dtype=np.int64)
+        for shard, rows in enumerate(np.array_split(by_label, clients * per_client)):
+            owner[rows] = dealt[shard]
+        return owner
+
+    return Split("shards", {"clients": clients, "per_client": per_client}, assign)
+
+
+def quantity_skew(clients: int, alpha: float) -> Split:
+    """Client sizes drawn from Dirichlet(alpha); the labels of each client are a random sample."""
+    _check_clients(clients)
+    require(is_number(alpha) and alpha > 0, "alpha", "a number > 0", alpha)
+
+    def assign(table: Table, rng: np.random.Generator) -> np.ndarray:
+        cuts = np.round(np.cumsum(rng.dirichlet(np.full(clients, alpha)))[:-1] * len(table)).astype(np.int64)
+        owner = np.searchsorted(cuts, np.arange(len(table)), side="right")
+        return rng.permutation(owner)
+
+    return Split("quantity_skew", {"clients": clients, "alpha": alpha}, assign)
+
+
+def natural(clients: int | None = None, min_rows: int = 1) -> Split:
+    """The data set's own clients; the `clients` with most rows if a number is given."""
+    require(clients is None or is_count(clients), "clients", "an int >= 1", clients)
+    require(is_count(min_rows), "min_rows", "an int >= 1", min_rows)
+
+    def assign(table: Table, rng: np.random.Generator) -> np.ndarray:
+        if table.keys is None:
+            raise DataError(f"data set {table.name!r} has no natural clients. Use dirichlet, iid or another split.")
+        names, owner, counts = np.unique(table.keys, return_inverse=True, return_counts=True)
+        chosen = np.argsort(-counts, kind="stable")
+        chosen = np.sort(chosen[counts[chosen] >= min_rows][:clients])
+        renumbered = np.full(len(names), UNUSED, dtype=np.int64)
+        renumbered[chosen] = np.arange(len(chosen))
+        return np.asarray(renumbered[owner])
+
+    return Split("natural", {"clients": clients, "min_rows": min_rows}, assign)
+
+
+def by_owner(owner: np.ndarray) -> Split:
+    """A division made elsewhere: the client of every row."""
+    return Split("by_owner", {"clients": int(owner.max()) + 1}, lambda table, rng: np.asarray(owner, dtype=np.int64))
+
+
+def _check_clients(clients: int) -> None:
+    require(is_count(clients), "clients", "an int >= 1", clients)
+
+
+SPLITS: dict[str, Callable[..., Split]] = {
+    "iid": iid,
+    "dirichlet": dirichlet,
+    "classes_per_client": classes_per_client,
+    "shards": shards,
+    "quantity_skew": quantity_skew,
+    "natural": natural,
+}

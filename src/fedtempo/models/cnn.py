@@ -1,0 +1,48 @@
+"""A small convolutional network."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from torch import Tensor, nn
+
+from fedtempo.errors import is_count, require
+from fedtempo.models.split import SplitNetwork
+
+
+class AsImages(nn.Module):
+    """Rows of any layout as images (channels, height, width), so that flat and square pixels both fit."""
+
+    def __init__(self, image: Sequence[int]) -> None:
+        super().__init__()
+        self.image = tuple(image)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """The same numbers as (rows, channels, height, width)."""
+        return x.reshape(x.shape[0], *self.image)
+
+
+def cnn(
+    image: tuple[int, int, int] = (1, 28, 28),
+    outputs: int = 10,
+    channels: Sequence[int] = (32, 64),
+    kernel: int = 3,
+    hidden: int = 512,
+    batch_norm: bool = False,
+) -> SplitNetwork:
+    """Convolution (no padding), optional BatchNorm, ReLU, 2x2 max-pooling, repeated; a hidden layer; a linear head.
+
+    The default on 28x28 with 62 outputs is the FEMNIST network of the decaying-K paper.
+    """
+    require(len(image) == 3 and all(map(is_count, image)), "image", "(channels, height, width)", image)
+    depth, height, width = image
+    layers: list[nn.Module] = [AsImages(image)]
+    for wide in channels:
+        layers.append(nn.Conv2d(depth, wide, kernel))
+        if batch_norm:
+            layers.append(nn.BatchNorm2d(wide))
+        layers += [nn.ReLU(), nn.MaxPool2d(2)]
+        depth, height, width = wide, (height - kernel + 1) // 2, (width - kernel + 1) // 2
+        require(min(height, width) >= 1, "image", "large enough for the convolutions", tuple(image))
+    layers += [nn.Flatten(), nn.Linear(depth * height * width, hidden), nn.ReLU()]
+    return SplitNetwork(nn.Sequential(*layers), nn.Linear(hidden, outputs))

@@ -1,0 +1,134 @@
+"""Parameters as plain dictionaries of tensors, and selectors that say which of them are meant.
+
+`partition` and `combine` split any set of parameters in two and put it together again; that is all
+that "shared" and "personal" need.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+Params = dict[str, Tensor]
+Scalar = float | Tensor
+
+
+@dataclass(frozen=True)
+class Selector:
+    """Names some tensors of a model. `~selector` names the others.
+
+    >>> model = nn.ModuleDict({"body": nn.Linear(2, 3), "head": nn.Linear(3, 1)})
+    >>> sorted(submodule("head").names(model))
+    ['head.bias', 'head.weight']
+    """
+
+    description: str
+    picks: Callable[[str, nn.Module], bool]
+
+    def names(self, model: nn.Module) -> frozenset[str]:
+        """The parameters and buffers of `model` that this selector means."""
+        return frozenset(
+            f"{prefix}.{leaf}" if prefix else leaf
+            for prefix, module in model.named_modules()
+            for leaf in (*module._parameters, *module._buffers)
+            if self.picks(f"{prefix}.{leaf}" if prefix else leaf, module)
+        )
+
+    def __invert__(self) -> Selector:
+        return Selector(f"not {self.description}", lambda name, module: not self.picks(name, module))
+
+    def __repr__(self) -> str:
+        return self.description
+
+
+everything = Selector("everything", lambda name, module: True)
+nothing = Selector("nothing", lambda name, module: False)
+
+
+def submodule(prefix: str) -> Selector:
+    """All tensors below one submodule, such as `head`."""
+    return Selector(f"submodule {prefix!r}", lambda name, module: name.startswith(prefix + "."))
+
+
+def matching(pattern: str) -> Selector:
+    """All tensors whose name matches a shell pattern, such as `layers.*.bias`."""
+    return Selector(f"names like {pattern!r}", lambda name, module: fnmatch.fnmatchcase(name, pattern))
+
+
+def of_type(*types: type[nn.Module]) -> Selector:
+    """All tensors that belong directly to a module of one of these types."""
+    label = ", ".join(t.__name__ for t in types)
+    return Selector(f"modules of type {label}", lambda name, module: isinstance(module, types))
+
+
+def select(params: Mapping[str, Tensor], names: Collection[str]) -> Params:
+    """The tensors with these names, in the order `params` has them."""
+    return {n: p for n, p in params.items() if n in names}
+
+
+def partition(params: Mapping[str, Tensor], names: Collection[str]) -> tuple[Params, Params]:
+    """Split into (named, others). `combine` is its inverse."""
+    return select(params, names), {n: p for n, p in params.items() if n not in names}
+
+
+def combine(*parts: Mapping[str, Tensor]) -> Params:
+    """One dictionary of all parts; a later part wins where names meet."""
+    return {name: p for part in parts for name, p in part.items()}
+
+
+def add(a: Mapping[str, Tensor], b: Mapping[str, Tensor], scale: Scalar = 1.0) -> Params:
+    """`a + scale * b`, over the names of `a`."""
+    if isinstance(scale, float) and scale == 1.0:
+        return {n: p + b[n] for n, p in a.items()}
+    return {n: p + scale * b[n] for n, p in a.items()}
+
+
+def subtract(a: Mapping[str, Tensor], b: Mapping[str, Tensor]) -> Params:
+    """`a - b`, over the names of `a`."""
+    return {n: p - b[n] for n, p in a.items()}
+
+
+def scaled(a: Mapping[str, Tensor], factor: Scalar) -> Params:
+    """`factor * a`."""
+    return {n: factor * p for n, p in a.items()}
+
+
+def zeros_like(a: Mapping[str, Tensor]) -> Params:
+    """Zeros of the same names, shapes and types."""
+    return {n: torch.zeros_like(p) for n, p in a.items()}
+
+
+def squared_norm(a: Mapping[str, Tensor]) -> Tensor:
+    """The sum of squares over all tensors together."""
+    return torch.stack([(p * p).sum() for p in a.values()]).sum() if a else torch.zeros(())
+
+
+def norm(a: Mapping[str, Tensor]) -> Tensor:
+    """The Euclidean norm over all tensors together."""
+    return torch.sqrt(squared_norm(a))
+
+
+def all_finite(a: Mapping[str, Tensor]) -> bool:
+    """True when no tensor holds NaN or infinity."""
+    return all(bool(torch.isfinite(p).all()) for p in a.values() if p.is_floating_point())
+
+
+def size_in_bytes(a: Mapping[str, Tensor]) -> int:
+    """What sending these tensors costs."""
+    return sum(p.numel() * p.element_size() for p in a.values())
+
+
+def tree_map(fn: Callable[..., Any], *trees: Any) -> Any:
+    """Apply `fn` to the tensors at equal places of nested dicts and tuples."""
+    first = trees[0]
+    if isinstance(first, dict):
+        return {key: tree_map(fn, *(t[key] for t in trees)) for key in first}
+    if isinstance(first, tuple):
+        leaves = [tree_map(fn, *parts) for parts in zip(*trees, strict=True)]
+        return type(first)(*leaves) if hasattr(first, "_fields") else tuple(leaves)
+    return fn(*trees)

@@ -1,0 +1,133 @@
+"""Tasks: what a model's output means. One loss per sample, and one score per sample for each metric."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from fedtempo.errors import ConfigError, unknown
+
+Batch = dict[str, Tensor]
+PerSample = Callable[[Tensor, Tensor], Tensor]
+
+
+@dataclass(frozen=True)
+class Task:
+    """A loss per sample, and the scores that evaluation reports; the first score is the main one."""
+
+    name: str
+    losses: PerSample
+    scores: dict[str, PerSample] = field(default_factory=dict)
+    classes: bool = False
+    """Whether the targets are class indices, so that the model's outputs can be checked against them."""
+    per_sample: bool = True
+    """False for a user's loss that returns one number per batch; such batches are never padded."""
+
+    @property
+    def metric(self) -> str:
+        """The name of the main score; the loss where a task has none."""
+        return next(iter(self.scores), "loss")
+
+
+def _class_losses(outputs: Tensor, targets: Tensor) -> Tensor:
+    return F.cross_entropy(outputs, targets, reduction="none")
+
+
+def _top(k: int) -> PerSample:
+    def score(outputs: Tensor, targets: Tensor) -> Tensor:
+        if k == 1:
+            return (outputs.argmax(-1) == targets).to(torch.float64)
+        best = outputs.topk(min(k, outputs.shape[-1]), dim=-1).indices
+        return (best == targets.unsqueeze(-1)).any(-1).to(torch.float64)
+
+    return score
+
+
+def _recall_at_5(outputs: Tensor, targets: Tensor) -> Tensor:
+    best = outputs.topk(min(5, outputs.shape[-1]), dim=-1).indices
+    hits = targets.gather(-1, best).sum(-1)
+    return (hits / targets.sum(-1).clamp(min=1)).to(torch.float64)
+
+
+def _token_losses(outputs: Tensor, targets: Tensor) -> Tensor:
+    return F.cross_entropy(outputs.transpose(-1, -2), targets, reduction="none").mean(-1)
+
+
+def _token_accuracy(outputs: Tensor, targets: Tensor) -> Tensor:
+    return (outputs.argmax(-1) == targets).to(torch.float64).mean(-1)
+
+
+def _over_outputs(losses: Tensor) -> Tensor:
+    return losses.flatten(1).mean(-1) if losses.dim() > 1 else losses
+
+
+classification = Task("classification", _class_losses, {"accuracy": _top(1), "top5": _top(5)}, classes=True)
+language = Task("language", _token_losses, {"accuracy": _token_accuracy}, classes=True)
+multilabel = Task(
+    "multilabel",
+    lambda outputs, targets: _over_outputs(
+        F.binary_cross_entropy_with_logits(outputs, targets.to(outputs.dtype), reduction="none")
+    ),
+    {"recall_at_5": _recall_at_5},
+)
+regression = Task(
+    "regression",
+    lambda outputs, targets: _over_outputs((outputs.reshape(targets.shape) - targets.to(outputs.dtype)).square()),
+)
+direct = Task("direct", lambda outputs, targets: _over_outputs(outputs))
+"""The model's output is already each sample's loss, as in the quadratic illustrations."""
+
+TASKS: dict[str, Task] = {t.name: t for t in (classification, language, multilabel, regression, direct)}
+
+
+def as_task(loss: str | Task | PerSample | None, targets: Tensor | None) -> Task:
+    """The task meant by a name, a task or a loss function; by default the one that fits the targets."""
+    if isinstance(loss, Task):
+        return loss
+    if isinstance(loss, str):
+        if loss not in TASKS:
+            raise unknown("loss", loss, TASKS)
+        return TASKS[loss]
+    if callable(loss):
+        return _custom(loss)
+    if loss is not None:
+        raise ConfigError(f"loss must be a name, a Task or a function (outputs, targets). Got {loss!r}.")
+    if targets is None:
+        return direct
+    if targets.is_floating_point():
+        return regression
+    return language if targets.dim() > 1 else classification
+
+
+def _custom(loss: PerSample) -> Task:
+    outputs, targets = torch.zeros(3, 2), torch.zeros(3, dtype=torch.int64)
+    try:
+        per_sample = loss(outputs, targets).shape == (3,)
+    except (RuntimeError, IndexError, TypeError, ValueError):
+        per_sample = False
+    return Task(getattr(loss, "__name__", "custom"), loss, per_sample=per_sample)
+
+
+def mean_loss(task: Task, outputs: Tensor, batch: Batch, weights: Tensor | None = None) -> Tensor:
+    """The batch's mean loss; rows that only pad the batch do not count, `weights` weigh the others."""
+    losses = task.losses(hide_padded_outputs(outputs, batch), batch.get("y", outputs))
+    if not task.per_sample:
+        return losses if losses.dim() == 0 else losses.mean()
+    if weights is not None:
+        losses = losses * weights
+    if "_rows" not in batch:
+        return losses.mean()
+    rows = batch["_rows"].to(losses.dtype)
+    return (losses * rows).sum() / rows.sum()
+
+
+def hide_padded_outputs(outputs: Tensor, batch: Batch) -> Tensor:
+    """Classes a client does not have get probability 0 where heads of different sizes were padded."""
+    if "_outputs" not in batch:
+        return outputs
+    missing = torch.arange(outputs.shape[-1], device=outputs.device) >= batch["_outputs"]
+    return outputs.masked_fill(missing, torch.finfo(outputs.dtype).min)

@@ -1,0 +1,183 @@
+"""Gradient transforms: an optimizer is two pure functions, on the client and on the server alike.
+
+`init(params)` makes the state, `update(gradient, state, params, now)` turns a gradient into a
+direction and the next state. They chain, so FedNAR is the *order* of two of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from fedtempo.errors import is_number, require
+from fedtempo.params import Params, add, norm, partition, scaled, zeros_like
+from fedtempo.schedules import Place, Rate, Schedule, as_schedule
+
+
+def _no_measurements(state: Any) -> dict[str, Tensor]:
+    return {}
+
+
+class Transform(NamedTuple):
+    """Two pure functions, and a third that reads measurements (such as clip counts) off the state."""
+
+    init: Callable[[Params], Any]
+    update: Callable[[Params, Any, Params, Place], tuple[Params, Any]]
+    measurements: Callable[[Any], dict[str, Tensor]] = _no_measurements
+    schedules: tuple[tuple[str, Schedule], ...] = ()
+    """Name and schedule of every rate inside, so that a plan can be printed before a run."""
+
+
+def stateless(fn: Callable[[Params, Params, Place], Params], **rates: Schedule) -> Transform:
+    """A transform without memory from `fn(gradient, params, now)`."""
+    return Transform(lambda params: (), lambda g, s, p, now: (fn(g, p, now), s), schedules=tuple(rates.items()))
+
+
+identity = stateless(lambda gradient, params, now: gradient)
+
+
+def chain(*transforms: Transform) -> Transform:
+    """One transform after the other."""
+    active = [t for t in transforms if t is not identity]
+    if len(active) < 2:
+        return active[0] if active else identity
+
+    def update(gradient: Params, state: Any, params: Params, now: Place) -> tuple[Params, Any]:
+        states = []
+        for transform, part in zip(active, state, strict=True):
+            gradient, new = transform.update(gradient, part, params, now)
+            states.append(new)
+        return gradient, tuple(states)
+
+    def measurements(state: Any) -> dict[str, Tensor]:
+        return {k: v for t, part in zip(active, state, strict=True) for k, v in t.measurements(part).items()}
+
+    return Transform(
+        lambda params: tuple(t.init(params) for t in active),
+        update,
+        measurements,
+        tuple(entry for t in active for entry in t.schedules),
+    )
+
+
+def scale(factor: Rate) -> Transform:
+    """`factor * gradient`."""
+    rate = as_schedule(factor)
+    return stateless(lambda g, p, now: scaled(g, rate(now)), scale=rate)
+
+
+def add_weight_decay(rate: Rate) -> Transform:
+    """`gradient + rate * params`: torch's `weight_decay`, FedNAR's u_t / l_t."""
+    decay = as_schedule(rate)
+    return stateless(lambda g, p, now: add(g, p, decay(now)), weight_decay=decay)
+
+
+def clip_by_global_norm(limit: Rate, eps: float = 0.0) -> Transform:
+    """`min(1, limit / (norm + eps)) * gradient` with one norm over all parameters.
+
+    Counts the steps it shortened, and their norms. torch's `clip_grad_norm_` has eps=1e-6.
+    """
+    bound = as_schedule(limit)
+
+    def init(params: Params) -> dict[str, Tensor]:
+        zero = torch.zeros((), dtype=torch.float64, device=next(iter(params.values())).device)
+        return {"clipped_steps": zero, "clipped_norm": zero}
+
+    def update(gradient: Params, state: Any, params: Params, now: Place) -> tuple[Params, Any]:
+        length = norm(gradient)
+        most = bound(now)
+        over = (length > most).to(torch.float64)
+        factor = torch.clamp(most / (length + eps), max=1.0)
+        counts = {
+            "clipped_steps": state["clipped_steps"] + over,
+            "clipped_norm": state["clipped_norm"] + over * length.to(torch.float64),
+        }
+        return scaled(gradient, factor), counts
+
+    return Transform(init, update, lambda state: state, (("max_norm", bound),))
+
+
+def momentum(decay: float, nesterov: bool = False) -> Transform:
+    """`u <- decay * u + gradient`, no dampening: FedAvgM's server and torch's SGD momentum."""
+    require(is_number(decay) and 0 <= decay < 1, "momentum", "a number in [0, 1)", decay)
+
+    def update(gradient: Params, velocity: Any, params: Params, now: Place) -> tuple[Params, Any]:
+        velocity = add(gradient, velocity, decay)
+        return (add(gradient, velocity, decay) if nesterov else velocity), velocity
+
+    return Transform(zeros_like, update)
+
+
+def _second_moment(
+    b1: float, b2: float, eps: float, initial: float, grow: Callable[[Tensor, Tensor], Tensor], bias_correction: bool
+) -> Transform:
+    """Adam, Yogi and Adagrad differ only in how the second moment `v` grows."""
+    require(is_number(b1) and 0 <= b1 < 1, "b1", "a number in [0, 1)", b1)
+    require(is_number(b2) and 0 <= b2 < 1, "b2", "a number in [0, 1)", b2)
+    require(is_number(eps) and eps >= 0, "eps", "a number >= 0", eps)
+
+    def init(params: Params) -> dict[str, Any]:
+        first = next(iter(params.values()))
+        count = torch.zeros((), dtype=torch.float64, device=first.device)
+        return {"count": count, "m": zeros_like(params), "v": {n: torch.full_like(p, initial) for n, p in params.items()}}
+
+    def update(gradient: Params, state: Any, params: Params, now: Place) -> tuple[Params, Any]:
+        count = state["count"] + 1
+        m = {n: b1 * state["m"][n] + (1 - b1) * g for n, g in gradient.items()}
+        v = {n: grow(state["v"][n], g * g) for n, g in gradient.items()}
+        rate = torch.sqrt(1 - b2**count) / (1 - b1**count) if bias_correction else 1.0
+        return {n: rate * m[n] / (torch.sqrt(v[n]) + eps) for n in m}, {"count": count, "m": m, "v": v}
+
+    return Transform(init, update)
+
+
+def scale_by_adam(
+    b1: float = 0.9, b2: float = 0.99, eps: float = 1e-3, bias_correction: bool = False, initial: float | None = None
+) -> Transform:
+    """`m / (sqrt(v) + eps)` with v <- b2 v + (1 - b2) g^2: FedAdam of Reddi et al., without bias correction.
+
+    `bias_correction=True` multiplies by `sqrt(1 - b2^t) / (1 - b1^t)`, t from 1, with eps outside the root
+    (decaying-K paper, Algorithm 3). v starts at `initial`: eps**2 by default as Reddi et al. ask, 0 with correction.
+    """
+    start = initial if initial is not None else (0.0 if bias_correction else eps**2)
+    return _second_moment(b1, b2, eps, start, lambda v, g2: b2 * v + (1 - b2) * g2, bias_correction)
+
+
+def scale_by_yogi(b1: float = 0.9, b2: float = 0.99, eps: float = 1e-3, initial: float | None = None) -> Transform:
+    """As Adam, with v <- v - (1 - b2) g^2 sign(v - g^2) (Reddi et al., Algorithm 2)."""
+    start = initial if initial is not None else eps**2
+    return _second_moment(b1, b2, eps, start, lambda v, g2: v - (1 - b2) * g2 * torch.sign(v - g2), False)
+
+
+def scale_by_adagrad(b1: float = 0.0, eps: float = 1e-3, initial: float | None = None) -> Transform:
+    """As Adam, with v <- v + g^2 (Reddi et al., Algorithm 2)."""
+    start = initial if initial is not None else eps**2
+    return _second_moment(b1, 0.0, eps, start, lambda v, g2: v + g2, False)
+
+
+def sgd(lr: Rate, momentum_decay: float = 0.0) -> Transform:
+    """`lr * gradient`, with heavy-ball momentum if asked for."""
+    rate = as_schedule(lr)
+    descent = stateless(lambda g, p, now: scaled(g, rate(now)), lr=rate)
+    return chain(momentum(momentum_decay), descent) if momentum_decay else descent
+
+
+def split(names: frozenset[str], selected: Transform, rest: Transform) -> Transform:
+    """One transform for the named parameters and another for the rest."""
+
+    def init(params: Params) -> Any:
+        inside, outside = partition(params, names)
+        return selected.init(inside), rest.init(outside)
+
+    def update(gradient: Params, state: Any, params: Params, now: Place) -> tuple[Params, Any]:
+        g_in, g_out = partition(gradient, names)
+        p_in, p_out = partition(params, names)
+        u_in, s_in = selected.update(g_in, state[0], p_in, now)
+        u_out, s_out = rest.update(g_out, state[1], p_out, now)
+        both = {**u_in, **u_out}
+        return {n: both[n] for n in gradient}, (s_in, s_out)
+
+    return Transform(init, update, schedules=(*selected.schedules, *rest.schedules))
