@@ -1,0 +1,110 @@
+"""The papers' closed forms as code, with their errors repaired, and measurements that put them to use.
+
+Personalization ratio and Taylor terms (FedDecay), convergence bound (FedDecay), surrogate minimisers and saved steps
+(decaying K), the effect of weight decay (FedNAR), and an adviser built on them.
+"""
+
+from fedtempo.theory.advice import Advice, Measurements, advise, drift
+from fedtempo.theory.convergence import (
+    StronglyConvex,
+    convergence_bound,
+    convergent_lr,
+    local_noise,
+    participation_noise,
+    rate_constants,
+)
+from fedtempo.theory.derivatives import Loss, gradient, hessian_vector, largest_eigenvalue, model_loss
+from fedtempo.theory.heterogeneity import disagreement, gradient_diversity, is_convex, optimality_gap
+from fedtempo.theory.measure import advise_for, measure
+from fedtempo.theory.ratio import (
+    Coefficients,
+    beta_for_ratio,
+    fedavg_ratio,
+    feddecay_coefficients,
+    feddecay_ratio,
+    fedsgd_ratio,
+    fomaml_ratio,
+    gradient_coefficients,
+    personalization_ratio,
+    schedule_ratio,
+    within_round,
+)
+from fedtempo.theory.savings import local_steps, step_fraction, steps_saved, total_local_steps
+from fedtempo.theory.surrogate import (
+    Quadratics,
+    distortion,
+    illustration,
+    minimiser_gap_bound,
+    minimiser_shift_bound,
+    simple_shift_bound,
+    surrogate_eigenvalue,
+    surrogate_gradient,
+    surrogate_minimiser,
+    true_minimiser,
+)
+from fedtempo.theory.taylor import TaylorTerms, actual_method_gradient, predicted_method_gradient, taylor_terms
+from fedtempo.theory.weight_decay import (
+    Displacement,
+    global_displacement,
+    local_displacement,
+    round_shrinkage,
+    weight_decay_for,
+)
+
+__all__ = [
+    "Advice",
+    "Coefficients",
+    "Displacement",
+    "Loss",
+    "Measurements",
+    "Quadratics",
+    "StronglyConvex",
+    "TaylorTerms",
+    "actual_method_gradient",
+    "advise",
+    "advise_for",
+    "beta_for_ratio",
+    "convergence_bound",
+    "convergent_lr",
+    "disagreement",
+    "distortion",
+    "drift",
+    "fedavg_ratio",
+    "feddecay_coefficients",
+    "feddecay_ratio",
+    "fedsgd_ratio",
+    "fomaml_ratio",
+    "global_displacement",
+    "gradient",
+    "gradient_coefficients",
+    "gradient_diversity",
+    "hessian_vector",
+    "illustration",
+    "is_convex",
+    "largest_eigenvalue",
+    "local_displacement",
+    "local_noise",
+    "local_steps",
+    "measure",
+    "minimiser_gap_bound",
+    "minimiser_shift_bound",
+    "model_loss",
+    "optimality_gap",
+    "participation_noise",
+    "personalization_ratio",
+    "predicted_method_gradient",
+    "rate_constants",
+    "round_shrinkage",
+    "schedule_ratio",
+    "simple_shift_bound",
+    "step_fraction",
+    "steps_saved",
+    "surrogate_eigenvalue",
+    "surrogate_gradient",
+    "surrogate_minimiser",
+    "taylor_terms",
+    "total_local_steps",
+    "true_minimiser",
+    "weight_decay_for",
+    "within_round",
+]

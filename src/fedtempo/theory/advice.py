@@ -1,0 +1,198 @@
+"""An adviser: from what was measured to suggestions for beta, the decay of K, and weight decay, with reasons.
+
+It is a heuristic. The papers say in which direction each number should go; how far is our own plain rule, written
+below, without tuning on any benchmark. Take it as a first guess for a search, not as a result.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from fedtempo.errors import is_count, is_number, require
+from fedtempo.theory.ratio import beta_for_ratio, fedavg_ratio, feddecay_ratio
+from fedtempo.theory.surrogate import surrogate_eigenvalue
+from fedtempo.theory.weight_decay import round_shrinkage, weight_decay_for
+
+TOLERATED_DRIFT = 0.1
+"""Local steps may change the balance between clients by this share before K is made smaller."""
+TOLERATED_SHRINKAGE = 0.01
+"""Weight decay may take this share of the weights in one round."""
+
+
+@dataclass(frozen=True)
+class Measurements:
+    """What the adviser goes by: the clients, and the training that is planned for them."""
+
+    disagreement: float
+    """Share of the clients' squared gradients that comes from different data, in [0, 1]."""
+    gradient_diversity: float
+    """sum p_i ||g_i||^2 / ||sum p_i g_i||^2, as it is reported elsewhere; 1 or more."""
+    smoothness: float
+    """L: the largest eigenvalue of the mean loss's Hessian."""
+    gradient_norm: float
+    """Root mean square of ||g_i||: what clipping acts on."""
+    parameter_norm: float
+    """||x||: what weight decay acts on."""
+    lr: float
+    steps: int
+    rounds: int
+    max_norm: float | None = None
+    """A: the clip norm, if there is one."""
+    gamma: float | None = None
+    """F* - sum p_i F_i*, where the model is convex."""
+    clients: int = 1
+    """How many clients were looked at."""
+
+    def __post_init__(self) -> None:
+        share, diversity = self.disagreement, self.gradient_diversity
+        require(is_number(share) and 0 <= share <= 1, "disagreement", "a number in [0, 1]", share)
+        require(diversity >= 1 - 1e-6, "gradient_diversity", "a number >= 1", diversity)
+        require(is_number(self.lr) and self.lr > 0, "lr", "a number > 0", self.lr)
+        for name in ("smoothness", "gradient_norm", "parameter_norm"):
+            require(is_number(getattr(self, name)), name, "a finite number", getattr(self, name))
+        for name in ("steps", "rounds", "clients"):
+            require(is_count(getattr(self, name)), name, "an int >= 1", getattr(self, name))
+        most = self.max_norm
+        require(most is None or (is_number(most) and most > 0), "max_norm", "a number > 0 or None", most)
+
+
+@dataclass(frozen=True)
+class Advice:
+    """Suggested settings, why, and the numbers they rest on."""
+
+    beta: float
+    """FedDecay's within-round factor: 0 is FedSGD, 1 is FedAvg."""
+    k_decay: float
+    """d in K_t = ceil(K_0 d^t); 1 keeps K."""
+    weight_decay: float
+    """torch's coefficient, FedNAR's u_t / l_t."""
+    reasons: tuple[str, ...]
+    measurements: Measurements
+
+    def __str__(self) -> str:
+        head = f"beta = {self.beta:g}, K decay = {self.k_decay:g}, weight decay = {self.weight_decay:g}"
+        return "\n".join([head, *(f"- {reason}" for reason in self.reasons)])
+
+
+def advise(measurements: Measurements) -> Advice:
+    """Suggested beta, K decay and weight decay for these measurements, each with its reason; always the same.
+
+    * beta: R is set to `disagreement` times FedAvg's R (FedDecay: similar clients want small R, diverse ones large).
+    * K decay: K falls, over the first half of the rounds, to the largest K whose drift
+      `disagreement (K L / phi_L(lr, K) - 1)` is at most 0.1 (decaying-K paper, equations 6 and 7: the factor by which
+      K steps weaken steep directions against flat ones).
+    * weight decay: at most 1 % of the weights per round (FedNAR, Lemma 1), and `||g|| + weight_decay ||x|| <= max_norm`
+      so that decay alone never pushes a step over the clip norm.
+
+    These are rules of thumb, not theorems.
+
+    >>> alike = Measurements(0.0, 1.0, 1.0, 1.0, 5.0, lr=0.1, steps=10, rounds=100)
+    >>> advise(alike).beta, advise(alike).k_decay, advise(alike).weight_decay
+    (0.0, 1.0, 0.01)
+    """
+    beta, k_decay, weight_decay = _beta(measurements), _k_decay(measurements), _weight_decay(measurements)
+    reasons = (
+        _why_measured(measurements),
+        _why_beta(measurements, beta),
+        _why_k(measurements, k_decay),
+        _why_weight_decay(measurements, weight_decay),
+        *_warnings(measurements),
+    )
+    return Advice(beta, k_decay, weight_decay, reasons, measurements)
+
+
+def drift(measurements: Measurements, steps: int) -> float:
+    """`disagreement (K L / phi_L(lr, K) - 1)`: how far K local steps shift the balance between clients; 0 for K = 1.
+
+    K L / phi_L is 1 if K steps count like K separate ones, and K once the steepest direction is settled in one step.
+    Steps longer than 1/L are counted as 1/L, the longest that the decaying-K paper's equation 7 allows.
+    """
+    smooth = min(max(measurements.smoothness, 0.0), 1 / measurements.lr)
+    if smooth == 0:
+        return 0.0
+    weakened = steps * smooth / surrogate_eigenvalue(smooth, measurements.lr, steps)
+    return measurements.disagreement * (weakened - 1)
+
+
+def last_steps(measurements: Measurements) -> int:
+    """The largest K, of those planned, whose `drift` is tolerated; 1 always is."""
+    allowed = (k for k in range(measurements.steps, 1, -1) if drift(measurements, k) <= TOLERATED_DRIFT)
+    return next(allowed, 1)
+
+
+def _beta(m: Measurements) -> float:
+    if m.steps == 1:
+        return 1.0
+    return round(beta_for_ratio(m.disagreement * fedavg_ratio(m.steps, m.lr), m.steps, m.lr), 2)
+
+
+def _k_decay(m: Measurements) -> float:
+    half = max(1, m.rounds // 2)
+    return round(float((last_steps(m) / m.steps) ** (1 / half)), 5)
+
+
+def _weight_decay(m: Measurements) -> float:
+    limits = [weight_decay_for(TOLERATED_SHRINKAGE, m.lr, m.steps)]
+    if m.max_norm is not None and m.parameter_norm > 0:
+        limits.append(max(0.0, m.max_norm - m.gradient_norm) / m.parameter_norm)
+    return _rounded_down(min(limits))
+
+
+def _rounded_down(value: float) -> float:
+    """Two significant digits, never more than the value."""
+    if value <= 0:
+        return 0.0
+    unit = 10.0 ** (math.floor(math.log10(value)) - 1)
+    return float(f"{math.floor(value / unit * (1 + 1e-12)) * unit:.2g}")
+
+
+def _why_measured(m: Measurements) -> str:
+    gap = "" if m.gamma is None else f" Gamma is {m.gamma:.3g} (reported only: small clients make it large too)."
+    return (
+        f"{m.clients} clients: gradient diversity {m.gradient_diversity:.2f}, of which {m.disagreement:.0%} comes from "
+        f"different data and the rest from few rows per client.{gap}"
+    )
+
+
+def _why_beta(m: Measurements, beta: float) -> str:
+    if m.steps == 1:
+        return "beta does nothing with one local step."
+    return (
+        f"beta {beta:g} gives a personalization ratio R of {feddecay_ratio(beta, m.steps, m.lr):.3g} "
+        f"(FedSGD 0, FedAvg {fedavg_ratio(m.steps, m.lr):.3g} at {m.steps} steps of {m.lr:g}), about the "
+        f"{m.disagreement:.0%} of FedAvg's that the clients' disagreement asks for."
+    )
+
+
+def _why_k(m: Measurements, k_decay: float) -> str:
+    shift, limit = drift(m, m.steps), TOLERATED_DRIFT
+    if k_decay == 1:
+        return f"K may stay at {m.steps}: its drift is {shift:.3g}, at most {limit:g} is tolerated."
+    return (
+        f"K = {m.steps} has a drift of {shift:.3g} at curvature L = {m.smoothness:.3g}, more than {limit:g}; decaying "
+        f"by {k_decay:g} a round brings K to {last_steps(m)} after half of the {m.rounds} rounds."
+    )
+
+
+def _why_weight_decay(m: Measurements, weight_decay: float) -> str:
+    shrinkage = round_shrinkage(weight_decay, m.lr, m.steps)
+    reason = f"weight decay {weight_decay:g} takes {shrinkage:.2%} of the weights per round of {m.steps} steps"
+    if m.max_norm is None:
+        return reason + "."
+    length = m.gradient_norm + weight_decay * m.parameter_norm
+    return reason + f" and keeps gradient plus decay at {length:.3g}, against a clip norm of {m.max_norm:g}."
+
+
+def _warnings(m: Measurements) -> Iterator[str]:
+    if m.lr * m.smoothness > 1:
+        yield (
+            f"the learning rate {m.lr:g} is above 1/L = {1 / m.smoothness:.3g}: the theory behind the K rule does not "
+            "reach that far, and training may be unstable."
+        )
+    if m.max_norm is not None and m.gradient_norm >= m.max_norm:
+        yield (
+            f"gradients ({m.gradient_norm:.3g}) are already as long as the clip norm {m.max_norm:g}, so there is no "
+            "room for weight decay outside it."
+        )

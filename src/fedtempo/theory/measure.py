@@ -1,0 +1,110 @@
+"""Measuring a model and its clients for the adviser, on a seeded sample so that it takes seconds."""
+
+from __future__ import annotations
+
+import torch
+from torch import nn
+
+from fedtempo.data.federated import FederatedData
+from fedtempo.errors import is_count, require
+from fedtempo.network import build
+from fedtempo.params import norm, squared_norm
+from fedtempo.randomness import generator
+from fedtempo.tasks import Batch, PerSample, Task
+from fedtempo.theory.advice import Advice, Measurements, advise
+from fedtempo.theory.derivatives import gradient, largest_eigenvalue, model_loss
+from fedtempo.theory.heterogeneity import disagreement, gradient_diversity, is_convex, optimality_gap, row_shares
+
+
+def sample_clients(data: FederatedData, clients: int = 16, rows: int = 256, seed: int = 0) -> list[Batch]:
+    """The training rows, at most `rows` each, of at most `clients` random training clients, in float64."""
+    require(is_count(clients), "clients", "an int >= 1", clients)
+    require(is_count(rows), "rows", "an int >= 1", rows)
+    random = generator(seed, "theory", "clients")
+    chosen = sorted(random.choice(data.clients, min(clients, len(data.clients)), replace=False))
+    batches = []
+    for client in chosen:
+        positions = data.positions(int(client), "train")
+        if len(positions) > rows:
+            positions = positions[generator(seed, "theory", "rows", int(client)).permutation(len(positions))[:rows]]
+        batches.append(data.take(positions, torch.float64))
+    return batches
+
+
+def measure(
+    model: nn.Module,
+    data: FederatedData,
+    *,
+    lr: float,
+    steps: int,
+    rounds: int,
+    max_norm: float | None = None,
+    loss: str | Task | PerSample | None = None,
+    clients: int = 16,
+    rows: int = 256,
+    seed: int = 0,
+) -> Measurements:
+    """Disagreement, gradient diversity, curvature, norms and (for convex models) Gamma at the model's first weights.
+
+    The weights are the ones a run with this seed would start from. Disagreement hardly changes over early training
+    on label-skewed digits, which is why one look at the start is taken as enough.
+    """
+    batches = sample_clients(data, clients, rows, seed)
+    fresh = build(model, seed)
+    fn, params = model_loss(fresh, batches[0], loss)
+    pooled = {name: torch.cat([batch[name] for batch in batches]) for name in batches[0]}
+    shares = row_shares(batches)
+    gradients = [gradient(fn, params, batch) for batch in batches]
+    energy = sum(share * float(squared_norm(own)) for share, own in zip(shares, gradients, strict=True))
+    convex = is_convex(fresh, batches[0], loss)
+    return Measurements(
+        disagreement=disagreement(fn, params, batches, seed),
+        gradient_diversity=gradient_diversity(gradients, shares),
+        smoothness=largest_eigenvalue(fn, params, pooled, seed=seed, tolerance=1e-3),
+        gradient_norm=energy**0.5,
+        parameter_norm=float(norm(params)),
+        lr=lr,
+        steps=steps,
+        rounds=rounds,
+        max_norm=max_norm,
+        gamma=optimality_gap(fn, params, batches) if convex else None,
+        clients=len(batches),
+    )
+
+
+def advise_for(
+    model: nn.Module,
+    data: FederatedData,
+    *,
+    lr: float,
+    steps: int,
+    rounds: int,
+    max_norm: float | None = None,
+    loss: str | Task | PerSample | None = None,
+    clients: int = 16,
+    rows: int = 256,
+    seed: int = 0,
+) -> Advice:
+    """Suggested beta, K decay and weight decay for this model and these clients: `measure`, then `advise`.
+
+    A heuristic, as `advise` says. Only a seeded sample of the clients is looked at.
+
+    >>> from fedtempo.data import dirichlet, load
+    >>> from fedtempo.models import mlp
+    >>> data = load("digits").split(dirichlet(clients=20, alpha=0.3), seed=0)
+    >>> 0 < advise_for(mlp(64, [16], 10), data, lr=0.1, steps=10, rounds=100).beta < 1
+    True
+    """
+    measured = measure(
+        model,
+        data,
+        lr=lr,
+        steps=steps,
+        rounds=rounds,
+        max_norm=max_norm,
+        loss=loss,
+        clients=clients,
+        rows=rows,
+        seed=seed,
+    )
+    return advise(measured)
