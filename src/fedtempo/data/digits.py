@@ -15,5 +15,8 @@ def digits() -> Table:
         "digits",
         {"x": images.astype(np.uint8), "y": labels.astype(np.int64)},
         normalise={"x": (0.0, 16.0)},
-        about={"licence": "BSD-3-Clause (scikit-learn)", "citation": "Alpaydin and Kaynak, UCI Optical Recognition (1998)"},
+        about={
+            "licence": "BSD-3-Clause (scikit-learn)",
+            "citation": "Alpaydin and Kaynak, UCI Optical Recognition (1998)",
+        },
     )
