@@ -120,7 +120,9 @@ def tensors_of(model: nn.Module, dtype: torch.dtype, device: torch.device | str)
 
 def redraw(module: nn.Module) -> None:
     """Draw the weights of every layer below `module` again, each by its own `reset_parameters`."""
-    for layer in module.modules():
-        reset = getattr(layer, "reset_parameters", None)
-        if layer is not module and callable(reset):
+    for child in module.children():
+        reset = getattr(child, "reset_parameters", None)
+        if callable(reset):
             reset()
+        else:
+            redraw(child)

@@ -29,6 +29,8 @@ class Selector:
 
     description: str
     picks: Callable[[str, nn.Module], bool]
+    optional: bool = False
+    """Whether it may match nothing; otherwise that is taken for a mistake."""
 
     def names(self, model: nn.Module) -> frozenset[str]:
         """The parameters and buffers of `model` that this selector means."""
@@ -47,7 +49,7 @@ class Selector:
 
 
 everything = Selector("everything", lambda name, module: True)
-nothing = Selector("nothing", lambda name, module: False)
+nothing = Selector("nothing", lambda name, module: False, optional=True)
 
 
 def submodule(prefix: str) -> Selector:
@@ -60,10 +62,10 @@ def matching(pattern: str) -> Selector:
     return Selector(f"names like {pattern!r}", lambda name, module: fnmatch.fnmatchcase(name, pattern))
 
 
-def of_type(*types: type[nn.Module]) -> Selector:
-    """All tensors that belong directly to a module of one of these types."""
+def of_type(*types: type[nn.Module], optional: bool = False) -> Selector:
+    """All tensors that belong directly to a module of one of these types, such as `nn.BatchNorm2d`."""
     label = ", ".join(t.__name__ for t in types)
-    return Selector(f"modules of type {label}", lambda name, module: isinstance(module, types))
+    return Selector(f"modules of type {label}", lambda name, module: isinstance(module, types), optional)
 
 
 def select(params: Mapping[str, Tensor], names: Collection[str]) -> Params:

@@ -7,13 +7,13 @@ direction and the next state. They chain, so FedNAR is the *order* of two of the
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import torch
 from torch import Tensor
 
 from fedtempo.errors import is_number, require
-from fedtempo.params import Params, add, norm, partition, scaled, zeros_like
+from fedtempo.params import Params, add, norm, scaled, zeros_like
 from fedtempo.schedules import Place, Rate, Schedule, as_schedule
 
 
@@ -111,8 +111,11 @@ def momentum(decay: float, nesterov: bool = False) -> Transform:
     return Transform(zeros_like, update)
 
 
+Correction = Literal["nothing", "rate", "moments"]
+
+
 def _second_moment(
-    b1: float, b2: float, eps: float, initial: float, grow: Callable[[Tensor, Tensor], Tensor], bias_correction: bool
+    b1: float, b2: float, eps: float, initial: float, grow: Callable[[Tensor, Tensor], Tensor], corrects: Correction
 ) -> Transform:
     """Adam, Yogi and Adagrad differ only in how the second moment `v` grows."""
     require(is_number(b1) and 0 <= b1 < 1, "b1", "a number in [0, 1)", b1)
@@ -128,34 +131,53 @@ def _second_moment(
         count = state["count"] + 1
         m = {n: b1 * state["m"][n] + (1 - b1) * g for n, g in gradient.items()}
         v = {n: grow(state["v"][n], g * g) for n, g in gradient.items()}
-        rate = torch.sqrt(1 - b2**count) / (1 - b1**count) if bias_correction else 1.0
-        return {n: rate * m[n] / (torch.sqrt(v[n]) + eps) for n in m}, {"count": count, "m": m, "v": v}
+        first, second = (1 - b1**count, torch.sqrt(1 - b2**count)) if corrects != "nothing" else (1.0, 1.0)
+        root = second if corrects == "moments" else 1.0
+        rate = (1.0 if corrects == "moments" else second) / first
+        return {n: rate * m[n] / (torch.sqrt(v[n]) / root + eps) for n in m}, {"count": count, "m": m, "v": v}
 
     return Transform(init, update)
 
 
 def scale_by_adam(
-    b1: float = 0.9, b2: float = 0.99, eps: float = 1e-3, bias_correction: bool = False, initial: float | None = None
+    b1: float = 0.9, b2: float = 0.99, eps: float = 1e-3, corrects: Correction = "nothing", initial: float | None = None
 ) -> Transform:
     """`m / (sqrt(v) + eps)` with v <- b2 v + (1 - b2) g^2: FedAdam of Reddi et al., without bias correction.
 
-    `bias_correction=True` multiplies by `sqrt(1 - b2^t) / (1 - b1^t)`, t from 1, with eps outside the root
-    (decaying-K paper, Algorithm 3). v starts at `initial`: eps**2 by default as Reddi et al. ask, 0 with correction.
+    `corrects="rate"` multiplies by `sqrt(1 - b2^t) / (1 - b1^t)`, t from 1, and adds eps to the uncorrected root
+    (decaying-K paper, Algorithm 3); `"moments"` corrects m and v first, as torch's Adam does. v starts at
+    `initial`: eps**2 by default as Reddi et al. ask, 0 with a correction.
     """
-    start = initial if initial is not None else (0.0 if bias_correction else eps**2)
-    return _second_moment(b1, b2, eps, start, lambda v, g2: b2 * v + (1 - b2) * g2, bias_correction)
+    start = initial if initial is not None else (eps**2 if corrects == "nothing" else 0.0)
+    return _second_moment(b1, b2, eps, start, lambda v, g2: b2 * v + (1 - b2) * g2, corrects)
 
 
 def scale_by_yogi(b1: float = 0.9, b2: float = 0.99, eps: float = 1e-3, initial: float | None = None) -> Transform:
     """As Adam, with v <- v - (1 - b2) g^2 sign(v - g^2) (Reddi et al., Algorithm 2)."""
     start = initial if initial is not None else eps**2
-    return _second_moment(b1, b2, eps, start, lambda v, g2: v - (1 - b2) * g2 * torch.sign(v - g2), False)
+    return _second_moment(b1, b2, eps, start, lambda v, g2: v - (1 - b2) * g2 * torch.sign(v - g2), "nothing")
 
 
 def scale_by_adagrad(b1: float = 0.0, eps: float = 1e-3, initial: float | None = None) -> Transform:
     """As Adam, with v <- v + g^2 (Reddi et al., Algorithm 2)."""
     start = initial if initial is not None else eps**2
-    return _second_moment(b1, 0.0, eps, start, lambda v, g2: v + g2, False)
+    return _second_moment(b1, 0.0, eps, start, lambda v, g2: v + g2, "nothing")
+
+
+def scale_by_fednar_adam(eps: Rate = 0.01, b1: float = 0.9, b2: float = 0.99) -> Transform:
+    """Adam as the FedNAR and FedExP code has it, to reproduce their tables only.
+
+    v averages the squared *momentum*, constants stand in for the bias correction, and eps is inside the root:
+    `(m / (1 - b1)) / sqrt(v / (1 - b2) + eps)`.
+    """
+    offset = as_schedule(eps)
+
+    def update(gradient: Params, state: Any, params: Params, now: Place) -> tuple[Params, Any]:
+        m = {n: b1 * state["m"][n] + (1 - b1) * g for n, g in gradient.items()}
+        v = {n: b2 * state["v"][n] + (1 - b2) * m[n] * m[n] for n in m}
+        return {n: m[n] / (1 - b1) / torch.sqrt(v[n] / (1 - b2) + offset(now)) for n in m}, {"m": m, "v": v}
+
+    return Transform(lambda params: {"m": zeros_like(params), "v": zeros_like(params)}, update)
 
 
 def sgd(lr: Rate, momentum_decay: float = 0.0) -> Transform:
@@ -163,21 +185,3 @@ def sgd(lr: Rate, momentum_decay: float = 0.0) -> Transform:
     rate = as_schedule(lr)
     descent = stateless(lambda g, p, now: scaled(g, rate(now)), lr=rate)
     return chain(momentum(momentum_decay), descent) if momentum_decay else descent
-
-
-def split(names: frozenset[str], selected: Transform, rest: Transform) -> Transform:
-    """One transform for the named parameters and another for the rest."""
-
-    def init(params: Params) -> Any:
-        inside, outside = partition(params, names)
-        return selected.init(inside), rest.init(outside)
-
-    def update(gradient: Params, state: Any, params: Params, now: Place) -> tuple[Params, Any]:
-        g_in, g_out = partition(gradient, names)
-        p_in, p_out = partition(params, names)
-        u_in, s_in = selected.update(g_in, state[0], p_in, now)
-        u_out, s_out = rest.update(g_out, state[1], p_out, now)
-        both = {**u_in, **u_out}
-        return {n: both[n] for n in gradient}, (s_in, s_out)
-
-    return Transform(init, update, schedules=(*selected.schedules, *rest.schedules))

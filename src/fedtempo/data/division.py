@@ -39,7 +39,8 @@ def divide(
     names = _names(table, owner, clients) if split.name == "natural" else None
     description = f"{table.name} by {split!r}"
     data = FederatedData(table.columns, bounds, order, held_out, table.normalise, names, description=description)
-    data = _relabelled(data) if relabel else data
+    data = relabelled(data) if relabel else data
+    data = table.after(data) if table.after else data
     data.check()
     return data
 
@@ -104,10 +105,11 @@ def _names(table: Table, owner: np.ndarray, clients: int) -> list[str]:
     assert table.keys is not None
     used = owner != UNUSED
     _, first = np.unique(owner[used], return_index=True)
-    return [str(key) for key in table.keys[used][first]]
+    keys = table.keys[used][first]
+    return [str(key) if table.key_names is None else table.key_names[int(key)] for key in keys]
 
 
-def _relabelled(data: FederatedData) -> FederatedData:
+def relabelled(data: FederatedData) -> FederatedData:
     """Number each client's classes from 0, by the sorted classes of its training rows."""
     labels = np.asarray(data.columns["y"]).copy()
     outputs = np.zeros(len(data), dtype=np.int64)

@@ -11,7 +11,9 @@ from fedtempo.data.catalogue import CATALOGUE
 from fedtempo.data.cifar10 import cifar10
 from fedtempo.data.digits import digits
 from fedtempo.data.emnist import emnist
+from fedtempo.data.femnist import femnist
 from fedtempo.data.mnist import fashion_mnist, mnist
+from fedtempo.data.omniglot import omniglot
 from fedtempo.data.places import locate
 from fedtempo.data.table import Table
 from fedtempo.errors import ConfigError, unknown
@@ -21,7 +23,9 @@ DATASETS: dict[str, Callable[..., Table]] = {
     "mnist": mnist,
     "fashion_mnist": fashion_mnist,
     "emnist": emnist,
+    "omniglot": omniglot,
     "cifar10": cifar10,
+    "femnist": femnist,
 }
 
 

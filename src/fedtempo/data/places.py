@@ -110,7 +110,7 @@ def missing(name: str, data_dir: str | Path | None, cache: Path) -> str:
         folders = roots(entry, data_dir, cache, file)
         if not _search(wanted, folders):
             break
-    others = " or ".join(" + ".join(way) for way in entry.ways[1:])
+    others = " or ".join(" + ".join(way) for way in entry.ways if wanted not in way)
     also = f" (or {others})" if others else ""
     how = f"Run `fedtempo data get {name}`, which downloads {file.url}" if file.url else f"Get it from {entry.page}"
     return f"data set {name!r} needs {wanted}{also}, which is not in {folders[0]}. {how}, or put it into that folder."

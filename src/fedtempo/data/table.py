@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -33,6 +33,12 @@ class Table:
     parts: np.ndarray | None = None
     normalise: Mapping[str, tuple[float, float]] = field(default_factory=dict)
     about: Mapping[str, str] = field(default_factory=dict)
+    key_names: Sequence[str] | None = None
+    """The natural clients' names, where `keys` holds numbers into this list."""
+    edges: np.ndarray | None = None
+    """For rows that are the nodes of a graph: pairs of rows that are linked, each pair once; shape (edges, 2)."""
+    after: Callable[[FederatedData], FederatedData] | None = None
+    """Applied once rows have their clients and parts, for what must not cross them: rotated copies, subgraphs."""
 
     def __post_init__(self) -> None:
         lengths = {name: len(column) for name, column in self.columns.items()}

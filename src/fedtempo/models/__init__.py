@@ -1,8 +1,44 @@
 """The papers' networks: plain modules with a `body` and a `head`."""
 
+from collections.abc import Callable
+
+from torch import nn
+
+from fedtempo.models.character_gru import character_gru
+from fedtempo.models.character_transformer import character_transformer
+from fedtempo.models.cifar_cnn import cifar_cnn
 from fedtempo.models.cnn import cnn
-from fedtempo.models.mlp import mlp, softmax_regression
+from fedtempo.models.convnet2 import convnet2
+from fedtempo.models.femnist_cnn import femnist_cnn
+from fedtempo.models.mlp import logistic_regression, mlp, softmax_regression
+from fedtempo.models.omniglot_cnn import omniglot_cnn
+from fedtempo.models.resnet import resnet18
 
-MODELS = {"mlp": mlp, "cnn": cnn, "softmax_regression": softmax_regression}
+MODELS: dict[str, Callable[..., nn.Module]] = {
+    "mlp": mlp,
+    "softmax_regression": softmax_regression,
+    "logistic_regression": logistic_regression,
+    "cnn": cnn,
+    "convnet2": convnet2,
+    "femnist_cnn": femnist_cnn,
+    "cifar_cnn": cifar_cnn,
+    "omniglot_cnn": omniglot_cnn,
+    "resnet18": resnet18,
+    "character_gru": character_gru,
+    "character_transformer": character_transformer,
+}
 
-__all__ = ["MODELS", "cnn", "mlp", "softmax_regression"]
+__all__ = [
+    "MODELS",
+    "character_gru",
+    "character_transformer",
+    "cifar_cnn",
+    "cnn",
+    "convnet2",
+    "femnist_cnn",
+    "logistic_regression",
+    "mlp",
+    "omniglot_cnn",
+    "resnet18",
+    "softmax_regression",
+]

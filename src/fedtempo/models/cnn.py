@@ -29,20 +29,25 @@ def cnn(
     kernel: int = 3,
     hidden: int = 512,
     batch_norm: bool = False,
+    padding: int = 0,
 ) -> SplitNetwork:
-    """Convolution (no padding), optional BatchNorm, ReLU, 2x2 max-pooling, repeated; a hidden layer; a linear head.
+    """Convolution, optional BatchNorm, ReLU, 2x2 max-pooling, repeated; a hidden layer; a linear head.
 
-    The default on 28x28 with 62 outputs is the FEMNIST network of the decaying-K paper.
+    The papers' two FEMNIST networks, `femnist_cnn` and `convnet2`, are this one with their own sizes.
     """
     require(len(image) == 3 and all(map(is_count, image)), "image", "(channels, height, width)", image)
+    sizes = (*channels, kernel, hidden, outputs)
+    require(all(map(is_count, sizes)), "channels, kernel, hidden and outputs", "positive ints", sizes)
+    require(is_count(padding, 0), "padding", "an int >= 0", padding)
     depth, height, width = image
     layers: list[nn.Module] = [AsImages(image)]
     for wide in channels:
-        layers.append(nn.Conv2d(depth, wide, kernel))
+        layers.append(nn.Conv2d(depth, wide, kernel, padding=padding))
         if batch_norm:
             layers.append(nn.BatchNorm2d(wide))
         layers += [nn.ReLU(), nn.MaxPool2d(2)]
-        depth, height, width = wide, (height - kernel + 1) // 2, (width - kernel + 1) // 2
+        lost = kernel - 1 - 2 * padding
+        depth, height, width = wide, (height - lost) // 2, (width - lost) // 2
         require(min(height, width) >= 1, "image", "large enough for the convolutions", tuple(image))
     layers += [nn.Flatten(), nn.Linear(depth * height * width, hidden), nn.ReLU()]
     return SplitNetwork(nn.Sequential(*layers), nn.Linear(hidden, outputs))

@@ -17,6 +17,8 @@ from fedtempo.theory.weight_decay import round_shrinkage, weight_decay_for
 
 TOLERATED_DRIFT = 0.1
 """Local steps may change the balance between clients by this share before K is made smaller."""
+SMALLEST_BETA = 0.2
+"""The smallest beta that the FedDecay papers found best; at 0 all local steps but the first would do nothing."""
 TOLERATED_SHRINKAGE = 0.01
 """Weight decay may take this share of the weights in one round."""
 
@@ -79,7 +81,8 @@ class Advice:
 def advise(measurements: Measurements) -> Advice:
     """Suggested beta, K decay and weight decay for these measurements, each with its reason; always the same.
 
-    * beta: R is set to `disagreement` times FedAvg's R (FedDecay: similar clients want small R, diverse ones large).
+    * beta: R is set to `disagreement` times FedAvg's R (FedDecay: similar clients want small R, diverse ones large),
+      but beta never goes below 0.2.
     * K decay: K falls, over the first half of the rounds, to the largest K whose drift
       `disagreement (K L / phi_L(lr, K) - 1)` is at most 0.1 (decaying-K paper, equations 6 and 7: the factor by which
       K steps weaken steep directions against flat ones).
@@ -90,7 +93,7 @@ def advise(measurements: Measurements) -> Advice:
 
     >>> alike = Measurements(0.0, 1.0, 1.0, 1.0, 5.0, lr=0.1, steps=10, rounds=100)
     >>> advise(alike).beta, advise(alike).k_decay, advise(alike).weight_decay
-    (0.0, 1.0, 0.01)
+    (0.2, 1.0, 0.01)
     """
     beta, k_decay, weight_decay = _beta(measurements), _k_decay(measurements), _weight_decay(measurements)
     reasons = (
@@ -125,7 +128,8 @@ def last_steps(measurements: Measurements) -> int:
 def _beta(m: Measurements) -> float:
     if m.steps == 1:
         return 1.0
-    return round(beta_for_ratio(m.disagreement * fedavg_ratio(m.steps, m.lr), m.steps, m.lr), 2)
+    wanted = beta_for_ratio(m.disagreement * fedavg_ratio(m.steps, m.lr), m.steps, m.lr)
+    return max(SMALLEST_BETA, round(wanted, 2))
 
 
 def _k_decay(m: Measurements) -> float:
@@ -149,7 +153,7 @@ def _rounded_down(value: float) -> float:
 
 
 def _why_measured(m: Measurements) -> str:
-    gap = "" if m.gamma is None else f" Gamma is {m.gamma:.3g} (reported only: small clients make it large too)."
+    gap = "" if m.gamma is None else f" Gamma is {m.gamma:.3g} (only reported: where rows are few it says little)."
     return (
         f"{m.clients} clients: gradient diversity {m.gradient_diversity:.2f}, of which {m.disagreement:.0%} comes from "
         f"different data and the rest from few rows per client.{gap}"
@@ -159,10 +163,11 @@ def _why_measured(m: Measurements) -> str:
 def _why_beta(m: Measurements, beta: float) -> str:
     if m.steps == 1:
         return "beta does nothing with one local step."
+    ratio, most = feddecay_ratio(beta, m.steps, m.lr), fedavg_ratio(m.steps, m.lr)
+    floor = f" It would be smaller, but {SMALLEST_BETA:g} is the least we suggest." if beta == SMALLEST_BETA else ""
     return (
-        f"beta {beta:g} gives a personalization ratio R of {feddecay_ratio(beta, m.steps, m.lr):.3g} "
-        f"(FedSGD 0, FedAvg {fedavg_ratio(m.steps, m.lr):.3g} at {m.steps} steps of {m.lr:g}), about the "
-        f"{m.disagreement:.0%} of FedAvg's that the clients' disagreement asks for."
+        f"beta {beta:g} gives a personalization ratio R of {ratio:.3g} (FedSGD 0, FedAvg {most:.3g} at {m.steps} steps "
+        f"of {m.lr:g}); the clients' disagreement asks for {m.disagreement:.0%} of FedAvg's.{floor}"
     )
 
 

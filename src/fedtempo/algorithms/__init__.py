@@ -1,0 +1,50 @@
+"""Algorithms, each a function that returns a frozen `Algorithm`."""
+
+from collections.abc import Callable
+
+from fedtempo.algorithms.algorithm import Algorithm, Server, named
+from fedtempo.algorithms.ditto import ditto
+from fedtempo.algorithms.fedavg import fedavg, fedsgd, local_only, reptile
+from fedtempo.algorithms.fedbn import fedbn
+from fedtempo.algorithms.feddecay import feddecay
+from fedtempo.algorithms.fedem import fedem
+from fedtempo.algorithms.fedexp import fedexp
+from fedtempo.algorithms.fednar import clip_then_decay, fednar
+from fedtempo.algorithms.fedper import fedbabu, fedper, fedrep
+from fedtempo.algorithms.fedprox import fedprox
+from fedtempo.algorithms.fedrecon import fedrecon, fedrecon_stateful
+from fedtempo.algorithms.fomaml import fomaml
+from fedtempo.algorithms.pfedme import pfedme
+from fedtempo.algorithms.pflego import pflego
+from fedtempo.algorithms.scaffold import scaffold
+from fedtempo.algorithms.server_optimizers import fedadagrad, fedadam, fedavgm, fedyogi, with_server
+
+ALGORITHMS: dict[str, Callable[..., Algorithm]] = {
+    "fedsgd": fedsgd,
+    "fedavg": fedavg,
+    "reptile": reptile,
+    "fomaml": fomaml,
+    "feddecay": feddecay,
+    "fedprox": fedprox,
+    "scaffold": scaffold,
+    "fedavgm": fedavgm,
+    "fedadam": fedadam,
+    "fedyogi": fedyogi,
+    "fedadagrad": fedadagrad,
+    "fedexp": fedexp,
+    "fednar": fednar,
+    "clip_then_decay": clip_then_decay,
+    "pflego": pflego,
+    "fedper": fedper,
+    "fedrep": fedrep,
+    "fedbabu": fedbabu,
+    "fedrecon": fedrecon,
+    "fedrecon_stateful": fedrecon_stateful,
+    "ditto": ditto,
+    "pfedme": pfedme,
+    "fedem": fedem,
+    "fedbn": fedbn,
+    "local_only": local_only,
+}
+
+__all__ = ["ALGORITHMS", "Algorithm", "Server", "named", "with_server", *ALGORITHMS]

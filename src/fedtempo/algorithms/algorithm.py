@@ -1,0 +1,161 @@
+"""An algorithm is a frozen value: what clients do, what the server does, what stays personal."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal, NamedTuple, ParamSpec
+
+from torch import Tensor
+
+from fedtempo.aggregation import Aggregate, Groups
+from fedtempo.errors import require
+from fedtempo.local import Begin, Carry, Keep, Phase, Upload, Where
+from fedtempo.network import Network
+from fedtempo.objectives import Received
+from fedtempo.params import Params, Selector, combine, nothing, scaled, subtract
+from fedtempo.schedules import Now, Schedule
+from fedtempo.tasks import Batch
+from fedtempo.transforms import Transform, sgd
+
+Weighting = Literal["uniform", "samples", "processed"]
+Predict = Callable[[Network, Params, Params, Batch, bool], Tensor]
+Remember = Callable[[Params, frozenset[str]], Params]
+"""(shared tensors, names of the trained ones) -> what a client remembers."""
+
+
+class Server(NamedTuple):
+    """What the server does with the mean of the uploads: two pure functions, like a transform."""
+
+    init: Callable[[Params], Any]
+    step: Callable[[Params, Any, Aggregate, Now], tuple[Params, Any]]
+    """(shared parameters, state, aggregate, now) -> (shared parameters, state)."""
+    extra: Callable[[Any], Params] = lambda state: {}
+    """What goes down to clients besides the model."""
+    model: Callable[[Params, Any], Params] = lambda shared, state: shared
+    """The parameters that are evaluated and served."""
+    measurements: Callable[[Any], dict[str, float]] = lambda state: {}
+    schedules: tuple[tuple[str, Schedule], ...] = ()
+
+
+def descend(transform: Transform) -> Server:
+    """x <- x - transform(-mean delta): the mean displacement is the server's negative gradient."""
+
+    def step(shared: Params, state: Any, aggregate: Aggregate, now: Now) -> tuple[Params, Any]:
+        gradient = scaled(aggregate.means["delta"], -1.0)
+        update, state = transform.update(gradient, state, shared, now)
+        return subtract(shared, update), state
+
+    return Server(transform.init, step, schedules=tuple((f"server {n}", s) for n, s in transform.schedules))
+
+
+def displacement(received: Received, carry: Carry) -> Groups:
+    """The usual upload: how far the shared tensors moved, Delta_i = y_i - x."""
+    return {"delta": subtract(carry.shared, received.shared)}
+
+
+def mean_field(transform: Transform, factor: Callable[[Aggregate, Now], float]) -> Server:
+    """As `descend`, with the mean first multiplied by a factor that knows who took part."""
+    inner = descend(transform)
+
+    def step(shared: Params, state: Any, aggregate: Aggregate, now: Now) -> tuple[Params, Any]:
+        means = {**aggregate.means, "delta": scaled(aggregate.means["delta"], factor(aggregate, now))}
+        return inner.step(shared, state, aggregate._replace(means=means), now)
+
+    return inner._replace(step=step)
+
+
+def keep_personal(received: Received, carry: Carry) -> Params:
+    """The usual memory: the personal tensors as they are after the round."""
+    return carry.personal
+
+
+def begin_as_kept(received: Received, personal: Params) -> tuple[Params, Params]:
+    """The usual start of a round: personal tensors as they were kept, no notes."""
+    return personal, {}
+
+
+def predict_together(network: Network, shared: Params, personal: Params, batch: Batch, train: bool = False) -> Tensor:
+    """The model made of shared and personal tensors."""
+    return network.forward(combine(shared, personal), batch, train)
+
+
+def predict_shared(network: Network, shared: Params, personal: Params, batch: Batch, train: bool = False) -> Tensor:
+    """The shared model; what the client keeps is not part of it."""
+    return network.forward(shared, batch, train)
+
+
+def predict_personal(network: Network, shared: Params, personal: Params, batch: Batch, train: bool = False) -> Tensor:
+    """The client's own full model."""
+    return network.forward(personal, batch, train)
+
+
+def forget(shared: Params, trained: frozenset[str]) -> Params:
+    """Nothing to remember beyond the personal tensors."""
+    return {}
+
+
+@dataclass(frozen=True)
+class Algorithm:
+    """A federated algorithm is these pieces. There is nothing to subclass."""
+
+    phases: tuple[Phase, ...]
+    server: Server = field(default_factory=lambda: descend(sgd(1.0)))
+    weighting: Weighting = "uniform"
+    personal: Selector = nothing
+    """Tensors of the model that never leave a client."""
+    remember: Remember = forget
+    """What else a client keeps from round to round, at its first visit, from the run's first shared model."""
+    welcome: Remember | None = None
+    """The same for a client that arrives after training, from the trained shared model; as `remember` if None."""
+    newcomer: tuple[Phase, ...] | None = None
+    """What a new client trains before it is served; None leaves it to the evaluation's fine-tuning."""
+    upload: Upload = displacement
+    unweighted: frozenset[str] = frozenset()
+    """Groups of the upload in which every client counts once."""
+    sends_norm: bool = False
+    """Whether clients also send the squared norm of their displacement (FedExP)."""
+    keep: Keep = keep_personal
+    begin: Begin = begin_as_kept
+    predict: Predict = predict_together
+    tunes: Where = "both"
+    """What fine-tuning moves: the served model."""
+    tuning: Phase | None = None
+    """A phase that fine-tuning is modelled on, where a plain one would not do (FedEM)."""
+    stateless: bool = False
+    """Whether personal tensors start afresh each round."""
+    components: int | None = None
+    """How many copies of the model are shared, stacked on the first dimension (FedEM)."""
+    shares: bool = True
+    """Whether anything is sent at all."""
+    average_buffers: bool = True
+    name: str = "custom"
+    settings: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        known = ("uniform", "samples", "processed")
+        require(self.weighting in known, "weighting", " or ".join(map(repr, known)), self.weighting)
+
+    def __repr__(self) -> str:
+        return f"{self.name}({', '.join(f'{k}={v!r}' for k, v in self.settings.items())})"
+
+    def with_direction(self, wrap: Callable[[Transform], Transform]) -> Algorithm:
+        """This algorithm with every training phase's gradient transform wrapped."""
+        return replace(self, phases=tuple(phase.with_direction(wrap) for phase in self.phases))
+
+
+Arguments = ParamSpec("Arguments")
+
+
+def named(build: Callable[Arguments, Algorithm]) -> Callable[Arguments, Algorithm]:
+    """Let the algorithm print as the call that made it."""
+    signature = inspect.signature(build)
+
+    @functools.wraps(build)
+    def call(*args: Arguments.args, **kwargs: Arguments.kwargs) -> Algorithm:
+        bound = signature.bind(*args, **kwargs)
+        return replace(build(*args, **kwargs), name=build.__name__, settings=dict(bound.arguments))
+
+    return call

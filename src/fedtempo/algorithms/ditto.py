@@ -1,0 +1,55 @@
+"""Ditto: everybody has a full model of their own, kept near the shared one."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from fedtempo.algorithms.algorithm import Algorithm, Weighting, named, predict_personal
+from fedtempo.algorithms.fedavg import fedavg, learning_rate
+from fedtempo.errors import is_number, require
+from fedtempo.local import Phase, length
+from fedtempo.objectives import proximal
+from fedtempo.params import Params
+from fedtempo.schedules import Rate, Schedule
+
+
+@named
+def ditto(
+    lr: Rate,
+    steps: Rate | None = None,
+    *,
+    lam: Rate = 1.0,
+    personal_lr: Rate | None = None,
+    personal_steps: Rate | None = None,
+    epochs: Rate | None = None,
+    personal_epochs: Rate | None = None,
+    server_lr: Rate = 1.0,
+    weighting: Weighting = "uniform",
+) -> Algorithm:
+    """v_i <- v_i - eta_p (grad f_i(v_i) + lam (v_i - x_t)) beside a FedAvg update of x (Li et al., 2021).
+
+    x_t is the model *received* this round. v_i starts at the first shared model; a new client starts at the trained one
+    and takes one round of its proximal steps. lam=0 is local training.
+    """
+    require(isinstance(lam, Schedule) or (is_number(lam) and lam >= 0), "lam", "a number >= 0 or a schedule", lam)
+    own_length = length(
+        steps if personal_steps is None and personal_epochs is None else personal_steps,
+        epochs if personal_steps is None and personal_epochs is None else personal_epochs,
+    )
+    rate = learning_rate(lr if personal_lr is None else personal_lr, "personal_lr")
+    own = Phase(own_length, rate, objective=proximal(lam), on="personal")
+    plain = fedavg(lr, steps, epochs=epochs, server_lr=server_lr, weighting=weighting)
+    return replace(
+        plain,
+        phases=(own, *(replace(phase, on="shared") for phase in plain.phases)),
+        remember=full_copy,
+        welcome=full_copy,
+        newcomer=(own,),
+        predict=predict_personal,
+        tunes="personal",
+    )
+
+
+def full_copy(shared: Params, trained: frozenset[str]) -> Params:
+    """A model of one's own, equal to the shared one so far."""
+    return dict(shared)

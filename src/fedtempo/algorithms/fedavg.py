@@ -1,0 +1,87 @@
+"""FedAvg, FedSGD, Reptile and local training: the plain ones."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from fedtempo.algorithms.algorithm import Algorithm, Weighting, descend, named, predict_personal
+from fedtempo.errors import is_number, require
+from fedtempo.local import Phase, length
+from fedtempo.params import Params
+from fedtempo.schedules import Rate, Schedule, as_schedule
+from fedtempo.transforms import identity, sgd
+from fedtempo.transforms import momentum as heavy_ball
+
+
+def learning_rate(lr: Rate, name: str = "lr") -> Schedule:
+    """A rate as a schedule; a plain number must not be negative."""
+    require(isinstance(lr, Schedule) or callable(lr) or (is_number(lr) and lr >= 0), name, "a number >= 0 or a schedule", lr)
+    return as_schedule(lr)
+
+
+@named
+def fedavg(
+    lr: Rate,
+    steps: Rate | None = None,
+    *,
+    epochs: Rate | None = None,
+    server_lr: Rate = 1.0,
+    weighting: Weighting = "uniform",
+    momentum: float = 0.0,
+    average_buffers: bool = True,
+) -> Algorithm:
+    """K local SGD steps, then the mean: y <- y - l grad f_i(y); x <- x + eta_g sum_i w_i (y_i - x).
+
+    McMahan et al. (2017). With `weighting="samples"` and a server rate this is the scheme the decaying-K paper
+    calls FedSGD (Algorithms 1 and 2). Weights are uniform by default, as in the FedDecay and FedNAR papers;
+    the decaying-K paper weighs by samples.
+
+    >>> fedavg(lr=0.1, steps=5)
+    fedavg(lr=0.1, steps=5)
+    """
+    phase = Phase(length(steps, epochs), learning_rate(lr), direction=heavy_ball(momentum) if momentum else identity)
+    server = descend(sgd(learning_rate(server_lr, "server_lr")))
+    return Algorithm((phase,), server, weighting, average_buffers=average_buffers)
+
+
+@named
+def fedsgd(
+    lr: Rate, *, server_lr: Rate = 1.0, weighting: Weighting = "uniform", full_batch: bool = False
+) -> Algorithm:
+    """One local gradient step: x <- x - l sum_i w_i grad f_i(x). FedAvg with K = 1 (McMahan et al.).
+
+    The step sees one batch of the experiment's size; `full_batch=True` takes all local data, as McMahan et al. do.
+    """
+    algorithm = fedavg(lr, 1, server_lr=server_lr, weighting=weighting)
+    return replace(algorithm, phases=tuple(replace(p, full_batch=full_batch) for p in algorithm.phases))
+
+
+@named
+def reptile(lr: Rate, steps: Rate | None = None, *, epochs: Rate | None = None, outer_lr: Rate = 1.0) -> Algorithm:
+    """x <- x + eps mean_i (y_i - x): Nichol et al. (2018). `outer_lr=1` is FedAvg with uniform weights."""
+    return fedavg(lr, steps, epochs=epochs, server_lr=outer_lr)
+
+
+@named
+def local_only(
+    lr: Rate, steps: Rate | None = None, *, epochs: Rate | None = None, newcomer_rounds: int = 10
+) -> Algorithm:
+    """Every client trains a model of its own from the common start and shares nothing: the honest baseline.
+
+    A new client trains alone too, for `newcomer_rounds` times the local work of one round.
+    """
+    phase = Phase(length(steps, epochs), learning_rate(lr), on="personal")
+    alone = replace(phase, length=replace(phase.length, times=newcomer_rounds))
+    return Algorithm(
+        (phase,),
+        remember=_own_copy,
+        welcome=_own_copy,
+        newcomer=(alone,),
+        shares=False,
+        predict=predict_personal,
+        tunes="personal",
+    )
+
+
+def _own_copy(shared: Params, trained: frozenset[str]) -> Params:
+    return dict(shared)

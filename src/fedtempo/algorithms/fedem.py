@@ -1,0 +1,86 @@
+"""FedEM: every client is its own mixture of a few shared models."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from fedtempo.aggregation import Aggregate
+from fedtempo.algorithms.algorithm import Algorithm, Weighting, descend, mean_field, named
+from fedtempo.algorithms.fedavg import learning_rate
+from fedtempo.errors import is_count, require
+from fedtempo.local import Carry, Length, Phase, length
+from fedtempo.network import Network
+from fedtempo.objectives import Received, component, mixture
+from fedtempo.params import Params
+from fedtempo.schedules import Now, Rate, constant
+from fedtempo.tasks import Batch, Task, hide_padded_outputs
+from fedtempo.transforms import sgd
+
+
+@named
+def fedem(
+    lr: Rate,
+    steps: Rate | None = None,
+    *,
+    components: int = 3,
+    epochs: Rate | None = None,
+    server_lr: Rate = 1.0,
+    weighting: Weighting = "samples",
+    over: Literal["sampled", "all"] = "sampled",
+) -> Algorithm:
+    """E-step q_m(s) ~ pi_m exp(-loss_m(s)) with the received components, pi_m = mean_s q_m(s); M-step: K steps on q.
+
+    Marfoq et al. (2021). Component m descends on mean_s q_m(s) loss_m(s); each is averaged; prediction is
+    sum_m pi_m softmax(h_m). Components start different: component m is drawn from the seed and m. `over="all"`
+    normalises weights over all clients, so absent ones count as unchanged, as the authors' code does. A new client
+    makes one E-step with frozen components. One component is FedAvg.
+    """
+    require(is_count(components), "components", "an int >= 1", components)
+    require(over in ("sampled", "all"), "over", "'sampled' or 'all'", over)
+    phase = Phase(length(steps, epochs), learning_rate(lr), objective=mixture, on="shared", enter=expectation)
+    transform = sgd(learning_rate(server_lr, "server_lr"))
+
+    def share_of_all(aggregate: Aggregate, now: Now) -> float:
+        return aggregate.weight / (now.total_samples if weighting == "samples" else now.clients)
+
+    return Algorithm(
+        (phase,),
+        server=descend(transform) if over == "sampled" else mean_field(transform, share_of_all),
+        weighting=weighting,
+        remember=lambda shared, trained: {"pi": _even(shared, components)},
+        newcomer=(replace(phase, length=Length(constant(0), minimum=0)),),
+        predict=predict_mixture,
+        tunes="shared",
+        tuning=phase,
+        components=components,
+    )
+
+
+def _even(shared: Params, components: int) -> Tensor:
+    first = next(p for p in shared.values() if p.is_floating_point())
+    return torch.full((components,), 1.0 / components, dtype=first.dtype, device=first.device)
+
+
+def expectation(network: Network, task: Task, received: Received, carry: Carry, data: Batch) -> tuple[Carry, Batch]:
+    """Responsibilities of every training sample under the components at hand, and the new mixture weights."""
+    pi = carry.personal["pi"]
+    losses = [_losses(network, task, component(carry.shared, m), data) for m in range(pi.shape[0])]
+    responsibilities = torch.softmax(torch.log(pi) - torch.stack(losses, dim=-1), dim=-1)
+    rows = data["_rows"].to(pi.dtype) if "_rows" in data else torch.ones_like(responsibilities[:, 0])
+    weights = (responsibilities * rows.unsqueeze(-1)).sum(0) / rows.sum()
+    return carry._replace(personal={"pi": weights}), {**data, "_responsibilities": responsibilities}
+
+
+def _losses(network: Network, task: Task, params: Params, data: Batch) -> Tensor:
+    return task.losses(hide_padded_outputs(network.forward(params, data), data), data["y"])
+
+
+def predict_mixture(network: Network, shared: Params, personal: Params, batch: Batch, train: bool = False) -> Tensor:
+    """log sum_m pi_m softmax(h_m(x)): logits of the client's own mixture."""
+    pi = personal["pi"]
+    outputs = [network.forward(component(shared, m), batch, train).log_softmax(-1) for m in range(pi.shape[0])]
+    return torch.logsumexp(torch.stack(outputs, dim=-1) + torch.log(pi), dim=-1)

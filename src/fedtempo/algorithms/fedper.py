@@ -1,0 +1,78 @@
+"""FedPer, FedRep, FedBABU: a shared body, and three ways to treat the head."""
+
+from __future__ import annotations
+
+from fedtempo.algorithms.algorithm import Algorithm, Weighting, descend, named
+from fedtempo.algorithms.fedavg import learning_rate
+from fedtempo.local import Phase, length
+from fedtempo.params import Selector, submodule
+from fedtempo.schedules import Rate
+from fedtempo.transforms import Transform, identity, sgd
+from fedtempo.transforms import momentum as heavy_ball
+
+
+def _ball(momentum: float) -> Transform:
+    return heavy_ball(momentum) if momentum else identity
+
+
+@named
+def fedper(
+    lr: Rate,
+    steps: Rate | None = None,
+    *,
+    epochs: Rate | None = None,
+    head: Selector = submodule("head"),
+    server_lr: Rate = 1.0,
+    momentum: float = 0.0,
+    weighting: Weighting = "samples",
+) -> Algorithm:
+    """K joint steps on (theta, W_i); theta is averaged, W_i stays (Arivazhagan et al., 2019).
+
+    `head=nothing` is FedAvg. A new client gets a fresh head and fine-tunes body and head together for one round's steps.
+    """
+    phase = Phase(length(steps, epochs), learning_rate(lr), direction=_ball(momentum))
+    server = descend(sgd(learning_rate(server_lr, "server_lr")))
+    return Algorithm((phase,), server, weighting, personal=head, newcomer=(phase,))
+
+
+@named
+def fedrep(
+    lr: Rate,
+    head_steps: Rate | None = None,
+    body_steps: Rate | None = None,
+    *,
+    head_epochs: Rate | None = None,
+    body_epochs: Rate | None = None,
+    body_lr: Rate | None = None,
+    head: Selector = submodule("head"),
+    momentum: float = 0.0,
+    weighting: Weighting = "uniform",
+) -> Algorithm:
+    """First the head on the received body, then the body under the new head; the body is averaged (Collins et al., 2021).
+
+    The authors' code adds momentum 0.5 and 10 head epochs to 1 body epoch. `head_steps=0` is FedAvg on the body.
+    A new client gets a fresh head and trains it alone.
+    """
+    first = Phase(length(head_steps, head_epochs, minimum=0), learning_rate(lr), direction=_ball(momentum), trains=head)
+    rate = learning_rate(lr if body_lr is None else body_lr, "body_lr")
+    then = Phase(length(body_steps, body_epochs), rate, direction=_ball(momentum), trains=~head)
+    return Algorithm((first, then), weighting=weighting, personal=head, newcomer=(first,))
+
+
+@named
+def fedbabu(
+    lr: Rate,
+    steps: Rate | None = None,
+    *,
+    epochs: Rate | None = None,
+    head: Selector = submodule("head"),
+    momentum: float = 0.0,
+    weighting: Weighting = "samples",
+) -> Algorithm:
+    """The body is trained and averaged; the head keeps its first value for everybody (Oh et al., 2022).
+
+    No personal state: a client, new or not, fine-tunes a copy of body and head when it is evaluated. The authors' code
+    has momentum 0.9 and uniform weights, the paper weighs by samples.
+    """
+    phase = Phase(length(steps, epochs), learning_rate(lr), direction=_ball(momentum), trains=~head)
+    return Algorithm((phase,), weighting=weighting)

@@ -1,0 +1,30 @@
+"""FedProx: a proximal term keeps local models near the one received."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from fedtempo.algorithms.algorithm import Algorithm, Weighting, named
+from fedtempo.algorithms.fedavg import fedavg
+from fedtempo.errors import is_number, require
+from fedtempo.objectives import proximal
+from fedtempo.schedules import Rate, Schedule
+
+
+@named
+def fedprox(
+    lr: Rate,
+    steps: Rate | None = None,
+    *,
+    mu: Rate = 0.001,
+    epochs: Rate | None = None,
+    server_lr: Rate = 1.0,
+    weighting: Weighting = "uniform",
+) -> Algorithm:
+    """FedAvg on f_i(y) + (mu / 2) ||y - x||^2, so g = grad f_i(y) + mu (y - x) (Li et al., 2020).
+
+    Under FedNAR the proximal term is inside the clipped quantity. mu=0 is FedAvg.
+    """
+    require(isinstance(mu, Schedule) or (is_number(mu) and mu >= 0), "mu", "a number >= 0 or a schedule", mu)
+    plain = fedavg(lr, steps, epochs=epochs, server_lr=server_lr, weighting=weighting)
+    return replace(plain, phases=tuple(replace(phase, objective=proximal(mu)) for phase in plain.phases))

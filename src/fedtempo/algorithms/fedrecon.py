@@ -1,0 +1,83 @@
+"""FedRecon: heads are rebuilt from the client's data each time, not remembered."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from fedtempo.algorithms.algorithm import Algorithm, Weighting, descend, named
+from fedtempo.algorithms.fedavg import learning_rate
+from fedtempo.algorithms.last_step import begin_with_zeros, note_direction, upload_note
+from fedtempo.errors import require
+from fedtempo.local import Length, Part, Phase, length
+from fedtempo.params import Selector, submodule
+from fedtempo.schedules import Rate, constant
+from fedtempo.transforms import Transform, chain, identity, scale_by_adam, sgd
+
+
+@named
+def fedrecon(
+    lr: Rate,
+    head_lr: Rate,
+    head_steps: Rate,
+    body_steps: Rate = 1,
+    *,
+    head: Selector = submodule("head"),
+    same_data: bool = False,
+    server_lr: Rate = 1.0,
+    server_optimizer: Literal["sgd", "adam"] = "sgd",
+    weighting: Weighting = "processed",
+    full_batch: bool = False,
+) -> Algorithm:
+    """A fresh head is fitted on the support half of the data, then the body moves on the query half (Singhal et al., 2021).
+
+    Weights are the numbers of samples seen in the body's phase. The support half is the first half of the client's
+    training rows; `same_data=True` uses all rows for both. A fresh head is the client's derived first head, the same
+    each round. A new client rebuilds its head on its support half.
+    """
+    support: Part = "train" if same_data else "support"
+    query: Part = "train" if same_data else "query"
+    rebuild = Phase(length(head_steps), learning_rate(head_lr, "head_lr"), trains=head, part=support, full_batch=full_batch)
+    improve = Phase(length(body_steps), learning_rate(lr), trains=~head, part=query, full_batch=full_batch)
+    return Algorithm(
+        (rebuild, improve),
+        descend(_server(server_optimizer, server_lr)),
+        weighting,
+        personal=head,
+        newcomer=(rebuild,),
+        stateless=True,
+    )
+
+
+@named
+def fedrecon_stateful(
+    head_lr: Rate,
+    server_lr: Rate,
+    head_steps: Rate = 50,
+    *,
+    head: Selector = submodule("head"),
+    server_optimizer: Literal["sgd", "adam"] = "sgd",
+    weighting: Weighting = "samples",
+    full_batch: bool = True,
+) -> Algorithm:
+    """FedRecon as PFLEGO's code has it: heads are kept, and one body gradient at the new head is sent.
+
+    tau head steps on all data, then theta <- theta - lr sum_{i in S} (n_i / n_S) grad_theta l_i. The authors' code
+    uses Adam at the server by default; the gradient is taken *after* all head steps, PFLEGO's is not.
+    """
+    fit = Phase(length(head_steps), learning_rate(head_lr, "head_lr"), trains=head, full_batch=full_batch)
+    look = Phase(Length(constant(1)), constant(1.0), trains=~head, full_batch=full_batch, after=note_direction)
+    return Algorithm(
+        (fit, look),
+        descend(_server(server_optimizer, server_lr)),
+        weighting,
+        personal=head,
+        newcomer=(fit,),
+        begin=begin_with_zeros,
+        upload=upload_note,
+    )
+
+
+def _server(optimizer: str, server_lr: Rate) -> Transform:
+    require(optimizer in ("sgd", "adam"), "server_optimizer", "'sgd' or 'adam'", optimizer)
+    adam = scale_by_adam(0.9, 0.999, 1e-8, corrects="moments")
+    return chain(adam if optimizer == "adam" else identity, sgd(learning_rate(server_lr, "server_lr")))

@@ -1,0 +1,32 @@
+"""FOMAML: only the last gradient of the local trajectory counts."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from fedtempo.algorithms.algorithm import Algorithm, Weighting, named
+from fedtempo.algorithms.fedavg import fedavg
+from fedtempo.algorithms.last_step import begin_with_zeros, note_direction, note_update, upload_note
+from fedtempo.schedules import Rate
+
+
+@named
+def fomaml(
+    lr: Rate,
+    steps: Rate | None = None,
+    *,
+    epochs: Rate | None = None,
+    outer_lr: Rate | None = None,
+    weighting: Weighting = "uniform",
+) -> Algorithm:
+    """x <- x - eta_out mean_i grad f_i(y_{K-1}) after K - 1 inner steps (FedDecay, eq. 6; Nichol et al., 2018).
+
+    Without `outer_lr` the outer rate is the inner one, as FedDecay's eqs. 4 and 6 imply: clients send the last
+    update y_K - y_{K-1}. K=1 is FedSGD. First order: no second derivatives.
+
+    The FOMAML rows of the FedDecay tables were made by code that never ran FOMAML; do not aim for them.
+    """
+    plain = fedavg(lr, steps, epochs=epochs, server_lr=1.0 if outer_lr is None else outer_lr, weighting=weighting)
+    note = note_update if outer_lr is None else note_direction
+    phases = tuple(replace(phase, after=note) for phase in plain.phases)
+    return replace(plain, phases=phases, begin=begin_with_zeros, upload=upload_note)

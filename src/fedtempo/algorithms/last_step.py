@@ -1,0 +1,31 @@
+"""Uploads made from the last local step alone: FOMAML's, PFLEGO's and FedRecon's."""
+
+from __future__ import annotations
+
+from fedtempo.aggregation import Groups
+from fedtempo.local import Carry, Moved
+from fedtempo.objectives import Received
+from fedtempo.params import Params, zeros_like
+from fedtempo.schedules import Place
+
+
+def begin_with_zeros(received: Received, personal: Params) -> tuple[Params, Params]:
+    """Notes of the shape of the shared model, so far nothing."""
+    return personal, zeros_like(received.shared)
+
+
+def note_update(carry: Carry, moved: Moved, received: Received, now: Place) -> Carry:
+    """Note how far this step moved the shared parameters."""
+    last = {n: moved.after[n] - moved.before[n] for n in moved.after if n in carry.scratch}
+    return carry._replace(scratch={**carry.scratch, **last})
+
+
+def note_direction(carry: Carry, moved: Moved, received: Received, now: Place) -> Carry:
+    """Note the direction of this step, without its learning rate."""
+    last = {n: -moved.direction[n] for n in moved.direction if n in carry.scratch}
+    return carry._replace(scratch={**carry.scratch, **last})
+
+
+def upload_note(received: Received, carry: Carry) -> Groups:
+    """Send the note in place of the displacement; buffers are sent as they moved."""
+    return {"delta": dict(carry.scratch)}

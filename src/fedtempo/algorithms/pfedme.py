@@ -1,0 +1,81 @@
+"""pFedMe: personal models as Moreau envelopes of the local one."""
+
+from __future__ import annotations
+
+import torch
+
+from fedtempo.algorithms.algorithm import Algorithm, Weighting, descend, named, predict_personal
+from fedtempo.algorithms.ditto import full_copy
+from fedtempo.algorithms.fedavg import learning_rate
+from fedtempo.errors import is_count, is_number, require
+from fedtempo.local import After, Carry, Moved, Phase, length
+from fedtempo.objectives import Received, moreau
+from fedtempo.params import Params
+from fedtempo.schedules import Place, Rate, Schedule, as_schedule
+from fedtempo.transforms import add_weight_decay, identity, sgd
+
+
+@named
+def pfedme(
+    lr: Rate = 0.005,
+    personal_lr: Rate = 0.09,
+    *,
+    lam: Rate = 15.0,
+    inner_steps: int = 5,
+    local_rounds: Rate = 20,
+    beta: Rate = 1.0,
+    warm_start: bool = True,
+    l2: float = 0.0,
+    weighting: Weighting = "uniform",
+) -> Algorithm:
+    """R times: K steps theta <- theta - eta_p (grad f_i(theta) + lam (theta - w)), then w <- w - eta lam (w - theta).
+
+    Dinh et al. (2020), with R = `local_rounds`, K = `inner_steps`, eta = `lr`. The K steps share one batch; the
+    proximal centre is the current local w. Server: x <- (1 - beta) x + beta mean w_i. theta starts at the received x
+    and is carried over the R rounds (`warm_start=False` starts it at w each time). The authors' code adds
+    `l2=0.001` and, by a slip, evaluates w_i; we evaluate theta_i. A new client takes one round's steps from x.
+    """
+    require(is_count(inner_steps), "inner_steps", "an int >= 1", inner_steps)
+    require(isinstance(lam, Schedule) or (is_number(lam) and lam > 0), "lam", "a number > 0 or a schedule", lam)
+    phase = Phase(
+        length(local_rounds, times=inner_steps),
+        learning_rate(personal_lr, "personal_lr"),
+        objective=moreau(lam),
+        direction=add_weight_decay(l2) if l2 else identity,
+        on="personal",
+        repeat=inner_steps,
+        after=_move_local(learning_rate(lr) * as_schedule(lam), inner_steps, warm_start),
+    )
+    return Algorithm(
+        (phase,),
+        server=descend(sgd(learning_rate(beta, "beta"))),
+        weighting=weighting,
+        remember=full_copy,
+        welcome=full_copy,
+        newcomer=(phase,),
+        begin=_start_at_received,
+        predict=predict_personal,
+        tunes="personal",
+    )
+
+
+def _start_at_received(received: Received, personal: Params) -> tuple[Params, Params]:
+    return dict(received.shared), {}
+
+
+def _move_local(rate: Schedule, inner_steps: int, warm_start: bool) -> After:
+    """After every K-th step: w <- w - eta lam (w - theta)."""
+
+    def after(carry: Carry, moved: Moved, received: Received, now: Place) -> Carry:
+        due = now.value(lambda here: float((here.step + 1) % inner_steps == 0))
+        if isinstance(due, float) and not due:
+            return carry
+        theta, pull = moved.after, due * rate(now)
+        shared = {n: carry.shared[n] - pull * (carry.shared[n] - theta[n]) for n in theta}
+        carry = carry._replace(shared={**carry.shared, **shared})
+        if warm_start:
+            return carry
+        fresh = {n: w if isinstance(due, float) else torch.where(due > 0, w, theta[n]) for n, w in shared.items()}
+        return carry._replace(personal={**carry.personal, **fresh})
+
+    return after

@@ -1,0 +1,69 @@
+"""PFLEGO: personal heads, and exact SGD on the joint loss of the body and all heads."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from fedtempo.aggregation import Aggregate
+from fedtempo.algorithms.algorithm import Algorithm, mean_field, named
+from fedtempo.algorithms.fedavg import learning_rate
+from fedtempo.algorithms.last_step import begin_with_zeros, note_direction, upload_note
+from fedtempo.errors import require
+from fedtempo.local import Length, Phase, length
+from fedtempo.params import Selector, submodule
+from fedtempo.schedules import Now, Rate, constant, data_share, inverse_participation
+from fedtempo.transforms import Transform, chain, scale, scale_by_adam, sgd
+
+
+@named
+def pflego(
+    lr: Rate,
+    server_lr: Rate,
+    steps: Rate = 50,
+    *,
+    head: Selector = submodule("head"),
+    alpha_in_head_step: bool = False,
+    alpha_over: Literal["all", "sampled"] = "all",
+    server_optimizer: Literal["sgd", "adam"] = "sgd",
+    full_batch: bool = True,
+) -> Algorithm:
+    """tau - 1 steps on the head alone, then one joint gradient: the head moves, the body's gradient is sent.
+
+    PFLEGO, eqs. 3 and 4, with tau = `steps`, beta = `lr`, rho_t = `server_lr`, I clients of which r take part:
+    W <- W - beta grad_W l_i (tau - 1 times); W <- W - rho_t (I/r) grad_W l_i;
+    theta <- theta - rho_t (I/r) sum_{i in S} alpha_i grad_theta l_i, alpha_i = n_i / sum_all n_j.
+
+    Both last gradients are taken at the same point. While the body is fixed its features are computed once, so a round
+    costs two passes through the body whatever tau is. The paper contradicts itself: only with alpha_i in the head's
+    last step too (eq. 5; `alpha_in_head_step=True`) is a round an unbiased SGD step on the joint loss. The authors'
+    code normalises alpha over the sampled clients (`alpha_over="sampled"`) and uses Adam (`server_optimizer="adam"`,
+    torch's). r is the expected cohort, I rho for Bernoulli participation. A new client gets a fresh head and takes
+    tau head-only steps.
+    """
+    require(alpha_over in ("all", "sampled"), "alpha_over", "'all' or 'sampled'", alpha_over)
+    require(server_optimizer in ("sgd", "adam"), "server_optimizer", "'sgd' or 'adam'", server_optimizer)
+    rho = learning_rate(server_lr, "server_lr")
+    last_rate = rho * inverse_participation() * (data_share() if alpha_in_head_step else constant(1.0))
+    inner = Phase(length(steps, offset=-1), learning_rate(lr), trains=head, full_batch=full_batch)
+    joint = Phase(Length(constant(1)), last_rate, full_batch=full_batch, after=note_direction)
+    newcomer = Phase(length(steps), learning_rate(lr), trains=head, full_batch=full_batch)
+
+    def share_of_all(aggregate: Aggregate, now: Now) -> float:
+        return aggregate.weight / now.total_samples if alpha_over == "all" else 1.0
+
+    return Algorithm(
+        (inner, joint),
+        server=mean_field(_server(server_optimizer, server_lr), share_of_all),
+        weighting="samples",
+        personal=head,
+        begin=begin_with_zeros,
+        upload=upload_note,
+        newcomer=(newcomer,),
+    )
+
+
+def _server(optimizer: str, server_lr: Rate) -> Transform:
+    unbiased = scale(inverse_participation())
+    if optimizer == "sgd":
+        return chain(unbiased, sgd(server_lr))
+    return chain(unbiased, scale_by_adam(0.9, 0.999, 1e-8, corrects="moments"), sgd(server_lr))

@@ -1,0 +1,113 @@
+"""SCAFFOLD: control variates take the clients' drift out of local steps."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any, Literal
+
+import torch
+
+from fedtempo.aggregation import Aggregate, Groups
+from fedtempo.algorithms.algorithm import Algorithm, Server, Weighting, descend, named, predict_shared
+from fedtempo.algorithms.fedavg import fedavg, learning_rate
+from fedtempo.errors import require
+from fedtempo.local import Carry, Moved
+from fedtempo.network import Network
+from fedtempo.objectives import Received, controlled
+from fedtempo.params import Params, add, select, subtract, zeros_like
+from fedtempo.schedules import Now, Place, Rate
+from fedtempo.tasks import Batch, Task, mean_loss
+from fedtempo.transforms import sgd
+
+TRAVELLED = "_travelled"
+
+
+@named
+def scaffold(
+    lr: Rate,
+    steps: Rate | None = None,
+    *,
+    epochs: Rate | None = None,
+    option: Literal["I", "II"] = "II",
+    server_lr: Rate = 1.0,
+    weighting: Weighting = "uniform",
+) -> Algorithm:
+    """Local steps along g = grad f_i(y) - c_i + c, then new control variates (Karimireddy et al., 2020).
+
+    Option II: c_i <- c_i - c + (x - y_K) / sum_k l_k, which is the paper's K l for a constant rate. Option I:
+    c_i <- grad f_i(x) on all local data. Server: x <- x + eta_g mean Delta_i, c <- c + (1/N) sum_{i in S} Delta c_i
+    with N all clients. The c of a round is the one sent at its start. Weight decay and clipping enter c_i through
+    the displacement, as in the FedNAR code; that code weighs c by samples, the paper and we do not.
+    """
+    require(option in ("I", "II"), "option", "'I' or 'II'", option)
+    plain = fedavg(lr, steps, epochs=epochs, server_lr=server_lr, weighting=weighting)
+    phases = tuple(
+        replace(p, objective=controlled, on="shared", after=_add_rate, enter=_full_gradient if option == "I" else None)
+        for p in plain.phases
+    )
+    return replace(
+        plain,
+        phases=phases,
+        server=_server(server_lr),
+        remember=lambda shared, trained: zeros_like(select(shared, trained)),
+        begin=lambda received, personal: (personal, {TRAVELLED: _zero(received.shared)}),
+        upload=lambda received, carry: _upload(received, carry, option),
+        keep=lambda received, carry: _new_control(received, carry, option),
+        unweighted=frozenset({"control"}),
+        predict=predict_shared,
+        tunes="shared",
+    )
+
+
+def _zero(shared: Params) -> torch.Tensor:
+    return torch.zeros((), dtype=torch.float64, device=next(iter(shared.values())).device)
+
+
+def _add_rate(carry: Carry, moved: Moved, received: Received, now: Place) -> Carry:
+    return carry._replace(scratch={**carry.scratch, TRAVELLED: carry.scratch[TRAVELLED] + moved.rate})
+
+
+def _full_gradient(
+    network: Network, task: Task, received: Received, carry: Carry, data: Batch
+) -> tuple[Carry, Batch]:
+    """Option I's grad f_i(x), before the first step."""
+    trained, others = select(carry.shared, carry.personal), dict(carry.shared)
+
+    def loss(params: Params) -> torch.Tensor:
+        return mean_loss(task, network.forward({**others, **params}, data), data)
+
+    return carry._replace(scratch={**carry.scratch, **torch.func.grad(loss)(trained)}), data
+
+
+def _new_control(received: Received, carry: Carry, option: str) -> Params:
+    if option == "I":
+        return {n: carry.scratch[n] for n in carry.personal}
+    # The displacement is over where the steps led; a tiny floor keeps a round of zero rates at c_i - c.
+    travelled = carry.scratch[TRAVELLED].clamp(min=torch.finfo(torch.float64).tiny)
+    c = received.extra
+    return {
+        n: own - c[n] + ((received.shared[n] - carry.shared[n]) / travelled).to(own.dtype)
+        for n, own in carry.personal.items()
+    }
+
+
+def _upload(received: Received, carry: Carry, option: str) -> Groups:
+    return {
+        "delta": subtract(carry.shared, received.shared),
+        "control": subtract(_new_control(received, carry, option), carry.personal),
+    }
+
+
+def _server(server_lr: Rate) -> Server:
+    inner = descend(sgd(learning_rate(server_lr, "server_lr")))
+
+    def step(shared: Params, state: Any, aggregate: Aggregate, now: Now) -> tuple[Params, Any]:
+        shared, optimizer = inner.step(shared, state["optimizer"], aggregate, now)
+        control = add(state["control"], aggregate.means["control"], aggregate.count / now.clients)
+        return shared, {"optimizer": optimizer, "control": control}
+
+    return inner._replace(
+        init=lambda shared: {"optimizer": inner.init(shared), "control": zeros_like(shared)},
+        step=step,
+        extra=lambda state: state["control"],
+    )

@@ -1,0 +1,98 @@
+"""FedAvgM, FedAdam, FedYogi, FedAdagrad: FedAvg's clients under another server optimizer."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from fedtempo.algorithms.algorithm import Algorithm, Weighting, descend, named
+from fedtempo.algorithms.fedavg import fedavg, learning_rate
+from fedtempo.schedules import Rate
+from fedtempo.transforms import (
+    Transform,
+    chain,
+    momentum as heavy_ball,
+    scale_by_adagrad,
+    scale_by_adam,
+    scale_by_fednar_adam,
+    scale_by_yogi,
+    sgd,
+)
+
+
+def with_server(algorithm: Algorithm, optimizer: Transform, server_lr: Rate) -> Algorithm:
+    """Any displacement-uploading algorithm with the server step x <- x - eta_g optimizer(-mean Delta)."""
+    return replace(algorithm, server=descend(chain(optimizer, sgd(learning_rate(server_lr, "server_lr")))))
+
+
+@named
+def fedavgm(
+    lr: Rate,
+    steps: Rate | None = None,
+    *,
+    epochs: Rate | None = None,
+    server_lr: Rate = 1.0,
+    momentum: float = 0.9,
+    weighting: Weighting = "uniform",
+) -> Algorithm:
+    """u <- momentum u + mean Delta; x <- x + eta_g u, no dampening, no Nesterov (Hsu et al., 2019)."""
+    return with_server(fedavg(lr, steps, epochs=epochs, weighting=weighting), heavy_ball(momentum), server_lr)
+
+
+@named
+def fedadam(
+    lr: Rate,
+    steps: Rate | None = None,
+    *,
+    epochs: Rate | None = None,
+    server_lr: Rate = 0.1,
+    b1: float = 0.9,
+    b2: float | None = None,
+    eps: Rate | None = None,
+    bias_correction: bool = False,
+    fednar_compat: bool = False,
+    weighting: Weighting = "uniform",
+) -> Algorithm:
+    """m <- b1 m + (1 - b1) D, v <- b2 v + (1 - b2) D^2, x <- x + eta_g m / (sqrt(v) + eps), D = mean Delta.
+
+    Default: Reddi et al. (2021), Algorithm 2: b2=.99, eps=1e-3 (their tau), v from eps^2, no bias correction.
+    `bias_correction=True`: the decaying-K paper's Algorithm 3, b2=.999, eps=1e-8, times sqrt(1 - b2^t) / (1 - b1^t).
+    `fednar_compat=True`: as the FedNAR code has it (see `scale_by_fednar_adam`), to reproduce its tables only.
+    """
+    plain = fedavg(lr, steps, epochs=epochs, weighting=weighting)
+    if fednar_compat:
+        return with_server(plain, scale_by_fednar_adam(0.01 if eps is None else eps, b1, b2 or 0.99), server_lr)
+    offset = (1e-8 if bias_correction else 1e-3) if eps is None else eps
+    decay = (0.999 if bias_correction else 0.99) if b2 is None else b2
+    adam = scale_by_adam(b1, decay, offset, corrects="rate" if bias_correction else "nothing")  # type: ignore[arg-type]
+    return with_server(plain, adam, server_lr)
+
+
+@named
+def fedyogi(
+    lr: Rate,
+    steps: Rate | None = None,
+    *,
+    epochs: Rate | None = None,
+    server_lr: Rate = 0.1,
+    b1: float = 0.9,
+    b2: float = 0.99,
+    eps: float = 1e-3,
+    weighting: Weighting = "uniform",
+) -> Algorithm:
+    """As FedAdam with v <- v - (1 - b2) D^2 sign(v - D^2) (Reddi et al., Algorithm 2)."""
+    return with_server(fedavg(lr, steps, epochs=epochs, weighting=weighting), scale_by_yogi(b1, b2, eps), server_lr)
+
+
+@named
+def fedadagrad(
+    lr: Rate,
+    steps: Rate | None = None,
+    *,
+    epochs: Rate | None = None,
+    server_lr: Rate = 0.1,
+    b1: float = 0.0,
+    eps: float = 1e-3,
+    weighting: Weighting = "uniform",
+) -> Algorithm:
+    """As FedAdam with v <- v + D^2 and, by default, no momentum (Reddi et al., Algorithm 2)."""
+    return with_server(fedavg(lr, steps, epochs=epochs, weighting=weighting), scale_by_adagrad(b1, eps), server_lr)

@@ -1,0 +1,179 @@
+"""The vectorised backend: a block of clients takes each step together, by `torch.func.vmap`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.func import vmap
+
+from fedtempo.backends.block import Backend, Trained
+from fedtempo.backends.serial import dropout_keys
+from fedtempo.data.batches import BatchRows
+from fedtempo.errors import TrainingError
+from fedtempo.federation import Federation
+from fedtempo.local import Carry, ClientProgram, Stage, by_transform, places
+from fedtempo.objectives import Received
+from fedtempo.params import Params, tree_map
+from fedtempo.randomness import client_keys
+from fedtempo.schedules import LanePlace, Now, Place
+from fedtempo.tasks import Batch
+
+
+class Lanes(NamedTuple):
+    """The clients of a block: who they are and how many rows each has."""
+
+    federation: Federation
+    received: Received
+    now: Now
+    clients: np.ndarray
+    sizes: np.ndarray
+    outputs: Tensor | None
+    """True output counts, where heads of different sizes were padded."""
+
+
+class Tally(NamedTuple):
+    """Sums over steps, one entry per lane."""
+
+    loss: Tensor
+    steps: np.ndarray
+    samples: np.ndarray
+    shared_samples: np.ndarray
+
+
+def train(
+    federation: Federation,
+    program: ClientProgram,
+    received: Received,
+    now: Now,
+    clients: np.ndarray,
+    personal: list[Params],
+) -> Iterator[Trained]:
+    """Train all clients side by side; what comes out is stacked."""
+    if not len(clients):
+        return
+    stacked, shapes = stack_padded(personal)
+    padded = bool(shapes) and federation.data.outputs is not None
+    outputs = torch.as_tensor(federation.data.outputs[clients]) if padded else None  # type: ignore[index]
+    lanes = Lanes(federation, received, now, clients, federation.sizes[clients], outputs)
+    index = torch.arange(len(clients), device=federation.device)
+    carry = vmap(lambda lane, own: program.init(received, own))(index, stacked)
+    zeros = np.zeros(len(clients), dtype=np.int64)
+    tally = Tally(torch.zeros(len(clients), dtype=torch.float64, device=federation.device), zeros, zeros, zeros)
+    for stage in program.stages:
+        try:
+            carry, tally = _run_stage(lanes, stage, carry, tally)
+        except (RuntimeError, ValueError, IndexError) as error:
+            raise TrainingError(f"clients {clients[0]} to {clients[-1]}, round {now.round}: {error}") from error
+    loss = tally.loss.cpu() / torch.from_numpy(np.maximum(tally.steps, 1))
+    yield Trained(clients, carry, loss, tally.steps, tally.samples, tally.shared_samples, True, shapes)
+
+
+def stack_padded(personal: list[Params]) -> tuple[Params, list[dict[str, torch.Size]]]:
+    """Personal tensors of all clients, stacked; padded with zeros where first dimensions differ."""
+    shapes = [{n: t.shape for n, t in own.items()} for own in personal]
+    stacked = {}
+    for name in personal[0]:
+        tensors = [own[name] for own in personal]
+        longest = max((t.shape[0] for t in tensors if t.dim()), default=0)
+        stacked[name] = torch.stack([_padded(t, longest) for t in tensors])
+    return stacked, [] if all(s == shapes[0] for s in shapes) else shapes
+
+
+def _padded(tensor: Tensor, length: int) -> Tensor:
+    if not tensor.dim() or tensor.shape[0] == length:
+        return tensor
+    return torch.cat([tensor, tensor.new_zeros(length - tensor.shape[0], *tensor.shape[1:])])
+
+
+def _run_stage(lanes: Lanes, stage: Stage, carry: Carry, tally: Tally) -> tuple[Carry, Tally]:
+    federation, now = lanes.federation, lanes.now
+    batching = stage.batching(federation.batching)
+    parts = [stage.rows(int(n)) for n in lanes.sizes]
+    starts, counts = np.array([p[0] for p in parts]), np.array([p[1] for p in parts])
+    classes, members = np.unique(lanes.sizes, return_inverse=True)
+    timelines = [places(stage, now, int(size), federation.batching) for size in classes]
+    steps = np.array([len(t) for t in timelines])[members]
+    data = None
+    if any(stage.needs_all_rows(int(k), int(n), batching) for k, n in zip(steps, counts, strict=True)):
+        carry, data = _enter(lanes, stage, carry, starts, counts)
+    rows = BatchRows(batching, client_keys(federation.seed, lanes.clients, "batches", now.round), counts)
+    loss, samples = tally.loss, np.zeros_like(counts)
+    for step in range(int(steps.max())):
+        local, lengths = rows.at(step // stage.phase.repeat)
+        active = np.flatnonzero(steps > step)
+        samples[active] += lengths[active]
+        for group in _groups(active, lengths, federation.pads_batches):
+            batch = _batch(lanes, data, starts, local, lengths, group, step)
+            here = [timeline[min(step, len(timeline) - 1)] if timeline else now for timeline in timelines]
+            carry, losses = _step(lanes, stage, carry, batch, here, members, group)
+            loss = loss.index_add(0, torch.as_tensor(group, device=loss.device), losses.to(torch.float64))
+    shared = samples if stage.trained & federation.trained_names else 0
+    return carry, Tally(loss, tally.steps + steps, tally.samples + samples, tally.shared_samples + shared)
+
+
+def _groups(active: np.ndarray, lengths: np.ndarray, pads: bool) -> list[np.ndarray]:
+    """Lanes that step together: all of them, or those with batches of one length where padding would be felt."""
+    if pads:
+        return [active]
+    return [active[lengths[active] == length] for length in np.unique(lengths[active])]
+
+
+def _enter(lanes: Lanes, stage: Stage, carry: Carry, starts: np.ndarray, counts: np.ndarray) -> tuple[Carry, Batch]:
+    """The stage's pass over all rows of every client, padded to the longest."""
+    local = np.minimum(np.arange(int(counts.max())), counts[:, None] - 1)
+    data = _extended(lanes, lanes.federation.rows(lanes.clients, starts[:, None] + local), counts, np.arange(len(counts)))
+    enter = vmap(lambda c, d: stage.enter(lanes.received, c, d))
+    carry, data = enter(carry, data)
+    return carry, data
+
+
+def _extended(lanes: Lanes, batch: Batch, lengths: np.ndarray, group: np.ndarray) -> Batch:
+    """The batch with the library's own columns: which rows count, which outputs exist."""
+    width = next(iter(batch.values())).shape[1]
+    device = lanes.federation.device
+    if (lengths < width).any():
+        batch["_rows"] = torch.from_numpy(np.arange(width) < lengths[:, None]).to(device)
+    if lanes.outputs is not None:
+        batch["_outputs"] = lanes.outputs[torch.from_numpy(group)].to(device)
+    return batch
+
+
+def _batch(
+    lanes: Lanes, data: Batch | None, starts: np.ndarray, local: np.ndarray, lengths: np.ndarray, group: np.ndarray, step: int
+) -> Batch:
+    federation = lanes.federation
+    picked, counts = local[group][:, : int(lengths[group].max())], lengths[group]
+    if data is None:
+        batch = federation.rows(lanes.clients[group], starts[group][:, None] + picked)
+    else:
+        lane, row = torch.from_numpy(group)[:, None], torch.from_numpy(np.ascontiguousarray(picked))
+        batch = {n: t[lane.to(t.device), row.to(t.device)] for n, t in data.items() if n not in ("_rows", "_outputs")}
+    batch = _extended(lanes, batch, counts, group)
+    if federation.network.dropout:
+        batch["_key"] = torch.from_numpy(dropout_keys(federation, lanes.clients[group], lanes.now, step)).to(federation.device)
+    return batch
+
+
+def _step(
+    lanes: Lanes, stage: Stage, carry: Carry, batch: Batch, here: list[Now], members: np.ndarray, group: np.ndarray
+) -> tuple[Carry, Tensor]:
+    index = torch.as_tensor(members[group], device=lanes.federation.device)
+
+    def one(lane: Tensor, mine: Carry, rows: Batch) -> tuple[Carry, Tensor]:
+        place: Place = here[0] if len(here) == 1 else LanePlace(tuple(here), lane)
+        return stage.step(by_transform, lanes.received, mine, rows, place)
+
+    step = vmap(one)
+    if len(group) == len(lanes.clients):
+        moved, losses = step(index, carry, batch)
+        return moved, losses
+    chosen = torch.as_tensor(group, device=lanes.federation.device)
+    moved, losses = step(index, tree_map(lambda t: t[chosen], carry), batch)
+    return tree_map(lambda old, new: old.index_copy(0, chosen, new), carry, moved), losses
+
+
+vectorised = Backend("vectorised", train)

@@ -1,0 +1,140 @@
+"""Checks before training: everything that can be wrong is found now, and named."""
+
+from __future__ import annotations
+
+import contextlib
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import torch
+
+from fedtempo.dropout import seeded_dropout
+from fedtempo.errors import ConfigError, ModelError, is_count, require
+from fedtempo.federation import Federation
+from fedtempo.local import Phase
+from fedtempo.network import seeded, tensors_of
+from fedtempo.params import Params, all_finite
+from fedtempo.schedules import Now, Schedule, at_step
+from fedtempo.tasks import Batch
+
+
+def check_rounds(rounds: Any) -> None:
+    """Rounds are counted from one up."""
+    require(is_count(rounds), "rounds", "an int >= 1", rounds)
+
+
+def check_schedules(federation: Federation, rounds: int, cohort: float) -> None:
+    """Every rate is finite and not negative in every round, and every phase has its steps."""
+    first = federation.now(0, cohort)
+    sampled = sorted({*range(min(rounds, 200)), *np.linspace(0, rounds - 1, 200, dtype=int).tolist()})
+    server = federation.algorithm.server.schedules
+    for round_number in sampled:
+        now = replace(first, round=round_number)
+        for phase in federation.algorithm.phases:
+            _check_phase(phase, now, every_step=round_number in (0, rounds - 1))
+        for name, schedule in server:
+            _check_rate(name, schedule, now)
+
+
+def _check_phase(phase: Phase, now: Now, every_step: bool) -> None:
+    units = phase.length.units(now) * phase.length.times
+    for step in range(min(units, 1000) if every_step else 1):
+        here = at_step(now, step, max(units, 1), 1)
+        _check_rate("lr", phase.lr, here)
+        for name, schedule in phase.direction.schedules:
+            _check_rate(name, schedule, here)
+
+
+def _check_rate(name: str, schedule: Schedule, now: Now) -> None:
+    value = schedule.at(now)
+    if value < 0:
+        raise ConfigError(f"{name} must not be negative. Got {value} at round {now.round}, step {now.step}.")
+
+
+def check_model(federation: Federation) -> tuple[bool, bool]:
+    """The model runs on the data and fits the labels. Returns (draws random masks, rows are independent)."""
+    client = int(federation.data.clients[0])
+    rows = {n: t[:1].expand(min(4, max(2, len(t))), *t.shape[1:]).contiguous() for n, t in federation.client_rows(client).items()}
+    full = federation.client_rows(client)
+    if len(next(iter(full.values()))) > 1:
+        rows = {n: t[:4] for n, t in full.items()}
+    params = tensors_of(federation.model, federation.dtype, federation.device)
+    if not all_finite(params):
+        raise ModelError("the model's first weights must be finite. Got NaN or infinity.")
+    try:
+        outputs = federation.network.forward(params, rows)
+    except (RuntimeError, TypeError, ValueError, IndexError) as error:
+        shapes = {n: tuple(t.shape) for n, t in rows.items() if not n.startswith("_")}
+        raise ModelError(f"the model does not run on a batch of shapes {shapes}: {_first_line(error)}") from error
+    _check_outputs(federation, outputs, rows)
+    masks = _draws_masks(federation, params, rows)
+    independent = federation.task.per_sample and _rows_are_independent(federation, params, rows)
+    return masks, independent
+
+
+def _check_outputs(federation: Federation, outputs: torch.Tensor, rows: Batch) -> None:
+    if not federation.task.classes:
+        with contextlib.suppress(KeyError):
+            _check_loss(federation, outputs, rows)
+        return
+    labels = federation.data.columns["y"]
+    lowest, highest = int(labels.min()), int(labels.max())
+    classes = outputs.shape[-1] if outputs.dim() >= 2 else 0
+    own_heads = federation.data.outputs is not None and bool(federation.personal_names)
+    if lowest < 0 or (highest >= classes and not own_heads):
+        raise ModelError(
+            f"the model's output must have one entry per class: labels run from {lowest} to {highest}, "
+            f"the output has shape {tuple(outputs.shape)} for {len(outputs)} rows."
+        )
+    if own_heads:
+        return
+    _check_loss(federation, outputs, rows)
+
+
+def _check_loss(federation: Federation, outputs: torch.Tensor, rows: Batch) -> None:
+    try:
+        federation.task.losses(outputs, rows.get("y", outputs))
+    except (RuntimeError, TypeError, ValueError, IndexError) as error:
+        shapes = f"outputs {tuple(outputs.shape)}, targets {tuple(rows['y'].shape) if 'y' in rows else None}"
+        raise ModelError(f"the loss {federation.task.name!r} does not fit: {shapes}: {_first_line(error)}") from error
+
+
+def _draws_masks(federation: Federation, params: Params, rows: Batch) -> bool:
+    """Whether training draws random numbers; those that no seed of ours can reach are refused."""
+    plain = [_training_output(federation, params, rows, seed) for seed in (1, 2)]
+    if torch.equal(*plain):
+        return federation.network.dropout
+    key = torch.zeros((), dtype=torch.int64, device=federation.device)
+    ours = []
+    for seed in (1, 2):
+        with seeded_dropout(key):
+            ours.append(_training_output(federation, params, rows, seed))
+    if not torch.equal(*ours):
+        raise ModelError("the model must draw random numbers by dropout only. Got others, which cannot be repeated.")
+    return True
+
+
+def _training_output(federation: Federation, params: Params, rows: Batch, seed: int) -> torch.Tensor:
+    copies = {n: t.clone() for n, t in params.items()}
+    with seeded(seed, "probe"), torch.no_grad():
+        try:
+            return federation.network.forward(copies, rows, train=True)
+        except ValueError as error:
+            raise ModelError(f"the model cannot be trained on a batch of {len(rows['y'])} rows: {error}") from error
+
+
+def _rows_are_independent(federation: Federation, params: Params, rows: Batch) -> bool:
+    """Whether a row's output stays the same beside other rows; BatchNorm's does not."""
+    more = {n: torch.cat([t, t[:1]]) if t.dim() else t for n, t in rows.items()}
+    key = torch.zeros((), dtype=torch.int64, device=federation.device)
+    with seeded_dropout(key):
+        alone = _training_output(federation, params, rows, 1)
+        beside = _training_output(federation, params, more, 1)
+    if federation.network.dropout:
+        return not any(isinstance(m, torch.nn.modules.batchnorm._BatchNorm) for m in federation.model.modules())
+    return bool(torch.allclose(alone, beside[: len(alone)], rtol=1e-5, atol=1e-6))
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__

@@ -1,0 +1,212 @@
+"""`fedtempo data`: what there is, getting it, looking at it, checking it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, DownloadColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
+from rich.table import Table as Grid
+
+from fedtempo.data import describe as pictures
+from fedtempo.data.arrays import verify_arrays
+from fedtempo.data.catalogue import CATALOGUE
+from fedtempo.data.download import get as get_files
+from fedtempo.data.load import DATASETS, load
+from fedtempo.data.places import cache_folder, missing, present, sha256_of
+from fedtempo.data.splits import SPLITS
+from fedtempo.errors import ConfigError, DataError, unknown
+
+app = typer.Typer(help="Data sets: list, get, describe, verify.", no_args_is_help=True)
+
+Name = Annotated[str, typer.Argument(help="The data set; `fedtempo data list` shows all.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]
+DataDir = Annotated[
+    Path | None, typer.Option(help="The folder with the files; else FEDTEMPO_DATA, else the downloads.")
+]
+CacheDir = Annotated[Path | None, typer.Option(help="The cache folder; else FEDTEMPO_CACHE, else the platform's.")]
+_HEADINGS = {"about": "", "clients": "natural clients: ", "licence": "licence: ", "citation": "cite: "}
+
+
+@app.command("list")
+def list_data(data_dir: DataDir = None, cache_dir: CacheDir = None, as_json: AsJson = False) -> None:
+    """Show every data set: whether it is here, its size, licence, citation and natural clients."""
+    cache = cache_folder(cache_dir)
+    lines = {name: _line(name, data_dir, cache) for name in DATASETS}
+    if as_json:
+        _print_json(lines)
+        return
+    console = Console(highlight=False)
+    for name, line in lines.items():
+        console.print(f"[bold]{name}[/bold] ({_state(line)})")
+        for field in ("about", "clients", "licence", "citation"):
+            console.print(f"  {_HEADINGS[field]}{line[field]}", markup=False, soft_wrap=True)
+
+
+def _state(line: dict[str, Any]) -> str:
+    if line["generated"]:
+        return "always here"
+    if line["here"]:
+        return f"here, {line['bytes'] / 1e6:.1f} MB"
+    size = line["download_bytes"]
+    return f"not here; {size / 1e6:.1f} MB to download" if size else f"not here; not one download, see {line['page']}"
+
+
+def _line(name: str, data_dir: Path | None, cache: Path) -> dict[str, Any]:
+    entry = CATALOGUE[name]
+    found = present(name, data_dir, cache)
+    return {
+        "here": found is not None or not entry.ways,
+        "generated": not entry.ways,
+        "bytes": sum(path.stat().st_size for path in (found or {}).values()),
+        "download_bytes": sum(file.size for file in entry.downloads),
+        "files": {file: str(path) for file, path in (found or {}).items()},
+        "about": entry.about,
+        "clients": entry.clients,
+        "licence": entry.licence,
+        "citation": entry.citation,
+        "page": entry.page,
+    }
+
+
+@app.command()
+def get(
+    name: Name,
+    source: Annotated[Path | None, typer.Option("--from", help="Take the files from this folder; no download.")] = None,
+    mirror: Annotated[
+        str | None, typer.Option(help="An address that holds FOLDER/FILE; the sums stay the same.")
+    ] = None,
+    cache_dir: CacheDir = None,
+    as_json: AsJson = False,
+) -> None:
+    """Download a data set's files into the cache, or copy them from a folder; every file's SHA-256 is checked."""
+    _known(name)
+    cache = cache_folder(cache_dir)
+    with Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        DownloadColumn(),
+        TimeRemainingColumn(),
+        console=Console(stderr=True),
+    ) as bars:
+        tasks: dict[str, TaskID] = {}
+
+        def show(file: str, done: int, total: int) -> None:
+            if file not in tasks:
+                tasks[file] = bars.add_task(file, total=total)
+            bars.update(tasks[file], completed=done)
+
+        paths = get_files(name, cache, source, mirror, show)
+    if as_json:
+        _print_json({"name": name, "files": [str(path) for path in paths]})
+        return
+    for path in paths:
+        typer.echo(str(path))
+    if not paths:
+        typer.echo(f"{name} needs no files.")
+
+
+@app.command()
+def describe(
+    name: Name,
+    *,
+    split: Annotated[str | None, typer.Option(help="Such as dirichlet:clients=100,alpha=0.3 or natural.")] = None,
+    setting: Annotated[list[str] | None, typer.Option("--set", help="A setting of the loader, KEY=VALUE.")] = None,
+    seed: int = 0,
+    picture: Annotated[Path | None, typer.Option(help="Draw clients by labels into this HTML file.")] = None,
+    data_dir: DataDir = None,
+    cache_dir: CacheDir = None,
+    as_json: AsJson = False,
+) -> None:
+    """Print clients, rows per client and label distribution of a division; draw clients by labels."""
+    _known(name)
+    table = load(name, data_dir, cache_dir, **_pairs(setting or []))
+    data = pictures.divided_by_default(table, seed) if split is None else table.split(_split(split), seed=seed)
+    found = pictures.describe(data)
+    if picture is not None:
+        found["picture"] = str(pictures.picture(data, picture))
+    if as_json:
+        _print_json({"name": name, **found})
+        return
+    grid = Grid("", name)
+    for field, value in found.items():
+        text = ", ".join(f"{k} {v}" for k, v in value.items()) if isinstance(value, dict) else str(value)
+        grid.add_row(field, text if len(text) < 600 else text[:600] + " ...")
+    console = Console()
+    console.print(grid)
+    if found["labels"]:
+        console.print("clients (down) by labels (across):")
+        console.print(pictures.heat_map(pictures.client_by_label(data)))
+
+
+@app.command()
+def verify(
+    name: Annotated[str | None, typer.Argument(help="The data set; all that are here if none is named.")] = None,
+    data_dir: DataDir = None,
+    cache_dir: CacheDir = None,
+    as_json: AsJson = False,
+) -> None:
+    """Hash every file and every decoded array again; an altered one is an error."""
+    cache = cache_folder(cache_dir)
+    names = [_known(name)] if name else [n for n in DATASETS if present(n, data_dir, cache)]
+    if name and CATALOGUE[name].ways and not present(name, data_dir, cache):
+        raise DataError(missing(name, data_dir, cache))
+    lines = [line for one in names for line in _verified(one, data_dir, cache)]
+    if as_json:
+        _print_json(lines)
+    else:
+        for line in lines:
+            typer.echo(f"{line['state']:8} {line['path']}")
+    altered = [line for line in lines if line["state"] == "altered"]
+    if altered:
+        raise DataError(
+            f"{altered[0]['path']} must have the SHA-256 {altered[0]['wanted']}. Got {altered[0]['sha256']}."
+        )
+
+
+def _verified(name: str, data_dir: Path | None, cache: Path) -> list[dict[str, str]]:
+    lines = []
+    for file, path in (present(name, data_dir, cache) or {}).items():
+        wanted, found = CATALOGUE[name].file(file).sha256, sha256_of(path)
+        state = ("ok" if found in wanted else "altered") if wanted else "unpinned"
+        lines.append({"name": name, "path": str(path), "state": state, "wanted": " or ".join(wanted), "sha256": found})
+    for path, wanted_sum, found in verify_arrays(cache, name):
+        state = "ok" if found == wanted_sum else "altered"
+        lines.append({"name": name, "path": str(path), "state": state, "wanted": wanted_sum, "sha256": found})
+    return lines
+
+
+def _known(name: str) -> str:
+    if name not in DATASETS:
+        raise unknown("data set", name, DATASETS)
+    return name
+
+
+def _split(text: str) -> Any:
+    name, _, settings = text.partition(":")
+    if name not in SPLITS:
+        raise unknown("split", name, SPLITS)
+    try:
+        return SPLITS[name](**_pairs([pair for pair in settings.split(",") if pair]))
+    except TypeError as error:
+        raise ConfigError(f"split {name!r} does not take these settings: {error}.") from None
+
+
+def _pairs(texts: list[str]) -> dict[str, Any]:
+    pairs = {}
+    for text in texts:
+        key, equals, value = text.partition("=")
+        if not equals or not key:
+            raise ConfigError(f"a setting must be KEY=VALUE. Got {text!r}.")
+        try:
+            pairs[key] = json.loads(value)
+        except ValueError:
+            pairs[key] = value
+    return pairs
+
+
+def _print_json(value: object) -> None:
+    typer.echo(json.dumps(value, indent=1))

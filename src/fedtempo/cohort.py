@@ -1,0 +1,75 @@
+"""Who takes part in a round."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from fedtempo.errors import is_count, is_number, require
+from fedtempo.randomness import generator
+from fedtempo.schedules import Now, Schedule
+
+
+@dataclass(frozen=True)
+class Cohort:
+    """A rule for choosing clients, and how many it is expected to choose."""
+
+    description: str
+    expected: Callable[[Now, int], float] = field(compare=False, repr=False)
+    choose: Callable[[np.ndarray, Now, int], np.ndarray] = field(compare=False, repr=False)
+    """(clients, now, seed) -> the chosen ones, in ascending order."""
+
+
+def uniform(size: int | float | Schedule) -> Cohort:
+    """A fixed number of clients drawn without replacement: an int, a fraction of all, or a schedule of either."""
+    if not isinstance(size, Schedule):
+        fraction = isinstance(size, float) and 0 < size <= 1
+        require(is_count(size) or fraction, "cohort", "an int >= 1 or a fraction in (0, 1]", size)
+
+    def count(now: Now, clients: int) -> int:
+        value = size.at(now) if isinstance(size, Schedule) else size
+        wanted = max(1, round(value * clients)) if isinstance(value, float) and value <= 1 else round(value)
+        require(1 <= wanted <= clients, "cohort", f"an int in [1, {clients}] (the number of training clients)", wanted)
+        return wanted
+
+    def choose(clients: np.ndarray, now: Now, seed: int) -> np.ndarray:
+        picks = generator(seed, "cohort", now.round).choice(len(clients), count(now, len(clients)), replace=False)
+        return np.asarray(clients[np.sort(picks)])
+
+    return Cohort(repr(size), lambda now, clients: float(count(now, clients)), choose)
+
+
+def bernoulli(probability: float) -> Cohort:
+    """Each client takes part on its own with this probability (PFLEGO, section 3.2.1 a); the expected size is I * rho."""
+    require(is_number(probability) and 0 < probability <= 1, "probability", "a number in (0, 1]", probability)
+
+    def choose(clients: np.ndarray, now: Now, seed: int) -> np.ndarray:
+        return np.asarray(clients[generator(seed, "cohort", now.round).random(len(clients)) < probability])
+
+    return Cohort(f"bernoulli({probability})", lambda now, clients: probability * clients, choose)
+
+
+def fixed(cohorts: Sequence[Sequence[int]]) -> Cohort:
+    """The cohorts written down, one list a round; after the last it starts again."""
+    require(bool(cohorts) and all(len(c) for c in cohorts), "cohorts", "one or more lists of clients", cohorts)
+
+    def members(now: Now) -> list[int]:
+        return sorted(int(c) for c in cohorts[now.round % len(cohorts)])
+
+    def choose(clients: np.ndarray, now: Now, seed: int) -> np.ndarray:
+        chosen = members(now)
+        strangers = sorted(set(chosen) - set(clients.tolist()))
+        require(not strangers, "cohorts", "lists of training clients", strangers)
+        require(len(set(chosen)) == len(chosen), "cohorts", "lists that name each client once", chosen)
+        return np.array(chosen, dtype=np.int64)
+
+    return Cohort("fixed", lambda now, clients: float(len(members(now))), choose)
+
+
+def as_cohort(cohort: int | float | Schedule | Cohort, cohorts: Sequence[Sequence[int]] | None) -> Cohort:
+    """The rule meant by `cohort=` and `cohorts=` of an experiment."""
+    if cohorts is not None:
+        return fixed(cohorts)
+    return cohort if isinstance(cohort, Cohort) else uniform(cohort)

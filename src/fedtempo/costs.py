@@ -1,0 +1,118 @@
+"""Costs: bytes down and up, local steps, samples, and floating-point operations of forward and backward passes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields, replace
+from functools import lru_cache
+
+import torch
+from torch.utils.flop_counter import FlopCounterMode
+
+from fedtempo.federation import Federation
+from fedtempo.local import Carry, Stage, by_autograd, places
+from fedtempo.objectives import Received
+from fedtempo.params import Params, size_in_bytes
+from fedtempo.schedules import Now
+from fedtempo.tasks import Batch
+
+
+@dataclass(frozen=True)
+class Costs:
+    """What a round, or a run, has cost. Costs add up."""
+
+    bytes_down: int = 0
+    bytes_up: int = 0
+    steps: int = 0
+    steps_saved: int = 0
+    """Local steps that the first round's schedule would have taken and this one did not (decaying K)."""
+    samples: int = 0
+    flops: int = 0
+
+    def __add__(self, other: Costs) -> Costs:
+        return Costs(*(getattr(self, f.name) + getattr(other, f.name) for f in fields(self)))
+
+    @property
+    def bytes(self) -> int:
+        """Both directions together."""
+        return self.bytes_down + self.bytes_up
+
+
+@dataclass(frozen=True)
+class StageFlops:
+    """Operations per sample of one stage: a plain step, the pass over all rows, a step on what that pass left."""
+
+    step: float
+    enter: float
+    step_after: float
+
+
+class Ledger:
+    """Prices one client's round. Operations are measured once on the real model, then multiplied."""
+
+    def __init__(self, federation: Federation, shared: Params, extra: Params) -> None:
+        self._federation = federation
+        self._stages = _measure(federation, shared, extra)
+        self._down = size_in_bytes(shared) + size_in_bytes(extra) if federation.algorithm.shares else 0
+        self._up = _upload_bytes(federation, shared, extra)
+        self._price = lru_cache(maxsize=4096)(self._client)
+
+    def clients(self, clients: list[int], now: Now) -> Costs:
+        """What these clients' round costs."""
+        total = Costs()
+        for client in clients:
+            total = total + self._price(int(self._federation.sizes[client]), now)
+        return total
+
+    def _client(self, samples: int, now: Now) -> Costs:
+        steps, seen, flops, at_first = 0, 0, 0.0, 0
+        first = replace(now, round=0, loss_ratio=1.0, plateaus=0)
+        batching = self._federation.batching
+        for stage, price in zip(self._federation.program.stages, self._stages, strict=True):
+            mine, (_, count) = stage.batching(batching), stage.rows(samples)
+            taken = len(places(stage, now, samples, batching))
+            rows = sum(mine.length(count, step // stage.phase.repeat) for step in range(taken))
+            if stage.needs_all_rows(taken, count, mine):
+                flops += price.enter * count + price.step_after * rows
+            else:
+                flops += price.step * rows
+            steps, seen = steps + taken, seen + rows
+            at_first += len(places(stage, first, samples, batching))
+        return Costs(self._down, self._up, steps, at_first - steps, seen, round(flops))
+
+
+def _measure(federation: Federation, shared: Params, extra: Params) -> list[StageFlops]:
+    """Count the operations of every stage on two rows of the first client that has them."""
+    client = int(federation.data.clients[0])
+    received = Received(shared, extra)
+    carry = federation.program.init(received, federation.first_personal(client, shared))
+    rows = {n: t[:1].expand(2, *t.shape[1:]) for n, t in federation.client_rows(client).items()}
+    if federation.network.dropout:
+        rows["_key"] = torch.zeros((), dtype=torch.int64, device=federation.device)
+    return [_measure_stage(stage, received, carry, rows) for stage in federation.program.stages]
+
+
+def _measure_stage(stage: Stage, received: Received, carry: Carry, rows: Batch) -> StageFlops:
+    now = Now(samples=2, total_samples=2)
+    enters = stage.phase.enter is not None or stage.reuses_features
+    columns = {n: v for n, v in rows.items() if n != "_key"}
+    after, prepared = stage.enter(received, carry, columns) if enters else (carry, columns)
+    if "_key" in rows:
+        prepared = {**prepared, "_key": rows["_key"]}
+    return StageFlops(
+        0.0 if stage.phase.enter is not None else _count(lambda: stage.step(by_autograd, received, carry, rows, now)),
+        _count(lambda: stage.enter(received, carry, columns)) if enters else 0.0,
+        _count(lambda: stage.step(by_autograd, received, after, prepared, now)),
+    )
+
+
+def _count(work: object) -> float:
+    with FlopCounterMode(display=False) as counter:
+        work()  # type: ignore[operator]
+    return counter.get_total_flops() / 2
+
+
+def _upload_bytes(federation: Federation, shared: Params, extra: Params) -> int:
+    received = Received(shared, extra)
+    carry = federation.program.init(received, federation.first_personal(int(federation.data.clients[0]), shared))
+    groups, _, _ = federation.program.finish(received, carry)
+    return sum(size_in_bytes(tensors) for tensors in groups.values())

@@ -1,0 +1,94 @@
+"""What a division of data among clients looks like: numbers, and a picture of clients by labels."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from rich.text import Text
+
+from fedtempo.data.federated import FederatedData
+from fedtempo.data.splits import dirichlet, natural
+from fedtempo.data.table import PARTS, TRAIN, Table
+from fedtempo.errors import OutputError
+
+_SHADES = " ░▒▓█"
+
+
+def describe(data: FederatedData) -> dict[str, Any]:
+    """Clients, rows, rows per client, label distribution and the hash of the division, as plain values."""
+    sizes = {part: data.sizes(part) for part in PARTS}
+    everything = sum(sizes.values(), np.zeros(len(data), dtype=np.int64))
+    return {
+        "division": data.description,
+        "clients": len(data.clients),
+        "new_clients": len(data.held_out),
+        "rows": {part: int(counts.sum()) for part, counts in sizes.items()},
+        "rows_per_client": {
+            "smallest": int(everything.min()),
+            "median": float(np.median(everything)),
+            "mean": float(everything.mean()),
+            "largest": int(everything.max()),
+        },
+        "labels": client_by_label(data).sum(axis=0).tolist(),
+        "digest": data.digest(),
+    }
+
+
+def client_by_label(data: FederatedData) -> np.ndarray:
+    """How often each client has each label, over all its rows; shape (clients, labels).
+
+    Targets of several labels at once (booleans) and sequences count every label; without labels there are no columns.
+    """
+    labels = data.columns.get("y")
+    if labels is None or np.issubdtype(labels.dtype, np.floating):
+        return np.zeros((len(data), 0), dtype=np.int64)
+    several = labels.dtype == bool
+    classes = labels.shape[1] if several else int(labels.max()) + 1
+    counts = np.zeros((len(data), classes), dtype=np.int64)
+    for client in range(len(data)):
+        own = labels[np.concatenate([data.positions(client, part) for part in PARTS])]
+        known = own[own >= 0] if not several else own
+        counts[client] = own.sum(axis=0) if several else np.bincount(known.reshape(-1), minlength=classes)
+    return counts
+
+
+def divided_by_default(table: Table, seed: int = 0) -> FederatedData:
+    """The division shown when none is asked for: natural clients where there are any, else Dirichlet(0.5) over 10.
+
+    Where an official part has clients of its own (MNIST's writers), rows are parted inside each client instead.
+    """
+    if table.keys is None:
+        return table.split(dirichlet(clients=10, alpha=0.5), seed=seed)
+    trained = table.parts is None or len(np.setdiff1d(table.keys, table.keys[table.parts == TRAIN])) == 0
+    return table.split(natural(), seed=seed) if trained else table.split(natural(), test=0.2, validation=0.0, seed=seed)
+
+
+def heat_map(counts: np.ndarray, rows: int = 24, columns: int = 62) -> Text:
+    """The client-by-label picture in characters; neighbours are drawn together where there are too many."""
+    shown = _shrunk(_shrunk(counts, rows).T, columns).T
+    most = max(1, int(shown.max(initial=1)))
+    shades = np.ceil(shown / most * (len(_SHADES) - 1)).astype(int)
+    lines = ["".join(_SHADES[shade] for shade in row) for row in shades]
+    return Text("\n".join(f"|{line}|" for line in lines))
+
+
+def _shrunk(counts: np.ndarray, rows: int) -> np.ndarray:
+    if len(counts) <= rows:
+        return counts
+    return np.stack([group.sum(axis=0) for group in np.array_split(counts, rows)])
+
+
+def picture(data: FederatedData, path: str | Path) -> Path:
+    """Draw clients by labels into an HTML file that needs nothing else."""
+    import plotly.graph_objects as go
+
+    figure = go.Figure(go.Heatmap(z=client_by_label(data), colorscale="Blues", colorbar={"title": "rows"}))
+    figure.update_layout(title=data.description, xaxis_title="label", yaxis_title="client")
+    target = Path(path)
+    try:
+        target.write_text(figure.to_html(include_plotlyjs=True), encoding="utf-8")
+    except OSError as error:
+        raise OutputError(f"the picture {target} cannot be written: {error.strerror or error}.") from None
+    return target

@@ -1,0 +1,131 @@
+"""An experiment: every choice of a run, checked before anything is trained."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from fedtempo.algorithms.algorithm import Algorithm
+from fedtempo.backends import BACKENDS, Backend
+from fedtempo.checks import check_model, check_rounds, check_schedules
+from fedtempo.cohort import Cohort, as_cohort
+from fedtempo.data.batches import Batching
+from fedtempo.data.federated import FederatedData
+from fedtempo.errors import DataError, is_count, require, unknown
+from fedtempo.evaluation import Evaluation
+from fedtempo.federation import Federation
+from fedtempo.network import build
+from fedtempo.params import Params
+from fedtempo.schedules import Schedule
+from fedtempo.tasks import PerSample, Task, as_task
+
+VECTORISED_BELOW = 200_000
+"""Models with fewer parameters than this run side by side by default; larger ones gain nothing from it."""
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """A federation and how it is to be run."""
+
+    federation: Federation
+    backend: Backend
+    block: int
+    cohort: Cohort
+    rounds: int
+    evaluation: Evaluation | None
+    first_shared: Params
+
+
+def prepare(
+    *,
+    model: nn.Module | Callable[[], nn.Module],
+    data: FederatedData,
+    algorithm: Algorithm,
+    rounds: int,
+    cohort: int | float | Schedule | Cohort = 1.0,
+    cohorts: Sequence[Sequence[int]] | None = None,
+    batch_size: int | None = 32,
+    batches: str = "epochs",
+    seed: int = 0,
+    loss: str | Task | PerSample | None = None,
+    dtype: torch.dtype = torch.float32,
+    device: str = "cpu",
+    init: Mapping[str, Tensor] | Literal["model"] | None = None,
+    init_clients: Mapping[int, Mapping[str, Tensor]] | None = None,
+    backend: str | Backend = "auto",
+    block: int | None = None,
+    evaluation: Evaluation | None = Evaluation(),  # noqa: B008 - a frozen value
+) -> Experiment:
+    """Check every setting and bind the pieces together; see `fedtempo.run` for their meaning."""
+    check_rounds(rounds)
+    require(isinstance(data, FederatedData), "data", "a FederatedData (split a table first)", data)
+    require(isinstance(algorithm, Algorithm), "algorithm", "an Algorithm, such as fedavg(lr=0.1, steps=5)", algorithm)
+    require(is_count(seed, 0), "seed", "an int >= 0", seed)
+    require(isinstance(dtype, torch.dtype) and dtype.is_floating_point, "dtype", "a floating-point torch dtype", dtype)
+    require(block is None or is_count(block), "block", "an int >= 1", block)
+    require(isinstance(init, Mapping) or init in (None, "model"), "init", "a state dict, 'model' or None", init)
+    batching = Batching(batch_size, batches)
+    rule = as_cohort(cohort, cohorts)
+    data.check()
+    first = build(model, seed, keep_weights=init == "model").to(dtype=dtype, device=device)
+    federation = Federation(first, data, algorithm, _task(loss, data), batching, seed, dtype, device)
+    given = dict(init) if isinstance(init, Mapping) else None
+    federation = _with_starts(federation, given, init_clients)
+    expected = rule.expected(federation.now(0, 1.0), len(data.clients))
+    require(expected <= len(data.clients), "cohort", f"at most {len(data.clients)} (the training clients)", expected)
+    draws_masks, independent = check_model(federation)
+    federation = replace(federation, draws_masks=draws_masks, pads_batches=independent)
+    check_schedules(federation, rounds, expected)
+    parameters = sum(p.numel() for p in first.parameters())
+    return Experiment(
+        federation,
+        choose_backend(backend, parameters),
+        block or block_size(parameters),
+        rule,
+        rounds,
+        evaluation,
+        federation.first_shared(given),
+    )
+
+
+def _task(loss: str | Task | PerSample | None, data: FederatedData) -> Task:
+    targets = None
+    if "y" in data.columns:
+        targets = torch.from_numpy(np.ascontiguousarray(data.columns["y"][:2]))
+    return as_task(loss, targets)
+
+
+def _with_starts(
+    federation: Federation, init: Params | None, init_clients: Mapping[int, Mapping[str, Tensor]] | None
+) -> Federation:
+    """Personal tensors given for everybody (in `init`) or for particular clients."""
+    common = None
+    if init is not None and federation.personal_names and federation.personal_names <= set(init):
+        template = dict(federation.model.state_dict())
+        common = {n: init[n].detach().clone().to(template[n].dtype) for n in federation.personal_names}
+    given = {int(c): dict(tensors) for c, tensors in (init_clients or {}).items()}
+    strangers = set(given) - set(range(len(federation.data)))
+    if strangers:
+        raise DataError(f"init_clients must name clients in [0, {len(federation.data)}). Got {min(strangers)}.")
+    return replace(federation, common_start=common, given_clients=given)
+
+
+def choose_backend(backend: str | Backend, parameters: int) -> Backend:
+    """The backend of this name; `auto` looks at the model's size."""
+    if isinstance(backend, Backend):
+        return backend
+    if backend == "auto":
+        return BACKENDS["vectorised" if parameters < VECTORISED_BELOW else "serial"]
+    if backend not in BACKENDS:
+        raise unknown("backend", backend, [*BACKENDS, "auto"])
+    return BACKENDS[backend]
+
+
+def block_size(parameters: int) -> int:
+    """Clients per block: as many copies of the model as stay near the cache. Depends on nothing else, on purpose."""
+    return int(min(1024, max(4, 2_000_000 // max(parameters, 1))))

@@ -1,0 +1,268 @@
+"""What one client does in one round, as pure functions of one client.
+
+An algorithm lists `Phase`s; `compile_client` turns them into a `ClientProgram`. Backends add everything
+else: the loop over clients, the client dimension of `vmap`, processes, machines.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any, Literal, NamedTuple
+
+import torch
+from torch import Tensor
+
+from fedtempo.data.batches import Batching
+from fedtempo.errors import ConfigError, require
+from fedtempo.network import Network
+from fedtempo.objectives import Objective, Received, Value, View, supervised
+from fedtempo.params import Params, Scalar, Selector, combine, everything, partition, select
+from fedtempo.schedules import Now, Place, Rate, Schedule, as_schedule, at_step, whole_number
+from fedtempo.tasks import Batch, Task, mean_loss
+from fedtempo.transforms import Transform, identity
+
+Part = Literal["train", "support", "query"]
+Where = Literal["both", "shared", "personal"]
+
+
+@dataclass(frozen=True)
+class Length:
+    """A number of local steps or epochs, constant or scheduled over rounds."""
+
+    count: Schedule
+    unit: Literal["steps", "epochs"] = "steps"
+    minimum: int = 1
+    offset: int = 0
+    times: int = 1
+
+    def units(self, now: Now) -> int:
+        """The ceiling of the schedule, at least `minimum`."""
+        value = self.count.at(now)
+        require(value >= self.minimum or (value > 0 and self.minimum == 1), self.unit, f"at least {self.minimum}", value)
+        return max(self.minimum, whole_number(value))
+
+    def steps(self, now: Now, samples: int, batching: Batching) -> int:
+        """The number of gradient steps for a client with this many samples."""
+        per_unit = batching.per_epoch(samples) if self.unit == "epochs" else 1
+        return self.units(now) * self.times * per_unit + self.offset
+
+
+def length(
+    steps: Rate | None = None, epochs: Rate | None = None, minimum: int = 1, offset: int = 0, times: int = 1
+) -> Length:
+    """`times` the steps or epochs, whichever is given, plus `offset`."""
+    if (steps is None) == (epochs is None):
+        raise ConfigError(f"exactly one of steps and epochs must be given. Got steps={steps!r}, epochs={epochs!r}.")
+    value, unit = (steps, "steps") if epochs is None else (epochs, "epochs")
+    if isinstance(value, bool) or (isinstance(value, (int, float)) and (value < minimum or value != int(value))):
+        raise ConfigError(f"{unit} must be an int >= {minimum} or a schedule. Got {value!r}.")
+    assert value is not None
+    return Length(as_schedule(value), "steps" if unit == "steps" else "epochs", minimum, offset, times)
+
+
+class Carry(NamedTuple):
+    """What a client holds while it trains. `scratch` is an algorithm's own notes, gone after the round."""
+
+    shared: Params
+    personal: Params
+    states: tuple[Any, ...]
+    scratch: Params
+
+
+class Moved(NamedTuple):
+    """One step, for algorithms that need to know more than where it led."""
+
+    before: Params
+    after: Params
+    direction: Params
+    rate: Scalar
+
+
+After = Callable[[Carry, Moved, Received, Place], Carry]
+Enter = Callable[[Network, Task, Received, Carry, Batch], tuple[Carry, Batch]]
+
+
+@dataclass(frozen=True)
+class Phase:
+    """`length` gradient steps on `objective`: y <- y - lr * direction(gradient).
+
+    `trains` says which tensors move, `on` which tensors make up the model: the shared ones, the client's own
+    copy, or both together. `enter` sees all of the client's data once before the first step, `after`
+    follows every step, `repeat` takes several steps on each batch.
+    """
+
+    length: Length
+    lr: Schedule
+    objective: Objective = supervised
+    direction: Transform = identity
+    trains: Selector = everything
+    on: Where = "both"
+    full_batch: bool = False
+    part: Part = "train"
+    repeat: int = 1
+    enter: Enter | None = None
+    after: After | None = None
+
+    def with_direction(self, wrap: Callable[[Transform], Transform]) -> Phase:
+        """This phase with another gradient transform."""
+        return replace(self, direction=wrap(self.direction))
+
+
+GradientOf = Callable[[Callable[[Params], Value], Params], tuple[Params, Value]]
+
+
+class Stage(NamedTuple):
+    """A phase bound to a model: what backends run."""
+
+    phase: Phase
+    trained: frozenset[str]
+    reuses_features: bool
+    enter: Callable[[Received, Carry, Batch], tuple[Carry, Batch]]
+    step: Callable[[GradientOf, Received, Carry, Batch, Place], tuple[Carry, Tensor]]
+
+    def batching(self, batching: Batching) -> Batching:
+        """The experiment's batching, unless this phase works on the full batch."""
+        return Batching(None) if self.phase.full_batch else batching
+
+    def rows(self, samples: int) -> tuple[int, int]:
+        """First row and number of rows of the phase's part of the client's training data."""
+        support = (samples + 1) // 2
+        if self.phase.part == "support":
+            return 0, support
+        if self.phase.part == "query" and samples > 1:
+            return support, samples - support
+        return 0, samples
+
+    def needs_all_rows(self, steps: int, samples: int, batching: Batching) -> bool:
+        """Whether the stage starts with a pass over all rows: to enter, or because reusing features pays."""
+        if self.phase.enter is not None:
+            return True
+        return self.reuses_features and (batching.size is None or steps * batching.size >= samples) and steps > 0
+
+
+class ClientProgram(NamedTuple):
+    """What one client does in one round."""
+
+    init: Callable[[Received, Params], Carry]
+    stages: tuple[Stage, ...]
+    finish: Callable[[Received, Carry], tuple[dict[str, Params], Params, dict[str, Tensor]]]
+    """(upload by group, personal state to keep, measurements)."""
+
+
+Upload = Callable[[Received, Carry], dict[str, Params]]
+Keep = Callable[[Received, Carry], Params]
+Begin = Callable[[Received, Params], tuple[Params, Params]]
+"""(received, personal state) -> (personal state to start from, scratch)."""
+
+
+def compile_client(
+    phases: tuple[Phase, ...],
+    network: Network,
+    task: Task,
+    upload: Upload,
+    keep: Keep,
+    begin: Begin,
+) -> ClientProgram:
+    """Bind phases to a model."""
+    stages = tuple(_stage(i, phase, network, task) for i, phase in enumerate(phases))
+
+    def init(received: Received, personal: Params) -> Carry:
+        own, scratch = begin(received, personal)
+        carry = Carry(received.shared, own, (), scratch)
+        states = tuple(s.phase.direction.init(select(_model(s.phase, carry), s.trained)) for s in stages)
+        return carry._replace(states=states)
+
+    def finish(received: Received, carry: Carry) -> tuple[dict[str, Params], Params, dict[str, Tensor]]:
+        measured: dict[str, Tensor] = {}
+        for stage, state in zip(stages, carry.states, strict=True):
+            for name, value in stage.phase.direction.measurements(state).items():
+                measured[name] = measured[name] + value if name in measured else value
+        return upload(received, carry), keep(received, carry), measured
+
+    return ClientProgram(init, stages, finish)
+
+
+def _stage(index: int, phase: Phase, network: Network, task: Task) -> Stage:
+    trained = phase.trains.names(network.training) & frozenset(network.parameters)
+    require(bool(trained), "trains", "a selector that matches at least one parameter", phase.trains)
+    buffers = frozenset(network.buffers)
+    reuses = phase.on == "both" and network.body_is_pure() and all(n.startswith("head.") for n in trained)
+
+    def loss(params: Params, batch: Batch, weights: Tensor | None = None) -> tuple[Tensor, Params]:
+        after = {n: p.clone() for n, p in params.items() if n in buffers}
+        outputs = network.forward({**params, **after}, batch, train=True)
+        return mean_loss(task, outputs, batch, weights), after
+
+    def enter(received: Received, carry: Carry, data: Batch) -> tuple[Carry, Batch]:
+        if phase.enter is not None:
+            return phase.enter(network, task, received, carry, data)
+        features = network.features(_model(phase, carry), data, train=True)
+        kept = {n: v for n, v in data.items() if n == "y" or n.startswith("_")}
+        return carry, {**kept, "_features": features}
+
+    def step(of: GradientOf, received: Received, carry: Carry, batch: Batch, now: Place) -> tuple[Carry, Tensor]:
+        model = _model(phase, carry)
+        before, frozen = partition(model, trained)
+        view = View(received, carry.shared, carry.personal)
+        gradient, value = of(lambda p: phase.objective(loss, {**frozen, **p}, batch, view, now), before)
+        direction, state = phase.direction.update(gradient, carry.states[index], before, now)
+        rate = phase.lr(now)
+        after = {n: _descend(p, direction[n], rate) for n, p in before.items()}
+        states = tuple(state if i == index else s for i, s in enumerate(carry.states))
+        moved = _replaced(phase, carry._replace(states=states), {**after, **value.buffers})
+        if phase.after is not None:
+            moved = phase.after(moved, Moved(before, after, direction, rate), received, now)
+        return moved, value.loss
+
+    return Stage(phase, trained, reuses, enter, step)
+
+
+def _model(phase: Phase, carry: Carry) -> Params:
+    if phase.on == "both":
+        return combine(carry.shared, carry.personal) if carry.personal else carry.shared
+    return carry.shared if phase.on == "shared" else carry.personal
+
+
+def _replaced(phase: Phase, carry: Carry, new: Params) -> Carry:
+    """The carry with new tensors; a personal tensor never ends up among the shared ones."""
+    if phase.on == "shared":
+        return carry._replace(shared={**carry.shared, **new})
+    if phase.on == "personal" or not carry.personal:
+        place = "personal" if phase.on == "personal" else "shared"
+        return carry._replace(**{place: {**getattr(carry, place), **new}})
+    own, common = partition(new, carry.personal)
+    return carry._replace(shared={**carry.shared, **common}, personal={**carry.personal, **own})
+
+
+def _descend(p: Tensor, direction: Tensor, rate: Scalar) -> Tensor:
+    return torch.sub(p, direction, alpha=rate) if isinstance(rate, (int, float)) else p - rate * direction
+
+
+def by_autograd(objective: Callable[[Params], Value], params: Params) -> tuple[Params, Value]:
+    """Gradients for one client; torch's tape is faster than `torch.func` where there is nothing to vectorise."""
+    leaves = {n: p.detach().requires_grad_() for n, p in params.items()}
+    value = objective(leaves)
+    gradients = torch.autograd.grad(value.total, list(leaves.values()), materialize_grads=True)
+    buffers = {n: b.detach() for n, b in value.buffers.items()}
+    return dict(zip(leaves, gradients, strict=True)), Value(value.total.detach(), value.loss.detach(), buffers)
+
+
+def by_transform(objective: Callable[[Params], Value], params: Params) -> tuple[Params, Value]:
+    """Gradients as a function transform, for use under `vmap`."""
+
+    def scalar(p: Params) -> tuple[Tensor, tuple[Tensor, Params]]:
+        value = objective(p)
+        return value.total, (value.loss, value.buffers)
+
+    gradients, (total, (loss, buffers)) = torch.func.grad_and_value(scalar, has_aux=True)(params)
+    return gradients, Value(total, loss, buffers)
+
+
+def places(stage: Stage, now: Now, samples: int, batching: Batching) -> list[Now]:
+    """Where each step of a stage stands, for one client."""
+    mine = stage.batching(batching)
+    _, rows = stage.rows(samples)
+    steps = stage.phase.length.steps(now, rows, mine)
+    here = replace(now, samples=samples)
+    return [at_step(here, step, steps, mine.per_epoch(rows) * stage.phase.repeat) for step in range(steps)]

@@ -1,0 +1,108 @@
+"""FedDecay's SST-2 network: BERT-Tiny, by the transformers library."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from fedtempo.errors import ModelError, is_count, require
+
+BERT_TINY = "google/bert_uncased_L-2_H-128_A-2"
+
+
+class BertBody(nn.Module):
+    """Token ids to one vector per sentence: what transformers' `BertModel` pools, with its dropout on top.
+
+    Its three parts are called in turn, because `BertModel.forward` looks at the values of the mask, which vmap forbids.
+    """
+
+    def __init__(self, bert: Any) -> None:
+        super().__init__()
+        self.embeddings, self.encoder, self.pooler = bert.embeddings, bert.encoder, bert.pooler
+        # Constants, given as arguments below: as buffers they would be sent and averaged in every round.
+        del self.embeddings.position_ids, self.embeddings.token_type_ids
+        self.dropout = nn.Dropout(bert.config.hidden_dropout_prob)
+        self.padding = int(bert.config.pad_token_id or 0)
+        self.longest = int(bert.config.max_position_embeddings)
+        self.deviation = float(bert.config.initializer_range)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(rows, tokens) of ids, padded at the end, to (rows, width)."""
+        if x.shape[-1] > self.longest:
+            raise ModelError(f"x must hold at most {self.longest} tokens per row. Got {x.shape[-1]}.")
+        places = torch.arange(x.shape[-1], device=x.device).expand_as(x)
+        hidden = self.embeddings(input_ids=x, token_type_ids=torch.zeros_like(x), position_ids=places)
+        hide = torch.zeros_like(x, dtype=hidden.dtype).masked_fill(x == self.padding, torch.finfo(hidden.dtype).min)
+        output: Tensor = self.dropout(self.pooler(self.encoder(hidden, hide[:, None, None, :])[0]))
+        return output
+
+
+class BertClassifier(nn.Module):
+    """A BERT body and a linear head; `initial_weights` says in words where the body's first weights came from."""
+
+    def __init__(self, body: BertBody, outputs: int, initial_weights: str) -> None:
+        super().__init__()
+        self.body = body
+        self.head = nn.Linear(body.pooler.dense.out_features, outputs)
+        self.initial_weights = initial_weights
+
+    @property
+    def pretrained(self) -> bool:
+        """Whether the body started from pretrained weights; a result that did not must not be called BERT-Tiny's."""
+        return not self.initial_weights.startswith("random")
+
+    def forward(self, x: Tensor) -> Tensor:
+        """The head's outputs."""
+        output: Tensor = self.head(self.body(x))
+        return output
+
+    def reset_parameters(self) -> None:
+        """Draw the head again and, unless it is pretrained, the body: normal weights and zero biases, as BERT does."""
+        for layer in (self.head if self.pretrained else self).modules():
+            if isinstance(layer, nn.LayerNorm):
+                layer.reset_parameters()
+            elif isinstance(layer, (nn.Linear, nn.Embedding)):
+                _draw(layer, self.body.deviation)
+
+
+def _draw(layer: nn.Linear | nn.Embedding, deviation: float) -> None:
+    nn.init.normal_(layer.weight, std=deviation)
+    if isinstance(layer, nn.Linear):
+        nn.init.zeros_(layer.bias)
+    elif layer.padding_idx is not None:
+        nn.init.zeros_(layer.weight[layer.padding_idx])
+
+
+def bert_tiny(source: str | Path = BERT_TINY, outputs: int = 2, pretrained: bool = True) -> BertClassifier:
+    """BERT with 2 layers of width 128, its pooled vector, a linear head: FedDecay, section 4. 4,386,178 parameters.
+
+    `source` is a folder with `config.json` and weights in transformers' layout, or a name on the Hugging Face hub. The
+    pretrained body is kept by `reset_parameters`; only the head is drawn. `pretrained=False` reads the configuration
+    alone and draws everything; `initial_weights` then says so, and a report should repeat it.
+    Needs the `text` extra.
+    """
+    require(is_count(outputs), "outputs", "an int >= 1", outputs)
+    try:
+        from transformers import BertConfig, BertModel
+    except ImportError:
+        raise ModelError("bert_tiny needs transformers. Install it with: pip install 'fedtempo[text]'") from None
+    try:
+        configuration = BertConfig.from_pretrained(source, attn_implementation="eager")
+        if pretrained:
+            bert, report = BertModel.from_pretrained(source, config=configuration, output_loading_info=True)
+    except (OSError, ValueError) as error:
+        what = "weights" if pretrained else "configuration"
+        advice = " Or ask for random ones with pretrained=False." if pretrained else ""
+        reason = str(error).strip().splitlines()[0]
+        raise ModelError(f"source must hold BERT's {what}. Got {str(source)!r}: {reason}{advice}") from None
+    if not pretrained:
+        model = BertClassifier(BertBody(BertModel(configuration)), outputs, f"random ({source}'s configuration only)")
+    elif report["missing_keys"]:
+        raise ModelError(f"source must hold all of BERT's weights. {str(source)!r} lacks {min(report['missing_keys'])!r}.")
+    else:
+        model = BertClassifier(BertBody(bert), outputs, f"pretrained ({source})")
+    model.reset_parameters()
+    return model.train()

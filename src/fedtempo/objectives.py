@@ -1,0 +1,106 @@
+"""Objectives: what a local step descends on, given the data loss and what the client can see."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple, Protocol
+
+import torch
+from torch import Tensor
+
+from fedtempo.errors import is_number, require
+from fedtempo.params import Params, Scalar
+from fedtempo.schedules import Place, Rate, as_schedule
+from fedtempo.tasks import Batch
+
+
+class Received(NamedTuple):
+    """What came down this round: the shared model, and anything else the server sends (SCAFFOLD's c)."""
+
+    shared: Params
+    extra: Params
+
+
+class View(NamedTuple):
+    """What a client sees besides its batch: what it received, its local copy, what it keeps for itself."""
+
+    received: Received
+    shared: Params
+    personal: Params
+
+
+class Loss(Protocol):
+    """The mean data loss at some parameters, and the model's buffers after the forward pass."""
+
+    def __call__(self, params: Params, batch: Batch, weights: Tensor | None = None) -> tuple[Tensor, Params]:
+        """(loss, buffers); `weights` weigh the samples."""
+        ...
+
+
+class Value(NamedTuple):
+    """The objective to differentiate, the data loss to report, and the buffers afterwards."""
+
+    total: Tensor
+    loss: Tensor
+    buffers: Params
+
+
+Objective = Callable[[Loss, Params, Batch, View, Place], Value]
+
+
+def supervised(loss: Loss, params: Params, batch: Batch, view: View, now: Place) -> Value:
+    """The data loss alone: f_i(y)."""
+    value, buffers = loss(params, batch)
+    return Value(value, value, buffers)
+
+
+def proximal(strength: Rate) -> Objective:
+    """f_i(y) + (mu / 2) ||y - x||^2 with x the model received: FedProx's mu, Ditto's lambda."""
+    mu = as_schedule(strength)
+    require(not is_number(strength) or float(strength) >= 0, "mu", "a number >= 0", strength)  # type: ignore[arg-type]
+
+    def objective(loss: Loss, params: Params, batch: Batch, view: View, now: Place) -> Value:
+        value, buffers = loss(params, batch)
+        return Value(value + _half_distance(params, view.received.shared, mu(now)), value, buffers)
+
+    return objective
+
+
+def moreau(strength: Rate) -> Objective:
+    """f_i(theta) + (lambda / 2) ||theta - w||^2 with w the client's current local model: pFedMe (eq. 3)."""
+    mu = as_schedule(strength)
+
+    def objective(loss: Loss, params: Params, batch: Batch, view: View, now: Place) -> Value:
+        value, buffers = loss(params, batch)
+        return Value(value + _half_distance(params, view.shared, mu(now)), value, buffers)
+
+    return objective
+
+
+def controlled(loss: Loss, params: Params, batch: Batch, view: View, now: Place) -> Value:
+    """f_i(y) + <c - c_i, y>, whose gradient is SCAFFOLD's corrected one, g - c_i + c."""
+    value, buffers = loss(params, batch)
+    drift = sum(((view.received.extra[n] - view.personal[n]) * params[n]).sum() for n in view.received.extra)
+    return Value(value + drift, value, buffers)
+
+
+def mixture(loss: Loss, params: Params, batch: Batch, view: View, now: Place) -> Value:
+    """sum_m mean_s q_m(s) loss_m(s): FedEM's M-step, with the responsibilities q of the E-step in the batch.
+
+    Parameters carry the components on their first dimension.
+    """
+    components = next(iter(params.values())).shape[0]
+    values = [loss(component(params, m), batch, batch["_responsibilities"][:, m]) for m in range(components)]
+    total = sum((value for value, _ in values[1:]), values[0][0])
+    buffers = {name: torch.stack([b[name] for _, b in values]) for name in values[0][1]}
+    return Value(total, total, buffers)
+
+
+def component(params: Params, index: int) -> Params:
+    """One component of a mixture."""
+    return {name: p[index] for name, p in params.items()}
+
+
+def _half_distance(params: Params, centre: Params, strength: Scalar) -> Tensor | float:
+    shared = [n for n, p in params.items() if n in centre and p.is_floating_point()]
+    return 0.5 * strength * sum(((params[n] - centre[n]) ** 2).sum() for n in shared)

@@ -1,0 +1,177 @@
+"""What a run leaves behind: the model, everybody's state, the history, and how a new user is served."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from fedtempo.aggregation import Failure
+from fedtempo.backends import serial
+from fedtempo.costs import Costs
+from fedtempo.data.federated import ClientData, FederatedData
+from fedtempo.evaluation import Evaluation, Evaluator, Scores
+from fedtempo.experiment import Experiment
+from fedtempo.objectives import Received
+from fedtempo.params import Params
+from fedtempo.schedules import Now, Rate
+from fedtempo.store import MemoryStore
+
+
+@dataclass(frozen=True)
+class RoundReport:
+    """One round: who took part, how it went, what it cost. `params` is the shared model after it."""
+
+    round: int
+    loss: float
+    clients: tuple[int, ...]
+    costs: Costs
+    total_costs: Costs
+    seconds: float
+    measurements: dict[str, float] = field(default_factory=dict)
+    failures: tuple[Failure, ...] = ()
+    validation: Scores | None = None
+    test: Scores | None = None
+    """Read only when validation has just selected this round, or where there is no validation part."""
+    params: Params = field(default_factory=dict, repr=False, compare=False)
+
+    @property
+    def scores(self) -> Scores | None:
+        """The evaluation that guides the run: validation where there is one, else test."""
+        return self.validation or self.test
+
+
+@dataclass
+class Result:
+    """A finished run."""
+
+    experiment: Experiment
+    params: Params
+    server_state: Any
+    history: list[RoundReport]
+    store: MemoryStore
+    now: Now
+    seconds: float = 0.0
+
+    @property
+    def costs(self) -> Costs:
+        """What the whole run cost."""
+        return self.history[-1].total_costs if self.history else Costs()
+
+    @property
+    def selected(self) -> RoundReport | None:
+        """The round whose test scores count: the last one that validation selected."""
+        evaluated = [report for report in self.history if report.test is not None]
+        return evaluated[-1] if evaluated else None
+
+    @property
+    def scores(self) -> Scores | None:
+        """The test scores of the selected round."""
+        return self.selected.test if self.selected else None
+
+    @property
+    def model_params(self) -> Params:
+        """The parameters that are served: the last model, or FedExP's mean of the last two."""
+        served = self.experiment.federation.algorithm.server.model(self.params, self.server_state)
+        return {**self.params, **served}
+
+    def client_state(self, client: int) -> Params:
+        """A client's personal tensors; its derived first ones if it has not taken part yet."""
+        kept = self.store.get(client)
+        federation = self.experiment.federation
+        return dict(kept) if kept is not None else federation.first_personal(client, self.experiment.first_shared)
+
+    def digest(self) -> str:
+        """A hash of the final state: shared model, server state and every client's personal tensors."""
+        state = hashlib.sha256()
+        _absorb(state, "shared", self.params)
+        _absorb(state, "server", self.server_state)
+        for client, tensors in self.store.items():
+            _absorb(state, f"client {client}", tensors)
+        return state.hexdigest()
+
+    def personalize(
+        self,
+        data: ClientData,
+        *,
+        steps: Rate | None = None,
+        epochs: Rate | None = None,
+        lr: Rate | None = None,
+        outputs: int | None = None,
+    ) -> PersonalModel:
+        """The model a new user with these training rows would use.
+
+        Split and personal methods serve as their algorithm says (a new head, proximal steps, an E-step); methods with
+        one model fine-tune it, one epoch at the training rate unless told otherwise. `steps=0` leaves it as it is.
+        """
+        sizes = None if outputs is None else [outputs]
+        federation = self.experiment.federation.over(FederatedData.from_clients([data], outputs=sizes))
+        protocol = Evaluation(steps=steps, epochs=epochs, lr=lr)
+        evaluator = Evaluator(federation, serial, protocol, 1, self.client_state)
+        given = steps is not None or epochs is not None or lr is not None
+        phases = evaluator.tuning(self.now, newcomers=not given)
+        extra = federation.algorithm.server.extra(self.server_state)
+        received = Received(self.model_params, extra)
+        as_kept = given or federation.algorithm.newcomer is None
+        program = federation.compile(phases, as_kept=as_kept)
+        personal = federation.first_personal(0, received.shared, newcomer=True)
+        (trained,) = serial.train(federation, program, received, self.now, np.array([0]), [personal])
+        return PersonalModel(trained.carry.shared, trained.carry.personal, _predictor(self.experiment))
+
+    def table(self) -> Any:
+        """Existing and new users: mean, bottom decile, spread, and what it cost."""
+        from fedtempo.reporting.tables import ResultTable
+
+        return ResultTable([self])
+
+    def report(self, path: str | Path) -> Path:
+        """Write a self-contained HTML page about the run."""
+        from fedtempo.reporting.html import write_report
+
+        return write_report([self], Path(path))
+
+    def __repr__(self) -> str:
+        return f"Result({self.experiment.federation.algorithm!r}, {len(self.history)} rounds, digest {self.digest()[:12]})"
+
+    def _repr_html_(self) -> str:
+        return self.table()._repr_html_()  # type: ignore[no-any-return]
+
+
+class PersonalModel(nn.Module):
+    """One user's model: call it on inputs to get outputs."""
+
+    def __init__(self, shared: Params, personal: Params, predict: Callable[[Params, Params, dict[str, Tensor]], Tensor]) -> None:
+        super().__init__()
+        self.shared = shared
+        self.personal = personal
+        self._predict = predict
+
+    def forward(self, x: Tensor | None = None, **inputs: Tensor) -> Tensor:
+        """Outputs for one input by position or several by name."""
+        batch = {"x": x, **inputs} if x is not None else inputs
+        with torch.no_grad():
+            return self._predict(self.shared, self.personal, batch)  # type: ignore[arg-type]
+
+
+def _predictor(experiment: Experiment) -> Callable[[Params, Params, dict[str, Tensor]], Tensor]:
+    federation = experiment.federation
+    return lambda shared, personal, batch: federation.algorithm.predict(federation.network, shared, personal, batch, False)
+
+
+def _absorb(state: Any, name: str, tree: Any) -> None:
+    if isinstance(tree, Mapping):
+        for key in sorted(tree):
+            _absorb(state, f"{name}/{key}", tree[key])
+    elif isinstance(tree, (tuple, list)):
+        for index, part in enumerate(tree):
+            _absorb(state, f"{name}/{index}", part)
+    elif isinstance(tree, Tensor):
+        array = tree.detach().cpu().contiguous()
+        state.update(f"{name} {array.dtype} {tuple(array.shape)}\n".encode())
+        state.update(array.numpy().tobytes())

@@ -1,0 +1,210 @@
+"""The training loop: one readable function, a generator that yields a report after every round."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+
+from fedtempo.aggregation import BlockSum, mean, total
+from fedtempo.backends import run_block
+from fedtempo.costs import Costs, Ledger
+from fedtempo.errors import TrainingError
+from fedtempo.evaluation import Evaluator, Scores
+from fedtempo.experiment import Experiment, prepare
+from fedtempo.objectives import Received
+from fedtempo.params import Params, add, all_finite, select
+from fedtempo.progress import Progress
+from fedtempo.result import Result, RoundReport
+from fedtempo.schedules import Now
+from fedtempo.store import MemoryStore
+
+
+class State(NamedTuple):
+    """Everything that changes from round to round, besides the clients' personal state."""
+
+    shared: Params
+    server: Any
+    progress: Progress = Progress()
+    costs: Costs = Costs()
+    best_validation: float = float("-inf")
+
+
+def run(**settings: Any) -> Result:
+    """Train to the end and return the result. Takes the settings of `fedtempo.experiment.prepare`.
+
+    * `model`: an `nn.Module`, or a function that makes one. A module with `reset_parameters()` is drawn again from the seed.
+    * `data`: a `FederatedData`; `algorithm`: one of `fedtempo.algorithms`.
+    * `rounds`; `cohort`: clients per round as an int, a fraction or a rule; `cohorts` fixes who takes part.
+    * `batch_size` (None is the full batch), `batches` (`"epochs"` or `"replace"`), `seed`, `dtype`, `device`, `loss`.
+    * `init`: a state dict to start from, or `"model"` for the module's own weights; `init_clients`: personal tensors by client.
+    * `backend` (`"auto"`, `"serial"`, `"vectorised"`), `block` (clients summed together), `evaluation` (None for none).
+    """
+    rounds = train(**settings)
+    while True:
+        try:
+            next(rounds)
+        except StopIteration as stop:
+            result: Result = stop.value
+            return result
+
+
+def train(**settings: Any) -> Generator[RoundReport, None, Result]:
+    """Yield one `RoundReport` per round: the caller owns the loop. The generator's return value is the `Result`."""
+    return train_experiment(prepare(**settings))
+
+
+def train_experiment(experiment: Experiment) -> Generator[RoundReport, None, Result]:
+    """The loop itself."""
+    federation, algorithm = experiment.federation, experiment.federation.algorithm
+    with one_thread():
+        shared = experiment.first_shared
+        state = State(shared, algorithm.server.init(select(shared, federation.trained_names)))
+        store, history, began = MemoryStore(), [], time.perf_counter()
+        ledger = Ledger(federation, shared, algorithm.server.extra(state.server))
+        evaluator = _evaluator(experiment, store)
+        now = federation.now(0, 1.0)
+        for round_number in range(experiment.rounds):
+            started = time.perf_counter()
+            now = _now(experiment, state, round_number)
+            clients = experiment.cohort.choose(federation.data.clients, now, federation.seed)
+            received = Received(state.shared, algorithm.server.extra(state.server))
+            block = total(
+                run_block(experiment.backend, federation, received, now, part, _personal(experiment, store, part))
+                for part in _blocks(clients, experiment.block)
+            )
+            state = _server_step(experiment, state, block, now)
+            store.put(block.personal)
+            report = _report(state, block, now, ledger)
+            state = state._replace(costs=report.total_costs)
+            state, report = _evaluated(experiment, evaluator, state, report, now)
+            report = replace(report, seconds=time.perf_counter() - started)
+            history.append(report)
+            yield report
+        seconds = time.perf_counter() - began
+    return Result(experiment, state.shared, state.server, history, store, now, seconds)
+
+
+def _now(experiment: Experiment, state: State, round_number: int) -> Now:
+    progress = state.progress
+    now = experiment.federation.now(round_number, 1.0, progress.ratio, progress.plateaus)
+    return replace(now, cohort=experiment.cohort.expected(now, now.clients))
+
+
+def _blocks(clients: np.ndarray, size: int) -> Iterator[np.ndarray]:
+    """The cohort in ascending order, cut into blocks of fixed size."""
+    for start in range(0, len(clients), size):
+        yield clients[start : start + size]
+
+
+def _personal(experiment: Experiment, store: MemoryStore, clients: np.ndarray) -> list[Params]:
+    return [_state_of(experiment, store, client) for client in clients.tolist()]
+
+
+def _state_of(experiment: Experiment, store: MemoryStore, client: int) -> Params:
+    kept = store.get(client)
+    return kept if kept is not None else experiment.federation.first_personal(client, experiment.first_shared)
+
+
+def _server_step(experiment: Experiment, state: State, block: BlockSum, now: Now) -> State:
+    """One server step on the mean upload; a round without uploads leaves the model as it is."""
+    federation = experiment.federation
+    algorithm = federation.algorithm
+    loss = _mean_loss(block)
+    if not block.reports or not block.sums:
+        return state._replace(progress=state.progress.after(loss))
+    aggregate = mean(block, algorithm.unweighted, federation.dtype)
+    trained = select(state.shared, federation.trained_names)
+    moved, server = algorithm.server.step(trained, state.server, aggregate, now)
+    buffers = aggregate.means.get("buffers", {})
+    shared = {**state.shared, **moved, **add(select(state.shared, buffers), buffers)}
+    if not all_finite(shared):
+        raise TrainingError(f"run stopped: the model is not finite after round {now.round}. Lower the learning rate.")
+    return state._replace(shared=shared, server=server, progress=state.progress.after(loss))
+
+
+def _mean_loss(block: BlockSum) -> float:
+    weight = sum(r.weight for r in block.reports)
+    return sum(r.weight * r.loss for r in block.reports) / weight if weight else float("nan")
+
+
+def _report(state: State, block: BlockSum, now: Now, ledger: Ledger) -> RoundReport:
+    clients = tuple(r.client for r in block.reports)
+    costs = ledger.clients([*clients, *(f.client for f in block.failures)], now)
+    return RoundReport(
+        now.round,
+        _mean_loss(block),
+        clients,
+        costs,
+        state.costs + costs,
+        0.0,
+        _measurements(block),
+        tuple(block.failures),
+        params=state.shared,
+    )
+
+
+def _measurements(block: BlockSum) -> dict[str, float]:
+    """Sums of what clients measured; the norm of clipped steps becomes a mean over those steps."""
+    sums: dict[str, float] = {}
+    for report in block.reports:
+        for name, value in report.measurements.items():
+            sums[name] = sums.get(name, 0.0) + value
+    if "clipped_norm" in sums:
+        sums["clipped_norm"] = sums["clipped_norm"] / max(sums["clipped_steps"], 1.0)
+    return sums
+
+
+def _evaluator(experiment: Experiment, store: MemoryStore) -> Evaluator | None:
+    if experiment.evaluation is None:
+        return None
+    return Evaluator(
+        experiment.federation,
+        experiment.backend,
+        experiment.evaluation,
+        experiment.block,
+        lambda client: _state_of(experiment, store, client),
+    )
+
+
+def _evaluated(
+    experiment: Experiment, evaluator: Evaluator | None, state: State, report: RoundReport, now: Now
+) -> tuple[State, RoundReport]:
+    """Score the round if it is due. Validation selects; test is read only for a round it has just selected."""
+    if evaluator is None or not evaluator.protocol.due(now.round, experiment.rounds):
+        return state, report
+    server = experiment.federation.algorithm.server
+    model = {**state.shared, **server.model(state.shared, state.server)}
+    extra = server.extra(state.server)
+    sizes = experiment.federation.data.sizes
+    if not sizes("validation").any():
+        part = "test" if sizes("test").any() else "train"
+        return state, replace(report, test=evaluator.scores(model, extra, now, part))  # type: ignore[arg-type]
+    validation = evaluator.scores(model, extra, now, "validation")
+    quality = _quality(validation)
+    if quality <= state.best_validation:
+        return state, replace(report, validation=validation)
+    test = evaluator.scores(model, extra, now, "test") if sizes("test").any() else validation
+    return state._replace(best_validation=quality), replace(report, validation=validation, test=test)
+
+
+def _quality(scores: Scores) -> float:
+    """Mean over existing users after fine-tuning, larger is better."""
+    value = scores.existing_tuned.summary(scores.metric)["mean"]
+    return -value if scores.metric == "loss" else value
+
+
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """One torch thread while training: repeatable bits, and faster than threads that fight for two cores."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
