@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 from torch import nn
 
@@ -32,7 +34,7 @@ def sample_clients(data: FederatedData, clients: int = 16, rows: int = 256, seed
 
 
 def measure(
-    model: nn.Module,
+    model: nn.Module | Callable[[], nn.Module],
     data: FederatedData,
     *,
     lr: float,
@@ -73,7 +75,7 @@ def measure(
 
 
 def advise_for(
-    model: nn.Module,
+    model: nn.Module | Callable[[], nn.Module],
     data: FederatedData,
     *,
     lr: float,
