@@ -15,6 +15,7 @@ from fedtempo.data.femnist import femnist
 from fedtempo.data.mnist import fashion_mnist, mnist
 from fedtempo.data.omniglot import omniglot
 from fedtempo.data.places import locate
+from fedtempo.data.planetoid import citeseer, cora, pubmed
 from fedtempo.data.table import Table
 from fedtempo.errors import ConfigError, unknown
 
@@ -26,6 +27,9 @@ DATASETS: dict[str, Callable[..., Table]] = {
     "omniglot": omniglot,
     "cifar10": cifar10,
     "femnist": femnist,
+    "pubmed": pubmed,
+    "cora": cora,
+    "citeseer": citeseer,
 }
 
 

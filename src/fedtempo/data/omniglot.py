@@ -66,7 +66,7 @@ def _decode(sources: Sources) -> dict[str, np.ndarray]:
 
 
 def _drawings(sources: Sources, archive: str) -> list[tuple[str, str, int, np.ndarray]]:
-    """Alphabet, character, drawer and pixels of every image of a zip: images_X/<Alphabet>/<characterNN>/<n>_<drawer>.png."""
+    """Alphabet, character, drawer and pixels of every image of a zip."""
     found = []
     for name, content in read_zip(sources[archive], lambda member: member.endswith(".png")):
         path = name.split("/")

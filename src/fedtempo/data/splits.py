@@ -152,6 +152,20 @@ def natural(clients: int | None = None, min_rows: int = 1) -> Split:
     return Split("natural", {"clients": clients, "min_rows": min_rows}, assign)
 
 
+def louvain(clients: int | None = None) -> Split:
+    """The communities of a graph's nodes; `clients` bundles of about equal size if a number is given."""
+    require(clients is None or is_count(clients), "clients", "an int >= 1", clients)
+
+    def assign(table: Table, rng: np.random.Generator) -> np.ndarray:
+        from fedtempo.data.communities import communities
+
+        if table.edges is None:
+            raise DataError(f"data set {table.name!r} is not a graph. Use dirichlet, iid or another split.")
+        return communities(table.edges, len(table), clients, int(rng.integers(2**31)))
+
+    return Split("louvain", {"clients": clients}, assign)
+
+
 def by_owner(owner: np.ndarray) -> Split:
     """A division made elsewhere: the client of every row."""
     return Split("by_owner", {"clients": int(owner.max()) + 1}, lambda table, rng: np.asarray(owner, dtype=np.int64))
@@ -168,4 +182,5 @@ SPLITS: dict[str, Callable[..., Split]] = {
     "shards": shards,
     "quantity_skew": quantity_skew,
     "natural": natural,
+    "louvain": louvain,
 }
