@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 from torch import nn
 
+from fedtempo.models.bert import bert_tiny
 from fedtempo.models.character_gru import character_gru
 from fedtempo.models.character_transformer import character_transformer
 from fedtempo.models.cifar_cnn import cifar_cnn
@@ -26,10 +27,12 @@ MODELS: dict[str, Callable[..., nn.Module]] = {
     "resnet18": resnet18,
     "character_gru": character_gru,
     "character_transformer": character_transformer,
+    "bert_tiny": bert_tiny,
 }
 
 __all__ = [
     "MODELS",
+    "bert_tiny",
     "character_gru",
     "character_transformer",
     "cifar_cnn",

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors import SafetensorError
 from torch import Tensor, nn
 
 from fedtempo.errors import ModelError, is_count, require
@@ -93,7 +94,7 @@ def bert_tiny(source: str | Path = BERT_TINY, outputs: int = 2, pretrained: bool
         configuration = BertConfig.from_pretrained(source, attn_implementation="eager")
         if pretrained:
             bert, report = BertModel.from_pretrained(source, config=configuration, output_loading_info=True)
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, SafetensorError) as error:
         what = "weights" if pretrained else "configuration"
         advice = " Or ask for random ones with pretrained=False." if pretrained else ""
         reason = str(error).strip().splitlines()[0]
@@ -101,7 +102,9 @@ def bert_tiny(source: str | Path = BERT_TINY, outputs: int = 2, pretrained: bool
     if not pretrained:
         model = BertClassifier(BertBody(BertModel(configuration)), outputs, f"random ({source}'s configuration only)")
     elif report["missing_keys"]:
-        raise ModelError(f"source must hold all of BERT's weights. {str(source)!r} lacks {min(report['missing_keys'])!r}.")
+        raise ModelError(
+            f"source must hold all of BERT's weights. {str(source)!r} lacks {min(report['missing_keys'])!r}."
+        )
     else:
         model = BertClassifier(BertBody(bert), outputs, f"pretrained ({source})")
     model.reset_parameters()

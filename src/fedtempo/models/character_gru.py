@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from itertools import pairwise
+from typing import cast
 
 import torch
 import torch.nn.functional as F
@@ -28,13 +29,13 @@ class RecurrentBody(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """(rows, characters) of ints to (rows, characters, hidden), or (rows, hidden) with `last_only`."""
-        states = self.embedding(x).transpose(0, 1)
+        states: Tensor = self.embedding(x).transpose(0, 1)
         for layer in self.layers:
-            states = _states(layer, states)
+            states = _states(cast(nn.GRUCell, layer), states)
         return states[-1] if self.last_only else states.transpose(0, 1)
 
 
-def _states(layer: nn.Module, inputs: Tensor) -> Tensor:
+def _states(layer: nn.GRUCell, inputs: Tensor) -> Tensor:
     """A GRU layer's state after each input; time comes first.
 
     r = sigmoid(W_r x + U_r h), z = sigmoid(W_z x + U_z h), n = tanh(W_n x + r (U_n h)), h = n + z (h - n), with

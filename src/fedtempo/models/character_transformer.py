@@ -7,7 +7,7 @@ import math
 import torch
 from torch import Tensor, nn
 
-from fedtempo.errors import is_count, is_number, require
+from fedtempo.errors import ModelError, is_count, is_number, require
 from fedtempo.models.split import SplitNetwork
 
 
@@ -52,7 +52,9 @@ class TransformerBlock(nn.Module):
 class TransformerBody(nn.Module):
     """Characters and their positions, embedded, through the blocks; features at every position or at the last."""
 
-    def __init__(self, characters: int, length: int, width: int, blocks: list[TransformerBlock], last_only: bool) -> None:
+    def __init__(
+        self, characters: int, length: int, width: int, blocks: list[TransformerBlock], last_only: bool
+    ) -> None:
         super().__init__()
         self.characters = nn.Embedding(characters, width)
         self.positions = nn.Embedding(length, width)
@@ -61,6 +63,8 @@ class TransformerBody(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """(rows, positions) of ints to (rows, positions, width), or (rows, width) with `last_only`."""
+        if x.shape[-1] > self.positions.num_embeddings:
+            raise ModelError(f"x must hold at most {self.positions.num_embeddings} characters. Got {x.shape[-1]}.")
         places = self.positions(torch.arange(x.shape[-1], device=x.device))
         features: Tensor = self.blocks(self.characters(x) * math.sqrt(places.shape[-1]) + places)
         return features[..., -1, :] if self.last_only else features
@@ -69,6 +73,7 @@ class TransformerBody(nn.Module):
 def character_transformer(
     characters: int = 80,
     length: int = 80,
+    *,
     width: int = 128,
     heads: int = 4,
     layers: int = 6,

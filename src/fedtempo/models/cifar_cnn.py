@@ -34,5 +34,5 @@ def cifar_cnn(outputs: int = 10) -> SplitNetwork:
 
 
 def _convolution(channels: int) -> list[nn.Module]:
-    # Stax's "SAME" pooling pads an even side at its end only; that is ceil_mode, while padding=1 would shift the windows.
+    # Stax's "SAME" pooling pads an even side at its end only. That is ceil_mode; padding=1 would shift the windows.
     return [nn.Conv2d(channels, 64, 5, padding=2), nn.ReLU(), nn.MaxPool2d(3, stride=2, ceil_mode=True)]

@@ -25,6 +25,7 @@ class AsImages(nn.Module):
 def cnn(
     image: tuple[int, int, int] = (1, 28, 28),
     outputs: int = 10,
+    *,
     channels: Sequence[int] = (32, 64),
     kernel: int = 3,
     hidden: int = 512,

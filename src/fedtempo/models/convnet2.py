@@ -7,10 +7,11 @@ from fedtempo.models.split import SplitNetwork
 
 
 def convnet2(image: tuple[int, int, int] = (1, 28, 28), outputs: int = 62, hidden: int = 2048) -> SplitNetwork:
-    """Twice (5x5 convolution that keeps the size, BatchNorm, ReLU, 2x2 max-pooling) with 32 and 64 channels, a hidden
-    layer, a linear head: FedDecay's FEMNIST network, section 4 (`ConvNet2` of FederatedScope in the released code).
+    """Two 5x5 convolutions with BatchNorm, a hidden layer of 2048, a linear head: FedDecay, section 4.
 
-    The paper lists pooling before BatchNorm and ReLU; this is the order of the code. 6,603,902 parameters.
+    `ConvNet2` of FederatedScope in the released code: 32 and 64 channels, padded to keep the size, each followed by
+    BatchNorm, ReLU and 2x2 max-pooling. The paper lists pooling first; this is the order of the code.
+    6,603,902 parameters.
 
     >>> convnet2().head
     Linear(in_features=2048, out_features=62, bias=True)

@@ -7,9 +7,9 @@ from fedtempo.models.split import SplitNetwork
 
 
 def femnist_cnn(image: tuple[int, int, int] = (1, 28, 28), outputs: int = 62, hidden: int = 512) -> SplitNetwork:
-    """Twice (3x3 convolution without padding, ReLU, 2x2 max-pooling) with 32 and 64 channels, a hidden layer of 512,
-    a linear head: Table 2 of the decaying-K paper. 870,334 parameters.
+    """Two 3x3 convolutions, a hidden layer of 512, a linear head: Table 2 of the decaying-K paper. 870,334 parameters.
 
+    32 and 64 channels without padding, each followed by ReLU and 2x2 max-pooling.
     The table prints 64 outputs and the text 32x32 pixels; FEMNIST has 62 classes and LEAF's images are 28x28.
 
     >>> femnist_cnn().head
