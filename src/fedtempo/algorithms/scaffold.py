@@ -50,7 +50,7 @@ def scaffold(
         phases=phases,
         server=_server(server_lr),
         remember=lambda shared, trained: zeros_like(select(shared, trained)),
-        begin=lambda received, personal: (personal, {TRAVELLED: _zero(received.shared)}),
+        begin=_begin_with_gradient if option == "I" else _begin,
         upload=lambda received, carry: _upload(received, carry, option),
         keep=lambda received, carry: _new_control(received, carry, option),
         unweighted=frozenset({"control"}),
@@ -59,8 +59,14 @@ def scaffold(
     )
 
 
-def _zero(shared: Params) -> torch.Tensor:
-    return torch.zeros((), dtype=torch.float64, device=next(iter(shared.values())).device)
+def _begin(received: Received, personal: Params) -> tuple[Params, Params]:
+    device = next(iter(received.shared.values())).device
+    return personal, {TRAVELLED: torch.zeros((), dtype=torch.float64, device=device)}
+
+
+def _begin_with_gradient(received: Received, personal: Params) -> tuple[Params, Params]:
+    _, scratch = _begin(received, personal)
+    return personal, {**scratch, **zeros_like(personal)}
 
 
 def _add_rate(carry: Carry, moved: Moved, received: Received, now: Place) -> Carry:

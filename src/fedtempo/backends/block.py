@@ -18,6 +18,20 @@ from fedtempo.params import Params, tree_map
 from fedtempo.schedules import Now
 
 
+def side_by_side(fn: Callable[..., Any]) -> Callable[..., Any]:
+    """`vmap` for passes without gradients.
+
+    Recurrent layers have a batching rule only in the small operations they are made of, and torch takes them apart
+    only where a gradient could be asked for. So ask for one, of a number that nothing depends on.
+    """
+
+    def with_tape(*arguments: Any) -> Any:
+        _, (_, result) = torch.func.grad_and_value(lambda zero: (zero, fn(*arguments)), has_aux=True)(torch.zeros(()))
+        return result
+
+    return vmap(with_tape)
+
+
 class Trained(NamedTuple):
     """One client after its local work, or several side by side with a leading dimension on every tensor."""
 
@@ -36,7 +50,7 @@ class Trained(NamedTuple):
     def each(self, fn: Callable[..., Any], *arguments: Any) -> Any:
         """Apply a function of one client's (carry, *arguments) to all of them; the result is always stacked."""
         if self.stacked:
-            return vmap(fn)(self.carry, *arguments)
+            return side_by_side(fn)(self.carry, *arguments)
         single = fn(self.carry, *(tree_map(lambda t: t[0], a) for a in arguments))
         return tree_map(lambda t: t.unsqueeze(0), single)
 

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.func import vmap
 
-from fedtempo.backends.block import Backend, Trained
+from fedtempo.backends.block import Backend, Trained, side_by_side
 from fedtempo.backends.serial import dropout_keys
 from fedtempo.data.batches import BatchRows
 from fedtempo.errors import TrainingError
@@ -126,8 +126,7 @@ def _enter(lanes: Lanes, stage: Stage, carry: Carry, starts: np.ndarray, counts:
     """The stage's pass over all rows of every client, padded to the longest."""
     local = np.minimum(np.arange(int(counts.max())), counts[:, None] - 1)
     data = _extended(lanes, lanes.federation.rows(lanes.clients, starts[:, None] + local), counts, np.arange(len(counts)))
-    enter = vmap(lambda c, d: stage.enter(lanes.received, c, d))
-    carry, data = enter(carry, data)
+    carry, data = side_by_side(lambda c, d: stage.enter(lanes.received, c, d))(carry, data)
     return carry, data
 
 
