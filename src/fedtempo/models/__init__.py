@@ -11,6 +11,7 @@ from fedtempo.models.cifar_cnn import cifar_cnn
 from fedtempo.models.cnn import cnn
 from fedtempo.models.convnet2 import convnet2
 from fedtempo.models.femnist_cnn import femnist_cnn
+from fedtempo.models.gin import gin
 from fedtempo.models.mlp import logistic_regression, mlp, softmax_regression
 from fedtempo.models.omniglot_cnn import omniglot_cnn
 from fedtempo.models.resnet import resnet18
@@ -28,6 +29,7 @@ MODELS: dict[str, Callable[..., nn.Module]] = {
     "character_gru": character_gru,
     "character_transformer": character_transformer,
     "bert_tiny": bert_tiny,
+    "gin": gin,
 }
 
 __all__ = [
@@ -39,6 +41,7 @@ __all__ = [
     "cnn",
     "convnet2",
     "femnist_cnn",
+    "gin",
     "logistic_regression",
     "mlp",
     "omniglot_cnn",
