@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 from rich.table import Table as Grid
 
-from fedtempo.data import describe as pictures
+from fedtempo.data import summary
 from fedtempo.data.arrays import verify_arrays
 from fedtempo.data.catalogue import CATALOGUE
 from fedtempo.data.download import get as get_files
@@ -124,10 +124,10 @@ def describe(
     """Print clients, rows per client and label distribution of a division; draw clients by labels."""
     _known(name)
     table = load(name, data_dir, cache_dir, **_pairs(setting or []))
-    data = pictures.divided_by_default(table, seed) if split is None else table.split(_split(split), seed=seed)
-    found = pictures.describe(data)
+    data = summary.divided_by_default(table, seed) if split is None else table.split(_split(split), seed=seed)
+    found = summary.describe(data)
     if picture is not None:
-        found["picture"] = str(pictures.picture(data, picture))
+        found["picture"] = str(summary.picture(data, picture))
     if as_json:
         _print_json({"name": name, **found})
         return
@@ -139,7 +139,7 @@ def describe(
     console.print(grid)
     if found["labels"]:
         console.print("clients (down) by labels (across):")
-        console.print(pictures.heat_map(pictures.client_by_label(data)))
+        console.print(summary.heat_map(summary.client_by_label(data)))
 
 
 @app.command()

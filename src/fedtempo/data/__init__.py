@@ -3,6 +3,8 @@
 from fedtempo.data.batches import Batching
 from fedtempo.data.federated import FederatedData
 from fedtempo.data.load import DATASETS, load
+from fedtempo.data.rotation import rotated
+from fedtempo.data.saved import load_division, save_division
 from fedtempo.data.splits import (
     SPLITS,
     Split,
@@ -15,6 +17,7 @@ from fedtempo.data.splits import (
     quantity_skew,
     shards,
 )
+from fedtempo.data.summary import describe, picture
 from fedtempo.data.table import Table
 
 __all__ = [
@@ -26,11 +29,16 @@ __all__ = [
     "Table",
     "by_owner",
     "classes_per_client",
+    "describe",
     "dirichlet",
     "iid",
     "load",
+    "load_division",
     "louvain",
     "natural",
+    "picture",
     "quantity_skew",
+    "rotated",
+    "save_division",
     "shards",
 ]

@@ -10,8 +10,11 @@ import numpy as np
 from fedtempo.data.table import TEST, TRAIN, VALIDATION
 from fedtempo.errors import DataError, is_count, is_number, require
 
-ALPHABET = "\n !$&',-.:;?[]3" + "ABCDEFGHIJKLMNOPQRSTUVWXYZ" + "abcdefghijklmnopqrstuvwxyz"
-"""A placeholder until the text is counted."""
+ALPHABET = "\n !$&',-.0123456789:;?ABCDEFGHIJKLMNOPQRSTUVWXYZ[]abcdefghijklmnopqrstuvwxyz"
+"""The characters of the plays, in the order of their code points."""
+CHARACTERS = len(ALPHABET) + 1
+"""With the place for all others, the 77 outputs of the decaying-K paper."""
+_CODES = np.array([ord(character) for character in ALPHABET], dtype=np.uint32)
 
 
 @dataclass(frozen=True)
@@ -36,11 +39,8 @@ class Windows:
 def encoded(text: str) -> np.ndarray:
     """Each character's place in the alphabet; one place after the last for any other character."""
     codes = np.frombuffer(text.encode("utf-32-le"), dtype="<u4")
-    known = np.array([ord(character) for character in ALPHABET], dtype="<u4")
-    order = np.argsort(known)
-    places = np.searchsorted(known[order], codes).clip(max=len(known) - 1)
-    found = order[places]
-    return np.where(known[found] == codes, found, len(ALPHABET)).astype(np.uint8)
+    places = np.searchsorted(_CODES, codes).clip(max=len(_CODES) - 1)
+    return np.where(_CODES[places] == codes, places, len(_CODES)).astype(np.uint8)
 
 
 def cut(texts: Mapping[str, str], windows: Windows) -> dict[str, np.ndarray]:
@@ -72,10 +72,7 @@ def _parted(codes: np.ndarray, windows: Windows) -> list[np.ndarray]:
 
 
 def _cut_one(codes: np.ndarray, windows: Windows) -> tuple[np.ndarray, np.ndarray]:
-    if len(codes) <= windows.length:
-        codes = codes[:0]
-        views = np.zeros((0, windows.length + 1), dtype=np.uint8)
-    else:
+    views = np.zeros((0, windows.length + 1), dtype=np.uint8)
+    if len(codes) > windows.length:
         views = np.lib.stride_tricks.sliding_window_view(codes, windows.length + 1)[:: windows.stride]
-    x = views[:, :-1]
-    return x, views[:, 1:] if windows.target == "sequence" else views[:, -1].astype(np.int64)
+    return views[:, :-1], views[:, 1:] if windows.target == "sequence" else views[:, -1].astype(np.int64)

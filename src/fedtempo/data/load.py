@@ -16,6 +16,11 @@ from fedtempo.data.mnist import fashion_mnist, mnist
 from fedtempo.data.omniglot import omniglot
 from fedtempo.data.places import locate
 from fedtempo.data.planetoid import citeseer, cora, pubmed
+from fedtempo.data.quadratic import quadratic
+from fedtempo.data.shakespeare import shakespeare, tinyshakespeare
+from fedtempo.data.sst2 import sst2
+from fedtempo.data.stackoverflow import stackoverflow
+from fedtempo.data.synthetic import synthetic
 from fedtempo.data.table import Table
 from fedtempo.errors import ConfigError, unknown
 
@@ -27,9 +32,15 @@ DATASETS: dict[str, Callable[..., Table]] = {
     "omniglot": omniglot,
     "cifar10": cifar10,
     "femnist": femnist,
+    "shakespeare": shakespeare,
+    "tinyshakespeare": tinyshakespeare,
+    "stackoverflow": stackoverflow,
+    "sst2": sst2,
     "pubmed": pubmed,
     "cora": cora,
     "citeseer": citeseer,
+    "synthetic": synthetic,
+    "quadratic": quadratic,
 }
 
 

@@ -6,7 +6,6 @@ import json
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
 
-
 from fedtempo.data.arrays import cached
 from fedtempo.data.characters import Windows, cut
 from fedtempo.data.places import Sources
@@ -20,6 +19,7 @@ _PLAIN, _PACKED = "input.txt", "tinyshakespeare_input.txt.gz"
 
 def shakespeare(
     sources: Sources,
+    *,
     target: str = "sequence",
     window: int = 80,
     stride: int | None = None,
@@ -40,13 +40,14 @@ def shakespeare(
 
 def tinyshakespeare(
     sources: Sources,
+    *,
     target: str = "sequence",
     window: int = 80,
     stride: int | None = None,
     validation: float = 0.0,
     test: float = 0.2,
 ) -> Table:
-    """karpathy's 1.1 million characters in the same form; a client is a role's name, over all plays together."""
+    """Karpathy's 1.1 million characters in the same form; a client is a role's name, over all plays together."""
     windows = Windows(window, window if stride is None else stride, target, validation, test)
     return _table(sources, windows, lambda: _extract(sources))
 
@@ -89,5 +90,3 @@ def _extract(sources: Sources) -> dict[str, str]:
     if not spoken:
         raise DataError(f"{sources.name} must hold speeches that begin with a line 'ROLE:'. Got none.")
     return {name: "\n".join(texts) for name, texts in spoken.items()}
-
-
