@@ -191,7 +191,7 @@ CATALOGUE: dict[str, Entry] = {
         ways=(),
         page="https://arxiv.org/abs/2305.09628",
         licence="none needed: generated",
-        citation="the decaying-K paper's illustration",
+        citation="Mills, Hu, Min, Faster Federated Learning with Decaying Number of Local SGD Steps (2023)",
         clients="one number each",
         about="z on [1, 3] with density proportional to z^-1/2",
     ),

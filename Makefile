@@ -1,0 +1,55 @@
+# Everything here makes its own environment; nothing has to be installed before.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+SHARED := $(wildcard ../shared/data)
+ifneq ($(SHARED),)
+export FEDTEMPO_DATA ?= $(abspath $(SHARED))
+endif
+export OMP_NUM_THREADS ?= 1
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
+
+.PHONY: help demo test test-all check format bench docs system clean
+
+help: ## show this list
+	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
+
+$(VENV)/.demo: pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(VENV)
+	$(PIP) torch==2.13.0
+	$(PIP) -e .
+	@touch $@
+
+$(VENV)/.dev: $(VENV)/.demo
+	$(PIP) -e '.[dev,graph,text]'
+	@touch $@
+
+demo: $(VENV)/.demo ## compare FedSGD, FedDecay, FedAvg and local training on digits (under a minute)
+	$(BIN)/fedtempo demo
+
+test: $(VENV)/.dev ## run the tests, with coverage
+	$(BIN)/python -m pytest -n 2 --cov=src/fedtempo --cov-report=term:skip-covered $(ARGS)
+
+test-all: $(VENV)/.dev ## run the tests, the slow ones too
+	$(BIN)/python -m pytest -n 2 --slow $(ARGS)
+
+check: $(VENV)/.dev ## formatting, lint and types
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+
+format: $(VENV)/.dev ## format and fix what can be fixed
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+bench: $(VENV)/.demo ## time a round of the standard workloads
+	$(BIN)/python -m benchmarks
+
+docs: $(VENV)/.dev ## list where the documentation is
+	@ls docs/*.md
+
+system: ## install system packages that some tests need (none so far)
+	@true
+
+clean: ## remove the environment and caches
+	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .coverage

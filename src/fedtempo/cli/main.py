@@ -1,0 +1,78 @@
+"""`fedtempo`: the commands put together, and errors turned into one line and an exit code."""
+
+from __future__ import annotations
+
+import sys
+import traceback
+from typing import Annotated
+
+import typer
+
+import fedtempo
+from fedtempo.cli import data, plan, runs
+from fedtempo.errors import FedTempoError
+
+INTERRUPTED = 130
+USAGE = 2
+UNEXPECTED = 70
+
+app = typer.Typer(
+    name="fedtempo",
+    help="Federated learning that cares about what clients do between two aggregations.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    add_completion=False,
+)
+app.add_typer(data.app, name="data")
+app.command("demo")(runs.demo)
+app.command("run", epilog=runs.algorithms_text())(runs.run)
+app.command("schedule")(plan.schedule)
+app.command("advise")(plan.advise)
+
+
+def _version(asked: bool) -> None:
+    if asked:
+        print(fedtempo.__version__)
+        raise typer.Exit
+
+
+@app.callback()
+def options(
+    debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False,
+    version: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")] = False,
+) -> None:
+    """Federated learning that cares about what clients do between two aggregations."""
+
+
+def main() -> None:
+    """Run a command; an error is one line on standard error, with its own exit code."""
+    debug = "--debug" in sys.argv
+    arguments = [a for a in sys.argv[1:] if a != "--debug"]
+    try:
+        code = app(args=arguments, standalone_mode=False)
+    except typer.Abort:
+        _fail("interrupted", INTERRUPTED, debug)
+    except typer.TyperException as error:
+        _fail(_usage(error), USAGE, debug)
+    except FedTempoError as error:
+        _fail(str(error), error.exit_code, debug)
+    except KeyboardInterrupt:
+        _fail("interrupted", INTERRUPTED, debug)
+    except BrokenPipeError:
+        sys.exit(0)
+    except Exception as error:  # a bug of ours: still one line, and how to see more
+        _fail(f"unexpected {type(error).__name__}: {error} (run again with --debug for the traceback)", UNEXPECTED, debug)
+    sys.exit(code or 0)
+
+
+def _fail(message: str, code: int, debug: bool) -> None:
+    if debug:
+        traceback.print_exc()
+    print(f"fedtempo: {' '.join(message.split())}", file=sys.stderr)
+    sys.exit(code)
+
+
+def _usage(error: typer.TyperException) -> str:
+    """A wrong option or argument, as one sentence."""
+    describe = getattr(error, "format_message", None)
+    return f"{describe() if callable(describe) else error} See 'fedtempo --help'."

@@ -1,0 +1,122 @@
+"""`fedtempo schedule` and `fedtempo advise`: look before you train."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated
+
+import numpy as np
+import plotly.graph_objects as go
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from fedtempo.cli.runs import AsJson, ExperimentPath, Overrides
+from fedtempo.config import read, settings_of
+from fedtempo.errors import ConfigError, OutputError
+from fedtempo.experiment import Experiment, prepare
+from fedtempo.network import build
+from fedtempo.planning import PlannedRound, PlannedStep, planned_rounds, planned_steps
+from fedtempo.theory import advise_for
+
+
+def schedule(
+    experiment: ExperimentPath,
+    overrides: Overrides = None,
+    rounds: Annotated[str | None, typer.Option(help="Rounds to show, such as 0,1,50; ten of them by default.")] = None,
+    samples: Annotated[int | None, typer.Option(help="A client's training samples; the median client's by default.")] = None,
+    plot: Annotated[Path | None, typer.Option(help="Also draw the schedules into this HTML file.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Print learning rate, weight decay, local steps and the personalization ratio R, by round and by step."""
+    prepared = prepare(**settings_of(read(experiment, overrides)))
+    federation = prepared.federation
+    chosen = _rounds(rounds, prepared.rounds)
+    size = samples or int(np.median(federation.sizes[federation.data.clients]))
+    now = federation.now(0, prepared.cohort.expected(federation.now(0, 1.0), len(federation.data.clients)))
+    plan = (federation.algorithm, chosen, size, federation.batching, now)
+    by_round, by_step = list(planned_rounds(*plan)), list(planned_steps(*plan))
+    if plot is not None:
+        _draw(by_step, plot)
+    if as_json:
+        print(json.dumps({"rounds": [asdict(r) for r in by_round], "steps": [asdict(s) for s in by_step]}))
+        return
+    console = Console()
+    console.print(_round_table(prepared, by_round, size))
+    console.print(_step_table(by_step))
+
+
+def advise(
+    experiment: ExperimentPath,
+    overrides: Overrides = None,
+    max_norm: Annotated[float, typer.Option(help="The clip norm that weight decay is to fit.")] = 10.0,
+    as_json: AsJson = False,
+) -> None:
+    """Measure how much clients differ and suggest beta, K decay and weight decay, with reasons."""
+    settings = settings_of(read(experiment, overrides))
+    prepared = prepare(**settings)
+    federation = prepared.federation
+    phase = federation.algorithm.phases[0]
+    now = federation.now(0, 1.0)
+    size = int(np.median(federation.sizes[federation.data.clients]))
+    advice = advise_for(
+        build(settings["model"], federation.seed),
+        federation.data,
+        lr=phase.lr.at(now),
+        steps=phase.length.steps(now, size, federation.batching),
+        rounds=prepared.rounds,
+        max_norm=max_norm,
+    )
+    print(json.dumps(asdict(advice), default=str) if as_json else str(advice))
+
+
+def _rounds(text: str | None, total: int) -> list[int]:
+    if text is None:
+        return sorted({int(r) for r in np.linspace(0, total - 1, min(10, total))})
+    try:
+        chosen = [int(part) for part in text.split(",")]
+    except ValueError:
+        raise ConfigError(f"rounds must be ints with commas between them. Got {text!r}.") from None
+    if not all(0 <= r < total for r in chosen):
+        raise ConfigError(f"rounds must be ints in [0, {total}). Got {text!r}.")
+    return chosen
+
+
+def _round_table(prepared: Experiment, rounds: Sequence[PlannedRound], size: int) -> Table:
+    table = Table(title=f"{prepared.federation.algorithm!r}, a client with {size} samples")
+    for heading in ("round", "local steps K", "R (inner : average gradient)", *rounds[0].server):
+        table.add_column(heading, justify="right")
+    for row in rounds:
+        steps = " + ".join(map(str, row.steps))
+        table.add_row(str(row.round), steps, f"{row.ratio:.6g}", *(f"{v:.6g}" for v in row.server.values()))
+    return table
+
+
+def _step_table(steps: Sequence[PlannedStep]) -> Table:
+    table = Table(title="rates by step")
+    names = list(dict.fromkeys(name for step in steps for name in step.rates))
+    for heading in ("round", "phase", "step", *names):
+        table.add_column(heading, justify="right")
+    for step in steps[:200]:
+        values = (f"{step.rates[n]:.6g}" if n in step.rates else "-" for n in names)
+        table.add_row(str(step.round), str(step.phase), str(step.step), *values)
+    if len(steps) > 200:
+        table.add_row("...", "", "", *("" for _ in names))
+    return table
+
+
+def _draw(steps: Sequence[PlannedStep], path: Path) -> None:
+    figure = go.Figure()
+    for name in dict.fromkeys(name for step in steps for name in step.rates):
+        for phase in sorted({step.phase for step in steps}):
+            mine = [s for s in steps if s.phase == phase and name in s.rates]
+            x = [s.round + s.step / max(s.steps, 1) for s in mine]
+            figure.add_scatter(x=x, y=[s.rates[name] for s in mine], name=f"{name}, phase {phase}", mode="lines+markers")
+    figure.update_layout(title="Rates over rounds and steps", xaxis_title="round", template="plotly_white")
+    try:
+        figure.write_html(path, include_plotlyjs=True)
+    except OSError as error:
+        raise OutputError(f"plot must be a path that can be written. Got {path}: {error.strerror}.") from None

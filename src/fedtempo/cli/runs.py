@@ -1,0 +1,90 @@
+"""`fedtempo demo` and `fedtempo run`."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from fedtempo.algorithms import ALGORITHMS
+from fedtempo.config import read, settings_of
+from fedtempo.demo import run_demo
+from fedtempo.errors import OutputError, is_count, require
+from fedtempo.reporting import RunFolder, follow, summary
+from fedtempo.training import train
+
+ExperimentPath = Annotated[Path, typer.Argument(help="The experiment, a TOML file.")]
+Overrides = Annotated[list[str] | None, typer.Option("--set", help="Override a setting: --set algorithm.beta=0.4")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress.")]
+
+
+def algorithms_text() -> str:
+    """One line per algorithm, for the help page."""
+    lines = [f"{name}: {(build.__doc__ or '').strip().splitlines()[0]}" for name, build in ALGORITHMS.items()]
+    return "Algorithms:\n\n" + "\n\n".join(lines)
+
+
+def demo(
+    rounds: Annotated[int, typer.Option(help="Rounds of each run.")] = 25,
+    seeds: Annotated[int, typer.Option(help="How many seeds.")] = 3,
+    out: Annotated[Path, typer.Option(help="Folder for the report page.")] = Path("demo"),
+    as_json: AsJson = False,
+    quiet: Quiet = False,
+) -> None:
+    """Compare FedSGD, FedDecay, FedAvg and local training on digits, for existing and new users. Offline, under a minute."""
+    require(is_count(rounds), "rounds", "an int >= 1", rounds)
+    require(is_count(seeds), "seeds", "an int >= 1", seeds)
+    _writable(out)
+    table, page = run_demo(rounds, seeds, quiet or as_json, out, lambda line: None)
+    if as_json:
+        print(json.dumps({"rows": table.records(), "report": str(page)}))
+        return
+    console = Console()
+    console.print(table.rich(wide=console.width >= 190))
+    console.print(f"Users are fine-tuned for one epoch before they are scored. Curves and users: {page}", soft_wrap=True)
+
+
+def run(
+    experiment: ExperimentPath,
+    overrides: Overrides = None,
+    out: Annotated[Path | None, typer.Option(help="A new folder for metrics, summary and report.")] = None,
+    backend: Annotated[str | None, typer.Option(help="auto, serial or vectorised.")] = None,
+    seed: Annotated[int | None, typer.Option(help="The run's seed.")] = None,
+    as_json: AsJson = False,
+    quiet: Quiet = False,
+) -> None:
+    """Train an experiment file and print its table."""
+    changes = list(overrides or [])
+    changes += [f'backend="{backend}"'] if backend is not None else []
+    changes += [f"seed={seed}"] if seed is not None else []
+    file = read(experiment, changes)
+    folder = RunFolder(out, file) if out is not None else None
+    result = follow(
+        train(**settings_of(file)),
+        file.rounds,
+        label=file.algorithm.name,
+        quiet=quiet or as_json,
+        observe=folder.add if folder else None,
+    )
+    if folder:
+        folder.finish(result)
+    if as_json:
+        print(json.dumps(summary(result)))
+        return
+    console = Console()
+    console.print(result.table().rich(wide=console.width >= 190))
+    console.print(f"backend {result.experiment.backend.name}, digest {result.digest()[:16]}", soft_wrap=True)
+
+
+def _writable(folder: Path) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        probe = folder / ".writable"
+        probe.touch()
+        probe.unlink()
+    except OSError as error:
+        raise OutputError(f"out must be a folder that can be written. Got {folder}: {error.strerror}.") from None

@@ -1,0 +1,239 @@
+"""Other libraries' data sets as tables: torch, Hugging Face datasets, and Flower's partitioners.
+
+Each gives a `Table`; `.split()` then makes clients of it: those that came along, or those of any of our splits. Where a
+mapping from "train", "validation" and "test" is given instead of one data set, these are kept as the table's parts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch.utils.data import Dataset, TensorDataset
+
+from fedtempo.data.table import PARTS, Table
+from fedtempo.errors import DataError, unknown
+
+Columns = dict[str, np.ndarray]
+Normalise = Mapping[str, tuple[float, float]]
+
+
+def from_torch(
+    dataset: Dataset[Any] | Mapping[str, Dataset[Any]],
+    owner: Sequence[Any] | np.ndarray | Mapping[str, Any] | None = None,
+    *,
+    columns: Sequence[str] = ("x", "y"),
+    normalise: Normalise | None = None,
+    name: str = "torch data set",
+) -> Table:
+    """A torch `Dataset`, read once, as a table; `owner` names the client of every row, in the data set's order.
+
+    Items are tuples, named by `columns`, or dicts, of which `columns` are kept. PIL images become channels-first bytes;
+    bytes are read as 0 to 1 unless `normalise` gives another mean and deviation.
+
+    >>> rows = TensorDataset(torch.zeros(6, 2), torch.tensor([0, 1, 0, 1, 0, 1]))
+    >>> len(from_torch(rows, owner=[0, 0, 0, 1, 1, 1]).split(validation=0.0, test=0.0))
+    2
+    """
+    parts = _by_part(dataset)
+    read = {part: _read_torch(each, columns, name) for part, each in parts.items()}
+    owners = None if owner is None else _owners(owner, {part: _length(found) for part, found in read.items()})
+    return _table(name, read, owners, normalise)
+
+
+def from_hugging_face(
+    dataset: Any,
+    columns: Mapping[str, str],
+    client: str | None = None,
+    *,
+    normalise: Normalise | None = None,
+    name: str = "Hugging Face data set",
+) -> Table:
+    """A `datasets.Dataset` or `DatasetDict` as a table; its column `client` names the client of every row.
+
+    `columns` maps our names to theirs: `{"x": "image", "y": "label"}`. A format or transform set on the data set is
+    respected, so text is tokenised and padded there first. Images become channels-first bytes and are read as in
+    `from_torch`. Needs the `datasets` extra.
+    """
+    try:
+        from datasets import Dataset as HuggingFaceDataset
+    except ImportError:
+        raise _missing("from_hugging_face", "datasets", "datasets") from None
+    wanted = dict(columns) if client is None else {**columns, _CLIENT: client}
+    read = {}
+    for part, each in _by_part(dataset).items():
+        if not isinstance(each, HuggingFaceDataset):
+            raise DataError(f"dataset must be a datasets.Dataset or a DatasetDict. Got {type(each).__name__}.")
+        read[part] = _read_hugging_face(each, wanted, name)
+    owners = None if client is None else {part: found.pop(_CLIENT) for part, found in read.items()}
+    return _table(name, read, owners, normalise)
+
+
+def from_flower_partitioner(
+    partitioner: Any,
+    columns: Mapping[str, str],
+    *,
+    normalise: Normalise | None = None,
+    name: str = "Flower partitions",
+) -> Table:
+    """The partitions of a `flwr_datasets` partitioner, client by client; `.split()` keeps them.
+
+    The partitioner must have its data set. A mapping from parts to partitioners keeps the parts: partition i of each is
+    client i. `columns` is as in `from_hugging_face`. Needs the `flower` extra.
+    """
+    try:
+        from flwr_datasets.partitioner import Partitioner
+    except ImportError:
+        raise _missing("from_flower_partitioner", "flwr-datasets", "flower") from None
+    read, owners = {}, {}
+    for part, each in _by_part(partitioner).items():
+        if not isinstance(each, Partitioner):
+            raise DataError(f"partitioner must be a flwr_datasets Partitioner. Got {type(each).__name__}.")
+        if not each.is_dataset_assigned():
+            raise DataError("partitioner must have its data set: set `partitioner.dataset` first. Got none.")
+        pieces = [
+            _read_hugging_face(each.load_partition(number), columns, f"{name}, partition {number}")
+            for number in range(each.num_partitions)
+        ]
+        read[part] = {ours: np.concatenate([piece[ours] for piece in pieces]) for ours in columns}
+        owners[part] = np.repeat(np.arange(len(pieces)), [_length(piece) for piece in pieces])
+    if len({int(owner[-1]) for owner in owners.values()}) > 1:
+        counts = {part: int(owner[-1]) + 1 for part, owner in owners.items()}
+        raise DataError(f"the parts must have the same number of partitions. Got {counts}.")
+    return _table(name, read, owners, normalise)
+
+
+_CLIENT = "_client"
+_WHOLE = ""
+
+
+def _missing(function: str, library: str, extra: str) -> DataError:
+    return DataError(f"{function} needs {library}. Install it with: pip install 'fedtempo[{extra}]'")
+
+
+def _by_part(given: Any) -> Mapping[str, Any]:
+    if not isinstance(given, Mapping):
+        return {_WHOLE: given}
+    strange = [part for part in given if part not in PARTS]
+    if strange or not given:
+        rule = f"a data set, or a mapping from {', '.join(PARTS)}; choose from it what belongs to these parts"
+        raise DataError(f"dataset must be {rule}. Got {sorted(map(str, given))}.")
+    return given
+
+
+def _read_torch(dataset: Dataset[Any], columns: Sequence[str], name: str) -> Columns:
+    if isinstance(dataset, TensorDataset):
+        found = [tensor.detach().cpu().numpy() for tensor in dataset.tensors]
+        return dict(_named(found, columns))
+    return _stacked((dict(_named(item, columns)) for item in _items(dataset)), name)
+
+
+def _items(dataset: Any) -> Iterator[Any]:
+    """A map-style data set by number, since many never raise the IndexError that ends iteration; others in order."""
+    if hasattr(dataset, "__getitem__") and hasattr(dataset, "__len__"):
+        return (dataset[number] for number in range(len(dataset)))
+    if not hasattr(dataset, "__iter__"):
+        raise DataError(f"dataset must be a torch Dataset with a length, or iterable. Got {type(dataset).__name__}.")
+    return iter(dataset)
+
+
+def _named(item: Any, columns: Sequence[str]) -> Iterable[tuple[str, Any]]:
+    if isinstance(item, Mapping):
+        for column in columns:
+            if column not in item:
+                raise unknown("column", column, map(str, item))
+        return [(column, item[column]) for column in columns]
+    values = item if isinstance(item, (tuple, list)) else [item]
+    if len(values) != len(columns):
+        raise DataError(f"columns must name the {len(values)} values of each item. Got {list(columns)}.")
+    return zip(columns, values, strict=True)
+
+
+def _read_hugging_face(dataset: Any, columns: Mapping[str, str], name: str) -> Columns:
+    # A user's own transform may read columns that it does not return, so only plain data sets are cut down first.
+    if dataset.format["type"] != "custom":
+        for theirs in columns.values():
+            if theirs not in dataset.column_names:
+                raise unknown("column", theirs, dataset.column_names)
+        dataset = dataset.select_columns(sorted(set(columns.values())))
+    named = (dict(_named(row, list(columns.values()))) for row in dataset)
+    return _stacked(({ours: row[theirs] for ours, theirs in columns.items()} for row in named), name)
+
+
+def _stacked(rows: Iterable[Mapping[str, Any]], name: str) -> Columns:
+    """One array for each column; every row must have the same shape there."""
+    found: dict[str, list[np.ndarray]] = {}
+    for number, row in enumerate(rows):
+        for column, value in row.items():
+            array = _array(value)
+            if array.dtype == object or (array.dtype.kind not in "biuf" and column != _CLIENT):
+                raise DataError(
+                    f"column {column!r} of {name} must hold numbers of one shape (tokenise and pad text). "
+                    f"Got {type(value).__name__} in row {number}."
+                )
+            earlier = found.setdefault(column, [])
+            if earlier and earlier[0].shape != array.shape:
+                raise DataError(
+                    f"column {column!r} of {name} must have one shape. Got {earlier[0].shape} in row 0 and "
+                    f"{array.shape} in row {number}."
+                )
+            earlier.append(array)
+    if not found:
+        raise DataError(f"{name} has no rows.")
+    return {column: np.stack(arrays) for column, arrays in found.items()}
+
+
+def _array(value: Any) -> np.ndarray:
+    if isinstance(value, torch.Tensor):
+        return np.asarray(value.detach().cpu().numpy())
+    if hasattr(value, "getbands"):
+        return _pixels(value)
+    try:
+        return np.asarray(value)
+    except ValueError:  # lists of different lengths
+        return np.empty((), dtype=object)
+
+
+def _pixels(image: Any) -> np.ndarray:
+    """A PIL image as (channels, height, width), the order that convolutions read."""
+    plain = {"1": "L", "P": "RGB"}.get(image.mode)
+    pixels = np.asarray(image if plain is None else image.convert(plain))
+    return pixels[None] if pixels.ndim == 2 else pixels.transpose(2, 0, 1)
+
+
+def _length(columns: Columns) -> int:
+    return len(next(iter(columns.values())))
+
+
+def _owners(owner: Any, sizes: Mapping[str, int]) -> dict[str, np.ndarray]:
+    """Each part's clients, from a mapping like the data set's or from one list over all parts."""
+    if isinstance(owner, Mapping):
+        found = {part: np.asarray(owner.get(part, ())) for part in sizes}
+    else:
+        ends = np.cumsum(list(sizes.values()))
+        pieces = np.split(np.asarray(owner), ends[:-1])
+        found = dict(zip(sizes, pieces, strict=True))
+    for part, size in sizes.items():
+        if found[part].shape != (size,):
+            where = f" of part {part!r}" if part else ""
+            raise DataError(f"owner must name a client for each of the {size} rows{where}. Got {found[part].shape}.")
+    return found
+
+
+def _table(
+    name: str, read: Mapping[str, Columns], owners: Mapping[str, np.ndarray] | None, normalise: Normalise | None
+) -> Table:
+    first = next(iter(read.values()))
+    columns = {column: np.concatenate([read[part][column] for part in read]) for column in first}
+    for column in normalise or {}:
+        if column not in columns:
+            raise unknown("normalise column", column, columns)
+    # Bytes with two axes or more are images. Left alone they would be trained on as integers.
+    images = {
+        column: (0.0, 255.0) for column, values in columns.items() if values.dtype == np.uint8 and values.ndim > 2
+    }
+    keys = None if owners is None else np.concatenate([owners[part] for part in read])
+    parts = [np.full(_length(found), PARTS[part], dtype=np.int8) for part, found in read.items() if part != _WHOLE]
+    return Table(name, columns, keys, np.concatenate(parts) if parts else None, {**images, **(normalise or {})})
