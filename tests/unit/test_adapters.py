@@ -255,7 +255,10 @@ def test_flower_natural_ids_and_an_empty_partition(datasets, partitioners):
     natural = partitioners.NaturalIdPartitioner(partition_by="who")
     natural.dataset = hugging_face(datasets)
     assert from_flower_partitioner(natural, XY).split(validation=0.0, test=0.0).sizes().tolist() == [4, 4, 4]
-    empty = partitioners.IidPartitioner(num_partitions=13)
-    empty.dataset = hugging_face(datasets)
-    with pytest.raises(DataError, match="Flower partitions, partition 12 has no rows"):
-        from_flower_partitioner(empty, XY)
+    too_many = partitioners.IidPartitioner(num_partitions=13)
+    too_many.dataset = hugging_face(datasets)
+    with pytest.raises(DataError, match="partition 12 of Flower partitions cannot be made: Index 12 out of range"):
+        from_flower_partitioner(too_many, XY)
+    natural.load_partition = lambda number: natural.dataset.select([0] if number else [])
+    with pytest.raises(DataError, match="partition 0 of Flower partitions has no rows"):
+        from_flower_partitioner(natural, XY)

@@ -93,10 +93,7 @@ def from_flower_partitioner(
             raise DataError(f"partitioner must be a flwr_datasets Partitioner. Got {type(each).__name__}.")
         if not each.is_dataset_assigned():
             raise DataError("partitioner must have its data set: set `partitioner.dataset` first. Got none.")
-        pieces = [
-            _read_hugging_face(each.load_partition(number), columns, f"{name}, partition {number}")
-            for number in range(each.num_partitions)
-        ]
+        pieces = [_read_partition(each, number, columns, name) for number in range(each.num_partitions)]
         read[part] = {ours: np.concatenate([piece[ours] for piece in pieces]) for ours in columns}
         owners[part] = np.repeat(np.arange(len(pieces)), [_length(piece) for piece in pieces])
     if len({int(owner[-1]) for owner in owners.values()}) > 1:
@@ -160,6 +157,14 @@ def _read_hugging_face(dataset: Any, columns: Mapping[str, str], name: str) -> C
         dataset = dataset.select_columns(sorted(set(columns.values())))
     named = (dict(_named(row, list(columns.values()))) for row in dataset)
     return _stacked(({ours: row[theirs] for ours, theirs in columns.items()} for row in named), name)
+
+
+def _read_partition(partitioner: Any, number: int, columns: Mapping[str, str], name: str) -> Columns:
+    try:
+        partition = partitioner.load_partition(number)
+    except (IndexError, ValueError) as error:
+        raise DataError(f"partition {number} of {name} cannot be made: {error}") from None
+    return _read_hugging_face(partition, columns, f"partition {number} of {name}")
 
 
 def _stacked(rows: Iterable[Mapping[str, Any]], name: str) -> Columns:
