@@ -14,7 +14,7 @@ from fedtempo import models
 from fedtempo.network import Network, build, tensors_of
 from fedtempo.tasks import as_task
 
-LANES = 2
+LANES, ROWS = 2, 2
 
 
 @dataclass(frozen=True)
@@ -85,9 +85,9 @@ named = pytest.mark.parametrize("name", CASES)
 def batch_for(case: Case, dtype: torch.dtype = torch.float64) -> dict[str, Tensor]:
     """A batch per lane, with a dropout key per lane; the same on every call."""
     draw = torch.Generator().manual_seed(7)
-    shape = (LANES, 3, *case.input)
+    shape = (LANES, ROWS, *case.input)
     x = torch.randint(case.vocabulary, shape, generator=draw) if case.vocabulary else torch.randn(shape, generator=draw)
-    y = torch.randint(case.output[-1], (LANES, 3, *case.output[:-1]), generator=draw)
+    y = torch.randint(case.output[-1], (LANES, ROWS, *case.output[:-1]), generator=draw)
     keys = torch.tensor([11, 12])
     return {"x": x if case.vocabulary else x.to(dtype), "y": y, "_key": keys}
 
@@ -138,7 +138,7 @@ def test_outputs_have_the_shape_and_are_the_head_of_the_body(name):
     model = build(case.make(), 0).eval()
     x = batch_for(case, torch.float32)["x"][0]
     outputs = model(x)
-    assert outputs.shape == (3, *case.output)
+    assert outputs.shape == (ROWS, *case.output)
     assert torch.equal(outputs, model.head(model.body(x)))
 
 
