@@ -24,7 +24,9 @@ class Batching:
     mode: str = "epochs"
 
     def __post_init__(self) -> None:
-        require(self.size is None or is_count(self.size), "batch_size", "an int >= 1, or None for the full batch", self.size)
+        require(
+            self.size is None or is_count(self.size), "batch_size", "an int >= 1, or None for the full batch", self.size
+        )
         require(self.mode in MODES, "batches", " or ".join(map(repr, MODES)), self.mode)
 
     def per_epoch(self, samples: int) -> int:

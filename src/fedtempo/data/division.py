@@ -47,7 +47,12 @@ def divide(
 
 def choose_held_out(clients: int, new_clients: float | int, seed: int) -> np.ndarray:
     """The clients that training never sees: a fraction of all, or a number."""
-    require(is_number(new_clients) and 0 <= new_clients < clients, "new_clients", f"a fraction or int in [0, {clients})", new_clients)
+    require(
+        is_number(new_clients) and 0 <= new_clients < clients,
+        "new_clients",
+        f"a fraction or int in [0, {clients})",
+        new_clients,
+    )
     count = new_clients if isinstance(new_clients, int) else round(new_clients * clients)
     require(count < clients, "new_clients", "small enough to leave a training client", new_clients)
     return np.sort(generator(seed, "new clients").permutation(clients)[:count]).astype(np.int64)
@@ -77,7 +82,9 @@ def _repaired(owner: np.ndarray, part: np.ndarray, clients: int, minimum: int) -
     owner = owner.copy()
     training = (part == TRAIN) & (owner != UNUSED)
     if training.sum() < minimum * clients:
-        raise DataError(f"min_samples must be at most {int(training.sum()) // clients} for {clients} clients. Got {minimum}.")
+        raise DataError(
+            f"min_samples must be at most {int(training.sum()) // clients} for {clients} clients. Got {minimum}."
+        )
     sizes = np.bincount(owner[training], minlength=clients)
     for client in np.flatnonzero(sizes < minimum):
         while sizes[client] < minimum:
@@ -122,7 +129,9 @@ def relabelled(data: FederatedData) -> FederatedData:
             known = places < len(classes)
             known[known] = classes[places[known]] == labels[rows][known]
             if not known.all():
-                raise DataError(f"client {client} has a {part} row of a class that it never trains on; relabel needs all.")
+                raise DataError(
+                    f"client {client} has a {part} row of a class that it never trains on; relabel needs all."
+                )
             labels[rows] = places
     from dataclasses import replace
 
@@ -155,7 +164,9 @@ def from_clients(
             parts.append(np.full(rows, part, dtype=np.int8))
     stacked = {name: np.concatenate([piece[name] for piece in pieces]) for name in pieces[0]}
     owner, part_of = np.concatenate(owners), np.concatenate(parts)
-    fractions = {name: v for name, v in (("validation", validation), ("test", test)) if isinstance(v, (int, float)) and v}
+    fractions = {
+        name: v for name, v in (("validation", validation), ("test", test)) if isinstance(v, (int, float)) and v
+    }
     if fractions:
         part_of = _parts(owner, len(clients), fractions.get("validation", 0.0), fractions.get("test", 0.0), seed)
     bounds, order = _layout(owner, part_of, len(clients))

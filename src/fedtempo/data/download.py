@@ -96,7 +96,7 @@ def _retrieve(file: File, path: Path, incoming: Path, url: str, progress: Progre
         (incoming / _PART).replace(target)
 
     try:
-        whole = pooch.retrieve(url, f"sha256:{file.sha256[0]}", path.name, incoming, downloader=downloader)
+        whole = pooch.retrieve(url, file.sha256[0], path.name, incoming, downloader=downloader)
         Path(whole).replace(path)
     except requests.RequestException as error:
         if not (incoming / _PART).is_file():
@@ -110,11 +110,16 @@ def _retrieve(file: File, path: Path, incoming: Path, url: str, progress: Progre
         raise
     except ValueError as error:
         shutil.rmtree(incoming, ignore_errors=True)
-        raise _WrongSumError(f"{file.name} from {url} is not the published file: {error}") from None
+        raise _WrongSumError(f"{file.name} from {url} is not the published file: {_sums(error)}.") from None
     except OSError as error:
         raise OutputError(f"{path} cannot be written: {error.strerror or error}.") from None
     shutil.rmtree(incoming, ignore_errors=True)
     return path
+
+
+def _sums(error: ValueError) -> str:
+    """The part of pooch's message that gives the sum expected and the sum found."""
+    return str(error).partition(". Deleted")[0]
 
 
 def _resume(file: File, part: Path, url: str, progress: Progress) -> None:

@@ -7,6 +7,7 @@ import io
 import math
 import os
 import tempfile
+import tokenize
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -22,6 +23,8 @@ LARGEST = 8 << 30
 LARGEST_RATIO = 200
 """The known files unpack to at most 15 times their size; deflate alone could do 1,032."""
 _FREE = 1 << 20
+_BAD_ARRAY = (ValueError, EOFError, SyntaxError, TypeError, OverflowError, RecursionError, tokenize.TokenError)
+"""What numpy's header reader raises, down to its tokenizer."""
 _GZIP = b"\x1f\x8b"
 
 
@@ -137,5 +140,5 @@ def read_npy(content: bytes, name: str) -> np.ndarray:
             raise ValueError(f"shape {shape} of {dtype} does not fit {len(content)} bytes")
         stream.seek(0)
         return np.lib.format.read_array(stream, allow_pickle=False)
-    except (ValueError, EOFError, SyntaxError, TypeError, OverflowError) as error:
+    except _BAD_ARRAY as error:
         raise DataError(f"{name} is not an array of numbers: {error}.") from None

@@ -198,7 +198,7 @@ def test_stackoverflow_counts_words_and_tags_in_training_questions_only(tmp_path
     assert data.sizes("train").tolist() == [4, 2, 8]
     assert data.sizes("test").tolist() == [1, 0, 2]
     # Only user 7's last question, a test question, has the words "only", "the", "test", "question", "says", "zebra".
-    assert tiny_load("stackoverflow", tags=3, test=0.0).columns["x"].shape[1] == x.shape[1] + 6 + 1
+    assert tiny_load("stackoverflow", tags=3, test=0.0).columns["x"].shape[1] == x.shape[1] + 6
     assert x[data.positions(2, "test")[-1]].sum() == 0
     assert tiny_load("stackoverflow", tokens=3).columns["x"].shape[1] == 3
 
