@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -30,13 +31,15 @@ class BertBody(nn.Module):
         self.longest = int(bert.config.max_position_embeddings)
         self.deviation = float(bert.config.initializer_range)
 
-    def forward(self, x: Tensor) -> Tensor:
-        """(rows, tokens) of ids, padded at the end, to (rows, width)."""
-        if x.shape[-1] > self.longest:
-            raise ModelError(f"x must hold at most {self.longest} tokens per row. Got {x.shape[-1]}.")
-        places = torch.arange(x.shape[-1], device=x.device).expand_as(x)
-        hidden = self.embeddings(input_ids=x, token_type_ids=torch.zeros_like(x), position_ids=places)
-        hide = torch.zeros_like(x, dtype=hidden.dtype).masked_fill(x == self.padding, torch.finfo(hidden.dtype).min)
+    def forward(self, input_ids: Tensor, attention_mask: Tensor | None = None) -> Tensor:
+        """(rows, tokens) of ids to (rows, width); the mask is 0 at padding, by default wherever the padding id is."""
+        length = input_ids.shape[-1]
+        if length > self.longest:
+            raise ModelError(f"input_ids must hold at most {self.longest} tokens per row. Got {length}.")
+        places = torch.arange(length, device=input_ids.device).expand_as(input_ids)
+        hidden = self.embeddings(input_ids=input_ids, token_type_ids=torch.zeros_like(places), position_ids=places)
+        padding = input_ids == self.padding if attention_mask is None else attention_mask == 0
+        hide = torch.zeros_like(padding, dtype=hidden.dtype).masked_fill(padding, torch.finfo(hidden.dtype).min)
         output: Tensor = self.dropout(self.pooler(self.encoder(hidden, hide[:, None, None, :])[0]))
         return output
 
@@ -55,9 +58,9 @@ class BertClassifier(nn.Module):
         """Whether the body started from pretrained weights; a result that did not must not be called BERT-Tiny's."""
         return not self.initial_weights.startswith("random")
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, input_ids: Tensor, attention_mask: Tensor | None = None) -> Tensor:
         """The head's outputs."""
-        output: Tensor = self.head(self.body(x))
+        output: Tensor = self.head(self.body(input_ids, attention_mask))
         return output
 
     def reset_parameters(self) -> None:
@@ -87,25 +90,26 @@ def bert_tiny(source: str | Path = BERT_TINY, outputs: int = 2, pretrained: bool
     """
     require(is_count(outputs), "outputs", "an int >= 1", outputs)
     try:
-        from transformers import BertConfig, BertModel
+        transformers: Any = import_module("transformers")
     except ImportError:
         raise ModelError("bert_tiny needs transformers. Install it with: pip install 'fedtempo[text]'") from None
     try:
-        configuration = BertConfig.from_pretrained(source, attn_implementation="eager")
-        if pretrained:
-            bert, report = BertModel.from_pretrained(source, config=configuration, output_loading_info=True)
+        configuration = transformers.BertConfig.from_pretrained(source, attn_implementation="eager")
+        bert = _pretrained(transformers, source, configuration) if pretrained else transformers.BertModel(configuration)
     except (OSError, ValueError, SafetensorError) as error:
         what = "weights" if pretrained else "configuration"
         advice = " Or ask for random ones with pretrained=False." if pretrained else ""
         reason = str(error).strip().splitlines()[0]
         raise ModelError(f"source must hold BERT's {what}. Got {str(source)!r}: {reason}{advice}") from None
-    if not pretrained:
-        model = BertClassifier(BertBody(BertModel(configuration)), outputs, f"random ({source}'s configuration only)")
-    elif report["missing_keys"]:
-        raise ModelError(
-            f"source must hold all of BERT's weights. {str(source)!r} lacks {min(report['missing_keys'])!r}."
-        )
-    else:
-        model = BertClassifier(BertBody(bert), outputs, f"pretrained ({source})")
+    origin = f"pretrained ({source})" if pretrained else f"random ({source}'s configuration only)"
+    model = BertClassifier(BertBody(bert), outputs, origin)
     model.reset_parameters()
     return model.train()
+
+
+def _pretrained(transformers: Any, source: str | Path, configuration: Any) -> Any:
+    bert, report = transformers.BertModel.from_pretrained(source, config=configuration, output_loading_info=True)
+    # transformers only warns, and would train on with random numbers in their place.
+    if report["missing_keys"]:
+        raise ValueError(f"{min(report['missing_keys'])} is missing.")
+    return bert

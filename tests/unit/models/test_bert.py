@@ -77,6 +77,15 @@ def test_padding_does_not_change_a_sentence(folder):
     torch.testing.assert_close(model(x), model(x[:, :7]), rtol=1e-4, atol=1e-5)
 
 
+def test_a_mask_is_the_padding_it_covers(folder):
+    model = bert_tiny(folder).eval()
+    x = tokens()[0]
+    assert torch.equal(model(input_ids=x, attention_mask=(x != 0).long()), model(x))
+    hidden = torch.ones_like(x)
+    hidden[:, 5:] = 0
+    torch.testing.assert_close(model(x, hidden), model(x[:, :5]), rtol=1e-4, atol=1e-5)
+
+
 def test_random_weights_come_only_on_request_and_from_the_seed(configuration, folder, tmp_path):
     configuration.save_pretrained(tmp_path)
     with pytest.raises(ModelError, match=r"weights.*pretrained=False"):
@@ -110,7 +119,12 @@ def test_a_sentence_that_is_too_long_is_named(folder):
 def test_lanes_side_by_side_have_the_gradients_of_lanes_one_by_one(folder):
     network = Network(bert_tiny(folder, pretrained=False))
     lanes = [tensors_of(build(bert_tiny(folder, pretrained=False), seed), torch.float64, "cpu") for seed in range(2)]
-    batch = {"x": tokens(), "y": torch.tensor([[0, 1, 1], [1, 0, 1]]), "_key": torch.tensor([4, 5])}
+    batch = {
+        "input_ids": tokens(),
+        "attention_mask": (tokens() != 0).long(),
+        "y": torch.tensor([[0, 1, 1], [1, 0, 1]]),
+        "_key": torch.tensor([4, 5]),
+    }
 
     def gradient(params, rows):
         def loss(weights):
