@@ -14,6 +14,7 @@ HEAD = ("head.weight", "head.bias")
 SIZES = (2, 3, 5, 4)
 FULL = [[0, 1, 2, 3]] * 3
 PARTIAL = [[0, 2], [1, 3], [2, 3], [0, 1, 2], [3]]
+NORM = ("body.1.weight", "body.1.bias", "body.1.running_mean", "body.1.running_var", "body.1.num_batches_tracked")
 TOLERANCE = 1e-12
 
 Arrays = dict[str, np.ndarray]
@@ -47,6 +48,18 @@ class ScalarNet(nn.Module):
         return self.head(self.body(x))
 
 
+class NormNet(nn.Module):
+    """SplitNet with BatchNorm before the tanh."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.body = nn.Sequential(nn.Linear(3, 2), nn.BatchNorm1d(2), nn.Tanh())
+        self.head = nn.Linear(2, 3)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.head(self.body(x))
+
+
 def draw_rows(random: np.random.Generator, size: int, classes: int = 3) -> Rows:
     return random.normal(size=(size, 3)), random.integers(0, classes, size)
 
@@ -65,8 +78,25 @@ GIVEN_HEADS: dict[int, Arrays] = {1: draw_head(_random), 3: draw_head(_random)}
 HEADS: dict[int, Arrays] = {i: GIVEN_HEADS.get(i, COMMON_HEAD) for i in range(4)}
 
 
-def tensors(arrays: Mapping[str, np.ndarray]) -> dict[str, torch.Tensor]:
-    return {name: torch.from_numpy(np.array(a)) for name, a in arrays.items()}
+def _components(count: int) -> Arrays:
+    """Stacked first components, all different."""
+    return {n: np.stack([a + 0.5 * m * _random.normal(size=a.shape) for m in range(count)]) for n, a in START.items()}
+
+
+COMPONENTS: dict[int, Arrays] = {count: _components(count) for count in (1, 2, 3)}
+
+
+def first_norm_state() -> dict[str, torch.Tensor]:
+    """A start with BatchNorm tensors that are not the usual ones and zeros."""
+    random = np.random.default_rng(17)
+    model = NormNet().double()
+    state = {n: torch.from_numpy(random.normal(size=t.shape)) for n, t in model.state_dict().items() if t.dim()}
+    state["body.1.running_var"] = torch.tensor([0.5, 2.0], dtype=torch.float64)
+    return {**state, "body.1.num_batches_tracked": torch.tensor(0)}
+
+
+def tensors(arrays: Mapping[str, np.ndarray | torch.Tensor]) -> dict[str, torch.Tensor]:
+    return {name: torch.as_tensor(a).clone() for name, a in arrays.items()}
 
 
 def run(
@@ -106,9 +136,14 @@ def run_scalar(
     model: nn.Module | None = None,
     **settings: object,
 ) -> ft.Result:
-    """A hand-worked case: every x is 1, client i has these targets, the loss is the mean of (output - y)^2."""
+    """A hand-worked case: every x is 1, client i has these targets, the loss is the mean of (output - y)^2.
+
+    `start` holds one number per tensor; a head among them is every client's first head.
+    """
     clients = [(np.ones((len(y), 1)), np.array(y, dtype=np.float64)) for y in targets]
     first = {name: np.array([[value]]) for name, value in start.items()}
+    heads = {n: v for n, v in first.items() if n.startswith("head.") and algorithm.personal.names(ScalarNet())}
+    settings.setdefault("starts", dict.fromkeys(range(len(clients)), heads))
     return run(
         algorithm, cohorts, clients=clients, start=first, model=model or ScalarNet(), loss="regression", **settings
     )
