@@ -42,7 +42,9 @@ def stackoverflow(sources: Sources, tokens: int = 10_000, tags: int = 500, test:
     require(is_number(test) and 0 <= test < 1, "test", "a fraction in [0, 1)", test)
     settings = {"tokens": tokens, "tags": tags, "test": test}
     arrays = cached(sources, settings, lambda: _decode(_questions(sources), tokens, tags, test))
-    return Table("stackoverflow", {"x": arrays["x"], "y": arrays["y"]}, keys=arrays["user"], parts=arrays["part"])
+    columns = {"x": arrays["x"], "y": arrays["y"]}
+    # (0, 1) leaves the numbers as they are; a column that is normalised is read as floating-point numbers.
+    return Table("stackoverflow", columns, arrays["user"], arrays["part"], normalise={"x": (0.0, 1.0)})
 
 
 def _questions(sources: Sources) -> list[_Question]:

@@ -185,9 +185,11 @@ def started(folder, url):
 
 
 def test_two_processes_at_once(tmp_path, server):
-    running = [started(tmp_path, f"{server.url}/slow/data.bin") for _ in range(2)]
-    answers = [process.communicate(timeout=60)[0].strip() for process in running]
-    assert answers == [str(tmp_path / "data.bin")] * 2
+    other = started(tmp_path, f"{server.url}/slow/data.bin")
+    while not (tmp_path / ".data.bin.lock").exists():
+        time.sleep(0.01)
+    here = fetch(FILE, tmp_path, f"{server.url}/slow/data.bin")
+    assert other.communicate(timeout=60)[0].strip() == str(here) == str(tmp_path / "data.bin")
     assert (tmp_path / "data.bin").read_bytes() == CONTENT
     assert len(server.seen) == 1
     assert files_in(tmp_path) == ["data.bin"]

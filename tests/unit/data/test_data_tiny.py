@@ -201,6 +201,8 @@ def test_stackoverflow_counts_words_and_tags_in_training_questions_only(tmp_path
     assert tiny_load("stackoverflow", tags=3, test=0.0).columns["x"].shape[1] == x.shape[1] + 6
     assert x[data.positions(2, "test")[-1]].sum() == 0
     assert tiny_load("stackoverflow", tokens=3).columns["x"].shape[1] == 3
+    assert data.client(0)["x"].is_floating_point()
+    assert set(data.client(0)["x"].unique().tolist()) == {0.0, 1.0}
 
 
 def test_stackoverflow_knows_c_sharp_and_dot_net():
