@@ -95,14 +95,19 @@ EIGHTH = 1 / 8
 
 def _draw(rng: np.random.Generator, sizes: list[int], features: int) -> tuple[Client, ...]:
     """Clients that disagree: each has its own slope, offset and range of inputs."""
-    rows = ((rng.normal(size=(n, features)) * rng.uniform(0.5, 1.5), rng.normal(size=features), rng.normal()) for n in sizes)
+    rows = (
+        (rng.normal(size=(n, features)) * rng.uniform(0.5, 1.5), rng.normal(size=features), rng.normal()) for n in sizes
+    )
     return tuple((x, x @ slope + offset + 0.1 * rng.normal(size=len(x))) for x, slope, offset in rows)
 
 
 PLANE = Regression(_draw(np.random.default_rng(1), [2, 5, 3, 4], features=2))
 LINE = Regression(_draw(np.random.default_rng(2), [4, 1, 3], features=1))
 SOFTMAX = Softmax(
-    tuple((np.random.default_rng(3 + n).normal(size=(n, 2)), np.random.default_rng(n).integers(0, 3, n)) for n in (4, 2, 7, 3))
+    tuple(
+        (np.random.default_rng(3 + n).normal(size=(n, 2)), np.random.default_rng(n).integers(0, 3, n))
+        for n in (4, 2, 7, 3)
+    )
 )
 START = np.array([0.5, -1.0, 0.25])
 LINE_START = np.array([1.5, -0.75])

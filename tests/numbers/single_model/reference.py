@@ -19,7 +19,9 @@ def at(rate, *place):
     return rate(*place) if callable(rate) else rate
 
 
-def federate(problem: Problem, start, cohorts, client: Client, server: Server | None = None, weighting="uniform") -> Vector:
+def federate(
+    problem: Problem, start, cohorts, client: Client, server: Server | None = None, weighting="uniform"
+) -> Vector:
     """The round: everybody in S_t sends D_i, the server sees them with w_i = 1/|S| or n_i / sum_S n_j."""
     x, models, server = np.array(start, dtype=float), [], server or averaging()
     for t, cohort in enumerate(cohorts):
@@ -51,7 +53,9 @@ def last_gradient(path: list[Vector], rates: list[float]) -> Vector:
     return (path[-1] - path[-2]) / rates[-1]
 
 
-def descend(start: Vector, gradient: Callable[[Vector], Vector], rates: Sequence[float], shape=plain, t=0) -> list[Vector]:
+def descend(
+    start: Vector, gradient: Callable[[Vector], Vector], rates: Sequence[float], shape=plain, t=0
+) -> list[Vector]:
     """y_{k+1} = y_k - l_k shape(g(y_k), y_k); the whole path y_0 .. y_K."""
     path = [start]
     for rate in rates:
@@ -60,7 +64,9 @@ def descend(start: Vector, gradient: Callable[[Vector], Vector], rates: Sequence
     return path
 
 
-def sgd(problem: Problem, lr, steps, *, mu=0.0, shape=plain, control: "Control | None" = None, sends=displacement) -> Client:
+def sgd(
+    problem: Problem, lr, steps, *, mu=0.0, shape=plain, control: "Control | None" = None, sends=displacement
+) -> Client:
     """K_t steps along grad f_i(y) + mu (y - x) + (c - c_i), each put through `shape` (clipping, weight decay)."""
 
     def client(t: int, i: int, x: Vector) -> Vector:
@@ -75,7 +81,7 @@ def sgd(problem: Problem, lr, steps, *, mu=0.0, shape=plain, control: "Control |
 
 
 class NormalizedDecay:
-    """FedNAR: d = g + wd y, s = min(1, A / (||d|| + eps)), step s d. Baseline: s = min(1, A / ||g||), step s g + wd y."""
+    """FedNAR: d = g + wd y, s = min(1, A / (||d|| + eps)), step s d. Baseline: s from ||g||, step s g + wd y."""
 
     def __init__(self, wd, limit, *, baseline=False, eps=0.0):
         self.wd, self.limit, self.baseline, self.eps = wd, limit, baseline, eps

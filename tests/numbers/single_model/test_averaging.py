@@ -35,6 +35,15 @@ def test_fedavg_by_hand(backend, weighting, expected):
     agree(run(HAND, fl.fedavg(lr=EIGHTH, steps=2, weighting=weighting), ZERO, BOTH, backend), np.array([expected]), 0)
 
 
+def test_weights_by_samples_processed_by_hand(backend):
+    """K = 2 batches of 2: A sees its one row twice, B batches of 2 and 1, so weights 2/5 and 3/5.
+
+    D_A = (3/8, 3/8), D_B = (0, -7/32): x = (3/20, 3/20 - 21/160) = (3/20, 3/160).
+    """
+    algorithm = fl.fedavg(lr=EIGHTH, steps=2, weighting="processed")
+    agree(run(HAND, algorithm, ZERO, BOTH, backend, batch_size=2), np.array([(3 / 20, 3 / 160)]), 1e-15)
+
+
 def test_reptile_by_hand(backend):
     """x + eps mean D_i with eps = 1/2: half of FedAvg's (3/16, 5/64), uniform although B has three times the rows."""
     algorithm = fl.reptile(lr=EIGHTH, steps=2, outer_lr=0.5)
@@ -79,7 +88,9 @@ def test_fedsgd_full_batch_ignores_the_batch_size(backend, cohorts):
 
 
 @pytest.mark.parametrize("weighting", ["uniform", "samples"])
-@pytest.mark.parametrize("problem, start", [(PLANE, START), (SOFTMAX, np.linspace(-1, 1, 9))], ids=["regression", "softmax"])
+@pytest.mark.parametrize(
+    "problem, start", [(PLANE, START), (SOFTMAX, np.linspace(-1, 1, 9))], ids=["regression", "softmax"]
+)
 def test_fedavg(backend, cohorts, weighting, problem, start):
     """y <- y - l grad f_i(y), K = 3; x <- x + eta_g sum w_i D_i; on squares and on cross entropy."""
     algorithm = fl.fedavg(lr=0.1, steps=3, server_lr=1.5, weighting=weighting)
@@ -113,7 +124,7 @@ def test_server_rate_schedule(backend, cohorts):
 
 
 def test_client_momentum_starts_afresh_each_round(backend, cohorts):
-    """u <- m u + g, y <- y - l u (torch's SGD), u = 0 at the start of every round: the papers' clients have no state."""
+    """u <- m u + g, y <- y - l u (torch's SGD), u = 0 at the start of every round: clients keep no state."""
 
     def client(t, i, x):
         y, u = x, 0.0
@@ -135,12 +146,22 @@ def test_reptile(backend, cohorts):
 
 @pytest.mark.parametrize("weighting", ["uniform", "samples"])
 def test_fomaml(backend, cohorts, weighting):
-    """x <- x - eta_out sum w_i grad f_i(y_{K-1}), K = 4, with eta_out = l and with eta_out = .3; l changes each round."""
+    """x <- x - eta_out sum w_i grad f_i(y_{K-1}), K = 4, with eta_out = l and with eta_out = .3; l_t = .1 .8^t."""
     lr, rate = per_round(0.1, 0.8), lambda t, k: 0.1 * 0.8**t
     inner = federate(PLANE, START, cohorts, sgd(PLANE, rate, 4, sends=last_update), None, weighting)
     agree(run(PLANE, fl.fomaml(lr=lr, steps=4, weighting=weighting), START, cohorts, backend), inner)
     outer = federate(PLANE, START, cohorts, sgd(PLANE, rate, 4, sends=last_gradient), averaging(0.3), weighting)
     agree(run(PLANE, fl.fomaml(lr=lr, steps=4, outer_lr=0.3, weighting=weighting), START, cohorts, backend), outer)
+
+
+def test_fomaml_after_a_step_of_rate_zero(backend, cohorts):
+    """l_k = .1, 0, 0: y_2 = y_1, and under an outer rate the last gradient counts: x - .3 mean grad f_i(y_1)."""
+
+    def client(t, i, x):
+        return -PLANE.gradient(i, x - 0.1 * PLANE.gradient(i, x))
+
+    algorithm = fl.fomaml(lr=per_step(0.1, 0.0), steps=3, outer_lr=0.3)
+    agree(run(PLANE, algorithm, START, cohorts, backend), federate(PLANE, START, cohorts, client, averaging(0.3)))
 
 
 def test_fomaml_on_epochs(backend):
