@@ -1,7 +1,8 @@
 """FedTempo: federated learning that cares about what clients do between two aggregations."""
 
-from fedtempo import algorithms, cohort, data, models, params, schedules, tasks, transforms
+from fedtempo import algorithms, cohort, data, models, params, schedules, tasks, theory, transforms
 from fedtempo.algorithms import Algorithm
+from fedtempo.contracts import check_algorithm, check_backend
 from fedtempo.errors import ConfigError, DataError, FedTempoError, ModelError, OutputError, TrainingError
 from fedtempo.evaluation import Evaluation
 from fedtempo.result import Result, RoundReport
@@ -24,6 +25,8 @@ __all__ = [
     "Schedule",
     "TrainingError",
     "algorithms",
+    "check_algorithm",
+    "check_backend",
     "cohort",
     "data",
     "models",
@@ -31,6 +34,7 @@ __all__ = [
     "run",
     "schedules",
     "tasks",
+    "theory",
     "train",
     "transforms",
 ]

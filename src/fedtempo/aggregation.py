@@ -62,7 +62,7 @@ class Aggregate(NamedTuple):
 
     means: Groups
     weight: float
-    count: int
+    clients: int
 
 
 def total(blocks: Iterable[BlockSum]) -> BlockSum:

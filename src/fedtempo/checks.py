@@ -16,7 +16,7 @@ from fedtempo.local import Phase
 from fedtempo.network import seeded, tensors_of
 from fedtempo.params import Params, all_finite
 from fedtempo.schedules import Now, Schedule, at_step
-from fedtempo.tasks import Batch
+from fedtempo.tasks import IGNORED, Batch
 
 
 def check_rounds(rounds: Any) -> None:
@@ -55,7 +55,10 @@ def _check_rate(name: str, schedule: Schedule, now: Now) -> None:
 def check_model(federation: Federation) -> tuple[bool, bool]:
     """The model runs on the data and fits the labels. Returns (draws random masks, rows are independent)."""
     client = int(federation.data.clients[0])
-    rows = {n: t[:1].expand(min(4, max(2, len(t))), *t.shape[1:]).contiguous() for n, t in federation.client_rows(client).items()}
+    rows = {
+        n: t[:1].expand(min(4, max(2, len(t))), *t.shape[1:]).contiguous()
+        for n, t in federation.client_rows(client).items()
+    }
     full = federation.client_rows(client)
     if len(next(iter(full.values()))) > 1:
         rows = {n: t[:4] for n, t in full.items()}
@@ -70,7 +73,25 @@ def check_model(federation: Federation) -> tuple[bool, bool]:
     _check_outputs(federation, outputs, rows)
     masks = _draws_masks(federation, params, rows)
     independent = federation.task.per_sample and _rows_are_independent(federation, params, rows)
+    if not independent:
+        _check_single_rows(federation, params, rows)
     return masks, independent
+
+
+def _check_single_rows(federation: Federation, params: Params, rows: Batch) -> None:
+    """BatchNorm cannot train on one row; say so now if some client's last batch would be one."""
+    single = {n: t[:1] for n, t in rows.items()}
+    try:
+        federation.network.forward({n: t.clone() for n, t in params.items()}, single, train=True)
+    except ValueError as error:
+        for client in federation.data.clients.tolist():
+            for stage in federation.program.stages:
+                batching, (_, count) = stage.batching(federation.batching), stage.rows(int(federation.sizes[client]))
+                if batching.length(count, batching.per_epoch(count) - 1) == 1:
+                    raise ModelError(
+                        f"the model cannot train on a batch of one row, and client {federation.data.name_of(client)} "
+                        f"would have one ({count} rows, batch_size {batching.size}): {_first_line(error)}"
+                    ) from error
 
 
 def _check_outputs(federation: Federation, outputs: torch.Tensor, rows: Batch) -> None:
@@ -79,7 +100,7 @@ def _check_outputs(federation: Federation, outputs: torch.Tensor, rows: Batch) -
             _check_loss(federation, outputs, rows)
         return
     labels = federation.data.columns["y"]
-    lowest, highest = int(labels.min()), int(labels.max())
+    lowest, highest = int(np.where(labels == IGNORED, 0, labels).min()), int(labels.max())
     classes = outputs.shape[-1] if outputs.dim() >= 2 else 0
     own_heads = federation.data.outputs is not None and bool(federation.personal_names)
     if lowest < 0 or (highest >= classes and not own_heads):
@@ -121,7 +142,7 @@ def _training_output(federation: Federation, params: Params, rows: Batch, seed: 
         try:
             return federation.network.forward(copies, rows, train=True)
         except ValueError as error:
-            raise ModelError(f"the model cannot be trained on a batch of {len(rows['y'])} rows: {error}") from error
+            raise ModelError(f"the model cannot be trained on a small batch: {_first_line(error)}") from error
 
 
 def _rows_are_independent(federation: Federation, params: Params, rows: Batch) -> bool:

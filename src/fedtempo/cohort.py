@@ -42,7 +42,7 @@ def uniform(size: int | float | Schedule) -> Cohort:
 
 
 def bernoulli(probability: float) -> Cohort:
-    """Each client takes part on its own with this probability (PFLEGO, section 3.2.1 a); the expected size is I * rho."""
+    """Each client takes part on its own with this probability (PFLEGO, section 3.2.1); I * rho are expected."""
     require(is_number(probability) and 0 < probability <= 1, "probability", "a number in (0, 1]", probability)
 
     def choose(clients: np.ndarray, now: Now, seed: int) -> np.ndarray:

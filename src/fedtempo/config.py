@@ -79,7 +79,7 @@ class ExperimentFile(BaseModel):
     device: str = "cpu"
     backend: str = "auto"
     block: int | None = Field(None, ge=1)
-    evaluation: EvaluationSection = EvaluationSection()
+    evaluation: EvaluationSection = Field(default_factory=lambda: EvaluationSection.model_validate({}))
 
     @field_validator("rounds", "batch_size", "seed", "block", mode="before")
     @classmethod
@@ -240,7 +240,9 @@ def _set(values: dict[str, Any], override: str) -> None:
 
 def _one_line(error: ValidationError) -> ConfigError:
     first = error.errors()[0]
-    field = ".".join(str(part) for part in first["loc"] if not str(part).endswith(("]", ")")) and part not in ("float", "int"))
+    field = ".".join(
+        str(part) for part in first["loc"] if not str(part).endswith(("]", ")")) and part not in ("float", "int")
+    )
     if first["type"] == "extra_forbidden":
         known = EvaluationSection.model_fields if field.startswith("evaluation.") else ExperimentFile.model_fields
         return unknown("setting", field.rsplit(".", 1)[-1], known)
@@ -254,5 +256,3 @@ def _without_none(value: Any) -> Any:
     if isinstance(value, dict):
         return {k: _without_none(v) for k, v in value.items() if v is not None}
     return value
-
-

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
 from functools import lru_cache
 
@@ -93,22 +94,24 @@ def _measure(federation: Federation, shared: Params, extra: Params) -> list[Stag
 
 def _measure_stage(stage: Stage, received: Received, carry: Carry, rows: Batch) -> StageFlops:
     now = Now(samples=2, total_samples=2)
-    enters = stage.phase.enter is not None or stage.reuses_features
+    if stage.phase.enter is None and not stage.reuses_features:
+        plain = _count(lambda: stage.step(by_autograd, received, carry, rows, now))
+        return StageFlops(plain, 0.0, plain)
     columns = {n: v for n, v in rows.items() if n != "_key"}
-    after, prepared = stage.enter(received, carry, columns) if enters else (carry, columns)
+    after, prepared = stage.enter(received, carry, columns)
     if "_key" in rows:
         prepared = {**prepared, "_key": rows["_key"]}
     return StageFlops(
         0.0 if stage.phase.enter is not None else _count(lambda: stage.step(by_autograd, received, carry, rows, now)),
-        _count(lambda: stage.enter(received, carry, columns)) if enters else 0.0,
+        _count(lambda: stage.enter(received, carry, columns)),
         _count(lambda: stage.step(by_autograd, received, after, prepared, now)),
     )
 
 
-def _count(work: object) -> float:
+def _count(work: Callable[[], object]) -> float:
     with FlopCounterMode(display=False) as counter:
-        work()  # type: ignore[operator]
-    return counter.get_total_flops() / 2
+        work()
+    return float(counter.get_total_flops()) / 2
 
 
 def _upload_bytes(federation: Federation, shared: Params, extra: Params) -> int:

@@ -17,9 +17,9 @@ STEPS, LR = 10, 0.1
 
 CONTESTANTS: dict[str, Algorithm] = {
     "FedSGD": fedsgd(lr=LR),
-    "FedDecay beta=0.2": feddecay(lr=LR, beta=0.2, steps=STEPS),
-    "FedDecay beta=0.6": feddecay(lr=LR, beta=0.6, steps=STEPS),
-    "FedDecay beta=0.9": feddecay(lr=LR, beta=0.9, steps=STEPS),
+    "FedDecay 0.4": feddecay(lr=LR, beta=0.4, steps=STEPS),
+    "FedDecay 0.8": feddecay(lr=LR, beta=0.8, steps=STEPS),
+    "FedDecay 0.9": feddecay(lr=LR, beta=0.9, steps=STEPS),
     "FedAvg": fedavg(lr=LR, steps=STEPS),
     "local only": local_only(lr=LR, steps=STEPS, newcomer_rounds=5),
 }
@@ -30,7 +30,9 @@ def demo_data(seed: int) -> FederatedData:
     return load("digits").split(dirichlet(clients=40, alpha=0.3), new_clients=0.2, seed=seed, min_samples=5)
 
 
-def run_demo(rounds: int, seeds: int, quiet: bool, out: Path, announce: Callable[[str], None]) -> tuple[ResultTable, Path]:
+def run_demo(
+    rounds: int, seeds: int, quiet: bool, out: Path, announce: Callable[[str], None]
+) -> tuple[ResultTable, Path]:
     """Run all contestants on all seeds; return the table and where the page was written."""
     results: list[Result] = []
     labels: list[str] = []

@@ -34,12 +34,14 @@ class seeded_dropout(TorchFunctionMode):  # noqa: N801 - used as a context manag
         if func is F.dropout:
             return self._drop(*args, **kwargs)
         if func in (F.dropout1d, F.dropout2d, F.dropout3d):
-            return self._drop(*args, **kwargs, channels=True)
+            return self._drop(*args, **{**kwargs, "channels": True})
         if func is F.scaled_dot_product_attention:
             return self._attention(*args, **kwargs)
         return func(*args, **kwargs)
 
-    def _drop(self, input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False, channels: bool = False) -> Tensor:
+    def _drop(
+        self, input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False, channels: bool = False
+    ) -> Tensor:
         if not training or p == 0.0:
             return input
         self._calls += 1
@@ -59,8 +61,9 @@ class seeded_dropout(TorchFunctionMode):  # noqa: N801 - used as a context manag
         **kwargs: Any,
     ) -> Tensor:
         if dropout_p == 0.0:
-            mask = {"attn_mask": attn_mask, "is_causal": is_causal, "scale": scale}
-            return F.scaled_dot_product_attention(query, key, value, **mask, **kwargs)
+            return F.scaled_dot_product_attention(
+                query, key, value, attn_mask=attn_mask, is_causal=is_causal, scale=scale, **kwargs
+            )
         scores = query @ key.transpose(-2, -1) * (scale or 1 / math.sqrt(query.shape[-1]))
         if is_causal:
             future = torch.ones(query.shape[-2], key.shape[-2], dtype=torch.bool, device=query.device).triu(1)
@@ -81,7 +84,9 @@ def uses_dropout(model: nn.Module) -> bool:
                 "Stack single layers with nn.Dropout between them instead."
             )
         if isinstance(module, (nn.AlphaDropout, nn.FeatureAlphaDropout)) and module.p > 0:
-            raise ModelError(f"model.{name} must be nn.Dropout, not {type(module).__name__}: its masks cannot be seeded.")
+            raise ModelError(
+                f"model.{name} must be nn.Dropout, not {type(module).__name__}: its masks cannot be seeded."
+            )
     return any(_rate(module) > 0 for module in model.modules())
 
 

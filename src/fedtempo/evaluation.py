@@ -105,7 +105,9 @@ class Scores:
 
     def groups(self) -> dict[str, UserScores]:
         """The four groups that are there, by name."""
-        named = {name: getattr(self, name) for name in ("existing_initial", "existing_tuned", "new_initial", "new_tuned")}
+        named = {
+            name: getattr(self, name) for name in ("existing_initial", "existing_tuned", "new_initial", "new_tuned")
+        }
         return {name: scores for name, scores in named.items() if scores is not None}
 
     def summary(self) -> dict[str, dict[str, dict[str, float]]]:
@@ -221,7 +223,9 @@ def _score_block(federation: Federation, trained: Trained, part: Part) -> dict[s
         return {m: np.zeros(len(counts)) for m in ("loss", *federation.task.scores)}
     local = np.minimum(np.arange(width), np.maximum(counts - 1, 0)[:, None])
     empty = counts == 0
-    batch = federation.rows(np.where(empty, trained.clients[~empty][0], trained.clients), np.where(empty[:, None], 0, local), part)
+    batch = federation.rows(
+        np.where(empty, trained.clients[~empty][0], trained.clients), np.where(empty[:, None], 0, local), part
+    )
     batch["_rows"] = torch.from_numpy(np.arange(width) < counts[:, None]).to(federation.device)
     if trained.shapes and federation.data.outputs is not None:
         batch["_outputs"] = torch.as_tensor(federation.data.outputs[trained.clients], device=federation.device)

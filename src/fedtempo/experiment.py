@@ -59,7 +59,7 @@ def prepare(
     init_clients: Mapping[int, Mapping[str, Tensor]] | None = None,
     backend: str | Backend = "auto",
     block: int | None = None,
-    evaluation: Evaluation | None = Evaluation(),  # noqa: B008 - a frozen value
+    evaluation: Evaluation | None = Evaluation(),
 ) -> Experiment:
     """Check every setting and bind the pieces together; see `fedtempo.run` for their meaning."""
     check_rounds(rounds)

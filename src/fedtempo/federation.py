@@ -71,7 +71,9 @@ class Federation:
         if not names and not selector.optional:
             raise ConfigError(f"the personal selector must match some tensors. Got {selector!r}, which matches none.")
         if names and names >= set(self.network.parameters):
-            raise ConfigError(f"the personal selector must leave something to share. Got {selector!r}, which matches all.")
+            raise ConfigError(
+                f"the personal selector must leave something to share. Got {selector!r}, which matches all."
+            )
         return names
 
     @cached_property
@@ -107,7 +109,9 @@ class Federation:
             raise ModelError(f"init must have the model's tensor names. Got {sorted(unknown)[0]!r}.")
         for name, value in (given or {}).items():
             if value.shape != tensors[name].shape and name not in self.personal_names:
-                raise ModelError(f"init[{name!r}] must have shape {tuple(tensors[name].shape)}. Got {tuple(value.shape)}.")
+                raise ModelError(
+                    f"init[{name!r}] must have shape {tuple(tensors[name].shape)}. Got {tuple(value.shape)}."
+                )
             tensors[name] = value.detach().clone().to(device=self.device, dtype=tensors[name].dtype)
         return {n: t for n, t in tensors.items() if n not in self.personal_names}
 

@@ -39,7 +39,9 @@ class Length:
     def units(self, now: Now) -> int:
         """The ceiling of the schedule, at least `minimum`."""
         value = self.count.at(now)
-        require(value >= self.minimum or (value > 0 and self.minimum == 1), self.unit, f"at least {self.minimum}", value)
+        require(
+            value >= self.minimum or (value > 0 and self.minimum == 1), self.unit, f"at least {self.minimum}", value
+        )
         return max(self.minimum, whole_number(value))
 
     def steps(self, now: Now, samples: int, batching: Batching) -> int:
@@ -228,9 +230,8 @@ def _replaced(phase: Phase, carry: Carry, new: Params) -> Carry:
     """The carry with new tensors; a personal tensor never ends up among the shared ones."""
     if phase.on == "shared":
         return carry._replace(shared={**carry.shared, **new})
-    if phase.on == "personal" or not carry.personal:
-        place = "personal" if phase.on == "personal" else "shared"
-        return carry._replace(**{place: {**getattr(carry, place), **new}})
+    if phase.on == "personal":
+        return carry._replace(personal={**carry.personal, **new})
     own, common = partition(new, carry.personal)
     return carry._replace(shared={**carry.shared, **common}, personal={**carry.personal, **own})
 

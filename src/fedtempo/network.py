@@ -40,7 +40,7 @@ class Network:
         """The model's outputs. In training, buffers inside `params` are updated in place."""
         model = self.training if train else self.evaluating
         if "_features" in batch:
-            return _call(model.head, _below("head", params), {"x": batch["_features"]})
+            return _call(model.get_submodule("head"), _below("head", params), {"x": batch["_features"]})
         with self._randomness(batch, train):
             return _call(model, params, inputs_of(batch))
 
@@ -48,7 +48,7 @@ class Network:
         """What the body hands to the head."""
         model = self.training if train else self.evaluating
         with self._randomness(batch, train):
-            return _call(model.body, _below("body", params), inputs_of(batch))
+            return _call(model.get_submodule("body"), _below("body", params), inputs_of(batch))
 
     def _randomness(self, batch: Batch, train: bool) -> contextlib.AbstractContextManager[object]:
         return seeded_dropout(batch["_key"]) if train and self.dropout and "_key" in batch else contextlib.nullcontext()
@@ -57,7 +57,7 @@ class Network:
         """Whether features depend on the input and the weights alone, so that they may be computed once."""
         if not self.has_head:
             return False
-        body = self.training.body
+        body = self.training.get_submodule("body")
         return not any(True for _ in body.buffers()) and not uses_dropout(body)
 
 
@@ -121,7 +121,7 @@ def tensors_of(model: nn.Module, dtype: torch.dtype, device: torch.device | str)
 def redraw(module: nn.Module) -> None:
     """Draw the weights of every layer below `module` again, each by its own `reset_parameters`."""
     for child in module.children():
-        reset = getattr(child, "reset_parameters", None)
+        reset = getattr(child, "reset_parameters", None) or getattr(child, "_reset_parameters", None)
         if callable(reset):
             reset()
         else:

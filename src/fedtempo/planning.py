@@ -33,7 +33,9 @@ class PlannedRound:
     ratio: float
 
 
-def planned_steps(algorithm: Algorithm, rounds: Iterable[int], samples: int, batching: Batching, now: Now) -> Iterator[PlannedStep]:
+def planned_steps(
+    algorithm: Algorithm, rounds: Iterable[int], samples: int, batching: Batching, now: Now
+) -> Iterator[PlannedStep]:
     """What a client with this many samples will do in these rounds, step by step."""
     for round_number in rounds:
         for index, phase in enumerate(algorithm.phases):
@@ -43,7 +45,9 @@ def planned_steps(algorithm: Algorithm, rounds: Iterable[int], samples: int, bat
                 yield PlannedStep(round_number, index, place.step, place.steps, rates)
 
 
-def planned_rounds(algorithm: Algorithm, rounds: Iterable[int], samples: int, batching: Batching, now: Now) -> Iterator[PlannedRound]:
+def planned_rounds(
+    algorithm: Algorithm, rounds: Iterable[int], samples: int, batching: Batching, now: Now
+) -> Iterator[PlannedRound]:
     """The same by round. The ratio is AvgGradInner : AvgGrad (FedDecay, Table 1) of the first phase's rates."""
     for round_number in rounds:
         here = _at(now, round_number, samples)

@@ -43,7 +43,8 @@ def scramble(counters: Int64) -> Int64:
     x = counters
     for shift, constant in zip((30, 27), _ODD_CONSTANTS, strict=True):
         x = (x ^ _logical_shift(x, shift)) * constant
-    return x ^ _logical_shift(x, 31)
+    bits: Int64 = x ^ _logical_shift(x, 31)
+    return bits
 
 
 def _logical_shift(x: Int64, by: int) -> Int64:
@@ -53,13 +54,15 @@ def _logical_shift(x: Int64, by: int) -> Int64:
 def client_keys(seed: int, clients: np.ndarray, *path: str | int) -> np.ndarray:
     """One 64-bit key per client for the purpose `path`, for any number of clients at once."""
     base = np.int64(seed_for(seed, *path))
-    return scramble(scramble(clients.astype(np.int64) * np.int64(_GOLDEN)) ^ base)
+    keys: np.ndarray = scramble(scramble(clients.astype(np.int64) * np.int64(_GOLDEN)) ^ base)
+    return keys
 
 
 def random_bits(keys: np.ndarray, count: int, start: int = 0) -> np.ndarray:
     """`count` 64-bit numbers per key, from counter `start` on; shape (keys, count)."""
     counters = np.arange(start + 1, start + count + 1, dtype=np.int64) * np.int64(_GOLDEN)
-    return scramble(keys[:, None] + counters[None, :])
+    bits: np.ndarray = scramble(keys[:, None] + counters[None, :])
+    return bits
 
 
 def uniform(key: torch.Tensor, shape: torch.Size, stream: int) -> torch.Tensor:

@@ -137,16 +137,20 @@ class Result:
         return write_report([self], Path(path))
 
     def __repr__(self) -> str:
-        return f"Result({self.experiment.federation.algorithm!r}, {len(self.history)} rounds, digest {self.digest()[:12]})"
+        return (
+            f"Result({self.experiment.federation.algorithm!r}, {len(self.history)} rounds, digest {self.digest()[:12]})"
+        )
 
     def _repr_html_(self) -> str:
-        return self.table()._repr_html_()  # type: ignore[no-any-return]
+        return str(self.table()._repr_html_())
 
 
 class PersonalModel(nn.Module):
     """One user's model: call it on inputs to get outputs."""
 
-    def __init__(self, shared: Params, personal: Params, predict: Callable[[Params, Params, dict[str, Tensor]], Tensor]) -> None:
+    def __init__(
+        self, shared: Params, personal: Params, predict: Callable[[Params, Params, dict[str, Tensor]], Tensor]
+    ) -> None:
         super().__init__()
         self.shared = shared
         self.personal = personal
@@ -156,12 +160,14 @@ class PersonalModel(nn.Module):
         """Outputs for one input by position or several by name."""
         batch = {"x": x, **inputs} if x is not None else inputs
         with torch.no_grad():
-            return self._predict(self.shared, self.personal, batch)  # type: ignore[arg-type]
+            return self._predict(self.shared, self.personal, batch)
 
 
 def _predictor(experiment: Experiment) -> Callable[[Params, Params, dict[str, Tensor]], Tensor]:
     federation = experiment.federation
-    return lambda shared, personal, batch: federation.algorithm.predict(federation.network, shared, personal, batch, False)
+    return lambda shared, personal, batch: federation.algorithm.predict(
+        federation.network, shared, personal, batch, False
+    )
 
 
 def _absorb(state: Any, name: str, tree: Any) -> None:

@@ -78,6 +78,7 @@ class Schedule:
     rule: Callable[[Now], float] = field(compare=False)
 
     def __call__(self, now: Place) -> Scalar:
+        """The value at a place: one number, or one per client where clients stand at different places."""
         return now.value(self.rule)
 
     def at(self, now: Now) -> float:
@@ -130,7 +131,9 @@ def per_step(value: float, factor: float, per: str = "step") -> Schedule:
     require(is_number(value), "value", "a finite number", value)
     require(is_number(factor) and factor >= 0, "factor", "a number >= 0", factor)
     index = _index(per)
-    return Schedule("per_step", {"value": value, "factor": factor, "per": per}, lambda now: value * factor ** index(now))
+    return Schedule(
+        "per_step", {"value": value, "factor": factor, "per": per}, lambda now: value * factor ** index(now)
+    )
 
 
 def linear_in_round(value: float, beta: float, per: str = "step") -> Schedule:
@@ -178,7 +181,9 @@ def sequence(values: Iterable[float], over: str = "step") -> Schedule:
     numbers = [float(v) for v in values]
     require(bool(numbers) and all(map(is_number, numbers)), "values", "one or more finite numbers", numbers)
     index = (lambda now: now.round) if over == "round" else _index(over)
-    return Schedule("sequence", {"values": numbers, "over": over}, lambda now: numbers[min(index(now), len(numbers) - 1)])
+    return Schedule(
+        "sequence", {"values": numbers, "over": over}, lambda now: numbers[min(index(now), len(numbers) - 1)]
+    )
 
 
 def by_loss(value: float, power: float = 1 / 3) -> Schedule:

@@ -13,6 +13,8 @@ from fedtempo.errors import ConfigError, unknown
 
 Batch = dict[str, Tensor]
 PerSample = Callable[[Tensor, Tensor], Tensor]
+IGNORED = -100
+"""The target of a token, or of a graph's node, that does not count: torch's own convention."""
 
 
 @dataclass(frozen=True)
@@ -54,11 +56,18 @@ def _recall_at_5(outputs: Tensor, targets: Tensor) -> Tensor:
 
 
 def _token_losses(outputs: Tensor, targets: Tensor) -> Tensor:
-    return F.cross_entropy(outputs.transpose(-1, -2), targets, reduction="none").mean(-1)
+    losses = F.cross_entropy(outputs.transpose(-1, -2), targets, reduction="none", ignore_index=IGNORED)
+    return _over_tokens(losses, targets)
 
 
 def _token_accuracy(outputs: Tensor, targets: Tensor) -> Tensor:
-    return (outputs.argmax(-1) == targets).to(torch.float64).mean(-1)
+    return _over_tokens((outputs.argmax(-1) == targets).to(torch.float64), targets)
+
+
+def _over_tokens(values: Tensor, targets: Tensor) -> Tensor:
+    """The mean over each row's tokens (or a graph's nodes), without the ignored ones."""
+    counted = (targets != IGNORED).to(values.dtype)
+    return (values * counted).sum(-1) / counted.sum(-1).clamp(min=1)
 
 
 def _over_outputs(losses: Tensor) -> Tensor:

@@ -38,11 +38,11 @@ class State(NamedTuple):
 def run(**settings: Any) -> Result:
     """Train to the end and return the result. Takes the settings of `fedtempo.experiment.prepare`.
 
-    * `model`: an `nn.Module`, or a function that makes one. A module with `reset_parameters()` is drawn again from the seed.
+    * `model`: an `nn.Module`, or a function that makes one. A module with `reset_parameters()` is drawn from the seed.
     * `data`: a `FederatedData`; `algorithm`: one of `fedtempo.algorithms`.
     * `rounds`; `cohort`: clients per round as an int, a fraction or a rule; `cohorts` fixes who takes part.
     * `batch_size` (None is the full batch), `batches` (`"epochs"` or `"replace"`), `seed`, `dtype`, `device`, `loss`.
-    * `init`: a state dict to start from, or `"model"` for the module's own weights; `init_clients`: personal tensors by client.
+    * `init`: a state dict to start from, or `"model"` for the module's own weights; `init_clients`: personal tensors.
     * `backend` (`"auto"`, `"serial"`, `"vectorised"`), `block` (clients summed together), `evaluation` (None for none).
     """
     rounds = train(**settings)

@@ -125,7 +125,11 @@ def _second_moment(
     def init(params: Params) -> dict[str, Any]:
         first = next(iter(params.values()))
         count = torch.zeros((), dtype=torch.float64, device=first.device)
-        return {"count": count, "m": zeros_like(params), "v": {n: torch.full_like(p, initial) for n, p in params.items()}}
+        return {
+            "count": count,
+            "m": zeros_like(params),
+            "v": {n: torch.full_like(p, initial) for n, p in params.items()},
+        }
 
     def update(gradient: Params, state: Any, params: Params, now: Place) -> tuple[Params, Any]:
         count = state["count"] + 1

@@ -15,7 +15,9 @@ from fedtempo.transforms import momentum as heavy_ball
 
 def learning_rate(lr: Rate, name: str = "lr") -> Schedule:
     """A rate as a schedule; a plain number must not be negative."""
-    require(isinstance(lr, Schedule) or callable(lr) or (is_number(lr) and lr >= 0), name, "a number >= 0 or a schedule", lr)
+    require(
+        isinstance(lr, Schedule) or callable(lr) or (is_number(lr) and lr >= 0), name, "a number >= 0 or a schedule", lr
+    )
     return as_schedule(lr)
 
 
@@ -45,9 +47,7 @@ def fedavg(
 
 
 @named
-def fedsgd(
-    lr: Rate, *, server_lr: Rate = 1.0, weighting: Weighting = "uniform", full_batch: bool = False
-) -> Algorithm:
+def fedsgd(lr: Rate, *, server_lr: Rate = 1.0, weighting: Weighting = "uniform", full_batch: bool = False) -> Algorithm:
     """One local gradient step: x <- x - l sum_i w_i grad f_i(x). FedAvg with K = 1 (McMahan et al.).
 
     The step sees one batch of the experiment's size; `full_batch=True` takes all local data, as McMahan et al. do.

@@ -21,7 +21,7 @@ def fedbn(
     server_lr: Rate = 1.0,
     weighting: Weighting = "uniform",
 ) -> Algorithm:
-    """FedAvg on everything but BatchNorm: weights, biases and statistics of those layers are personal (Li et al., 2021).
+    """FedAvg on everything but BatchNorm: its weights, biases and statistics are personal (Li et al., 2021).
 
     Layers are found by type, not by name as in the authors' code. A new client starts from fresh BatchNorm tensors and
     gets its own statistics by fine-tuning. Without BatchNorm this is FedAvg.

@@ -43,7 +43,7 @@ def _server(eps: Rate, per_client: bool, average: bool) -> Server:
     def step(shared: Params, state: Any, aggregate: Aggregate, now: Now) -> tuple[Params, Any]:
         delta = aggregate.means["delta"]
         spread = aggregate.means["squared_norm"]["delta"]
-        below = 2 * (squared_norm(delta) + offset.at(now) * (aggregate.count if per_client else 1))
+        below = 2 * (squared_norm(delta) + offset.at(now) * (aggregate.clients if per_client else 1))
         rate = torch.where(below > 0, (spread / below).clamp(min=1.0), torch.ones_like(below))
         return add(shared, delta, rate), {"previous": shared, "rate": rate}
 

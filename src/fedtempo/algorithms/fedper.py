@@ -28,7 +28,7 @@ def fedper(
 ) -> Algorithm:
     """K joint steps on (theta, W_i); theta is averaged, W_i stays (Arivazhagan et al., 2019).
 
-    `head=nothing` is FedAvg. A new client gets a fresh head and fine-tunes body and head together for one round's steps.
+    `head=nothing` is FedAvg. A new client gets a fresh head and fine-tunes body and head for one round's steps.
     """
     phase = Phase(length(steps, epochs), learning_rate(lr), direction=_ball(momentum))
     server = descend(sgd(learning_rate(server_lr, "server_lr")))
@@ -48,7 +48,7 @@ def fedrep(
     momentum: float = 0.0,
     weighting: Weighting = "uniform",
 ) -> Algorithm:
-    """First the head on the received body, then the body under the new head; the body is averaged (Collins et al., 2021).
+    """The head on the received body, then the body under the new head; bodies are averaged (Collins et al., 2021).
 
     The authors' code adds momentum 0.5 and 10 head epochs to 1 body epoch. `head_steps=0` is FedAvg on the body.
     A new client gets a fresh head and trains it alone.

@@ -28,7 +28,7 @@ def fedrecon(
     weighting: Weighting = "processed",
     full_batch: bool = False,
 ) -> Algorithm:
-    """A fresh head is fitted on the support half of the data, then the body moves on the query half (Singhal et al., 2021).
+    """A fresh head is fitted on the support half, then the body moves on the query half (Singhal et al., 2021).
 
     Weights are the numbers of samples seen in the body's phase. The support half is the first half of the client's
     training rows; `same_data=True` uses all rows for both. A fresh head is the client's derived first head, the same
@@ -36,7 +36,9 @@ def fedrecon(
     """
     support: Part = "train" if same_data else "support"
     query: Part = "train" if same_data else "query"
-    rebuild = Phase(length(head_steps), learning_rate(head_lr, "head_lr"), trains=head, part=support, full_batch=full_batch)
+    rebuild = Phase(
+        length(head_steps), learning_rate(head_lr, "head_lr"), trains=head, part=support, full_batch=full_batch
+    )
     improve = Phase(length(body_steps), learning_rate(lr), trains=~head, part=query, full_batch=full_batch)
     return Algorithm(
         (rebuild, improve),

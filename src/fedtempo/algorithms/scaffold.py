@@ -73,9 +73,7 @@ def _add_rate(carry: Carry, moved: Moved, received: Received, now: Place) -> Car
     return carry._replace(scratch={**carry.scratch, TRAVELLED: carry.scratch[TRAVELLED] + moved.rate})
 
 
-def _full_gradient(
-    network: Network, task: Task, received: Received, carry: Carry, data: Batch
-) -> tuple[Carry, Batch]:
+def _full_gradient(network: Network, task: Task, received: Received, carry: Carry, data: Batch) -> tuple[Carry, Batch]:
     """Option I's grad f_i(x), before the first step."""
     trained, others = select(carry.shared, carry.personal), dict(carry.shared)
 
@@ -109,7 +107,7 @@ def _server(server_lr: Rate) -> Server:
 
     def step(shared: Params, state: Any, aggregate: Aggregate, now: Now) -> tuple[Params, Any]:
         shared, optimizer = inner.step(shared, state["optimizer"], aggregate, now)
-        control = add(state["control"], aggregate.means["control"], aggregate.count / now.clients)
+        control = add(state["control"], aggregate.means["control"], aggregate.clients / now.clients)
         return shared, {"optimizer": optimizer, "control": control}
 
     return inner._replace(

@@ -10,12 +10,14 @@ from fedtempo.schedules import Rate
 from fedtempo.transforms import (
     Transform,
     chain,
-    momentum as heavy_ball,
     scale_by_adagrad,
     scale_by_adam,
     scale_by_fednar_adam,
     scale_by_yogi,
     sgd,
+)
+from fedtempo.transforms import (
+    momentum as heavy_ball,
 )
 
 

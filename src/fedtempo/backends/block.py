@@ -119,7 +119,9 @@ def _add(
     factors = torch.tensor([weights[lane] for lane in lanes], dtype=torch.float64, device=device)
     picked = groups if len(lanes) == len(sound) else tree_map(lambda t: t[lanes], groups)
     summed = {
-        group: {n: _weighted(t, None if group in federation.algorithm.unweighted else factors) for n, t in tensors.items()}
+        group: {
+            n: _weighted(t, None if group in federation.algorithm.unweighted else factors) for n, t in tensors.items()
+        }
         for group, tensors in picked.items()
     }
     before = result.weight
@@ -131,7 +133,8 @@ def _weighted(tensor: Tensor, factors: Tensor | None) -> Tensor:
     values = tensor.to(torch.float64)
     if factors is None:
         return values.sum(0)
-    return torch.tensordot(factors, values, dims=1)
+    total: Tensor = torch.tensordot(factors, values, dims=1)
+    return total
 
 
 def _finiteness(personal: Params, like: Tensor) -> Tensor:

@@ -74,7 +74,9 @@ def _run_stage(
     for step, place in enumerate(here):
         batch = _batch(data, rows, batching, step // stage.phase.repeat)
         if federation.network.dropout:
-            batch["_key"] = torch.tensor(int(dropout_keys(federation, np.array([client]), now, step)[0]), device=federation.device)
+            batch["_key"] = torch.tensor(
+                int(dropout_keys(federation, np.array([client]), now, step)[0]), device=federation.device
+            )
         carry, loss = stage.step(by_autograd, received, carry, batch, place)
         total, seen = total + loss, seen + batching.length(count, step // stage.phase.repeat)
     return carry, total, len(here), seen

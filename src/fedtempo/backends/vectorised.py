@@ -125,7 +125,9 @@ def _groups(active: np.ndarray, lengths: np.ndarray, pads: bool) -> list[np.ndar
 def _enter(lanes: Lanes, stage: Stage, carry: Carry, starts: np.ndarray, counts: np.ndarray) -> tuple[Carry, Batch]:
     """The stage's pass over all rows of every client, padded to the longest."""
     local = np.minimum(np.arange(int(counts.max())), counts[:, None] - 1)
-    data = _extended(lanes, lanes.federation.rows(lanes.clients, starts[:, None] + local), counts, np.arange(len(counts)))
+    data = _extended(
+        lanes, lanes.federation.rows(lanes.clients, starts[:, None] + local), counts, np.arange(len(counts))
+    )
     carry, data = side_by_side(lambda c, d: stage.enter(lanes.received, c, d))(carry, data)
     return carry, data
 
@@ -142,7 +144,13 @@ def _extended(lanes: Lanes, batch: Batch, lengths: np.ndarray, group: np.ndarray
 
 
 def _batch(
-    lanes: Lanes, data: Batch | None, starts: np.ndarray, local: np.ndarray, lengths: np.ndarray, group: np.ndarray, step: int
+    lanes: Lanes,
+    data: Batch | None,
+    starts: np.ndarray,
+    local: np.ndarray,
+    lengths: np.ndarray,
+    group: np.ndarray,
+    step: int,
 ) -> Batch:
     federation = lanes.federation
     picked, counts = local[group][:, : int(lengths[group].max())], lengths[group]
@@ -153,7 +161,9 @@ def _batch(
         batch = {n: t[lane.to(t.device), row.to(t.device)] for n, t in data.items() if n not in ("_rows", "_outputs")}
     batch = _extended(lanes, batch, counts, group)
     if federation.network.dropout:
-        batch["_key"] = torch.from_numpy(dropout_keys(federation, lanes.clients[group], lanes.now, step)).to(federation.device)
+        batch["_key"] = torch.from_numpy(dropout_keys(federation, lanes.clients[group], lanes.now, step)).to(
+            federation.device
+        )
     return batch
 
 

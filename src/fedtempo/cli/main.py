@@ -39,7 +39,9 @@ def _version(asked: bool) -> None:
 @app.callback()
 def options(
     debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False,
-    version: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")] = False,
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
+    ] = False,
 ) -> None:
     """Federated learning that cares about what clients do between two aggregations."""
 
@@ -61,7 +63,9 @@ def main() -> None:
     except BrokenPipeError:
         sys.exit(0)
     except Exception as error:  # a bug of ours: still one line, and how to see more
-        _fail(f"unexpected {type(error).__name__}: {error} (run again with --debug for the traceback)", UNEXPECTED, debug)
+        _fail(
+            f"unexpected {type(error).__name__}: {error} (run again with --debug for the traceback)", UNEXPECTED, debug
+        )
     sys.exit(code or 0)
 
 

@@ -27,7 +27,9 @@ def schedule(
     experiment: ExperimentPath,
     overrides: Overrides = None,
     rounds: Annotated[str | None, typer.Option(help="Rounds to show, such as 0,1,50; ten of them by default.")] = None,
-    samples: Annotated[int | None, typer.Option(help="A client's training samples; the median client's by default.")] = None,
+    samples: Annotated[
+        int | None, typer.Option(help="A client's training samples; the median client's by default.")
+    ] = None,
     plot: Annotated[Path | None, typer.Option(help="Also draw the schedules into this HTML file.")] = None,
     as_json: AsJson = False,
 ) -> None:
@@ -114,7 +116,9 @@ def _draw(steps: Sequence[PlannedStep], path: Path) -> None:
         for phase in sorted({step.phase for step in steps}):
             mine = [s for s in steps if s.phase == phase and name in s.rates]
             x = [s.round + s.step / max(s.steps, 1) for s in mine]
-            figure.add_scatter(x=x, y=[s.rates[name] for s in mine], name=f"{name}, phase {phase}", mode="lines+markers")
+            figure.add_scatter(
+                x=x, y=[s.rates[name] for s in mine], name=f"{name}, phase {phase}", mode="lines+markers"
+            )
     figure.update_layout(title="Rates over rounds and steps", xaxis_title="round", template="plotly_white")
     try:
         figure.write_html(path, include_plotlyjs=True)

@@ -29,13 +29,13 @@ def algorithms_text() -> str:
 
 
 def demo(
-    rounds: Annotated[int, typer.Option(help="Rounds of each run.")] = 25,
+    rounds: Annotated[int, typer.Option(help="Rounds of each run.")] = 40,
     seeds: Annotated[int, typer.Option(help="How many seeds.")] = 3,
     out: Annotated[Path, typer.Option(help="Folder for the report page.")] = Path("demo"),
     as_json: AsJson = False,
     quiet: Quiet = False,
 ) -> None:
-    """Compare FedSGD, FedDecay, FedAvg and local training on digits, for existing and new users. Offline, under a minute."""
+    """Compare FedSGD, FedDecay, FedAvg and local training on digits, for existing and new users. Offline."""
     require(is_count(rounds), "rounds", "an int >= 1", rounds)
     require(is_count(seeds), "seeds", "an int >= 1", seeds)
     _writable(out)
@@ -44,8 +44,10 @@ def demo(
         print(json.dumps({"rows": table.records(), "report": str(page)}))
         return
     console = Console()
-    console.print(table.rich(wide=console.width >= 190))
-    console.print(f"Users are fine-tuned for one epoch before they are scored. Curves and users: {page}", soft_wrap=True)
+    console.print(table.rich(console.width))
+    console.print(
+        f"Users are fine-tuned for one epoch before they are scored. Curves and users: {page}", soft_wrap=True
+    )
 
 
 def run(
@@ -76,7 +78,7 @@ def run(
         print(json.dumps(summary(result)))
         return
     console = Console()
-    console.print(result.table().rich(wide=console.width >= 190))
+    console.print(result.table().rich(console.width))
     console.print(f"backend {result.experiment.backend.name}, digest {result.digest()[:16]}", soft_wrap=True)
 
 

@@ -148,7 +148,7 @@ CATALOGUE: dict[str, Entry] = {
     "pubmed": Entry(
         folder="planetoid",
         files=published.PUBMED,
-        ways=(("pubmed.npz",),),
+        ways=(("pubmed.npz",), tuple(file.name for file in published.PUBMED[1:])),
         page="https://github.com/kimiyoung/planetoid",
         licence="MIT (planetoid repository); LINQS data, free for research",
         citation="Namata et al., Query-driven Active Surveying (2012); Yang et al., Planetoid (2016)",
@@ -158,7 +158,7 @@ CATALOGUE: dict[str, Entry] = {
     "cora": Entry(
         folder="planetoid",
         files=published.CORA,
-        ways=(("cora.npz",),),
+        ways=(("cora.npz",), tuple(file.name for file in published.CORA[1:])),
         page="https://github.com/kimiyoung/planetoid",
         licence="MIT (planetoid repository); LINQS data, free for research",
         citation="Sen et al., Collective Classification in Network Data (2008); Yang et al., Planetoid (2016)",

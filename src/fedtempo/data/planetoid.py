@@ -19,6 +19,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -26,10 +28,12 @@ from fedtempo.data.arrays import cached
 from fedtempo.data.federated import FederatedData
 from fedtempo.data.places import Sources
 from fedtempo.data.safefiles import read_npz
+from fedtempo.data.serialised import MOST_FEATURES, array_of, links_of, read_serialised, rows_of
 from fedtempo.data.table import PARTS, TEST, TRAIN, VALIDATION, Table
 from fedtempo.errors import DataError
 
 IGNORED = -100
+_TRAINING_PER_CLASS, _VALIDATION_NODES = 20, 500
 _NUMBERS = ("feat_indices", "feat_indptr", "feat_shape", "labels", "edges", "train_idx", "val_idx", "test_idx")
 
 
@@ -65,7 +69,11 @@ def _graph(sources: Sources, public_parts: bool) -> Table:
 
 def _decode(sources: Sources) -> dict[str, np.ndarray]:
     name = f"{sources.name}.npz"
-    found = read_npz(sources[name], {"feat_data": "f", **dict.fromkeys(_NUMBERS, "i")})
+    return _from_arrays(sources[name], name) if name in sources else _from_official(sources)
+
+
+def _from_arrays(path: Path, name: str) -> dict[str, np.ndarray]:
+    found = read_npz(path, {"feat_data": "f", **dict.fromkeys(_NUMBERS, "i")})
     labels, edges = found["labels"].astype(np.int64), found["edges"].astype(np.int64)
     part = np.full(len(labels), -1, dtype=np.int8)
     try:
@@ -74,16 +82,44 @@ def _decode(sources: Sources) -> dict[str, np.ndarray]:
             part[found[rows]] = number
     except (ValueError, IndexError) as error:
         raise DataError(f"{name} does not hold a graph: {error}.") from None
-    if len(features) != len(labels) or edges.shape[1:] != (2,) or edges.min() < 0 or edges.max() >= len(labels):
-        raise DataError(f"{name} must have features, a label and links for {len(labels)} nodes. Got other shapes.")
-    labels = np.where(labels < 0, IGNORED, labels)
-    return {"x": features, "y": labels, "part": part, "edges": edges}
+    return _checked(name, {"x": features, "y": labels, "part": part, "edges": edges})
+
+
+def _from_official(sources: Sources) -> dict[str, np.ndarray]:
+    """Planetoid's own files: the test rows come in the order of test.index, the others before them."""
+
+    def read(part: str, take: Callable[[Any], np.ndarray]) -> np.ndarray:
+        file = f"ind.{sources.name}.{part}"
+        found: np.ndarray = read_serialised(sources[file].read_bytes(), file, take)
+        return found
+
+    x, tests_x = read("allx", rows_of), read("tx", rows_of)
+    y, tests_y = read("ally", array_of), read("ty", array_of)
+    edges = read("graph", links_of)
+    try:
+        places = np.array([int(line) for line in sources[f"ind.{sources.name}.test.index"].read_text().split()])
+        features, classes = np.concatenate([x, tests_x]), np.concatenate([y, tests_y])
+        features[places], classes[places] = tests_x, tests_y
+    except (ValueError, IndexError) as error:
+        raise DataError(f"the files of {sources.name} do not fit together: {error}.") from None
+    part = np.full(len(classes), -1, dtype=np.int8)
+    training = _TRAINING_PER_CLASS * classes.shape[1]
+    part[:training], part[training : training + _VALIDATION_NODES], part[places] = TRAIN, VALIDATION, TEST
+    labels = np.where(classes.any(axis=1), classes.argmax(axis=1), IGNORED)
+    return _checked(sources.name, {"x": features, "y": labels, "part": part, "edges": edges})
+
+
+def _checked(name: str, graph: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    nodes, edges = len(graph["y"]), graph["edges"]
+    if len(graph["x"]) != nodes or edges.shape[1:] != (2,) or edges.min() < 0 or edges.max() >= nodes:
+        raise DataError(f"{name} must have features, a label and links for {nodes} nodes. Got other shapes.")
+    return {**graph, "y": np.where(graph["y"] < 0, IGNORED, graph["y"])}
 
 
 def _dense(found: dict[str, np.ndarray]) -> np.ndarray:
     """The features out of compressed rows: row i has `feat_data[feat_indptr[i]:feat_indptr[i + 1]]`."""
     rows, width = found["feat_shape"].tolist()
-    if len(found["feat_indptr"]) != rows + 1 or not 0 < width < 1 << 16 or not 0 < rows < 1 << 20:
+    if len(found["feat_indptr"]) != rows + 1 or not (rows > 0 and width > 0 and rows * width <= MOST_FEATURES):
         raise ValueError(f"feat_shape {rows}x{width} does not fit the rows given")
     features = np.zeros((rows, width), dtype=np.float32)
     starts = found["feat_indptr"].astype(np.int64)

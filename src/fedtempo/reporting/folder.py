@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from pathlib import Path
 from typing import Any
 
@@ -39,7 +38,7 @@ class RunFolder:
         self._metrics.close()
         temporary = self.path / "summary.json.partial"
         temporary.write_text(json.dumps(summary(result), indent=2) + "\n", encoding="utf-8")
-        os.replace(temporary, self.path / "summary.json")
+        temporary.replace(self.path / "summary.json")
         result.report(self.path / "report.html")
 
 

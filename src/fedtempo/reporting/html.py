@@ -26,7 +26,9 @@ caption { text-align: left; font-weight: 600; } code { font-size: .85rem; }
 """
 
 
-def write_report(results: Sequence[Result], path: Path, labels: Sequence[str] | None = None, title: str = "FedTempo") -> Path:
+def write_report(
+    results: Sequence[Result], path: Path, labels: Sequence[str] | None = None, title: str = "FedTempo"
+) -> Path:
     """Write the page and return where it is."""
     names = list(labels) if labels is not None else [repr(r.experiment.federation.algorithm) for r in results]
     figures = [
@@ -36,7 +38,8 @@ def write_report(results: Sequence[Result], path: Path, labels: Sequence[str] | 
     ]
     parts = [to_html(f, full_html=False, include_plotlyjs=i == 0, div_id=f"figure-{i}") for i, f in enumerate(figures)]
     runs = "".join(
-        f"<li><code>{escape(name)}</code>: {len(r.history)} rounds, {r.seconds:.1f} s, digest <code>{r.digest()[:16]}</code></li>"
+        f"<li><code>{escape(name)}</code>: {len(r.history)} rounds, {r.seconds:.1f} s, "
+        f"digest <code>{r.digest()[:16]}</code></li>"
         for name, r in zip(names, results, strict=True)
     )
     page = (
@@ -82,11 +85,14 @@ def user_distribution(results: Sequence[Result], names: Sequence[str]) -> go.Fig
     figure = go.Figure()
     for index, name in enumerate(dict.fromkeys(names)):
         users = [s for r, n in zip(results, names, strict=True) if n == name for s in _users(r)]
-        values = np.sort(np.concatenate([u.values[_metric(results)][u.samples > 0] for u in users])) if users else []
+        scores = [u.values[_metric(results)][u.samples > 0] for u in users]
+        values = np.sort(np.concatenate(scores)) if scores else np.zeros(0)
         share = np.linspace(0, 1, len(values))
         figure.add_scatter(x=share, y=values, name=name, line={"color": COLOURS[index % len(COLOURS)]})
     figure.add_vline(x=0.1, line_dash="dot", annotation_text="bottom decile")
-    return _titled(figure, "Users from worst to best, existing and new, after fine-tuning", "share of users", _metric(results))
+    return _titled(
+        figure, "Users from worst to best, existing and new, after fine-tuning", "share of users", _metric(results)
+    )
 
 
 def cost_against_score(results: Sequence[Result], names: Sequence[str]) -> go.Figure:

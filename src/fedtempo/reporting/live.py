@@ -64,15 +64,14 @@ def _with_bar(rounds: Generator[RoundReport, None, Result], total: int, label: s
 
 
 class _Lines:
-    """At most some twenty plain lines per run: the first round, evaluated rounds, the last."""
+    """Plain lines: the first round, every evaluated one, the last."""
 
     def __init__(self, total: int, label: str) -> None:
         self._total, self._label, self._began = total, label, time.perf_counter()
-        self._every = max(1, total // 10)
 
     def show(self, report: RoundReport) -> None:
         done = report.round + 1
-        if done != 1 and done != self._total and done % self._every:
+        if done not in (1, self._total) and report.scores is None:
             return
         spent = time.perf_counter() - self._began
         left = spent / done * (self._total - done)

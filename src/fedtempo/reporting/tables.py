@@ -14,8 +14,14 @@ from rich.table import Table as RichTable
 
 from fedtempo.result import Result
 
-GROUPS = {"existing_initial": "existing, initial", "existing_tuned": "existing, tuned", "new_initial": "new, initial", "new_tuned": "new, tuned"}
+GROUPS = {
+    "existing_initial": "existing, initial",
+    "existing_tuned": "existing, tuned",
+    "new_initial": "new, initial",
+    "new_tuned": "new, tuned",
+}
 STATISTICS = {"mean": "mean", "bottom_decile": "bottom 10%", "std": "std"}
+WIDE = 170
 COSTS = {"bytes": "bytes", "steps": "steps", "flops": "FLOPs"}
 
 
@@ -26,22 +32,22 @@ class Row:
     label: str
     values: dict[str, list[float]]
 
-    def text(self, column: str) -> str:
+    def text(self, column: str, spread: bool = True) -> str:
         """Mean over seeds, with the spread where there are several; large numbers with a unit."""
         values = self.values.get(column)
         if not values:
             return "-"
         if column in COSTS:
             return with_unit(fmean(values))
-        spread = f" ±{pstdev(values):.3f}" if len(values) > 1 else ""
-        return f"{fmean(values):.3f}{spread}"
+        deviation = f" ±{pstdev(values):.3f}" if spread and len(values) > 1 else ""
+        return f"{fmean(values):.3f}{deviation}"
 
 
 def with_unit(number: float) -> str:
-    """12345678 as 12.3M."""
+    """12345678 as 12M, 1234567 as 1.2M."""
     for unit in ("", "k", "M", "G", "T", "P"):
         if abs(number) < 1000 or unit == "P":
-            return f"{number:.0f}{unit}" if unit == "" else f"{number:.1f}{unit}"
+            return f"{number:.0f}{unit}" if unit == "" or abs(number) >= 10 else f"{number:.1f}{unit}"
         number /= 1000
     return str(number)
 
@@ -70,15 +76,31 @@ class ResultTable:
         """The table as plain data: one dict per row, a list over seeds per column."""
         return [{"label": row.label, **row.values} for row in self.rows]
 
-    def rich(self, wide: bool = True) -> RichTable:
-        """For a terminal; the narrow form has the mean and bottom decile after fine-tuning only."""
-        table = RichTable(title=self.title, show_lines=False)
-        table.add_column("algorithm", overflow="fold")
-        columns = self.columns if wide else [c for c in self.columns if _essential(c)]
-        for column in columns:
+    def rich(self, width: int = 200) -> RichTable:
+        """For a terminal. Where it is narrow, the mean before and after fine-tuning share a column."""
+        return self._wide() if width >= WIDE else self._narrow()
+
+    def _wide(self) -> RichTable:
+        table = RichTable(title=self.title)
+        table.add_column("algorithm", overflow="fold", max_width=60)
+        for column in self.columns:
             table.add_column(_heading(column), justify="right", no_wrap=True)
         for row in self.rows:
-            table.add_row(row.label, *(row.text(column) for column in columns))
+            table.add_row(row.label, *(row.text(column) for column in self.columns))
+        return table
+
+    def _narrow(self) -> RichTable:
+        table = RichTable(title=self.title, box=None, padding=(0, 1, 0, 0), pad_edge=False)
+        table.add_column("\nalgorithm", overflow="fold", min_width=12, max_width=24)
+        users = [kind for kind in ("existing", "new") if f"{kind}_tuned/mean" in self.columns]
+        for kind in users:
+            for heading in (f"{kind}\nstart→end", "\nlow10%", "\nstd"):
+                table.add_column(heading, justify="right", no_wrap=True)
+        for heading in COSTS.values():
+            table.add_column(f"\n{heading}", justify="right", no_wrap=True)
+        for row in self.rows:
+            cells = [cell for kind in users for cell in _user_cells(row, kind)]
+            table.add_row(row.label, *cells, *(row.text(cost) for cost in COSTS))
         return table
 
     def __str__(self) -> str:
@@ -89,10 +111,13 @@ class ResultTable:
     def _repr_html_(self) -> str:
         head = "".join(f"<th>{escape(_heading(c)).replace(chr(10), '<br>')}</th>" for c in self.columns)
         body = "".join(
-            f"<tr><td>{escape(row.label)}</td>" + "".join(f"<td>{escape(row.text(c))}</td>" for c in self.columns) + "</tr>"
+            f"<tr><td>{escape(row.label)}</td>"
+            + "".join(f"<td>{escape(row.text(c))}</td>" for c in self.columns)
+            + "</tr>"
             for row in self.rows
         )
-        return f"<table><caption>{escape(self.title)}</caption><thead><tr><th>algorithm</th>{head}</tr></thead><tbody>{body}</tbody></table>"
+        caption = f"<caption>{escape(self.title)}</caption>"
+        return f"<table>{caption}<thead><tr><th>algorithm</th>{head}</tr></thead><tbody>{body}</tbody></table>"
 
 
 def _numbers(results: list[Result]) -> dict[str, list[float]]:
@@ -108,8 +133,11 @@ def _numbers(results: list[Result]) -> dict[str, list[float]]:
     return values
 
 
-def _essential(column: str) -> bool:
-    return column in COSTS or column.endswith(("tuned/mean", "tuned/bottom_decile"))
+def _user_cells(row: Row, kind: str) -> tuple[str, str, str]:
+    start, tuned = (row.text(f"{kind}_{when}/mean", spread=False) for when in ("initial", "tuned"))
+    decile, deviation = (row.text(f"{kind}_tuned/{s}", spread=False) for s in ("bottom_decile", "std"))
+    short = [text.removeprefix("0") if text.startswith("0.") else text for text in (start, tuned, decile, deviation)]
+    return f"{short[0]}→{short[1]}", short[2], short[3]
 
 
 def _heading(column: str) -> str:

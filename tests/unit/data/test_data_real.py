@@ -221,3 +221,24 @@ def test_cora_public_parts(real):
         for part in ("train", "validation", "test")
     ]
     assert labelled == [140, 500, 1000]
+
+
+@pytest.mark.parametrize("name", ["cora", "pubmed"])
+def test_planetoids_own_files_give_the_same_graph(real, name, tmp_path):
+    import os
+    from pathlib import Path
+
+    from fedtempo.data import load
+    from fedtempo.data.archives import read_zip
+
+    table = real(name, public_parts=True)
+    archive = Path(os.environ["FEDTEMPO_DATA"]) / "planetoid/planetoid_ind_raw.zip"
+    if not archive.is_file():
+        pytest.skip("planetoid_ind_raw.zip is not in FEDTEMPO_DATA")
+    for member, content in read_zip(archive, lambda member: name in member):
+        (tmp_path / member).write_bytes(content)
+    own = load(name, data_dir=tmp_path, cache_dir=tmp_path / "cache", public_parts=True)
+    np.testing.assert_array_equal(own.columns["x"], table.columns["x"])
+    np.testing.assert_array_equal(own.columns["y"], table.columns["y"])
+    np.testing.assert_array_equal(own.parts, table.parts)
+    np.testing.assert_array_equal(own.edges, np.unique(np.sort(table.edges, axis=1), axis=0))

@@ -1,0 +1,52 @@
+"""What all tests share: small problems, real data when they are there, slow tests on request."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+import fedtempo as ft
+
+torch.set_num_threads(1)
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--slow", action="store_true", help="run the slow tests too")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "slow: takes long; run with --slow")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if config.getoption("--slow"):
+        return
+    for item in items:
+        if "slow" in item.keywords:
+            item.add_marker(pytest.mark.skip(reason="slow: run with --slow"))
+
+
+@pytest.fixture(scope="session")
+def real_data() -> Path:
+    folder = os.environ.get("FEDTEMPO_DATA")
+    if not folder or not Path(folder).is_dir():
+        pytest.skip("the real data sets are not here: set FEDTEMPO_DATA")
+    return Path(folder)
+
+
+@pytest.fixture(scope="session")
+def digits() -> ft.data.FederatedData:
+    """Twenty clients of unequal size, four of them new."""
+    table = ft.data.load("digits")
+    return table.split(ft.data.dirichlet(clients=20, alpha=0.5), new_clients=4, seed=1, min_samples=3)
+
+
+@pytest.fixture
+def clients() -> list[tuple[np.ndarray, np.ndarray]]:
+    """Six clients of unequal size, six features, four classes."""
+    rng = np.random.default_rng(3)
+    return [(rng.standard_normal((n, 6)), rng.integers(0, 4, n)) for n in (7, 12, 5, 16, 9, 10)]

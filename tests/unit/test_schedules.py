@@ -1,0 +1,112 @@
+"""Schedules: their formulas, products, printing, and the way to TOML and back."""
+
+from __future__ import annotations
+
+import math
+import tomllib
+
+import pytest
+import tomli_w
+import torch
+from torch.func import vmap
+
+from fedtempo import schedules as s
+from fedtempo.errors import ConfigError
+from fedtempo.schedules import LanePlace, Now, at_step
+
+EXAMPLES = {
+    "constant": (s.constant(0.3), Now(round=7, step=3), 0.3),
+    "per_round": (s.per_round(0.1, 0.5), Now(round=2), 0.025),
+    "per_step": (s.per_step(2.0, 0.5), Now(round=9, step=3), 0.25),
+    "per_step of zero": (s.per_step(2.0, 0.0), Now(step=0), 2.0),
+    "per_step of zero, later": (s.per_step(2.0, 0.0), Now(step=1), 0.0),
+    "per_step by epoch": (s.per_step(2.0, 0.5, per="epoch"), Now(step=9, epoch=1), 1.0),
+    "linear": (s.linear_in_round(1.0, 0.6), Now(step=2), 1 - 2 * 0.4),
+    "linear, at the floor": (s.linear_in_round(1.0, 0.6), Now(step=3), 0.0),
+    "inverse_time": (s.inverse_time(3.0, 2.0), Now(round=4), 0.5),
+    "cosine, start": (s.cosine(1.0, 10), Now(round=0), 1.0),
+    "cosine, middle": (s.cosine(1.0, 10, final=0.2), Now(round=5), 0.6),
+    "cosine, after": (s.cosine(1.0, 10, final=0.2), Now(round=50), 0.2),
+    "piecewise": (s.piecewise(1.0, {5: 0.1, 8: 0.5}), Now(round=8), 0.05),
+    "sequence": (s.sequence([1.0, 0.4]), Now(step=5), 0.4),
+    "sequence over rounds": (s.sequence([3, 2, 1], over="round"), Now(round=1), 2.0),
+    "product": (s.per_round(0.1, 0.5) * s.per_step(1.0, 0.5) * 2.0, Now(round=1, step=1), 0.05),
+    "by_loss": (s.by_loss(10, 0.5), Now(loss_ratio=0.25), 5.0),
+    "by_loss never grows": (s.by_loss(10), Now(loss_ratio=3.0), 10.0),
+    "on_plateau": (s.on_plateau(10, 0.1), Now(plateaus=2), 0.1),
+    "inverse_participation": (s.inverse_participation(), Now(clients=50, cohort=10), 5.0),
+    "data_share": (s.data_share(), Now(samples=5, total_samples=20), 0.25),
+}
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_value(name: str) -> None:
+    schedule, now, expected = EXAMPLES[name]
+    assert schedule.at(now) == pytest.approx(expected, abs=1e-15)
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_toml_and_back(name: str) -> None:
+    schedule, now, _ = EXAMPLES[name]
+    text = tomli_w.dumps({"lr": s.to_config(schedule)})
+    again = s.from_config(tomllib.loads(text)["lr"])
+    assert again == schedule
+    assert again.at(now) == schedule.at(now)
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_it_prints_as_the_call_that_made_it(name: str) -> None:
+    schedule, now, _ = EXAMPLES[name]
+    remade = eval(repr(schedule), vars(s))
+    assert remade.at(now) == schedule.at(now)
+
+
+def test_clients_at_different_places_have_their_own_value() -> None:
+    places = (Now(epoch=0), Now(epoch=2))
+    schedule = s.per_step(1.0, 0.5, per="epoch")
+    values = vmap(lambda lane: schedule(LanePlace(places, lane)) * torch.ones(3))(torch.tensor([1, 0, 1]))
+    assert torch.equal(values, torch.tensor([0.25, 1.0, 0.25], dtype=values.dtype)[:, None].expand(3, 3))
+
+
+def test_places_of_steps() -> None:
+    """Seven steps of three batches per epoch: epochs 0, 0, 0, 1, 1, 1, 2, and the last step ends one too."""
+    places = [at_step(Now(), step, 7, 3) for step in range(7)]
+    assert [p.epoch for p in places] == [0, 0, 0, 1, 1, 1, 2]
+    assert [p.ends_epoch for p in places] == [False, False, True, False, False, True, True]
+
+
+@pytest.mark.parametrize(("value", "expected"), [(10.000000001, 10), (10.1, 11), (9.999999999999, 10), (0.2, 1)])
+def test_whole_number_guards_against_rounding(value: float, expected: int) -> None:
+    assert s.whole_number(value) == expected
+
+
+def test_decaying_k_of_the_papers_toy() -> None:
+    """4,586 of 30,000 steps, and K = 1 from round 460 on (ALGORITHMS 1.7)."""
+    steps = [s.whole_number(s.decaying_k(10, 0.995).at(Now(round=t))) for t in range(3000)]
+    assert sum(steps) == 4586
+    assert steps.index(1) == 460
+
+
+WRONG = {
+    "NaN": lambda: s.constant(math.nan),
+    "a bool": lambda: s.constant(True),
+    "beta above one": lambda: s.linear_in_round(1.0, 1.5),
+    "negative factor": lambda: s.per_round(1.0, -0.5),
+    "rate of zero": lambda: s.decaying_k(10, 0.0),
+    "no values": lambda: s.sequence([]),
+    "unknown name": lambda: s.from_config({"schedule": "per_rund", "value": 1}),
+    "unknown setting": lambda: s.from_config({"schedule": "per_round", "valu": 1, "factor": 1}),
+    "function to TOML": lambda: s.to_config(s.as_schedule(lambda now: 1.0)),
+    "not finite later": lambda: s.as_schedule(lambda now: math.inf).at(Now()),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_wrong_settings_are_refused(name: str) -> None:
+    with pytest.raises(ConfigError):
+        WRONG[name]()
+
+
+def test_the_nearest_schedule_is_named() -> None:
+    with pytest.raises(ConfigError, match="Did you mean 'per_round'"):
+        s.from_config({"schedule": "per_rund"})

@@ -1,0 +1,110 @@
+"""Every algorithm in a form that a small problem can be trained with, and four kinds of model."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from torch import nn
+
+import fedtempo as ft
+from fedtempo import algorithms as a
+from fedtempo.schedules import decaying_k, per_round, per_step
+
+ALGORITHMS: dict[str, ft.Algorithm] = {
+    "fedsgd": a.fedsgd(lr=0.1),
+    "fedavg": a.fedavg(lr=per_round(0.1, 0.9), epochs=2),
+    "fedavg with momentum": a.fedavg(lr=0.05, steps=3, momentum=0.5, weighting="samples", server_lr=0.8),
+    "reptile": a.reptile(lr=0.1, steps=3, outer_lr=0.5),
+    "fomaml": a.fomaml(lr=0.1, steps=3),
+    "fomaml with an outer rate": a.fomaml(lr=0.1, epochs=1, outer_lr=0.2),
+    "feddecay": a.feddecay(lr=0.1, beta=0.6, steps=4),
+    "feddecay linear": a.feddecay(lr=0.1, beta=0.6, steps=4, decay="linear"),
+    "feddecay sequence": a.feddecay(lr=0.1, steps=3, decay=[1.0, 0.5, 0.1]),
+    "feddecay per epoch": a.feddecay(lr=0.1, beta=0.6, epochs=3, per="epoch"),
+    "feddecay by displacement": a.feddecay(lr=0.1, beta=0.6, epochs=3, per="epoch_displacement"),
+    "fedprox": a.fedprox(lr=0.1, steps=3, mu=0.1),
+    "scaffold": a.scaffold(lr=0.1, epochs=2),
+    "scaffold option I": a.scaffold(lr=0.1, steps=3, option="I"),
+    "fedavgm": a.fedavgm(lr=0.1, steps=3),
+    "fedadam": a.fedadam(lr=0.1, steps=decaying_k(5, 0.8)),
+    "fedadam corrected": a.fedadam(lr=0.1, steps=3, bias_correction=True),
+    "fedadam of FedNAR": a.fedadam(lr=0.1, steps=3, fednar_compat=True),
+    "fedyogi": a.fedyogi(lr=0.1, steps=3),
+    "fedadagrad": a.fedadagrad(lr=0.1, steps=3),
+    "fedexp": a.fedexp(lr=0.1, steps=3),
+    "fednar": a.fednar(a.scaffold(lr=0.1, steps=3), weight_decay=0.1, max_norm=0.5),
+    "clip then decay": a.clip_then_decay(a.fedavg(lr=0.1, steps=3), weight_decay=0.1, max_norm=0.5),
+    "four at once": a.fednar(
+        a.fedadam(lr=per_round(0.1, 0.99) * per_step(1.0, 0.7), steps=decaying_k(5, 0.9), server_lr=0.05),
+        weight_decay=0.01,
+        max_norm=1.0,
+    ),
+    "pflego": a.pflego(lr=0.1, server_lr=0.2, steps=5),
+    "pflego as released": a.pflego(
+        lr=0.1, server_lr=0.05, steps=5, alpha_in_head_step=True, alpha_over="sampled", server_optimizer="adam"
+    ),
+    "fedper": a.fedper(lr=0.1, epochs=2),
+    "fedrep": a.fedrep(lr=0.1, head_epochs=2, body_steps=2),
+    "fedbabu": a.fedbabu(lr=0.1, steps=3),
+    "fedrecon": a.fedrecon(lr=0.1, head_lr=0.2, head_steps=4, body_steps=2),
+    "fedrecon stateful": a.fedrecon_stateful(head_lr=0.1, server_lr=0.1, head_steps=4),
+    "ditto": a.ditto(lr=0.1, steps=3, lam=0.5, personal_steps=2),
+    "pfedme": a.pfedme(lr=0.01, personal_lr=0.05, lam=5.0, inner_steps=2, local_rounds=3),
+    "fedem": a.fedem(lr=0.1, epochs=1, components=2),
+    "fedbn": a.fedbn(lr=0.1, steps=3),
+    "local only": a.local_only(lr=0.1, epochs=2),
+    "fednar around pflego": a.fednar(a.pflego(lr=0.1, server_lr=0.2, steps=5), weight_decay=0.1, max_norm=0.3),
+    "fednar around ditto": a.fednar(a.ditto(lr=0.1, steps=3), weight_decay=0.1, max_norm=0.3),
+    "fednar around fedem": a.fednar(a.fedem(lr=0.1, steps=3, components=2), weight_decay=0.1, max_norm=0.3),
+}
+
+
+class Recurrent(nn.Module):
+    """The last state of a GRU."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.gru = nn.GRU(3, 5, batch_first=True)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        states: torch.Tensor = self.gru(x)[0]
+        return states[:, -1]
+
+
+class Two(nn.Module):
+    """A body and a head."""
+
+    def __init__(self, body: nn.Module, head: nn.Module) -> None:
+        super().__init__()
+        self.body, self.head = body, head
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        output: torch.Tensor = self.head(self.body(x))
+        return output
+
+
+def model(kind: str) -> nn.Module:
+    """A small model of each kind, for four classes."""
+    torch.manual_seed(0)
+    if kind == "mlp":
+        return ft.models.mlp(6, [8], 4)
+    if kind == "dropout":
+        return ft.models.mlp(6, [8], 4, dropout=0.3)
+    if kind == "cnn":
+        return ft.models.cnn((1, 8, 8), 4, channels=(3,), hidden=6)
+    if kind == "batchnorm":
+        # No bias before BatchNorm: its gradient is pure rounding error, which Adam would blow up.
+        body = nn.Sequential(nn.Linear(6, 8, bias=False), nn.BatchNorm1d(8), nn.ReLU())
+        return Two(body, nn.Linear(8, 4))
+    return Two(Recurrent(), nn.Linear(5, 4))
+
+
+SHAPES = {"mlp": (6,), "dropout": (6,), "cnn": (8, 8), "batchnorm": (6,), "gru": (5, 3)}
+
+
+def data(kind: str) -> ft.data.FederatedData:
+    """Eight clients of unequal size, two of them new; no batch of four has a single row left over."""
+    rng = np.random.default_rng(0)
+    rows = [(rng.standard_normal((n, *SHAPES[kind])), rng.integers(0, 4, n)) for n in (7, 12, 6, 20, 10, 14, 4, 8)]
+    tests = [(rng.standard_normal((3, *SHAPES[kind])), rng.integers(0, 4, 3)) for _ in rows]
+    return ft.data.FederatedData.from_clients(rows, test=tests, new_clients=2)
