@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import shutil
-import tempfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from filelock import FileLock
 
 from fedtempo.data.places import Sources, sha256_of
+from fedtempo.data.safefiles import locked
 from fedtempo.errors import DataError, OutputError
 
 LAYOUT = 1
@@ -37,23 +37,21 @@ def _key(sources: Sources, settings: Mapping[str, Any]) -> str:
 
 
 def _build(folder: Path, sources: Sources, settings: Mapping[str, Any], decode: Decode) -> None:
-    try:
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        with FileLock(folder.with_suffix(".lock")):
-            if (folder / _INDEX).is_file():
-                return
-            for leftover in folder.parent.glob(f".{folder.name}.*"):
-                shutil.rmtree(leftover)
-            made = decode()
-            temporary = Path(tempfile.mkdtemp(dir=folder.parent, prefix=f".{folder.name}."))
-            try:
-                _write(temporary, made, sources, settings)
-                temporary.rename(folder)
-            except BaseException:
-                shutil.rmtree(temporary, ignore_errors=True)
-                raise
-    except OSError as error:
-        raise OutputError(f"the cache folder {folder.parent} cannot be written: {error.strerror or error}.") from None
+    with locked(folder):
+        if (folder / _INDEX).is_file():
+            return
+        for leftover in (path for path in folder.parent.glob(f".{folder.name}.*") if path.is_dir()):
+            shutil.rmtree(leftover, ignore_errors=True)  # what a killed process left
+        made = decode()
+        temporary = folder.with_name(f".{folder.name}.{os.getpid()}")
+        try:
+            temporary.mkdir()
+            _write(temporary, made, sources, settings)
+            temporary.rename(folder)
+        except OSError as error:
+            raise OutputError(f"{folder} cannot be written: {error.strerror or error}.") from None
+        finally:
+            shutil.rmtree(temporary, ignore_errors=True)
 
 
 def _write(folder: Path, made: Mapping[str, np.ndarray], sources: Sources, settings: Mapping[str, Any]) -> None:

@@ -26,6 +26,7 @@ class Windows:
     target: str
     validation: float
     test: float
+    limit: int | None
 
     def __post_init__(self) -> None:
         require(is_count(self.length), "window", "an int >= 1", self.length)
@@ -33,6 +34,7 @@ class Windows:
         require(self.target in ("sequence", "next"), "target", "'sequence' or 'next'", self.target)
         for name, share in (("validation", self.validation), ("test", self.test)):
             require(is_number(share) and 0 <= share < 1, name, "a fraction in [0, 1)", share)
+        require(self.limit is None or is_count(self.limit), "limit", "an int >= 1", self.limit)
         require(self.validation + self.test < 1, "validation + test", "below 1", self.validation + self.test)
 
 
@@ -51,7 +53,8 @@ def cut(texts: Mapping[str, str], windows: Windows) -> dict[str, np.ndarray]:
     columns: dict[str, list[np.ndarray]] = {"x": [], "y": [], "owner": [], "part": []}
     names: list[str] = []
     for name, text in texts.items():
-        pieces = [_cut_one(piece, windows) for piece in _parted(encoded(text), windows)]
+        shares = (1.0, windows.validation, windows.test)
+        pieces = [_cut_one(p, windows, share) for p, share in zip(_parted(encoded(text), windows), shares, strict=True)]
         if not len(pieces[0][0]):
             continue
         for (x, y), part in zip(pieces, (TRAIN, VALIDATION, TEST), strict=True):
@@ -71,8 +74,9 @@ def _parted(codes: np.ndarray, windows: Windows) -> list[np.ndarray]:
     return np.split(codes, [validation, test])
 
 
-def _cut_one(codes: np.ndarray, windows: Windows) -> tuple[np.ndarray, np.ndarray]:
+def _cut_one(codes: np.ndarray, windows: Windows, share: float) -> tuple[np.ndarray, np.ndarray]:
     views = np.zeros((0, windows.length + 1), dtype=np.uint8)
     if len(codes) > windows.length:
         views = np.lib.stride_tricks.sliding_window_view(codes, windows.length + 1)[:: windows.stride]
+    views = views if windows.limit is None else views[: round(windows.limit * share)]
     return views[:, :-1], views[:, 1:] if windows.target == "sequence" else views[:, -1].astype(np.int64)

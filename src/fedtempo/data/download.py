@@ -6,12 +6,11 @@ time works on a file (the others wait, then find it), and an interrupted downloa
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import os
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -19,12 +18,11 @@ from urllib.parse import urlsplit
 
 import pooch
 import requests
-from filelock import FileLock
 
 from fedtempo.data.catalogue import CATALOGUE
 from fedtempo.data.places import Fingerprint, check_sum, roots, sha256_of
 from fedtempo.data.published import File
-from fedtempo.data.safefiles import kind_of
+from fedtempo.data.safefiles import kind_of, locked
 from fedtempo.errors import DataError, OutputError
 
 Progress = Callable[[str, int, int], None]
@@ -71,7 +69,7 @@ def fetch(file: File, folder: Path, url: str, progress: Progress = lambda name, 
     _check_address(url)
     path = folder / file.name
     incoming = folder / f".{file.name}.incoming"
-    with _locked(path):
+    with locked(path):
         if path.is_file() and sha256_of(path) in file.sha256:
             return path
         resumed = (incoming / _PART).is_file()
@@ -179,20 +177,6 @@ def _reason(error: requests.RequestException) -> str:
     )
 
 
-@contextlib.contextmanager
-def _locked(path: Path) -> Iterator[None]:
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        lock = FileLock(path.with_name(f".{path.name}.lock"))
-        lock.acquire()
-    except OSError as error:
-        raise OutputError(f"the cache folder {path.parent} cannot be written: {error.strerror or error}.") from None
-    try:
-        yield
-    finally:
-        lock.release()
-
-
 def _take_all(name: str, source: Path, cache: Path) -> list[Path]:
     entry = CATALOGUE[name]
     for way in entry.ways:
@@ -221,7 +205,7 @@ def _take(file: File, path: Path, files: Path, folder: str) -> Path:
     """Copy a file into the cache, if it is the published one."""
     check_sum(file, Fingerprint(path.stat().st_size, sha256_of(path)), path)
     target = files / (file.folder or folder) / file.name
-    with _locked(target):
+    with locked(target):
         handle, temporary = tempfile.mkstemp(dir=target.parent, prefix=f".{file.name}.")
         os.close(handle)
         try:

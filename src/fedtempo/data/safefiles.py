@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import IO
 
 import numpy as np
+from filelock import FileLock
 
 from fedtempo.errors import DataError, OutputError
 
@@ -42,6 +43,21 @@ def write_atomically(path: Path, content: bytes) -> None:
             raise
     except OSError as error:
         raise OutputError(f"{path} cannot be written: {error.strerror or error}.") from None
+
+
+@contextmanager
+def locked(path: Path) -> Iterator[None]:
+    """One process at a time works on `path`; the lock goes with the process, however it ends."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        lock = FileLock(path.with_name(f".{path.name}.lock"))
+        lock.acquire()
+    except OSError as error:
+        raise OutputError(f"the cache folder {path.parent} cannot be written: {error.strerror or error}.") from None
+    try:
+        yield
+    finally:
+        lock.release()
 
 
 def check_ratio(name: str, packed: int, unpacked: int) -> None:

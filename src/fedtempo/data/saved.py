@@ -38,6 +38,10 @@ def save_division(data: FederatedData, path: str | Path) -> str:
 
 def load_division(table: Table, path: str | Path) -> FederatedData:
     """The clients of a saved division over the same table; another table or an altered file is refused."""
+    if table.after is not None:
+        raise DataError(
+            f"data set {table.name!r} is changed after its split. Split it again from the same seed instead."
+        )
     arrays = read_npz(Path(path), _KINDS)
     digest, description = (str(text) for text in arrays["about"])
     order, bounds = arrays["order"], arrays["bounds"]

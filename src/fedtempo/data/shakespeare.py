@@ -25,6 +25,7 @@ def shakespeare(
     stride: int | None = None,
     validation: float = 0.0,
     test: float = 0.2,
+    limit: int | None = None,
 ) -> Table:
     """Windows of 80 characters of what each (play, role) says, in play order; 77 classes, the last for unknown ones.
 
@@ -32,9 +33,12 @@ def shakespeare(
     window), as TensorFlow Federated does; `target="next"` has the one character that follows, as in LEAF, with
     `stride=1` for all of LEAF's windows (4 million rows, 350 MB). The last 20 % of each role are its test part; no
     window reaches over that border, so keep these parts (`validation` here, not in `split`) where windows overlap.
-    Roles too short for a training window are left out. The text is the MIT edition, not LEAF's Gutenberg one.
+    Roles too short for a training window are left out. `limit` keeps so many training windows of each role and that
+    share of it in the other parts (FedNAR: 2,000 and 400, with `natural(clients=100)`).
+
+    The text is the MIT edition, not LEAF's Gutenberg one.
     """
-    windows = Windows(window, window if stride is None else stride, target, validation, test)
+    windows = Windows(window, window if stride is None else stride, target, validation, test, limit)
     return _table(sources, windows, lambda: _plays(sources))
 
 
@@ -46,9 +50,10 @@ def tinyshakespeare(
     stride: int | None = None,
     validation: float = 0.0,
     test: float = 0.2,
+    limit: int | None = None,
 ) -> Table:
     """Karpathy's 1.1 million characters in the same form; a client is a role's name, over all plays together."""
-    windows = Windows(window, window if stride is None else stride, target, validation, test)
+    windows = Windows(window, window if stride is None else stride, target, validation, test, limit)
     return _table(sources, windows, lambda: _extract(sources))
 
 

@@ -9,7 +9,7 @@ import numpy as np
 from rich.text import Text
 
 from fedtempo.data.federated import FederatedData
-from fedtempo.data.splits import dirichlet, natural
+from fedtempo.data.splits import dirichlet, louvain, natural
 from fedtempo.data.table import PARTS, TRAIN, Table
 from fedtempo.errors import OutputError
 
@@ -55,10 +55,12 @@ def client_by_label(data: FederatedData) -> np.ndarray:
 
 
 def divided_by_default(table: Table, seed: int = 0) -> FederatedData:
-    """The division shown when none is asked for: natural clients where there are any, else Dirichlet(0.5) over 10.
+    """The division shown when none is asked for: natural clients or communities, else Dirichlet(0.5) over 10.
 
     Where an official part has clients of its own (MNIST's writers), rows are parted inside each client instead.
     """
+    if table.edges is not None:
+        return table.split(louvain(clients=5), validation=0.1, test=0.1, seed=seed)
     if table.keys is None:
         return table.split(dirichlet(clients=10, alpha=0.5), seed=seed)
     trained = table.parts is None or len(np.setdiff1d(table.keys, table.keys[table.parts == TRAIN])) == 0

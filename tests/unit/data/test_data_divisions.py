@@ -73,6 +73,8 @@ def test_a_division_of_other_data_or_an_altered_one_is_refused(tmp_path):
 def test_louvain_finds_the_two_rings_and_bundles_to_equal_sizes(tmp_path, elsewhere):
     tiny.planetoid(tmp_path)
     table = load("cora", data_dir=tmp_path, verify=False)
+    with pytest.raises(DataError, match="is changed after its split"):
+        load_division(table, tmp_path / "x.npz")
     owner = louvain(clients=2).assign(table, seed=0)
     assert len(set(owner[:6])) == 1
     assert len(set(owner[6:])) == 1

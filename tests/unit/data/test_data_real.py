@@ -215,6 +215,10 @@ def test_planetoid(real, name, nodes, links, features, classes):
 
 
 def test_cora_public_parts(real):
+    from fedtempo.data.summary import describe, divided_by_default
+
+    shown = describe(divided_by_default(real("cora")))
+    assert (shown["clients"], sum(shown["labels"])) == (5, 2_708)
     data = real("cora", public_parts=True).split(louvain(clients=5))
     labelled = [
         sum(int((data.columns["y"][data.positions(c, part)] >= 0).sum()) for c in range(5))

@@ -178,6 +178,13 @@ def test_next_character_windows_overlap_and_predict_one(tmp_path, tiny_load):
         tiny_load("shakespeare", window=5000)
 
 
+def test_a_limit_crops_every_role(tmp_path, tiny_load):
+    tiny.shakespeare(tmp_path)
+    data = tiny_load("shakespeare", window=20, target="next", stride=1, limit=30).split()
+    assert data.sizes("train").tolist() == [30, 30]
+    assert data.sizes("test").tolist() == [6, 6]
+
+
 def test_tinyshakespeare_roles(tmp_path, tiny_load):
     text = (
         "First Citizen:\n" + "Before we proceed any further, hear me speak.\n" * 5 + "\nAll:\n" + "Speak, speak.\n" * 20
