@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch.nn.modules.batchnorm import _BatchNorm
 
 from fedtempo.dropout import seeded_dropout
 from fedtempo.errors import ConfigError, ModelError, is_count, require
@@ -32,24 +33,24 @@ def check_schedules(federation: Federation, rounds: int, cohort: float) -> None:
     for round_number in sampled:
         now = replace(first, round=round_number)
         for phase in federation.algorithm.phases:
-            _check_phase(phase, now, every_step=round_number in (0, rounds - 1))
+            _check_phase(phase, now)
         for name, schedule in server:
             _check_rate(name, schedule, now)
 
 
-def _check_phase(phase: Phase, now: Now, every_step: bool) -> None:
+def _check_phase(phase: Phase, now: Now) -> None:
     units = phase.length.units(now) * phase.length.times
-    for step in range(min(units, 1000) if every_step else 1):
+    for step in range(min(max(units, 1), 1000)):
         here = at_step(now, step, max(units, 1), 1)
-        _check_rate("lr", phase.lr, here)
-        for name, schedule in phase.direction.schedules:
+        for name, schedule in (("lr", phase.lr), *phase.rates, *phase.direction.schedules):
             _check_rate(name, schedule, here)
 
 
 def _check_rate(name: str, schedule: Schedule, now: Now) -> None:
     value = schedule.at(now)
-    if value < 0:
-        raise ConfigError(f"{name} must not be negative. Got {value} at round {now.round}, step {now.step}.")
+    lowest = "above 0" if name == "max_norm" else "at least 0"
+    if value < 0 or (value == 0 and name == "max_norm"):
+        raise ConfigError(f"{name} must be {lowest}. Got {value} at round {now.round}, step {now.step}.")
 
 
 def check_model(federation: Federation) -> tuple[bool, bool]:
@@ -146,15 +147,23 @@ def _training_output(federation: Federation, params: Params, rows: Batch, seed: 
 
 
 def _rows_are_independent(federation: Federation, params: Params, rows: Batch) -> bool:
-    """Whether a row's output stays the same beside other rows; BatchNorm's does not."""
-    more = {n: torch.cat([t, t[:1]]) if t.dim() else t for n, t in rows.items()}
-    key = torch.zeros((), dtype=torch.int64, device=federation.device)
-    with seeded_dropout(key):
-        alone = _training_output(federation, params, rows, 1)
-        beside = _training_output(federation, params, more, 1)
-    if federation.network.dropout:
-        return not any(isinstance(m, torch.nn.modules.batchnorm._BatchNorm) for m in federation.model.modules())
+    """Whether a row's output stays the same beside other rows; BatchNorm's does not, whatever the rows are."""
+    if any(isinstance(m, _BatchNorm) for m in federation.model.modules()):
+        return False
+    more = {n: torch.cat([t, _unlike(t[:1])]) for n, t in rows.items()}
+    with seeded_dropout(torch.zeros((), dtype=torch.int64, device=federation.device)):
+        # Masks depend on the batch's shape, so only the rows' influence on each other in evaluation can be compared.
+        train = not federation.network.dropout
+        alone, beside = (_output(federation, params, batch, train) for batch in (rows, more))
     return bool(torch.allclose(alone, beside[: len(alone)], rtol=1e-5, atol=1e-6))
+
+
+def _unlike(row: torch.Tensor) -> torch.Tensor:
+    return row * 1.5 + 0.5 if row.is_floating_point() else row
+
+
+def _output(federation: Federation, params: Params, rows: Batch, train: bool) -> torch.Tensor:
+    return _training_output(federation, params, rows, 1) if train else federation.network.forward(params, rows)
 
 
 def _first_line(error: Exception) -> str:

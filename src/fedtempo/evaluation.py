@@ -143,7 +143,7 @@ class Evaluator:
         self, received: Received, now: Now, part: Part, clients: np.ndarray, newcomers: bool
     ) -> tuple[UserScores, UserScores]:
         phases = self.tuning(now, newcomers)
-        as_kept = not (newcomers and self.federation.algorithm.newcomer is not None)
+        as_kept = not (self._rebuilds(newcomers) and self.federation.algorithm.newcomer is not None)
         initial = self._gather(self._trained(received, now, clients, (), newcomers, True), clients, part)
         tuned = self._gather(self._trained(received, now, clients, phases, newcomers, as_kept), clients, part)
         return initial, tuned
@@ -151,9 +151,13 @@ class Evaluator:
     def tuning(self, now: Now, newcomers: bool) -> tuple[Phase, ...]:
         """The phases a user goes through before being served."""
         algorithm = self.federation.algorithm
-        if newcomers and algorithm.newcomer is not None:
+        if self._rebuilds(newcomers) and algorithm.newcomer is not None:
             return algorithm.newcomer
         return (fine_tuning(self.federation, self.protocol, now),)
+
+    def _rebuilds(self, newcomers: bool) -> bool:
+        """New users are served as the algorithm says; so are existing ones where nothing is remembered (FedRecon)."""
+        return newcomers or self.federation.algorithm.stateless
 
     def _trained(
         self,

@@ -16,7 +16,7 @@ from fedtempo.checks import check_model, check_rounds, check_schedules
 from fedtempo.cohort import Cohort, as_cohort
 from fedtempo.data.batches import Batching
 from fedtempo.data.federated import FederatedData
-from fedtempo.errors import DataError, is_count, require, unknown
+from fedtempo.errors import ConfigError, DataError, is_count, require, unknown
 from fedtempo.evaluation import Evaluation
 from fedtempo.federation import Federation
 from fedtempo.network import build
@@ -104,10 +104,12 @@ def _with_starts(
     federation: Federation, init: Params | None, init_clients: Mapping[int, Mapping[str, Tensor]] | None
 ) -> Federation:
     """Personal tensors given for everybody (in `init`) or for particular clients."""
-    common = None
-    if init is not None and federation.personal_names and federation.personal_names <= set(init):
-        template = dict(federation.model.state_dict())
-        common = {n: init[n].detach().clone().to(template[n].dtype) for n in federation.personal_names}
+    names = federation.personal_names & set(init or {})
+    if names and names != federation.personal_names:
+        missing = min(federation.personal_names - names)
+        raise ConfigError(f"init must hold all personal tensors or none. Got some, without {missing!r}.")
+    template = dict(federation.model.state_dict())
+    common = {n: init[n].detach().clone().to(template[n].dtype) for n in names} if init and names else None
     given = {int(c): dict(tensors) for c, tensors in (init_clients or {}).items()}
     strangers = set(given) - set(range(len(federation.data)))
     if strangers:

@@ -142,8 +142,11 @@ class Federation:
         if not self.personal_names:
             return {}
         outputs = None if self.data.outputs is None else int(self.data.outputs[client])
-        if self.common_start is not None and outputs is None:
-            return {n: self.common_start[n] for n in self.personal_names}
+        drawn = self._drawn(client, outputs)
+        common = self.common_start or {}
+        return {n: common[n] if n in common and common[n].shape == t.shape else t for n, t in drawn.items()}
+
+    def _drawn(self, client: int, outputs: int | None) -> Params:
         template = copy.deepcopy(self.model)
         if outputs is not None:
             resize_head(template, outputs)
@@ -197,7 +200,7 @@ class Federation:
 
     def over(self, data: FederatedData) -> Federation:
         """The same federation on other clients' data, such as a new user's."""
-        return replace(self, data=data)
+        return replace(self, data=data, given_clients=None)
 
 
 def resize_head(model: nn.Module, outputs: int) -> None:

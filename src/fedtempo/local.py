@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from fedtempo.data.batches import Batching
-from fedtempo.errors import ConfigError, require
+from fedtempo.errors import ConfigError, is_number, require
 from fedtempo.network import Network
 from fedtempo.objectives import Objective, Received, Value, View, supervised
 from fedtempo.params import Params, Scalar, Selector, combine, everything, partition, select
@@ -39,9 +39,8 @@ class Length:
     def units(self, now: Now) -> int:
         """The ceiling of the schedule, at least `minimum`."""
         value = self.count.at(now)
-        require(
-            value >= self.minimum or (value > 0 and self.minimum == 1), self.unit, f"at least {self.minimum}", value
-        )
+        holds = value >= self.minimum or (value > 0 and self.minimum == 1)
+        require(holds, f"{self.unit} in round {now.round}", f"at least {self.minimum}", value)
         return max(self.minimum, whole_number(value))
 
     def steps(self, now: Now, samples: int, batching: Batching) -> int:
@@ -57,9 +56,10 @@ def length(
     if (steps is None) == (epochs is None):
         raise ConfigError(f"exactly one of steps and epochs must be given. Got steps={steps!r}, epochs={epochs!r}.")
     value, unit = (steps, "steps") if epochs is None else (epochs, "epochs")
-    if isinstance(value, bool) or (isinstance(value, (int, float)) and (value < minimum or value != int(value))):
-        raise ConfigError(f"{unit} must be an int >= {minimum} or a schedule. Got {value!r}.")
     assert value is not None
+    if not isinstance(value, Schedule) and not callable(value):
+        holds = is_number(value) and value >= minimum and value == int(value)
+        require(holds, unit, f"an int >= {minimum} or a schedule", value)
     return Length(as_schedule(value), "steps" if unit == "steps" else "epochs", minimum, offset, times)
 
 
@@ -97,6 +97,8 @@ class Phase:
     length: Length
     lr: Schedule
     objective: Objective = supervised
+    rates: tuple[tuple[str, Schedule], ...] = ()
+    """Schedules inside the objective, by name, so that they can be checked and printed."""
     direction: Transform = identity
     trains: Selector = everything
     on: Where = "both"

@@ -28,7 +28,7 @@ class Network:
 
     def __init__(self, model: nn.Module) -> None:
         self.training = _stripped(model).train()
-        self.evaluating = _stripped(model).eval()
+        self.evaluating = _stripped(model).train(False)
         self.parameters = tuple(name for name, _ in model.named_parameters())
         self.buffers = tuple(name for name, _ in model.named_buffers())
         self.dropout = uses_dropout(model)

@@ -8,7 +8,6 @@ from typing import NamedTuple, Protocol
 import torch
 from torch import Tensor
 
-from fedtempo.errors import is_number, require
 from fedtempo.params import Params, Scalar
 from fedtempo.schedules import Place, Rate, as_schedule
 from fedtempo.tasks import Batch
@@ -57,7 +56,6 @@ def supervised(loss: Loss, params: Params, batch: Batch, view: View, now: Place)
 def proximal(strength: Rate) -> Objective:
     """f_i(y) + (mu / 2) ||y - x||^2 with x the model received: FedProx's mu, Ditto's lambda."""
     mu = as_schedule(strength)
-    require(not is_number(strength) or float(strength) >= 0, "mu", "a number >= 0", strength)  # type: ignore[arg-type]
 
     def objective(loss: Loss, params: Params, batch: Batch, view: View, now: Place) -> Value:
         value, buffers = loss(params, batch)

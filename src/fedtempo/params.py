@@ -37,8 +37,8 @@ class Selector:
         return frozenset(
             f"{prefix}.{leaf}" if prefix else leaf
             for prefix, module in model.named_modules()
-            for leaf in (*module._parameters, *module._buffers)
-            if self.picks(f"{prefix}.{leaf}" if prefix else leaf, module)
+            for leaf, tensor in (*module._parameters.items(), *module._buffers.items())
+            if tensor is not None and self.picks(f"{prefix}.{leaf}" if prefix else leaf, module)
         )
 
     def __invert__(self) -> Selector:

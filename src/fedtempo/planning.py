@@ -41,7 +41,7 @@ def planned_steps(
         for index, phase in enumerate(algorithm.phases):
             here = _at(now, round_number, samples)
             for place in _places(phase, here, samples, batching):
-                rates = {"lr": phase.lr.at(place), **{n: s.at(place) for n, s in phase.direction.schedules}}
+                rates = {n: s.at(place) for n, s in (("lr", phase.lr), *phase.rates, *phase.direction.schedules)}
                 yield PlannedStep(round_number, index, place.step, place.steps, rates)
 
 

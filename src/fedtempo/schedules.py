@@ -79,7 +79,7 @@ class Schedule:
 
     def __call__(self, now: Place) -> Scalar:
         """The value at a place: one number, or one per client where clients stand at different places."""
-        return now.value(self.rule)
+        return now.value(self.at)
 
     def at(self, now: Now) -> float:
         """The number at one place; NaN and infinity are errors."""
@@ -236,6 +236,15 @@ def as_schedule(value: float | Schedule | Callable[[Now], float]) -> Schedule:
     if callable(value):
         return Schedule(getattr(value, "__name__", "custom"), {}, value)
     return constant(value)
+
+
+def checked_rate(value: Rate | Callable[[Now], float], name: str, positive: bool = False) -> Schedule:
+    """A rate as a schedule; a plain number must be >= 0, or > 0 where `positive`."""
+    if not isinstance(value, Schedule) and not callable(value):
+        rule = "> 0" if positive else ">= 0"
+        holds = is_number(value) and (value > 0 if positive else value >= 0)
+        require(holds, name, f"a number {rule} or a schedule", value)
+    return as_schedule(value)
 
 
 def whole_number(value: float) -> int:

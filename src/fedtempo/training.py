@@ -80,7 +80,7 @@ def train_experiment(experiment: Experiment) -> Generator[RoundReport, None, Res
             )
             state = _server_step(experiment, state, block, now)
             store.put(block.personal)
-            report = _report(state, block, now, ledger)
+            report = _report(state, block, now, ledger, algorithm.server.measurements(state.server))
             state = state._replace(costs=report.total_costs)
             state, report = _evaluated(experiment, evaluator, state, report, now)
             report = replace(report, seconds=time.perf_counter() - started)
@@ -133,7 +133,7 @@ def _mean_loss(block: BlockSum) -> float:
     return sum(r.weight * r.loss for r in block.reports) / weight if weight else float("nan")
 
 
-def _report(state: State, block: BlockSum, now: Now, ledger: Ledger) -> RoundReport:
+def _report(state: State, block: BlockSum, now: Now, ledger: Ledger, server: dict[str, float]) -> RoundReport:
     clients = tuple(r.client for r in block.reports)
     costs = ledger.clients([*clients, *(f.client for f in block.failures)], now)
     return RoundReport(
@@ -143,7 +143,7 @@ def _report(state: State, block: BlockSum, now: Now, ledger: Ledger) -> RoundRep
         costs,
         state.costs + costs,
         0.0,
-        _measurements(block),
+        {**_measurements(block), **server},
         tuple(block.failures),
         params=state.shared,
     )

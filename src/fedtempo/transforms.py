@@ -14,7 +14,7 @@ from torch import Tensor
 
 from fedtempo.errors import is_number, require
 from fedtempo.params import Params, add, norm, scaled, zeros_like
-from fedtempo.schedules import Place, Rate, Schedule, as_schedule
+from fedtempo.schedules import Place, Rate, Schedule, as_schedule, checked_rate
 
 
 def _no_measurements(state: Any) -> dict[str, Tensor]:
@@ -174,14 +174,17 @@ def scale_by_fednar_adam(eps: Rate = 0.01, b1: float = 0.9, b2: float = 0.99) ->
     v averages the squared *momentum*, constants stand in for the bias correction, and eps is inside the root:
     `(m / (1 - b1)) / sqrt(v / (1 - b2) + eps)`.
     """
-    offset = as_schedule(eps)
+    offset = checked_rate(eps, "eps")
+    for name, decay in (("b1", b1), ("b2", b2)):
+        require(is_number(decay) and 0 <= decay < 1, name, "a number in [0, 1)", decay)
 
     def update(gradient: Params, state: Any, params: Params, now: Place) -> tuple[Params, Any]:
         m = {n: b1 * state["m"][n] + (1 - b1) * g for n, g in gradient.items()}
         v = {n: b2 * state["v"][n] + (1 - b2) * m[n] * m[n] for n in m}
         return {n: m[n] / (1 - b1) / torch.sqrt(v[n] / (1 - b2) + offset(now)) for n in m}, {"m": m, "v": v}
 
-    return Transform(lambda params: {"m": zeros_like(params), "v": zeros_like(params)}, update)
+    start = lambda params: {"m": zeros_like(params), "v": zeros_like(params)}  # noqa: E731
+    return Transform(start, update, schedules=(("eps", offset),))
 
 
 def sgd(lr: Rate, momentum_decay: float = 0.0) -> Transform:

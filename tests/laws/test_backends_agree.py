@@ -4,14 +4,21 @@ from __future__ import annotations
 
 import pytest
 import torch
+from tests import zoo
 
 import fedtempo as ft
 from fedtempo.contracts import distance
-from tests import zoo
 
 
 def run(kind: str, name: str, backend: str, **settings: object) -> ft.Result:
-    defaults = {"rounds": 10, "cohort": 4, "batch_size": 4, "seed": 1, "block": 3, "evaluation": ft.Evaluation(every=10)}
+    defaults = {
+        "rounds": 10,
+        "cohort": 4,
+        "batch_size": 4,
+        "seed": 1,
+        "block": 3,
+        "evaluation": ft.Evaluation(every=10),
+    }
     return ft.run(
         model=zoo.model(kind),
         data=zoo.data(kind),

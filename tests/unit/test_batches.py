@@ -64,7 +64,9 @@ def test_every_order_of_three_rows_is_as_likely() -> None:
     assert (abs(counts - 10_000) < 4 * np.sqrt(60_000 / 6 * 5 / 6)).all()
 
 
-@pytest.mark.parametrize(("size", "mode"), [(0, "epochs"), (-1, "epochs"), (True, "epochs"), (4, "epoch"), (2.5, "epochs")])
+@pytest.mark.parametrize(
+    ("size", "mode"), [(0, "epochs"), (-1, "epochs"), (True, "epochs"), (4, "epoch"), (2.5, "epochs")]
+)
 def test_wrong_settings_are_refused(size: object, mode: str) -> None:
     with pytest.raises(ConfigError):
         Batching(size, mode)  # type: ignore[arg-type]

@@ -13,7 +13,9 @@ from fedtempo.evaluation import Evaluation, UserScores
 
 def users(values: list[float], samples: list[int] | None = None, interpolated: bool = False) -> UserScores:
     counts = np.array(samples or [1] * len(values))
-    return UserScores(np.arange(len(values)), counts, {"accuracy": np.array(values), "loss": np.array(values)}, interpolated)
+    return UserScores(
+        np.arange(len(values)), counts, {"accuracy": np.array(values), "loss": np.array(values)}, interpolated
+    )
 
 
 def test_statistics_over_users() -> None:
@@ -74,7 +76,12 @@ def test_fine_tuning_is_one_epoch_at_the_training_rate(digits: ft.data.Federated
 
 
 def test_head_only_fine_tuning_leaves_the_body(digits: ft.data.FederatedData) -> None:
-    settings = {"model": ft.models.mlp(64, [8], 10), "data": digits, "rounds": 1, "algorithm": a.fedavg(lr=0.1, steps=1)}
+    settings = {
+        "model": ft.models.mlp(64, [8], 10),
+        "data": digits,
+        "rounds": 1,
+        "algorithm": a.fedavg(lr=0.1, steps=1),
+    }
     everything = ft.run(**settings, evaluation=Evaluation(epochs=3)).scores
     head = ft.run(**settings, evaluation=Evaluation(epochs=3, trains="head")).scores
     assert everything.existing_initial.values["loss"] == pytest.approx(head.existing_initial.values["loss"])
@@ -99,7 +106,12 @@ def test_validation_selects_and_test_is_read_only_then(digits: ft.data.Federated
 
 
 def test_a_seeded_sample_of_users(digits: ft.data.FederatedData) -> None:
-    settings = {"model": ft.models.mlp(64, [8], 10), "data": digits, "rounds": 1, "algorithm": a.fedavg(lr=0.1, steps=1)}
+    settings = {
+        "model": ft.models.mlp(64, [8], 10),
+        "data": digits,
+        "rounds": 1,
+        "algorithm": a.fedavg(lr=0.1, steps=1),
+    }
     scores = ft.run(**settings, evaluation=Evaluation(users=3)).scores
     assert len(scores.existing_initial.clients) == len(scores.new_initial.clients) == 3
     again = ft.run(**settings, evaluation=Evaluation(users=3)).scores
@@ -111,7 +123,11 @@ def test_multilabel_and_language_tasks() -> None:
     labels = [(rng.standard_normal((8, 5)).astype(np.float32), rng.integers(0, 2, (8, 7))) for _ in range(3)]
     data = ft.data.FederatedData.from_clients(labels, test=0.25)
     result = ft.run(
-        model=ft.models.softmax_regression(5, 7), data=data, algorithm=a.fedavg(lr=0.1, steps=2), rounds=1, loss="multilabel"
+        model=ft.models.softmax_regression(5, 7),
+        data=data,
+        algorithm=a.fedavg(lr=0.1, steps=2),
+        rounds=1,
+        loss="multilabel",
     )
     assert 0 <= result.scores.existing_tuned.summary("recall_at_5")["mean"] <= 1
     tokens = [(rng.integers(0, 6, (8, 5)), rng.integers(0, 6, (8, 5))) for _ in range(3)]

@@ -32,8 +32,12 @@ def test_no_row_has_two_owners_and_parts_do_not_meet(name: str) -> None:
 
 @pytest.mark.parametrize("name", ALL)
 def test_a_seed_decides(name: str) -> None:
-    assert TABLE.split(ALL[name], seed=3, min_samples=1).digest() == TABLE.split(ALL[name], seed=3, min_samples=1).digest()
-    assert TABLE.split(ALL[name], seed=3, min_samples=1).digest() != TABLE.split(ALL[name], seed=4, min_samples=1).digest()
+    assert (
+        TABLE.split(ALL[name], seed=3, min_samples=1).digest() == TABLE.split(ALL[name], seed=3, min_samples=1).digest()
+    )
+    assert (
+        TABLE.split(ALL[name], seed=3, min_samples=1).digest() != TABLE.split(ALL[name], seed=4, min_samples=1).digest()
+    )
 
 
 def test_equal_dirichlet_has_equal_sizes() -> None:
@@ -116,7 +120,9 @@ def test_wrong_settings_are_refused(settings: dict[str, float], error: type[Exce
         TABLE.split(iid(10), **settings)
 
 
-@pytest.mark.parametrize("build", [lambda: iid(0), lambda: dirichlet(5, 0.0), lambda: dirichlet(5, float("nan")), lambda: shards(5, 0)])
+@pytest.mark.parametrize(
+    "build", [lambda: iid(0), lambda: dirichlet(5, 0.0), lambda: dirichlet(5, float("nan")), lambda: shards(5, 0)]
+)
 def test_wrong_splits_are_refused(build) -> None:  # type: ignore[no-untyped-def]
     with pytest.raises(ConfigError):
         build()

@@ -94,7 +94,9 @@ def test_yogi_and_adagrad() -> None:
     torch.testing.assert_close(apply(t.scale_by_adagrad(), 2)[0], expected, rtol=1e-14, atol=0)
 
 
-@pytest.mark.parametrize("build", [lambda: t.momentum(1.0), lambda: t.scale_by_adam(b1=1.0), lambda: t.scale_by_yogi(b2=-1)])
+@pytest.mark.parametrize(
+    "build", [lambda: t.momentum(1.0), lambda: t.scale_by_adam(b1=1.0), lambda: t.scale_by_yogi(b2=-1)]
+)
 def test_wrong_settings_are_refused(build) -> None:  # type: ignore[no-untyped-def]
     with pytest.raises(ConfigError):
         build()

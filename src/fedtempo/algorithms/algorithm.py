@@ -36,6 +36,8 @@ class Server(NamedTuple):
     """What goes down to clients besides the model."""
     model: Callable[[Params, Any], Params] = lambda shared, state: shared
     """The parameters that are evaluated and served."""
+    around: Callable[[Any], Any] = lambda server: server
+    """Puts what this server does besides descending around another server's step (see `with_server`)."""
     measurements: Callable[[Any], dict[str, float]] = lambda state: {}
     schedules: tuple[tuple[str, Schedule], ...] = ()
 

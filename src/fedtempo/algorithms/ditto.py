@@ -5,12 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 
 from fedtempo.algorithms.algorithm import Algorithm, Weighting, named, predict_personal
-from fedtempo.algorithms.fedavg import fedavg, learning_rate
-from fedtempo.errors import is_number, require
+from fedtempo.algorithms.fedavg import fedavg
 from fedtempo.local import Phase, length
 from fedtempo.objectives import proximal
 from fedtempo.params import Params
-from fedtempo.schedules import Rate, Schedule
+from fedtempo.schedules import Rate, checked_rate
 
 
 @named
@@ -31,13 +30,13 @@ def ditto(
     x_t is the model *received* this round. v_i starts at the first shared model; a new client starts at the trained one
     and takes one round of its proximal steps. lam=0 is local training.
     """
-    require(isinstance(lam, Schedule) or (is_number(lam) and lam >= 0), "lam", "a number >= 0 or a schedule", lam)
+    strength = checked_rate(lam, "lam")
     own_length = length(
         steps if personal_steps is None and personal_epochs is None else personal_steps,
         epochs if personal_steps is None and personal_epochs is None else personal_epochs,
     )
-    rate = learning_rate(lr if personal_lr is None else personal_lr, "personal_lr")
-    own = Phase(own_length, rate, objective=proximal(lam), on="personal")
+    rate = checked_rate(lr if personal_lr is None else personal_lr, "personal_lr")
+    own = Phase(own_length, rate, objective=proximal(strength), rates=(("lam", strength),), on="personal")
     plain = fedavg(lr, steps, epochs=epochs, server_lr=server_lr, weighting=weighting)
     return replace(
         plain,

@@ -5,20 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 
 from fedtempo.algorithms.algorithm import Algorithm, Weighting, descend, named, predict_personal
-from fedtempo.errors import is_number, require
 from fedtempo.local import Phase, length
 from fedtempo.params import Params
-from fedtempo.schedules import Rate, Schedule, as_schedule
+from fedtempo.schedules import Rate, checked_rate
 from fedtempo.transforms import identity, sgd
 from fedtempo.transforms import momentum as heavy_ball
-
-
-def learning_rate(lr: Rate, name: str = "lr") -> Schedule:
-    """A rate as a schedule; a plain number must not be negative."""
-    require(
-        isinstance(lr, Schedule) or callable(lr) or (is_number(lr) and lr >= 0), name, "a number >= 0 or a schedule", lr
-    )
-    return as_schedule(lr)
 
 
 @named
@@ -41,8 +32,10 @@ def fedavg(
     >>> fedavg(lr=0.1, steps=5)
     fedavg(lr=0.1, steps=5)
     """
-    phase = Phase(length(steps, epochs), learning_rate(lr), direction=heavy_ball(momentum) if momentum else identity)
-    server = descend(sgd(learning_rate(server_lr, "server_lr")))
+    phase = Phase(
+        length(steps, epochs), checked_rate(lr, "lr"), direction=heavy_ball(momentum) if momentum else identity
+    )
+    server = descend(sgd(checked_rate(server_lr, "server_lr")))
     return Algorithm((phase,), server, weighting, average_buffers=average_buffers)
 
 
@@ -70,7 +63,7 @@ def local_only(
 
     A new client trains alone too, for `newcomer_rounds` times the local work of one round.
     """
-    phase = Phase(length(steps, epochs), learning_rate(lr), on="personal")
+    phase = Phase(length(steps, epochs), checked_rate(lr, "lr"), on="personal")
     alone = replace(phase, length=replace(phase.length, times=newcomer_rounds))
     return Algorithm(
         (phase,),

@@ -9,12 +9,12 @@ from typing import Literal
 import torch
 
 from fedtempo.algorithms.algorithm import Algorithm, Weighting, named
-from fedtempo.algorithms.fedavg import fedavg, learning_rate
+from fedtempo.algorithms.fedavg import fedavg
 from fedtempo.errors import is_number, require
 from fedtempo.local import After, Carry, Moved
 from fedtempo.objectives import Received
 from fedtempo.params import Params
-from fedtempo.schedules import Place, Rate, Schedule, linear_in_round, per_step, sequence
+from fedtempo.schedules import Place, Rate, Schedule, checked_rate, linear_in_round, per_step, sequence
 
 Granularity = Literal["step", "epoch", "epoch_displacement"]
 
@@ -43,7 +43,7 @@ def feddecay(
     factors = _factors(beta, decay, "step" if per == "step" else "epoch")
     require(per in ("step", "epoch", "epoch_displacement"), "per", "'step', 'epoch' or 'epoch_displacement'", per)
     if per != "epoch_displacement":
-        return fedavg(learning_rate(lr) * factors, steps, epochs=epochs, server_lr=server_lr, weighting=weighting)
+        return fedavg(checked_rate(lr, "lr") * factors, steps, epochs=epochs, server_lr=server_lr, weighting=weighting)
     plain = fedavg(lr, steps, epochs=epochs, server_lr=server_lr, weighting=weighting)
     phases = tuple(replace(p, after=_shorten_epochs(factors)) for p in plain.phases)
     return replace(plain, phases=phases, begin=_note_start)

@@ -10,13 +10,12 @@ from torch import Tensor
 
 from fedtempo.aggregation import Aggregate
 from fedtempo.algorithms.algorithm import Algorithm, Weighting, descend, mean_field, named
-from fedtempo.algorithms.fedavg import learning_rate
 from fedtempo.errors import is_count, require
 from fedtempo.local import Carry, Length, Phase, length
 from fedtempo.network import Network
 from fedtempo.objectives import Received, component, mixture
 from fedtempo.params import Params
-from fedtempo.schedules import Now, Rate, constant
+from fedtempo.schedules import Now, Rate, checked_rate, constant
 from fedtempo.tasks import Batch, Task, hide_padded_outputs
 from fedtempo.transforms import sgd
 
@@ -41,8 +40,8 @@ def fedem(
     """
     require(is_count(components), "components", "an int >= 1", components)
     require(over in ("sampled", "all"), "over", "'sampled' or 'all'", over)
-    phase = Phase(length(steps, epochs), learning_rate(lr), objective=mixture, on="shared", enter=expectation)
-    transform = sgd(learning_rate(server_lr, "server_lr"))
+    phase = Phase(length(steps, epochs), checked_rate(lr, "lr"), objective=mixture, on="shared", enter=expectation)
+    transform = sgd(checked_rate(server_lr, "server_lr"))
 
     def share_of_all(aggregate: Aggregate, now: Now) -> float:
         return aggregate.weight / (now.total_samples if weighting == "samples" else now.clients)

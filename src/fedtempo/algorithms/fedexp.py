@@ -9,9 +9,9 @@ import torch
 
 from fedtempo.aggregation import Aggregate
 from fedtempo.algorithms.algorithm import Algorithm, Server, Weighting, named
-from fedtempo.algorithms.fedavg import fedavg, learning_rate
+from fedtempo.algorithms.fedavg import fedavg
 from fedtempo.params import Params, add, squared_norm
-from fedtempo.schedules import Now, Rate, as_schedule
+from fedtempo.schedules import Now, Rate, as_schedule, checked_rate
 
 
 @named
@@ -32,7 +32,7 @@ def fedexp(
     (pass `per_round(eps, decay**2)`). Evaluation sees the mean of the last two models unless switched off;
     training goes on from the last.
     """
-    learning_rate(eps, "eps")
+    checked_rate(eps, "eps")
     plain = fedavg(lr, steps, epochs=epochs, weighting=weighting)
     return replace(plain, sends_norm=True, server=_server(eps, eps_per_client, average_last_two))
 

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from fedtempo.algorithms.algorithm import Algorithm, named
-from fedtempo.errors import is_number, require
-from fedtempo.schedules import Rate, Schedule
+from fedtempo.schedules import Rate, checked_rate
 from fedtempo.transforms import add_weight_decay, chain, clip_by_global_norm
 
 
@@ -22,9 +21,9 @@ def fednar(algorithm: Algorithm, *, weight_decay: Rate, max_norm: Rate, eps: flo
     >>> fednar(scaffold(lr=0.01, steps=20), weight_decay=0.05, max_norm=10.0).name
     'fednar'
     """
-    _check(weight_decay, max_norm)
+    decay, limit = checked_rate(weight_decay, "weight_decay"), checked_rate(max_norm, "max_norm", positive=True)
     return algorithm.with_direction(
-        lambda direction: chain(add_weight_decay(weight_decay), clip_by_global_norm(max_norm, eps), direction)
+        lambda direction: chain(add_weight_decay(decay), clip_by_global_norm(limit, eps), direction)
     )
 
 
@@ -34,14 +33,7 @@ def clip_then_decay(algorithm: Algorithm, *, weight_decay: Rate, max_norm: Rate,
 
     x <- x - l_t (s g + weight_decay x) with s = min(1, max_norm / ||g||): the decay is not clipped.
     """
-    _check(weight_decay, max_norm)
+    decay, limit = checked_rate(weight_decay, "weight_decay"), checked_rate(max_norm, "max_norm", positive=True)
     return algorithm.with_direction(
-        lambda direction: chain(clip_by_global_norm(max_norm, eps), add_weight_decay(weight_decay), direction)
+        lambda direction: chain(clip_by_global_norm(limit, eps), add_weight_decay(decay), direction)
     )
-
-
-def _check(weight_decay: Rate, max_norm: Rate) -> None:
-    decay_is_right = isinstance(weight_decay, Schedule) or (is_number(weight_decay) and weight_decay >= 0)
-    require(decay_is_right, "weight_decay", "a number >= 0 or a schedule", weight_decay)
-    norm_is_right = isinstance(max_norm, Schedule) or (is_number(max_norm) and max_norm > 0)
-    require(norm_is_right, "max_norm", "a number > 0 or a schedule", max_norm)

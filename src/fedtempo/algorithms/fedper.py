@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from fedtempo.algorithms.algorithm import Algorithm, Weighting, descend, named
-from fedtempo.algorithms.fedavg import learning_rate
 from fedtempo.local import Phase, length
 from fedtempo.params import Selector, submodule
-from fedtempo.schedules import Rate
+from fedtempo.schedules import Rate, checked_rate
 from fedtempo.transforms import Transform, identity, sgd
 from fedtempo.transforms import momentum as heavy_ball
 
@@ -30,8 +29,8 @@ def fedper(
 
     `head=nothing` is FedAvg. A new client gets a fresh head and fine-tunes body and head for one round's steps.
     """
-    phase = Phase(length(steps, epochs), learning_rate(lr), direction=_ball(momentum))
-    server = descend(sgd(learning_rate(server_lr, "server_lr")))
+    phase = Phase(length(steps, epochs), checked_rate(lr, "lr"), direction=_ball(momentum))
+    server = descend(sgd(checked_rate(server_lr, "server_lr")))
     return Algorithm((phase,), server, weighting, personal=head, newcomer=(phase,))
 
 
@@ -53,8 +52,10 @@ def fedrep(
     The authors' code adds momentum 0.5 and 10 head epochs to 1 body epoch. `head_steps=0` is FedAvg on the body.
     A new client gets a fresh head and trains it alone.
     """
-    first = Phase(length(head_steps, head_epochs, minimum=0), learning_rate(lr), direction=_ball(momentum), trains=head)
-    rate = learning_rate(lr if body_lr is None else body_lr, "body_lr")
+    first = Phase(
+        length(head_steps, head_epochs, minimum=0), checked_rate(lr, "lr"), direction=_ball(momentum), trains=head
+    )
+    rate = checked_rate(lr if body_lr is None else body_lr, "body_lr")
     then = Phase(length(body_steps, body_epochs), rate, direction=_ball(momentum), trains=~head)
     return Algorithm((first, then), weighting=weighting, personal=head, newcomer=(first,))
 
@@ -74,5 +75,5 @@ def fedbabu(
     No personal state: a client, new or not, fine-tunes a copy of body and head when it is evaluated. The authors' code
     has momentum 0.9 and uniform weights, the paper weighs by samples.
     """
-    phase = Phase(length(steps, epochs), learning_rate(lr), direction=_ball(momentum), trains=~head)
+    phase = Phase(length(steps, epochs), checked_rate(lr, "lr"), direction=_ball(momentum), trains=~head)
     return Algorithm((phase,), weighting=weighting)

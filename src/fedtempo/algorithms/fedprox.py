@@ -6,9 +6,8 @@ from dataclasses import replace
 
 from fedtempo.algorithms.algorithm import Algorithm, Weighting, named
 from fedtempo.algorithms.fedavg import fedavg
-from fedtempo.errors import is_number, require
 from fedtempo.objectives import proximal
-from fedtempo.schedules import Rate, Schedule
+from fedtempo.schedules import Rate, checked_rate
 
 
 @named
@@ -25,6 +24,9 @@ def fedprox(
 
     Under FedNAR the proximal term is inside the clipped quantity. mu=0 is FedAvg.
     """
-    require(isinstance(mu, Schedule) or (is_number(mu) and mu >= 0), "mu", "a number >= 0 or a schedule", mu)
+    strength = checked_rate(mu, "mu")
     plain = fedavg(lr, steps, epochs=epochs, server_lr=server_lr, weighting=weighting)
-    return replace(plain, phases=tuple(replace(phase, objective=proximal(mu)) for phase in plain.phases))
+    return replace(
+        plain,
+        phases=tuple(replace(phase, objective=proximal(strength), rates=(("mu", strength),)) for phase in plain.phases),
+    )

@@ -5,12 +5,11 @@ from __future__ import annotations
 from typing import Literal
 
 from fedtempo.algorithms.algorithm import Algorithm, Weighting, descend, named
-from fedtempo.algorithms.fedavg import learning_rate
 from fedtempo.algorithms.last_step import begin_with_zeros, note_direction, upload_note
 from fedtempo.errors import require
 from fedtempo.local import Length, Part, Phase, length
 from fedtempo.params import Selector, submodule
-from fedtempo.schedules import Rate, constant
+from fedtempo.schedules import Rate, checked_rate, constant
 from fedtempo.transforms import Transform, chain, identity, scale_by_adam, sgd
 
 
@@ -37,9 +36,9 @@ def fedrecon(
     support: Part = "train" if same_data else "support"
     query: Part = "train" if same_data else "query"
     rebuild = Phase(
-        length(head_steps), learning_rate(head_lr, "head_lr"), trains=head, part=support, full_batch=full_batch
+        length(head_steps), checked_rate(head_lr, "head_lr"), trains=head, part=support, full_batch=full_batch
     )
-    improve = Phase(length(body_steps), learning_rate(lr), trains=~head, part=query, full_batch=full_batch)
+    improve = Phase(length(body_steps), checked_rate(lr, "lr"), trains=~head, part=query, full_batch=full_batch)
     return Algorithm(
         (rebuild, improve),
         descend(_server(server_optimizer, server_lr)),
@@ -66,7 +65,7 @@ def fedrecon_stateful(
     tau head steps on all data, then theta <- theta - lr sum_{i in S} (n_i / n_S) grad_theta l_i. The authors' code
     uses Adam at the server by default; the gradient is taken *after* all head steps, PFLEGO's is not.
     """
-    fit = Phase(length(head_steps), learning_rate(head_lr, "head_lr"), trains=head, full_batch=full_batch)
+    fit = Phase(length(head_steps), checked_rate(head_lr, "head_lr"), trains=head, full_batch=full_batch)
     look = Phase(Length(constant(1)), constant(1.0), trains=~head, full_batch=full_batch, after=note_direction)
     return Algorithm(
         (fit, look),
@@ -82,4 +81,4 @@ def fedrecon_stateful(
 def _server(optimizer: str, server_lr: Rate) -> Transform:
     require(optimizer in ("sgd", "adam"), "server_optimizer", "'sgd' or 'adam'", optimizer)
     adam = scale_by_adam(0.9, 0.999, 1e-8, corrects="moments")
-    return chain(adam if optimizer == "adam" else identity, sgd(learning_rate(server_lr, "server_lr")))
+    return chain(adam if optimizer == "adam" else identity, sgd(checked_rate(server_lr, "server_lr")))

@@ -7,7 +7,7 @@ from dataclasses import replace
 from fedtempo.algorithms.algorithm import Algorithm, Weighting, named
 from fedtempo.algorithms.fedavg import fedavg
 from fedtempo.algorithms.last_step import begin_with_zeros, note_direction, note_update, upload_note
-from fedtempo.schedules import Rate
+from fedtempo.schedules import Rate, checked_rate
 
 
 @named
@@ -26,6 +26,8 @@ def fomaml(
 
     The FOMAML rows of the FedDecay tables were made by code that never ran FOMAML; do not aim for them.
     """
+    if outer_lr is not None:
+        checked_rate(outer_lr, "outer_lr")
     plain = fedavg(lr, steps, epochs=epochs, server_lr=1.0 if outer_lr is None else outer_lr, weighting=weighting)
     note = note_update if outer_lr is None else note_direction
     phases = tuple(replace(phase, after=note) for phase in plain.phases)

@@ -6,12 +6,11 @@ import torch
 
 from fedtempo.algorithms.algorithm import Algorithm, Weighting, descend, named, predict_personal
 from fedtempo.algorithms.ditto import full_copy
-from fedtempo.algorithms.fedavg import learning_rate
-from fedtempo.errors import is_count, is_number, require
+from fedtempo.errors import is_count, require
 from fedtempo.local import After, Carry, Moved, Phase, length
 from fedtempo.objectives import Received, moreau
 from fedtempo.params import Params
-from fedtempo.schedules import Place, Rate, Schedule, as_schedule
+from fedtempo.schedules import Place, Rate, Schedule, checked_rate
 from fedtempo.transforms import add_weight_decay, identity, sgd
 
 
@@ -36,19 +35,20 @@ def pfedme(
     `l2=0.001` and, by a slip, evaluates w_i; we evaluate theta_i. A new client takes one round's steps from x.
     """
     require(is_count(inner_steps), "inner_steps", "an int >= 1", inner_steps)
-    require(isinstance(lam, Schedule) or (is_number(lam) and lam > 0), "lam", "a number > 0 or a schedule", lam)
+    strength = checked_rate(lam, "lam", positive=True)
     phase = Phase(
         length(local_rounds, times=inner_steps),
-        learning_rate(personal_lr, "personal_lr"),
-        objective=moreau(lam),
+        checked_rate(personal_lr, "personal_lr"),
+        objective=moreau(strength),
+        rates=(("lam", strength),),
         direction=add_weight_decay(l2) if l2 else identity,
         on="personal",
         repeat=inner_steps,
-        after=_move_local(learning_rate(lr) * as_schedule(lam), inner_steps, warm_start),
+        after=_move_local(checked_rate(lr, "lr") * strength, inner_steps, warm_start),
     )
     return Algorithm(
         (phase,),
-        server=descend(sgd(learning_rate(beta, "beta"))),
+        server=descend(sgd(checked_rate(beta, "beta"))),
         weighting=weighting,
         remember=full_copy,
         welcome=full_copy,
@@ -73,9 +73,11 @@ def _move_local(rate: Schedule, inner_steps: int, warm_start: bool) -> After:
         theta, pull = moved.after, due * rate(now)
         shared = {n: carry.shared[n] - pull * (carry.shared[n] - theta[n]) for n in theta}
         carry = carry._replace(shared={**carry.shared, **shared})
-        if warm_start:
+        again = now.value(lambda here: float((here.step + 1) % inner_steps == 0 and here.step + 1 < here.steps))
+        if warm_start or (isinstance(again, float) and not again):
             return carry
-        fresh = {n: w if isinstance(due, float) else torch.where(due > 0, w, theta[n]) for n, w in shared.items()}
+        # theta starts at w for the next local round; after the last one it stays: it is the personal model.
+        fresh = {n: w if isinstance(again, float) else torch.where(again > 0, w, theta[n]) for n, w in shared.items()}
         return carry._replace(personal={**carry.personal, **fresh})
 
     return after

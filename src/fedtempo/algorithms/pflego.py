@@ -6,12 +6,11 @@ from typing import Literal
 
 from fedtempo.aggregation import Aggregate
 from fedtempo.algorithms.algorithm import Algorithm, mean_field, named
-from fedtempo.algorithms.fedavg import learning_rate
 from fedtempo.algorithms.last_step import begin_with_zeros, note_direction, upload_note
 from fedtempo.errors import require
 from fedtempo.local import Length, Phase, length
 from fedtempo.params import Selector, submodule
-from fedtempo.schedules import Now, Rate, constant, data_share, inverse_participation
+from fedtempo.schedules import Now, Rate, checked_rate, constant, data_share, inverse_participation
 from fedtempo.transforms import Transform, chain, scale, scale_by_adam, sgd
 
 
@@ -42,11 +41,11 @@ def pflego(
     """
     require(alpha_over in ("all", "sampled"), "alpha_over", "'all' or 'sampled'", alpha_over)
     require(server_optimizer in ("sgd", "adam"), "server_optimizer", "'sgd' or 'adam'", server_optimizer)
-    rho = learning_rate(server_lr, "server_lr")
+    rho = checked_rate(server_lr, "server_lr")
     last_rate = rho * inverse_participation() * (data_share() if alpha_in_head_step else constant(1.0))
-    inner = Phase(length(steps, offset=-1), learning_rate(lr), trains=head, full_batch=full_batch)
+    inner = Phase(length(steps, offset=-1), checked_rate(lr, "lr"), trains=head, full_batch=full_batch)
     joint = Phase(Length(constant(1)), last_rate, full_batch=full_batch, after=note_direction)
-    newcomer = Phase(length(steps), learning_rate(lr), trains=head, full_batch=full_batch)
+    newcomer = Phase(length(steps), checked_rate(lr, "lr"), trains=head, full_batch=full_batch)
 
     def share_of_all(aggregate: Aggregate, now: Now) -> float:
         return aggregate.weight / now.total_samples if alpha_over == "all" else 1.0

@@ -8,8 +8,8 @@ from typing import Any, Literal
 import torch
 
 from fedtempo.aggregation import Aggregate, Groups
-from fedtempo.algorithms.algorithm import Algorithm, Server, Weighting, descend, named, predict_shared
-from fedtempo.algorithms.fedavg import fedavg, learning_rate
+from fedtempo.algorithms.algorithm import Algorithm, Server, Weighting, named, predict_shared
+from fedtempo.algorithms.fedavg import fedavg
 from fedtempo.errors import require
 from fedtempo.local import Carry, Moved
 from fedtempo.network import Network
@@ -17,7 +17,6 @@ from fedtempo.objectives import Received, controlled
 from fedtempo.params import Params, add, select, subtract, zeros_like
 from fedtempo.schedules import Now, Place, Rate
 from fedtempo.tasks import Batch, Task, mean_loss
-from fedtempo.transforms import sgd
 
 TRAVELLED = "_travelled"
 
@@ -48,7 +47,7 @@ def scaffold(
     return replace(
         plain,
         phases=phases,
-        server=_server(server_lr),
+        server=with_control(plain.server),
         remember=lambda shared, trained: zeros_like(select(shared, trained)),
         begin=_begin_with_gradient if option == "I" else _begin,
         upload=lambda received, carry: _upload(received, carry, option),
@@ -102,8 +101,8 @@ def _upload(received: Received, carry: Carry, option: str) -> Groups:
     }
 
 
-def _server(server_lr: Rate) -> Server:
-    inner = descend(sgd(learning_rate(server_lr, "server_lr")))
+def with_control(inner: Server) -> Server:
+    """A server that also keeps c, sends it down, and moves it by (|S| / N) mean Delta c_i."""
 
     def step(shared: Params, state: Any, aggregate: Aggregate, now: Now) -> tuple[Params, Any]:
         shared, optimizer = inner.step(shared, state["optimizer"], aggregate, now)
@@ -114,4 +113,5 @@ def _server(server_lr: Rate) -> Server:
         init=lambda shared: {"optimizer": inner.init(shared), "control": zeros_like(shared)},
         step=step,
         extra=lambda state: state["control"],
+        around=with_control,
     )

@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 from fedtempo.algorithms.algorithm import Algorithm, Weighting, descend, named
-from fedtempo.algorithms.fedavg import fedavg, learning_rate
-from fedtempo.schedules import Rate
+from fedtempo.algorithms.fedavg import fedavg
+from fedtempo.errors import is_number, require
+from fedtempo.schedules import Rate, checked_rate
 from fedtempo.transforms import (
     Transform,
     chain,
@@ -21,9 +22,14 @@ from fedtempo.transforms import (
 )
 
 
-def with_server(algorithm: Algorithm, optimizer: Transform, server_lr: Rate) -> Algorithm:
-    """Any displacement-uploading algorithm with the server step x <- x - eta_g optimizer(-mean Delta)."""
-    return replace(algorithm, server=descend(chain(optimizer, sgd(learning_rate(server_lr, "server_lr")))))
+@named
+def with_server(algorithm: Algorithm, optimizer: Transform, server_lr: Rate = 1.0) -> Algorithm:
+    """Any algorithm whose server descends, with the step x <- x - eta_g optimizer(-mean Delta).
+
+    What the server does besides, such as keeping SCAFFOLD's control variate, stays.
+    """
+    step = descend(chain(optimizer, sgd(checked_rate(server_lr, "server_lr"))))
+    return replace(algorithm, server=algorithm.server.around(step))
 
 
 @named
@@ -62,9 +68,12 @@ def fedadam(
     """
     plain = fedavg(lr, steps, epochs=epochs, weighting=weighting)
     if fednar_compat:
-        return with_server(plain, scale_by_fednar_adam(0.01 if eps is None else eps, b1, b2 or 0.99), server_lr)
+        return with_server(
+            plain, scale_by_fednar_adam(0.01 if eps is None else eps, b1, 0.99 if b2 is None else b2), server_lr
+        )
     offset = (1e-8 if bias_correction else 1e-3) if eps is None else eps
     decay = (0.999 if bias_correction else 0.99) if b2 is None else b2
+    require(is_number(offset), "eps", "a number (a schedule only with fednar_compat)", offset)
     adam = scale_by_adam(b1, decay, offset, corrects="rate" if bias_correction else "nothing")  # type: ignore[arg-type]
     return with_server(plain, adam, server_lr)
 

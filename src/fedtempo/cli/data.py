@@ -9,6 +9,7 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
+from rich.table import Column
 from rich.table import Table as Grid
 
 from fedtempo.data import summary
@@ -85,21 +86,21 @@ def get(
     """Download a data set's files into the cache, or copy them from a folder; every file's SHA-256 is checked."""
     _known(name)
     cache = cache_folder(cache_dir)
-    with Progress(
-        TextColumn("{task.description}"),
-        BarColumn(),
-        DownloadColumn(),
-        TimeRemainingColumn(),
-        console=Console(stderr=True),
-    ) as bars:
-        tasks: dict[str, TaskID] = {}
+    columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TimeRemainingColumn())
+    bars = Progress(*columns, console=Console(stderr=True))
+    tasks: dict[str, TaskID] = {}
 
-        def show(file: str, done: int, total: int) -> None:
-            if file not in tasks:
-                tasks[file] = bars.add_task(file, total=total)
-            bars.update(tasks[file], completed=done)
+    def show(file: str, done: int, total: int) -> None:
+        if file not in tasks:
+            bars.start()
+            tasks[file] = bars.add_task(file, total=total)
+        bars.update(tasks[file], completed=done)
 
+    try:
         paths = get_files(name, cache, source, mirror, show)
+    finally:
+        if tasks:
+            bars.stop()
     if as_json:
         _print_json({"name": name, "files": [str(path) for path in paths]})
         return
@@ -131,7 +132,7 @@ def describe(
     if as_json:
         _print_json({"name": name, **found})
         return
-    grid = Grid("", name)
+    grid = Grid("", Column(name, overflow="fold"))
     for field, value in found.items():
         text = ", ".join(f"{k} {v}" for k, v in value.items()) if isinstance(value, dict) else str(value)
         grid.add_row(field, text if len(text) < 600 else text[:600] + " ...")

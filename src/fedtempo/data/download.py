@@ -20,7 +20,7 @@ import pooch
 import requests
 
 from fedtempo.data.catalogue import CATALOGUE
-from fedtempo.data.places import Fingerprint, check_sum, roots, sha256_of
+from fedtempo.data.places import Fingerprint, check_sum, present, sha256_of
 from fedtempo.data.published import File
 from fedtempo.data.safefiles import kind_of, locked
 from fedtempo.errors import DataError, OutputError
@@ -53,7 +53,7 @@ def get(
         return _take_all(name, Path(source).expanduser(), cache)
     if not entry.downloads:
         raise DataError(
-            f"data set {name!r} cannot be downloaded as a file. Get {' and '.join(entry.ways[-1])} from {entry.page}, "
+            f"data set {name!r} cannot be downloaded as files. Get {_needed(name)} by way of {entry.page}, "
             f"then `fedtempo data get {name} --from DIR`."
         )
     found = []
@@ -177,28 +177,18 @@ def _reason(error: requests.RequestException) -> str:
     )
 
 
+def _needed(name: str) -> str:
+    return " or ".join(" + ".join(way) for way in CATALOGUE[name].ways)
+
+
 def _take_all(name: str, source: Path, cache: Path) -> list[Path]:
     entry = CATALOGUE[name]
-    for way in entry.ways:
-        places = {wanted: _first(entry.file(wanted), name, source, cache) for wanted in way if "*" not in wanted}
-        if places and len(places) == len(way) and all(places.values()):
-            return [
-                _take(entry.file(wanted), Path(str(path)), cache / "files", entry.folder)
-                for wanted, path in places.items()
-            ]
-    needed = " or ".join(" + ".join(way) for way in entry.ways if not any("*" in wanted for wanted in way))
-    raise DataError(f"data set {name!r} needs {needed}; not all of it is in {source / entry.folder} or {source}.")
-
-
-def _first(file: File, name: str, source: Path, cache: Path) -> Path | None:
-    return next(
-        (
-            folder / file.name
-            for folder in roots(CATALOGUE[name], source, cache, file)
-            if (folder / file.name).is_file()
-        ),
-        None,
-    )
+    found = present(name, source, cache)
+    if found is None:
+        raise DataError(
+            f"data set {name!r} needs {_needed(name)}; not all of it is in {source / entry.folder} or {source}."
+        )
+    return [_take(entry.file(file), path, cache / "files", entry.folder) for file, path in found.items()]
 
 
 def _take(file: File, path: Path, files: Path, folder: str) -> Path:
@@ -206,7 +196,7 @@ def _take(file: File, path: Path, files: Path, folder: str) -> Path:
     check_sum(file, Fingerprint(path.stat().st_size, sha256_of(path)), path)
     target = files / (file.folder or folder) / file.name
     with locked(target):
-        handle, temporary = tempfile.mkstemp(dir=target.parent, prefix=f".{file.name}.")
+        handle, temporary = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
         os.close(handle)
         try:
             shutil.copyfile(path, temporary)

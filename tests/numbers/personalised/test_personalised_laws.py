@@ -199,7 +199,6 @@ def test_selector_that_matches_nothing_or_everything(make: object, head: ft.para
 
 @both_backends
 @pytest.mark.parametrize("name", SPLIT_ALGORITHMS)
-@pytest.mark.xfail(reason="a newcomer takes over init_clients[0]: Federation.over keeps given_clients")
 def test_newcomer_does_not_get_client_0s_given_head(backend: str, name: str) -> None:
     """init_clients names clients of the federation; a held-out client starts from the common head."""
     given = {0: GIVEN_HEADS[3]}
@@ -208,7 +207,6 @@ def test_newcomer_does_not_get_client_0s_given_head(backend: str, name: str) -> 
 
 
 @both_backends
-@pytest.mark.xfail(reason="a newcomer takes over init_clients[0]: Federation.over keeps given_clients")
 def test_newcomer_with_classes_of_its_own(backend: str) -> None:
     """Clients with 4, 2, 3 and 2 classes, a newcomer with 5: its new head has 5 outputs."""
     outputs, random = [4, 2, 3, 2], np.random.default_rng(6)
@@ -228,9 +226,6 @@ def test_newcomer_with_classes_of_its_own(backend: str) -> None:
 
 
 @both_backends
-@pytest.mark.xfail(
-    reason="Selector.names counts the bias a Linear(bias=False) does not have, so init's head is ignored"
-)
 def test_common_head_without_bias(backend: str) -> None:
     """init holds every client's first head, w = 2: after FedPer's hand-worked step w = 3/2 and 5/2."""
     result = run_scalar(

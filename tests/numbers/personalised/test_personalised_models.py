@@ -37,7 +37,7 @@ either_start = pytest.mark.parametrize(
     "warm_start",
     [
         True,
-        pytest.param(False, marks=pytest.mark.xfail(reason="pfedme(warm_start=False) keeps w_i instead of theta_i")),
+        False,
     ],
 )
 PFEDME = {"lr": 0.1, "personal_lr": 0.2, "lam": 1.5, "inner_steps": 3, "local_rounds": 2}

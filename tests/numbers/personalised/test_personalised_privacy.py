@@ -76,13 +76,8 @@ def test_full_personal_models_do_not_influence_the_upload(backend: str, name: st
 @both_backends
 @every_algorithm
 @pytest.mark.parametrize("changed", [0, 1])
-def test_one_clients_data_do_not_reach_another(
-    backend: str, name: str, changed: int, request: pytest.FixtureRequest
-) -> None:
+def test_one_clients_data_do_not_reach_another(backend: str, name: str, changed: int) -> None:
     """One client's rows become a constant: its own upload and state may change, those of the others do not."""
-    if (backend, name, changed) == ("vectorised", "fedbn", 0):
-        reason = "equal rows at client 0 hide BatchNorm from the probe for padding, so other clients are padded"
-        request.applymarker(pytest.mark.xfail(reason=reason))
     case, cohort = CASES[name], [0, 1, 2]
     replaced = [constant(rows) if client == changed else rows for client, rows in enumerate(CLIENTS)]
     before = case.run([cohort], backend=backend)

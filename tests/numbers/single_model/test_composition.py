@@ -25,9 +25,6 @@ from .problem import LINE, LINE_START, agree, flat, run
 from .reference import GROWTH, Adaptive, NormalizedDecay, federate, last_update, sgd
 
 FEATURES = ("decay", "nar", "k", "adam", "prox", "control", "momentum")
-NOT_YET = pytest.mark.xfail(
-    reason="with_server replaces SCAFFOLD's server, and c with it", raises=KeyError, strict=True
-)
 COHORTS = [[0, 1, 2], [0, 2], [1, 2], [0, 1, 2]]
 
 
@@ -85,11 +82,7 @@ def in_the_library(features):
 
 def subsets(sizes):
     found = (set(s) for size in sizes for s in combinations(FEATURES, size))
-    return [
-        pytest.param(s, id="+".join(sorted(s)), marks=NOT_YET if "control" in s and s & {"adam", "momentum"} else ())
-        for s in found
-        if not {"prox", "control"} <= s
-    ]
+    return [pytest.param(s, id="+".join(sorted(s))) for s in found if not {"prox", "control"} <= s]
 
 
 def check(features, backend):

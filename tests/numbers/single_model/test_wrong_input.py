@@ -133,24 +133,7 @@ WRONG = {
 }
 
 
-NOT_YET = {
-    "mu a negative schedule": "checks.py does not see the schedules inside an objective",
-    "mu a schedule that becomes NaN": "checks.py does not see the schedules inside an objective",
-    "max_norm a schedule of 0": "checks.py asks schedules for >= 0 only",
-    "max_norm a schedule that falls to 0": "checks.py asks schedules for >= 0 only",
-    "b1 = 1 in the FedNAR code's Adam": "scale_by_fednar_adam checks nothing",
-    "lr a schedule that is NaN inside": "checks.py looks at inner steps in the first and the last round only",
-    "steps NaN": "local.length calls int() on it, a bare ValueError",
-}
-
-
-def cases():
-    """All of them; what the library does not refuse yet is marked, and must be unmarked once it does."""
-    marks = {name: pytest.mark.xfail(reason=reason, strict=True) for name, reason in NOT_YET.items()}
-    return [pytest.param(name, marks=marks.get(name, ())) for name in WRONG]
-
-
-@pytest.mark.parametrize("name", cases())
+@pytest.mark.parametrize("name", WRONG)
 def test_wrong_input(name):
     with pytest.raises(ft.ConfigError):
         prepare(WRONG[name])

@@ -96,6 +96,14 @@ def test_verify_finds_an_altered_file_and_an_altered_array(run, published, elsew
     assert "t10k-labels-idx1-ubyte.gz must have the SHA-256" in run("verify", "mnist", "--json", fails=DataError)
 
 
+def test_get_takes_leafs_folders(run, tmp_path, elsewhere):
+    tiny.femnist_json(tmp_path / "leaf")
+    run("get", "femnist", "--from", tmp_path / "leaf/femnist")
+    assert len(list((elsewhere / "files/femnist").glob("*/*.json"))) == 4
+    assert json.loads(run("describe", "femnist", "--json"))["clients"] == 2
+    assert [line["state"] for line in json.loads(run("verify", "femnist", "--json"))][:4] == ["unpinned"] * 4
+
+
 def test_get_refuses_altered_files_from_a_folder(run, published, elsewhere):
     path = published / "mnist/train-images-idx3-ubyte.gz"
     path.write_bytes(path.read_bytes() + b"x")
@@ -131,7 +139,7 @@ def test_what_cannot_be_done_is_said_in_one_line(run, tmp_path):
         (
             ("get", "femnist"),
             DataError,
-            "cannot be downloaded as a file. Get femnist_leaf_sample.npz from https://github.com",
+            "cannot be downloaded as files. Get train/*.json + test/*.json or femnist_leaf_sample.npz",
         ),
         (("get", "mnits"), ConfigError, "Did you mean 'mnist'"),
         (("describe", "mnist"), DataError, "needs train-images-idx3-ubyte.gz"),
