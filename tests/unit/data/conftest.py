@@ -40,6 +40,14 @@ def elsewhere(tmp_path, monkeypatch):
     return cache
 
 
+@pytest.fixture
+def tiny_load(tmp_path, elsewhere):
+    """Loads a data set from the files that the test made in its own folder."""
+    from fedtempo.data import load
+
+    return lambda name, **settings: load(name, data_dir=tmp_path, verify=False, **settings)
+
+
 def snapshot(folder: Path) -> dict[str, bytes]:
     """Every file below a folder with its bytes."""
     return {str(path.relative_to(folder)): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
