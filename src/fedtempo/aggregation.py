@@ -6,7 +6,7 @@ into blocks is fixed, so the sum has the same bits wherever the blocks were comp
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -25,36 +25,49 @@ class Failure(NamedTuple):
     reason: str
 
 
-class ClientReport(NamedTuple):
-    """What the server learns about one client's round besides its upload: a closed list of numbers."""
-
-    client: int
-    weight: float
-    loss: float
-    steps: int
-    samples: int
-    measurements: dict[str, float]
-
-
 @dataclass
 class BlockSum:
-    """The sum over a block of clients, what they keep for themselves, and who failed."""
+    """The sum over a block of clients: as large for a thousand clients as for one, but for what they keep."""
 
     sums: Groups = field(default_factory=dict)
     weight: float = 0.0
-    reports: list[ClientReport] = field(default_factory=list)
+    clients: int = 0
+    loss: float = 0.0
+    """Weighted by the clients' weights."""
+    measurements: dict[str, float] = field(default_factory=dict)
     personal: dict[int, Params] = field(default_factory=dict)
     failures: list[Failure] = field(default_factory=list)
 
-    def add(self, groups: Groups, weight: float, unweighted: Collection[str]) -> None:
-        """Add one client's upload; groups named in `unweighted` count once whatever the weight."""
+    def add_client(self, weight: float, loss: float, measurements: Mapping[str, float]) -> None:
+        """Count one client whose upload is, or will be, in the sums."""
+        self.weight += weight
+        self.clients += 1
+        self.loss += weight * loss
+        _accumulate(self.measurements, measurements)
+
+    def add_groups(self, groups: Groups, weight: float = 1.0, unweighted: Collection[str] = ()) -> None:
+        """Add an upload in float64; groups named in `unweighted` count once whatever the weight."""
         for group, tensors in groups.items():
             factor = 1.0 if group in unweighted else weight
             total = self.sums.setdefault(group, {})
             for name, tensor in tensors.items():
                 term = tensor.to(torch.float64) * factor
                 total[name] = total[name].add_(term) if name in total else term
-        self.weight += weight
+
+    def add_block(self, other: BlockSum) -> None:
+        """Add a later block."""
+        self.add_groups(other.sums)
+        self.weight += other.weight
+        self.clients += other.clients
+        self.loss += other.loss
+        _accumulate(self.measurements, other.measurements)
+        self.personal.update(other.personal)
+        self.failures += other.failures
+
+
+def _accumulate(into: dict[str, float], more: Mapping[str, float]) -> None:
+    for name, value in more.items():
+        into[name] = into.get(name, 0.0) + value
 
 
 class Aggregate(NamedTuple):
@@ -69,25 +82,17 @@ def total(blocks: Iterable[BlockSum]) -> BlockSum:
     """All blocks added in the order given."""
     result = BlockSum()
     for block in blocks:
-        for group, tensors in block.sums.items():
-            into = result.sums.setdefault(group, {})
-            for name, tensor in tensors.items():
-                into[name] = into[name] + tensor if name in into else tensor
-        result.weight += block.weight
-        result.reports += block.reports
-        result.personal.update(block.personal)
-        result.failures += block.failures
+        result.add_block(block)
     return result
 
 
 def mean(block: BlockSum, unweighted: Collection[str], dtype: torch.dtype) -> Aggregate:
     """Divide sums by the total weight, or by the number of clients for unweighted groups."""
-    count = len(block.reports)
     means = {
-        group: {n: (t / (count if group in unweighted else block.weight)).to(dtype) for n, t in tensors.items()}
+        group: {n: (t / (block.clients if group in unweighted else block.weight)).to(dtype) for n, t in tensors.items()}
         for group, tensors in block.sums.items()
     }
-    return Aggregate(means, block.weight, count)
+    return Aggregate(means, block.weight, block.clients)
 
 
 def squared_length(groups: Groups) -> Tensor:

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import difflib
 import math
-from collections.abc import Iterable
-from typing import Any
+import types
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Literal, Union, get_args, get_origin
+
+LONGEST_VALUE = 200
+"""Characters of a value that an error message shows."""
 
 
 class FedTempoError(Exception):
@@ -47,12 +51,32 @@ class TrainingError(FedTempoError, RuntimeError):
 def require(holds: bool, field: str, rule: str, value: object) -> None:
     """Raise `ConfigError` in the library's one sentence unless the rule holds."""
     if not holds:
-        raise ConfigError(f"{field} must be {rule}. Got {value!r}.")
+        raise ConfigError(f"{field} must be {rule}. Got {shown(value)}.")
+
+
+def shown(value: object) -> str:
+    """The value as it stands in an error message: one line, and not a long one."""
+    try:
+        text = " ".join(repr(value).split())
+    except ValueError:  # Python refuses to write out an int of thousands of digits
+        return f"a very long {type(value).__name__}"
+    return text if len(text) <= LONGEST_VALUE else f"{text[:LONGEST_VALUE]}... ({len(text)} characters)"
+
+
+def first_line(error: BaseException) -> str:
+    """What another library's error says, in one line."""
+    text = str(error).strip()
+    return text.splitlines()[0].rstrip(".") if text else type(error).__name__
 
 
 def is_number(value: Any) -> bool:
     """True for a finite int or float; a bool is not a number here."""
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
+    if not isinstance(value, (int, float)) or isinstance(value, bool):
+        return False
+    try:
+        return math.isfinite(value)
+    except OverflowError:  # an int that no float can hold
+        return False
 
 
 def is_count(value: Any, minimum: int = 1) -> bool:
@@ -63,6 +87,62 @@ def is_count(value: Any, minimum: int = 1) -> bool:
 def unknown(kind: str, name: object, known: Iterable[str]) -> ConfigError:
     """The error for a name nobody knows, with the nearest name that somebody does."""
     names = sorted(known)
-    near = difflib.get_close_matches(str(name), names, n=1)
-    hint = f" Did you mean {near[0]!r}?" if near else f" Known: {', '.join(names)}."
-    return ConfigError(f"{kind} {name!r} is not known.{hint}")
+    near = difflib.get_close_matches(name, names, n=1) if isinstance(name, str) else []
+    hint = f" Did you mean {near[0]!r}?" if near else f" Known: {', '.join(names) or 'none'}."
+    return ConfigError(f"{kind} {shown(name)} is not known.{hint}")
+
+
+def fits(value: Any, kind: Any) -> bool:
+    """Whether a value is of an annotated type. A bool is not a number, NaN neither; a string is not a list.
+
+    >>> fits([1, 2], Sequence[int]), fits("12", Sequence[int]), fits(True, float | None)
+    (True, False, False)
+    """
+    origin, parts = get_origin(kind), get_args(kind)
+    if kind in PLAIN:
+        return PLAIN[kind][1](value)
+    if origin in (Union, types.UnionType):
+        return any(fits(value, part) for part in parts)
+    if origin is Literal:
+        return any(type(value) is type(part) and value == part for part in parts)
+    if origin is Mapping:
+        return isinstance(value, Mapping) and all(fits(k, parts[0]) and fits(v, parts[1]) for k, v in value.items())
+    if origin in LISTS:
+        length_fits = (
+            origin is not tuple or Ellipsis in parts or (hasattr(value, "__len__") and len(value) == len(parts))
+        )
+        return isinstance(value, (list, tuple)) and length_fits and all(fits(entry, parts[0]) for entry in value)
+    return isinstance(value, kind) if isinstance(kind, type) else True
+
+
+def wording(kind: Any, words: Mapping[Any, str]) -> str:
+    """An annotated type as the rule of an error message; `words` names the classes.
+
+    >>> wording(Sequence[int] | None, {})
+    'a list of ints'
+    """
+    origin, parts = get_origin(kind), get_args(kind)
+    if kind in words or kind in PLAIN:
+        return words[kind] if kind in words else PLAIN[kind][0]
+    if origin in (Union, types.UnionType):
+        return " or ".join(dict.fromkeys(wording(part, words) for part in parts if part is not types.NoneType))
+    if origin is Literal:
+        return " or ".join(map(repr, parts))
+    if origin is Mapping:
+        return f"a table of {PLURALS.get(parts[1], 'values')}"
+    if origin in LISTS:
+        number = f"{len(parts)} " if origin is tuple and Ellipsis not in parts else ""
+        return f"a list of {number}{PLURALS.get(parts[0], 'values')}"
+    return f"a {getattr(kind, '__name__', str(kind))}"
+
+
+PLAIN: dict[Any, tuple[str, Callable[[Any], bool]]] = {
+    Any: ("anything", lambda value: True),
+    types.NoneType: ("left out", lambda value: value is None),
+    bool: ("true or false", lambda value: isinstance(value, bool)),
+    int: ("an int", lambda value: isinstance(value, int) and not isinstance(value, bool)),
+    float: ("a finite number", is_number),
+    str: ("a string", lambda value: isinstance(value, str)),
+}
+LISTS = (tuple, list, Sequence, Iterable)
+PLURALS: dict[Any, str] = {int: "ints", float: "finite numbers", str: "strings", bool: "truth values"}

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from fedtempo.backends.block import Backend, Trained
+from fedtempo.backends import Backend, Engine, Trained, serial
 from fedtempo.errors import is_count, require
 from fedtempo.federation import Federation
 from fedtempo.local import Phase, length
@@ -115,77 +115,88 @@ class Scores:
         return {name: {m: s.summary(m) for m in s.values} for name, s in self.groups().items()}
 
 
+class Occasion(NamedTuple):
+    """What all users of one evaluation share."""
+
+    received: Received
+    now: Now
+    part: Part
+    newcomers: bool
+    protocol: Evaluation
+
+
 @dataclass
 class Evaluator:
     """Runs the protocol on a federation."""
 
     federation: Federation
-    backend: Backend
+    engine: Engine
     protocol: Evaluation
     block: int
     personal_of: Callable[[int], Params] = field(repr=False)
-    first_shared: Params = field(repr=False, default_factory=dict)
 
     def scores(self, shared: Params, extra: Params, now: Now, part: Part) -> Scores:
         """Evaluate existing users, and new ones where the data hold some out."""
         received = Received(shared, extra)
         data, protocol, seed = self.federation.data, self.protocol, self.federation.seed
         existing = protocol.sample(data.clients, seed, "existing")
-        initial, tuned = self._both(received, now, part, existing, newcomers=False)
+        initial, tuned = self._users(Occasion(received, now, part, False, protocol), existing)
         metric = self.federation.task.metric
         if not len(data.held_out):
             return Scores(part, initial, tuned, metric=metric)
         new = protocol.sample(data.held_out, seed, "new")
-        new_initial, new_tuned = self._both(received, now, part, new, newcomers=True)
+        new_initial, new_tuned = self._users(Occasion(received, now, part, True, protocol), new)
         return Scores(part, initial, tuned, new_initial, new_tuned, metric)
 
-    def _both(
-        self, received: Received, now: Now, part: Part, clients: np.ndarray, newcomers: bool
-    ) -> tuple[UserScores, UserScores]:
-        phases = self.tuning(now, newcomers)
-        as_kept = not (self._rebuilds(newcomers) and self.federation.algorithm.newcomer is not None)
-        initial = self._gather(self._trained(received, now, clients, (), newcomers, True), clients, part)
-        tuned = self._gather(self._trained(received, now, clients, phases, newcomers, as_kept), clients, part)
-        return initial, tuned
+    def _users(self, occasion: Occasion, clients: np.ndarray) -> tuple[UserScores, UserScores]:
+        """Scores of these users before and after fine-tuning."""
+        blocks = (clients[start : start + self.block] for start in range(0, len(clients), self.block))
+        items = ((block, self._personal(occasion, block)) for block in blocks)
+        results = list(self.engine.map(score_users, occasion, items))
+        initial, tuned = ([result[index] for result in results] for index in (0, 1))
+        return self._gathered(initial, clients, occasion.part), self._gathered(tuned, clients, occasion.part)
 
-    def tuning(self, now: Now, newcomers: bool) -> tuple[Phase, ...]:
-        """The phases a user goes through before being served."""
-        algorithm = self.federation.algorithm
-        if self._rebuilds(newcomers) and algorithm.newcomer is not None:
-            return algorithm.newcomer
-        return (fine_tuning(self.federation, self.protocol, now),)
+    def _personal(self, occasion: Occasion, clients: np.ndarray) -> list[Params]:
+        if not occasion.newcomers:
+            return [self.personal_of(client) for client in clients.tolist()]
+        shared = occasion.received.shared
+        return [self.federation.first_personal(client, shared, newcomer=True) for client in clients.tolist()]
 
-    def _rebuilds(self, newcomers: bool) -> bool:
-        """New users are served as the algorithm says; so are existing ones where nothing is remembered (FedRecon)."""
-        return newcomers or self.federation.algorithm.stateless
-
-    def _trained(
-        self,
-        received: Received,
-        now: Now,
-        clients: np.ndarray,
-        phases: tuple[Phase, ...],
-        newcomers: bool,
-        as_kept: bool,
-    ) -> Iterator[Trained]:
-        program = self.federation.compile(phases, as_kept=as_kept)
-        for start in range(0, len(clients), self.block):
-            block = clients[start : start + self.block]
-            personal = [
-                self.federation.first_personal(c, received.shared, newcomer=True) if newcomers else self.personal_of(c)
-                for c in block.tolist()
-            ]
-            yield from self.backend.train(self.federation, program, received, now, block, personal)
-
-    def _gather(self, blocks: Iterator[Trained], clients: np.ndarray, part: Part) -> UserScores:
-        index = {"train": 0, "validation": 1, "test": 2}[part]
-        bounds = self.federation.data.bounds
-        samples = bounds[clients, index + 1] - bounds[clients, index]
-        sums = [_score_block(self.federation, trained, part) for trained in blocks]
+    def _gathered(self, sums: list[dict[str, np.ndarray]], clients: np.ndarray, part: Part) -> UserScores:
+        samples = self.federation.data.sizes(part)[clients]
         values = {m: np.concatenate([s[m] for s in sums]) / np.maximum(samples, 1) for m in (sums[0] if sums else {})}
         if self.federation.task.name == "language":
             values["perplexity"] = np.exp(values["loss"])
         return UserScores(clients, samples, values, self.protocol.interpolated)
+
+
+def score_users(
+    federation: Federation, backend: Backend, occasion: Occasion, item: tuple[np.ndarray, list[Params]]
+) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
+    """Sums of loss and scores of a block of users, before and after fine-tuning."""
+    clients, personal = item
+    code = backend if federation.task.per_sample else serial
+    served = served_phases(federation, occasion.protocol, occasion.now, occasion.newcomers)
+    sums = []
+    for phases, as_kept in (((), True), served):
+        program = federation.compile(phases, as_kept=as_kept)
+        trained = code.train(federation, program, occasion.received, occasion.now, clients, personal)
+        blocks = [_score_block(federation, one, occasion.part) for one in trained]
+        sums.append({name: np.concatenate([block[name] for block in blocks]) for name in blocks[0]})
+    return sums[0], sums[1]
+
+
+def served_phases(
+    federation: Federation, protocol: Evaluation, now: Now, newcomers: bool
+) -> tuple[tuple[Phase, ...], bool]:
+    """The phases a user goes through before being served, and whether they start from the state as it was kept.
+
+    New users are served as the algorithm says; so are existing ones where nothing is remembered (FedRecon).
+    """
+    algorithm = federation.algorithm
+    if (newcomers or algorithm.stateless) and algorithm.newcomer is not None:
+        return algorithm.newcomer, False
+    return (fine_tuning(federation, protocol, now),), True
 
 
 def fine_tuning(federation: Federation, protocol: Evaluation, now: Now) -> Phase:

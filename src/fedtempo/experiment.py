@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
@@ -11,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from fedtempo.algorithms.algorithm import Algorithm
-from fedtempo.backends import BACKENDS, Backend
+from fedtempo.backends import BACKENDS, Backend, Engine, InProcess, Processes
 from fedtempo.checks import check_model, check_rounds, check_schedules
 from fedtempo.cohort import Cohort, as_cohort
 from fedtempo.data.batches import Batching
@@ -24,6 +25,7 @@ from fedtempo.params import Params
 from fedtempo.schedules import Schedule
 from fedtempo.tasks import PerSample, Task, as_task
 
+BACKEND_NAMES = (*BACKENDS, "processes", "auto")
 VECTORISED_BELOW = 200_000
 """Models with fewer parameters than this run side by side by default; larger ones gain nothing from it."""
 
@@ -34,6 +36,7 @@ class Experiment:
 
     federation: Federation
     backend: Backend
+    workers: int
     block: int
     cohort: Cohort
     rounds: int
@@ -58,6 +61,7 @@ def prepare(
     init: Mapping[str, Tensor] | Literal["model"] | None = None,
     init_clients: Mapping[int, Mapping[str, Tensor]] | None = None,
     backend: str | Backend = "auto",
+    workers: int | None = None,
     block: int | None = None,
     evaluation: Evaluation | None = Evaluation(),
 ) -> Experiment:
@@ -68,6 +72,7 @@ def prepare(
     require(is_count(seed, 0), "seed", "an int >= 0", seed)
     require(isinstance(dtype, torch.dtype) and dtype.is_floating_point, "dtype", "a floating-point torch dtype", dtype)
     require(block is None or is_count(block), "block", "an int >= 1", block)
+    require(workers is None or is_count(workers), "workers", "an int >= 1", workers)
     require(isinstance(init, Mapping) or init in (None, "model"), "init", "a state dict, 'model' or None", init)
     batching = Batching(batch_size, batches)
     rule = as_cohort(cohort, cohorts)
@@ -85,6 +90,7 @@ def prepare(
     return Experiment(
         federation,
         choose_backend(backend, parameters),
+        choose_workers(backend, workers),
         block or block_size(parameters),
         rule,
         rounds,
@@ -96,7 +102,7 @@ def prepare(
 def _task(loss: str | Task | PerSample | None, data: FederatedData) -> Task:
     targets = None
     if "y" in data.columns:
-        targets = torch.from_numpy(np.ascontiguousarray(data.columns["y"][:2]))
+        targets = torch.from_numpy(np.array(data.columns["y"][:2]))
     return as_task(loss, targets)
 
 
@@ -123,9 +129,23 @@ def choose_backend(backend: str | Backend, parameters: int) -> Backend:
         return backend
     if backend == "auto":
         return BACKENDS["vectorised" if parameters < VECTORISED_BELOW else "serial"]
-    if backend not in BACKENDS:
-        raise unknown("backend", backend, [*BACKENDS, "auto"])
-    return BACKENDS[backend]
+    if backend not in BACKEND_NAMES:
+        raise unknown("backend", backend, BACKEND_NAMES)
+    return BACKENDS["serial" if backend == "processes" else backend]
+
+
+def choose_workers(backend: str | Backend, workers: int | None) -> int:
+    """How many processes share the work: one, unless asked for more by number or by the name `processes`."""
+    if workers is not None:
+        return workers
+    return max(2, os.cpu_count() or 1) if backend == "processes" else 1
+
+
+def engine_for(experiment: Experiment) -> Engine:
+    """Where the experiment's blocks are worked on."""
+    if experiment.workers == 1:
+        return InProcess(experiment.federation, experiment.backend)
+    return Processes(experiment.federation, experiment.backend, experiment.workers)
 
 
 def block_size(parameters: int) -> int:

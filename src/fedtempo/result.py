@@ -16,7 +16,7 @@ from fedtempo.aggregation import Failure
 from fedtempo.backends import serial
 from fedtempo.costs import Costs
 from fedtempo.data.federated import ClientData, FederatedData
-from fedtempo.evaluation import Evaluation, Evaluator, Scores
+from fedtempo.evaluation import Evaluation, Scores, served_phases
 from fedtempo.experiment import Experiment
 from fedtempo.objectives import Received
 from fedtempo.params import Params
@@ -113,12 +113,9 @@ class Result:
         sizes = None if outputs is None else [outputs]
         federation = self.experiment.federation.over(FederatedData.from_clients([data], outputs=sizes))
         protocol = Evaluation(steps=steps, epochs=epochs, lr=lr)
-        evaluator = Evaluator(federation, serial, protocol, 1, self.client_state)
-        given = steps is not None or epochs is not None or lr is not None
-        phases = evaluator.tuning(self.now, newcomers=not given)
-        extra = federation.algorithm.server.extra(self.server_state)
-        received = Received(self.model_params, extra)
-        as_kept = given or federation.algorithm.newcomer is None
+        as_told = steps is not None or epochs is not None or lr is not None
+        phases, as_kept = served_phases(federation, protocol, self.now, newcomers=not as_told)
+        received = Received(self.model_params, federation.algorithm.server.extra(self.server_state))
         program = federation.compile(phases, as_kept=as_kept)
         personal = federation.first_personal(0, received.shared, newcomer=True)
         (trained,) = serial.train(federation, program, received, self.now, np.array([0]), [personal])

@@ -109,6 +109,8 @@ def as_task(loss: str | Task | PerSample | None, targets: Tensor | None) -> Task
         return direct
     if targets.is_floating_point():
         return regression
+    if targets.dtype == torch.bool:
+        return multilabel
     return language if targets.dim() > 1 else classification
 
 

@@ -12,17 +12,20 @@ import numpy as np
 import torch
 
 from fedtempo.aggregation import BlockSum, mean, total
-from fedtempo.backends import run_block
+from fedtempo.backends import Block, Engine, run_blocks
 from fedtempo.costs import Costs, Ledger
 from fedtempo.errors import TrainingError
 from fedtempo.evaluation import Evaluator, Scores
-from fedtempo.experiment import Experiment, prepare
+from fedtempo.experiment import Experiment, engine_for, prepare
 from fedtempo.objectives import Received
 from fedtempo.params import Params, add, all_finite, select
 from fedtempo.progress import Progress
 from fedtempo.result import Result, RoundReport
 from fedtempo.schedules import Now
 from fedtempo.store import MemoryStore
+
+GROUPS = 8
+"""Sums per round at the most, whatever the cohort."""
 
 
 class State(NamedTuple):
@@ -43,7 +46,8 @@ def run(**settings: Any) -> Result:
     * `rounds`; `cohort`: clients per round as an int, a fraction or a rule; `cohorts` fixes who takes part.
     * `batch_size` (None is the full batch), `batches` (`"epochs"` or `"replace"`), `seed`, `dtype`, `device`, `loss`.
     * `init`: a state dict to start from, or `"model"` for the module's own weights; `init_clients`: personal tensors.
-    * `backend` (`"auto"`, `"serial"`, `"vectorised"`), `block` (clients summed together), `evaluation` (None for none).
+    * `backend` (`"auto"`, `"serial"`, `"vectorised"`, `"processes"`), `workers` (processes), `block` (clients summed
+      together), `evaluation` (None for none).
     """
     rounds = train(**settings)
     while True:
@@ -62,25 +66,22 @@ def train(**settings: Any) -> Generator[RoundReport, None, Result]:
 def train_experiment(experiment: Experiment) -> Generator[RoundReport, None, Result]:
     """The loop itself."""
     federation, algorithm = experiment.federation, experiment.federation.algorithm
-    with one_thread():
+    with one_thread(), engine_for(experiment) as engine:
         shared = experiment.first_shared
         state = State(shared, algorithm.server.init(select(shared, federation.trained_names)))
         store, history, began = MemoryStore(), [], time.perf_counter()
         ledger = Ledger(federation, shared, algorithm.server.extra(state.server))
-        evaluator = _evaluator(experiment, store)
+        evaluator = _evaluator(experiment, engine, store)
         now = federation.now(0, 1.0)
         for round_number in range(experiment.rounds):
             started = time.perf_counter()
             now = _now(experiment, state, round_number)
             clients = experiment.cohort.choose(federation.data.clients, now, federation.seed)
             received = Received(state.shared, algorithm.server.extra(state.server))
-            block = total(
-                run_block(experiment.backend, federation, received, now, part, _personal(experiment, store, part))
-                for part in _blocks(clients, experiment.block)
-            )
+            block = total(engine.map(run_blocks, (received, now), _work(experiment, store, clients)))
             state = _server_step(experiment, state, block, now)
             store.put(block.personal)
-            report = _report(state, block, now, ledger, algorithm.server.measurements(state.server))
+            report = _report(state, block, clients, now, ledger, algorithm.server.measurements(state.server))
             state = state._replace(costs=report.total_costs)
             state, report = _evaluated(experiment, evaluator, state, report, now)
             report = replace(report, seconds=time.perf_counter() - started)
@@ -96,14 +97,19 @@ def _now(experiment: Experiment, state: State, round_number: int) -> Now:
     return replace(now, cohort=experiment.cohort.expected(now, now.clients))
 
 
-def _blocks(clients: np.ndarray, size: int) -> Iterator[np.ndarray]:
-    """The cohort in ascending order, cut into blocks of fixed size."""
-    for start in range(0, len(clients), size):
-        yield clients[start : start + size]
+def _work(experiment: Experiment, store: MemoryStore, clients: np.ndarray) -> Iterator[list[Block]]:
+    """The cohort in ascending order, cut into blocks of fixed size and those into at most `GROUPS` groups.
+
+    One sum comes back per group, so what travels does not grow with the cohort. Neither cut depends on how many
+    workers there are, so neither do the bits of the total.
+    """
+    starts = range(0, len(clients), experiment.block)
+    for group in np.array_split(np.array(starts), min(GROUPS, len(starts))) if starts else []:
+        yield [_block(experiment, store, clients[start : start + experiment.block]) for start in group.tolist()]
 
 
-def _personal(experiment: Experiment, store: MemoryStore, clients: np.ndarray) -> list[Params]:
-    return [_state_of(experiment, store, client) for client in clients.tolist()]
+def _block(experiment: Experiment, store: MemoryStore, clients: np.ndarray) -> Block:
+    return Block(clients, [_state_of(experiment, store, client) for client in clients.tolist()])
 
 
 def _state_of(experiment: Experiment, store: MemoryStore, client: int) -> Params:
@@ -116,7 +122,7 @@ def _server_step(experiment: Experiment, state: State, block: BlockSum, now: Now
     federation = experiment.federation
     algorithm = federation.algorithm
     loss = _mean_loss(block)
-    if not block.reports or not block.sums:
+    if not block.sums:
         return state._replace(progress=state.progress.after(loss))
     aggregate = mean(block, algorithm.unweighted, federation.dtype)
     trained = select(state.shared, federation.trained_names)
@@ -129,17 +135,18 @@ def _server_step(experiment: Experiment, state: State, block: BlockSum, now: Now
 
 
 def _mean_loss(block: BlockSum) -> float:
-    weight = sum(r.weight for r in block.reports)
-    return sum(r.weight * r.loss for r in block.reports) / weight if weight else float("nan")
+    return block.loss / block.weight if block.weight else float("nan")
 
 
-def _report(state: State, block: BlockSum, now: Now, ledger: Ledger, server: dict[str, float]) -> RoundReport:
-    clients = tuple(r.client for r in block.reports)
-    costs = ledger.clients([*clients, *(f.client for f in block.failures)], now)
+def _report(
+    state: State, block: BlockSum, cohort: np.ndarray, now: Now, ledger: Ledger, server: dict[str, float]
+) -> RoundReport:
+    failed = {failure.client for failure in block.failures}
+    costs = ledger.clients(cohort.tolist(), now)
     return RoundReport(
         now.round,
         _mean_loss(block),
-        clients,
+        tuple(client for client in cohort.tolist() if client not in failed),
         costs,
         state.costs + costs,
         0.0,
@@ -151,21 +158,18 @@ def _report(state: State, block: BlockSum, now: Now, ledger: Ledger, server: dic
 
 def _measurements(block: BlockSum) -> dict[str, float]:
     """Sums of what clients measured; the norm of clipped steps becomes a mean over those steps."""
-    sums: dict[str, float] = {}
-    for report in block.reports:
-        for name, value in report.measurements.items():
-            sums[name] = sums.get(name, 0.0) + value
+    sums = dict(block.measurements)
     if "clipped_norm" in sums:
         sums["clipped_norm"] = sums["clipped_norm"] / max(sums["clipped_steps"], 1.0)
     return sums
 
 
-def _evaluator(experiment: Experiment, store: MemoryStore) -> Evaluator | None:
+def _evaluator(experiment: Experiment, engine: Engine, store: MemoryStore) -> Evaluator | None:
     if experiment.evaluation is None:
         return None
     return Evaluator(
         experiment.federation,
-        experiment.backend,
+        engine,
         experiment.evaluation,
         experiment.block,
         lambda client: _state_of(experiment, store, client),

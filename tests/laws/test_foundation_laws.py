@@ -138,8 +138,8 @@ def test_a_run_leaves_the_global_generator_alone(clients: Clients) -> None:
 def test_the_hash_seed_does_not_matter(hash_seed: str) -> None:
     code = (
         "import fedtempo as ft; from fedtempo.contracts import small_data;"
-        "r = ft.run(model=ft.models.mlp(6, [5], 4), data=small_data(),"
-        "algorithm=ft.algorithms.scaffold(lr=0.1, steps=2), rounds=2, cohort=3, batch_size=4, evaluation=None, backend='serial'); print(r.digest())"
+        "r = ft.run(model=ft.models.mlp(6, [5], 4), data=small_data(), rounds=2, cohort=3, batch_size=4, "
+        "algorithm=ft.algorithms.scaffold(lr=0.1, steps=2), evaluation=None, backend='serial'); print(r.digest())"
     )
     environment = {**os.environ, "PYTHONHASHSEED": hash_seed}
     digest = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)

@@ -31,6 +31,7 @@ ORDER = [
     ["training"],
     ["contracts"],
     ["theory"],
+    ["experiments"],
     ["planning", "config"],
     ["reporting"],
     ["demo"],

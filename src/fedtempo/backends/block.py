@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.func import vmap
 
-from fedtempo.aggregation import BlockSum, ClientReport, Failure, squared_length
+from fedtempo.aggregation import BlockSum, Failure, Groups, squared_length, total
 from fedtempo.federation import Federation
 from fedtempo.local import Carry, ClientProgram
 from fedtempo.objectives import Received
@@ -70,63 +70,59 @@ class Backend(NamedTuple):
     train: TrainBlock
 
 
-def run_block(
-    backend: Backend, federation: Federation, received: Received, now: Now, clients: np.ndarray, personal: list[Params]
-) -> BlockSum:
-    """Train a block of clients and add up what they send, in client order and in float64."""
+class Block(NamedTuple):
+    """Clients in ascending order, with what each keeps for itself."""
+
+    clients: np.ndarray
+    personal: list[Params]
+
+
+def run_blocks(federation: Federation, backend: Backend, common: tuple[Received, Now], blocks: list[Block]) -> BlockSum:
+    """Train blocks of clients and add up what they send, in client order and in float64."""
+    received, now = common
+    return total(_run_block(federation, backend, received, now, block) for block in blocks)
+
+
+def _run_block(federation: Federation, backend: Backend, received: Received, now: Now, block: Block) -> BlockSum:
     result = BlockSum()
-    for trained in backend.train(federation, federation.program, received, now, clients, personal):
+    for trained in backend.train(federation, federation.program, received, now, block.clients, block.personal):
         _collect(result, federation, received, trained)
     return result
 
 
 def _collect(result: BlockSum, federation: Federation, received: Received, trained: Trained) -> None:
     groups, personal, measured = trained.each(lambda carry: federation.program.finish(received, carry))
-    loss = trained.loss.to(torch.float64).cpu()
-    lengths = vmap(squared_length)(groups) if groups else torch.zeros(len(trained.clients))
-    sound = (torch.isfinite(lengths.cpu()) & torch.isfinite(_finiteness(personal, lengths))).tolist()
-    measured = {name: values.cpu() for name, values in measured.items()}
+    losses = trained.loss.to(torch.float64).tolist()
+    lengths = vmap(squared_length)(groups).cpu() if groups else torch.zeros(len(trained.clients))
+    sound = (torch.isfinite(lengths) & torch.isfinite(_finiteness(personal, lengths))).tolist()
+    measured = {name: values.tolist() for name, values in measured.items()}
     weights = []
     for lane, client in enumerate(trained.clients.tolist()):
         if not sound[lane]:
             result.failures.append(Failure(client, "not finite"))
-            weights.append(0.0)
             continue
         weights.append(federation.weight(client, int(trained.shared_samples[lane])))
-        numbers = {name: float(values[lane]) for name, values in measured.items()}
-        result.reports.append(
-            ClientReport(
-                client, weights[-1], float(loss[lane]), int(trained.steps[lane]), int(trained.samples[lane]), numbers
-            )
-        )
+        result.add_client(weights[-1], losses[lane], {name: values[lane] for name, values in measured.items()})
         if personal and not federation.algorithm.stateless:
             result.personal[client] = trained.own(personal, lane)
-    _add(result, federation, groups, weights, sound)
-
-
-def _add(
-    result: BlockSum, federation: Federation, groups: dict[str, Params], weights: list[float], sound: list[bool]
-) -> None:
-    """Lanes are summed at once, single clients one after the other; both in float64 and in client order."""
     lanes = [lane for lane, good in enumerate(sound) if good]
-    if not lanes or not groups:
-        result.weight += sum(weights)
-        return
-    if len(sound) == 1:
-        result.add(tree_map(lambda t: t[0], groups), weights[0], federation.algorithm.unweighted)
+    if lanes and groups:
+        picked = groups if len(lanes) == len(sound) else tree_map(lambda t: t[lanes], groups)
+        _add(result, picked, weights, federation.algorithm.unweighted)
+
+
+def _add(result: BlockSum, groups: Groups, weights: list[float], unweighted: frozenset[str]) -> None:
+    """Lanes are summed at once, single clients one after the other; both in float64 and in client order."""
+    if len(weights) == 1:
+        result.add_groups(tree_map(lambda t: t[0], groups), weights[0], unweighted)
         return
     device = next(iter(next(iter(groups.values())).values())).device
-    factors = torch.tensor([weights[lane] for lane in lanes], dtype=torch.float64, device=device)
-    picked = groups if len(lanes) == len(sound) else tree_map(lambda t: t[lanes], groups)
+    factors = torch.tensor(weights, dtype=torch.float64, device=device)
     summed = {
-        group: {
-            n: _weighted(t, None if group in federation.algorithm.unweighted else factors) for n, t in tensors.items()
-        }
-        for group, tensors in picked.items()
+        group: {n: _weighted(t, None if group in unweighted else factors) for n, t in tensors.items()}
+        for group, tensors in groups.items()
     }
-    before = result.weight
-    result.add(summed, 1.0, ())
-    result.weight = before + float(factors.sum())
+    result.add_groups(summed)
 
 
 def _weighted(tensor: Tensor, factors: Tensor | None) -> Tensor:

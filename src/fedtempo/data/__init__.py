@@ -1,5 +1,6 @@
 """Data: load a table, split it among clients, draw batches."""
 
+from fedtempo.data.adapters import from_flower_partitioner, from_hugging_face, from_torch
 from fedtempo.data.batches import Batching
 from fedtempo.data.federated import FederatedData
 from fedtempo.data.load import DATASETS, load
@@ -31,6 +32,9 @@ __all__ = [
     "classes_per_client",
     "describe",
     "dirichlet",
+    "from_flower_partitioner",
+    "from_hugging_face",
+    "from_torch",
     "iid",
     "load",
     "load_division",

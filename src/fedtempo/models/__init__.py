@@ -14,6 +14,7 @@ from fedtempo.models.femnist_cnn import femnist_cnn
 from fedtempo.models.gin import gin
 from fedtempo.models.mlp import logistic_regression, mlp, softmax_regression
 from fedtempo.models.omniglot_cnn import omniglot_cnn
+from fedtempo.models.quadratic import quadratic
 from fedtempo.models.resnet import resnet18
 
 MODELS: dict[str, Callable[..., nn.Module]] = {
@@ -30,6 +31,7 @@ MODELS: dict[str, Callable[..., nn.Module]] = {
     "character_transformer": character_transformer,
     "bert_tiny": bert_tiny,
     "gin": gin,
+    "quadratic": quadratic,
 }
 
 __all__ = [
@@ -45,6 +47,7 @@ __all__ = [
     "logistic_regression",
     "mlp",
     "omniglot_cnn",
+    "quadratic",
     "resnet18",
     "softmax_regression",
 ]
