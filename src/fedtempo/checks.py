@@ -227,7 +227,9 @@ def _check_outputs(federation: Federation, outputs: torch.Tensor, rows: Batch) -
 def _check_classes(federation: Federation, outputs: torch.Tensor, rows: Batch, own_heads: bool) -> None:
     labels = federation.data.columns["y"]
     lowest, highest = int(np.where(labels == IGNORED, 0, labels).min()), int(labels.max())
-    classes = outputs.shape[-1] if outputs.shape[:-1] == rows["y"].shape else 0
+    tokens = federation.task.name == "language"
+    fits = outputs.shape[:-1] == rows["y"].shape and outputs.dim() >= (3 if tokens else 2)
+    classes = outputs.shape[-1] if fits else 0
     if lowest < 0 or (highest >= classes and not own_heads):
         raise ModelError(
             f"the model's output must have one entry per class: labels of shape {tuple(rows['y'].shape)} "

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
@@ -12,22 +11,18 @@ import torch
 from torch import Tensor, nn
 
 from fedtempo.algorithms.algorithm import Algorithm
-from fedtempo.backends import BACKENDS, Backend, Engine, InProcess, Processes
+from fedtempo.backends import Backend, block_size, choose_backend, choose_workers
 from fedtempo.checks import check_model, check_rounds, check_schedules
 from fedtempo.cohort import Cohort, as_cohort
 from fedtempo.data.batches import Batching
 from fedtempo.data.federated import FederatedData
-from fedtempo.errors import ConfigError, DataError, is_count, require, unknown
+from fedtempo.errors import ConfigError, DataError, is_count, require
 from fedtempo.evaluation import Evaluation
 from fedtempo.federation import Federation
 from fedtempo.network import build
 from fedtempo.params import Params
 from fedtempo.schedules import Schedule
 from fedtempo.tasks import PerSample, Task, as_task
-
-BACKEND_NAMES = (*BACKENDS, "processes", "auto")
-VECTORISED_BELOW = 200_000
-"""Models with fewer parameters than this run side by side by default; larger ones gain nothing from it."""
 
 
 @dataclass(frozen=True)
@@ -121,33 +116,3 @@ def _with_starts(
     if strangers:
         raise DataError(f"init_clients must name clients in [0, {len(federation.data)}). Got {min(strangers)}.")
     return replace(federation, common_start=common, given_clients=given)
-
-
-def choose_backend(backend: str | Backend, parameters: int) -> Backend:
-    """The backend of this name; `auto` looks at the model's size."""
-    if isinstance(backend, Backend):
-        return backend
-    if backend == "auto":
-        return BACKENDS["vectorised" if parameters < VECTORISED_BELOW else "serial"]
-    if backend not in BACKEND_NAMES:
-        raise unknown("backend", backend, BACKEND_NAMES)
-    return BACKENDS["serial" if backend == "processes" else backend]
-
-
-def choose_workers(backend: str | Backend, workers: int | None) -> int:
-    """How many processes share the work: one, unless asked for more by number or by the name `processes`."""
-    if workers is not None:
-        return workers
-    return max(2, os.cpu_count() or 1) if backend == "processes" else 1
-
-
-def engine_for(experiment: Experiment) -> Engine:
-    """Where the experiment's blocks are worked on."""
-    if experiment.workers == 1:
-        return InProcess(experiment.federation, experiment.backend)
-    return Processes(experiment.federation, experiment.backend, experiment.workers)
-
-
-def block_size(parameters: int) -> int:
-    """Clients per block: as many copies of the model as stay near the cache. Depends on nothing else, on purpose."""
-    return int(min(1024, max(4, 2_000_000 // max(parameters, 1))))

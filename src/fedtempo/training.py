@@ -12,11 +12,11 @@ import numpy as np
 import torch
 
 from fedtempo.aggregation import BlockSum, mean, total
-from fedtempo.backends import Block, Engine, run_blocks
+from fedtempo.backends import Block, Engine, engine_for, run_blocks
 from fedtempo.costs import Costs, Ledger
 from fedtempo.errors import TrainingError
 from fedtempo.evaluation import Evaluator, Scores
-from fedtempo.experiment import Experiment, engine_for, prepare
+from fedtempo.experiment import Experiment, prepare
 from fedtempo.objectives import Received
 from fedtempo.params import Params, add, all_finite, select
 from fedtempo.progress import Progress
@@ -66,7 +66,7 @@ def train(**settings: Any) -> Generator[RoundReport, None, Result]:
 def train_experiment(experiment: Experiment) -> Generator[RoundReport, None, Result]:
     """The loop itself."""
     federation, algorithm = experiment.federation, experiment.federation.algorithm
-    with one_thread(), engine_for(experiment) as engine:
+    with one_thread(), engine_for(federation, experiment.backend, experiment.workers) as engine:
         shared = experiment.first_shared
         state = State(shared, algorithm.server.init(select(shared, federation.trained_names)))
         store, history, began = MemoryStore(), [], time.perf_counter()
