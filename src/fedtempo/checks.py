@@ -30,7 +30,7 @@ PRECISIONS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 
 def check_rounds(rounds: Any) -> None:
     """Rounds are counted from one up."""
-    require(is_count(rounds) and rounds <= MOST, "rounds", f"an int >= 1 (at most {MOST})", rounds)
+    require(is_count(rounds) and rounds <= MOST, "rounds", f"an int in [1, {MOST}]", rounds)
 
 
 def check_device(device: Any) -> None:
@@ -152,7 +152,7 @@ def _check_pieces(federation: Federation) -> None:
     holds = isinstance(phases, tuple) and bool(phases) and all(isinstance(p, Phase) for p in phases)
     require(holds, "algorithm.phases", "a tuple of one or more Phases", phases)
     require(federation.dtype in PRECISIONS, "dtype", "one of " + ", ".join(map(str, PRECISIONS)), federation.dtype)
-    require(size is None or size <= MOST, "batch_size", f"None or an int >= 1 (at most {MOST})", size)
+    require(size is None or size <= MOST, "batch_size", f"None or an int in [1, {MOST}]", size)
     if not any(True for _ in federation.model.parameters()):
         raise ModelError(f"the model must have parameters to train. Got {type(federation.model).__name__} with none.")
     if federation.data.outputs is not None:

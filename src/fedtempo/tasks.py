@@ -95,16 +95,21 @@ TASKS: dict[str, Task] = {t.name: t for t in (classification, language, multilab
 
 def as_task(loss: str | Task | PerSample | None, targets: Tensor | None) -> Task:
     """The task meant by a name, a task or a loss function; by default the one that fits the targets."""
-    if isinstance(loss, Task):
-        return loss
+    if loss is None:
+        return _fitting(targets)
     if isinstance(loss, str):
         if loss not in TASKS:
             raise unknown("loss", loss, TASKS)
         return TASKS[loss]
-    if callable(loss):
-        return _custom(loss)
-    if loss is not None:
+    if isinstance(loss, Task):
+        return loss
+    if not callable(loss):
         raise ConfigError(f"loss must be a name, a Task or a function (outputs, targets). Got {loss!r}.")
+    return _custom(loss)
+
+
+def _fitting(targets: Tensor | None) -> Task:
+    """Floats are regressed on, booleans are labels, rows of integers are sequences, single integers classes."""
     if targets is None:
         return direct
     if targets.is_floating_point():

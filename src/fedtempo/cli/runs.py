@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated
 
@@ -12,7 +15,7 @@ from rich.console import Console
 from fedtempo.algorithms import ALGORITHMS
 from fedtempo.config import read, settings_of
 from fedtempo.demo import run_demo
-from fedtempo.errors import OutputError, is_count, require
+from fedtempo.errors import FedTempoError, OutputError, first_line, is_count, require
 from fedtempo.reporting import RunFolder, follow, summary
 from fedtempo.training import train
 
@@ -54,26 +57,30 @@ def run(
     experiment: ExperimentPath,
     overrides: Overrides = None,
     out: Annotated[Path | None, typer.Option(help="A new folder for metrics, summary and report.")] = None,
-    backend: Annotated[str | None, typer.Option(help="auto, serial or vectorised.")] = None,
+    backend: Annotated[str | None, typer.Option(help="auto, serial, vectorised or processes.")] = None,
     seed: Annotated[int | None, typer.Option(help="The run's seed.")] = None,
     as_json: AsJson = False,
     quiet: Quiet = False,
 ) -> None:
     """Train an experiment file and print its table."""
     changes = list(overrides or [])
-    changes += [f'backend="{backend}"'] if backend is not None else []
+    changes += [f"backend={json.dumps(backend)}"] if backend is not None else []
     changes += [f"seed={seed}"] if seed is not None else []
     file = read(experiment, changes)
-    folder = RunFolder(out, file) if out is not None else None
-    result = follow(
-        train(**settings_of(file)),
-        file.rounds,
-        label=file.algorithm.name,
-        quiet=quiet or as_json,
-        observe=folder.add if folder else None,
-    )
-    if folder:
-        folder.finish(result)
+    if out is not None:
+        _new_folder(out)
+    rounds = train(**settings_of(file))  # a run that cannot start leaves no folder behind
+    with _writing(out):
+        folder = RunFolder(out, file) if out is not None else None
+        result = follow(
+            rounds,
+            file.rounds,
+            label=file.algorithm.name,
+            quiet=quiet or as_json,
+            observe=folder.add if folder else None,
+        )
+        if folder:
+            folder.finish(result)
     if as_json:
         print(json.dumps(summary(result)))
         return
@@ -82,11 +89,35 @@ def run(
     console.print(f"backend {result.experiment.backend.name}, digest {result.digest()[:16]}", soft_wrap=True)
 
 
+def _new_folder(out: Path) -> None:
+    """The folder can be made here and holds no run yet; nothing is made before the experiment is known to be sound."""
+    if (out / "metrics.jsonl").exists():
+        raise OutputError(f"out must be a new folder. Got {out}, which holds a run already.")
+    nearest = next(parent for parent in (out, *out.absolute().parents) if parent.exists())
+    if not nearest.is_dir() or not os.access(nearest, os.W_OK | os.X_OK):
+        reason = "cannot be written" if nearest.is_dir() else "is not a folder"
+        raise OutputError(f"out must be a folder that can be written. Got {out}: {nearest} {reason}.")
+
+
 def _writable(folder: Path) -> None:
-    try:
+    """The folder is there and takes files."""
+    with _writing(folder):
         folder.mkdir(parents=True, exist_ok=True)
         probe = folder / ".writable"
         probe.touch()
         probe.unlink()
+
+
+@contextmanager
+def _writing(out: Path | None) -> Iterator[None]:
+    """A full disk, or a folder that went away, is an output error however late it shows."""
+    try:
+        yield
+    except FedTempoError:
+        raise
     except OSError as error:
-        raise OutputError(f"out must be a folder that can be written. Got {folder}: {error.strerror}.") from None
+        if out is None:
+            raise
+        raise OutputError(
+            f"out must be a folder that can be written. Got {out}: {error.strerror or first_line(error)}."
+        ) from error

@@ -1,0 +1,150 @@
+"""Reading and writing experiment files."""
+
+from __future__ import annotations
+
+import hashlib
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import tomli_w
+import torch
+from pydantic import ValidationError
+
+from fedtempo.backends import BACKEND_NAMES
+from fedtempo.checks import check_device
+from fedtempo.config.construct import check_data, check_settings, make, make_algorithm, make_data, make_schedule
+from fedtempo.config.schema import ExperimentFile, one_line
+from fedtempo.errors import ConfigError, first_line, require, unknown
+from fedtempo.evaluation import Evaluation
+from fedtempo.models import MODELS
+from fedtempo.network import seeded
+from fedtempo.tasks import TASKS
+
+LARGEST_FILE = 1_000_000
+DEEPEST_TABLE = 20
+
+
+def read(path: Path, overrides: list[str] | None = None) -> ExperimentFile:
+    """The experiment in a TOML file, with `a.b=value` overrides."""
+    try:
+        with path.open("rb") as file:
+            content = file.read(LARGEST_FILE + 1)
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or first_line(error)
+        raise ConfigError(f"experiment file must be readable. Got {path}: {reason}.") from error
+    require(len(content) <= LARGEST_FILE, "experiment file", f"at most {LARGEST_FILE} bytes", str(path))
+    try:
+        values = tomllib.loads(content.decode("utf-8"))
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"experiment file must be UTF-8 text. Got {path}: {first_line(error)}.") from error
+    except (ValueError, RecursionError) as error:
+        raise ConfigError(f"experiment file must be TOML. Got {path}: {first_line(error)}.") from error
+    for override in overrides or []:
+        _set(values, override)
+    return parse(values)
+
+
+def parse(values: Mapping[str, Any]) -> ExperimentFile:
+    """Check a file's values; the first thing that is wrong is the error."""
+    require(_depth(values) <= DEEPEST_TABLE, "experiment file", f"at most {DEEPEST_TABLE} tables deep", "more")
+    try:
+        experiment = ExperimentFile.model_validate(dict(values))
+    except ValidationError as error:
+        raise one_line(error) from error
+    _check_names(experiment)
+    return experiment
+
+
+def dump(experiment: ExperimentFile) -> str:
+    """The file with every default filled in, as TOML."""
+    return tomli_w.dumps(_without_none(experiment.model_dump()))
+
+
+def fingerprint(experiment: ExperimentFile) -> str:
+    """A hash of the resolved file."""
+    return hashlib.sha256(dump(experiment).encode()).hexdigest()
+
+
+def settings_of(experiment: ExperimentFile) -> dict[str, Any]:
+    """Keyword arguments for `fedtempo.run`."""
+
+    def model() -> Any:
+        return make("model", experiment.model.name, MODELS, experiment.model.settings)
+
+    cohort = experiment.cohort
+    with seeded(0, "probe"):
+        model()  # a model that cannot be built should not wait for the data
+    return {
+        "model": model,
+        "data": make_data(experiment.data),
+        "algorithm": make_algorithm(experiment.algorithm.model_dump()),
+        "rounds": experiment.rounds,
+        "cohort": make_schedule("cohort", cohort) if isinstance(cohort, dict) else cohort,
+        "batch_size": None if experiment.full_batch else experiment.batch_size,
+        "batches": experiment.batches,
+        "seed": experiment.seed,
+        "loss": experiment.loss,
+        "dtype": getattr(torch, experiment.dtype),
+        "device": experiment.device,
+        "backend": experiment.backend,
+        "workers": experiment.workers,
+        "block": experiment.block,
+        "evaluation": Evaluation(**experiment.evaluation.model_dump()),
+    }
+
+
+def _check_names(experiment: ExperimentFile) -> None:
+    """Everything that can be checked without loading data."""
+    for field, value, known in (
+        ("backend", experiment.backend, BACKEND_NAMES),
+        ("loss", experiment.loss, TASKS),
+    ):
+        if value is not None and value not in known:
+            raise unknown(field, value, known)
+    check_device(experiment.device)
+    check_data(experiment.data)
+    check_settings("model", experiment.model.name, MODELS, experiment.model.settings)
+    make_algorithm(experiment.algorithm.model_dump())
+    if isinstance(experiment.cohort, dict):
+        make_schedule("cohort", experiment.cohort)
+    both = experiment.evaluation.steps is not None and experiment.evaluation.epochs is not None
+    require(not both, "evaluation", "given steps or epochs, not both", experiment.evaluation.steps)
+
+
+def _set(values: dict[str, Any], override: str) -> None:
+    path, separator, text = override.partition("=")
+    *parents, last = path.strip().split(".")
+    if not separator or not all(part.strip() for part in (*parents, last)):
+        raise ConfigError(f"--set must be written a.b=value. Got {override!r}.")
+    for parent in parents:
+        values = values.setdefault(parent, {})
+        if not isinstance(values, dict):
+            raise ConfigError(f"--set {path.strip()} must lead into a table. Got {parent!r}, which is a value.")
+    values[last] = _toml_value(text)
+
+
+def _toml_value(text: str) -> Any:
+    """The TOML value that a text is; any other text is a string, so that names need no quotes."""
+    try:
+        values = tomllib.loads(f"value = {text}")
+    except (ValueError, RecursionError):
+        return text.strip()
+    return values["value"] if len(values) == 1 else text.strip()
+
+
+def _depth(value: Any) -> int:
+    """How deep tables and lists are nested, without recursion: the file may be hostile."""
+    level, depth = [value], 0
+    while level:
+        depth += 1
+        tables = [entry for entry in level if isinstance(entry, (Mapping, list))]
+        level = [inner for entry in tables for inner in (entry.values() if isinstance(entry, Mapping) else entry)]
+    return depth
+
+
+def _without_none(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {k: _without_none(v) for k, v in value.items() if v is not None}
+    return value

@@ -1,0 +1,123 @@
+"""The form of an experiment file: pydantic models whose field descriptions are the rules that errors quote."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from fedtempo.checks import MOST, MOST_STEPS
+from fedtempo.errors import ConfigError, shown, unknown
+
+COUNT = f"an int in [1, {MOST}]"
+FEW = f"an int in [0, {MOST_STEPS}]"
+Count = Annotated[int, Field(ge=1, le=MOST)]
+Few = Annotated[int, Field(ge=0, le=MOST_STEPS)]
+Share = Annotated[float, Field(ge=0, lt=1)]
+
+
+class Section(BaseModel):
+    """A part of the file that names something and gives its settings."""
+
+    model_config = ConfigDict(extra="allow", strict=True)
+    name: str = Field(description="a string")
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """Everything but the name."""
+        return dict(self.model_extra or {})
+
+
+class DataSection(Section):
+    """The data set, how it is split, and which clients are held out."""
+
+    split: Section | None = Field(None, description="a table with a name")
+    new_clients: Annotated[int, Field(ge=0)] | Share = Field(0, description="a fraction in [0, 1) or an int >= 0")
+    validation: Share | None = Field(None, description="a fraction in [0, 1)")
+    test: Share | None = Field(None, description="a fraction in [0, 1)")
+    seed: int = Field(0, ge=0, description="an int >= 0")
+    min_samples: Count | None = Field(None, description=COUNT)
+    relabel: bool = Field(False, description="true or false")
+
+
+class EvaluationSection(BaseModel):
+    """The evaluation protocol; see `fedtempo.Evaluation`."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
+    every: Count | None = Field(None, description=COUNT)
+    users: Count | None = Field(None, description=COUNT)
+    steps: Few | None = Field(None, description=FEW)
+    epochs: Few | None = Field(None, description=FEW)
+    lr: float | None = Field(None, ge=0, description="a finite number >= 0")
+    trains: Literal["all", "head"] = Field("all", description="'all' or 'head'")
+    decays: bool = Field(False, description="true or false")
+    interpolated: bool = Field(False, description="true or false")
+
+
+class ExperimentFile(BaseModel):
+    """A whole experiment as it stands in a TOML file. Each field's description is the rule that errors quote."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+    rounds: Count = Field(description=COUNT)
+    data: DataSection = Field(description="a table with a name")
+    model: Section = Field(description="a table with a name")
+    algorithm: Section = Field(description="a table with a name")
+    cohort: Count | Annotated[float, Field(gt=0, le=1)] | dict[str, Any] = Field(
+        1.0, description='an int >= 1, a fraction in (0, 1] or { schedule = "...", ... }'
+    )
+    batch_size: Count | None = Field(32, description=COUNT)
+    full_batch: bool = Field(False, description="true or false")
+    batches: Literal["epochs", "replace"] = Field("epochs", description="'epochs' or 'replace'")
+    seed: int = Field(0, ge=0, description="an int >= 0")
+    loss: str | None = Field(None, description="a string")
+    dtype: Literal["float32", "float64"] = Field("float32", description="'float32' or 'float64'")
+    device: str = Field("cpu", description="a string")
+    backend: str = Field("auto", description="a string")
+    workers: int | None = Field(None, ge=1, le=1024, description="an int in [1, 1024]")
+    block: Count | None = Field(None, description=COUNT)
+    evaluation: EvaluationSection = Field(
+        default_factory=lambda: EvaluationSection.model_validate({}), description="a table"
+    )
+
+
+SECTIONS: dict[str, type[BaseModel]] = {
+    "data": DataSection,
+    "split": Section,
+    "model": Section,
+    "algorithm": Section,
+    "evaluation": EvaluationSection,
+}
+
+
+def one_line(error: ValidationError) -> ConfigError:
+    """The first thing that pydantic found wrong, as field, rule and value; a misspelt key comes before all else."""
+    found = sorted(error.errors(), key=lambda each: each["type"] != "extra_forbidden")[0]
+    place = [str(part) for part in found["loc"]]
+    if found["type"] in ("extra_forbidden", "missing"):
+        return _key_error(place, found)
+    model: type[BaseModel] | None = ExperimentFile
+    path, rule = [], "something else"
+    for part in place:  # pydantic goes on with the members of a union, which are no part of the file
+        if model is None or part not in model.model_fields:
+            break
+        path.append(part)
+        rule = model.model_fields[part].description or rule
+        model = SECTIONS.get(part)
+    value = found["input"]
+    return ConfigError(f"{'.'.join(path)} must be {rule}. Got {shown(value)}.")
+
+
+def _key_error(place: list[str], found: Mapping[str, Any]) -> ConfigError:
+    """A key nobody knows, or one that is missing, perhaps because it was misspelt."""
+    *parents, key = place
+    model = SECTIONS[parents[-1]] if parents else ExperimentFile
+    prefix = "".join(f"{parent}." for parent in parents)
+    if found["type"] == "extra_forbidden":
+        return unknown("setting", prefix + key, [prefix + name for name in model.model_fields])
+    strangers = [name for name in found["input"] if name not in model.model_fields]
+    near = difflib.get_close_matches(key, strangers, n=1)
+    if near:
+        return unknown("setting", prefix + near[0], [prefix + key])
+    return ConfigError(f"{prefix}{key} must be given. Got nothing.")
