@@ -128,7 +128,8 @@ def check_model(federation: Federation) -> tuple[bool, bool]:
     params = tensors_of(federation.model, federation.dtype, federation.device)
     if not all_finite(params):
         raise ModelError("the model's first weights must be finite. Got NaN or infinity.")
-    leaves = {n: p.requires_grad_() if p.is_floating_point() else p for n, p in params.items()}
+    weights = set(federation.network.parameters)
+    leaves = {n: p.clone().requires_grad_(n in weights and p.is_floating_point()) for n, p in params.items()}
     try:
         outputs = federation.network.forward(leaves, rows)
     except FedTempoError:
@@ -137,7 +138,6 @@ def check_model(federation: Federation) -> tuple[bool, bool]:
         shapes = {n: tuple(t.shape) for n, t in rows.items() if not n.startswith("_")}
         raise ModelError(f"the model does not run on a batch of shapes {shapes}: {first_line(error)}") from error
     _check_outputs(federation, outputs, rows)
-    params = {n: p.detach() for n, p in params.items()}
     masks = _draws_masks(federation, params, rows)
     independent = federation.task.per_sample and _rows_are_independent(federation, params, rows)
     if not independent:

@@ -66,6 +66,8 @@ def main() -> None:
         _fail(
             f"unexpected {type(error).__name__}: {error} (run again with --debug for the traceback)", UNEXPECTED, debug
         )
+    if code == INTERRUPTED:  # typer turns Ctrl-C into this code, without a word
+        _fail("interrupted", INTERRUPTED, debug=False)
     sys.exit(code or 0)
 
 
@@ -79,4 +81,6 @@ def _fail(message: str, code: int, debug: bool) -> None:
 def _usage(error: typer.TyperException) -> str:
     """A wrong option or argument, as one sentence."""
     describe = getattr(error, "format_message", None)
-    return f"{describe() if callable(describe) else error} See 'fedtempo --help'."
+    message = str(describe() if callable(describe) else error).strip() or "a command must be given"
+    end = "" if message.endswith(("?", ".")) else "."
+    return f"{message}{end} See 'fedtempo --help'."

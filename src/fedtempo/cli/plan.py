@@ -16,7 +16,7 @@ from rich.table import Table
 
 from fedtempo.cli.runs import AsJson, ExperimentPath, Overrides
 from fedtempo.config import read, settings_of
-from fedtempo.errors import ConfigError, OutputError
+from fedtempo.errors import ConfigError, OutputError, is_count, is_number, require
 from fedtempo.experiment import Experiment, prepare
 from fedtempo.network import build
 from fedtempo.planning import PlannedRound, PlannedStep, planned_rounds, planned_steps
@@ -34,6 +34,7 @@ def schedule(
     as_json: AsJson = False,
 ) -> None:
     """Print learning rate, weight decay, local steps and the personalization ratio R, by round and by step."""
+    require(samples is None or is_count(samples), "samples", "an int >= 1", samples)
     prepared = prepare(**settings_of(read(experiment, overrides)))
     federation = prepared.federation
     chosen = _rounds(rounds, prepared.rounds)
@@ -58,6 +59,7 @@ def advise(
     as_json: AsJson = False,
 ) -> None:
     """Measure how much clients differ and suggest beta, K decay and weight decay, with reasons."""
+    require(is_number(max_norm) and max_norm > 0, "max_norm", "a number > 0", max_norm)
     settings = settings_of(read(experiment, overrides))
     prepared = prepare(**settings)
     federation = prepared.federation

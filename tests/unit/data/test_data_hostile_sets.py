@@ -112,7 +112,9 @@ BROKEN_RULES = [
 ]
 
 
-@pytest.mark.parametrize(("name", "folder", "file", "content", "message"), BROKEN_RULES)
+@pytest.mark.parametrize(
+    ("name", "folder", "file", "content", "message"), BROKEN_RULES, ids=[f"{r[0]}: {r[4]}" for r in BROKEN_RULES]
+)
 def test_each_layout_has_rules(tmp_path, elsewhere, name, folder, file, content, message):
     make = {"femnist": tiny.femnist_json}.get(name) or getattr(tiny, name)
     make(tmp_path)

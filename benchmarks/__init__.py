@@ -1,0 +1,1 @@
+"""FedTempo against hand-written loops and against its peers, on the same work."""
