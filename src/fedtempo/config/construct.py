@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, get_type_hints
@@ -30,7 +30,7 @@ WORDS: dict[Any, str] = {
 def make(field: str, name: Any, known: Makers, settings: Mapping[str, Any], key: str = "name") -> Any:
     """Call the function a name stands for; what is wrong is named by its place in the file."""
     check_settings(field, name, known, settings, key)
-    with _at(field, name):
+    with _at(field, name, inspect.signature(known[name]).parameters):
         return known[name](**settings)
 
 
@@ -56,13 +56,12 @@ def _check_types(field: str, function: Callable[..., Any], settings: Mapping[str
 
 
 @contextmanager
-def _at(field: str, name: str) -> Iterator[None]:
+def _at(field: str, name: str, known: Iterable[str]) -> Iterator[None]:
     """Errors from in here name the setting by its place in the file, whoever raised them."""
     try:
         yield
     except ConfigError as error:
-        setting, _, rest = str(error).partition(" ")
-        place = f"{field}." if setting.isidentifier() and rest.startswith("must be ") else f"{field} {name!r}: "
+        place = f"{field}." if str(error).split(" ", 1)[0] in known else f"{field} {name!r}: "
         raise ConfigError(f"{place}{error}") from error
     except FedTempoError:
         raise
@@ -152,7 +151,7 @@ def make_data(section: DataSection) -> FederatedData:
     own = inspect.signature(DATASETS[section.name]).parameters
     given = section.model_dump(include={"validation", "test", "seed"} & set(own), exclude_none=True)
     redrawn = {part: getattr(section, part) for part in ("validation", "test") if part not in own}
-    with _at("data", section.name):
+    with _at("data", section.name, {*own, *DataSection.model_fields}):
         table = load(section.name, **{**section.settings, **given})
         return table.split(
             make_split(section),

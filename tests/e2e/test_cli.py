@@ -1,0 +1,161 @@
+"""The command line from end to end: what a user types, and what is then on the screen and in the folder."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import fedtempo as ft
+from fedtempo.cli import main
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+EXAMPLE = str(EXAMPLES / "feddecay.toml")
+PROGRAM = [sys.executable, "-c", "from fedtempo.cli import main; main()"]
+FILES = {"experiment.toml", "metrics.jsonl", "summary.json", "report.html"}
+
+
+@pytest.fixture
+def fedtempo(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Any:
+    """`fedtempo ARGUMENTS` in this process; returns what it printed."""
+
+    def call(*arguments: str) -> tuple[str, str]:
+        monkeypatch.setattr(sys, "argv", ["fedtempo", *arguments])
+        with pytest.raises(SystemExit) as caught:
+            main()
+        printed = capsys.readouterr()
+        assert caught.value.code == 0, printed.err
+        return printed.out, printed.err
+
+    return call
+
+
+def test_a_run_leaves_its_files_and_repeats_to_the_bit(fedtempo: Any, tmp_path: Path) -> None:
+    first, again = tmp_path / "first", tmp_path / "again"
+    printed, _ = fedtempo("run", EXAMPLE, "--out", str(first), "--json")
+    summary = json.loads(printed)
+    assert {path.name for path in first.iterdir()} >= FILES
+    assert json.loads((first / "summary.json").read_text())["digest"] == summary["digest"]
+    lines = [json.loads(line) for line in (first / "metrics.jsonl").read_text().splitlines()]
+    assert [line["round"] for line in lines] == list(range(30))
+    assert summary["rounds"] == 30
+    assert 0.5 < summary["scores"]["new_tuned"]["accuracy"]["mean"] <= 1
+    page = (first / "report.html").read_text()
+    assert "<html" in page.lower()
+
+    repeated, _ = fedtempo("run", str(first / "experiment.toml"), "--out", str(again), "--json")
+    assert json.loads(repeated)["digest"] == summary["digest"]
+    assert (again / "experiment.toml").read_text() == (first / "experiment.toml").read_text()
+
+
+def test_a_second_run_does_not_overwrite_the_first(
+    fedtempo: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    arguments = ["run", EXAMPLE, "--out", str(tmp_path / "run"), "--quiet", "--set", "rounds=1"]
+    fedtempo(*arguments)
+    before = (tmp_path / "run" / "summary.json").read_bytes()
+    monkeypatch.setattr(sys, "argv", ["fedtempo", *arguments])
+    with pytest.raises(SystemExit) as caught:
+        main()
+    assert caught.value.code == 6
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "out must be a new folder" in line
+    assert (tmp_path / "run" / "summary.json").read_bytes() == before
+
+
+def test_another_seed_gives_another_digest_and_overrides_count(fedtempo: Any) -> None:
+    changes = ("--json", "--set", "rounds=2", "--set", "cohort=3")
+    digests = {json.loads(fedtempo("run", EXAMPLE, *changes, *more)[0])["digest"] for more in ((), ("--seed", "1"))}
+    assert len(digests) == 2
+
+
+@pytest.mark.parametrize("path", sorted(EXAMPLES.glob("*.toml")), ids=lambda path: path.stem)
+def test_every_example_runs_and_has_a_schedule(path: Path, fedtempo: Any) -> None:
+    printed, _ = fedtempo("run", str(path), "--quiet", "--set", "rounds=1")
+    assert "digest" in printed
+    fedtempo("schedule", str(path), "--rounds", "0")
+
+
+def test_schedule_prints_the_rates_and_the_ratio(fedtempo: Any, tmp_path: Path) -> None:
+    plot = tmp_path / "plot.html"
+    printed, error = fedtempo("schedule", EXAMPLE, "--rounds", "0,29", "--plot", str(plot))
+    assert not error
+    assert "local steps K" in printed
+    assert "rates by step" in printed
+    assert "<html" in plot.read_text().lower()
+    values = json.loads(fedtempo("schedule", EXAMPLE, "--rounds", "0,29", "--json")[0])
+    rates = [step["rates"]["lr"] for step in values["steps"] if step["round"] == 29]
+    assert rates == pytest.approx([0.1 * 0.6**step for step in range(10)])
+    assert values["rounds"][0]["ratio"] == pytest.approx(ft.theory.personalization_ratio(rates, 1.0))
+
+
+def test_advise_gives_reasons(fedtempo: Any) -> None:
+    advice = json.loads(fedtempo("advise", EXAMPLE, "--json")[0])
+    assert 0 <= advice["beta"] <= 1
+    assert advice["reasons"]
+
+
+def test_the_demo_writes_its_page(fedtempo: Any, tmp_path: Path) -> None:
+    printed, error = fedtempo("demo", "--rounds", "2", "--seeds", "1", "--out", str(tmp_path / "demo"))
+    assert "FedDecay" in printed
+    assert "local only" in printed
+    assert "round 2/2" in error
+    assert (tmp_path / "demo" / "report.html").stat().st_size > 1000
+
+
+def test_help_lists_every_algorithm_with_one_line(fedtempo: Any) -> None:
+    printed, _ = fedtempo("run", "--help")
+    text = " ".join(printed.split())
+    for name, build in ft.algorithms.ALGORITHMS.items():
+        line = (build.__doc__ or "").strip().splitlines()[0]
+        assert f"{name}: " in text
+        assert line.split()[0] in text
+
+
+def test_without_a_terminal_there_are_plain_lines(fedtempo: Any) -> None:
+    _, error = fedtempo("run", EXAMPLE, "--set", "rounds=2", "--set", "evaluation.every=2")
+    first, last = error.splitlines()
+    assert first.startswith("feddecay: round 1/2 loss ")
+    assert last.startswith("feddecay: round 2/2 loss ")
+    assert "accuracy" in last
+    assert "\x1b" not in error
+
+
+def test_in_a_terminal_there_is_a_bar() -> None:
+    """Standard error is a terminal, standard output a pipe: the bar is drawn, and the table stays clean."""
+    leader, follower = pty.openpty()
+    with subprocess.Popen(
+        [*PROGRAM, "run", EXAMPLE, "--set", "rounds=3"],
+        stdout=subprocess.PIPE,
+        stderr=follower,
+        env={**os.environ, "OMP_NUM_THREADS": "1", "TERM": "xterm-256color", "COLUMNS": "120"},
+    ) as process:
+        os.close(follower)
+        drawn = b""
+        while chunk := _read(leader):
+            drawn += chunk
+        table, _ = process.communicate(timeout=30)
+    os.close(leader)
+    assert process.returncode == 0
+    assert "━".encode() in drawn
+    assert b"3/3" in drawn
+    assert b"rounds/s" in drawn
+    assert b"digest" in table
+    assert b"\x1b" not in table
+
+
+def _read(terminal: int) -> bytes:
+    try:
+        return os.read(terminal, 65536)
+    except OSError:  # Linux says so when the other side is closed
+        return b""
+
+
+def test_the_version(fedtempo: Any) -> None:
+    assert fedtempo("--version")[0].strip() == ft.__version__
