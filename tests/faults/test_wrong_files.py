@@ -4,41 +4,15 @@ from __future__ import annotations
 
 import copy
 import math
-import tomllib
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from pydantic.fields import FieldInfo
+from spoiled_file import MISSING, SMALL, changed, refusal
 
 import fedtempo as ft
-from fedtempo.config import files, parse, read, settings_of
-from fedtempo.config.schema import SECTIONS, DataSection, EvaluationSection, ExperimentFile
-
-SMALL = tomllib.loads("""
-rounds = 2
-
-[data]
-name = "digits"
-split = { name = "iid", clients = 6 }
-
-[model]
-name = "mlp"
-inputs = 64
-hidden = [4]
-outputs = 10
-
-[algorithm]
-name = "feddecay"
-lr = 0.1
-beta = 0.6
-steps = 2
-
-[evaluation]
-every = 1
-""")
-MISSING = object()
+from fedtempo.config import files, read
+from fedtempo.config.schema import DataSection
 
 
 @pytest.fixture(autouse=True)
@@ -49,98 +23,6 @@ def no_data(monkeypatch: pytest.MonkeyPatch) -> None:
         pytest.fail("data were loaded before the file was checked")
 
     monkeypatch.setattr(files, "make_data", loads)
-
-
-def changed(path: str, value: Any) -> dict[str, Any]:
-    """The small experiment with one value changed or taken away."""
-    values = copy.deepcopy(SMALL)
-    here = values
-    *parents, last = path.split(".")
-    for parent in parents:
-        here = here.setdefault(parent, {})
-    if value is MISSING:
-        here.pop(last, None)
-    else:
-        here[last] = value
-    return values
-
-
-def refusal(values: dict[str, Any]) -> str:
-    with pytest.raises(ft.ConfigError) as caught:
-        settings_of(parse(values))
-    message = str(caught.value)
-    assert "\n" not in message
-    return message
-
-
-# ---------------------------------------------------------------- every number of the models, at its edges
-
-
-def numeric_fields() -> Iterator[tuple[str, FieldInfo]]:
-    """Every field of the pydantic models that takes a number."""
-    places: list[tuple[str, Any]] = [("", ExperimentFile), ("data.", DataSection), ("evaluation.", EvaluationSection)]
-    for prefix, model in places:
-        for name, field in model.model_fields.items():
-            kind = str(field.annotation)
-            if ("int" in kind or "float" in kind) and "Literal" not in kind and name not in SECTIONS:
-                yield prefix + name, field
-
-
-NUMBERS = dict(numeric_fields())
-ALLOWED: dict[str, list[Any]] = {
-    "rounds": [1, 10**9],
-    "cohort": [1, 6, 1.0, 1e-9],
-    "batch_size": [1, 10**9],
-    "seed": [0, 2**64],
-    "workers": [1, 1024],
-    "block": [1, 10**9],
-    "data.new_clients": [0, 5, 0.0, 0.99],
-    "data.validation": [0, 0.0, 0.99],
-    "data.test": [0, 0.0, 0.99],
-    "data.seed": [0, 2**64],
-    "data.min_samples": [1, 10**9],
-    "evaluation.every": [1, 10**9],
-    "evaluation.users": [1, 10**9],
-    "evaluation.steps": [0, 10**6],
-    "evaluation.epochs": [0, 10**6],
-    "evaluation.lr": [0, 0.0, 1e300],
-}
-BELOW: dict[str, list[Any]] = {"cohort": [0, 0.0, -0.5], "data.new_clients": [-1, -0.1]}
-ABOVE: dict[str, list[Any]] = {
-    "cohort": [1.0000001, 2.0],
-    "data.new_clients": [1.0, 1.5],
-    "data.validation": [1, 1.0],
-    "data.test": [1, 1.0],
-    "seed": [],
-    "data.seed": [],
-    "evaluation.lr": [10**400],
-    "workers": [1025],
-    "evaluation.steps": [10**6 + 1],
-    "evaluation.epochs": [10**6 + 1],
-}
-NEVER = [True, False, "5", "x", "", math.nan, math.inf, -math.inf, -1, [], [1], {}, {"a": 1}]
-
-
-def test_every_number_of_the_models_is_tried() -> None:
-    assert set(NUMBERS) == set(ALLOWED)
-
-
-@pytest.mark.parametrize(("field", "value"), [(f, v) for f, values in ALLOWED.items() for v in values])
-def test_a_number_at_its_edge_is_accepted(field: str, value: Any) -> None:
-    parse(changed(field, value))
-
-
-@pytest.mark.parametrize(
-    ("field", "value"),
-    [
-        (field, value)
-        for field, allowed in ALLOWED.items()
-        for value in (*NEVER, *BELOW.get(field, [allowed[0] - 1]), *ABOVE.get(field, [10**9 + 1]))
-    ],
-)
-def test_a_number_beyond_its_edge_is_refused(field: str, value: Any) -> None:
-    message = refusal(changed(field, value))
-    assert message.startswith(field + (" must be " if value != {"a": 1} and value != {} else ""))
 
 
 # ---------------------------------------------------------------- wrong types and values, wherever they stand
