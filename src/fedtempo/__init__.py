@@ -3,9 +3,10 @@
 from fedtempo import algorithms, cohort, data, models, params, schedules, tasks, theory, transforms
 from fedtempo.algorithms import Algorithm
 from fedtempo.contracts import check_algorithm, check_backend
-from fedtempo.errors import ConfigError, DataError, FedTempoError, ModelError, OutputError, TrainingError
+from fedtempo.errors import ConfigError, DataError, FedTempoError, ModelError, OutputError, StoreError, TrainingError
 from fedtempo.evaluation import Evaluation
-from fedtempo.result import Result, RoundReport
+from fedtempo.reports import RoundReport
+from fedtempo.result import Result
 from fedtempo.schedules import Now, Schedule
 from fedtempo.training import run, train
 
@@ -23,6 +24,7 @@ __all__ = [
     "Result",
     "RoundReport",
     "Schedule",
+    "StoreError",
     "TrainingError",
     "algorithms",
     "check_algorithm",

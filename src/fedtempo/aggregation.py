@@ -6,7 +6,7 @@ into blocks is fixed, so the sum has the same bits wherever the blocks were comp
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -38,25 +38,34 @@ class BlockSum:
     personal: dict[int, Params] = field(default_factory=dict)
     failures: list[Failure] = field(default_factory=list)
 
-    def add_client(self, weight: float, loss: float, measurements: Mapping[str, float]) -> None:
-        """Count one client whose upload is, or will be, in the sums."""
-        self.weight += weight
-        self.clients += 1
-        self.loss += weight * loss
+    def add_clients(self, weights: Sequence[float], losses: Sequence[float], measurements: Mapping[str, float]) -> None:
+        """Count clients whose uploads are, or will be, in the sums; `measurements` are their sums."""
+        self.weight += sum(weights)
+        self.clients += len(weights)
+        self.loss += sum(weight * loss for weight, loss in zip(weights, losses, strict=True))
         _accumulate(self.measurements, measurements)
 
     def add_groups(self, groups: Groups, weight: float = 1.0, unweighted: Collection[str] = ()) -> None:
-        """Add an upload in float64; groups named in `unweighted` count once whatever the weight."""
+        """Add an upload in float64; groups named in `unweighted` count once whatever the weight.
+
+        Sums are laid out row by row whatever the layout of the upload, so that reading them gives the same bits anywhere.
+        """
         for group, tensors in groups.items():
             factor = 1.0 if group in unweighted else weight
             total = self.sums.setdefault(group, {})
             for name, tensor in tensors.items():
-                term = tensor.to(torch.float64) * factor
-                total[name] = total[name].add_(term) if name in total else term
+                if name in total:
+                    total[name].add_(tensor, alpha=factor)
+                else:
+                    first = torch.empty(tensor.shape, dtype=torch.float64, device=tensor.device).copy_(tensor)
+                    total[name] = first if factor == 1.0 else first.mul_(factor)
 
     def add_block(self, other: BlockSum) -> None:
-        """Add a later block."""
-        self.add_groups(other.sums)
+        """Add a later block, which is used up."""
+        if self.sums:
+            self.add_groups(other.sums)
+        else:
+            self.sums = other.sums
         self.weight += other.weight
         self.clients += other.clients
         self.loss += other.loss
@@ -95,6 +104,6 @@ def mean(block: BlockSum, unweighted: Collection[str], dtype: torch.dtype) -> Ag
     return Aggregate(means, block.weight, block.clients)
 
 
-def squared_length(groups: Groups) -> Tensor:
-    """The squared norm of a whole upload in float64; not finite exactly when the upload is not."""
-    return torch.stack([t.to(torch.float64).square().sum() for g in groups.values() for t in g.values()]).sum()
+def finiteness(tensors: Iterable[Tensor]) -> Tensor:
+    """A number that is finite exactly when all of the tensors are; sums of float32 cannot overflow in float64."""
+    return torch.stack([t.sum(dtype=torch.float64) for t in tensors]).sum()

@@ -48,6 +48,12 @@ class TrainingError(FedTempoError, RuntimeError):
     exit_code = 7
 
 
+class StoreError(FedTempoError, RuntimeError):
+    """A stored run is damaged."""
+
+    exit_code = 8
+
+
 def require(holds: bool, field: str, rule: str, value: object) -> None:
     """Raise `ConfigError` in the library's one sentence unless the rule holds."""
     if not holds:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from importlib.metadata import version
 from typing import Literal
 
 import numpy as np
@@ -37,6 +39,34 @@ class Experiment:
     rounds: int
     evaluation: Evaluation | None
     first_shared: Params
+
+    def identity(self) -> dict[str, str]:
+        """What must be the same for a stored run to be continued: every choice that decides its numbers."""
+        federation = self.federation
+        return {
+            "version": version("fedtempo"),
+            "seed": str(federation.seed),
+            "algorithm": repr(federation.algorithm),
+            "model": _fingerprint(self.first_shared, federation.model),
+            "data": federation.data.digest(),
+            "loss": federation.task.name,
+            "batching": repr(federation.batching),
+            "dtype": str(federation.dtype),
+            "cohort": self.cohort.description,
+            "rounds": str(self.rounds),
+            "backend": self.backend.name,
+            "block": str(self.block),
+            "evaluation": repr(self.evaluation),
+        }
+
+
+def _fingerprint(shared: Params, model: nn.Module) -> str:
+    """A hash of the model's structure and of its first shared weights."""
+    state = hashlib.sha256(repr(model).encode())
+    for name, tensor in sorted(shared.items()):
+        state.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
+        state.update(tensor.detach().cpu().contiguous().numpy().tobytes())
+    return state.hexdigest()
 
 
 def prepare(

@@ -5,10 +5,10 @@ from __future__ import annotations
 import contextlib
 import copy
 from collections.abc import Callable, Iterator, Mapping
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
-from torch.func import functional_call
 
 from fedtempo.dropout import seeded_dropout, uses_dropout
 from fedtempo.errors import ModelError
@@ -17,6 +17,36 @@ from fedtempo.randomness import seed_for
 from fedtempo.tasks import Batch
 
 TARGET = "y"
+
+
+class Slot(NamedTuple):
+    """A place inside a module that holds a tensor, and the tensor's name; tied weights have one name."""
+
+    holder: dict[str, Tensor | None]
+    leaf: str
+    name: str
+
+
+class Callee(NamedTuple):
+    """A module, and where its tensors go in. `torch.func.functional_call` finds that out again at every call."""
+
+    module: nn.Module
+    slots: tuple[Slot, ...]
+
+    def __call__(self, params: Params, inputs: Batch) -> Tensor:
+        """The module's output with these tensors in place of its own."""
+        own = [slot.holder[slot.leaf] for slot in self.slots]
+        try:
+            for holder, leaf, name in self.slots:
+                if name in params:
+                    holder[leaf] = params[name]
+            output = self.module(*inputs.values()) if len(inputs) == 1 else self.module(**inputs)
+        finally:
+            for slot, tensor in zip(self.slots, own, strict=True):
+                slot.holder[slot.leaf] = tensor
+        if not isinstance(output, Tensor):
+            raise ModelError(f"model must return one tensor. Got {type(output).__name__}.")
+        return output
 
 
 class Network:
@@ -35,20 +65,23 @@ class Network:
         self.has_head = isinstance(getattr(model, "body", None), nn.Module) and isinstance(
             getattr(model, "head", None), nn.Module
         )
+        self._callees = {
+            (train, part): _callee(self.training if train else self.evaluating, part)
+            for train in (True, False)
+            for part in (("", "body", "head") if self.has_head else ("",))
+        }
 
     def forward(self, params: Params, batch: Batch, train: bool = False) -> Tensor:
         """The model's outputs. In training, buffers inside `params` are updated in place."""
-        model = self.training if train else self.evaluating
         if "_features" in batch:
-            return _call(model.get_submodule("head"), _below("head", params), {"x": batch["_features"]})
+            return self._callees[train, "head"](params, {"x": batch["_features"]})
         with self._randomness(batch, train):
-            return _call(model, params, inputs_of(batch))
+            return self._callees[train, ""](params, inputs_of(batch))
 
     def features(self, params: Params, batch: Batch, train: bool = False) -> Tensor:
         """What the body hands to the head."""
-        model = self.training if train else self.evaluating
         with self._randomness(batch, train):
-            return _call(model.get_submodule("body"), _below("body", params), inputs_of(batch))
+            return self._callees[train, "body"](params, inputs_of(batch))
 
     def _randomness(self, batch: Batch, train: bool) -> contextlib.AbstractContextManager[object]:
         return seeded_dropout(batch["_key"]) if train and self.dropout and "_key" in batch else contextlib.nullcontext()
@@ -66,18 +99,19 @@ def inputs_of(batch: Mapping[str, Tensor]) -> Batch:
     return {name: value for name, value in batch.items() if name != TARGET and not name.startswith("_")}
 
 
-def _call(model: nn.Module, params: Params, inputs: Batch) -> Tensor:
-    if len(inputs) == 1:
-        output = functional_call(model, params, (next(iter(inputs.values())),))
-    else:
-        output = functional_call(model, params, (), inputs)
-    if not isinstance(output, Tensor):
-        raise ModelError(f"model must return one tensor. Got {type(output).__name__}.")
-    return output
-
-
-def _below(prefix: str, params: Params) -> Params:
-    return {name[len(prefix) + 1 :]: p for name, p in params.items() if name.startswith(prefix + ".")}
+def _callee(model: nn.Module, part: str) -> Callee:
+    """The model, or one of its submodules, with the slots in it."""
+    names: dict[int, str] = {}
+    slots = []
+    for prefix, module in model.named_modules():
+        for holder in (module._parameters, module._buffers):
+            for leaf, tensor in holder.items():
+                if tensor is None:
+                    continue
+                name = names.setdefault(id(tensor), f"{prefix}.{leaf}" if prefix else leaf)
+                if not part or prefix == part or prefix.startswith(part + "."):
+                    slots.append(Slot(holder, leaf, name))
+    return Callee(model.get_submodule(part), tuple(slots))
 
 
 def _stripped(model: nn.Module) -> nn.Module:

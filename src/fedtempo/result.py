@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +12,6 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from fedtempo.aggregation import Failure
 from fedtempo.backends import serial
 from fedtempo.costs import Costs
 from fedtempo.data.federated import ClientData, FederatedData
@@ -20,31 +19,9 @@ from fedtempo.evaluation import Evaluation, Scores, served_phases
 from fedtempo.experiment import Experiment
 from fedtempo.objectives import Received
 from fedtempo.params import Params
+from fedtempo.reports import RoundReport
 from fedtempo.schedules import Now, Rate
-from fedtempo.store import MemoryStore
-
-
-@dataclass(frozen=True)
-class RoundReport:
-    """One round: who took part, how it went, what it cost. `params` is the shared model after it."""
-
-    round: int
-    loss: float
-    clients: tuple[int, ...]
-    costs: Costs
-    total_costs: Costs
-    seconds: float
-    measurements: dict[str, float] = field(default_factory=dict)
-    failures: tuple[Failure, ...] = ()
-    validation: Scores | None = None
-    test: Scores | None = None
-    """Read only when validation has just selected this round, or where there is no validation part."""
-    params: Params = field(default_factory=dict, repr=False, compare=False)
-
-    @property
-    def scores(self) -> Scores | None:
-        """The evaluation that guides the run: validation where there is one, else test."""
-        return self.validation or self.test
+from fedtempo.store import Store
 
 
 @dataclass
@@ -55,7 +32,7 @@ class Result:
     params: Params
     server_state: Any
     history: list[RoundReport]
-    store: MemoryStore
+    store: Store
     now: Now
     seconds: float = 0.0
 
@@ -132,6 +109,12 @@ class Result:
         from fedtempo.reporting.html import write_report
 
         return write_report([self], Path(path))
+
+    def export(self, folder: Path) -> None:
+        """Write metrics, summary and report page into a run folder."""
+        from fedtempo.reporting.folder import export
+
+        export(self, folder)
 
     def __repr__(self) -> str:
         return (

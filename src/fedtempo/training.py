@@ -3,43 +3,36 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Generator, Iterator
-from contextlib import contextmanager
+from collections.abc import Generator, Iterator, Mapping
+from contextlib import closing, contextmanager
 from dataclasses import replace
-from typing import Any, NamedTuple
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
 
 from fedtempo.aggregation import BlockSum, mean, total
 from fedtempo.backends import Block, Engine, engine_for, run_blocks
-from fedtempo.costs import Costs, Ledger
-from fedtempo.errors import TrainingError
+from fedtempo.costs import Ledger
+from fedtempo.durable import DurableStore
+from fedtempo.errors import TrainingError, is_count, require
 from fedtempo.evaluation import Evaluator, Scores
 from fedtempo.experiment import Experiment, prepare
 from fedtempo.objectives import Received
 from fedtempo.params import Params, add, all_finite, select
-from fedtempo.progress import Progress
-from fedtempo.result import Result, RoundReport
+from fedtempo.reports import RoundReport
+from fedtempo.result import Result
 from fedtempo.schedules import Now
-from fedtempo.store import MemoryStore
+from fedtempo.state import State
+from fedtempo.store import MemoryStore, Store
 
 GROUPS = 8
 """Sums per round at the most, whatever the cohort."""
 
 
-class State(NamedTuple):
-    """Everything that changes from round to round, besides the clients' personal state."""
-
-    shared: Params
-    server: Any
-    progress: Progress = Progress()
-    costs: Costs = Costs()
-    best_validation: float = float("-inf")
-
-
 def run(**settings: Any) -> Result:
-    """Train to the end and return the result. Takes the settings of `fedtempo.experiment.prepare`.
+    """Train to the end and return the result.
 
     * `model`: an `nn.Module`, or a function that makes one. A module with `reset_parameters()` is drawn from the seed.
     * `data`: a `FederatedData`; `algorithm`: one of `fedtempo.algorithms`.
@@ -48,6 +41,8 @@ def run(**settings: Any) -> Result:
     * `init`: a state dict to start from, or `"model"` for the module's own weights; `init_clients`: personal tensors.
     * `backend` (`"auto"`, `"serial"`, `"vectorised"`, `"processes"`), `workers` (processes), `block` (clients summed
       together), `evaluation` (None for none).
+    * `out`: a folder that every round is committed to; `resume=True` goes on where a run in that folder stopped;
+      `commit_every` rounds share a transaction.
     """
     rounds = train(**settings)
     while True:
@@ -55,40 +50,68 @@ def run(**settings: Any) -> Result:
             next(rounds)
         except StopIteration as stop:
             result: Result = stop.value
+            if settings.get("out") is not None:
+                result.export(Path(settings["out"]))
             return result
 
 
-def train(**settings: Any) -> Generator[RoundReport, None, Result]:
-    """Yield one `RoundReport` per round: the caller owns the loop. The generator's return value is the `Result`."""
-    return train_experiment(prepare(**settings))
+def train(
+    *, out: str | Path | None = None, resume: bool = False, commit_every: int = 1, **settings: Any
+) -> Generator[RoundReport, None, Result]:
+    """Yield one `RoundReport` per round: the caller owns the loop. The generator's return value is the `Result`.
+
+    Takes the settings of `run`. A resumed run yields the rounds that are still to come.
+    """
+    require(is_count(commit_every), "commit_every", "an int >= 1", commit_every)
+    require(out is not None or not resume, "out", "given where a run is to be resumed", out)
+    experiment = prepare(**settings)
+    return train_experiment(experiment, None if out is None else Path(out), resume, commit_every)
 
 
-def train_experiment(experiment: Experiment) -> Generator[RoundReport, None, Result]:
+def train_experiment(
+    experiment: Experiment, out: Path | None = None, resume: bool = False, commit_every: int = 1
+) -> Generator[RoundReport, None, Result]:
     """The loop itself."""
     federation, algorithm = experiment.federation, experiment.federation.algorithm
-    with one_thread(), engine_for(federation, experiment.backend, experiment.workers) as engine:
-        shared = experiment.first_shared
-        state = State(shared, algorithm.server.init(select(shared, federation.trained_names)))
-        store, history, began = MemoryStore(), [], time.perf_counter()
-        ledger = Ledger(federation, shared, algorithm.server.extra(state.server))
-        evaluator = _evaluator(experiment, engine, store)
-        now = federation.now(0, 1.0)
-        for round_number in range(experiment.rounds):
+    state, history, store = _start(experiment, out, resume, commit_every)
+    began = time.perf_counter()
+    with one_thread(), closing(store), engine_for(federation, experiment.backend, experiment.workers) as engine:
+        ledger = Ledger(federation, experiment.first_shared, algorithm.server.extra(state.server))
+        for round_number in range(len(history), experiment.rounds):
             started = time.perf_counter()
             now = _now(experiment, state, round_number)
             clients = experiment.cohort.choose(federation.data.clients, now, federation.seed)
             received = Received(state.shared, algorithm.server.extra(state.server))
             block = total(engine.map(run_blocks, (received, now), _work(experiment, store, clients)))
             state = _server_step(experiment, state, block, now)
-            store.put(block.personal)
             report = _report(state, block, clients, now, ledger, algorithm.server.measurements(state.server))
             state = state._replace(costs=report.total_costs)
+            evaluator = _evaluator(experiment, engine, store, block.personal)
             state, report = _evaluated(experiment, evaluator, state, report, now)
             report = replace(report, seconds=time.perf_counter() - started)
-            history.append(report)
+            store.commit(state, block.personal, report)
+            history.append(replace(report, params={}))
             yield report
-        seconds = time.perf_counter() - began
-    return Result(experiment, state.shared, state.server, history, store, now, seconds)
+    now = _now(experiment, state, experiment.rounds - 1)
+    return Result(experiment, state.shared, state.server, history, store, now, time.perf_counter() - began)
+
+
+def _start(
+    experiment: Experiment, out: Path | None, resume: bool, commit_every: int
+) -> tuple[State, list[RoundReport], Store]:
+    """The first state, or the one a stored run had reached."""
+    federation = experiment.federation
+    trained = select(experiment.first_shared, federation.trained_names)
+    state = State(experiment.first_shared, federation.algorithm.server.init(trained))
+    if out is None:
+        return state, [], MemoryStore()
+    store = DurableStore(out, experiment.identity(), resume, commit_every)
+    try:
+        saved = store.load(state)
+    except BaseException:
+        store.close()
+        raise
+    return (state, [], store) if saved is None else (saved.state, saved.history, store)
 
 
 def _now(experiment: Experiment, state: State, round_number: int) -> Now:
@@ -97,7 +120,7 @@ def _now(experiment: Experiment, state: State, round_number: int) -> Now:
     return replace(now, cohort=experiment.cohort.expected(now, now.clients))
 
 
-def _work(experiment: Experiment, store: MemoryStore, clients: np.ndarray) -> Iterator[list[Block]]:
+def _work(experiment: Experiment, store: Store, clients: np.ndarray) -> Iterator[list[Block]]:
     """The cohort in ascending order, cut into blocks of fixed size and those into at most `GROUPS` groups.
 
     One sum comes back per group, so what travels does not grow with the cohort. Neither cut depends on how many
@@ -108,11 +131,11 @@ def _work(experiment: Experiment, store: MemoryStore, clients: np.ndarray) -> It
         yield [_block(experiment, store, clients[start : start + experiment.block]) for start in group.tolist()]
 
 
-def _block(experiment: Experiment, store: MemoryStore, clients: np.ndarray) -> Block:
+def _block(experiment: Experiment, store: Store, clients: np.ndarray) -> Block:
     return Block(clients, [_state_of(experiment, store, client) for client in clients.tolist()])
 
 
-def _state_of(experiment: Experiment, store: MemoryStore, client: int) -> Params:
+def _state_of(experiment: Experiment, store: Store, client: int) -> Params:
     kept = store.get(client)
     return kept if kept is not None else experiment.federation.first_personal(client, experiment.first_shared)
 
@@ -164,16 +187,15 @@ def _measurements(block: BlockSum) -> dict[str, float]:
     return sums
 
 
-def _evaluator(experiment: Experiment, engine: Engine, store: MemoryStore) -> Evaluator | None:
+def _evaluator(experiment: Experiment, engine: Engine, store: Store, latest: Mapping[int, Params]) -> Evaluator | None:
+    """Scores users on what they have now: this round's clients on what is about to be committed."""
     if experiment.evaluation is None:
         return None
-    return Evaluator(
-        experiment.federation,
-        engine,
-        experiment.evaluation,
-        experiment.block,
-        lambda client: _state_of(experiment, store, client),
-    )
+
+    def personal_of(client: int) -> Params:
+        return latest[client] if client in latest else _state_of(experiment, store, client)
+
+    return Evaluator(experiment.federation, engine, experiment.evaluation, experiment.block, personal_of)
 
 
 def _evaluated(

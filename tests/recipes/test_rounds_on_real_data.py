@@ -18,6 +18,9 @@ from fedtempo.contracts import distance
 from fedtempo.data import classes_per_client, dirichlet, louvain, natural
 
 
+PLAIN = a.fedavg(lr=0.01, steps=1)
+
+
 @dataclass(frozen=True)
 class Recipe:
     """A data set, how it is split, and the paper's model for it."""
@@ -28,7 +31,7 @@ class Recipe:
     settings: dict[str, Any] = field(default_factory=dict)
     division: dict[str, Any] = field(default_factory=dict)
     run: dict[str, Any] = field(default_factory=dict)
-    algorithm: ft.Algorithm = a.fedavg(lr=0.01, steps=1)
+    algorithm: ft.Algorithm = PLAIN
 
 
 RECIPES = {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
@@ -10,7 +11,7 @@ import torch
 from torch import Tensor
 from torch.func import vmap
 
-from fedtempo.aggregation import BlockSum, Failure, Groups, squared_length, total
+from fedtempo.aggregation import BlockSum, Failure, Groups, finiteness, total
 from fedtempo.federation import Federation
 from fedtempo.local import Carry, ClientProgram
 from fedtempo.objectives import Received
@@ -91,33 +92,56 @@ def _run_block(federation: Federation, backend: Backend, received: Received, now
 
 
 def _collect(result: BlockSum, federation: Federation, received: Received, trained: Trained) -> None:
+    if trained.stacked:
+        _collect_lanes(result, federation, received, trained)
+    else:
+        _collect_one(result, federation, received, trained)
+
+
+def _collect_one(result: BlockSum, federation: Federation, received: Received, trained: Trained) -> None:
+    client, algorithm = int(trained.clients[0]), federation.algorithm
+    groups, personal, measured = federation.program.finish(received, trained.carry)
+    floats = [t for t in (*_tensors(groups), *personal.values()) if t.is_floating_point()]
+    if floats and not math.isfinite(finiteness(floats).item()):
+        result.failures.append(Failure(client, "not finite"))
+        return
+    weight = federation.weight(client, int(trained.shared_samples[0]))
+    result.add_clients([weight], trained.loss.tolist(), {name: value.item() for name, value in measured.items()})
+    if personal and not algorithm.stateless:
+        result.personal[client] = {n: t.clone(memory_format=torch.contiguous_format) for n, t in personal.items()}
+    result.add_groups(groups, weight, algorithm.unweighted)
+
+
+def _collect_lanes(result: BlockSum, federation: Federation, received: Received, trained: Trained) -> None:
+    """What several clients leave, added up at once."""
     groups, personal, measured = trained.each(lambda carry: federation.program.finish(received, carry))
-    losses = trained.loss.to(torch.float64).tolist()
-    lengths = vmap(squared_length)(groups).cpu() if groups else torch.zeros(len(trained.clients))
-    sound = (torch.isfinite(lengths) & torch.isfinite(_finiteness(personal, lengths))).tolist()
-    measured = {name: values.tolist() for name, values in measured.items()}
-    weights = []
-    for lane, client in enumerate(trained.clients.tolist()):
-        if not sound[lane]:
-            result.failures.append(Failure(client, "not finite"))
-            continue
-        weights.append(federation.weight(client, int(trained.shared_samples[lane])))
-        result.add_client(weights[-1], losses[lane], {name: values[lane] for name, values in measured.items()})
-        if personal and not federation.algorithm.stateless:
-            result.personal[client] = trained.own(personal, lane)
-    lanes = [lane for lane, good in enumerate(sound) if good]
-    if lanes and groups:
-        picked = groups if len(lanes) == len(sound) else tree_map(lambda t: t[lanes], groups)
+    sound = _sound(groups, personal, len(trained.clients))
+    if not sound.all():
+        result.failures += [Failure(client, "not finite") for client in trained.clients[~sound].tolist()]
+    lanes = np.flatnonzero(sound)
+    weights = _weights(federation, trained.clients[lanes], trained.shared_samples[lanes])
+    losses = trained.loss.to(torch.float64).cpu().numpy()[lanes]
+    sums = {name: float(values.cpu().numpy()[lanes].sum()) for name, values in measured.items()}
+    result.add_clients(weights.tolist(), losses.tolist(), sums)
+    if personal and not federation.algorithm.stateless:
+        for lane in lanes.tolist():
+            result.personal[int(trained.clients[lane])] = trained.own(personal, lane)
+    if len(lanes) and groups:
+        picked = groups if sound.all() else tree_map(lambda t: t[torch.from_numpy(lanes)], groups)
         _add(result, picked, weights, federation.algorithm.unweighted)
 
 
-def _add(result: BlockSum, groups: Groups, weights: list[float], unweighted: frozenset[str]) -> None:
-    """Lanes are summed at once, single clients one after the other; both in float64 and in client order."""
-    if len(weights) == 1:
-        result.add_groups(tree_map(lambda t: t[0], groups), weights[0], unweighted)
-        return
-    device = next(iter(next(iter(groups.values())).values())).device
-    factors = torch.tensor(weights, dtype=torch.float64, device=device)
+def _weights(federation: Federation, clients: np.ndarray, processed: np.ndarray) -> np.ndarray:
+    """How much each client's upload counts: `Federation.weight` for many at once."""
+    kind = federation.algorithm.weighting
+    if kind == "uniform":
+        return np.ones(len(clients))
+    return (federation.sizes[clients] if kind == "samples" else processed).astype(np.float64)
+
+
+def _add(result: BlockSum, groups: Groups, weights: np.ndarray, unweighted: frozenset[str]) -> None:
+    device = next(_tensors(groups)).device
+    factors = torch.from_numpy(weights).to(device)
     summed = {
         group: {n: _weighted(t, None if group in unweighted else factors) for n, t in tensors.items()}
         for group, tensors in groups.items()
@@ -133,10 +157,17 @@ def _weighted(tensor: Tensor, factors: Tensor | None) -> Tensor:
     return total
 
 
-def _finiteness(personal: Params, like: Tensor) -> Tensor:
-    """A number per client that is finite exactly when its personal tensors are."""
-    floats = [t.flatten(1).to(torch.float64).square().sum(1) for t in personal.values() if t.is_floating_point()]
-    return torch.stack(floats).sum(0).cpu() if floats else torch.zeros(like.shape)
+def _tensors(groups: Groups) -> Iterator[Tensor]:
+    return (tensor for tensors in groups.values() for tensor in tensors.values())
+
+
+def _sound(groups: Groups, personal: Params, lanes: int) -> np.ndarray:
+    """Which lanes hold finite numbers only."""
+    floats = [t.reshape(lanes, -1) for t in (*_tensors(groups), *personal.values()) if t.is_floating_point()]
+    if not floats:
+        return np.ones(lanes, dtype=bool)
+    sums = torch.stack([t.sum(1, dtype=torch.float64) for t in floats]).sum(0)
+    return torch.isfinite(sums).cpu().numpy()
 
 
 def _cut(tensor: Tensor, shape: torch.Size | None) -> Tensor:

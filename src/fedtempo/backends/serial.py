@@ -70,7 +70,7 @@ def _run_stage(
             carry, data = stage.enter(received, carry, data)
     keys = client_keys(federation.seed, np.array([client]), "batches", now.round)
     rows = BatchRows(batching, keys, np.array([count]))
-    total, seen = torch.zeros((), dtype=torch.float64, device=federation.device), 0
+    losses, seen = [torch.zeros((), dtype=torch.float64, device=federation.device)], 0
     for step, place in enumerate(here):
         batch = _batch(data, rows, batching, step // stage.phase.repeat)
         if federation.network.dropout:
@@ -78,16 +78,16 @@ def _run_stage(
                 int(dropout_keys(federation, np.array([client]), now, step)[0]), device=federation.device
             )
         carry, loss = stage.step(by_autograd, received, carry, batch, place)
-        total, seen = total + loss, seen + batching.length(count, step // stage.phase.repeat)
-    return carry, total, len(here), seen
+        losses.append(loss.to(torch.float64))
+        seen += batching.length(count, step // stage.phase.repeat)
+    return carry, torch.stack(losses).sum(), len(here), seen
 
 
 def _batch(data: Batch, rows: BatchRows, batching: Batching, draw: int) -> Batch:
     if batching.size is None:
         return dict(data)
-    local, _ = rows.at(draw)
-    index = torch.from_numpy(local[0])
-    return {n: t[index.to(t.device)] for n, t in data.items()}
+    index = torch.from_numpy(rows.of_first(draw))
+    return {n: t.index_select(0, index.to(t.device)) for n, t in data.items()}
 
 
 def dropout_keys(federation: Federation, clients: np.ndarray, now: Now, step: int) -> np.ndarray:

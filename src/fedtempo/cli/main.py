@@ -26,6 +26,7 @@ app = typer.Typer(
 app.add_typer(data.app, name="data")
 app.command("demo")(runs.demo)
 app.command("run", epilog=runs.algorithms_text())(runs.run)
+app.command("resume")(runs.resume)
 app.command("schedule")(plan.schedule)
 app.command("advise")(plan.advise)
 

@@ -15,8 +15,10 @@ from rich.console import Console
 from fedtempo.algorithms import ALGORITHMS
 from fedtempo.config import read, settings_of
 from fedtempo.demo import run_demo
+from fedtempo.durable import DATABASE
 from fedtempo.errors import FedTempoError, OutputError, first_line, is_count, require
-from fedtempo.reporting import RunFolder, follow, summary
+from fedtempo.reporting import EXPERIMENT, follow, summary, write_experiment
+from fedtempo.result import Result
 from fedtempo.training import train
 
 ExperimentPath = Annotated[Path, typer.Argument(help="The experiment, a TOML file.")]
@@ -69,18 +71,27 @@ def run(
     file = read(experiment, changes)
     if out is not None:
         _new_folder(out)
-    rounds = train(**settings_of(file))  # a run that cannot start leaves no folder behind
-    with _writing(out):
-        folder = RunFolder(out, file) if out is not None else None
-        result = follow(
-            rounds,
-            file.rounds,
-            label=file.algorithm.name,
-            quiet=quiet or as_json,
-            observe=folder.add if folder else None,
-        )
-        if folder:
-            folder.finish(result)
+    rounds = train(**settings_of(file), out=out)  # checked now; a run that cannot start leaves no folder behind
+    if out is not None:
+        write_experiment(out, file)
+    _finish(follow(rounds, file.rounds, label=file.algorithm.name, quiet=quiet or as_json), out, as_json)
+
+
+def resume(
+    folder: Annotated[Path, typer.Argument(help="The folder of a run that was stopped.")],
+    as_json: AsJson = False,
+    quiet: Quiet = False,
+) -> None:
+    """Go on where a run stopped; the result is that of the uninterrupted run, bit for bit."""
+    file = read(folder / EXPERIMENT)
+    rounds = train(**settings_of(file), out=folder, resume=True)
+    _finish(follow(rounds, file.rounds, label=file.algorithm.name, quiet=quiet or as_json), folder, as_json)
+
+
+def _finish(result: Result, out: Path | None, as_json: bool) -> None:
+    if out is not None:
+        with _writing(out):
+            result.export(out)
     if as_json:
         print(json.dumps(summary(result)))
         return
@@ -91,7 +102,7 @@ def run(
 
 def _new_folder(out: Path) -> None:
     """The folder can be made here and holds no run yet; nothing is made before the experiment is known to be sound."""
-    if (out / "metrics.jsonl").exists():
+    if (out / DATABASE).exists():
         raise OutputError(f"out must be a new folder. Got {out}, which holds a run already.")
     nearest = next(parent for parent in (out, *out.absolute().parents) if parent.exists())
     if not nearest.is_dir() or not os.access(nearest, os.W_OK | os.X_OK):

@@ -67,17 +67,32 @@ class BatchRows:
             return (bits & _LARGEST) % self._sizes[:, None], np.full(len(self._sizes), size)
         return self._from_epochs(step, size)
 
+    def of_first(self, step: int) -> np.ndarray:
+        """The rows of the first client alone: row 0 of `at(step)`, without what only a group needs."""
+        size, samples = self._batching.size, int(self._sizes[0])
+        if size is None or self._batching.mode == "replace":
+            rows, counts = self.at(step)
+            first: np.ndarray = rows[0, : counts[0]]
+            return first
+        epoch, place = divmod(step, self._batching.per_epoch(samples))
+        return self._order(epoch)[0, place * size : min((place + 1) * size, samples)]
+
     def _from_epochs(self, step: int, size: int) -> tuple[np.ndarray, np.ndarray]:
         per_epoch = -(-self._sizes // size)
         epochs, places = np.divmod(step, per_epoch)
         counts = np.minimum(size, self._sizes - places * size)
-        columns = places[:, None] * size + np.arange(int(counts.max()))
+        width, epoch = int(counts.max()), int(epochs[0])
+        if (places == places[0]).all() and (counts == width).all() and (epochs == epoch).all():
+            start = int(places[0]) * size
+            return self._order(epoch)[:, start : start + width], counts
+        columns = places[:, None] * size + np.arange(width)
         rows = np.empty(columns.shape, dtype=np.int64)
-        for epoch in np.unique(epochs):
+        for epoch in np.unique(epochs).tolist():
             here = epochs == epoch
-            order = self._order(int(epoch))
-            rows[here] = np.take_along_axis(order[here], np.minimum(columns[here], self._widest - 1), axis=1)
-        inside = np.arange(columns.shape[1]) < counts[:, None]
+            rows[here] = np.take_along_axis(
+                self._order(epoch)[here], np.minimum(columns[here], self._widest - 1), axis=1
+            )
+        inside = np.arange(width) < counts[:, None]
         return np.where(inside, rows, rows[:, :1]), counts
 
     def _order(self, epoch: int) -> np.ndarray:

@@ -3,43 +3,43 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
 from fedtempo.config import ExperimentFile, dump, fingerprint
 from fedtempo.errors import OutputError
-from fedtempo.result import Result, RoundReport
+from fedtempo.reports import RoundReport
+from fedtempo.result import Result
+
+EXPERIMENT = "experiment.toml"
 
 
-class RunFolder:
-    """Writes a run's files. Anything that cannot be written is found before the first round."""
+def write_experiment(folder: Path, experiment: ExperimentFile) -> None:
+    """The resolved experiment, with its hash, at the head of a new run folder."""
+    text = f"# sha256 {fingerprint(experiment)}\n{dump(experiment)}"
+    _replace(folder / EXPERIMENT, text)
 
-    def __init__(self, path: Path, experiment: ExperimentFile) -> None:
-        self.path = path
-        try:
-            path.mkdir(parents=True, exist_ok=True)
-            if any(path.glob("metrics.jsonl")):
-                raise OutputError(f"out must be a new folder. Got {path}, which holds a run already.")
-            text = f"# sha256 {fingerprint(experiment)}\n{dump(experiment)}"
-            (path / "experiment.toml").write_text(text, encoding="utf-8")
-            self._metrics = (path / "metrics.jsonl").open("w", encoding="utf-8")
-        except OutputError:
-            raise
-        except OSError as error:
-            raise OutputError(f"out must be a folder that can be written. Got {path}: {error.strerror}.") from None
 
-    def add(self, report: RoundReport) -> None:
-        """One line per round."""
-        self._metrics.write(json.dumps(record(report)) + "\n")
-        self._metrics.flush()
+def export(result: Result, folder: Path) -> None:
+    """One line of metrics per round, a summary, and the report page."""
+    _replace(folder / "metrics.jsonl", "".join(json.dumps(record(report)) + "\n" for report in result.history))
+    _replace(folder / "summary.json", json.dumps(summary(result), indent=2) + "\n")
+    result.report(folder / "report.html")
 
-    def finish(self, result: Result) -> None:
-        """The summary and the report page."""
-        self._metrics.close()
-        temporary = self.path / "summary.json.partial"
-        temporary.write_text(json.dumps(summary(result), indent=2) + "\n", encoding="utf-8")
-        temporary.replace(self.path / "summary.json")
-        result.report(self.path / "report.html")
+
+def _replace(path: Path, text: str) -> None:
+    """Write a file so that a reader sees the old one or the new one, never half of either."""
+    partial = path.with_name(path.name + ".partial")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with partial.open("w", encoding="utf-8") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        partial.replace(path)
+    except OSError as error:
+        raise OutputError(f"out must be a folder that can be written. Got {path.parent}: {error.strerror}.") from None
 
 
 def record(report: RoundReport) -> dict[str, Any]:

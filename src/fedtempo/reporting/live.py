@@ -9,7 +9,8 @@ from collections.abc import Callable, Generator
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
-from fedtempo.result import Result, RoundReport
+from fedtempo.reports import RoundReport
+from fedtempo.result import Result
 
 Observer = Callable[[RoundReport], None]
 

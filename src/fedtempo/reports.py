@@ -1,0 +1,86 @@
+"""One round, as the caller sees it and as it is stored."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+import numpy as np
+
+from fedtempo.aggregation import Failure
+from fedtempo.costs import Costs
+from fedtempo.evaluation import Scores, UserScores
+from fedtempo.params import Params
+
+
+@dataclass(frozen=True)
+class RoundReport:
+    """One round: who took part, how it went, what it cost. `params` is the shared model after it."""
+
+    round: int
+    loss: float
+    clients: tuple[int, ...]
+    costs: Costs
+    total_costs: Costs
+    seconds: float
+    measurements: dict[str, float] = field(default_factory=dict)
+    failures: tuple[Failure, ...] = ()
+    validation: Scores | None = None
+    test: Scores | None = None
+    """Read only when validation has just selected this round, or where there is no validation part."""
+    params: Params = field(default_factory=dict, repr=False, compare=False)
+
+    @property
+    def scores(self) -> Scores | None:
+        """The evaluation that guides the run: validation where there is one, else test."""
+        return self.validation or self.test
+
+
+def to_json(report: RoundReport) -> str:
+    """The whole report but the parameters; numbers keep every bit."""
+    values = {name: value for name, value in vars(report).items() if name != "params"}
+    values["costs"], values["total_costs"] = asdict(report.costs), asdict(report.total_costs)
+    values["failures"] = [list(failure) for failure in report.failures]
+    for part in ("validation", "test"):
+        values[part] = None if values[part] is None else _scores_to_plain(values[part])
+    return json.dumps(values)
+
+
+def from_json(text: str) -> RoundReport:
+    """The inverse of `to_json`."""
+    values: dict[str, Any] = json.loads(text)
+    values["clients"] = tuple(values["clients"])
+    values["costs"], values["total_costs"] = Costs(**values["costs"]), Costs(**values["total_costs"])
+    values["failures"] = tuple(Failure(*failure) for failure in values["failures"])
+    for part in ("validation", "test"):
+        values[part] = None if values[part] is None else _scores_from_plain(values[part])
+    return RoundReport(**values)
+
+
+def _scores_to_plain(scores: Scores) -> dict[str, Any]:
+    groups = {
+        name: {
+            "clients": users.clients.tolist(),
+            "samples": users.samples.tolist(),
+            "values": {metric: values.tolist() for metric, values in users.values.items()},
+            "interpolated": users.interpolated,
+        }
+        for name, users in scores.groups().items()
+    }
+    return {"part": scores.part, "metric": scores.metric, **groups}
+
+
+def _scores_from_plain(plain: Mapping[str, Any]) -> Scores:
+    groups = {
+        name: UserScores(
+            np.array(users["clients"], dtype=np.int64),
+            np.array(users["samples"], dtype=np.int64),
+            {metric: np.array(values, dtype=np.float64) for metric, values in users["values"].items()},
+            users["interpolated"],
+        )
+        for name, users in plain.items()
+        if name not in ("part", "metric")
+    }
+    return Scores(part=plain["part"], metric=plain["metric"], **groups)

@@ -1,0 +1,315 @@
+"""The round is a transaction: interrupted, killed, damaged or misused, a stored run loses at most the running round."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sqlite3
+import subprocess
+import sys
+import time
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from tests import zoo
+
+import fedtempo as ft
+from fedtempo import algorithms as a
+from fedtempo.contracts import small_data
+from fedtempo.durable import DATABASE
+from fedtempo.faultpoints import faults
+
+HEADS = a.pflego(lr=0.1, server_lr=0.05, steps=3, server_optimizer="adam")
+
+
+def settings(**more: Any) -> dict[str, Any]:
+    defaults = {"rounds": 6, "cohort": 3, "batch_size": 4, "seed": 2, "evaluation": None, "backend": "serial"}
+    return {"model": ft.models.mlp(6, [5], 4), "data": small_data(), "algorithm": HEADS, **defaults, **more}
+
+
+def stopped_after(count: int, folder: Path, **more: Any) -> None:
+    reports = ft.train(**settings(**more), out=folder)
+    for _ in range(count):
+        next(reports)
+    reports.close()
+
+
+@pytest.mark.parametrize("name", zoo.ALGORITHMS)
+@pytest.mark.parametrize("backend", ["serial", "vectorised"])
+def test_resumed_is_uninterrupted(name: str, backend: str, tmp_path: Path) -> None:
+    more = {"algorithm": zoo.ALGORITHMS[name], "backend": backend, "rounds": 4}
+    stopped_after(2, tmp_path, **more)
+    resumed = ft.run(**settings(**more), out=tmp_path, resume=True)
+    whole = ft.run(**settings(**more))
+    assert resumed.digest() == whole.digest()
+    assert [r.loss for r in resumed.history] == [r.loss for r in whole.history]
+    assert resumed.costs == whole.costs
+
+
+@pytest.mark.parametrize("rounds", range(1, 6))
+@pytest.mark.parametrize("commit_every", [1, 2, 4])
+def test_stopping_anywhere(rounds: int, commit_every: int, tmp_path: Path) -> None:
+    reports = ft.train(**settings(), out=tmp_path, commit_every=commit_every)
+    for _ in range(rounds):
+        next(reports)
+    reports.close()
+    resumed = ft.run(**settings(), out=tmp_path, resume=True, commit_every=commit_every)
+    assert resumed.digest() == ft.run(**settings()).digest()
+
+
+def test_processes_resume_what_serial_began(tmp_path: Path) -> None:
+    stopped_after(3, tmp_path)
+    resumed = ft.run(**settings(backend="processes", workers=2), out=tmp_path, resume=True)
+    assert resumed.digest() == ft.run(**settings()).digest()
+
+
+def test_evaluations_survive(tmp_path: Path) -> None:
+    data = ft.data.load("digits").split(ft.data.iid(10), new_clients=2, seed=0)
+    more = {"model": ft.models.mlp(64, [8], 10), "data": data, "evaluation": ft.Evaluation(every=2)}
+    stopped_after(4, tmp_path, **more)
+    resumed, whole = ft.run(**settings(**more), out=tmp_path, resume=True), ft.run(**settings(**more))
+    assert resumed.scores.summary() == whole.scores.summary()
+    assert str(resumed.table()) == str(whole.table())
+    assert {p.name for p in tmp_path.iterdir()} >= {"run.sqlite", "metrics.jsonl", "summary.json", "report.html"}
+
+
+OTHER_RUNS: dict[str, dict[str, Any]] = {
+    "seed": {"seed": 3},
+    "algorithm": {"algorithm": a.pflego(lr=0.2, server_lr=0.05, steps=3, server_optimizer="adam")},
+    "model": {"model": ft.models.mlp(6, [7], 4)},
+    "data": {"data": ft.data.FederatedData.from_clients([(np.zeros((5, 6)), np.zeros(5, dtype=int))] * 4)},
+    "rounds": {"rounds": 7},
+    "batching": {"batch_size": 5},
+    "cohort": {"cohort": 2},
+    "backend": {"backend": "vectorised"},
+}
+
+
+@pytest.mark.parametrize("field", OTHER_RUNS)
+def test_another_run_is_refused_and_the_field_named(field: str, tmp_path: Path) -> None:
+    stopped_after(2, tmp_path)
+    with pytest.raises(ft.OutputError, match=f"^{field} must be that of the stored run"):
+        ft.run(**settings(**OTHER_RUNS[field]), out=tmp_path, resume=True)
+
+
+def test_another_version_is_refused(tmp_path: Path) -> None:
+    stopped_after(2, tmp_path)
+    with sqlite3.connect(tmp_path / DATABASE) as connection:
+        connection.execute("UPDATE identity SET value = '0.0.1' WHERE field = 'version'")
+    connection.close()
+    with pytest.raises(ft.StoreError, match="description of the run is damaged"):
+        ft.run(**settings(), out=tmp_path, resume=True)
+
+
+def test_a_folder_is_neither_overwritten_nor_made_up(tmp_path: Path) -> None:
+    stopped_after(2, tmp_path / "a")
+    with pytest.raises(ft.OutputError, match="must be a new folder"):
+        ft.run(**settings(), out=tmp_path / "a")
+    with pytest.raises(ft.OutputError, match="must hold a run"):
+        ft.run(**settings(), out=tmp_path / "b", resume=True)
+
+
+def test_a_folder_has_one_user(tmp_path: Path) -> None:
+    reports = ft.train(**settings(), out=tmp_path)
+    next(reports)
+    with pytest.raises(ft.OutputError, match="no other process"):
+        ft.run(**settings(), out=tmp_path, resume=True)
+    reports.close()
+    assert len(ft.run(**settings(), out=tmp_path, resume=True).history) == 6
+
+
+POINTS = ["commit:begin", "commit:clients", "commit:shared", "commit:reports", "commit:end"]
+
+
+@pytest.mark.parametrize("point", POINTS)
+@pytest.mark.parametrize("error", [OSError(28, "no space left"), KeyboardInterrupt()])
+def test_failing_at_any_point_of_a_commit(point: str, error: BaseException, tmp_path: Path) -> None:
+    passed = 0
+
+    def fail(here: str) -> None:
+        nonlocal passed
+        passed += here == point
+        if passed == 3:
+            raise error
+
+    with faults(fail), pytest.raises(type(error)):
+        ft.run(**settings(), out=tmp_path)
+    resumed = ft.run(**settings(), out=tmp_path, resume=True)
+    assert resumed.digest() == ft.run(**settings()).digest()
+
+
+@pytest.mark.parametrize("point", POINTS)
+def test_dying_at_any_point_of_a_commit(point: str, tmp_path: Path) -> None:
+    """The process is gone at once, as after kill -9; the newest committed round is there."""
+    child = os.fork()
+    if child == 0:
+        passed = 0
+
+        def die(here: str) -> None:
+            nonlocal passed
+            passed += here == point
+            if passed == 3:
+                os.kill(os.getpid(), signal.SIGKILL)
+
+        with faults(die):
+            ft.run(**settings(), out=tmp_path)
+        os._exit(0)
+    _, status = os.waitpid(child, 0)
+    assert os.WTERMSIG(status) == signal.SIGKILL
+    committed = 3 if point == "commit:end" else 2
+    reports = ft.train(**settings(), out=tmp_path, resume=True)
+    assert next(reports).round == committed
+    reports.close()
+    assert ft.run(**settings(), out=tmp_path, resume=True).digest() == ft.run(**settings()).digest()
+
+
+def outcome(folder: Path, expected: str) -> str:
+    """refused, stepped back loudly, or unharmed; anything else is a wrong result that nobody noticed."""
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        try:
+            digest = ft.run(**settings(), out=folder, resume=True).digest()
+        except (ft.StoreError, ft.OutputError):
+            return "refused"
+    if digest != expected:
+        return "wrong"
+    return "stepped back" if any("going on from round" in str(w.message) for w in said) else "unharmed"
+
+
+def damage_cases(size: int, count: int) -> list[Callable[[bytearray], None]]:
+    rng = np.random.default_rng(0)
+
+    def flip(data: bytearray, place: int, bit: int) -> None:
+        data[place] ^= 1 << bit
+
+    def cut(data: bytearray, place: int) -> None:
+        del data[place:]
+
+    def blank(data: bytearray, place: int) -> None:
+        data[place : place + 64] = bytes(len(data[place : place + 64]))
+
+    cases: list[Callable[[bytearray], None]] = []
+    for index, place in enumerate(rng.integers(0, size, count).tolist()):
+        bit = int(rng.integers(0, 8))
+        kinds = (
+            lambda d, p=place, b=bit: flip(d, p, b),
+            lambda d, p=place: blank(d, p),
+            lambda d, p=place: cut(d, p),
+            lambda d, p=place, b=bit: flip(d, p, b),
+        )
+        cases.append(kinds[index % 4])
+    return cases
+
+
+def check_damage(tmp_path: Path, count: int) -> dict[str, int]:
+    stopped_after(4, tmp_path / "good")
+    original = (tmp_path / "good" / DATABASE).read_bytes()
+    expected = ft.run(**settings()).digest()
+    seen = dict.fromkeys(("refused", "stepped back", "unharmed", "wrong"), 0)
+    for case in damage_cases(len(original), count):
+        data = bytearray(original)
+        case(data)
+        folder = tmp_path / "damaged"
+        folder.mkdir(exist_ok=True)
+        for old in folder.iterdir():
+            old.unlink()
+        (folder / DATABASE).write_bytes(data)
+        seen[outcome(folder, expected)] += 1
+    return seen
+
+
+def test_damaged_databases_are_never_taken_for_good(tmp_path: Path) -> None:
+    seen = check_damage(tmp_path, 120)
+    assert seen["wrong"] == 0
+    assert seen["refused"] > 0
+
+
+@pytest.mark.slow
+def test_eight_hundred_damaged_databases(tmp_path: Path) -> None:
+    seen = check_damage(tmp_path, 800)
+    print(seen)
+    assert seen["wrong"] == 0
+
+
+@pytest.mark.parametrize("column", ["tensors", "numbers", "manifest"])
+def test_a_damaged_newest_round_steps_back_loudly(column: str, tmp_path: Path) -> None:
+    stopped_after(4, tmp_path)
+    with sqlite3.connect(tmp_path / DATABASE) as connection:
+        value = connection.execute(f"SELECT {column} FROM shared WHERE round = 3").fetchone()[0]
+        worse = value[:-1] + (b"\x00" if isinstance(value, bytes) else "0")
+        connection.execute(f"UPDATE shared SET {column} = ? WHERE round = 3", (worse,))
+    connection.close()
+    with pytest.warns(RuntimeWarning, match="going on from round 2"):
+        resumed = ft.run(**settings(), out=tmp_path, resume=True)
+    assert resumed.digest() == ft.run(**settings()).digest()
+
+
+def test_two_damaged_rounds_are_refused(tmp_path: Path) -> None:
+    stopped_after(4, tmp_path)
+    with sqlite3.connect(tmp_path / DATABASE) as connection:
+        connection.execute("UPDATE shared SET numbers = '{}'")
+    connection.close()
+    with pytest.raises(ft.StoreError, match="Start afresh"):
+        ft.run(**settings(), out=tmp_path, resume=True)
+
+
+@pytest.mark.parametrize(
+    "statement", ["DELETE FROM clients WHERE client = {}", "UPDATE clients SET client = 77 WHERE client = {}"]
+)
+def test_a_lost_or_renamed_client_is_not_a_new_client(statement: str, tmp_path: Path) -> None:
+    stopped_after(4, tmp_path)
+    with sqlite3.connect(tmp_path / DATABASE) as connection:
+        changed_last = {row[0] for row in connection.execute("SELECT client FROM earlier")}
+        kept = [row[0] for row in connection.execute("SELECT client FROM clients") if row[0] not in changed_last]
+        connection.execute(f"{statement} WHERE client = {kept[0]}")
+    connection.close()
+    with pytest.raises(ft.StoreError, match="do not belong"):
+        ft.run(**settings(), out=tmp_path, resume=True)
+
+
+def test_personal_state_is_read_from_disk(tmp_path: Path) -> None:
+    result = ft.run(**settings(), out=tmp_path)
+    whole = ft.run(**settings())
+    for client in range(6):
+        ours, theirs = result.client_state(client), whole.client_state(client)
+        assert all((ours[n] == theirs[n]).all() for n in theirs)
+
+
+RUN = """
+import sys
+import fedtempo as ft
+from tests.faults.test_durable import settings
+print("ready", flush=True)
+result = ft.run(**settings(rounds=60), out=sys.argv[1], resume=len(sys.argv) > 2)
+print(result.digest())
+"""
+
+
+def start(folder: Path, *more: str) -> subprocess.Popen[str]:
+    root = Path(__file__).resolve().parents[2]
+    environment = {**os.environ, "PYTHONPATH": str(root)}
+    return subprocess.Popen(
+        [sys.executable, "-c", RUN, str(folder), *more], stdout=subprocess.PIPE, text=True, env=environment, cwd=root
+    )
+
+
+def test_killed_at_random_moments(tmp_path: Path) -> None:
+    """kill -9 three times at moments a seed decides; the end is that of the uninterrupted run."""
+    rng, kills = np.random.default_rng(1), 0
+    while kills < 3:
+        process = start(tmp_path, *(["resume"] if (tmp_path / DATABASE).exists() else []))
+        assert process.stdout is not None
+        process.stdout.readline()
+        time.sleep(float(rng.uniform(0.05, 0.35)))
+        process.kill()
+        output = process.communicate()[0]
+        kills += 1
+        if output.strip():
+            break
+    more = ["resume"] if (tmp_path / DATABASE).exists() else []
+    final = start(tmp_path, *more).communicate(timeout=120)[0].split()[-1]
+    assert final == ft.run(**settings(rounds=60)).digest()
