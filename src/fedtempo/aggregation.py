@@ -37,6 +37,10 @@ class BlockSum:
     measurements: dict[str, float] = field(default_factory=dict)
     personal: dict[int, Params] = field(default_factory=dict)
     failures: list[Failure] = field(default_factory=list)
+    norms: list[float] = field(default_factory=list)
+    """Norms of accepted displacements, where admission or an aggregator looks at them."""
+    each: list[tuple[float, Params]] = field(default_factory=list)
+    """Weights and displacements one by one, for aggregators that need every upload."""
 
     def add_clients(self, weights: Sequence[float], losses: Sequence[float], measurements: Mapping[str, float]) -> None:
         """Count clients whose uploads are, or will be, in the sums; `measurements` are their sums."""
@@ -72,6 +76,8 @@ class BlockSum:
         _accumulate(self.measurements, other.measurements)
         self.personal.update(other.personal)
         self.failures += other.failures
+        self.norms += other.norms
+        self.each += other.each
 
 
 def _accumulate(into: dict[str, float], more: Mapping[str, float]) -> None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import Protocol
 
 import numpy as np
 
@@ -12,14 +14,21 @@ from fedtempo.randomness import generator
 from fedtempo.schedules import Now, Schedule
 
 
+class Chooser(Protocol):
+    """Chooses clients; `over` asks for that share more than needed."""
+
+    def __call__(self, clients: np.ndarray, now: Now, seed: int, over: float = 0.0) -> np.ndarray:
+        """The chosen clients, in ascending order."""
+        ...
+
+
 @dataclass(frozen=True)
 class Cohort:
     """A rule for choosing clients, and how many it is expected to choose."""
 
     description: str
     expected: Callable[[Now, int], float] = field(compare=False, repr=False)
-    choose: Callable[[np.ndarray, Now, int], np.ndarray] = field(compare=False, repr=False)
-    """(clients, now, seed) -> the chosen ones, in ascending order."""
+    choose: Chooser = field(compare=False, repr=False)
 
 
 def uniform(size: int | float | Schedule) -> Cohort:
@@ -34,8 +43,9 @@ def uniform(size: int | float | Schedule) -> Cohort:
         require(1 <= wanted <= clients, "cohort", f"an int in [1, {clients}] (the number of training clients)", wanted)
         return wanted
 
-    def choose(clients: np.ndarray, now: Now, seed: int) -> np.ndarray:
-        picks = generator(seed, "cohort", now.round).choice(len(clients), count(now, len(clients)), replace=False)
+    def choose(clients: np.ndarray, now: Now, seed: int, over: float = 0.0) -> np.ndarray:
+        wanted = min(len(clients), math.ceil(count(now, len(clients)) * (1 + over) - 1e-9))
+        picks = generator(seed, "cohort", now.round).choice(len(clients), wanted, replace=False)
         return np.asarray(clients[np.sort(picks)])
 
     return Cohort(repr(size), lambda now, clients: float(count(now, clients)), choose)
@@ -45,7 +55,7 @@ def bernoulli(probability: float) -> Cohort:
     """Each client takes part on its own with this probability (PFLEGO, section 3.2.1); I * rho are expected."""
     require(is_number(probability) and 0 < probability <= 1, "probability", "a number in (0, 1]", probability)
 
-    def choose(clients: np.ndarray, now: Now, seed: int) -> np.ndarray:
+    def choose(clients: np.ndarray, now: Now, seed: int, over: float = 0.0) -> np.ndarray:
         return np.asarray(clients[generator(seed, "cohort", now.round).random(len(clients)) < probability])
 
     return Cohort(f"bernoulli({probability})", lambda now, clients: probability * clients, choose)
@@ -58,7 +68,7 @@ def fixed(cohorts: Sequence[Sequence[int]]) -> Cohort:
     def members(now: Now) -> list[int]:
         return sorted(int(c) for c in cohorts[now.round % len(cohorts)])
 
-    def choose(clients: np.ndarray, now: Now, seed: int) -> np.ndarray:
+    def choose(clients: np.ndarray, now: Now, seed: int, over: float = 0.0) -> np.ndarray:
         chosen = members(now)
         strangers = sorted(set(chosen) - set(clients.tolist()))
         require(not strangers, "cohorts", "lists of training clients", strangers)

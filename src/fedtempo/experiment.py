@@ -12,18 +12,22 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from fedtempo.admission import Admission
 from fedtempo.algorithms.algorithm import Algorithm
 from fedtempo.backends import Backend, block_size, choose_backend, choose_workers
 from fedtempo.checks import check_model, check_rounds, check_schedules
 from fedtempo.cohort import Cohort, as_cohort
 from fedtempo.data.batches import Batching
 from fedtempo.data.federated import FederatedData
-from fedtempo.errors import ConfigError, DataError, is_count, require
+from fedtempo.errors import ConfigError, DataError, is_count, is_number, require
 from fedtempo.evaluation import Evaluation
 from fedtempo.federation import Federation
+from fedtempo.injection import Faults
 from fedtempo.network import build
 from fedtempo.params import Params
+from fedtempo.robust import Aggregator, plain_mean
 from fedtempo.schedules import Schedule
+from fedtempo.scrutiny import Scrutiny
 from fedtempo.tasks import PerSample, Task, as_task
 
 
@@ -39,6 +43,8 @@ class Experiment:
     rounds: int
     evaluation: Evaluation | None
     first_shared: Params
+    quorum: int = 1
+    over_selection: float = 0.0
 
     def identity(self) -> dict[str, str]:
         """What must be the same for a stored run to be continued: every choice that decides its numbers."""
@@ -57,6 +63,8 @@ class Experiment:
             "backend": self.backend.name,
             "block": str(self.block),
             "evaluation": repr(self.evaluation),
+            "quorum": f"{self.quorum}, over-selection {self.over_selection}",
+            "scrutiny": repr(federation.scrutiny),
         }
 
 
@@ -89,6 +97,11 @@ def prepare(
     workers: int | None = None,
     block: int | None = None,
     evaluation: Evaluation | None = Evaluation(),
+    admission: Admission | None = None,
+    faults: Faults | None = None,
+    aggregator: Aggregator = plain_mean,
+    quorum: int = 1,
+    over_selection: float = 0.0,
 ) -> Experiment:
     """Check every setting and bind the pieces together; see `fedtempo.run` for their meaning."""
     check_rounds(rounds)
@@ -111,6 +124,12 @@ def prepare(
     draws_masks, independent = check_model(federation)
     federation = replace(federation, draws_masks=draws_masks, pads_batches=independent)
     check_schedules(federation, rounds, expected)
+    require(is_count(quorum) and quorum <= expected, "quorum", f"an int in [1, {expected:g}] (the cohort)", quorum)
+    require(is_number(over_selection) and over_selection >= 0, "over_selection", "a number >= 0", over_selection)
+    scrutiny = Scrutiny(admission or Admission(), faults or Faults(), aggregator)
+    private = aggregator.noise > 0 and algorithm.weighting != "uniform"
+    require(not private, "weighting", "'uniform' for a private mean", algorithm.weighting)
+    federation = replace(federation, scrutiny=scrutiny if scrutiny.needed else None)
     parameters = sum(p.numel() for p in first.parameters())
     return Experiment(
         federation,
@@ -121,6 +140,8 @@ def prepare(
         rounds,
         evaluation,
         federation.first_shared(given),
+        quorum,
+        over_selection,
     )
 
 

@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from torch import nn
 
+from fedtempo.admission import Expected
 from fedtempo.aggregation import Groups
 from fedtempo.algorithms.algorithm import Algorithm, begin_as_kept
 from fedtempo.data.batches import Batching
@@ -20,6 +21,7 @@ from fedtempo.network import Network, redraw, seeded, tensors_of
 from fedtempo.objectives import Received
 from fedtempo.params import Params, select, squared_norm
 from fedtempo.schedules import Now
+from fedtempo.scrutiny import Scrutiny
 from fedtempo.tasks import Batch, Task
 
 
@@ -41,6 +43,8 @@ class Federation:
     """First personal tensors of particular clients."""
     draws_masks: bool = False
     """Whether training the model needs dropout keys."""
+    scrutiny: Scrutiny | None = None
+    """How uploads are looked at one by one; None where finiteness is all that is checked."""
     pads_batches: bool = True
     """Whether batches of different lengths may be padded: rows do not influence each other."""
 
@@ -98,6 +102,17 @@ class Federation:
             if n in carry.shared and carry.shared[n].is_floating_point()
         }
         return {**sent, "buffers": buffers} if buffers and self.algorithm.average_buffers else sent
+
+    @cached_property
+    def expected(self) -> Expected:
+        """Shape and type of every tensor that an upload must have, from the server's own model."""
+        shared = self.first_shared()
+        server = self.algorithm.server
+        extra = server.extra(server.init(select(shared, self.trained_names)))
+        received = Received(shared, extra)
+        carry = self.program.init(received, self.first_personal(int(self.data.clients[0]), shared))
+        groups, _, _ = self.program.finish(received, carry)
+        return {group: {n: (t.shape, t.dtype) for n, t in tensors.items()} for group, tensors in groups.items()}
 
     # ------------------------------------------------------------------ first values
 

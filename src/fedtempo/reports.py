@@ -27,6 +27,8 @@ class RoundReport:
     seconds: float
     measurements: dict[str, float] = field(default_factory=dict)
     failures: tuple[Failure, ...] = ()
+    abandoned: bool = False
+    """Whether too few uploads came for the round to count."""
     validation: Scores | None = None
     test: Scores | None = None
     """Read only when validation has just selected this round, or where there is no validation part."""

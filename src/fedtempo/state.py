@@ -25,6 +25,8 @@ class State(NamedTuple):
     progress: Progress = Progress()
     costs: Costs = Costs()
     best_validation: float = float("-inf")
+    norms: tuple[float, ...] = ()
+    """Median norms of accepted displacements of the latest rounds, where admission looks at them."""
 
 
 def tensors_to_bytes(tensors: Mapping[str, Tensor]) -> bytes:
@@ -51,6 +53,7 @@ def state_to_bytes(state: State) -> tuple[bytes, str]:
         "progress": state.progress._asdict(),
         "costs": asdict(state.costs),
         "best_validation": state.best_validation,
+        "norms": state.norms,
     }
     tensors = {**_flat(state.shared, "shared"), **_flat(state.server, "server")}
     return tensors_to_bytes(tensors), json.dumps(numbers)
@@ -65,6 +68,7 @@ def state_from_bytes(data: bytes, numbers: str, template: State) -> State:
         Progress(**values["progress"]),
         Costs(**values["costs"]),
         values["best_validation"],
+        tuple(values["norms"]),
     )
 
 

@@ -12,17 +12,18 @@ from typing import Any
 import numpy as np
 import torch
 
-from fedtempo.aggregation import BlockSum, mean, total
-from fedtempo.backends import Block, Engine, engine_for, run_blocks
+from fedtempo.aggregation import total
+from fedtempo.backends import Block, Engine, Order, engine_for, run_blocks
 from fedtempo.costs import Ledger
 from fedtempo.durable import DurableStore
-from fedtempo.errors import TrainingError, is_count, require
+from fedtempo.errors import is_count, require
 from fedtempo.evaluation import Evaluator, Scores
 from fedtempo.experiment import Experiment, prepare
 from fedtempo.objectives import Received
-from fedtempo.params import Params, add, all_finite, select
+from fedtempo.params import Params, select
 from fedtempo.reports import RoundReport
 from fedtempo.result import Result
+from fedtempo.round import conclude, norm_limit, now_in, participants
 from fedtempo.schedules import Now
 from fedtempo.state import State
 from fedtempo.store import MemoryStore, Store
@@ -79,20 +80,19 @@ def train_experiment(
         ledger = Ledger(federation, experiment.first_shared, algorithm.server.extra(state.server))
         for round_number in range(len(history), experiment.rounds):
             started = time.perf_counter()
-            now = _now(experiment, state, round_number)
-            clients = experiment.cohort.choose(federation.data.clients, now, federation.seed)
+            now = now_in(experiment, state, round_number)
+            cohort = participants(experiment, now)
             received = Received(state.shared, algorithm.server.extra(state.server))
-            block = total(engine.map(run_blocks, (received, now), _work(experiment, store, clients)))
-            state = _server_step(experiment, state, block, now)
-            report = _report(state, block, clients, now, ledger, algorithm.server.measurements(state.server))
-            state = state._replace(costs=report.total_costs)
-            evaluator = _evaluator(experiment, engine, store, block.personal)
+            order = Order(received, now, norm_limit(federation, state))
+            block = total(engine.map(run_blocks, order, _work(experiment, store, cohort.clients)))
+            state, personal, report = conclude(experiment, state, block, cohort, now, ledger)
+            evaluator = _evaluator(experiment, engine, store, personal)
             state, report = _evaluated(experiment, evaluator, state, report, now)
             report = replace(report, seconds=time.perf_counter() - started)
-            store.commit(state, block.personal, report)
+            store.commit(state, personal, report)
             history.append(replace(report, params={}))
             yield report
-    now = _now(experiment, state, experiment.rounds - 1)
+    now = now_in(experiment, state, experiment.rounds - 1)
     return Result(experiment, state.shared, state.server, history, store, now, time.perf_counter() - began)
 
 
@@ -114,12 +114,6 @@ def _start(
     return (state, [], store) if saved is None else (saved.state, saved.history, store)
 
 
-def _now(experiment: Experiment, state: State, round_number: int) -> Now:
-    progress = state.progress
-    now = experiment.federation.now(round_number, 1.0, progress.ratio, progress.plateaus)
-    return replace(now, cohort=experiment.cohort.expected(now, now.clients))
-
-
 def _work(experiment: Experiment, store: Store, clients: np.ndarray) -> Iterator[list[Block]]:
     """The cohort in ascending order, cut into blocks of fixed size and those into at most `GROUPS` groups.
 
@@ -138,53 +132,6 @@ def _block(experiment: Experiment, store: Store, clients: np.ndarray) -> Block:
 def _state_of(experiment: Experiment, store: Store, client: int) -> Params:
     kept = store.get(client)
     return kept if kept is not None else experiment.federation.first_personal(client, experiment.first_shared)
-
-
-def _server_step(experiment: Experiment, state: State, block: BlockSum, now: Now) -> State:
-    """One server step on the mean upload; a round without uploads leaves the model as it is."""
-    federation = experiment.federation
-    algorithm = federation.algorithm
-    loss = _mean_loss(block)
-    if not block.sums:
-        return state._replace(progress=state.progress.after(loss))
-    aggregate = mean(block, algorithm.unweighted, federation.dtype)
-    trained = select(state.shared, federation.trained_names)
-    moved, server = algorithm.server.step(trained, state.server, aggregate, now)
-    buffers = aggregate.means.get("buffers", {})
-    shared = {**state.shared, **moved, **add(select(state.shared, buffers), buffers)}
-    if not all_finite(shared):
-        raise TrainingError(f"run stopped: the model is not finite after round {now.round}. Lower the learning rate.")
-    return state._replace(shared=shared, server=server, progress=state.progress.after(loss))
-
-
-def _mean_loss(block: BlockSum) -> float:
-    return block.loss / block.weight if block.weight else float("nan")
-
-
-def _report(
-    state: State, block: BlockSum, cohort: np.ndarray, now: Now, ledger: Ledger, server: dict[str, float]
-) -> RoundReport:
-    failed = {failure.client for failure in block.failures}
-    costs = ledger.clients(cohort.tolist(), now)
-    return RoundReport(
-        now.round,
-        _mean_loss(block),
-        tuple(client for client in cohort.tolist() if client not in failed),
-        costs,
-        state.costs + costs,
-        0.0,
-        {**_measurements(block), **server},
-        tuple(block.failures),
-        params=state.shared,
-    )
-
-
-def _measurements(block: BlockSum) -> dict[str, float]:
-    """Sums of what clients measured; the norm of clipped steps becomes a mean over those steps."""
-    sums = dict(block.measurements)
-    if "clipped_norm" in sums:
-        sums["clipped_norm"] = sums["clipped_norm"] / max(sums["clipped_steps"], 1.0)
-    return sums
 
 
 def _evaluator(experiment: Experiment, engine: Engine, store: Store, latest: Mapping[int, Params]) -> Evaluator | None:

@@ -1,6 +1,6 @@
 """Backends: the only modules that know how clients run."""
 
-from fedtempo.backends.block import Backend, Block, Trained, run_blocks
+from fedtempo.backends.block import Backend, Block, Order, Trained, run_blocks
 from fedtempo.backends.choice import (
     BACKEND_NAMES,
     BACKENDS,
@@ -21,6 +21,7 @@ __all__ = [
     "Block",
     "Engine",
     "InProcess",
+    "Order",
     "Processes",
     "Trained",
     "block_size",

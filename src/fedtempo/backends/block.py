@@ -78,16 +78,28 @@ class Block(NamedTuple):
     personal: list[Params]
 
 
-def run_blocks(federation: Federation, backend: Backend, common: tuple[Received, Now], blocks: list[Block]) -> BlockSum:
+class Order(NamedTuple):
+    """What all blocks of a round share; `limit` is the largest norm that admission allows."""
+
+    received: Received
+    now: Now
+    limit: float = math.inf
+
+
+def run_blocks(federation: Federation, backend: Backend, order: Order, blocks: list[Block]) -> BlockSum:
     """Train blocks of clients and add up what they send, in client order and in float64."""
-    received, now = common
-    return total(_run_block(federation, backend, received, now, block) for block in blocks)
+    return total(_run_block(federation, backend, order, block) for block in blocks)
 
 
-def _run_block(federation: Federation, backend: Backend, received: Received, now: Now, block: Block) -> BlockSum:
-    result = BlockSum()
+def _run_block(federation: Federation, backend: Backend, order: Order, block: Block) -> BlockSum:
+    from fedtempo.backends.each import collect_each
+
+    result, (received, now, limit), scrutiny = BlockSum(), order, federation.scrutiny
     for trained in backend.train(federation, federation.program, received, now, block.clients, block.personal):
-        _collect(result, federation, received, trained)
+        if scrutiny is None:
+            _collect(result, federation, received, trained)
+        else:
+            collect_each(result, federation, scrutiny, received, now, limit, trained)
     return result
 
 

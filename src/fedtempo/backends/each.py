@@ -1,0 +1,55 @@
+"""Uploads one by one: faults injected, admission checked, displacements bounded; then into the sum."""
+
+from __future__ import annotations
+
+import torch
+
+from fedtempo.admission import length_of, refusal
+from fedtempo.aggregation import BlockSum, Failure, Groups
+from fedtempo.backends.block import Trained
+from fedtempo.federation import Federation
+from fedtempo.injection import corrupted
+from fedtempo.objectives import Received
+from fedtempo.params import tree_map
+from fedtempo.schedules import Now
+from fedtempo.scrutiny import Scrutiny
+
+
+def collect_each(
+    result: BlockSum,
+    federation: Federation,
+    scrutiny: Scrutiny,
+    received: Received,
+    now: Now,
+    limit: float,
+    trained: Trained,
+) -> None:
+    """Add what clients send, in client order; a refused client leaves only its name and the reason."""
+    stacked, personal, measured = trained.each(lambda carry: federation.program.finish(received, carry))
+    kinds = scrutiny.faults.assigned(federation.seed, now.round, trained.clients)
+    for lane, (client, kind) in enumerate(zip(trained.clients.tolist(), kinds, strict=True)):
+        groups = corrupted(tree_map(lambda t, i=lane: t[i], stacked), kind, scrutiny.faults.delay)
+        weight = federation.weight(client, int(trained.shared_samples[lane]))
+        own = trained.own(personal, lane)
+        reason = None
+        if scrutiny.admission.checks:
+            reason = refusal(groups, weight, federation.expected, limit)
+            sound = all(bool(torch.isfinite(t).all()) for t in own.values() if t.is_floating_point())
+            reason = reason if sound or reason else "not finite"
+        if reason is not None:
+            result.failures.append(Failure(client, reason))
+            continue
+        numbers = {name: float(values[lane]) for name, values in measured.items()}
+        result.add_clients([weight], [float(trained.loss[lane])], numbers)
+        if own and not federation.algorithm.stateless:
+            result.personal[client] = own
+        _add(result, groups, weight, federation, scrutiny)
+
+
+def _add(result: BlockSum, groups: Groups, weight: float, federation: Federation, scrutiny: Scrutiny) -> None:
+    groups = scrutiny.aggregator.bounded(groups)
+    if groups.get("delta"):
+        result.norms.append(length_of(groups))
+    if scrutiny.aggregator.combine is not None:
+        result.each.append((weight, groups["delta"]))
+    result.add_groups(groups, weight, federation.algorithm.unweighted)
