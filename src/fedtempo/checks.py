@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from fedtempo.cohort import Cohort
+from fedtempo.cohort import FIXED, Cohort
 from fedtempo.dropout import seeded_dropout
 from fedtempo.errors import ConfigError, DataError, FedTempoError, ModelError, first_line, is_count, require, shown
 from fedtempo.evaluation import Evaluation, fine_tuning
@@ -46,7 +46,7 @@ def check_device(device: Any) -> None:
 def check_cohort(rule: Cohort, federation: Federation, rounds: int) -> None:
     """Every round's cohort can be drawn; cohorts that were written down name training clients, each once."""
     clients = federation.data.clients
-    written = rule.description == "fixed"
+    written = rule.description.startswith(FIXED)
     for round_number in range(min(rounds, 10_000)) if written else _sampled(rounds):
         now = federation.now(round_number, 1.0)
         expected = rule.expected(now, len(clients))

@@ -11,7 +11,7 @@ import numpy as np
 
 from fedtempo.errors import is_count, is_number, require
 from fedtempo.randomness import generator
-from fedtempo.schedules import Now, Schedule
+from fedtempo.schedules import Now, Schedule, whole_number
 
 
 class Chooser(Protocol):
@@ -20,6 +20,9 @@ class Chooser(Protocol):
     def __call__(self, clients: np.ndarray, now: Now, seed: int, over: float = 0.0) -> np.ndarray:
         """The chosen clients, in ascending order."""
         ...
+
+
+FIXED = "fixed"
 
 
 @dataclass(frozen=True)
@@ -32,14 +35,16 @@ class Cohort:
 
 
 def uniform(size: int | float | Schedule) -> Cohort:
-    """A fixed number of clients drawn without replacement: an int, a fraction of all, or a schedule of either."""
+    """Clients drawn without replacement: an int, a fraction of all, or a schedule of numbers of clients."""
     if not isinstance(size, Schedule):
         fraction = isinstance(size, float) and 0 < size <= 1
         require(is_count(size) or fraction, "cohort", "an int >= 1 or a fraction in (0, 1]", size)
 
     def count(now: Now, clients: int) -> int:
-        value = size.at(now) if isinstance(size, Schedule) else size
-        wanted = max(1, round(value * clients)) if isinstance(value, float) and value <= 1 else round(value)
+        if isinstance(size, Schedule):
+            wanted = whole_number(size.at(now))
+        else:
+            wanted = max(1, round(size * clients)) if isinstance(size, float) else size
         require(1 <= wanted <= clients, "cohort", f"an int in [1, {clients}] (the number of training clients)", wanted)
         return wanted
 
@@ -63,10 +68,11 @@ def bernoulli(probability: float) -> Cohort:
 
 def fixed(cohorts: Sequence[Sequence[int]]) -> Cohort:
     """The cohorts written down, one list a round; after the last it starts again."""
-    require(bool(cohorts) and all(len(c) for c in cohorts), "cohorts", "one or more lists of clients", cohorts)
+    lists = [_members(cohort) for cohort in cohorts] if isinstance(cohorts, (list, tuple, np.ndarray)) else []
+    require(bool(lists) and all(lists), "cohorts", "one or more lists of client numbers", cohorts)
 
     def members(now: Now) -> list[int]:
-        return sorted(int(c) for c in cohorts[now.round % len(cohorts)])
+        return lists[now.round % len(lists)]
 
     def choose(clients: np.ndarray, now: Now, seed: int, over: float = 0.0) -> np.ndarray:
         chosen = members(now)
@@ -75,7 +81,15 @@ def fixed(cohorts: Sequence[Sequence[int]]) -> Cohort:
         require(len(set(chosen)) == len(chosen), "cohorts", "lists that name each client once", chosen)
         return np.array(chosen, dtype=np.int64)
 
-    return Cohort("fixed", lambda now, clients: float(len(members(now))), choose)
+    return Cohort(f"{FIXED} {lists}", lambda now, clients: float(len(members(now))), choose)
+
+
+def _members(cohort: object) -> list[int]:
+    """A cohort's clients in ascending order; nothing where it is not a list of client numbers."""
+    if not isinstance(cohort, (list, tuple, np.ndarray)):
+        return []
+    numbers = all(isinstance(c, (int, np.integer)) and not isinstance(c, bool) for c in cohort)
+    return sorted(int(c) for c in cohort) if numbers else []
 
 
 def as_cohort(cohort: int | float | Schedule | Cohort, cohorts: Sequence[Sequence[int]] | None) -> Cohort:

@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from importlib.metadata import version
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -15,11 +15,11 @@ from torch import Tensor, nn
 from fedtempo.admission import Admission
 from fedtempo.algorithms.algorithm import Algorithm
 from fedtempo.backends import Backend, block_size, choose_backend, choose_workers
-from fedtempo.checks import check_model, check_rounds, check_schedules
+from fedtempo.checks import check_cohort, check_device, check_evaluation, check_model, check_rounds, check_schedules
 from fedtempo.cohort import Cohort, as_cohort
 from fedtempo.data.batches import Batching
 from fedtempo.data.federated import FederatedData
-from fedtempo.errors import ConfigError, DataError, is_count, is_number, require
+from fedtempo.errors import ConfigError, DataError, ModelError, first_line, fits, is_count, is_number, require
 from fedtempo.evaluation import Evaluation
 from fedtempo.federation import Federation
 from fedtempo.injection import Faults
@@ -104,32 +104,22 @@ def prepare(
     over_selection: float = 0.0,
 ) -> Experiment:
     """Check every setting and bind the pieces together; see `fedtempo.run` for their meaning."""
-    check_rounds(rounds)
-    require(isinstance(data, FederatedData), "data", "a FederatedData (split a table first)", data)
-    require(isinstance(algorithm, Algorithm), "algorithm", "an Algorithm, such as fedavg(lr=0.1, steps=5)", algorithm)
-    require(is_count(seed, 0), "seed", "an int >= 0", seed)
-    require(isinstance(dtype, torch.dtype) and dtype.is_floating_point, "dtype", "a floating-point torch dtype", dtype)
-    require(block is None or is_count(block), "block", "an int >= 1", block)
-    require(workers is None or is_count(workers), "workers", "an int >= 1", workers)
-    require(isinstance(init, Mapping) or init in (None, "model"), "init", "a state dict, 'model' or None", init)
-    batching = Batching(batch_size, batches)
-    rule = as_cohort(cohort, cohorts)
+    _check_plain(data, algorithm, rounds, seed, dtype, device, block, workers)
+    batching, rule = Batching(batch_size, batches), as_cohort(cohort, cohorts)
     data.check()
-    first = build(model, seed, keep_weights=init == "model").to(dtype=dtype, device=device)
+    first = _model(model, seed, init).to(dtype=dtype, device=device)
     federation = Federation(first, data, algorithm, _task(loss, data), batching, seed, dtype, device)
-    given = dict(init) if isinstance(init, Mapping) else None
+    given = _given(init)
     federation = _with_starts(federation, given, init_clients)
-    expected = rule.expected(federation.now(0, 1.0), len(data.clients))
-    require(expected <= len(data.clients), "cohort", f"at most {len(data.clients)} (the training clients)", expected)
     draws_masks, independent = check_model(federation)
     federation = replace(federation, draws_masks=draws_masks, pads_batches=independent)
+    check_cohort(rule, federation, rounds)
+    expected = rule.expected(federation.now(0, 1.0), len(data.clients))
     check_schedules(federation, rounds, expected)
+    check_evaluation(evaluation, federation)
     require(is_count(quorum) and quorum <= expected, "quorum", f"an int in [1, {expected:g}] (the cohort)", quorum)
     require(is_number(over_selection) and over_selection >= 0, "over_selection", "a number >= 0", over_selection)
-    scrutiny = Scrutiny(admission or Admission(), faults or Faults(), aggregator)
-    private = aggregator.noise > 0 and algorithm.weighting != "uniform"
-    require(not private, "weighting", "'uniform' for a private mean", algorithm.weighting)
-    federation = replace(federation, scrutiny=scrutiny if scrutiny.needed else None)
+    federation = replace(federation, scrutiny=_scrutiny(algorithm, admission, faults, aggregator))
     parameters = sum(p.numel() for p in first.parameters())
     return Experiment(
         federation,
@@ -145,6 +135,56 @@ def prepare(
     )
 
 
+def _check_plain(
+    data: Any, algorithm: Any, rounds: Any, seed: Any, dtype: Any, device: Any, block: Any, workers: Any
+) -> None:
+    """What can be said about each setting on its own."""
+    check_rounds(rounds)
+    check_device(device)
+    require(isinstance(data, FederatedData), "data", "a FederatedData (split a table first)", data)
+    require(isinstance(algorithm, Algorithm), "algorithm", "an Algorithm, such as fedavg(lr=0.1, steps=5)", algorithm)
+    require(is_count(seed, 0), "seed", "an int >= 0", seed)
+    require(isinstance(dtype, torch.dtype) and dtype.is_floating_point, "dtype", "a floating-point torch dtype", dtype)
+    require(block is None or is_count(block), "block", "an int >= 1", block)
+    require(workers is None or is_count(workers), "workers", "an int >= 1", workers)
+
+
+def _model(model: nn.Module | Callable[[], nn.Module], seed: int, init: object) -> nn.Module:
+    """The model with its first weights."""
+    rule = "an nn.Module or a function that makes one"
+    require(isinstance(model, nn.Module) or callable(model), "model", rule, model)
+    try:
+        first = build(model, seed, keep_weights=isinstance(init, str) and init == "model")
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise ModelError(f"the model cannot be made: {first_line(error)}") from error
+    require(isinstance(first, nn.Module), "model", rule, first)
+    return first
+
+
+def _given(init: Mapping[str, Tensor] | Literal["model"] | None) -> Params | None:
+    """The tensors of `init`, all finite."""
+    if init is None or (isinstance(init, str) and init == "model"):
+        return None
+    require(isinstance(init, Mapping), "init", "a state dict, 'model' or None", init)
+    for name, value in dict(init).items():
+        holds = isinstance(value, Tensor) and not value.is_complex() and bool(torch.isfinite(value).all())
+        require(holds, f"init[{name!r}]", "a tensor of finite numbers", value)
+    return dict(init)
+
+
+def _scrutiny(
+    algorithm: Algorithm, admission: Admission | None, faults: Faults | None, aggregator: Aggregator
+) -> Scrutiny | None:
+    """What has to be looked at upload by upload; None where sums are enough."""
+    require(admission is None or isinstance(admission, Admission), "admission", "an Admission", admission)
+    require(faults is None or isinstance(faults, Faults), "faults", "a Faults", faults)
+    require(isinstance(aggregator, Aggregator), "aggregator", "an Aggregator, such as robust.median()", aggregator)
+    private = aggregator.noise > 0 and algorithm.weighting != "uniform"
+    require(not private, "weighting", "'uniform' for a private mean", algorithm.weighting)
+    scrutiny = Scrutiny(admission or Admission(), faults or Faults(), aggregator)
+    return scrutiny if scrutiny.needed else None
+
+
 def _task(loss: str | Task | PerSample | None, data: FederatedData) -> Task:
     targets = None
     if "y" in data.columns:
@@ -156,6 +196,8 @@ def _with_starts(
     federation: Federation, init: Params | None, init_clients: Mapping[int, Mapping[str, Tensor]] | None
 ) -> Federation:
     """Personal tensors given for everybody (in `init`) or for particular clients."""
+    form = init_clients is None or fits(init_clients, Mapping[int, Mapping[str, Any]])
+    require(form, "init_clients", "tensors by name, by client number", init_clients)
     names = federation.personal_names & set(init or {})
     if names and names != federation.personal_names:
         missing = min(federation.personal_names - names)

@@ -17,7 +17,11 @@ from fedtempo.params import Params
 
 @dataclass(frozen=True)
 class RoundReport:
-    """One round: who took part, how it went, what it cost. `params` is the shared model after it."""
+    """One round: who took part, how it went, what it cost.
+
+    `params` is the shared model after it: always in what `train` yields, and in a result's history where all the rounds'
+    models together are small.
+    """
 
     round: int
     loss: float

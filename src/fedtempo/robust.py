@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -92,7 +91,7 @@ def krum(faulty: int, keep: int = 1) -> Aggregator:
 def private_mean(bound: float, noise: float) -> Aggregator:
     """The mean of displacements shortened to `bound`, plus Gaussian noise of deviation noise * bound / |S| (DP-FedAvg).
 
-    Needs uniform weights. `epsilon` says what it guarantees, by the `dp-accounting` library.
+    Needs uniform weights. `epsilon` says what it guarantees, by Opacus's accountant.
     """
     require(is_number(bound) and bound > 0, "bound", "a number > 0", bound)
     require(is_number(noise) and noise > 0, "noise", "a number > 0", noise)
@@ -102,16 +101,18 @@ def private_mean(bound: float, noise: float) -> Aggregator:
 def epsilon(noise: float, rounds: int, sampling: float, delta: float) -> float:
     """The privacy loss of `rounds` private means over clients drawn with probability `sampling`, at this delta.
 
-    Computed by Google's dp-accounting (extra `privacy`), for Poisson sampling of clients and neighbours that differ in
-    one client; a cohort of fixed size is close to it but not covered by its theorem.
+    Computed by Opacus's Renyi accountant (extra `privacy`), for Poisson sampling of clients and neighbours that differ
+    in one client; a cohort of fixed size is close to it but not covered by its theorem.
     """
+    require(is_number(noise) and noise > 0, "noise", "a number > 0", noise)
+    require(is_number(sampling) and 0 < sampling <= 1, "sampling", "a number in (0, 1]", sampling)
+    require(is_number(delta) and 0 < delta < 1, "delta", "a number in (0, 1)", delta)
     try:
-        from dp_accounting import GaussianDpEvent, PoissonSampledDpEvent, rdp
+        from opacus.accountants import RDPAccountant
     except ImportError:
         raise ConfigError("epsilon must have the extra 'privacy' installed: pip install 'fedtempo[privacy]'.") from None
-    accountant: Any = rdp.RdpAccountant()
-    event = PoissonSampledDpEvent(sampling, GaussianDpEvent(noise))
-    accountant.compose(event, rounds)
+    accountant = RDPAccountant()
+    accountant.history = [(noise, sampling, rounds)]
     return float(accountant.get_epsilon(delta))
 
 

@@ -14,6 +14,7 @@ from fedtempo.costs import Ledger
 from fedtempo.errors import TrainingError
 from fedtempo.experiment import Experiment
 from fedtempo.federation import Federation
+from fedtempo.injection import Faults
 from fedtempo.params import Params, add, all_finite, select
 from fedtempo.randomness import generator, seed_for
 from fedtempo.reports import RoundReport
@@ -66,6 +67,7 @@ def conclude(
 ) -> tuple[State, dict[int, Params], RoundReport]:
     """The state after the round, what clients keep, and the report. Below quorum nothing changes but the clock."""
     abandoned = block.clients < experiment.quorum
+    _check_alive(experiment.federation, block, now)
     loss = block.loss / block.weight if block.weight else float("nan")
     if not abandoned:
         state = _server_step(experiment.federation, state, block, now)._replace(progress=state.progress.after(loss))
@@ -85,6 +87,13 @@ def conclude(
         params=state.shared,
     )
     return state._replace(costs=report.total_costs), {} if abandoned else block.personal, report
+
+
+def _check_alive(federation: Federation, block: BlockSum, now: Now) -> None:
+    """Clients that all diverge, with no fault injected, are the learning rate's fault and not theirs."""
+    injected = federation.scrutiny is not None and federation.scrutiny.faults != Faults()
+    if not injected and not block.clients and any(f.reason == "not finite" for f in block.failures):
+        raise TrainingError(f"run stopped: no client's update is finite in round {now.round}. Lower the learning rate.")
 
 
 def _server_step(federation: Federation, state: State, block: BlockSum, now: Now) -> State:

@@ -20,7 +20,7 @@ from fedtempo.errors import is_count, require
 from fedtempo.evaluation import Evaluator, Scores
 from fedtempo.experiment import Experiment, prepare
 from fedtempo.objectives import Received
-from fedtempo.params import Params, select
+from fedtempo.params import Params, select, size_in_bytes
 from fedtempo.reports import RoundReport
 from fedtempo.result import Result
 from fedtempo.round import conclude, norm_limit, now_in, participants
@@ -28,6 +28,8 @@ from fedtempo.schedules import Now
 from fedtempo.state import State
 from fedtempo.store import MemoryStore, Store
 
+KEPT_MODELS = 64 * 2**20
+"""Bytes of models that a result's history may hold; a longer run's history has reports without parameters."""
 GROUPS = 8
 """Sums per round at the most, whatever the cohort."""
 
@@ -75,7 +77,7 @@ def train_experiment(
     """The loop itself."""
     federation, algorithm = experiment.federation, experiment.federation.algorithm
     state, history, store = _start(experiment, out, resume, commit_every)
-    began = time.perf_counter()
+    began, keeps_models = time.perf_counter(), size_in_bytes(state.shared) * experiment.rounds <= KEPT_MODELS
     with one_thread(), closing(store), engine_for(federation, experiment.backend, experiment.workers) as engine:
         ledger = Ledger(federation, experiment.first_shared, algorithm.server.extra(state.server))
         for round_number in range(len(history), experiment.rounds):
@@ -90,7 +92,7 @@ def train_experiment(
             state, report = _evaluated(experiment, evaluator, state, report, now)
             report = replace(report, seconds=time.perf_counter() - started)
             store.commit(state, personal, report)
-            history.append(replace(report, params={}))
+            history.append(report if keeps_models else replace(report, params={}))
             yield report
     now = now_in(experiment, state, experiment.rounds - 1)
     return Result(experiment, state.shared, state.server, history, store, now, time.perf_counter() - began)

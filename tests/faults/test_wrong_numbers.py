@@ -11,12 +11,25 @@ from pydantic.fields import FieldInfo
 from spoiled_file import changed, refusal
 
 from fedtempo.config import parse
-from fedtempo.config.schema import SECTIONS, DataSection, EvaluationSection, ExperimentFile
+from fedtempo.config.schema import (
+    SECTIONS,
+    AdmissionSection,
+    DataSection,
+    EvaluationSection,
+    ExperimentFile,
+    FaultsSection,
+)
 
 
 def numeric_fields() -> Iterator[tuple[str, FieldInfo]]:
     """Every field of the pydantic models that takes a number."""
-    places: list[tuple[str, Any]] = [("", ExperimentFile), ("data.", DataSection), ("evaluation.", EvaluationSection)]
+    places: list[tuple[str, Any]] = [
+        ("", ExperimentFile),
+        ("data.", DataSection),
+        ("evaluation.", EvaluationSection),
+        ("admission.", AdmissionSection),
+        ("faults.", FaultsSection),
+    ]
     for prefix, model in places:
         for name, field in model.model_fields.items():
             kind = str(field.annotation)
@@ -25,6 +38,7 @@ def numeric_fields() -> Iterator[tuple[str, FieldInfo]]:
 
 
 NUMBERS = dict(numeric_fields())
+FAULTS = ("drop", "nan", "infinite", "huge", "misshapen", "renamed", "slow")
 ALLOWED: dict[str, list[Any]] = {
     "rounds": [1, 10**9],
     "cohort": [1, 6, 1.0, 1e-9],
@@ -42,8 +56,20 @@ ALLOWED: dict[str, list[Any]] = {
     "evaluation.steps": [0, 10**6],
     "evaluation.epochs": [0, 10**6],
     "evaluation.lr": [0, 0.0, 1e300],
+    "quorum": [1, 10**9],
+    "over_selection": [0, 0.0, 100],
+    "admission.max_norm": [1e-300, 1],
+    "admission.max_ratio": [1e-300, 1],
+    **{f"faults.{kind}": [0, 0.0, 1] for kind in FAULTS},
+    "faults.delay": [0, 60],
+    "faults.until": [0, 10**6],
 }
-BELOW: dict[str, list[Any]] = {"cohort": [0, 0.0, -0.5], "data.new_clients": [-1, -0.1]}
+BELOW: dict[str, list[Any]] = {
+    "cohort": [0, 0.0, -0.5],
+    "data.new_clients": [-1, -0.1],
+    "admission.max_norm": [0, 0.0],
+    "admission.max_ratio": [0, 0.0],
+}
 ABOVE: dict[str, list[Any]] = {
     "cohort": [1.0000001, 2.0],
     "data.new_clients": [1.0, 1.5],
@@ -55,6 +81,12 @@ ABOVE: dict[str, list[Any]] = {
     "workers": [1025],
     "evaluation.steps": [10**6 + 1],
     "evaluation.epochs": [10**6 + 1],
+    "over_selection": [101],
+    "admission.max_norm": [10**400],
+    "admission.max_ratio": [10**400],
+    **{f"faults.{kind}": [1.5, 2] for kind in FAULTS},
+    "faults.delay": [61],
+    "faults.until": [10**6 + 1],
 }
 NEVER = [True, False, "5", "x", "", math.nan, math.inf, -math.inf, -1, [], [1], {}, {"a": 1}]
 

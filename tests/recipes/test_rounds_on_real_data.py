@@ -17,7 +17,6 @@ from fedtempo import algorithms as a
 from fedtempo.contracts import distance
 from fedtempo.data import classes_per_client, dirichlet, louvain, natural
 
-
 PLAIN = a.fedavg(lr=0.01, steps=1)
 
 

@@ -80,10 +80,12 @@ def test_imports_go_one_way() -> None:
 def test_public_names() -> None:
     assert sorted(ft.__all__) == ft.__all__
     assert set(ft.__all__) == {
+        "Admission",
         "Algorithm",
         "ConfigError",
         "DataError",
         "Evaluation",
+        "Faults",
         "FedTempoError",
         "ModelError",
         "Now",
@@ -100,6 +102,7 @@ def test_public_names() -> None:
         "data",
         "models",
         "params",
+        "robust",
         "run",
         "schedules",
         "tasks",

@@ -6,12 +6,12 @@ import functools
 import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal, NamedTuple, ParamSpec
+from typing import Any, Literal, NamedTuple, ParamSpec, get_args, get_type_hints
 
 from torch import Tensor
 
 from fedtempo.aggregation import Aggregate, Groups
-from fedtempo.errors import require
+from fedtempo.errors import fits, require, wording
 from fedtempo.local import Begin, Carry, Keep, Phase, Upload, Where
 from fedtempo.network import Network
 from fedtempo.objectives import Received
@@ -149,15 +149,25 @@ class Algorithm:
 
 
 Arguments = ParamSpec("Arguments")
+WORDS: dict[Any, str] = {
+    Schedule: "a schedule",
+    Selector: "a selector, such as submodule('head')",
+    Transform: "a transform",
+    Algorithm: "an Algorithm",
+}
 
 
 def named(build: Callable[Arguments, Algorithm]) -> Callable[Arguments, Algorithm]:
-    """Let the algorithm print as the call that made it."""
+    """Check arguments against their annotations, and let the algorithm print as the call that made it."""
     signature = inspect.signature(build)
 
     @functools.wraps(build)
     def call(*args: Arguments.args, **kwargs: Arguments.kwargs) -> Algorithm:
         bound = signature.bind(*args, **kwargs)
+        kinds = get_type_hints(build)
+        for name, value in bound.arguments.items():
+            holds = fits(value, kinds[name]) or (callable(value) and Schedule in get_args(kinds[name]))
+            require(holds, name, wording(kinds[name], WORDS), value)
         return replace(build(*args, **kwargs), name=build.__name__, settings=dict(bound.arguments))
 
     return call

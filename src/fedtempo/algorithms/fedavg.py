@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from fedtempo.algorithms.algorithm import Algorithm, Weighting, descend, named, predict_personal
+from fedtempo.errors import is_count, require
 from fedtempo.local import Phase, length
 from fedtempo.params import Params
 from fedtempo.schedules import Rate, checked_rate
@@ -63,6 +64,7 @@ def local_only(
 
     A new client trains alone too, for `newcomer_rounds` times the local work of one round.
     """
+    require(is_count(newcomer_rounds), "newcomer_rounds", "an int >= 1", newcomer_rounds)
     phase = Phase(length(steps, epochs), checked_rate(lr, "lr"), on="personal")
     alone = replace(phase, length=replace(phase.length, times=newcomer_rounds))
     return Algorithm(

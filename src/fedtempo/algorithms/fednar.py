@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from fedtempo.algorithms.algorithm import Algorithm, named
+from fedtempo.errors import require
 from fedtempo.schedules import Rate, checked_rate
 from fedtempo.transforms import add_weight_decay, chain, clip_by_global_norm
 
@@ -22,6 +23,7 @@ def fednar(algorithm: Algorithm, *, weight_decay: Rate, max_norm: Rate, eps: flo
     'fednar'
     """
     decay, limit = checked_rate(weight_decay, "weight_decay"), checked_rate(max_norm, "max_norm", positive=True)
+    require(eps >= 0, "eps", "a number >= 0", eps)
     return algorithm.with_direction(
         lambda direction: chain(add_weight_decay(decay), clip_by_global_norm(limit, eps), direction)
     )
@@ -34,6 +36,7 @@ def clip_then_decay(algorithm: Algorithm, *, weight_decay: Rate, max_norm: Rate,
     x <- x - l_t (s g + weight_decay x) with s = min(1, max_norm / ||g||): the decay is not clipped.
     """
     decay, limit = checked_rate(weight_decay, "weight_decay"), checked_rate(max_norm, "max_norm", positive=True)
+    require(eps >= 0, "eps", "a number >= 0", eps)
     return algorithm.with_direction(
         lambda direction: chain(clip_by_global_norm(limit, eps), add_weight_decay(decay), direction)
     )

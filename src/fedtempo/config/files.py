@@ -12,14 +12,17 @@ import tomli_w
 import torch
 from pydantic import ValidationError
 
+from fedtempo.admission import Admission
 from fedtempo.backends import BACKEND_NAMES
 from fedtempo.checks import check_device
 from fedtempo.config.construct import check_data, check_settings, make, make_algorithm, make_data, make_schedule
 from fedtempo.config.schema import ExperimentFile, one_line
 from fedtempo.errors import ConfigError, first_line, require, unknown
 from fedtempo.evaluation import Evaluation
+from fedtempo.injection import Faults
 from fedtempo.models import MODELS
 from fedtempo.network import seeded
+from fedtempo.robust import AGGREGATORS, Aggregator, plain_mean
 from fedtempo.tasks import TASKS
 
 LARGEST_FILE = 1_000_000
@@ -92,7 +95,20 @@ def settings_of(experiment: ExperimentFile) -> dict[str, Any]:
         "workers": experiment.workers,
         "block": experiment.block,
         "evaluation": Evaluation(**experiment.evaluation.model_dump()),
+        "quorum": experiment.quorum,
+        "over_selection": experiment.over_selection,
+        "admission": Admission(**experiment.admission.model_dump()) if experiment.admission else None,
+        "faults": Faults(**experiment.faults.model_dump()) if experiment.faults else None,
+        "aggregator": _aggregator(experiment),
     }
+
+
+def _aggregator(experiment: ExperimentFile) -> Aggregator:
+    section = experiment.aggregator
+    if section is None:
+        return plain_mean
+    aggregator: Aggregator = make("aggregator", section.name, AGGREGATORS, section.settings)
+    return aggregator
 
 
 def _check_names(experiment: ExperimentFile) -> None:
@@ -107,6 +123,7 @@ def _check_names(experiment: ExperimentFile) -> None:
     check_data(experiment.data)
     check_settings("model", experiment.model.name, MODELS, experiment.model.settings)
     make_algorithm(experiment.algorithm.model_dump())
+    _aggregator(experiment)
     if isinstance(experiment.cohort, dict):
         make_schedule("cohort", experiment.cohort)
     both = experiment.evaluation.steps is not None and experiment.evaluation.epochs is not None

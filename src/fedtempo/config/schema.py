@@ -16,6 +16,8 @@ FEW = f"an int in [0, {MOST_STEPS}]"
 Count = Annotated[int, Field(ge=1, le=MOST)]
 Few = Annotated[int, Field(ge=0, le=MOST_STEPS)]
 Share = Annotated[float, Field(ge=0, lt=1)]
+Part = Annotated[float, Field(ge=0, le=1)]
+PART = "a share in [0, 1]"
 
 
 class Section(BaseModel):
@@ -56,6 +58,30 @@ class EvaluationSection(BaseModel):
     interpolated: bool = Field(False, description="true or false")
 
 
+class AdmissionSection(BaseModel):
+    """Which uploads count; see `fedtempo.admission.Admission`."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
+    max_norm: float | None = Field(None, gt=0, description="a finite number > 0")
+    max_ratio: float | None = Field(None, gt=0, description="a finite number > 0")
+    checks: bool = Field(True, description="true or false")
+
+
+class FaultsSection(BaseModel):
+    """Shares of clients that fail each round; see `fedtempo.injection.Faults`."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
+    drop: Part = Field(0.0, description=PART)
+    nan: Part = Field(0.0, description=PART)
+    infinite: Part = Field(0.0, description=PART)
+    huge: Part = Field(0.0, description=PART)
+    misshapen: Part = Field(0.0, description=PART)
+    renamed: Part = Field(0.0, description=PART)
+    slow: Part = Field(0.0, description=PART)
+    delay: float = Field(0.01, ge=0, le=60, description="a finite number in [0, 60]")
+    until: Few | None = Field(None, description=FEW)
+
+
 class ExperimentFile(BaseModel):
     """A whole experiment as it stands in a TOML file. Each field's description is the rule that errors quote."""
 
@@ -77,6 +103,11 @@ class ExperimentFile(BaseModel):
     backend: str = Field("auto", description="a string")
     workers: int | None = Field(None, ge=1, le=1024, description="an int in [1, 1024]")
     block: Count | None = Field(None, description=COUNT)
+    quorum: Count = Field(1, description=COUNT)
+    over_selection: float = Field(0.0, ge=0, le=100, description="a finite number in [0, 100]")
+    aggregator: Section | None = Field(None, description="a table with a name")
+    admission: AdmissionSection | None = Field(None, description="a table")
+    faults: FaultsSection | None = Field(None, description="a table")
     evaluation: EvaluationSection = Field(
         default_factory=lambda: EvaluationSection.model_validate({}), description="a table"
     )
@@ -88,6 +119,9 @@ SECTIONS: dict[str, type[BaseModel]] = {
     "model": Section,
     "algorithm": Section,
     "evaluation": EvaluationSection,
+    "aggregator": Section,
+    "admission": AdmissionSection,
+    "faults": FaultsSection,
 }
 
 

@@ -1,0 +1,193 @@
+"""A bad client costs its own contribution, never the run."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import fedtempo as ft
+from fedtempo.admission import Inbox, refusal
+from fedtempo.aggregation import Aggregate
+from fedtempo.injection import corrupted
+from fedtempo.params import Params, add
+
+SHAPE = {"delta": {"w": (torch.Size([2, 3]), torch.float32), "b": (torch.Size([3]), torch.float32)}}
+
+
+def upload(**changes: Any) -> dict[str, dict[str, torch.Tensor]]:
+    return {"delta": {"w": torch.ones(2, 3), "b": torch.zeros(3), **changes}}
+
+
+REFUSED: dict[str, tuple[Any, Any, str]] = {
+    "NaN": (upload(b=torch.tensor([0.0, math.nan, 0.0])), 1.0, "not finite"),
+    "infinity": (upload(w=torch.full((2, 3), math.inf)), 1.0, "not finite"),
+    "minus infinity": (upload(w=torch.full((2, 3), -math.inf)), 1.0, "not finite"),
+    "would broadcast": (upload(b=torch.zeros(1)), 1.0, "wrong shape"),
+    "transposed": (upload(w=torch.ones(3, 2)), 1.0, "wrong shape"),
+    "scalar": (upload(b=torch.tensor(0.0)), 1.0, "wrong shape"),
+    "double": (upload(b=torch.zeros(3, dtype=torch.float64)), 1.0, "wrong type"),
+    "integer": (upload(b=torch.zeros(3, dtype=torch.int64)), 1.0, "wrong type"),
+    "missing": ({"delta": {"w": torch.ones(2, 3)}}, 1.0, "wrong names"),
+    "extra": (upload(c=torch.zeros(1)), 1.0, "wrong names"),
+    "renamed": ({"delta": {"w": torch.ones(2, 3), "B": torch.zeros(3)}}, 1.0, "wrong names"),
+    "another group": ({**upload(), "more": {}}, 1.0, "wrong names"),
+    "empty": ({}, 1.0, "wrong names"),
+    "weight 0": (upload(), 0.0, "wrong weight"),
+    "negative weight": (upload(), -1.0, "wrong weight"),
+    "NaN weight": (upload(), math.nan, "wrong weight"),
+    "infinite weight": (upload(), math.inf, "wrong weight"),
+    "huge weight": (upload(), 1e30, "wrong weight"),
+    "bool weight": (upload(), True, "wrong weight"),
+    "too large": (upload(w=torch.full((2, 3), 1e6)), 1.0, "too large"),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_refused_with_a_reason(name: str) -> None:
+    groups, weight, reason = REFUSED[name]
+    assert refusal(groups, weight, SHAPE, limit=100.0) == reason
+
+
+def test_a_good_upload_counts() -> None:
+    assert refusal(upload(), 3.0, SHAPE, limit=100.0) is None
+    assert refusal(upload(), 3, SHAPE) is None
+
+
+def test_every_client_has_one_turn() -> None:
+    inbox = Inbox(round=4, cohort={1, 2, 3})
+    assert inbox.refusal(2, 4) is None
+    assert inbox.refusal(2, 4) == "sent twice"
+    assert inbox.refusal(9, 4) == "unknown client"
+    assert inbox.refusal(3, 3) == "another round"
+    assert inbox.refusal(3, 4) is None
+
+
+def test_the_limit_is_the_smaller_of_both() -> None:
+    assert ft.Admission(max_norm=5.0, max_ratio=3.0).limit(1.0) == 3.0
+    assert ft.Admission(max_norm=5.0, max_ratio=3.0).limit(math.nan) == 5.0
+    assert ft.Admission().limit(2.0) == math.inf
+
+
+@pytest.mark.parametrize("kind", ["nan", "infinite", "huge", "misshapen", "renamed"])
+def test_every_injected_fault_is_caught(kind: str) -> None:
+    assert refusal(corrupted(upload(), kind, 0.0), 1.0, SHAPE, limit=100.0) is not None
+
+
+def run(digits: ft.data.FederatedData, **settings: Any) -> ft.Result:
+    defaults = {"rounds": 25, "cohort": 8, "batch_size": 16, "seed": 0, "backend": "serial"}
+    return ft.run(
+        model=ft.models.mlp(64, [16], 10),
+        data=digits,
+        algorithm=ft.algorithms.fedavg(lr=0.2, steps=8),
+        evaluation=ft.Evaluation(every=25, steps=0),
+        **{**defaults, **settings},
+    )
+
+
+def accuracy(result: ft.Result) -> float:
+    return result.scores.existing_initial.summary("accuracy")["mean"]
+
+
+@pytest.fixture(scope="module")
+def sound(digits: ft.data.FederatedData) -> ft.Result:
+    return run(digits)
+
+
+FAULTS = {
+    "dropout 10 %": ft.Faults(drop=0.1),
+    "dropout 30 %": ft.Faults(drop=0.3),
+    "dropout 50 %": ft.Faults(drop=0.5),
+    "NaN 10 %": ft.Faults(nan=0.1),
+    "NaN 30 %": ft.Faults(nan=0.3),
+    "a million times 10 %": ft.Faults(huge=0.1),
+    "misshapen 10 %": ft.Faults(misshapen=0.1),
+    "renamed 10 %": ft.Faults(renamed=0.1),
+}
+
+
+@pytest.mark.parametrize("name", FAULTS)
+@pytest.mark.parametrize("backend", ["serial", "vectorised"])
+def test_faulty_clients_cost_little(name: str, backend: str, digits: ft.data.FederatedData, sound: ft.Result) -> None:
+    result = run(digits, faults=FAULTS[name], admission=ft.Admission(max_ratio=10.0), quorum=2, backend=backend)
+    assert accuracy(result) > accuracy(sound) - 0.04
+    assert sum(len(r.failures) for r in result.history) > 0
+
+
+@pytest.mark.parametrize("backend", ["serial", "vectorised", "processes"])
+def test_reasons_are_reported(backend: str, digits: ft.data.FederatedData) -> None:
+    faults = ft.Faults(drop=0.2, nan=0.2, misshapen=0.2)
+    result = run(digits, faults=faults, rounds=4, backend=backend)
+    reasons = {f.reason for r in result.history for f in r.failures}
+    assert reasons == {"dropped out", "not finite", "wrong shape"}
+    for report in result.history:
+        assert not {f.client for f in report.failures} & set(report.clients)
+
+
+def test_without_checks_one_nan_ends_the_run(digits: ft.data.FederatedData) -> None:
+    with pytest.raises(ft.TrainingError, match="not finite"):
+        run(digits, faults=ft.Faults(nan=0.3), admission=ft.Admission(checks=False))
+
+
+@pytest.mark.parametrize("kind", ["nan", "huge", "misshapen", "renamed", "infinite", "drop"])
+def test_a_refused_client_leaves_the_run_as_if_it_was_not_chosen(kind: str, digits: ft.data.FederatedData) -> None:
+    """Uniform weights, float32: the sums of float32 numbers in float64 are exact, so even the bits are the same."""
+    faults = ft.Faults(**{kind: 0.3})
+    bad = run(digits, faults=faults, rounds=3, admission=ft.Admission(max_norm=50.0))
+    failed = [{f.client for f in r.failures} for r in bad.history]
+    assert any(failed)
+    cohorts = [list(r.clients) for r in bad.history]
+    clean = run(digits, cohorts=cohorts, rounds=3)
+    assert bad.digest() == clean.digest()
+
+
+def test_below_quorum_the_round_is_abandoned(digits: ft.data.FederatedData) -> None:
+    """Everybody drops out for three rounds: the model keeps its bits; then the planned cohorts go on."""
+    result = run(digits, faults=ft.Faults(drop=1.0, until=3), rounds=5, quorum=2)
+    assert [r.abandoned for r in result.history] == [True, True, True, False, False]
+    first = result.experiment.first_shared
+    assert all(torch.equal(result.history[2].params[n], p) for n, p in first.items())
+    assert result.history[3].clients == run(digits, rounds=5).history[3].clients
+
+
+def test_abandoned_rounds_keep_personal_state(digits: ft.data.FederatedData) -> None:
+    settings = {"faults": ft.Faults(nan=0.9), "quorum": 8, "rounds": 2}
+    result = ft.run(
+        model=ft.models.mlp(64, [16], 10),
+        data=digits,
+        algorithm=ft.algorithms.fedper(lr=0.1, steps=2),
+        cohort=8,
+        evaluation=None,
+        **settings,
+    )
+    assert all(r.abandoned for r in result.history)
+    assert list(result.store.items()) == []
+
+
+def test_over_selection_meets_the_target(digits: ft.data.FederatedData) -> None:
+    result = run(digits, faults=ft.Faults(drop=0.2), over_selection=0.5, cohort=6, rounds=10)
+    counts = [len(r.clients) for r in result.history]
+    assert max(counts) == 6
+    assert np.mean(counts) > 5.5
+    alone = run(digits, faults=ft.Faults(drop=0.2), cohort=6, rounds=10)
+    assert np.mean([len(r.clients) for r in alone.history]) < np.mean(counts)
+
+
+def test_a_model_that_is_not_finite_stops_at_the_last_good_round(digits: ft.data.FederatedData, tmp_path: Path) -> None:
+    """A server whose step is infinite in round 2: round 1 stays committed, and a resumed run stops at the same place."""
+
+    def step(shared: Params, state: Any, aggregate: Aggregate, now: ft.Now) -> tuple[Params, Any]:
+        return add(shared, aggregate.means["delta"], math.inf if now.round == 2 else 1.0), state
+
+    plain = ft.algorithms.fedavg(lr=0.1, steps=2)
+    algorithm = replace(plain, server=plain.server._replace(step=step))
+    settings = {"model": ft.models.mlp(64, [8], 10), "data": digits, "algorithm": algorithm, "rounds": 5, "cohort": 4}
+    with pytest.raises(ft.TrainingError, match="not finite after round 2"):
+        ft.run(**settings, evaluation=None, out=tmp_path)
+    with pytest.raises(ft.TrainingError, match="not finite after round 2"):
+        next(ft.train(**settings, evaluation=None, out=tmp_path, resume=True))
