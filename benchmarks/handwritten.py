@@ -40,7 +40,7 @@ class Client:
             self._steps(client, seed)
             with torch.no_grad():
                 for into, mine in zip(total, self.parameters, strict=True):
-                    into += mine
+                    into.add_(mine)
         return total
 
     def _steps(self, client: int, seed: int) -> None:
@@ -93,9 +93,7 @@ def sequential(workload: Workload, inputs: np.ndarray, labels: np.ndarray) -> It
 
 
 @contextmanager
-def processes(
-    workload: Workload, inputs: np.ndarray, labels: np.ndarray, workers: int = 2
-) -> Iterator[Iterator[None]]:
+def processes(workload: Workload, inputs: np.ndarray, labels: np.ndarray, workers: int = 2) -> Iterator[Iterator[None]]:
     """Persistent forked workers, half of the cohort each; weights travel through shared memory."""
     context = multiprocessing.get_context("fork")
     torch.manual_seed(0)

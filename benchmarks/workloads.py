@@ -10,6 +10,8 @@ from pathlib import Path
 import numpy as np
 from torch import nn
 
+FOLDER = Path(__file__).parent.parent / ".bench"
+"""Where data that are mapped into memory are kept between benchmarks; git ignores it."""
 CHUNK = 1 << 16
 """Rows drawn at once."""
 
@@ -74,7 +76,12 @@ WORKLOADS: dict[str, Workload] = {
 
 def few_clients(workload: Workload) -> Workload:
     """W5 with 10,000 clients in place of a million: the same cohort from a small federation."""
-    return replace(workload, name=f"{workload.name} of 10,000 clients", clients=10_000)
+    return replace(workload, name=f"{workload.name}-few", clients=10_000)
+
+
+def by_name(name: str) -> Workload:
+    """A workload; `W5-few` is W5 with 10,000 clients."""
+    return few_clients(WORKLOADS[name[:2]]) if name.endswith("-few") else WORKLOADS[name]
 
 
 def arrays(workload: Workload, folder: Path) -> tuple[np.ndarray, np.ndarray]:

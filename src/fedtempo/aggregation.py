@@ -6,6 +6,7 @@ into blocks is fixed, so the sum has the same bits wherever the blocks were comp
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -52,7 +53,7 @@ class BlockSum:
     def add_groups(self, groups: Groups, weight: float = 1.0, unweighted: Collection[str] = ()) -> None:
         """Add an upload in float64; groups named in `unweighted` count once whatever the weight.
 
-        Sums are laid out row by row whatever the layout of the upload, so that reading them gives the same bits anywhere.
+        Sums are laid out row by row whatever the layout of the upload, so that what reads them gets the same bits.
         """
         for group, tensors in groups.items():
             factor = 1.0 if group in unweighted else weight
@@ -110,6 +111,9 @@ def mean(block: BlockSum, unweighted: Collection[str], dtype: torch.dtype) -> Ag
     return Aggregate(means, block.weight, block.clients)
 
 
-def finiteness(tensors: Iterable[Tensor]) -> Tensor:
-    """A number that is finite exactly when all of the tensors are; sums of float32 cannot overflow in float64."""
-    return torch.stack([t.sum(dtype=torch.float64) for t in tensors]).sum()
+def finite(tensors: Sequence[Tensor]) -> bool:
+    """Whether all numbers are finite. A finite sum says so at once; one that overflows is looked at again."""
+    sums = [t.sum() for t in tensors if t.is_floating_point()]
+    if not sums or math.isfinite(sum(s.item() for s in sums)):
+        return True
+    return all(bool(torch.isfinite(t).all()) for t in tensors)

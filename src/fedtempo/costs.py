@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import lru_cache
 
+import numpy as np
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
 from fedtempo.federation import Federation
-from fedtempo.local import Carry, Stage, by_autograd, places
+from fedtempo.local import Carry, Stage, by_autograd
 from fedtempo.objectives import Received
 from fedtempo.params import Params, size_in_bytes
 from fedtempo.schedules import Now
@@ -31,6 +32,10 @@ class Costs:
 
     def __add__(self, other: Costs) -> Costs:
         return Costs(*(getattr(self, f.name) + getattr(other, f.name) for f in fields(self)))
+
+    def times(self, count: int) -> Costs:
+        """The costs of `count` clients alike."""
+        return Costs(*(getattr(self, f.name) * count for f in fields(self)))
 
     @property
     def bytes(self) -> int:
@@ -57,12 +62,14 @@ class Ledger:
         self._up = _upload_bytes(federation, shared, extra)
         self._price = lru_cache(maxsize=4096)(self._client)
 
-    def clients(self, clients: list[int], now: Now) -> Costs:
+    def clients(self, clients: Sequence[int] | np.ndarray, now: Now) -> Costs:
         """What these clients' round costs."""
-        total = Costs()
-        for client in clients:
-            total = total + self._price(int(self._federation.sizes[client]), now)
-        return total
+        chosen = np.asarray(clients, dtype=np.int64)
+        sizes, counts = np.unique(self._federation.sizes[chosen], return_counts=True)
+        prices = (
+            self._price(size, now).times(count) for size, count in zip(sizes.tolist(), counts.tolist(), strict=True)
+        )
+        return sum(prices, Costs())
 
     def _client(self, samples: int, now: Now) -> Costs:
         steps, seen, flops, at_first = 0, 0, 0.0, 0
@@ -70,14 +77,14 @@ class Ledger:
         batching = self._federation.batching
         for stage, price in zip(self._federation.program.stages, self._stages, strict=True):
             mine, (_, count) = stage.batching(batching), stage.rows(samples)
-            taken = len(places(stage, now, samples, batching))
+            taken = stage.phase.length.steps(now, count, mine)
             rows = sum(mine.length(count, step // stage.phase.repeat) for step in range(taken))
             if stage.needs_all_rows(taken, count, mine):
                 flops += price.enter * count + price.step_after * rows
             else:
                 flops += price.step * rows
             steps, seen = steps + taken, seen + rows
-            at_first += len(places(stage, first, samples, batching))
+            at_first += stage.phase.length.steps(first, count, mine)
         return Costs(self._down, self._up, steps, at_first - steps, seen, round(flops))
 
 

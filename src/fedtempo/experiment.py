@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from fedtempo.admission import Admission
 from fedtempo.algorithms.algorithm import Algorithm
-from fedtempo.backends import Backend, block_size, choose_backend, choose_workers
+from fedtempo.backends import Backend, choose
 from fedtempo.checks import check_cohort, check_device, check_evaluation, check_model, check_rounds, check_schedules
 from fedtempo.cohort import Cohort, as_cohort
 from fedtempo.data.batches import Batching
@@ -120,12 +120,10 @@ def prepare(
     require(is_count(quorum) and quorum <= expected, "quorum", f"an int in [1, {expected:g}] (the cohort)", quorum)
     require(is_number(over_selection) and over_selection >= 0, "over_selection", "a number >= 0", over_selection)
     federation = replace(federation, scrutiny=_scrutiny(algorithm, admission, faults, aggregator))
-    parameters = sum(p.numel() for p in first.parameters())
+    choice = choose(backend, workers, block, first, rounds, expected)
     return Experiment(
         federation,
-        choose_backend(backend, parameters),
-        choose_workers(backend, workers),
-        block or block_size(parameters),
+        *choice,
         rule,
         rounds,
         evaluation,

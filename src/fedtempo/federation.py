@@ -180,6 +180,11 @@ class Federation:
         """Training rows of every client."""
         return self.data.sizes("train")
 
+    @cached_property
+    def total_samples(self) -> int:
+        """Training rows of all training clients together."""
+        return int(self.sizes[self.data.clients].sum())
+
     def rows(self, clients: np.ndarray, local: np.ndarray, part: str = "train") -> Batch:
         """Rows of clients by their number inside the client; `local` has shape (clients, rows)."""
         index = {"train": 0, "validation": 1, "test": 2}[part]
@@ -208,7 +213,7 @@ class Federation:
             round=round_number,
             clients=len(clients),
             cohort=cohort,
-            total_samples=int(self.sizes[clients].sum()),
+            total_samples=self.total_samples,
             loss_ratio=loss_ratio,
             plateaus=plateaus,
         )

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, Protocol
 
 import torch
 from torch import Tensor
@@ -17,7 +17,7 @@ from fedtempo.data.batches import Batching
 from fedtempo.errors import ConfigError, is_number, require
 from fedtempo.network import Network
 from fedtempo.objectives import Objective, Received, Value, View, supervised
-from fedtempo.params import Params, Scalar, Selector, combine, everything, partition, select
+from fedtempo.params import Params, Scalar, Selector, combine, everything, partition, select, tree_map
 from fedtempo.schedules import Now, Place, Rate, Schedule, as_schedule, at_step, whole_number
 from fedtempo.tasks import Batch, Task, mean_loss
 from fedtempo.transforms import Transform, identity
@@ -116,6 +116,16 @@ class Phase:
 GradientOf = Callable[[Callable[[Params], Value], Params], tuple[Params, Value]]
 
 
+class Step(Protocol):
+    """One gradient step of one client."""
+
+    def __call__(
+        self, of: GradientOf, received: Received, carry: Carry, batch: Batch, now: Place, owned: bool = False
+    ) -> tuple[Carry, Tensor]:
+        """The next carry and the loss. With `owned` nobody else holds the carry, so it may be written over."""
+        ...
+
+
 class Stage(NamedTuple):
     """A phase bound to a model: what backends run."""
 
@@ -123,7 +133,7 @@ class Stage(NamedTuple):
     trained: frozenset[str]
     reuses_features: bool
     enter: Callable[[Received, Carry, Batch], tuple[Carry, Batch]]
-    step: Callable[[GradientOf, Received, Carry, Batch, Place], tuple[Carry, Tensor]]
+    step: Step
 
     def batching(self, batching: Batching) -> Batching:
         """The experiment's batching, unless this phase works on the full batch."""
@@ -205,15 +215,18 @@ def _stage(index: int, phase: Phase, network: Network, task: Task) -> Stage:
         kept = {n: v for n, v in data.items() if n == "y" or n.startswith("_")}
         return carry, {**kept, "_features": features}
 
-    def step(of: GradientOf, received: Received, carry: Carry, batch: Batch, now: Place) -> tuple[Carry, Tensor]:
+    def step(
+        of: GradientOf, received: Received, carry: Carry, batch: Batch, now: Place, owned: bool = False
+    ) -> tuple[Carry, Tensor]:
         model = _model(phase, carry)
         before, frozen = partition(model, trained)
         view = View(received, carry.shared, carry.personal)
         gradient, value = of(lambda p: phase.objective(loss, {**frozen, **p}, batch, view, now), before)
         direction, state = phase.direction.update(gradient, carry.states[index], before, now)
         rate = phase.lr(now)
-        after = {n: _descend(p, direction[n], rate) for n, p in before.items()}
-        states = tuple(state if i == index else s for i, s in enumerate(carry.states))
+        over = owned and phase.after is None and not _shares_memory(state, before)
+        after = {n: _descend(p, direction[n], rate, over) for n, p in before.items()}
+        states = (*carry.states[:index], state, *carry.states[index + 1 :])
         moved = _replaced(phase, carry._replace(states=states), {**after, **value.buffers})
         if phase.after is not None:
             moved = phase.after(moved, Moved(before, after, direction, rate), received, now)
@@ -238,8 +251,18 @@ def _replaced(phase: Phase, carry: Carry, new: Params) -> Carry:
     return carry._replace(shared={**carry.shared, **common}, personal={**carry.personal, **own})
 
 
-def _descend(p: Tensor, direction: Tensor, rate: Scalar) -> Tensor:
-    return torch.sub(p, direction, alpha=rate) if isinstance(rate, (int, float)) else p - rate * direction
+def _descend(p: Tensor, direction: Tensor, rate: Scalar, over: bool) -> Tensor:
+    """p - rate * direction; written over `p` it stays in the cache, with the same bits."""
+    if not isinstance(rate, (int, float)):
+        return p - rate * direction
+    return p.sub_(direction, alpha=rate) if over else torch.sub(p, direction, alpha=rate)
+
+
+def _shares_memory(state: Any, params: Params) -> bool:
+    """Whether a transform has kept the parameters themselves in its state."""
+    kept: set[int] = set()
+    tree_map(lambda t: kept.add(t.untyped_storage().data_ptr()) if isinstance(t, Tensor) else None, state)
+    return bool(kept) and any(p.untyped_storage().data_ptr() in kept for p in params.values())
 
 
 def by_autograd(objective: Callable[[Params], Value], params: Params) -> tuple[Params, Value]:

@@ -4,14 +4,16 @@ from fedtempo.backends.block import Backend, Block, Order, Trained, run_blocks
 from fedtempo.backends.choice import (
     BACKEND_NAMES,
     BACKENDS,
+    Choice,
     block_size,
+    choose,
     choose_backend,
     choose_workers,
     engine_for,
 )
 from fedtempo.backends.engine import Engine, InProcess
 from fedtempo.backends.processes import Processes
-from fedtempo.backends.serial import serial
+from fedtempo.backends.serial import row_by_row, serial
 from fedtempo.backends.vectorised import vectorised
 
 __all__ = [
@@ -19,15 +21,18 @@ __all__ = [
     "BACKEND_NAMES",
     "Backend",
     "Block",
+    "Choice",
     "Engine",
     "InProcess",
     "Order",
     "Processes",
     "Trained",
     "block_size",
+    "choose",
     "choose_backend",
     "choose_workers",
     "engine_for",
+    "row_by_row",
     "run_blocks",
     "serial",
     "vectorised",

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from torch.func import vmap
 
-from fedtempo.aggregation import BlockSum, Failure, Groups, finiteness, total
+from fedtempo.aggregation import BlockSum, Failure, Groups, finite, total
 from fedtempo.federation import Federation
 from fedtempo.local import Carry, ClientProgram
 from fedtempo.objectives import Received
@@ -58,7 +58,9 @@ class Trained(NamedTuple):
     def own(self, stacked: Params, lane: int) -> Params:
         """One client's tensors out of stacked ones, in their true shapes."""
         shapes = self.shapes[lane] if self.shapes else {}
-        return {n: _cut(t[lane], shapes.get(n)).clone() for n, t in stacked.items()}
+        return {
+            n: _cut(t[lane], shapes.get(n)).clone(memory_format=torch.contiguous_format) for n, t in stacked.items()
+        }
 
 
 TrainBlock = Callable[[Federation, ClientProgram, Received, Now, np.ndarray, list[Params]], Iterator[Trained]]
@@ -113,8 +115,7 @@ def _collect(result: BlockSum, federation: Federation, received: Received, train
 def _collect_one(result: BlockSum, federation: Federation, received: Received, trained: Trained) -> None:
     client, algorithm = int(trained.clients[0]), federation.algorithm
     groups, personal, measured = federation.program.finish(received, trained.carry)
-    floats = [t for t in (*_tensors(groups), *personal.values()) if t.is_floating_point()]
-    if floats and not math.isfinite(finiteness(floats).item()):
+    if not finite((*_tensors(groups), *personal.values())):
         result.failures.append(Failure(client, "not finite"))
         return
     weight = federation.weight(client, int(trained.shared_samples[0]))

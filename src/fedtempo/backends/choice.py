@@ -1,8 +1,16 @@
-"""Which backend, how many workers, how large a block."""
+"""Which backend, how many workers, how large a block: by the model and the length of the run, never by the clock.
+
+Blocks decide in which order uploads are added and so belong to a run's numbers. They depend on the model's size and the
+kind of code alone, so a run has the same bits on any machine and with any number of workers.
+"""
 
 from __future__ import annotations
 
+import multiprocessing
 import os
+from typing import NamedTuple
+
+from torch import nn
 
 from fedtempo.backends.block import Backend
 from fedtempo.backends.engine import Engine, InProcess
@@ -14,16 +22,56 @@ from fedtempo.federation import Federation
 
 BACKENDS: dict[str, Backend] = {"serial": serial, "vectorised": vectorised}
 BACKEND_NAMES = (*BACKENDS, "processes", "auto")
-VECTORISED_BELOW = 200_000
-"""Models with fewer parameters than this run side by side by default; larger ones gain nothing from it."""
+VECTORISED_BELOW = 100_000
+VECTORISED_IMAGES_BELOW = 10_000
+"""Models with fewer parameters than this run side by side by default; larger ones, and convolutions sooner, are faster
+one by one."""
+WORTH_FORKING = 50_000_000
+"""Parameters times clients times rounds from which `auto` starts workers: a second or two of work."""
+LANES_IN_CACHE = 2_000_000
+MOST_LANES = 512
+SMALLEST_SUM = 100_000
+MOST_IN_A_SUM = 64
 
 
-def choose_backend(backend: str | Backend, parameters: int) -> Backend:
-    """The backend of this name; `auto` looks at the model's size."""
+class Choice(NamedTuple):
+    """How clients run. All of it is settled before the first round and can be given by hand."""
+
+    backend: Backend
+    workers: int
+    block: int
+
+    def __str__(self) -> str:
+        where = "in this process" if self.workers == 1 else f"in {self.workers} processes"
+        return f"{self.backend.name} code {where}, {self.block} clients to a block"
+
+
+def choose(
+    backend: str | Backend,
+    workers: int | None,
+    block: int | None,
+    model: nn.Module,
+    rounds: int,
+    cohort: float,
+) -> Choice:
+    """What was asked for, and for the rest what suits the model and the run."""
+    parameters = sum(p.numel() for p in model.parameters())
+    images = any(isinstance(module, nn.Conv2d) for module in model.modules())
+    code = choose_backend(backend, parameters, images)
+    size = block or block_size(parameters, code)
+    if workers is None and backend == "auto":
+        large = max(parameters, 1_000) * cohort * rounds >= WORTH_FORKING
+        workers = _processors() if large and cohort > size else 1
+    return Choice(code, choose_workers(backend, workers), size)
+
+
+def choose_backend(backend: str | Backend, parameters: int, images: bool = False) -> Backend:
+    """The backend of this name; `auto` looks at the model."""
     if isinstance(backend, Backend):
         return backend
     if backend == "auto":
-        return BACKENDS["vectorised" if parameters < VECTORISED_BELOW else "serial"]
+        most = VECTORISED_IMAGES_BELOW if images else VECTORISED_BELOW
+        return BACKENDS["vectorised" if parameters < most else "serial"]
     if backend not in BACKEND_NAMES:
         raise unknown("backend", backend, BACKEND_NAMES)
     return BACKENDS["serial" if backend == "processes" else backend]
@@ -33,7 +81,14 @@ def choose_workers(backend: str | Backend, workers: int | None) -> int:
     """How many processes share the work: one, unless asked for more by number or by the name `processes`."""
     if workers is not None:
         return workers
-    return max(2, os.cpu_count() or 1) if backend == "processes" else 1
+    return max(2, _processors()) if backend == "processes" else 1
+
+
+def _processors() -> int:
+    """Processors this process may use; one where processes cannot be forked."""
+    if "fork" not in multiprocessing.get_all_start_methods():
+        return 1
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def engine_for(federation: Federation, backend: Backend, workers: int) -> Engine:
@@ -41,6 +96,11 @@ def engine_for(federation: Federation, backend: Backend, workers: int) -> Engine
     return InProcess(federation, backend) if workers == 1 else Processes(federation, backend, workers)
 
 
-def block_size(parameters: int) -> int:
-    """Clients per block: as many copies of the model as stay near the cache. Depends on nothing else, on purpose."""
-    return int(min(1024, max(4, 2_000_000 // max(parameters, 1))))
+def block_size(parameters: int, backend: Backend = vectorised) -> int:
+    """Clients per block.
+
+    Side by side, as many copies of the model as stay near the cache; one by one, so few that workers share evenly.
+    """
+    if backend.name == vectorised.name:
+        return int(min(MOST_LANES, max(4, LANES_IN_CACHE // max(parameters, 1))))
+    return int(min(MOST_IN_A_SUM, max(1, SMALLEST_SUM // max(parameters, 1))))

@@ -1,10 +1,11 @@
-"""Nested values for the way between our own processes: tensors travel as plain arrays.
+"""Nested values for the way between our own processes: large tensors go through shared memory, small ones as arrays.
 
 torch's own way of sending a tensor opens a file descriptor for each; a model has many tensors and a run many rounds.
 """
 
 from __future__ import annotations
 
+import mmap
 from collections.abc import Callable
 from dataclasses import fields, is_dataclass, replace
 from typing import Any, NamedTuple
@@ -13,21 +14,53 @@ import numpy as np
 import torch
 from torch import Tensor
 
+LARGE = 1 << 15
+"""Bytes from which a tensor is worth the shared memory."""
+_ALIGNED = 64
+
 
 class Packed(NamedTuple):
-    """A tensor on its way."""
+    """A tensor on its way: its numbers, or where in the shared memory they are."""
 
-    values: np.ndarray
-
-
-def pack(tree: Any) -> Any:
-    """The same value with a `Packed` array in place of every tensor."""
-    return _exchange(tree, Tensor, lambda tensor: Packed(tensor.detach().cpu().numpy()))
+    values: np.ndarray | None
+    place: tuple[int, torch.Size, torch.dtype] | None = None
 
 
-def unpack(tree: Any) -> Any:
-    """The inverse of `pack`."""
-    return _exchange(tree, Packed, lambda packed: torch.from_numpy(packed.values))
+class Mailbox:
+    """Shared memory between a worker and its driver. They take turns, so what is in it is one message's."""
+
+    def __init__(self, size: int) -> None:
+        self._memory = mmap.mmap(-1, max(size, mmap.PAGESIZE))
+        self._bytes = torch.frombuffer(self._memory, dtype=torch.uint8)
+        self._used = 0
+
+    def pack(self, tree: Any) -> Any:
+        """The same value with a `Packed` in place of every tensor."""
+        self._used = 0
+        return _exchange(tree, Tensor, self._put)
+
+    def unpack(self, tree: Any) -> Any:
+        """The inverse of `pack`; the tensors are copies, so the next message cannot touch them."""
+        return _exchange(tree, Packed, self._take)
+
+    def _put(self, tensor: Tensor) -> Packed:
+        tensor = tensor.detach().cpu()
+        size = tensor.numel() * tensor.element_size()
+        if size < LARGE or self._used + size > len(self._bytes):
+            return Packed(tensor.numpy())
+        start, self._used = self._used, self._used + -(-size // _ALIGNED) * _ALIGNED
+        self._view(start, tensor.shape, tensor.dtype).copy_(tensor)
+        return Packed(None, (start, tensor.shape, tensor.dtype))
+
+    def _take(self, packed: Packed) -> Tensor:
+        if packed.values is not None:
+            return torch.from_numpy(packed.values)
+        assert packed.place is not None
+        return self._view(*packed.place).clone()
+
+    def _view(self, start: int, shape: torch.Size, dtype: torch.dtype) -> Tensor:
+        size = shape.numel() * dtype.itemsize
+        return self._bytes[start : start + size].view(dtype).view(shape)
 
 
 def _exchange(tree: Any, kind: type, change: Callable[[Any], Any]) -> Any:

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import contextlib
 import multiprocessing
-from collections.abc import Iterable, Iterator
+import warnings
+from collections.abc import Collection, Iterable, Iterator
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import ForkContext, ForkProcess
 from types import TracebackType
@@ -19,17 +20,20 @@ import torch
 
 from fedtempo.backends.block import Backend
 from fedtempo.backends.engine import Work
-from fedtempo.backends.packing import pack, unpack
+from fedtempo.backends.packing import Mailbox
 from fedtempo.errors import ConfigError, FedTempoError, TrainingError
 from fedtempo.federation import Federation
 
 MOST_DEATHS = 10
+COPIES_OF_THE_MODEL = 8
+"""How many models in float64 fit a worker's mailbox; memory is taken only when it is written to."""
 _STOP_WITHIN_SECONDS = 5.0
 
 
 class _Worker(NamedTuple):
     process: ForkProcess
     pipe: Connection
+    mailbox: Mailbox
 
 
 class Processes:
@@ -43,11 +47,13 @@ class Processes:
         self._count = workers
         self._workers: list[_Worker] = []
         self._deaths = 0
+        self._model_bytes = 8 * sum(t.numel() for t in federation.model.state_dict().values())
 
     def __enter__(self) -> Self:
         # Bind model and program before forking, so that every worker inherits them.
         _ = self._federation.program, self._federation.trained_names, self._federation.sizes
-        self._workers = [self._start() for _ in range(self._count)]
+        for _ in range(self._count):
+            self._workers.append(self._start())
         return self
 
     def __exit__(
@@ -55,6 +61,8 @@ class Processes:
     ) -> None:
         for worker in self._workers:
             worker.pipe.close()
+            if kind is not None:
+                worker.process.kill()
         for worker in self._workers:
             worker.process.join(_STOP_WITHIN_SECONDS)
             if worker.process.is_alive():
@@ -66,54 +74,60 @@ class Processes:
         context: ForkContext = multiprocessing.get_context("fork")
         here, there = context.Pipe()
         others = [worker.pipe for worker in self._workers]
+        mailbox = Mailbox(COPIES_OF_THE_MODEL * self._model_bytes)
         process = context.Process(
-            target=_serve, args=(there, [here, *others], self._federation, self._backend), daemon=True
+            target=_serve, args=(there, mailbox, [here, *others], self._federation, self._backend), daemon=True
         )
-        process.start()
+        with warnings.catch_warnings():
+            # Newer Pythons warn about forking beside threads; our workers only ever use what this thread owns.
+            warnings.filterwarnings("ignore", category=DeprecationWarning, message=".*fork")
+            process.start()
         there.close()
-        return _Worker(process, here)
+        return _Worker(process, here, mailbox)
 
     def map(self, work: Work, common: Any, items: Iterable[Any]) -> Iterator[Any]:
-        """Deal items to whoever is free; yield results in the items' order."""
-        waiting = list(enumerate(items))[::-1]
-        running: dict[int, tuple[int, Any]] = {}
+        """Deal items to whoever is free, the larger part at once; yield results in the items' order."""
+        waiting = _dealt(list(enumerate(items)), self._count)
+        running: dict[int, list[tuple[int, Any]]] = {}
         done: dict[int, Any] = {}
-        packed, next_index = pack(common), 0
+        next_index = 0
         informed: set[int] = set()
         while waiting or running or done:
             for slot in range(self._count):
                 if slot not in running and waiting:
                     running[slot] = waiting.pop()
-                    self._send(slot, work, packed if slot not in informed else None, running[slot][1])
+                    self._send(slot, work, common if slot not in informed else None, running[slot])
                     informed.add(slot)
             while next_index in done:
                 yield done.pop(next_index)
                 next_index += 1
             for slot in self._ready(running):
-                index, item = running.pop(slot)
+                hand = running.pop(slot)
                 try:
-                    done[index] = self._receive(slot)
+                    done.update(zip((index for index, _ in hand), self._receive(slot), strict=True))
                 except (EOFError, ConnectionError):
                     self._replace(slot)
                     informed.discard(slot)
-                    waiting.append((index, item))
+                    waiting.append(hand)
 
-    def _ready(self, running: dict[int, tuple[int, Any]]) -> list[int]:
+    def _ready(self, running: Collection[int]) -> list[int]:
         if not running:
             return []
         by_pipe = {self._workers[slot].pipe: slot for slot in running}
         return sorted(by_pipe[pipe] for pipe in wait(list(by_pipe)) if isinstance(pipe, Connection))
 
-    def _send(self, slot: int, work: Work, common: Any, item: Any) -> None:
+    def _send(self, slot: int, work: Work, common: Any, hand: list[tuple[int, Any]]) -> None:
         # A dead worker is found out where its result is received, and replaced there.
+        worker = self._workers[slot]
         with contextlib.suppress(ConnectionError):
-            self._workers[slot].pipe.send((work, common, pack(item)))
+            worker.pipe.send((work, worker.mailbox.pack((common, [item for _, item in hand]))))
 
     def _receive(self, slot: int) -> Any:
-        kind, value = self._workers[slot].pipe.recv()
+        worker = self._workers[slot]
+        kind, value = worker.pipe.recv()
         if kind == "error":
             raise value
-        return unpack(value)
+        return worker.mailbox.unpack(value)
 
     def _replace(self, slot: int) -> None:
         self._deaths += 1
@@ -125,7 +139,17 @@ class Processes:
         self._workers[slot] = self._start()
 
 
-def _serve(pipe: Connection, foreign: list[Connection], federation: Federation, backend: Backend) -> None:
+def _dealt(items: list[tuple[int, Any]], workers: int) -> list[list[tuple[int, Any]]]:
+    """Hands of items, the next one last: three quarters in one hand per worker, the others singly to even it out."""
+    size = len(items) * 3 // (4 * workers)
+    large = [items[i * size : (i + 1) * size] for i in range(workers if size > 1 else 0)]
+    rest = items[sum(map(len, large)) :]
+    return [*([item] for item in reversed(rest)), *reversed(large)]
+
+
+def _serve(
+    pipe: Connection, mailbox: Mailbox, foreign: list[Connection], federation: Federation, backend: Backend
+) -> None:
     """A worker's life: take work, send results, stop when the pipe closes."""
     for other in foreign:
         other.close()
@@ -133,16 +157,19 @@ def _serve(pipe: Connection, foreign: list[Connection], federation: Federation, 
     common: Any = None
     while True:
         try:
-            work, packed, item = pipe.recv()
-        except (EOFError, KeyboardInterrupt):
+            work, message = pipe.recv()
+            news, items = mailbox.unpack(message)
+            common = common if news is None else news
+            kind, value = _answer(work, federation, backend, common, items)
+            pipe.send((kind, mailbox.pack(value)))
+        except (EOFError, ConnectionError, KeyboardInterrupt):
             return
-        if packed is not None:
-            common = unpack(packed)
-        try:
-            pipe.send(("result", pack(work(federation, backend, common, unpack(item)))))
-        except FedTempoError as error:
-            pipe.send(("error", error))
-        except KeyboardInterrupt:
-            return
-        except Exception as error:  # whatever it is, the driver has to know
-            pipe.send(("error", TrainingError(f"a worker failed: {type(error).__name__}: {error}")))
+
+
+def _answer(work: Work, federation: Federation, backend: Backend, common: Any, items: list[Any]) -> tuple[str, Any]:
+    try:
+        return "result", [work(federation, backend, common, item) for item in items]
+    except FedTempoError as error:
+        return "error", error
+    except Exception as error:  # whatever it is, the driver has to know
+        return "error", TrainingError(f"a worker failed: {type(error).__name__}: {error}")

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import numpy as np
 import torch
 
 from fedtempo.backends.block import Backend, Trained
 from fedtempo.data.batches import Batching, BatchRows
-from fedtempo.errors import TrainingError
+from fedtempo.errors import FedTempoError, TrainingError
 from fedtempo.federation import Federation
-from fedtempo.local import Carry, ClientProgram, Stage, by_autograd, places
-from fedtempo.objectives import Received
+from fedtempo.local import Carry, ClientProgram, GradientOf, Stage, by_autograd, places
+from fedtempo.objectives import Received, Value
 from fedtempo.params import Params
 from fedtempo.randomness import client_keys, scramble
 from fedtempo.schedules import Now
@@ -27,21 +27,50 @@ def train(
     clients: np.ndarray,
     personal: list[Params],
 ) -> Iterator[Trained]:
-    """Train clients one by one."""
+    """Train clients one by one, with convolutions in the layout they are fastest in."""
+    laid_out = federation.network.channels_last
+    here = Received(laid_out(received.shared), received.extra)
+    gradient = by_autograd
+    if federation.network.kernels:
+
+        def gradient(objective: Callable[[Params], Value], params: Params) -> tuple[Params, Value]:
+            return by_autograd(objective, laid_out(params))
+
     for client, own in zip(clients.tolist(), personal, strict=True):
-        yield _train_client(federation, program, received, now, client, own)
+        yield _train_client(federation, program, gradient, here, now, client, laid_out(own))
+
+
+def train_row_by_row(
+    federation: Federation,
+    program: ClientProgram,
+    received: Received,
+    now: Now,
+    clients: np.ndarray,
+    personal: list[Params],
+) -> Iterator[Trained]:
+    """Train clients one by one in torch's default layout."""
+    for client, own in zip(clients.tolist(), personal, strict=True):
+        yield _train_client(federation, program, by_autograd, received, now, client, own)
 
 
 def _train_client(
-    federation: Federation, program: ClientProgram, received: Received, now: Now, client: int, personal: Params
+    federation: Federation,
+    program: ClientProgram,
+    gradient: GradientOf,
+    received: Received,
+    now: Now,
+    client: int,
+    personal: Params,
 ) -> Trained:
     carry = program.init(received, personal)
     total, steps, samples, shared_samples = torch.zeros((), dtype=torch.float64), 0, 0, 0
     data = federation.client_rows(client)
     for stage in program.stages:
         try:
-            carry, loss, taken, seen = _run_stage(federation, stage, received, now, client, carry, data)
-        except (RuntimeError, ValueError, IndexError) as error:
+            carry, loss, taken, seen = _run_stage(federation, stage, gradient, received, now, client, carry, data)
+        except FedTempoError:
+            raise
+        except Exception as error:  # a model is the user's code and may raise anything
             raise TrainingError(f"client {federation.data.name_of(client)}, round {now.round}: {error}") from error
         total, steps, samples = total + loss.cpu(), steps + taken, samples + seen
         shared_samples += seen if stage.trained & federation.trained_names else 0
@@ -58,7 +87,14 @@ def _train_client(
 
 
 def _run_stage(
-    federation: Federation, stage: Stage, received: Received, now: Now, client: int, carry: Carry, data: Batch
+    federation: Federation,
+    stage: Stage,
+    gradient: GradientOf,
+    received: Received,
+    now: Now,
+    client: int,
+    carry: Carry,
+    data: Batch,
 ) -> tuple[Carry, torch.Tensor, int, int]:
     batching = stage.batching(federation.batching)
     samples = int(federation.sizes[client])
@@ -77,7 +113,7 @@ def _run_stage(
             batch["_key"] = torch.tensor(
                 int(dropout_keys(federation, np.array([client]), now, step)[0]), device=federation.device
             )
-        carry, loss = stage.step(by_autograd, received, carry, batch, place)
+        carry, loss = stage.step(gradient, received, carry, batch, place, owned=step > 0)
         losses.append(loss.to(torch.float64))
         seen += batching.length(count, step // stage.phase.repeat)
     return carry, torch.stack(losses).sum(), len(here), seen
@@ -96,3 +132,5 @@ def dropout_keys(federation: Federation, clients: np.ndarray, now: Now, step: in
 
 
 serial = Backend("serial", train)
+row_by_row = Backend("serial, row by row", train_row_by_row)
+"""For comparisons, and for a model that a channels-last layout does not suit."""

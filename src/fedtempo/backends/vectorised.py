@@ -13,7 +13,7 @@ from torch.func import vmap
 from fedtempo.backends.block import Backend, Trained, side_by_side
 from fedtempo.backends.serial import dropout_keys
 from fedtempo.data.batches import BatchRows
-from fedtempo.errors import TrainingError
+from fedtempo.errors import FedTempoError, TrainingError
 from fedtempo.federation import Federation
 from fedtempo.local import Carry, ClientProgram, Stage, by_transform, places
 from fedtempo.objectives import Received
@@ -66,7 +66,9 @@ def train(
     for stage in program.stages:
         try:
             carry, tally = _run_stage(lanes, stage, carry, tally)
-        except (RuntimeError, ValueError, IndexError) as error:
+        except FedTempoError:
+            raise
+        except Exception as error:  # a model is the user's code and may raise anything
             raise TrainingError(f"clients {clients[0]} to {clients[-1]}, round {now.round}: {error}") from error
     loss = tally.loss.cpu() / torch.from_numpy(np.maximum(tally.steps, 1))
     yield Trained(clients, carry, loss, tally.steps, tally.samples, tally.shared_samples, True, shapes)
@@ -74,6 +76,8 @@ def train(
 
 def stack_padded(personal: list[Params]) -> tuple[Params, list[dict[str, torch.Size]]]:
     """Personal tensors of all clients, stacked; padded with zeros where first dimensions differ."""
+    if not any(personal):
+        return {}, []
     shapes = [{n: t.shape for n, t in own.items()} for own in personal]
     stacked = {}
     for name in personal[0]:
@@ -92,13 +96,14 @@ def _padded(tensor: Tensor, length: int) -> Tensor:
 def _run_stage(lanes: Lanes, stage: Stage, carry: Carry, tally: Tally) -> tuple[Carry, Tally]:
     federation, now = lanes.federation, lanes.now
     batching = stage.batching(federation.batching)
-    parts = [stage.rows(int(n)) for n in lanes.sizes]
-    starts, counts = np.array([p[0] for p in parts]), np.array([p[1] for p in parts])
     classes, members = np.unique(lanes.sizes, return_inverse=True)
+    starts, counts = np.array([stage.rows(size) for size in classes.tolist()])[members].T
     timelines = [places(stage, now, int(size), federation.batching) for size in classes]
     steps = np.array([len(t) for t in timelines])[members]
     data = None
-    if any(stage.needs_all_rows(int(k), int(n), batching) for k, n in zip(steps, counts, strict=True)):
+    if any(
+        stage.needs_all_rows(len(t), stage.rows(int(n))[1], batching) for t, n in zip(timelines, classes, strict=True)
+    ):
         carry, data = _enter(lanes, stage, carry, starts, counts)
     rows = BatchRows(batching, client_keys(federation.seed, lanes.clients, "batches", now.round), counts)
     loss, samples = tally.loss, np.zeros_like(counts)
