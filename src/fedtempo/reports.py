@@ -19,8 +19,8 @@ from fedtempo.params import Params
 class RoundReport:
     """One round: who took part, how it went, what it cost.
 
-    `params` is the shared model after it: always in what `train` yields, and in a result's history where all the rounds'
-    models together are small.
+    `params` is the shared model after it: always in what `train` yields, and in a result's history where the models of
+    all rounds together are small.
     """
 
     round: int

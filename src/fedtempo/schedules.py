@@ -167,8 +167,9 @@ def cosine(value: float, rounds: int, final: float = 0.0) -> Schedule:
 def piecewise(value: float, steps: Mapping[int | str, float]) -> Schedule:
     """`value`, multiplied by each factor from its round on: `piecewise(0.1, {50: 0.1, 75: 0.1})`."""
     require(is_number(value), "value", "a finite number", value)
+    form = isinstance(steps, Mapping) and all(str(r).isdecimal() and is_number(f) for r, f in steps.items())
+    require(form, "steps", "factors by round, such as {50: 0.1}", steps)
     factors = {int(r): f for r, f in steps.items()}
-    require(all(r >= 0 and is_number(f) for r, f in factors.items()), "steps", "rounds >= 0 with factors", dict(steps))
 
     def rule(now: Now) -> float:
         return value * math.prod(f for r, f in sorted(factors.items()) if r <= now.round)
@@ -178,7 +179,8 @@ def piecewise(value: float, steps: Mapping[int | str, float]) -> Schedule:
 
 def sequence(values: Iterable[float], over: str = "step") -> Schedule:
     """The given numbers one after the other, over `"step"`, `"epoch"` or `"round"`; the last one stays."""
-    numbers = [float(v) for v in values]
+    require(isinstance(values, Iterable) and not isinstance(values, str), "values", "a list of numbers", values)
+    numbers = [v if isinstance(v, bool) or not isinstance(v, (int, float)) else float(v) for v in values]
     require(bool(numbers) and all(map(is_number, numbers)), "values", "one or more finite numbers", numbers)
     index = (lambda now: now.round) if over == "round" else _index(over)
     return Schedule(

@@ -179,7 +179,7 @@ def test_over_selection_meets_the_target(digits: ft.data.FederatedData) -> None:
 
 
 def test_a_model_that_is_not_finite_stops_at_the_last_good_round(digits: ft.data.FederatedData, tmp_path: Path) -> None:
-    """A server whose step is infinite in round 2: round 1 stays committed, and a resumed run stops at the same place."""
+    """A server whose step is infinite in round 2: round 1 stays committed; resumed, the run stops there again."""
 
     def step(shared: Params, state: Any, aggregate: Aggregate, now: ft.Now) -> tuple[Params, Any]:
         return add(shared, aggregate.means["delta"], math.inf if now.round == 2 else 1.0), state

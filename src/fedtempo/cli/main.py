@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import sys
 import traceback
 from typing import Annotated
@@ -51,6 +52,7 @@ def main() -> None:
     """Run a command; an error is one line on standard error, with its own exit code."""
     debug = "--debug" in sys.argv
     arguments = [a for a in sys.argv[1:] if a != "--debug"]
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # end as on Ctrl-C: the last round is committed
     try:
         code = app(args=arguments, standalone_mode=False)
     except typer.Abort:

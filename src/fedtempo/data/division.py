@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-
 import numpy as np
-import torch
 
-from fedtempo.data.federated import ClientData, FederatedData
+from fedtempo.data.federated import FederatedData
 from fedtempo.data.splits import UNUSED, Split, natural
 from fedtempo.data.table import TEST, TRAIN, VALIDATION, Table
 from fedtempo.errors import DataError, is_count, is_number, require
@@ -30,11 +27,11 @@ def divide(
     clients = int(owner.max()) + 1 if split.settings.get("clients") is None else int(split.settings["clients"])
     clients = max(clients, int(owner.max()) + 1)
     fixed = table.parts is not None and validation is None and test is None
-    part = np.asarray(table.parts) if fixed else _parts(owner, clients, validation, test, seed)
+    part = np.asarray(table.parts) if fixed else drawn_parts(owner, clients, validation, test, seed)
     if min_samples is not None:
         require(is_count(min_samples), "min_samples", "an int >= 1", min_samples)
         owner, part = _repaired(owner, part, clients, min_samples)
-    bounds, order = _layout(owner, part, clients)
+    bounds, order = layout(owner, part, clients)
     held_out = choose_held_out(clients, new_clients, seed)
     names = _names(table, owner, clients) if split.name == "natural" else None
     description = f"{table.name} by {split!r}"
@@ -58,7 +55,7 @@ def choose_held_out(clients: int, new_clients: float | int, seed: int) -> np.nda
     return np.sort(generator(seed, "new clients").permutation(clients)[:count]).astype(np.int64)
 
 
-def _parts(owner: np.ndarray, clients: int, validation: float | None, test: float | None, seed: int) -> np.ndarray:
+def drawn_parts(owner: np.ndarray, clients: int, validation: float | None, test: float | None, seed: int) -> np.ndarray:
     """Train, validation or test for each row, drawn inside each client; training keeps at least one row."""
     validation, test = 0.2 if validation is None else validation, 0.2 if test is None else test
     for name, share in (("validation", validation), ("test", test)):
@@ -96,7 +93,7 @@ def _repaired(owner: np.ndarray, part: np.ndarray, clients: int, minimum: int) -
     return owner, part
 
 
-def _layout(owner: np.ndarray, part: np.ndarray, clients: int) -> tuple[np.ndarray, np.ndarray | None]:
+def layout(owner: np.ndarray, part: np.ndarray, clients: int) -> tuple[np.ndarray, np.ndarray | None]:
     """Sort rows by client and part; `order` is None where they already are."""
     order = np.lexsort((part, owner))
     order = order[owner[order] != UNUSED]
@@ -136,55 +133,3 @@ def relabelled(data: FederatedData) -> FederatedData:
     from dataclasses import replace
 
     return replace(data, columns={**data.columns, "y": labels}, outputs=outputs)
-
-
-def from_clients(
-    clients: Sequence[ClientData],
-    validation: Sequence[ClientData] | float,
-    test: Sequence[ClientData] | float,
-    new_clients: float | int,
-    seed: int,
-) -> FederatedData:
-    """Concatenate clients given one by one; see `FederatedData.from_clients`."""
-    if not len(clients):
-        raise DataError("clients must hold at least one client. Got none.")
-    given = {TRAIN: list(clients)}
-    for part, value in ((VALIDATION, validation), (TEST, test)):
-        if not isinstance(value, (int, float)):
-            if len(value) != len(clients):
-                raise DataError(f"every client needs its own entry: {len(clients)} clients, {len(value)} lists given.")
-            given[part] = list(value)
-    pieces, owners, parts = [], [], []
-    for client in range(len(clients)):
-        for part, values in given.items():
-            columns = as_columns(values[client])
-            rows = len(next(iter(columns.values())))
-            pieces.append(columns)
-            owners.append(np.full(rows, client, dtype=np.int64))
-            parts.append(np.full(rows, part, dtype=np.int8))
-    stacked = {name: np.concatenate([piece[name] for piece in pieces]) for name in pieces[0]}
-    owner, part_of = np.concatenate(owners), np.concatenate(parts)
-    fractions = {
-        name: v for name, v in (("validation", validation), ("test", test)) if isinstance(v, (int, float)) and v
-    }
-    if fractions:
-        part_of = _parts(owner, len(clients), fractions.get("validation", 0.0), fractions.get("test", 0.0), seed)
-    bounds, order = _layout(owner, part_of, len(clients))
-    return FederatedData(stacked, bounds, order, choose_held_out(len(clients), new_clients, seed))
-
-
-def as_columns(client: ClientData) -> dict[str, np.ndarray]:
-    """One client's `(x, y)` or dict of columns as arrays of equal length."""
-    pairs = client if isinstance(client, Mapping) else dict(zip(("x", "y"), client, strict=False))
-    columns = {name: _array(values) for name, values in pairs.items()}
-    lengths = {name: len(column) for name, column in columns.items()}
-    if len(set(lengths.values())) != 1:
-        raise DataError(f"the columns of a client must have equal lengths. Got {lengths}.")
-    return columns
-
-
-def _array(values: object) -> np.ndarray:
-    array = values.detach().cpu().numpy() if isinstance(values, torch.Tensor) else np.asarray(values)
-    if array.dtype == object:
-        raise DataError("client data must be numbers in arrays or tensors. Got objects.")
-    return array

@@ -61,7 +61,7 @@ def load(
     >>> len(load("digits"))
     1797
     """
-    if name not in DATASETS:
+    if not isinstance(name, str) or name not in DATASETS:
         raise unknown("data set", name, DATASETS)
     loader = DATASETS[name]
     _check_settings(name, loader, settings)

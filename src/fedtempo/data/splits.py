@@ -168,7 +168,16 @@ def louvain(clients: int | None = None) -> Split:
 
 def by_owner(owner: np.ndarray) -> Split:
     """A division made elsewhere: the client of every row."""
-    return Split("by_owner", {"clients": int(owner.max()) + 1}, lambda table, rng: np.asarray(owner, dtype=np.int64))
+    owners = np.asarray(owner)
+    if owners.ndim != 1 or not len(owners) or owners.dtype.kind not in "iu":
+        raise DataError("owner must be a list of client numbers, one per row. Got something else.")
+
+    def assign(table: Table, rng: np.random.Generator) -> np.ndarray:
+        if len(owners) != len(table):
+            raise DataError(f"owner must have one entry per row, {len(table)}. Got {len(owners)}.")
+        return owners.astype(np.int64)
+
+    return Split("by_owner", {"clients": int(owners.max()) + 1}, assign)
 
 
 def _check_clients(clients: int) -> None:

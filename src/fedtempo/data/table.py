@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from fedtempo.errors import DataError
+from fedtempo.errors import DataError, is_count, require
 
 if TYPE_CHECKING:
     from fedtempo.data.federated import FederatedData
@@ -78,5 +78,10 @@ class Table:
         have different sizes.
         """
         from fedtempo.data.division import divide
+        from fedtempo.data.splits import Split as Rule
+
+        require(split is None or isinstance(split, Rule), "split", "a split, such as iid(10), or None", split)
+        require(is_count(seed, 0), "seed", "an int >= 0", seed)
+        require(isinstance(relabel, bool), "relabel", "True or False", relabel)
 
         return divide(self, split, new_clients, validation, test, seed, min_samples, relabel)

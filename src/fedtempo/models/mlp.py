@@ -20,6 +20,7 @@ def mlp(inputs: int = 784, hidden: Sequence[int] = (200,), outputs: int = 10, dr
     >>> mlp(64, [200], 10).head
     Linear(in_features=200, out_features=10, bias=True)
     """
+    require(isinstance(hidden, Sequence) and not isinstance(hidden, str), "hidden", "a list of positive ints", hidden)
     for name, sizes in (("inputs", [inputs]), ("hidden", list(hidden)), ("outputs", [outputs])):
         require(all(map(is_count, sizes)), name, "positive ints", sizes)
     require(is_number(dropout) and 0 <= dropout < 1, "dropout", "a fraction in [0, 1)", dropout)

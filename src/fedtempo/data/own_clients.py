@@ -1,0 +1,92 @@
+"""Clients given one by one: your own arrays and tensors."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+
+from fedtempo.data.division import choose_held_out, drawn_parts, layout
+from fedtempo.data.federated import ClientData, FederatedData
+from fedtempo.data.table import PARTS, TRAIN
+from fedtempo.errors import DataError, is_count, is_number, require
+
+Columns = dict[str, np.ndarray]
+
+
+def from_clients(
+    clients: Sequence[ClientData],
+    validation: Sequence[ClientData] | float,
+    test: Sequence[ClientData] | float,
+    new_clients: float | int,
+    seed: int,
+) -> FederatedData:
+    """Concatenate clients given one by one; see `FederatedData.from_clients`."""
+    require(is_count(seed, 0), "seed", "an int >= 0", seed)
+    given = {"train": _listed("clients", clients, None)}
+    fractions: dict[str, float] = {}
+    for part, value in (("validation", validation), ("test", test)):
+        if is_number(value):
+            fractions[part] = float(value)  # type: ignore[arg-type]
+        else:
+            given[part] = _listed(part, value, len(given["train"]))
+    if any(fractions.values()) and len(given) > 1:
+        raise DataError("validation and test must both be lists, or both be fractions. Got one of each.")
+    pieces = [
+        (client, PARTS[part], as_columns(values[client], f"client {client}"))
+        for client in range(len(given["train"]))
+        for part, values in given.items()
+    ]
+    _check_alike([columns for _, _, columns in pieces])
+    lengths = [len(next(iter(columns.values()))) for _, _, columns in pieces]
+    owner = np.repeat([client for client, _, _ in pieces], lengths).astype(np.int64)
+    part_of = np.repeat([part for _, part, _ in pieces], lengths).astype(np.int8)
+    if any(fractions.values()):
+        part_of = drawn_parts(owner, len(given["train"]), fractions["validation"], fractions["test"], seed)
+    stacked = {name: np.concatenate([columns[name] for _, _, columns in pieces]) for name in pieces[TRAIN][2]}
+    bounds, order = layout(owner, part_of, len(given["train"]))
+    return FederatedData(stacked, bounds, order, choose_held_out(len(given["train"]), new_clients, seed))
+
+
+def _listed(name: str, values: Any, count: int | None) -> list[ClientData]:
+    if isinstance(values, (str, bytes, Mapping)) or not hasattr(values, "__len__") or not len(values):
+        raise DataError(f"{name} must be a list with one entry per client. Got {type(values).__name__}.")
+    if count is not None and len(values) != count:
+        raise DataError(f"{name} must have one entry per client, {count}. Got {len(values)}.")
+    return list(values)
+
+
+def as_columns(client: ClientData, name: str = "a client") -> Columns:
+    """One client's `(x, y)` or dict of columns as arrays of equal length."""
+    pair = isinstance(client, (tuple, list)) and len(client) in (1, 2)
+    if not pair and not (isinstance(client, Mapping) and client):
+        raise DataError(f"the data of {name} must be (x, y) or a dict of columns. Got {type(client).__name__}.")
+    pairs = client if isinstance(client, Mapping) else dict(zip(("x", "y"), client, strict=False))
+    columns = {str(column): _array(values, f"{name}, column {column!r},") for column, values in pairs.items()}
+    lengths = {column: len(values) for column, values in columns.items()}
+    if len(set(lengths.values())) != 1:
+        raise DataError(f"the columns of {name} must have equal lengths. Got {lengths}.")
+    return columns
+
+
+def _array(values: object, name: str) -> np.ndarray:
+    try:
+        array = values.detach().cpu().numpy() if isinstance(values, torch.Tensor) else np.asarray(values)
+    except (TypeError, ValueError) as error:
+        raise DataError(f"{name} must be numbers in an array or tensor: {error}.") from None
+    if array.dtype.kind not in "biuf" or array.ndim == 0:
+        raise DataError(f"{name} must be numbers in an array or tensor. Got {array.dtype} of {array.ndim} dimensions.")
+    return array
+
+
+def _check_alike(pieces: list[Columns]) -> None:
+    first = pieces[0]
+    for piece in pieces:
+        if set(piece) != set(first):
+            raise DataError(f"all clients must have the same columns, {sorted(first)}. Got {sorted(piece)}.")
+        for name, column in piece.items():
+            if column.shape[1:] != first[name].shape[1:]:
+                shapes = f"{first[name].shape[1:]} and {column.shape[1:]}"
+                raise DataError(f"column {name!r} must have rows of one shape in all clients. Got {shapes}.")

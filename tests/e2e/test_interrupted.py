@@ -1,0 +1,44 @@
+"""A run that is told to stop ends within five seconds in a folder that can be resumed."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "feddecay.toml"
+PROGRAM = [sys.executable, "-c", "from fedtempo.cli import main; main()"]
+
+
+def command(*arguments: str) -> subprocess.Popen[str]:
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    return subprocess.Popen(
+        [*PROGRAM, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment
+    )
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("backend", ["vectorised", "processes"])
+def test_stopped_and_resumed(number: signal.Signals, backend: str, tmp_path: Path) -> None:
+    settings = ["--set", "rounds=60", "--set", "evaluation.every=1", "--backend", backend]
+    process = command("run", str(EXAMPLE), *settings, "--out", str(tmp_path / "run"))
+    with process:
+        assert process.stderr is not None
+        process.stderr.readline()
+        process.stderr.readline()
+        began = time.monotonic()
+        process.send_signal(number)
+        _, error = process.communicate(timeout=30)
+        assert time.monotonic() - began < 5
+    assert process.returncode == 130
+    assert error.splitlines()[-1] == "fedtempo: interrupted"
+    resumed, _ = command("resume", str(tmp_path / "run"), "--json").communicate(timeout=120)
+    whole, _ = command("run", str(EXAMPLE), *settings, "--json").communicate(timeout=120)
+    assert json.loads(resumed)["digest"] == json.loads(whole)["digest"]
+    assert json.loads(resumed)["scores"] == json.loads(whole)["scores"]
