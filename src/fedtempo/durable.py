@@ -268,7 +268,10 @@ def _check_identity(connection: sqlite3.Connection, identity: dict[str, str]) ->
 
 def _summed(connection: sqlite3.Connection) -> int:
     """The sum of all clients' hashes: it changes when a client's record is altered, renamed, lost or added."""
-    return sum(_token(*row) for row in connection.execute("SELECT client, sha256 FROM clients")) % _MODULUS
+    try:
+        return sum(_token(*row) for row in connection.execute("SELECT client, sha256 FROM clients")) % _MODULUS
+    except sqlite3.DatabaseError as error:
+        raise StoreError(f"the stored clients are damaged: {error}") from None
 
 
 def _token(client: int, digest: str) -> int:

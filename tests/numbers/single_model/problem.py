@@ -140,7 +140,7 @@ def trace(result: ft.Result) -> np.ndarray:
     return np.array([flat(report.params) for report in result.history])
 
 
-def assert_agrees(result: ft.Result, expected: np.ndarray, tolerance: float = 1e-12) -> None:
+def assert_same(result: ft.Result, expected: np.ndarray, tolerance: float = 1e-12) -> None:
     """Every round's model is the reference's."""
     found = trace(result)
     assert found.shape == expected.shape

@@ -21,7 +21,7 @@ from fedtempo import algorithms as fl
 from fedtempo.schedules import decaying_k, per_round, per_step
 from fedtempo.transforms import chain, momentum, scale_by_adam
 
-from .problem import LINE, LINE_START, assert_agrees, flat, run
+from .problem import LINE, LINE_START, assert_same, flat, run
 from .reference import GROWTH, Adaptive, NormalizedDecay, federate, last_update, sgd
 
 FEATURES = ("decay", "nar", "k", "adam", "prox", "control", "momentum")
@@ -88,7 +88,7 @@ def subsets(sizes):
 def check(features, backend):
     expected, of = by_hand(features)
     result = run(LINE, in_the_library(features), LINE_START, COHORTS, backend)
-    assert_agrees(result, expected)
+    assert_same(result, expected)
     if "control" in features:
         np.testing.assert_allclose([flat(result.client_state(i)) for i in range(3)], of, rtol=1e-12, atol=1e-12)
 
@@ -128,7 +128,7 @@ def test_four_in_one_expression(backend):
     client = sgd(LINE, lambda t, k: 0.1 * 0.9**t * 0.6**k, lambda t: (5, 3, 2, 1)[t], shape=shape)
     server = Adaptive(GROWTH["adam"], 0.9, 0.99, 1e-3).server(lambda t: 0.1 * 0.95**t)
     result = run(LINE, algorithm, LINE_START, COHORTS, backend)
-    assert_agrees(result, federate(LINE, LINE_START, COHORTS, client, server))
+    assert_same(result, federate(LINE, LINE_START, COHORTS, client, server))
     shape.check(result)
 
 
@@ -151,5 +151,5 @@ def test_fednar_around_fomaml(backend):
     shape = NormalizedDecay(0.3, 1.5)
     algorithm = fl.fednar(fl.fomaml(lr=0.1, steps=3), weight_decay=0.3, max_norm=1.5)
     result = run(LINE, algorithm, LINE_START, COHORTS, backend)
-    assert_agrees(result, federate(LINE, LINE_START, COHORTS, sgd(LINE, 0.1, 3, shape=shape, sends=last_update)))
+    assert_same(result, federate(LINE, LINE_START, COHORTS, sgd(LINE, 0.1, 3, shape=shape, sends=last_update)))
     shape.check(result)

@@ -20,7 +20,7 @@ from fedtempo.schedules import (
     sequence,
 )
 
-from .problem import EIGHTH, HAND, LINE, LINE_START, PLANE, START, ZERO, A, assert_agrees, run
+from .problem import EIGHTH, HAND, LINE, LINE_START, PLANE, START, ZERO, A, assert_same, run
 from .reference import GROWTH, Adaptive, averaging, descend, federate, sgd
 
 
@@ -36,7 +36,7 @@ def test_by_hand(backend):
     """
     result = run(HAND, fl.fedavg(lr=EIGHTH, steps=decaying_k(4, 0.5)), ZERO, [[A]] * 4, backend)
     residuals = np.array([1 / 16, 1 / 64, 1 / 128, 1 / 256])
-    assert_agrees(result, np.repeat((1 - residuals)[:, None] / 2, 2, axis=1), 0)
+    assert_same(result, np.repeat((1 - residuals)[:, None] / 2, 2, axis=1), 0)
     assert counted(result) == [4, 2, 1, 1]
     assert [report.costs.steps_saved for report in result.history] == [0, 2, 3, 3]
     assert (result.costs.steps, result.costs.steps_saved) == (8, 8)
@@ -65,7 +65,7 @@ def test_schedules_of_steps(backend, cohorts, name):
     schedule, steps = STEPS[name]
     expected = federate(PLANE, START, cohorts, sgd(PLANE, 0.1, lambda t: steps[t]), None, "samples")
     result = run(PLANE, fl.fedavg(lr=0.1, steps=schedule, weighting="samples"), START, cohorts, backend)
-    assert_agrees(result, expected)
+    assert_same(result, expected)
     assert counted(result) == list(steps[: len(cohorts)])
 
 
@@ -83,10 +83,10 @@ def test_three_schemes_with_both_servers(backend, cohorts, scheme):
     reference = sgd(PLANE, client.get("lr", 0.1), client.get("steps", 4))
     settings = {"lr": 0.1, "steps": 4, "server_lr": 0.3, **settings}
     expected = federate(PLANE, START, cohorts, reference, averaging(eta), "samples")
-    assert_agrees(run(PLANE, fl.fedavg(**settings, weighting="samples"), START, cohorts, backend), expected)
+    assert_same(run(PLANE, fl.fedavg(**settings, weighting="samples"), START, cohorts, backend), expected)
     adam = Adaptive(GROWTH["adam"], 0.9, 0.999, 1e-8, first=0.0, corrected=True)
     expected = federate(PLANE, START, cohorts, reference, adam.server(eta))
-    assert_agrees(run(PLANE, fl.fedadam(**settings, bias_correction=True), START, cohorts, backend), expected)
+    assert_same(run(PLANE, fl.fedadam(**settings, bias_correction=True), START, cohorts, backend), expected)
 
 
 def test_steps_by_training_loss(backend):
@@ -106,7 +106,7 @@ def test_steps_by_training_loss(backend):
     result = run(LINE, fl.fedavg(lr=0.05, steps=by_loss(8)), LINE_START, cohorts, backend)
     assert steps[0] == 8 > steps[-1]
     assert counted(result) == steps
-    assert_agrees(result, np.array(models))
+    assert_same(result, np.array(models))
 
 
 def test_steps_on_a_plateau(backend):
@@ -125,4 +125,4 @@ def test_rates_on_a_plateau(backend):
     algorithm = fl.fedavg(lr=on_plateau(1e-6, 0.1), steps=2, server_lr=on_plateau(2.0, 0.1))
     client = sgd(LINE, lambda t, k: 1e-6 if t < 11 else 1e-7, 2)
     expected = federate(LINE, LINE_START, cohorts, client, averaging(lambda t: 2.0 if t < 11 else 0.2))
-    assert_agrees(run(LINE, algorithm, LINE_START, cohorts, backend), expected, 1e-14)
+    assert_same(run(LINE, algorithm, LINE_START, cohorts, backend), expected, 1e-14)

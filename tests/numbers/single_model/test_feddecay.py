@@ -9,7 +9,7 @@ import pytest
 from fedtempo import algorithms as fl
 from fedtempo.schedules import inverse_time, linear_in_round, per_round, per_step, sequence
 
-from .problem import EIGHTH, HAND, PLANE, SOFTMAX, START, ZERO, A, B, assert_agrees, run
+from .problem import EIGHTH, HAND, PLANE, SOFTMAX, START, ZERO, A, B, assert_same, run
 from .reference import averaging, descend, federate, sgd
 
 BOTH = [[A, B]]
@@ -21,7 +21,7 @@ def test_exponential_by_hand(backend):
     A: (1/4, 1/4), then gradient (-1, -1): (5/16, 5/16). B: -1/8, then gradient 3/4: -1/8 - 3/64 = -11/64.
     Mean: (5/32, (20/64 - 11/64) / 2) = (5/32, 9/128).
     """
-    assert_agrees(
+    assert_same(
         run(HAND, fl.feddecay(lr=EIGHTH, beta=0.5, steps=2), ZERO, BOTH, backend), np.array([(5 / 32, 9 / 128)]), 0
     )
 
@@ -29,7 +29,7 @@ def test_exponential_by_hand(backend):
 def test_linear_by_hand(backend):
     """beta = 1/2, K = 4, client A: b = max(1 - j/2, 0) = 1, 1/2, 0, 0. Two moves as above, then none: (5/16, 5/16)."""
     algorithm = fl.feddecay(lr=EIGHTH, beta=0.5, steps=4, decay="linear")
-    assert_agrees(run(HAND, algorithm, ZERO, [[A]], backend), np.array([(5 / 16, 5 / 16)]), 0)
+    assert_same(run(HAND, algorithm, ZERO, [[A]], backend), np.array([(5 / 16, 5 / 16)]), 0)
 
 
 def test_epoch_displacement_by_hand(backend):
@@ -43,7 +43,7 @@ def test_epoch_displacement_by_hand(backend):
     expected = {"epoch_displacement": -287 / 1024, "epoch": -583 / 2048, "step": -6619 / 32768}
     for per, bias in expected.items():
         algorithm = fl.feddecay(lr=EIGHTH, beta=0.5, epochs=2, per=per)
-        assert_agrees(run(HAND, algorithm, ZERO, [[B]], backend, batch_size=2), np.array([(0.0, bias)]), 1e-16)
+        assert_same(run(HAND, algorithm, ZERO, [[B]], backend, batch_size=2), np.array([(0.0, bias)]), 1e-16)
 
 
 FACTORS = {
@@ -61,7 +61,7 @@ def test_per_step(backend, cohorts, name, weighting):
     settings, factor = FACTORS[name]
     algorithm = fl.feddecay(lr=0.15, steps=4, weighting=weighting, server_lr=1.1, **settings)
     client = sgd(PLANE, lambda t, k: 0.15 * factor(k), 4)
-    assert_agrees(
+    assert_same(
         run(PLANE, algorithm, START, cohorts, backend),
         federate(PLANE, START, cohorts, client, averaging(1.1), weighting),
     )
@@ -72,14 +72,14 @@ def test_on_softmax_regression(backend, cohorts):
     start = np.linspace(-1, 1, 9)
     client = sgd(SOFTMAX, lambda t, k: 0.5 * 0.6**k, 4)
     result = run(SOFTMAX, fl.feddecay(lr=0.5, beta=0.6, steps=4), start, cohorts, backend)
-    assert_agrees(result, federate(SOFTMAX, start, cohorts, client))
+    assert_same(result, federate(SOFTMAX, start, cohorts, client))
 
 
 def test_the_theorems_schedule(backend, cohorts):
     """Rate of step k in round n: alpha_n b_k with alpha_n = c / (n + d), n from 0."""
     client = sgd(PLANE, lambda t, k: 0.6 / (t + 4.0) * 0.6**k, 4)
     algorithm = fl.feddecay(lr=inverse_time(0.6, 4.0), beta=0.6, steps=4)
-    assert_agrees(run(PLANE, algorithm, START, cohorts, backend), federate(PLANE, START, cohorts, client))
+    assert_same(run(PLANE, algorithm, START, cohorts, backend), federate(PLANE, START, cohorts, client))
 
 
 def test_it_is_fedavg_with_a_schedule(backend, cohorts):
@@ -110,7 +110,7 @@ def test_per_epoch(backend, name):
 
     algorithm = fl.feddecay(lr=EIGHTH, epochs=3, per="epoch", **settings)
     result = run(HAND, algorithm, ZERO, [[A, B], [B], [A, B]], backend, batch_size=2)
-    assert_agrees(result, federate(HAND, ZERO, [[A, B], [B], [A, B]], client))
+    assert_same(result, federate(HAND, ZERO, [[A, B], [B], [A, B]], client))
 
 
 @pytest.mark.parametrize("name", FACTORS)
@@ -127,7 +127,7 @@ def test_per_epoch_displacement(backend, name):
 
     algorithm = fl.feddecay(lr=EIGHTH, epochs=3, per="epoch_displacement", **settings)
     result = run(HAND, algorithm, ZERO, [[A, B], [B], [A, B]], backend, batch_size=2)
-    assert_agrees(result, federate(HAND, ZERO, [[A, B], [B], [A, B]], client))
+    assert_same(result, federate(HAND, ZERO, [[A, B], [B], [A, B]], client))
 
 
 def test_epoch_displacement_of_an_unfinished_epoch(backend):
@@ -136,7 +136,7 @@ def test_epoch_displacement_of_an_unfinished_epoch(backend):
     r = 1/2 -> 9/32 (epoch 0); one step at l: 27/128, displacement -9/128, halved: 9/32 - 9/256 = 63/256; b = -65/256.
     """
     algorithm = fl.feddecay(lr=EIGHTH, beta=0.5, steps=3, per="epoch_displacement")
-    assert_agrees(run(HAND, algorithm, ZERO, [[B]], backend, batch_size=2), np.array([(0.0, -65 / 256)]), 1e-16)
+    assert_same(run(HAND, algorithm, ZERO, [[B]], backend, batch_size=2), np.array([(0.0, -65 / 256)]), 1e-16)
 
 
 @pytest.mark.parametrize("per", ["epoch", "epoch_displacement"])
@@ -144,4 +144,4 @@ def test_all_granularities_coincide_on_the_full_batch(backend, cohorts, per):
     """One batch an epoch: an epoch is a step, and scaling its displacement is scaling its rate."""
     by_step = run(PLANE, fl.feddecay(lr=0.15, beta=0.6, steps=4), START, cohorts, backend)
     by_epoch = run(PLANE, fl.feddecay(lr=0.15, beta=0.6, epochs=4, per=per), START, cohorts, backend)
-    assert_agrees(by_epoch, np.array([np.concatenate([r.params["weight"], r.params["bias"]]) for r in by_step.history]))
+    assert_same(by_epoch, np.array([np.concatenate([r.params["weight"], r.params["bias"]]) for r in by_step.history]))

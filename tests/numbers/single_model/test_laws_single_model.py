@@ -8,7 +8,7 @@ import fedtempo as ft
 from fedtempo import algorithms as fl
 from fedtempo.schedules import decaying_k, per_step
 
-from .problem import PLANE, SOFTMAX, START, assert_agrees, flat, run, trace
+from .problem import PLANE, SOFTMAX, START, assert_same, flat, run, trace
 from .reference import displacement, federate, sgd
 
 SAME = {
@@ -36,7 +36,7 @@ def test_same_bits(backend, cohorts, name):
 def test_fomaml_with_the_inner_rate_outside_is_fedsgd(backend, cohorts):
     """K = 1 and eta_out = l: -l mean g, up to the rounding of the division by l."""
     one = run(PLANE, fl.fomaml(lr=0.1, steps=1, outer_lr=0.1), START, cohorts, backend)
-    assert_agrees(one, trace(run(PLANE, fl.fedsgd(lr=0.1), START, cohorts, backend)), 1e-14)
+    assert_same(one, trace(run(PLANE, fl.fedsgd(lr=0.1), START, cohorts, backend)), 1e-14)
 
 
 @pytest.mark.parametrize("option", ["I", "II"])
@@ -77,7 +77,7 @@ def test_fednar_is_its_baseline_when_nothing_is_clipped(backend, cohorts):
         run(PLANE, wrap(fl.fedavg(**RATE), weight_decay=0.4, max_norm=1e6), START, cohorts, backend)
         for wrap in (fl.fednar, fl.clip_then_decay)
     )
-    assert_agrees(one, trace(other), 1e-15)
+    assert_same(one, trace(other), 1e-15)
 
 
 def test_fedexp_never_steps_less_than_fedavg(backend, cohorts):
@@ -129,7 +129,7 @@ def test_scaffold_stays_at_the_minimiser(backend, cohorts):
     minimiser = np.linalg.solve(sum(hessians), sum(shifts))
     controls = {i: PLANE.tensors(PLANE.gradient(i, minimiser)) for i in range(4)}
     result = run(PLANE, fl.scaffold(lr=0.1, steps=5), minimiser, cohorts, backend, init_clients=controls)
-    assert_agrees(result, np.tile(minimiser, (len(cohorts), 1)), 1e-13)
+    assert_same(result, np.tile(minimiser, (len(cohorts), 1)), 1e-13)
     assert np.abs(trace(run(PLANE, fl.fedavg(lr=0.1, steps=5), minimiser, cohorts, backend)) - minimiser).max() > 0.02
 
 
@@ -142,7 +142,7 @@ def test_what_must_not_matter(backend, build):
     torch.manual_seed(1)
     np.random.seed(1)
     assert run(SOFTMAX, algorithm, start, [[3, 0, 1], [3, 2]], backend).digest() == result.digest()
-    assert_agrees(run(SOFTMAX, algorithm, start, [[0, 1, 3], [2, 3]], backend, block=1), trace(result), 1e-14)
+    assert_same(run(SOFTMAX, algorithm, start, [[0, 1, 3], [2, 3]], backend, block=1), trace(result), 1e-14)
 
 
 def test_doubled_rows_change_nothing(backend, cohorts):
@@ -150,7 +150,7 @@ def test_doubled_rows_change_nothing(backend, cohorts):
     doubled = type(PLANE)(tuple((np.vstack([x, x]), np.append(y, y)) for x, y in PLANE.clients))
     for weighting in ("uniform", "samples"):
         algorithm = fl.fedavg(lr=0.1, steps=3, weighting=weighting)
-        assert_agrees(
+        assert_same(
             run(doubled, algorithm, START, cohorts, backend),
             trace(run(PLANE, algorithm, START, cohorts, backend)),
             1e-14,
@@ -162,7 +162,7 @@ def test_backends_agree():
     for backbone in BACKBONES:
         algorithm = fl.fednar(backbone, weight_decay=0.3, max_norm=2.0)
         serial, vectorised = (run(PLANE, algorithm, START, [[0, 2], [1, 2, 3]], b) for b in ("serial", "vectorised"))
-        assert_agrees(vectorised, trace(serial))
+        assert_same(vectorised, trace(serial))
 
 
 def test_train_is_run_one_round_at_a_time():

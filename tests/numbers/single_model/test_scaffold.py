@@ -10,7 +10,7 @@ import pytest
 from fedtempo import algorithms as fl
 from fedtempo.schedules import decaying_k, per_round, per_step
 
-from .problem import EIGHTH, HAND, PLANE, SOFTMAX, START, ZERO, A, B, assert_agrees, flat, run
+from .problem import EIGHTH, HAND, PLANE, SOFTMAX, START, ZERO, A, B, assert_same, flat, run
 from .reference import Control, averaging, federate, sgd
 
 BOTH = [[A, B]]
@@ -27,7 +27,7 @@ def test_option_two_by_hand(backend):
     c_A = (-3/2, -3/2), c_B = (0, 7/8), c = their mean (-3/4, -5/16).
     """
     result = run(HAND, fl.scaffold(lr=EIGHTH, steps=2), ZERO, BOTH, backend)
-    assert_agrees(result, np.array([(3 / 16, 5 / 64)]), 0)
+    assert_same(result, np.array([(3 / 16, 5 / 64)]), 0)
     c, of = controls(result)
     np.testing.assert_array_equal(of, [(-3 / 2, -3 / 2), (0, 7 / 8)])
     np.testing.assert_array_equal(c, (-3 / 4, -5 / 16))
@@ -41,7 +41,7 @@ def test_second_round_by_hand(backend):
     x = (29/128, 3/32). c_i+ = c_i - c + g_i = grad f_i(x): (-13/8, -13/8) and (0, 9/8); c = (-13/16, -1/4).
     """
     result = run(HAND, fl.scaffold(lr=EIGHTH, steps=1), ZERO, BOTH * 2, backend)
-    assert_agrees(result, np.array([(1 / 8, 1 / 16), (29 / 128, 3 / 32)]), 1e-16)
+    assert_same(result, np.array([(1 / 8, 1 / 16), (29 / 128, 3 / 32)]), 1e-16)
     c, of = controls(result)
     np.testing.assert_allclose(of, [(-13 / 8, -13 / 8), (0, 9 / 8)], rtol=0, atol=1e-15)
     np.testing.assert_allclose(c, (-13 / 16, -1 / 4), rtol=0, atol=1e-15)
@@ -50,7 +50,7 @@ def test_second_round_by_hand(backend):
 def test_option_one_by_hand(backend):
     """c_i+ = grad f_i(x) at the model received: (-2, -2) and (0, 1); c = (-1, -1/2); the first model is FedAvg's."""
     result = run(HAND, fl.scaffold(lr=EIGHTH, steps=2, option="I"), ZERO, BOTH, backend)
-    assert_agrees(result, np.array([(3 / 16, 5 / 64)]), 0)
+    assert_same(result, np.array([(3 / 16, 5 / 64)]), 0)
     c, of = controls(result)
     np.testing.assert_array_equal(of, [(-2, -2), (0, 1)])
     np.testing.assert_array_equal(c, (-1, -1 / 2))
@@ -59,7 +59,7 @@ def test_option_one_by_hand(backend):
 def test_the_server_divides_by_all_clients(backend):
     """Only A takes part: x moves by all of D_A = (3/8, 3/8), c by 1/N = 1/2 of c_A = (-3/2, -3/2)."""
     result = run(HAND, fl.scaffold(lr=EIGHTH, steps=2), ZERO, [[A]], backend)
-    assert_agrees(result, np.array([(3 / 8, 3 / 8)]), 0)
+    assert_same(result, np.array([(3 / 8, 3 / 8)]), 0)
     c, of = controls(result)
     np.testing.assert_array_equal(c, (-3 / 4, -3 / 4))
     np.testing.assert_array_equal(of[B], (0, 0))
@@ -80,7 +80,7 @@ def test_models_and_controls(backend, cohorts, option, weighting, problem, start
     expected = federate(problem, start, cohorts, client, control.closing(averaging(0.8)), weighting)
     algorithm = fl.scaffold(lr=per_round(0.1, 0.9), steps=3, option=option, server_lr=0.8, weighting=weighting)
     result = run(problem, algorithm, start, cohorts, backend)
-    assert_agrees(result, expected)
+    assert_same(result, expected)
     c, of = controls(result, 4)
     np.testing.assert_allclose(c, control.c, rtol=1e-12, atol=1e-12)
     np.testing.assert_allclose(of, control.of, rtol=1e-12, atol=1e-12)
@@ -94,7 +94,7 @@ def test_decaying_steps_and_rates(backend, cohorts, option):
     client = sgd(PLANE, lambda t, k: 0.1 * 0.6**k, lambda t: (5, 3, 2, 1, 1)[t], control=control)
     expected = federate(PLANE, START, cohorts, client, control.closing(averaging()))
     algorithm = fl.scaffold(lr=per_step(0.1, 0.6), steps=decaying_k(5, 0.5), option=option)
-    assert_agrees(run(PLANE, algorithm, START, cohorts, backend), expected)
+    assert_same(run(PLANE, algorithm, START, cohorts, backend), expected)
 
 
 def test_steps_counted_in_epochs(backend):
@@ -103,7 +103,7 @@ def test_steps_counted_in_epochs(backend):
     B: r = 1/2 -> 81/512, x - y = 175/512, over 4/8: c_B = (0, 175/256). A as above, (-3/2, -3/2).
     """
     result = run(HAND, fl.scaffold(lr=EIGHTH, epochs=2), ZERO, BOTH, backend, batch_size=2)
-    assert_agrees(result, np.array([(3 / 16, (3 / 8 - 175 / 512) / 2)]), 1e-16)
+    assert_same(result, np.array([(3 / 16, (3 / 8 - 175 / 512) / 2)]), 1e-16)
     _, of = controls(result)
     np.testing.assert_array_equal(of, [(-3 / 2, -3 / 2), (0, 175 / 256)])
 
