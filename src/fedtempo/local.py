@@ -17,7 +17,7 @@ from fedtempo.data.batches import Batching
 from fedtempo.errors import ConfigError, is_number, require
 from fedtempo.network import Network
 from fedtempo.objectives import Objective, Received, Value, View, supervised
-from fedtempo.params import Params, Scalar, Selector, combine, everything, partition, select, tree_map
+from fedtempo.params import Params, Scalar, Selector, add, combine, everything, partition, select, tree_map
 from fedtempo.schedules import Now, Place, Rate, Schedule, as_schedule, at_step, whole_number
 from fedtempo.tasks import Batch, Task, mean_loss
 from fedtempo.transforms import Transform, identity
@@ -222,6 +222,8 @@ def _stage(index: int, phase: Phase, network: Network, task: Task) -> Stage:
         before, frozen = partition(model, trained)
         view = View(received, carry.shared, carry.personal)
         gradient, value = of(lambda p: phase.objective(loss, {**frozen, **p}, batch, view, now), before)
+        if value.correction:
+            gradient = {**gradient, **add(value.correction, gradient)}
         direction, state = phase.direction.update(gradient, carry.states[index], before, now)
         rate = phase.lr(now)
         over = owned and phase.after is None and not _shares_memory(state, before)
@@ -271,18 +273,19 @@ def by_autograd(objective: Callable[[Params], Value], params: Params) -> tuple[P
     value = objective(leaves)
     gradients = torch.autograd.grad(value.total, list(leaves.values()), materialize_grads=True)
     buffers = {n: b.detach() for n, b in value.buffers.items()}
-    return dict(zip(leaves, gradients, strict=True)), Value(value.total.detach(), value.loss.detach(), buffers)
+    parts = Value(value.total.detach(), value.loss.detach(), buffers, value.correction)
+    return dict(zip(leaves, gradients, strict=True)), parts
 
 
 def by_transform(objective: Callable[[Params], Value], params: Params) -> tuple[Params, Value]:
     """Gradients as a function transform, for use under `vmap`."""
 
-    def scalar(p: Params) -> tuple[Tensor, tuple[Tensor, Params]]:
+    def scalar(p: Params) -> tuple[Tensor, tuple[Tensor, Params, Params]]:
         value = objective(p)
-        return value.total, (value.loss, value.buffers)
+        return value.total, (value.loss, value.buffers, value.correction or {})
 
-    gradients, (total, (loss, buffers)) = torch.func.grad_and_value(scalar, has_aux=True)(params)
-    return gradients, Value(total, loss, buffers)
+    gradients, (total, (loss, buffers, correction)) = torch.func.grad_and_value(scalar, has_aux=True)(params)
+    return gradients, Value(total, loss, buffers, correction)
 
 
 def places(stage: Stage, now: Now, samples: int, batching: Batching) -> list[Now]:

@@ -42,6 +42,8 @@ class Value(NamedTuple):
     total: Tensor
     loss: Tensor
     buffers: Params
+    correction: Params | None = None
+    """What is added to the gradient as it is: a linear term, which need not be differentiated."""
 
 
 Objective = Callable[[Loss, Params, Batch, View, Place], Value]
@@ -78,8 +80,8 @@ def moreau(strength: Rate) -> Objective:
 def controlled(loss: Loss, params: Params, batch: Batch, view: View, now: Place) -> Value:
     """f_i(y) + <c - c_i, y>, whose gradient is SCAFFOLD's corrected one, g - c_i + c."""
     value, buffers = loss(params, batch)
-    drift = sum(((view.received.extra[n] - view.personal[n]) * params[n]).sum() for n in view.received.extra)
-    return Value(value + drift, value, buffers)
+    control = view.received.extra
+    return Value(value, value, buffers, {n: control[n] - view.personal[n] for n in control})
 
 
 def mixture(loss: Loss, params: Params, batch: Batch, view: View, now: Place) -> Value:

@@ -87,6 +87,8 @@ def add(a: Mapping[str, Tensor], b: Mapping[str, Tensor], scale: Scalar = 1.0) -
     """`a + scale * b`, over the names of `a`."""
     if isinstance(scale, float) and scale == 1.0:
         return {n: p + b[n] for n, p in a.items()}
+    if isinstance(scale, (int, float)):
+        return {n: torch.add(p, b[n], alpha=scale) for n, p in a.items()}
     return {n: p + scale * b[n] for n, p in a.items()}
 
 
@@ -105,9 +107,14 @@ def zeros_like(a: Mapping[str, Tensor]) -> Params:
     return {n: torch.zeros_like(p) for n, p in a.items()}
 
 
+def dot(a: Tensor, b: Tensor) -> Tensor:
+    """The sum of the products, without a tensor of products in between."""
+    return torch.dot(a.reshape(-1), b.reshape(-1))
+
+
 def squared_norm(a: Mapping[str, Tensor]) -> Tensor:
     """The sum of squares over all tensors together."""
-    return torch.stack([(p * p).sum() for p in a.values()]).sum() if a else torch.zeros(())
+    return torch.stack([dot(p, p) for p in a.values()]).sum() if a else torch.zeros(())
 
 
 def norm(a: Mapping[str, Tensor]) -> Tensor:
