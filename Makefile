@@ -9,7 +9,7 @@ endif
 export OMP_NUM_THREADS ?= 1
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
-.PHONY: help demo test test-all check format bench bench-peers bench-scaling docs system clean
+.PHONY: help demo test test-all check format bench bench-scaling docs system clean
 
 help: ## show this list
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -44,9 +44,6 @@ format: $(VENV)/.dev ## format and fix what can be fixed
 
 bench: $(VENV)/.demo ## time a round of the standard workloads
 	$(BIN)/python -m benchmarks $(ARGS)
-
-bench-peers: $(VENV)/.demo ## the same workloads with pfl, Flower, FedLab and fedjax, each in its own environment
-	$(BIN)/python -m benchmarks.peers $(ARGS)
 
 bench-scaling: $(VENV)/.demo ## time and memory per round against the size of everything
 	$(BIN)/python -m benchmarks.scaling $(ARGS)
