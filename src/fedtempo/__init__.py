@@ -8,7 +8,7 @@ from fedtempo.errors import ConfigError, DataError, FedTempoError, ModelError, O
 from fedtempo.evaluation import Evaluation
 from fedtempo.injection import Faults
 from fedtempo.reports import RoundReport
-from fedtempo.result import Result
+from fedtempo.result import Result, compare
 from fedtempo.schedules import Now, Schedule
 from fedtempo.training import run, train
 
@@ -34,6 +34,7 @@ __all__ = [
     "check_algorithm",
     "check_backend",
     "cohort",
+    "compare",
     "data",
     "models",
     "params",

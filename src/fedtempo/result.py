@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -34,7 +34,11 @@ class Result:
     history: list[RoundReport]
     store: Store
     now: Now
-    seconds: float = 0.0
+
+    @property
+    def seconds(self) -> float:
+        """What all rounds took, those before an interruption too."""
+        return sum(report.seconds for report in self.history)
 
     @property
     def costs(self) -> Costs:
@@ -138,9 +142,24 @@ class PersonalModel(nn.Module):
 
     def forward(self, x: Tensor | None = None, **inputs: Tensor) -> Tensor:
         """Outputs for one input by position or several by name."""
-        batch = {"x": x, **inputs} if x is not None else inputs
+        given = {"x": x, **inputs} if x is not None else inputs
+        like = next(p for p in (*self.shared.values(), *self.personal.values()) if p.is_floating_point())
+        batch = {name: _as_input(value, like) for name, value in given.items()}
         with torch.no_grad():
             return self._predict(self.shared, self.personal, batch)
+
+
+def _as_input(value: Any, like: Tensor) -> Tensor:
+    """An array or tensor where the model is; floating-point numbers in the model's type."""
+    tensor = torch.as_tensor(value, device=like.device)
+    return tensor.to(like.dtype) if tensor.is_floating_point() else tensor
+
+
+def compare(results: Sequence[Result], labels: Sequence[str] | None = None) -> Any:
+    """Results side by side in one table; those with the same label, such as several seeds, are averaged."""
+    from fedtempo.reporting.tables import ResultTable
+
+    return ResultTable(results, labels)
 
 
 def _predictor(experiment: Experiment) -> Callable[[Params, Params, dict[str, Tensor]], Tensor]:

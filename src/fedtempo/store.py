@@ -1,4 +1,4 @@
-"""Where a run's state lives: in memory, or in one SQLite database with one transaction per round."""
+"""Where personal state lives between rounds: the protocol, and the store in memory."""
 
 from __future__ import annotations
 

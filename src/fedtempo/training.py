@@ -1,7 +1,8 @@
-"""The training loop: one readable function, a generator that yields a report after every round."""
+"""The training loop: a generator that yields a report after every round."""
 
 from __future__ import annotations
 
+import inspect
 import time
 from collections.abc import Generator, Iterator, Mapping
 from contextlib import closing, contextmanager
@@ -16,7 +17,7 @@ from fedtempo.aggregation import total
 from fedtempo.backends import Block, Engine, Order, engine_for, run_blocks
 from fedtempo.costs import Ledger
 from fedtempo.durable import DurableStore
-from fedtempo.errors import is_count, require
+from fedtempo.errors import ConfigError, is_count, require, unknown
 from fedtempo.evaluation import Evaluator, Scores
 from fedtempo.experiment import Experiment, prepare
 from fedtempo.objectives import Received
@@ -30,7 +31,7 @@ from fedtempo.store import MemoryStore, Store
 
 KEPT_MODELS = 64 * 2**20
 """Bytes of models that a result's history may hold; a longer run's history has reports without parameters."""
-GROUPS = 8
+MOST_SUMS = 8
 """Sums per round at the most, whatever the cohort."""
 
 
@@ -67,17 +68,29 @@ def train(
     """
     require(is_count(commit_every), "commit_every", "an int >= 1", commit_every)
     require(out is not None or not resume, "out", "given where a run is to be resumed", out)
+    _check_names(settings)
     experiment = prepare(**settings)
     return train_experiment(experiment, None if out is None else Path(out), resume, commit_every)
+
+
+def _check_names(settings: Mapping[str, Any]) -> None:
+    """Every setting is one of `prepare`'s, and none that it needs is missing."""
+    parameters = inspect.signature(prepare).parameters
+    for name in settings:
+        if name not in parameters:
+            raise unknown("setting", name, [*parameters, "out", "resume", "commit_every"])
+    for name, parameter in parameters.items():
+        if parameter.default is parameter.empty and name not in settings:
+            raise ConfigError(f"{name} must be given. Got nothing.")
 
 
 def train_experiment(
     experiment: Experiment, out: Path | None = None, resume: bool = False, commit_every: int = 1
 ) -> Generator[RoundReport, None, Result]:
-    """The loop itself."""
+    """Train round by round: choose clients, let them work, step, score, commit, yield the report."""
     federation, algorithm = experiment.federation, experiment.federation.algorithm
     state, history, store = _start(experiment, out, resume, commit_every)
-    began, keeps_models = time.perf_counter(), size_in_bytes(state.shared) * experiment.rounds <= KEPT_MODELS
+    keeps_models = size_in_bytes(state.shared) * experiment.rounds <= KEPT_MODELS
     with one_thread(), closing(store), engine_for(federation, experiment.backend, experiment.workers) as engine:
         ledger = Ledger(federation, experiment.first_shared, algorithm.server.extra(state.server))
         for round_number in range(len(history), experiment.rounds):
@@ -95,7 +108,7 @@ def train_experiment(
             history.append(report if keeps_models else replace(report, params={}))
             yield report
     now = now_in(experiment, state, experiment.rounds - 1)
-    return Result(experiment, state.shared, state.server, history, store, now, time.perf_counter() - began)
+    return Result(experiment, state.shared, state.server, history, store, now)
 
 
 def _start(
@@ -117,13 +130,13 @@ def _start(
 
 
 def _work(experiment: Experiment, store: Store, clients: np.ndarray) -> Iterator[list[Block]]:
-    """The cohort in ascending order, cut into blocks of fixed size and those into at most `GROUPS` groups.
+    """The cohort in ascending order, cut into blocks of fixed size and those into at most `MOST_SUMS` groups.
 
     One sum comes back per group, so what travels does not grow with the cohort. Neither cut depends on how many
     workers there are, so neither do the bits of the total.
     """
     starts = range(0, len(clients), experiment.block)
-    for group in np.array_split(np.array(starts), min(GROUPS, len(starts))) if starts else []:
+    for group in np.array_split(np.array(starts), min(MOST_SUMS, len(starts))) if starts else []:
         yield [_block(experiment, store, clients[start : start + experiment.block]) for start in group.tolist()]
 
 

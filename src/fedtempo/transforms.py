@@ -103,6 +103,8 @@ def clip_by_global_norm(limit: Rate, eps: float = 0.0) -> Transform:
 def momentum(decay: float, nesterov: bool = False) -> Transform:
     """`u <- decay * u + gradient`, no dampening: FedAvgM's server and torch's SGD momentum."""
     require(is_number(decay) and 0 <= decay < 1, "momentum", "a number in [0, 1)", decay)
+    if decay == 0:
+        return identity
 
     def update(gradient: Params, velocity: Any, params: Params, now: Place) -> tuple[Params, Any]:
         velocity = add(gradient, velocity, decay)

@@ -15,7 +15,7 @@ TABLE = ft.data.load("digits")
 own = FederatedData.from_clients
 
 WRONG: dict[str, tuple[Callable[[], object], str]] = {
-    "no clients": (lambda: own([]), "clients must be a list"),
+    "no clients": (lambda: own([]), "clients must hold at least one client"),
     "not a list": (lambda: own(5), "clients must be a list"),  # type: ignore[arg-type]
     "None among them": (lambda: own([(X, Y), None]), "data of client 1 must be"),  # type: ignore[list-item]
     "three arrays": (lambda: own([(X, Y, Y)]), "data of client 0 must be"),

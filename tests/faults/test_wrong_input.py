@@ -205,7 +205,7 @@ DATA_CASES: dict[str, tuple[str, Callable[[], dict[str, Any]]]] = {
     ),
     "no client": ("at least one client", lambda: {"data": of()}),
     "columns of two lengths": ("equal lengths", lambda: {"data": of((np.zeros((3, 6)), np.zeros(4, int)))}),
-    "too few sizes of heads": ("outputs must hold one number per client", lambda: {"data": federated(outputs=[4])}),
+    "too few sizes of heads": ("outputs must have one entry per client", lambda: {"data": federated(outputs=[4])}),
     "heads too small for the labels": ("above its highest label", lambda: {"data": federated(outputs=[1] * 6)}),
     "heads of negative size": ("above its highest label", lambda: {"data": federated(outputs=[-1] * 6)}),
     "an unknown client": ("init_clients must name clients", lambda: {"init_clients": {99: {}}}),

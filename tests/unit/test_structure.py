@@ -99,6 +99,7 @@ def test_public_names() -> None:
         "check_algorithm",
         "check_backend",
         "cohort",
+        "compare",
         "data",
         "models",
         "params",

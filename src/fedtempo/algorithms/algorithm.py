@@ -11,7 +11,7 @@ from typing import Any, Literal, NamedTuple, ParamSpec, get_args, get_type_hints
 from torch import Tensor
 
 from fedtempo.aggregation import Aggregate, Groups
-from fedtempo.errors import fits, require, wording
+from fedtempo.errors import ConfigError, fits, require, unknown, wording
 from fedtempo.local import Begin, Carry, Keep, Phase, Upload, Where
 from fedtempo.network import Network
 from fedtempo.objectives import Received
@@ -26,6 +26,11 @@ Remember = Callable[[Params, frozenset[str]], Params]
 """(shared tensors, names of the trained ones) -> what a client remembers."""
 
 
+def serve_shared(shared: Params, state: Any) -> Params:
+    """The usual model to evaluate and serve: the shared one."""
+    return shared
+
+
 class Server(NamedTuple):
     """What the server does with the mean of the uploads: two pure functions, like a transform."""
 
@@ -34,7 +39,7 @@ class Server(NamedTuple):
     """(shared parameters, state, aggregate, now) -> (shared parameters, state)."""
     extra: Callable[[Any], Params] = lambda state: {}
     """What goes down to clients besides the model."""
-    model: Callable[[Params, Any], Params] = lambda shared, state: shared
+    model: Callable[[Params, Any], Params] = serve_shared
     """The parameters that are evaluated and served."""
     around: Callable[[Any], Any] = lambda server: server
     """Puts what this server does besides descending around another server's step (see `with_server`)."""
@@ -58,15 +63,14 @@ def displacement(received: Received, carry: Carry) -> Groups:
     return {"delta": subtract(carry.shared, received.shared)}
 
 
-def mean_field(transform: Transform, factor: Callable[[Aggregate, Now], float]) -> Server:
-    """As `descend`, with the mean first multiplied by a factor that knows who took part."""
-    inner = descend(transform)
+def descend_scaled(server: Server, factor: Callable[[Aggregate, Now], float]) -> Server:
+    """As `server`, with the mean displacement first multiplied by a factor that knows who took part."""
 
     def step(shared: Params, state: Any, aggregate: Aggregate, now: Now) -> tuple[Params, Any]:
         means = {**aggregate.means, "delta": scaled(aggregate.means["delta"], factor(aggregate, now))}
-        return inner.step(shared, state, aggregate._replace(means=means), now)
+        return server.step(shared, state, aggregate._replace(means=means), now)
 
-    return inner._replace(step=step)
+    return server._replace(step=step, around=lambda other: descend_scaled(other, factor))
 
 
 def keep_personal(received: Received, carry: Carry) -> Params:
@@ -92,6 +96,11 @@ def predict_shared(network: Network, shared: Params, personal: Params, batch: Ba
 def predict_personal(network: Network, shared: Params, personal: Params, batch: Batch, train: bool = False) -> Tensor:
     """The client's own full model."""
     return network.forward(personal, batch, train)
+
+
+def full_copy(shared: Params, trained: frozenset[str]) -> Params:
+    """A model of one's own, equal to the shared one so far (Ditto, pFedMe, local training)."""
+    return dict(shared)
 
 
 def forget(shared: Params, trained: frozenset[str]) -> Params:
@@ -137,7 +146,7 @@ class Algorithm:
     settings: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        known = ("uniform", "samples", "processed")
+        known = get_args(Weighting)
         require(self.weighting in known, "weighting", " or ".join(map(repr, known)), self.weighting)
 
     def __repr__(self) -> str:
@@ -163,7 +172,13 @@ def named(build: Callable[Arguments, Algorithm]) -> Callable[Arguments, Algorith
 
     @functools.wraps(build)
     def call(*args: Arguments.args, **kwargs: Arguments.kwargs) -> Algorithm:
-        bound = signature.bind(*args, **kwargs)
+        for name in kwargs:
+            if name not in signature.parameters:
+                raise unknown(f"{build.__name__}: setting", name, signature.parameters)
+        try:
+            bound = signature.bind(*args, **kwargs)
+        except TypeError as error:
+            raise ConfigError(f"{build.__name__}: {error}.") from None
         kinds = get_type_hints(build)
         for name, value in bound.arguments.items():
             holds = fits(value, kinds[name]) or (callable(value) and Schedule in get_args(kinds[name]))

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from fedtempo.algorithms.algorithm import Algorithm, Weighting, named, predict_personal
+from fedtempo.algorithms.algorithm import Algorithm, Weighting, full_copy, named, predict_personal
 from fedtempo.algorithms.fedavg import fedavg
 from fedtempo.local import Phase, length
 from fedtempo.objectives import proximal
-from fedtempo.params import Params
 from fedtempo.schedules import Rate, checked_rate
 
 
@@ -47,8 +46,3 @@ def ditto(
         predict=predict_personal,
         tunes="personal",
     )
-
-
-def full_copy(shared: Params, trained: frozenset[str]) -> Params:
-    """A model of one's own, equal to the shared one so far."""
-    return dict(shared)

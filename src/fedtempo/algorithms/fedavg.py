@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from fedtempo.algorithms.algorithm import Algorithm, Weighting, descend, named, predict_personal
+from fedtempo.algorithms.algorithm import Algorithm, Weighting, descend, full_copy, named, predict_personal
 from fedtempo.errors import is_count, require
 from fedtempo.local import Phase, length
-from fedtempo.params import Params
 from fedtempo.schedules import Rate, checked_rate
-from fedtempo.transforms import identity, sgd
 from fedtempo.transforms import momentum as heavy_ball
+from fedtempo.transforms import sgd
 
 
 @named
@@ -33,9 +32,7 @@ def fedavg(
     >>> fedavg(lr=0.1, steps=5)
     fedavg(lr=0.1, steps=5)
     """
-    phase = Phase(
-        length(steps, epochs), checked_rate(lr, "lr"), direction=heavy_ball(momentum) if momentum else identity
-    )
+    phase = Phase(length(steps, epochs), checked_rate(lr, "lr"), direction=heavy_ball(momentum))
     server = descend(sgd(checked_rate(server_lr, "server_lr")))
     return Algorithm((phase,), server, weighting, average_buffers=average_buffers)
 
@@ -69,14 +66,10 @@ def local_only(
     alone = replace(phase, length=replace(phase.length, times=newcomer_rounds))
     return Algorithm(
         (phase,),
-        remember=_own_copy,
-        welcome=_own_copy,
+        remember=full_copy,
+        welcome=full_copy,
         newcomer=(alone,),
         shares=False,
         predict=predict_personal,
         tunes="personal",
     )
-
-
-def _own_copy(shared: Params, trained: frozenset[str]) -> Params:
-    return dict(shared)

@@ -10,7 +10,7 @@ import torch
 
 from fedtempo.algorithms.algorithm import Algorithm, Weighting, named
 from fedtempo.algorithms.fedavg import fedavg
-from fedtempo.errors import is_number, require
+from fedtempo.errors import ConfigError, is_number, require
 from fedtempo.local import After, Carry, Moved
 from fedtempo.objectives import Received
 from fedtempo.params import Params
@@ -41,7 +41,6 @@ def feddecay(
     Its linear rule is max(1 - beta j, 0), our linear one with 1 - beta. Fine-tuning never decays.
     """
     factors = _factors(beta, decay, "step" if per == "step" else "epoch")
-    require(per in ("step", "epoch", "epoch_displacement"), "per", "'step', 'epoch' or 'epoch_displacement'", per)
     if per != "epoch_displacement":
         return fedavg(checked_rate(lr, "lr") * factors, steps, epochs=epochs, server_lr=server_lr, weighting=weighting)
     plain = fedavg(lr, steps, epochs=epochs, server_lr=server_lr, weighting=weighting)
@@ -53,10 +52,10 @@ def _factors(beta: float | None, decay: str | Sequence[float], per: str) -> Sche
     if not isinstance(decay, str):
         require(all(is_number(b) and b >= 0 for b in decay), "decay", "a sequence of numbers >= 0", decay)
         return sequence(decay, over=per)
-    require(is_number(beta) and 0 <= float(beta or 0) <= 1, "beta", "a number in [0, 1]", beta)
-    require(decay in ("exponential", "linear"), "decay", "'exponential', 'linear' or a sequence", decay)
+    if beta is None or not 0 <= beta <= 1:
+        raise ConfigError(f"beta must be a number in [0, 1]. Got {beta!r}.")
     rule = per_step if decay == "exponential" else linear_in_round
-    return rule(1.0, float(beta or 0.0), per)
+    return rule(1.0, beta, per)
 
 
 def _note_start(received: Received, personal: Params) -> tuple[Params, Params]:

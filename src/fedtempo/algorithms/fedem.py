@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from fedtempo.aggregation import Aggregate
-from fedtempo.algorithms.algorithm import Algorithm, Weighting, descend, mean_field, named
+from fedtempo.algorithms.algorithm import Algorithm, Weighting, descend, descend_scaled, named
 from fedtempo.errors import is_count, require
 from fedtempo.local import Carry, Length, Phase, length
 from fedtempo.network import Network
@@ -39,7 +39,6 @@ def fedem(
     makes one E-step with frozen components. One component is FedAvg.
     """
     require(is_count(components), "components", "an int >= 1", components)
-    require(over in ("sampled", "all"), "over", "'sampled' or 'all'", over)
     phase = Phase(length(steps, epochs), checked_rate(lr, "lr"), objective=mixture, on="shared", enter=expectation)
     transform = sgd(checked_rate(server_lr, "server_lr"))
 
@@ -48,7 +47,7 @@ def fedem(
 
     return Algorithm(
         (phase,),
-        server=descend(transform) if over == "sampled" else mean_field(transform, share_of_all),
+        server=descend(transform) if over == "sampled" else descend_scaled(descend(transform), share_of_all),
         weighting=weighting,
         remember=lambda shared, trained: {"pi": _even(shared, components)},
         newcomer=(replace(phase, length=Length(constant(0), minimum=0)),),

@@ -8,8 +8,9 @@ from typing import Any
 import torch
 
 from fedtempo.aggregation import Aggregate
-from fedtempo.algorithms.algorithm import Algorithm, Server, Weighting, named
+from fedtempo.algorithms.algorithm import Algorithm, Server, Weighting, named, serve_shared
 from fedtempo.algorithms.fedavg import fedavg
+from fedtempo.errors import ConfigError
 from fedtempo.params import Params, add, squared_norm
 from fedtempo.schedules import Now, Rate, as_schedule, checked_rate
 
@@ -53,7 +54,12 @@ def _server(eps: Rate, per_client: bool, average: bool) -> Server:
     return Server(
         init=lambda shared: {"previous": dict(shared), "rate": torch.ones(())},
         step=step,
-        model=model if average else Server._field_defaults["model"],
+        model=model if average else serve_shared,
+        around=_refuse,
         measurements=lambda state: {"server_lr": float(state["rate"])},
         schedules=(("eps", offset),),
     )
+
+
+def _refuse(server: Server) -> Server:
+    raise ConfigError("fedexp must keep its own server step: its rate is the algorithm. Got another optimizer.")

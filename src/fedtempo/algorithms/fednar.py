@@ -5,7 +5,7 @@ from __future__ import annotations
 from fedtempo.algorithms.algorithm import Algorithm, named
 from fedtempo.errors import require
 from fedtempo.schedules import Rate, checked_rate
-from fedtempo.transforms import add_weight_decay, chain, clip_by_global_norm
+from fedtempo.transforms import Transform, add_weight_decay, chain, clip_by_global_norm
 
 
 @named
@@ -22,11 +22,8 @@ def fednar(algorithm: Algorithm, *, weight_decay: Rate, max_norm: Rate, eps: flo
     >>> fednar(scaffold(lr=0.01, steps=20), weight_decay=0.05, max_norm=10.0).name
     'fednar'
     """
-    decay, limit = checked_rate(weight_decay, "weight_decay"), checked_rate(max_norm, "max_norm", positive=True)
-    require(eps >= 0, "eps", "a number >= 0", eps)
-    return algorithm.with_direction(
-        lambda direction: chain(add_weight_decay(decay), clip_by_global_norm(limit, eps), direction)
-    )
+    decay, clip = _pieces(weight_decay, max_norm, eps)
+    return algorithm.with_direction(lambda direction: chain(decay, clip, direction))
 
 
 @named
@@ -35,8 +32,11 @@ def clip_then_decay(algorithm: Algorithm, *, weight_decay: Rate, max_norm: Rate,
 
     x <- x - l_t (s g + weight_decay x) with s = min(1, max_norm / ||g||): the decay is not clipped.
     """
-    decay, limit = checked_rate(weight_decay, "weight_decay"), checked_rate(max_norm, "max_norm", positive=True)
+    decay, clip = _pieces(weight_decay, max_norm, eps)
+    return algorithm.with_direction(lambda direction: chain(clip, decay, direction))
+
+
+def _pieces(weight_decay: Rate, max_norm: Rate, eps: float) -> tuple[Transform, Transform]:
     require(eps >= 0, "eps", "a number >= 0", eps)
-    return algorithm.with_direction(
-        lambda direction: chain(clip_by_global_norm(limit, eps), add_weight_decay(decay), direction)
-    )
+    limit = checked_rate(max_norm, "max_norm", positive=True)
+    return add_weight_decay(checked_rate(weight_decay, "weight_decay")), clip_by_global_norm(limit, eps)

@@ -6,12 +6,8 @@ from fedtempo.algorithms.algorithm import Algorithm, Weighting, descend, named
 from fedtempo.local import Phase, length
 from fedtempo.params import Selector, submodule
 from fedtempo.schedules import Rate, checked_rate
-from fedtempo.transforms import Transform, identity, sgd
 from fedtempo.transforms import momentum as heavy_ball
-
-
-def _ball(momentum: float) -> Transform:
-    return heavy_ball(momentum) if momentum else identity
+from fedtempo.transforms import sgd
 
 
 @named
@@ -29,7 +25,7 @@ def fedper(
 
     `head=nothing` is FedAvg. A new client gets a fresh head and fine-tunes body and head for one round's steps.
     """
-    phase = Phase(length(steps, epochs), checked_rate(lr, "lr"), direction=_ball(momentum))
+    phase = Phase(length(steps, epochs), checked_rate(lr, "lr"), direction=heavy_ball(momentum))
     server = descend(sgd(checked_rate(server_lr, "server_lr")))
     return Algorithm((phase,), server, weighting, personal=head, newcomer=(phase,))
 
@@ -53,10 +49,10 @@ def fedrep(
     A new client gets a fresh head and trains it alone.
     """
     first = Phase(
-        length(head_steps, head_epochs, minimum=0), checked_rate(lr, "lr"), direction=_ball(momentum), trains=head
+        length(head_steps, head_epochs, minimum=0), checked_rate(lr, "lr"), direction=heavy_ball(momentum), trains=head
     )
     rate = checked_rate(lr if body_lr is None else body_lr, "body_lr")
-    then = Phase(length(body_steps, body_epochs), rate, direction=_ball(momentum), trains=~head)
+    then = Phase(length(body_steps, body_epochs), rate, direction=heavy_ball(momentum), trains=~head)
     return Algorithm((first, then), weighting=weighting, personal=head, newcomer=(first,))
 
 
@@ -75,5 +71,5 @@ def fedbabu(
     No personal state: a client, new or not, fine-tunes a copy of body and head when it is evaluated. The authors' code
     has momentum 0.9 and uniform weights, the paper weighs by samples.
     """
-    phase = Phase(length(steps, epochs), checked_rate(lr, "lr"), direction=_ball(momentum), trains=~head)
+    phase = Phase(length(steps, epochs), checked_rate(lr, "lr"), direction=heavy_ball(momentum), trains=~head)
     return Algorithm((phase,), weighting=weighting)

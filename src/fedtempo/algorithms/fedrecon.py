@@ -6,10 +6,9 @@ from typing import Literal
 
 from fedtempo.algorithms.algorithm import Algorithm, Weighting, descend, named
 from fedtempo.algorithms.last_step import begin_with_zeros, note_direction, upload_note
-from fedtempo.errors import require
 from fedtempo.local import Length, Part, Phase, length
 from fedtempo.params import Selector, submodule
-from fedtempo.schedules import Rate, checked_rate, constant
+from fedtempo.schedules import Rate, Schedule, checked_rate, constant
 from fedtempo.transforms import Transform, chain, identity, scale_by_adam, sgd
 
 
@@ -41,7 +40,7 @@ def fedrecon(
     improve = Phase(length(body_steps), checked_rate(lr, "lr"), trains=~head, part=query, full_batch=full_batch)
     return Algorithm(
         (rebuild, improve),
-        descend(_server(server_optimizer, server_lr)),
+        descend(server_transform(server_optimizer, checked_rate(server_lr, "server_lr"))),
         weighting,
         personal=head,
         newcomer=(rebuild,),
@@ -69,7 +68,7 @@ def fedrecon_stateful(
     look = Phase(Length(constant(1)), constant(1.0), trains=~head, full_batch=full_batch, after=note_direction)
     return Algorithm(
         (fit, look),
-        descend(_server(server_optimizer, server_lr)),
+        descend(server_transform(server_optimizer, checked_rate(server_lr, "server_lr"))),
         weighting,
         personal=head,
         newcomer=(fit,),
@@ -78,7 +77,7 @@ def fedrecon_stateful(
     )
 
 
-def _server(optimizer: str, server_lr: Rate) -> Transform:
-    require(optimizer in ("sgd", "adam"), "server_optimizer", "'sgd' or 'adam'", optimizer)
+def server_transform(optimizer: str, server_lr: Schedule) -> Transform:
+    """SGD, or Adam as torch has it, with this learning rate."""
     adam = scale_by_adam(0.9, 0.999, 1e-8, corrects="moments")
-    return chain(adam if optimizer == "adam" else identity, sgd(checked_rate(server_lr, "server_lr")))
+    return chain(adam if optimizer == "adam" else identity, sgd(server_lr))

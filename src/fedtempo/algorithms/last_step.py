@@ -27,5 +27,5 @@ def note_direction(carry: Carry, moved: Moved, received: Received, now: Place) -
 
 
 def upload_note(received: Received, carry: Carry) -> Groups:
-    """Send the note in place of the displacement; buffers are sent as they moved."""
+    """Send the note in place of the displacement."""
     return {"delta": dict(carry.scratch)}

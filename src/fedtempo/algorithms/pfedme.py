@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from fedtempo.algorithms.algorithm import Algorithm, Weighting, descend, named, predict_personal
-from fedtempo.algorithms.ditto import full_copy
+from fedtempo.algorithms.algorithm import Algorithm, Weighting, descend, full_copy, named, predict_personal
 from fedtempo.errors import is_count, require
 from fedtempo.local import After, Carry, Moved, Phase, length
 from fedtempo.objectives import Received, moreau

@@ -5,13 +5,12 @@ from __future__ import annotations
 from typing import Literal
 
 from fedtempo.aggregation import Aggregate
-from fedtempo.algorithms.algorithm import Algorithm, mean_field, named
+from fedtempo.algorithms.algorithm import Algorithm, descend, descend_scaled, named
+from fedtempo.algorithms.fedrecon import server_transform
 from fedtempo.algorithms.last_step import begin_with_zeros, note_direction, upload_note
-from fedtempo.errors import require
 from fedtempo.local import Length, Phase, length
 from fedtempo.params import Selector, submodule
 from fedtempo.schedules import Now, Rate, checked_rate, constant, data_share, inverse_participation
-from fedtempo.transforms import Transform, chain, scale, scale_by_adam, sgd
 
 
 @named
@@ -39,30 +38,22 @@ def pflego(
     torch's). r is the expected cohort, I rho for Bernoulli participation. A new client gets a fresh head and takes
     tau head-only steps.
     """
-    require(alpha_over in ("all", "sampled"), "alpha_over", "'all' or 'sampled'", alpha_over)
-    require(server_optimizer in ("sgd", "adam"), "server_optimizer", "'sgd' or 'adam'", server_optimizer)
     rho = checked_rate(server_lr, "server_lr")
     last_rate = rho * inverse_participation() * (data_share() if alpha_in_head_step else constant(1.0))
     inner = Phase(length(steps, offset=-1), checked_rate(lr, "lr"), trains=head, full_batch=full_batch)
     joint = Phase(Length(constant(1)), last_rate, full_batch=full_batch, after=note_direction)
     newcomer = Phase(length(steps), checked_rate(lr, "lr"), trains=head, full_batch=full_batch)
 
-    def share_of_all(aggregate: Aggregate, now: Now) -> float:
-        return aggregate.weight / now.total_samples if alpha_over == "all" else 1.0
+    def unbiased(aggregate: Aggregate, now: Now) -> float:
+        share = aggregate.weight / now.total_samples if alpha_over == "all" else 1.0
+        return share * now.clients / now.cohort
 
     return Algorithm(
         (inner, joint),
-        server=mean_field(_server(server_optimizer, server_lr), share_of_all),
+        server=descend_scaled(descend(server_transform(server_optimizer, rho)), unbiased),
         weighting="samples",
         personal=head,
         begin=begin_with_zeros,
         upload=upload_note,
         newcomer=(newcomer,),
     )
-
-
-def _server(optimizer: str, server_lr: Rate) -> Transform:
-    unbiased = scale(inverse_participation())
-    if optimizer == "sgd":
-        return chain(unbiased, sgd(server_lr))
-    return chain(unbiased, scale_by_adam(0.9, 0.999, 1e-8, corrects="moments"), sgd(server_lr))

@@ -10,7 +10,6 @@ import torch
 from fedtempo.aggregation import Aggregate, Groups
 from fedtempo.algorithms.algorithm import Algorithm, Server, Weighting, named, predict_shared
 from fedtempo.algorithms.fedavg import fedavg
-from fedtempo.errors import require
 from fedtempo.local import Carry, Moved
 from fedtempo.network import Network
 from fedtempo.objectives import Received, controlled
@@ -38,7 +37,6 @@ def scaffold(
     with N all clients. The c of a round is the one sent at its start. Weight decay and clipping enter c_i through
     the displacement, as in the FedNAR code; that code weighs c by samples, the paper and we do not.
     """
-    require(option in ("I", "II"), "option", "'I' or 'II'", option)
     plain = fedavg(lr, steps, epochs=epochs, server_lr=server_lr, weighting=weighting)
     phases = tuple(
         replace(p, objective=controlled, on="shared", after=_add_rate, enter=_full_gradient if option == "I" else None)

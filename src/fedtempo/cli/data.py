@@ -161,6 +161,8 @@ def verify(
     else:
         for line in lines:
             typer.echo(f"{line['state']:8} {line['path']}")
+        if not lines:
+            typer.echo("nothing to verify: no files are here")
     altered = [line for line in lines if line["state"] == "altered"]
     if altered:
         raise DataError(

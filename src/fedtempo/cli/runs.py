@@ -1,9 +1,10 @@
-"""`fedtempo demo` and `fedtempo run`."""
+"""`fedtempo demo`, `fedtempo run` and `fedtempo resume`."""
 
 from __future__ import annotations
 
 import json
 import os
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -74,7 +75,9 @@ def run(
     rounds = train(**settings_of(file), out=out)  # checked now; a run that cannot start leaves no folder behind
     if out is not None:
         write_experiment(out, file)
-    _finish(follow(rounds, file.rounds, label=file.algorithm.name, quiet=quiet or as_json), out, as_json)
+    with _said_how_to_resume(out):
+        result = follow(rounds, file.rounds, label=file.algorithm.name, quiet=quiet or as_json)
+    _finish(result, out, as_json)
 
 
 def resume(
@@ -83,9 +86,23 @@ def resume(
     quiet: Quiet = False,
 ) -> None:
     """Go on where a run stopped; the result is that of the uninterrupted run, bit for bit."""
+    if not (folder / DATABASE).exists():
+        raise OutputError(f"a folder to resume must hold a run. Got {folder}, which does not.")
     file = read(folder / EXPERIMENT)
     rounds = train(**settings_of(file), out=folder, resume=True)
-    _finish(follow(rounds, file.rounds, label=file.algorithm.name, quiet=quiet or as_json), folder, as_json)
+    with _said_how_to_resume(folder):
+        result = follow(rounds, file.rounds, label=file.algorithm.name, quiet=quiet or as_json)
+    _finish(result, folder, as_json)
+
+
+@contextmanager
+def _said_how_to_resume(folder: Path | None) -> Iterator[None]:
+    try:
+        yield
+    except KeyboardInterrupt:
+        if folder is not None:
+            print(f"fedtempo: go on with: fedtempo resume {folder}", file=sys.stderr)
+        raise
 
 
 def _finish(result: Result, out: Path | None, as_json: bool) -> None:
@@ -97,7 +114,9 @@ def _finish(result: Result, out: Path | None, as_json: bool) -> None:
         return
     console = Console()
     console.print(result.table().rich(console.width))
-    console.print(f"backend {result.experiment.backend.name}, digest {result.digest()[:16]}", soft_wrap=True)
+    experiment = result.experiment
+    workers = f" in {experiment.workers} processes" if experiment.workers > 1 else ""
+    console.print(f"backend {experiment.backend.name}{workers}, digest {result.digest()[:16]}", soft_wrap=True)
 
 
 def _new_folder(out: Path) -> None:

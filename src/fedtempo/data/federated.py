@@ -93,6 +93,8 @@ class FederatedData:
 
     def client(self, client: int, part: str = "train", dtype: torch.dtype = torch.float32) -> Batch:
         """One client's rows as tensors."""
+        if not 0 <= client < len(self):
+            raise DataError(f"client must be an int in [0, {len(self)}). Got {client!r}.")
         index = _part(part)
         start, stop = int(self.bounds[client, index]), int(self.bounds[client, index + 1])
         rows = slice(start, stop) if self.order is None else self.order[start:stop]

@@ -51,8 +51,10 @@ def from_clients(
 
 
 def _listed(name: str, values: Any, count: int | None) -> list[ClientData]:
-    if isinstance(values, (str, bytes, Mapping)) or not hasattr(values, "__len__") or not len(values):
+    if isinstance(values, (str, bytes, Mapping)) or not hasattr(values, "__len__"):
         raise DataError(f"{name} must be a list with one entry per client. Got {type(values).__name__}.")
+    if not len(values):
+        raise DataError(f"{name} must hold at least one client. Got none.")
     if count is not None and len(values) != count:
         raise DataError(f"{name} must have one entry per client, {count}. Got {len(values)}.")
     return list(values)

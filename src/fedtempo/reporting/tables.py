@@ -91,7 +91,7 @@ class ResultTable:
 
     def _narrow(self) -> RichTable:
         table = RichTable(title=self.title, box=None, padding=(0, 1, 0, 0), pad_edge=False)
-        table.add_column("\nalgorithm", overflow="fold", min_width=12, max_width=24)
+        table.add_column("\nalgorithm", overflow="fold", min_width=12, max_width=40)
         users = [kind for kind in ("existing", "new") if f"{kind}_tuned/mean" in self.columns]
         for kind in users:
             for heading in (f"{kind}\nstart→end", "\nlow10%", "\nstd"):
@@ -105,8 +105,8 @@ class ResultTable:
 
     def __str__(self) -> str:
         buffer = io.StringIO()
-        Console(file=buffer, width=200, force_terminal=False).print(self.rich())
-        return buffer.getvalue().rstrip()
+        Console(file=buffer, width=110, force_terminal=False).print(self.rich(width=0))
+        return "\n".join(line.rstrip() for line in buffer.getvalue().rstrip().splitlines())
 
     def _repr_html_(self) -> str:
         head = "".join(f"<th>{escape(_heading(c)).replace(chr(10), '<br>')}</th>" for c in self.columns)
