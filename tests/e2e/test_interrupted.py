@@ -13,13 +13,19 @@ from pathlib import Path
 import pytest
 
 EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "feddecay.toml"
-PROGRAM = [sys.executable, "-c", "from fedtempo.cli import main; main()"]
+# A program that was started in the background has been told to ignore Ctrl-C, and its children inherit that.
+HEEDS = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler); "
+PROGRAM = [sys.executable, "-c", HEEDS + "from fedtempo.cli import main; main()"]
 
 
 def command(*arguments: str) -> subprocess.Popen[str]:
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     return subprocess.Popen(
-        [*PROGRAM, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment
+        [*PROGRAM, *arguments],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=environment,
     )
 
 
@@ -28,13 +34,16 @@ def command(*arguments: str) -> subprocess.Popen[str]:
 def test_stopped_and_resumed(number: signal.Signals, backend: str, tmp_path: Path) -> None:
     settings = ["--set", "rounds=30", "--set", "evaluation.every=2", "--backend", backend]
     process = command("run", str(EXAMPLE), *settings, "--out", str(tmp_path / "run"))
-    with process:
+    try:
         assert process.stderr is not None
         assert any("round 2/" in line for line in process.stderr)
         began = time.monotonic()
         process.send_signal(number)
         _, error = process.communicate(timeout=30)
         assert time.monotonic() - began < 5
+    finally:
+        process.kill()
+        process.communicate()
     assert process.returncode == 130
     assert error.splitlines()[-1] == "fedtempo: interrupted"
     resumed, _ = command("resume", str(tmp_path / "run"), "--json").communicate(timeout=120)

@@ -13,7 +13,9 @@ import pytest
 from fedtempo.cli import main
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "feddecay.toml"
-PROGRAM = [sys.executable, "-c", "from fedtempo.cli import main; main()"]
+# A program that was started in the background has been told to ignore Ctrl-C, and its children inherit that.
+HEEDS = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler); "
+PROGRAM = [sys.executable, "-c", HEEDS + "from fedtempo.cli import main; main()"]
 USAGE, CONFIG, DATA, MODEL, OUTPUT, TRAINING, INTERRUPTED = 2, 3, 4, 5, 6, 7, 130
 RUN = ["run", str(EXAMPLE), "--quiet"]
 
@@ -153,11 +155,14 @@ def test_control_c_is_one_line_and_130() -> None:
         text=True,
         env={**os.environ, "OMP_NUM_THREADS": "1"},
     )
-    with process:
+    try:
         assert process.stderr is not None
         first = process.stderr.readline()
         process.send_signal(signal.SIGINT)
         out, error = process.communicate(timeout=30)
+    finally:
+        process.kill()
+        process.communicate()
     assert "round 1/1000000" in first
     assert (process.returncode, out) == (INTERRUPTED, "")
     assert error == "fedtempo: interrupted\n"
