@@ -47,7 +47,7 @@ def run_demo(
                 cohort=0.25,
                 batch_size=16,
                 seed=seed,
-                evaluation=Evaluation(every=max(1, rounds // 5)),
+                evaluation=Evaluation(every=max(1, rounds // 4)),
             )
             results.append(follow(reports, rounds, label=f"seed {seed}, {label}", quiet=quiet))
             labels.append(label)

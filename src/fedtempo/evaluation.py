@@ -29,8 +29,8 @@ class Evaluation:
     """The protocol: how often, on whom, and how users fine-tune first.
 
     Fine-tuning is one epoch at the training rate by default (FedDecay, section 4), always without within-round decay
-    unless `decays=True`. Validation selects the round; the test part is read for a round only when validation
-    has just selected it.
+    unless `decays=True`. Validation selects the round; test scores are kept for a round only when validation has
+    just selected it.
     """
 
     every: int | None = None
@@ -120,7 +120,7 @@ class Occasion(NamedTuple):
 
     received: Received
     now: Now
-    part: Part
+    parts: tuple[Part, ...]
     newcomers: bool
     protocol: Evaluation
 
@@ -135,26 +135,31 @@ class Evaluator:
     block: int
     personal_of: Callable[[int], Params] = field(repr=False)
 
-    def scores(self, shared: Params, extra: Params, now: Now, part: Part) -> Scores:
-        """Evaluate existing users, and new ones where the data hold some out."""
+    def scores(self, shared: Params, extra: Params, now: Now, *parts: Part) -> list[Scores]:
+        """Evaluate existing users, and new ones where the data hold some out; users fine-tune once for all parts."""
         received = Received(shared, extra)
         data, protocol, seed = self.federation.data, self.protocol, self.federation.seed
         existing = protocol.sample(data.clients, seed, "existing")
-        initial, tuned = self._users(Occasion(received, now, part, False, protocol), existing)
+        pairs = self._users(Occasion(received, now, parts, False, protocol), existing)
         metric = self.federation.task.metric
         if not len(data.held_out):
-            return Scores(part, initial, tuned, metric=metric)
+            return [Scores(part, *pair, metric=metric) for part, pair in zip(parts, pairs, strict=True)]
         new = protocol.sample(data.held_out, seed, "new")
-        new_initial, new_tuned = self._users(Occasion(received, now, part, True, protocol), new)
-        return Scores(part, initial, tuned, new_initial, new_tuned, metric)
+        new_pairs = self._users(Occasion(received, now, parts, True, protocol), new)
+        return [Scores(part, *p, *n, metric) for part, p, n in zip(parts, pairs, new_pairs, strict=True)]
 
-    def _users(self, occasion: Occasion, clients: np.ndarray) -> tuple[UserScores, UserScores]:
-        """Scores of these users before and after fine-tuning."""
+    def _users(self, occasion: Occasion, clients: np.ndarray) -> list[tuple[UserScores, UserScores]]:
+        """Scores of these users before and after fine-tuning, part by part."""
         blocks = (clients[start : start + self.block] for start in range(0, len(clients), self.block))
         items = ((block, self._personal(occasion, block)) for block in blocks)
         results = list(self.engine.map(score_users, occasion, items))
-        initial, tuned = ([result[index] for result in results] for index in (0, 1))
-        return self._gathered(initial, clients, occasion.part), self._gathered(tuned, clients, occasion.part)
+        return [
+            (
+                self._gathered([initial[part] for initial, _ in results], clients, part),
+                self._gathered([tuned[part] for _, tuned in results], clients, part),
+            )
+            for part in occasion.parts
+        ]
 
     def _personal(self, occasion: Occasion, clients: np.ndarray) -> list[Params]:
         if not occasion.newcomers:
@@ -170,20 +175,28 @@ class Evaluator:
         return UserScores(clients, samples, values, self.protocol.interpolated)
 
 
+Sums = dict[Part, dict[str, np.ndarray]]
+
+
 def score_users(
     federation: Federation, backend: Backend, occasion: Occasion, item: tuple[np.ndarray, list[Params]]
-) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
-    """Sums of loss and scores of a block of users, before and after fine-tuning."""
+) -> tuple[Sums, Sums]:
+    """Sums of loss and scores of a block of users by part, before and after fine-tuning."""
     clients, personal = item
     code = backend if federation.task.per_sample else serial
     served = served_phases(federation, occasion.protocol, occasion.now, occasion.newcomers)
-    sums = []
+    sums: list[Sums] = []
     for phases, as_kept in (((), True), served):
         program = federation.compile(phases, as_kept=as_kept)
-        trained = code.train(federation, program, occasion.received, occasion.now, clients, personal)
-        blocks = [_score_block(federation, one, occasion.part) for one in trained]
-        sums.append({name: np.concatenate([block[name] for block in blocks]) for name in blocks[0]})
+        trained = list(code.train(federation, program, occasion.received, occasion.now, clients, personal))
+        sums.append(
+            {part: _joined([_score_block(federation, one, part) for one in trained]) for part in occasion.parts}
+        )
     return sums[0], sums[1]
+
+
+def _joined(blocks: list[dict[str, np.ndarray]]) -> dict[str, np.ndarray]:
+    return {name: np.concatenate([block[name] for block in blocks]) for name in blocks[0]}
 
 
 def served_phases(

@@ -35,7 +35,7 @@ class RoundReport:
     """Whether too few uploads came for the round to count."""
     validation: Scores | None = None
     test: Scores | None = None
-    """Read only when validation has just selected this round, or where there is no validation part."""
+    """Kept only when validation has just selected this round, or where there is no validation part."""
     params: Params = field(default_factory=dict, repr=False, compare=False)
 
     @property

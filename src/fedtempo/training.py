@@ -163,22 +163,23 @@ def _evaluator(experiment: Experiment, engine: Engine, store: Store, latest: Map
 def _evaluated(
     experiment: Experiment, evaluator: Evaluator | None, state: State, report: RoundReport, now: Now
 ) -> tuple[State, RoundReport]:
-    """Score the round if it is due. Validation selects; test is read only for a round it has just selected."""
+    """Score the round if it is due. Validation selects; test scores are kept only for a round it has just selected."""
     if evaluator is None or not evaluator.protocol.due(now.round, experiment.rounds):
         return state, report
     server = experiment.federation.algorithm.server
     model = {**state.shared, **server.model(state.shared, state.server)}
     extra = server.extra(state.server)
     sizes = experiment.federation.data.sizes
+    has_test = bool(sizes("test").any())
     if not sizes("validation").any():
-        part = "test" if sizes("test").any() else "train"
-        return state, replace(report, test=evaluator.scores(model, extra, now, part))  # type: ignore[arg-type]
-    validation = evaluator.scores(model, extra, now, "validation")
+        (only,) = evaluator.scores(model, extra, now, "test" if has_test else "train")
+        return state, replace(report, test=only)
+    validation, *test = evaluator.scores(model, extra, now, "validation", *(("test",) if has_test else ()))
     quality = _quality(validation)
     if quality <= state.best_validation:
         return state, replace(report, validation=validation)
-    test = evaluator.scores(model, extra, now, "test") if sizes("test").any() else validation
-    return state._replace(best_validation=quality), replace(report, validation=validation, test=test)
+    selected = test[0] if test else validation
+    return state._replace(best_validation=quality), replace(report, validation=validation, test=selected)
 
 
 def _quality(scores: Scores) -> float:
