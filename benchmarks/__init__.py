@@ -1,1 +1,1 @@
-"""FedTempo against hand-written loops and against its peers, on the same work."""
+"""FedTempo against hand-written loops, on the same work."""
