@@ -1,7 +1,7 @@
-"""Aggregation: uploads are added up in float64, block by block, in client order.
+"""Aggregation: uploads are added up exactly, in any order and any grouping.
 
-A server only ever sees sums, so partial sums can be made anywhere: in a worker, on another machine. The cut
-into blocks is fixed, so the sum has the same bits wherever the blocks were computed.
+A server only ever sees sums, so partial sums can be made anywhere: in a worker, on another machine. The sums are exact,
+so the total has the same bits wherever and however they were made, and a refused upload is as if never asked for.
 """
 
 from __future__ import annotations
@@ -11,12 +11,15 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 
+from fedtempo.exact import Exact, ExactNumber, nothing
 from fedtempo.params import Params
 
 Groups = dict[str, Params]
+Sums = dict[str, dict[str, Exact]]
 
 
 class Failure(NamedTuple):
@@ -30,12 +33,12 @@ class Failure(NamedTuple):
 class BlockSum:
     """The sum over a block of clients: as large for a thousand clients as for one, but for what they keep."""
 
-    sums: Groups = field(default_factory=dict)
+    sums: Sums = field(default_factory=dict)
     weight: float = 0.0
     clients: int = 0
-    loss: float = 0.0
+    loss: ExactNumber = field(default_factory=ExactNumber)
     """Weighted by the clients' weights."""
-    measurements: dict[str, float] = field(default_factory=dict)
+    measurements: dict[str, ExactNumber] = field(default_factory=dict)
     personal: dict[int, Params] = field(default_factory=dict)
     failures: list[Failure] = field(default_factory=list)
     norms: list[float] = field(default_factory=list)
@@ -43,47 +46,46 @@ class BlockSum:
     each: list[tuple[float, Params]] = field(default_factory=list)
     """Weights and displacements one by one, for aggregators that need every upload."""
 
-    def add_clients(self, weights: Sequence[float], losses: Sequence[float], measurements: Mapping[str, float]) -> None:
-        """Count clients whose uploads are, or will be, in the sums; `measurements` are their sums."""
-        self.weight += sum(weights)
+    def add_clients(self, weights: np.ndarray, losses: np.ndarray, measurements: Mapping[str, np.ndarray]) -> None:
+        """Count clients whose uploads are, or will be, in the sums; one number per client in each array."""
+        self.weight += float(weights.sum())
         self.clients += len(weights)
-        self.loss += sum(weight * loss for weight, loss in zip(weights, losses, strict=True))
-        _accumulate(self.measurements, measurements)
+        self.loss = self.loss.plus(weights * losses)
+        for name, values in measurements.items():
+            self.measurements[name] = self.measurements.get(name, ExactNumber()).plus(values)
 
-    def add_groups(self, groups: Groups, weight: float = 1.0, unweighted: Collection[str] = ()) -> None:
-        """Add an upload in float64; groups named in `unweighted` count once whatever the weight.
-
-        Sums are laid out row by row whatever the layout of the upload, so that what reads them gets the same bits.
-        """
+    def add_upload(self, groups: Groups, weight: float = 1.0, unweighted: Collection[str] = ()) -> None:
+        """Add one upload; groups named in `unweighted` count once whatever the weight."""
         for group, tensors in groups.items():
             factor = 1.0 if group in unweighted else weight
             total = self.sums.setdefault(group, {})
             for name, tensor in tensors.items():
+                if name not in total:
+                    total[name] = nothing(tensor)
+                total[name].add(tensor, factor)
+
+    def add_sums(self, sums: Sums) -> None:
+        """Add sums over other clients, which are used up."""
+        for group, tensors in sums.items():
+            total = self.sums.setdefault(group, {})
+            for name, tensor in tensors.items():
                 if name in total:
-                    total[name].add_(tensor, alpha=factor)
+                    total[name].merge(tensor)
                 else:
-                    first = torch.empty(tensor.shape, dtype=torch.float64, device=tensor.device).copy_(tensor)
-                    total[name] = first if factor == 1.0 else first.mul_(factor)
+                    total[name] = tensor
 
     def add_block(self, other: BlockSum) -> None:
-        """Add a later block, which is used up."""
-        if self.sums:
-            self.add_groups(other.sums)
-        else:
-            self.sums = other.sums
+        """Add another block, which is used up."""
+        self.add_sums(other.sums)
         self.weight += other.weight
         self.clients += other.clients
-        self.loss += other.loss
-        _accumulate(self.measurements, other.measurements)
+        self.loss = self.loss.merged(other.loss)
+        for name, value in other.measurements.items():
+            self.measurements[name] = self.measurements.get(name, ExactNumber()).merged(value)
         self.personal.update(other.personal)
         self.failures += other.failures
         self.norms += other.norms
         self.each += other.each
-
-
-def _accumulate(into: dict[str, float], more: Mapping[str, float]) -> None:
-    for name, value in more.items():
-        into[name] = into.get(name, 0.0) + value
 
 
 class Aggregate(NamedTuple):
@@ -95,7 +97,7 @@ class Aggregate(NamedTuple):
 
 
 def total(blocks: Iterable[BlockSum]) -> BlockSum:
-    """All blocks added in the order given."""
+    """All blocks added up; the lists in them keep the order given."""
     result = BlockSum()
     for block in blocks:
         result.add_block(block)
@@ -105,7 +107,10 @@ def total(blocks: Iterable[BlockSum]) -> BlockSum:
 def mean(block: BlockSum, unweighted: Collection[str], dtype: torch.dtype) -> Aggregate:
     """Divide sums by the total weight, or by the number of clients for unweighted groups."""
     means = {
-        group: {n: (t / (block.clients if group in unweighted else block.weight)).to(dtype) for n, t in tensors.items()}
+        group: {
+            n: (t.value / (block.clients if group in unweighted else block.weight)).to(dtype)
+            for n, t in tensors.items()
+        }
         for group, tensors in block.sums.items()
     }
     return Aggregate(means, block.weight, block.clients)

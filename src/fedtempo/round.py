@@ -68,7 +68,7 @@ def conclude(
     """The state after the round, what clients keep, and the report. Below quorum nothing changes but the clock."""
     abandoned = block.clients < experiment.quorum
     _check_alive(experiment.federation, block, now)
-    loss = block.loss / block.weight if block.weight else float("nan")
+    loss = block.loss.value / block.weight if block.weight else float("nan")
     if not abandoned:
         state = _server_step(experiment.federation, state, block, now)._replace(progress=state.progress.after(loss))
     costs = ledger.clients(cohort.clients.tolist(), now)
@@ -132,7 +132,7 @@ def _aggregated(
 
 def _measurements(block: BlockSum) -> dict[str, float]:
     """Sums of what clients measured; the norm of clipped steps becomes a mean over those steps."""
-    sums = dict(block.measurements)
+    sums = {name: total.value for name, total in block.measurements.items()}
     if "clipped_norm" in sums:
         sums["clipped_norm"] = sums["clipped_norm"] / max(sums["clipped_steps"], 1.0)
     return sums

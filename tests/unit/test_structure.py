@@ -13,7 +13,7 @@ SOURCE = Path(ft.__file__).parent
 # A module imports only from modules of the same or an earlier line.
 ORDER = [
     ["errors"],
-    ["params", "randomness", "profiling"],
+    ["exact", "params", "randomness", "profiling"],
     ["schedules", "tasks", "dropout"],
     ["transforms", "network"],
     ["objectives"],

@@ -12,6 +12,7 @@ from torch import Tensor
 from torch.func import vmap
 
 from fedtempo.aggregation import BlockSum, Failure, Groups, finite, total
+from fedtempo.exact import sum_of_rows
 from fedtempo.federation import Federation
 from fedtempo.local import Carry, ClientProgram
 from fedtempo.objectives import Received
@@ -89,7 +90,7 @@ class Order(NamedTuple):
 
 
 def run_blocks(federation: Federation, backend: Backend, order: Order, blocks: list[Block]) -> BlockSum:
-    """Train blocks of clients and add up what they send, in client order and in float64."""
+    """Train blocks of clients and add up what they send."""
     return total(_run_block(federation, backend, order, block) for block in blocks)
 
 
@@ -119,10 +120,11 @@ def _collect_one(result: BlockSum, federation: Federation, received: Received, t
         result.failures.append(Failure(client, "not finite"))
         return
     weight = federation.weight(client, int(trained.shared_samples[0]))
-    result.add_clients([weight], trained.loss.tolist(), {name: value.item() for name, value in measured.items()})
+    numbers = {name: in_float64(value.view(1)) for name, value in measured.items()}
+    result.add_clients(np.array([weight]), in_float64(trained.loss), numbers)
     if personal and not algorithm.stateless:
         result.personal[client] = {n: t.clone(memory_format=torch.contiguous_format) for n, t in personal.items()}
-    result.add_groups(groups, weight, algorithm.unweighted)
+    result.add_upload(groups, weight, algorithm.unweighted)
 
 
 def _collect_lanes(result: BlockSum, federation: Federation, received: Received, trained: Trained) -> None:
@@ -133,9 +135,8 @@ def _collect_lanes(result: BlockSum, federation: Federation, received: Received,
         result.failures += [Failure(client, "not finite") for client in trained.clients[~sound].tolist()]
     lanes = np.flatnonzero(sound)
     weights = _weights(federation, trained.clients[lanes], trained.shared_samples[lanes])
-    losses = trained.loss.to(torch.float64).cpu().numpy()[lanes]
-    sums = {name: float(values.cpu().numpy()[lanes].sum()) for name, values in measured.items()}
-    result.add_clients(weights.tolist(), losses.tolist(), sums)
+    numbers = {name: in_float64(values)[lanes] for name, values in measured.items()}
+    result.add_clients(weights, in_float64(trained.loss)[lanes], numbers)
     if personal and not federation.algorithm.stateless:
         for lane in lanes.tolist():
             result.personal[int(trained.clients[lane])] = trained.own(personal, lane)
@@ -155,19 +156,17 @@ def _weights(federation: Federation, clients: np.ndarray, processed: np.ndarray)
 def _add(result: BlockSum, groups: Groups, weights: np.ndarray, unweighted: frozenset[str]) -> None:
     device = next(_tensors(groups)).device
     factors = torch.from_numpy(weights).to(device)
-    summed = {
-        group: {n: _weighted(t, None if group in unweighted else factors) for n, t in tensors.items()}
-        for group, tensors in groups.items()
-    }
-    result.add_groups(summed)
+    result.add_sums(
+        {
+            group: {n: sum_of_rows(t, None if group in unweighted else factors) for n, t in tensors.items()}
+            for group, tensors in groups.items()
+        }
+    )
 
 
-def _weighted(tensor: Tensor, factors: Tensor | None) -> Tensor:
-    values = tensor.to(torch.float64)
-    if factors is None:
-        return values.sum(0)
-    total: Tensor = torch.tensordot(factors, values, dims=1)
-    return total
+def in_float64(values: Tensor) -> np.ndarray:
+    """A vector's numbers for the sums."""
+    return values.detach().to("cpu", torch.float64).numpy()
 
 
 def _tensors(groups: Groups) -> Iterator[Tensor]:

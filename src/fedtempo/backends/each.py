@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import numpy as np
 import torch
 
 from fedtempo.admission import length_of, refusal
 from fedtempo.aggregation import BlockSum, Failure, Groups
-from fedtempo.backends.block import Trained
+from fedtempo.backends.block import Trained, in_float64
 from fedtempo.federation import Federation
 from fedtempo.injection import corrupted
 from fedtempo.objectives import Received
@@ -26,6 +27,7 @@ def collect_each(
 ) -> None:
     """Add what clients send, in client order; a refused client leaves only its name and the reason."""
     stacked, personal, measured = trained.each(lambda carry: federation.program.finish(received, carry))
+    losses, numbers = in_float64(trained.loss), {name: in_float64(values) for name, values in measured.items()}
     kinds = scrutiny.faults.assigned(federation.seed, now.round, trained.clients)
     for lane, (client, kind) in enumerate(zip(trained.clients.tolist(), kinds, strict=True)):
         groups = corrupted(tree_map(lambda t, i=lane: t[i], stacked), kind, scrutiny.faults.delay)
@@ -39,8 +41,9 @@ def collect_each(
         if reason is not None:
             result.failures.append(Failure(client, reason))
             continue
-        numbers = {name: float(values[lane]) for name, values in measured.items()}
-        result.add_clients([weight], [float(trained.loss[lane])], numbers)
+        result.add_clients(
+            np.array([weight]), losses[lane : lane + 1], {n: v[lane : lane + 1] for n, v in numbers.items()}
+        )
         if own and not federation.algorithm.stateless:
             result.personal[client] = own
         _add(result, groups, weight, federation, scrutiny)
@@ -52,4 +55,4 @@ def _add(result: BlockSum, groups: Groups, weight: float, federation: Federation
         result.norms.append(length_of(groups))
     if scrutiny.aggregator.combine is not None:
         result.each.append((weight, groups["delta"]))
-    result.add_groups(groups, weight, federation.algorithm.unweighted)
+    result.add_upload(groups, weight, federation.algorithm.unweighted)

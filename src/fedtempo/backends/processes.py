@@ -25,7 +25,7 @@ from fedtempo.errors import ConfigError, FedTempoError, TrainingError
 from fedtempo.federation import Federation
 
 MOST_DEATHS = 10
-COPIES_OF_THE_MODEL = 8
+COPIES_OF_THE_MODEL = 16
 """How many models in float64 fit a worker's mailbox; memory is taken only when it is written to."""
 _STOP_WITHIN_SECONDS = 5.0
 

@@ -1,0 +1,92 @@
+"""Sums whose bits depend neither on the order nor on the grouping of what is added.
+
+Every number is split into a multiple of 2^-24 and a remainder rounded to a multiple of 2^-58, and the two are added up
+apart in float64. Such multiples add without rounding while a sum stays below 2^29 in size and has fewer than a million
+terms, so partial sums can be made anywhere and a client that is left out leaves no trace. Beyond that range a sum is an
+ordinary float64 sum again, as good as any but no longer independent of the order.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple, TypeVar
+
+import numpy as np
+import torch
+from torch import Tensor
+
+_COARSE = 1.5 * 2.0**28
+_FINE = 1.5 * 2.0**-6
+"""Adding one of these and taking it away again rounds to the multiples named above."""
+_CHUNK = 1 << 14
+"""Numbers that are worked on together, so that all the passes over them stay in the cache."""
+
+Number = TypeVar("Number", np.ndarray, Tensor)
+
+
+class Exact(NamedTuple):
+    """A sum of tensors in two parts; both are changed in place by `add`."""
+
+    high: Tensor
+    low: Tensor
+
+    @property
+    def value(self) -> Tensor:
+        """The sum, rounded once."""
+        return self.high + self.low
+
+    def add(self, tensor: Tensor, weight: float = 1.0) -> None:
+        """Add a tensor times a weight."""
+        high, low, values = self.high.view(-1), self.low.view(-1), tensor.reshape(-1)
+        for start in range(0, values.numel(), _CHUNK):
+            part = values[start : start + _CHUNK].to(torch.float64, copy=True)
+            if weight != 1.0:
+                part.mul_(weight)
+            coarse = (part + _COARSE).sub_(_COARSE)
+            high[start : start + _CHUNK].add_(coarse)
+            low[start : start + _CHUNK].add_(part.sub_(coarse).add_(_FINE).sub_(_FINE))
+
+    def merge(self, other: Exact) -> None:
+        """Add another sum."""
+        self.high.add_(other.high)
+        self.low.add_(other.low)
+
+
+class ExactNumber(NamedTuple):
+    """A sum of single numbers in two parts."""
+
+    high: float = 0.0
+    low: float = 0.0
+
+    @property
+    def value(self) -> float:
+        """The sum, rounded once."""
+        return self.high + self.low
+
+    def plus(self, numbers: np.ndarray) -> ExactNumber:
+        """The sum with these numbers too."""
+        high, low = _parts(numbers)
+        return ExactNumber(self.high + float(high.sum()), self.low + float(low.sum()))
+
+    def merged(self, other: ExactNumber) -> ExactNumber:
+        """This sum and another one together."""
+        return ExactNumber(self.high + other.high, self.low + other.low)
+
+
+def nothing(like: Tensor) -> Exact:
+    """An empty sum of tensors of this shape, laid out row by row whatever the layout of what will be added."""
+    high, low = torch.zeros((2, *like.shape), dtype=torch.float64, device=like.device)
+    return Exact(high, low)
+
+
+def sum_of_rows(tensor: Tensor, factors: Tensor | None = None) -> Exact:
+    """The sum over the first dimension, each row times its factor."""
+    values = tensor.to(torch.float64)
+    if factors is not None:
+        values = values * factors.view(-1, *[1] * (tensor.dim() - 1))
+    high, low = _parts(values)
+    return Exact(high.sum(0), low.sum(0))
+
+
+def _parts(value: Number) -> tuple[Number, Number]:
+    high = (value + _COARSE) - _COARSE
+    return high, ((value - high) + _FINE) - _FINE
