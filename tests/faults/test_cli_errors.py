@@ -23,7 +23,7 @@ WRONG: dict[str, tuple[int, list[str], str]] = {
     "no command": (USAGE, [], "a command must be given"),
     "an unknown command": (USAGE, ["rnu"], "Did you mean 'run'?"),
     "an unknown option": (USAGE, ["run", "x.toml", "--sed", "1"], "--sed"),
-    "no file": (USAGE, ["run"], "experiment"),
+    "no file": (USAGE, ["run"], "EXPERIMENT"),
     "a seed in words": (USAGE, [*RUN, "--seed", "one"], "--seed"),
     "rounds in words": (USAGE, ["demo", "--rounds", "ten"], "--rounds"),
     "a missing file": (CONFIG, ["run", "nowhere.toml"], "experiment file must be readable. Got nowhere.toml"),

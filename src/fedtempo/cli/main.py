@@ -7,6 +7,7 @@ import sys
 import traceback
 from typing import Annotated
 
+import click
 import typer
 
 import fedtempo
@@ -57,7 +58,7 @@ def main() -> None:
         code = app(args=arguments, standalone_mode=False)
     except typer.Abort:
         _fail("interrupted", INTERRUPTED, debug)
-    except typer.TyperException as error:
+    except click.ClickException as error:
         _fail(_usage(error), USAGE, debug)
     except FedTempoError as error:
         _fail(str(error), error.exit_code, debug)
@@ -81,7 +82,7 @@ def _fail(message: str, code: int, debug: bool) -> None:
     sys.exit(code)
 
 
-def _usage(error: typer.TyperException) -> str:
+def _usage(error: click.ClickException) -> str:
     """A wrong option or argument, as one sentence."""
     describe = getattr(error, "format_message", None)
     message = str(describe() if callable(describe) else error).strip() or "a command must be given"
