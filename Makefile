@@ -51,8 +51,12 @@ bench-scaling: $(VENV)/.demo ## time and memory per round against the size of ev
 docs: $(VENV)/.dev ## list where the documentation is
 	@ls docs/*.md
 
-system: ## install system packages that some tests need (none so far)
-	@true
+system: ## install chromium, which the tests of the report page drive (quiet where that is not possible)
+	@if command -v chromium >/dev/null && command -v chromedriver >/dev/null; then :; \
+	elif [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
+	  (apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends \
+	    chromium chromium-driver fonts-dejavu-core) >/dev/null 2>&1 || echo "chromium cannot be installed; its tests will be skipped"; \
+	fi
 
 clean: ## remove the environment and caches
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .coverage
