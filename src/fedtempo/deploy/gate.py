@@ -1,0 +1,88 @@
+"""The server's gate: which received bytes count as an upload. All is checked before anything is added."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection
+from dataclasses import dataclass, field
+from functools import cached_property
+
+from fedtempo.admission import Admission, Expected, Inbox, refusal
+from fedtempo.federation import Federation
+from fedtempo.objectives import Received
+from fedtempo.params import select
+from fedtempo.wire import HASH, Layout, Upload, WireError, upload_from_bytes, upload_layout
+
+NOTHING_KEPT = bytes(HASH)
+
+
+class UploadError(WireError):
+    """Bytes that do not count as an upload; the message is the reason in the report."""
+
+
+@dataclass(frozen=True)
+class Form:
+    """What a client of this federation must send, from the server's own model and client program."""
+
+    expected: Expected
+    layout: Layout
+    keeps: bool
+    """Whether clients keep something for themselves between rounds."""
+
+
+def form_of(federation: Federation) -> Form:
+    """Run the client program on nothing to see what it leaves."""
+    shared = federation.first_shared()
+    server = federation.algorithm.server
+    received = Received(shared, server.extra(server.init(select(shared, federation.trained_names))))
+    carry = federation.program.init(received, federation.first_personal(int(federation.data.clients[0]), shared))
+    _, personal, measured = federation.program.finish(received, carry)
+    keeps = bool(personal) and not federation.algorithm.stateless
+    return Form(federation.expected, upload_layout(federation.expected, measured), keeps)
+
+
+@dataclass
+class Gate:
+    """One round's gate."""
+
+    federation: Federation
+    form: Form
+    round: int
+    cohort: Collection[int]
+    limit: float = math.inf
+    """The largest norm that an upload may have."""
+    inbox: Inbox = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.inbox = Inbox(self.round, self.cohort)
+
+    @cached_property
+    def _checks(self) -> bool:
+        scrutiny = self.federation.scrutiny
+        return (scrutiny.admission if scrutiny is not None else Admission()).checks
+
+    def admit(self, data: bytes, sender: Collection[int]) -> Upload:
+        """The upload in these bytes, or `UploadError`; `sender` are the clients that the sending node was asked for."""
+        try:
+            upload = upload_from_bytes(data, self.form.layout, self.form.expected)
+        except WireError as error:
+            raise UploadError(f"malformed: {error}") from None
+        if upload.client not in sender:
+            raise UploadError("another node's client")
+        reason = self.inbox.refusal(upload.client, upload.round) or self._wrong(upload)
+        if reason is not None:
+            raise UploadError(reason)
+        return upload
+
+    def _wrong(self, upload: Upload) -> str | None:
+        """What is wrong with an upload of the right form, by the rules of admission and what the server knows."""
+        if self._checks:
+            reason = refusal(upload.groups, upload.weight, self.form.expected, self.limit)
+            if reason is not None:
+                return reason
+        own = self.federation.weight(upload.client, 0)
+        if self.federation.algorithm.weighting != "processed" and upload.weight != own:
+            return "wrong weight"
+        if not all(map(math.isfinite, (upload.weight, upload.loss, *upload.measurements.values()))):
+            return "not finite"
+        return "wrong receipt" if (upload.kept == NOTHING_KEPT) == self.form.keeps else None
