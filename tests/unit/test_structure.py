@@ -23,7 +23,7 @@ ORDER = [
     ["local"],
     ["aggregation"],
     ["admission", "injection", "robust"],
-    ["scrutiny"],
+    ["scrutiny", "wire"],
     ["algorithms"],
     ["federation"],
     ["backends"],
@@ -40,6 +40,7 @@ ORDER = [
     ["experiments"],
     ["planning", "config"],
     ["reporting"],
+    ["deploy"],
     ["demo"],
     ["cli"],
 ]
