@@ -1,6 +1,6 @@
 """Backends: the only modules that know how clients run."""
 
-from fedtempo.backends.block import Backend, Block, Order, Trained, run_blocks
+from fedtempo.backends.block import run_blocks
 from fedtempo.backends.choice import (
     BACKEND_NAMES,
     BACKENDS,
@@ -13,7 +13,10 @@ from fedtempo.backends.choice import (
 )
 from fedtempo.backends.engine import Engine, InProcess
 from fedtempo.backends.processes import Processes
+from fedtempo.backends.ray_actors import RayActors
+from fedtempo.backends.ray_cluster import Cluster, cluster_for
 from fedtempo.backends.serial import row_by_row, serial
+from fedtempo.backends.trained import Backend, Block, Order, Trained
 from fedtempo.backends.vectorised import vectorised
 
 __all__ = [
@@ -22,15 +25,18 @@ __all__ = [
     "Backend",
     "Block",
     "Choice",
+    "Cluster",
     "Engine",
     "InProcess",
     "Order",
     "Processes",
+    "RayActors",
     "Trained",
     "block_size",
     "choose",
     "choose_backend",
     "choose_workers",
+    "cluster_for",
     "engine_for",
     "row_by_row",
     "run_blocks",

@@ -1,108 +1,31 @@
-"""What every backend computes: the trained carries of a block of clients, and their sum."""
+"""What every backend computes: the sum of what blocks of clients send."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple
+from collections.abc import Iterable, Iterator
 
 import numpy as np
 import torch
 from torch import Tensor
-from torch.func import vmap
 
-from fedtempo.aggregation import BlockSum, Failure, Groups, finite, total
+from fedtempo.aggregation import BlockSum, Failure, Groups, finite
+from fedtempo.backends.each import collect_each
+from fedtempo.backends.trained import Backend, Block, Order, Trained, in_float64
 from fedtempo.exact import sum_of_rows
 from fedtempo.federation import Federation
-from fedtempo.local import Carry, ClientProgram
 from fedtempo.objectives import Received
 from fedtempo.params import Params, tree_map
-from fedtempo.schedules import Now
 
 
-def side_by_side(fn: Callable[..., Any]) -> Callable[..., Any]:
-    """`vmap` for passes without gradients.
-
-    Recurrent layers have a batching rule only in the small operations they are made of, and torch takes them apart
-    only where a gradient could be asked for. So ask for one, of a number that nothing depends on.
-    """
-
-    def with_tape(*arguments: Any) -> Any:
-        _, (_, result) = torch.func.grad_and_value(lambda zero: (zero, fn(*arguments)), has_aux=True)(torch.zeros(()))
-        return result
-
-    return vmap(with_tape)
-
-
-class Trained(NamedTuple):
-    """One client after its local work, or several side by side with a leading dimension on every tensor."""
-
-    clients: np.ndarray
-    carry: Carry
-    loss: Tensor
-    """Mean loss over the steps, one number per client."""
-    steps: np.ndarray
-    samples: np.ndarray
-    """Samples processed in all phases, and below in the phases that move shared parameters."""
-    shared_samples: np.ndarray
-    stacked: bool
-    shapes: list[dict[str, torch.Size]]
-    """The personal tensors' true shapes, where they were padded to be stacked."""
-
-    def each(self, fn: Callable[..., Any], *arguments: Any) -> Any:
-        """Apply a function of one client's (carry, *arguments) to all of them; the result is always stacked."""
-        if self.stacked:
-            return side_by_side(fn)(self.carry, *arguments)
-        single = fn(self.carry, *(tree_map(lambda t: t[0], a) for a in arguments))
-        return tree_map(lambda t: t.unsqueeze(0), single)
-
-    def own(self, stacked: Params, lane: int) -> Params:
-        """One client's tensors out of stacked ones, in their true shapes."""
-        shapes = self.shapes[lane] if self.shapes else {}
-        return {
-            n: _cut(t[lane], shapes.get(n)).clone(memory_format=torch.contiguous_format) for n, t in stacked.items()
-        }
-
-
-TrainBlock = Callable[[Federation, ClientProgram, Received, Now, np.ndarray, list[Params]], Iterator[Trained]]
-
-
-class Backend(NamedTuple):
-    """How clients run: one by one, or side by side."""
-
-    name: str
-    train: TrainBlock
-
-
-class Block(NamedTuple):
-    """Clients in ascending order, with what each keeps for itself."""
-
-    clients: np.ndarray
-    personal: list[Params]
-
-
-class Order(NamedTuple):
-    """What all blocks of a round share; `limit` is the largest norm that admission allows."""
-
-    received: Received
-    now: Now
-    limit: float = math.inf
-
-
-def run_blocks(federation: Federation, backend: Backend, order: Order, blocks: list[Block]) -> BlockSum:
+def run_blocks(federation: Federation, backend: Backend, order: Order, blocks: Iterable[Block]) -> BlockSum:
     """Train blocks of clients and add up what they send."""
-    return total(_run_block(federation, backend, order, block) for block in blocks)
-
-
-def _run_block(federation: Federation, backend: Backend, order: Order, block: Block) -> BlockSum:
-    from fedtempo.backends.each import collect_each
-
-    result, (received, now, limit), scrutiny = BlockSum(), order, federation.scrutiny
-    for trained in backend.train(federation, federation.program, received, now, block.clients, block.personal):
-        if scrutiny is None:
-            _collect(result, federation, received, trained)
-        else:
-            collect_each(result, federation, scrutiny, received, now, limit, trained)
+    result, (received, now, _), scrutiny = BlockSum(), order, federation.scrutiny
+    for block in blocks:
+        for trained in backend.train(federation, federation.program, received, now, block.clients, block.personal):
+            if scrutiny is None:
+                _collect(result, federation, received, trained)
+            else:
+                collect_each(result, federation, scrutiny, order, trained)
     return result
 
 
@@ -164,11 +87,6 @@ def _add(result: BlockSum, groups: Groups, weights: np.ndarray, unweighted: froz
     )
 
 
-def in_float64(values: Tensor) -> np.ndarray:
-    """A vector's numbers for the sums."""
-    return values.detach().to("cpu", torch.float64).numpy()
-
-
 def _tensors(groups: Groups) -> Iterator[Tensor]:
     return (tensor for tensors in groups.values() for tensor in tensors.values())
 
@@ -180,7 +98,3 @@ def _sound(groups: Groups, personal: Params, lanes: int) -> np.ndarray:
         return np.ones(lanes, dtype=bool)
     sums = torch.stack([t.sum(1, dtype=torch.float64) for t in floats]).sum(0)
     return torch.isfinite(sums).cpu().numpy()
-
-
-def _cut(tensor: Tensor, shape: torch.Size | None) -> Tensor:
-    return tensor if shape is None or tensor.shape == shape else tensor[: shape[0]]

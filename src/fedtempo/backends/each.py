@@ -7,35 +7,25 @@ import torch
 
 from fedtempo.admission import length_of, refusal
 from fedtempo.aggregation import BlockSum, Failure, Groups
-from fedtempo.backends.block import Trained, in_float64
+from fedtempo.backends.trained import Order, Trained, in_float64
 from fedtempo.federation import Federation
 from fedtempo.injection import corrupted
-from fedtempo.objectives import Received
 from fedtempo.params import tree_map
-from fedtempo.schedules import Now
 from fedtempo.scrutiny import Scrutiny
 
 
-def collect_each(
-    result: BlockSum,
-    federation: Federation,
-    scrutiny: Scrutiny,
-    received: Received,
-    now: Now,
-    limit: float,
-    trained: Trained,
-) -> None:
+def collect_each(result: BlockSum, federation: Federation, scrutiny: Scrutiny, order: Order, trained: Trained) -> None:
     """Add what clients send, in client order; a refused client leaves only its name and the reason."""
-    stacked, personal, measured = trained.each(lambda carry: federation.program.finish(received, carry))
+    stacked, personal, measured = trained.each(lambda carry: federation.program.finish(order.received, carry))
     losses, numbers = in_float64(trained.loss), {name: in_float64(values) for name, values in measured.items()}
-    kinds = scrutiny.faults.assigned(federation.seed, now.round, trained.clients)
+    kinds = scrutiny.faults.assigned(federation.seed, order.now.round, trained.clients)
     for lane, (client, kind) in enumerate(zip(trained.clients.tolist(), kinds, strict=True)):
         groups = corrupted(tree_map(lambda t, i=lane: t[i], stacked), kind, scrutiny.faults.delay)
         weight = federation.weight(client, int(trained.shared_samples[lane]))
         own = trained.own(personal, lane)
         reason = None
         if scrutiny.admission.checks:
-            reason = refusal(groups, weight, federation.expected, limit)
+            reason = refusal(groups, weight, federation.expected, order.limit)
             sound = all(bool(torch.isfinite(t).all()) for t in own.values() if t.is_floating_point())
             reason = reason if sound or reason else "not finite"
         if reason is not None:

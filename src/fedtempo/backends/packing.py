@@ -37,11 +37,11 @@ class Mailbox:
     def pack(self, tree: Any) -> Any:
         """The same value with a `Packed` in place of every tensor."""
         self._used = 0
-        return _exchange(tree, Tensor, self._put)
+        return exchange(tree, Tensor, self._put)
 
-    def unpack(self, tree: Any) -> Any:
-        """The inverse of `pack`; the tensors are copies, so the next message cannot touch them."""
-        return _exchange(tree, Packed, self._take)
+    def unpack(self, tree: Any, copy: bool = True) -> Any:
+        """The inverse of `pack`; without a copy, large tensors are lost when the next message comes."""
+        return exchange(tree, Packed, lambda packed: self._take(packed, copy))
 
     def _put(self, tensor: Tensor) -> Packed:
         tensor = tensor.detach().cpu()
@@ -52,27 +52,29 @@ class Mailbox:
         self._view(start, tensor.shape, tensor.dtype).copy_(tensor)
         return Packed(None, (start, tensor.shape, tensor.dtype))
 
-    def _take(self, packed: Packed) -> Tensor:
+    def _take(self, packed: Packed, copy: bool) -> Tensor:
         if packed.values is not None:
             return torch.from_numpy(packed.values)
         assert packed.place is not None
-        return self._view(*packed.place).clone()
+        view = self._view(*packed.place)
+        return view.clone() if copy else view
 
     def _view(self, start: int, shape: torch.Size, dtype: torch.dtype) -> Tensor:
         size = shape.numel() * dtype.itemsize
         return self._bytes[start : start + size].view(dtype).view(shape)
 
 
-def _exchange(tree: Any, kind: type, change: Callable[[Any], Any]) -> Any:
+def exchange(tree: Any, kind: type, change: Callable[[Any], Any]) -> Any:
+    """The same nested value with everything of a kind changed."""
     if isinstance(tree, kind):
         return change(tree)
     if isinstance(tree, dict):
-        return {key: _exchange(value, kind, change) for key, value in tree.items()}
+        return {key: exchange(value, kind, change) for key, value in tree.items()}
     if isinstance(tree, list):
-        return [_exchange(value, kind, change) for value in tree]
+        return [exchange(value, kind, change) for value in tree]
     if isinstance(tree, tuple):
-        parts = [_exchange(value, kind, change) for value in tree]
+        parts = [exchange(value, kind, change) for value in tree]
         return type(tree)(*parts) if hasattr(tree, "_fields") else tuple(parts)
     if is_dataclass(tree) and not isinstance(tree, type):
-        return replace(tree, **{f.name: _exchange(getattr(tree, f.name), kind, change) for f in fields(tree)})
+        return replace(tree, **{f.name: exchange(getattr(tree, f.name), kind, change) for f in fields(tree)})
     return tree

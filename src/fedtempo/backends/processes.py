@@ -1,8 +1,8 @@
 """Worker processes on this machine: one thread each, alive for the whole run, the data shared by forking.
 
-Workers inherit the federation, so data are never sent. Per round they get the model once and send back one sum per
-group of blocks: the traffic does not grow with the cohort. Results come back in the order of the items, so the bits are
-those of the serial run whatever the number of workers. A worker that dies is replaced and its item run again.
+Workers inherit the federation, so data are never sent. Per round they get the model once and send back a few sums: the
+traffic does not grow with the cohort. Sums are exact, so the bits are those of the serial run whatever the number of
+workers and whoever did what. A worker that dies is replaced and its items are run again.
 """
 
 from __future__ import annotations
@@ -10,7 +10,8 @@ from __future__ import annotations
 import contextlib
 import multiprocessing
 import warnings
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
+from dataclasses import replace
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import ForkContext, ForkProcess
 from types import TracebackType
@@ -18,9 +19,10 @@ from typing import Any, NamedTuple, Self
 
 import torch
 
-from fedtempo.backends.block import Backend
-from fedtempo.backends.engine import Work
+from fedtempo.aggregation import BlockSum, total
+from fedtempo.backends.engine import Engine, Work
 from fedtempo.backends.packing import Mailbox
+from fedtempo.backends.trained import Backend
 from fedtempo.errors import ConfigError, FedTempoError, TrainingError
 from fedtempo.federation import Federation
 
@@ -36,7 +38,11 @@ class _Worker(NamedTuple):
     mailbox: Mailbox
 
 
-class Processes:
+Gather = Callable[[Iterable[Any]], Any]
+"""What a worker makes of the results of a hand of items: a list, or their sum."""
+
+
+class Processes(Engine):
     """An engine of forked workers."""
 
     def __init__(self, federation: Federation, backend: Backend, workers: int) -> None:
@@ -46,7 +52,7 @@ class Processes:
         self._backend = backend
         self._count = workers
         self._workers: list[_Worker] = []
-        self._deaths = 0
+        self.deaths = 0
         self._model_bytes = 8 * sum(t.numel() for t in federation.model.state_dict().values())
 
     def __enter__(self) -> Self:
@@ -87,28 +93,45 @@ class Processes:
 
     def map(self, work: Work, common: Any, items: Iterable[Any]) -> Iterator[Any]:
         """Deal items to whoever is free, the larger part at once; yield results in the items' order."""
-        waiting = _dealt(list(enumerate(items)), self._count)
-        running: dict[int, list[tuple[int, Any]]] = {}
         done: dict[int, Any] = {}
         next_index = 0
-        informed: set[int] = set()
-        while waiting or running or done:
-            for slot in range(self._count):
-                if slot not in running and waiting:
-                    running[slot] = waiting.pop()
-                    self._send(slot, work, common if slot not in informed else None, running[slot])
-                    informed.add(slot)
+        for indices, mailbox, packed in self._arrivals(list, work, common, items):
+            done.update(zip(indices, mailbox.unpack(packed), strict=True))
             while next_index in done:
                 yield done.pop(next_index)
                 next_index += 1
+
+    def add_up(self, work: Work, common: Any, items: Iterable[Any]) -> BlockSum:
+        """Workers add up what they did themselves; their sums are added from where they lie in shared memory."""
+        result = BlockSum()
+        for _, mailbox, packed in self._arrivals(total, work, common, items):
+            result.add_block(mailbox.unpack(replace(packed, sums={})))
+            result.add_sums(mailbox.unpack(packed.sums, copy=not result.sums))
+        return result
+
+    def _arrivals(
+        self, gather: Gather, work: Work, common: Any, items: Iterable[Any]
+    ) -> Iterator[tuple[list[int], Mailbox, Any]]:
+        """Indices of items and what came of them, as it comes, packed; the next one may come in the same memory."""
+        waiting = dealt(list(enumerate(items)), self._count)
+        running: dict[int, list[tuple[int, Any]]] = {}
+        informed: set[int] = set()
+        while waiting or running:
+            for slot in range(self._count):
+                if slot not in running and waiting:
+                    running[slot] = waiting.pop()
+                    self._send(slot, (gather, work), common if slot not in informed else None, running[slot])
+                    informed.add(slot)
             for slot in self._ready(running):
                 hand = running.pop(slot)
                 try:
-                    done.update(zip((index for index, _ in hand), self._receive(slot), strict=True))
+                    packed = self._receive(slot)
                 except (EOFError, ConnectionError):
                     self._replace(slot)
                     informed.discard(slot)
                     waiting.append(hand)
+                else:
+                    yield [index for index, _ in hand], self._workers[slot].mailbox, packed
 
     def _ready(self, running: Collection[int]) -> list[int]:
         if not running:
@@ -116,7 +139,7 @@ class Processes:
         by_pipe = {self._workers[slot].pipe: slot for slot in running}
         return sorted(by_pipe[pipe] for pipe in wait(list(by_pipe)) if isinstance(pipe, Connection))
 
-    def _send(self, slot: int, work: Work, common: Any, hand: list[tuple[int, Any]]) -> None:
+    def _send(self, slot: int, work: tuple[Gather, Work], common: Any, hand: list[tuple[int, Any]]) -> None:
         # A dead worker is found out where its result is received, and replaced there.
         worker = self._workers[slot]
         with contextlib.suppress(ConnectionError):
@@ -127,19 +150,19 @@ class Processes:
         kind, value = worker.pipe.recv()
         if kind == "error":
             raise value
-        return worker.mailbox.unpack(value)
+        return value
 
     def _replace(self, slot: int) -> None:
-        self._deaths += 1
-        if self._deaths > MOST_DEATHS:
-            raise TrainingError(f"run stopped: worker processes died {self._deaths} times.")
+        self.deaths += 1
+        if self.deaths > MOST_DEATHS:
+            raise TrainingError(f"run stopped: worker processes died {self.deaths} times.")
         self._workers[slot].pipe.close()
         self._workers[slot].process.kill()
         self._workers[slot].process.join()
         self._workers[slot] = self._start()
 
 
-def _dealt(items: list[tuple[int, Any]], workers: int) -> list[list[tuple[int, Any]]]:
+def dealt(items: list[tuple[int, Any]], workers: int) -> list[list[tuple[int, Any]]]:
     """Hands of items, the next one last: three quarters in one hand per worker, the others singly to even it out."""
     size = len(items) * 3 // (4 * workers)
     large = [items[i * size : (i + 1) * size] for i in range(workers if size > 1 else 0)]
@@ -157,18 +180,19 @@ def _serve(
     common: Any = None
     while True:
         try:
-            work, message = pipe.recv()
+            (gather, work), message = pipe.recv()
             news, items = mailbox.unpack(message)
             common = common if news is None else news
-            kind, value = _answer(work, federation, backend, common, items)
+            kind, value = answered(gather, (work(federation, backend, common, item) for item in items))
             pipe.send((kind, mailbox.pack(value)))
         except (EOFError, ConnectionError, KeyboardInterrupt):
             return
 
 
-def _answer(work: Work, federation: Federation, backend: Backend, common: Any, items: list[Any]) -> tuple[str, Any]:
+def answered(compute: Callable[..., Any], *arguments: Any) -> tuple[str, Any]:
+    """What was computed, or the error that kept it from being; ours as they are."""
     try:
-        return "result", [work(federation, backend, common, item) for item in items]
+        return "result", compute(*arguments)
     except FedTempoError as error:
         return "error", error
     except Exception as error:  # whatever it is, the driver has to know

@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 from torch.func import vmap
 
-from fedtempo.backends.block import Backend, Trained, side_by_side
 from fedtempo.backends.serial import dropout_keys
+from fedtempo.backends.trained import Backend, Trained, side_by_side
 from fedtempo.data.batches import BatchRows
 from fedtempo.errors import FedTempoError, TrainingError
 from fedtempo.federation import Federation
