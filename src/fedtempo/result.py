@@ -21,6 +21,7 @@ from fedtempo.objectives import Received
 from fedtempo.params import Params
 from fedtempo.reports import RoundReport
 from fedtempo.schedules import Now, Rate
+from fedtempo.state import digest_of
 from fedtempo.store import Store
 
 
@@ -69,12 +70,12 @@ class Result:
         return dict(kept) if kept is not None else federation.first_personal(client, self.experiment.first_shared)
 
     def digest(self) -> str:
-        """A hash of the final state: shared model, server state and every client's personal tensors."""
+        """A hash of the final state: shared model, server state and, client by client, hashes of personal tensors."""
         state = hashlib.sha256()
         _absorb(state, "shared", self.params)
         _absorb(state, "server", self.server_state)
         for client, tensors in self.store.items():
-            _absorb(state, f"client {client}", tensors)
+            state.update(f"client {client} {digest_of(tensors).hex()}\n".encode())
         return state.hexdigest()
 
     def personalize(

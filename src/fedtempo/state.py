@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import asdict
@@ -45,6 +46,26 @@ def tensors_from_bytes(data: bytes) -> Params:
         return {name.partition(" ")[2]: torch.from_numpy(array.copy()) for name, array in arrays}
     except Exception as error:
         raise StoreError(f"stored tensors must be safetensors: {type(error).__name__}: {error}") from None
+
+
+RECEIPT = "sha256"
+
+
+def digest_of(tensors: Params) -> bytes:
+    """The SHA-256 of a client's personal tensors: names, types, shapes and numbers. A receipt stands for its tensors."""
+    if set(tensors) == {RECEIPT}:
+        return tensors[RECEIPT].numpy().tobytes()
+    state = hashlib.sha256()
+    for name, tensor in sorted(tensors.items()):
+        array = tensor.detach().cpu().contiguous()
+        state.update(f"{name} {array.dtype} {tuple(array.shape)}\n".encode())
+        state.update(array.numpy().tobytes())
+    return state.digest()
+
+
+def receipt(digest: bytes) -> Params:
+    """What stands here for the personal tensors of a client on another machine: their hash."""
+    return {RECEIPT: torch.frombuffer(bytearray(digest), dtype=torch.uint8)}
 
 
 def state_to_bytes(state: State) -> tuple[bytes, str]:
