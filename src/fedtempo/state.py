@@ -52,7 +52,7 @@ RECEIPT = "sha256"
 
 
 def digest_of(tensors: Params) -> bytes:
-    """The SHA-256 of a client's personal tensors: names, types, shapes and numbers. A receipt stands for its tensors."""
+    """The SHA-256 of personal tensors: names, types, shapes and numbers. A receipt stands for its tensors."""
     if set(tensors) == {RECEIPT}:
         return tensors[RECEIPT].numpy().tobytes()
     state = hashlib.sha256()
