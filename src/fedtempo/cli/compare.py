@@ -1,0 +1,139 @@
+"""`fedtempo compare`: stored runs side by side, or algorithms run on one experiment file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from fedtempo.cli.runs import AsJson, Overrides, Quiet
+from fedtempo.comparison import (
+    Comparison,
+    Entrant,
+    Follow,
+    compare_runs,
+    entrants_of,
+    labels_of,
+    read_run,
+    run_entrants,
+    run_of,
+    stored_result,
+    tables_of,
+)
+from fedtempo.config import read
+from fedtempo.errors import ConfigError, OutputError, is_number, require
+from fedtempo.reporting import EXPERIMENT, follow, write_report
+from fedtempo.result import Result
+
+Paths = Annotated[list[Path], typer.Argument(help="Run folders, or experiment files to run.", metavar="PATH...")]
+Algorithms = Annotated[
+    str | None,
+    typer.Option(help="Run these on the experiment file, such as fedavg,feddecay:beta=0.4,pflego:server_lr=0.1"),
+]
+
+
+def compare(
+    paths: Paths,
+    algorithms: Algorithms = None,
+    seeds: Annotated[int | None, typer.Option(help="Run everybody with this many seeds; 1 by default.")] = None,
+    only: Annotated[bool, typer.Option("--only", help="Leave out the baselines FedAvg and local training.")] = False,
+    overrides: Overrides = None,
+    target: Annotated[float | None, typer.Option(help="Also print what it cost to reach this score.")] = None,
+    reference: Annotated[str | None, typer.Option(help="The label that differences are to; else the first.")] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="A folder for the runs, comparison.csv, .json and report.html.")
+    ] = None,
+    csv: Annotated[Path | None, typer.Option(help="Write the numbers into this CSV file.")] = None,
+    report: Annotated[Path | None, typer.Option(help="Write a report page into this HTML file.")] = None,
+    as_json: AsJson = False,
+    quiet: Quiet = False,
+) -> None:
+    """Compare runs, paired over seeds and users: scores, differences with intervals, costs, cost to a target.
+
+    Run folders are read as they are. An experiment file is run with the algorithms, and always with FedAvg and local
+    training beside them unless --only is given.
+    """
+    require(target is None or is_number(target), "target", "a finite number", target)
+    folders = [path for path in paths if path.is_dir()]
+    page = report or (None if out is None else out / "report.html")
+    if folders and len(folders) < len(paths):
+        raise ConfigError(f"paths must be run folders or experiment files, not both. Got {folders[0]} among files.")
+    results: list[Result] = []
+    if folders:
+        _refuse_with_folders(algorithms, seeds, only, overrides)
+        runs = [read_run(folder) for folder in folders]
+    else:
+        entrants = _entrants(paths, algorithms, only, overrides)
+        results, labels = run_entrants(entrants, 1 if seeds is None else seeds, out, _follow(quiet or as_json))
+        runs = [run_of(result, label) for result, label in zip(results, labels, strict=True)]
+    comparison = compare_runs(runs, reference, target)
+    _write(comparison, out, csv)
+    if page is not None:
+        write_report(results or [_result(f) for f in folders], page, labels_of(runs), "FedTempo comparison")
+    _show(comparison, page, as_json)
+
+
+def _follow(quiet: bool) -> Follow:
+    return lambda rounds, total, label: follow(rounds, total, label=label, quiet=quiet)
+
+
+def _entrants(paths: list[Path], algorithms: str | None, only: bool, overrides: list[str] | None) -> list[Entrant]:
+    """The contestants of one file, or every file's own algorithm; the first file's baselines."""
+    files = [read(path, overrides) for path in paths]
+    require(algorithms is None or len(files) == 1, "algorithms", "left out with several experiment files", algorithms)
+    if len(files) == 1:
+        return entrants_of(files[0], algorithms, only)
+    own = [Entrant(path.stem, file) for path, file in zip(paths, files, strict=True)]
+    names = [entrant.label for entrant in own]
+    require(len(set(names)) == len(names), "experiment files", "of different names", names)
+    present = {file.algorithm.name for file in files}
+    baselines = [] if only else entrants_of(files[0], files[0].algorithm.name)[1:]
+    return [*own, *(entrant for entrant in baselines if entrant.file.algorithm.name not in present)]
+
+
+def _refuse_with_folders(algorithms: str | None, seeds: int | None, only: bool, overrides: list[str] | None) -> None:
+    for name, given in (
+        ("algorithms", algorithms),
+        ("seeds", seeds),
+        ("only", only or None),
+        ("set", overrides or None),
+    ):
+        require(given is None, f"--{name}", "left out with run folders: they have been run", given)
+
+
+def _result(folder: Path) -> Result:
+    if not (folder / EXPERIMENT).exists():
+        raise OutputError(f"a report page needs the {EXPERIMENT} of each run. Got {folder}, which has none.")
+    return stored_result(folder, read(folder / EXPERIMENT))
+
+
+def _write(comparison: Comparison, out: Path | None, csv: Path | None) -> None:
+    files = (
+        {} if out is None else {out / "comparison.csv": comparison.csv(), out / "comparison.json": comparison.json()}
+    )
+    if csv is not None:
+        files[csv] = comparison.csv()
+    for path, text in files.items():
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text, encoding="utf-8")
+        except OSError as error:
+            raise OutputError(
+                f"{path.name} must be a path that can be written. Got {path}: {error.strerror}."
+            ) from None
+
+
+def _show(comparison: Comparison, page: Path | None, as_json: bool) -> None:
+    if as_json:
+        print(comparison.json())
+        return
+    console = Console()
+    for table in tables_of(comparison):
+        console.print(table)
+        console.print()
+    for note in comparison.notes:
+        console.print(f"note: {note}", soft_wrap=True, markup=False, highlight=False)
+    if page is not None:
+        console.print(f"Curves and users: {page}", soft_wrap=True)

@@ -1,0 +1,79 @@
+"""`fedtempo tune`: search an experiment file's fields by validation score."""
+
+from __future__ import annotations
+
+import json
+import sys
+import tomllib
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+
+from fedtempo.cli.runs import AsJson, ExperimentPath, Overrides, Quiet
+from fedtempo.errors import ConfigError
+from fedtempo.tuning import GRIDS, Record, line_of, plan_search, search, space_of
+
+
+def grids_text() -> str:
+    """One line per built-in grid, for the help page."""
+    return "Grids:\n\n" + "\n\n".join(f"{name}: {grid.about}" for name, grid in GRIDS.items())
+
+
+def tune(
+    experiment: ExperimentPath,
+    grid: Annotated[str | None, typer.Option(help="A paper's algorithm and grid; listed below.")] = None,
+    space: Annotated[
+        Path | None, typer.Option(help="A TOML file whose [tune] table replaces the experiment's.")
+    ] = None,
+    overrides: Overrides = None,
+    method: Annotated[str | None, typer.Option(help="grid or hyperband; a grid where every field has choices.")] = None,
+    trials: Annotated[int | None, typer.Option(help="Trials of hyperband, 30 by default.")] = None,
+    sampler: Annotated[str, typer.Option(help="How hyperband draws: random, or tpe from what did well.")] = "random",
+    seeds: Annotated[int, typer.Option(help="Seeds per trial; scores are averaged.")] = 1,
+    workers: Annotated[int, typer.Option(help="Trials at a time, each in a process with one thread.")] = 1,
+    out: Annotated[Path, typer.Option(help="The folder of the search.")] = Path("tune"),
+    resume: Annotated[bool, typer.Option("--resume", help="Go on with the search in the folder.")] = False,
+    as_json: AsJson = False,
+    quiet: Quiet = False,
+) -> None:
+    """Try values of an experiment's fields, and write the best experiment into OUT/best.toml.
+
+    The objective is the validation score: the mean over existing users after fine-tuning, of the best evaluated round.
+    What is tried stands in a [tune] table, such as "algorithm.lr" = { log = [0.001, 1.0] }, or comes from a --grid.
+    """
+    found_space = space_of(experiment, grid, space, _settings(overrides))
+    plan = plan_search(found_space, method, trials, seeds, sampler)
+
+    def show(record: Record) -> None:
+        if not (quiet or as_json):
+            print(line_of(record, plan.total), file=sys.stderr, flush=True)
+
+    try:
+        found = search(plan, out, workers=workers, resume=resume, observe=show)
+    except KeyboardInterrupt:
+        print(f"fedtempo: go on with the same command and --resume (the search is in {out})", file=sys.stderr)
+        raise
+    if as_json:
+        print(json.dumps(found.as_dict()))
+        return
+    console = Console()
+    console.print(found.table())
+    for name, share in found.importances.items():
+        console.print(f"importance of {name}: {share:.0%}", soft_wrap=True, highlight=False)
+    console.print(f"best: trial {found.best.number}. Run it: fedtempo run {out / 'best.toml'}", soft_wrap=True)
+
+
+def _settings(overrides: list[str] | None) -> dict[str, Any]:
+    """`a.b=value` texts as fields and values."""
+    settings = {}
+    for text in overrides or []:
+        field, equals, value = (piece.strip() for piece in text.partition("="))
+        if not equals or not all(field.split(".")):
+            raise ConfigError(f"--set must be written a.b=value. Got {text!r}.")
+        try:
+            settings[field] = tomllib.loads(f"value = {value}")["value"]
+        except ValueError:
+            settings[field] = value
+    return settings

@@ -1,0 +1,28 @@
+"""Comparisons: runs side by side, paired over seeds and users."""
+
+from fedtempo.comparison.comparison import Comparison, Difference, Line, compare_runs
+from fedtempo.comparison.entrants import Entrant, Follow, entrants_of, run_entrants, stored_result
+from fedtempo.comparison.intervals import Estimate
+from fedtempo.comparison.protocol import labels_of
+from fedtempo.comparison.runs import Run, quality, read_rounds, read_run, run_of
+from fedtempo.comparison.tables import tables_of
+
+__all__ = [
+    "Comparison",
+    "Difference",
+    "Entrant",
+    "Estimate",
+    "Follow",
+    "Line",
+    "Run",
+    "compare_runs",
+    "entrants_of",
+    "labels_of",
+    "quality",
+    "read_rounds",
+    "read_run",
+    "run_entrants",
+    "run_of",
+    "stored_result",
+    "tables_of",
+]

@@ -1,0 +1,215 @@
+"""Runs side by side: paired over seeds and users, with intervals and costs."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from fedtempo.comparison.intervals import Estimate, over_seeds, over_users, paired
+from fedtempo.comparison.protocol import Contestant, contestants_of, notes_on
+from fedtempo.comparison.runs import Run
+from fedtempo.comparison.targets import Reached, cost_to_reach, whole_costs
+from fedtempo.errors import unknown
+from fedtempo.evaluation import LOWER_IS_BETTER, UserScores
+
+GROUPS = ("existing_initial", "existing_tuned", "new_initial", "new_tuned")
+STATISTICS = ("mean", "bottom_decile", "std")
+
+
+@dataclass(frozen=True)
+class Difference:
+    """A contestant's statistic minus the reference's, on the seeds and users that both have."""
+
+    seeds: Estimate
+    users: Estimate
+    ahead: float
+    """Share of users who score better than under the reference; ties count half."""
+
+
+@dataclass(frozen=True)
+class Line:
+    """One contestant: statistics by group, differences to the reference, costs."""
+
+    label: str
+    seeds: list[int]
+    scores: dict[str, dict[str, Estimate]]
+    by_seed: dict[str, dict[str, list[float]]]
+    differences: dict[str, dict[str, Difference]]
+    costs: dict[str, float]
+    reached: Reached | None
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """The whole comparison; `table()` shows it, `records()`, `csv()` and `json()` hand it on."""
+
+    metric: str
+    part: str
+    reference: str
+    target: float | None
+    lines: list[Line]
+    notes: list[str]
+
+    def records(self) -> list[dict[str, Any]]:
+        """Plain data, one dict per contestant."""
+        return [_record(line, self.target) for line in self.lines]
+
+    def as_dict(self) -> dict[str, Any]:
+        """Everything as plain data."""
+        return {
+            "metric": self.metric,
+            "part": self.part,
+            "reference": self.reference,
+            "target": self.target,
+            "notes": self.notes,
+            "contestants": self.records(),
+        }
+
+    def json(self) -> str:
+        """Everything as JSON; a number that is not known is null."""
+        return json.dumps(_plain(self.as_dict()), indent=1)
+
+    def csv(self) -> str:
+        """One line per contestant, one column per number; a number that is not known is an empty cell."""
+        rows = [_flat(_plain(record)) for record in self.records()]
+        columns = list(dict.fromkeys(column for row in rows for column in row))
+        text = io.StringIO()
+        writer = csv.DictWriter(text, columns, restval="", lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(rows)
+        return text.getvalue()
+
+
+def compare_runs(runs: Sequence[Run], reference: str | None = None, target: float | None = None) -> Comparison:
+    """Put runs side by side; all differences are to the reference, by default the first contestant."""
+    contestants = contestants_of(runs)
+    labels = [contestant.label for contestant in contestants]
+    if reference is not None and reference not in labels:
+        raise unknown("reference", reference, labels)
+    base = next(c for c in contestants if reference is None or c.label == reference)
+    scores = runs[0].scores
+    lines = [_line(contestant, base, scores.metric, target) for contestant in contestants]
+    notes = [*notes_on(runs), *_unpaired(contestants, base)]
+    return Comparison(scores.metric, scores.part, base.label, target, lines, notes)
+
+
+def _line(contestant: Contestant, base: Contestant, metric: str, target: float | None) -> Line:
+    runs = [contestant.runs[seed] for seed in contestant.seeds]
+    by_seed = {
+        group: {s: [run.scores.groups()[group].summary(metric)[s] for run in runs] for s in STATISTICS}
+        for group in GROUPS
+        if all(group in run.scores.groups() for run in runs)
+    }
+    return Line(
+        contestant.label,
+        contestant.seeds,
+        {group: {s: over_seeds(values) for s, values in found.items()} for group, found in by_seed.items()},
+        by_seed,
+        {} if contestant is base else _differences(contestant, base, metric),
+        whole_costs(runs),
+        None if target is None else cost_to_reach(runs, target),
+    )
+
+
+def _differences(contestant: Contestant, base: Contestant, metric: str) -> dict[str, dict[str, Difference]]:
+    """By group and statistic, on the seeds that both have."""
+    common = sorted(set(contestant.runs) & set(base.runs))
+    found: dict[str, dict[str, Difference]] = {}
+    for group in GROUPS if common else ():
+        pairs = [(_users(contestant, seed, group), _users(base, seed, group)) for seed in common]
+        known = [(ours, theirs) for ours, theirs in pairs if ours is not None and theirs is not None]
+        if len(known) == len(pairs):
+            data = [base.runs[seed].identity["data"] for seed in common]
+            found[group] = _group_differences(known, data, metric)
+    return found
+
+
+def _users(contestant: Contestant, seed: int, group: str) -> UserScores | None:
+    return contestant.runs[seed].scores.groups().get(group)
+
+
+def _group_differences(
+    pairs: Sequence[tuple[UserScores, UserScores]], data: Sequence[str], metric: str
+) -> dict[str, Difference]:
+    """Seeds with the same data have the same users; those are resampled together."""
+    populations = []
+    for digest in dict.fromkeys(data):
+        mine = [pair for pair, own in zip(pairs, data, strict=True) if own == digest]
+        populations.append(paired([ours for ours, _ in mine], [theirs for _, theirs in mine], metric))
+    gains = np.concatenate([(p.ours - p.theirs).mean(0) for p in populations])
+    gains = -gains if metric in LOWER_IS_BETTER else gains
+    ahead = float(((gains > 0) + 0.5 * (gains == 0)).mean()) if len(gains) else math.nan
+    return {
+        statistic: Difference(
+            over_seeds([a.summary(metric)[statistic] - b.summary(metric)[statistic] for a, b in pairs]),
+            over_users(populations, statistic, metric, pairs[0][0].interpolated),
+            ahead,
+        )
+        for statistic in STATISTICS
+    }
+
+
+def _unpaired(contestants: Sequence[Contestant], base: Contestant) -> list[str]:
+    notes = []
+    for contestant in contestants:
+        if set(contestant.runs) != set(base.runs):
+            common = sorted(set(contestant.runs) & set(base.runs))
+            used = f"seeds {common}" if common else "nothing, for no seed is common"
+            notes.append(f"{contestant.label} is paired with {base.label} on {used}")
+    return notes
+
+
+def _record(line: Line, target: float | None) -> dict[str, Any]:
+    record: dict[str, Any] = {
+        "label": line.label,
+        "seeds": line.seeds,
+        "scores": {
+            group: {
+                name: {**vars(estimate), "by_seed": line.by_seed[group][name]} for name, estimate in statistics.items()
+            }
+            for group, statistics in line.scores.items()
+        },
+        "difference": {
+            group: {
+                name: {
+                    "value": one.seeds.value,
+                    "over_seeds": [one.seeds.low, one.seeds.high],
+                    "over_users": [one.users.low, one.users.high],
+                    "ahead": one.ahead,
+                }
+                for name, one in statistics.items()
+            }
+            for group, statistics in line.differences.items()
+        },
+        "costs": line.costs,
+    }
+    if line.reached is not None:
+        record["to_reach"] = {"target": target, **vars(line.reached)}
+    return record
+
+
+def _plain(value: Any) -> Any:
+    """NaN has no place in JSON."""
+    if isinstance(value, dict):
+        return {key: _plain(entry) for key, entry in value.items()}
+    if isinstance(value, list):
+        return [_plain(entry) for entry in value]
+    return None if isinstance(value, float) and math.isnan(value) else value
+
+
+def _flat(value: Any, prefix: str = "") -> dict[str, Any]:
+    """Nested tables and lists as one row: `scores/existing_tuned/mean/value`, `.../over_seeds/low`."""
+    if isinstance(value, dict):
+        return {k: v for key, entry in value.items() for k, v in _flat(entry, f"{prefix}/{key}".strip("/")).items()}
+    if isinstance(value, list) and prefix.endswith(("over_seeds", "over_users")):
+        return {f"{prefix}/low": value[0], f"{prefix}/high": value[1]}
+    if isinstance(value, list):
+        return {prefix: " ".join(str(entry) for entry in value)}
+    return {prefix: value}

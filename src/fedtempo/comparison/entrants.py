@@ -1,0 +1,161 @@
+"""Who is compared when an experiment file is run with several algorithms, and running them."""
+
+from __future__ import annotations
+
+import inspect
+import re
+import tomllib
+from collections.abc import Callable, Generator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from fedtempo.algorithms import ALGORITHMS
+from fedtempo.config import ExperimentFile, parse, settings_of
+from fedtempo.durable import DATABASE
+from fedtempo.errors import ConfigError, is_count, require, unknown
+from fedtempo.reporting import write_experiment
+from fedtempo.reports import RoundReport
+from fedtempo.result import Result
+from fedtempo.training import train
+
+BASELINES = ("fedavg", "local_only")
+"""What every comparison should be able to point at: fine-tuned FedAvg, and no federation at all."""
+Follow = Callable[[Generator[RoundReport, None, Result], int, str], Result]
+
+
+@dataclass(frozen=True)
+class Entrant:
+    """A contestant to be run: its label and its experiment."""
+
+    label: str
+    file: ExperimentFile
+
+
+def entrants_of(file: ExperimentFile, algorithms: str | None, only: bool = False) -> list[Entrant]:
+    """The algorithms in a text such as `fedavg,feddecay:beta=0.4,steps=5`, or the file's own; and the baselines.
+
+    An algorithm takes from the file's `[algorithm]` the settings that it knows, and what the text says before that.
+    """
+    asked = parse_algorithms(algorithms) if algorithms is not None else [(file.algorithm.name, file.algorithm.name, {})]
+    entrants = [_entrant(file, label, name, settings) for label, name, settings in asked]
+    present = {entrant.file.algorithm.name for entrant in entrants}
+    missing = [] if only else [name for name in BASELINES if name not in present]
+    for name in missing:
+        try:
+            entrants.append(_entrant(file, name, name, {}))
+        except ConfigError as error:
+            raise ConfigError(f"{error} It is a baseline: give it settings in --algorithms, or use --only.") from error
+    return entrants
+
+
+def parse_algorithms(text: str) -> list[tuple[str, str, dict[str, Any]]]:
+    """Label, name and settings of every algorithm in the text.
+
+    >>> parse_algorithms("fedavg,feddecay:beta=0.4,steps=5")
+    [('fedavg', 'fedavg', {}), ('feddecay:beta=0.4,steps=5', 'feddecay', {'beta': 0.4, 'steps': 5})]
+    """
+    labels: list[str] = []
+    for part in (part.strip() for part in text.split(",")):
+        if "=" in part and ":" not in part and labels:
+            labels[-1] += f",{part}"
+        else:
+            labels.append(part)
+    if len(set(labels)) != len(labels):
+        raise ConfigError(f"algorithms must differ. Got {text!r}.")
+    return [(label, *_named(label)) for label in labels]
+
+
+def _named(label: str) -> tuple[str, dict[str, Any]]:
+    name, _, rest = label.partition(":")
+    if name not in ALGORITHMS:
+        raise unknown("algorithm", name, ALGORITHMS)
+    settings = {}
+    for pair in filter(None, rest.split(",")):
+        key, equals, value = (piece.strip() for piece in pair.partition("="))
+        if not equals or not key:
+            raise ConfigError(f"a setting in --algorithms must be KEY=VALUE. Got {pair!r}.")
+        settings[key] = _value(value)
+    return name, settings
+
+
+def _value(text: str) -> Any:
+    try:
+        return tomllib.loads(f"value = {text}")["value"]
+    except ValueError:
+        return text
+
+
+def _entrant(file: ExperimentFile, label: str, name: str, settings: Mapping[str, Any]) -> Entrant:
+    values = file.model_dump()
+    values["algorithm"] = {**_borrowed(values["algorithm"], name), **settings, "name": name}
+    try:
+        return Entrant(label, parse({key: value for key, value in values.items() if value is not None}))
+    except ConfigError as error:
+        raise ConfigError(f"--algorithms {label}: {error}") from error
+
+
+def _borrowed(section: Mapping[str, Any], name: str) -> dict[str, Any]:
+    """What an algorithm can take from another one's table; a wrapper wraps the file's innermost algorithm."""
+    if section["name"] == name:
+        return dict(section)
+    inner: Mapping[str, Any] = section
+    while "around" in inner:
+        inner = inner["around"]
+    known = inspect.signature(ALGORITHMS[name]).parameters
+    if "algorithm" in known:
+        kept = {key: value for key, value in section.items() if key in known}
+        return {**kept, "around": dict(inner)}
+    return {key: value for key, value in inner.items() if key in known and not _only_for(inner["name"], key)}
+
+
+def _only_for(name: str, setting: str) -> bool:
+    """Settings that have one name and several meanings."""
+    return (name, setting) in {("pfedme", "beta"), ("feddecay", "beta"), ("pflego", "server_lr")}
+
+
+def run_entrants(
+    entrants: Sequence[Entrant], seeds: int, out: Path | None, follow: Follow
+) -> tuple[list[Result], list[str]]:
+    """Train everybody with seeds s, s + 1, ... of the file; where there is a folder, runs in it are gone on with."""
+    require(is_count(seeds), "seeds", "an int >= 1", seeds)
+    results, labels = [], []
+    for offset in range(seeds):
+        for entrant in entrants:
+            file = entrant.file.model_copy(update={"seed": entrant.file.seed + offset})
+            results.append(_run(entrant.label, file, out, follow))
+            labels.append(entrant.label)
+    return results, labels
+
+
+def _run(label: str, file: ExperimentFile, out: Path | None, follow: Follow) -> Result:
+    folder = None if out is None else out / slug(label) / f"seed-{file.seed}"
+    begun = folder is not None and (folder / DATABASE).exists()
+    rounds = train(**settings_of(file), out=folder, resume=begun)
+    if folder is not None and not begun:
+        write_experiment(folder, file)
+    result = follow(rounds, file.rounds, f"seed {file.seed}, {label}")
+    if folder is not None:
+        result.export(folder)
+    result.history = [replace(report, params={}) for report in result.history]
+    return result
+
+
+def stored_result(folder: Path, file: ExperimentFile) -> Result:
+    """The result of a finished run folder, for what needs more of it than its rounds; loads the data."""
+    rounds = train(**settings_of(file), out=folder, resume=True)
+    while True:
+        try:
+            next(rounds)
+        except StopIteration as stop:
+            result: Result = stop.value
+            return result
+
+
+def slug(label: str) -> str:
+    """A label as the name of a folder.
+
+    >>> slug("feddecay:beta=0.4,steps=5")
+    'feddecay-beta-0.4-steps-5'
+    """
+    return re.sub(r"[^A-Za-z0-9._-]+", "-", label).strip("-.") or "run"

@@ -1,0 +1,127 @@
+"""Intervals: Student's t over seeds, and a paired bootstrap over users."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.special import stdtrit
+
+from fedtempo.evaluation import LOWER_IS_BETTER, UserScores
+from fedtempo.randomness import generator
+
+LEVEL = 0.95
+DRAWS = 2000
+_AT_ONCE = 4_000_000
+"""Resampled values held at a time."""
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A number and its 95 % interval; NaN ends where one number alone says nothing about its spread."""
+
+    value: float
+    low: float = math.nan
+    high: float = math.nan
+
+
+@dataclass(frozen=True)
+class Pairs:
+    """Users of one population, scored under two contestants with one or several seeds.
+
+    `ours` and `theirs` have shape (seeds, users): the same user in the same column.
+    """
+
+    ours: np.ndarray
+    theirs: np.ndarray
+
+
+def over_seeds(values: Sequence[float]) -> Estimate:
+    """The mean over seeds with Student's interval, mean +- t(n - 1) s / sqrt(n).
+
+    >>> estimate = over_seeds([1.0, 2.0, 3.0])
+    >>> round(estimate.value, 3), round(estimate.low, 3), round(estimate.high, 3)
+    (2.0, -0.484, 4.484)
+    """
+    known = np.array([value for value in values if not math.isnan(value)])
+    if not len(known):
+        return Estimate(math.nan)
+    mean = float(known.mean())
+    if len(known) < 2:
+        return Estimate(mean)
+    half = float(stdtrit(len(known) - 1, (1 + LEVEL) / 2)) * float(known.std(ddof=1)) / math.sqrt(len(known))
+    return Estimate(mean, mean - half, mean + half)
+
+
+def over_users(populations: Sequence[Pairs], statistic: str, metric: str, interpolated: bool = False) -> Estimate:
+    """The difference of a statistic, ours minus theirs, with a percentile interval from resampling users.
+
+    A resample takes the same users under both contestants and under all seeds. Populations (other data, other users)
+    are resampled apart, and count by their seeds.
+    """
+    counts = np.array([len(pairs.ours) for pairs in populations], dtype=float)
+    if not len(counts) or not all(pairs.ours.shape[1] for pairs in populations):
+        return Estimate(math.nan)
+    weights = counts / counts.sum()
+    observed, draws = 0.0, np.zeros(DRAWS)
+    for index, (pairs, weight) in enumerate(zip(populations, weights, strict=True)):
+        everybody = np.arange(pairs.ours.shape[1])[None]
+        observed += weight * float(_difference(pairs, everybody, statistic, metric, interpolated)[0])
+        draws += weight * _resampled(pairs, index, statistic, metric, interpolated)
+    low, high = np.quantile(draws, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
+    return Estimate(observed, float(low), float(high))
+
+
+def paired(ours: Sequence[UserScores], theirs: Sequence[UserScores], metric: str) -> Pairs:
+    """The users who were scored under both contestants and every seed, in one order."""
+    scored = [set(users.clients[users.samples > 0].tolist()) for users in (*ours, *theirs)]
+    common = np.array(sorted(set.intersection(*scored)), dtype=np.int64)
+    return Pairs(_columns(ours, common, metric), _columns(theirs, common, metric))
+
+
+def _columns(scores: Sequence[UserScores], clients: np.ndarray, metric: str) -> np.ndarray:
+    rows = []
+    for users in scores:
+        order = np.argsort(users.clients)
+        rows.append(users.values[metric][order[np.searchsorted(users.clients, clients, sorter=order)]])
+    return np.array(rows)
+
+
+def _resampled(pairs: Pairs, population: int, statistic: str, metric: str, interpolated: bool) -> np.ndarray:
+    users = pairs.ours.shape[1]
+    random = generator(0, "bootstrap", population, users)
+    chunk = max(1, _AT_ONCE // users)
+    found = []
+    for start in range(0, DRAWS, chunk):
+        chosen = random.integers(0, users, (min(chunk, DRAWS - start), users))
+        found.append(_difference(pairs, chosen, statistic, metric, interpolated))
+    return np.concatenate(found)
+
+
+def _difference(pairs: Pairs, chosen: np.ndarray, statistic: str, metric: str, interpolated: bool) -> np.ndarray:
+    """Ours minus theirs for each resample (a row of `chosen`), averaged over seeds."""
+    by_seed = [
+        _statistic(ours[chosen], statistic, metric, interpolated)
+        - _statistic(theirs[chosen], statistic, metric, interpolated)
+        for ours, theirs in zip(pairs.ours, pairs.theirs, strict=True)
+    ]
+    mean: np.ndarray = np.mean(by_seed, axis=0)
+    return mean
+
+
+def _statistic(values: np.ndarray, statistic: str, metric: str, interpolated: bool) -> np.ndarray:
+    """`UserScores.summary`'s statistics, along the last axis."""
+    if statistic == "mean":
+        found: np.ndarray = values.mean(-1)
+    elif statistic == "std":
+        found = values.std(-1)
+    elif interpolated:
+        found = np.quantile(values, 0.1, axis=-1)
+    else:
+        last = values.shape[-1] - 1
+        tenth = values.shape[-1] // 10
+        place = last - tenth if metric in LOWER_IS_BETTER else tenth
+        found = np.partition(values, place, axis=-1)[..., place]
+    return found

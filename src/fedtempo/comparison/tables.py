@@ -1,0 +1,122 @@
+"""A comparison for a terminal: scores, differences to the reference, costs."""
+
+from __future__ import annotations
+
+import math
+
+from rich.table import Table
+
+from fedtempo.comparison.comparison import Comparison, Difference, Line
+from fedtempo.comparison.intervals import Estimate
+from fedtempo.comparison.targets import COSTS
+from fedtempo.reporting.tables import with_unit
+
+KINDS = ("existing", "new")
+
+
+def tables_of(comparison: Comparison) -> list[Table]:
+    """Scores, differences if there are several contestants, costs, and costs to the target if there is one."""
+    tables = [_scores(comparison)]
+    if len(comparison.lines) > 1:
+        tables.append(_differences(comparison))
+    tables.append(_costs(comparison))
+    if comparison.target is not None:
+        tables.append(_to_target(comparison))
+    return tables
+
+
+def _scores(comparison: Comparison) -> Table:
+    seeds = max(len(line.seeds) for line in comparison.lines)
+    spread = f", mean ± 95 % interval over {seeds} seeds" if seeds > 1 else ""
+    table = _table(f"{comparison.metric} on the {comparison.part} part{spread}")
+    kinds = [kind for kind in KINDS if any(f"{kind}_tuned" in line.scores for line in comparison.lines)]
+    for kind in kinds:
+        for heading in (f"{kind}\nstart", "\ntuned", "\nlow10%", "\nstd"):
+            table.add_column(heading, justify="right", no_wrap=True)
+    for line in comparison.lines:
+        table.add_row(line.label, *(cell for kind in kinds for cell in _user_cells(line, kind)))
+    return table
+
+
+def _user_cells(line: Line, kind: str) -> tuple[str, str, str, str]:
+    initial, tuned = line.scores.get(f"{kind}_initial"), line.scores.get(f"{kind}_tuned")
+    if initial is None or tuned is None:
+        return "-", "-", "-", "-"
+    plain = (_short(tuned[name].value) for name in ("bottom_decile", "std"))
+    return _short(initial["mean"].value), _with_half(tuned["mean"]), *plain  # type: ignore[return-value]
+
+
+def _differences(comparison: Comparison) -> Table:
+    table = _table(
+        f"minus {comparison.reference}, after fine-tuning: 95 % intervals over seeds (t) and users (bootstrap)"
+    )
+    kinds = [kind for kind in KINDS if any(f"{kind}_tuned" in line.differences for line in comparison.lines)]
+    for kind in kinds:
+        for heading in (f"{kind}\nmean", "\nseeds", "\nusers", "\nahead", "\nlow10%"):
+            table.add_column(heading, justify="right", no_wrap=True)
+    for line in comparison.lines:
+        if line.label != comparison.reference:
+            table.add_row(line.label, *(cell for kind in kinds for cell in _gain_cells(line, kind)))
+    return table
+
+
+def _gain_cells(line: Line, kind: str) -> list[str]:
+    found = line.differences.get(f"{kind}_tuned")
+    if found is None:
+        return ["-"] * 5
+    mean: Difference = found["mean"]
+    ahead = "-" if math.isnan(mean.ahead) else f"{mean.ahead:.0%}"
+    low = _signed(found["bottom_decile"].seeds.value)
+    return [_signed(mean.seeds.value), _interval(mean.seeds), _interval(mean.users), ahead, low]
+
+
+def _costs(comparison: Comparison) -> Table:
+    table = _table("whole run")
+    for heading in COSTS.values():
+        table.add_column(heading, justify="right")
+    for line in comparison.lines:
+        table.add_row(line.label, *_cost_cells(line.costs))
+    return table
+
+
+def _to_target(comparison: Comparison) -> Table:
+    table = _table(f"to reach {comparison.metric} {comparison.target:g} (existing users, tuned, validation)")
+    for heading in COSTS.values():
+        table.add_column(heading, justify="right")
+    for line in comparison.lines:
+        reached = line.reached
+        assert reached is not None
+        if reached.costs is not None:
+            table.add_row(line.label, *_cost_cells(reached.costs))
+        else:
+            some = f" by {reached.of - reached.seeds} of {reached.of} seeds" if reached.seeds else ""
+            table.add_row(line.label, f"not reached{some}")
+    return table
+
+
+def _cost_cells(costs: dict[str, float]) -> list[str]:
+    return [f"{costs[name]:.1f}" if name == "seconds" else with_unit(costs[name]) for name in COSTS]
+
+
+def _table(title: str) -> Table:
+    table = Table(title=title, title_justify="left", box=None, padding=(0, 1, 0, 0), pad_edge=False)
+    table.add_column("contestant", overflow="fold", min_width=12, max_width=40)
+    return table
+
+
+def _short(value: float) -> str:
+    """.912 for 0.912."""
+    return "-" if math.isnan(value) else f"{value:.3f}".replace("0.", ".", 1) if abs(value) < 1 else f"{value:.3f}"
+
+
+def _signed(value: float) -> str:
+    return "-" if math.isnan(value) else f"{'+' if value >= 0 else '-'}{_short(abs(value))}"
+
+
+def _with_half(estimate: Estimate) -> str:
+    half = "" if math.isnan(estimate.high) else f" ±{_short(estimate.high - estimate.value)}"
+    return f"{_short(estimate.value)}{half}"
+
+
+def _interval(estimate: Estimate) -> str:
+    return "-" if math.isnan(estimate.low) else f"{_signed(estimate.low)}…{_signed(estimate.high)}"

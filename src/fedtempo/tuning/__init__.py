@@ -1,0 +1,22 @@
+"""Tuning: grid and Hyperband searches over any field of an experiment file, by validation scores."""
+
+from fedtempo.tuning.book import Plan, Record
+from fedtempo.tuning.grids import GRIDS, Grid
+from fedtempo.tuning.outcome import Found, line_of
+from fedtempo.tuning.search import plan_search, search, space_of
+from fedtempo.tuning.space import Dimension, Space, dimensions_of
+
+__all__ = [
+    "GRIDS",
+    "Dimension",
+    "Found",
+    "Grid",
+    "Plan",
+    "Record",
+    "Space",
+    "dimensions_of",
+    "line_of",
+    "plan_search",
+    "search",
+    "space_of",
+]

@@ -1,0 +1,139 @@
+"""What a search found: the table of trials, importances, and the winning experiment file."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rich.table import Table
+
+from fedtempo.config import dump, fingerprint
+from fedtempo.errors import OutputError, TrainingError
+from fedtempo.tuning.book import Plan, Record
+from fedtempo.tuning.plot import importance_svg
+
+FACTS = ("state", "value", "rounds", "best_round", "seconds", "reason")
+
+
+@dataclass(frozen=True)
+class Found:
+    """A finished search. A trial's value is its best validation score: the mean over existing users, fine-tuned."""
+
+    plan: Plan
+    records: list[Record]
+    importances: dict[str, float]
+
+    @property
+    def best(self) -> Record:
+        """The finished trial with the best score; of equals, the first."""
+        finished = [record for record in self.records if record.outcome.state == "complete"]
+        if not finished:
+            reasons = [record.outcome.reason for record in self.records if record.outcome.reason]
+            raise TrainingError(f"no trial finished. {reasons[0] if reasons else 'There was none.'}")
+        return max(finished, key=lambda record: (record.outcome.value, -record.number))
+
+    def rows(self) -> list[dict[str, Any]]:
+        """The table as plain data, by number."""
+        return [
+            {"trial": record.number, **record.values, **{f: _known(getattr(record.outcome, f)) for f in FACTS}}
+            for record in self.records
+        ]
+
+    def as_dict(self) -> dict[str, Any]:
+        """Everything as plain data."""
+        best = self.best
+        return {
+            "method": self.plan.method,
+            "seeds": self.plan.seeds,
+            "best": {"trial": best.number, "values": best.values, "value": best.outcome.value},
+            "importances": self.importances,
+            "trials": self.rows(),
+        }
+
+    def best_file(self) -> str:
+        """The winning experiment file, ready for `fedtempo run`."""
+        best = self.best
+        file = self.plan.space.experiment(best.values)
+        chosen = "".join(f"#   {name} = {json.dumps(value)}\n" for name, value in best.values.items())
+        return (
+            f"# The best of {len(self.records)} trials ({self.plan.method}): trial {best.number}, validation score "
+            f"{best.outcome.value:.4f} over {self.plan.seeds} seed(s), in round {best.outcome.best_round}.\n"
+            f"{chosen}# sha256 {fingerprint(file)}\n{dump(file)}"
+        )
+
+    def write(self, folder: Path) -> None:
+        """Leave `best.toml`, `trials.csv`, `summary.json` and `importances.svg` in the folder."""
+        files = {
+            "trials.csv": self.csv(),
+            "importances.svg": importance_svg(self.importances, "What the validation score depends on"),
+            "summary.json": json.dumps(self.as_dict(), indent=1) + "\n",
+            "best.toml": self.best_file(),
+        }
+        for name, text in files.items():
+            try:
+                (folder / name).write_text(text, encoding="utf-8")
+            except OSError as error:
+                raise OutputError(f"{name} must be written to {folder}. Got {error.strerror}.") from None
+
+    def csv(self) -> str:
+        """One line per trial; values that are no plain numbers or words are JSON."""
+        names = [dimension.name for dimension in self.plan.space.dimensions]
+        text = io.StringIO()
+        writer = csv.DictWriter(text, ["trial", *names, *FACTS], restval="", lineterminator="\n")
+        writer.writeheader()
+        for row in self.rows():
+            writer.writerow({name: _cell(value) for name, value in row.items()})
+        return text.getvalue()
+
+    def table(self, most: int = 20) -> Table:
+        """The best trials for a terminal, then those that ended early or failed."""
+        names = [dimension.name for dimension in self.plan.space.dimensions]
+        shown = sorted(self.records, key=_rank)[:most]
+        title = f"{len(shown)} of {len(self.records)} trials" if len(shown) < len(self.records) else None
+        table = Table(title=title, box=None, padding=(0, 1, 0, 0), pad_edge=False)
+        for heading in ("trial", *(_heading(name, names) for name in names), "score", "rounds", "seconds", ""):
+            table.add_column(heading, justify="right" if heading else "left", overflow="fold")
+        for record in shown:
+            outcome = record.outcome
+            score = "-" if math.isnan(outcome.value) else f"{outcome.value:.4f}"
+            state = "" if outcome.state == "complete" else f"{outcome.state} {outcome.reason}".strip()
+            values = (_text(record.values.get(name)) for name in names)
+            table.add_row(str(record.number), *values, score, str(outcome.rounds), f"{outcome.seconds:.1f}", state)
+        return table
+
+
+def line_of(record: Record, total: int) -> str:
+    """A trial that has just ended, in one line."""
+    outcome = record.outcome
+    values = ", ".join(f"{name} {_text(value)}" for name, value in record.values.items())
+    ended = outcome.reason if outcome.state == "failed" else f"{outcome.value:.4f} after {outcome.rounds} rounds"
+    return f"trial {record.number + 1}/{total} {outcome.state}: {values}: {ended} ({outcome.seconds:.1f} s)"
+
+
+def _rank(record: Record) -> tuple[bool, float, int]:
+    value = record.outcome.value
+    return record.outcome.state != "complete", math.inf if math.isnan(value) else -value, record.number
+
+
+def _heading(name: str, names: list[str]) -> str:
+    """The last word of a field, where that says which one it is."""
+    last = name.rsplit(".", 1)[-1]
+    return last if sum(other.rsplit(".", 1)[-1] == last for other in names) == 1 else name
+
+
+def _text(value: Any) -> str:
+    return f"{value:.4g}" if isinstance(value, float) else str(_cell(value))
+
+
+def _cell(value: Any) -> Any:
+    return json.dumps(value) if isinstance(value, (list, Mapping, bool)) else value
+
+
+def _known(fact: Any) -> Any:
+    return None if isinstance(fact, float) and math.isnan(fact) else fact

@@ -1,0 +1,172 @@
+"""The search: trials one after the other or in worker processes, resumable, with the winner written out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from filelock import FileLock, Timeout
+
+from fedtempo.config import ExperimentFile, settings_of
+from fedtempo.errors import ConfigError, OutputError, is_count, require, unknown
+from fedtempo.experiment import Experiment, prepare
+from fedtempo.tuning.book import METHODS, SAMPLERS, Book, Plan, Record, optuna_or_error
+from fedtempo.tuning.grids import GRIDS
+from fedtempo.tuning.outcome import Found
+from fedtempo.tuning.space import Dimension, Space, dimensions_of, put, read_tables
+from fedtempo.tuning.trial import Job, run_trial
+from fedtempo.tuning.workers import Crew, Score
+
+LOCK = "tune.lock"
+MOST_TRIALS = 100_000
+Observe = Callable[[Record], None]
+
+
+def space_of(
+    path: Path, grid: str | None = None, ranges: Path | None = None, settings: Mapping[str, Any] | None = None
+) -> Space:
+    """The space of an experiment file: its own `[tune]` table, or another file's, on top of a paper's grid.
+
+    A paper's grid brings its own `[algorithm]`; `settings` are put into the file after that.
+    """
+    values, table = read_tables(path)
+    table = table if ranges is None else read_tables(ranges)[1]
+    dimensions: dict[str, Dimension] = {}
+    if grid is not None:
+        if grid not in GRIDS:
+            raise unknown("grid", grid, GRIDS)
+        values["algorithm"] = dict(GRIDS[grid].algorithm)
+        dimensions = dimensions_of(dict(GRIDS[grid].choices))
+    for field, value in (settings or {}).items():
+        put(values, field, value)
+    dimensions |= dimensions_of(table)
+    space = Space(values, tuple(dimensions.values()))
+    space.check()
+    return space
+
+
+def plan_search(
+    space: Space,
+    method: str | None = None,
+    trials: int | None = None,
+    seeds: int = 1,
+    sampler: str = "random",
+    reduction: int = 3,
+) -> Plan:
+    """Check everything that a search needs before it starts; the method is a grid where every dimension has choices."""
+    optuna_or_error()
+    open_ended = [dimension.name for dimension in space.dimensions if dimension.range is not None]
+    chosen = method or ("hyperband" if open_ended else "grid")
+    require(chosen in METHODS, "method", "'grid' or 'hyperband'", chosen)
+    require(sampler in SAMPLERS, "sampler", "'random' or 'tpe'", sampler)
+    require(is_count(seeds), "seeds", "an int >= 1", seeds)
+    require(is_count(reduction, 2), "reduction", "an int >= 2", reduction)
+    require(trials is None or is_count(trials), "trials", "an int >= 1", trials)
+    first = space.experiment({dimension.name: dimension.samples[0] for dimension in space.dimensions})
+    experiment = _checked(first)
+    every = _first_evaluation(experiment)
+    if chosen == "grid":
+        for name in open_ended:
+            raise ConfigError(f"tune {name!r} must have choices or points in a grid. Got a range.")
+        require(space.size <= MOST_TRIALS, "grid", f"at most {MOST_TRIALS} points", space.size)
+        require(trials is None, "trials", "left out with a grid, which has its own number", trials)
+    else:
+        _check_hyperband(space, experiment.rounds, every, reduction)
+    return Plan(space, chosen, experiment.rounds, every, first.seed, seeds, trials or 30, sampler, reduction)
+
+
+def _checked(file: ExperimentFile) -> Experiment:
+    experiment = prepare(**settings_of(file))
+    if not experiment.federation.data.sizes("validation").any():
+        got = f"{file.data.validation!r}, and {file.data.name!r} has no validation part of its own"
+        raise ConfigError(f"data.validation must be above 0 for tune, which looks at validation scores. Got {got}.")
+    return experiment
+
+
+def _first_evaluation(experiment: Experiment) -> int:
+    protocol = experiment.evaluation
+    assert protocol is not None
+    return next(done for done in range(1, experiment.rounds + 1) if protocol.due(done - 1, experiment.rounds))
+
+
+def _check_hyperband(space: Space, rounds: int, every: int, reduction: int) -> None:
+    for dimension in space.dimensions:
+        for field in dimension.fields:
+            fixed = field == "rounds" or field.split(".")[0] == "evaluation"
+            require(not fixed, f"tune {field!r}", "left out with hyperband: trials are compared round by round", field)
+    holds = every * reduction <= rounds
+    require(
+        holds, "evaluation.every", f"at most rounds / {reduction} for hyperband, which is {rounds // reduction}", every
+    )
+
+
+def search(plan: Plan, out: Path, *, workers: int = 1, resume: bool = False, observe: Observe | None = None) -> Found:
+    """Run every trial that is not done yet, and leave the study, the table, the plot and the winner in the folder.
+
+    An interrupted search goes on where it was: finished trials stay, running ones go on from their last
+    stored round. One worker gives the same trials to the bit each time; so do several, but for which of Hyperband's
+    trials are ended early and what `sampler="tpe"` proposes: both depend on who is done first.
+    """
+    require(is_count(workers), "workers", "an int >= 1", workers)
+    with _locked(out):
+        book = Book(plan, out, resume)
+        jobs = _jobs(book, plan, out)
+        watch = observe or (lambda record: None)
+        if workers == 1:
+            for job in jobs:
+                book.finish(job.number, run_trial(job, _reporter(book, job.number)))
+                watch(_record(book.records(), job.number))
+        else:
+            _in_parallel(book, jobs, workers, watch)
+        found = Found(plan, book.records(), book.importances())
+        found.write(out)
+    return found
+
+
+def _reporter(book: Book, number: int) -> Callable[[int, float], bool]:
+    return lambda rounds, value: book.report(number, rounds, value)
+
+
+def _jobs(book: Book, plan: Plan, out: Path) -> Iterator[Job]:
+    while (given := book.next()) is not None:
+        number, chosen = given
+        values = plan.space.experiment(chosen).model_dump(exclude_none=True)
+        yield Job(number, values, plan.seeds, out / "trials" / f"{number:05d}")
+
+
+def _in_parallel(book: Book, jobs: Iterator[Job], workers: int, watch: Observe) -> None:
+    with Crew(workers) as crew:
+        while True:
+            while crew.has_room and (job := next(jobs, None)) is not None:
+                crew.start(job)
+            if crew.at_rest:
+                return
+            for message in crew.messages():
+                if isinstance(message, Score):
+                    crew.answer(message.number, book.report(*message))
+                else:
+                    book.finish(message.number, message.outcome)
+                    watch(_record(book.records(), message.number))
+
+
+def _record(records: Sequence[Record], number: int) -> Record:
+    return next(record for record in records if record.number == number)
+
+
+@contextmanager
+def _locked(out: Path) -> Iterator[None]:
+    """One search per folder at a time."""
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+        lock = FileLock(out / LOCK)
+        lock.acquire(timeout=0)
+    except Timeout:
+        raise OutputError(f"out must be a folder that no other process uses. Got {out}.") from None
+    except OSError as error:
+        raise OutputError(f"out must be a folder that can be written. Got {out}: {error.strerror}.") from None
+    try:
+        yield
+    finally:
+        lock.release()

@@ -1,0 +1,108 @@
+"""One trial: an experiment trained with one or several seeds in step, scored by validation as it goes."""
+
+from __future__ import annotations
+
+import math
+import shutil
+import time
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import ExitStack, closing
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import fmean
+from typing import Any, Literal
+
+from fedtempo.comparison import quality, read_rounds
+from fedtempo.config import ExperimentFile, parse, settings_of
+from fedtempo.durable import DATABASE
+from fedtempo.errors import FedTempoError, StoreError
+from fedtempo.reports import RoundReport
+from fedtempo.training import train
+
+GoesOn = Callable[[int, float], bool]
+"""Is told how many rounds were done and the best score so far; says whether the trial goes on."""
+
+
+@dataclass(frozen=True)
+class Job:
+    """A trial to be run: the values of its experiment file, and the folder its runs live in meanwhile."""
+
+    number: int
+    values: Mapping[str, Any]
+    seeds: int
+    folder: Path
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a trial ended. `value` is the best score of any evaluated round, a mean over seeds; larger is better."""
+
+    state: Literal["complete", "pruned", "failed"]
+    value: float = math.nan
+    rounds: int = 0
+    best_round: int = 0
+    seconds: float = 0.0
+    reason: str = ""
+
+
+def run_trial(job: Job, goes_on: GoesOn) -> Outcome:
+    """Train the job's experiment round by round, all seeds in step; what goes wrong in it is its outcome."""
+    started = time.perf_counter()
+    try:
+        outcome = _scored(job, goes_on, started)
+    except FedTempoError as error:
+        reason = " ".join(str(error).split())
+        outcome = Outcome("failed", seconds=time.perf_counter() - started, reason=reason)
+    shutil.rmtree(job.folder, ignore_errors=True)
+    return outcome
+
+
+def _scored(job: Job, goes_on: GoesOn, started: float) -> Outcome:
+    file = parse(job.values).model_copy(update={"workers": 1})
+    best, best_round, done = -math.inf, 0, 0
+    with ExitStack() as stack:
+        seeds = range(file.seed, file.seed + job.seeds)
+        runs = [stack.enter_context(closing(_rounds(file, seed, job.folder / f"seed-{seed}"))) for seed in seeds]
+        for reports in zip(*runs, strict=True):
+            done = reports[0].round + 1
+            score = _score(reports)
+            if score is None:
+                continue
+            if math.isnan(score):
+                reason = f"the validation score of round {done} is not a number"
+                return Outcome("failed", rounds=done, seconds=time.perf_counter() - started, reason=reason)
+            best, best_round = (score, done) if score > best else (best, best_round)
+            if not goes_on(done, best):
+                return Outcome("pruned", best, done, best_round, time.perf_counter() - started)
+    return Outcome("complete", best, done, best_round, time.perf_counter() - started)
+
+
+def _score(reports: Sequence[RoundReport]) -> float | None:
+    """The mean over seeds of the validation score; None in a round that is not evaluated."""
+    scores = [report.validation for report in reports]
+    return fmean(quality(one) for one in scores if one is not None) if all(scores) else None
+
+
+def _rounds(file: ExperimentFile, seed: int, folder: Path) -> Generator[RoundReport, None, None]:
+    """All rounds of one run: those that an earlier attempt has stored, and then the ones still to be trained."""
+    stored = _stored(folder)
+    settings = settings_of(file.model_copy(update={"seed": seed}))
+    every = file.evaluation.every or max(1, file.rounds // 10)
+    with closing(train(**settings, out=folder, resume=bool(stored), commit_every=every)) as rounds:
+        yield from stored
+        for report in rounds:
+            if report.round >= len(stored):
+                yield report
+
+
+def _stored(folder: Path) -> list[RoundReport]:
+    """The rounds of an earlier attempt; one that left none, or damaged ones, is cleared away."""
+    if not (folder / DATABASE).exists():
+        return []
+    try:
+        _, history = read_rounds(folder)
+    except StoreError:
+        history = []
+    if not history:
+        shutil.rmtree(folder)
+    return history
