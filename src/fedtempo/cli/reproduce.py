@@ -1,0 +1,147 @@
+"""`fedtempo reproduce`: the papers' tables and figures, beside our own numbers."""
+
+from __future__ import annotations
+
+import json
+import platform
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from importlib.metadata import version
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.table import Column, Table
+
+from fedtempo.cli.data import DataDir
+from fedtempo.cli.runs import AsJson, Quiet
+from fedtempo.errors import ConfigError, unknown
+from fedtempo.experiments import REPRODUCTIONS, SCALES, Reproduction
+from fedtempo.experiments import reproduce as perform
+from fedtempo.experiments.outcomes import Outcome
+from fedtempo.experiments.pages import record, rich_table, save, save_into_docs, verdicts
+from fedtempo.experiments.probing import duration, estimated_seconds
+from fedtempo.experiments.running import PROCESSES, Observer, check_data, plan
+
+ENVIRONMENT = ("torch", "numpy")
+
+
+def reproduce(
+    name: Annotated[str | None, typer.Argument(help="Which; --list shows all.")] = None,
+    list_all: Annotated[bool, typer.Option("--list", help="Show what there is and how long it takes.")] = False,
+    scale: Annotated[
+        str, typer.Option(help="smoke (seconds), small (minutes) or paper (the paper's setting).")
+    ] = "small",
+    seeds: Annotated[int | None, typer.Option(help="How many seeds; the scale's own by default.")] = None,
+    data_dir: DataDir = None,
+    out: Annotated[
+        Path | None, typer.Option(help="The folder for runs, tables and figures; reproduced/NAME/SCALE by default.")
+    ] = None,
+    docs: Annotated[
+        Path | None, typer.Option(help="Also put the section into the paper's page in this folder.")
+    ] = None,
+    processes: Annotated[int, typer.Option(help="Runs at the same time; the numbers do not depend on it.")] = PROCESSES,
+    as_json: AsJson = False,
+    quiet: Quiet = False,
+) -> None:
+    """Run a paper's table or figure; print its values beside ours and a verdict on each claim.
+
+    Finished runs are kept in the folder: the same command goes on where it was interrupted.
+    """
+    if list_all:
+        _list(as_json)
+        return
+    if name is None:
+        raise ConfigError(f"a name must be given. Known: {', '.join(REPRODUCTIONS)}.")
+    if name not in REPRODUCTIONS:
+        raise unknown("reproduction", name, REPRODUCTIONS)
+    chosen = REPRODUCTIONS[name]
+    folder = out or Path("reproduced") / name / scale
+    tasks = plan(chosen, scale, seeds, folder)
+    check_data(tasks, data_dir)
+    if scale == "paper" and not quiet:
+        waiting = [task for task in tasks if not task.path.exists()]
+        left = estimated_seconds(waiting, data_dir, processes) if waiting else 0.0
+        print(f"{len(waiting)} of {len(tasks)} runs are left: about {duration(left)}", file=sys.stderr, flush=True)
+    with _said_how_to_go_on():
+        outcome = perform(
+            chosen,
+            scale,
+            folder,
+            seeds=seeds,
+            data_dir=data_dir,
+            processes=processes,
+            observe=_observer(quiet or as_json),
+        )
+    paths = save(chosen, outcome, folder, _provenance())
+    if docs is not None:
+        paths.append(save_into_docs(chosen, outcome, docs, _provenance()))
+    if as_json:
+        print(json.dumps(record(chosen, outcome)))
+        return
+    _show(chosen, outcome, paths)
+
+
+def _show(chosen: Reproduction, outcome: Outcome, paths: list[Path]) -> None:
+    console = Console(highlight=False)
+    console.print(rich_table(chosen, outcome))
+    for text, verdict in verdicts(chosen, outcome).items():
+        console.print(f"[bold]{verdict.answer}[/bold]: ", end="")
+        console.print(f"{text} ({verdict.reason})", markup=False, soft_wrap=True)
+    console.print(f"written: {', '.join(map(str, paths))}", markup=False, soft_wrap=True)
+
+
+def _list(as_json: bool) -> None:
+    minutes = {name: {s: one.scales[s].minutes for s in SCALES} for name, one in REPRODUCTIONS.items()}
+    if as_json:
+        lines = [
+            {"name": name, "paper": one.paper, "source": one.source, "title": one.title, "minutes": minutes[name]}
+            for name, one in REPRODUCTIONS.items()
+        ]
+        print(json.dumps(lines, indent=1))
+        return
+    table = Table(Column("name", no_wrap=True), "paper", "what", *(Column(s, no_wrap=True) for s in SCALES))
+    for name, one in REPRODUCTIONS.items():
+        times = (f"{duration(60 * minutes[name][s])}" for s in SCALES)
+        table.add_row(name, one.paper, f"{one.source}: {one.title}", *times)
+    Console().print(table)
+    typer.echo("Times are about what two cores take.")
+
+
+def _observer(quiet: bool) -> Observer:
+    def observe(done: int, total: int, name: str) -> None:
+        if not quiet:
+            what = name or ("kept from before" if done else "started")
+            print(f"{done}/{total} {what}", file=sys.stderr, flush=True)
+
+    return observe
+
+
+@contextmanager
+def _said_how_to_go_on() -> Iterator[None]:
+    try:
+        yield
+    except KeyboardInterrupt:
+        print("fedtempo: finished runs are kept; the same command goes on", file=sys.stderr)
+        raise
+
+
+def _provenance() -> str:
+    """When, from which commit and with what."""
+    parts = [f"{name} {version(name)}" for name in ENVIRONMENT]
+    commit = _commit()
+    source = f"commit {commit}" if commit else f"fedtempo {version('fedtempo')}"
+    return f"{datetime.now(UTC):%Y-%m-%d}, {source}, Python {platform.python_version()}, {', '.join(parts)}."
+
+
+def _commit() -> str:
+    """The commit of a working copy; nothing for an installed package."""
+    command = ["git", "-C", str(Path(__file__).parent), "describe", "--always", "--dirty", "--exclude=*"]
+    try:
+        return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+    except (OSError, subprocess.CalledProcessError):
+        return ""
