@@ -41,6 +41,8 @@ ORDER = [
     ["planning", "config"],
     ["reporting"],
     ["deploy"],
+    ["comparison"],
+    ["tuning"],
     ["demo"],
     ["cli"],
 ]
