@@ -11,7 +11,7 @@ import click
 import typer
 
 import fedtempo
-from fedtempo.cli import data, plan, reproduce, runs
+from fedtempo.cli import compare, data, plan, reproduce, runs, tune
 from fedtempo.errors import FedTempoError
 
 INTERRUPTED = 130
@@ -31,6 +31,8 @@ app.command("run", epilog=runs.algorithms_text())(runs.run)
 app.command("resume")(runs.resume)
 app.command("schedule")(plan.schedule)
 app.command("advise")(plan.advise)
+app.command("compare")(compare.compare)
+app.command("tune", epilog=tune.grids_text())(tune.tune)
 app.command("reproduce")(reproduce.reproduce)
 
 
