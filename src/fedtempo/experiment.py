@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from fedtempo.admission import Admission
 from fedtempo.algorithms.algorithm import Algorithm
-from fedtempo.backends import Backend, choose
+from fedtempo.backends import Backend, Cluster, choose, cluster_for
 from fedtempo.checks import check_cohort, check_device, check_evaluation, check_model, check_rounds, check_schedules
 from fedtempo.cohort import Cohort, as_cohort
 from fedtempo.data.batches import Batching
@@ -45,6 +45,8 @@ class Experiment:
     first_shared: Params
     quorum: int = 1
     over_selection: float = 0.0
+    cluster: Cluster | None = None
+    """The Ray cluster, where the clients run on one; `workers` is 0 for one worker per processor."""
 
     def identity(self) -> dict[str, str]:
         """What must be the same for a stored run to be continued: every choice that decides its numbers."""
@@ -102,9 +104,13 @@ def prepare(
     aggregator: Aggregator = plain_mean,
     quorum: int = 1,
     over_selection: float = 0.0,
+    ray_address: str | None = None,
+    ray_gpus: float | None = None,
+    ray_loader: Callable[[], FederatedData] | None = None,
 ) -> Experiment:
     """Check every setting and bind the pieces together; see `fedtempo.run` for their meaning."""
     _check_plain(data, algorithm, rounds, seed, dtype, device, block, workers)
+    cluster = cluster_for(backend, ray_address, ray_gpus, ray_loader)
     batching, rule = Batching(batch_size, batches), as_cohort(cohort, cohorts)
     data.check()
     first = _model(model, seed, init).to(dtype=dtype, device=device)
@@ -120,7 +126,7 @@ def prepare(
     require(is_count(quorum) and quorum <= expected, "quorum", f"an int in [1, {expected:g}] (the cohort)", quorum)
     require(is_number(over_selection) and over_selection >= 0, "over_selection", "a number >= 0", over_selection)
     federation = replace(federation, scrutiny=_scrutiny(algorithm, admission, faults, aggregator))
-    choice = choose(backend, workers, block, first, rounds, expected)
+    choice = choose(backend, 0 if cluster and workers is None else workers, block, first, rounds, expected)
     return Experiment(
         federation,
         *choice,
@@ -130,6 +136,7 @@ def prepare(
         federation.first_shared(given),
         quorum,
         over_selection,
+        cluster,
     )
 
 

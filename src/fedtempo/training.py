@@ -43,8 +43,10 @@ def run(**settings: Any) -> Result:
     * `rounds`; `cohort`: clients per round as an int, a fraction or a rule; `cohorts` fixes who takes part.
     * `batch_size` (None is the full batch), `batches` (`"epochs"` or `"replace"`), `seed`, `dtype`, `device`, `loss`.
     * `init`: a state dict to start from, or `"model"` for the module's own weights; `init_clients`: personal tensors.
-    * `backend` (`"auto"`, `"serial"`, `"vectorised"`, `"processes"`), `workers` (processes), `block` (clients summed
-      together), `evaluation` (None for none).
+    * `backend` (`"auto"`, `"serial"`, `"vectorised"`, `"processes"`, `"ray"`), `workers` (processes or actors), `block`
+      (clients summed together), `evaluation` (None for none).
+    * `ray_address`: a Ray cluster to run any backend's code on (`"auto"`, `"ray://..."`, `"local"`); `ray_gpus`: the
+      share of a GPU for each actor; `ray_loader`: a function by which actors get the data themselves.
     * `out`: a folder that every round is committed to; `resume=True` goes on where a run in that folder stopped;
       `commit_every` rounds share a transaction.
     """
@@ -91,10 +93,11 @@ def train_experiment(
     federation, algorithm = experiment.federation, experiment.federation.algorithm
     state, history, store = _start(experiment, out, resume, commit_every)
     keeps_models = size_in_bytes(state.shared) * experiment.rounds <= KEPT_MODELS
-    with one_thread(), closing(store), engine_for(federation, experiment.backend, experiment.workers) as engine:
+    where = (experiment.backend, experiment.workers, experiment.cluster)
+    with one_thread(), closing(store), engine_for(federation, *where) as engine:
         ledger = Ledger(federation, experiment.first_shared, algorithm.server.extra(state.server))
         for round_number in range(len(history), experiment.rounds):
-            started = time.perf_counter()
+            started, deaths = time.perf_counter(), engine.deaths
             now = now_in(experiment, state, round_number)
             cohort = participants(experiment, now)
             received = Received(state.shared, algorithm.server.extra(state.server))
@@ -103,7 +106,9 @@ def train_experiment(
             state, personal, report = conclude(experiment, state, block, cohort, now, ledger)
             evaluator = _evaluator(experiment, engine, store, personal)
             state, report = _evaluated(experiment, evaluator, state, report, now)
-            report = replace(report, seconds=time.perf_counter() - started)
+            lost = {"workers_replaced": float(engine.deaths - deaths)} if engine.deaths > deaths else {}
+            measured = {**report.measurements, **lost}
+            report = replace(report, seconds=time.perf_counter() - started, measurements=measured)
             store.commit(state, personal, report)
             history.append(report if keeps_models else replace(report, params={}))
             yield report

@@ -12,16 +12,18 @@ from typing import NamedTuple
 
 from torch import nn
 
-from fedtempo.backends.block import Backend
 from fedtempo.backends.engine import Engine, InProcess
 from fedtempo.backends.processes import Processes
+from fedtempo.backends.ray_actors import RayActors
+from fedtempo.backends.ray_cluster import Cluster
 from fedtempo.backends.serial import serial
+from fedtempo.backends.trained import Backend
 from fedtempo.backends.vectorised import vectorised
 from fedtempo.errors import unknown
 from fedtempo.federation import Federation
 
 BACKENDS: dict[str, Backend] = {"serial": serial, "vectorised": vectorised}
-BACKEND_NAMES = (*BACKENDS, "processes", "auto")
+BACKEND_NAMES = (*BACKENDS, "processes", "ray", "auto")
 VECTORISED_BELOW = 100_000
 VECTORISED_IMAGES_BELOW = 10_000
 """Models with fewer parameters than this run side by side by default; larger ones, and convolutions sooner, are faster
@@ -74,7 +76,7 @@ def choose_backend(backend: str | Backend, parameters: int, images: bool = False
         return BACKENDS["vectorised" if parameters < most else "serial"]
     if backend not in BACKEND_NAMES:
         raise unknown("backend", backend, BACKEND_NAMES)
-    return BACKENDS["serial" if backend == "processes" else backend]
+    return BACKENDS["serial" if backend in ("processes", "ray") else backend]
 
 
 def choose_workers(backend: str | Backend, workers: int | None) -> int:
@@ -91,8 +93,10 @@ def _processors() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def engine_for(federation: Federation, backend: Backend, workers: int) -> Engine:
+def engine_for(federation: Federation, backend: Backend, workers: int, cluster: Cluster | None = None) -> Engine:
     """Where blocks are worked on."""
+    if cluster is not None:
+        return RayActors(federation, backend, workers, cluster)
     return InProcess(federation, backend) if workers == 1 else Processes(federation, backend, workers)
 
 

@@ -60,7 +60,8 @@ def run(
     experiment: ExperimentPath,
     overrides: Overrides = None,
     out: Annotated[Path | None, typer.Option(help="A new folder for metrics, summary and report.")] = None,
-    backend: Annotated[str | None, typer.Option(help="auto, serial, vectorised or processes.")] = None,
+    backend: Annotated[str | None, typer.Option(help="auto, serial, vectorised, processes or ray.")] = None,
+    ray_address: Annotated[str | None, typer.Option(help="A Ray cluster to join: auto, host:port or ray://...")] = None,
     seed: Annotated[int | None, typer.Option(help="The run's seed.")] = None,
     as_json: AsJson = False,
     quiet: Quiet = False,
@@ -68,6 +69,7 @@ def run(
     """Train an experiment file and print its table."""
     changes = list(overrides or [])
     changes += [f"backend={json.dumps(backend)}"] if backend is not None else []
+    changes += [f"ray_address={json.dumps(ray_address)}"] if ray_address is not None else []
     changes += [f"seed={seed}"] if seed is not None else []
     file = read(experiment, changes)
     if out is not None:
@@ -116,6 +118,7 @@ def _finish(result: Result, out: Path | None, as_json: bool) -> None:
     console.print(result.table().rich(console.width))
     experiment = result.experiment
     workers = f" in {experiment.workers} processes" if experiment.workers > 1 else ""
+    workers = " on Ray" if experiment.cluster is not None else workers
     console.print(f"backend {experiment.backend.name}{workers}, digest {result.digest()[:16]}", soft_wrap=True)
 
 

@@ -94,6 +94,8 @@ def settings_of(experiment: ExperimentFile) -> dict[str, Any]:
         "backend": experiment.backend,
         "workers": experiment.workers,
         "block": experiment.block,
+        "ray_address": experiment.ray_address,
+        "ray_gpus": experiment.ray_gpus,
         "evaluation": Evaluation(**experiment.evaluation.model_dump()),
         "quorum": experiment.quorum,
         "over_selection": experiment.over_selection,

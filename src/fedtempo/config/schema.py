@@ -103,6 +103,8 @@ class ExperimentFile(BaseModel):
     backend: str = Field("auto", description="a string")
     workers: int | None = Field(None, ge=1, le=1024, description="an int in [1, 1024]")
     block: Count | None = Field(None, description=COUNT)
+    ray_address: str | None = Field(None, min_length=1, description="an address")
+    ray_gpus: float | None = Field(None, ge=0, le=1024, description="a share in [0, 1] or a whole number")
     quorum: Count = Field(1, description=COUNT)
     over_selection: float = Field(0.0, ge=0, le=100, description="a finite number in [0, 100]")
     aggregator: Section | None = Field(None, description="a table with a name")

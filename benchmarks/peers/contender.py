@@ -1,0 +1,147 @@
+"""A framework in a process of its own that does a round when asked, and stands still while others have their turn."""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import signal
+import subprocess
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks.measure import ROOT
+
+ENVIRONMENT = {
+    "OMP_NUM_THREADS": "1",
+    "MKL_NUM_THREADS": "1",
+    "GLOO_SOCKET_IFNAME": "lo",
+    "PYTHONUNBUFFERED": "1",
+}
+
+
+class PeerFailedError(Exception):
+    """A framework could not be installed, started or run; the text says why."""
+
+
+class Contender(Iterator[None]):
+    """Rounds of a framework, one `next` each. After a failure `next` does nothing and `failure` says why.
+
+    All its processes are stopped between turns, because some poll while they wait and would slow the others down.
+    """
+
+    def __init__(self, command: Sequence[str], log: Path, patience: float) -> None:
+        self._log, self._patience = log, patience
+        log.parent.mkdir(parents=True, exist_ok=True)
+        with log.open("wb") as errors:
+            self._process = subprocess.Popen(
+                command,
+                cwd=ROOT,
+                env={**os.environ, **ENVIRONMENT},
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=errors,
+                start_new_session=True,
+            )
+        self.failure: str | None = None
+        self.cohorts: list[list[int]] = []
+        started = time.perf_counter()
+        self.about = self._attempt(None) or {}
+        self.start_up = time.perf_counter() - started
+
+    def __next__(self) -> None:
+        answer = self._attempt("round")
+        if answer is not None:
+            self.cohorts.append(answer["cohort"])
+
+    def weights(self, place: Path) -> list[np.ndarray] | None:
+        """The shared weights after the rounds so far."""
+        if self._attempt(f"weights {place}") is None:
+            return None
+        with np.load(place) as saved:
+            return [saved[name] for name in saved.files]
+
+    def close(self) -> None:
+        """End every process of the framework."""
+        members = _members(self._process.pid)
+        _signal(members, signal.SIGCONT)
+        if self._process.stdin:
+            self._process.stdin.close()
+        try:
+            self._process.wait(10)
+        except subprocess.TimeoutExpired:
+            _signal(members, signal.SIGTERM)
+        deadline = time.monotonic() + 5
+        while time.monotonic() < deadline and any(_alive(member) for member in members):
+            self._process.poll()
+            time.sleep(0.1)
+        _signal(members, signal.SIGKILL)
+        self._process.wait()
+
+    def _attempt(self, order: str | None) -> dict[str, Any] | None:
+        """The answer to an order; a framework that fails is ended and asked no more."""
+        if self.failure is not None:
+            return None
+        try:
+            return self._exchange(order)
+        except PeerFailedError as error:
+            self.failure = str(error)
+            self.close()
+            return None
+
+    def _exchange(self, order: str | None) -> dict[str, Any]:
+        assert self._process.stdin and self._process.stdout
+        if order is not None:
+            _signal(_members(self._process.pid), signal.SIGCONT)
+            try:
+                self._process.stdin.write(f"{order}\n".encode())
+                self._process.stdin.flush()
+            except BrokenPipeError as error:
+                raise PeerFailedError(f"ended: {self._last_words()}") from error
+        waiting, _, _ = select.select([self._process.stdout], [], [], self._patience)
+        if not waiting:
+            raise PeerFailedError(f"no answer within {self._patience:.0f} s")
+        line = self._process.stdout.readline()
+        if not line:
+            raise PeerFailedError(f"ended: {self._last_words()}")
+        answer: dict[str, Any] = json.loads(line)
+        if "failed" in answer:
+            raise PeerFailedError(answer["failed"])
+        _signal(_members(self._process.pid), signal.SIGSTOP)
+        return answer
+
+    def _last_words(self) -> str:
+        lines = [line.strip() for line in self._log.read_text(errors="replace").splitlines() if line.strip()]
+        return lines[-1][:200] if lines else "without a word"
+
+
+def _members(process: int) -> list[int]:
+    """A process and all below it, whichever thread started them."""
+    found, waiting = [], [process]
+    while waiting:
+        found.append(waiting.pop())
+        for children in Path(f"/proc/{found[-1]}/task").glob("*/children"):
+            try:
+                waiting += [int(child) for child in children.read_text().split()]
+            except OSError:
+                continue
+    return found
+
+
+def _alive(process: int) -> bool:
+    try:
+        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+def _signal(members: Sequence[int], number: signal.Signals) -> None:
+    for member in members:
+        try:
+            os.kill(member, number)
+        except ProcessLookupError:
+            continue

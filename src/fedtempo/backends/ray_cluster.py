@@ -1,0 +1,166 @@
+"""A connection to Ray: the caller's own, a cluster that is there already, or one that we start and stop.
+
+Our own cluster listens on the loopback interface alone, has no dashboard, sends no usage statistics, and keeps its
+files in a temporary folder that goes when it stops.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import logging
+import os
+import shutil
+import signal
+import tempfile
+import threading
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from fedtempo.data.federated import FederatedData
+from fedtempo.errors import ConfigError, TrainingError, first_line, is_number, require
+
+INSTALL = "pip install 'fedtempo[ray]'"
+LOCAL = "local"
+LOOPBACK = "127.0.0.1"
+NAMESPACE = "fedtempo"
+LONGEST_FOLDER = 40
+"""Characters: Ray's sockets lie in the temporary folder, and the path of a socket is limited to 107."""
+QUIET = {
+    "RAY_USAGE_STATS_ENABLED": "0",
+    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
+    "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",
+}
+"""No statistics, no advice about later versions, and (the last, whatever its name) no network but loopback."""
+
+
+class Cluster(NamedTuple):
+    """Where actors run and what they are given."""
+
+    address: str | None = None
+    """None is `RAY_ADDRESS`, or where that is not set a cluster of our own; so is "local"."""
+    gpus: float | None = None
+    """The share of a GPU for each actor; None is an even share where the device is a GPU, and otherwise nothing."""
+    loader: Callable[[], FederatedData] | None = None
+    """How an actor gets the data where it cannot have them from the driver."""
+
+
+def cluster_for(backend: object, address: Any, gpus: Any, loader: Any) -> Cluster | None:
+    """The cluster that was asked for, by the backend's name or by an address; None where Ray was not."""
+    require(address is None or (isinstance(address, str) and bool(address)), "ray_address", "an address", address)
+    share = gpus is None or (is_number(gpus) and (0 <= gpus <= 1 or (gpus > 0 and gpus == int(gpus))))
+    require(share, "ray_gpus", "a share in [0, 1] or a whole number", gpus)
+    require(loader is None or callable(loader), "ray_loader", "a function that returns a FederatedData", loader)
+    if backend != "ray" and address is None:
+        for name, value in (("ray_gpus", gpus), ("ray_loader", loader)):
+            require(value is None, name, "left out unless the backend is 'ray'", value)
+        return None
+    if importlib.util.find_spec("ray") is None:
+        raise ConfigError(f"backend 'ray' must have Ray installed: {INSTALL}. Got no module of that name.")
+    return Cluster(address, gpus, loader)
+
+
+@contextmanager
+def connected(address: str | None, workers: int) -> Iterator[Any]:
+    """The module `ray`, connected. What was started for it is stopped, and nothing else."""
+    ray: Any = importlib.import_module("ray")
+    if ray.is_initialized():
+        _check_shared(ray, address)
+        yield ray
+        return
+    address = address or os.environ.get("RAY_ADDRESS") or LOCAL
+    if address == LOCAL:
+        with _folder() as folder, _started(ray, _loopback, num_cpus=workers or None, _temp_dir=str(folder)):
+            yield ray
+    else:
+        with _started(ray, _joined, address=address):
+            yield ray
+
+
+def _check_shared(ray: Any, address: str | None) -> None:
+    """A connection that is there is used, unless it is to another cluster or ends with another run."""
+    context = ray.get_runtime_context()
+    if context.namespace == NAMESPACE:
+        raise ConfigError(
+            "backend 'ray' must be used by one run at a time, which starts and stops it. "
+            "Got a second run: call ray.init() before both, and they share it."
+        )
+    here = getattr(context, "gcs_address", None)
+    if address not in (None, "auto", here):
+        raise ConfigError(
+            f"ray_address must be left out where the program is connected to Ray. Got {address!r} beside {here!r}."
+        )
+
+
+@contextmanager
+def _folder() -> Iterator[Path]:
+    """A temporary folder with a short name."""
+    usual = tempfile.gettempdir()
+    folder = Path(tempfile.mkdtemp(prefix="fedtempo-", dir=usual if len(usual) <= LONGEST_FOLDER - 18 else "/tmp"))
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+@contextmanager
+def _started(ray: Any, start: Callable[..., None], **settings: Any) -> Iterator[None]:
+    """Ray until the end of the block. It answers to SIGTERM by an orderly exit meanwhile, and only meanwhile."""
+    main = threading.current_thread() is threading.main_thread()
+    handler = signal.getsignal(signal.SIGTERM)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # about Ray's later versions and this machine, not about the run
+            start(ray, namespace=NAMESPACE, log_to_driver=False, logging_level=logging.ERROR, **settings)
+        yield
+    finally:
+        ray.shutdown()
+        if main:
+            signal.signal(signal.SIGTERM, handler)
+
+
+def _joined(ray: Any, address: str, **settings: Any) -> None:
+    """Join a cluster."""
+    host = address.rpartition("://")[2].rpartition(":")[0]
+    try:
+        with _only_loopback() if host in (LOOPBACK, "localhost") else nullcontext():
+            ray.init(address=address, **settings)
+    except ImportError as error:
+        raise ConfigError(f"ray_address {address!r} must have Ray's client: pip install 'ray[client]'.") from error
+    except (ConnectionError, ValueError, RuntimeError, OSError) as error:
+        raise ConfigError(f"ray_address must lead to a Ray cluster. Got {address!r}: {first_line(error)}.") from error
+
+
+def _loopback(ray: Any, **settings: Any) -> None:
+    """Start a cluster that other machines cannot reach."""
+    try:
+        with _only_loopback():
+            context = ray.init(address=LOCAL, include_dashboard=False, _node_ip_address=LOOPBACK, **settings)
+    except (ConnectionError, ValueError, RuntimeError, OSError) as error:
+        raise TrainingError(f"a local Ray cluster cannot be started: {first_line(error)}.") from error
+    listens_at = context.address_info["node_ip_address"]
+    if listens_at != LOOPBACK:
+        raise TrainingError(f"a local Ray cluster must listen at {LOOPBACK}. Got {listens_at}: another Ray version?")
+
+
+@contextmanager
+def _only_loopback() -> Iterator[None]:
+    """Ray takes a loopback address as it stands.
+
+    Otherwise it puts the machine's outward address in its place, and listens on every interface. It does not where
+    clusters of several machines are disabled, so they are for the moment.
+    """
+    constants: Any = importlib.import_module("ray._private.ray_constants")
+    enabled, before = constants.ENABLE_RAY_CLUSTER, {name: os.environ.get(name) for name in QUIET}
+    constants.ENABLE_RAY_CLUSTER = False
+    os.environ.update(QUIET)
+    try:
+        yield
+    finally:
+        constants.ENABLE_RAY_CLUSTER = enabled
+        for name, value in before.items():
+            os.environ.pop(name)
+            os.environ.update({} if value is None else {name: value})
