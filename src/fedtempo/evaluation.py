@@ -89,6 +89,8 @@ class UserScores:
         }
 
 
+ANSWERED = "answered"
+"""Where users are on other machines: among their sums, who has answered. The others count as users without samples."""
 LOWER_IS_BETTER = frozenset({"loss", "perplexity"})
 
 
@@ -169,7 +171,9 @@ class Evaluator:
 
     def _gathered(self, sums: list[dict[str, np.ndarray]], clients: np.ndarray, part: Part) -> UserScores:
         samples = self.federation.data.sizes(part)[clients]
-        values = {m: np.concatenate([s[m] for s in sums]) / np.maximum(samples, 1) for m in (sums[0] if sums else {})}
+        joined = {m: np.concatenate([s[m] for s in sums]) for m in (sums[0] if sums else {})}
+        samples = samples * joined.pop(ANSWERED, True)
+        values = {m: sums_of_users / np.maximum(samples, 1) for m, sums_of_users in joined.items()}
         if self.federation.task.name == "language":
             values["perplexity"] = np.exp(values["loss"])
         return UserScores(clients, samples, values, self.protocol.interpolated)

@@ -45,6 +45,8 @@ class Experiment:
     first_shared: Params
     quorum: int = 1
     over_selection: float = 0.0
+    deadline: float | None = None
+    """Seconds that real clients have for a round; whoever is later does not count. Simulated ones have all the time."""
     cluster: Cluster | None = None
     """The Ray cluster, where the clients run on one; `workers` is 0 for one worker per processor."""
 
@@ -104,6 +106,7 @@ def prepare(
     aggregator: Aggregator = plain_mean,
     quorum: int = 1,
     over_selection: float = 0.0,
+    deadline: float | None = None,
     ray_address: str | None = None,
     ray_gpus: float | None = None,
     ray_loader: Callable[[], FederatedData] | None = None,
@@ -125,6 +128,7 @@ def prepare(
     check_evaluation(evaluation, federation)
     require(is_count(quorum) and quorum <= expected, "quorum", f"an int in [1, {expected:g}] (the cohort)", quorum)
     require(is_number(over_selection) and over_selection >= 0, "over_selection", "a number >= 0", over_selection)
+    require(deadline is None or (is_number(deadline) and deadline > 0), "deadline", "a number > 0", deadline)
     federation = replace(federation, scrutiny=_scrutiny(algorithm, admission, faults, aggregator))
     choice = choose(backend, 0 if cluster and workers is None else workers, block, first, rounds, expected)
     return Experiment(
@@ -136,6 +140,7 @@ def prepare(
         federation.first_shared(given),
         quorum,
         over_selection,
+        deadline,
         cluster,
     )
 

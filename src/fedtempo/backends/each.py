@@ -36,10 +36,11 @@ def collect_each(result: BlockSum, federation: Federation, scrutiny: Scrutiny, o
         )
         if own and not federation.algorithm.stateless:
             result.personal[client] = own
-        _add(result, groups, weight, federation, scrutiny)
+        add_admitted(result, groups, weight, federation, scrutiny)
 
 
-def _add(result: BlockSum, groups: Groups, weight: float, federation: Federation, scrutiny: Scrutiny) -> None:
+def add_admitted(result: BlockSum, groups: Groups, weight: float, federation: Federation, scrutiny: Scrutiny) -> None:
+    """Add one upload that counts, bounded as the aggregator says, with what a look at each upload needs."""
     groups = scrutiny.aggregator.bounded(groups)
     if groups.get("delta"):
         result.norms.append(length_of(groups))
