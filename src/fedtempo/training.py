@@ -87,14 +87,21 @@ def _check_names(settings: Mapping[str, Any]) -> None:
 
 
 def train_experiment(
-    experiment: Experiment, out: Path | None = None, resume: bool = False, commit_every: int = 1
+    experiment: Experiment,
+    out: Path | None = None,
+    resume: bool = False,
+    commit_every: int = 1,
+    elsewhere: Engine | None = None,
 ) -> Generator[RoundReport, None, Result]:
-    """Train round by round: choose clients, let them work, step, score, commit, yield the report."""
+    """Train round by round: choose clients, let them work, step, score, commit, yield the report.
+
+    The experiment says where clients run, unless they are `elsewhere`, behind an engine of the caller's.
+    """
     federation, algorithm = experiment.federation, experiment.federation.algorithm
     state, history, store = _start(experiment, out, resume, commit_every)
     keeps_models = size_in_bytes(state.shared) * experiment.rounds <= KEPT_MODELS
     where = (experiment.backend, experiment.workers, experiment.cluster)
-    with one_thread(), closing(store), engine_for(federation, *where) as engine:
+    with one_thread(), closing(store), elsewhere or engine_for(federation, *where) as engine:
         ledger = Ledger(federation, experiment.first_shared, algorithm.server.extra(state.server))
         for round_number in range(len(history), experiment.rounds):
             started, deaths = time.perf_counter(), engine.deaths

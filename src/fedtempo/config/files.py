@@ -17,6 +17,7 @@ from fedtempo.backends import BACKEND_NAMES
 from fedtempo.checks import check_device
 from fedtempo.config.construct import check_data, check_settings, make, make_algorithm, make_data, make_schedule
 from fedtempo.config.schema import ExperimentFile, one_line
+from fedtempo.data.federated import FederatedData
 from fedtempo.errors import ConfigError, first_line, require, unknown
 from fedtempo.evaluation import Evaluation
 from fedtempo.injection import Faults
@@ -70,8 +71,8 @@ def fingerprint(experiment: ExperimentFile) -> str:
     return hashlib.sha256(dump(experiment).encode()).hexdigest()
 
 
-def settings_of(experiment: ExperimentFile) -> dict[str, Any]:
-    """Keyword arguments for `fedtempo.run`."""
+def settings_of(experiment: ExperimentFile, data: FederatedData | None = None) -> dict[str, Any]:
+    """Keyword arguments for `fedtempo.run`; other data may take the place of the file's."""
 
     def model() -> Any:
         return make("model", experiment.model.name, MODELS, experiment.model.settings)
@@ -81,7 +82,7 @@ def settings_of(experiment: ExperimentFile) -> dict[str, Any]:
         model()  # a model that cannot be built should not wait for the data
     return {
         "model": model,
-        "data": make_data(experiment.data),
+        "data": make_data(experiment.data) if data is None else data,
         "algorithm": make_algorithm(experiment.algorithm.model_dump()),
         "rounds": experiment.rounds,
         "cohort": make_schedule("cohort", cohort) if isinstance(cohort, dict) else cohort,
@@ -99,6 +100,7 @@ def settings_of(experiment: ExperimentFile) -> dict[str, Any]:
         "evaluation": Evaluation(**experiment.evaluation.model_dump()),
         "quorum": experiment.quorum,
         "over_selection": experiment.over_selection,
+        "deadline": experiment.deadline,
         "admission": Admission(**experiment.admission.model_dump()) if experiment.admission else None,
         "faults": Faults(**experiment.faults.model_dump()) if experiment.faults else None,
         "aggregator": _aggregator(experiment),

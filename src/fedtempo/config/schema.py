@@ -107,6 +107,7 @@ class ExperimentFile(BaseModel):
     ray_gpus: float | None = Field(None, ge=0, le=1024, description="a share in [0, 1] or a whole number")
     quorum: Count = Field(1, description=COUNT)
     over_selection: float = Field(0.0, ge=0, le=100, description="a finite number in [0, 100]")
+    deadline: float | None = Field(None, gt=0, le=1e7, description="a finite number in (0, 10000000]")
     aggregator: Section | None = Field(None, description="a table with a name")
     admission: AdmissionSection | None = Field(None, description="a table")
     faults: FaultsSection | None = Field(None, description="a table")
