@@ -65,6 +65,11 @@ class Contender(Iterator[None]):
         with np.load(place) as saved:
             return [saved[name] for name in saved.files]
 
+    def give_up(self, reason: str) -> None:
+        """Take no part any more."""
+        self.failure = reason
+        self.close()
+
     def close(self) -> None:
         """End every process of the framework."""
         members = _members(self._process.pid)
@@ -89,8 +94,7 @@ class Contender(Iterator[None]):
         try:
             return self._exchange(order)
         except PeerFailedError as error:
-            self.failure = str(error)
-            self.close()
+            self.give_up(str(error))
             return None
 
     def _exchange(self, order: str | None) -> dict[str, Any]:

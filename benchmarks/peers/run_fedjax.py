@@ -12,11 +12,10 @@ import sys
 from collections.abc import Callable, Iterator
 from typing import Any
 
-PMAP = "pmap" in sys.argv[2:]
-DEVICES = 2
-if PMAP:
-    os.environ["XLA_FLAGS"] = f"--xla_force_host_platform_device_count={DEVICES} --xla_cpu_multi_thread_eigen=false"
 os.environ["JAX_PLATFORMS"] = "cpu"
+os.environ["XLA_FLAGS"] = (
+    "--xla_force_host_platform_device_count=2 --xla_cpu_multi_thread_eigen=false" if "pmap" in sys.argv[2:] else ""
+)
 
 import fedjax
 import jax
@@ -30,6 +29,10 @@ from benchmarks.peers.plan import first_model, opened, rows_of
 from benchmarks.peers.turns import Turns, serve
 from benchmarks.workloads import Workload, by_name
 
+# FedJAX's pmap backend expects the shards of an array to come without the axis of devices, as they did before JAX 0.5.
+jax.config.update("jax_pmap_no_rank_reduction", False)
+
+PMAP = "pmap" in sys.argv[2:]
 Params = list[Array]
 CHANNELS, SIDE = 64, 5
 """What the convolutions hand to the first dense layer."""
@@ -135,10 +138,14 @@ def runner(turns: Turns) -> None:
         fedjax.ShuffleRepeatBatchHParams(batch_size=workload.batch, num_epochs=None, num_steps=workload.steps),
     )
     state = algorithm.init(from_torch([p.detach().numpy() for p in first_model(workload).parameters()]))
-    how = f"pmap over {DEVICES} devices of one thread" if PMAP else "jit, XLA's threads"
+    how = "pmap over two devices of one thread" if PMAP else "jit, XLA's threads"
     turns.ready(how, "fedjax", "jax", "jaxlib")
     number = 0
-    while turns.begin(lambda: to_torch(state.params)):
+
+    def weights() -> list[np.ndarray]:
+        return to_torch(state.params)
+
+    while turns.begin(weights):
         clients = clients_of(workload, inputs, labels, number)
         state, _ = algorithm.apply(state, clients)
         jax.block_until_ready(state.params)

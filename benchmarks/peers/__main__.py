@@ -1,0 +1,137 @@
+"""`python -m benchmarks.peers`: FedTempo, the hand-written loop and other frameworks on the same work, in turn."""
+
+from __future__ import annotations
+
+import argparse
+import importlib.metadata
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+os.environ["OMP_NUM_THREADS"] = "1"
+
+import torch
+
+from benchmarks import handwritten, report
+from benchmarks.measure import in_turn, ratio
+from benchmarks.ours import federated, rounds
+from benchmarks.peers import table
+from benchmarks.peers.check import LARGEST, Replay
+from benchmarks.peers.contender import Contender, PeerFailedError
+from benchmarks.peers.environments import PEERS, Peer, installed
+from benchmarks.peers.plan import opened
+from benchmarks.peers.table import LOOP, OURS
+from benchmarks.workloads import FOLDER, WORKLOADS, Workload
+
+FASTEST = {
+    "W1": ("pfl", "fedlab", "fedjax", "flower"),
+    "W2": ("pfl", "fedlab", "fedjax", "flower"),
+    "W3": ("pfl", "fedlab", "fedjax", "flower"),
+    "W4": ("pfl", "fedlab", "fedjax", "flower"),
+    "W5": ("pfl", "fedlab", "fedjax", "flower"),
+}
+"""Every framework in the configuration that was fastest when all were tried; `--peers` names others."""
+WARM_UP = 2
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Measure what was asked for, print it, and keep it."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.peers", description=main.__doc__)
+    parser.add_argument("--only", default=",".join(WORKLOADS), help="workloads, such as W1,W3; all by default")
+    parser.add_argument("--peers", help=f"of {', '.join(PEERS)}; by default each framework at its fastest")
+    parser.add_argument("--rounds", type=int, default=5, help=f"rounds that count, after {WARM_UP} that do not")
+    parser.add_argument(
+        "--patience", type=float, default=150, help="seconds a framework may take to start or to answer"
+    )
+    chosen = parser.parse_args(arguments)
+    torch.set_num_threads(1)
+    results: dict[str, Any] = {"about": about(), "rounds": chosen.rounds, "workloads": {}}
+    names = chosen.only.split(",")
+    for name in names:
+        peers = chosen.peers.split(",") if chosen.peers else FASTEST[name]
+        workload = WORKLOADS[name]
+        print(f"\n{workload.title}", flush=True)
+        found = compare(workload, {peer: PEERS[peer] for peer in peers}, chosen.rounds, chosen.patience)
+        results["workloads"][name] = found
+        print("\n".join(table.lines(name, found)), flush=True)
+    complete = set(names) == set(WORKLOADS) and not chosen.peers
+    print(f"\nkept in {table.keep(results, complete)}")
+
+
+def about() -> dict[str, str]:
+    """When, with what, on what."""
+    return {**report.about(), "fedtempo": importlib.metadata.version("fedtempo")}
+
+
+def compare(
+    workload: Workload, peers: Mapping[str, Peer], count: int, patience: float, folder: Path = FOLDER
+) -> dict[str, Any]:
+    """One workload with everybody: a round each, again and again. Who cannot take part is listed with the reason."""
+    inputs, labels = opened(workload, folder)
+    with ExitStack() as stack:
+        started, failed = _start(workload, peers, patience, folder, stack)
+        ours = rounds(workload, federated(workload, inputs, labels), workers=2)
+        stack.callback(ours.close)  # type: ignore[attr-defined]
+        loop = stack.enter_context(handwritten.processes(workload, inputs, labels))
+        contenders: dict[str, Iterator[Any]] = {OURS: ours, LOOP: loop, **started}
+        in_turn(contenders, 0, warm_up=WARM_UP)
+        differences = _differences(started, Replay(workload, inputs, labels), folder)
+        timings = in_turn(contenders, count, warm_up=0)
+    facts: dict[str, Any] = {
+        OURS: {"configuration": "backend auto, two workers"},
+        LOOP: {"configuration": "plain modules, torch's SGD, two forked workers", "ratio": {}},
+    }
+    for name in contenders:
+        entry = facts.setdefault(name, {})
+        peer = started.get(name)
+        if peer is not None:
+            if peer.failure is not None:
+                facts[name] = {"failed": peer.failure}
+                continue
+            entry |= {**peer.about, "start_up": peer.start_up, "difference": differences[name]}
+        entry |= {**timings[name]._asdict(), "median": timings[name].median}
+        if name != OURS:
+            entry["ratio"] = ratio(timings[name], timings[OURS])
+    facts |= {name: {"failed": reason} for name, reason in failed.items()}
+    return {"title": workload.title, "contenders": facts}
+
+
+def _start(
+    workload: Workload, peers: Mapping[str, Peer], patience: float, folder: Path, stack: ExitStack
+) -> tuple[dict[str, Contender], dict[str, str]]:
+    """Frameworks that are ready for their first round, and why the others are not."""
+    started: dict[str, Contender] = {}
+    failed: dict[str, str] = {}
+    for name, peer in peers.items():
+        try:
+            command = [installed(peer), "-m", peer.runner, workload.name, *peer.arguments]
+        except PeerFailedError as error:
+            failed[peer.title] = str(error)
+            continue
+        print(f"starting {peer.title}", flush=True)
+        contender = Contender(command, folder / "peers" / f"{workload.name}-{name}.log", patience)
+        if contender.failure is not None:
+            failed[peer.title] = contender.failure
+            continue
+        stack.callback(contender.close)
+        started[peer.title] = contender
+    return started, failed
+
+
+def _differences(started: Mapping[str, Contender], replay: Replay, folder: Path) -> dict[str, float]:
+    """How far each framework's weights are from the hand-written loop's; too far is a failure."""
+    found: dict[str, float] = {}
+    for number, (name, contender) in enumerate(started.items()):
+        weights = contender.weights((folder / f"peer-{number}.npz").resolve())
+        if weights is None:
+            continue
+        found[name] = replay.difference(weights, contender.cohorts)
+        if not found[name] <= LARGEST:
+            contender.give_up(f"not the same work: its weights are off by {found[name]:.1e} of the way they went")
+    return found
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,84 @@
+"""What the comparison prints and keeps: a table per workload, JSON, and a page in the documentation."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from benchmarks.report import END, RESULTS, START
+
+PAGE = Path(__file__).parents[2] / "docs" / "benchmarks-peers.md"
+LEAST = {"W1": 1.3, "W2": 1.6, "W3": 20.0, "W4": 1.6}
+"""How many times FedTempo's time every framework is to take."""
+OURS = "FedTempo"
+LOOP = "hand-written, two processes"
+
+
+def lines(name: str, found: dict[str, Any]) -> list[str]:
+    """A workload's table, and whether every framework is as much slower as was asked for."""
+    shown = [
+        "| | seconds per round | times FedTempo's (quartiles) | off the loop's weights by | runs as |",
+        "|---|---|---|---|---|",
+    ]
+    shown += [_row(contender, facts) for contender, facts in found["contenders"].items()]
+    verdict = _verdict(name, found["contenders"])
+    return [*shown, "", verdict] if verdict else shown
+
+
+def _row(contender: str, facts: dict[str, Any]) -> str:
+    if "failed" in facts:
+        reason = " ".join(facts["failed"].replace("|", "/").split())
+        return f"| {contender} | - | - | - | failed: {reason} |"
+    ratio = facts.get("ratio")
+    quotient = (
+        f"{ratio['median']:.2f} ({ratio['lower_quartile']:.2f} to {ratio['upper_quartile']:.2f})" if ratio else "1"
+    )
+    off = f"{facts['difference']:.0e}" if "difference" in facts else "-"
+    return f"| {contender} | {facts['median']:.4f} | {quotient} | {off} | {facts['configuration']} |"
+
+
+def _verdict(name: str, contenders: dict[str, Any]) -> str | None:
+    ratios = {c: f["ratio"]["median"] for c, f in contenders.items() if c not in (OURS, LOOP) and "ratio" in f}
+    if not ratios:
+        return None
+    nearest = min(ratios, key=lambda c: ratios[c])
+    asked, said = LEAST.get(name, 1.0), f"The fastest other framework is {nearest}, at {ratios[nearest]:.2f} times"
+    verdict = "reached" if ratios[nearest] >= asked else "not reached"
+    return f"{said}. Asked for: at least {asked:g} times. {verdict.capitalize()}."
+
+
+def page(results: dict[str, Any]) -> list[str]:
+    """The measured part of the page."""
+    facts = results["about"]
+    text = [
+        f"Measured on {facts['date']} on {facts['machine']} ({facts['load']}), with Python {facts['python']}, "
+        f"{results['rounds']} rounds after two that did not count. FedTempo {facts['fedtempo']} and the loop used "
+        f"torch {facts['torch']} and numpy {facts['numpy']}.",
+        "",
+        "Versions: " + "; ".join(_versions(results)) + ".",
+    ]
+    for name, found in results["workloads"].items():
+        text += ["", f"### {found['title']}", "", *lines(name, found)]
+    return text
+
+
+def _versions(results: dict[str, Any]) -> list[str]:
+    seen: dict[str, None] = {}
+    for found in results["workloads"].values():
+        for facts in found["contenders"].values():
+            if "versions" in facts:
+                seen[", ".join(f"{package} {version}" for package, version in facts["versions"].items())] = None
+    return list(seen)
+
+
+def keep(results: dict[str, Any], complete: bool, folder: Path = RESULTS, document: Path = PAGE) -> Path:
+    """Write the JSON; a complete run also renews the measured part of the page."""
+    folder.mkdir(parents=True, exist_ok=True)
+    place = folder / ("peers.json" if complete else "peers-part.json")
+    place.write_text(json.dumps(results, indent=1) + "\n")
+    if complete:
+        before, _, rest = document.read_text().partition(START)
+        _, _, after = rest.partition(END)
+        document.write_text(f"{before}{START}\n" + "\n".join(page(results)) + f"\n{END}{after}")
+    return place
