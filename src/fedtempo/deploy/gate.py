@@ -61,14 +61,14 @@ class Gate:
         scrutiny = self.federation.scrutiny
         return (scrutiny.admission if scrutiny is not None else Admission()).checks
 
-    def admit(self, data: bytes, sender: Collection[int]) -> Upload:
-        """The upload in these bytes, or `UploadError`; `sender` are the clients that the sending node was asked for."""
+    def admit(self, data: bytes, client: int) -> Upload:
+        """The upload of this client in these bytes, or `UploadError`."""
         try:
             upload = upload_from_bytes(data, self.form.layout, self.form.expected)
         except WireError as error:
             raise UploadError(f"malformed: {error}") from None
-        if upload.client not in sender:
-            raise UploadError("another node's client")
+        if upload.client != client:
+            raise UploadError("another client's upload")
         reason = self.inbox.refusal(upload.client, upload.round) or self._wrong(upload)
         if reason is not None:
             raise UploadError(reason)

@@ -1,0 +1,63 @@
+"""A blueprint: an experiment that every machine of a deployment builds for itself, around the data it has."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from fedtempo.backends import serial
+from fedtempo.config import ExperimentFile, fingerprint, read, settings_of
+from fedtempo.config.construct import make_data
+from fedtempo.data.federated import FederatedData
+from fedtempo.errors import require
+from fedtempo.experiment import Experiment, prepare
+
+ALONE = {"cohort": 1.0, "quorum": 1, "over_selection": 0.0}
+"""Settings about many clients, which a node that holds a few of them cannot check."""
+HERE = {"backend": "serial", "workers": 1, "ray_address": None, "ray_gpus": None}
+"""Every client runs on its own, with the code that is the reference for all others."""
+
+
+@dataclass(frozen=True)
+class Blueprint:
+    """How to build the experiment; `fingerprint` is the same on all machines that build the same one."""
+
+    fingerprint: str
+    data: Callable[[], FederatedData]
+    """The experiment's own data set, for nodes that bring no data of their own."""
+    server: Callable[[FederatedData], Experiment]
+    node: Callable[[FederatedData], Experiment]
+
+
+def blueprint_of(experiment: Experiment | ExperimentFile | str | Path) -> Blueprint:
+    """The blueprint of an experiment file, of its path, or of an experiment that is built already."""
+    if isinstance(experiment, (str, Path)):
+        return of_file(read(Path(experiment)))
+    known = isinstance(experiment, (Experiment, ExperimentFile))
+    require(known, "experiment", "an Experiment, or the path of an experiment file", experiment)
+    return of_file(experiment) if isinstance(experiment, ExperimentFile) else _of_experiment(experiment)
+
+
+def of_file(file: ExperimentFile) -> Blueprint:
+    """Machines share the file; data are loaded only where they are needed."""
+
+    def build(data: FederatedData, changes: Mapping[str, object]) -> Experiment:
+        settings = settings_of(file, data)
+        return prepare(**{**settings, **changes, **{name: HERE[name] for name in HERE if name in settings}})
+
+    return Blueprint(
+        fingerprint(file), lambda: make_data(file.data), lambda data: build(data, {}), lambda data: build(data, ALONE)
+    )
+
+
+def _of_experiment(experiment: Experiment) -> Blueprint:
+    """Machines share the experiment itself, with its data, as Flower's simulation engine can."""
+
+    def build(data: FederatedData) -> Experiment:
+        federation = replace(experiment.federation, data=data)
+        return replace(experiment, federation=federation, backend=serial, workers=1, cluster=None)
+
+    identity = repr(sorted(experiment.identity().items()))
+    return Blueprint(hashlib.sha256(identity.encode()).hexdigest(), lambda: experiment.federation.data, build, build)

@@ -1,0 +1,144 @@
+"""The engine whose clients are elsewhere: it sends orders to nodes and turns what comes back into sums and scores."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+import numpy as np
+
+from fedtempo.aggregation import BlockSum, Failure
+from fedtempo.backends import Block, Engine, Order, run_blocks
+from fedtempo.backends.each import add_admitted
+from fedtempo.backends.engine import Work
+from fedtempo.deploy.gate import NOTHING_KEPT, Gate, UploadError, form_of
+from fedtempo.deploy.orders import (
+    RemoteOrder,
+    Task,
+    failure_from_bytes,
+    order_to_bytes,
+    scores_from_bytes,
+    tasks_to_bytes,
+)
+from fedtempo.deploy.roster import Reply, Request, Roster
+from fedtempo.evaluation import ANSWERED, Occasion, Sums, score_users
+from fedtempo.experiment import Experiment
+from fedtempo.params import Params
+from fedtempo.scrutiny import Scrutiny
+from fedtempo.state import RECEIPT, digest_of, receipt
+from fedtempo.wire import Upload, WireError
+
+NO_ANSWER = "no answer"
+
+
+class RemoteEngine(Engine):
+    """Runs the training loop's work on nodes."""
+
+    def __init__(self, experiment: Experiment, roster: Roster, run: bytes) -> None:
+        self._experiment = experiment
+        self._federation = experiment.federation
+        self._roster = roster
+        self._run = run
+        self._form = form_of(experiment.federation)
+
+    def map(self, work: Work, common: Any, items: Iterable[Any]) -> Iterator[Any]:
+        """Training and scoring; the items' clients are asked on the nodes that hold them."""
+        if work is run_blocks:
+            yield from self._train(common, list(items))
+        elif work is score_users:
+            yield from self._score(common, list(items))
+        else:
+            raise NotImplementedError(f"nodes cannot do {work.__name__}")
+
+    # ------------------------------------------------------------------ training
+
+    def _train(self, order: Order, items: list[list[Block]]) -> Iterator[BlockSum]:
+        tasks = {task.client: task for blocks in items for block in blocks for task in _tasks(*block)}
+        gate = Gate(self._federation, self._form, order.now.round, tasks.keys(), order.limit)
+        body = order_to_bytes(RemoteOrder(self._run, order.received, order.now))
+        uploads: dict[int, Upload] = {}
+        failures: dict[int, str] = {}
+        result = BlockSum()
+        for reply in self._ask("train", body, tasks, failures):
+            for client, data in reply.answers():
+                try:
+                    upload = _upload(gate, client, data)
+                except WireError as error:
+                    failures[client] = str(error)
+                    continue
+                if self._federation.scrutiny is None:
+                    self._add(result, upload)
+                else:
+                    uploads[client] = upload
+        for client in sorted(uploads):  # looked at one by one: in client order, whatever order they came in
+            self._add(result, uploads[client])
+        for client in tasks.keys() - gate.inbox.seen:
+            failures.setdefault(client, NO_ANSWER)  # whoever did not report by the deadline
+        result.failures += [Failure(client, reason) for client, reason in failures.items()]
+        yield result
+
+    def _add(self, result: BlockSum, upload: Upload) -> None:
+        numbers = {name: np.array([value]) for name, value in upload.measurements.items()}
+        result.add_clients(np.array([upload.weight]), np.array([upload.loss]), numbers)
+        if self._form.keeps:
+            result.personal[upload.client] = receipt(upload.kept)
+        scrutiny = self._federation.scrutiny or Scrutiny()
+        add_admitted(result, upload.groups, upload.weight, self._federation, scrutiny)
+
+    # ------------------------------------------------------------------ scoring
+
+    def _score(self, occasion: Occasion, items: list[tuple[np.ndarray, list[Params]]]) -> Iterator[tuple[Sums, Sums]]:
+        tasks = {task.client: task for clients, personal in items for task in _tasks(clients, personal)}
+        parts, metrics = occasion.parts, ("loss", *self._federation.task.scores)
+        body = order_to_bytes(RemoteOrder(self._run, occasion.received, occasion.now, occasion.newcomers, parts))
+        scores: dict[int, np.ndarray] = {}
+        for reply in self._ask("score", body, tasks, {}):
+            for client, data in reply.answers():
+                try:
+                    scored, round_number, sums = scores_from_bytes(data, len(parts), len(metrics))
+                except WireError:  # a user without scores is left out of the statistics
+                    continue
+                if (scored, round_number) == (client, occasion.now.round):
+                    scores[client] = sums.numpy()
+        nothing = np.zeros((2, len(parts), len(metrics)))
+        for clients, _ in items:
+            found = np.stack([scores.get(client, nothing) for client in clients.tolist()], axis=-1)
+            answered = np.array([client in scores for client in clients.tolist()])
+            yield _sums(found[0], parts, metrics, answered), _sums(found[1], parts, metrics, answered)
+
+    # ------------------------------------------------------------------ nodes
+
+    def _ask(self, kind: str, body: bytes, tasks: Mapping[int, Task], failures: dict[int, str]) -> Iterator[Reply]:
+        """Ask every node for its clients. Clients of nodes that are away or answer with an error are failures."""
+        places = self._roster.places(tasks)
+        requests = {
+            node: Request(kind, [body, tasks_to_bytes([tasks[client] for client in clients])], clients)
+            for node, clients in places.items()
+        }
+        here = {client for clients in places.values() for client in clients}
+        failures.update({client: "not connected" for client in tasks if client not in here})
+        for reply in self._roster.exchange(requests, self._experiment.deadline):
+            if reply.error:
+                failures.update(dict.fromkeys(reply.asked, reply.error))
+            else:
+                yield reply
+
+
+def _tasks(clients: np.ndarray, personal: list[Params]) -> Iterator[Task]:
+    for client, tensors in zip(clients.tolist(), personal, strict=True):
+        yield Task(client, digest_of(tensors) if RECEIPT in tensors else NOTHING_KEPT)
+
+
+def _upload(gate: Gate, client: int, data: bytes) -> Upload:
+    """The client's upload, or an error that says why there is none that counts."""
+    failed = failure_from_bytes(data)
+    if failed is not None:
+        raise UploadError(failed or NO_ANSWER)
+    return gate.admit(data, client)
+
+
+def _sums(values: np.ndarray, parts: Iterable[Any], metrics: Iterable[str], answered: np.ndarray) -> Sums:
+    return {
+        part: {**dict(zip(metrics, by_metric, strict=True)), ANSWERED: answered}
+        for part, by_metric in zip(parts, values, strict=True)
+    }

@@ -1,0 +1,156 @@
+"""The client side: a node trains and scores its own clients, one after the other, with the code of the simulator."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from fedtempo.aggregation import finite
+from fedtempo.backends import serial
+from fedtempo.deploy.blueprint import Blueprint
+from fedtempo.deploy.census import census_of
+from fedtempo.deploy.nodedata import NodeConfig, NodeData, load, placed
+from fedtempo.deploy.orders import (
+    RemoteOrder,
+    Task,
+    failure_to_bytes,
+    order_from_bytes,
+    order_layout,
+    scores_to_bytes,
+    tasks_from_bytes,
+)
+from fedtempo.deploy.personal import PersonalStore
+from fedtempo.errors import ConfigError, FedTempoError, first_line
+from fedtempo.evaluation import Occasion, score_users
+from fedtempo.experiment import Experiment
+from fedtempo.injection import corrupted
+from fedtempo.params import Params
+from fedtempo.training import one_thread
+from fedtempo.wire import HASH, Layout, Upload, upload_to_bytes
+
+FIRST = bytes(HASH)
+"""Stands for the state that a client starts its first round with."""
+
+
+@dataclass(frozen=True)
+class Node:
+    """A node with its clients' data. It answers requests that are bytes with bytes."""
+
+    experiment: Experiment
+    data: NodeData
+    fingerprint: str
+    layout: Layout
+    store: PersonalStore | None
+
+    def census(self) -> list[bytes]:
+        """Whom it holds: numbers, counts and shapes."""
+        return [census_of(self.data, self.fingerprint)]
+
+    def train(self, order: bytes, tasks: bytes) -> list[bytes]:
+        """Each client's upload, or why there is none."""
+        return self._each(order, tasks, self._upload)
+
+    def score(self, order: bytes, tasks: bytes) -> list[bytes]:
+        """Each user's scores, or why there are none."""
+        return self._each(order, tasks, self._scores)
+
+    def _each(self, order: bytes, tasks: bytes, work: Callable[[RemoteOrder, Task], bytes]) -> list[bytes]:
+        told, mine = order_from_bytes(order, self.layout), set(map(int, self.data.numbers))
+        answers = []
+        with one_thread():
+            for task in tasks_from_bytes(tasks):
+                try:
+                    if task.client not in mine:
+                        raise ConfigError("it is not on this node")
+                    answers.append(work(told, task))
+                except Exception as error:  # one client's trouble is not the others'
+                    known = isinstance(error, FedTempoError)
+                    reason = first_line(error) if known else f"{type(error).__name__}: {first_line(error)}"
+                    answers.append(failure_to_bytes(reason))
+        return answers
+
+    def _upload(self, order: RemoteOrder, task: Task) -> bytes:
+        federation, received, now = self.experiment.federation, order.received, order.now
+        client = np.array([task.client])
+        personal = self._personal(order, task)
+        (trained,) = serial.train(federation, federation.program, received, now, client, [personal])
+        groups, own, measured = federation.program.finish(received, trained.carry)
+        if not finite([*(t for ts in groups.values() for t in ts.values()), *own.values()]):
+            return failure_to_bytes("not finite")
+        weight = federation.weight(task.client, int(trained.shared_samples[0]))
+        numbers = {name: value.to(torch.float64).item() for name, value in measured.items()}
+        if federation.scrutiny is not None:
+            faults = federation.scrutiny.faults
+            (kind,) = faults.assigned(federation.seed, now.round, client)
+            groups = corrupted(groups, kind, faults.delay)
+        kept = FIRST
+        if own and not federation.algorithm.stateless:
+            tensors = {n: t.clone(memory_format=torch.contiguous_format) for n, t in own.items()}
+            kept = self._store().put(order.run.hex(), task.client, task.kept, tensors)
+        loss = trained.loss.to(torch.float64)[0].item()
+        return upload_to_bytes(Upload(task.client, now.round, weight, loss, groups, numbers, kept))
+
+    def _scores(self, order: RemoteOrder, task: Task) -> bytes:
+        protocol = self.experiment.evaluation
+        if protocol is None:
+            raise ConfigError("this experiment has no evaluation")
+        occasion = Occasion(order.received, order.now, order.parts, order.newcomers, protocol)
+        item = (np.array([task.client]), [self._personal(order, task)])
+        stages = score_users(self.experiment.federation, serial, occasion, item)
+        sums = [[[values[0] for values in stage[part].values()] for part in order.parts] for stage in stages]
+        return scores_to_bytes(task.client, order.now.round, torch.tensor(sums, dtype=torch.float64))
+
+    def _personal(self, order: RemoteOrder, task: Task) -> Params:
+        federation = self.experiment.federation
+        if order.newcomers:
+            return federation.first_personal(task.client, order.received.shared, newcomer=True)
+        if task.kept == FIRST:
+            return federation.first_personal(task.client, self.experiment.first_shared)
+        return self._store().get(order.run.hex(), task.client, task.kept)
+
+    def _store(self) -> PersonalStore:
+        if self.store is None:
+            raise ConfigError("a node whose clients keep something needs a folder for it: state-dir in its node config")
+        return self.store
+
+
+def make_node(blueprint: Blueprint, config: NodeConfig, state: Path | None = None) -> Node:
+    """A node as its configuration says; the experiment it was started for, if it names one, must be this one."""
+    agreed = config.get("experiment", blueprint.fingerprint)
+    if agreed != blueprint.fingerprint:
+        raise ConfigError(f"the experiment must be the one this node was started for, {agreed}.")
+    data = load(config, blueprint.data)
+    experiment = blueprint.node(placed(data))
+    folder = Path(str(config["state-dir"])) if "state-dir" in config else state
+    if folder is not None and "state-dir" not in config:
+        folder = folder / f"node-{int(config.get('partition-id', 0))}"
+    layout = order_layout(experiment.federation, experiment.first_shared)
+    store = None if folder is None else PersonalStore(folder)
+    return Node(experiment, data, blueprint.fingerprint, layout, store)
+
+
+class Nodes:
+    """Nodes that this process has made already: data and model are built once, not for every message."""
+
+    def __init__(self, most: int = 4) -> None:
+        self._made = lru_cache(maxsize=most)(self._make)
+        self._blueprint: Blueprint | None = None
+
+    def get(self, blueprint: Blueprint, config: NodeConfig, state: Path | None) -> Node:
+        """The node of this configuration."""
+        self._blueprint = blueprint
+        return self._made(blueprint.fingerprint, tuple(sorted(config.items())), state)
+
+    def _make(
+        self, fingerprint: str, config: tuple[tuple[str, str | int | float | bool], ...], state: Path | None
+    ) -> Node:
+        assert self._blueprint is not None
+        return make_node(self._blueprint, dict(config), state)
+
+
+NODES = Nodes()

@@ -1,0 +1,152 @@
+"""What the server asks of nodes and what they answer, besides uploads: orders, work lists, scores and failures."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from fedtempo.evaluation import Part
+from fedtempo.federation import Federation
+from fedtempo.objectives import Received
+from fedtempo.params import Params, select
+from fedtempo.schedules import Now
+from fedtempo.wire import HASH, MARK, Contents, Layout, WireError, decode, encode, form_of
+
+PARTS: tuple[Part, ...] = ("train", "validation", "test")
+TOKEN = 16
+"""Bytes that name a run."""
+LONGEST_REASON = 200
+_INTEGERS = ("round", "clients", "total_samples", "plateaus", "newcomers", "parts")
+_NUMBERS = ("cohort", "loss_ratio")
+
+
+class RemoteOrder(NamedTuple):
+    """What all nodes get in one round: the model, where the run stands and, for an evaluation, what to score."""
+
+    run: bytes
+    received: Received
+    now: Now
+    newcomers: bool = False
+    parts: tuple[Part, ...] = ()
+
+
+def order_to_bytes(order: RemoteOrder) -> bytes:
+    """An order on its way to the nodes."""
+    now = order.now
+    parts = sum(1 << PARTS.index(part) for part in order.parts)
+    integers = (now.round, now.clients, now.total_samples, now.plateaus, int(order.newcomers), parts)
+    return encode(
+        "order",
+        Contents(
+            dict(zip(_INTEGERS, integers, strict=True)),
+            dict(zip(_NUMBERS, (now.cohort, now.loss_ratio), strict=True)),
+            {"run": _raw(order.run), **_joined(order.received)},
+        ),
+    )
+
+
+def order_layout(federation: Federation, shared: Params) -> Layout:
+    """What an order must look like, from the node's own model."""
+    server = federation.algorithm.server
+    received = Received(shared, server.extra(server.init(select(shared, federation.trained_names))))
+    run = ("run", torch.Size([TOKEN]), torch.uint8)
+    return Layout("order", _INTEGERS, _NUMBERS, (run, *form_of(_joined(received))))
+
+
+def order_from_bytes(data: bytes, layout: Layout) -> RemoteOrder:
+    """An order for this node's model, or `WireError`."""
+    integers, numbers, tensors = decode(layout, data)
+    received = Received(_part(tensors, "shared/"), _part(tensors, "extra/"))
+    now = Now(
+        round=integers["round"],
+        clients=integers["clients"],
+        cohort=numbers["cohort"],
+        total_samples=integers["total_samples"],
+        loss_ratio=numbers["loss_ratio"],
+        plateaus=integers["plateaus"],
+    )
+    parts = tuple(part for bit, part in enumerate(PARTS) if integers["parts"] >> bit & 1)
+    return RemoteOrder(tensors["run"].numpy().tobytes(), received, now, bool(integers["newcomers"]), parts)
+
+
+class Task(NamedTuple):
+    """One client's turn: its number, and the hash of the state it starts from (zeros for its first)."""
+
+    client: int
+    kept: bytes
+
+
+def tasks_to_bytes(tasks: Sequence[Task]) -> bytes:
+    """Which of its clients a node is to work on."""
+    clients = torch.tensor([task.client for task in tasks], dtype=torch.int64)
+    kept = _raw(b"".join(task.kept for task in tasks)).reshape(len(tasks), HASH)
+    return encode("tasks", Contents({}, {}, {"clients": clients, "kept": kept}))
+
+
+def tasks_from_bytes(data: bytes) -> list[Task]:
+    """The work list; its length follows from its size."""
+    empty = _task_layout(0).size
+    count = max(0, len(data) - empty) // (_task_layout(1).size - empty)
+    _, _, tensors = decode(_task_layout(count), data)
+    return [
+        Task(client, row.numpy().tobytes())
+        for client, row in zip(tensors["clients"].tolist(), tensors["kept"], strict=True)
+    ]
+
+
+def _task_layout(count: int) -> Layout:
+    clients = ("clients", torch.Size([count]), torch.int64)
+    return Layout("tasks", (), (), (clients, ("kept", torch.Size([count, HASH]), torch.uint8)))
+
+
+def scores_to_bytes(client: int, round_number: int, sums: Tensor) -> bytes:
+    """One user's sums of loss and scores, before and after fine-tuning, by part and metric."""
+    return encode("scores", Contents({"client": client, "round": round_number}, {}, {"sums": sums}))
+
+
+def scores_from_bytes(data: bytes, parts: int, metrics: int) -> tuple[int, int, Tensor]:
+    """(client, round, sums), or `WireError`."""
+    shape = torch.Size([2, parts, metrics])
+    integers, _, tensors = decode(Layout("scores", ("client", "round"), (), (("sums", shape, torch.float64),)), data)
+    if not bool(torch.isfinite(tensors["sums"]).all()):
+        raise WireError("scores must be finite. They are not.")
+    return integers["client"], integers["round"], tensors["sums"]
+
+
+_FAILURE = Layout("failure", (), (), (("reason", torch.Size([LONGEST_REASON]), torch.uint8),))
+
+
+def failure_to_bytes(reason: str) -> bytes:
+    """A client that could not do its part, and why."""
+    text = reason.encode()[:LONGEST_REASON].ljust(LONGEST_REASON, b"\0")
+    return encode("failure", Contents({}, {}, {"reason": _raw(text)}))
+
+
+def failure_from_bytes(data: bytes) -> str | None:
+    """The reason if this is a failure, else None; it is one printable line whatever was sent."""
+    if not isinstance(data, bytes) or data[len(MARK) : len(MARK) + HASH] != _FAILURE.fingerprint:
+        return None
+    _, _, tensors = decode(_FAILURE, data)
+    return printable(tensors["reason"].numpy().tobytes().rstrip(b"\0").decode(errors="replace"))
+
+
+def printable(text: str) -> str:
+    """A stranger's text as one short line without control characters."""
+    line = "".join(letter if letter.isprintable() else " " for letter in text)
+    return " ".join(line.split())[:LONGEST_REASON]
+
+
+def _joined(received: Received) -> Params:
+    shared = {f"shared/{name}": tensor for name, tensor in received.shared.items()}
+    return {**shared, **{f"extra/{name}": tensor for name, tensor in received.extra.items()}}
+
+
+def _part(tensors: Mapping[str, Tensor], prefix: str) -> Params:
+    return {name.removeprefix(prefix): t for name, t in tensors.items() if name.startswith(prefix)}
+
+
+def _raw(data: bytes) -> Tensor:
+    return torch.frombuffer(bytearray(data), dtype=torch.uint8) if data else torch.empty(0, dtype=torch.uint8)

@@ -1,0 +1,140 @@
+"""The roster: which node holds which client, and the way to the nodes. It knows nothing of Flower."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import NamedTuple, Protocol
+
+from fedtempo.data.federated import FederatedData
+from fedtempo.deploy.census import Census, data_of, read_census
+from fedtempo.errors import DataError, TrainingError
+from fedtempo.wire import WireError
+
+CENSUS_SECONDS = 120.0
+"""How long a node may take to load its data and say what they are."""
+BETWEEN_LOOKS = 0.5
+
+
+class Request(NamedTuple):
+    """What a node is asked: to be counted, to train or to score, for these clients in this order."""
+
+    kind: str
+    parts: list[bytes]
+    clients: Sequence[int] = ()
+
+
+class Reply(NamedTuple):
+    """A node's answer: one part per client asked for, or the reason why there is none."""
+
+    node: int
+    asked: Sequence[int]
+    parts: list[bytes]
+    error: str = ""
+
+    def answers(self) -> Iterator[tuple[int, bytes]]:
+        """Each client's part; what is sent beyond them is nobody's."""
+        return zip(self.asked, self.parts, strict=False)
+
+
+class Transport(Protocol):
+    """A way to nodes."""
+
+    def nodes(self) -> list[int]:
+        """The nodes that are connected now."""
+        ...
+
+    def exchange(self, requests: Mapping[int, Request], seconds: float | None) -> Iterator[Reply]:
+        """Ask nodes and yield their replies as they come, for at most so many seconds."""
+        ...
+
+
+class Roster:
+    """Counts nodes as they come, and finds clients. A client stays with its first node while that is connected."""
+
+    def __init__(self, transport: Transport, experiment: str, patience: float) -> None:
+        self._transport = transport
+        self._experiment = experiment
+        self._patience = patience
+        self._counted: dict[int, Census] = {}
+        self._refused: dict[int, str] = {}
+        self._known: FederatedData | None = None
+
+    def gather(self, clients: int | None) -> FederatedData:
+        """Wait until all clients are here, and return what the server knows of them.
+
+        How many there are is given, or nodes that hold a share of a common data set say so.
+        """
+        end = time.monotonic() + self._patience
+        while True:
+            self._count()
+            expected = clients or max((c.population or 0 for c in self._counted.values()), default=0)
+            here = {number for census in self._counted.values() for number in census.numbers}
+            if expected and len(here) >= expected:
+                break
+            if time.monotonic() > end:
+                raise TrainingError(self._too_few(expected, here))
+            time.sleep(BETWEEN_LOOKS)
+        if here != set(range(expected)):
+            wrong = min(here ^ set(range(expected)))
+            raise DataError(
+                f"clients must be numbered from 0 to {expected - 1}. Got {wrong}, or nobody by that number."
+            )
+        self._known = data_of(self._counted)
+        return self._known
+
+    def places(self, clients: Iterable[int]) -> dict[int, list[int]]:
+        """The clients by the connected nodes that hold them; where nobody is here, wait for somebody."""
+        end = time.monotonic() + self._patience
+        while True:
+            connected = self._count()
+            owner = {number: node for node in reversed(connected) for number in self._counted[node].numbers}
+            found: dict[int, list[int]] = {}
+            for client in sorted(clients):
+                if client in owner:
+                    found.setdefault(owner[client], []).append(client)
+            if found or time.monotonic() > end:
+                return found
+            time.sleep(BETWEEN_LOOKS)
+
+    def exchange(self, requests: Mapping[int, Request], seconds: float | None) -> Iterator[Reply]:
+        """Ask nodes; see `Transport`."""
+        return self._transport.exchange(requests, seconds)
+
+    def _count(self) -> list[int]:
+        """Ask nodes that are new who they are; return those that are connected and counted, oldest first."""
+        connected = set(self._transport.nodes())
+        new = sorted(connected - self._counted.keys() - self._refused.keys())
+        for reply in self._transport.exchange({node: Request("census", []) for node in new}, CENSUS_SECONDS):
+            try:
+                if reply.error or len(reply.parts) != 1:
+                    raise WireError(reply.error or "a census must be one answer.")
+                self._counted[reply.node] = self._checked(read_census(reply.parts[0]), connected)
+            except (WireError, DataError) as error:
+                self._refused[reply.node] = str(error)
+                print(f"fedtempo: node {reply.node} is refused: {error}", flush=True)
+        return [node for node in self._counted if node in connected]
+
+    def _checked(self, census: Census, connected: set[int]) -> Census:
+        if census.experiment != self._experiment:
+            raise DataError("it was started for another experiment.")
+        for node, other in self._counted.items():
+            both = set(census.numbers) & set(other.numbers)
+            if both and node in connected:
+                raise DataError(f"client {min(both)} is on another node already.")
+        if self._known is not None:
+            self._check_unchanged(census, self._known)
+        return census
+
+    def _check_unchanged(self, census: Census, known: FederatedData) -> None:
+        """A node that joins during a run brings clients that were there at its start, with as many rows."""
+        for number, rows in zip(census.numbers, census.rows, strict=True):
+            if number >= len(known) or tuple(known.sizes(p)[number] for p in ("train", "validation", "test")) != rows:
+                raise DataError(f"client {number} must be as it was at the start of the run.")
+
+    def _too_few(self, expected: int, here: set[int]) -> str:
+        missing = [number for number in range(expected) if number not in here]
+        which = f"; without {missing[:5]}" if missing else ""
+        refused = "".join(f"; node {node} was refused: {reason}" for node, reason in self._refused.items())
+        wanted = f"{expected} clients" if expected else "clients"
+        return f"run not started: {len(here)} of {wanted} connected in {self._patience:g} s{which}{refused}"

@@ -1,0 +1,78 @@
+"""The server side: gather the clients, build the experiment around them, and run the simulator's own training loop."""
+
+from __future__ import annotations
+
+import secrets
+from dataclasses import dataclass
+from pathlib import Path
+
+from fedtempo.deploy.blueprint import Blueprint
+from fedtempo.deploy.engine import RemoteEngine
+from fedtempo.deploy.orders import TOKEN
+from fedtempo.deploy.roster import Roster, Transport
+from fedtempo.durable import DATABASE
+from fedtempo.errors import OutputError
+from fedtempo.reports import RoundReport
+from fedtempo.result import Result
+from fedtempo.training import train_experiment
+
+RUN = "run.token"
+"""The file that holds a run's name on its nodes."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How a deployment is run, besides the experiment."""
+
+    out: Path | None = None
+    """The run folder. One that holds a run already is resumed."""
+    clients: int | None = None
+    """How many clients to wait for; None where nodes share a common data set and know."""
+    patience: float = 300.0
+    """Seconds to wait for clients at the start, and for anybody where all nodes are gone."""
+
+
+def serve(transport: Transport, blueprint: Blueprint, plan: Plan) -> Result:
+    """Run an experiment on the nodes that a transport leads to."""
+    resume = plan.out is not None and (plan.out / DATABASE).exists()
+    run = _token(plan.out, resume)
+    roster = Roster(transport, blueprint.fingerprint, plan.patience)
+    experiment = blueprint.server(roster.gather(plan.clients))
+    engine = RemoteEngine(experiment, roster, run)
+    rounds = train_experiment(experiment, plan.out, resume, elsewhere=engine)
+    while True:
+        try:
+            print(_line(next(rounds), experiment.rounds), flush=True)
+        except StopIteration as stop:
+            result: Result = stop.value
+            break
+    if plan.out is not None:
+        result.export(plan.out)
+    print(f"fedtempo: digest {result.digest()}", flush=True)
+    return result
+
+
+def _token(out: Path | None, resume: bool) -> bytes:
+    """The run's name on its nodes: drawn once, the same after a restart."""
+    if out is None:
+        return secrets.token_bytes(TOKEN)
+    path = out / RUN
+    if not resume:
+        try:
+            out.mkdir(parents=True, exist_ok=True)
+            path.write_text(secrets.token_hex(TOKEN) + "\n")
+        except OSError as error:
+            raise OutputError(f"out must be a folder that can be written. Got {out}: {error.strerror}.") from None
+    try:
+        token = bytes.fromhex(path.read_text().strip())
+    except (OSError, ValueError):
+        token = b""
+    if len(token) != TOKEN:
+        raise OutputError(f"a deployment to resume must hold its {RUN}. Got {out}, which does not.")
+    return token
+
+
+def _line(report: RoundReport, rounds: int) -> str:
+    lost = "".join(f"; client {failure.client}: {failure.reason}" for failure in report.failures)
+    what = "abandoned" if report.abandoned else f"loss {report.loss:.4f}"
+    return f"fedtempo: round {report.round + 1}/{rounds}, {len(report.clients)} clients, {what}{lost}"
