@@ -21,7 +21,7 @@ $(VENV)/.demo: pyproject.toml constraints.txt
 	@touch $@
 
 $(VENV)/.dev: $(VENV)/.demo
-	$(PIP) -e '.[dev,text,privacy,flower,tune]'
+	$(PIP) -e '.[dev,text,privacy,flower,tune,ray]'
 	@touch $@
 
 demo: $(VENV)/.demo ## compare FedSGD, FedDecay, FedAvg and local training on digits (under a minute)
