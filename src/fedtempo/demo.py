@@ -52,5 +52,7 @@ def run_demo(
             results.append(follow(reports, rounds, label=f"seed {seed}, {label}", quiet=quiet))
             labels.append(label)
         announce(f"seed {seed} done")
-    page = write_report(results, out / "report.html", labels, "FedTempo demo: digits, 32 existing and 8 new users")
+    title = "Who gains from within-round decay? Digits, 32 existing and 8 new users"
+    command = f"fedtempo demo --rounds {rounds} --seeds {seeds}"
+    page = write_report(results, out / "report.html", labels, title, command=command)
     return ResultTable(results, labels), page

@@ -1,8 +1,25 @@
 """Reporting: tables, pages, run folders, progress."""
 
 from fedtempo.reporting.folder import EXPERIMENT, export, summary, write_experiment
-from fedtempo.reporting.html import write_report
+from fedtempo.reporting.html import report, write_page, write_report
 from fedtempo.reporting.live import follow
+from fedtempo.reporting.runs import ReportRun
+from fedtempo.reporting.sections import Bars, Grid, Lines, Section
 from fedtempo.reporting.tables import ResultTable
 
-__all__ = ["EXPERIMENT", "ResultTable", "export", "follow", "summary", "write_experiment", "write_report"]
+__all__ = [
+    "EXPERIMENT",
+    "Bars",
+    "Grid",
+    "Lines",
+    "ReportRun",
+    "ResultTable",
+    "Section",
+    "export",
+    "follow",
+    "report",
+    "summary",
+    "write_experiment",
+    "write_page",
+    "write_report",
+]

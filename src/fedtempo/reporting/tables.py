@@ -7,11 +7,13 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from html import escape
 from statistics import fmean, pstdev
-from typing import Any
+from typing import Any, Protocol
 
 from rich.console import Console
 from rich.table import Table as RichTable
 
+from fedtempo.costs import Costs
+from fedtempo.evaluation import Scores
 from fedtempo.result import Result
 
 GROUPS = {
@@ -23,6 +25,20 @@ GROUPS = {
 STATISTICS = {"mean": "mean", "bottom_decile": "bottom 10%", "std": "std"}
 WIDE = 170
 COSTS = {"bytes": "bytes", "steps": "steps", "flops": "FLOPs"}
+
+
+class Scored(Protocol):
+    """What a row is made of: a result, or a run as a report knows it."""
+
+    @property
+    def scores(self) -> Scores | None:
+        """The scores that count."""
+        ...
+
+    @property
+    def costs(self) -> Costs:
+        """What it cost."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -55,10 +71,10 @@ def with_unit(number: float) -> str:
 class ResultTable:
     """Existing and new users: mean, bottom decile and spread of the main metric, and costs."""
 
-    def __init__(self, results: Iterable[Result], labels: Iterable[str] | None = None) -> None:
+    def __init__(self, results: Iterable[Scored], labels: Iterable[str] | None = None) -> None:
         results = list(results)
-        names = list(labels) if labels is not None else [repr(r.experiment.federation.algorithm) for r in results]
-        grouped: dict[str, list[Result]] = {}
+        names = list(labels) if labels is not None else [_name(result) for result in results]
+        grouped: dict[str, list[Scored]] = {}
         for name, result in zip(names, results, strict=True):
             grouped.setdefault(name, []).append(result)
         self.rows = [Row(name, _numbers(group)) for name, group in grouped.items()]
@@ -120,7 +136,11 @@ class ResultTable:
         return f"<table>{caption}<thead><tr><th>algorithm</th>{head}</tr></thead><tbody>{body}</tbody></table>"
 
 
-def _numbers(results: list[Result]) -> dict[str, list[float]]:
+def _name(result: Scored) -> str:
+    return repr(result.experiment.federation.algorithm) if isinstance(result, Result) else "run"
+
+
+def _numbers(results: list[Scored]) -> dict[str, list[float]]:
     values: dict[str, list[float]] = {}
     for result in results:
         scores = result.scores

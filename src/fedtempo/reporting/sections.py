@@ -1,0 +1,43 @@
+"""Sections that a caller adds to a report: a heading, a text, a table, a figure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+Cell = str | float | int | None
+
+
+@dataclass(frozen=True)
+class Grid:
+    """A table: column headings and rows of words and numbers."""
+
+    columns: Sequence[str]
+    rows: Sequence[Sequence[Cell]]
+
+
+@dataclass(frozen=True)
+class Bars:
+    """One bar per name, such as the importance of each setting."""
+
+    values: Mapping[str, float]
+    unit: str = ""
+
+
+@dataclass(frozen=True)
+class Lines:
+    """Curves through points (x, y), by name."""
+
+    series: Mapping[str, Sequence[tuple[float, float]]]
+    x: str
+    y: str
+
+
+@dataclass(frozen=True)
+class Section:
+    """A part of the page; it stands right after the table of results."""
+
+    heading: str
+    text: str = ""
+    table: Grid | None = None
+    figure: Bars | Lines | None = None
