@@ -1,0 +1,120 @@
+"""The adapter: the one module that knows Flower's types."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+from flwr.app import ConfigRecord, Context, Message, RecordDict
+from flwr.clientapp import ClientApp
+from flwr.serverapp import Grid, ServerApp
+from flwr.server.superlink.fleet.vce.backend.backend import BackendConfig
+from flwr.simulation import run_simulation
+
+from fedtempo.deploy.blueprint import Blueprint
+from fedtempo.deploy.node import NODES
+from fedtempo.deploy.orders import printable
+from fedtempo.deploy.roster import Reply, Request
+from fedtempo.deploy.server import Plan, serve
+
+RECORD = "fedtempo"
+TYPES = {"census": "query.census", "train": "train", "score": "evaluate"}
+BETWEEN_PULLS = 0.25
+"""Seconds between looks for replies."""
+
+
+def apps(blueprint: Blueprint, plan: Plan, state: Path | None) -> tuple[ServerApp, ClientApp]:
+    """A server that runs our training loop on Flower's grid, and a client that runs our client program on its node."""
+    server, client = ServerApp(), ClientApp()
+
+    @server.main()
+    def main(grid: Grid, context: Context) -> None:
+        serve(GridTransport(grid), blueprint, plan)
+
+    @client.query("census")
+    def census(message: Message, context: Context) -> Message:
+        return answer("census", blueprint, state, message, context)
+
+    @client.train()
+    def train(message: Message, context: Context) -> Message:
+        return answer("train", blueprint, state, message, context)
+
+    @client.evaluate()
+    def score(message: Message, context: Context) -> Message:
+        return answer("score", blueprint, state, message, context)
+
+    return server, client
+
+
+def answer(kind: str, blueprint: Blueprint, state: Path | None, message: Message, context: Context) -> Message:
+    """A node's answer; an error it raises is Flower's to report."""
+    node = NODES.get(blueprint, dict(context.node_config), state)
+    parts = _unpacked(message)
+    if kind == "census":
+        answers = node.census()
+    else:
+        answers = node.train(*parts) if kind == "train" else node.score(*parts)
+    return Message(_packed(answers), reply_to=message)
+
+
+class GridTransport:
+    """The way to Flower's nodes."""
+
+    def __init__(self, grid: Grid) -> None:
+        self._grid = grid
+
+    def nodes(self) -> list[int]:
+        """The nodes that are connected now."""
+        return sorted(self._grid.get_node_ids())
+
+    def exchange(self, requests: Mapping[int, Request], seconds: float | None) -> Iterator[Reply]:
+        """Ask nodes and yield their replies as they come. Errors are replies with a reason."""
+        end = None if seconds is None else time.monotonic() + seconds
+        asked = {node: request.clients for node, request in requests.items()}
+        messages = [
+            Message(_packed(request.parts), dst_node_id=node, message_type=TYPES[request.kind], ttl=seconds)
+            for node, request in requests.items()
+        ]
+        identifiers = list(self._grid.push_messages(messages)) if messages else []
+        waiting = dict(zip(identifiers, requests, strict=False))
+        for node in list(requests)[len(identifiers) :] + [n for i, n in waiting.items() if not i]:
+            yield Reply(node, asked[node], [], "not connected")
+        waiting = {identifier: node for identifier, node in waiting.items() if identifier}
+        while waiting and (end is None or time.monotonic() < end):
+            for reply in self._grid.pull_messages(list(waiting)):
+                if reply.metadata.reply_to_message_id in waiting:
+                    node = waiting.pop(reply.metadata.reply_to_message_id)
+                    yield _reply(node, asked[node], reply)
+            time.sleep(BETWEEN_PULLS if waiting else 0)
+
+
+def simulate(server: ServerApp, client: ClientApp, nodes: int, processors: int) -> None:
+    """Run both apps on Flower's simulation engine, on this machine."""
+    resources: BackendConfig = {
+        "client_resources": {"num_cpus": 1, "num_gpus": 0.0},
+        "init_args": {"num_cpus": processors},
+    }
+    run_simulation(server, client, num_supernodes=nodes, backend_config=resources)
+
+
+def _reply(node: int, clients: Sequence[int], message: Message) -> Reply:
+    if message.has_error():
+        error = message.error
+        return Reply(node, clients, [], printable(f"error {error.code}: {error.reason or 'no reason given'}"))
+    try:
+        return Reply(node, clients, _unpacked(message))
+    except (KeyError, TypeError, ValueError) as error:
+        return Reply(node, clients, [], printable(f"malformed: {error}"))
+
+
+def _packed(parts: list[bytes]) -> RecordDict:
+    return RecordDict({RECORD: ConfigRecord({"parts": list(parts)})})
+
+
+def _unpacked(message: Message) -> list[bytes]:
+    record = message.content[RECORD]
+    parts = record["parts"] if isinstance(record, ConfigRecord) else None
+    if not isinstance(parts, list) or not all(isinstance(part, bytes) for part in parts):
+        raise TypeError("a message must be a list of bytes")
+    return [part for part in parts if isinstance(part, bytes)]
