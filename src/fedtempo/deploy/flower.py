@@ -8,8 +8,8 @@ from pathlib import Path
 
 from flwr.app import ConfigRecord, Context, Message, RecordDict
 from flwr.clientapp import ClientApp
-from flwr.serverapp import Grid, ServerApp
 from flwr.server.superlink.fleet.vce.backend.backend import BackendConfig
+from flwr.serverapp import Grid, ServerApp
 from flwr.simulation import run_simulation
 
 from fedtempo.deploy.blueprint import Blueprint
@@ -50,12 +50,10 @@ def apps(blueprint: Blueprint, plan: Plan, state: Path | None) -> tuple[ServerAp
 def answer(kind: str, blueprint: Blueprint, state: Path | None, message: Message, context: Context) -> Message:
     """A node's answer; an error it raises is Flower's to report."""
     node = NODES.get(blueprint, dict(context.node_config), state)
-    parts = _unpacked(message)
     if kind == "census":
-        answers = node.census()
-    else:
-        answers = node.train(*parts) if kind == "train" else node.score(*parts)
-    return Message(_packed(answers), reply_to=message)
+        return Message(_packed(node.census()), reply_to=message)
+    work = node.train if kind == "train" else node.score
+    return Message(_packed(work(*_unpacked(message))), reply_to=message)
 
 
 class GridTransport:
