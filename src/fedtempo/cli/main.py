@@ -11,7 +11,7 @@ import click
 import typer
 
 import fedtempo
-from fedtempo.cli import compare, data, plan, reproduce, runs, tune
+from fedtempo.cli import compare, data, plan, reproduce, runs, tune, watch
 from fedtempo.errors import FedTempoError
 
 INTERRUPTED = 130
@@ -29,6 +29,7 @@ app.add_typer(data.app, name="data")
 app.command("demo")(runs.demo)
 app.command("run", epilog=runs.algorithms_text())(runs.run)
 app.command("resume")(runs.resume)
+app.command("watch")(watch.watch)
 app.command("schedule")(plan.schedule)
 app.command("advise")(plan.advise)
 app.command("compare")(compare.compare)

@@ -5,6 +5,7 @@ from fedtempo.reporting.html import report, write_page, write_report
 from fedtempo.reporting.live import follow
 from fedtempo.reporting.runs import ReportRun
 from fedtempo.reporting.sections import Bars, Grid, Lines, Section
+from fedtempo.reporting.stored import read_run
 from fedtempo.reporting.tables import ResultTable
 
 __all__ = [
@@ -17,6 +18,7 @@ __all__ = [
     "Section",
     "export",
     "follow",
+    "read_run",
     "report",
     "summary",
     "write_experiment",

@@ -9,10 +9,14 @@ from typing import Any
 
 from fedtempo.config import ExperimentFile, dump, fingerprint
 from fedtempo.errors import OutputError
+from fedtempo.reporting.html import report as page_about
+from fedtempo.reporting.runs import ReportRun, script_command, timestamp, versions
 from fedtempo.reports import RoundReport
 from fedtempo.result import Result
 
 EXPERIMENT = "experiment.toml"
+SUMMARY = "summary.json"
+AGAIN = f"fedtempo run {EXPERIMENT}"
 
 
 def write_experiment(folder: Path, experiment: ExperimentFile) -> None:
@@ -24,8 +28,17 @@ def write_experiment(folder: Path, experiment: ExperimentFile) -> None:
 def export(result: Result, folder: Path) -> None:
     """One line of metrics per round, a summary, and the report page."""
     _replace(folder / "metrics.jsonl", "".join(json.dumps(record(report)) + "\n" for report in result.history))
-    _replace(folder / "summary.json", json.dumps(summary(result), indent=2) + "\n")
-    result.report(folder / "report.html")
+    _replace(folder / SUMMARY, json.dumps({**summary(result), **_circumstances(folder)}, indent=2) + "\n")
+    file = folder / EXPERIMENT
+    experiment = file.read_text(encoding="utf-8") if file.is_file() else None
+    run = ReportRun.of(result, command=AGAIN if experiment else None, experiment=experiment)
+    _replace(folder / "report.html", page_about([run], title=run.label))
+
+
+def _circumstances(folder: Path) -> dict[str, Any]:
+    """When and with what the run ended, and what runs it again where no experiment file does."""
+    command = None if (folder / EXPERIMENT).is_file() else script_command()
+    return {"finished": timestamp(), "versions": versions(), "command": command}
 
 
 def _replace(path: Path, text: str) -> None:

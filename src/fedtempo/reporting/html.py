@@ -64,7 +64,7 @@ def write_report(
     results: Sequence[Result],
     path: Path,
     labels: Sequence[str] | None = None,
-    title: str = "FedTempo",
+    title: str | None = None,
     *,
     command: str | None = None,
     sections: Sequence[Section] = (),
@@ -72,7 +72,8 @@ def write_report(
     """Write the page about these results and return where it is; results with the same label are seeds of one run."""
     names: Sequence[str | None] = labels if labels is not None else [None] * len(results)
     runs = [ReportRun.of(result, name, command=command) for result, name in zip(results, names, strict=True)]
-    return write_page(path, report(runs, title=title, command=command, sections=sections))
+    named = title or " and ".join(dict.fromkeys(run.label for run in runs)) or "FedTempo"
+    return write_page(path, report(runs, title=named, command=command, sections=sections))
 
 
 def write_page(path: Path, page: str) -> Path:

@@ -181,7 +181,8 @@ async function poll() {
     const answer = await fetch(`data.json?known=${known}`, { cache: "no-store" });
     const fresh = await answer.json();
     document.documentElement.dataset.lost = "no";
-    if (fresh.version !== known) start(fresh);
+    if (fresh.version !== known && fresh.runs[0].digest && !numbers.data.runs[0].digest) location.reload();
+    else if (fresh.version !== known) start(fresh);
     else { numbers.data.age = fresh.age; progress(); }
   } catch {
     document.documentElement.dataset.lost = "yes";

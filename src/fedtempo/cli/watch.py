@@ -1,0 +1,27 @@
+"""`fedtempo watch`: the live page of a run."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from fedtempo.errors import is_count, require
+from fedtempo.reporting.watching import server
+
+
+def watch(
+    folder: Annotated[Path, typer.Argument(help="The folder of a run, going on or finished.")],
+    port: Annotated[int, typer.Option(help="The port to serve on; 0 is any free one.")] = 0,
+) -> None:
+    """Serve a live page of a run to this machine's browser. It only reads; the run goes on when it ends."""
+    require(is_count(port, 0) and port < 2**16, "port", "an int in [0, 65535]", port)
+    with server(folder, port) as pages:
+        print(f"http://127.0.0.1:{pages.server_address[1]}/", flush=True)
+        print(f"Watching {folder}; open the address in a browser. Ctrl-C ends watching, not the run.", file=sys.stderr)
+        try:
+            pages.serve_forever(poll_interval=0.2)
+        except KeyboardInterrupt:
+            print(file=sys.stderr)
