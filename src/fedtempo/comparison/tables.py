@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 
 from rich.table import Table
 
@@ -47,24 +48,20 @@ def _user_cells(line: Line, kind: str) -> tuple[str, str, str, str]:
 
 
 def _differences(comparison: Comparison) -> Table:
-    table = _table(
-        f"minus {comparison.reference}, after fine-tuning: 95 % intervals over seeds (t) and users (bootstrap)"
-    )
-    kinds = [kind for kind in KINDS if any(f"{kind}_tuned" in line.differences for line in comparison.lines)]
-    for kind in kinds:
-        for heading in (f"{kind}\nmean", "\nseeds", "\nusers", "\nahead", "\nlow10%"):
-            table.add_column(heading, justify="right", no_wrap=True)
+    """A line for each contestant and kind of user."""
+    table = _table(f"after fine-tuning, minus {comparison.reference}; 95 % intervals over seeds (t), users (bootstrap)")
+    table.add_column("users")
+    for heading in ("mean", "over seeds", "over users", "ahead", "low10%"):
+        table.add_column(heading, justify="right", no_wrap=True)
     for line in comparison.lines:
-        if line.label != comparison.reference:
-            table.add_row(line.label, *(cell for kind in kinds for cell in _gain_cells(line, kind)))
+        for kind in KINDS:
+            if f"{kind}_tuned" in line.differences:
+                table.add_row(line.label, kind, *_gain_cells(line.differences[f"{kind}_tuned"]))
     return table
 
 
-def _gain_cells(line: Line, kind: str) -> list[str]:
-    found = line.differences.get(f"{kind}_tuned")
-    if found is None:
-        return ["-"] * 5
-    mean: Difference = found["mean"]
+def _gain_cells(found: Mapping[str, Difference]) -> list[str]:
+    mean = found["mean"]
     ahead = "-" if math.isnan(mean.ahead) else f"{mean.ahead:.0%}"
     low = _signed(found["bottom_decile"].seeds.value)
     return [_signed(mean.seeds.value), _interval(mean.seeds), _interval(mean.users), ahead, low]
