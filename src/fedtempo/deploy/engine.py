@@ -10,7 +10,7 @@ import numpy as np
 from fedtempo.aggregation import BlockSum, Failure
 from fedtempo.backends import Block, Engine, Order, run_blocks
 from fedtempo.backends.each import add_admitted
-from fedtempo.backends.engine import Work
+from fedtempo.backends.engine import Summing, Work
 from fedtempo.deploy.gate import NOTHING_KEPT, Gate, UploadError, form_of
 from fedtempo.deploy.orders import (
     RemoteOrder,
@@ -42,18 +42,21 @@ class RemoteEngine(Engine):
         self._form = form_of(experiment.federation)
 
     def map(self, work: Work, common: Any, items: Iterable[Any]) -> Iterator[Any]:
-        """Training and scoring; the items' clients are asked on the nodes that hold them."""
-        if work is run_blocks:
-            yield from self._train(common, list(items))
-        elif work is score_users:
-            yield from self._score(common, list(items))
-        else:
-            raise NotImplementedError(f"nodes cannot do {work.__name__}")
+        """Scoring; users are asked on the nodes that hold them."""
+        if work is not score_users:
+            raise NotImplementedError(f"nodes cannot do {work!r}")
+        yield from self._score(common, list(items))
+
+    def add_up(self, work: Summing, common: Any, items: Iterable[Any]) -> BlockSum:
+        """Training; clients are asked on the nodes that hold them."""
+        if work is not run_blocks:
+            raise NotImplementedError(f"nodes cannot do {work!r}")
+        return self._train(common, items)
 
     # ------------------------------------------------------------------ training
 
-    def _train(self, order: Order, items: list[list[Block]]) -> Iterator[BlockSum]:
-        tasks = {task.client: task for blocks in items for block in blocks for task in _tasks(*block)}
+    def _train(self, order: Order, blocks: Iterable[Block]) -> BlockSum:
+        tasks = {task.client: task for block in blocks for task in _tasks(*block)}
         gate = Gate(self._federation, self._form, order.now.round, tasks.keys(), order.limit)
         body = order_to_bytes(RemoteOrder(self._run, order.received, order.now))
         uploads: dict[int, Upload] = {}
@@ -75,7 +78,7 @@ class RemoteEngine(Engine):
         for client in tasks.keys() - gate.inbox.seen:
             failures.setdefault(client, NO_ANSWER)  # whoever did not report by the deadline
         result.failures += [Failure(client, reason) for client, reason in failures.items()]
-        yield result
+        return result
 
     def _add(self, result: BlockSum, upload: Upload) -> None:
         numbers = {name: np.array([value]) for name, value in upload.measurements.items()}

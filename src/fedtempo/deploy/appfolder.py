@@ -1,0 +1,50 @@
+"""The folder that Flower takes as an app: the experiment, and two lines of Python that make apps of it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import tomli_w
+
+from fedtempo.config import ExperimentFile, dump
+from fedtempo.errors import OutputError
+
+PACKAGE = "fedtempo_app"
+_MODULE = '''"""The experiment beside this file, as Flower apps."""
+
+from pathlib import Path
+
+from fedtempo.deploy import make_apps
+
+apps = make_apps(Path(__file__).parent / "experiment.toml", {settings})
+server_app = apps[0]
+client_app = apps[1]
+'''
+
+
+def write_app(folder: Path, file: ExperimentFile, clients: int | None, patience: float) -> None:
+    """Write the app's three files; the same experiment gives the same bytes."""
+    described = {
+        "project": {"name": "fedtempo-app", "version": "1.0.0", "description": "An experiment", "dependencies": []},
+        "tool": {
+            "flwr": {
+                "app": {
+                    "publisher": "fedtempo",
+                    "components": {
+                        "serverapp": f"{PACKAGE}.apps:server_app",
+                        "clientapp": f"{PACKAGE}.apps:client_app",
+                    },
+                    "config": {},
+                }
+            }
+        },
+    }
+    package = folder / PACKAGE
+    try:
+        package.mkdir(parents=True, exist_ok=True)
+        (folder / "pyproject.toml").write_text(tomli_w.dumps(described))
+        (package / "__init__.py").write_text('"""A FedTempo experiment as a Flower app."""\n')
+        (package / "apps.py").write_text(_MODULE.format(settings=f"clients={clients!r}, patience={patience!r}"))
+        (package / "experiment.toml").write_text(dump(file))
+    except OSError as error:
+        raise OutputError(f"out must be a folder that can be written. Got {folder}: {error.strerror}.") from None
