@@ -9,15 +9,18 @@ from itertools import groupby
 from fedtempo.reporting.runs import ReportRun
 from fedtempo.reporting.sections import Cell, Section
 
+LONG_TITLE = 90
+
 
 def head(runs: Sequence[ReportRun], title: str, live: bool) -> str:
     """The title, and in one line each what was run, when and with what."""
     facts = "".join(f"<li>{name} <b>{escape(text)}</b></li>" for name, text in _headline(runs))
+    size = ' class="long"' if len(title) > LONG_TITLE else ""
     state = '<div id="live" role="status"><span></span><progress max="1" value="0"></progress></div>' if live else ""
     return (
         '<header class="top"><div class="brand"><span class="mark">FedTempo</span>'
         '<button id="theme" class="quiet" type="button" hidden>Light or dark</button></div>'
-        f'<h1>{escape(title)}</h1><ul class="facts">{facts}</ul>{state}</header>'
+        f'<h1{size}>{escape(title)}</h1><ul class="facts">{facts}</ul>{state}</header>'
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -117,12 +118,13 @@ def _handler(watched: Watched) -> type[BaseHTTPRequestHandler]:
 
         def _answer(self, status: HTTPStatus, kind: str, text: str) -> None:
             body = text.encode()
-            self.send_response(status)
             own = {"Content-Type": f"{kind}; charset=utf-8", "Content-Length": str(len(body))}
+            self.send_response(status)
             for name, value in {**own, **HEADERS}.items():
                 self.send_header(name, value)
-            self.end_headers()
-            self.wfile.write(body)
+            with suppress(ConnectionError):  # the page was closed or reloaded meanwhile
+                self.end_headers()
+                self.wfile.write(body)
 
         def log_message(self, format: str, *args: object) -> None:
             """Nothing: a page that asks every two seconds would flood the terminal."""

@@ -42,7 +42,8 @@ function lineChart(host, spec) {
   }
   const width = Math.max(280, Math.round(host.clientWidth || 640));
   const height = width < 480 ? Math.min(260, HEIGHTS[spec.height || "medium"]) : HEIGHTS[spec.height || "medium"];
-  const labelled = spec.endLabels !== false && width >= 520 && series.filter((one) => !one.thin).length <= 10;
+  const named = series.filter((one) => !one.thin).length;
+  const labelled = spec.endLabels !== false && width >= 520 && named > 1 && named <= 10;
   const longest = Math.max(...series.map((one) => short(one.name, 22).length));
   const box = { left: 46, right: labelled ? 36 + longest * 6.8 : 14, top: 26, bottom: 40 };
   const frame = new Frame(host, spec, series, width, height, box);

@@ -18,8 +18,9 @@ function start(data) {
 // Everything but the text that stands in the file.
 function build() {
   const { data } = numbers;
+  const refused = refusedFigure(numbers), clipping = clippingFigure(numbers);
   shownFigures = [curvesFigure(numbers), tuningFigure(numbers), usersFigure(numbers), costFigure(numbers), lossFigure(numbers),
-    refusedFigure(numbers), clippingFigure(numbers)].filter(Boolean);
+    ...(hasRefused(numbers) ? [refused, clipping] : [clipping, refused])].filter(Boolean);
   const setup = [dataFigure(numbers), scheduleFigure(numbers)].filter(Boolean);
   place("figures", shownFigures);
   place("setup", setup);
