@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import numpy as np
-from sklearn.datasets import load_digits
 
 from fedtempo.data.table import Table
 
 
 def digits() -> Table:
     """The embedded default data set; pixels run from 0 to 16 and are brought to [0, 1]."""
+    from sklearn.datasets import load_digits  # takes a second, which only those who want digits should wait
+
     images, labels = load_digits(return_X_y=True)
     return Table(
         "digits",

@@ -5,12 +5,11 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from flwr.app import ConfigRecord, Context, Message, RecordDict
 from flwr.clientapp import ClientApp
-from flwr.server.superlink.fleet.vce.backend.backend import BackendConfig
 from flwr.serverapp import Grid, ServerApp
-from flwr.simulation import run_simulation
 
 from fedtempo.deploy.blueprint import Blueprint
 from fedtempo.deploy.node import NODES
@@ -89,7 +88,9 @@ class GridTransport:
 
 def simulate(server: ServerApp, client: ClientApp, nodes: int, processors: int) -> None:
     """Run both apps on Flower's simulation engine, on this machine."""
-    resources: BackendConfig = {
+    from flwr.simulation import run_simulation  # brings Ray, which nodes of a deployment do without
+
+    resources: dict[str, dict[str, Any]] = {
         "client_resources": {"num_cpus": 1, "num_gpus": 0.0},
         "init_args": {"num_cpus": processors},
     }
