@@ -138,7 +138,20 @@ def _channels_last(kernel: Tensor) -> Tensor:
 
 def _stripped(model: nn.Module) -> nn.Module:
     """A copy without gradients: weights always come in from outside."""
-    return copy.deepcopy(model).requires_grad_(False)
+    mine = copy.deepcopy(model).requires_grad_(False)
+    for module in mine.modules():
+        if type(module) is nn.Sequential:
+            _pool_first(module)
+    return mine
+
+
+def _pool_first(layers: nn.Sequential) -> None:
+    """Where a ReLU precedes a maximum, take the maximum first: the same bits either way, for a quarter of the ReLUs."""
+    for place in range(len(layers) - 1):
+        first, second = layers[place], layers[place + 1]
+        hooked = any(layer._forward_hooks or layer._forward_pre_hooks for layer in (first, second))
+        if type(first) is nn.ReLU and type(second) is nn.MaxPool2d and not second.return_indices and not hooked:
+            layers[place], layers[place + 1] = second, first
 
 
 @contextlib.contextmanager

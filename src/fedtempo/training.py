@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import time
-from collections.abc import Generator, Iterator, Mapping
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 import torch
 
-from fedtempo.aggregation import total
 from fedtempo.backends import Block, Engine, Order, engine_for, run_blocks
 from fedtempo.costs import Ledger
 from fedtempo.durable import DurableStore
@@ -28,11 +27,10 @@ from fedtempo.round import conclude, norm_limit, now_in, participants
 from fedtempo.schedules import Now
 from fedtempo.state import State
 from fedtempo.store import MemoryStore, Store
+from fedtempo.trackers import Tracker, as_trackers, tracking
 
 KEPT_MODELS = 64 * 2**20
 """Bytes of models that a result's history may hold; a longer run's history has reports without parameters."""
-MOST_SUMS = 8
-"""Sums per round at the most, whatever the cohort."""
 
 
 def run(**settings: Any) -> Result:
@@ -49,6 +47,7 @@ def run(**settings: Any) -> Result:
       share of a GPU for each actor; `ray_loader`: a function by which actors get the data themselves.
     * `out`: a folder that every round is committed to; `resume=True` goes on where a run in that folder stopped;
       `commit_every` rounds share a transaction.
+    * `trackers`: where the numbers of every round go as well, such as `["progress", "tensorboard"]`.
     """
     rounds = train(**settings)
     while True:
@@ -62,7 +61,12 @@ def run(**settings: Any) -> Result:
 
 
 def train(
-    *, out: str | Path | None = None, resume: bool = False, commit_every: int = 1, **settings: Any
+    *,
+    out: str | Path | None = None,
+    resume: bool = False,
+    commit_every: int = 1,
+    trackers: Iterable[str | Tracker] = (),
+    **settings: Any,
 ) -> Generator[RoundReport, None, Result]:
     """Yield one `RoundReport` per round: the caller owns the loop. The generator's return value is the `Result`.
 
@@ -71,8 +75,9 @@ def train(
     require(is_count(commit_every), "commit_every", "an int >= 1", commit_every)
     require(out is not None or not resume, "out", "given where a run is to be resumed", out)
     _check_names(settings)
+    told = as_trackers(trackers)
     experiment = prepare(**settings)
-    return train_experiment(experiment, None if out is None else Path(out), resume, commit_every)
+    return train_experiment(experiment, None if out is None else Path(out), resume, commit_every, told)
 
 
 def _check_names(settings: Mapping[str, Any]) -> None:
@@ -80,7 +85,7 @@ def _check_names(settings: Mapping[str, Any]) -> None:
     parameters = inspect.signature(prepare).parameters
     for name in settings:
         if name not in parameters:
-            raise unknown("setting", name, [*parameters, "out", "resume", "commit_every"])
+            raise unknown("setting", name, [*parameters, "out", "resume", "commit_every", "trackers"])
     for name, parameter in parameters.items():
         if parameter.default is parameter.empty and name not in settings:
             raise ConfigError(f"{name} must be given. Got nothing.")
@@ -91,6 +96,7 @@ def train_experiment(
     out: Path | None = None,
     resume: bool = False,
     commit_every: int = 1,
+    trackers: Sequence[Tracker] = (),
     elsewhere: Engine | None = None,
 ) -> Generator[RoundReport, None, Result]:
     """Train round by round: choose clients, let them work, step, score, commit, yield the report.
@@ -101,7 +107,12 @@ def train_experiment(
     state, history, store = _start(experiment, out, resume, commit_every)
     keeps_models = size_in_bytes(state.shared) * experiment.rounds <= KEPT_MODELS
     where = (experiment.backend, experiment.workers, experiment.cluster)
-    with one_thread(), closing(store), elsewhere or engine_for(federation, *where) as engine:
+    with (
+        one_thread(),
+        closing(store),
+        elsewhere or engine_for(federation, *where) as engine,
+        tracking(trackers, experiment, out, resume, history) as told,
+    ):
         ledger = Ledger(federation, experiment.first_shared, algorithm.server.extra(state.server))
         for round_number in range(len(history), experiment.rounds):
             started, deaths = time.perf_counter(), engine.deaths
@@ -109,7 +120,7 @@ def train_experiment(
             cohort = participants(experiment, now)
             received = Received(state.shared, algorithm.server.extra(state.server))
             order = Order(received, now, norm_limit(federation, state))
-            block = total(engine.map(run_blocks, order, _work(experiment, store, cohort.clients)))
+            block = engine.add_up(run_blocks, order, _blocks(experiment, store, cohort.clients))
             state, personal, report = conclude(experiment, state, block, cohort, now, ledger)
             evaluator = _evaluator(experiment, engine, store, personal)
             state, report = _evaluated(experiment, evaluator, state, report, now)
@@ -117,10 +128,13 @@ def train_experiment(
             measured = {**report.measurements, **lost}
             report = replace(report, seconds=time.perf_counter() - started, measurements=measured)
             store.commit(state, personal, report)
+            told.round(report)
             history.append(report if keeps_models else replace(report, params={}))
             yield report
-    now = now_in(experiment, state, experiment.rounds - 1)
-    return Result(experiment, state.shared, state.server, history, store, now)
+        now = now_in(experiment, state, experiment.rounds - 1)
+        result = Result(experiment, state.shared, state.server, history, store, now)
+        told.end(result)
+    return result
 
 
 def _start(
@@ -141,19 +155,11 @@ def _start(
     return (state, [], store) if saved is None else (saved.state, saved.history, store)
 
 
-def _work(experiment: Experiment, store: Store, clients: np.ndarray) -> Iterator[list[Block]]:
-    """The cohort in ascending order, cut into blocks of fixed size and those into at most `MOST_SUMS` groups.
-
-    One sum comes back per group, so what travels does not grow with the cohort. Neither cut depends on how many
-    workers there are, so neither do the bits of the total.
-    """
-    starts = range(0, len(clients), experiment.block)
-    for group in np.array_split(np.array(starts), min(MOST_SUMS, len(starts))) if starts else []:
-        yield [_block(experiment, store, clients[start : start + experiment.block]) for start in group.tolist()]
-
-
-def _block(experiment: Experiment, store: Store, clients: np.ndarray) -> Block:
-    return Block(clients, [_state_of(experiment, store, client) for client in clients.tolist()])
+def _blocks(experiment: Experiment, store: Store, clients: np.ndarray) -> Iterator[Block]:
+    """The cohort cut into clients that run together, with what each of them keeps."""
+    for start in range(0, len(clients), experiment.block):
+        together = clients[start : start + experiment.block]
+        yield Block(together, [_state_of(experiment, store, client) for client in together.tolist()])
 
 
 def _state_of(experiment: Experiment, store: Store, client: int) -> Params:

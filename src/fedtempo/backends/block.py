@@ -17,16 +17,18 @@ from fedtempo.objectives import Received
 from fedtempo.params import Params, tree_map
 
 
-def run_blocks(federation: Federation, backend: Backend, order: Order, blocks: Iterable[Block]) -> BlockSum:
-    """Train blocks of clients and add up what they send."""
-    result, (received, now, _), scrutiny = BlockSum(), order, federation.scrutiny
+def run_blocks(
+    federation: Federation, backend: Backend, order: Order, blocks: Iterable[Block], into: BlockSum
+) -> BlockSum:
+    """Train blocks of clients and add what they send to a sum."""
+    (received, now, _), scrutiny = order, federation.scrutiny
     for block in blocks:
         for trained in backend.train(federation, federation.program, received, now, block.clients, block.personal):
             if scrutiny is None:
-                _collect(result, federation, received, trained)
+                _collect(into, federation, received, trained)
             else:
-                collect_each(result, federation, scrutiny, order, trained)
-    return result
+                collect_each(into, federation, scrutiny, order, trained)
+    return into
 
 
 def _collect(result: BlockSum, federation: Federation, received: Received, trained: Trained) -> None:

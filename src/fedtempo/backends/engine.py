@@ -7,12 +7,14 @@ from collections.abc import Callable, Iterable, Iterator
 from types import TracebackType
 from typing import Any, Self
 
-from fedtempo.aggregation import BlockSum, total
+from fedtempo.aggregation import BlockSum
 from fedtempo.backends.trained import Backend
 from fedtempo.federation import Federation
 
 Work = Callable[[Federation, Backend, Any, Any], Any]
 """A module-level function of (federation, backend, what all items share, one item)."""
+Summing = Callable[[Federation, Backend, Any, Iterable[Any], BlockSum], BlockSum]
+"""A module-level function of the same, but for some items and a sum: what comes of the items is added to the sum."""
 
 
 class Engine(ABC):
@@ -25,9 +27,9 @@ class Engine(ABC):
     def map(self, work: Work, common: Any, items: Iterable[Any]) -> Iterator[Any]:
         """One result per item, in the order of the items."""
 
-    def add_up(self, work: Work, common: Any, items: Iterable[Any]) -> BlockSum:
-        """The sum of the results, for work that makes sums."""
-        return total(self.map(work, common, items))
+    @abstractmethod
+    def add_up(self, work: Summing, common: Any, items: Iterable[Any]) -> BlockSum:
+        """The sum over all items; whoever works on them may add up a part of it."""
 
     def __enter__(self) -> Self:
         return self
@@ -49,3 +51,7 @@ class InProcess(Engine):
         """Work on one item after the other."""
         for item in items:
             yield work(self._federation, self._backend, common, item)
+
+    def add_up(self, work: Summing, common: Any, items: Iterable[Any]) -> BlockSum:
+        """One item after the other into one sum."""
+        return work(self._federation, self._backend, common, items, BlockSum())

@@ -8,6 +8,7 @@ workers and whoever did what. A worker that dies is replaced and its items are r
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import multiprocessing
 import warnings
 from collections.abc import Callable, Collection, Iterable, Iterator
@@ -19,8 +20,8 @@ from typing import Any, NamedTuple, Self
 
 import torch
 
-from fedtempo.aggregation import BlockSum, total
-from fedtempo.backends.engine import Engine, Work
+from fedtempo.aggregation import BlockSum
+from fedtempo.backends.engine import Engine, Summing, Work
 from fedtempo.backends.packing import Mailbox
 from fedtempo.backends.trained import Backend
 from fedtempo.errors import ConfigError, FedTempoError, TrainingError
@@ -30,6 +31,8 @@ MOST_DEATHS = 10
 COPIES_OF_THE_MODEL = 16
 """How many models in float64 fit a worker's mailbox; memory is taken only when it is written to."""
 _STOP_WITHIN_SECONDS = 5.0
+_TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3
+"""Numbers of glibc's `mallopt`."""
 
 
 class _Worker(NamedTuple):
@@ -38,8 +41,8 @@ class _Worker(NamedTuple):
     mailbox: Mailbox
 
 
-Gather = Callable[[Iterable[Any]], Any]
-"""What a worker makes of the results of a hand of items: a list, or their sum."""
+Hand = list[tuple[int, Any]]
+"""Items with their places in the order."""
 
 
 class Processes(Engine):
@@ -93,34 +96,57 @@ class Processes(Engine):
 
     def map(self, work: Work, common: Any, items: Iterable[Any]) -> Iterator[Any]:
         """Deal items to whoever is free, the larger part at once; yield results in the items' order."""
+        waiting = dealt(list(enumerate(items)), self._count)
         done: dict[int, Any] = {}
         next_index = 0
-        for indices, mailbox, packed in self._arrivals(list, work, common, items):
-            done.update(zip(indices, mailbox.unpack(packed), strict=True))
+        for slot, hand, packed in self._play("map", work, common, waiting, lambda slot: []):
+            results = self._workers[slot].mailbox.unpack(packed)
+            done.update(zip((index for index, _ in hand), results, strict=True))
             while next_index in done:
                 yield done.pop(next_index)
                 next_index += 1
 
-    def add_up(self, work: Work, common: Any, items: Iterable[Any]) -> BlockSum:
-        """Workers add up what they did themselves; their sums are added from where they lie in shared memory."""
+    def add_up(self, work: Summing, common: Any, items: Iterable[Any]) -> BlockSum:
+        """Every worker adds up what it does, and is asked for its sum when nothing is left to do."""
+        waiting = dealt(list(enumerate(items)), self._count)
+        inside: dict[int, list[Hand]] = {slot: [] for slot in range(self._count)}
+
+        def lost(slot: int) -> list[Hand]:
+            again, inside[slot] = inside[slot], []
+            return again
+
         result = BlockSum()
-        for _, mailbox, packed in self._arrivals(total, work, common, items):
-            result.add_block(mailbox.unpack(replace(packed, sums={})))
-            result.add_sums(mailbox.unpack(packed.sums, copy=not result.sums))
+        while waiting:
+            for slot, hand, _ in self._play("add", work, common, waiting, lost):
+                inside[slot].append(hand)
+            for slot in [slot for slot, hands in inside.items() if hands]:
+                self._send(slot, ("sum", work, None, []))
+                try:
+                    self._merge(result, slot, self._receive(slot))
+                    inside[slot] = []
+                except (EOFError, ConnectionError):
+                    self._replace(slot)
+                    waiting += lost(slot)
         return result
 
-    def _arrivals(
-        self, gather: Gather, work: Work, common: Any, items: Iterable[Any]
-    ) -> Iterator[tuple[list[int], Mailbox, Any]]:
-        """Indices of items and what came of them, as it comes, packed; the next one may come in the same memory."""
-        waiting = dealt(list(enumerate(items)), self._count)
-        running: dict[int, list[tuple[int, Any]]] = {}
+    def _merge(self, result: BlockSum, slot: int, packed: BlockSum) -> None:
+        """Add a worker's sum from where it lies in shared memory."""
+        mailbox = self._workers[slot].mailbox
+        result.add_block(mailbox.unpack(replace(packed, sums={})))
+        result.add_sums(mailbox.unpack(packed.sums, copy=not result.sums))
+
+    def _play(
+        self, kind: str, work: Callable[..., Any], common: Any, waiting: list[Hand], lost: Callable[[int], list[Hand]]
+    ) -> Iterator[tuple[int, Hand, Any]]:
+        """Deal out all hands; yield who did which, with what came back. A dead worker's hands are dealt again."""
+        running: dict[int, Hand] = {}
         informed: set[int] = set()
         while waiting or running:
             for slot in range(self._count):
                 if slot not in running and waiting:
                     running[slot] = waiting.pop()
-                    self._send(slot, (gather, work), common if slot not in informed else None, running[slot])
+                    items = [item for _, item in running[slot]]
+                    self._send(slot, (kind, work, common if slot not in informed else None, items))
                     informed.add(slot)
             for slot in self._ready(running):
                 hand = running.pop(slot)
@@ -129,9 +155,9 @@ class Processes(Engine):
                 except (EOFError, ConnectionError):
                     self._replace(slot)
                     informed.discard(slot)
-                    waiting.append(hand)
+                    waiting += [hand, *lost(slot)]
                 else:
-                    yield [index for index, _ in hand], self._workers[slot].mailbox, packed
+                    yield slot, hand, packed
 
     def _ready(self, running: Collection[int]) -> list[int]:
         if not running:
@@ -139,11 +165,11 @@ class Processes(Engine):
         by_pipe = {self._workers[slot].pipe: slot for slot in running}
         return sorted(by_pipe[pipe] for pipe in wait(list(by_pipe)) if isinstance(pipe, Connection))
 
-    def _send(self, slot: int, work: tuple[Gather, Work], common: Any, hand: list[tuple[int, Any]]) -> None:
+    def _send(self, slot: int, message: tuple[str, Callable[..., Any], Any, list[Any]]) -> None:
         # A dead worker is found out where its result is received, and replaced there.
         worker = self._workers[slot]
         with contextlib.suppress(ConnectionError):
-            worker.pipe.send((work, worker.mailbox.pack((common, [item for _, item in hand]))))
+            worker.pipe.send(worker.mailbox.pack(message))
 
     def _receive(self, slot: int) -> Any:
         worker = self._workers[slot]
@@ -162,12 +188,22 @@ class Processes(Engine):
         self._workers[slot] = self._start()
 
 
-def dealt(items: list[tuple[int, Any]], workers: int) -> list[list[tuple[int, Any]]]:
+def dealt(items: Hand, workers: int) -> list[Hand]:
     """Hands of items, the next one last: three quarters in one hand per worker, the others singly to even it out."""
     size = len(items) * 3 // (4 * workers)
     large = [items[i * size : (i + 1) * size] for i in range(workers if size > 1 else 0)]
     rest = items[sum(map(len, large)) :]
     return [*([item] for item in reversed(rest)), *reversed(large)]
+
+
+def dealt_for_sums(items: Hand, workers: int) -> list[Hand]:
+    """Hands for work whose sums travel: three per worker, of falling size, the next one last."""
+    hands, rest = [], items
+    for share in (5 / 8, 2 / 3, 1.0):
+        size = -(-round(len(rest) * share) // workers)
+        hands += [rest[i * size : (i + 1) * size] for i in range(workers)]
+        rest = rest[workers * size :]
+    return [hand for hand in reversed(hands) if hand]
 
 
 def _serve(
@@ -177,16 +213,43 @@ def _serve(
     for other in foreign:
         other.close()
     torch.set_num_threads(1)
-    common: Any = None
+    _keep_freed_memory()
+    desk = _Desk(federation, backend)
     while True:
         try:
-            (gather, work), message = pipe.recv()
-            news, items = mailbox.unpack(message)
-            common = common if news is None else news
-            kind, value = answered(gather, (work(federation, backend, common, item) for item in items))
+            kind, value = answered(desk.do, *mailbox.unpack(pipe.recv()))
             pipe.send((kind, mailbox.pack(value)))
         except (EOFError, ConnectionError, KeyboardInterrupt):
             return
+
+
+class _Desk:
+    """What a worker has before it: the message that all items share, and the sum it is making."""
+
+    def __init__(self, federation: Federation, backend: Backend) -> None:
+        self._with = federation, backend
+        self._common: Any = None
+        self._sum = BlockSum()
+
+    def do(self, kind: str, work: Callable[..., Any], news: Any, items: list[Any]) -> Any:
+        """Map items, add them to the sum, or hand the sum over."""
+        if kind == "sum":
+            done, self._sum = self._sum, BlockSum()
+            return done
+        if news is not None:
+            self._common, self._sum = news, BlockSum()
+        if kind == "map":
+            return [work(*self._with, self._common, item) for item in items]
+        work(*self._with, self._common, items, self._sum)
+        return None
+
+
+def _keep_freed_memory() -> None:
+    """Let the C library keep what is freed: a worker needs it again at once, and fresh pages are slow to get."""
+    with contextlib.suppress(OSError, AttributeError):
+        library = ctypes.CDLL(None)
+        library.mallopt(_TRIM_THRESHOLD, 2**30)
+        library.mallopt(_MMAP_THRESHOLD, 2**25)
 
 
 def answered(compute: Callable[..., Any], *arguments: Any) -> tuple[str, Any]:

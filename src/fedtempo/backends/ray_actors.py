@@ -11,7 +11,7 @@ from __future__ import annotations
 import logging
 import math
 import platform
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, suppress
 from importlib.metadata import version
 from types import TracebackType
@@ -20,8 +20,8 @@ from typing import Any, Self
 import torch
 
 from fedtempo.aggregation import BlockSum, total
-from fedtempo.backends.engine import Engine, Work
-from fedtempo.backends.processes import MOST_DEATHS, Gather, answered, dealt
+from fedtempo.backends.engine import Engine, Summing, Work
+from fedtempo.backends.processes import MOST_DEATHS, Hand, answered, dealt, dealt_for_sums
 from fedtempo.backends.ray_cluster import Cluster, connected
 from fedtempo.backends.trained import Backend
 from fedtempo.backends.travelling import Luggage, packed, receive, send, unpacked
@@ -32,8 +32,6 @@ START_WITHIN_SECONDS = 60.0
 FINEST_SHARE = 10_000
 """Ray counts shares of a GPU in these parts."""
 _LOG = logging.getLogger(__name__)
-
-Hand = list[tuple[int, Any]]
 
 
 class Actor:
@@ -56,15 +54,16 @@ class Actor:
         self._federation = receive(luggage, self._device)
         return made_with()
 
-    def run(self, gather: Gather, work: Work, ticket: int, common: Any, items: Any) -> tuple[str, Any]:
+    def run(self, kind: str, work: Work | Summing, ticket: int, common: Any, items: Any) -> tuple[str, Any]:
         """Work on items; `ticket` numbers what they share, which is unpacked once."""
-        return answered(self._run, gather, work, ticket, common, items)
+        return answered(self._run, kind, work, ticket, common, items)
 
-    def _run(self, gather: Gather, work: Work, ticket: int, common: Any, items: Any) -> Any:
+    def _run(self, kind: str, work: Callable[..., Any], ticket: int, common: Any, items: Any) -> Any:
         if ticket != self._ticket:
             self._common, self._ticket = unpacked(common, self._device), ticket
         mine = unpacked(items, self._device)
-        return packed(gather(work(self._federation, self._backend, self._common, item) for item in mine))
+        about = self._federation, self._backend, self._common
+        return packed(work(*about, mine, BlockSum()) if kind == "add" else [work(*about, item) for item in mine])
 
 
 def made_with() -> str:
@@ -150,21 +149,21 @@ class RayActors(Engine):
         """Deal items to whoever is free, the larger part at once; yield results in the items' order."""
         done: dict[int, Any] = {}
         next_index = 0
-        for indices, results in self._arrivals(list, work, common, items):
+        for indices, results in self._arrivals("map", work, common, dealt(list(enumerate(items)), len(self._actors))):
             done.update(zip(indices, results, strict=True))
             while next_index in done:
                 yield done.pop(next_index)
                 next_index += 1
 
-    def add_up(self, work: Work, common: Any, items: Iterable[Any]) -> BlockSum:
+    def add_up(self, work: Summing, common: Any, items: Iterable[Any]) -> BlockSum:
         """Actors add up what they did themselves, and their sums are added here as they come."""
-        return total(result for _, result in self._arrivals(total, work, common, items))
+        hands = dealt_for_sums(list(enumerate(items)), len(self._actors))
+        return total(result for _, result in self._arrivals("add", work, common, hands))
 
     def _arrivals(
-        self, gather: Gather, work: Work, common: Any, items: Iterable[Any]
+        self, kind: str, work: Work | Summing, common: Any, waiting: list[Hand]
     ) -> Iterator[tuple[list[int], Any]]:
         """Indices of items and what came of them, as it comes."""
-        waiting = dealt(list(enumerate(items)), len(self._actors))
         running: dict[Any, tuple[int, Hand]] = {}
         self._ticket += 1
         shared = self._put(packed(common)) if waiting else None
@@ -172,8 +171,8 @@ class RayActors(Engine):
             for slot in sorted(self._actors.keys() - {slot for slot, _ in running.values()}):
                 if waiting:
                     hand = waiting.pop()
-                    message = packed([item for _, item in hand])
-                    running[self._actors[slot].run.remote(gather, work, self._ticket, shared, message)] = slot, hand
+                    message = kind, work, self._ticket, shared, packed([item for _, item in hand])
+                    running[self._ask(slot, *message)] = slot, hand
             for answer in self._ray.wait(list(running), num_returns=1)[0]:
                 slot, hand = running.pop(answer)
                 try:
@@ -183,6 +182,9 @@ class RayActors(Engine):
                     self._replace(slot, lost)
                 else:
                     yield [index for index, _ in hand], result
+
+    def _ask(self, slot: int, *message: Any) -> Any:
+        return self._actors[slot].run.remote(*message)
 
     def _put(self, value: Any) -> Any:
         try:
