@@ -1,6 +1,6 @@
 """FedTempo: federated learning that cares about what clients do between two aggregations."""
 
-from fedtempo import algorithms, cohort, data, models, params, robust, schedules, tasks, theory, transforms
+from fedtempo import algorithms, cohort, data, models, params, robust, schedules, tasks, theory, trackers, transforms
 from fedtempo.admission import Admission
 from fedtempo.algorithms import Algorithm
 from fedtempo.contracts import check_algorithm, check_backend
@@ -43,6 +43,7 @@ __all__ = [
     "schedules",
     "tasks",
     "theory",
+    "trackers",
     "train",
     "transforms",
 ]

@@ -14,7 +14,7 @@ import typer
 from rich.console import Console
 
 from fedtempo.algorithms import ALGORITHMS
-from fedtempo.config import read, settings_of
+from fedtempo.config import read, settings_of, trackers_of
 from fedtempo.demo import run_demo
 from fedtempo.durable import DATABASE
 from fedtempo.errors import FedTempoError, OutputError, first_line, is_count, require
@@ -63,6 +63,9 @@ def run(
     backend: Annotated[str | None, typer.Option(help="auto, serial, vectorised, processes or ray.")] = None,
     ray_address: Annotated[str | None, typer.Option(help="A Ray cluster to join: auto, host:port or ray://...")] = None,
     seed: Annotated[int | None, typer.Option(help="The run's seed.")] = None,
+    trackers: Annotated[
+        list[str] | None, typer.Option("--tracker", help="Log rounds to csv, jsonl, tensorboard, mlflow or wandb.")
+    ] = None,
     as_json: AsJson = False,
     quiet: Quiet = False,
 ) -> None:
@@ -71,13 +74,16 @@ def run(
     changes += [f"backend={json.dumps(backend)}"] if backend is not None else []
     changes += [f"ray_address={json.dumps(ray_address)}"] if ray_address is not None else []
     changes += [f"seed={seed}"] if seed is not None else []
+    changes += [f"trackers={json.dumps(trackers)}"] if trackers else []
     file = read(experiment, changes)
+    told = trackers_of(file)
     if out is not None:
-        _new_folder(out)
-    rounds = train(**settings_of(file), out=out)  # checked now; a run that cannot start leaves no folder behind
+        new_folder(out)
+    # checked now; a run that cannot start leaves no folder behind
+    rounds = train(**settings_of(file), out=out, trackers=told)
     if out is not None:
         write_experiment(out, file)
-    with _said_how_to_resume(out):
+    with saying_how_to_resume(out):
         result = follow(rounds, file.rounds, label=file.algorithm.name, quiet=quiet or as_json)
     _finish(result, out, as_json)
 
@@ -91,14 +97,15 @@ def resume(
     if not (folder / DATABASE).exists():
         raise OutputError(f"a folder to resume must hold a run. Got {folder}, which does not.")
     file = read(folder / EXPERIMENT)
-    rounds = train(**settings_of(file), out=folder, resume=True)
-    with _said_how_to_resume(folder):
+    told = trackers_of(file)
+    rounds = train(**settings_of(file), out=folder, resume=True, trackers=told)
+    with saying_how_to_resume(folder):
         result = follow(rounds, file.rounds, label=file.algorithm.name, quiet=quiet or as_json)
     _finish(result, folder, as_json)
 
 
 @contextmanager
-def _said_how_to_resume(folder: Path | None) -> Iterator[None]:
+def saying_how_to_resume(folder: Path | None) -> Iterator[None]:
     try:
         yield
     except KeyboardInterrupt:
@@ -122,7 +129,7 @@ def _finish(result: Result, out: Path | None, as_json: bool) -> None:
     console.print(f"backend {experiment.backend.name}{workers}, digest {result.digest()[:16]}", soft_wrap=True)
 
 
-def _new_folder(out: Path) -> None:
+def new_folder(out: Path) -> None:
     """The folder can be made here and holds no run yet; nothing is made before the experiment is known to be sound."""
     if (out / DATABASE).exists():
         raise OutputError(f"out must be a new folder. Got {out}, which holds a run already.")

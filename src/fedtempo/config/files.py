@@ -25,6 +25,7 @@ from fedtempo.models import MODELS
 from fedtempo.network import seeded
 from fedtempo.robust import AGGREGATORS, Aggregator, plain_mean
 from fedtempo.tasks import TASKS
+from fedtempo.trackers import TRACKERS, Tracker
 
 LARGEST_FILE = 1_000_000
 DEEPEST_TABLE = 20
@@ -67,8 +68,8 @@ def dump(experiment: ExperimentFile) -> str:
 
 
 def fingerprint(experiment: ExperimentFile) -> str:
-    """A hash of the resolved file."""
-    return hashlib.sha256(dump(experiment).encode()).hexdigest()
+    """A hash of the resolved file; who is told about a run is no part of what the run is."""
+    return hashlib.sha256(dump(experiment.model_copy(update={"trackers": []})).encode()).hexdigest()
 
 
 def settings_of(experiment: ExperimentFile, data: FederatedData | None = None) -> dict[str, Any]:
@@ -107,6 +108,15 @@ def settings_of(experiment: ExperimentFile, data: FederatedData | None = None) -
     }
 
 
+def trackers_of(experiment: ExperimentFile) -> list[Tracker]:
+    """The trackers of a file; one whose library is missing is an error."""
+    return [make("trackers", name, TRACKERS, settings) for name, settings in _named_trackers(experiment)]
+
+
+def _named_trackers(experiment: ExperimentFile) -> list[tuple[str, dict[str, Any]]]:
+    return [(each, {}) if isinstance(each, str) else (each.name, each.settings) for each in experiment.trackers]
+
+
 def _aggregator(experiment: ExperimentFile) -> Aggregator:
     section = experiment.aggregator
     if section is None:
@@ -128,6 +138,8 @@ def _check_names(experiment: ExperimentFile) -> None:
     check_settings("model", experiment.model.name, MODELS, experiment.model.settings)
     make_algorithm(experiment.algorithm.model_dump())
     _aggregator(experiment)
+    for name, settings in _named_trackers(experiment):
+        check_settings("trackers", name, TRACKERS, settings)
     if isinstance(experiment.cohort, dict):
         make_schedule("cohort", experiment.cohort)
     both = experiment.evaluation.steps is not None and experiment.evaluation.epochs is not None

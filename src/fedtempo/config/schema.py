@@ -111,6 +111,7 @@ class ExperimentFile(BaseModel):
     aggregator: Section | None = Field(None, description="a table with a name")
     admission: AdmissionSection | None = Field(None, description="a table")
     faults: FaultsSection | None = Field(None, description="a table")
+    trackers: list[str | Section] = Field([], description="a list of names or of tables with a name")
     evaluation: EvaluationSection = Field(
         default_factory=lambda: EvaluationSection.model_validate({}), description="a table"
     )

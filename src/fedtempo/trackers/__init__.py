@@ -1,0 +1,54 @@
+"""Trackers: where a run's numbers go while it trains. Each is a small file; those of other projects need an extra."""
+
+from collections.abc import Callable, Iterable
+
+from fedtempo.errors import require, unknown
+from fedtempo.trackers.csv import csv
+from fedtempo.trackers.jsonl import jsonl
+from fedtempo.trackers.mlflow import mlflow
+from fedtempo.trackers.progress import progress
+from fedtempo.trackers.tensorboard import tensorboard
+from fedtempo.trackers.tracker import Begun, Tracker, numbers
+from fedtempo.trackers.tracking import Tracking, tracking
+from fedtempo.trackers.wandb import wandb
+
+TRACKERS: dict[str, Callable[..., Tracker]] = {
+    "csv": csv,
+    "jsonl": jsonl,
+    "mlflow": mlflow,
+    "progress": progress,
+    "tensorboard": tensorboard,
+    "wandb": wandb,
+}
+
+
+def as_trackers(given: Iterable[str | Tracker]) -> list[Tracker]:
+    """Trackers from trackers and their names; one whose library is missing is an error now, not after the run."""
+    rule = "a list of trackers or of their names"
+    require(isinstance(given, Iterable) and not isinstance(given, str), "trackers", rule, given)
+    trackers = []
+    for each in given:
+        if isinstance(each, str) and each not in TRACKERS:
+            raise unknown("tracker", each, TRACKERS)
+        tracker = TRACKERS[each]() if isinstance(each, str) else each
+        methods = all(callable(getattr(tracker, name, None)) for name in ("start", "round", "end"))
+        require(methods and isinstance(getattr(tracker, "name", None), str), "trackers", rule, each)
+        trackers.append(tracker)
+    return trackers
+
+
+__all__ = [
+    "TRACKERS",
+    "Begun",
+    "Tracker",
+    "Tracking",
+    "as_trackers",
+    "csv",
+    "jsonl",
+    "mlflow",
+    "numbers",
+    "progress",
+    "tensorboard",
+    "tracking",
+    "wandb",
+]

@@ -1,0 +1,64 @@
+"""One row of comma-separated values per round, for a spreadsheet, written as the rounds end."""
+
+from __future__ import annotations
+
+import csv as csv_format
+import io
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+from fedtempo.reports import RoundReport
+from fedtempo.result import Result
+from fedtempo.trackers.lines import whole_lines
+from fedtempo.trackers.tracker import Begun, Tracker, numbers
+
+
+def csv(path: str | Path | None = None) -> Tracker:
+    """A table in `path`, by default `rounds.csv` in the run folder. Numbers that a round lacks are empty."""
+    return CommaSeparated(None if path is None else Path(path))
+
+
+class CommaSeparated:
+    """A row per round. The first evaluation brings new columns; the file is then written again, with them."""
+
+    name = "csv"
+
+    def __init__(self, path: Path | None) -> None:
+        self._given = path
+        self._path = Path()
+        self._columns: list[str] = []
+
+    def start(self, run: Begun) -> int:
+        """Keep the whole rows of a resumed run."""
+        self._path = run.place(self._given, "rounds.csv", self.name)
+        lines = whole_lines(self._path, self.name)
+        self._columns = next(csv_format.reader(lines[:1]), [])
+        return max(0, len(lines) - 1)
+
+    def round(self, report: RoundReport) -> None:
+        """Append a row."""
+        row = {"round": report.round, **numbers(report)}
+        new = [name for name in row if name not in self._columns]
+        if new:
+            self._widen(new)
+        with self._path.open("a", encoding="utf-8", newline="") as file:
+            file.write(_rows(self._columns, [row]))
+
+    def end(self, result: Result | None) -> None:
+        """Nothing is open."""
+
+    def _widen(self, new: list[str]) -> None:
+        """The same rows with more columns; a reader sees the old file or the new one."""
+        with self._path.open(encoding="utf-8", newline="") as file:
+            rows = list(csv_format.DictReader(file))
+        self._columns += new
+        header = _rows(self._columns, [{name: name for name in self._columns}])
+        partial = self._path.with_name(self._path.name + ".partial")
+        partial.write_text(header + _rows(self._columns, rows), encoding="utf-8", newline="")
+        partial.replace(self._path)
+
+
+def _rows(columns: list[str], rows: Iterable[Mapping[str, object]]) -> str:
+    text = io.StringIO()
+    csv_format.DictWriter(text, columns, restval="", lineterminator="\n").writerows(rows)
+    return text.getvalue()

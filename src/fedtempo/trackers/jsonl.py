@@ -1,0 +1,39 @@
+"""One line of JSON per round, written as the rounds end."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from fedtempo.reports import RoundReport
+from fedtempo.result import Result
+from fedtempo.trackers.lines import whole_lines
+from fedtempo.trackers.tracker import Begun, Tracker, numbers
+
+
+def jsonl(path: str | Path | None = None) -> Tracker:
+    """Lines of JSON in `path`, by default `rounds.jsonl` in the run folder."""
+    return JsonLines(None if path is None else Path(path))
+
+
+class JsonLines:
+    """A line per round: its number and all its numbers by name."""
+
+    name = "jsonl"
+
+    def __init__(self, path: Path | None) -> None:
+        self._given = path
+        self._path = Path()
+
+    def start(self, run: Begun) -> int:
+        """Keep the whole lines of a resumed run."""
+        self._path = run.place(self._given, "rounds.jsonl", self.name)
+        return len(whole_lines(self._path, self.name))
+
+    def round(self, report: RoundReport) -> None:
+        """Append a line."""
+        with self._path.open("a", encoding="utf-8") as file:
+            file.write(json.dumps({"round": report.round, **numbers(report)}) + "\n")
+
+    def end(self, result: Result | None) -> None:
+        """Nothing is open."""

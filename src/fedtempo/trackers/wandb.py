@@ -1,0 +1,74 @@
+"""Weights & Biases, offline: files that `wandb sync` uploads when you want. `pip install 'fedtempo[wandb]'`."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from fedtempo.errors import ConfigError, OutputError, first_line
+from fedtempo.reports import RoundReport
+from fedtempo.result import Result
+from fedtempo.trackers.tracker import Begun, Tracker, library, numbers, score_numbers
+
+
+def wandb(path: str | Path | None = None, project: str = "fedtempo") -> Tracker:
+    """An offline run below the folder `path`, by default below the run folder. Nothing is sent."""
+    library("wandb", "wandb")
+    return WeightsAndBiases(None if path is None else Path(path), project)
+
+
+class WeightsAndBiases:
+    """Settings as configuration, every number of a round at that step, the digest in the summary."""
+
+    name = "wandb"
+
+    def __init__(self, path: Path | None, project: str) -> None:
+        self._given, self._project = path, project
+        self._note: Path | None = None
+        self._run: Any = None
+
+    def start(self, run: Begun) -> int:
+        """Begin an offline run; a resumed one goes on under the id its folder holds."""
+        place = self._given or run.folder
+        if place is None:
+            raise ConfigError("tracker 'wandb' must be given a path where the run has no out folder. Got none.")
+        self._note = None if run.folder is None else run.folder / "wandb-run.json"
+        earlier: dict[str, Any] = {}
+        if run.resumed and self._note is not None and self._note.exists():
+            earlier = json.loads(self._note.read_text(encoding="utf-8"))
+        self._run = self._begin(place, run, earlier.get("id"))
+        return int(earlier.get("rounds", 0))
+
+    def round(self, report: RoundReport) -> None:
+        """Log the round. It is noted first: a kill in between may lose it here, but never logs it twice."""
+        if self._note is not None:
+            partial = self._note.with_name(self._note.name + ".partial")
+            partial.write_text(json.dumps({"id": self._run.id, "rounds": report.round + 1}), encoding="utf-8")
+            partial.replace(self._note)
+        self._run.log(numbers(report), step=report.round)
+
+    def end(self, result: Result | None) -> None:
+        """Write the summary of a finished run and close the files."""
+        if result is not None:
+            scores = score_numbers(result.scores) if result.scores else {}
+            self._run.summary.update({**scores, "digest": result.digest()})
+        self._run.finish(exit_code=0 if result is not None else 1)
+
+    def _begin(self, place: Path, run: Begun, identifier: str | None) -> Any:
+        theirs = library("wandb", self.name)
+        settings = theirs.Settings(
+            silent=True, console="off", disable_git=True, disable_code=True, x_disable_stats=True, x_disable_meta=True
+        )
+        try:
+            place.mkdir(parents=True, exist_ok=True)
+            return theirs.init(
+                mode="offline",
+                project=self._project,
+                id=identifier,
+                dir=str(place),
+                config=dict(run.settings),
+                settings=settings,
+            )
+        except Exception as error:  # theirs has many; what matters is the folder it was given
+            raise OutputError(f"wandb path must be a folder that works. Got {place}: {first_line(error)}.") from error
