@@ -11,7 +11,7 @@ import click
 import typer
 
 import fedtempo
-from fedtempo.cli import compare, data, plan, reproduce, runs, tune, watch
+from fedtempo.cli import compare, data, deploy, plan, reproduce, runs, tune, watch
 from fedtempo.errors import FedTempoError
 
 INTERRUPTED = 130
@@ -26,6 +26,7 @@ app = typer.Typer(
     add_completion=False,
 )
 app.add_typer(data.app, name="data")
+app.add_typer(deploy.app, name="deploy")
 app.command("demo")(runs.demo)
 app.command("run", epilog=runs.algorithms_text())(runs.run)
 app.command("resume")(runs.resume)

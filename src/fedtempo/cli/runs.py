@@ -16,6 +16,7 @@ from rich.console import Console
 from fedtempo.algorithms import ALGORITHMS
 from fedtempo.config import read, settings_of, trackers_of
 from fedtempo.demo import run_demo
+from fedtempo.deploy.launch import DEPLOYMENT
 from fedtempo.durable import DATABASE
 from fedtempo.errors import FedTempoError, OutputError, first_line, is_count, require
 from fedtempo.reporting import EXPERIMENT, follow, summary, write_experiment
@@ -94,6 +95,11 @@ def resume(
     quiet: Quiet = False,
 ) -> None:
     """Go on where a run stopped; the result is that of the uninterrupted run, bit for bit."""
+    if (folder / DEPLOYMENT).exists():
+        from fedtempo.cli import deploy
+
+        deploy.resume(folder, as_json, quiet)
+        return
     if not (folder / DATABASE).exists():
         raise OutputError(f"a folder to resume must hold a run. Got {folder}, which does not.")
     file = read(folder / EXPERIMENT)
@@ -106,6 +112,7 @@ def resume(
 
 @contextmanager
 def saying_how_to_resume(folder: Path | None) -> Iterator[None]:
+    """Whoever interrupts a run is told how to go on with it."""
     try:
         yield
     except KeyboardInterrupt:

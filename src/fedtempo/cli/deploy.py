@@ -1,0 +1,202 @@
+"""`fedtempo deploy`: the same experiment on real clients, by way of Flower."""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+import time
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from fedtempo.cli.runs import AsJson, ExperimentPath, Overrides, Quiet, new_folder, saying_how_to_resume
+from fedtempo.config import ExperimentFile, read
+from fedtempo.deploy import check_installed
+from fedtempo.deploy.keys import LOOPBACK, make_keys
+from fedtempo.deploy.launch import SUMMARY, NodePlan, Server, ServerPlan, prepare_server, start_node, stored_server
+from fedtempo.deploy.processes import Crew
+from fedtempo.deploy.trial import demonstration, try_out
+from fedtempo.errors import ConfigError, TrainingError, is_count, require
+
+app = typer.Typer(help="Run an experiment on real clients, or try it on this machine.", no_args_is_help=True)
+
+Nodes = Annotated[int, typer.Option(help="How many nodes.")]
+Insecure = Annotated[bool, typer.Option("--insecure", help="No TLS and no keys; on loopback only.")]
+
+
+@app.command("init")
+def init(
+    folder: Annotated[Path, typer.Argument(help="A new folder for certificates and keys.")],
+    nodes: Nodes = 2,
+    host: Annotated[list[str] | None, typer.Option(help="A name or address that nodes reach the server by.")] = None,
+) -> None:
+    """Make a certificate authority, a server certificate, and a key for each node."""
+    check_installed()
+    make_keys(folder, nodes, [*dict.fromkeys([*(host or []), *LOOPBACK])])
+    print(f"{folder / 'server'} belongs on the server, {folder / 'node-1'} and so on each on its node.")
+    print(f"{folder / 'authority'} signs certificates: keep it where neither of them is.")
+
+
+@app.command("server")
+def server(
+    experiment: ExperimentPath,
+    out: Annotated[Path, typer.Option(help="A new run folder; every round is committed to it.")],
+    keys: Annotated[Path | None, typer.Option(help="The server's folder of keys.")] = None,
+    host: Annotated[str, typer.Option(help="The address to listen on.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(help="The port to listen on.")] = 8000,
+    clients: Annotated[
+        int | None, typer.Option(help="Clients to wait for, where nodes bring data of their own.")
+    ] = None,
+    patience: Annotated[float, typer.Option(help="Seconds to wait for them.")] = 300.0,
+    overrides: Overrides = None,
+    insecure: Insecure = False,
+    as_json: AsJson = False,
+    quiet: Quiet = False,
+) -> None:
+    """Serve an experiment: start a SuperLink, wait for the clients, train, and stop."""
+    check_installed()
+    file = read(experiment, overrides)
+    require(clients is None or is_count(clients), "clients", "an int >= 1", clients)
+    require(0 < patience < 1e9, "patience", "a number > 0", patience)
+    _check_keys(keys, insecure)
+    plan = ServerPlan(None if keys is None else str(keys), host, port, clients, patience)
+    new_folder(out)
+    with Crew() as crew:
+        prepare_server(out, file, plan)
+        _served(Server(out, file, plan, crew), plan, out, as_json, quiet)
+
+
+def resume(out: Path, as_json: bool, quiet: bool) -> None:
+    """Go on with a deployment after a restart of the server."""
+    check_installed()
+    file, plan = stored_server(out)
+    with Crew() as crew:
+        _served(Server(out, file, plan, crew), plan, out, as_json, quiet)
+
+
+@app.command("client")
+def client(
+    experiment: ExperimentPath,
+    server: Annotated[str, typer.Option(help="The server's address, HOST:PORT.")],
+    state: Annotated[Path, typer.Option(help="The node's own folder: personal state, log.")],
+    keys: Annotated[Path | None, typer.Option(help="The node's folder of keys.")] = None,
+    part: Annotated[
+        str | None, typer.Option(help="Its share of the experiment's data set, such as 0/2 and 1/2.")
+    ] = None,
+    data: Annotated[Path | None, typer.Option(help="A folder with one NUMBER.npz per client.")] = None,
+    loader: Annotated[str | None, typer.Option(help="A function that loads its clients, module:function.")] = None,
+    overrides: Overrides = None,
+    insecure: Insecure = False,
+    quiet: Quiet = False,
+) -> None:
+    """Be a node: hold clients' data, train on them when asked, until interrupted."""
+    check_installed()
+    file = read(experiment, overrides)
+    _check_keys(keys, insecure)
+    plan = NodePlan(keys, server, state, None if part is None else _part(part), data, loader)
+    with Crew() as crew:
+        node = start_node(file, plan, crew)
+        if not quiet:
+            print(f"node {node.pid} for {server}; its log is {node.log}", flush=True)
+        while node.wait(1.0) is None:
+            pass
+        raise TrainingError(f"the node ended with code {node.code}: {node.last_words()}")
+
+
+@app.command("simulate")
+def simulate(
+    experiment: ExperimentPath,
+    nodes: Nodes = 2,
+    out: Annotated[Path | None, typer.Option(help="A new run folder.")] = None,
+    overrides: Overrides = None,
+    as_json: AsJson = False,
+) -> None:
+    """Run the experiment's apps on Flower's simulation engine, on this machine."""
+    check_installed()
+    file = read(experiment, overrides)
+    require(is_count(nodes), "nodes", "an int >= 1", nodes)
+    if out is not None:
+        new_folder(out)
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = out or Path(temporary) / "run"
+        _simulated(file, nodes, folder, Path(temporary) / "nodes")
+        _show(folder, as_json)
+
+
+@app.command("trial")
+def trial(
+    experiment: Annotated[Path | None, typer.Argument(help="The experiment; a small demo by default.")] = None,
+    nodes: Nodes = 2,
+    rounds: Annotated[int, typer.Option(help="Rounds of the demo.")] = 3,
+    out: Annotated[Path, typer.Option(help="A new folder; everything goes into it.")] = Path("trial"),
+    overrides: Overrides = None,
+    as_json: AsJson = False,
+    quiet: Quiet = False,
+) -> None:
+    """Deploy on loopback with TLS and node keys, compare with the simulator, stop everything."""
+    check_installed()
+    require(is_count(nodes), "nodes", "an int >= 1", nodes)
+    require(is_count(rounds), "rounds", "an int >= 1", rounds)
+    file = demonstration(rounds) if experiment is None else read(experiment, overrides)
+    began = time.monotonic()
+    found = try_out(file, out, nodes, _teller(quiet or as_json))
+    if as_json:
+        print(json.dumps({"deployed": found.deployed, "simulated": found.simulated, "equal": found.equal}))
+    elif found.equal:
+        print(f"deployed and simulated runs have the same digest, {found.deployed[:16]}")
+    if not found.equal:
+        raise TrainingError(f"digests differ: deployed {found.deployed[:16]}, simulated {found.simulated[:16]}.")
+    if not (quiet or as_json):
+        print(f"{found.seconds:.0f} s of rounds, {time.monotonic() - began:.0f} s in all; everything is in {out}")
+
+
+def _served(server: Server, plan: ServerPlan, out: Path, as_json: bool, quiet: bool) -> None:
+    tell = _teller(quiet or as_json)
+    with saying_how_to_resume(out):
+        server.start()
+        tell(f"SuperLink on {plan.host}:{plan.port}, {'TLS and node keys' if plan.keys else 'INSECURE'}; waiting")
+        server.run(tell)
+    _show(out, as_json)
+
+
+def _simulated(file: ExperimentFile, nodes: int, out: Path, state: Path) -> None:
+    from fedtempo.deploy import make_apps
+    from fedtempo.deploy.flower import simulate as on_flower
+
+    processors = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    on_flower(*make_apps(file, out=out, state=state), nodes, processors)
+    if not (out / SUMMARY).exists():
+        raise TrainingError("the simulation ended before its time; its log is above.")
+
+
+def _show(out: Path, as_json: bool) -> None:
+    summary: dict[str, Any] = json.loads((out / SUMMARY).read_text())
+    if as_json:
+        print(json.dumps(summary))
+        return
+    for group, metrics in (summary["scores"] or {}).items():
+        numbers = ", ".join(f"{name} {values['mean']:.4f}" for name, values in metrics.items())
+        print(f"{group.replace('_', ' ')}: {numbers}")
+    print(f"{summary['rounds']} rounds, digest {summary['digest'][:16]}")
+
+
+def _teller(quiet: bool) -> Any:
+    return (lambda line: None) if quiet else lambda line: print(line, flush=True)
+
+
+def _check_keys(keys: Path | None, insecure: bool) -> None:
+    if insecure and keys is not None:
+        raise ConfigError("keys must be left out with --insecure. Got both.")
+    if not insecure and keys is None:
+        raise ConfigError(
+            "keys must be given (fedtempo deploy init makes them), or --insecure on loopback. Got nothing."
+        )
+
+
+def _part(text: str) -> tuple[int, int]:
+    number, separator, parts = text.partition("/")
+    holds = bool(separator) and number.isdecimal() and parts.isdecimal() and int(number) < int(parts)
+    require(holds, "part", "written NUMBER/PARTS with a number from 0 to PARTS - 1", text)
+    return int(number), int(parts)
