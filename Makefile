@@ -21,7 +21,7 @@ $(VENV)/.demo: pyproject.toml constraints.txt
 	@touch $@
 
 $(VENV)/.dev: $(VENV)/.demo
-	$(PIP) -e '.[dev,text,privacy,flower,tune,ray]'
+	$(PIP) -e '.[dev,docs,text,privacy,flower,tune,ray,tensorboard,mlflow,wandb]'
 	@touch $@
 
 demo: $(VENV)/.demo ## compare FedSGD, FedDecay, FedAvg and local training on digits (under a minute)
@@ -48,8 +48,8 @@ bench: $(VENV)/.demo ## time a round of the standard workloads
 bench-scaling: $(VENV)/.demo ## time and memory per round against the size of everything
 	$(BIN)/python -m benchmarks.scaling $(ARGS)
 
-docs: $(VENV)/.dev ## list where the documentation is
-	@ls docs/*.md
+docs: $(VENV)/.dev ## build the documentation into site/; it works offline
+	$(BIN)/mkdocs build --strict --quiet
 
 system: ## install chromium, which the tests of the report page drive (quiet where that is not possible)
 	@if command -v chromium >/dev/null && command -v chromedriver >/dev/null; then :; \
