@@ -26,6 +26,7 @@ from fedtempo.errors import ConfigError, TrainingError, first_line, is_number, r
 INSTALL = "pip install 'fedtempo[ray]'"
 LOCAL = "local"
 LOOPBACK = "127.0.0.1"
+STOP_WITHIN_SECONDS = 30.0
 NAMESPACE = "fedtempo"
 LONGEST_FOLDER = 40
 """Characters: Ray's sockets lie in the temporary folder, and the path of a socket is limited to 107."""
@@ -73,10 +74,13 @@ def connected(address: str | None, workers: int) -> Iterator[Any]:
         return
     address = address or os.environ.get("RAY_ADDRESS") or LOCAL
     if address == LOCAL:
-        with _folder() as folder, _started(ray, _loopback, num_cpus=workers or None, _temp_dir=str(folder)):
+        with (
+            _folder() as folder,
+            started(ray, loopback, namespace=NAMESPACE, num_cpus=workers or None, _temp_dir=str(folder)),
+        ):
             yield ray
     else:
-        with _started(ray, _joined, address=address):
+        with started(ray, _joined, namespace=NAMESPACE, address=address):
             yield ray
 
 
@@ -107,19 +111,28 @@ def _folder() -> Iterator[Path]:
 
 
 @contextmanager
-def _started(ray: Any, start: Callable[..., None], **settings: Any) -> Iterator[None]:
+def started(ray: Any, start: Callable[..., None], **settings: Any) -> Iterator[None]:
     """Ray until the end of the block. It answers to SIGTERM by an orderly exit meanwhile, and only meanwhile."""
     main = threading.current_thread() is threading.main_thread()
     handler = signal.getsignal(signal.SIGTERM)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # about Ray's later versions and this machine, not about the run
-            start(ray, namespace=NAMESPACE, log_to_driver=False, logging_level=logging.ERROR, **settings)
+            start(ray, log_to_driver=False, logging_level=logging.ERROR, **settings)
         yield
     finally:
+        processes = _processes(ray)
         ray.shutdown()
+        for process in processes:
+            process.wait(STOP_WITHIN_SECONDS)
         if main:
             signal.signal(signal.SIGTERM, handler)
+
+
+def _processes(ray: Any) -> list[Any]:
+    """The processes that Ray started for this program. It kills them but does not wait for all of them to end."""
+    node = ray._private.worker._global_node
+    return [] if node is None else [entry.process for kind in node.all_processes.values() for entry in kind]
 
 
 def _joined(ray: Any, address: str, **settings: Any) -> None:
@@ -134,7 +147,7 @@ def _joined(ray: Any, address: str, **settings: Any) -> None:
         raise ConfigError(f"ray_address must lead to a Ray cluster. Got {address!r}: {first_line(error)}.") from error
 
 
-def _loopback(ray: Any, **settings: Any) -> None:
+def loopback(ray: Any, **settings: Any) -> None:
     """Start a cluster that other machines cannot reach."""
     try:
         with _only_loopback():
