@@ -195,6 +195,13 @@ def test_rounds_that_a_tracker_missed_are_told_later(name: str, tmp_path: Path, 
     same(held_by(name, tmp_path), plain.history, 1e-6 if name == "tensorboard" else 0)
 
 
+def test_a_run_folder_always_has_its_rounds_as_a_table(tmp_path: Path, plain: ft.Result) -> None:
+    ft.run(**settings(), out=tmp_path, trackers=["csv"])
+    assert [row["round"] for row in _from_csv(tmp_path)] == list(range(6))
+    (tmp_path / "metrics.csv").replace(tmp_path / "rounds.csv")
+    same(_from_csv(tmp_path), plain.history, 0)
+
+
 @pytest.mark.parametrize("name", ["csv", "jsonl"])
 def test_a_line_cut_short_is_written_again(name: str, tmp_path: Path, plain: ft.Result) -> None:
     rounds = ft.train(**settings(), out=tmp_path, trackers=[name])

@@ -13,6 +13,7 @@ from fedtempo.reporting.html import report as page_about
 from fedtempo.reporting.runs import ReportRun, script_command, timestamp, versions
 from fedtempo.reports import RoundReport
 from fedtempo.result import Result
+from fedtempo.trackers.csv import rounds_as_csv
 
 EXPERIMENT = "experiment.toml"
 SUMMARY = "summary.json"
@@ -26,8 +27,9 @@ def write_experiment(folder: Path, experiment: ExperimentFile) -> None:
 
 
 def export(result: Result, folder: Path) -> None:
-    """One line of metrics per round, a summary, and the report page."""
+    """Metrics of every round, in lines of JSON and as a table, a summary, and the report page."""
     _replace(folder / "metrics.jsonl", "".join(json.dumps(record(report)) + "\n" for report in result.history))
+    _replace(folder / "metrics.csv", rounds_as_csv(result.history))
     _replace(folder / SUMMARY, json.dumps({**summary(result), **_circumstances(folder)}, indent=2) + "\n")
     file = folder / EXPERIMENT
     experiment = file.read_text(encoding="utf-8") if file.is_file() else None

@@ -18,6 +18,13 @@ def csv(path: str | Path | None = None) -> Tracker:
     return CommaSeparated(None if path is None else Path(path))
 
 
+def rounds_as_csv(history: Iterable[RoundReport]) -> str:
+    """The rounds of a finished run as one table."""
+    rows = [{"round": report.round, **numbers(report)} for report in history]
+    columns = list(dict.fromkeys(name for row in rows for name in row))
+    return _rows(columns, [{name: name for name in columns}, *rows])
+
+
 class CommaSeparated:
     """A row per round. The first evaluation brings new columns; the file is then written again, with them."""
 
@@ -52,9 +59,9 @@ class CommaSeparated:
         with self._path.open(encoding="utf-8", newline="") as file:
             rows = list(csv_format.DictReader(file))
         self._columns += new
-        header = _rows(self._columns, [{name: name for name in self._columns}])
         partial = self._path.with_name(self._path.name + ".partial")
-        partial.write_text(header + _rows(self._columns, rows), encoding="utf-8", newline="")
+        table = _rows(self._columns, [{name: name for name in self._columns}, *rows])
+        partial.write_text(table, encoding="utf-8", newline="")
         partial.replace(self._path)
 
 
