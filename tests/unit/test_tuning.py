@@ -114,7 +114,7 @@ def test_a_killed_search_goes_on_and_ends_as_the_uninterrupted_one(
         while not (out / "trials" / "00001" / "seed-0" / "run.sqlite").exists() and process.poll() is None:
             time.sleep(0.01)
         process.send_signal(signal.SIGKILL)
-    assert line.startswith("trial 1/4 complete") and process.returncode == -signal.SIGKILL
+    assert line.startswith("1/4: trial 0 complete") and process.returncode == -signal.SIGKILL
     plan = plan_search(space_of(path))
     with pytest.raises(OutputError, match=r"out must be a new folder.*--resume"):
         search(plan, out)

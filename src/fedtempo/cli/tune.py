@@ -13,7 +13,7 @@ from rich.console import Console
 
 from fedtempo.cli.runs import AsJson, ExperimentPath, Overrides, Quiet
 from fedtempo.errors import ConfigError
-from fedtempo.tuning import GRIDS, Record, line_of, plan_search, search, space_of
+from fedtempo.tuning import GRIDS, Found, Record, line_of, plan_search, search, space_of
 
 
 def grids_text() -> str:
@@ -46,9 +46,9 @@ def tune(
     found_space = space_of(experiment, grid, space, _settings(overrides))
     plan = plan_search(found_space, method, trials, seeds, sampler)
 
-    def show(record: Record) -> None:
+    def show(record: Record, done: int) -> None:
         if not (quiet or as_json):
-            print(line_of(record, plan.total), file=sys.stderr, flush=True)
+            print(line_of(record, done, plan.total), file=sys.stderr, flush=True)
 
     try:
         found = search(plan, out, workers=workers, resume=resume, observe=show)
@@ -58,6 +58,10 @@ def tune(
     if as_json:
         print(json.dumps(found.as_dict()))
         return
+    _print(found, out)
+
+
+def _print(found: Found, out: Path) -> None:
     console = Console()
     console.print(found.table())
     for name, share in found.importances.items():

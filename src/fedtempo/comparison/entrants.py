@@ -90,7 +90,7 @@ def _entrant(file: ExperimentFile, label: str, name: str, settings: Mapping[str,
     values = file.model_dump()
     values["algorithm"] = {**_borrowed(values["algorithm"], name), **settings, "name": name}
     try:
-        return Entrant(label, parse({key: value for key, value in values.items() if value is not None}))
+        return Entrant(label, parse(values))
     except ConfigError as error:
         raise ConfigError(f"--algorithms {label}: {error}") from error
 

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 DATABASE = "study.sqlite"
 NAME = "fedtempo"
 """Of the study; Hyperband deals trials to brackets by it, so it is the same everywhere."""
+ENDED = "ended_early_after"
 METHODS = ("grid", "hyperband")
 SAMPLERS = ("random", "tpe")
 
@@ -94,13 +95,20 @@ class Book:
         return trial.number, {d.name: _suggested(trial, d) for d in self._plan.space.dimensions}
 
     def report(self, number: int, rounds: int, value: float) -> bool:
-        """Write down a trial's best score so far; whether it goes on. Only Hyperband ever ends a trial early."""
-        trial = self._trials[number]
-        known = self._study.get_trials(deepcopy=False)[number].intermediate_values
-        if rounds in known:  # an interrupted trial says again what it had said
+        """Write down a trial's best score so far; whether it goes on. Only Hyperband ever ends a trial early.
+
+        An interrupted trial says again what it had said; what was decided then holds.
+        """
+        trial, noted = self._trials[number], self._study.get_trials(deepcopy=False)[number]
+        last = max(noted.intermediate_values, default=0)
+        if rounds < last or rounds >= self._plan.rounds:
             return True
-        trial.report(value, rounds)
-        return rounds >= self._plan.rounds or not trial.should_prune()
+        if rounds > last:
+            trial.report(value, rounds)
+        ends = noted.user_attrs.get(ENDED) == rounds or trial.should_prune()
+        if ends:
+            trial.set_user_attr(ENDED, rounds)
+        return not ends
 
     def finish(self, number: int, outcome: Outcome) -> None:
         """Write down how a trial ended."""
@@ -113,14 +121,8 @@ class Book:
 
     def records(self) -> list[Record]:
         """All trials that have ended, by number."""
-        found = []
-        for trial in self._study.get_trials(deepcopy=False):
-            if trial.state.is_finished():
-                facts: dict[str, Any] = {
-                    name: math.nan if fact is None else fact for name, fact in trial.user_attrs.items()
-                }
-                found.append(Record(trial.number, self._decoded(trial.params), Outcome(**facts)))
-        return found
+        ended = [trial for trial in self._study.get_trials(deepcopy=False) if trial.state.is_finished()]
+        return [Record(trial.number, self._decoded(trial.params), _outcome(trial.user_attrs)) for trial in ended]
 
     def importances(self) -> dict[str, float]:
         """Each dimension's share of the scores' variance (fANOVA), the largest first; none if nobody can say."""
@@ -191,6 +193,11 @@ class Book:
         if plan.method == "hyperband":
             pruner = pruners.HyperbandPruner(plan.first_evaluation, plan.rounds, plan.reduction)
         return pruner
+
+
+def _outcome(noted: Mapping[str, Any]) -> Outcome:
+    facts = {name: fact for name, fact in noted.items() if name != ENDED and fact is not None}
+    return Outcome(**facts)
 
 
 def _suggested(trial: optuna.trial.Trial, dimension: Dimension) -> Any:

@@ -108,12 +108,12 @@ class Found:
         return table
 
 
-def line_of(record: Record, total: int) -> str:
+def line_of(record: Record, done: int, total: int) -> str:
     """A trial that has just ended, in one line."""
     outcome = record.outcome
     values = ", ".join(f"{name} {_text(value)}" for name, value in record.values.items())
     ended = outcome.reason if outcome.state == "failed" else f"{outcome.value:.4f} after {outcome.rounds} rounds"
-    return f"trial {record.number + 1}/{total} {outcome.state}: {values}: {ended} ({outcome.seconds:.1f} s)"
+    return f"{done}/{total}: trial {record.number} {outcome.state}: {values}: {ended} ({outcome.seconds:.1f} s)"
 
 
 def _rank(record: Record) -> tuple[bool, float, int]:

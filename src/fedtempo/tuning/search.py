@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -21,7 +21,8 @@ from fedtempo.tuning.workers import Crew, Score
 
 LOCK = "tune.lock"
 MOST_TRIALS = 100_000
-Observe = Callable[[Record], None]
+Observe = Callable[[Record, int], None]
+"""Is told about each trial that ends, and how many have."""
 
 
 def space_of(
@@ -113,11 +114,11 @@ def search(plan: Plan, out: Path, *, workers: int = 1, resume: bool = False, obs
     with _locked(out):
         book = Book(plan, out, resume)
         jobs = _jobs(book, plan, out)
-        watch = observe or (lambda record: None)
+        watch = observe or (lambda record, done: None)
         if workers == 1:
             for job in jobs:
                 book.finish(job.number, run_trial(job, _reporter(book, job.number)))
-                watch(_record(book.records(), job.number))
+                _tell(book, job.number, watch)
         else:
             _in_parallel(book, jobs, workers, watch)
         found = Found(plan, book.records(), book.importances())
@@ -148,11 +149,12 @@ def _in_parallel(book: Book, jobs: Iterator[Job], workers: int, watch: Observe) 
                     crew.answer(message.number, book.report(*message))
                 else:
                     book.finish(message.number, message.outcome)
-                    watch(_record(book.records(), message.number))
+                    _tell(book, message.number, watch)
 
 
-def _record(records: Sequence[Record], number: int) -> Record:
-    return next(record for record in records if record.number == number)
+def _tell(book: Book, number: int, watch: Observe) -> None:
+    records = book.records()
+    watch(next(record for record in records if record.number == number), len(records))
 
 
 @contextmanager
