@@ -39,7 +39,7 @@ def folder() -> Iterator[Path]:
 
 
 def command(folder: Path, *arguments: str, rounds: int = 3) -> subprocess.Popen[str]:
-    settings = ["run", str(EXAMPLE), "--set", f"rounds={rounds}", *arguments]
+    settings = ["run", str(EXAMPLE), "--set", f"rounds={rounds}", "--set", "evaluation.every=2", *arguments]
     return subprocess.Popen(
         [*PROGRAM, *settings],
         stdout=subprocess.PIPE,
@@ -107,29 +107,32 @@ def wait_for(holds: Callable[[], bool]) -> bool:
 
 
 def test_a_cluster_of_our_own_is_on_loopback_and_leaves_nothing(folder: Path) -> None:
-    process = command(folder, "--backend", "ray", "--set", "workers=2", rounds=20)
-    assert process.stderr is not None
-    assert any("round 2/" in line for line in process.stderr)
-    members = descendants(process.pid)
+    with command(folder, "--backend", "ray", "--set", "workers=2", rounds=100) as process:
+        assert process.stderr is not None
+        assert any("round 2/" in line for line in process.stderr)
+        members = descendants(process.pid)
+        addresses = listening([process.pid, *members])
+        assert any(folder.iterdir())
+        _, errors = process.communicate(timeout=300)
+    assert process.returncode == 0, errors
     assert len(members) >= 4
-    assert listening([process.pid, *members]) <= LOOPBACK
-    assert listening([process.pid, *members])
-    assert any(folder.iterdir())
-    assert process.wait(timeout=300) == 0
+    assert addresses
+    assert addresses <= LOOPBACK
     assert wait_for(lambda: not any(alive(member) for member in members))
     assert not any(folder.iterdir())
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_run_that_is_stopped_leaves_nothing_and_is_resumed(number: signal.Signals, folder: Path) -> None:
+def test_a_run_that_is_stopped_leaves_nothing_but_its_rounds(number: signal.Signals, folder: Path) -> None:
     out = folder / "run"
-    process = command(folder, "--backend", "ray", "--set", "workers=2", "--out", str(out), rounds=200)
-    assert process.stderr is not None
-    assert any("round 2/" in line for line in process.stderr)
-    members = descendants(process.pid)
-    os.kill(process.pid, number)
-    assert process.wait(timeout=120) != 0
+    with command(folder, "--backend", "ray", "--set", "workers=2", "--out", str(out), rounds=400) as process:
+        assert process.stderr is not None
+        assert any("round 2/" in line for line in process.stderr)
+        members = descendants(process.pid)
+        os.kill(process.pid, number)
+        process.communicate(timeout=120)
+    assert process.returncode != 0
     assert wait_for(lambda: not any(alive(member) for member in members))
     assert [path.name for path in folder.iterdir()] == ["run"]
 
