@@ -160,9 +160,12 @@ def train_and_die(folder: Path, commit_every: int, name: str) -> None:
 
 @pytest.mark.parametrize("name", KEEPING)
 @pytest.mark.parametrize("commit_every", [1, 4])
-def test_resumed_rounds_are_logged_once(name: str, commit_every: int, tmp_path: Path, plain: ft.Result) -> None:
+def test_resumed_rounds_are_logged_once(
+    name: str, commit_every: int, tmp_path: Path, plain: ft.Result, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The process dies for good after three rounds: all of them are logged, and all or none committed."""
-    way = "spawn" if name == "wandb" else "fork"  # a fork would go on using this process's W&B service
+    monkeypatch.delenv("WANDB_SERVICE", raising=False)  # or it would use the W&B service of this process,
+    way = "spawn" if name == "wandb" else "fork"  # and so would a fork
     child = multiprocessing.get_context(way).Process(target=train_and_die, args=(tmp_path, commit_every, name))
     child.start()
     child.join()
