@@ -139,4 +139,5 @@ const AXES = {
 };
 
 const plain = (name) => String(name).replaceAll("_", " ");
+const sentence = (text) => text.charAt(0).toUpperCase() + text.slice(1);
 const short = (text, most) => (text.length > most ? text.slice(0, most - 1) + "…" : text);

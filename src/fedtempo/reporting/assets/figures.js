@@ -37,7 +37,7 @@ function curvesFigure(numbers) {
 function tuningFigure(numbers) {
   return {
     id: "tuning", heading: "What fine-tuning does, for existing and for new users", wide: true, file: "results",
-    note: (state) => `Hollow: before fine-tuning; filled: after. ${plain(state.metric)}, ${STATISTICS[state.statistic]} over users, in the round that counts.` +
+    note: (state) => `Hollow: before fine-tuning; filled: after. ${sentence(plain(state.metric))}, ${STATISTICS[state.statistic]} over users, in the round that counts.` +
       (numbers.several ? " Ticks: single seeds, after." : ""),
     draw(host, state) {
       host.replaceChildren();
@@ -234,7 +234,7 @@ function dataFigure(numbers) {
     tools: pictures.length > 1 ? [{ key: "picture", name: "division", options: Object.fromEntries(pictures.map((_, place) => [String(place), name(place)])) }] : [],
     note(state) {
       const picture = chosen(state);
-      return `${picture.title}. ${picture.total} clients${picture.clients.length < picture.total ? `, ${picture.clients.length} drawn` : ""}` +
+      return `${sentence(picture.title)}. ${picture.total} clients${picture.clients.length < picture.total ? `, ${picture.clients.length} drawn` : ""}` +
         `${picture.new.some(Boolean) ? "; new users in orange" : ""}. ` +
         (picture.counts.length ? "The darker a cell, the more rows of that label a client has (shade by the root of the count)." : "There are no labels to draw.");
     },

@@ -80,7 +80,8 @@ class Frame {
     const key = `clip-${(Frame.count = (Frame.count || 0) + 1)}`;
     const text = describe(this.spec, this.series);
     this.svg = shape("svg", { viewBox: `0 0 ${width} ${height}`, class: "chart", role: "img", tabindex: 0, "aria-label": text });
-    const clip = { x: this.inner[0] - 6, y: 0, width: this.inner[1] - this.inner[0] + 12, height: height - this.box.bottom + 6 };
+    const over = this.domain === this.full ? 6 : 0; // marks at the ends may stand out, lines that go on may not
+    const clip = { x: this.inner[0] - over, y: 0, width: this.inner[1] - this.inner[0] + 2 * over, height: height - this.box.bottom + 6 };
     this.svg.append(shape("clipPath", { id: key }, shape("rect", clip)));
     this.axes();
     const body = shape("g", { "clip-path": `url(#${key})` });

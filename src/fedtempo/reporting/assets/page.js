@@ -136,8 +136,8 @@ function table() {
   const heads = element("tr", {}, element("th", { scope: "col" }, "run"), ...all.map((column) => element("th", { scope: "col", class: column.first ? "first" : "" }, column.name)));
   const rows = shown.map(([label, runs]) => element("tr", {}, element("th", { scope: "row" }, swatch(numbers.index(label)), element("span", {}, label)),
     ...all.map((column, i) => tableCell(column, column.values(runs), shown.length > 1 && best[i]))));
-  const title = numbers.data.part ? `${plain(state.metric)} on the ${numbers.data.part} part, in the round that counts` : "costs so far";
-  document.getElementById("table").replaceChildren(element("table", {}, element("caption", {}, title + (numbers.several ? "; means over seeds ± their standard deviation" : "") + "; best in bold"),
+  const title = numbers.data.part ? `${sentence(plain(state.metric))} on the ${numbers.data.part} part, in the round that counts` : "Costs so far";
+  document.getElementById("table").replaceChildren(element("table", {}, element("caption", {}, title + (numbers.several ? "; means over seeds ± their standard deviation" : "") + (shown.length > 1 ? "; best in bold" : "")),
     element("thead", {}, groups, heads), element("tbody", {}, ...rows)));
 }
 
