@@ -43,6 +43,11 @@ class RoundReport:
         """The evaluation that guides the run: validation where there is one, else test."""
         return self.validation or self.test
 
+    def _repr_html_(self) -> str:
+        from fedtempo.reporting.notebook import report_html
+
+        return report_html(self)
+
 
 def to_json(report: RoundReport) -> str:
     """The whole report but the parameters; numbers keep every bit."""

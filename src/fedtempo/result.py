@@ -127,7 +127,9 @@ class Result:
         )
 
     def _repr_html_(self) -> str:
-        return str(self.table()._repr_html_())
+        from fedtempo.reporting.notebook import result_html
+
+        return result_html(self)
 
 
 class PersonalModel(nn.Module):

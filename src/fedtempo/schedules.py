@@ -99,8 +99,9 @@ class Schedule:
         return f"{self.name}({', '.join(f'{key}={value!r}' for key, value in self.settings.items())})"
 
     def _repr_html_(self) -> str:
-        values = [f"{self.at(Now(step=j)):.4g}" for j in range(5)]
-        return f"<code>{self!r}</code> (round 0: {', '.join(values)}, ...)"
+        from fedtempo.reporting.notebook import schedule_html
+
+        return schedule_html(self)
 
 
 Rate = float | Schedule

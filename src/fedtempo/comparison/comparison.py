@@ -86,6 +86,12 @@ class Comparison:
         writer.writerows(rows)
         return text.getvalue()
 
+    def _repr_html_(self) -> str:
+        from fedtempo.comparison.tables import tables_of
+        from fedtempo.reporting.notebook import tables_html
+
+        return tables_html(tables_of(self), self.notes)
+
 
 def compare_runs(runs: Sequence[Run], reference: str | None = None, target: float | None = None) -> Comparison:
     """Put runs side by side; all differences are to the reference, by default the first contestant."""

@@ -75,6 +75,11 @@ class FederatedData:
             f"{int(sizes.sum())} training rows, {int(sizes.min())} to {int(sizes.max())} per client)"
         )
 
+    def _repr_html_(self) -> str:
+        from fedtempo.reporting.notebook import data_html
+
+        return data_html(self)
+
     @cached_property
     def clients(self) -> np.ndarray:
         """The clients that take part in training, in ascending order."""

@@ -60,4 +60,4 @@ def _held(folder: Path) -> int:
     found.Reload()
     if ALWAYS not in found.Tags()[events.SCALARS]:
         return 0
-    return max(event.step for event in found.Scalars(ALWAYS)) + 1
+    return int(max(event.step for event in found.Scalars(ALWAYS))) + 1

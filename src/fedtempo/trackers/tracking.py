@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 from fedtempo.errors import first_line
@@ -31,13 +32,13 @@ class Tracking:
         """Tell everybody but those who hold this round already: a resumed run repeats it to the bit."""
         for tracker, held in list(self._held):
             if report.round >= held:
-                self._tell(tracker, lambda tracker=tracker: tracker.round(report))
+                self._tell(tracker, partial(tracker.round, report))
 
     def end(self, result: Result | None) -> None:
         """Tell everybody that the run is over, once."""
         while self._held:
             tracker, _ = self._held[0]
-            self._tell(tracker, lambda tracker=tracker: tracker.end(result))
+            self._tell(tracker, partial(tracker.end, result))
             self._forget(tracker)
 
     def _tell(self, tracker: Tracker, word: Callable[[], None]) -> None:
