@@ -191,3 +191,20 @@ def test_phone_print_light_and_dark(opened: Browser) -> None:
     opened.look(360, 740)
     opened.until(lambda: opened.js("return document.querySelector('#curves svg').viewBox.baseVal.width") < 400)
     assert opened.js("return document.documentElement.scrollWidth") <= 360
+
+
+def test_a_run_without_rounds_or_scores_has_a_page_too(browser: Browser, tmp_path: Path) -> None:
+    data = ft.data.FederatedData.from_clients([(np.ones((4, 3)), np.ones((4, 1))) for _ in range(3)])
+    bare = ft.run(
+        model=ft.models.softmax_regression(3, 1),
+        data=data,
+        algorithm=ft.algorithms.fedavg(lr=0.1, steps=2),
+        rounds=2,
+        loss="regression",
+        evaluation=None,
+    )
+    for name, run in (("bare", ReportRun.of(bare)), ("nothing", ReportRun("nothing yet", [], total=5))):
+        browser.open(write_page(tmp_path / f"{name}.html", report([run], title=name)))
+        assert browser.errors() == []
+        assert "undefined" not in browser.one("body").text
+        assert "NaN" not in browser.one("body").text

@@ -37,8 +37,8 @@ class Watched:
         self._stored = StoredRun(folder)
         self._lock = threading.Lock()
         self._pictures: ReportRun | None = None
+        self._stored.refresh()
         self._run = self._stored.run()
-        self._numbers = ""
         self._not_before = 0.0
         threading.Thread(target=self._draw, daemon=True).start()
 

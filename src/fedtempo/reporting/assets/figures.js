@@ -23,10 +23,12 @@ const perInterval = (run, name, over) => run.rounds.round.map((round, i) => {
 
 const seedsNote = (numbers, state) => (numbers.several ? (state.seeds === "each" ? " One line per seed." : " Line: mean over seeds; band: their range.") : "");
 
+const part = (numbers) => numbers.data.runs.filter((run) => run.curve.part).slice(0, 1).map((run) => ` (${run.curve.part} part)`).join("");
+
 function curvesFigure(numbers) {
   return {
     id: "curves", heading: "Learning curves", wide: true, file: "curves", zooms: true,
-    note: (state) => `${usersName(state)} ${whenName(state)}, at every evaluation (${numbers.data.runs.map((run) => run.curve.part).find(Boolean)} part).${seedsNote(numbers, state)}`,
+    note: (state) => `${usersName(state)} ${whenName(state)}, at every evaluation${part(numbers)}.${seedsNote(numbers, state)}`,
     draw: (host, state) => lineChart(host, {
       series: numbers.series(state, scorePoints(state, "round")), x: AXES.round, y: yAxis(state), height: "tall",
       whatItShows: `Learning curves of ${usersName(state).toLowerCase()} ${whenName(state)}`, empty: "No round has been evaluated yet.",

@@ -19,7 +19,8 @@ function start(data) {
 function build() {
   const { data } = numbers;
   const refused = refusedFigure(numbers), clipping = clippingFigure(numbers);
-  shownFigures = [curvesFigure(numbers), tuningFigure(numbers), usersFigure(numbers), costFigure(numbers), lossFigure(numbers),
+  const scored = numbers.hasScores || LIVE ? [curvesFigure(numbers), tuningFigure(numbers), usersFigure(numbers), costFigure(numbers)] : [];
+  shownFigures = [...scored, lossFigure(numbers),
     ...(hasRefused(numbers) ? [refused, clipping] : [clipping, refused])].filter(Boolean);
   const setup = [dataFigure(numbers), scheduleFigure(numbers)].filter(Boolean);
   place("figures", shownFigures);
@@ -128,7 +129,7 @@ const COSTS = { bytes: show.bytes, steps: show.large, flops: show.large, seconds
 function table() {
   const shown = numbers.shown(state), kinds = (numbers.hasNew ? ["existing", "new"] : ["existing"]).filter(() => shown.some(([, runs]) => runs.some((run) => run.final)));
   const columns = kinds.flatMap((kind) => COLUMNS.map(([when, statistic, name], i) => ({ name, first: i === 0, values: (runs) => numbers.finals(runs, state.metric, `${kind}_${when}`, statistic),
-    bar: when === "tuned" && statistic === "mean", better: statistic === "std" || numbers.lower(state.metric) ? -1 : 1 })));
+    bar: when === "tuned" && statistic === "mean" && !numbers.lower(state.metric), better: statistic === "std" || numbers.lower(state.metric) ? -1 : 1 })));
   const costs = Object.entries(COSTS).map(([name, format], i) => ({ name: name === "flops" ? "FLOPs" : name, first: i === 0, format, values: (runs) => numbers.cost(runs, name) }));
   const all = [...columns, ...costs];
   const best = all.map((column) => column.better && Math.max(...shown.map(([, runs]) => column.values(runs)).filter((v) => v.length).map((v) => column.better * mean(v))));
