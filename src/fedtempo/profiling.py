@@ -1,7 +1,8 @@
 """Where the time of a round goes: data, forward and backward, update, aggregation, store, evaluation.
 
 A timer interrupts the program a thousand times a second and looks at what it is doing, so that nothing has to be
-measured inside the code and the program runs at its usual speed. Workers cannot be watched: profile with `workers=1`.
+measured inside the code and the program runs at its usual speed. Workers cannot be watched: profile with `workers=1`,
+as `fedtempo run --profile` does.
 
 >>> with Profile() as profile:
 ...     total = sum(range(1000))
@@ -34,6 +35,10 @@ PARTS = {
     "tasks.py": "forward and backward",
     "local.py:by_autograd": "forward and backward",
     "local.py:by_transform": "forward and backward",
+    "local.py:scalar": "forward and backward",
+    "local.py:loss": "forward and backward",
+    "local.py:<lambda>": "forward and backward",
+    "backends/serial.py:gradient": "forward and backward",
     "data/": "data",
     "federation.py:rows": "data",
     "federation.py:client_rows": "data",
@@ -41,6 +46,7 @@ PARTS = {
     "backends/serial.py:_batch": "data",
     "backends/vectorised.py:_batch": "data",
     "aggregation.py": "aggregation",
+    "exact.py": "aggregation",
     "admission.py": "aggregation",
     "robust.py": "aggregation",
     "round.py": "aggregation",
@@ -91,6 +97,14 @@ class Profile:
         """The part of the time that each activity took, largest first."""
         total = sum(self.seconds.values()) or 1.0
         return {a: s / total for a, s in sorted(self.seconds.items(), key=lambda entry: -entry[1])}
+
+    def per_round(self, rounds: int) -> str:
+        """A line per activity: milliseconds of a round, and their share."""
+        lines = [
+            f"{activity:<22}{1000 * self.seconds[activity] / rounds:>9.1f} ms a round{share:>8.1%}"
+            for activity, share in self.shares().items()
+        ]
+        return "\n".join(lines)
 
     def __str__(self) -> str:
         lines = [

@@ -6,7 +6,7 @@ import json
 import os
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Annotated
 
@@ -19,6 +19,7 @@ from fedtempo.demo import run_demo
 from fedtempo.deploy.launch import DEPLOYMENT
 from fedtempo.durable import DATABASE
 from fedtempo.errors import FedTempoError, OutputError, first_line, is_count, require
+from fedtempo.profiling import Profile
 from fedtempo.reporting import EXPERIMENT, follow, summary, write_experiment
 from fedtempo.result import Result
 from fedtempo.training import train
@@ -63,7 +64,11 @@ def run(
     out: Annotated[Path | None, typer.Option(help="A new folder for metrics, summary and report.")] = None,
     backend: Annotated[str | None, typer.Option(help="auto, serial, vectorised, processes or ray.")] = None,
     ray_address: Annotated[str | None, typer.Option(help="A Ray cluster to join: auto, host:port or ray://...")] = None,
+    workers: Annotated[
+        int | None, typer.Option(help="Processes that share the work; any number, the same bits.")
+    ] = None,
     seed: Annotated[int | None, typer.Option(help="The run's seed.")] = None,
+    profile: Annotated[bool, typer.Option("--profile", help="Run in one process and say where the time goes.")] = False,
     trackers: Annotated[
         list[str] | None, typer.Option("--tracker", help="Log rounds to csv, jsonl, tensorboard, mlflow or wandb.")
     ] = None,
@@ -71,12 +76,15 @@ def run(
     quiet: Quiet = False,
 ) -> None:
     """Train an experiment file and print its table."""
-    changes = list(overrides or [])
-    changes += [f"backend={json.dumps(backend)}"] if backend is not None else []
-    changes += [f"ray_address={json.dumps(ray_address)}"] if ray_address is not None else []
-    changes += [f"seed={seed}"] if seed is not None else []
-    changes += [f"trackers={json.dumps(trackers)}"] if trackers else []
-    file = read(experiment, changes)
+    given = {
+        "backend": backend,
+        "ray_address": ray_address,
+        "workers": 1 if profile else workers,
+        "seed": seed,
+        "trackers": trackers or None,
+    }
+    changes = [f"{name}={json.dumps(value)}" for name, value in given.items() if value is not None]
+    file = read(experiment, [*(overrides or []), *changes])
     told = trackers_of(file)
     if out is not None:
         new_folder(out)
@@ -84,9 +92,11 @@ def run(
     rounds = train(**settings_of(file), out=out, trackers=told)
     if out is not None:
         write_experiment(out, file)
-    with saying_how_to_resume(out):
+    with saying_how_to_resume(out), Profile() if profile else nullcontext() as seen:
         result = follow(rounds, file.rounds, label=file.algorithm.name, quiet=quiet or as_json)
     _finish(result, out, as_json)
+    if seen is not None:
+        print(f"\n{seen.per_round(len(result.history))}", file=sys.stderr if as_json else sys.stdout)
 
 
 def resume(
