@@ -99,6 +99,11 @@ def alive(process: int) -> bool:
         return False
 
 
+def left(folder: Path) -> list[str]:
+    """What is in the folder but torch's own cache, which a run without Ray makes too."""
+    return [path.name for path in folder.iterdir() if not path.name.startswith("torchinductor")]
+
+
 def wait_for(holds: Callable[[], bool]) -> bool:
     until = time.monotonic() + PATIENCE
     while not holds() and time.monotonic() < until:
@@ -112,14 +117,14 @@ def test_a_cluster_of_our_own_is_on_loopback_and_leaves_nothing(folder: Path) ->
         assert any("round 2/" in line for line in process.stderr)
         members = descendants(process.pid)
         addresses = listening([process.pid, *members])
-        assert any(folder.iterdir())
+        assert left(folder)
         _, errors = process.communicate(timeout=300)
     assert process.returncode == 0, errors
     assert len(members) >= 4
     assert addresses
     assert addresses <= LOOPBACK
     assert wait_for(lambda: not any(alive(member) for member in members))
-    assert not any(folder.iterdir())
+    assert not left(folder)
 
 
 @pytest.mark.slow
@@ -134,7 +139,7 @@ def test_a_run_that_is_stopped_leaves_nothing_but_its_rounds(number: signal.Sign
         process.communicate(timeout=120)
     assert process.returncode != 0
     assert wait_for(lambda: not any(alive(member) for member in members))
-    assert [path.name for path in folder.iterdir()] == ["run"]
+    assert left(folder) == ["run"]
 
 
 def free_port() -> int:

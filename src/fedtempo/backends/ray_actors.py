@@ -1,9 +1,10 @@
 """Ray actors: workers on this machine or on many, one thread each, alive for the whole run.
 
 An actor gets the federation once and keeps it. Per round the model is put once into the store that the actors of a
-machine share, and a few sums come back, so what travels does not grow with the cohort. Personal tensors travel with
-their block and come back with its sum: the driver's store has one writer. Sums are exact, so the bits are those of the
-serial run whatever the number of actors. An actor that dies is replaced and its items are run again.
+machine share. Sums stay there too, and are added up by the actors until a few are left for the driver, so what comes
+back grows neither with the cohort nor with the number of actors. Personal tensors travel with their block and come back
+with its numbers: the driver's store has one writer. Sums are exact, so the bits are those of the serial run. An actor
+that dies is replaced and its items are run again.
 """
 
 from __future__ import annotations
@@ -11,15 +12,16 @@ from __future__ import annotations
 import logging
 import math
 import platform
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, suppress
+from dataclasses import replace
 from importlib.metadata import version
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 import torch
 
-from fedtempo.aggregation import BlockSum, total
+from fedtempo.aggregation import BlockSum
 from fedtempo.backends.engine import Engine, Summing, Work
 from fedtempo.backends.processes import MOST_DEATHS, Hand, answered, dealt, dealt_for_sums
 from fedtempo.backends.ray_cluster import Cluster, connected
@@ -31,6 +33,8 @@ from fedtempo.federation import Federation
 START_WITHIN_SECONDS = 60.0
 FINEST_SHARE = 10_000
 """Ray counts shares of a GPU in these parts."""
+MOST_SUMS = 8
+"""Sums that the driver fetches in a round at the most, and that an actor adds up at once."""
 _LOG = logging.getLogger(__name__)
 
 
@@ -54,21 +58,44 @@ class Actor:
         self._federation = receive(luggage, self._device)
         return made_with()
 
-    def run(self, kind: str, work: Work | Summing, ticket: int, common: Any, items: Any) -> tuple[str, Any]:
-        """Work on items; `ticket` numbers what they share, which is unpacked once."""
-        return answered(self._run, kind, work, ticket, common, items)
+    def each(self, work: Work, ticket: int, common: Any, items: Any) -> tuple[tuple[str, Any], None]:
+        """Work on items one by one; the second value is always None."""
+        return answered(lambda: [packed(work(*self._about(ticket, common), item)) for item in self._mine(items)]), None
 
-    def _run(self, kind: str, work: Callable[..., Any], ticket: int, common: Any, items: Any) -> Any:
+    def add(self, work: Summing, ticket: int, common: Any, items: Any) -> tuple[tuple[str, Any], Any]:
+        """Work on items and add up; the sums come apart from the rest, for whoever fetches them."""
+        kind, value = answered(lambda: packed(work(*self._about(ticket, common), self._mine(items), BlockSum())))
+        return ((kind, replace(value, sums={})), value.sums) if kind == "result" else ((kind, value), None)
+
+    def merge(self, *sums: Any) -> tuple[tuple[str, None], Any]:
+        """Sums added up."""
+        whole = BlockSum()
+        for each in sums:
+            whole.add_sums(unpacked(each))
+        return ("result", None), packed(whole.sums)
+
+    def _about(self, ticket: int, common: Any) -> tuple[Federation, Backend, Any]:
+        """What all items share; the ticket numbers it, so that it is unpacked once."""
         if ticket != self._ticket:
             self._common, self._ticket = unpacked(common, self._device), ticket
-        mine = unpacked(items, self._device)
-        about = self._federation, self._backend, self._common
-        return packed(work(*about, mine, BlockSum()) if kind == "add" else [work(*about, item) for item in mine])
+        return self._federation, self._backend, self._common
+
+    def _mine(self, items: Any) -> Any:
+        return unpacked(items, self._device)
 
 
 def made_with() -> str:
     """The versions that bits depend on."""
     return f"fedtempo {version('fedtempo')} with torch {torch.__version__.partition('+')[0]}"
+
+
+class Part(NamedTuple):
+    """A part of a round's sum that lies in Ray's store, with the rest of what came of its hands."""
+
+    slot: int
+    hands: list[Hand]
+    numbers: list[BlockSum]
+    sums: Any
 
 
 class RayActors(Engine):
@@ -149,42 +176,74 @@ class RayActors(Engine):
         """Deal items to whoever is free, the larger part at once; yield results in the items' order."""
         done: dict[int, Any] = {}
         next_index = 0
-        for indices, results in self._arrivals("map", work, common, dealt(list(enumerate(items)), len(self._actors))):
-            done.update(zip(indices, results, strict=True))
+        hands = dealt(list(enumerate(items)), len(self._actors))
+        for _, hand, results, _ in self._arrivals("each", work, common, hands):
+            done.update(zip((index for index, _ in hand), results, strict=True))
             while next_index in done:
                 yield done.pop(next_index)
                 next_index += 1
 
     def add_up(self, work: Summing, common: Any, items: Iterable[Any]) -> BlockSum:
-        """Actors add up what they did themselves, and their sums are added here as they come."""
-        hands = dealt_for_sums(list(enumerate(items)), len(self._actors))
-        return total(result for _, result in self._arrivals("add", work, common, hands))
+        """Actors add up what they did, then each other's sums; what goes lost on the way is done again."""
+        waiting = dealt_for_sums(list(enumerate(items)), len(self._actors))
+        result = BlockSum()
+        while waiting:
+            arrived = self._arrivals("add", work, common, waiting)
+            parts = [Part(slot, [hand], [numbers], sums) for slot, hand, numbers, sums in arrived]
+            for part in self._merged(parts):
+                try:
+                    result.add_sums(unpacked(self._got(part.sums), self._federation.device))
+                except _LostError as lost:
+                    self._count(lost)
+                    waiting += part.hands
+                else:
+                    for numbers in part.numbers:
+                        result.add_block(numbers)
+        return result
+
+    def _merged(self, parts: list[Part]) -> list[Part]:
+        """The same sums in few parts, added up by neighbours. Where that fails they stay apart."""
+        while len(parts) > MOST_SUMS:
+            ordered = sorted(parts, key=lambda part: part.slot)
+            groups = [ordered[start : start + MOST_SUMS] for start in range(0, len(ordered), MOST_SUMS)]
+            asked = [self._ask(group[0].slot, "merge", *(part.sums for part in group)) for group in groups]
+            parts = []
+            for group, (said, sums) in zip(groups, asked, strict=True):
+                try:
+                    self._fetched(said)
+                except (_LostError, TrainingError):
+                    return [*parts, *(part for late in groups[groups.index(group) :] for part in late)]
+                hands, numbers = [h for part in group for h in part.hands], [n for part in group for n in part.numbers]
+                parts.append(Part(group[0].slot, hands, numbers, sums))
+        return parts
 
     def _arrivals(
         self, kind: str, work: Work | Summing, common: Any, waiting: list[Hand]
-    ) -> Iterator[tuple[list[int], Any]]:
-        """Indices of items and what came of them, as it comes."""
-        running: dict[Any, tuple[int, Hand]] = {}
+    ) -> Iterator[tuple[int, Hand, Any, Any]]:
+        """Who did which hand, what came of it, and where its sums are, as it comes."""
+        running: dict[Any, tuple[int, Hand, Any]] = {}
         self._ticket += 1
         shared = self._put(packed(common)) if waiting else None
         while waiting or running:
-            for slot in sorted(self._actors.keys() - {slot for slot, _ in running.values()}):
+            for slot in sorted(self._actors.keys() - {slot for slot, *_ in running.values()}):
                 if waiting:
                     hand = waiting.pop()
-                    message = kind, work, self._ticket, shared, packed([item for _, item in hand])
-                    running[self._ask(slot, *message)] = slot, hand
+                    items = packed([item for _, item in hand])
+                    answer, sums = self._ask(slot, kind, work, self._ticket, shared, items)
+                    running[answer] = slot, hand, sums
             for answer in self._ray.wait(list(running), num_returns=1)[0]:
-                slot, hand = running.pop(answer)
+                slot, hand, sums = running.pop(answer)
                 try:
                     result = unpacked(self._fetched(answer), self._federation.device)
                 except _LostError as lost:
                     waiting.append(hand)
                     self._replace(slot, lost)
                 else:
-                    yield [index for index, _ in hand], result
+                    yield slot, hand, result, sums
 
-    def _ask(self, slot: int, *message: Any) -> Any:
-        return self._actors[slot].run.remote(*message)
+    def _ask(self, slot: int, method: str, *message: Any) -> Any:
+        actor = self._actors[slot] if slot in self._actors else next(iter(self._actors.values()))
+        return getattr(actor, method).options(num_returns=2).remote(*message)
 
     def _put(self, value: Any) -> Any:
         try:
@@ -195,23 +254,30 @@ class RayActors(Engine):
             ) from error
 
     def _fetched(self, answer: Any) -> Any:
-        """What an actor answered; its errors as our own."""
-        exceptions = self._ray.exceptions
-        try:
-            kind, value = self._ray.get(answer)
-        except (exceptions.RayActorError, exceptions.ObjectLostError) as error:
-            raise _LostError(first_line(error)) from error
-        except exceptions.RayError as error:
-            raise TrainingError(f"a worker failed: {str(error).strip().splitlines()[-1]}") from error
+        """What an actor answered, or the error that it met."""
+        kind, value = self._got(answer)
         if kind == "error":
             raise value
         return value
 
-    def _replace(self, slot: int, lost: Exception) -> None:
+    def _got(self, reference: Any) -> Any:
+        """What lies in Ray's store; Ray's errors as our own."""
+        exceptions = self._ray.exceptions
+        try:
+            return self._ray.get(reference)
+        except (exceptions.RayActorError, exceptions.ObjectLostError) as error:
+            raise _LostError(first_line(error)) from error
+        except exceptions.RayError as error:
+            raise TrainingError(f"a worker failed: {str(error).strip().splitlines()[-1]}") from error
+
+    def _count(self, lost: Exception) -> None:
         self.deaths += 1
         if self.deaths > MOST_DEATHS:
             raise TrainingError(f"run stopped: Ray's workers died {self.deaths} times. The last: {lost}") from lost
-        _LOG.warning("Worker %d is replaced and what it had in hand is run again: %s", slot, lost)
+        _LOG.warning("A worker is lost and what it had in hand is run again: %s", lost)
+
+    def _replace(self, slot: int, lost: Exception) -> None:
+        self._count(lost)
         with suppress(Exception):  # it may be gone already
             self._ray.kill(self._actors.pop(slot))
         self._start([slot])
