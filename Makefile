@@ -9,7 +9,7 @@ endif
 export OMP_NUM_THREADS ?= 1
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
-.PHONY: help demo test test-all check format bench bench-scaling docs system clean
+.PHONY: help demo test test-all check format bench bench-peers bench-scaling docs system clean
 
 help: ## show this list
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -45,6 +45,9 @@ format: $(VENV)/.dev ## format and fix what can be fixed
 bench: $(VENV)/.demo ## time a round of the standard workloads
 	$(BIN)/python -m benchmarks $(ARGS)
 
+bench-peers: $(VENV)/.demo ## time the same workloads with pfl, Flower, FedLab and FedJAX
+	$(BIN)/python -m benchmarks.peers $(ARGS)
+
 bench-scaling: $(VENV)/.demo ## time and memory per round against the size of everything
 	$(BIN)/python -m benchmarks.scaling $(ARGS)
 
@@ -59,4 +62,4 @@ system: ## install chromium, which the tests of the report page drive (quiet whe
 	fi
 
 clean: ## remove the environment and caches
-	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .coverage
+	rm -rf $(VENV) .venv-peers .pytest_cache .mypy_cache .ruff_cache .coverage

@@ -5,8 +5,11 @@ from __future__ import annotations
 import argparse
 import importlib.metadata
 import os
-from collections.abc import Iterator, Mapping
+import signal
+import sys
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +18,7 @@ os.environ["OMP_NUM_THREADS"] = "1"
 import torch
 
 from benchmarks import handwritten, report
-from benchmarks.measure import in_turn, ratio
+from benchmarks.measure import Timing, in_turn, ratio
 from benchmarks.ours import federated, rounds
 from benchmarks.peers import table
 from benchmarks.peers.check import LARGEST, Replay
@@ -33,7 +36,10 @@ FASTEST = {
     "W5": ("pfl", "fedlab", "fedjax", "flower"),
 }
 """Every framework in the configuration that was fastest when all were tried; `--peers` names others."""
+CONFIGURATIONS = {OURS: "backend auto, two workers", LOOP: "plain modules, torch's SGD, two forked workers"}
 WARM_UP = 2
+Command = Callable[[], list[str]]
+"""Makes ready whatever a framework needs and says how to run it."""
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -47,13 +53,16 @@ def main(arguments: list[str] | None = None) -> None:
     )
     chosen = parser.parse_args(arguments)
     torch.set_num_threads(1)
+    # Whoever ends this process wants the stopped frameworks ended too.
+    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
     results: dict[str, Any] = {"about": about(), "rounds": chosen.rounds, "workloads": {}}
     names = chosen.only.split(",")
     for name in names:
         peers = chosen.peers.split(",") if chosen.peers else FASTEST[name]
         workload = WORKLOADS[name]
         print(f"\n{workload.title}", flush=True)
-        found = compare(workload, {peer: PEERS[peer] for peer in peers}, chosen.rounds, chosen.patience)
+        commands = {PEERS[peer].title: partial(command, PEERS[peer], workload) for peer in peers}
+        found = compare(workload, commands, chosen.rounds, chosen.patience)
         results["workloads"][name] = found
         print("\n".join(table.lines(name, found)), flush=True)
     complete = set(names) == set(WORKLOADS) and not chosen.peers
@@ -65,8 +74,13 @@ def about() -> dict[str, str]:
     return {**report.about(), "fedtempo": importlib.metadata.version("fedtempo")}
 
 
+def command(peer: Peer, workload: Workload) -> list[str]:
+    """How to run a framework; installs it first."""
+    return [installed(peer), "-m", peer.runner, workload.name, *peer.arguments]
+
+
 def compare(
-    workload: Workload, peers: Mapping[str, Peer], count: int, patience: float, folder: Path = FOLDER
+    workload: Workload, peers: Mapping[str, Command], count: int, patience: float, folder: Path = FOLDER
 ) -> dict[str, Any]:
     """One workload with everybody: a round each, again and again. Who cannot take part is listed with the reason."""
     inputs, labels = opened(workload, folder)
@@ -79,44 +93,43 @@ def compare(
         in_turn(contenders, 0, warm_up=WARM_UP)
         differences = _differences(started, Replay(workload, inputs, labels), folder)
         timings = in_turn(contenders, count, warm_up=0)
-    facts: dict[str, Any] = {
-        OURS: {"configuration": "backend auto, two workers"},
-        LOOP: {"configuration": "plain modules, torch's SGD, two forked workers", "ratio": {}},
-    }
-    for name in contenders:
-        entry = facts.setdefault(name, {})
-        peer = started.get(name)
-        if peer is not None:
-            if peer.failure is not None:
-                facts[name] = {"failed": peer.failure}
-                continue
-            entry |= {**peer.about, "start_up": peer.start_up, "difference": differences[name]}
-        entry |= {**timings[name]._asdict(), "median": timings[name].median}
-        if name != OURS:
-            entry["ratio"] = ratio(timings[name], timings[OURS])
+    facts = {name: _facts(name, timings, started, differences) for name in contenders}
     facts |= {name: {"failed": reason} for name, reason in failed.items()}
     return {"title": workload.title, "contenders": facts}
 
 
+def _facts(
+    name: str, timings: Mapping[str, Timing], started: Mapping[str, Contender], differences: Mapping[str, float]
+) -> dict[str, Any]:
+    """What is kept of one contender."""
+    facts: dict[str, Any] = {"configuration": CONFIGURATIONS.get(name)}
+    peer = started.get(name)
+    if peer is not None:
+        if peer.failure is not None:
+            return {"failed": peer.failure}
+        facts = {**peer.about, "start_up": peer.start_up, "difference": differences[name]}
+    facts |= {**timings[name]._asdict(), "median": timings[name].median}
+    return facts if name == OURS else {**facts, "ratio": ratio(timings[name], timings[OURS])}
+
+
 def _start(
-    workload: Workload, peers: Mapping[str, Peer], patience: float, folder: Path, stack: ExitStack
+    workload: Workload, peers: Mapping[str, Command], patience: float, folder: Path, stack: ExitStack
 ) -> tuple[dict[str, Contender], dict[str, str]]:
     """Frameworks that are ready for their first round, and why the others are not."""
     started: dict[str, Contender] = {}
     failed: dict[str, str] = {}
-    for name, peer in peers.items():
+    for number, (title, making) in enumerate(peers.items()):
+        print(f"starting {title}", flush=True)
         try:
-            command = [installed(peer), "-m", peer.runner, workload.name, *peer.arguments]
+            contender = Contender(making(), folder / "peers" / f"{workload.name}-{number}.log", patience)
         except PeerFailedError as error:
-            failed[peer.title] = str(error)
+            failed[title] = str(error)
             continue
-        print(f"starting {peer.title}", flush=True)
-        contender = Contender(command, folder / "peers" / f"{workload.name}-{name}.log", patience)
         if contender.failure is not None:
-            failed[peer.title] = contender.failure
+            failed[title] = contender.failure
             continue
         stack.callback(contender.close)
-        started[peer.title] = contender
+        started[title] = contender
     return started, failed
 
 

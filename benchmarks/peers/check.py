@@ -8,8 +8,9 @@ from torch import Tensor
 from benchmarks.handwritten import Client
 from benchmarks.workloads import Workload
 
-LARGEST = 0.01
-"""Of the way the weights went: rounding in another order stays far below it, other batches or rates far above."""
+LARGEST = 0.1
+"""Of the way the weights went. The same kernels stay below 1e-4. Others round differently, which in float32 now and
+then moves an activation across a kink: a few percent on the CNN after two rounds. Other batches are far above."""
 
 
 class Replay:

@@ -24,6 +24,10 @@ ENVIRONMENT = {
 }
 
 
+GRACE_SECONDS = 2.0
+"""What a framework gets to end by itself, and again after it was told to."""
+
+
 class PeerFailedError(Exception):
     """A framework could not be installed, started or run; the text says why."""
 
@@ -76,16 +80,15 @@ class Contender(Iterator[None]):
         _signal(members, signal.SIGCONT)
         if self._process.stdin:
             self._process.stdin.close()
-        try:
-            self._process.wait(10)
-        except subprocess.TimeoutExpired:
-            _signal(members, signal.SIGTERM)
-        deadline = time.monotonic() + 5
-        while time.monotonic() < deadline and any(_alive(member) for member in members):
-            self._process.poll()
-            time.sleep(0.1)
-        _signal(members, signal.SIGKILL)
+        for number in (signal.SIGTERM, signal.SIGKILL):
+            deadline = time.monotonic() + GRACE_SECONDS
+            while time.monotonic() < deadline and any(_alive(member) for member in members):
+                self._process.poll()
+                time.sleep(0.05)
+            _signal([member for member in members if _alive(member)], number)
         self._process.wait()
+        if self._process.stdout:
+            self._process.stdout.close()
 
     def _attempt(self, order: str | None) -> dict[str, Any] | None:
         """The answer to an order; a framework that fails is ended and asked no more."""
