@@ -7,6 +7,7 @@ import os
 import shutil
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -42,12 +43,16 @@ class Browser:
         self.one(selector).click()
 
     def until(self, holds: Callable[[], Any], seconds: float = 20.0) -> Any:
-        """Wait until something is so."""
+        """Wait until something is so. A page that is being drawn anew has elements that are gone when looked at."""
+        from selenium.common.exceptions import WebDriverException
+
         end = time.monotonic() + seconds
-        while not (answer := holds()):
+        while True:
+            with suppress(WebDriverException):
+                if answer := holds():
+                    return answer
             assert time.monotonic() < end, "it did not come to be in time"
             time.sleep(0.05)
-        return answer
 
     def errors(self) -> list[str]:
         return [entry["message"] for entry in self.driver.get_log("browser") if entry["level"] != "INFO"]

@@ -71,7 +71,7 @@ def test_a_new_round_appears_and_the_end_is_told(browser: Browser, tmp_path: Pat
         next(rounds)
         browser.until(lambda: "Round 3 of 5" in told())
         browser.until(lambda: "at 3" in browser.one("#curves svg.chart").get_attribute("aria-label"))
-        browser.click("#cost [data-value=steps]")
+        browser.until(lambda: browser.click("#cost [data-value=steps]") or True)
         with pytest.raises(StopIteration) as stop:
             while True:
                 next(rounds)

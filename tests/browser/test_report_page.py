@@ -92,7 +92,7 @@ def test_the_metric_is_switched(opened: Browser) -> None:
         "const s = arguments[0]; s.value = 'loss'; s.dispatchEvent(new Event('change'))", opened.one("#choose-metric")
     )
     assert "loss, mean over users" in label_of(opened, "curves")
-    assert opened.one("#table caption").text.startswith("Loss")
+    assert opened.one("#table-title").text.startswith("Loss")
     opened.js(
         "const s = arguments[0]; s.value = 'worst'; s.dispatchEvent(new Event('change'))",
         opened.one("#choose-statistic"),

@@ -24,7 +24,7 @@ from fedtempo.reporting.sections import Section
 from fedtempo.reporting.tables import ResultTable
 from fedtempo.result import Result
 
-SCRIPTS = ("draw.js", "lines.js", "marks.js", "numbers.js", "figures.js", "page.js")
+SCRIPTS = ("draw", "points", "lines", "marks", "numbers", "figures", "setup", "controls", "results", "page")
 
 
 def report(
@@ -99,7 +99,7 @@ def _asset(name: str) -> str:
 
 @cache
 def _script() -> str:
-    return '(() => {\n"use strict";\n' + "".join(map(_asset, SCRIPTS)) + "})();"
+    return '(() => {\n"use strict";\n' + "".join(_asset(f"{name}.js") for name in SCRIPTS) + "})();"
 
 
 def _source(text: str) -> str:

@@ -36,9 +36,11 @@ const MARKS = [
   (r) => `M0,${-r * 1.2}L${r * 1.1},${r * 0.8}H${-r * 1.1}Z`,
   (r) => `M0,${-r * 1.3}L${r * 1.3},0L0,${r * 1.3}L${-r * 1.3},0Z`,
   (r) => `M0,${r * 1.2}L${r * 1.1},${-r * 0.8}H${-r * 1.1}Z`,
-  (r) => `M${-r * 1.3},${-r * 0.45}H${-r * 0.45}V${-r * 1.3}H${r * 0.45}V${-r * 0.45}H${r * 1.3}V${r * 0.45}H${r * 0.45}V${r * 1.3}H${-r * 0.45}V${r * 0.45}H${-r * 1.3}Z`,
+  (r) =>
+    `M${-r * 1.3},${-r * 0.45}H${-r * 0.45}V${-r * 1.3}H${r * 0.45}V${-r * 0.45}H${r * 1.3}V${r * 0.45}H${r * 0.45}V${r * 1.3}H${-r * 0.45}V${r * 0.45}H${-r * 1.3}Z`,
   (r) => `M${-r * 1.2},0L${-r * 0.6},${-r}H${r * 0.6}L${r * 1.2},0L${r * 0.6},${r}H${-r * 0.6}Z`,
-  (r) => `M0,${-r * 1.35}L${r * 0.4},${-r * 0.4}L${r * 1.3},${-r * 0.4}L${r * 0.55},${r * 0.25}L${r * 0.8},${r * 1.15}L0,${r * 0.6}L${-r * 0.8},${r * 1.15}L${-r * 0.55},${r * 0.25}L${-r * 1.3},${-r * 0.4}L${-r * 0.4},${-r * 0.4}Z`,
+  (r) =>
+    `M0,${-r * 1.35}L${r * 0.4},${-r * 0.4}L${r * 1.3},${-r * 0.4}L${r * 0.55},${r * 0.25}L${r * 0.8},${r * 1.15}L0,${r * 0.6}L${-r * 0.8},${r * 1.15}L${-r * 0.55},${r * 0.25}L${-r * 1.3},${-r * 0.4}L${-r * 0.4},${-r * 0.4}Z`,
 ];
 
 function mark(index, x, y, size = 4, hollow = false) {
@@ -53,7 +55,15 @@ function mark(index, x, y, size = 4, hollow = false) {
 
 // A swatch for legends and tooltips: the line and the mark of a group.
 function swatch(index) {
-  const line = { x1: 0, x2: 22, y1: 6, y2: 6, stroke: colour(index), "stroke-width": 2.5, "stroke-dasharray": dash(index) };
+  const line = {
+    x1: 0,
+    x2: 22,
+    y1: 6,
+    y2: 6,
+    stroke: colour(index),
+    "stroke-width": 2.5,
+    "stroke-dasharray": dash(index),
+  };
   return shape("svg", { width: 22, height: 12, "aria-hidden": "true" }, shape("line", line), mark(index, 11, 6, 4));
 }
 
@@ -80,7 +90,8 @@ function ticks(low, high, count, whole = false) {
 
 // The domain of an axis: the data, widened to whole ticks; shares never leave [0, 1].
 function padded(values, { zero = false, share = false } = {}) {
-  let low = Infinity, high = -Infinity;
+  let low = Infinity,
+    high = -Infinity;
   for (const value of values) {
     if (value == null) continue;
     if (value < low) low = value;
@@ -90,7 +101,8 @@ function padded(values, { zero = false, share = false } = {}) {
   if (zero) low = Math.min(0, low);
   if (low === high) [low, high] = low === 0 ? [0, 1] : [Math.min(low * 0.5, low * 1.5), Math.max(low * 0.5, low * 1.5)];
   const size = step(low, high, 8);
-  const bottom = Math.floor(low / size + 1e-9) * size, top = Math.ceil(high / size - 1e-9) * size;
+  const bottom = Math.floor(low / size + 1e-9) * size,
+    top = Math.ceil(high / size - 1e-9) * size;
   return share ? [Math.max(0, bottom), Math.min(1, top)] : [bottom, top];
 }
 
@@ -116,10 +128,17 @@ const show = {
     if (number == null) return "–";
     const units = ["", "k", "M", "G", "T", "P"];
     let unit = 0;
-    while (Math.abs(number) >= 1000 && unit < units.length - 1) { number /= 1000; unit += 1; }
-    return trimmed(number.toFixed(Math.abs(number) >= 100 || Number.isInteger(number) ? 0 : 1)) + (unit ? " " + units[unit] : "");
+    while (Math.abs(number) >= 1000 && unit < units.length - 1) {
+      number /= 1000;
+      unit += 1;
+    }
+    return (
+      trimmed(number.toFixed(Math.abs(number) >= 100 || Number.isInteger(number) ? 0 : 1)) +
+      (unit ? " " + units[unit] : "")
+    );
   },
-  bytes: (number) => (number == null ? "–" : `${show.large(number)}${/[a-zA-Z]$/.test(show.large(number)) ? "" : " "}B`),
+  bytes: (number) =>
+    number == null ? "–" : `${show.large(number)}${/[a-zA-Z]$/.test(show.large(number)) ? "" : " "}B`,
   count: (number) => (number == null ? "–" : show.large(number)),
   share: (number) => (number == null ? "–" : `${trimmed((100 * number).toFixed(1))} %`),
   seconds(number) {

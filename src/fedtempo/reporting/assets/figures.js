@@ -14,32 +14,58 @@ const scorePoints = (state, axis) => (run) => {
 };
 
 // Differences of a sum so far: what happened since the round drawn before.
-const perInterval = (run, name, over) => run.rounds.round.map((round, i) => {
-  const before = i ? run.rounds[name][i - 1] : 0, count = run.rounds[name][i] - before;
-  if (!over) return [round, count, round];
-  const base = run.rounds[over][i] - (i ? run.rounds[over][i - 1] : 0);
-  return [round, base ? count / base : null, round];
-});
+const perInterval = (run, name, over) =>
+  run.rounds.round.map((round, i) => {
+    const before = i ? run.rounds[name][i - 1] : 0,
+      count = run.rounds[name][i] - before;
+    if (!over) return [round, count, round];
+    const base = run.rounds[over][i] - (i ? run.rounds[over][i - 1] : 0);
+    return [round, base ? count / base : null, round];
+  });
 
-const seedsNote = (numbers, state) => (numbers.several ? (state.seeds === "each" ? " One line per seed." : " Line: mean over seeds; band: their range.") : "");
+const seedsNote = (numbers, state) =>
+  numbers.several
+    ? state.seeds === "each"
+      ? " One line per seed."
+      : " Line: mean over seeds; band: their range."
+    : "";
 
-const part = (numbers) => numbers.data.runs.filter((run) => run.curve.part).slice(0, 1).map((run) => ` (${run.curve.part} part)`).join("");
+const part = (numbers) =>
+  numbers.data.runs
+    .filter((run) => run.curve.part)
+    .slice(0, 1)
+    .map((run) => ` (${run.curve.part} part)`)
+    .join("");
 
 function curvesFigure(numbers) {
   return {
-    id: "curves", heading: "Learning curves", wide: true, file: "curves", zooms: true,
-    note: (state) => `${usersName(state)} ${whenName(state)}, at every evaluation${part(numbers)}.${seedsNote(numbers, state)}`,
-    draw: (host, state) => lineChart(host, {
-      series: numbers.series(state, scorePoints(state, "round")), x: AXES.round, y: yAxis(state), height: "tall",
-      whatItShows: `Learning curves of ${usersName(state).toLowerCase()} ${whenName(state)}`, empty: "No round has been evaluated yet.",
-    }),
+    id: "curves",
+    heading: "Learning curves",
+    wide: true,
+    file: "curves",
+    zooms: true,
+    note: (state) =>
+      `${usersName(state)} ${whenName(state)}, at every evaluation${part(numbers)}.${seedsNote(numbers, state)}`,
+    draw: (host, state) =>
+      lineChart(host, {
+        series: numbers.series(state, scorePoints(state, "round")),
+        x: AXES.round,
+        y: yAxis(state),
+        height: "tall",
+        whatItShows: `Learning curves of ${usersName(state).toLowerCase()} ${whenName(state)}`,
+        empty: "No round has been evaluated yet.",
+      }),
   };
 }
 
 function tuningFigure(numbers) {
   return {
-    id: "tuning", heading: "What fine-tuning does, for existing and for new users", wide: true, file: "results",
-    note: (state) => `Hollow: before fine-tuning; filled: after. ${sentence(plain(state.metric))}, ${STATISTICS[state.statistic]} over users, in the round that counts.` +
+    id: "tuning",
+    heading: "What fine-tuning does, for existing and for new users",
+    wide: true,
+    file: "results",
+    note: (state) =>
+      `Hollow: before fine-tuning; filled: after. ${sentence(plain(state.metric))}, ${STATISTICS[state.statistic]} over users, in the round that counts.` +
       (numbers.several ? " Ticks: single seeds, after." : ""),
     draw(host, state) {
       host.replaceChildren();
@@ -50,17 +76,28 @@ function tuningFigure(numbers) {
       for (const { kind, rows } of panels) {
         const panel = element("div", { class: "panel" });
         host.append(panel);
-        dumbbells(panel, { rows, domain, heading: `${kind} users`, whatItShows: `${plain(state.metric)} of ${kind} users`, empty: "No round has been evaluated yet." });
+        dumbbells(panel, {
+          rows,
+          domain,
+          heading: `${kind} users`,
+          whatItShows: `${plain(state.metric)} of ${kind} users`,
+          empty: "No round has been evaluated yet.",
+        });
       }
     },
   };
 }
 
 function tuningRows(numbers, state, kind) {
-  return numbers.shown(state).map(([label, runs]) => {
-    const [before, after] = ["initial", "tuned"].map((when) => numbers.finals(runs, state.metric, `${kind}_${when}`, state.statistic));
-    return { name: label, index: numbers.index(label), before: mean(before), after: mean(after), seeds: after };
-  }).filter((row) => row.before != null || row.after != null);
+  return numbers
+    .shown(state)
+    .map(([label, runs]) => {
+      const [before, after] = ["initial", "tuned"].map((when) =>
+        numbers.finals(runs, state.metric, `${kind}_${when}`, state.statistic),
+      );
+      return { name: label, index: numbers.index(label), before: mean(before), after: mean(after), seeds: after };
+    })
+    .filter((row) => row.before != null || row.after != null);
 }
 
 function usersFigure(numbers) {
@@ -70,18 +107,33 @@ function usersFigure(numbers) {
     return values.map((value, i) => [(i + 0.5) / values.length, value]);
   };
   return {
-    id: "users", heading: "Every user, from worst to best", file: "users", zooms: true,
-    note: (state) => `${usersName(state)} ${whenName(state)}. The grey strip is the bottom decile.${numbers.several ? (state.seeds === "each" ? " One line per seed." : " Users of all seeds together.") : ""}`,
+    id: "users",
+    heading: "Every user, from worst to best",
+    file: "users",
+    zooms: true,
+    note: (state) =>
+      `${usersName(state)} ${whenName(state)}. The grey strip is the bottom decile.${numbers.several ? (state.seeds === "each" ? " One line per seed." : " Users of all seeds together.") : ""}`,
     draw(host, state) {
       const series = numbers.shown(state).flatMap(([label, runs]) => {
         const index = numbers.index(label);
-        if (state.seeds !== "each" || runs.length < 2) return [{ name: label, index, marks: false, points: sorted(state)(runs) }];
+        if (state.seeds !== "each" || runs.length < 2)
+          return [{ name: label, index, marks: false, points: sorted(state)(runs) }];
         return runs.map((run) => ({ name: numbers.named(run), index, thin: true, points: sorted(state)([run]) }));
       });
       lineChart(host, {
-        series, endLabels: false, x: { name: "share of users", format: show.share, domain: [0, 1], tip: (x) => `${show.share(x)} of users are worse off` },
-        y: { name: plain(state.metric), share: !numbers.lower(state.metric) }, shade: { from: 0, to: 0.1, name: "bottom decile" }, height: "medium",
-        whatItShows: `Sorted scores of ${usersName(state).toLowerCase()} ${whenName(state)}`, empty: "No round has been evaluated yet.",
+        series,
+        endLabels: false,
+        x: {
+          name: "share of users",
+          format: show.share,
+          domain: [0, 1],
+          tip: (x) => `${show.share(x)} of users are worse off`,
+        },
+        y: { name: plain(state.metric), share: !numbers.lower(state.metric) },
+        shade: { from: 0, to: 0.1, name: "bottom decile" },
+        height: "medium",
+        whatItShows: `Sorted scores of ${usersName(state).toLowerCase()} ${whenName(state)}`,
+        empty: "No round has been evaluated yet.",
       });
     },
   };
@@ -89,25 +141,47 @@ function usersFigure(numbers) {
 
 function costFigure(numbers) {
   return {
-    id: "cost", heading: "Score against cost", file: "curves", zooms: true,
-    tools: [{ key: "axis", name: "cost", options: { bytes: "bytes", steps: "steps", flops: "FLOPs", seconds: "seconds" } }],
+    id: "cost",
+    heading: "Score against cost",
+    file: "curves",
+    zooms: true,
+    tools: [
+      { key: "axis", name: "cost", options: { bytes: "bytes", steps: "steps", flops: "FLOPs", seconds: "seconds" } },
+    ],
     note: (state) => `${usersName(state)} ${whenName(state)}, against what all clients together had spent by then.`,
-    draw: (host, state) => lineChart(host, {
-      series: numbers.series(state, scorePoints(state, state.axis)), endLabels: false, x: AXES[state.axis], y: yAxis(state), height: "medium",
-      whatItShows: `${plain(state.metric)} against cost`, empty: "No round has been evaluated yet.",
-    }),
+    draw: (host, state) =>
+      lineChart(host, {
+        series: numbers.series(state, scorePoints(state, state.axis)),
+        endLabels: false,
+        x: AXES[state.axis],
+        y: yAxis(state),
+        height: "medium",
+        whatItShows: `${plain(state.metric)} against cost`,
+        empty: "No round has been evaluated yet.",
+      }),
   };
 }
 
 function lossFigure(numbers) {
   const beside = [hasRefused(numbers), hasClipping(numbers)].filter(Boolean).length;
   return {
-    id: "loss", heading: "Training loss", file: "rounds", zooms: true, wide: beside !== 1,
+    id: "loss",
+    heading: "Training loss",
+    file: "rounds",
+    zooms: true,
+    wide: beside !== 1,
     note: (state) => `Mean over the clients of each round, while they train.${seedsNote(numbers, state)}`,
-    draw: (host, state) => lineChart(host, {
-      series: numbers.series(state, (run) => run.rounds.round.map((round, i) => [round, run.rounds.loss[i], round]), { marks: false }),
-      endLabels: false, x: AXES.round, y: { name: "loss" }, height: "medium", whatItShows: "Training loss",
-    }),
+    draw: (host, state) =>
+      lineChart(host, {
+        series: numbers.series(state, (run) => run.rounds.round.map((round, i) => [round, run.rounds.loss[i], round]), {
+          marks: false,
+        }),
+        endLabels: false,
+        x: AXES.round,
+        y: { name: "loss" },
+        height: "medium",
+        whatItShows: "Training loss",
+      }),
   };
 }
 
@@ -119,8 +193,15 @@ function refusedFigure(numbers) {
   const asked = numbers.data.runs.reduce((sum, run) => sum + (run.rounds.asked.at(-1) || 0), 0);
   const abandoned = numbers.data.runs.reduce((sum, run) => sum + run.abandoned, 0);
   return {
-    id: "refused", heading: "Refused uploads", file: "rounds", zooms: total > 0, wide: total === 0,
-    note: () => (total ? `${total} of ${asked} uploads did not count${abandoned ? `; ${abandoned} rounds were abandoned` : ""}. Drawn as the sum so far.` : ""),
+    id: "refused",
+    heading: "Refused uploads",
+    file: "rounds",
+    zooms: total > 0,
+    wide: total === 0,
+    note: () =>
+      total
+        ? `${total} of ${asked} uploads did not count${abandoned ? `; ${abandoned} rounds were abandoned` : ""}. Drawn as the sum so far.`
+        : "",
     draw(host, state) {
       host.replaceChildren();
       if (!total) {
@@ -130,8 +211,16 @@ function refusedFigure(numbers) {
       const plot = element("div", { class: "inner-plot" });
       host.append(plot);
       lineChart(plot, {
-        series: numbers.series(state, (run) => run.rounds.round.map((round, i) => [round, run.rounds.refused[i], round]), { marks: false }),
-        endLabels: false, x: AXES.round, y: { name: "refused so far", zero: true, value: show.count }, height: "small", whatItShows: "Refused uploads so far",
+        series: numbers.series(
+          state,
+          (run) => run.rounds.round.map((round, i) => [round, run.rounds.refused[i], round]),
+          { marks: false },
+        ),
+        endLabels: false,
+        x: AXES.round,
+        y: { name: "refused so far", zero: true, value: show.count },
+        height: "small",
+        whatItShows: "Refused uploads so far",
       });
       host.append(reasonsTable(numbers, state));
     },
@@ -142,104 +231,62 @@ function reasonsTable(numbers, state) {
   const shown = numbers.shown(state);
   const reasons = [...new Set(shown.flatMap(([, runs]) => runs.flatMap((run) => Object.keys(run.reasons))))].sort();
   const count = (runs, reason) => runs.reduce((sum, run) => sum + (run.reasons[reason] || 0), 0);
-  const head = element("tr", {}, element("th", { scope: "col" }, "run"), ...reasons.map((reason) => element("th", { scope: "col" }, reason)));
-  const body = shown.map(([label, runs]) => element("tr", {}, element("th", { scope: "row" }, label), ...reasons.map((reason) => element("td", {}, String(count(runs, reason))))));
-  return element("div", { class: "scroll" }, element("table", { class: "small" }, element("thead", {}, head), element("tbody", {}, ...body)));
+  const head = element(
+    "tr",
+    {},
+    element("th", { scope: "col" }, "run"),
+    ...reasons.map((reason) => element("th", { scope: "col" }, reason)),
+  );
+  const body = shown.map(([label, runs]) =>
+    element(
+      "tr",
+      {},
+      element("th", { scope: "row" }, label),
+      ...reasons.map((reason) => element("td", {}, String(count(runs, reason)))),
+    ),
+  );
+  return element(
+    "div",
+    { class: "scroll" },
+    element("table", { class: "small" }, element("thead", {}, head), element("tbody", {}, ...body)),
+  );
 }
 
 function clippingFigure(numbers) {
   if (!hasClipping(numbers)) return null;
   const clipping = numbers.data.runs.filter((run) => run.rounds.clipped);
-  const points = { share: (run) => perInterval(run, "clipped", "steps"), count: (run) => perInterval(run, "clipped"), norm: (run) => perInterval(run, "clipped_norm", "clipped") };
-  const names = { share: "clipped share of local steps", count: "clipped local steps", norm: "mean norm before clipping" };
+  const points = {
+    share: (run) => perInterval(run, "clipped", "steps"),
+    count: (run) => perInterval(run, "clipped"),
+    norm: (run) => perInterval(run, "clipped_norm", "clipped"),
+  };
+  const names = {
+    share: "clipped share of local steps",
+    count: "clipped local steps",
+    norm: "mean norm before clipping",
+  };
   const formats = { share: show.share, count: show.count, norm: show.value };
   const total = clipping.reduce((sum, run) => sum + run.rounds.clipped.at(-1), 0);
   return {
-    id: "clipping", heading: "Clipped steps", file: "rounds", zooms: true,
+    id: "clipping",
+    heading: "Clipped steps",
+    file: "rounds",
+    zooms: true,
     tools: [{ key: "clip", name: "clipping", options: { share: "share", count: "count", norm: "norm" } }],
     note: () => `${show.count(total)} local steps were shortened in all.`,
-    draw: (host, state) => lineChart(host, {
-      series: numbers.series(state, (run) => (run.rounds.clipped ? points[state.clip](run) : []), { marks: false }), endLabels: false, x: AXES.round,
-      y: { name: names[state.clip], zero: true, format: state.clip === "share" ? show.share : undefined, value: formats[state.clip] }, height: "medium", whatItShows: "Clipped steps",
-    }),
-  };
-}
-
-// One small plot per rate that changes or differs between runs: over rounds, and over the steps of a round.
-function scheduleFigure(numbers) {
-  const planned = numbers.labels.map((label) => numbers.data.runs.find((run) => run.label === label && run.plan)).filter(Boolean);
-  if (!planned.length) return null;
-  const rates = [...new Set(planned.flatMap((run) => run.plan.first.flatMap((columns) => Object.keys(columns))))].filter((name) => name !== "step");
-  const seen = (rate) => new Set(planned.flatMap((run) => [...run.plan.first, ...run.plan.last].flatMap((columns) => known(columns[rate] || []))));
-  const always = ["lr", "weight_decay", "K"];
-  const constant = rates.filter((rate) => seen(rate).size === 1 && !always.includes(rate));
-  const drawn = [...always.filter((rate) => rates.includes(rate)), ...rates.filter((rate) => !always.includes(rate) && !constant.includes(rate))];
-  const fixed = constant.map((rate) => `${plain(rate)} ${show.tick([...seen(rate)][0])}`).join(", ");
-  return {
-    id: "schedules", heading: "Schedules: what clients do between two aggregations", wide: true, file: "schedules",
-    note: () => `A client with ${planned[0].plan.samples} samples, the median. Over rounds: solid at the first local step, dotted at the last. ` +
-      `Within a round: solid in the first round, dashed in the last.${fixed ? ` Everywhere the same: ${fixed}.` : ""}`,
-    draw(host, state) {
-      host.replaceChildren();
-      const visible = planned.filter((run) => !state.hidden.has(run.label));
-      for (const rate of drawn) smallPlot(host, `${rateName(rate)} over rounds`, overRounds(numbers, visible, rate), AXES.round);
-      for (const rate of drawn) {
-        if (rate === "K" || rate.startsWith("server")) continue;
-        smallPlot(host, `${rateName(rate)} within a round`, withinRound(numbers, visible, rate), { name: "local step", whole: true, format: show.round });
-      }
-    },
-  };
-}
-
-const rateName = (rate) => ({ lr: "learning rate", K: "local steps K" })[rate] || plain(rate);
-
-function smallPlot(host, title, series, x) {
-  if (!series.some((one) => one.points.length)) return;
-  const plot = element("div", { class: "inner-plot" });
-  host.append(element("div", { class: "panel" }, plot));
-  lineChart(plot, { series, endLabels: false, x, y: { name: title, zero: true }, height: "small", whatItShows: title });
-}
-
-const phaseName = (run, phase) => (run.plan.first.length > 1 ? `${run.label}, phase ${phase + 1}` : run.label);
-const phaseDash = (phase) => (phase ? DASHES[phase % DASHES.length] : undefined);
-
-function overRounds(numbers, runs, rate) {
-  return runs.flatMap((run) => run.plan.first.flatMap((columns, phase) => {
-    const line = (values) => run.plan.rounds.map((round, i) => [round, values[i]]).filter(([, y]) => y != null);
-    const first = columns[rate] || [], last = run.plan.last[phase][rate] || [];
-    const look = { index: numbers.index(run.label), marks: false };
-    const made = [{ name: phaseName(run, phase), points: line(first), dashes: phaseDash(phase), ...look }];
-    if (first.some((value, i) => value !== last[i])) made.push({ name: `${phaseName(run, phase)}, last step`, points: line(last), dashes: "1.5 4", ...look });
-    return made;
-  }));
-}
-
-function withinRound(numbers, runs, rate) {
-  return runs.flatMap((run) => Object.entries(run.plan.inside).flatMap(([round, phases], place) => phases.map((columns, phase) => {
-    const points = (columns[rate] || []).map((value, i) => [columns.step[i] + 1, value]).filter(([, y]) => y != null);
-    const name = Object.keys(run.plan.inside).length > 1 ? `${phaseName(run, phase)}, round ${round}` : phaseName(run, phase);
-    return { name, index: numbers.index(run.label), points, marks: points.length === 1 ? undefined : false, dashes: place ? "5 4" : phaseDash(phase) };
-  })));
-}
-
-// One picture at a time: seeds often divide the same data differently.
-function dataFigure(numbers) {
-  const { pictures, runs } = numbers.data;
-  if (!pictures.length) return null;
-  const name = (place) => {
-    const users = runs.filter((run) => run.picture === place), seeds = [...new Set(users.map((run) => run.seed))];
-    return seeds.length === 1 && new Set(pictures.map((picture) => picture.title)).size === 1 ? `seed ${seeds[0]}` : `division ${place + 1}`;
-  };
-  const chosen = (state) => pictures[Number(state.picture)] || pictures[0];
-  return {
-    id: "data", heading: "The data: clients by labels", wide: true, file: "data",
-    tools: pictures.length > 1 ? [{ key: "picture", name: "division", options: Object.fromEntries(pictures.map((_, place) => [String(place), name(place)])) }] : [],
-    note(state) {
-      const picture = chosen(state);
-      return `${sentence(picture.title)}. ${picture.total} clients${picture.clients.length < picture.total ? `, ${picture.clients.length} drawn` : ""}` +
-        `${picture.new.some(Boolean) ? "; new users in orange" : ""}. ` +
-        (picture.counts.length ? "The darker a cell, the more rows of that label a client has (shade by the root of the count)." : "There are no labels to draw.");
-    },
-    draw: (host, state) => heatMap(host, chosen(state)),
+    draw: (host, state) =>
+      lineChart(host, {
+        series: numbers.series(state, (run) => (run.rounds.clipped ? points[state.clip](run) : []), { marks: false }),
+        endLabels: false,
+        x: AXES.round,
+        y: {
+          name: names[state.clip],
+          zero: true,
+          format: state.clip === "share" ? show.share : undefined,
+          value: formats[state.clip],
+        },
+        height: "medium",
+        whatItShows: "Clipped steps",
+      }),
   };
 }

@@ -2,36 +2,6 @@
 
 const HEIGHTS = { tall: 380, medium: 300, small: 200 };
 
-// Where there are more points than pixels, each pixel keeps its lowest and highest point.
-function perPixel(points, x, width) {
-  if (points.length <= 2 * width) return points;
-  const kept = [];
-  let column = null, low = null, high = null;
-  const flush = () => {
-    if (low == null) return;
-    kept.push(...(low === high ? [low] : low[0] <= high[0] ? [low, high] : [high, low]));
-  };
-  for (const point of points) {
-    const here = Math.round(x(point[0]));
-    if (here !== column) { flush(); column = here; low = high = point; }
-    if (point[1] < low[1]) low = point;
-    if (point[1] > high[1]) high = point;
-  }
-  flush();
-  return kept;
-}
-
-function nearest(points, value) {
-  let from = 0, to = points.length - 1;
-  while (to - from > 1) {
-    const middle = (from + to) >> 1;
-    if (points[middle][0] < value) from = middle; else to = middle;
-  }
-  return points[to] && Math.abs(points[to][0] - value) < Math.abs(points[from][0] - value) ? points[to] : points[from];
-}
-
-const path = (points, x, y) => points.map((p, i) => `${i ? "L" : "M"}${x(p[0]).toFixed(1)},${y(p[1]).toFixed(1)}`).join("");
-
 // spec: { series, x, y, height, shade, whatItShows }; a series is { name, index, points, band, thin, marks, dashes }.
 function lineChart(host, spec) {
   const series = spec.series.filter((one) => one.points.length);
@@ -79,9 +49,20 @@ class Frame {
     const { width, height } = this;
     const key = `clip-${(Frame.count = (Frame.count || 0) + 1)}`;
     const text = describe(this.spec, this.series);
-    this.svg = shape("svg", { viewBox: `0 0 ${width} ${height}`, class: "chart", role: "img", tabindex: 0, "aria-label": text });
+    this.svg = shape("svg", {
+      viewBox: `0 0 ${width} ${height}`,
+      class: "chart",
+      role: "img",
+      tabindex: 0,
+      "aria-label": text,
+    });
     const over = this.domain === this.full ? 6 : 0; // marks at the ends may stand out, lines that go on may not
-    const clip = { x: this.inner[0] - over, y: 0, width: this.inner[1] - this.inner[0] + 2 * over, height: height - this.box.bottom + 6 };
+    const clip = {
+      x: this.inner[0] - over,
+      y: 0,
+      width: this.inner[1] - this.inner[0] + 2 * over,
+      height: height - this.box.bottom + 6,
+    };
     this.svg.append(shape("clipPath", { id: key }, shape("rect", clip)));
     this.axes();
     const body = shape("g", { "clip-path": `url(#${key})` });
@@ -108,7 +89,9 @@ class Frame {
     const count = Math.max(2, Math.floor((this.inner[1] - this.inner[0]) / 85));
     for (const value of ticks(...this.domain, count, spec.x.whole)) {
       svg.append(shape("line", { x1: x(value), x2: x(value), y1: bottom, y2: bottom + 4, class: "axis" }));
-      svg.append(words((spec.x.format || show.tick)(value), x(value), bottom + 18, "tick", { "text-anchor": "middle" }));
+      svg.append(
+        words((spec.x.format || show.tick)(value), x(value), bottom + 18, "tick", { "text-anchor": "middle" }),
+      );
     }
     svg.append(shape("line", { x1: box.left, x2: width - box.right, y1: bottom, y2: bottom, class: "axis" }));
     svg.append(words(spec.y.name, 0, 12, "name"));
@@ -123,7 +106,8 @@ class Frame {
     const { shade } = this.spec;
     if (!shade) return;
     const [from, to] = [this.x(shade.from), this.x(shade.to)];
-    const high = this.box.top, low = this.height - this.box.bottom;
+    const high = this.box.top,
+      low = this.height - this.box.bottom;
     body.append(shape("rect", { x: from, y: high, width: Math.max(0, to - from), height: low - high, class: "shade" }));
     body.append(shape("line", { x1: to, x2: to, y1: high, y2: low, class: "shade-edge" }));
     body.append(words(shade.name, to + 6, low - 8, "note"));
@@ -134,12 +118,19 @@ class Frame {
     const wide = this.inner[1] - this.inner[0];
     for (const one of this.series) {
       if (!one.band || one.band.length < 2) continue;
-      const up = one.band.map(([a, , high]) => [a, high]), down = one.band.map(([a, low]) => [a, low]).reverse();
-      body.append(shape("path", { d: `${path(up, x, y)}L${path(down, x, y).slice(1)}Z`, fill: colour(one.index), class: "band" }));
+      const up = one.band.map(([a, , high]) => [a, high]),
+        down = one.band.map(([a, low]) => [a, low]).reverse();
+      body.append(
+        shape("path", { d: `${path(up, x, y)}L${path(down, x, y).slice(1)}Z`, fill: colour(one.index), class: "band" }),
+      );
     }
     for (const one of this.series) {
       const points = perPixel(one.points, x, wide);
-      const look = { stroke: colour(one.index), "stroke-dasharray": one.dashes ?? dash(one.index), class: one.thin ? "line thin" : "line" };
+      const look = {
+        stroke: colour(one.index),
+        "stroke-dasharray": one.dashes ?? dash(one.index),
+        class: one.thin ? "line thin" : "line",
+      };
       if (points.length > 1) body.append(shape("path", { d: path(points, x, y), ...look }));
       if (one.marks === false || one.thin || (points.length > 45 && points.length > 1)) continue;
       for (const point of points) body.append(mark(one.index, x(point[0]), y(point[1]), points.length > 20 ? 3 : 4));
@@ -148,21 +139,39 @@ class Frame {
 
   // Names at the ends of the lines, moved apart where they would overlap.
   endLabels() {
-    const named = this.series.filter((one) => !one.thin).map((one) => {
-      const last = one.points.filter(([x]) => x <= this.domain[1]).at(-1) || one.points.at(-1);
-      return { one, wanted: this.y(last[1]), from: Math.min(this.x(last[0]), this.inner[1]) };
-    });
+    const named = this.series
+      .filter((one) => !one.thin)
+      .map((one) => {
+        const last = one.points.filter(([x]) => x <= this.domain[1]).at(-1) || one.points.at(-1);
+        return { one, wanted: this.y(last[1]), from: Math.min(this.x(last[0]), this.inner[1]) };
+      });
     named.sort((a, b) => a.wanted - b.wanted);
-    const gap = 15, low = this.height - this.box.bottom;
+    const gap = 15,
+      low = this.height - this.box.bottom;
     let floor = this.box.top - 8;
-    for (const entry of named) { entry.place = Math.max(entry.wanted, floor + gap); floor = entry.place; }
+    for (const entry of named) {
+      entry.place = Math.max(entry.wanted, floor + gap);
+      floor = entry.place;
+    }
     let ceiling = low + 6;
-    for (const entry of [...named].reverse()) { entry.place = Math.min(entry.place, ceiling); ceiling = entry.place - gap; }
+    for (const entry of [...named].reverse()) {
+      entry.place = Math.min(entry.place, ceiling);
+      ceiling = entry.place - gap;
+    }
     for (const { one, wanted, place, from } of named) {
       const start = this.inner[1] + 8;
       if (Math.abs(wanted - place) > 3 || from < this.inner[1] - 4)
-        this.svg.append(shape("path", { d: `M${from + 6},${wanted}L${start + 6},${place}`, class: "leader", stroke: colour(one.index) }));
-      this.svg.append(mark(one.index, start + 11, place, 3.5), words(short(one.name, 22), start + 20, place + 4, "end"));
+        this.svg.append(
+          shape("path", {
+            d: `M${from + 6},${wanted}L${start + 6},${place}`,
+            class: "leader",
+            stroke: colour(one.index),
+          }),
+        );
+      this.svg.append(
+        mark(one.index, start + 11, place, 3.5),
+        words(short(one.name, 22), start + 20, place + 4, "end"),
+      );
     }
   }
 
@@ -173,21 +182,37 @@ class Frame {
       return ((event.clientX - bounds.left) / bounds.width) * this.width;
     };
     let from = null;
-    svg.addEventListener("pointerdown", (event) => { if (event.button === 0) { from = at(event); svg.setPointerCapture(event.pointerId); } });
-    svg.addEventListener("pointermove", (event) => (from != null && Math.abs(at(event) - from) > 6 ? this.select(from, at(event)) : this.point(at(event))));
+    svg.addEventListener("pointerdown", (event) => {
+      if (event.button === 0) {
+        from = at(event);
+        svg.setPointerCapture(event.pointerId);
+      }
+    });
+    svg.addEventListener("pointermove", (event) =>
+      from != null && Math.abs(at(event) - from) > 6 ? this.select(from, at(event)) : this.point(at(event)),
+    );
     svg.addEventListener("pointerup", (event) => {
       const to = at(event);
-      if (from != null && Math.abs(to - from) > 12) this.zoom([this.x.invert(Math.min(from, to)), this.x.invert(Math.max(from, to))]);
+      if (from != null && Math.abs(to - from) > 12)
+        this.zoom([this.x.invert(Math.min(from, to)), this.x.invert(Math.max(from, to))]);
       from = null;
     });
-    svg.addEventListener("pointerleave", () => { from = null; this.leave(); });
+    svg.addEventListener("pointerleave", () => {
+      from = null;
+      this.leave();
+    });
     svg.addEventListener("blur", () => this.leave());
     svg.addEventListener("dblclick", () => this.zoom(null));
     svg.addEventListener("keydown", (event) => this.key(event));
   }
 
   select(from, to) {
-    const place = { x: Math.min(from, to), width: Math.abs(to - from), y: this.box.top, height: this.height - this.box.bottom - this.box.top };
+    const place = {
+      x: Math.min(from, to),
+      width: Math.abs(to - from),
+      y: this.box.top,
+      height: this.height - this.box.bottom - this.box.top,
+    };
     this.cross.replaceChildren(shape("rect", { ...place, class: "selection" }));
     this.tip.hidden = true;
   }
@@ -205,7 +230,8 @@ class Frame {
   }
 
   key(event) {
-    const [low, high] = this.domain, middle = this.here ?? (low + high) / 2;
+    const [low, high] = this.domain,
+      middle = this.here ?? (low + high) / 2;
     if (event.key === "Escape") this.zoom(null);
     else if (event.key === "+") this.zoom([middle - (high - low) / 4, middle + (high - low) / 4]);
     else if (event.key === "ArrowRight" || event.key === "ArrowLeft") {
@@ -228,13 +254,18 @@ class Frame {
     const wanted = this.x.invert(place);
     const tolerance = (this.domain[1] - this.domain[0]) / 12;
     const candidates = this.series.map((one) => ({ one, point: nearest(one.points, wanted) }));
-    const closest = candidates.reduce((a, b) => (Math.abs(a.point[0] - wanted) <= Math.abs(b.point[0] - wanted) ? a : b));
+    const closest = candidates.reduce((a, b) =>
+      Math.abs(a.point[0] - wanted) <= Math.abs(b.point[0] - wanted) ? a : b,
+    );
     this.here = closest.point[0];
-    const rows = candidates.map(({ one }) => ({ one, point: nearest(one.points, this.here) }))
+    const rows = candidates
+      .map(({ one }) => ({ one, point: nearest(one.points, this.here) }))
       .filter(({ point }) => Math.abs(point[0] - this.here) <= tolerance)
       .sort((a, b) => b.point[1] - a.point[1]);
     const x = this.x(this.here);
-    this.cross.replaceChildren(shape("line", { x1: x, x2: x, y1: this.box.top, y2: this.height - this.box.bottom, class: "hair" }));
+    this.cross.replaceChildren(
+      shape("line", { x1: x, x2: x, y1: this.box.top, y2: this.height - this.box.bottom, class: "hair" }),
+    );
     for (const { one, point } of rows) this.cross.append(mark(one.index, this.x(point[0]), this.y(point[1]), 5));
     this.explain(rows, x);
     return undefined;
@@ -246,25 +277,26 @@ class Frame {
     tip.replaceChildren(element("div", { class: "tip-head" }, head));
     for (const { one, point } of rows.slice(0, 14)) {
       const value = (spec.y.value || show.value)(point[1]);
-      const range = point[3] > point[2] ? ` (${(spec.y.value || show.value)(point[2])} to ${(spec.y.value || show.value)(point[3])})` : "";
-      tip.append(element("div", { class: "tip-row" }, swatch(one.index), element("span", {}, one.name), element("b", {}, value + range)));
+      const range =
+        point[3] > point[2]
+          ? ` (${(spec.y.value || show.value)(point[2])} to ${(spec.y.value || show.value)(point[3])})`
+          : "";
+      tip.append(
+        element(
+          "div",
+          { class: "tip-row" },
+          swatch(one.index),
+          element("span", {}, one.name),
+          element("b", {}, value + range),
+        ),
+      );
     }
     if (rows.length > 14) tip.append(element("div", { class: "tip-row" }, `and ${rows.length - 14} more`));
     tip.hidden = false;
     const ratio = this.svg.getBoundingClientRect().width / this.width;
-    const left = x * ratio + 14, room = this.host.clientWidth - tip.offsetWidth;
+    const left = x * ratio + 14,
+      room = this.host.clientWidth - tip.offsetWidth;
     tip.style.left = `${Math.max(0, left > room ? x * ratio - tip.offsetWidth - 14 : left)}px`;
     tip.style.top = "30px";
   }
-}
-
-// What somebody who does not see the figure is told.
-function describe(spec, series) {
-  const format = spec.y.value || show.value, across = spec.x.format || show.tick;
-  const parts = series.slice(0, 12).map((one) => {
-    const first = one.points[0], last = one.points.at(-1);
-    return `${one.name}: from ${format(first[1])} at ${across(first[0])} to ${format(last[1])} at ${across(last[0])}`;
-  });
-  const more = series.length > 12 ? ` and ${series.length - 12} more` : "";
-  return `${spec.whatItShows}: ${spec.y.name} against ${spec.x.name}. ${parts.join("; ")}${more}.`;
 }

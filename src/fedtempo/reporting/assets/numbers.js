@@ -1,6 +1,12 @@
 // Numbers of the runs in sight: seeds put together, statistics, CSV files.
 
-const STATISTICS = { mean: "mean", weighted_mean: "sample-weighted mean", bottom_decile: "bottom decile", worst: "worst", std: "standard deviation" };
+const STATISTICS = {
+  mean: "mean",
+  weighted_mean: "sample-weighted mean",
+  bottom_decile: "bottom decile",
+  worst: "worst",
+  std: "standard deviation",
+};
 const mean = (values) => (values.length ? values.reduce((a, b) => a + b, 0) / values.length : null);
 const spread = (values) => (values.length > 1 ? Math.sqrt(mean(values.map((v) => (v - mean(values)) ** 2))) : null);
 const plusMinus = (number) => `±${number < 10 ? number.toFixed(3) : show.value(number)}`;
@@ -15,32 +21,48 @@ class Numbers {
     this.hasScores = data.runs.some((run) => run.curve.round.length);
   }
 
-  index(label) { return this.labels.indexOf(label); }
+  index(label) {
+    return this.labels.indexOf(label);
+  }
 
-  lower(metric) { return this.data.lower.includes(metric); }
+  lower(metric) {
+    return this.data.lower.includes(metric);
+  }
 
   // Labels in sight, each with its runs in sight.
   shown(state) {
-    return this.labels.filter((label) => !state.hidden.has(label))
+    return this.labels
+      .filter((label) => !state.hidden.has(label))
       .map((label) => [label, this.data.runs.filter((run, place) => run.label === label && !state.off.has(place))])
       .filter(([, runs]) => runs.length);
   }
 
-  named(run) { return this.several && run.seed != null ? `${run.label}, seed ${run.seed}` : run.label; }
+  named(run) {
+    return this.several && run.seed != null ? `${run.label}, seed ${run.seed}` : run.label;
+  }
 
   // One series per label with the range over seeds, or one per run. `points` turns a run into [x, y, key] triples;
   // points of seeds with the same key are put together.
   series(state, points, options = {}) {
     const made = [];
     for (const [label, runs] of this.shown(state)) {
-      const index = this.index(label), each = runs.map(points).map((list) => list.filter(([x, y]) => x != null && y != null));
+      const index = this.index(label),
+        each = runs.map(points).map((list) => list.filter(([x, y]) => x != null && y != null));
       if (state.seeds === "each" && runs.length > 1) {
-        runs.forEach((run, place) => made.push({ name: this.named(run), index, thin: true, points: each[place], ...options }));
+        runs.forEach((run, place) =>
+          made.push({ name: this.named(run), index, thin: true, points: each[place], ...options }),
+        );
         continue;
       }
       const together = combined(each);
       const ranged = together.some(([, , low, high]) => high > low);
-      made.push({ name: label, index, points: together, band: ranged ? together.map(([x, , low, high]) => [x, low, high]) : null, ...options });
+      made.push({
+        name: label,
+        index,
+        points: together,
+        band: ranged ? together.map(([x, , low, high]) => [x, low, high]) : null,
+        ...options,
+      });
     }
     return made;
   }
@@ -50,7 +72,9 @@ class Numbers {
     return known(runs.map((run) => run.final?.scores[metric]?.[group]?.[statistic]));
   }
 
-  cost(runs, name) { return known(runs.map((run) => run.rounds[name].at(-1) ?? 0)); }
+  cost(runs, name) {
+    return known(runs.map((run) => run.rounds[name].at(-1) ?? 0));
+  }
 }
 
 function combined(lists) {
@@ -84,54 +108,187 @@ function download(name, header, rows) {
   setTimeout(() => URL.revokeObjectURL(address), 10000);
 }
 
-const GROUPS = { existing_initial: "existing users, before", existing_tuned: "existing users, after", new_initial: "new users, before", new_tuned: "new users, after" };
+const GROUPS = {
+  existing_initial: "existing users, before",
+  existing_tuned: "existing users, after",
+  new_initial: "new users, before",
+  new_tuned: "new users, after",
+};
 
 // What each CSV button saves; every file begins with run and seed.
 const files = {
   curves(data) {
-    const header = ["run", "seed", "round", "bytes", "steps", "flops", "seconds", "part", "metric", "users", ...Object.keys(STATISTICS)];
+    const header = [
+      "run",
+      "seed",
+      "round",
+      "bytes",
+      "steps",
+      "flops",
+      "seconds",
+      "part",
+      "metric",
+      "users",
+      ...Object.keys(STATISTICS),
+    ];
     const rows = [];
     for (const run of data.runs)
       for (const [metric, groups] of Object.entries(run.curve.scores))
         for (const [group, columns] of Object.entries(groups))
-          run.curve.round.forEach((round, i) => rows.push([run.label, run.seed, round, run.curve.bytes[i], run.curve.steps[i], run.curve.flops[i],
-            run.curve.seconds[i], run.curve.part, metric, group, ...Object.keys(STATISTICS).map((name) => columns[name][i])]));
+          run.curve.round.forEach((round, i) =>
+            rows.push([
+              run.label,
+              run.seed,
+              round,
+              run.curve.bytes[i],
+              run.curve.steps[i],
+              run.curve.flops[i],
+              run.curve.seconds[i],
+              run.curve.part,
+              metric,
+              group,
+              ...Object.keys(STATISTICS).map((name) => columns[name][i]),
+            ]),
+          );
     return [header, rows];
   },
   rounds(data) {
-    const names = ["round", "loss", "bytes", "steps", "flops", "seconds", "asked", "refused", "clipped", "clipped_norm"];
-    const header = ["run", "seed", ...names.map((name) => (name === "round" || name === "loss" ? name : `${name}_so_far`))];
-    return [header, data.runs.flatMap((run) => run.rounds.round.map((_, i) => [run.label, run.seed, ...names.map((name) => run.rounds[name]?.[i])]))];
+    const names = [
+      "round",
+      "loss",
+      "bytes",
+      "steps",
+      "flops",
+      "seconds",
+      "asked",
+      "refused",
+      "clipped",
+      "clipped_norm",
+    ];
+    const header = [
+      "run",
+      "seed",
+      ...names.map((name) => (name === "round" || name === "loss" ? name : `${name}_so_far`)),
+    ];
+    return [
+      header,
+      data.runs.flatMap((run) =>
+        run.rounds.round.map((_, i) => [run.label, run.seed, ...names.map((name) => run.rounds[name]?.[i])]),
+      ),
+    ];
   },
   users(data) {
-    const header = ["run", "seed", "round", "part", "users", "client", "name", "samples", ...data.metrics.flatMap((m) => [`${m}_before`, `${m}_after`])];
+    const header = [
+      "run",
+      "seed",
+      "round",
+      "part",
+      "users",
+      "client",
+      "name",
+      "samples",
+      ...data.metrics.flatMap((m) => [`${m}_before`, `${m}_after`]),
+    ];
     const rows = [];
     for (const run of data.runs)
       for (const [kind, table] of Object.entries(run.users || {}))
-        table.client.forEach((client, i) => rows.push([run.label, run.seed, run.final.round, run.final.part, kind, client, data.pictures[run.picture]?.names?.[client],
-          table.samples[i], ...data.metrics.flatMap((m) => [table.initial[m]?.[i], table.tuned[m]?.[i]])]));
+        table.client.forEach((client, i) =>
+          rows.push([
+            run.label,
+            run.seed,
+            run.final.round,
+            run.final.part,
+            kind,
+            client,
+            data.pictures[run.picture]?.names?.[client],
+            table.samples[i],
+            ...data.metrics.flatMap((m) => [table.initial[m]?.[i], table.tuned[m]?.[i]]),
+          ]),
+        );
     return [header, rows];
   },
   results(data) {
-    const header = ["run", "seed", "round", "part", "metric", "users", ...Object.keys(STATISTICS), "bytes", "steps", "flops", "seconds", "digest"];
+    const header = [
+      "run",
+      "seed",
+      "round",
+      "part",
+      "metric",
+      "users",
+      ...Object.keys(STATISTICS),
+      "bytes",
+      "steps",
+      "flops",
+      "seconds",
+      "digest",
+    ];
     const rows = [];
     for (const run of data.runs) {
       const costs = ["bytes", "steps", "flops", "seconds"].map((name) => run.rounds[name].at(-1));
       for (const [metric, groups] of Object.entries(run.final?.scores || {}))
         for (const [group, values] of Object.entries(groups))
-          rows.push([run.label, run.seed, run.final.round, run.final.part, metric, group, ...Object.keys(STATISTICS).map((name) => values[name]), ...costs, run.digest]);
-      if (!run.final) rows.push([run.label, run.seed, null, null, null, null, ...Object.keys(STATISTICS).map(() => null), ...costs, run.digest]);
+          rows.push([
+            run.label,
+            run.seed,
+            run.final.round,
+            run.final.part,
+            metric,
+            group,
+            ...Object.keys(STATISTICS).map((name) => values[name]),
+            ...costs,
+            run.digest,
+          ]);
+      if (!run.final)
+        rows.push([
+          run.label,
+          run.seed,
+          null,
+          null,
+          null,
+          null,
+          ...Object.keys(STATISTICS).map(() => null),
+          ...costs,
+          run.digest,
+        ]);
     }
     return [header, rows];
   },
   data(data) {
-    const rows = data.pictures.flatMap((picture) => picture.clients.flatMap((client, i) => picture.counts.map((counts, label) =>
-      [picture.title, client, picture.names?.[client], picture.new[i] ? "new" : "existing", picture.rows[i], label, counts[i]])));
+    const rows = data.pictures.flatMap((picture) =>
+      picture.clients.flatMap((client, i) =>
+        picture.counts.map((counts, label) => [
+          picture.title,
+          client,
+          picture.names?.[client],
+          picture.new[i] ? "new" : "existing",
+          picture.rows[i],
+          label,
+          counts[i],
+        ]),
+      ),
+    );
     return [["data", "client", "name", "users", "rows", "label", "rows_of_label"], rows];
   },
   schedules(data) {
-    const rows = data.runs.flatMap((run) => (run.plan ? run.plan.first.flatMap((columns, phase) => Object.entries(columns).flatMap(([rate, values]) =>
-      rate === "step" ? [] : values.map((value, i) => [run.label, run.seed, phase + 1, rate, run.plan.rounds[i], value, run.plan.last[phase][rate][i]]))) : []));
+    const rows = data.runs.flatMap((run) =>
+      run.plan
+        ? run.plan.first.flatMap((columns, phase) =>
+            Object.entries(columns).flatMap(([rate, values]) =>
+              rate === "step"
+                ? []
+                : values.map((value, i) => [
+                    run.label,
+                    run.seed,
+                    phase + 1,
+                    rate,
+                    run.plan.rounds[i],
+                    value,
+                    run.plan.last[phase][rate][i],
+                  ]),
+            ),
+          )
+        : [],
+    );
     return [["run", "seed", "phase", "rate", "round", "first_step", "last_step"], rows];
   },
 };
