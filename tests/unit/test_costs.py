@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import pytest
+import torch
+from tests import zoo
+from torch.utils.flop_counter import FlopCounterMode
 
 import fedtempo as ft
 from fedtempo import algorithms as a
+from fedtempo.costs import OperationCounter
 
 # mlp(6, [5], 4): 6*5 + 5 + 5*4 + 4 = 59 parameters of 4 bytes.
 PARAMETERS = 59
@@ -62,3 +69,27 @@ def test_steps_saved_by_decaying_k(clients) -> None:  # type: ignore[no-untyped-
     assert [r.costs.steps for r in result.history] == [8, 4, 2]
     assert [r.costs.steps_saved for r in result.history] == [0, 4, 6]
     assert result.costs.steps_saved == 10
+
+
+@pytest.mark.parametrize("kind", ["mlp", "cnn", "batchnorm", "gru"])
+def test_operations_are_those_torch_counts(kind: str) -> None:
+    """Our counter against torch's own, forward and backward."""
+    model, inputs = zoo.model(kind), torch.randn(4, *zoo.SHAPES[kind])
+    with OperationCounter() as ours:
+        model(inputs).sum().backward()
+    with FlopCounterMode(display=False) as theirs:
+        model(inputs).sum().backward()
+    assert ours.operations == theirs.get_total_flops() > 0
+
+
+def test_counting_operations_does_not_load_the_compiler() -> None:
+    """Loading it takes longer than the first rounds of a small run."""
+    program = """
+import sys, torch
+from fedtempo.costs import OperationCounter
+with OperationCounter() as counter:
+    (torch.ones(2, 3, requires_grad=True) @ torch.ones(3, 4)).sum().backward()
+print(counter.operations, "torch._dynamo" in sys.modules)
+"""
+    printed = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
+    assert printed.split() == ["96.0", "False"]
