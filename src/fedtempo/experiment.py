@@ -131,18 +131,8 @@ def prepare(
     require(deadline is None or (is_number(deadline) and deadline > 0), "deadline", "a number > 0", deadline)
     federation = replace(federation, scrutiny=_scrutiny(algorithm, admission, faults, aggregator))
     choice = choose(backend, 0 if cluster and workers is None else workers, block, first, rounds, expected)
-    return Experiment(
-        federation,
-        *choice,
-        rule,
-        rounds,
-        evaluation,
-        federation.first_shared(given),
-        quorum,
-        over_selection,
-        deadline,
-        cluster,
-    )
+    start = federation.first_shared(given)
+    return Experiment(federation, *choice, rule, rounds, evaluation, start, quorum, over_selection, deadline, cluster)
 
 
 def _check_plain(
