@@ -25,6 +25,8 @@ LARGEST_COLUMN = 1 << 28
 """Bytes of a label column that a report is ready to read."""
 MOST_NAMES = 20_000
 MOST_ROUNDS = 120
+MOST_PLANNED = 20_000
+"""Local steps, of all rounds shown together, whose rates are worked out."""
 MOST_STEPS = 200
 
 
@@ -101,7 +103,7 @@ def plan_of(experiment: Experiment, history: Sequence[RoundReport] = ()) -> Plan
     """The rates that were used; schedules that follow the loss follow that of the history as far as it goes."""
     federation = experiment.federation
     samples = int(np.median(federation.sizes[federation.data.clients]))
-    rounds = _spread(experiment.rounds, MOST_ROUNDS)
+    rounds = _spread(experiment.rounds, _affordable(experiment, samples))
     steps = [_steps(experiment, samples, now) for now in _places(experiment, history, rounds)]
     phases = range(len(federation.algorithm.phases))
     return Plan(
@@ -111,6 +113,14 @@ def plan_of(experiment: Experiment, history: Sequence[RoundReport] = ()) -> Plan
         last=[[by_phase[phase][-1] for by_phase in steps] for phase in phases],
         inside={r: _thinned(by_phase) for r, by_phase in zip(rounds, steps, strict=True) if r in (0, rounds[-1])},
     )
+
+
+def _affordable(experiment: Experiment, samples: int) -> int:
+    """How many rounds are shown: fewer where each has very many steps."""
+    federation = experiment.federation
+    now = federation.now(0, 1.0)
+    steps = sum(phase.length.steps(now, samples, federation.batching) for phase in federation.algorithm.phases)
+    return max(2, min(MOST_ROUNDS, MOST_PLANNED // max(1, steps)))
 
 
 def _places(experiment: Experiment, history: Sequence[RoundReport], rounds: list[int]) -> Iterator[Now]:

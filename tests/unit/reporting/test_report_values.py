@@ -15,9 +15,10 @@ import pytest
 import fedtempo as ft
 from fedtempo.aggregation import Failure
 from fedtempo.costs import Costs
+from fedtempo.experiment import prepare
 from fedtempo.reporting import Bars, Grid, ReportRun, Section, read_run, report
 from fedtempo.reporting.payload import MOST_ROUNDS, payload
-from fedtempo.reporting.pictures import MOST_CLIENTS, picture_of
+from fedtempo.reporting.pictures import MOST_CLIENTS, picture_of, plan_of
 from fedtempo.reports import RoundReport
 
 ASSETS = files("fedtempo.reporting") / "assets"
@@ -56,6 +57,14 @@ def test_the_schedules_drawn_are_the_schedules_used(result: ft.Result) -> None:
     assert plan["last"][0]["lr"] == pytest.approx([0.1 * 0.9**t * 0.25 for t in range(4)])
     assert plan["first"][0]["K"] == [3, 3, 3, 3]
     assert plan["inside"]["4"][0]["lr"] == pytest.approx([0.0729 * 0.5**k for k in range(3)])
+
+
+def test_very_many_steps_are_not_all_worked_out(digits: ft.data.FederatedData) -> None:
+    algorithm = ft.algorithms.fedavg(lr=0.1, steps=5000)
+    plan = plan_of(prepare(model=ft.models.softmax_regression(64, 10), data=digits, algorithm=algorithm, rounds=50))
+    assert len(plan.rounds) == 4
+    assert (plan.rounds[0], plan.rounds[-1], plan.first[0][0]["K"]) == (0, 49, 5000)
+    assert len(plan.inside[49][0]) == 200
 
 
 def test_names_cannot_run_or_end_the_script(result: ft.Result) -> None:
