@@ -1,91 +1,27 @@
-"""Server and nodes in one process, joined by bytes: what a deployment computes is what the simulator computes."""
+"""What a deployment computes is what the simulator computes; a bad node costs its own clients and nothing else."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 import fedtempo as ft
-from fedtempo.deploy.blueprint import Blueprint, blueprint_of
-from fedtempo.deploy.node import Node, make_node
-from fedtempo.deploy.roster import Reply, Request
+from fedtempo.deploy.blueprint import blueprint_of
+from fedtempo.deploy.personal import DATABASE
 from fedtempo.deploy.server import Plan, serve
-from fedtempo.experiment import Experiment, prepare
-
-FOUR: dict[str, Callable[[], ft.Algorithm]] = {
-    "FedDecay": lambda: ft.algorithms.feddecay(lr=0.1, beta=0.6, steps=4),
-    "FedNAR(SCAFFOLD)": lambda: ft.algorithms.fednar(
-        ft.algorithms.scaffold(lr=0.05, steps=3), weight_decay=0.01, max_norm=1.0
-    ),
-    "PFLEGO": lambda: ft.algorithms.pflego(lr=0.1, server_lr=0.1, steps=3),
-    "FedAdam with decaying K": lambda: ft.algorithms.fedadam(
-        lr=0.1, server_lr=0.01, steps=ft.schedules.per_round(6, 0.7)
-    ),
-}
-
-
-def experiment(digits: ft.data.FederatedData, algorithm: ft.Algorithm, **changes: object) -> Experiment:
-    settings = {
-        "model": ft.models.mlp(64, [16], 10),
-        "data": digits,
-        "algorithm": algorithm,
-        "rounds": 5,
-        "cohort": 6,
-        "batch_size": 16,
-        "seed": 3,
-        "backend": "serial",
-        "evaluation": ft.Evaluation(every=2, steps=1),
-    }
-    return prepare(**{**settings, **changes})  # type: ignore[arg-type]
-
-
-def simulated(given: Experiment) -> ft.Result:
-    from fedtempo.training import train_experiment
-
-    rounds = train_experiment(given)
-    while True:
-        try:
-            next(rounds)
-        except StopIteration as stop:
-            return stop.value  # type: ignore[no-any-return]
-
-
-class Wires:
-    """Nodes at the end of a wire; `spoil` may change what a node answers, `away` says who is not connected."""
-
-    def __init__(self, blueprint: Blueprint, nodes: int, state: Path) -> None:
-        self.made: dict[int, Node] = {
-            7 * part + 1: make_node(blueprint, {"partition-id": part, "num-partitions": nodes}, state)
-            for part in range(nodes)
-        }
-        self.away: set[int] = set()
-        self.asked: list[str] = []
-
-    def spoil(self, node: int, kind: str, parts: list[bytes]) -> list[bytes] | str:
-        return parts
-
-    def nodes(self) -> list[int]:
-        return [node for node in self.made if node not in self.away]
-
-    def exchange(self, requests: Mapping[int, Request], seconds: float | None) -> Iterator[Reply]:
-        for node in reversed(sorted(requests)):  # not the order they were asked in
-            kind, parts, clients = requests[node]
-            self.asked.append(kind)
-            answer = self.spoil(node, kind, getattr(self.made[node], kind)(*parts))
-            yield Reply(node, clients, [], answer) if isinstance(answer, str) else Reply(node, clients, answer)
+from tests.deploy.wires import FOUR, Wires, experiment, nodes_of, simulated
 
 
 @pytest.mark.parametrize("name", FOUR)
-@pytest.mark.parametrize("nodes", [1, 3])
+@pytest.mark.parametrize("count", [1, 3])
 def test_the_digest_is_that_of_the_simulator(
-    name: str, nodes: int, digits: ft.data.FederatedData, tmp_path: Path
+    name: str, count: int, digits: ft.data.FederatedData, tmp_path: Path
 ) -> None:
     given = experiment(digits, FOUR[name]())
     blueprint = blueprint_of(given)
-    here, there = simulated(given), serve(Wires(blueprint, nodes, tmp_path), blueprint, Plan())
+    here, there = simulated(given), serve(Wires(nodes_of(blueprint, count, tmp_path)), blueprint, Plan())
     assert there.digest() == here.digest()
     for mine, theirs in zip(here.history, there.history, strict=True):
         assert (mine.loss, mine.clients, mine.costs) == (theirs.loss, theirs.clients, theirs.costs)
@@ -94,9 +30,151 @@ def test_the_digest_is_that_of_the_simulator(
         assert repr(mine.validation) == repr(theirs.validation)
 
 
-def test_the_server_never_sees_a_personal_tensor_or_a_row(digits: ft.data.FederatedData, tmp_path: Path) -> None:
-    given = experiment(digits, FOUR["PFLEGO"]())
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"aggregator": ft.robust.median()},
+        {"admission": ft.Admission(max_ratio=3.0)},
+        {"faults": ft.Faults(nan=0.2, drop=0.2)},
+        {"over_selection": 0.5, "quorum": 2},
+    ],
+    ids=["robust", "admission", "faults", "over-selection"],
+)
+def test_so_it_is_with_uploads_looked_at_one_by_one(
+    changes: dict[str, object], digits: ft.data.FederatedData, tmp_path: Path
+) -> None:
+    given = experiment(digits, FOUR["FedDecay"](), **changes)
     blueprint = blueprint_of(given)
-    result = serve(Wires(blueprint, 2, tmp_path), blueprint, Plan(out=tmp_path / "run"))
+    here, there = simulated(given), serve(Wires(nodes_of(blueprint, 2, tmp_path)), blueprint, Plan())
+    assert there.digest() == here.digest()
+    assert [r.failures for r in here.history] == [r.failures for r in there.history]
+
+
+def test_the_server_never_sees_a_personal_tensor_or_a_row(digits: ft.data.FederatedData, tmp_path: Path) -> None:
+    blueprint = blueprint_of(experiment(digits, FOUR["PFLEGO"]()))
+    result = serve(Wires(nodes_of(blueprint, 2, tmp_path)), blueprint, Plan(out=tmp_path / "run"))
     assert {name for client in digits.clients for name in result.store.get(int(client)) or {}} == {"sha256"}
     assert not any(np.any(column) for column in result.experiment.federation.data.columns.values())
+
+
+@pytest.mark.parametrize("last", ["before", "after"])
+def test_server_and_nodes_that_stop_in_a_round_go_on_to_the_same_digest(
+    last: str, digits: ft.data.FederatedData, tmp_path: Path
+) -> None:
+    """Nodes have kept what the server never heard of, or the server has stopped before it asked."""
+    given = experiment(digits, FOUR["PFLEGO"]())
+    blueprint = blueprint_of(given)
+    asked: list[str] = []
+
+    def stop(node: int, kind: str, parts: list[bytes]) -> list[bytes]:
+        asked.append(kind)
+        if asked.count("train") == (5 if last == "before" else 6):
+            raise KeyboardInterrupt
+        return parts
+
+    plan = Plan(out=tmp_path / "run")
+    with pytest.raises(KeyboardInterrupt):
+        serve(Wires(nodes_of(blueprint, 2, tmp_path), stop), blueprint, plan)
+    result = serve(Wires(nodes_of(blueprint, 2, tmp_path)), blueprint, plan)
+    assert result.digest() == simulated(given).digest()
+
+
+@pytest.mark.parametrize(
+    ("answer", "reason"),
+    [
+        ("error 2: it fell over", "error 2: it fell over"),
+        (None, "no answer"),
+        ([], "no answer"),
+        ([b"nonsense"] * 20, "malformed: upload must be"),
+    ],
+)
+def test_a_node_that_does_not_answer_well_costs_its_own_clients(
+    answer: list[bytes] | str | None, reason: str, digits: ft.data.FederatedData, tmp_path: Path
+) -> None:
+    cohorts = [[0, 1, 2, 3], [4, 5, 6], [12, 13]]
+    mine = [[c for c in cohort if c % 2 == 0] for cohort in cohorts]
+    changes = {"rounds": 3, "evaluation": None}
+    clean = simulated(experiment(digits, FOUR["FedDecay"](), cohorts=[mine[0], cohorts[1], cohorts[2]], **changes))
+    blueprint = blueprint_of(experiment(digits, FOUR["FedDecay"](), cohorts=cohorts, **changes))
+    calls: list[int] = []
+
+    def spoil(node: int, kind: str, parts: list[bytes]) -> list[bytes] | str | None:
+        calls.append(node) if kind == "train" else None
+        return answer if kind == "train" and node == 8 and calls.count(8) == 1 else parts
+
+    result = serve(Wires(nodes_of(blueprint, 2, tmp_path), spoil), blueprint, Plan())
+    assert [f.client for f in result.history[0].failures] == [1, 3]
+    assert all(f.reason.startswith(reason) for f in result.history[0].failures)
+    assert not result.history[1].failures
+    assert result.digest() == clean.digest()
+
+
+def test_a_node_cannot_send_for_another_or_twice(digits: ft.data.FederatedData, tmp_path: Path) -> None:
+    changes = {"rounds": 1, "evaluation": None, "cohorts": [[0, 2, 4, 5]]}
+    blueprint = blueprint_of(experiment(digits, FOUR["FedDecay"](), **changes))
+
+    def mixed(node: int, kind: str, parts: list[bytes]) -> list[bytes]:
+        return [parts[1], parts[1], *parts] if kind == "train" and node == 1 else parts
+
+    result = serve(Wires(nodes_of(blueprint, 2, tmp_path), mixed), blueprint, Plan())
+    reasons = {f.client: f.reason for f in result.history[0].failures}
+    assert reasons == {0: "another client's upload", 4: "another client's upload"}
+    assert result.history[0].clients == (2, 5)
+
+
+def test_a_node_that_goes_away_is_missed_and_welcome_back(digits: ft.data.FederatedData, tmp_path: Path) -> None:
+    given = experiment(digits, FOUR["PFLEGO"](), rounds=3, cohorts=[[0, 1], [0, 1], [0, 1]])
+    blueprint = blueprint_of(given)
+    wires = Wires(nodes_of(blueprint, 2, tmp_path))
+    rounds: list[int] = []
+
+    def come_and_go(node: int, kind: str, parts: list[bytes]) -> list[bytes]:
+        if kind == "train" and node == 1:
+            rounds.append(node)
+            wires.away = {8} if len(rounds) == 1 else set()
+        return parts
+
+    wires.spoil = come_and_go
+    result = serve(wires, blueprint, Plan())
+    assert [r.failures for r in result.history] == [(), ((1, "not connected"),), ()]
+    scores = result.history[-1].scores
+    assert scores is not None
+    assert (scores.existing_initial.samples > 0).all()
+
+
+def test_users_that_do_not_answer_are_left_out_of_the_statistics(digits: ft.data.FederatedData, tmp_path: Path) -> None:
+    given = experiment(digits, FOUR["FedDecay"](), rounds=1)
+    blueprint = blueprint_of(given)
+    silent = Wires(nodes_of(blueprint, 2, tmp_path))
+    silent.spoil = lambda node, kind, parts: None if (node, kind) == (8, "score") else parts
+    here, there = simulated(given).history[0].scores, serve(silent, blueprint, Plan()).history[0].scores
+    assert here is not None
+    assert there is not None
+    seen = there.existing_tuned.samples > 0
+    assert [c % 2 for c in there.existing_tuned.clients[seen].tolist()] == [0] * int(seen.sum())
+    assert np.array_equal(there.existing_tuned.values["loss"][seen], here.existing_tuned.values["loss"][seen])
+    assert np.isfinite(there.existing_tuned.summary("loss")["mean"])
+
+
+def test_a_lost_personal_state_is_said_and_never_begun_afresh(digits: ft.data.FederatedData, tmp_path: Path) -> None:
+    changes = {"rounds": 3, "evaluation": None, "cohorts": [[0, 1], [0, 1], [0, 1]]}
+    blueprint = blueprint_of(experiment(digits, FOUR["PFLEGO"](), **changes))
+    rounds: list[int] = []
+
+    def lose(node: int, kind: str, parts: list[bytes]) -> list[bytes]:
+        rounds.append(node) if kind == "train" else None
+        if rounds == [8]:
+            (tmp_path / "node-1" / DATABASE).write_bytes(b"")
+        return parts
+
+    result = serve(Wires(nodes_of(blueprint, 2, tmp_path), lose), blueprint, Plan())
+    assert [r.failures for r in result.history] == [(), *[((1, "its personal state is not on this node"),)] * 2]
+
+
+def test_a_folder_for_personal_state_is_asked_for_where_it_is_needed(digits: ft.data.FederatedData) -> None:
+    changes = {"rounds": 1, "evaluation": None}
+    blueprint = blueprint_of(experiment(digits, FOUR["PFLEGO"](), **changes))
+    result = serve(Wires(nodes_of(blueprint, 1, None)), blueprint, Plan())
+    assert all("state-dir" in failure.reason for failure in result.history[0].failures)
+    stateless = blueprint_of(experiment(digits, FOUR["FedDecay"](), **changes))
+    assert not serve(Wires(nodes_of(stateless, 1, None)), stateless, Plan()).history[0].failures

@@ -1,0 +1,216 @@
+"""Real deployments on loopback: a SuperLink and two SuperNodes as processes, TLS and node keys, killed and attacked."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import ssl
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+import fedtempo as ft
+from fedtempo.config import ExperimentFile, parse, settings_of
+from fedtempo.deploy.keys import make_keys
+from fedtempo.deploy.launch import NodePlan, Server, ServerPlan, prepare_server, start_node, stored_server
+from fedtempo.deploy.processes import Crew, Running, free_port
+from fedtempo.deploy.trial import try_out
+
+pytest.importorskip("flwr")
+pytestmark = pytest.mark.slow
+
+ALGORITHMS: dict[str, dict[str, object]] = {
+    "FedDecay": {"name": "feddecay", "lr": 0.1, "beta": 0.6, "steps": 4},
+    "FedNAR(SCAFFOLD)": {
+        "name": "fednar",
+        "weight_decay": 0.01,
+        "max_norm": 1.0,
+        "around": {"name": "scaffold", "lr": 0.05, "steps": 3},
+    },
+    "PFLEGO": {"name": "pflego", "lr": 0.1, "server_lr": 0.1, "steps": 3},
+    "FedAdam with decaying K": {
+        "name": "fedadam",
+        "lr": 0.1,
+        "server_lr": 0.01,
+        "steps": {"schedule": "per_round", "value": 6, "factor": 0.7},
+    },
+}
+
+
+def experiment(name: str, rounds: int = 5) -> ExperimentFile:
+    return parse(
+        {
+            "rounds": rounds,
+            "cohort": 6,
+            "batch_size": 16,
+            "seed": 3,
+            "backend": "serial",
+            "data": {
+                "name": "digits",
+                "new_clients": 4,
+                "seed": 1,
+                "min_samples": 3,
+                "split": {"name": "dirichlet", "clients": 20, "alpha": 0.5},
+            },
+            "model": {"name": "mlp", "inputs": 64, "hidden": [16], "outputs": 10},
+            "algorithm": ALGORITHMS[name],
+            "evaluation": {"every": rounds, "steps": 1},
+        }
+    )
+
+
+def left_over(folder: Path) -> list[str]:
+    """Command lines of processes that name this folder."""
+    found = []
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            line = (process / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+        except OSError:
+            continue
+        if str(folder) in line and int(process.name) != os.getpid():
+            found.append(line)
+    return found
+
+
+@pytest.mark.parametrize("name", ALGORITHMS)
+def test_a_deployment_has_the_digest_of_the_simulator(name: str, tmp_path: Path) -> None:
+    lines: list[str] = []
+    found = try_out(experiment(name), tmp_path / "trial", 2, lines.append)
+    assert found.deployed == found.simulated
+    assert sum(line.startswith("round ") for line in lines) == 5
+    assert not left_over(tmp_path)
+
+
+class Stage:
+    """A deployment under way, in a thread of its own so that the test can act meanwhile."""
+
+    def __init__(self, folder: Path, file: ExperimentFile, crew: Crew, nodes: int = 2) -> None:
+        make_keys(folder / "keys", nodes)
+        self.folder, self.file, self.crew = folder, file, crew
+        self.plan = ServerPlan(str(folder / "keys" / "server"), port=free_port())
+        self.lines: list[str] = []
+        prepare_server(folder / "run", file, self.plan)
+        self.server = Server(folder / "run", file, self.plan, crew)
+        self.link = self.server.start()
+        self.nodes = [self.node(number, (number - 1, nodes)) for number in range(1, nodes + 1)]
+
+    @property
+    def address(self) -> str:
+        return f"127.0.0.1:{self.plan.port}"
+
+    def node(self, number: int, part: tuple[int, int], keys: Path | None = None) -> Running:
+        keys = keys or self.folder / "keys" / f"node-{number}"
+        return start_node(self.file, NodePlan(keys, self.address, self.folder / f"node-{number}", part), self.crew)
+
+    def run(self, actions: dict[int, Callable[[], None]]) -> None:
+        """Follow the run; after the round of this number, act."""
+
+        def tell(line: str) -> None:
+            self.lines.append(line)
+            if line.startswith("round "):
+                actions.pop(int(line.split()[1].split("/", maxsplit=1)[0]), lambda: None)()
+
+        self.server.run(tell)
+
+    def failures(self) -> list[tuple[int, int, str]]:
+        rounds = [json.loads(line) for line in (self.folder / "run" / "metrics.jsonl").read_text().splitlines()]
+        return [(r["round"], f["client"], f["reason"]) for r in rounds for f in r["failures"]]
+
+    def digest(self) -> str:
+        return str(json.loads((self.folder / "run" / "summary.json").read_text())["digest"])
+
+
+@pytest.fixture
+def crew() -> Iterator[Crew]:
+    with Crew() as every:
+        yield every
+
+
+def simulated(file: ExperimentFile) -> str:
+    return ft.run(**settings_of(file)).digest()
+
+
+def test_strangers_are_refused_and_the_run_does_not_notice(tmp_path: Path, crew: Crew) -> None:
+    file = experiment("FedDecay", rounds=3)
+    stage = Stage(tmp_path, file, crew)
+    make_keys(tmp_path / "others", 2)
+    stranger = tmp_path / "others" / "node-1"
+    unregistered = tmp_path / "unregistered"
+    unregistered.mkdir()
+    (unregistered / "ca.crt").write_bytes((tmp_path / "keys/node-1/ca.crt").read_bytes())
+    (unregistered / "node.key").touch(mode=0o600)
+    (unregistered / "node.key").write_bytes((stranger / "node.key").read_bytes())
+    refused: dict[str, Running] = {}
+
+    def intrude() -> None:
+        refused["unregistered key"] = stage.node(11, (0, 2), unregistered)
+        refused["wrong authority"] = stage.node(12, (0, 2), stranger)
+        plain = NodePlan(None, stage.address, tmp_path / "node-13", (0, 2))
+        refused["plain connection"] = start_node(file, plain, crew)
+
+    stage.run({1: intrude})
+    assert stage.digest() == simulated(file)
+    assert stage.failures() == []
+    assert refused["unregistered key"].wait(60) not in (0, None)
+    assert "Failed to activate SuperNode" in refused["unregistered key"].log.read_text()
+    for name in ("wrong authority", "plain connection"):
+        text = refused[name].log.read_text()
+        assert "SuperNode ID" not in text, f"{name} was let in"
+        assert "Connection attempt failed" in text or "onnection" in text
+
+
+def test_a_plain_or_foreign_client_cannot_speak_to_the_port(tmp_path: Path, crew: Crew) -> None:
+    stage = Stage(tmp_path, experiment("FedDecay", rounds=1), crew)
+    with socket.create_connection(("127.0.0.1", stage.plan.port), timeout=10) as plain:
+        plain.sendall(b"GET /v1/fleet HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        try:
+            answer = plain.recv(1000)
+        except ConnectionError:
+            answer = b""
+    assert b"HTTP/1.1 200" not in answer
+    make_keys(tmp_path / "others", 1)
+    context = ssl.create_default_context(cafile=str(tmp_path / "others/node-1/ca.crt"))
+    raw = socket.create_connection(("127.0.0.1", stage.plan.port), timeout=10)
+    with raw, pytest.raises(ssl.SSLCertVerificationError):
+        context.wrap_socket(raw, server_hostname="localhost")
+
+
+def test_a_node_killed_and_restarted_costs_its_own_clients_only(tmp_path: Path, crew: Crew) -> None:
+    stage = Stage(tmp_path, experiment("PFLEGO", rounds=8), crew)
+    before: dict[str, int] = {}
+
+    def kill() -> None:
+        stage.nodes[1].kill()
+
+    def restart() -> None:
+        before["lost"] = sum("; client " in line for line in stage.lines)
+        stage.nodes[1] = stage.node(2, (1, 2))
+
+    stage.run({2: kill, 3: restart})
+    failures = stage.failures()
+    assert failures
+    assert all(client % 2 == 1 for _, client, _ in failures), "only clients of the killed node are lost"
+    assert all(reason for _, _, reason in failures)
+    rounds = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
+    assert len(rounds) == 8
+    assert before["lost"] >= 1
+    assert rounds[-1]["failures"] == [], "the restarted node takes part again, with the state it had kept"
+
+
+def test_a_killed_superlink_is_resumed_to_the_same_digest(tmp_path: Path, crew: Crew) -> None:
+    file = experiment("PFLEGO")
+    stage = Stage(tmp_path, file, crew)
+    with pytest.raises(ft.TrainingError, match="before its time"):
+        stage.run({2: stage.link.kill})
+    done = sum(line.startswith("round ") for line in stage.lines)
+    assert 2 <= done < 5
+    again, plan = stored_server(tmp_path / "run")
+    assert (again, plan.port) == (file, stage.plan.port)
+    stage.server = Server(tmp_path / "run", again, plan, crew)
+    stage.server.start()
+    time.sleep(1)
+    stage.run({})
+    assert stage.digest() == simulated(file)
