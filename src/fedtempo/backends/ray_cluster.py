@@ -12,6 +12,7 @@ import logging
 import os
 import shutil
 import signal
+import socket
 import tempfile
 import threading
 import warnings
@@ -27,6 +28,8 @@ INSTALL = "pip install 'fedtempo[ray]'"
 LOCAL = "local"
 LOOPBACK = "127.0.0.1"
 STOP_WITHIN_SECONDS = 30.0
+ANSWERS_WITHIN_SECONDS = 10.0
+"""Ray itself would go on trying for minutes."""
 NAMESPACE = "fedtempo"
 LONGEST_FOLDER = 40
 """Characters: Ray's sockets lie in the temporary folder, and the path of a socket is limited to 107."""
@@ -137,8 +140,10 @@ def _processes(ray: Any) -> list[Any]:
 
 def _joined(ray: Any, address: str, **settings: Any) -> None:
     """Join a cluster."""
-    host = address.rpartition("://")[2].rpartition(":")[0]
+    host, _, port = address.rpartition("://")[2].rpartition(":")
     try:
+        if host and port.isdigit():
+            socket.create_connection((host, int(port)), ANSWERS_WITHIN_SECONDS).close()
         with _only_loopback() if host in (LOOPBACK, "localhost") else nullcontext():
             ray.init(address=address, **settings)
     except ImportError as error:
