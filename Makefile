@@ -52,7 +52,7 @@ bench-scaling: $(VENV)/.demo ## time and memory per round against the size of ev
 	$(BIN)/python -m benchmarks.scaling $(ARGS)
 
 docs: $(VENV)/.dev ## build the documentation into site/; it works offline
-	$(BIN)/mkdocs build --strict --quiet
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 system: ## install chromium, which the tests of the report page drive (quiet where that is not possible)
 	@if command -v chromium >/dev/null && command -v chromedriver >/dev/null; then :; \
