@@ -13,53 +13,15 @@ from pathlib import Path
 import pytest
 
 import fedtempo as ft
-from fedtempo.config import ExperimentFile, parse, settings_of
+from fedtempo.config import ExperimentFile, settings_of
 from fedtempo.deploy.keys import make_keys
 from fedtempo.deploy.launch import NodePlan, Server, ServerPlan, prepare_server, start_node, stored_server
 from fedtempo.deploy.processes import Crew, Running, free_port
 from fedtempo.deploy.trial import try_out
+from tests.deploy.experiments import ALGORITHMS, experiment_file
 
 pytest.importorskip("flwr")
 pytestmark = pytest.mark.slow
-
-ALGORITHMS: dict[str, dict[str, object]] = {
-    "FedDecay": {"name": "feddecay", "lr": 0.1, "beta": 0.6, "steps": 4},
-    "FedNAR(SCAFFOLD)": {
-        "name": "fednar",
-        "weight_decay": 0.01,
-        "max_norm": 1.0,
-        "around": {"name": "scaffold", "lr": 0.05, "steps": 3},
-    },
-    "PFLEGO": {"name": "pflego", "lr": 0.1, "server_lr": 0.1, "steps": 3},
-    "FedAdam with decaying K": {
-        "name": "fedadam",
-        "lr": 0.1,
-        "server_lr": 0.01,
-        "steps": {"schedule": "per_round", "value": 6, "factor": 0.7},
-    },
-}
-
-
-def experiment(name: str, rounds: int = 5) -> ExperimentFile:
-    return parse(
-        {
-            "rounds": rounds,
-            "cohort": 6,
-            "batch_size": 16,
-            "seed": 3,
-            "backend": "serial",
-            "data": {
-                "name": "digits",
-                "new_clients": 4,
-                "seed": 1,
-                "min_samples": 3,
-                "split": {"name": "dirichlet", "clients": 20, "alpha": 0.5},
-            },
-            "model": {"name": "mlp", "inputs": 64, "hidden": [16], "outputs": 10},
-            "algorithm": ALGORITHMS[name],
-            "evaluation": {"every": rounds, "steps": 1},
-        }
-    )
 
 
 def left_over(folder: Path) -> list[str]:
@@ -78,7 +40,7 @@ def left_over(folder: Path) -> list[str]:
 @pytest.mark.parametrize("name", ALGORITHMS)
 def test_a_deployment_has_the_digest_of_the_simulator(name: str, tmp_path: Path) -> None:
     lines: list[str] = []
-    found = try_out(experiment(name), tmp_path / "trial", 2, lines.append)
+    found = try_out(experiment_file(name), tmp_path / "trial", 2, lines.append)
     assert found.deployed == found.simulated
     assert sum(line.startswith("round ") for line in lines) == 5
     assert not left_over(tmp_path)
@@ -134,7 +96,7 @@ def simulated(file: ExperimentFile) -> str:
 
 
 def test_strangers_are_refused_and_the_run_does_not_notice(tmp_path: Path, crew: Crew) -> None:
-    file = experiment("FedDecay", rounds=3)
+    file = experiment_file("FedDecay", rounds=3)
     stage = Stage(tmp_path, file, crew)
     make_keys(tmp_path / "others", 2)
     stranger = tmp_path / "others" / "node-1"
@@ -163,7 +125,7 @@ def test_strangers_are_refused_and_the_run_does_not_notice(tmp_path: Path, crew:
 
 
 def test_a_plain_or_foreign_client_cannot_speak_to_the_port(tmp_path: Path, crew: Crew) -> None:
-    stage = Stage(tmp_path, experiment("FedDecay", rounds=1), crew)
+    stage = Stage(tmp_path, experiment_file("FedDecay", rounds=1), crew)
     with socket.create_connection(("127.0.0.1", stage.plan.port), timeout=10) as plain:
         plain.sendall(b"GET /v1/fleet HTTP/1.1\r\nHost: localhost\r\n\r\n")
         try:
@@ -179,7 +141,7 @@ def test_a_plain_or_foreign_client_cannot_speak_to_the_port(tmp_path: Path, crew
 
 
 def test_a_node_killed_and_restarted_costs_its_own_clients_only(tmp_path: Path, crew: Crew) -> None:
-    stage = Stage(tmp_path, experiment("PFLEGO", rounds=8), crew)
+    stage = Stage(tmp_path, experiment_file("PFLEGO", rounds=8), crew)
     before: dict[str, int] = {}
 
     def kill() -> None:
@@ -201,7 +163,7 @@ def test_a_node_killed_and_restarted_costs_its_own_clients_only(tmp_path: Path, 
 
 
 def test_a_killed_superlink_is_resumed_to_the_same_digest(tmp_path: Path, crew: Crew) -> None:
-    file = experiment("PFLEGO")
+    file = experiment_file("PFLEGO")
     stage = Stage(tmp_path, file, crew)
     with pytest.raises(ft.TrainingError, match="before its time"):
         stage.run({2: stage.link.kill})

@@ -160,7 +160,7 @@ def test_who_is_not_let_in(digits: ft.data.FederatedData, tmp_path: Path, capsys
     spoiled.exchange = _in_order(spoiled)  # type: ignore[method-assign]
     result = serve(spoiled, blueprint, Plan())
     assert result.digest() == simulated(given).digest()
-    said = capsys.readouterr().out
+    said = capsys.readouterr().err
     assert "node 20 is refused: it was started for another experiment" in said
     assert "node 21 is refused: client 1 is on another node already" in said
     assert "node 22 is refused: a census must be" in said

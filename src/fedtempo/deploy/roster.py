@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple, Protocol
@@ -112,7 +113,7 @@ class Roster:
                 self._counted[reply.node] = self._checked(read_census(reply.parts[0]), connected)
             except (WireError, DataError) as error:
                 self._refused[reply.node] = str(error)
-                print(f"fedtempo: node {reply.node} is refused: {error}", flush=True)
+                print(f"fedtempo: node {reply.node} is refused: {error}", file=sys.stderr, flush=True)
         return [node for node in self._counted if node in connected]
 
     def _checked(self, census: Census, connected: set[int]) -> Census:

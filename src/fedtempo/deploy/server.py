@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -42,13 +43,13 @@ def serve(transport: Transport, blueprint: Blueprint, plan: Plan) -> Result:
     rounds = train_experiment(experiment, plan.out, resume, elsewhere=engine)
     while True:
         try:
-            print(_line(next(rounds), experiment.rounds), flush=True)
+            print(_line(next(rounds), experiment.rounds), file=sys.stderr, flush=True)
         except StopIteration as stop:
             result: Result = stop.value
             break
     if plan.out is not None:
         result.export(plan.out)
-    print(f"fedtempo: digest {result.digest()}", flush=True)
+    print(f"fedtempo: digest {result.digest()}", file=sys.stderr, flush=True)
     return result
 
 
