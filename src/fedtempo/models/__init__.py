@@ -16,6 +16,7 @@ from fedtempo.models.mlp import logistic_regression, mlp, softmax_regression
 from fedtempo.models.omniglot_cnn import omniglot_cnn
 from fedtempo.models.quadratic import quadratic
 from fedtempo.models.resnet import resnet18
+from fedtempo.models.word_average import word_average
 
 MODELS: dict[str, Callable[..., nn.Module]] = {
     "mlp": mlp,
@@ -30,6 +31,7 @@ MODELS: dict[str, Callable[..., nn.Module]] = {
     "character_gru": character_gru,
     "character_transformer": character_transformer,
     "bert_tiny": bert_tiny,
+    "word_average": word_average,
     "gin": gin,
     "quadratic": quadratic,
 }
@@ -50,4 +52,5 @@ __all__ = [
     "quadratic",
     "resnet18",
     "softmax_regression",
+    "word_average",
 ]

@@ -114,7 +114,7 @@ def step(
 
 
 def test_every_model_of_the_dict_is_tested_here_or_in_its_own_file():
-    assert set(models.MODELS) - set(CASES) <= {"bert_tiny", "gin", "quadratic"}
+    assert set(models.MODELS) - set(CASES) <= {"bert_tiny", "gin", "quadratic", "word_average"}
     assert all(models.MODELS[name] is getattr(models, name) for name in models.MODELS)
     assert set(models.__all__) == {"MODELS", *models.MODELS}
 
