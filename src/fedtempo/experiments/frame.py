@@ -57,10 +57,18 @@ class Data:
     """Keep a seeded sample of this many rows, for scales below the paper's; all by default."""
 
     def load(self, data_dir: Path | None) -> FederatedData:
-        """Load and divide."""
-        table = load(self.name, data_dir, **self.settings)
-        sample = table if self.rows is None else _sampled(table, self.rows, self.seed)
-        return sample.split(self.split, seed=self.seed, **self.division)
+        """Load and divide; runs on the same data, one after the other in a process, do so once."""
+        return _divided(self, data_dir)
+
+    def __hash__(self) -> int:
+        return hash(repr(self))
+
+
+@functools.lru_cache(maxsize=1)
+def _divided(data: Data, data_dir: Path | None) -> FederatedData:
+    table = load(data.name, data_dir, **data.settings)
+    sample = table if data.rows is None else _sampled(table, data.rows, data.seed)
+    return sample.split(data.split, seed=data.seed, **data.division)
 
 
 def _sampled(table: Table, rows: int, seed: int) -> Table:
