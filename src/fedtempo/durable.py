@@ -234,6 +234,7 @@ def _opened(path: Path, identity: dict[str, str], resume: bool) -> sqlite3.Conne
         raise OutputError(f"a folder to resume must hold a run. Got {path.parent}, which does not.")
     try:
         connection = sqlite3.connect(path, isolation_level=None)
+        connection.execute("PRAGMA page_size=16384")  # tensors are large
         connection.execute("PRAGMA journal_mode=WAL")
         connection.execute("PRAGMA synchronous=FULL")
         if not resume:

@@ -107,6 +107,8 @@ class Phase:
     repeat: int = 1
     enter: Enter | None = None
     after: After | None = None
+    after_reads_start: bool = True
+    """Whether `after` looks at where the step began; where it does not, steps are written over their start."""
 
     def with_direction(self, wrap: Callable[[Transform], Transform]) -> Phase:
         """This phase with another gradient transform."""
@@ -220,18 +222,18 @@ def _stage(index: int, phase: Phase, network: Network, task: Task) -> Stage:
     ) -> tuple[Carry, Tensor]:
         model = _model(phase, carry)
         before, frozen = partition(model, trained)
-        view = View(received, carry.shared, carry.personal)
+        view = View(received, carry.shared, carry.personal, carry.scratch)
         gradient, value = of(lambda p: phase.objective(loss, {**frozen, **p}, batch, view, now), before)
         if value.correction:
             gradient = {**gradient, **add(value.correction, gradient)}
         direction, state = phase.direction.update(gradient, carry.states[index], before, now)
         rate = phase.lr(now)
-        over = owned and phase.after is None and not _shares_memory(state, before)
+        over = owned and not (phase.after and phase.after_reads_start) and not _shares_memory(state, before)
         after = {n: _descend(p, direction[n], rate, over) for n, p in before.items()}
         states = (*carry.states[:index], state, *carry.states[index + 1 :])
         moved = _replaced(phase, carry._replace(states=states), {**after, **value.buffers})
         if phase.after is not None:
-            moved = phase.after(moved, Moved(before, after, direction, rate), received, now)
+            moved = phase.after(moved, Moved({} if over else before, after, direction, rate), received, now)
         return moved, value.loss
 
     return Stage(phase, trained, reuses, enter, step)

@@ -20,12 +20,17 @@ class Received(NamedTuple):
     extra: Params
 
 
+DRIFT = "_drift/"
+"""Leads the names of c - c_i among a client's notes."""
+
+
 class View(NamedTuple):
-    """What a client sees besides its batch: what it received, its local copy, what it keeps for itself."""
+    """What a client sees besides its batch: what it received, its local copy, what it keeps, its notes of the round."""
 
     received: Received
     shared: Params
     personal: Params
+    scratch: Params
 
 
 class Loss(Protocol):
@@ -78,10 +83,9 @@ def moreau(strength: Rate) -> Objective:
 
 
 def controlled(loss: Loss, params: Params, batch: Batch, view: View, now: Place) -> Value:
-    """f_i(y) + <c - c_i, y>, whose gradient is SCAFFOLD's corrected one, g - c_i + c."""
+    """f_i(y) + <c - c_i, y>, whose gradient is SCAFFOLD's corrected one, g - c_i + c; c - c_i is among the notes."""
     value, buffers = loss(params, batch)
-    control = view.received.extra
-    return Value(value, value, buffers, {n: control[n] - view.personal[n] for n in control})
+    return Value(value, value, buffers, {n: view.scratch[DRIFT + n] for n in view.received.extra})
 
 
 def mixture(loss: Loss, params: Params, batch: Batch, view: View, now: Place) -> Value:

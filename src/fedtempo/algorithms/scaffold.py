@@ -12,7 +12,7 @@ from fedtempo.algorithms.algorithm import Algorithm, Server, Weighting, named, p
 from fedtempo.algorithms.fedavg import fedavg
 from fedtempo.local import Carry, Moved
 from fedtempo.network import Network
-from fedtempo.objectives import Received, controlled
+from fedtempo.objectives import DRIFT, Received, controlled
 from fedtempo.params import Params, add, select, subtract, zeros_like
 from fedtempo.schedules import Now, Place, Rate
 from fedtempo.tasks import Batch, Task, mean_loss
@@ -39,7 +39,14 @@ def scaffold(
     """
     plain = fedavg(lr, steps, epochs=epochs, server_lr=server_lr, weighting=weighting)
     phases = tuple(
-        replace(p, objective=controlled, on="shared", after=_add_rate, enter=_full_gradient if option == "I" else None)
+        replace(
+            p,
+            objective=controlled,
+            on="shared",
+            after=_add_rate,
+            after_reads_start=False,
+            enter=_full_gradient if option == "I" else None,
+        )
         for p in plain.phases
     )
     return replace(
@@ -58,7 +65,8 @@ def scaffold(
 
 def _begin(received: Received, personal: Params) -> tuple[Params, Params]:
     device = next(iter(received.shared.values())).device
-    return personal, {TRAVELLED: torch.zeros((), dtype=torch.float64, device=device)}
+    drift = {DRIFT + n: c - personal[n] for n, c in received.extra.items()}
+    return personal, {TRAVELLED: torch.zeros((), dtype=torch.float64, device=device), **drift}
 
 
 def _begin_with_gradient(received: Received, personal: Params) -> tuple[Params, Params]:
