@@ -26,7 +26,7 @@ def on_config(config: Any) -> Any:
 
 
 def on_page_markdown(markdown: str, page: Any, config: Any, **_: Any) -> str:
-    """A link that leaves the pages, to a source file say, is only its text: the file is not part of the site."""
+    """A link that leaves the pages, to a source file say, is only its text. A paper's page leads to its results."""
     folder = Path(config.docs_dir).resolve()
     here = (folder / page.file.src_uri).parent
 
@@ -34,6 +34,9 @@ def on_page_markdown(markdown: str, page: Any, config: Any, **_: Any) -> str:
         inside = (here / match[2]).resolve().is_relative_to(folder)
         return match[0] if inside else match[1]
 
+    results = folder / "results" / here.joinpath(page.file.src_uri).name
+    if here.name == "papers" and results.is_file() and f"../results/{results.name}" not in markdown:
+        markdown += f"\n[The tables and figures that came out](../results/{results.name}).\n"
     return LINK.sub(kept, markdown)
 
 
