@@ -39,8 +39,11 @@ def now_in(experiment: Experiment, state: State, round_number: int) -> Now:
     return replace(now, cohort=experiment.cohort.expected(now, now.clients))
 
 
-def participants(experiment: Experiment, now: Now) -> Participants:
-    """Choose the cohort, with over-selection; of those that do not drop out, the first to arrive are enough."""
+def participants(experiment: Experiment, now: Now, real: bool = False) -> Participants:
+    """Choose the cohort, with over-selection; of those that do not drop out, the first to arrive are enough.
+
+    Who arrives first is drawn, unless the clients are real: then all are asked, and it is seen.
+    """
     federation, over = experiment.federation, experiment.over_selection
     chosen = experiment.cohort.choose(federation.data.clients, now, federation.seed, over)
     failures: list[Failure] = []
@@ -48,7 +51,7 @@ def participants(experiment: Experiment, now: Now) -> Participants:
         kinds = federation.scrutiny.faults.assigned(federation.seed, now.round, chosen)
         failures = [Failure(c, "dropped out") for c, kind in zip(chosen.tolist(), kinds, strict=True) if kind == "drop"]
         chosen = np.array([c for c, kind in zip(chosen.tolist(), kinds, strict=True) if kind != "drop"], dtype=np.int64)
-    if over:
+    if over and not real:
         arrival = generator(federation.seed, "arrival", now.round).permutation(chosen)
         chosen = np.sort(arrival[: round(now.cohort)])
     return Participants(chosen, failures)

@@ -117,7 +117,7 @@ def train_experiment(
         for round_number in range(len(history), experiment.rounds):
             started, deaths = time.perf_counter(), engine.deaths
             now = now_in(experiment, state, round_number)
-            cohort = participants(experiment, now)
+            cohort = participants(experiment, now, real=elsewhere is not None)
             received = Received(state.shared, algorithm.server.extra(state.server))
             order = Order(received, now, norm_limit(federation, state))
             block = engine.add_up(run_blocks, order, _blocks(experiment, store, cohort.clients))

@@ -36,9 +36,8 @@ def test_the_digest_is_that_of_the_simulator(
         {"aggregator": ft.robust.median()},
         {"admission": ft.Admission(max_ratio=3.0)},
         {"faults": ft.Faults(nan=0.2, drop=0.2)},
-        {"over_selection": 0.5, "quorum": 2},
     ],
-    ids=["robust", "admission", "faults", "over-selection"],
+    ids=["robust", "admission", "faults"],
 )
 def test_so_it_is_with_uploads_looked_at_one_by_one(
     changes: dict[str, object], digits: ft.data.FederatedData, tmp_path: Path
@@ -140,6 +139,19 @@ def test_a_node_that_goes_away_is_missed_and_welcome_back(digits: ft.data.Federa
     scores = result.history[-1].scores
     assert scores is not None
     assert (scores.existing_initial.samples > 0).all()
+
+
+def test_of_more_clients_than_needed_the_first_to_answer_count(digits: ft.data.FederatedData, tmp_path: Path) -> None:
+    given = experiment(digits, FOUR["PFLEGO"](), rounds=2, cohort=4, over_selection=1.0, evaluation=None)
+    blueprint = blueprint_of(given)
+    result = serve(Wires(nodes_of(blueprint, 4, tmp_path)), blueprint, Plan())
+    for report in result.history:
+        late = [failure.client for failure in report.failures]
+        assert (len(report.clients), len(late)) == (4, 4)
+        assert {failure.reason for failure in report.failures} == {"late: enough others had answered"}
+        assert min(client % 4 for client in report.clients) >= max(client % 4 for client in late)  # nodes in reverse
+    kept = {client for client, _ in result.store.items()}
+    assert kept == {client for report in result.history for client in report.clients}
 
 
 def test_users_that_do_not_answer_are_left_out_of_the_statistics(digits: ft.data.FederatedData, tmp_path: Path) -> None:

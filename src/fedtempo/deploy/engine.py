@@ -29,6 +29,7 @@ from fedtempo.state import RECEIPT, digest_of, receipt
 from fedtempo.wire import Upload, WireError
 
 NO_ANSWER = "no answer"
+LATE = "late: enough others had answered"
 
 
 class RemoteEngine(Engine):
@@ -62,6 +63,7 @@ class RemoteEngine(Engine):
         uploads: dict[int, Upload] = {}
         failures: dict[int, str] = {}
         result = BlockSum()
+        enough = round(order.now.cohort) if self._experiment.over_selection else len(tasks)
         for reply in self._ask("train", body, tasks, failures):
             for client, data in reply.answers():
                 try:
@@ -69,14 +71,19 @@ class RemoteEngine(Engine):
                 except WireError as error:
                     failures[client] = str(error)
                     continue
-                if self._federation.scrutiny is None:
+                if result.clients + len(uploads) >= enough:
+                    failures[client] = LATE
+                elif self._federation.scrutiny is None:
                     self._add(result, upload)
                 else:
                     uploads[client] = upload
+            if result.clients + len(uploads) >= enough:
+                break
         for client in sorted(uploads):  # looked at one by one: in client order, whatever order they came in
             self._add(result, uploads[client])
-        for client in tasks.keys() - gate.inbox.seen:
-            failures.setdefault(client, NO_ANSWER)  # whoever did not report by the deadline
+        complete = result.clients >= enough
+        for client in tasks.keys() - gate.inbox.seen:  # whoever did not report in time
+            failures.setdefault(client, LATE if complete and self._experiment.over_selection else NO_ANSWER)
         result.failures += [Failure(client, reason) for client, reason in failures.items()]
         return result
 

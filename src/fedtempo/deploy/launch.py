@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-import sys
+import os
 import tomllib
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
@@ -165,7 +165,8 @@ def start_node(file: ExperimentFile, plan: NodePlan, crew: Crew, name: str = "Su
     if plan.data is not None and not plan.data.is_dir():
         raise ConfigError(f"data must be a folder. Got {plan.data}.")
     plan.state.mkdir(mode=0o700, parents=True, exist_ok=True)
-    paths = {"PYTHONPATH": ":".join([str(Path.cwd()), *filter(None, sys.path[:1])])} if plan.loader else {}
+    found = os.pathsep.join(filter(None, [str(Path.cwd()), os.environ.get("PYTHONPATH")]))
+    paths = {"PYTHONPATH": found} if plan.loader else {}
     env = environment(plan.state / "flower", paths)
     return crew.start(name, node_command(file, plan), plan.state / "node.log", env)
 
