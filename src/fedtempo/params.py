@@ -122,6 +122,11 @@ def norm(a: Mapping[str, Tensor]) -> Tensor:
     return torch.sqrt(squared_norm(a))
 
 
+def is_plain(tensor: Tensor) -> bool:
+    """Whether the numbers can be looked at cheaply: in this process's memory, and no function transform around them."""
+    return tensor.device.type == "cpu" and not torch._C._functorch.is_functorch_wrapped_tensor(tensor)
+
+
 def all_finite(a: Mapping[str, Tensor]) -> bool:
     """True when no tensor holds NaN or infinity."""
     return all(bool(torch.isfinite(p).all()) for p in a.values() if p.is_floating_point())

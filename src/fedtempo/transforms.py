@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from fedtempo.errors import is_number, require
-from fedtempo.params import Params, add, norm, scaled, zeros_like
+from fedtempo.params import Params, add, is_plain, norm, scaled, zeros_like
 from fedtempo.schedules import Place, Rate, Schedule, as_schedule, checked_rate
 
 
@@ -89,6 +89,8 @@ def clip_by_global_norm(limit: Rate, eps: float = 0.0) -> Transform:
     def update(gradient: Params, state: Any, params: Params, now: Place) -> tuple[Params, Any]:
         length = norm(gradient)
         most = bound(now)
+        if is_plain(length) and isinstance(most, (int, float)):
+            return _clipped(gradient, state, float(length), most, eps)
         over = (length > most).to(torch.float64)
         factor = torch.clamp(most / (length + eps), max=1.0)
         counts = {
@@ -98,6 +100,14 @@ def clip_by_global_norm(limit: Rate, eps: float = 0.0) -> Transform:
         return scaled(gradient, factor), counts
 
     return Transform(init, update, lambda state: state, (("max_norm", bound),))
+
+
+def _clipped(gradient: Params, state: Any, length: float, most: float, eps: float) -> tuple[Params, Any]:
+    """The same for one client by itself, where a step that is short enough need not be touched."""
+    if length > most:
+        state = {"clipped_steps": state["clipped_steps"] + 1.0, "clipped_norm": state["clipped_norm"] + length}
+    short_enough = length + eps <= most
+    return gradient if short_enough else scaled(gradient, most / (length + eps)), state
 
 
 def momentum(decay: float, nesterov: bool = False) -> Transform:
