@@ -53,14 +53,26 @@ class Contender(Iterator[None]):
             )
         self.failure: str | None = None
         self.cohorts: list[list[int]] = []
+        self._allowance, self._least = float("inf"), 0
+        self.taken, self._spent = 0, 0.0
         started = time.perf_counter()
         self.about = self._attempt(None) or {}
         self.start_up = time.perf_counter() - started
 
     def __next__(self) -> None:
+        if self.taken >= self._least and self._spent > self._allowance:
+            return
+        started = time.perf_counter()
         answer = self._attempt("round")
         if answer is not None:
             self.cohorts.append(answer["cohort"])
+            self.taken += 1
+            self._spent += time.perf_counter() - started
+
+    def allow(self, seconds: float, least: int) -> None:
+        """From here on take as many rounds as fit, but at least so many; turns after that are left out."""
+        self._allowance, self._least = seconds, least
+        self.taken, self._spent = 0, 0.0
 
     def weights(self, place: Path) -> list[np.ndarray] | None:
         """The shared weights after the rounds so far."""

@@ -34,8 +34,9 @@ def _row(contender: str, facts: dict[str, Any]) -> str:
     quotient = (
         f"{ratio['median']:.2f} ({ratio['lower_quartile']:.2f} to {ratio['upper_quartile']:.2f})" if ratio else "1"
     )
+    seconds = f"{facts['median']:.4f} ({len(facts['wall'])} rounds)"
     off = f"{facts['difference']:.0e}" if "difference" in facts else "-"
-    return f"| {contender} | {facts['median']:.4f} | {quotient} | {off} | {facts['configuration']} |"
+    return f"| {contender} | {seconds} | {quotient} | {off} | {facts['configuration']} |"
 
 
 def _verdict(name: str, contenders: dict[str, Any]) -> str | None:
