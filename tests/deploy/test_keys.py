@@ -164,3 +164,14 @@ def alive(group: int) -> list[str]:
     command = ["ps", "-o", "stat=", "-g", str(group)]
     listed = subprocess.run(command, capture_output=True, text=True, check=False).stdout.split()
     return [state for state in listed if not state.startswith("Z")]
+
+
+def test_resume_takes_a_deployment_for_what_it_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    prepare_server(tmp_path / "run", read(EXAMPLE), ServerPlan(str(tmp_path / "moved"), port=free_port()))
+    monkeypatch.setattr(sys, "argv", ["fedtempo", "resume", str(tmp_path / "run")])
+    with pytest.raises(SystemExit) as stop:
+        main()
+    assert stop.value.code == 3
+    assert "keys must hold the nodes' public keys" in capsys.readouterr().err
