@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import Any, overload
 
 import numpy as np
 
@@ -13,6 +13,39 @@ from fedtempo.aggregation import Failure
 from fedtempo.costs import Costs
 from fedtempo.evaluation import Scores, UserScores
 from fedtempo.params import Params
+
+
+class Clients(Sequence[int]):
+    """Client numbers that behave like a tuple and take four bytes each: a run keeps those of every round."""
+
+    __slots__ = ("_numbers",)
+
+    def __init__(self, numbers: Iterable[int]) -> None:
+        wide = np.fromiter(numbers, dtype=np.int64)
+        self._numbers = wide.astype(np.int32) if wide.max(initial=0) < 2**31 else wide
+
+    def __len__(self) -> int:
+        return len(self._numbers)
+
+    @overload
+    def __getitem__(self, place: int) -> int: ...
+    @overload
+    def __getitem__(self, place: slice) -> tuple[int, ...]: ...
+    def __getitem__(self, place: int | slice) -> int | tuple[int, ...]:
+        picked = self._numbers[place].tolist()
+        return tuple(picked) if isinstance(place, slice) else picked
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self._numbers.tolist())
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Sequence) and tuple(self) == tuple(other)
+
+    def __hash__(self) -> int:
+        return hash(tuple(self))
+
+    def __repr__(self) -> str:
+        return repr(tuple(self))
 
 
 @dataclass(frozen=True)
@@ -25,7 +58,7 @@ class RoundReport:
 
     round: int
     loss: float
-    clients: tuple[int, ...]
+    clients: Sequence[int]
     costs: Costs
     total_costs: Costs
     seconds: float
@@ -53,6 +86,7 @@ def to_json(report: RoundReport) -> str:
     """The whole report but the parameters; numbers keep every bit."""
     values = {name: value for name, value in vars(report).items() if name != "params"}
     values["costs"], values["total_costs"] = asdict(report.costs), asdict(report.total_costs)
+    values["clients"] = list(report.clients)
     values["failures"] = [list(failure) for failure in report.failures]
     for part in ("validation", "test"):
         values[part] = None if values[part] is None else _scores_to_plain(values[part])
@@ -62,7 +96,7 @@ def to_json(report: RoundReport) -> str:
 def from_json(text: str) -> RoundReport:
     """The inverse of `to_json`."""
     values: dict[str, Any] = json.loads(text)
-    values["clients"] = tuple(values["clients"])
+    values["clients"] = Clients(values["clients"])
     values["costs"], values["total_costs"] = Costs(**values["costs"]), Costs(**values["total_costs"])
     values["failures"] = tuple(Failure(*failure) for failure in values["failures"])
     for part in ("validation", "test"):

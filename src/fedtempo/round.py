@@ -17,7 +17,7 @@ from fedtempo.federation import Federation
 from fedtempo.injection import Faults
 from fedtempo.params import Params, add, all_finite, select
 from fedtempo.randomness import generator, seed_for
-from fedtempo.reports import RoundReport
+from fedtempo.reports import Clients, RoundReport
 from fedtempo.robust import Aggregator
 from fedtempo.schedules import Now
 from fedtempo.state import State
@@ -80,7 +80,7 @@ def conclude(
     report = RoundReport(
         now.round,
         loss,
-        tuple(client for client in cohort.clients.tolist() if client not in failed),
+        Clients(client for client in cohort.clients.tolist() if client not in failed),
         costs,
         state.costs + costs,
         0.0,
