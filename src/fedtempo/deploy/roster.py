@@ -14,6 +14,8 @@ from fedtempo.wire import WireError
 
 CENSUS_SECONDS = 120.0
 """How long a node may take to load its data and say what they are."""
+RETRY_SECONDS = 60.0
+"""How long a node that was refused, or did not say who it is, is left alone. A round waits for nobody like that."""
 BETWEEN_LOOKS = 0.5
 
 
@@ -58,7 +60,7 @@ class Roster:
         self._experiment = experiment
         self._patience = patience
         self._counted: dict[int, Census] = {}
-        self._refused: dict[int, str] = {}
+        self._refused: dict[int, tuple[str, float]] = {}
         self._known: FederatedData | None = None
 
     def gather(self, clients: int | None) -> FederatedData:
@@ -104,17 +106,27 @@ class Roster:
 
     def _count(self) -> list[int]:
         """Ask nodes that are new who they are; return those that are connected and counted, oldest first."""
-        connected = set(self._transport.nodes())
-        new = sorted(connected - self._counted.keys() - self._refused.keys())
-        for reply in self._transport.exchange({node: Request("census", []) for node in new}, CENSUS_SECONDS):
+        connected, now = set(self._transport.nodes()), time.monotonic()
+        waiting = {node for node, (_, until) in self._refused.items() if until > now}
+        new = sorted(connected - self._counted.keys() - waiting)
+        seconds = CENSUS_SECONDS if self._known is None else CENSUS_SECONDS / 4
+        silent = set(new)
+        for reply in self._transport.exchange({node: Request("census", []) for node in new}, seconds):
+            silent.discard(reply.node)
             try:
                 if reply.error or len(reply.parts) != 1:
                     raise WireError(reply.error or "a census must be one answer.")
                 self._counted[reply.node] = self._checked(read_census(reply.parts[0]), connected)
             except (WireError, DataError) as error:
-                self._refused[reply.node] = str(error)
-                print(f"fedtempo: node {reply.node} is refused: {error}", file=sys.stderr, flush=True)
+                self._refuse(reply.node, str(error))
+        for node in silent:
+            self._refuse(node, "it did not say who it is.")
         return [node for node in self._counted if node in connected]
+
+    def _refuse(self, node: int, reason: str) -> None:
+        if self._refused.get(node, ("",))[0] != reason:
+            print(f"fedtempo: node {node} is refused: {reason}", file=sys.stderr, flush=True)
+        self._refused[node] = (reason, time.monotonic() + RETRY_SECONDS)
 
     def _checked(self, census: Census, connected: set[int]) -> Census:
         if census.experiment != self._experiment:
@@ -136,6 +148,6 @@ class Roster:
     def _too_few(self, expected: int, here: set[int]) -> str:
         missing = [number for number in range(expected) if number not in here]
         which = f"; without {missing[:5]}" if missing else ""
-        refused = "".join(f"; node {node} was refused: {reason}" for node, reason in self._refused.items())
+        refused = "".join(f"; node {node} was refused: {reason}" for node, (reason, _) in self._refused.items())
         wanted = f"{expected} clients" if expected else "clients"
         return f"run not started: {len(here)} of {wanted} connected in {self._patience:g} s{which}{refused}"
