@@ -49,6 +49,21 @@ every = 1
 """
 
 
+COMPOSED = """
+[algorithm]
+name = "fednar"
+weight_decay = 0.01
+max_norm = 10.0
+[algorithm.around]
+name = "fedadam"
+server_lr = 0.03
+steps = 4
+[algorithm.around.lr]
+schedule = "product"
+of = [{ schedule = "per_round", value = 0.1, factor = 0.99 }, { schedule = "per_step", value = 1.0, factor = 0.6 }]
+"""
+
+
 def small(data: ft.data.FederatedData, algorithm: ft.Algorithm, seed: int, **settings: Any) -> ft.Result:
     fixed: dict[str, Any] = {
         "model": ft.models.softmax_regression(64, 10),
@@ -226,6 +241,10 @@ def test_algorithms_take_what_they_know_from_the_file_and_baselines_come_along()
     assert tables["fedavg"] == {"name": "fedavg", "lr": 0.3, "steps": 3}
     assert tables["fednar:weight_decay=0.1,max_norm=5"]["around"]["name"] == "feddecay"
     assert [entrant.label for entrant in entrants_of(file, None, only=True)] == ["feddecay"]
+    adaptive = {**file.model_dump(), "algorithm": tomllib.loads(COMPOSED)["algorithm"]}
+    borrowed = entrants_of(parse(adaptive), None)[1].file.algorithm.model_dump()
+    per_round = {"schedule": "per_round", "value": 0.1, "factor": 0.99}
+    assert borrowed == {"name": "fedavg", "steps": 4, "lr": {"schedule": "product", "of": [per_round, 1.0]}}
     with pytest.raises(ConfigError, match=r"algorithm 'fedavgg' is not known. Did you mean 'fedavg'"):
         parse_algorithms("fedavgg")
     with pytest.raises(ConfigError, match=r"--algorithms pflego: algorithm.server_lr must be given"):

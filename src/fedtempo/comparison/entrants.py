@@ -21,6 +21,8 @@ from fedtempo.training import train
 
 BASELINES = ("fedavg", "local_only")
 """What every comparison should be able to point at: fine-tuned FedAvg, and no federation at all."""
+LOCAL_WORK = ("lr", "steps", "epochs", "weighting")
+"""Settings that mean the same everywhere. A server's rate or a method's own strength does not."""
 Follow = Callable[[Generator[RoundReport, None, Result], int, str], Result]
 
 
@@ -35,7 +37,7 @@ class Entrant:
 def entrants_of(file: ExperimentFile, algorithms: str | None, only: bool = False) -> list[Entrant]:
     """The algorithms in a text such as `fedavg,feddecay:beta=0.4,steps=5`, or the file's own; and the baselines.
 
-    An algorithm takes from the file's `[algorithm]` the settings that it knows, and what the text says before that.
+    An algorithm takes its local work from the file's `[algorithm]`, and the rest from the text.
     """
     asked = parse_algorithms(algorithms) if algorithms is not None else [(file.algorithm.name, file.algorithm.name, {})]
     entrants = [_entrant(file, label, name, settings) for label, name, settings in asked]
@@ -96,7 +98,7 @@ def _entrant(file: ExperimentFile, label: str, name: str, settings: Mapping[str,
 
 
 def _borrowed(section: Mapping[str, Any], name: str) -> dict[str, Any]:
-    """What an algorithm can take from another one's table; a wrapper wraps the file's innermost algorithm."""
+    """What an algorithm takes from another one's table: its local work. A wrapper wraps the innermost algorithm."""
     if section["name"] == name:
         return dict(section)
     inner: Mapping[str, Any] = section
@@ -106,12 +108,16 @@ def _borrowed(section: Mapping[str, Any], name: str) -> dict[str, Any]:
     if "algorithm" in known:
         kept = {key: value for key, value in section.items() if key in known}
         return {**kept, "around": dict(inner)}
-    return {key: value for key, value in inner.items() if key in known and not _only_for(inner["name"], key)}
+    return {key: _even(inner[key]) for key in LOCAL_WORK if key in inner and key in known}
 
 
-def _only_for(name: str, setting: str) -> bool:
-    """Settings that have one name and several meanings."""
-    return (name, setting) in {("pfedme", "beta"), ("feddecay", "beta"), ("pflego", "server_lr")}
+def _even(rate: Any) -> Any:
+    """A rate without its decay within the round, which is the method of another algorithm."""
+    if not isinstance(rate, Mapping):
+        return rate
+    if rate.get("schedule") in ("per_step", "linear_in_round"):
+        return rate["value"]
+    return {**rate, "of": [_even(factor) for factor in rate["of"]]} if "of" in rate else dict(rate)
 
 
 def run_entrants(
