@@ -196,7 +196,7 @@ def test_fields_may_be_lists_tables_and_entries_of_lists() -> None:
     values = tomllib.loads(BASE.replace("lr = 0.1", 'lr = { schedule = "product", of = [0.1, 1.0] }'))
     space = Space(values, tuple(dimensions_of({"algorithm.lr.of.0": [0.5], "rounds": [7]}).values()))
     file = space.experiment(next(space.points()))
-    assert file.algorithm.settings["lr"]["of"] == [0.5, 1.0] and file.rounds == 6
+    assert file.algorithm.settings["lr"]["of"] == [0.5, 1.0] and file.rounds == 7
     tied = dimensions_of({"algorithm.lr,evaluation.lr": [0.25]})
     file = Space(tomllib.loads(BASE), tuple(tied.values())).experiment({"algorithm.lr,evaluation.lr": 0.25})
     assert file.algorithm.settings["lr"] == file.evaluation.lr == 0.25
