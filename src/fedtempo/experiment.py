@@ -131,6 +131,8 @@ def prepare(
     require(deadline is None or (is_number(deadline) and deadline > 0), "deadline", "a number > 0", deadline)
     federation = replace(federation, scrutiny=_scrutiny(algorithm, admission, faults, aggregator))
     choice = choose(backend, 0 if cluster and workers is None else workers, block, first, rounds, expected)
+    alone = choice.workers == 1 and cluster is None
+    require(not (alone and faults and faults.kill), "faults.kill", "0 where no workers can be killed", faults)
     start = federation.first_shared(given)
     return Experiment(federation, *choice, rule, rounds, evaluation, start, quorum, over_selection, deadline, cluster)
 

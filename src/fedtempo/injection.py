@@ -1,4 +1,7 @@
-"""Fault injection: clients that drop out, are slow, or send what they should not. For tests, and for your own."""
+"""Fault injection: clients that drop out, are slow, or send what they should not; workers that are killed.
+
+For our tests, and for yours.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,7 @@ import torch
 
 from fedtempo.aggregation import Groups
 from fedtempo.errors import is_number, require
-from fedtempo.randomness import client_keys, random_bits
+from fedtempo.randomness import client_keys, generator, random_bits
 
 HUGE = 1e6
 
@@ -35,6 +38,8 @@ class Faults:
     slow: float = 0.0
     """Takes `delay` seconds longer."""
     delay: float = 0.01
+    kill: float = 0.0
+    """The share of rounds in which a worker process is killed. Its clients run again, so the numbers do not change."""
     until: int | None = None
     """Rounds after which all is well."""
 
@@ -59,6 +64,11 @@ class Faults:
         places = np.searchsorted(edges, draws, side="right")
         names = [*self._shares(), None]
         return [names[place] for place in places.tolist()]
+
+    def kills(self, seed: int, round_number: int) -> bool:
+        """Whether a worker is killed this round."""
+        over = self.until is not None and round_number >= self.until
+        return not over and generator(seed, "kill", round_number).random() < self.kill
 
 
 def corrupted(groups: Groups, kind: str | None, delay: float) -> Groups:

@@ -120,6 +120,8 @@ def train_experiment(
             cohort = participants(experiment, now, real=elsewhere is not None)
             received = Received(state.shared, algorithm.server.extra(state.server))
             order = Order(received, now, norm_limit(federation, state))
+            if federation.scrutiny is not None and federation.scrutiny.faults.kills(federation.seed, now.round):
+                engine.kill_worker()
             block = engine.add_up(run_blocks, order, _blocks(experiment, store, cohort.clients))
             state, personal, report = conclude(experiment, state, block, cohort, now, ledger)
             evaluator = _evaluator(experiment, engine, store, personal)

@@ -80,14 +80,16 @@ def test_every_injected_fault_is_caught(kind: str) -> None:
 
 
 def run(digits: ft.data.FederatedData, **settings: Any) -> ft.Result:
-    defaults = {"rounds": 25, "cohort": 8, "batch_size": 16, "seed": 0, "backend": "serial"}
-    return ft.run(
-        model=ft.models.mlp(64, [16], 10),
-        data=digits,
-        algorithm=ft.algorithms.fedavg(lr=0.2, steps=8),
-        evaluation=ft.Evaluation(every=25, steps=0),
-        **{**defaults, **settings},
-    )
+    defaults = {
+        "rounds": 25,
+        "cohort": 8,
+        "batch_size": 16,
+        "seed": 0,
+        "backend": "serial",
+        "algorithm": ft.algorithms.fedavg(lr=0.2, steps=8),
+        "evaluation": ft.Evaluation(every=25, steps=0),
+    }
+    return ft.run(model=ft.models.mlp(64, [16], 10), data=digits, **{**defaults, **settings})
 
 
 def accuracy(result: ft.Result) -> float:
@@ -134,16 +136,27 @@ def test_without_checks_one_nan_ends_the_run(digits: ft.data.FederatedData) -> N
         run(digits, faults=ft.Faults(nan=0.3), admission=ft.Admission(checks=False))
 
 
+ALGORITHMS = {
+    "uniform": ft.algorithms.fedavg(lr=0.1, steps=5),
+    "by samples": ft.algorithms.fedavg(lr=0.1, steps=5, weighting="samples"),
+    "control variates": ft.algorithms.fednar(ft.algorithms.scaffold(lr=0.1, steps=5), weight_decay=0.01, max_norm=1.0),
+    "heads": ft.algorithms.fedper(lr=0.1, steps=5),
+}
+
+
 @pytest.mark.parametrize("kind", ["nan", "huge", "misshapen", "renamed", "infinite", "drop"])
-def test_a_refused_client_leaves_the_run_as_if_it_was_not_chosen(kind: str, digits: ft.data.FederatedData) -> None:
-    """Uniform weights, float32: the sums of float32 numbers in float64 are exact, so even the bits are the same."""
-    faults = ft.Faults(**{kind: 0.3})
-    bad = run(digits, faults=faults, rounds=3, admission=ft.Admission(max_norm=50.0))
-    failed = [{f.client for f in r.failures} for r in bad.history]
-    assert any(failed)
-    cohorts = [list(r.clients) for r in bad.history]
-    clean = run(digits, cohorts=cohorts, rounds=3)
+@pytest.mark.parametrize("name", ALGORITHMS)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_a_refused_client_leaves_the_run_as_if_it_was_not_chosen(
+    kind: str, name: str, dtype: torch.dtype, digits: ft.data.FederatedData
+) -> None:
+    """Sums are exact, so even the bits are the same."""
+    settings = {"rounds": 3, "algorithm": ALGORITHMS[name], "dtype": dtype, "backend": "serial", "evaluation": None}
+    bad = run(digits, faults=ft.Faults(**{kind: 0.3}), admission=ft.Admission(max_norm=50.0), **settings)
+    assert any(report.failures for report in bad.history)
+    clean = run(digits, cohorts=[list(report.clients) for report in bad.history], **settings)
     assert bad.digest() == clean.digest()
+    assert [report.loss for report in bad.history] == [report.loss for report in clean.history]
 
 
 def test_below_quorum_the_round_is_abandoned(digits: ft.data.FederatedData) -> None:

@@ -95,6 +95,17 @@ def test_a_killed_worker_is_replaced_and_changes_nothing(tmp_path) -> None:  # t
     assert not marker.exists()
 
 
+def test_workers_killed_by_injection_change_nothing() -> None:
+    settings = {"rounds": 6, "evaluation": None}
+    sound = run(**settings).digest()
+    result = run(**settings, workers=2, faults=ft.Faults(kill=0.8))
+    replaced = [report.measurements.get("workers_replaced", 0.0) for report in result.history]
+    assert sum(replaced) >= 3
+    assert result.digest() == sound
+    with pytest.raises(ft.ConfigError, match=r"faults\.kill must be 0"):
+        run(**settings, workers=1, faults=ft.Faults(kill=0.8))
+
+
 def test_a_worker_killed_from_outside_is_replaced() -> None:
     expected = run(rounds=4, evaluation=None).digest()
     settings = {**SETTINGS, "rounds": 4, "evaluation": None, "backend": "serial", "workers": 2}

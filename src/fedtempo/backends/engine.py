@@ -9,6 +9,7 @@ from typing import Any, Self
 
 from fedtempo.aggregation import BlockSum
 from fedtempo.backends.trained import Backend
+from fedtempo.errors import ConfigError
 from fedtempo.federation import Federation
 
 Work = Callable[[Federation, Backend, Any, Any], Any]
@@ -30,6 +31,10 @@ class Engine(ABC):
     @abstractmethod
     def add_up(self, work: Summing, common: Any, items: Iterable[Any]) -> BlockSum:
         """The sum over all items; whoever works on them may add up a part of it."""
+
+    def kill_worker(self) -> None:
+        """Kill one of the workers, for whoever wants to see that it does not matter."""
+        raise ConfigError("faults.kill must be 0 where there are no worker processes to kill.")
 
     def __enter__(self) -> Self:
         return self

@@ -56,6 +56,7 @@ class Processes(Engine):
         self._count = workers
         self._workers: list[_Worker] = []
         self.deaths = 0
+        self._in_a_row = 0
         self._model_bytes = 8 * sum(t.numel() for t in federation.model.state_dict().values())
 
     def __enter__(self) -> Self:
@@ -159,6 +160,10 @@ class Processes(Engine):
                 else:
                     yield slot, hand, packed
 
+    def kill_worker(self) -> None:
+        """Kill the worker that is the next to get work."""
+        self._workers[0].process.kill()
+
     def _ready(self, running: Collection[int]) -> list[int]:
         if not running:
             return []
@@ -174,14 +179,16 @@ class Processes(Engine):
     def _receive(self, slot: int) -> Any:
         worker = self._workers[slot]
         kind, value = worker.pipe.recv()
+        self._in_a_row = 0
         if kind == "error":
             raise value
         return value
 
     def _replace(self, slot: int) -> None:
         self.deaths += 1
-        if self.deaths > MOST_DEATHS:
-            raise TrainingError(f"run stopped: worker processes died {self.deaths} times.")
+        self._in_a_row += 1
+        if self._in_a_row > MOST_DEATHS:
+            raise TrainingError(f"run stopped: worker processes died {self._in_a_row} times in a row.")
         self._workers[slot].pipe.close()
         self._workers[slot].process.kill()
         self._workers[slot].process.join()

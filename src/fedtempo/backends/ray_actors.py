@@ -270,6 +270,10 @@ class RayActors(Engine):
         except exceptions.RayError as error:
             raise TrainingError(f"a worker failed: {str(error).strip().splitlines()[-1]}") from error
 
+    def kill_worker(self) -> None:
+        """Kill the actor that is the next to get work."""
+        self._ray.kill(self._actors[min(self._actors)])
+
     def _count(self, lost: Exception) -> None:
         self.deaths += 1
         if self.deaths > MOST_DEATHS:

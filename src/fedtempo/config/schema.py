@@ -79,6 +79,7 @@ class FaultsSection(BaseModel):
     renamed: Part = Field(0.0, description=PART)
     slow: Part = Field(0.0, description=PART)
     delay: float = Field(0.01, ge=0, le=60, description="a finite number in [0, 60]")
+    kill: Part = Field(0.0, description=PART)
     until: Few | None = Field(None, description=FEW)
 
 
