@@ -38,7 +38,7 @@ FASTEST = {
 """Every framework in the configuration that was fastest when all were tried, both where none was; `--peers` names
 others."""
 CONFIGURATIONS = {OURS: "backend auto, two workers", LOOP: "plain modules, torch's SGD, two forked workers"}
-WARM_UP = 2
+WARM_UP, ENOUGH_ROUNDS = 2, 5
 ALLOWANCE_SECONDS, LEAST_ROUNDS = 60.0, 3
 """A framework whose counted rounds together take longer than this does no more of them than the least."""
 Command = Callable[[], list[str]]
@@ -46,11 +46,13 @@ Command = Callable[[], list[str]]
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """Measure what was asked for, print it, and keep it."""
+    """Measure what was asked for and print it; with all frameworks and enough rounds it is kept, too."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.peers", description=main.__doc__)
     parser.add_argument("--only", default=",".join(WORKLOADS), help="workloads, such as W1,W3; all by default")
     parser.add_argument("--peers", help=f"of {', '.join(PEERS)}; by default each framework at its fastest")
-    parser.add_argument("--rounds", type=int, default=5, help=f"rounds that count, after {WARM_UP} that do not")
+    parser.add_argument(
+        "--rounds", type=int, default=ENOUGH_ROUNDS, help=f"rounds that count, after {WARM_UP} that do not"
+    )
     parser.add_argument(
         "--patience", type=float, default=150, help="seconds a framework may take to start or to answer"
     )
@@ -58,19 +60,15 @@ def main(arguments: list[str] | None = None) -> None:
     torch.set_num_threads(1)
     # Whoever ends this process wants the stopped frameworks ended too.
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
-    results: dict[str, Any] = {"about": about(), "rounds": chosen.rounds, "workloads": {}}
-    names = chosen.only.split(",")
-    for name in names:
+    for name in chosen.only.split(","):
         peers = chosen.peers.split(",") if chosen.peers else FASTEST[name]
         workload = WORKLOADS[name]
         print(f"\n{workload.title}", flush=True)
         commands = {PEERS[peer].title: partial(command, PEERS[peer], workload) for peer in peers}
         found = compare(workload, commands, chosen.rounds, chosen.patience)
-        results["workloads"][name] = found
         print("\n".join(table.lines(name, found)), flush=True)
-        table.keep(results, complete=False)
-    complete = set(names) == set(WORKLOADS) and not chosen.peers
-    print(f"\nkept in {table.keep(results, complete)}")
+        if not chosen.peers and chosen.rounds >= ENOUGH_ROUNDS:
+            table.keep(name, found)
 
 
 def about() -> dict[str, str]:
@@ -87,6 +85,7 @@ def compare(
     workload: Workload, peers: Mapping[str, Command], count: int, patience: float, folder: Path = FOLDER
 ) -> dict[str, Any]:
     """One workload with everybody: a round each, again and again. Who cannot take part is listed with the reason."""
+    before = about()
     inputs, labels = opened(workload, folder)
     with ExitStack() as stack:
         started, failed = _start(workload, peers, patience, folder, stack)
@@ -101,7 +100,7 @@ def compare(
         timings = in_turn(contenders, count, warm_up=0)
     facts = {name: _facts(name, timings, started, differences) for name in contenders}
     facts |= {name: {"failed": reason} for name, reason in failed.items()}
-    return {"title": workload.title, "contenders": facts}
+    return {"title": workload.title, "about": before, "contenders": facts}
 
 
 def _facts(

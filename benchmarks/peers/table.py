@@ -51,35 +51,37 @@ def _verdict(name: str, contenders: dict[str, Any]) -> str | None:
 
 def page(results: dict[str, Any]) -> list[str]:
     """The measured part of the page."""
-    facts = results["about"]
-    text = [
-        f"Measured on {facts['date']} on {facts['machine']} ({facts['load']}), with Python {facts['python']}, "
-        f"{results['rounds']} rounds after two that did not count. FedTempo {facts['fedtempo']} and the loop used "
-        f"torch {facts['torch']} and numpy {facts['numpy']}.",
-        "",
-        "Versions: " + "; ".join(_versions(results)) + ".",
-    ]
-    for name, found in results["workloads"].items():
-        text += ["", f"### {found['title']}", "", *lines(name, found)]
+    text = ["Versions: " + "; ".join(_versions(results)) + "."]
+    for name, found in results.items():
+        facts = found["about"]
+        text += [
+            "",
+            f"### {found['title']}",
+            "",
+            f"On {facts['date']}, on {facts['machine']} ({facts['load']}), with Python {facts['python']}. FedTempo "
+            f"{facts['fedtempo']} and the loop used torch {facts['torch']} and numpy {facts['numpy']}.",
+            "",
+            *lines(name, found),
+        ]
     return text
 
 
 def _versions(results: dict[str, Any]) -> list[str]:
     seen: dict[str, None] = {}
-    for found in results["workloads"].values():
+    for found in results.values():
         for facts in found["contenders"].values():
             if "versions" in facts:
                 seen[", ".join(f"{package} {version}" for package, version in facts["versions"].items())] = None
     return list(seen)
 
 
-def keep(results: dict[str, Any], complete: bool, folder: Path = RESULTS, document: Path = PAGE) -> Path:
-    """Write the JSON; a complete run also renews the measured part of the page."""
+def keep(name: str, found: dict[str, Any], folder: Path = RESULTS, document: Path = PAGE) -> None:
+    """Put one workload's results in place of its earlier ones, in the JSON and on the page."""
     folder.mkdir(parents=True, exist_ok=True)
-    place = folder / ("peers.json" if complete else "peers-part.json")
+    place = folder / "peers.json"
+    results = json.loads(place.read_text()) if place.exists() else {}
+    results = dict(sorted({**results, name: found}.items()))
     place.write_text(json.dumps(results, indent=1) + "\n")
-    if complete:
-        before, _, rest = document.read_text().partition(START)
-        _, _, after = rest.partition(END)
-        document.write_text(f"{before}{START}\n" + "\n".join(page(results)) + f"\n{END}{after}")
-    return place
+    before, _, rest = document.read_text().partition(START)
+    _, _, after = rest.partition(END)
+    document.write_text(f"{before}{START}\n" + "\n".join(page(results)) + f"\n{END}{after}")

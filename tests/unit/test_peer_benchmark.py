@@ -4,7 +4,7 @@ from functools import partial
 
 import pytest
 from benchmarks.peers import table
-from benchmarks.peers.__main__ import about, compare
+from benchmarks.peers.__main__ import compare
 from benchmarks.peers.contender import PeerFailedError
 from benchmarks.peers.environments import Peer, installed
 from benchmarks.workloads import Workload, softmax
@@ -58,38 +58,34 @@ def results(tmp_path_factory):
         "Broken": partial(runs, folder, 0, 3),
         "Absent": partial(absent, folder),
     }
-    return {"about": about(), "rounds": 3, "workloads": {"tiny": compare(TINY, peers, 3, 60, folder)}}
+    return compare(TINY, peers, 3, 60, folder)
 
 
 def test_same_work_is_timed_and_compared(results):
-    same = results["workloads"]["tiny"]["contenders"]["Same"]
+    same = results["contenders"]["Same"]
     assert same["difference"] < 1e-6
     assert len(same["wall"]) == 3 and same["median"] > 0 and same["ratio"]["median"] > 0
     assert same["configuration"] == "a loop" and set(same["versions"]) == {"torch"}
 
 
 def test_whoever_cannot_take_part_is_listed_with_the_reason(results):
-    contenders = results["workloads"]["tiny"]["contenders"]
+    contenders = results["contenders"]
     assert "not the same work" in contenders["Other"]["failed"]
     assert contenders["Broken"]["failed"] == "RuntimeError: no more"
     assert contenders["Absent"]["failed"].startswith("not installed: ")
 
 
-def test_table_json_and_page_hold_everybody(results, tmp_path):
+def test_table_json_and_page_hold_everybody_and_what_was_measured_before(results, tmp_path):
     document = tmp_path / "page.md"
     document.write_text(f"before\n{table.START}\nold\n{table.END}\nafter\n")
-    place = table.keep(results, True, tmp_path, document)
-    assert json.loads(place.read_text()) == results
+    for name in ("W2", "W1"):
+        table.keep(name, results, tmp_path, document)
+    assert json.loads((tmp_path / "peers.json").read_text()) == {"W1": results, "W2": results}
     written = document.read_text()
     assert written.startswith("before\n") and written.endswith("after\n") and "\nold\n" not in written
     for contender in ("FedTempo", "hand-written, two processes", "Same", "Other", "Broken", "Absent"):
-        assert sum(line.startswith(f"| {contender} |") for line in written.splitlines()) == 1
+        assert sum(line.startswith(f"| {contender} |") for line in written.splitlines()) == 2
     assert "The fastest other framework is Same" in written
-
-
-def test_a_part_of_the_run_leaves_the_page_alone(results, tmp_path):
-    place = table.keep(results, False, tmp_path, tmp_path / "page.md")
-    assert place.name == "peers-part.json" and not (tmp_path / "page.md").exists()
 
 
 def test_an_environment_that_cannot_be_made_says_why(tmp_path):
