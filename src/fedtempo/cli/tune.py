@@ -24,9 +24,7 @@ def grids_text() -> str:
 def tune(
     experiment: ExperimentPath,
     grid: Annotated[str | None, typer.Option(help="A paper's algorithm and grid; listed below.")] = None,
-    space: Annotated[
-        Path | None, typer.Option(help="A TOML file whose [tune] table replaces the experiment's.")
-    ] = None,
+    space: Annotated[Path | None, typer.Option(help="A TOML file whose tune table replaces the experiment's.")] = None,
     overrides: Overrides = None,
     method: Annotated[str | None, typer.Option(help="grid or hyperband; a grid where every field has choices.")] = None,
     trials: Annotated[int | None, typer.Option(help="Trials of hyperband, 30 by default.")] = None,
@@ -41,7 +39,7 @@ def tune(
     """Try values of an experiment's fields, and write the best experiment into OUT/best.toml.
 
     The objective is the validation score: the mean over existing users after fine-tuning, of the best evaluated round.
-    What is tried stands in a [tune] table, such as "algorithm.lr" = { log = [0.001, 1.0] }, or comes from a --grid.
+    What is tried stands in the table "tune" of the file, such as "algorithm.lr" = { log = [0.001, 1.0] }, or comes from a --grid.
     """
     found_space = space_of(experiment, grid, space, _settings(overrides))
     plan = plan_search(found_space, method, trials, seeds, sampler)
