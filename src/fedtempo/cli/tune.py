@@ -39,8 +39,8 @@ def tune(
     """Try values of an experiment's fields, and write the best experiment into OUT/best.toml.
 
     The objective is the validation score: the mean over existing users after fine-tuning, of the best evaluated round.
-    What is tried stands in the table "tune" of the file, such as "algorithm.lr" = { log = [0.001, 1.0] }, or comes from a
-    --grid.
+    What is tried stands in the table "tune" of the file, such as "algorithm.lr" = { log = [0.001, 1.0] }, or comes
+    from a --grid.
     """
     found_space = space_of(experiment, grid, space, _settings(overrides))
     plan = plan_search(found_space, method, trials, seeds, sampler)
