@@ -20,6 +20,9 @@ _FINE = 1.5 * 2.0**-6
 _CHUNK = 1 << 15
 """Numbers that are worked on together, so that all the passes over them stay in the cache."""
 
+_QUIET = np.errstate(invalid="ignore", over="ignore")
+"""What is not finite shows in the sum."""
+
 Number = TypeVar("Number", np.ndarray, Tensor)
 
 
@@ -61,6 +64,7 @@ class ExactNumber(NamedTuple):
         """The sum, rounded once."""
         return self.high + self.low
 
+    @_QUIET
     def plus(self, numbers: np.ndarray) -> ExactNumber:
         """The sum with these numbers too."""
         high, low = _parts(numbers)
@@ -86,7 +90,7 @@ def sum_of_rows(tensor: Tensor, factors: Tensor | None = None) -> Exact:
     return Exact(high.sum(0), low.sum(0))
 
 
-@np.errstate(invalid="ignore", over="ignore")  # what is not finite shows in the sum
+@_QUIET
 def _add_chunk(high: np.ndarray, low: np.ndarray, values: np.ndarray, weight: float) -> None:
     """`_parts` into sums, every operation in place: numpy is quicker than torch on pieces of this size."""
     rest = values.astype(np.float64)

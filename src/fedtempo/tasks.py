@@ -28,6 +28,8 @@ class Task:
     """Whether the targets are class indices, so that the model's outputs can be checked against them."""
     per_sample: bool = True
     """False for a user's loss that returns one number per batch; such batches are never padded."""
+    mean: PerSample | None = None
+    """The mean of the losses in one operation, where torch has one."""
 
     @property
     def metric(self) -> str:
@@ -74,7 +76,9 @@ def _over_outputs(losses: Tensor) -> Tensor:
     return losses.flatten(1).mean(-1) if losses.dim() > 1 else losses
 
 
-classification = Task("classification", _class_losses, {"accuracy": _top(1), "top5": _top(5)}, classes=True)
+classification = Task(
+    "classification", _class_losses, {"accuracy": _top(1), "top5": _top(5)}, classes=True, mean=F.cross_entropy
+)
 language = Task("language", _token_losses, {"accuracy": _token_accuracy}, classes=True)
 multilabel = Task(
     "multilabel",
@@ -130,7 +134,10 @@ def _custom(loss: PerSample) -> Task:
 
 def mean_loss(task: Task, outputs: Tensor, batch: Batch, weights: Tensor | None = None) -> Tensor:
     """The batch's mean loss; rows that only pad the batch do not count, `weights` weigh the others."""
-    losses = task.losses(hide_padded_outputs(outputs, batch), batch.get("y", outputs))
+    outputs, targets = hide_padded_outputs(outputs, batch), batch.get("y", outputs)
+    if task.mean is not None and weights is None and "_rows" not in batch:
+        return task.mean(outputs, targets)
+    losses = task.losses(outputs, targets)
     if not task.per_sample:
         return losses if losses.dim() == 0 else losses.mean()
     if weights is not None:
