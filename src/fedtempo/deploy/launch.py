@@ -77,8 +77,9 @@ class Server:
         """Submit the run and follow it to its end; `tell` gets a line per round."""
         before = (self._out / SUMMARY).stat().st_mtime_ns if (self._out / SUMMARY).exists() else 0
         command = ["flwr", "run", str(self._home / "app"), LINK, "--stream"]
-        run = self._crew.start("run", command, self._home / "run.log", self._env)
-        told = 0
+        log = self._home / "run.log"
+        told = len(log.read_text(errors="replace").splitlines()) if log.exists() else 0
+        run = self._crew.start("run", command, log, self._env)
         while True:
             ended = run.wait(0.5)
             lines = run.log.read_text(errors="replace").splitlines()

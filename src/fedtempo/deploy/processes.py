@@ -61,17 +61,24 @@ class Running:
 
     def kill(self) -> None:
         """End it at once, with all it has started."""
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(self.pid, signal.SIGKILL)
-        self._process.wait()
+        self._end(descendants(self.pid))
 
     def stop(self) -> None:
-        """Ask it to end, wait, and end what is left of its group."""
+        """Ask it to end, wait, and end what is left of what it has started."""
+        family = descendants(self.pid)
         if self.code is None:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(self.pid, signal.SIGTERM)
             self.wait(STOP_SECONDS)
-        self.kill()
+        self._end(family)
+
+    def _end(self, family: Sequence[int]) -> None:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self.pid, signal.SIGKILL)
+        for member in family:  # Flower's programs start others in groups of their own
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.kill(member, signal.SIGKILL)
+        self._process.wait()
 
     def last_words(self, lines: int = 3) -> str:
         """The end of its log, as one line."""
@@ -80,6 +87,19 @@ class Running:
         except OSError:
             return ""
         return " | ".join(line.strip() for line in text.splitlines() if line.strip())[-200 * lines :]
+
+
+def descendants(process: int) -> list[int]:
+    """All that a process has started and that still runs, children before their children."""
+    listed = subprocess.run(["ps", "-A", "-o", "pid=,ppid="], capture_output=True, text=True, check=False).stdout
+    children: dict[int, list[int]] = {}
+    for line in listed.splitlines():
+        child, parent = map(int, line.split())
+        children.setdefault(parent, []).append(child)
+    found = list(children.get(process, []))
+    for member in found:
+        found += children.get(member, [])
+    return found
 
 
 class Crew:
