@@ -113,6 +113,8 @@ class ExperimentFile(BaseModel):
     admission: AdmissionSection | None = Field(None, description="a table")
     faults: FaultsSection | None = Field(None, description="a table")
     trackers: list[str | Section] = Field([], description="a list of names or of tables with a name")
+    tune: dict[str, Any] | None = Field(None, exclude=True, description="a table of fields to try")
+    """Read by `fedtempo tune` alone."""
     evaluation: EvaluationSection = Field(
         default_factory=lambda: EvaluationSection.model_validate({}), description="a table"
     )
