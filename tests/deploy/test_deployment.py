@@ -6,13 +6,15 @@ import json
 import os
 import socket
 import ssl
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import fedtempo as ft
-from fedtempo.config import ExperimentFile, settings_of
+from fedtempo.config import ExperimentFile, dump, settings_of
 from fedtempo.deploy.keys import make_keys
 from fedtempo.deploy.launch import NodePlan, Server, ServerPlan, prepare_server, start_node, stored_server
 from fedtempo.deploy.processes import Crew, Running, free_port
@@ -173,3 +175,29 @@ def test_a_killed_superlink_is_resumed_to_the_same_digest(tmp_path: Path, crew: 
     stage.run(lambda line: None)
     assert stage.digest() == simulated(file)
     assert not any(line.startswith("round 1/") for line in stage.lines[done:]), "what was committed is not done again"
+
+
+def test_the_commands_with_a_folder_of_data(tmp_path: Path, crew: Crew) -> None:
+    """`deploy server` and `deploy client` as people use them, here without TLS, on data that only the node has."""
+    rng = np.random.default_rng(0)
+    (tmp_path / "data").mkdir()
+    for number in range(4):
+        x, y = rng.standard_normal((12, 64)).astype(np.float32), rng.integers(0, 10, 12)
+        np.savez(tmp_path / "data" / f"{number}.npz", x=x, y=y, x_test=x[:3], y_test=y[:3])
+    file, port = tmp_path / "experiment.toml", free_port()
+    file.write_text(dump(experiment_file("PFLEGO", rounds=2).model_copy(update={"cohort": 4})))
+    command = [str(Path(sys.executable).parent / "fedtempo"), "deploy"]
+    server = [*command, "server", str(file), "--out", str(tmp_path / "run"), "--insecure", "--port", str(port)]
+    client = [*command, "client", str(file), "--server", f"127.0.0.1:{port}", "--insecure", "--state"]
+    env = {**os.environ, "OMP_NUM_THREADS": "1"}
+    serving = crew.start("server", [*server, "--clients", "4", "--json"], tmp_path / "server.log", env)
+    more = ["--data", str(tmp_path / "data")]
+    node = crew.start("client", [*client, str(tmp_path / "state"), *more], tmp_path / "client.log", env)
+    assert serving.wait(400) == 0, serving.last_words(10)
+    summary = json.loads(serving.log.read_text().splitlines()[-1])
+    assert summary["rounds"] == 2
+    assert summary["scores"]["existing_tuned"]["loss"]["mean"] > 0
+    assert (tmp_path / "state" / "personal.sqlite").exists()
+    assert node.code is None, "a node waits for the next run"
+    node.stop()
+    assert not left_over(tmp_path)
