@@ -82,6 +82,18 @@ def test_resnet_reads_nine_of_the_sixteen_last_features_as_released():
     torch.testing.assert_close(whole.body(x), last.mean((2, 3)))
 
 
+def test_scaling_a_convolution_before_group_norm_changes_nothing_but_its_gradient():
+    model, x = models.group_norm_cnn(), torch.randn(2, 3, 32, 32)
+    before = model(x)
+    (gradient,) = torch.autograd.grad(before.sum(), model.body[1].weight)
+    with torch.no_grad():
+        model.body[1].weight.mul_(2)
+    after = model(x)
+    (halved,) = torch.autograd.grad(after.sum(), model.body[1].weight)
+    torch.testing.assert_close(after, before, rtol=1e-3, atol=1e-3)
+    torch.testing.assert_close(2 * halved, gradient, rtol=1e-2, atol=1e-2)
+
+
 def test_flat_and_square_pixels_are_the_same_images():
     model = models.convnet2().eval()
     x = torch.randn(2, 1, 28, 28)
@@ -98,6 +110,7 @@ def test_flat_and_square_pixels_are_the_same_images():
         (lambda: models.cnn(padding=-1), "padding must be an int >= 0. Got -1."),
         (lambda: models.cifar_cnn(True), "outputs must be an int >= 1. Got True."),
         (lambda: models.resnet18(groups=3), "groups must be a divisor of 64. Got 3."),
+        (lambda: models.group_norm_cnn(groups=3), "groups must be a divisor of (8, 16). Got 3."),
         (lambda: models.resnet18(pool=5), "pool must be 3 or 4. Got 5."),
         (lambda: models.character_gru(hidden=0), "hidden must be an int >= 1. Got 0."),
         (lambda: models.character_transformer(heads=3), "heads must be a divisor of width (128). Got 3."),

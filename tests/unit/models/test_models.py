@@ -72,6 +72,8 @@ CASES = {
     "cifar_cnn": Case(models.cifar_cnn, (3, 32, 32), (10,), 1_756_426),
     # 640 + 3 * 36,928 + 3,575; 28 -> 14 -> 7 -> 3 -> 1
     "omniglot_cnn": Case(models.omniglot_cnn, (1, 28, 28), (55,), 114_999),
+    # 216 + 16 + 1,152 + 32 + 10,250; 32 -> 16 -> 8
+    "group_norm_cnn": Case(models.group_norm_cnn, (3, 32, 32), (10,), 11_666),
     # the stem 1,728 + 128; 147,968 + 525,568 + 2,099,712 + 8,393,728; the head 5,130
     "resnet18": Case(models.resnet18, (3, 32, 32), (10,), 11_173_962),
     # 616 + 204,288 + 394,752 + 19,789
