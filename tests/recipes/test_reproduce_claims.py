@@ -22,7 +22,7 @@ from fedtempo.experiments.claims import (
     lower,
     near,
 )
-from fedtempo.experiments.figures import Points, Sweep
+from fedtempo.experiments.figures import Points, Sweep, svg
 from fedtempo.experiments.frame import Column, Measured
 from fedtempo.experiments.outcomes import Interval, Outcome
 from fedtempo.experiments.svg import Axes, Range, Series, draw
@@ -107,10 +107,10 @@ def test_a_misspelt_label_is_an_error() -> None:
 def test_figures_show_what_was_measured_and_what_was_reported() -> None:
     axes = Axes("t", "weight decay", "score", log_x=True)
     sweep = Sweep("s", "score", axes, {"method": {0.1: "a", 1.0: "b", 10.0: "not run"}})
-    drawing = sweep.svg(THREE, {"a": {"score": 0.81}, "b": {"score": 0.79}})
+    drawing = svg(sweep, THREE, {"a": {"score": 0.81}, "b": {"score": 0.79}})
     assert drawing.count("<polyline") == 2
     assert "method (paper)" in drawing
-    assert Points("p", "steps", "score", Axes("t", "steps", "score")).svg(THREE, {}).count("<circle") == 3
+    assert svg(Points("p", "steps", "score", Axes("t", "steps", "score")), THREE, {}).count("<circle") == 3
 
 
 def test_drawings_leave_out_what_cannot_be_drawn() -> None:

@@ -18,6 +18,7 @@ from rich.console import Console
 from rich.table import Column, Table
 
 from fedtempo.cli.data import DataDir
+from fedtempo.cli.reproduction_page import write_reproduction
 from fedtempo.cli.runs import AsJson, Quiet
 from fedtempo.errors import ConfigError, unknown
 from fedtempo.experiments import REPRODUCTIONS, SCALES, Reproduction
@@ -77,7 +78,7 @@ def reproduce(
             processes=processes,
             observe=_observer(quiet or as_json),
         )
-    paths = save(chosen, outcome, folder, _provenance())
+    paths = [*save(chosen, outcome, folder, _provenance()), write_reproduction(chosen, outcome, folder, _provenance())]
     if docs is not None:
         paths.append(save_into_docs(chosen, outcome, docs, _provenance()))
     if as_json:

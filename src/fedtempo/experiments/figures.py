@@ -20,10 +20,10 @@ class Lines:
     axes: Axes
     labels: tuple[str, ...] = ()
 
-    def svg(self, outcome: Outcome, reported: Values) -> str:
-        """The drawing."""
+    def series(self, outcome: Outcome, reported: Values) -> list[Series]:
+        """The curves to draw."""
         series = (self._series(outcome, label) for label in self.labels or outcome.labels)
-        return draw([one for one in series if one is not None], self.axes)
+        return [one for one in series if one is not None]
 
     def _series(self, outcome: Outcome, label: str) -> Series | None:
         curves = outcome.curves(label, self.curve)
@@ -44,13 +44,13 @@ class Sweep:
     name: str
     column: str
     axes: Axes
-    series: Mapping[str, Mapping[float, str]] = field(default_factory=dict)
+    methods: Mapping[str, Mapping[float, str]] = field(default_factory=dict)
     """By method: from the setting's value to the label."""
 
-    def svg(self, outcome: Outcome, reported: Values) -> str:
-        """The drawing."""
+    def series(self, outcome: Outcome, reported: Values) -> list[Series]:
+        """The curves to draw."""
         lines = []
-        for method, labels in self.series.items():
+        for method, labels in self.methods.items():
             there = {x: label for x, label in labels.items() if label in outcome.measured}
             bands = [outcome.interval(label, self.column) for label in there.values()]
             lines.append(_spread(method, list(there), bands, marks=True))
@@ -59,7 +59,7 @@ class Sweep:
             }
             if paper:
                 lines.append(Series(f"{method} (paper)", list(paper), list(paper.values())))
-        return draw(lines, self.axes)
+        return lines
 
 
 @dataclass(frozen=True)
@@ -71,16 +71,20 @@ class Points:
     column: str
     axes: Axes
 
-    def svg(self, outcome: Outcome, reported: Values) -> str:
-        """The drawing."""
-        series = [
+    def series(self, outcome: Outcome, reported: Values) -> list[Series]:
+        """The points to draw."""
+        return [
             _spread(label, [outcome.mean(label, self.x_column)], [outcome.interval(label, self.column)], marks=True)
             for label in outcome.labels
         ]
-        return draw(series, self.axes)
 
 
 Figure = Lines | Sweep | Points
+
+
+def svg(figure: Figure, outcome: Outcome, reported: Values) -> str:
+    """The drawing as a file of its own."""
+    return draw(figure.series(outcome, reported), figure.axes)
 
 
 def _spread(name: str, x: list[float], bands: list[Interval], marks: bool) -> Series:

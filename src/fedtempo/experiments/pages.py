@@ -15,6 +15,7 @@ from rich.table import Table as RichTable
 
 from fedtempo.data.safefiles import write_atomically
 from fedtempo.experiments.claims import Verdict
+from fedtempo.experiments.figures import svg
 from fedtempo.experiments.frame import PAPERS, Reproduction
 from fedtempo.experiments.outcomes import Outcome
 
@@ -83,11 +84,12 @@ def rich_table(reproduction: Reproduction, outcome: Outcome) -> RichTable:
     for column in reproduction.columns.values():
         table.add_column(column.heading, justify="right")
     for label in outcome.labels:
-        table.add_row(label, *(_cell(reproduction, outcome, label, column, "\n") for column in reproduction.columns))
+        table.add_row(label, *(cell(reproduction, outcome, label, column, "\n") for column in reproduction.columns))
     return table
 
 
-def _cell(reproduction: Reproduction, outcome: Outcome, label: str, column: str, separator: str) -> str:
+def cell(reproduction: Reproduction, outcome: Outcome, label: str, column: str, separator: str) -> str:
+    """Ours with its interval, and the paper's value where there is one."""
     form = reproduction.columns[column].format
     ours = outcome.interval(label, column).text(form)
     paper = reproduction.reported.get(label, {}).get(column)
@@ -108,7 +110,7 @@ def page(reproduction: Reproduction, outcome: Outcome, provenance: str, figures:
         f"|---|{'---:|' * len(reproduction.columns)}",
     ]
     for label in outcome.labels:
-        cells = [_cell(reproduction, outcome, label, column, ", ") for column in reproduction.columns]
+        cells = [cell(reproduction, outcome, label, column, ", ") for column in reproduction.columns]
         lines.append(f"| {' | '.join([label, *cells])} |")
     lines += ["", "Ours is the mean over seeds ± half the 95 % confidence interval (Student's t).", ""]
     lines += ["| the paper says | verdict | numbers |", "|---|---|---|"]
@@ -121,7 +123,7 @@ def page(reproduction: Reproduction, outcome: Outcome, provenance: str, figures:
 
 def save(reproduction: Reproduction, outcome: Outcome, folder: Path, provenance: str) -> list[Path]:
     """Write table.json, table.csv, page.md and the figures."""
-    drawn = {figure.name: figure.svg(outcome, reproduction.reported) for figure in reproduction.figures}
+    drawn = {figure.name: svg(figure, outcome, reproduction.reported) for figure in reproduction.figures}
     files = {
         TABLE_JSON: json.dumps(record(reproduction, outcome), indent=1) + "\n",
         TABLE_CSV: _csv(reproduction, outcome),
@@ -142,7 +144,7 @@ def save_into_docs(reproduction: Reproduction, outcome: Outcome, folder: Path, p
     figures = {}
     for figure in reproduction.figures:
         figures[figure.name] = f"figures/{name}-{figure.name}.svg"
-        text = figure.svg(outcome, reproduction.reported)
+        text = svg(figure, outcome, reproduction.reported)
         write_atomically(folder / figures[figure.name], text.encode())
     path = folder / f"{reproduction.paper}.md"
     before = path.read_text(encoding="utf-8") if path.exists() else f"# {PAPERS[reproduction.paper]}\n"

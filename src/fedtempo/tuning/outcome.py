@@ -15,6 +15,7 @@ from rich.table import Table
 
 from fedtempo.config import dump, fingerprint
 from fedtempo.errors import OutputError, TrainingError
+from fedtempo.reporting import Bars, Grid, Lines, Section, report
 from fedtempo.tuning.book import Plan, Record
 from fedtempo.tuning.plot import importance_svg
 
@@ -68,18 +69,43 @@ class Found:
         )
 
     def write(self, folder: Path) -> None:
-        """Leave `best.toml`, `trials.csv`, `summary.json` and `importances.svg` in the folder."""
+        """Leave `best.toml`, `trials.csv`, `summary.json`, `importances.svg` and `report.html` in the folder."""
         files = {
             "trials.csv": self.csv(),
             "importances.svg": importance_svg(self.importances, "What the validation score depends on"),
             "summary.json": json.dumps(self.as_dict(), indent=1) + "\n",
             "best.toml": self.best_file(),
+            "report.html": self.page(),
         }
         for name, text in files.items():
             try:
                 (folder / name).write_text(text, encoding="utf-8")
             except OSError as error:
                 raise OutputError(f"{name} must be written to {folder}. Got {error.strerror}.") from None
+
+    def page(self) -> str:
+        """The search as a report page."""
+        best, names = self.best, [dimension.name for dimension in self.plan.space.dimensions]
+        ranked = sorted(self.records, key=_rank)
+        rows = [
+            [
+                one.number,
+                *(_text(one.values.get(name)) for name in names),
+                *(_known(getattr(one.outcome, f)) for f in FACTS),
+            ]
+            for one in ranked
+        ]
+        finished = [(float(one.number), one.outcome.value) for one in self.records if one.outcome.state == "complete"]
+        return report(
+            [],
+            title=f"{len(self.records)} trials of {self.plan.method}: the best is trial {best.number}",
+            sections=[
+                Section("The winning experiment", self.best_file()),
+                Section("What the validation score depends on", figure=Bars(self.importances)),
+                Section("Scores of the trials", figure=Lines({"finished trials": finished}, "trial", "score")),
+                Section("All trials, best first", table=Grid(["trial", *names, *FACTS], rows)),
+            ],
+        )
 
     def csv(self) -> str:
         """One line per trial; values that are no plain numbers or words are JSON."""

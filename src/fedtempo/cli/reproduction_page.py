@@ -1,0 +1,44 @@
+"""A reproduction as a report page: the table beside the paper's, the verdicts, the figures."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from fedtempo.experiments import Reproduction
+from fedtempo.experiments.figures import Figure
+from fedtempo.experiments.outcomes import Outcome
+from fedtempo.experiments.pages import cell, verdicts
+from fedtempo.reporting import Grid, Lines, Section, report, write_page
+
+REPORT = "report.html"
+
+
+def write_reproduction(reproduction: Reproduction, outcome: Outcome, folder: Path, provenance: str) -> Path:
+    """Write the page into the folder."""
+    title = f"{reproduction.source}: {reproduction.title}"
+    command = f"fedtempo reproduce {reproduction.name} --scale {outcome.scale}"
+    page = report([], title=title, command=command, sections=list(_sections(reproduction, outcome, provenance)))
+    write_page(folder / REPORT, page)
+    return folder / REPORT
+
+
+def _sections(reproduction: Reproduction, outcome: Outcome, provenance: str) -> Iterator[Section]:
+    settings = ", ".join(f"{name} {value}" for name, value in reproduction.scales[outcome.scale].settings.items())
+    columns = reproduction.columns
+    rows = [[label, *(cell(reproduction, outcome, label, name, ", ") for name in columns)] for label in outcome.labels]
+    yield Section(
+        f"Ours, and the paper's: {outcome.scale} scale, {outcome.seeds} seeds",
+        f"Mean over seeds ± half the 95 % confidence interval. {settings}. {provenance}",
+        Grid(["run", *(column.heading for column in columns.values())], rows),
+    )
+    claims = [[text, str(said.answer), said.reason] for text, said in verdicts(reproduction, outcome).items()]
+    yield Section("What the paper says", " ".join(reproduction.notes), Grid(["claim", "verdict", "numbers"], claims))
+    for figure in reproduction.figures:
+        yield Section(figure.axes.title, figure=_lines(figure, outcome, reproduction))
+
+
+def _lines(figure: Figure, outcome: Outcome, reproduction: Reproduction) -> Lines:
+    series = figure.series(outcome, reproduction.reported)
+    points = {one.name: list(zip(one.x, one.y, strict=True)) for one in series}
+    return Lines(points, figure.axes.x, figure.axes.y)
