@@ -43,6 +43,7 @@ def report(
         f"default-src 'none'; script-src {_source(script)}; style-src {_source(style)}; connect-src {connects}; "
         "img-src data:; base-uri 'none'; form-action 'none'"
     )
+    only_sections = "" if runs else " hidden"
     added = "".join(section(one, index) for index, one in enumerate(sections))
     table = ResultTable(runs, [run.label for run in runs])._repr_html_()
     return (
@@ -51,10 +52,10 @@ def report(
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
         f'<title>{escape(title)}</title><link rel="icon" href="data:,"><style>{style}</style></head>'
         f'<body><div class="page">{head(runs, title, live is not None)}'
-        f'<div id="controls"></div><main><section id="results"><div id="tiles"></div><div id="table"></div>'
+        f'<div id="controls"{only_sections}></div><main><section id="results"{only_sections}><div id="tiles"></div><div id="table"></div>'
         f"<noscript>{table}<p>The figures of this page are drawn by a script in it; allow scripts to see them.</p>"
-        f'</noscript></section>{added}<div id="figures" class="grid-of-figures"></div>'
-        f'<div id="setup" class="grid-of-figures"></div>{runs_section(runs, command)}</main>'
+        f'</noscript></section>{added}<div id="figures" class="grid-of-figures"{only_sections}></div>'
+        f'<div id="setup" class="grid-of-figures"{only_sections}></div>{runs_section(runs, command)}</main>'
         f'{footer(numbers["notes"])}</div><script type="application/json" id="numbers">{as_json(numbers)}</script>'
         f"<script>{script}</script></body></html>\n"
     )

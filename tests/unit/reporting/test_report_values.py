@@ -176,3 +176,11 @@ def _lab(linear: np.ndarray) -> np.ndarray:
     to_xyz = np.array([[0.4124, 0.3576, 0.1805], [0.2126, 0.7152, 0.0722], [0.0193, 0.1192, 0.9505]])
     x, y, z = np.cbrt(to_xyz @ np.clip(linear, 0, 1) / np.array([0.9505, 1.0, 1.089]))
     return np.array([116 * y - 16, 500 * (x - y), 200 * (y - z)])
+
+
+def test_a_page_without_runs_shows_its_sections_alone() -> None:
+    """What a search or a reproduction leaves: tables and figures, no empty controls."""
+    page = report([], title="A search", sections=[Section("All trials", table=Grid(["trial"], [[1]]))])
+    assert 'id="controls" hidden' in page
+    assert 'id="results" hidden' in page
+    assert "All trials" in page
