@@ -68,7 +68,8 @@ def walked_ratio(method: str, beta: float, lr: float, clients: int, batches: int
     terms = taylor_terms(_loss, params, data)
     directions = torch.stack([terms.avg_grad["weights"], -terms.avg_grad_inner["weights"]], dim=1)
     first, second = torch.linalg.lstsq(directions, sent["weights"].unsqueeze(1)).solution.squeeze(1).tolist()
-    return round(second / first / lr, 9) + 0.0
+    ratio: float = second / first / lr
+    return round(ratio, 9) + 0.0
 
 
 def _problem(clients: int, batches: int, features: int = 6, rows: int = 8) -> tuple[Params, list[list[Batch]]]:
