@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from fedtempo.admission import Admission
 from fedtempo.algorithms.algorithm import Algorithm
-from fedtempo.backends import Backend, Cluster, choose, cluster_for
+from fedtempo.backends import Backend, Choice, Cluster, choose, cluster_for, vectorised
 from fedtempo.checks import check_cohort, check_device, check_evaluation, check_model, check_rounds, check_schedules
 from fedtempo.cohort import Cohort, as_cohort
 from fedtempo.data.batches import Batching
@@ -50,6 +50,12 @@ class Experiment:
     cluster: Cluster | None = None
     """The Ray cluster, where the clients run on one; `workers` is 0 for one worker per processor."""
 
+    @property
+    def ran_as(self) -> str:
+        """Which code runs the clients, and where."""
+        chosen = Choice(self.backend, self.workers, self.block)
+        return f"{self.backend.name} code on Ray" if self.cluster is not None else str(chosen)
+
     def identity(self) -> dict[str, str]:
         """What must be the same for a stored run to be continued: every choice that decides its numbers."""
         federation = self.federation
@@ -65,7 +71,7 @@ class Experiment:
             "cohort": self.cohort.description,
             "rounds": str(self.rounds),
             "backend": self.backend.name,
-            "block": str(self.block),
+            "block": str(self.block) if self.backend.name == vectorised.name else "any",
             "evaluation": repr(self.evaluation),
             "quorum": f"{self.quorum}, over-selection {self.over_selection}",
             "scrutiny": repr(federation.scrutiny),

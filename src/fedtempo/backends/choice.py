@@ -1,7 +1,7 @@
-"""Which backend, how many workers, how large a block: by the model and the length of the run, never by the clock.
+"""Which code, how many workers, how large a block: by the model and the length of the run, never by the clock.
 
-Blocks decide in which order uploads are added and so belong to a run's numbers. They depend on the model's size and the
-kind of code alone, so a run has the same bits on any machine and with any number of workers.
+Side by side and one by one differ in the last bits, and so do blocks of different size side by side. Were they chosen by
+timing, two runs of one experiment could differ; so the rules below were calibrated once, on the benchmark's workloads.
 """
 
 from __future__ import annotations

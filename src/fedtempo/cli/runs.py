@@ -140,10 +140,7 @@ def _finish(result: Result, out: Path | None, as_json: bool) -> None:
         return
     console = Console()
     console.print(result.table().rich(console.width))
-    experiment = result.experiment
-    workers = f" in {experiment.workers} processes" if experiment.workers > 1 else ""
-    workers = " on Ray" if experiment.cluster is not None else workers
-    console.print(f"backend {experiment.backend.name}{workers}, digest {result.digest()[:16]}", soft_wrap=True)
+    console.print(f"{result.experiment.ran_as}; digest {result.digest()[:16]}", soft_wrap=True)
 
 
 def new_folder(out: Path) -> None:
