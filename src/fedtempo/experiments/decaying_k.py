@@ -1,4 +1,4 @@
-"""The decaying-K paper: Figure 1 (a quadratic problem)."""
+"""The decaying-K paper: Figure 1 (a quadratic problem) here, Table 1 and Figures 2 to 4 in files of their own."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ import torch
 
 from fedtempo.data import natural
 from fedtempo.experiments.claims import Claim, all_of, at_least, at_most, at_paper_scale, higher, lower, near
+from fedtempo.experiments.decaying_k_data import FEMNIST, SHAKESPEARE, STACKOVERFLOW
+from fedtempo.experiments.decaying_k_fractions import FRACTION
 from fedtempo.experiments.figures import Lines
 from fedtempo.experiments.frame import Column, Curve, Data, Measured, Model, Reproduction, Run, Scale, Training, scale
 from fedtempo.experiments.measures import costs
@@ -134,4 +136,4 @@ QUADRATIC = Reproduction(
     ),
 )
 
-REPRODUCTIONS = (QUADRATIC,)
+REPRODUCTIONS = (QUADRATIC, FRACTION, STACKOVERFLOW, FEMNIST, SHAKESPEARE)

@@ -1,0 +1,43 @@
+"""Scores when a given number of steps or bytes has been spent: runs of different lengths and costs side by side."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from fedtempo.experiments.frame import Measured
+from fedtempo.experiments.measures import AXES
+from fedtempo.result import Result
+from fedtempo.schedules import Now, Rate, as_schedule, whole_number
+
+
+def at_budgets(
+    result: Result, group: str, budgets: Mapping[str, float], statistic: str = "mean", metric: str | None = None
+) -> Measured:
+    """`GROUP/at_steps`, `GROUP/at_bytes`, ...: the group's score once that much has been spent.
+
+    Between two evaluations the score is interpolated; a run that spends less than the budget counts with its last one.
+    """
+    reports = [report for report in result.history if report.scores is not None]
+    scores = [
+        report.scores.groups()[group].summary(metric or report.scores.metric)[statistic]  # type: ignore[union-attr]
+        for report in reports
+    ]
+    return Measured(
+        {
+            f"{group}/at_{axis}": float(np.interp(budget, [AXES[axis](report) for report in reports], scores))
+            for axis, budget in budgets.items()
+        }
+    )
+
+
+def client_steps(steps: Rate, rounds: int) -> int:
+    """Local steps of a client that takes part in every round.
+
+    >>> from fedtempo.schedules import decaying_k
+    >>> client_steps(10, 3), client_steps(decaying_k(10, 0.5), 3)
+    (30, 18)
+    """
+    schedule = as_schedule(steps)
+    return sum(whole_number(schedule.at(Now(round=number))) for number in range(rounds))
