@@ -55,6 +55,8 @@ class Rates:
     pfedme_lr: float = 1.0
     pfedme_rounds: int = 3
     pfedme_steps: int = 3
+    outer_lr: float | None = None
+    """FOMAML's, if it is not its inner one."""
     linear_beta: float = 0.6
     clip: float = 5.0
     weight_decay: float = 0.0
@@ -81,7 +83,7 @@ def methods(rates: Rates) -> dict[str, Algorithm]:
             inner_steps=rates.pfedme_steps,
             local_rounds=rates.pfedme_rounds,
         ),
-        FOMAML: fomaml(rates.of(FOMAML), epochs=rates.epochs),
+        FOMAML: fomaml(rates.of(FOMAML), epochs=rates.epochs, outer_lr=rates.outer_lr),
         FEDSGD: fedavg(rates.of(FEDSGD), epochs=1),
         **{label: decaying(label, beta) for beta, label in FEDDECAY.items()},
         FEDAVG: fedavg(rates.of(FEDAVG), epochs=rates.epochs),
