@@ -24,7 +24,8 @@ COLUMNS = {
 SERVED = (
     "Accuracy is the mean over all clients after the last round, served with what a client has after one more round's "
     "own steps: all parameters for FedPer and for methods with one model, the head for PFLEGO, FedRep and FedRecon. "
-    "That is how the released code evaluates, and the paper's FedAvg values cannot be had from one shared model. "
+    "The paper does not say so, but its FedAvg values cannot be had otherwise: no shared model can name the characters "
+    "of alphabets that are each numbered from 0. "
     "'Before them' is the received body, or model, with what the client kept."
 )
 ADAM = "PFLEGO's server takes Adam steps, as in the released code; the paper speaks of SGD only (SGD: eq. 4)."
