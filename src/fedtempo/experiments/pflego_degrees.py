@@ -245,8 +245,8 @@ SMALL_CIFAR = {
     "model": SMALL_NETWORK,
 }
 NOT_THE_NETWORK = (
-    "Small: two 3x3 convolutions with 8 and 16 channels and 64 units instead of 64, 64, 384 and 192; fewer images; half "
-    "the rounds, with tau x beta and rho twice the paper's."
+    "Small: two 3x3 convolutions with 8 and 16 channels and 64 units instead of 64, 64, 384 and 192; fewer images; "
+    "half the rounds, with tau x beta and rho twice the paper's."
 )
 CIFAR = _table(
     "pflego-cifar10",

@@ -213,7 +213,7 @@ FIGURE_4 = Reproduction(
     title="Omniglot, PFLEGO and FedRecon for six numbers of local steps",
     scales={
         "smoke": scale(seeds=1, minutes=0.1, **SMOKE),
-        "small": scale(seeds=3, minutes=2.5, **{**SMALL, "rounds": 60, "every": 15, "beta": 0.1}),
+        "small": scale(seeds=3, minutes=2.5, **{**SMALL, "rounds": 48, "every": 12, "beta": 0.1}),
         "paper": scale(seeds=1, minutes=50_000, **{**PAPER, "rounds": 5000, "every": 500, "rho": 0.001}),
     },
     runs=_tau_runs,
