@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sqlite3
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -15,7 +16,7 @@ import fedtempo as ft
 from fedtempo.deploy import NodeData
 from fedtempo.deploy.blueprint import blueprint_of
 from fedtempo.deploy.census import census_of, data_of, read_census
-from fedtempo.deploy.node import make_node
+from fedtempo.deploy.node import Nodes, make_node
 from fedtempo.deploy.nodedata import from_folder, placed, share
 from fedtempo.deploy.personal import DATABASE, PersonalStore
 from fedtempo.deploy.server import RUN, Plan, serve
@@ -189,6 +190,20 @@ def test_a_node_started_for_another_experiment_does_not_serve_this_one(digits: f
     blueprint = blueprint_of(experiment(digits, FOUR["FedDecay"]()))
     with pytest.raises(ft.ConfigError, match="the one this node was started for"):
         make_node(blueprint, {"experiment": "0" * 64})
+
+
+def test_a_process_loads_a_data_set_once(digits: ft.data.FederatedData) -> None:
+    loads: list[int] = []
+
+    def data() -> ft.data.FederatedData:
+        loads.append(1)
+        return digits
+
+    blueprint, nodes = replace(blueprint_of(experiment(digits, FOUR["FedDecay"]())), data=data), Nodes()
+    made = [nodes.get(blueprint, {"partition-id": part % 3, "num-partitions": 3}, None) for part in range(6)]
+    assert loads == [1]
+    assert all(first is again for first, again in zip(made[:3], made[3:], strict=True))
+    assert [node.data.numbers[0] for node in made[:3]] == [0, 1, 2]
 
 
 def test_a_node_refuses_orders_for_another_model(digits: ft.data.FederatedData) -> None:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from functools import lru_cache
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +11,7 @@ import torch
 
 from fedtempo.aggregation import finite
 from fedtempo.backends import serial
+from fedtempo.data.federated import FederatedData
 from fedtempo.deploy.blueprint import Blueprint
 from fedtempo.deploy.census import census_of
 from fedtempo.deploy.nodedata import NodeConfig, NodeData, load, placed
@@ -35,6 +35,8 @@ from fedtempo.wire import HASH, Layout, Upload, upload_to_bytes
 
 FIRST = bytes(HASH)
 """Stands for the state that a client starts its first round with."""
+MOST_NODES = 256
+"""Nodes that a process keeps; one process of a simulation may be many nodes in turn."""
 
 
 @dataclass(frozen=True)
@@ -135,22 +137,25 @@ def make_node(blueprint: Blueprint, config: NodeConfig, state: Path | None = Non
 
 
 class Nodes:
-    """Nodes that this process has made already: data and model are built once, not for every message."""
+    """What this process has made already: models are built, and data loaded, once and not for every message."""
 
-    def __init__(self, most: int = 4) -> None:
-        self._made = lru_cache(maxsize=most)(self._make)
-        self._blueprint: Blueprint | None = None
+    def __init__(self) -> None:
+        self._nodes: dict[tuple[object, ...], Node] = {}
+        self._data: dict[str, FederatedData] = {}
 
     def get(self, blueprint: Blueprint, config: NodeConfig, state: Path | None) -> Node:
         """The node of this configuration."""
-        self._blueprint = blueprint
-        return self._made(blueprint.fingerprint, tuple(sorted(config.items())), state)
+        key = (blueprint.fingerprint, tuple(sorted(config.items())), state)
+        if key not in self._nodes:
+            if len(self._nodes) >= MOST_NODES:
+                self._nodes.clear()
+            self._nodes[key] = make_node(replace(blueprint, data=lambda: self._common(blueprint)), config, state)
+        return self._nodes[key]
 
-    def _make(
-        self, fingerprint: str, config: tuple[tuple[str, str | int | float | bool], ...], state: Path | None
-    ) -> Node:
-        assert self._blueprint is not None
-        return make_node(self._blueprint, dict(config), state)
+    def _common(self, blueprint: Blueprint) -> FederatedData:
+        if blueprint.fingerprint not in self._data:
+            self._data[blueprint.fingerprint] = blueprint.data()
+        return self._data[blueprint.fingerprint]
 
 
 NODES = Nodes()
