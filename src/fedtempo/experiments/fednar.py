@@ -96,7 +96,7 @@ TABLE = Reproduction(
     scales={
         "smoke": scale(seeds=1, minutes=0.1, **SMOKE),
         "small": scale(seeds=3, minutes=2.5, **SMALL),
-        "paper": scale(seeds=3, minutes=700 * DAY, **PAPER),
+        "paper": scale(seeds=3, minutes=480 * DAY, **PAPER),
     },
     runs=_table_runs,
     columns={
@@ -185,7 +185,7 @@ SWEEP = Reproduction(
     scales={
         "smoke": scale(seeds=1, minutes=0.1, backbones=(FEDAVG, SCAFFOLD), **SMOKE),
         "small": scale(seeds=3, minutes=2, backbones=(FEDAVG, SCAFFOLD), **SMALL),
-        "paper": scale(seeds=1, minutes=500 * DAY, backbones=BACKBONES, **PAPER),
+        "paper": scale(seeds=1, minutes=300 * DAY, backbones=BACKBONES, **PAPER),
     },
     runs=_sweep_runs,
     columns={

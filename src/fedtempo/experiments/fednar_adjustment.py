@@ -88,7 +88,7 @@ SELF_ADJUSTMENT = Reproduction(
     scales={
         "smoke": scale(seeds=1, minutes=0.1, **SMOKE),
         "small": scale(seeds=3, minutes=1.5, **SMALL),
-        "paper": scale(seeds=3, minutes=300 * DAY, **PAPER),
+        "paper": scale(seeds=3, minutes=210 * DAY, **PAPER),
     },
     runs=_adjustment_runs,
     columns={
@@ -157,7 +157,7 @@ CLIPPING = Reproduction(
     scales={
         "smoke": scale(seeds=1, minutes=0.1, **SMOKE),
         "small": scale(seeds=3, minutes=1, **{**SMALL, "rounds": 30, "max_norm": 5.0}),
-        "paper": scale(seeds=3, minutes=60 * DAY, **PAPER),
+        "paper": scale(seeds=3, minutes=40 * DAY, **PAPER),
     },
     runs=_clipping_runs,
     columns={

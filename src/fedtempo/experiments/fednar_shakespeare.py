@@ -133,7 +133,7 @@ SHAKESPEARE = Reproduction(
     scales={
         "smoke": scale(seeds=1, minutes=0.1, **SMOKE),
         "small": scale(seeds=3, minutes=2, **SMALL),
-        "paper": scale(seeds=1, minutes=100 * DAY, **PAPER),
+        "paper": scale(seeds=1, minutes=125 * DAY, **PAPER),
     },
     runs=_runs,
     columns={
