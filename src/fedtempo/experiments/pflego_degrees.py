@@ -78,15 +78,19 @@ def _all_degrees(scale: Scale, seed: int) -> Sequence[Run]:
 def _claims(degree: str, ours: str, fedper: str, fedavg: str) -> tuple[Claim, ...]:
     """What section 4.4 says about a degree, after and before a client's own steps."""
     if degree == "none":
-        text = "Without personalization FedAvg is more accurate than PFLEGO and FedPer."
-        return tuple(
-            Claim(f"{text}{when}", all_of(higher(fedavg, ours, column), higher(fedavg, fedper, column)))
-            for when, column in (("", TUNED), (" The same before a client's own steps.", KEPT))
+        pairs = (
+            ("Without personalization FedAvg is more accurate than PFLEGO", fedavg, ours),
+            ("Without personalization FedAvg is more accurate than FedPer", fedavg, fedper),
         )
-    text = f"{DEGREES[degree]} personalization: PFLEGO is more accurate than FedPer and FedAvg."
+    else:
+        pairs = (
+            (f"{DEGREES[degree]} personalization: PFLEGO is more accurate than FedPer", ours, fedper),
+            (f"{DEGREES[degree]} personalization: PFLEGO is more accurate than FedAvg", ours, fedavg),
+        )
     return tuple(
-        Claim(f"{text}{when}", all_of(higher(ours, fedper, column), higher(ours, fedavg, column)))
-        for when, column in (("", TUNED), (" The same before a client's own steps.", KEPT))
+        Claim(f"{text}{when}.", higher(better, worse, column))
+        for text, better, worse in pairs
+        for when, column in (("", TUNED), (", before a client's own steps too", KEPT))
     )
 
 
@@ -115,8 +119,8 @@ def _mlp_scales(data: str, minutes: tuple[float, float], rows: int, seeds: int) 
     tiny = ("mlp", {"hidden": [8]})
     return {
         "smoke": scale(seeds=1, minutes=0.1, **SMOKE, **fixed, rows=600, model=tiny),
-        "small": scale(seeds=3, minutes=minutes[0], **SMALL_MLP, **fixed, rows=rows, test=0.5, model=MLP),
-        "paper": scale(seeds=seeds, minutes=minutes[1], **PAPER_MLP, **fixed, rows=None, test=None, model=MLP),
+        "small": scale(seeds=seeds, minutes=minutes[0], **SMALL_MLP, **fixed, rows=rows, test=0.5, model=MLP),
+        "paper": scale(seeds=1, minutes=minutes[1], **PAPER_MLP, **fixed, rows=None, test=None, model=MLP),
     }
 
 
@@ -135,7 +139,7 @@ def _mnist(degree: str) -> Reproduction:
         paper="pflego",
         source="Table 1 and Figure 2",
         title=f"MNIST, {DEGREES[degree].lower()} personalization",
-        scales=_mlp_scales("mnist", minutes=(1, 30), rows=6_000, seeds=1),
+        scales=_mlp_scales("mnist", minutes=(1, 30), rows=6_000, seeds=5),
         runs=partial(_one_degree, degree),
         columns=COLUMNS,
         reported={label: {TUNED: round(value / 100, 4)} for label, value in columns},
@@ -179,7 +183,7 @@ def _table(name: str, title: str, scales: Mapping[str, Scale], cells: Cells, *no
 FASHION = _table(
     "pflego-fashion-mnist",
     "Fashion-MNIST, three degrees of personalization",
-    _mlp_scales("fashion_mnist", minutes=(2, 90), rows=4_000, seeds=1),
+    _mlp_scales("fashion_mnist", minutes=(2, 90), rows=4_000, seeds=3),
     {"high": (96.34, 96.14, 96.35), "medium": (89.84, 88.22, 87.51), "none": (81.49, 77.44, 83.59)},
     SMALLER,
     "In the paper's own table FedAvg, not PFLEGO, is ahead at high personalization (96.35 to 96.34).",

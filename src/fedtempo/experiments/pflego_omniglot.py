@@ -160,7 +160,8 @@ TABLE_2 = Reproduction(
         PFLEGO: {TUNED: 0.7585},
     },
     claims=(
-        Claim("PFLEGO is more accurate than FedPer and FedAvg.", _beats(FEDPER, FEDAVG)),
+        Claim("PFLEGO is more accurate than FedPer.", _beats(FEDPER)),
+        Claim("PFLEGO is more accurate than FedAvg.", _beats(FEDAVG)),
         Claim(
             "PFLEGO is more accurate than FedRep, FedBABU, FedProx and Ditto.", _beats(FEDREP, FEDBABU, FEDPROX, DITTO)
         ),
