@@ -25,13 +25,13 @@ How to add one. A paper has one file here (`feddecay.py`, `fednar.py`, ...), whi
 `fedtempo reproduce NAME --scale small --docs docs/results` performs it and puts its section into the paper's page.
 """
 
-from fedtempo.experiments import decaying_k, feddecay, fednar, pflego
+from fedtempo.experiments import compositions, decaying_k, feddecay, fednar, pflego
 from fedtempo.experiments.frame import PAPERS, SCALES, Reproduction
 from fedtempo.experiments.quadratic import figure_1
 from fedtempo.experiments.running import reproduce
 
 REPRODUCTIONS: dict[str, Reproduction] = {
-    one.name: one for paper in (feddecay, fednar, pflego, decaying_k) for one in paper.REPRODUCTIONS
+    one.name: one for paper in (feddecay, fednar, pflego, decaying_k, compositions) for one in paper.REPRODUCTIONS
 }
 
 __all__ = ["PAPERS", "REPRODUCTIONS", "SCALES", "Reproduction", "figure_1", "reproduce"]

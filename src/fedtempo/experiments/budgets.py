@@ -9,7 +9,6 @@ import numpy as np
 from fedtempo.experiments.frame import Measured
 from fedtempo.experiments.measures import AXES
 from fedtempo.result import Result
-from fedtempo.schedules import Now, Rate, as_schedule, whole_number
 
 
 def at_budgets(
@@ -30,14 +29,3 @@ def at_budgets(
             for axis, budget in budgets.items()
         }
     )
-
-
-def client_steps(steps: Rate, rounds: int) -> int:
-    """Local steps of a client that takes part in every round.
-
-    >>> from fedtempo.schedules import decaying_k
-    >>> client_steps(10, 3), client_steps(decaying_k(10, 0.5), 3)
-    (30, 18)
-    """
-    schedule = as_schedule(steps)
-    return sum(whole_number(schedule.at(Now(round=number))) for number in range(rounds))

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from fedtempo.experiments.budgets import client_steps
 from fedtempo.experiments.claims import Claim, all_of, near
 from fedtempo.experiments.decaying_k_schemes import PAPER_ROUNDS, USED, Rates
 from fedtempo.experiments.frame import Calculation, Column, Measured, Reproduction, Run, Scale, scale
 from fedtempo.schedules import decaying_k
+from fedtempo.theory import step_fraction
 
 STACKOVERFLOW_RATES = (
     Rates(10, 0.3, 1.0, 1.0, 0.999, 0.9996, adam=True),
@@ -33,7 +33,7 @@ FRACTIONS = {
 
 
 def _fraction(k: int, decay: float, rounds: int) -> Measured:
-    return Measured({USED: client_steps(decaying_k(k, decay), rounds) / client_steps(k, rounds)})
+    return Measured({USED: step_fraction(decaying_k(k, decay), rounds)})
 
 
 def _fraction_runs(scale: Scale, seed: int) -> Sequence[Run]:

@@ -11,7 +11,7 @@ import numpy as np
 
 from fedtempo.algorithms import Algorithm, fedadam, fedavg
 from fedtempo.evaluation import Evaluation
-from fedtempo.experiments.budgets import at_budgets, client_steps
+from fedtempo.experiments.budgets import at_budgets
 from fedtempo.experiments.claims import Claim, all_of, at_most, higher, lower, near
 from fedtempo.experiments.figures import Figure, Lines
 from fedtempo.experiments.frame import Column, Curve, Data, Measured, Model, Run, Scale, Training, Values
@@ -19,6 +19,7 @@ from fedtempo.experiments.measures import costs
 from fedtempo.experiments.svg import Axes
 from fedtempo.result import Result
 from fedtempo.schedules import decaying_k, decaying_lr
+from fedtempo.theory import total_local_steps
 
 SIZES = ("low K", "middle K", "high K")
 CONSTANT, GAMMA, STEPS = "constant", "decaying gamma", "decaying K"
@@ -106,7 +107,7 @@ def trainings(
     runs = []
     for size, rates in zip(SIZES, rows, strict=True):
         decayed = decaying_k(rates.k, rates.k_decay ** (PAPER_ROUNDS / scale["rounds"]))
-        budget = scale["cohort"] * client_steps(decayed, scale["rounds"])
+        budget = scale["cohort"] * total_local_steps(decayed, scale["rounds"])
         spent = partial(at_budgets, group=GROUP, budgets={"steps": budget}, statistic="weighted_mean")
         measures = (partial(trajectory, first_k=rates.k), costs, spent)
         for scheme in SCHEMES:
