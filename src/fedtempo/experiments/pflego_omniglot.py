@@ -145,7 +145,7 @@ TABLE_2 = Reproduction(
     scales={
         "smoke": scale(seeds=1, minutes=0.1, **SMOKE),
         "small": scale(seeds=3, minutes=2.5, **SMALL),
-        "paper": scale(seeds=1, minutes=500_000, **PAPER),
+        "paper": scale(seeds=1, minutes=140_000, **PAPER),
     },
     runs=_table_runs,
     columns=COLUMNS,

@@ -58,7 +58,7 @@ PARTICIPATION = Reproduction(
     scales={
         "smoke": scale(seeds=1, minutes=0.1, **SMOKE_CIFAR, shares=SHARES),
         "small": scale(seeds=3, minutes=2.5, **{**SMALL_CIFAR, "clients": 10, "rows": 1_500}, shares=SHARES),
-        "paper": scale(seeds=1, minutes=70_000, **PAPER_CIFAR, shares=SHARES),
+        "paper": scale(seeds=1, minutes=90_000, **PAPER_CIFAR, shares=SHARES),
     },
     runs=_participation_runs,
     columns={**COLUMNS, "loss_ratio": Column("training loss, of that at 40 %")},
