@@ -21,7 +21,7 @@ from fedtempo.algorithms import (
     pfedme,
 )
 from fedtempo.experiments.claims import Claim, Rule, all_of, equal, higher, lower
-from fedtempo.experiments.figures import Figure, Points, Sweep
+from fedtempo.experiments.figures import Figure, Sweep
 from fedtempo.experiments.frame import Column, Measure
 from fedtempo.experiments.measures import costs, learning, users
 from fedtempo.experiments.outcomes import Outcome
@@ -169,14 +169,22 @@ CLAIMS = (
 
 
 def figures(beta: float) -> tuple[Figure, ...]:
-    """Accuracy against beta (Table 5), against bytes and FLOPs (Figure 1), and by decay (Figure 2)."""
+    """Bytes and FLOPs by method (Figure 1), accuracy against beta (Table 5) and by decay (Figure 2)."""
     accuracy = "accuracy after fine-tuning"
     sweep = {0.0: FEDSGD, **FEDDECAY, 1.0: FEDAVG}
     order = {0.0: FEDAVG, 1.0: FEDDECAY[beta], 2.0: LINEAR}
     schemes = ("FedAvg", "exponential", "linear")
+    ranked = {**{label: label for label in (*PERSONALISED, FOMAML)}, "FedAvg": FEDAVG, "FedDecay": FEDDECAY[beta]}
     return (
-        Points("bytes", "bytes", NEW, Axes("Figure 1: new users", "bytes of the whole run", accuracy, log_x=True)),
-        Points("flops", "flops", NEW, Axes("Figure 1: new users", "FLOPs of the whole run", accuracy, log_x=True)),
+        *(
+            Sweep(
+                cost,
+                cost,
+                Axes(f"Figure 1: {name} of the whole run", "method", name, ticks=tuple(ranked)),
+                {"ours": {float(place): label for place, label in enumerate(ranked.values())}},
+            )
+            for cost, name in (("bytes", "bytes"), ("flops", "FLOPs"))
+        ),
         *(
             Sweep(f"beta-{who}", column, Axes(f"Table 5: {who} users", "beta", accuracy), {f"{who} users": sweep})
             for who, column in (("new", NEW), ("existing", EXISTING))
