@@ -45,11 +45,11 @@ def keep(results: dict[str, Any], complete: bool) -> None:
         write_page("\n".join(page(results)))
 
 
-def write_page(text: str) -> None:
-    """Put the text between the two marks of the page."""
-    before, _, rest = PAGE.read_text().partition(START)
-    _, _, after = rest.partition(END)
-    PAGE.write_text(f"{before}{START}\n{text}\n{END}{after}")
+def write_page(text: str, start: str = START, end: str = END) -> None:
+    """Put the text between two marks of the page."""
+    before, _, rest = PAGE.read_text().partition(start)
+    _, _, after = rest.partition(end)
+    PAGE.write_text(f"{before}{start}\n{text}\n{end}{after}")
 
 
 def page(results: dict[str, Any]) -> list[str]:

@@ -14,16 +14,17 @@ from typing import Any
 os.environ["OMP_NUM_THREADS"] = "1"
 
 import numpy as np
-import plotly.graph_objects as go
 import torch
-from plotly.subplots import make_subplots
 from torch import nn
 
 from benchmarks import report
 from benchmarks.measure import alone, tree_memory
 from benchmarks.ours import federated, rounds
 from benchmarks.workloads import FOLDER, WORKLOADS, Workload, arrays
+from fedtempo.experiments.svg import Axes, Series
+from fedtempo.experiments.svg import draw as draw_lines
 
+MARKS = ("<!-- scaling: begin -->", "<!-- scaling: end -->")
 SMALL = replace(WORKLOADS["W3"], samples=20)
 
 
@@ -78,9 +79,7 @@ def main() -> None:
         print(f"{axis}: time grows with its power {found['axes'][axis]['slope_of_seconds']:.2f}", flush=True)
         for entry in points:
             print(f"  {entry['size']:>10,}  {entry['seconds']:.4f} s  {entry['memory'] / 2**20:.0f} MB", flush=True)
-    report.RESULTS.mkdir(exist_ok=True)
-    (report.RESULTS / f"scaling-{found['about']['date']}.json").write_text(json.dumps(found, indent=1) + "\n")
-    draw(found["axes"]).write_html(report.RESULTS / "scaling.html", include_plotlyjs="cdn")
+    keep(found)
 
 
 def _apart(axis: str, workload: Workload, size: int) -> dict[str, Any]:
@@ -113,18 +112,41 @@ def slope(points: list[dict[str, float]], measure: str) -> float:
     return float(np.polyfit(sizes, values, 1)[0])
 
 
-def draw(axes: dict[str, Any]) -> go.Figure:
-    """Seconds above, memory below, both on logarithmic axes."""
-    titles = [f"{axis} (power {found['slope_of_seconds']:.2f})" for axis, found in axes.items()]
-    figure = make_subplots(rows=2, cols=len(axes), subplot_titles=titles)
-    for column, (axis, found) in enumerate(axes.items(), 1):
-        sizes = [entry["size"] for entry in found["points"]]
-        for row, measure in enumerate(("seconds", "memory"), 1):
-            values = [entry[measure] for entry in found["points"]]
-            figure.add_trace(go.Scatter(x=sizes, y=values, mode="lines+markers", showlegend=False), row, column)
-            figure.update_xaxes(type="log", title_text=axis, row=row, col=column)
-            figure.update_yaxes(type="log", title_text=measure, row=row, col=column)
-    return figure
+def draw(axis: str, measure: str, points: list[dict[str, float]]) -> str:
+    """Seconds or memory against a size, both on logarithmic axes."""
+    scale = 1.0 if measure == "seconds" else 2.0**-20
+    line = Series(axis, [p["size"] for p in points], [p[measure] * scale for p in points], marks=True)
+    unit = "seconds per round" if measure == "seconds" else "MB of memory"
+    return draw_lines([line], Axes(f"{unit} against {axis}", axis, unit, log_x=True, log_y=True))
+
+
+def keep(found: dict[str, Any]) -> None:
+    """Write the numbers, the figures, and their part of the page."""
+    report.RESULTS.mkdir(exist_ok=True)
+    (report.RESULTS / f"scaling-{found['about']['date']}.json").write_text(json.dumps(found, indent=1) + "\n")
+    lines = [f"Measured on {found['about']['date']} on {found['about']['machine']} ({found['about']['load']})."]
+    for axis, measured in found["axes"].items():
+        points = measured["points"]
+        lines += [
+            "",
+            f"### Against {axis}",
+            "",
+            _said(measured),
+            "",
+            "| | seconds per round | memory |",
+            "|---|---|---|",
+        ]
+        lines += [f"| {p['size']:,} | {p['seconds']:.4f} | {p['memory'] / 2**20:.0f} MB |" for p in points]
+        for measure in ("seconds", "memory"):
+            name = f"images/scaling-{axis.replace(' ', '-')}-{measure}.svg"
+            (report.PAGE.parent / name).write_text(draw(axis, measure, points))
+            lines += ["", f"![{measure} against {axis}]({name})"]
+    report.write_page("\n".join(lines), *MARKS)
+
+
+def _said(measured: dict[str, Any]) -> str:
+    seconds, memory = measured["slope_of_seconds"], measured["slope_of_memory"]
+    return f"Over the larger half, time grows with the power {seconds:.2f} and memory with the power {memory:.2f}."
 
 
 if __name__ == "__main__":
