@@ -185,15 +185,15 @@ NOTES = (
     "Accuracy is the mean over users on their own test rows, after an epoch's fine-tuning at 0.3 of the training rate.",
 )
 SMOKE: dict[str, Any] = {"rounds": 2, "cohort": 2, "every": 2, "users": 2, "k": 2}
-SMALL: dict[str, Any] = {"rounds": 24, "cohort": 5, "every": 6, "users": 30, "k": 10}
+SMALL: dict[str, Any] = {"rounds": 100, "cohort": 5, "every": 20, "users": None, "k": 10}
+SHORT: dict[str, Any] = {**SMALL, "rounds": 30, "cohort": 10, "every": 6}
 LONG: dict[str, Any] = {"rounds": 500, "cohort": 10, "every": 25, "users": None, "k": 20}
 OWN_PARTS = {"new_clients": 0.2, "validation": 0.0, "test": 0.2}
 
 
 def _femnist_runs(scale: Scale, seed: int) -> Sequence[Run]:
     data = Data("femnist", natural(scale["clients"]), seed, OWN_PARTS, {"writers": "all"})
-    sizes = {"outputs": 62, "channels": scale["channels"], "kernel": 5, "hidden": scale["hidden"]}
-    return trainings(scale, seed, data, Model("cnn", sizes), Strengths(lr=0.05, weight_decay=0.02))
+    return trainings(scale, seed, data, Model(*scale["model"]), Strengths(lr=0.05, weight_decay=0.02))
 
 
 def _mnist_runs(scale: Scale, seed: int) -> Sequence[Run]:
@@ -215,9 +215,9 @@ FEMNIST = Reproduction(
     source="FEMNIST",
     title="five ingredients, alone, in pairs and together",
     scales={
-        "smoke": scale(seeds=1, minutes=0.1, clients=5, channels=(2,), hidden=8, **SMOKE),
-        "small": scale(seeds=3, minutes=2.5, clients=30, channels=(8,), hidden=64, **SMALL),
-        "paper": scale(seeds=5, minutes=9000, clients=180, channels=(32, 64), hidden=512, **LONG),
+        "smoke": scale(seeds=1, minutes=0.1, clients=5, model=("mlp", {"hidden": [8], "outputs": 62}), **SMOKE),
+        "small": scale(seeds=3, minutes=2.5, clients=30, model=("mlp", {"hidden": [64], "outputs": 62}), **SMALL),
+        "paper": scale(seeds=5, minutes=9000, clients=180, model=("femnist_cnn", {}), **LONG),
     },
     runs=_femnist_runs,
     columns=COLUMNS,
@@ -252,7 +252,7 @@ SHAKESPEARE = Reproduction(
     title="five ingredients, alone, in pairs and together",
     scales={
         "smoke": scale(seeds=1, minutes=0.1, clients=5, window=5, limit=10, hidden=4, layers=1, **SMOKE),
-        "small": scale(seeds=3, minutes=2.5, clients=30, window=20, limit=60, hidden=32, layers=1, **SMALL),
+        "small": scale(seeds=3, minutes=2.5, clients=30, window=10, limit=60, hidden=32, layers=1, **SHORT),
         "paper": scale(seeds=5, minutes=60000, clients=1000, window=80, limit=None, hidden=256, layers=2, **LONG),
     },
     runs=_shakespeare_runs,
