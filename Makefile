@@ -9,7 +9,7 @@ endif
 export OMP_NUM_THREADS ?= 1
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
-.PHONY: help demo test test-all check format bench bench-peers bench-scaling docs system clean
+.PHONY: help demo test coverage test-all check format bench bench-peers bench-scaling docs system clean
 
 help: ## show this list
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -27,7 +27,10 @@ $(VENV)/.dev: $(VENV)/.demo
 demo: $(VENV)/.demo ## compare FedSGD, FedDecay, FedAvg and local training on digits (under a minute)
 	$(BIN)/fedtempo demo
 
-test: $(VENV)/.dev ## run the tests, with coverage
+test: $(VENV)/.dev ## run the tests
+	$(BIN)/python -m pytest -n 2 $(ARGS)
+
+coverage: $(VENV)/.dev ## run the tests and say which lines they miss
 	$(BIN)/python -m pytest -n 2 --cov=src/fedtempo --cov-report=term:skip-covered $(ARGS)
 
 test-all: $(VENV)/.dev ## run the tests, the slow ones too
