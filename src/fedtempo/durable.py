@@ -12,7 +12,7 @@ import json
 import sqlite3
 import warnings
 from collections.abc import Iterator, Mapping
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import NamedTuple
 
@@ -130,8 +130,8 @@ class DurableStore:
         assert self._state is not None
         connection = self._connection
         fault("commit:begin")
-        connection.execute("BEGIN IMMEDIATE")
         try:
+            connection.execute("BEGIN IMMEDIATE")
             manifest = self._write_clients()
             fault("commit:clients")
             tensors, numbers = state_to_bytes(self._state)
@@ -148,8 +148,9 @@ class DurableStore:
             fault("commit:reports")
             connection.execute("COMMIT")
         except BaseException as error:
-            if connection.in_transaction:
-                connection.execute("ROLLBACK")
+            with suppress(sqlite3.Error):  # a disk that fails may fail again; the next process rolls back then
+                if connection.in_transaction:
+                    connection.execute("ROLLBACK")
             if isinstance(error, sqlite3.Error):
                 raise OutputError(f"round {self._round} cannot be written to {self._path}: {error}.") from None
             raise
@@ -232,6 +233,7 @@ def _opened(path: Path, identity: dict[str, str], resume: bool) -> sqlite3.Conne
         raise OutputError(f"out must be a new folder, or a run to resume. Got {path.parent}, which holds a run.")
     if resume and not path.exists():
         raise OutputError(f"a folder to resume must hold a run. Got {path.parent}, which does not.")
+    connection = None
     try:
         connection = sqlite3.connect(path, isolation_level=None)
         connection.execute("PRAGMA page_size=16384")  # tensors are large
@@ -240,8 +242,14 @@ def _opened(path: Path, identity: dict[str, str], resume: bool) -> sqlite3.Conne
         if not resume:
             _created(connection, identity)
         _check_identity(connection, identity)
-    except sqlite3.DatabaseError as error:
-        raise StoreError(f"{path.name} cannot be used: {error}.") from None
+    except sqlite3.Error as error:
+        if connection is not None:
+            connection.close()
+        if resume:
+            raise StoreError(f"{path.name} cannot be used: {error}.") from None
+        for part in path.parent.glob(f"{path.name}*"):
+            part.unlink()  # a run that has not begun leaves no half of a database
+        raise OutputError(f"out must be a folder that can be written. Got {path.parent}: {error}.") from None
     return connection
 
 

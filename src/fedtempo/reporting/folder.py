@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -53,8 +54,13 @@ def _replace(path: Path, text: str) -> None:
             file.flush()
             os.fsync(file.fileno())
         partial.replace(path)
-    except OSError as error:
-        raise OutputError(f"out must be a folder that can be written. Got {path.parent}: {error.strerror}.") from None
+    except BaseException as error:
+        with suppress(OSError):
+            partial.unlink(missing_ok=True)
+        if isinstance(error, OSError):
+            rule = "out must be a folder that can be written"
+            raise OutputError(f"{rule}. Got {path.parent}: {error.strerror}.") from None
+        raise
 
 
 def record(report: RoundReport) -> dict[str, Any]:
@@ -85,6 +91,7 @@ def summary(result: Result) -> dict[str, Any]:
         "selected_round": selected.round if selected else None,
         "scores": result.scores.summary() if result.scores else None,
         "costs": vars(result.costs),
+        "never_heard": result.never_heard,
         "seconds": result.seconds,
         "digest": result.digest(),
     }
