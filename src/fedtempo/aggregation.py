@@ -37,7 +37,8 @@ class BlockSum:
     weight: float = 0.0
     clients: int = 0
     loss: ExactNumber = field(default_factory=ExactNumber)
-    """Weighted by the clients' weights."""
+    """Weighted by the clients' weights; `loss_weight` is the weight of those whose loss is finite."""
+    loss_weight: float = 0.0
     measurements: dict[str, ExactNumber] = field(default_factory=dict)
     personal: dict[int, Params] = field(default_factory=dict)
     failures: list[Failure] = field(default_factory=list)
@@ -47,12 +48,20 @@ class BlockSum:
     """Weights and displacements one by one, for aggregators that need every upload."""
 
     def add_clients(self, weights: np.ndarray, losses: np.ndarray, measurements: Mapping[str, np.ndarray]) -> None:
-        """Count clients whose uploads are, or will be, in the sums; one number per client in each array."""
+        """Count clients whose uploads are, or will be, in the sums; one number per client in each array.
+
+        A loss or measurement that is not finite is left out, so that the others' numbers can still be read.
+        """
+        known = np.isfinite(losses)
+        if not known.all():
+            measurements = {**measurements, "losses_left_out": (~known).astype(np.float64)}
         self.weight += float(weights.sum())
         self.clients += len(weights)
-        self.loss = self.loss.plus(weights * losses)
+        self.loss = self.loss.plus(weights[known] * losses[known])
+        self.loss_weight += float(weights[known].sum())
         for name, values in measurements.items():
-            self.measurements[name] = self.measurements.get(name, ExactNumber()).plus(values)
+            finite_values = values[np.isfinite(values)]
+            self.measurements[name] = self.measurements.get(name, ExactNumber()).plus(finite_values)
 
     def add_upload(self, groups: Groups, weight: float = 1.0, unweighted: Collection[str] = ()) -> None:
         """Add one upload; groups named in `unweighted` count once whatever the weight."""
@@ -80,6 +89,7 @@ class BlockSum:
         self.weight += other.weight
         self.clients += other.clients
         self.loss = self.loss.merged(other.loss)
+        self.loss_weight += other.loss_weight
         for name, value in other.measurements.items():
             self.measurements[name] = self.measurements.get(name, ExactNumber()).merged(value)
         self.personal.update(other.personal)

@@ -63,6 +63,15 @@ class Result:
         served = self.experiment.federation.algorithm.server.model(self.params, self.server_state)
         return {**self.params, **served}
 
+    @property
+    def never_heard(self) -> list[int]:
+        """Clients that were asked and never sent anything that counted: always away, or always wrong."""
+        failed = {failure.client for report in self.history for failure in report.failures}
+        for report in self.history:
+            if failed and not report.abandoned:
+                failed.difference_update(report.clients)
+        return sorted(failed)
+
     def client_state(self, client: int) -> Params:
         """A client's personal tensors; its derived first ones if it has not taken part yet."""
         kept = self.store.get(client)

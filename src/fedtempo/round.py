@@ -71,7 +71,7 @@ def conclude(
     """The state after the round, what clients keep, and the report. Below quorum nothing changes but the clock."""
     abandoned = block.clients < experiment.quorum
     _check_alive(experiment.federation, block, now)
-    loss = block.loss.value / block.weight if block.weight else float("nan")
+    loss = block.loss.value / block.loss_weight if block.loss_weight else float("nan")
     if not abandoned:
         state = _server_step(experiment.federation, state, block, now)._replace(progress=state.progress.after(loss))
     costs = ledger.clients(cohort.clients.tolist(), now)

@@ -49,8 +49,9 @@ def in_traced_child(work: Callable[[], int], inject: str, log: Path) -> tuple[in
         finally:
             os._exit(code)
     os.waitpid(child, os.WUNTRACED)
+    call = inject.partition(":")[0]
     tracer = subprocess.Popen(
-        ["strace", "-p", str(child), "-o", str(log), "-e", f"trace={inject.split(':', maxsplit=1)[0]}", "-e", f"inject={inject}"],
+        ["strace", "-p", str(child), "-o", str(log), "-e", f"trace={call}", "-e", f"inject={inject}"],
         stderr=subprocess.PIPE,
         text=True,
     )
