@@ -96,7 +96,6 @@ SELF_ADJUSTMENT = Reproduction(
         "cost": Column("lost against WD = 0.01", "+.2f"),
         "clipped": Column("steps clipped, %", ".0f"),
         LENGTH: LENGTH_COLUMN,
-        CHECKSUM: Column("checksum of the model", ".0f"),
     },
     derive=_costs_of_large,
     claims=(
@@ -131,8 +130,8 @@ SELF_ADJUSTMENT = Reproduction(
     ),
     notes=(
         BASELINE,
-        "'Nothing clipped' has a largest norm of 1e6 and a weight decay of 0.1; the paper has no such runs. Its column "
-        "of checksums is about each seed's model; the table shows their mean, the verdict compares them seed by seed.",
+        "'Nothing clipped' has a largest norm of 1e6 and a weight decay of 0.1; the paper has none. The checksum "
+        "is one of all bytes of the model.",
         SMALL_CIFAR,
         ACCURACY_NOTE,
         NO_AUGMENTATION,
