@@ -76,7 +76,7 @@ def test_the_same_clients_that_always_drop_are_named(tmp_path: Path) -> None:
 def test_nobody_is_named_who_was_heard_once() -> None:
     some = train(faults=ft.Faults(drop=0.5), rounds=12, evaluation=None)
     assert some.never_heard == [10], "the only one that dropped out whenever it was asked"
-    assert not any(10 in report.clients for report in some.history)
+    assert all(report.abandoned for report in some.history if 10 in report.clients)
     nobody = train(faults=ft.Faults(drop=1.0), rounds=2, evaluation=None)
     assert nobody.never_heard == sorted({f.client for report in nobody.history for f in report.failures})
 
