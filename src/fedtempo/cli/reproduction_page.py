@@ -9,9 +9,7 @@ from fedtempo.experiments import Reproduction
 from fedtempo.experiments.figures import Figure
 from fedtempo.experiments.outcomes import Outcome
 from fedtempo.experiments.pages import cell, verdicts
-from fedtempo.reporting import Grid, Lines, Section, report, write_page
-
-REPORT = "report.html"
+from fedtempo.reporting import REPORT, Grid, Lines, Section, report, write_page
 
 
 def write_reproduction(reproduction: Reproduction, outcome: Outcome, folder: Path, provenance: str) -> Path:

@@ -20,7 +20,7 @@ from fedtempo.deploy.launch import DEPLOYMENT
 from fedtempo.durable import DATABASE
 from fedtempo.errors import FedTempoError, OutputError, first_line, is_count, require
 from fedtempo.profiling import Profile
-from fedtempo.reporting import EXPERIMENT, follow, summary, write_experiment
+from fedtempo.reporting import EXPERIMENT, REPORT, follow, summary, write_experiment
 from fedtempo.result import Result
 from fedtempo.training import train
 
@@ -140,7 +140,8 @@ def _finish(result: Result, out: Path | None, as_json: bool) -> None:
         return
     console = Console()
     console.print(result.table().rich(console.width))
-    console.print(f"{result.experiment.ran_as}; digest {result.digest()[:16]}", soft_wrap=True)
+    page = f"; report {out / REPORT}" if out is not None else ""
+    console.print(f"{result.experiment.ran_as}; digest {result.digest()[:16]}{page}", soft_wrap=True)
 
 
 def new_folder(out: Path) -> None:

@@ -1,6 +1,6 @@
 """Reporting: tables, pages, run folders, progress."""
 
-from fedtempo.reporting.folder import EXPERIMENT, export, summary, write_experiment
+from fedtempo.reporting.folder import EXPERIMENT, REPORT, export, summary, write_experiment
 from fedtempo.reporting.html import report, write_page, write_report
 from fedtempo.reporting.live import follow
 from fedtempo.reporting.runs import ReportRun
@@ -10,6 +10,7 @@ from fedtempo.reporting.tables import ResultTable
 
 __all__ = [
     "EXPERIMENT",
+    "REPORT",
     "Bars",
     "Grid",
     "Lines",

@@ -18,6 +18,7 @@ from fedtempo.trackers.csv import rounds_as_csv
 
 EXPERIMENT = "experiment.toml"
 SUMMARY = "summary.json"
+REPORT = "report.html"
 AGAIN = f"fedtempo run {EXPERIMENT}"
 
 
@@ -35,7 +36,7 @@ def export(result: Result, folder: Path) -> None:
     file = folder / EXPERIMENT
     experiment = file.read_text(encoding="utf-8") if file.is_file() else None
     run = ReportRun.of(result, command=AGAIN if experiment else None, experiment=experiment)
-    _replace(folder / "report.html", page_about([run], title=run.label))
+    _replace(folder / REPORT, page_about([run], title=run.label))
 
 
 def _circumstances(folder: Path) -> dict[str, Any]:

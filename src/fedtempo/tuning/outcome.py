@@ -15,7 +15,7 @@ from rich.table import Table
 
 from fedtempo.config import dump, fingerprint
 from fedtempo.errors import OutputError, TrainingError
-from fedtempo.reporting import Bars, Grid, Lines, Section, report
+from fedtempo.reporting import REPORT, Bars, Grid, Lines, Section, report
 from fedtempo.tuning.book import Plan, Record
 from fedtempo.tuning.plot import importance_svg
 
@@ -75,7 +75,7 @@ class Found:
             "importances.svg": importance_svg(self.importances, "What the validation score depends on"),
             "summary.json": json.dumps(self.as_dict(), indent=1) + "\n",
             "best.toml": self.best_file(),
-            "report.html": self.page(),
+            REPORT: self.page(),
         }
         for name, text in files.items():
             try:
