@@ -52,7 +52,8 @@ def report(
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
         f'<title>{escape(title)}</title><link rel="icon" href="data:,"><style>{style}</style></head>'
         f'<body><div class="page">{head(runs, title, live is not None)}'
-        f'<div id="controls"{only_sections}></div><main><section id="results"{only_sections}><div id="tiles"></div><div id="table"></div>'
+        f'<div id="controls"{only_sections}></div><main>'
+        f'<section id="results"{only_sections}><div id="tiles"></div><div id="table"></div>'
         f"<noscript>{table}<p>The figures of this page are drawn by a script in it; allow scripts to see them.</p>"
         f'</noscript></section>{added}<div id="figures" class="grid-of-figures"{only_sections}></div>'
         f'<div id="setup" class="grid-of-figures"{only_sections}></div>{runs_section(runs, command)}</main>'
