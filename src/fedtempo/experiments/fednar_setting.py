@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import zlib
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -171,9 +172,9 @@ def clipping(result: Result) -> Measured:
 
 
 def _mean_where(norms: Sequence[float], shares: Sequence[float]) -> float:
-    """The mean norm of the rounds with clipped steps; 0 where there are none."""
+    """The mean norm of the rounds with clipped steps; NaN where there are none."""
     there = [norm for norm, share in zip(norms, shares, strict=True) if share > 0]
-    return fmean(there) if there else 0.0
+    return fmean(there) if there else math.nan
 
 
 def model(result: Result) -> Measured:
