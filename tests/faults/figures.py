@@ -1,0 +1,306 @@
+"""The figures of the durability page: `python -m tests.faults.figures` prints them, `--write` puts them into the page.
+
+Names choose some of them: kills, damage, accuracy, uploads, memory.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import signal
+import sqlite3
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from contextlib import closing
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from tests.faults.digits_problem import ADMISSION, accuracy, train
+from tests.faults.test_durable import HEADS, outcome, settings, stopped_after
+
+import fedtempo as ft
+from fedtempo.durable import DATABASE
+
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "durability.md"
+KILLED: dict[str, ft.Algorithm] = {
+    "PFLEGO with server Adam": HEADS,
+    "FedDecay": ft.algorithms.feddecay(lr=0.1, beta=0.6, steps=4),
+    "FedNAR(SCAFFOLD)": ft.algorithms.fednar(
+        ft.algorithms.scaffold(lr=0.1, steps=3), weight_decay=0.1, max_norm=0.5
+    ),
+    "FedAdam": ft.algorithms.fedadam(lr=0.1, steps=3),
+    "Ditto": ft.algorithms.ditto(lr=0.1, steps=3),
+    "FedEM": ft.algorithms.fedem(lr=0.1, epochs=1, components=2),
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Kills:
+    kills: int
+    runs: int
+    equal: int
+    rounds: list[int]
+    """The committed rounds that resumed processes found."""
+
+
+def kill_at_random(folder: Path, algorithm: ft.Algorithm, count: int, seed: int, rounds: int = 120) -> Kills:
+    """kill -9 at random moments until there are enough; whenever a run gets to its end, another one begins."""
+    given = settings(rounds=rounds, algorithm=algorithm)
+    rng, expected = np.random.default_rng(seed), ft.run(**given).digest()
+    kills, runs, equal, found = 0, 0, 0, []
+    while kills < count or not runs:
+        out = folder / f"run {runs}"
+        while True:
+            child = os.fork()
+            if child == 0:
+                _go_on(given, out)
+            time.sleep(float(rng.uniform(0.02, 0.25)) if kills < count else 0)
+            if kills < count:
+                os.kill(child, signal.SIGKILL)
+            _, status = os.waitpid(child, 0)
+            if not os.WIFSIGNALED(status):
+                break
+            kills += 1
+            found.append(_committed(out))
+        equal += (out / "digest").read_text() == expected
+        runs += 1
+    return Kills(kills, runs, equal, found)
+
+
+def _go_on(given: dict[str, Any], out: Path) -> None:
+    """In the child: start the run or go on with it, to the end."""
+    code = 1
+    try:
+        result = ft.run(**given, out=out, resume=_committed(out) > 0)
+        (out / "digest").write_text(result.digest())
+        code = 0
+    finally:
+        os._exit(code)
+
+
+def _committed(out: Path) -> int:
+    if not (out / DATABASE).exists():
+        return 0
+    with closing(sqlite3.connect(out / DATABASE)) as connection:
+        if not connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'shared'").fetchone():
+            connection.close()
+            for file in out.iterdir():  # killed before there was a run
+                file.unlink()
+            return 0
+        newest = connection.execute("SELECT max(round) FROM shared").fetchone()[0]
+        return 1 if newest is None else int(newest) + 1
+
+
+def damages(size: int) -> list[Callable[[bytearray], None]]:
+    """200 truncations, 600 single bits, 100 stretches of zeros."""
+    rng = np.random.default_rng(11)
+
+    def flip(data: bytearray, place: int, bit: int) -> None:
+        data[place] ^= 1 << bit
+
+    def cut(data: bytearray, place: int) -> None:
+        del data[place:]
+
+    def blank(data: bytearray, place: int) -> None:
+        data[place : place + 512] = bytes(len(data[place : place + 512]))
+
+    places = rng.integers(0, size, 900).tolist()
+    bits = rng.integers(0, 8, 600).tolist()
+    return [
+        *(partial(cut, place=place) for place in places[:200]),
+        *(partial(flip, place=place, bit=bit) for place, bit in zip(places[200:800], bits, strict=True)),
+        *(partial(blank, place=place) for place in places[800:]),
+    ]
+
+
+def damaged_databases(folder: Path) -> dict[str, int]:
+    """What resuming makes of each damaged database."""
+    stopped_after(4, folder / "good")
+    original = (folder / "good" / DATABASE).read_bytes()
+    expected = ft.run(**settings()).digest()
+    seen = dict.fromkeys(("refused", "stepped back", "unharmed", "wrong"), 0)
+    (folder / "damaged").mkdir()
+    for damage in damages(len(original)):
+        data = bytearray(original)
+        damage(data)
+        for old in (folder / "damaged").iterdir():
+            old.unlink()
+        (folder / "damaged" / DATABASE).write_bytes(data)
+        seen[outcome(folder / "damaged", expected)] += 1
+    return seen
+
+
+FAULTS = {
+    "none": ft.Faults(),
+    "dropout 10 %": ft.Faults(drop=0.1),
+    "dropout 30 %": ft.Faults(drop=0.3),
+    "dropout 50 %": ft.Faults(drop=0.5),
+    "NaN 10 %": ft.Faults(nan=0.1),
+    "NaN 30 %": ft.Faults(nan=0.3),
+    "infinite 10 %": ft.Faults(infinite=0.1),
+    "1e6-fold 10 %": ft.Faults(huge=0.1),
+    "wrong shape 10 %": ft.Faults(misshapen=0.1),
+    "wrong names 10 %": ft.Faults(renamed=0.1),
+}
+
+
+@dataclass(frozen=True)
+class Row:
+    fault: str
+    checked: float
+    refused: int
+    abandoned: int
+    as_if_not_asked: bool
+    unchecked: str
+
+    def cells(self) -> list[str]:
+        same = "yes" if self.as_if_not_asked else "no"
+        return [self.fault, f"{self.checked:.3f}", str(self.refused), str(self.abandoned), same, self.unchecked]
+
+
+def accuracy_row(name: str) -> Row:
+    """One fault with the checks on, without its clients, and with the checks off."""
+    faults = FAULTS[name]
+    on = train(faults=faults, admission=ADMISSION, backend="serial")
+    without = train(cohorts=[list(report.clients) for report in on.history], admission=ADMISSION, backend="serial")
+    return Row(
+        name,
+        accuracy(on),
+        sum(len(report.failures) for report in on.history),
+        sum(report.abandoned for report in on.history),
+        on.digest() == without.digest(),
+        _unchecked(faults),
+    )
+
+
+def _unchecked(faults: ft.Faults) -> str:
+    try:
+        return f"{accuracy(train(faults=faults, admission=ft.Admission(checks=False), backend='serial')):.3f}"
+    except ft.TrainingError as error:
+        found = re.search(r"not finite after round \d+", str(error))
+        return f"run stopped: model {found.group() if found else 'not finite'}"
+    except Exception as error:
+        return f"crash: {type(error).__name__}"
+
+
+def mutated_uploads(count: int = 100_000) -> tuple[int, int, float]:
+    from tests.faults.test_hostile_uploads import fuzz
+
+    return fuzz(count, seed=2)
+
+
+MEMORY = """
+import sys
+import numpy as np
+import fedtempo as ft
+rng = np.random.default_rng(0)
+x, y = rng.standard_normal((100_000, 2, 6)).astype(np.float32), rng.integers(0, 4, (100_000, 2))
+data = ft.data.FederatedData.from_clients(list(zip(x, y)))
+reports = ft.train(model=ft.models.mlp(6, [8], 4), data=data, rounds=500, cohort=400, batch_size=2, seed=0,
+    algorithm=ft.algorithms.pflego(lr=0.1, server_lr=0.05, steps=2, server_optimizer="adam"), evaluation=None,
+    backend="vectorised", out=sys.argv[1])
+seen = set()
+for report in reports:
+    seen.update(report.clients)
+    if report.round + 1 in (50, 500):
+        resident = next(line.split()[1] for line in open("/proc/self/status") if line.startswith("VmRSS"))
+        print(report.round + 1, resident, len(seen), flush=True)
+"""
+
+
+def resident_memory(folder: Path) -> dict[int, tuple[int, int]]:
+    """Kilobytes resident, and clients seen, after 50 and after 500 rounds."""
+    done = subprocess.run(
+        [sys.executable, "-c", MEMORY, str(folder)], capture_output=True, text=True, check=True, timeout=900
+    )
+    lines = [tuple(map(int, line.split())) for line in done.stdout.splitlines()]
+    return {after: (kilobytes, clients) for after, kilobytes, clients in lines}
+
+
+def _kills(folder: Path) -> str:
+    found = kill_at_random(folder, HEADS, count=20, seed=1)
+    return (
+        f"* `kill -9` at {found.kills} random moments of 120-round runs (PFLEGO's heads, Adam at the server): "
+        f"{found.equal} of {found.runs} ends equal to the uninterrupted run, bit for bit."
+    )
+
+
+def _damage(folder: Path) -> str:
+    seen = damaged_databases(folder)
+    return (
+        f"* {sum(seen.values())} damaged databases (200 cut short, 600 with one bit flipped, 100 with 512 zeros): "
+        f"{seen['refused']} refused, {seen['stepped back']} one round back with a warning, {seen['unharmed']} damaged "
+        f"where nothing is stored (right to the bit), {seen['wrong']} wrong."
+    )
+
+
+def _accuracy(folder: Path) -> str:
+    head = ["fault", "accuracy", "uploads lost", "rounds abandoned", "bitwise as without them", "checks off"]
+    rows = [accuracy_row(name).cells() for name in FAULTS]
+    lines = [head, ["---"] * len(head), *rows]
+    table = "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
+    return f"Digits, 10 of 20 clients a round, 60 rounds, quorum 3, `Admission(max_norm=50, max_ratio=10)`:\n\n{table}"
+
+
+def _uploads(folder: Path) -> str:
+    refused, accepted, longest = mutated_uploads()
+    return (
+        f"* {refused + accepted:,} mutated uploads: {refused:,} refused, {accepted:,} still legitimate uploads, "
+        f"0 crashes, 0 accepted wrongly; the slowest verdict took {1000 * longest:.1f} ms."
+    )
+
+
+def _memory(folder: Path) -> str:
+    found = resident_memory(folder / "memory")
+    (early, few), (late, many) = found[50], found[500]
+    return (
+        f"* 500 rounds of 400 of 100,000 clients with personal heads: {early / 1024:.0f} MB resident after 50 rounds "
+        f"({few:,} clients seen), {late / 1024:.0f} MB after 500 ({many:,} seen), {100 * (late / early - 1):+.1f} %."
+    )
+
+
+PARTS: dict[str, Callable[[Path], str]] = {
+    "kills": _kills,
+    "damage": _damage,
+    "uploads": _uploads,
+    "memory": _memory,
+    "accuracy": _accuracy,
+}
+
+
+def write(name: str, text: str) -> None:
+    """Put a part, with today's date, between its marks in the page."""
+    page = PAGE.read_text(encoding="utf-8")
+    start, end = f"<!-- {name} -->\n", f"<!-- end of {name} -->"
+    before, rest = page.split(start)
+    _, after = rest.split(end)
+    dated = (
+        f"{text} ({datetime.now(UTC):%Y-%m-%d})" if text.startswith("*") else f"{datetime.now(UTC):%Y-%m-%d}. {text}"
+    )
+    PAGE.write_text(f"{before}{start}{dated}\n{end}{after}", encoding="utf-8")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("parts", nargs="*", help=", ".join(PARTS))
+    parser.add_argument("--write", action="store_true", help=f"put them into {PAGE.name}")
+    given = parser.parse_args()
+    for name in given.parts or PARTS:
+        began = time.monotonic()
+        with tempfile.TemporaryDirectory() as folder:
+            text = PARTS[name](Path(folder))
+        print(f"{text}\n[{name}: {time.monotonic() - began:.0f} s]\n", flush=True)
+        if given.write:
+            write(name, text)
+
+
+if __name__ == "__main__":
+    main()

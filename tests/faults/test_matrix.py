@@ -1,0 +1,40 @@
+"""The page of faults names tests that are there, and says rightly which of them are long."""
+
+from __future__ import annotations
+
+import ast
+import re
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+LINES = [line for line in (ROOT / "docs" / "faults.md").read_text(encoding="utf-8").splitlines() if "::" in line]
+
+
+@cache
+def found_in(path: str) -> dict[str, bool]:
+    """The tests of a file, and whether each is slow."""
+    tree = ast.parse((ROOT / path).read_text(encoding="utf-8"))
+    marks = [node.value for node in tree.body if isinstance(node, ast.Assign) and "pytestmark" in ast.unparse(node)]
+    everything = any("slow" in ast.unparse(mark) for mark in marks)
+    return {
+        node.name: everything or any("mark.slow" in ast.unparse(part) for part in node.decorator_list)
+        for node in tree.body
+        if isinstance(node, ast.FunctionDef)
+    }
+
+
+@pytest.mark.parametrize("line", LINES, ids=[line.split("|")[1].strip() for line in LINES])
+def test_every_named_test_is_there_and_runs_when_the_page_says(line: str) -> None:
+    named = re.findall(r"`(tests/[^`]+)::(\w+)`", line)
+    when = line.rstrip(" |").rpartition("|")[2].strip()
+    slow = {name: found_in(path)[name] for path, name in named}
+    assert slow
+    if when == "every time":
+        assert not any(slow.values())
+    elif when == "long":
+        assert all(slow.values())
+    else:
+        assert len(set(slow.values())) == 2
