@@ -1,7 +1,7 @@
 """Which code, how many workers, how large a block: by the model and the length of the run, never by the clock.
 
-Side by side and one by one differ in the last bits, and so do blocks of different size side by side. Were they chosen by
-timing, two runs of one experiment could differ; so the rules below were calibrated once, on the benchmark's workloads.
+Side by side and one by one differ in the last bits, and so do blocks of different size side by side. Were they chosen
+by timing, two runs of one experiment could differ; so the rules were calibrated once, on the benchmark's workloads.
 """
 
 from __future__ import annotations
