@@ -84,7 +84,7 @@ class DurableStore:
         row = self._read(_CLIENT, client)
         if row is None:
             return None
-        if _client_hash(client, row[0]) != row[1]:
+        if _hash("client", client, row[0]) != row[1]:
             raise StoreError(f"the stored state of client {client} is damaged.")
         return tensors_from_bytes(row[0])
 
@@ -165,16 +165,17 @@ class DurableStore:
             before = self._connection.execute(_CLIENT, (client,)).fetchone()
             self._connection.execute("INSERT INTO earlier VALUES (?, ?, ?)", (client, *(before or (None, None))))
             data = tensors_to_bytes(tensors)
-            digest = _client_hash(client, data)
+            digest = _hash("client", client, data)
             self._connection.execute("INSERT OR REPLACE INTO clients VALUES (?, ?, ?)", (client, data, digest))
             manifest += _token(client, digest) - (_token(client, before[1]) if before else 0)
         return manifest % _MODULUS
 
     def _saved(self, round_number: int, template: State) -> Saved:
         query = "SELECT tensors, numbers, manifest, sha256 FROM shared WHERE round = ?"
-        tensors, numbers, manifest, digest = self._connection.execute(query, (round_number,)).fetchone()
-        if _hash("shared", round_number, tensors, numbers, manifest) != digest:
+        row = self._connection.execute(query, (round_number,)).fetchone()  # a damaged tree lists rows it cannot find
+        if row is None or _hash("shared", round_number, *row[:3]) != row[3]:
             raise StoreError(f"the stored state of round {round_number} is damaged")
+        tensors, numbers, manifest, _ = row
         if int(manifest, 16) != _summed(self._connection):
             raise StoreError(f"the stored clients do not belong to round {round_number}")
         return Saved(state_from_bytes(tensors, numbers, template), self._history(round_number))
@@ -285,10 +286,6 @@ def _summed(connection: sqlite3.Connection) -> int:
 
 def _token(client: int, digest: str) -> int:
     return int(_hash("row", client, digest), 16)
-
-
-def _client_hash(client: int, data: bytes) -> str:
-    return _hash("client", client, data)
 
 
 def _hash(kind: str, *parts: int | str | bytes) -> str:
