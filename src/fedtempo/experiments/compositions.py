@@ -178,9 +178,9 @@ def figures(title: str) -> tuple[Figure, ...]:
 
 NOTES = (
     "No paper has these numbers. The claims are our questions.",
-    "Every ingredient has one setting in all combinations. Rates, weight decay, clipping, clients, network and rounds were"
-    " chosen by pilots of seed 0 with FedAvg and single ingredients, by test scores; pairs were not looked at.",
-    "FedNAR's absence means the same weight decay and clipping in the other order. FedDecay decays step by step, by 0.9.",
+    "Every ingredient has one setting in all combinations. Rates, weight decay, clipping, clients, network and rounds"
+    " were chosen by pilots of seed 0 with FedAvg and single ingredients, by test scores; pairs were not looked at.",
+    "FedNAR's absence means the same weight decay and clipping in the other order. FedDecay decays by step, by 0.9.",
     "Budgets are what the cheapest runs spend: all the steps of decaying K, all the bytes of personal heads. The"
     " others have spent as much before their last round; scores between evaluations are interpolated.",
     "Accuracy is the mean over users on their own test rows, after an epoch's fine-tuning at 0.3 of the training rate.",
