@@ -38,7 +38,7 @@ def numeric_fields() -> Iterator[tuple[str, FieldInfo]]:
 
 
 NUMBERS = dict(numeric_fields())
-FAULTS = ("drop", "nan", "infinite", "huge", "misshapen", "renamed", "slow")
+FAULTS = ("drop", "nan", "infinite", "huge", "misshapen", "renamed", "slow", "kill")
 ALLOWED: dict[str, list[Any]] = {
     "rounds": [1, 10**9],
     "cohort": [1, 6, 1.0, 1e-9],
@@ -58,6 +58,8 @@ ALLOWED: dict[str, list[Any]] = {
     "evaluation.lr": [0, 0.0, 1e300],
     "quorum": [1, 10**9],
     "over_selection": [0, 0.0, 100],
+    "deadline": [1e-9, 1, 1e7],
+    "ray_gpus": [0, 0.5, 1024],
     "admission.max_norm": [1e-300, 1],
     "admission.max_ratio": [1e-300, 1],
     **{f"faults.{kind}": [0, 0.0, 1] for kind in FAULTS},
@@ -69,6 +71,7 @@ BELOW: dict[str, list[Any]] = {
     "data.new_clients": [-1, -0.1],
     "admission.max_norm": [0, 0.0],
     "admission.max_ratio": [0, 0.0],
+    "deadline": [0, 0.0],
 }
 ABOVE: dict[str, list[Any]] = {
     "cohort": [1.0000001, 2.0],
@@ -82,6 +85,8 @@ ABOVE: dict[str, list[Any]] = {
     "evaluation.steps": [10**6 + 1],
     "evaluation.epochs": [10**6 + 1],
     "over_selection": [101],
+    "deadline": [1.1e7],
+    "ray_gpus": [1025],
     "admission.max_norm": [10**400],
     "admission.max_ratio": [10**400],
     **{f"faults.{kind}": [1.5, 2] for kind in FAULTS},

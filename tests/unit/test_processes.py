@@ -26,8 +26,9 @@ def run(kind: str = "mlp", name: str = "fedavg", **settings: object) -> ft.Resul
 
 @pytest.fixture(autouse=True)
 def nothing_left() -> object:
+    before = {child.pid for child in multiprocessing.active_children()}
     yield
-    assert not multiprocessing.active_children()
+    assert not {child.pid for child in multiprocessing.active_children()} - before
 
 
 @pytest.mark.parametrize(
