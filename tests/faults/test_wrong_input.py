@@ -235,7 +235,9 @@ def test_personal_tensors_that_are_not_a_clients_own(case: str) -> None:
 
 def test_personal_tensors_that_are_a_clients_own() -> None:
     given = {TRAINING[0]: {"head.bias": torch.ones(4), "head.weight": torch.ones(4, 5)}}
-    prepared(algorithm=fl.fedper(lr=0.1, steps=1), init_clients=given)
+    federation = prepared(algorithm=fl.fedper(lr=0.1, steps=1), init_clients=given).federation
+    first = federation.first_personal(TRAINING[0], {})
+    assert all(bool((first[name] == 1).all()) for name in ("head.bias", "head.weight"))
 
 
 @pytest.mark.parametrize("device", ["cuda:99", "tpu", "", "meta", None, 5, True, NAN])

@@ -75,7 +75,10 @@ class Gate:
         return upload
 
     def _wrong(self, upload: Upload) -> str | None:
-        """What is wrong with an upload of the right form, by the rules of admission and what the server knows."""
+        """What is wrong with an upload of the right form, by the rules of admission and what the server knows.
+
+        A loss or a measurement that is not finite costs itself only: the sum leaves it out and counts it.
+        """
         if self._checks:
             reason = refusal(upload.groups, upload.weight, self.form.expected, self.limit)
             if reason is not None:
@@ -83,6 +86,6 @@ class Gate:
         own = self.federation.weight(upload.client, 0)
         if self.federation.algorithm.weighting != "processed" and upload.weight != own:
             return "wrong weight"
-        if not all(map(math.isfinite, (upload.weight, upload.loss, *upload.measurements.values()))):
+        if not math.isfinite(upload.weight):
             return "not finite"
         return "wrong receipt" if (upload.kept == NOTHING_KEPT) == self.form.keeps else None

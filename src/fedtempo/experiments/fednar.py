@@ -8,7 +8,6 @@ from fedtempo.experiments.claims import Claim, all_of, any_of, at_least, at_pape
 from fedtempo.experiments.fednar_adjustment import CLIPPING, SELF_ADJUSTMENT
 from fedtempo.experiments.fednar_setting import (
     ACCURACY,
-    ACCURACY_COLUMN,
     ACCURACY_NOTE,
     ALPHAS,
     BACKBONES,
@@ -19,8 +18,6 @@ from fedtempo.experiments.fednar_setting import (
     FEDAVGM,
     FEDEXP,
     FEDPROX,
-    LENGTH,
-    LENGTH_COLUMN,
     NO_AUGMENTATION,
     PAPER,
     SCAFFOLD,
@@ -28,6 +25,7 @@ from fedtempo.experiments.fednar_setting import (
     SMALL_CIFAR,
     SMOKE,
     algorithms,
+    columns_with,
     gains,
     on_cifar10,
     with_nar,
@@ -99,13 +97,7 @@ TABLE = Reproduction(
         "paper": scale(seeds=3, minutes=480 * DAY, **PAPER),
     },
     runs=_table_runs,
-    columns={
-        ACCURACY: ACCURACY_COLUMN,
-        "gain": Column("gain by FedNAR", "+.2f"),
-        "gain_of_backbone": Column("its mean over alpha", "+.2f"),
-        "clipped": Column("steps clipped, %", ".0f"),
-        LENGTH: LENGTH_COLUMN,
-    },
+    columns=columns_with(gain=Column("gain by FedNAR", "+.2f"), gain_of_backbone=Column("its mean over alpha", "+.2f")),
     derive=_table_gains,
     reported=_reported(),
     claims=(
@@ -188,12 +180,7 @@ SWEEP = Reproduction(
         "paper": scale(seeds=1, minutes=300 * DAY, backbones=BACKBONES, **PAPER),
     },
     runs=_sweep_runs,
-    columns={
-        ACCURACY: ACCURACY_COLUMN,
-        "drop": Column("lost against the best WD", ".2f"),
-        "clipped": Column("steps clipped, %", ".0f"),
-        LENGTH: LENGTH_COLUMN,
-    },
+    columns=columns_with(drop=Column("lost against the best WD", ".2f")),
     derive=_drops,
     claims=(
         Claim(

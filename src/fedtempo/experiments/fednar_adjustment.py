@@ -24,6 +24,7 @@ from fedtempo.experiments.fednar_setting import (
     SMALL_CIFAR,
     SMOKE,
     algorithms,
+    columns_with,
     on_cifar10,
     with_nar,
 )
@@ -91,12 +92,7 @@ SELF_ADJUSTMENT = Reproduction(
         "paper": scale(seeds=3, minutes=210 * DAY, **PAPER),
     },
     runs=_adjustment_runs,
-    columns={
-        ACCURACY: ACCURACY_COLUMN,
-        "cost": Column("lost against WD = 0.01", "+.2f"),
-        "clipped": Column("steps clipped, %", ".0f"),
-        LENGTH: LENGTH_COLUMN,
-    },
+    columns=columns_with(cost=Column("lost against WD = 0.01", "+.2f")),
     derive=_costs_of_large,
     claims=(
         *(

@@ -95,6 +95,11 @@ ACCURACY_NOTE = (
 BASELINE = "A backbone's name alone is the paper's baseline: clip the gradient, then add the weight decay, unclipped."
 
 
+def columns_with(**own: Column) -> dict[str, Column]:
+    """Accuracy, the experiment's own columns, how often a step was clipped, how long the model is."""
+    return {ACCURACY: ACCURACY_COLUMN, **own, "clipped": Column("steps clipped, %", ".0f"), LENGTH: LENGTH_COLUMN}
+
+
 def backbone(name: str, lr: Schedule, steps: int) -> Algorithm:
     """One of the six, with the settings of the released scripts."""
     makers: dict[str, Callable[[], Algorithm]] = {

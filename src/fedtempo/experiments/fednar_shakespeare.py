@@ -9,7 +9,6 @@ from fedtempo.data import natural
 from fedtempo.experiments.claims import Claim, at_least
 from fedtempo.experiments.fednar_setting import (
     ACCURACY,
-    ACCURACY_COLUMN,
     BACKBONES,
     BASELINE,
     DAY,
@@ -18,12 +17,11 @@ from fedtempo.experiments.fednar_setting import (
     FEDAVGM,
     FEDEXP,
     FEDPROX,
-    LENGTH,
-    LENGTH_COLUMN,
     SCAFFOLD,
     accuracy,
     algorithms,
     clipping,
+    columns_with,
     common,
     gains,
     model,
@@ -136,13 +134,9 @@ SHAKESPEARE = Reproduction(
         "paper": scale(seeds=1, minutes=125 * DAY, **PAPER),
     },
     runs=_runs,
-    columns={
-        ACCURACY: ACCURACY_COLUMN,
-        "gain": Column("gain by FedNAR", "+.2f"),
-        "gain_of_backbone": Column("its mean over both WD", "+.2f"),
-        "clipped": Column("steps clipped, %", ".0f"),
-        LENGTH: LENGTH_COLUMN,
-    },
+    columns=columns_with(
+        gain=Column("gain by FedNAR", "+.2f"), gain_of_backbone=Column("its mean over both WD", "+.2f")
+    ),
     derive=_gains,
     reported=_reported(),
     claims=(
