@@ -10,6 +10,7 @@ from torch.func import grad, vmap
 
 from fedtempo.errors import ConfigError
 from fedtempo.models import gin
+from fedtempo.models.gin import _received
 from fedtempo.network import Network, build, tensors_of
 
 IGNORED = -100
@@ -60,6 +61,27 @@ def test_the_sums_are_right_on_a_path_of_three_nodes():
     x = torch.tensor([[[1.0], [10.0], [100.0], [0.0]]], dtype=torch.float64)
     outputs = model(x, edges, torch.tensor([[True, True, True, False]]))
     assert outputs.flatten().tolist() == [11.0, 111.0, 110.0, 0.0]
+
+
+def test_what_neighbours_send_and_its_gradient_are_those_of_the_adjacency_matrix_for_rows_and_lanes():
+    draw = torch.Generator().manual_seed(3)
+    x = torch.randn(2, 3, 7, 4, generator=draw, dtype=torch.float64)
+    edges = torch.randint(7, (2, 3, 20, 2), generator=draw)
+    adjacency = torch.zeros(2, 3, 7, 7, dtype=torch.float64)
+    for lane, row, edge in torch.cartesian_prod(torch.arange(2), torch.arange(3), torch.arange(20)):
+        sender, receiver = edges[lane, row, edge]
+        adjacency[lane, row, receiver, sender] += 1
+
+    def loss(x: Tensor, edges: Tensor) -> Tensor:
+        return _received(x, *edges.unbind(-1)).square().sum()
+
+    def dense(x: Tensor, adjacency: Tensor) -> Tensor:
+        return (adjacency @ x).square().sum()
+
+    torch.testing.assert_close(vmap(grad(loss))(x, edges), vmap(grad(dense))(x, adjacency), rtol=0, atol=1e-12)
+    together = vmap(grad(loss), in_dims=(0, None))(x, edges[0])
+    torch.testing.assert_close(together, vmap(grad(dense), in_dims=(0, None))(x, adjacency[0]), rtol=0, atol=1e-12)
+    torch.testing.assert_close(grad(loss)(x[1], edges[1]), grad(dense)(x[1], adjacency[1]), rtol=0, atol=1e-12)
 
 
 @pytest.mark.parametrize("train", [True, False])
