@@ -6,14 +6,12 @@ so the total has the same bits wherever and however they were made, and a refuse
 
 from __future__ import annotations
 
-import math
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from fedtempo.exact import Exact, ExactNumber, nothing
 from fedtempo.params import Params
@@ -124,11 +122,3 @@ def mean(block: BlockSum, unweighted: Collection[str], dtype: torch.dtype) -> Ag
         for group, tensors in block.sums.items()
     }
     return Aggregate(means, block.weight, block.clients)
-
-
-def finite(tensors: Sequence[Tensor]) -> bool:
-    """Whether all numbers are finite. A finite sum says so at once; one that overflows is looked at again."""
-    sums = [t.sum() for t in tensors if t.is_floating_point()]
-    if not sums or math.isfinite(sum(s.item() for s in sums)):
-        return True
-    return all(bool(torch.isfinite(t).all()) for t in tensors)

@@ -126,7 +126,7 @@ def check_model(federation: Federation) -> tuple[bool, bool]:
     full = federation.client_rows(int(federation.data.clients[0]))
     rows = {n: t[:4] if len(t) > 1 else t.expand(2, *t.shape[1:]).contiguous() for n, t in full.items()}
     params = tensors_of(federation.model, federation.dtype, federation.device)
-    if not all_finite(params):
+    if not all_finite(params.values()):
         raise ModelError("the model's first weights must be finite. Got NaN or infinity.")
     weights = set(federation.network.parameters)
     leaves = {n: p.clone().requires_grad_(n in weights and p.is_floating_point()) for n, p in params.items()}
@@ -190,7 +190,7 @@ def _check_given_clients(federation: Federation) -> None:
             require(isinstance(value, torch.Tensor), field, "a tensor", value)
             shape = tuple(own[name].shape)
             require(tuple(value.shape) == shape, field, f"of shape {shape}", tuple(value.shape))
-            require(all_finite({name: value}), field, "finite", "NaN or infinity")
+            require(all_finite([value]), field, "finite", "NaN or infinity")
 
 
 def _check_single_rows(federation: Federation, params: Params, rows: Batch) -> None:

@@ -13,7 +13,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import flop_registry
 
 from fedtempo.federation import Federation
-from fedtempo.local import Carry, Stage, by_autograd
+from fedtempo.gradients import by_autograd
+from fedtempo.local import Carry, Stage
 from fedtempo.objectives import Received
 from fedtempo.params import Params, size_in_bytes
 from fedtempo.schedules import Now

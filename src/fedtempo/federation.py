@@ -153,6 +153,10 @@ class Federation:
             own[name] = value.detach().clone().to(device=self.device, dtype=own[name].dtype)
         return own
 
+    def keeps_nothing(self, shared: Params) -> bool:
+        """Whether no client has anything of its own from one round to the next."""
+        return not (self.given_clients or self.personal_names or self.algorithm.remember(shared, self.trained_names))
+
     def _fresh(self, client: int) -> Params:
         if not self.personal_names:
             return {}

@@ -15,11 +15,12 @@ from torch import Tensor
 
 from fedtempo.data.batches import Batching
 from fedtempo.errors import ConfigError, is_number, require
+from fedtempo.gradients import GradientOf, Replayed, ValueOf, by_autograd, side_by_side
 from fedtempo.network import Network
-from fedtempo.objectives import Objective, Received, Value, View, supervised
+from fedtempo.objectives import Correction, Objective, Received, Value, View, supervised
 from fedtempo.params import Params, Scalar, Selector, add, combine, everything, partition, select, tree_map
 from fedtempo.schedules import Now, Place, Rate, Schedule, as_schedule, at_step, whole_number
-from fedtempo.tasks import Batch, Task, mean_loss
+from fedtempo.tasks import TASKS, Batch, Task, mean_loss
 from fedtempo.transforms import Transform, identity
 
 Part = Literal["train", "support", "query"]
@@ -99,6 +100,7 @@ class Phase:
     objective: Objective = supervised
     rates: tuple[tuple[str, Schedule], ...] = ()
     """Schedules inside the objective, by name, so that they can be checked and printed."""
+    correction: Correction | None = None
     direction: Transform = identity
     trains: Selector = everything
     on: Where = "both"
@@ -115,9 +117,6 @@ class Phase:
         return replace(self, direction=wrap(self.direction))
 
 
-GradientOf = Callable[[Callable[[Params], Value], Params], tuple[Params, Value]]
-
-
 class Step(Protocol):
     """One gradient step of one client."""
 
@@ -128,6 +127,16 @@ class Step(Protocol):
         ...
 
 
+class Plain(NamedTuple):
+    """An objective that depends on the model and the batch alone, and the fastest ways to its gradient."""
+
+    value_of: ValueOf
+    alone: GradientOf
+    """For one client at a time."""
+    together: GradientOf
+    """For clients that are stacked."""
+
+
 class Stage(NamedTuple):
     """A phase bound to a model: what backends run."""
 
@@ -136,6 +145,10 @@ class Stage(NamedTuple):
     reuses_features: bool
     enter: Callable[[Received, Carry, Batch], tuple[Carry, Batch]]
     step: Step
+    split: Callable[[Carry], tuple[Params, Params]]
+    """The model's tensors that this phase trains, and the others."""
+    plain: Plain | None
+    """Where the objective depends on the model and the batch alone."""
 
     def batching(self, batching: Batching) -> Batching:
         """The experiment's batching, unless this phase works on the full batch."""
@@ -217,15 +230,19 @@ def _stage(index: int, phase: Phase, network: Network, task: Task) -> Stage:
         kept = {n: v for n, v in data.items() if n == "y" or n.startswith("_")}
         return carry, {**kept, "_features": features}
 
+    def split(carry: Carry) -> tuple[Params, Params]:
+        return partition(_model(phase, carry), trained)
+
     def step(
         of: GradientOf, received: Received, carry: Carry, batch: Batch, now: Place, owned: bool = False
     ) -> tuple[Carry, Tensor]:
-        model = _model(phase, carry)
-        before, frozen = partition(model, trained)
+        before, frozen = split(carry)
         view = View(received, carry.shared, carry.personal, carry.scratch)
-        gradient, value = of(lambda p: phase.objective(loss, {**frozen, **p}, batch, view, now), before)
-        if value.correction:
-            gradient = {**gradient, **add(value.correction, gradient)}
+        gradient, value = of(
+            lambda free, fixed, rows: phase.objective(loss, {**fixed, **free}, rows, view, now), before, frozen, batch
+        )
+        if phase.correction is not None:
+            gradient = {**gradient, **add(phase.correction(view), gradient)}
         direction, state = phase.direction.update(gradient, carry.states[index], before, now)
         rate = phase.lr(now)
         over = owned and not (phase.after and phase.after_reads_start) and not _shares_memory(state, before)
@@ -236,7 +253,13 @@ def _stage(index: int, phase: Phase, network: Network, task: Task) -> Stage:
             moved = phase.after(moved, Moved({} if over else before, after, direction, rate), received, now)
         return moved, value.loss
 
-    return Stage(phase, trained, reuses, enter, step)
+    def value_of(free: Params, fixed: Params, batch: Batch) -> Value:
+        value, after = loss({**fixed, **free}, batch)
+        return Value(value, value, after)
+
+    recordable = phase.objective is supervised and network.is_plain() and task in TASKS.values()
+    plain = Plain(value_of, Replayed(by_autograd), Replayed(side_by_side)) if recordable else None
+    return Stage(phase, trained, reuses, enter, step, split, plain)
 
 
 def _model(phase: Phase, carry: Carry) -> Params:
@@ -267,27 +290,6 @@ def _shares_memory(state: Any, params: Params) -> bool:
     kept: set[int] = set()
     tree_map(lambda t: kept.add(t.untyped_storage().data_ptr()) if isinstance(t, Tensor) else None, state)
     return bool(kept) and any(p.untyped_storage().data_ptr() in kept for p in params.values())
-
-
-def by_autograd(objective: Callable[[Params], Value], params: Params) -> tuple[Params, Value]:
-    """Gradients for one client; torch's tape is faster than `torch.func` where there is nothing to vectorise."""
-    leaves = {n: p.detach().requires_grad_() for n, p in params.items()}
-    value = objective(leaves)
-    gradients = torch.autograd.grad(value.total, list(leaves.values()), materialize_grads=True)
-    buffers = {n: b.detach() for n, b in value.buffers.items()}
-    parts = Value(value.total.detach(), value.loss.detach(), buffers, value.correction)
-    return dict(zip(leaves, gradients, strict=True)), parts
-
-
-def by_transform(objective: Callable[[Params], Value], params: Params) -> tuple[Params, Value]:
-    """Gradients as a function transform, for use under `vmap`."""
-
-    def scalar(p: Params) -> tuple[Tensor, tuple[Tensor, Params, Params]]:
-        value = objective(p)
-        return value.total, (value.loss, value.buffers, value.correction or {})
-
-    gradients, (total, (loss, buffers, correction)) = torch.func.grad_and_value(scalar, has_aux=True)(params)
-    return gradients, Value(total, loss, buffers, correction)
 
 
 def places(stage: Stage, now: Now, samples: int, batching: Batching) -> list[Now]:

@@ -107,6 +107,16 @@ class Network:
         body = self.training.get_submodule("body")
         return not any(True for _ in body.buffers()) and not uses_dropout(body)
 
+    def is_plain(self) -> bool:
+        """Whether all of the model is code that is known to look at shapes only: torch's layers and ours, unhooked."""
+        known = ("torch.nn.modules.", "fedtempo.models.")
+        return all(
+            type(module).__module__.startswith(known)
+            and not (module._forward_hooks or module._forward_pre_hooks)
+            and not (module._backward_hooks or module._backward_pre_hooks)
+            for module in self.training.modules()
+        )
+
 
 def inputs_of(batch: Mapping[str, Tensor]) -> Batch:
     """The model's inputs in a batch: everything but the target and the library's own columns."""

@@ -47,11 +47,11 @@ class Value(NamedTuple):
     total: Tensor
     loss: Tensor
     buffers: Params
-    correction: Params | None = None
-    """What is added to the gradient as it is: a linear term, which need not be differentiated."""
 
 
 Objective = Callable[[Loss, Params, Batch, View, Place], Value]
+Correction = Callable[[View], Params]
+"""What is added to the gradient as it is: the derivative of a linear term."""
 
 
 def supervised(loss: Loss, params: Params, batch: Batch, view: View, now: Place) -> Value:
@@ -82,10 +82,9 @@ def moreau(strength: Rate) -> Objective:
     return objective
 
 
-def controlled(loss: Loss, params: Params, batch: Batch, view: View, now: Place) -> Value:
-    """f_i(y) + <c - c_i, y>, whose gradient is SCAFFOLD's corrected one, g - c_i + c; c - c_i is among the notes."""
-    value, buffers = loss(params, batch)
-    return Value(value, value, buffers, {n: view.scratch[DRIFT + n] for n in view.received.extra})
+def control(view: View) -> Params:
+    """c - c_i, which makes a gradient SCAFFOLD's corrected one, g - c_i + c; it is among the notes."""
+    return {n: view.scratch[DRIFT + n] for n in view.received.extra}
 
 
 def mixture(loss: Loss, params: Params, batch: Batch, view: View, now: Place) -> Value:

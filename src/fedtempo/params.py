@@ -7,7 +7,8 @@ that "shared" and "personal" need.
 from __future__ import annotations
 
 import fnmatch
-from collections.abc import Callable, Collection, Mapping
+import math
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -127,9 +128,12 @@ def is_plain(tensor: Tensor) -> bool:
     return tensor.device.type == "cpu" and not torch._C._functorch.is_functorch_wrapped_tensor(tensor)
 
 
-def all_finite(a: Mapping[str, Tensor]) -> bool:
-    """True when no tensor holds NaN or infinity."""
-    return all(bool(torch.isfinite(p).all()) for p in a.values() if p.is_floating_point())
+def all_finite(tensors: Iterable[Tensor]) -> bool:
+    """Whether all numbers are finite. A finite sum says so at once; one that overflows is looked at again."""
+    floats = [t for t in tensors if t.is_floating_point()]
+    if math.isfinite(sum(t.sum().item() for t in floats)):
+        return True
+    return all(bool(torch.isfinite(t).all()) for t in floats)
 
 
 def size_in_bytes(a: Mapping[str, Tensor]) -> int:

@@ -111,7 +111,7 @@ def _server_step(federation: Federation, state: State, block: BlockSum, now: Now
     moved, server = algorithm.server.step(trained, state.server, aggregate, now)
     buffers = aggregate.means.get("buffers", {})
     shared = {**state.shared, **moved, **add(select(state.shared, buffers), buffers)}
-    if not all_finite(shared):
+    if not all_finite(shared.values()):
         raise TrainingError(f"run stopped: the model is not finite after round {now.round}. Lower the learning rate.")
     norms = (*state.norms, statistics.median(block.norms))[-REMEMBERED_NORMS:] if block.norms else state.norms
     return state._replace(shared=shared, server=server, norms=norms)

@@ -38,7 +38,29 @@ class Task:
 
 
 def _class_losses(outputs: Tensor, targets: Tensor) -> Tensor:
+    if _is_one_of_many(outputs, targets):
+        return _by_logarithms(outputs, targets)
     return F.cross_entropy(outputs, targets, reduction="none")
+
+
+def _mean_class_loss(outputs: Tensor, targets: Tensor) -> Tensor:
+    if _is_one_of_many(outputs, targets):
+        return _by_logarithms(outputs, targets).sum() / (targets != IGNORED).sum()
+    return F.cross_entropy(outputs, targets)
+
+
+def _is_one_of_many(outputs: Tensor, targets: Tensor) -> bool:
+    """Whether clients are trained side by side, each on rows of a few classes."""
+    transformed: bool = torch._C._functorch.is_functorch_wrapped_tensor(outputs)
+    return transformed and outputs.dim() == 2 and not targets.is_floating_point()
+
+
+def _by_logarithms(outputs: Tensor, targets: Tensor) -> Tensor:
+    """Cross-entropy from its parts: torch's own takes five times as long where there are many rows of few classes."""
+    counted = targets != IGNORED
+    shifted = outputs - outputs.detach().amax(1, keepdim=True)
+    own = shifted.gather(1, torch.where(counted, targets, 0).unsqueeze(1)).squeeze(1)
+    return torch.where(counted, shifted.exp().sum(1).log() - own, 0.0)
 
 
 def _top(k: int) -> PerSample:
@@ -77,7 +99,7 @@ def _over_outputs(losses: Tensor) -> Tensor:
 
 
 classification = Task(
-    "classification", _class_losses, {"accuracy": _top(1), "top5": _top(5)}, classes=True, mean=F.cross_entropy
+    "classification", _class_losses, {"accuracy": _top(1), "top5": _top(5)}, classes=True, mean=_mean_class_loss
 )
 language = Task("language", _token_losses, {"accuracy": _token_accuracy}, classes=True)
 multilabel = Task(

@@ -159,9 +159,11 @@ def _start(
 
 def _blocks(experiment: Experiment, store: Store, clients: np.ndarray) -> Iterator[Block]:
     """The cohort cut into clients that run together, with what each of them keeps."""
+    nothing = experiment.federation.keeps_nothing(experiment.first_shared)
     for start in range(0, len(clients), experiment.block):
         together = clients[start : start + experiment.block]
-        yield Block(together, [_state_of(experiment, store, client) for client in together.tolist()])
+        kept = [] if nothing else [_state_of(experiment, store, client) for client in together.tolist()]
+        yield Block(together, kept)
 
 
 def _state_of(experiment: Experiment, store: Store, client: int) -> Params:

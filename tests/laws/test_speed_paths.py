@@ -12,12 +12,11 @@ from tests import zoo
 from torch import nn
 
 import fedtempo as ft
-from fedtempo.aggregation import finite
 from fedtempo.backends import block_size, choose, row_by_row, serial, vectorised
 from fedtempo.contracts import distance
 from fedtempo.costs import Costs, Ledger
 from fedtempo.data.batches import Batching, BatchRows
-from fedtempo.params import Params
+from fedtempo.params import Params, all_finite
 from fedtempo.randomness import client_keys
 from fedtempo.schedules import Place
 from fedtempo.transforms import Transform
@@ -112,10 +111,10 @@ def test_a_ledger_counts_clients_of_one_size_at_once() -> None:
 
 
 def test_a_sum_that_overflows_is_still_finite() -> None:
-    assert finite([torch.full((4,), 3e38)])
-    assert finite([torch.full((4,), 1e308, dtype=torch.float64), torch.arange(3)])
-    assert not finite([torch.zeros(3), torch.tensor([1.0, float("inf"), float("-inf")])])
-    assert not finite([torch.tensor([float("nan")])])
+    assert all_finite([torch.full((4,), 3e38)])
+    assert all_finite([torch.full((4,), 1e308, dtype=torch.float64), torch.arange(3)])
+    assert not all_finite([torch.zeros(3), torch.tensor([1.0, float("inf"), float("-inf")])])
+    assert not all_finite([torch.tensor([float("nan")])])
 
 
 def test_blocks_depend_on_the_model_alone() -> None:

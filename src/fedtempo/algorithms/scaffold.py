@@ -12,7 +12,7 @@ from fedtempo.algorithms.algorithm import Algorithm, Server, Weighting, named, p
 from fedtempo.algorithms.fedavg import fedavg
 from fedtempo.local import Carry, Moved
 from fedtempo.network import Network
-from fedtempo.objectives import DRIFT, Received, controlled
+from fedtempo.objectives import DRIFT, Received, control
 from fedtempo.params import Params, add, select, subtract, zeros_like
 from fedtempo.schedules import Now, Place, Rate
 from fedtempo.tasks import Batch, Task, mean_loss
@@ -41,7 +41,7 @@ def scaffold(
     phases = tuple(
         replace(
             p,
-            objective=controlled,
+            correction=control,
             on="shared",
             after=_add_rate,
             after_reads_start=False,

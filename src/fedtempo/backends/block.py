@@ -8,13 +8,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedtempo.aggregation import BlockSum, Failure, Groups, finite
+from fedtempo.aggregation import BlockSum, Failure, Groups
 from fedtempo.backends.each import collect_each
 from fedtempo.backends.trained import Backend, Block, Order, Trained, in_float64
 from fedtempo.exact import sum_of_rows
 from fedtempo.federation import Federation
 from fedtempo.objectives import Received
-from fedtempo.params import Params, tree_map
+from fedtempo.params import Params, all_finite, tree_map
 
 
 def run_blocks(
@@ -41,7 +41,7 @@ def _collect(result: BlockSum, federation: Federation, received: Received, train
 def _collect_one(result: BlockSum, federation: Federation, received: Received, trained: Trained) -> None:
     client, algorithm = int(trained.clients[0]), federation.algorithm
     groups, personal, measured = federation.program.finish(received, trained.carry)
-    if not finite((*_tensors(groups), *personal.values())):
+    if not all_finite((*_tensors(groups), *personal.values())):
         result.failures.append(Failure(client, "not finite"))
         return
     weight = federation.weight(client, int(trained.shared_samples[0]))

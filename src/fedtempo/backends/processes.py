@@ -16,7 +16,7 @@ from dataclasses import replace
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import ForkContext, ForkProcess
 from types import TracebackType
-from typing import Any, NamedTuple, Self
+from typing import Any, Literal, NamedTuple, Self
 
 import torch
 
@@ -43,6 +43,13 @@ class _Worker(NamedTuple):
 
 Hand = list[tuple[int, Any]]
 """Items with their places in the order."""
+
+
+class Task(NamedTuple):
+    """What a worker is asked: to map a hand, to add it to its sum, or to add it and hand the sum over."""
+
+    kind: Literal["map", "add", "finish"]
+    hand: Hand
 
 
 class Processes(Engine):
@@ -100,34 +107,39 @@ class Processes(Engine):
         waiting = dealt(list(enumerate(items)), self._count)
         done: dict[int, Any] = {}
         next_index = 0
-        for slot, hand, packed in self._play("map", work, common, waiting, lambda slot: []):
+
+        def deal(slot: int) -> Task | None:
+            return Task("map", waiting.pop()) if waiting else None
+
+        for slot, task, packed in self._play(work, common, deal, lambda slot, task: waiting.append(task.hand)):
             results = self._workers[slot].mailbox.unpack(packed)
-            done.update(zip((index for index, _ in hand), results, strict=True))
+            done.update(zip((index for index, _ in task.hand), results, strict=True))
             while next_index in done:
                 yield done.pop(next_index)
                 next_index += 1
 
     def add_up(self, work: Summing, common: Any, items: Iterable[Any]) -> BlockSum:
-        """Every worker adds up what it does, and is asked for its sum when nothing is left to do."""
+        """Every worker adds up what it does, and hands over its sum with the last of it."""
         waiting = dealt(list(enumerate(items)), self._count)
         inside: dict[int, list[Hand]] = {slot: [] for slot in range(self._count)}
 
-        def lost(slot: int) -> list[Hand]:
-            again, inside[slot] = inside[slot], []
-            return again
+        def deal(slot: int) -> Task | None:
+            if waiting:
+                hand = waiting.pop()
+                return Task("add" if len(waiting) >= self._count else "finish", hand)
+            return Task("finish", []) if inside[slot] else None
+
+        def lose(slot: int, task: Task) -> None:
+            waiting.extend(hand for hand in (task.hand, *inside[slot]) if hand)
+            inside[slot] = []
 
         result = BlockSum()
-        while waiting:
-            for slot, hand, _ in self._play("add", work, common, waiting, lost):
-                inside[slot].append(hand)
-            for slot in [slot for slot, hands in inside.items() if hands]:
-                self._send(slot, ("sum", work, None, []))
-                try:
-                    self._merge(result, slot, self._receive(slot))
-                    inside[slot] = []
-                except (EOFError, ConnectionError):
-                    self._replace(slot)
-                    waiting += lost(slot)
+        for slot, task, packed in self._play(work, common, deal, lose):
+            if task.kind == "add":
+                inside[slot].append(task.hand)
+            else:
+                self._merge(result, slot, packed)
+                inside[slot] = []
         return result
 
     def _merge(self, result: BlockSum, slot: int, packed: BlockSum) -> None:
@@ -137,36 +149,41 @@ class Processes(Engine):
         result.add_sums(mailbox.unpack(packed.sums, copy=not result.sums))
 
     def _play(
-        self, kind: str, work: Callable[..., Any], common: Any, waiting: list[Hand], lost: Callable[[int], list[Hand]]
-    ) -> Iterator[tuple[int, Hand, Any]]:
-        """Deal out all hands; yield who did which, with what came back. A dead worker's hands are dealt again."""
-        running: dict[int, Hand] = {}
+        self,
+        work: Callable[..., Any],
+        common: Any,
+        deal: Callable[[int], Task | None],
+        lose: Callable[[int, Task], None],
+    ) -> Iterator[tuple[int, Task, Any]]:
+        """Deal tasks until there are none; yield who did which, with what came back. A dead worker's task is lost."""
+        running: dict[int, Task] = {}
         informed: set[int] = set()
-        while waiting or running:
+        while True:
             for slot in range(self._count):
-                if slot not in running and waiting:
-                    running[slot] = waiting.pop()
-                    items = [item for _, item in running[slot]]
-                    self._send(slot, (kind, work, common if slot not in informed else None, items))
+                task = None if slot in running else deal(slot)
+                if task is not None:
+                    running[slot] = task
+                    items = [item for _, item in task.hand]
+                    self._send(slot, (task.kind, work, common if slot not in informed else None, items))
                     informed.add(slot)
+            if not running:
+                return
             for slot in self._ready(running):
-                hand = running.pop(slot)
+                task = running.pop(slot)
                 try:
                     packed = self._receive(slot)
                 except (EOFError, ConnectionError):
                     self._replace(slot)
                     informed.discard(slot)
-                    waiting += [hand, *lost(slot)]
+                    lose(slot, task)
                 else:
-                    yield slot, hand, packed
+                    yield slot, task, packed
 
     def kill_worker(self) -> None:
         """Kill the worker that is the next to get work."""
         self._workers[0].process.kill()
 
     def _ready(self, running: Collection[int]) -> list[int]:
-        if not running:
-            return []
         by_pipe = {self._workers[slot].pipe: slot for slot in running}
         return sorted(by_pipe[pipe] for pipe in wait(list(by_pipe)) if isinstance(pipe, Connection))
 
@@ -196,11 +213,14 @@ class Processes(Engine):
 
 
 def dealt(items: Hand, workers: int) -> list[Hand]:
-    """Hands of items, the next one last: three quarters in one hand per worker, the others singly to even it out."""
-    size = len(items) * 3 // (4 * workers)
-    large = [items[i * size : (i + 1) * size] for i in range(workers if size > 1 else 0)]
-    rest = items[sum(map(len, large)) :]
-    return [*([item] for item in reversed(rest)), *reversed(large)]
+    """Hands of items, the next one last: three quarters in a hand per worker, then half of the others, then singly."""
+    hands: list[Hand] = []
+    for share in (3 / 4, 1 / 2):
+        size = int(len(items) * share) // workers
+        if size > 1:
+            hands += [items[i * size : (i + 1) * size] for i in range(workers)]
+            items = items[workers * size :]
+    return [*([item] for item in reversed(items)), *reversed(hands)]
 
 
 def dealt_for_sums(items: Hand, workers: int) -> list[Hand]:
@@ -239,16 +259,16 @@ class _Desk:
         self._sum = BlockSum()
 
     def do(self, kind: str, work: Callable[..., Any], news: Any, items: list[Any]) -> Any:
-        """Map items, add them to the sum, or hand the sum over."""
-        if kind == "sum":
-            done, self._sum = self._sum, BlockSum()
-            return done
+        """Map items, or add them to the sum; `finish` hands the sum over."""
         if news is not None:
             self._common, self._sum = news, BlockSum()
         if kind == "map":
             return [work(*self._with, self._common, item) for item in items]
         work(*self._with, self._common, items, self._sum)
-        return None
+        if kind == "add":
+            return None
+        done, self._sum = self._sum, BlockSum()
+        return done
 
 
 def _keep_freed_memory() -> None:

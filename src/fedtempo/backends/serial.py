@@ -11,8 +11,9 @@ from fedtempo.backends.trained import Backend, Trained
 from fedtempo.data.batches import Batching, BatchRows
 from fedtempo.errors import FedTempoError, TrainingError
 from fedtempo.federation import Federation
-from fedtempo.local import Carry, ClientProgram, GradientOf, Stage, by_autograd, places
-from fedtempo.objectives import Received, Value
+from fedtempo.gradients import GradientOf, by_autograd
+from fedtempo.local import Carry, ClientProgram, Stage, places
+from fedtempo.objectives import Received
 from fedtempo.params import Params
 from fedtempo.randomness import client_keys, scramble
 from fedtempo.schedules import Now
@@ -30,11 +31,12 @@ def train(
     """Train clients one by one, with convolutions in the layout they are fastest in."""
     laid_out = federation.network.channels_last
     here = Received(laid_out(received.shared), received.extra)
-    gradient = by_autograd
-    if federation.network.kernels:
 
-        def gradient(objective: Callable[[Params], Value], params: Params) -> tuple[Params, Value]:
-            return by_autograd(objective, laid_out(params))
+    def gradient(stage: Stage) -> GradientOf:
+        way = by_autograd if stage.plain is None else stage.plain.alone
+        if not federation.network.kernels:
+            return way
+        return lambda value_of, params, frozen, batch: way(value_of, laid_out(params), frozen, batch)
 
     for client, own in zip(clients.tolist(), personal, strict=True):
         yield _train_client(federation, program, gradient, here, now, client, laid_out(own))
@@ -48,15 +50,15 @@ def train_row_by_row(
     clients: np.ndarray,
     personal: list[Params],
 ) -> Iterator[Trained]:
-    """Train clients one by one in torch's default layout."""
+    """Train clients one by one in torch's default layout, with torch's tape at every step."""
     for client, own in zip(clients.tolist(), personal, strict=True):
-        yield _train_client(federation, program, by_autograd, received, now, client, own)
+        yield _train_client(federation, program, lambda stage: by_autograd, received, now, client, own)
 
 
 def _train_client(
     federation: Federation,
     program: ClientProgram,
-    gradient: GradientOf,
+    gradient: Callable[[Stage], GradientOf],
     received: Received,
     now: Now,
     client: int,
@@ -67,7 +69,9 @@ def _train_client(
     data = federation.client_rows(client)
     for stage in program.stages:
         try:
-            carry, loss, taken, seen = _run_stage(federation, stage, gradient, received, now, client, carry, data)
+            carry, loss, taken, seen = _run_stage(
+                federation, stage, gradient(stage), received, now, client, carry, data
+            )
         except FedTempoError:
             raise
         except Exception as error:  # a model is the user's code and may raise anything

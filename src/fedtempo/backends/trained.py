@@ -76,7 +76,13 @@ class Block(NamedTuple):
     """Clients in ascending order, with what each keeps for itself."""
 
     clients: np.ndarray
-    personal: list[Params]
+    kept: list[Params]
+    """One for each client; empty where no client keeps anything, so that a thousand clients are sent as an array."""
+
+    @property
+    def personal(self) -> list[Params]:
+        """What each client keeps."""
+        return self.kept or [{} for _ in self.clients]
 
 
 class Order(NamedTuple):

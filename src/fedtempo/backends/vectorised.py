@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -15,7 +15,8 @@ from fedtempo.backends.trained import Backend, Trained, side_by_side
 from fedtempo.data.batches import BatchRows
 from fedtempo.errors import FedTempoError, TrainingError
 from fedtempo.federation import Federation
-from fedtempo.local import Carry, ClientProgram, Stage, by_transform, places
+from fedtempo.gradients import by_transform
+from fedtempo.local import Carry, ClientProgram, Stage, places
 from fedtempo.objectives import Received
 from fedtempo.params import Params, tree_map
 from fedtempo.randomness import client_keys
@@ -177,16 +178,19 @@ def _step(
 ) -> tuple[Carry, Tensor]:
     index = torch.as_tensor(members[group], device=lanes.federation.device)
 
-    def one(lane: Tensor, mine: Carry, rows: Batch) -> tuple[Carry, Tensor]:
+    def one(lane: Tensor, mine: Carry, rows: Batch, known: Any) -> tuple[Carry, Tensor]:
         place: Place = here[0] if len(here) == 1 else LanePlace(tuple(here), lane)
-        return stage.step(by_transform, lanes.received, mine, rows, place)
+        return stage.step((lambda *_: known) if known else by_transform, lanes.received, mine, rows, place)
 
-    step = vmap(one)
-    if len(group) == len(lanes.clients):
-        moved, losses = step(index, carry, batch)
+    def step(together: Carry) -> tuple[Carry, Tensor]:
+        known = stage.plain.together(stage.plain.value_of, *stage.split(together), batch) if stage.plain else ()
+        moved, losses = vmap(one)(index, together, batch, known)
         return moved, losses
+
+    if len(group) == len(lanes.clients):
+        return step(carry)
     chosen = torch.as_tensor(group, device=lanes.federation.device)
-    moved, losses = step(index, tree_map(lambda t: t[chosen], carry), batch)
+    moved, losses = step(tree_map(lambda t: t[chosen], carry))
     return tree_map(lambda old, new: old.index_copy(0, chosen, new), carry, moved), losses
 
 

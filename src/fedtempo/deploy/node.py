@@ -9,7 +9,6 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from fedtempo.aggregation import finite
 from fedtempo.backends import serial
 from fedtempo.data.federated import FederatedData
 from fedtempo.deploy.blueprint import Blueprint
@@ -29,7 +28,7 @@ from fedtempo.errors import ConfigError, FedTempoError, first_line
 from fedtempo.evaluation import Occasion, score_users
 from fedtempo.experiment import Experiment
 from fedtempo.injection import corrupted
-from fedtempo.params import Params
+from fedtempo.params import Params, all_finite
 from fedtempo.training import one_thread
 from fedtempo.wire import HASH, Layout, Upload, upload_to_bytes
 
@@ -82,7 +81,7 @@ class Node:
         personal = self._personal(order, task)
         (trained,) = serial.train(federation, federation.program, received, now, client, [personal])
         groups, own, measured = federation.program.finish(received, trained.carry)
-        if not finite([*(t for ts in groups.values() for t in ts.values()), *own.values()]):
+        if not all_finite([*(t for ts in groups.values() for t in ts.values()), *own.values()]):
             return failure_to_bytes("not finite")
         weight = federation.weight(task.client, int(trained.shared_samples[0]))
         numbers = {name: value.to(torch.float64).item() for name, value in measured.items()}
