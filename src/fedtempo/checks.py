@@ -201,7 +201,10 @@ def _check_single_rows(federation: Federation, params: Params, rows: Batch) -> N
     except ValueError as error:
         for client in federation.data.clients.tolist():
             for stage in federation.program.stages:
-                batching, (_, count) = stage.batching(federation.batching), stage.rows(int(federation.sizes[client]))
+                batching, (_, count) = (
+                    stage.phase.batching(federation.batching),
+                    stage.phase.rows(int(federation.sizes[client])),
+                )
                 if batching.length(count, batching.per_epoch(count) - 1) == 1:
                     raise ModelError(
                         f"the model cannot train on a batch of one row, and client {federation.data.name_of(client)} "

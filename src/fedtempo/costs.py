@@ -79,7 +79,7 @@ class Ledger:
         first = replace(now, round=0, loss_ratio=1.0, plateaus=0)
         batching = self._federation.batching
         for stage, price in zip(self._federation.program.stages, self._stages, strict=True):
-            mine, (_, count) = stage.batching(batching), stage.rows(samples)
+            mine, (_, count) = stage.phase.batching(batching), stage.phase.rows(samples)
             taken = stage.phase.length.steps(now, count, mine)
             rows = sum(mine.length(count, step // stage.phase.repeat) for step in range(taken))
             if stage.needs_all_rows(taken, count, mine):

@@ -6,8 +6,9 @@ else: the loop over clients, the client dimension of `vmap`, processes, machines
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache, partial
 from typing import Any, Literal, NamedTuple, Protocol
 
 import torch
@@ -25,6 +26,8 @@ from fedtempo.transforms import Transform, identity
 
 Part = Literal["train", "support", "query"]
 Where = Literal["both", "shared", "personal"]
+TIMELINES = 16
+"""How many sizes of clients have their steps laid out at a time."""
 
 
 @dataclass(frozen=True)
@@ -112,6 +115,19 @@ class Phase:
     after_reads_start: bool = True
     """Whether `after` looks at where the step began; where it does not, steps are written over their start."""
 
+    def batching(self, batching: Batching) -> Batching:
+        """The experiment's batching, unless this phase works on the full batch."""
+        return Batching(None) if self.full_batch else batching
+
+    def rows(self, samples: int) -> tuple[int, int]:
+        """First row and number of rows of the phase's part of the client's training data."""
+        support = (samples + 1) // 2
+        if self.part == "support":
+            return 0, support
+        if self.part == "query" and samples > 1:
+            return support, samples - support
+        return 0, samples
+
     def with_direction(self, wrap: Callable[[Transform], Transform]) -> Phase:
         """This phase with another gradient transform."""
         return replace(self, direction=wrap(self.direction))
@@ -149,19 +165,8 @@ class Stage(NamedTuple):
     """The model's tensors that this phase trains, and the others."""
     plain: Plain | None
     """Where the objective depends on the model and the batch alone."""
-
-    def batching(self, batching: Batching) -> Batching:
-        """The experiment's batching, unless this phase works on the full batch."""
-        return Batching(None) if self.phase.full_batch else batching
-
-    def rows(self, samples: int) -> tuple[int, int]:
-        """First row and number of rows of the phase's part of the client's training data."""
-        support = (samples + 1) // 2
-        if self.phase.part == "support":
-            return 0, support
-        if self.phase.part == "query" and samples > 1:
-            return support, samples - support
-        return 0, samples
+    places: Callable[[Now, int, Batching], Sequence[Now]]
+    """Where each step stands, for a client with so many samples."""
 
     def needs_all_rows(self, steps: int, samples: int, batching: Batching) -> bool:
         """Whether the stage starts with a pass over all rows: to enter, or because reusing features pays."""
@@ -259,7 +264,7 @@ def _stage(index: int, phase: Phase, network: Network, task: Task) -> Stage:
 
     recordable = phase.objective is supervised and network.is_plain() and task in TASKS.values()
     plain = Plain(value_of, Replayed(by_autograd), Replayed(side_by_side)) if recordable else None
-    return Stage(phase, trained, reuses, enter, step, split, plain)
+    return Stage(phase, trained, reuses, enter, step, split, plain, lru_cache(TIMELINES)(partial(_places, phase)))
 
 
 def _model(phase: Phase, carry: Carry) -> Params:
@@ -292,10 +297,9 @@ def _shares_memory(state: Any, params: Params) -> bool:
     return bool(kept) and any(p.untyped_storage().data_ptr() in kept for p in params.values())
 
 
-def places(stage: Stage, now: Now, samples: int, batching: Batching) -> list[Now]:
-    """Where each step of a stage stands, for one client."""
-    mine = stage.batching(batching)
-    _, rows = stage.rows(samples)
-    steps = stage.phase.length.steps(now, rows, mine)
+def _places(phase: Phase, now: Now, samples: int, batching: Batching) -> Sequence[Now]:
+    mine = phase.batching(batching)
+    _, rows = phase.rows(samples)
+    steps = phase.length.steps(now, rows, mine)
     here = replace(now, samples=samples)
-    return [at_step(here, step, steps, mine.per_epoch(rows) * stage.phase.repeat) for step in range(steps)]
+    return [at_step(here, step, steps, mine.per_epoch(rows) * phase.repeat) for step in range(steps)]

@@ -132,7 +132,8 @@ class _Tape(TorchDispatchMode):  # type: ignore[no-untyped-call]
             self._known[id(result)] = origin if func is ALIAS else self._transposed[origin]
             return True
         arguments = tuple(self._register(argument) for argument in args)
-        function = partial(func, **kwargs) if kwargs else func
+        operation = getattr(func, "_op", func)  # what `func` itself calls, one Python frame further on
+        function = partial(operation, **kwargs) if kwargs else operation
         several = isinstance(result, (tuple, list))
         results = tuple(self._result(one) for one in result) if several else self._result(result)
         self._calls.append(_Call(function, arguments, results, func._schema.is_mutable))

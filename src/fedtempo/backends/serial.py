@@ -12,7 +12,7 @@ from fedtempo.data.batches import Batching, BatchRows
 from fedtempo.errors import FedTempoError, TrainingError
 from fedtempo.federation import Federation
 from fedtempo.gradients import GradientOf, by_autograd
-from fedtempo.local import Carry, ClientProgram, Stage, places
+from fedtempo.local import Carry, ClientProgram, Stage
 from fedtempo.objectives import Received
 from fedtempo.params import Params
 from fedtempo.randomness import client_keys, scramble
@@ -100,11 +100,11 @@ def _run_stage(
     carry: Carry,
     data: Batch,
 ) -> tuple[Carry, torch.Tensor, int, int]:
-    batching = stage.batching(federation.batching)
+    batching = stage.phase.batching(federation.batching)
     samples = int(federation.sizes[client])
-    start, count = stage.rows(samples)
+    start, count = stage.phase.rows(samples)
     data = {n: t[start : start + count] for n, t in data.items()} if count < samples else data
-    here = places(stage, now, samples, federation.batching)
+    here = stage.places(now, samples, federation.batching)
     if stage.needs_all_rows(len(here), count, batching):
         with torch.no_grad():
             carry, data = stage.enter(received, carry, data)

@@ -16,7 +16,7 @@ from fedtempo.data.batches import BatchRows
 from fedtempo.errors import FedTempoError, TrainingError
 from fedtempo.federation import Federation
 from fedtempo.gradients import by_transform
-from fedtempo.local import Carry, ClientProgram, Stage, places
+from fedtempo.local import Carry, ClientProgram, Stage
 from fedtempo.objectives import Received
 from fedtempo.params import Params, tree_map
 from fedtempo.randomness import client_keys
@@ -96,14 +96,15 @@ def _padded(tensor: Tensor, length: int) -> Tensor:
 
 def _run_stage(lanes: Lanes, stage: Stage, carry: Carry, tally: Tally) -> tuple[Carry, Tally]:
     federation, now = lanes.federation, lanes.now
-    batching = stage.batching(federation.batching)
+    batching = stage.phase.batching(federation.batching)
     classes, members = np.unique(lanes.sizes, return_inverse=True)
-    starts, counts = np.array([stage.rows(size) for size in classes.tolist()])[members].T
-    timelines = [places(stage, now, int(size), federation.batching) for size in classes]
+    starts, counts = np.array([stage.phase.rows(size) for size in classes.tolist()])[members].T
+    timelines = [stage.places(now, int(size), federation.batching) for size in classes]
     steps = np.array([len(t) for t in timelines])[members]
     data = None
     if any(
-        stage.needs_all_rows(len(t), stage.rows(int(n))[1], batching) for t, n in zip(timelines, classes, strict=True)
+        stage.needs_all_rows(len(t), stage.phase.rows(int(n))[1], batching)
+        for t, n in zip(timelines, classes, strict=True)
     ):
         carry, data = _enter(lanes, stage, carry, starts, counts)
     rows = BatchRows(batching, client_keys(federation.seed, lanes.clients, "batches", now.round), counts)

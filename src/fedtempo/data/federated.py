@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from fedtempo.data.residence import Residence
 from fedtempo.data.table import PARTS, TEST, TRAIN, VALIDATION
 from fedtempo.errors import DataError
 from fedtempo.tasks import Batch
@@ -85,6 +86,10 @@ class FederatedData:
         """The clients that take part in training, in ascending order."""
         return np.setdiff1d(np.arange(len(self), dtype=np.int64), self.held_out)
 
+    @cached_property
+    def _residence(self) -> Residence:
+        return Residence(self.columns.values())
+
     def sizes(self, part: str = "train") -> np.ndarray:
         """How many rows of this part each client has."""
         index = _part(part)
@@ -103,13 +108,16 @@ class FederatedData:
         index = _part(part)
         start, stop = int(self.bounds[client, index]), int(self.bounds[client, index + 1])
         rows = slice(start, stop) if self.order is None else self.order[start:stop]
-        return {name: self._tensor(name, column[rows], dtype) for name, column in self.columns.items()}
+        batch = {name: self._tensor(name, column[rows], dtype) for name, column in self.columns.items()}
+        self._residence.note(sum(tensor.nbytes for tensor in batch.values()))
+        return batch
 
     def take(self, rows: np.ndarray, dtype: torch.dtype = torch.float32) -> Batch:
         """Any rows of the columns as tensors, in the shape of `rows`."""
         flat = rows.reshape(-1)
         taken = {name: np.take(column, flat, axis=0) for name, column in self.columns.items()}
         batch = {name: self._tensor(name, values, dtype) for name, values in taken.items()}
+        self._residence.note(sum(tensor.nbytes for tensor in batch.values()))
         return {name: t.reshape(*rows.shape, *t.shape[1:]) for name, t in batch.items()}
 
     def _tensor(self, name: str, values: np.ndarray, dtype: torch.dtype) -> Tensor:
@@ -152,6 +160,7 @@ class FederatedData:
         for name, column in self.columns.items():
             if np.issubdtype(column.dtype, np.floating):
                 self._check_finite(name, column)
+        self._residence.give_back()
 
     def _check_finite(self, name: str, column: np.ndarray) -> None:
         stride = max(1, len(column) // ROWS_SAMPLED) if column.nbytes > LARGEST_READ else 1
