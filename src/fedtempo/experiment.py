@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from fedtempo.admission import Admission
 from fedtempo.algorithms.algorithm import Algorithm
-from fedtempo.backends import Backend, Choice, Cluster, choose, cluster_for, vectorised
+from fedtempo.backends import Backend, Calibration, Choice, Cluster, choose, cluster_for, vectorised
 from fedtempo.checks import check_cohort, check_device, check_evaluation, check_model, check_rounds, check_schedules
 from fedtempo.cohort import Cohort, as_cohort
 from fedtempo.data.batches import Batching
@@ -49,12 +49,16 @@ class Experiment:
     """Seconds that real clients have for a round; whoever is later does not count. Simulated ones have all the time."""
     cluster: Cluster | None = None
     """The Ray cluster, where the clients run on one; `workers` is 0 for one worker per processor."""
+    calibrates: bool = False
+    """Whether the run finds out by itself if `workers` pay."""
 
-    @property
-    def ran_as(self) -> str:
-        """Which code runs the clients, and where."""
-        chosen = Choice(self.backend, self.workers, self.block)
-        return f"{self.backend.name} code on Ray" if self.cluster is not None else str(chosen)
+    def ran_as(self, calibration: Calibration | None = None) -> str:
+        """Which code runs the clients, and where, given what the run has found out."""
+        if self.cluster is not None:
+            return f"{self.backend.name} code on Ray"
+        if calibration is None:
+            return str(Choice(self.backend, self.workers, self.block))
+        return f"{Choice(self.backend, calibration.workers, self.block)} ({calibration})"
 
     def identity(self) -> dict[str, str]:
         """What must be the same for a stored run to be continued: every choice that decides its numbers."""
@@ -136,11 +140,13 @@ def prepare(
     require(is_number(over_selection) and over_selection >= 0, "over_selection", "a number >= 0", over_selection)
     require(deadline is None or (is_number(deadline) and deadline > 0), "deadline", "a number > 0", deadline)
     federation = replace(federation, scrutiny=_scrutiny(algorithm, admission, faults, aggregator))
-    choice = choose(backend, 0 if cluster and workers is None else workers, block, first, rounds, expected)
+    choice = choose(backend, 0 if cluster and workers is None else workers, block, first, expected)
     alone = choice.workers == 1 and cluster is None
     require(not (alone and faults and faults.kill), "faults.kill", "0 where no workers can be killed", faults)
     start = federation.first_shared(given)
-    return Experiment(federation, *choice, rule, rounds, evaluation, start, quorum, over_selection, deadline, cluster)
+    calibrates = choice.calibrates and not (faults and faults.kill)
+    how = (choice.backend, choice.workers, choice.block, rule, rounds, evaluation)
+    return Experiment(federation, *how, start, quorum, over_selection, deadline, cluster, calibrates)
 
 
 def _check_plain(

@@ -35,6 +35,8 @@ class Result:
     history: list[RoundReport]
     store: Store
     now: Now
+    ran_as: str
+    """Which code ran the clients, and where; with what was measured to decide it."""
 
     @property
     def seconds(self) -> float:

@@ -106,7 +106,8 @@ def train_experiment(
     federation, algorithm = experiment.federation, experiment.federation.algorithm
     state, history, store = _start(experiment, out, resume, commit_every)
     keeps_models = size_in_bytes(state.shared) * experiment.rounds <= KEPT_MODELS
-    where = (experiment.backend, experiment.workers, experiment.cluster)
+    left = experiment.rounds - len(history)
+    where = (experiment.backend, experiment.workers, experiment.cluster, left if experiment.calibrates else 0)
     with (
         one_thread(),
         closing(store),
@@ -134,7 +135,8 @@ def train_experiment(
             history.append(report if keeps_models else replace(report, params={}))
             yield report
         now = now_in(experiment, state, experiment.rounds - 1)
-        result = Result(experiment, state.shared, state.server, history, store, now)
+        ran_as = experiment.ran_as(engine.calibration)
+        result = Result(experiment, state.shared, state.server, history, store, now, ran_as)
         told.end(result)
     return result
 

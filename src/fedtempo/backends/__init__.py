@@ -11,7 +11,7 @@ from fedtempo.backends.choice import (
     choose_workers,
     engine_for,
 )
-from fedtempo.backends.engine import Engine, InProcess
+from fedtempo.backends.engine import Calibration, Engine, InProcess
 from fedtempo.backends.processes import Processes
 from fedtempo.backends.ray_actors import RayActors
 from fedtempo.backends.ray_cluster import Cluster, cluster_for
@@ -24,6 +24,7 @@ __all__ = [
     "BACKEND_NAMES",
     "Backend",
     "Block",
+    "Calibration",
     "Choice",
     "Cluster",
     "Engine",

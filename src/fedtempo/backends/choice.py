@@ -1,7 +1,7 @@
-"""Which code, how many workers, how large a block: by the model and the length of the run, never by the clock.
+"""Which code, how large a block: by the model. How many workers: by the first clients' time.
 
 Side by side and one by one differ in the last bits, and so do blocks of different size side by side. Were they chosen
-by timing, two runs of one experiment could differ; so the rules were calibrated once, on the benchmark's workloads.
+by timing, two runs of one experiment could differ; so their rules were calibrated once, on the benchmark's workloads.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 from torch import nn
 
+from fedtempo.backends.calibration import Calibrated
 from fedtempo.backends.engine import Engine, InProcess
 from fedtempo.backends.processes import Processes
 from fedtempo.backends.ray_actors import RayActors
@@ -28,8 +29,6 @@ VECTORISED_BELOW = 100_000
 VECTORISED_IMAGES_BELOW = 10_000
 """Models with fewer parameters than this run side by side by default; larger ones, and convolutions sooner, are faster
 one by one."""
-WORTH_FORKING = 50_000_000
-"""Parameters times clients times rounds from which `auto` starts workers: a second or two of work."""
 LANES_IN_CACHE = 2_000_000
 MOST_LANES = 512
 SMALLEST_SUM = 100_000
@@ -42,6 +41,8 @@ class Choice(NamedTuple):
     backend: Backend
     workers: int
     block: int
+    calibrates: bool = False
+    """Whether `workers` is how many there may be, and the run finds out whether they pay."""
 
     def __str__(self) -> str:
         where = "in this process" if self.workers == 1 else f"in {self.workers} processes"
@@ -53,17 +54,16 @@ def choose(
     workers: int | None,
     block: int | None,
     model: nn.Module,
-    rounds: int,
     cohort: float,
 ) -> Choice:
-    """What was asked for, and for the rest what suits the model and the run."""
+    """What was asked for, and for the rest what suits the model and the machine."""
     parameters = sum(p.numel() for p in model.parameters())
     images = any(isinstance(module, nn.Conv2d) for module in model.modules())
     code = choose_backend(backend, parameters, images)
     size = block or block_size(parameters, code)
     if workers is None and backend == "auto":
-        large = max(parameters, 1_000) * cohort * rounds >= WORTH_FORKING
-        workers = _processors() if large and cohort > size else 1
+        most = _processors() if cohort > size else 1
+        return Choice(code, most, size, most > 1)
     return Choice(code, choose_workers(backend, workers), size)
 
 
@@ -93,10 +93,14 @@ def _processors() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def engine_for(federation: Federation, backend: Backend, workers: int, cluster: Cluster | None = None) -> Engine:
-    """Where blocks are worked on."""
+def engine_for(
+    federation: Federation, backend: Backend, workers: int, cluster: Cluster | None = None, calibrate_for: int = 0
+) -> Engine:
+    """Where blocks are worked on; where workers have to pay in so many rounds, that is found out first."""
     if cluster is not None:
         return RayActors(federation, backend, workers, cluster)
+    if calibrate_for:
+        return Calibrated(federation, backend, workers, calibrate_for)
     return InProcess(federation, backend) if workers == 1 else Processes(federation, backend, workers)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 from fedtempo.aggregation import BlockSum
 from fedtempo.backends.trained import Backend
@@ -18,11 +18,24 @@ Summing = Callable[[Federation, Backend, Any, Iterable[Any], BlockSum], BlockSum
 """A module-level function of the same, but for some items and a sum: what comes of the items is added to the sum."""
 
 
+class Calibration(NamedTuple):
+    """How long a block of clients takes here, how many there are in a round, and how many processes suit that."""
+
+    seconds: float
+    blocks: int
+    workers: int
+
+    def __str__(self) -> str:
+        return f"calibrated: {1000 * self.seconds:.3g} ms a block, {self.blocks} a round"
+
+
 class Engine(ABC):
     """Applies work to items; entered to start what has to be started, left to stop it."""
 
     deaths: int = 0
     """Workers that had to be replaced so far."""
+    calibration: Calibration | None = None
+    """What was measured to decide where clients run, where that was left to the machine."""
 
     @abstractmethod
     def map(self, work: Work, common: Any, items: Iterable[Any]) -> Iterator[Any]:

@@ -141,7 +141,7 @@ def _finish(result: Result, out: Path | None, as_json: bool) -> None:
     console = Console()
     console.print(result.table().rich(console.width))
     page = f"; report {out / REPORT}" if out is not None else ""
-    console.print(f"{result.experiment.ran_as}; digest {result.digest()[:16]}{page}", soft_wrap=True)
+    console.print(f"{result.ran_as}; digest {result.digest()[:16]}{page}", soft_wrap=True)
 
 
 def new_folder(out: Path) -> None:

@@ -70,7 +70,7 @@ def joint_loss(result: Result) -> Measured:
     experiment = result.experiment
     federation = experiment.federation
     extra = federation.algorithm.server.extra(result.server_state)
-    with engine_for(federation, experiment.backend, experiment.workers, experiment.cluster) as engine:
+    with engine_for(federation, experiment.backend, 1) as engine:
         evaluator = Evaluator(federation, engine, Evaluation(steps=0), experiment.block, result.client_state)
         (scores,) = evaluator.scores(result.model_params, extra, result.now, "train")
     return Measured({LOSS: scores.existing_initial.summary("loss")["weighted_mean"]})

@@ -87,7 +87,7 @@ def summary(result: Result) -> dict[str, Any]:
         "algorithm": repr(result.experiment.federation.algorithm),
         "data": repr(result.experiment.federation.data),
         "backend": result.experiment.backend.name,
-        "ran_as": result.experiment.ran_as,
+        "ran_as": result.ran_as,
         "rounds": len(result.history),
         "selected_round": selected.round if selected else None,
         "scores": result.scores.summary() if result.scores else None,

@@ -89,7 +89,7 @@ def facts_of(experiment: Experiment) -> dict[str, str]:
     """Every choice that decides a run's numbers, as words."""
     federation = experiment.federation
     parameters = sum(p.numel() for p in federation.model.parameters())
-    workers = f" in {experiment.workers} processes" if experiment.workers > 1 else ""
+    workers = f" in {experiment.workers} processes" if experiment.workers > 1 and not experiment.calibrates else ""
     facts = {
         "algorithm": repr(federation.algorithm),
         "data": repr(federation.data),
