@@ -57,7 +57,7 @@ class RemoteEngine(Engine):
     # ------------------------------------------------------------------ training
 
     def _train(self, order: Order, blocks: Iterable[Block]) -> BlockSum:
-        tasks = {task.client: task for block in blocks for task in _tasks(*block)}
+        tasks = {task.client: task for block in blocks for task in _tasks(block.clients, block.personal)}
         gate = Gate(self._federation, self._form, order.now.round, tasks.keys(), order.limit)
         body = order_to_bytes(RemoteOrder(self._run, order.received, order.now))
         uploads: dict[int, Upload] = {}
