@@ -8,8 +8,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from fedtempo.gradients import MOST_RECORDINGS, Replayed, by_autograd
-from fedtempo.models import gin, mlp
+from fedtempo.gradients import MOST_RECORDINGS, GradientOf, Replayed, by_autograd, side_by_side
+from fedtempo.models import character_gru, character_transformer, gin, mlp, word_average
 from fedtempo.network import Network, build, tensors_of
 from fedtempo.objectives import Value
 from fedtempo.params import Params
@@ -170,3 +170,35 @@ def test_ever_new_shapes_do_not_fill_the_memory() -> None:
         batch = {"x": torch.ones(rows, 2), "y": torch.zeros(rows, dtype=torch.int64)}
         replayed(value, params, {}, batch)
     assert len(replayed._remembered) == MOST_RECORDINGS
+
+
+OURS: dict[str, tuple[Callable[[], nn.Module], int, str]] = {
+    "gru": (lambda: character_gru(20, embedding=4, hidden=6, layers=2), 20, "language"),
+    "transformer": (lambda: character_transformer(20, width=8, heads=2, feedforward=8, layers=1), 20, "language"),
+    "word average": (lambda: word_average(width=4, hidden=4), 2, "classification"),
+}
+
+
+@pytest.mark.parametrize("name", OURS)
+@pytest.mark.parametrize("lanes", [0, 3])
+def test_models_of_text_are_replayed_alone_and_side_by_side(name: str, lanes: int) -> None:
+    make, outputs, task = OURS[name]
+    network = Network(make())
+    way: GradientOf = side_by_side if lanes else by_autograd
+    replayed, value = Replayed(way), value_of(network, task)
+    tensors = tensors_of(build(make, 3), torch.float64, "cpu")
+    params = {n: torch.stack([tensors[n]] * lanes) if lanes else tensors[n] for n in network.parameters}
+    frozen = {n: torch.stack([tensors[n]] * lanes) if lanes else tensors[n] for n in network.buffers}
+    leading = (lanes, 2) if lanes else (2,)
+    for step in range(4):
+        draw = torch.Generator().manual_seed(step)
+        batch = {
+            "x": torch.randint(1, 20, (*leading, 5), generator=draw),
+            "y": torch.randint(outputs, leading if outputs == 2 else (*leading, 5), generator=draw),
+            **({"_key": torch.arange(lanes) + step if lanes else torch.tensor(step)} if network.dropout else {}),
+        }
+        mine, got = replayed(value, params, frozen, batch)
+        theirs, expected = way(value, params, frozen, batch)
+        assert all(torch.equal(mine[n], theirs[n]) for n in params) and torch.equal(got.loss, expected.loss)
+        params = {n: p - 0.1 * mine[n] for n, p in params.items()}
+    assert [kept is not None and kept.recording is not None for kept in replayed._remembered.values()] == [True]
