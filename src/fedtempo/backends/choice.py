@@ -36,7 +36,7 @@ MOST_IN_A_SUM = 64
 
 
 class Choice(NamedTuple):
-    """How clients run. All of it is settled before the first round and can be given by hand."""
+    """How clients run. All of it can be given by hand, and is settled before the first round but for `calibrates`."""
 
     backend: Backend
     workers: int
@@ -46,7 +46,8 @@ class Choice(NamedTuple):
 
     def __str__(self) -> str:
         where = "in this process" if self.workers == 1 else f"in {self.workers} processes"
-        return f"{self.backend.name} code {where}, {self.block} clients to a block"
+        clients = "1 client" if self.block == 1 else f"{self.block} clients"
+        return f"{self.backend.name} code {where}, {clients} to a block"
 
 
 def choose(
