@@ -183,7 +183,8 @@ NOTES = (
     "FedNAR's absence means the same weight decay and clipping in the other order. FedDecay decays by step, by 0.9.",
     "Budgets are what the cheapest runs spend: all the steps of decaying K, all the bytes of personal heads. The"
     " others have spent as much before their last round; scores between evaluations are interpolated.",
-    "Accuracy is the mean over users on their own test rows, after an epoch's fine-tuning at 0.3 of the training rate.",
+    "Accuracy is the mean over users on their own test rows, after an epoch's fine-tuning at 0.3 of the training rate;"
+    " new users of a method with personal heads get one round's steps instead.",
 )
 SMOKE: dict[str, Any] = {"rounds": 2, "cohort": 2, "every": 2, "users": 2, "k": 2}
 SMALL: dict[str, Any] = {"rounds": 100, "cohort": 5, "every": 20, "users": None, "k": 10}
