@@ -91,7 +91,7 @@ QUADRATIC = Reproduction(
     scales={
         "smoke": scale(seeds=1, minutes=0.1, rounds=6, clients=20, server_lr=0.01),
         "small": scale(seeds=3, minutes=3, rounds=600, clients=1000, server_lr=0.01),
-        "paper": scale(seeds=10, minutes=25, rounds=3000, clients=1000, server_lr=0.01),
+        "paper": scale(seeds=10, minutes=15, rounds=3000, clients=1000, server_lr=0.01),
     },
     runs=_quadratic_runs,
     columns={

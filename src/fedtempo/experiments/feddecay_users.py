@@ -240,7 +240,7 @@ PUBMED = Reproduction(
     scales={
         "smoke": scale(seeds=1, minutes=0.1, rounds=1, cohort=1.0, every=1, graph="cora", hidden=2, rates="small"),
         "small": scale(seeds=3, minutes=3, rounds=24, cohort=1.0, every=8, graph="pubmed", hidden=16, rates="small"),
-        "paper": scale(seeds=1, minutes=70, rounds=500, cohort=1.0, every=5, graph="pubmed", hidden=64, rates="paper"),
+        "paper": scale(seeds=1, minutes=40, rounds=500, cohort=1.0, every=5, graph="pubmed", hidden=64, rates="paper"),
     },
     runs=_pubmed_runs,
     columns=COLUMNS,
