@@ -57,7 +57,7 @@ class Experiment:
         if self.cluster is not None:
             return f"{self.backend.name} code on Ray"
         if calibration is None:
-            return str(Choice(self.backend, self.workers, self.block))
+            return str(Choice(self.backend, 1 if self.calibrates else self.workers, self.block))
         return f"{Choice(self.backend, calibration.workers, self.block)} ({calibration})"
 
     def identity(self) -> dict[str, str]:

@@ -44,7 +44,7 @@ def by_transform(value_of: ValueOf, params: Params, frozen: Params, batch: Batch
     return gradients, Value(total, loss, buffers)
 
 
-def side_by_side(value_of: ValueOf, params: Params, frozen: Params, batch: Batch) -> tuple[Params, Value]:
+def by_transform_together(value_of: ValueOf, params: Params, frozen: Params, batch: Batch) -> tuple[Params, Value]:
     """Gradients of clients that are stacked along the first dimension of every tensor."""
     gradients, value = vmap(partial(by_transform, value_of))(params, frozen, batch)
     return gradients, value

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from fedtempo.data.batches import Batching
 from fedtempo.errors import ConfigError, is_number, require
-from fedtempo.gradients import GradientOf, Replayed, ValueOf, by_autograd, side_by_side
+from fedtempo.gradients import GradientOf, Replayed, ValueOf, by_autograd, by_transform_together
 from fedtempo.network import Network
 from fedtempo.objectives import Correction, Objective, Received, Value, View, supervised
 from fedtempo.params import Params, Scalar, Selector, add, combine, everything, partition, select, tree_map
@@ -263,7 +263,7 @@ def _stage(index: int, phase: Phase, network: Network, task: Task) -> Stage:
         return Value(value, value, after)
 
     recordable = phase.objective is supervised and network.is_plain() and task in TASKS.values()
-    plain = Plain(value_of, Replayed(by_autograd), Replayed(side_by_side)) if recordable else None
+    plain = Plain(value_of, Replayed(by_autograd), Replayed(by_transform_together)) if recordable else None
     return Stage(phase, trained, reuses, enter, step, split, plain, lru_cache(TIMELINES)(partial(_places, phase)))
 
 

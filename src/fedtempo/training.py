@@ -107,7 +107,7 @@ def train_experiment(
     state, history, store = _start(experiment, out, resume, commit_every)
     keeps_models = size_in_bytes(state.shared) * experiment.rounds <= KEPT_MODELS
     left = experiment.rounds - len(history)
-    where = (experiment.backend, experiment.workers, experiment.cluster, left if experiment.calibrates else 0)
+    where = (experiment.backend, experiment.workers, experiment.cluster, left if experiment.calibrates else None)
     with (
         one_thread(),
         closing(store),
@@ -135,7 +135,7 @@ def train_experiment(
             history.append(report if keeps_models else replace(report, params={}))
             yield report
         now = now_in(experiment, state, experiment.rounds - 1)
-        ran_as = experiment.ran_as(engine.calibration)
+        ran_as = "clients on nodes of their own" if elsewhere else experiment.ran_as(engine.calibration)
         result = Result(experiment, state.shared, state.server, history, store, now, ran_as)
         told.end(result)
     return result

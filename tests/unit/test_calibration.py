@@ -59,3 +59,10 @@ def test_an_error_in_a_timed_client_comes_through() -> None:
         ft.run(
             model=zoo.model("mlp"), data=zoo.data("mlp"), algorithm=ft.algorithms.fedavg(lr=1e30, steps=5), **SETTINGS
         )
+
+
+def test_a_finished_run_that_is_resumed_starts_no_workers(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    first = run("fedavg", out=tmp_path / "run")
+    monkeypatch.setattr("fedtempo.backends.processes.Processes.__enter__", lambda self: pytest.fail("workers started"))
+    again = run("fedavg", out=tmp_path / "run", resume=True)
+    assert again.digest() == first.digest() and "in this process" in again.ran_as

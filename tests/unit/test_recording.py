@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from fedtempo.gradients import MOST_RECORDINGS, GradientOf, Replayed, by_autograd, side_by_side
+from fedtempo.gradients import MOST_RECORDINGS, GradientOf, Replayed, by_autograd, by_transform_together
 from fedtempo.models import character_gru, character_transformer, gin, mlp, word_average
 from fedtempo.network import Network, build, tensors_of
 from fedtempo.objectives import Value
@@ -184,7 +184,7 @@ OURS: dict[str, tuple[Callable[[], nn.Module], int, str]] = {
 def test_models_of_text_are_replayed_alone_and_side_by_side(name: str, lanes: int) -> None:
     make, outputs, task = OURS[name]
     network = Network(make())
-    way: GradientOf = side_by_side if lanes else by_autograd
+    way: GradientOf = by_transform_together if lanes else by_autograd
     replayed, value = Replayed(way), value_of(network, task)
     tensors = tensors_of(build(make, 3), torch.float64, "cpu")
     params = {n: torch.stack([tensors[n]] * lanes) if lanes else tensors[n] for n in network.parameters}

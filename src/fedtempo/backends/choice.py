@@ -95,12 +95,16 @@ def _processors() -> int:
 
 
 def engine_for(
-    federation: Federation, backend: Backend, workers: int, cluster: Cluster | None = None, calibrate_for: int = 0
+    federation: Federation,
+    backend: Backend,
+    workers: int,
+    cluster: Cluster | None = None,
+    calibrate_for: int | None = None,
 ) -> Engine:
     """Where blocks are worked on; where workers have to pay in so many rounds, that is found out first."""
     if cluster is not None:
         return RayActors(federation, backend, workers, cluster)
-    if calibrate_for:
+    if calibrate_for is not None:
         return Calibrated(federation, backend, workers, calibrate_for)
     return InProcess(federation, backend) if workers == 1 else Processes(federation, backend, workers)
 

@@ -151,6 +151,7 @@ class FederatedData:
 
     def check(self) -> None:
         """Every training client has training data, and nothing is NaN or infinite."""
+        residence = self._residence  # looks at what this process holds before it has read anything
         empty = self.clients[self.sizes("train")[self.clients] == 0]
         if len(empty):
             raise DataError(
@@ -160,7 +161,7 @@ class FederatedData:
         for name, column in self.columns.items():
             if np.issubdtype(column.dtype, np.floating):
                 self._check_finite(name, column)
-        self._residence.give_back()
+        residence.give_back()
 
     def _check_finite(self, name: str, column: np.ndarray) -> None:
         stride = max(1, len(column) // ROWS_SAMPLED) if column.nbytes > LARGEST_READ else 1
