@@ -65,7 +65,10 @@ def run(
     backend: Annotated[str | None, typer.Option(help="auto, serial, vectorised, processes or ray.")] = None,
     ray_address: Annotated[str | None, typer.Option(help="A Ray cluster to join: auto, host:port or ray://...")] = None,
     workers: Annotated[
-        int | None, typer.Option(help="Processes that share the work; any number, the same bits.")
+        int | None,
+        typer.Option(
+            help="Processes that share the work, the same bits for any number; with auto, left to the first clients' time."
+        ),
     ] = None,
     seed: Annotated[int | None, typer.Option(help="The run's seed.")] = None,
     profile: Annotated[bool, typer.Option("--profile", help="Run in one process and say where the time goes.")] = False,
