@@ -66,9 +66,7 @@ def run(
     ray_address: Annotated[str | None, typer.Option(help="A Ray cluster to join: auto, host:port or ray://...")] = None,
     workers: Annotated[
         int | None,
-        typer.Option(
-            help="Processes that share the work, the same bits for any number; with auto, left to the first clients' time."
-        ),
+        typer.Option(help="Processes that share the work, the same bits for any number; auto times the first clients."),
     ] = None,
     seed: Annotated[int | None, typer.Option(help="The run's seed.")] = None,
     profile: Annotated[bool, typer.Option("--profile", help="Run in one process and say where the time goes.")] = False,
