@@ -14,12 +14,12 @@ from typing import Any
 os.environ["OMP_NUM_THREADS"] = "1"
 
 import torch
+from fedtempo.profiling import Profile
 
 from benchmarks import handwritten, report
 from benchmarks.measure import alone, in_turn, ratio
 from benchmarks.ours import federated, rivals, rounds
 from benchmarks.workloads import FOLDER, WORKLOADS, Workload, arrays, by_name
-from fedtempo.profiling import Profile
 
 OURS = {
     "W1": {"FedTempo": {}, "FedTempo, one process": {"workers": 1}, "FedTempo, vectorised": {"backend": "vectorised"}},

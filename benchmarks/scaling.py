@@ -21,8 +21,8 @@ from benchmarks import report
 from benchmarks.measure import alone, tree_memory
 from benchmarks.ours import federated, rounds
 from benchmarks.workloads import FOLDER, WORKLOADS, Workload, arrays
-from fedtempo.experiments.svg import Axes, Series
-from fedtempo.experiments.svg import draw as draw_lines
+from fedtempo.papers.framework.svg import Axes, Series
+from fedtempo.papers.framework.svg import draw as draw_lines
 
 MARKS = ("<!-- scaling: begin -->", "<!-- scaling: end -->")
 SMALL = replace(WORKLOADS["W3"], samples=20)

@@ -1,16 +1,17 @@
 """FedTempo: federated learning that cares about what clients do between two aggregations."""
 
-from fedtempo import algorithms, cohort, data, models, params, robust, schedules, tasks, theory, trackers, transforms
-from fedtempo.admission import Admission
+from fedtempo import algorithms, data, models, params, schedules, tasks, theory, trackers, transforms
 from fedtempo.algorithms import Algorithm
+from fedtempo.api import compare, run, train
 from fedtempo.contracts import check_algorithm, check_backend
 from fedtempo.errors import ConfigError, DataError, FedTempoError, ModelError, OutputError, StoreError, TrainingError
-from fedtempo.evaluation import Evaluation
-from fedtempo.injection import Faults
-from fedtempo.reports import RoundReport
-from fedtempo.result import Result, compare
+from fedtempo.evaluation.protocol import Evaluation
 from fedtempo.schedules import Now, Schedule
-from fedtempo.training import run, train
+from fedtempo.server import cohort, robust
+from fedtempo.server.admission import Admission
+from fedtempo.server.faults import Faults
+from fedtempo.training.result import Result
+from fedtempo.training.round_report import RoundReport
 
 __version__ = "0.1.0"
 

@@ -13,14 +13,14 @@ import torch
 
 from fedtempo import algorithms as known
 from fedtempo.algorithms.algorithm import Algorithm
+from fedtempo.api import run
 from fedtempo.backends import Backend, serial, vectorised
 from fedtempo.data.federated import FederatedData
 from fedtempo.errors import FedTempoError
 from fedtempo.models.mlp import mlp
 from fedtempo.objectives import Received
 from fedtempo.params import Params
-from fedtempo.result import Result
-from fedtempo.training import run
+from fedtempo.training.result import Result
 
 TOLERANCE = 1e-12
 _SIZES = (7, 12, 5, 16, 9, 10)

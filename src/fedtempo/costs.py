@@ -12,9 +12,9 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import flop_registry
 
-from fedtempo.federation import Federation
-from fedtempo.gradients import by_autograd
-from fedtempo.local import Carry, Stage
+from fedtempo.client.gradients import by_autograd
+from fedtempo.client.program import Carry, Stage
+from fedtempo.federation.federation import Federation
 from fedtempo.objectives import Received
 from fedtempo.params import Params, size_in_bytes
 from fedtempo.schedules import Now

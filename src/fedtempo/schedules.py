@@ -14,6 +14,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
+from fedtempo.display import html_of
 from fedtempo.errors import ConfigError, is_count, is_number, require, unknown
 from fedtempo.params import Scalar
 
@@ -99,9 +100,7 @@ class Schedule:
         return f"{self.name}({', '.join(f'{key}={value!r}' for key, value in self.settings.items())})"
 
     def _repr_html_(self) -> str:
-        from fedtempo.reporting.notebook import schedule_html
-
-        return schedule_html(self)
+        return html_of(self)
 
 
 Rate = float | Schedule

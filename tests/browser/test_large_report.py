@@ -7,10 +7,10 @@ from pathlib import Path
 import numpy as np
 
 from fedtempo.costs import Costs
-from fedtempo.evaluation import Scores, UserScores
-from fedtempo.reporting import ReportRun, report, write_page
-from fedtempo.reporting.pictures import DataPicture
-from fedtempo.reports import RoundReport
+from fedtempo.evaluation.protocol import Scores, UserScores
+from fedtempo.report import ReportRun, report, write_page
+from fedtempo.report.pictures import DataPicture
+from fedtempo.training.round_report import RoundReport
 
 from .conftest import Browser
 

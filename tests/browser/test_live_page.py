@@ -16,11 +16,11 @@ from typing import Any
 import pytest
 
 import fedtempo as ft
+from fedtempo.api import train
 from fedtempo.config import read, settings_of
 from fedtempo.errors import OutputError, StoreError
-from fedtempo.reporting import write_experiment
-from fedtempo.reporting.watching import server
-from fedtempo.training import train
+from fedtempo.report import write_experiment
+from fedtempo.report.watching import server
 
 from .conftest import Browser
 

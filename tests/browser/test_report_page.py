@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import fedtempo as ft
-from fedtempo.reporting import Bars, Grid, Lines, ReportRun, Section, report, write_page
+from fedtempo.report import Bars, Grid, Lines, ReportRun, Section, report, write_page
 
 from .conftest import Browser
 

@@ -10,8 +10,8 @@ from tests import zoo
 
 import fedtempo as ft
 from fedtempo.backends import BACKENDS, Backend, serial
+from fedtempo.client.program import Carry
 from fedtempo.contracts import ContractError
-from fedtempo.local import Carry
 from fedtempo.objectives import Received
 
 

@@ -20,8 +20,8 @@ from fedtempo.deploy.node import Nodes, make_node
 from fedtempo.deploy.nodedata import from_folder, placed, share
 from fedtempo.deploy.personal import DATABASE, PersonalStore
 from fedtempo.deploy.server import RUN, Plan, serve
-from fedtempo.state import digest_of
-from fedtempo.wire import HASH, WireError
+from fedtempo.deploy.wire import HASH, WireError
+from fedtempo.training.state import digest_of
 from tests.deploy.wires import FOUR, Wires, experiment, nodes_of, simulated
 
 FIRST = bytes(HASH)

@@ -10,8 +10,8 @@ from fedtempo.deploy.blueprint import Blueprint
 from fedtempo.deploy.node import Node, make_node
 from fedtempo.deploy.nodedata import NodeConfig
 from fedtempo.deploy.roster import Reply, Request
-from fedtempo.experiment import Experiment, prepare
-from fedtempo.training import train_experiment
+from fedtempo.training.experiment import Experiment, prepare
+from fedtempo.training.loop import train_experiment
 
 FOUR: dict[str, Callable[[], ft.Algorithm]] = {
     "FedDecay": lambda: ft.algorithms.feddecay(lr=0.1, beta=0.6, steps=4),

@@ -12,10 +12,10 @@ import pytest
 import torch
 
 import fedtempo as ft
-from fedtempo.admission import Inbox, refusal
-from fedtempo.aggregation import Aggregate
-from fedtempo.injection import corrupted
 from fedtempo.params import Params, add
+from fedtempo.server.admission import Inbox, refusal
+from fedtempo.server.faults import corrupted
+from fedtempo.server.sums import Aggregate
 
 SHAPE = {"delta": {"w": (torch.Size([2, 3]), torch.float32), "b": (torch.Size([3]), torch.float32)}}
 

@@ -17,8 +17,8 @@ import fedtempo as ft
 from fedtempo.deploy.blueprint import blueprint_of
 from fedtempo.deploy.gate import form_of
 from fedtempo.deploy.server import Plan, serve
-from fedtempo.experiment import prepare
-from fedtempo.wire import upload_from_bytes, upload_to_bytes
+from fedtempo.deploy.wire import upload_from_bytes, upload_to_bytes
+from fedtempo.training.experiment import prepare
 
 
 @pytest.mark.parametrize("share", [0.1, 0.3, 0.5])

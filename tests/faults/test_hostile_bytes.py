@@ -16,7 +16,7 @@ import pytest
 import torch
 
 from fedtempo.errors import StoreError
-from fedtempo.state import tensors_from_bytes, tensors_to_bytes
+from fedtempo.training.state import tensors_from_bytes, tensors_to_bytes
 
 GOOD = {"body.weight": torch.randn(4, 3), "count": torch.tensor(3.0, dtype=torch.float64), "step": torch.tensor([1, 2])}
 BYTES = tensors_to_bytes(GOOD)

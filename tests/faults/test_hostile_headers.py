@@ -16,7 +16,7 @@ import torch
 from tests.faults.test_hostile_bytes import GOOD, Evil
 
 from fedtempo.errors import StoreError
-from fedtempo.state import state_from_bytes, tensors_from_bytes, tensors_to_bytes
+from fedtempo.training.state import state_from_bytes, tensors_from_bytes, tensors_to_bytes
 
 MOST_SECONDS, MOST_BYTES = 0.1, 10 << 20
 EVENTS: list[str] = []
@@ -104,7 +104,7 @@ def test_names_are_only_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     tensors = {name: torch.ones(1) for name in hostile}
     assert list(tensors_from_bytes(tensors_to_bytes(tensors))) == hostile
     assert list(tmp_path.iterdir()) == []
-    from fedtempo.state import State
+    from fedtempo.training.state import State
 
     with pytest.raises(StoreError, match="stored state must hold 'shared/w'"):
         state_from_bytes(tensors_to_bytes(tensors), "{}", State({"w": torch.ones(1)}, ()))

@@ -17,13 +17,9 @@ import pytest
 import torch
 
 import fedtempo as ft
-from fedtempo.aggregation import BlockSum
 from fedtempo.backends import serial
 from fedtempo.deploy.gate import Form, Gate, UploadError, form_of
-from fedtempo.experiment import prepare
-from fedtempo.federation import Federation
-from fedtempo.objectives import Received
-from fedtempo.wire import (
+from fedtempo.deploy.wire import (
     HASH,
     MARK,
     Contents,
@@ -35,7 +31,11 @@ from fedtempo.wire import (
     upload_from_bytes,
     upload_to_bytes,
 )
-from fedtempo.wire import form_of as tensors_form
+from fedtempo.deploy.wire import form_of as tensors_form
+from fedtempo.federation.federation import Federation
+from fedtempo.objectives import Received
+from fedtempo.server.sums import BlockSum
+from fedtempo.training.experiment import prepare
 
 CLIENT, ROUND = 2, 7
 MOST_SECONDS = 0.1

@@ -13,7 +13,7 @@ import pytest
 from tests.faults.test_durable import HEADS
 
 import fedtempo as ft
-from fedtempo.data.archives import read_tar_gz
+from fedtempo.data.files.archives import read_tar_gz
 from fedtempo.errors import DataError
 
 HOSTILE = [

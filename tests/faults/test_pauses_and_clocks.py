@@ -18,7 +18,7 @@ from tests.faults.test_durable import settings
 import fedtempo as ft
 from fedtempo.deploy.blueprint import blueprint_of
 from fedtempo.deploy.server import Plan, serve
-from fedtempo.experiment import prepare
+from fedtempo.training.experiment import prepare
 
 PAUSE = 30.0
 ROOT = Path(__file__).resolve().parents[2]

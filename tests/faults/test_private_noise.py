@@ -10,7 +10,7 @@ import torch
 from scipy.special import gammaln, logsumexp
 
 import fedtempo as ft
-from fedtempo import robust
+from fedtempo.server import robust
 
 
 def test_noise_is_as_stated_over_a_hundred_thousand_draws(digits: ft.data.FederatedData) -> None:

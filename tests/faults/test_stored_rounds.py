@@ -20,9 +20,9 @@ from tests.faults.dying import in_child
 from tests.faults.test_durable import outcome, settings, start, stopped_after
 
 import fedtempo as ft
-from fedtempo.durable import DATABASE, LOCK, _hash
-from fedtempo.faultpoints import faults
-from fedtempo.state import tensors_to_bytes
+from fedtempo.training.durable import DATABASE, LOCK, _hash
+from fedtempo.training.faultpoints import faults
+from fedtempo.training.state import tensors_to_bytes
 
 ROOT = Path(__file__).resolve().parents[2]
 

@@ -13,10 +13,10 @@ from torch import Tensor, nn
 
 import fedtempo as ft
 from fedtempo import algorithms as fl
-from fedtempo.checks import check_cohort, check_device, check_evaluation
-from fedtempo.cohort import as_cohort, fixed
-from fedtempo.experiment import prepare
 from fedtempo.schedules import per_round, sequence
+from fedtempo.server.cohort import as_cohort, fixed
+from fedtempo.training.checks import check_cohort, check_device, check_evaluation
+from fedtempo.training.experiment import prepare
 
 NAN, INF = math.nan, math.inf
 

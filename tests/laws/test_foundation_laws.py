@@ -17,8 +17,8 @@ from torch.func import functional_call
 import fedtempo as ft
 from fedtempo import algorithms as a
 from fedtempo.data.batches import Batching
-from fedtempo.federation import Federation
-from fedtempo.planning import planned_steps
+from fedtempo.federation.federation import Federation
+from fedtempo.training.plan import planned_steps
 
 Clients = list[tuple[np.ndarray, np.ndarray]]
 

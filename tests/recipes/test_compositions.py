@@ -8,8 +8,7 @@ import pytest
 import torch
 
 import fedtempo as ft
-from fedtempo.experiments.budgets import at_budgets
-from fedtempo.experiments.compositions import (
+from fedtempo.papers.compositions import (
     ALL,
     BUDGETS,
     CHOSEN,
@@ -24,7 +23,8 @@ from fedtempo.experiments.compositions import (
     composed,
     gains,
 )
-from fedtempo.experiments.frame import Data, Model, scale
+from fedtempo.papers.framework.budgets import at_budgets
+from fedtempo.papers.framework.frame import Data, Model, scale
 
 SCALE = scale(seeds=1, minutes=0, rounds=6, cohort=4, k=5)
 STRENGTHS = Strengths(lr=0.1, weight_decay=0.01)

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 import fedtempo as ft
-from fedtempo.experiments.quadratic import figure_1, settings
+from fedtempo.papers.decaying_k.quadratic import figure_1, settings
 from fedtempo.theory import Quadratics, surrogate_minimiser, true_minimiser
 
 

@@ -12,13 +12,14 @@ import pytest
 
 import fedtempo as ft
 from fedtempo.cli import main
-from fedtempo.experiments import REPRODUCTIONS, SCALES, reproduce
-from fedtempo.experiments.claims import Answer
-from fedtempo.experiments.frame import Calculation, Data, Measured, Model, Reproduction, Training, key_of, scale
-from fedtempo.experiments.measures import costs, learning, to_target, train_loss, users
-from fedtempo.experiments.pages import record, save, save_into_docs, verdicts
-from fedtempo.experiments.probing import estimated_seconds
-from fedtempo.experiments.running import plan
+from fedtempo.papers import REPRODUCTIONS, SCALES, reproduce
+from fedtempo.papers.framework.claims import Answer
+from fedtempo.papers.framework.frame import Calculation, Data, Measured, Model, Training, key_of, scale
+from fedtempo.papers.framework.measures import costs, learning, to_target, train_loss, users
+from fedtempo.papers.framework.pages import record, save, save_into_docs, verdicts
+from fedtempo.papers.framework.probing import estimated_seconds
+from fedtempo.papers.framework.reproduction import Reproduction
+from fedtempo.papers.framework.running import plan
 
 QUADRATIC = REPRODUCTIONS["decaying-k-quadratic"]
 

@@ -7,7 +7,7 @@ import math
 import pytest
 
 import fedtempo as ft
-from fedtempo.experiments.claims import (
+from fedtempo.papers.framework.claims import (
     Answer,
     Claim,
     Rule,
@@ -22,10 +22,10 @@ from fedtempo.experiments.claims import (
     lower,
     near,
 )
-from fedtempo.experiments.figures import Points, Sweep, svg
-from fedtempo.experiments.frame import Column, Measured
-from fedtempo.experiments.outcomes import Interval, Outcome
-from fedtempo.experiments.svg import Axes, Range, Series, draw
+from fedtempo.papers.framework.figures import Points, Sweep, svg
+from fedtempo.papers.framework.frame import Column, Measured
+from fedtempo.papers.framework.outcomes import Interval, Outcome
+from fedtempo.papers.framework.svg import Axes, Range, Series, draw
 
 HOLDS, FAILS, UNCLEAR = Answer.HOLDS, Answer.FAILS, Answer.UNCLEAR
 

@@ -5,9 +5,8 @@ from __future__ import annotations
 import pytest
 
 from fedtempo.algorithms import clip_then_decay, fedavg
-from fedtempo.experiments import REPRODUCTIONS, SCALES
-from fedtempo.experiments.claims import Answer
-from fedtempo.experiments.feddecay_methods import (
+from fedtempo.papers import REPRODUCTIONS, SCALES
+from fedtempo.papers.feddecay.methods import (
     EXISTING,
     FEDAVG,
     FEDDECAY,
@@ -22,10 +21,11 @@ from fedtempo.experiments.feddecay_methods import (
     selected,
     similar,
 )
-from fedtempo.experiments.feddecay_ratios import LABELS as METHODS
-from fedtempo.experiments.feddecay_ratios import closed_ratio, printed_ratio, walked_ratio
-from fedtempo.experiments.frame import Column, Measured
-from fedtempo.experiments.outcomes import Outcome
+from fedtempo.papers.feddecay.ratios import LABELS as METHODS
+from fedtempo.papers.feddecay.ratios import closed_ratio, printed_ratio, walked_ratio
+from fedtempo.papers.framework.claims import Answer
+from fedtempo.papers.framework.frame import Column, Measured
+from fedtempo.papers.framework.outcomes import Outcome
 
 DATA_SETS = ("feddecay-femnist", "feddecay-sst2", "feddecay-pubmed")
 

@@ -23,7 +23,7 @@ from fedtempo.comparison.intervals import Pairs, over_seeds, over_users, paired
 from fedtempo.comparison.targets import cost_to_reach
 from fedtempo.config import parse
 from fedtempo.errors import ConfigError, StoreError
-from fedtempo.evaluation import UserScores
+from fedtempo.evaluation.protocol import UserScores
 
 ROUNDS = 3
 EXPERIMENT = """

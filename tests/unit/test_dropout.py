@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from torch import nn
 from torch.func import vmap
 
-from fedtempo.dropout import seeded_dropout, uses_dropout
+from fedtempo.client.dropout import seeded_dropout, uses_dropout
 from fedtempo.errors import ModelError
 
 

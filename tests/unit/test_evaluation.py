@@ -8,7 +8,7 @@ import torch
 
 import fedtempo as ft
 from fedtempo import algorithms as a
-from fedtempo.evaluation import Evaluation, UserScores
+from fedtempo.evaluation.protocol import Evaluation, UserScores
 
 
 def users(values: list[float], samples: list[int] | None = None, interpolated: bool = False) -> UserScores:

@@ -122,7 +122,7 @@ def test_data_without_labels_and_many_clients_stay_small() -> None:
 def test_names_cannot_run(clients: FederatedData, result: ft.Result) -> None:
     from dataclasses import replace
 
-    from fedtempo.aggregation import Failure
+    from fedtempo.server.sums import Failure
 
     shape_of(replace(clients, description=HOSTILE))
     report = replace(result.history[0], failures=(Failure(0, HOSTILE),), measurements={HOSTILE: 1.0})

@@ -14,7 +14,7 @@ from torch import nn
 
 import fedtempo as ft
 from fedtempo.backends import Processes
-from fedtempo.backends.packing import LARGE, Mailbox
+from fedtempo.backends.mailbox import LARGE, Mailbox
 
 SETTINGS = {"rounds": 3, "cohort": 5, "batch_size": 4, "seed": 3, "block": 1, "evaluation": ft.Evaluation(every=2)}
 

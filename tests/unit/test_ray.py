@@ -21,11 +21,11 @@ import fedtempo as ft
 from fedtempo import algorithms as a
 from fedtempo.backends import Order, RayActors, ray_actors, run_blocks, serial
 from fedtempo.backends.ray_cluster import loopback, started
-from fedtempo.experiment import prepare
 from fedtempo.objectives import Received
 from fedtempo.schedules import decaying_k
-from fedtempo.store import MemoryStore
-from fedtempo.training import _blocks
+from fedtempo.training.experiment import prepare
+from fedtempo.training.loop import _blocks
+from fedtempo.training.store import MemoryStore
 
 needs_ray = pytest.mark.skipif(importlib.util.find_spec("ray") is None, reason="Ray is not installed: fedtempo[ray]")
 

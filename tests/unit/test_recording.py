@@ -8,12 +8,13 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from fedtempo.gradients import MOST_RECORDINGS, GradientOf, Replayed, by_autograd, by_transform_together
+from fedtempo.client.gradients import MOST_RECORDINGS, GradientOf, Replayed, by_autograd, by_transform_together
+from fedtempo.client.network import Network, tensors_of
+from fedtempo.client.recording import record
 from fedtempo.models import character_gru, character_transformer, gin, mlp, word_average
-from fedtempo.network import Network, build, tensors_of
+from fedtempo.models.weights import build
 from fedtempo.objectives import Value
 from fedtempo.params import Params
-from fedtempo.recording import record
 from fedtempo.tasks import TASKS, Batch, mean_loss
 
 X, Y = torch.arange(6.0).reshape(2, 3), torch.tensor([[1.0, -2.0, 0.5], [3.0, 1.0, -1.0]])

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 import fedtempo as ft
-from fedtempo import robust
+from fedtempo.server import robust
 
 ROWS = torch.tensor([[1.0, 0.0], [2.0, 0.0], [3.0, 1.0], [4.0, 0.0], [100.0, -50.0]], dtype=torch.float64)
 ONES = torch.ones(5)

@@ -281,7 +281,7 @@ class Counting:
         self.told: list[Any] = []
         self.fails_at = fails_at
 
-    def start(self, run: ft.trackers.Begun) -> int:
+    def start(self, run: ft.trackers.RunInfo) -> int:
         self.told.append(run.settings["seed"])
         return 0
 

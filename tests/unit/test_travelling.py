@@ -11,8 +11,8 @@ import torch
 from tests import zoo
 
 import fedtempo as ft
-from fedtempo.backends.travelling import mapped, packed, receive, send, unpacked
-from fedtempo.experiment import Experiment, prepare
+from fedtempo.backends.shipment import mapped, packed, receive, send, unpacked
+from fedtempo.training.experiment import Experiment, prepare
 
 
 def experiment(data: ft.data.FederatedData) -> Experiment:

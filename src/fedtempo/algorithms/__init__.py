@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from fedtempo.algorithms.algorithm import Algorithm, Server, named
+from fedtempo.algorithms.algorithm import Algorithm, named
 from fedtempo.algorithms.ditto import ditto
 from fedtempo.algorithms.fedavg import fedavg, fedsgd, local_only, reptile
 from fedtempo.algorithms.fedbn import fedbn
@@ -18,6 +18,7 @@ from fedtempo.algorithms.pfedme import pfedme
 from fedtempo.algorithms.pflego import pflego
 from fedtempo.algorithms.scaffold import scaffold
 from fedtempo.algorithms.server_optimizers import fedadagrad, fedadam, fedavgm, fedyogi, with_server
+from fedtempo.server.step import Server
 
 ALGORITHMS: dict[str, Callable[..., Algorithm]] = {
     "fedsgd": fedsgd,

@@ -6,17 +6,18 @@ import functools
 import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal, NamedTuple, ParamSpec, get_args, get_type_hints
+from typing import Any, Literal, ParamSpec, get_args, get_type_hints
 
 from torch import Tensor
 
-from fedtempo.aggregation import Aggregate, Groups
+from fedtempo.client.network import Network
+from fedtempo.client.program import Begin, Carry, Keep, Phase, Upload, Where
 from fedtempo.errors import ConfigError, fits, require, unknown, wording
-from fedtempo.local import Begin, Carry, Keep, Phase, Upload, Where
-from fedtempo.network import Network
 from fedtempo.objectives import Received
-from fedtempo.params import Params, Selector, combine, nothing, scaled, subtract
-from fedtempo.schedules import Now, Schedule
+from fedtempo.params import Params, Selector, combine, nothing, subtract
+from fedtempo.schedules import Schedule
+from fedtempo.server.step import Server, descend
+from fedtempo.server.sums import Groups
 from fedtempo.tasks import Batch
 from fedtempo.transforms import Transform, sgd
 
@@ -26,51 +27,9 @@ Remember = Callable[[Params, frozenset[str]], Params]
 """(shared tensors, names of the trained ones) -> what a client remembers."""
 
 
-def serve_shared(shared: Params, state: Any) -> Params:
-    """The usual model to evaluate and serve: the shared one."""
-    return shared
-
-
-class Server(NamedTuple):
-    """What the server does with the mean of the uploads: two pure functions, like a transform."""
-
-    init: Callable[[Params], Any]
-    step: Callable[[Params, Any, Aggregate, Now], tuple[Params, Any]]
-    """(shared parameters, state, aggregate, now) -> (shared parameters, state)."""
-    extra: Callable[[Any], Params] = lambda state: {}
-    """What goes down to clients besides the model."""
-    model: Callable[[Params, Any], Params] = serve_shared
-    """The parameters that are evaluated and served."""
-    around: Callable[[Any], Any] = lambda server: server
-    """Puts what this server does besides descending around another server's step (see `with_server`)."""
-    measurements: Callable[[Any], dict[str, float]] = lambda state: {}
-    schedules: tuple[tuple[str, Schedule], ...] = ()
-
-
-def descend(transform: Transform) -> Server:
-    """x <- x - transform(-mean delta): the mean displacement is the server's negative gradient."""
-
-    def step(shared: Params, state: Any, aggregate: Aggregate, now: Now) -> tuple[Params, Any]:
-        gradient = scaled(aggregate.means["delta"], -1.0)
-        update, state = transform.update(gradient, state, shared, now)
-        return subtract(shared, update), state
-
-    return Server(transform.init, step, schedules=tuple((f"server {n}", s) for n, s in transform.schedules))
-
-
 def displacement(received: Received, carry: Carry) -> Groups:
     """The usual upload: how far the shared tensors moved, Delta_i = y_i - x."""
     return {"delta": subtract(carry.shared, received.shared)}
-
-
-def descend_scaled(server: Server, factor: Callable[[Aggregate, Now], float]) -> Server:
-    """As `server`, with the mean displacement first multiplied by a factor that knows who took part."""
-
-    def step(shared: Params, state: Any, aggregate: Aggregate, now: Now) -> tuple[Params, Any]:
-        means = {**aggregate.means, "delta": scaled(aggregate.means["delta"], factor(aggregate, now))}
-        return server.step(shared, state, aggregate._replace(means=means), now)
-
-    return server._replace(step=step, around=lambda other: descend_scaled(other, factor))
 
 
 def keep_personal(received: Received, carry: Carry) -> Params:

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from fedtempo.algorithms.algorithm import Algorithm, Weighting, full_copy, named, predict_personal
 from fedtempo.algorithms.fedavg import fedavg
-from fedtempo.local import Phase, length
+from fedtempo.client.program import Phase, length
 from fedtempo.objectives import proximal
 from fedtempo.schedules import Rate, checked_rate
 

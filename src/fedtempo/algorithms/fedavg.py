@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from fedtempo.algorithms.algorithm import Algorithm, Weighting, descend, full_copy, named, predict_personal
+from fedtempo.algorithms.algorithm import Algorithm, Weighting, full_copy, named, predict_personal
+from fedtempo.client.program import Phase, length
 from fedtempo.errors import is_count, require
-from fedtempo.local import Phase, length
 from fedtempo.schedules import Rate, checked_rate
+from fedtempo.server.step import descend
 from fedtempo.transforms import momentum as heavy_ball
 from fedtempo.transforms import sgd
 

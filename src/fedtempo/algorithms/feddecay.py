@@ -10,8 +10,8 @@ import torch
 
 from fedtempo.algorithms.algorithm import Algorithm, Weighting, named
 from fedtempo.algorithms.fedavg import fedavg
+from fedtempo.client.program import After, Carry, Moved
 from fedtempo.errors import ConfigError, is_number, require
-from fedtempo.local import After, Carry, Moved
 from fedtempo.objectives import Received
 from fedtempo.params import Params
 from fedtempo.schedules import Place, Rate, Schedule, checked_rate, linear_in_round, per_step, sequence

@@ -8,14 +8,15 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from fedtempo.aggregation import Aggregate
-from fedtempo.algorithms.algorithm import Algorithm, Weighting, descend, descend_scaled, named
+from fedtempo.algorithms.algorithm import Algorithm, Weighting, named
+from fedtempo.client.network import Network
+from fedtempo.client.program import Carry, Length, Phase, length
 from fedtempo.errors import is_count, require
-from fedtempo.local import Carry, Length, Phase, length
-from fedtempo.network import Network
 from fedtempo.objectives import Received, component, mixture
 from fedtempo.params import Params
 from fedtempo.schedules import Now, Rate, checked_rate, constant
+from fedtempo.server.step import descend, descend_scaled
+from fedtempo.server.sums import Aggregate
 from fedtempo.tasks import Batch, Task, hide_padded_outputs
 from fedtempo.transforms import sgd
 

@@ -7,12 +7,13 @@ from typing import Any
 
 import torch
 
-from fedtempo.aggregation import Aggregate
-from fedtempo.algorithms.algorithm import Algorithm, Server, Weighting, named, serve_shared
+from fedtempo.algorithms.algorithm import Algorithm, Weighting, named
 from fedtempo.algorithms.fedavg import fedavg
 from fedtempo.errors import ConfigError
 from fedtempo.params import Params, add, squared_norm
 from fedtempo.schedules import Now, Rate, as_schedule, checked_rate
+from fedtempo.server.step import Server, serve_shared
+from fedtempo.server.sums import Aggregate
 
 
 @named

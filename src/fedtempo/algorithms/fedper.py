@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from fedtempo.algorithms.algorithm import Algorithm, Weighting, descend, named
-from fedtempo.local import Phase, length
+from fedtempo.algorithms.algorithm import Algorithm, Weighting, named
+from fedtempo.client.program import Phase, length
 from fedtempo.params import Selector, submodule
 from fedtempo.schedules import Rate, checked_rate
+from fedtempo.server.step import descend
 from fedtempo.transforms import momentum as heavy_ball
 from fedtempo.transforms import sgd
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import Literal
 
-from fedtempo.algorithms.algorithm import Algorithm, Weighting, descend, named
+from fedtempo.algorithms.algorithm import Algorithm, Weighting, named
 from fedtempo.algorithms.last_step import begin_with_zeros, note_direction, upload_note
-from fedtempo.local import Length, Part, Phase, length
+from fedtempo.client.program import Length, Part, Phase, length
 from fedtempo.params import Selector, submodule
 from fedtempo.schedules import Rate, Schedule, checked_rate, constant
+from fedtempo.server.step import descend
 from fedtempo.transforms import Transform, chain, identity, scale_by_adam, sgd
 
 

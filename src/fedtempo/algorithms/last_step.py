@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from fedtempo.aggregation import Groups
-from fedtempo.local import Carry, Moved
+from fedtempo.client.program import Carry, Moved
 from fedtempo.objectives import Received
 from fedtempo.params import Params, zeros_like
 from fedtempo.schedules import Place
+from fedtempo.server.sums import Groups
 
 
 def begin_with_zeros(received: Received, personal: Params) -> tuple[Params, Params]:

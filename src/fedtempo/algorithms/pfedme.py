@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import torch
 
-from fedtempo.algorithms.algorithm import Algorithm, Weighting, descend, full_copy, named, predict_personal
+from fedtempo.algorithms.algorithm import Algorithm, Weighting, full_copy, named, predict_personal
+from fedtempo.client.program import After, Carry, Moved, Phase, length
 from fedtempo.errors import is_count, require
-from fedtempo.local import After, Carry, Moved, Phase, length
 from fedtempo.objectives import Received, moreau
 from fedtempo.params import Params
 from fedtempo.schedules import Place, Rate, Schedule, checked_rate
+from fedtempo.server.step import descend
 from fedtempo.transforms import add_weight_decay, identity, sgd
 
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from typing import Literal
 
-from fedtempo.aggregation import Aggregate
-from fedtempo.algorithms.algorithm import Algorithm, descend, descend_scaled, named
+from fedtempo.algorithms.algorithm import Algorithm, named
 from fedtempo.algorithms.fedrecon import server_transform
 from fedtempo.algorithms.last_step import begin_with_zeros, note_direction, upload_note
-from fedtempo.local import Length, Phase, length
+from fedtempo.client.program import Length, Phase, length
 from fedtempo.params import Selector, submodule
 from fedtempo.schedules import Now, Rate, checked_rate, constant, data_share, inverse_participation
+from fedtempo.server.step import descend, descend_scaled
+from fedtempo.server.sums import Aggregate
 
 
 @named

@@ -7,14 +7,15 @@ from typing import Any, Literal
 
 import torch
 
-from fedtempo.aggregation import Aggregate, Groups
-from fedtempo.algorithms.algorithm import Algorithm, Server, Weighting, named, predict_shared
+from fedtempo.algorithms.algorithm import Algorithm, Weighting, named, predict_shared
 from fedtempo.algorithms.fedavg import fedavg
-from fedtempo.local import Carry, Moved
-from fedtempo.network import Network
+from fedtempo.client.network import Network
+from fedtempo.client.program import Carry, Moved
 from fedtempo.objectives import DRIFT, Received, control
 from fedtempo.params import Params, add, select, subtract, zeros_like
 from fedtempo.schedules import Now, Place, Rate
+from fedtempo.server.step import Server
+from fedtempo.server.sums import Aggregate, Groups
 from fedtempo.tasks import Batch, Task, mean_loss
 
 TRAVELLED = "_travelled"

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from fedtempo.algorithms.algorithm import Algorithm, Weighting, descend, named
+from fedtempo.algorithms.algorithm import Algorithm, Weighting, named
 from fedtempo.algorithms.fedavg import fedavg
 from fedtempo.errors import is_number, require
 from fedtempo.schedules import Rate, checked_rate
+from fedtempo.server.step import descend
 from fedtempo.transforms import (
     Transform,
     chain,

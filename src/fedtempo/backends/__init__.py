@@ -1,6 +1,6 @@
 """Backends: the only modules that know how clients run."""
 
-from fedtempo.backends.block import run_blocks
+from fedtempo.backends.block import Backend, Block, Order, Trained
 from fedtempo.backends.choice import (
     BACKEND_NAMES,
     BACKENDS,
@@ -11,12 +11,12 @@ from fedtempo.backends.choice import (
     choose_workers,
     engine_for,
 )
+from fedtempo.backends.collect import run_blocks
 from fedtempo.backends.engine import Calibration, Engine, InProcess
 from fedtempo.backends.processes import Processes
 from fedtempo.backends.ray_actors import RayActors
 from fedtempo.backends.ray_cluster import Cluster, cluster_for
 from fedtempo.backends.serial import row_by_row, serial
-from fedtempo.backends.trained import Backend, Block, Order, Trained
 from fedtempo.backends.vectorised import vectorised
 
 __all__ = [

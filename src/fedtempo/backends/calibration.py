@@ -12,11 +12,11 @@ from contextlib import ExitStack
 from types import TracebackType
 from typing import Any, Self
 
-from fedtempo.aggregation import BlockSum
+from fedtempo.backends.block import Backend
 from fedtempo.backends.engine import Calibration, Engine, InProcess, Summing, Work
 from fedtempo.backends.processes import Processes
-from fedtempo.backends.trained import Backend
-from fedtempo.federation import Federation
+from fedtempo.federation.federation import Federation
+from fedtempo.server.sums import BlockSum
 
 LEAST_BLOCKS, LEAST_SECONDS = 2, 0.05
 """What is timed. The first block also pays for what is done once, so the quickest one counts."""

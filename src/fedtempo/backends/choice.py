@@ -12,16 +12,16 @@ from typing import NamedTuple
 
 from torch import nn
 
+from fedtempo.backends.block import Backend
 from fedtempo.backends.calibration import Calibrated
 from fedtempo.backends.engine import Engine, InProcess
 from fedtempo.backends.processes import Processes
 from fedtempo.backends.ray_actors import RayActors
 from fedtempo.backends.ray_cluster import Cluster
 from fedtempo.backends.serial import serial
-from fedtempo.backends.trained import Backend
 from fedtempo.backends.vectorised import vectorised
 from fedtempo.errors import unknown
-from fedtempo.federation import Federation
+from fedtempo.federation.federation import Federation
 
 BACKENDS: dict[str, Backend] = {"serial": serial, "vectorised": vectorised}
 BACKEND_NAMES = (*BACKENDS, "processes", "ray", "auto")

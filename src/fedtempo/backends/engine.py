@@ -7,10 +7,10 @@ from collections.abc import Callable, Iterable, Iterator
 from types import TracebackType
 from typing import Any, NamedTuple, Self
 
-from fedtempo.aggregation import BlockSum
-from fedtempo.backends.trained import Backend
+from fedtempo.backends.block import Backend
 from fedtempo.errors import ConfigError
-from fedtempo.federation import Federation
+from fedtempo.federation.federation import Federation
+from fedtempo.server.sums import BlockSum
 
 Work = Callable[[Federation, Backend, Any, Any], Any]
 """A module-level function of (federation, backend, what all items share, one item)."""

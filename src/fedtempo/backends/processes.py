@@ -20,12 +20,12 @@ from typing import Any, Literal, NamedTuple, Self
 
 import torch
 
-from fedtempo.aggregation import BlockSum
+from fedtempo.backends.block import Backend
 from fedtempo.backends.engine import Engine, Summing, Work
-from fedtempo.backends.packing import Mailbox
-from fedtempo.backends.trained import Backend
+from fedtempo.backends.mailbox import Mailbox
 from fedtempo.errors import ConfigError, FedTempoError, TrainingError
-from fedtempo.federation import Federation
+from fedtempo.federation.federation import Federation
+from fedtempo.server.sums import BlockSum
 
 MOST_DEATHS = 10
 COPIES_OF_THE_MODEL = 16

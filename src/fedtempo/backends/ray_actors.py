@@ -21,14 +21,14 @@ from typing import Any, NamedTuple, Self
 
 import torch
 
-from fedtempo.aggregation import BlockSum
+from fedtempo.backends.block import Backend
 from fedtempo.backends.engine import Engine, Summing, Work
 from fedtempo.backends.processes import MOST_DEATHS, Hand, answered, dealt, dealt_for_sums
 from fedtempo.backends.ray_cluster import Cluster, connected
-from fedtempo.backends.trained import Backend
-from fedtempo.backends.travelling import Luggage, packed, receive, send, unpacked
+from fedtempo.backends.shipment import Luggage, packed, receive, send, unpacked
 from fedtempo.errors import ConfigError, TrainingError, first_line
-from fedtempo.federation import Federation
+from fedtempo.federation.federation import Federation
+from fedtempo.server.sums import BlockSum
 
 START_WITHIN_SECONDS = 60.0
 FINEST_SHARE = 10_000

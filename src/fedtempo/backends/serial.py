@@ -7,12 +7,12 @@ from collections.abc import Callable, Iterator
 import numpy as np
 import torch
 
-from fedtempo.backends.trained import Backend, Trained
+from fedtempo.backends.block import Backend, Trained
+from fedtempo.client.gradients import GradientOf, by_autograd
+from fedtempo.client.program import Carry, ClientProgram, Stage
 from fedtempo.data.batches import Batching, BatchRows
 from fedtempo.errors import FedTempoError, TrainingError
-from fedtempo.federation import Federation
-from fedtempo.gradients import GradientOf, by_autograd
-from fedtempo.local import Carry, ClientProgram, Stage
+from fedtempo.federation.federation import Federation
 from fedtempo.objectives import Received
 from fedtempo.params import Params
 from fedtempo.randomness import client_keys, scramble

@@ -10,13 +10,13 @@ import torch
 from torch import Tensor
 from torch.func import vmap
 
+from fedtempo.backends.block import Backend, Trained, side_by_side
 from fedtempo.backends.serial import dropout_keys
-from fedtempo.backends.trained import Backend, Trained, side_by_side
+from fedtempo.client.gradients import by_transform
+from fedtempo.client.program import Carry, ClientProgram, Stage
 from fedtempo.data.batches import BatchRows
 from fedtempo.errors import FedTempoError, TrainingError
-from fedtempo.federation import Federation
-from fedtempo.gradients import by_transform
-from fedtempo.local import Carry, ClientProgram, Stage
+from fedtempo.federation.federation import Federation
 from fedtempo.objectives import Received
 from fedtempo.params import Params, tree_map
 from fedtempo.randomness import client_keys

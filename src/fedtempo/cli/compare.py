@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from fedtempo.cli.runs import AsJson, Overrides, Quiet
+from fedtempo.cli.options import AsJson, Overrides, Quiet
 from fedtempo.comparison import (
     Comparison,
     Entrant,
@@ -24,8 +24,8 @@ from fedtempo.comparison import (
 )
 from fedtempo.config import read
 from fedtempo.errors import ConfigError, OutputError, is_number, require
-from fedtempo.reporting import EXPERIMENT, follow, write_report
-from fedtempo.result import Result
+from fedtempo.report import EXPERIMENT, follow, write_report
+from fedtempo.training.result import Result
 
 Paths = Annotated[list[Path], typer.Argument(help="Run folders, or experiment files to run.", metavar="PATH...")]
 Algorithms = Annotated[

@@ -13,11 +13,11 @@ from rich.table import Column
 from rich.table import Table as Grid
 
 from fedtempo.data import summary
-from fedtempo.data.arrays import verify_arrays
-from fedtempo.data.catalogue import CATALOGUE
-from fedtempo.data.download import get as get_files
+from fedtempo.data.files.cache import verify_arrays
+from fedtempo.data.files.download import get as get_files
+from fedtempo.data.files.folders import cache_folder, missing, present, sha256_of
+from fedtempo.data.files.registry import CATALOGUE
 from fedtempo.data.load import DATASETS, load
-from fedtempo.data.places import cache_folder, missing, present, sha256_of
 from fedtempo.data.splits import SPLITS
 from fedtempo.errors import ConfigError, DataError, unknown
 

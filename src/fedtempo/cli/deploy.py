@@ -11,7 +11,7 @@ from typing import Annotated, Any
 
 import typer
 
-from fedtempo.cli.runs import AsJson, ExperimentPath, Overrides, Quiet, new_folder, saying_how_to_resume
+from fedtempo.cli.options import AsJson, ExperimentPath, Overrides, Quiet, new_folder, saying_how_to_resume
 from fedtempo.config import ExperimentFile, read
 from fedtempo.deploy import check_installed
 from fedtempo.deploy.keys import LOOPBACK, make_keys

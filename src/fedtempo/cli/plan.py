@@ -14,13 +14,13 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from fedtempo.cli.runs import AsJson, ExperimentPath, Overrides
+from fedtempo.cli.options import AsJson, ExperimentPath, Overrides
 from fedtempo.config import read, settings_of
 from fedtempo.errors import ConfigError, OutputError, is_count, is_number, require
-from fedtempo.experiment import Experiment, prepare
-from fedtempo.network import build
-from fedtempo.planning import PlannedRound, PlannedStep, planned_rounds, planned_steps
+from fedtempo.models.weights import build
 from fedtempo.theory import advise_for
+from fedtempo.training.experiment import Experiment, prepare
+from fedtempo.training.plan import PlannedRound, PlannedStep, planned_rounds, planned_steps
 
 
 def schedule(

@@ -18,15 +18,15 @@ from rich.console import Console
 from rich.table import Column, Table
 
 from fedtempo.cli.data import DataDir
+from fedtempo.cli.options import AsJson, Quiet
 from fedtempo.cli.reproduction_page import write_reproduction
-from fedtempo.cli.runs import AsJson, Quiet
 from fedtempo.errors import ConfigError, unknown
-from fedtempo.experiments import REPRODUCTIONS, SCALES, Reproduction
-from fedtempo.experiments import reproduce as perform
-from fedtempo.experiments.outcomes import Outcome
-from fedtempo.experiments.pages import record, rich_table, save, save_into_docs, verdicts
-from fedtempo.experiments.probing import duration, estimated_seconds
-from fedtempo.experiments.running import PROCESSES, Observer, check_data, plan
+from fedtempo.papers import REPRODUCTIONS, SCALES, Reproduction
+from fedtempo.papers import reproduce as perform
+from fedtempo.papers.framework.outcomes import Outcome
+from fedtempo.papers.framework.pages import record, rich_table, save, save_into_docs, verdicts
+from fedtempo.papers.framework.probing import duration, estimated_seconds
+from fedtempo.papers.framework.running import PROCESSES, Observer, check_data, plan
 
 ENVIRONMENT = ("torch", "numpy")
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from fedtempo.experiments import Reproduction
-from fedtempo.experiments.figures import Figure
-from fedtempo.experiments.outcomes import Outcome
-from fedtempo.experiments.pages import cell, verdicts
-from fedtempo.reporting import REPORT, Grid, Lines, Section, report, write_page
+from fedtempo.papers import Reproduction
+from fedtempo.papers.framework.figures import Figure
+from fedtempo.papers.framework.outcomes import Outcome
+from fedtempo.papers.framework.pages import cell, verdicts
+from fedtempo.report import REPORT, Grid, Lines, Section, report, write_page
 
 
 def write_reproduction(reproduction: Reproduction, outcome: Outcome, folder: Path, provenance: str) -> Path:

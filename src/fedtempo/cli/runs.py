@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import json
-import os
-import sys
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated
 
@@ -14,20 +12,15 @@ import typer
 from rich.console import Console
 
 from fedtempo.algorithms import ALGORITHMS
+from fedtempo.api import train
+from fedtempo.cli.demo import run_demo
+from fedtempo.cli.options import AsJson, ExperimentPath, Overrides, Quiet, new_folder, saying_how_to_resume
 from fedtempo.config import read, settings_of, trackers_of
-from fedtempo.demo import run_demo
 from fedtempo.deploy.launch import DEPLOYMENT
-from fedtempo.durable import DATABASE
 from fedtempo.errors import FedTempoError, OutputError, first_line, is_count, require
-from fedtempo.profiling import Profile
-from fedtempo.reporting import EXPERIMENT, REPORT, follow, summary, write_experiment
-from fedtempo.result import Result
-from fedtempo.training import train
-
-ExperimentPath = Annotated[Path, typer.Argument(help="The experiment, a TOML file.")]
-Overrides = Annotated[list[str] | None, typer.Option("--set", help="Override a setting: --set algorithm.beta=0.4")]
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]
-Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress.")]
+from fedtempo.report import EXPERIMENT, REPORT, ResultTable, follow, summary, write_experiment
+from fedtempo.training.durable import DATABASE
+from fedtempo.training.result import Result
 
 
 def algorithms_text() -> str:
@@ -69,7 +62,6 @@ def run(
         typer.Option(help="Processes that share the work, the same bits for any number; auto times the first clients."),
     ] = None,
     seed: Annotated[int | None, typer.Option(help="The run's seed.")] = None,
-    profile: Annotated[bool, typer.Option("--profile", help="Run in one process and say where the time goes.")] = False,
     trackers: Annotated[
         list[str] | None, typer.Option("--tracker", help="Log rounds to csv, jsonl, tensorboard, mlflow or wandb.")
     ] = None,
@@ -80,7 +72,7 @@ def run(
     given = {
         "backend": backend,
         "ray_address": ray_address,
-        "workers": 1 if profile else workers,
+        "workers": workers,
         "seed": seed,
         "trackers": trackers or None,
     }
@@ -93,11 +85,9 @@ def run(
     rounds = train(**settings_of(file), out=out, trackers=told)
     if out is not None:
         write_experiment(out, file)
-    with saying_how_to_resume(out), Profile() if profile else nullcontext() as seen:
+    with saying_how_to_resume(out):
         result = follow(rounds, file.rounds, label=file.algorithm.name, quiet=quiet or as_json)
     _finish(result, out, as_json)
-    if seen is not None:
-        print(f"\n{seen.per_round(len(result.history))}", file=sys.stderr if as_json else sys.stdout)
 
 
 def resume(
@@ -121,17 +111,6 @@ def resume(
     _finish(result, folder, as_json)
 
 
-@contextmanager
-def saying_how_to_resume(folder: Path | None) -> Iterator[None]:
-    """Whoever interrupts a run is told how to go on with it."""
-    try:
-        yield
-    except KeyboardInterrupt:
-        if folder is not None:
-            print(f"fedtempo: go on with: fedtempo resume {folder}", file=sys.stderr)
-        raise
-
-
 def _finish(result: Result, out: Path | None, as_json: bool) -> None:
     if out is not None:
         with _writing(out):
@@ -140,19 +119,9 @@ def _finish(result: Result, out: Path | None, as_json: bool) -> None:
         print(json.dumps(summary(result)))
         return
     console = Console()
-    console.print(result.table().rich(console.width))
+    console.print(ResultTable([result]).rich(console.width))
     page = f"; report {out / REPORT}" if out is not None else ""
     console.print(f"{result.ran_as}; digest {result.digest()[:16]}{page}", soft_wrap=True)
-
-
-def new_folder(out: Path) -> None:
-    """The folder can be made here and holds no run yet; nothing is made before the experiment is known to be sound."""
-    if (out / DATABASE).exists():
-        raise OutputError(f"out must be a new folder. Got {out}, which holds a run already.")
-    nearest = next(parent for parent in (out, *out.absolute().parents) if parent.exists())
-    if not nearest.is_dir() or not os.access(nearest, os.W_OK | os.X_OK):
-        reason = "cannot be written" if nearest.is_dir() else "is not a folder"
-        raise OutputError(f"out must be a folder that can be written. Got {out}: {nearest} {reason}.")
 
 
 def _writable(folder: Path) -> None:

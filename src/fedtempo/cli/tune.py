@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 
-from fedtempo.cli.runs import AsJson, ExperimentPath, Overrides, Quiet
+from fedtempo.cli.options import AsJson, ExperimentPath, Overrides, Quiet
 from fedtempo.errors import ConfigError
 from fedtempo.tuning import GRIDS, Found, Record, line_of, plan_search, search, space_of
 

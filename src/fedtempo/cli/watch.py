@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from fedtempo.errors import is_count, require
-from fedtempo.reporting.watching import server
+from fedtempo.report.watching import server
 
 
 def watch(

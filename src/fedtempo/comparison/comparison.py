@@ -16,8 +16,9 @@ from fedtempo.comparison.intervals import Estimate, over_seeds, over_users, pair
 from fedtempo.comparison.protocol import Contestant, contestants_of, notes_on
 from fedtempo.comparison.runs import Run
 from fedtempo.comparison.targets import Reached, cost_to_reach, whole_costs
+from fedtempo.display import html_of
 from fedtempo.errors import unknown
-from fedtempo.evaluation import LOWER_IS_BETTER, UserScores
+from fedtempo.evaluation.protocol import LOWER_IS_BETTER, UserScores
 
 GROUPS = ("existing_initial", "existing_tuned", "new_initial", "new_tuned")
 STATISTICS = ("mean", "bottom_decile", "std")
@@ -87,10 +88,7 @@ class Comparison:
         return text.getvalue()
 
     def _repr_html_(self) -> str:
-        from fedtempo.comparison.tables import tables_of
-        from fedtempo.reporting.notebook import tables_html
-
-        return tables_html(tables_of(self), self.notes)
+        return html_of(self)
 
 
 def compare_runs(runs: Sequence[Run], reference: str | None = None, target: float | None = None) -> Comparison:

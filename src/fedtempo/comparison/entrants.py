@@ -11,13 +11,14 @@ from pathlib import Path
 from typing import Any
 
 from fedtempo.algorithms import ALGORITHMS
+from fedtempo.api import train
 from fedtempo.config import ExperimentFile, parse, settings_of
-from fedtempo.durable import DATABASE
 from fedtempo.errors import ConfigError, is_count, require, unknown
-from fedtempo.reporting import write_experiment
-from fedtempo.reports import RoundReport
-from fedtempo.result import Result
-from fedtempo.training import train
+from fedtempo.report import write_experiment
+from fedtempo.training.durable import DATABASE
+from fedtempo.training.loop import drained
+from fedtempo.training.result import Result
+from fedtempo.training.round_report import RoundReport
 
 BASELINES = ("fedavg", "local_only")
 """What every comparison should be able to point at: fine-tuned FedAvg, and no federation at all."""
@@ -149,13 +150,7 @@ def _run(label: str, file: ExperimentFile, out: Path | None, follow: Follow) -> 
 
 def stored_result(folder: Path, file: ExperimentFile) -> Result:
     """The result of a finished run folder, for what needs more of it than its rounds; loads the data."""
-    rounds = train(**settings_of(file), out=folder, resume=True)
-    while True:
-        try:
-            next(rounds)
-        except StopIteration as stop:
-            result: Result = stop.value
-            return result
+    return drained(train(**settings_of(file), out=folder, resume=True))
 
 
 def slug(label: str) -> str:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.special import stdtrit
 
-from fedtempo.evaluation import LOWER_IS_BETTER, UserScores
+from fedtempo.evaluation.protocol import LOWER_IS_BETTER, UserScores
 from fedtempo.randomness import generator
 
 LEVEL = 0.95

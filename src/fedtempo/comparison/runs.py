@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import Any
 
 from fedtempo.costs import Costs
-from fedtempo.durable import DATABASE, _hash
 from fedtempo.errors import ConfigError, OutputError, StoreError
-from fedtempo.evaluation import LOWER_IS_BETTER, Scores
-from fedtempo.reports import RoundReport, from_json
-from fedtempo.result import Result
+from fedtempo.evaluation.protocol import LOWER_IS_BETTER, Scores
+from fedtempo.training.durable import DATABASE, _hash
+from fedtempo.training.result import Result
+from fedtempo.training.round_report import RoundReport, from_json
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,9 @@ from rich.table import Table
 from fedtempo.comparison.comparison import Comparison, Difference, Line
 from fedtempo.comparison.intervals import Estimate
 from fedtempo.comparison.targets import COSTS
-from fedtempo.reporting.tables import with_unit
+from fedtempo.display import shows
+from fedtempo.report.notebook import tables_html
+from fedtempo.report.tables import with_unit
 
 KINDS = ("existing", "new")
 
@@ -117,3 +119,8 @@ def _with_half(estimate: Estimate) -> str:
 
 def _interval(estimate: Estimate) -> str:
     return "-" if math.isnan(estimate.low) else f"{_signed(estimate.low)}…{_signed(estimate.high)}"
+
+
+@shows(Comparison)
+def _html(comparison: Comparison) -> str:
+    return tables_html(tables_of(comparison), comparison.notes)

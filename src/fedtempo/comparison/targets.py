@@ -8,7 +8,7 @@ from statistics import fmean
 
 from fedtempo.comparison.runs import Run, quality
 from fedtempo.costs import Costs
-from fedtempo.evaluation import LOWER_IS_BETTER
+from fedtempo.evaluation.protocol import LOWER_IS_BETTER
 
 COSTS = {"rounds": "rounds", "steps": "steps", "bytes": "bytes", "flops": "FLOPs", "seconds": "seconds"}
 

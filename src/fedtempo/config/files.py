@@ -12,20 +12,20 @@ import tomli_w
 import torch
 from pydantic import ValidationError
 
-from fedtempo.admission import Admission
 from fedtempo.backends import BACKEND_NAMES
-from fedtempo.checks import check_device
 from fedtempo.config.construct import check_data, check_settings, make, make_algorithm, make_data, make_schedule
 from fedtempo.config.schema import ExperimentFile, one_line
 from fedtempo.data.federated import FederatedData
 from fedtempo.errors import ConfigError, first_line, require, unknown
-from fedtempo.evaluation import Evaluation
-from fedtempo.injection import Faults
+from fedtempo.evaluation.protocol import Evaluation
 from fedtempo.models import MODELS
-from fedtempo.network import seeded
-from fedtempo.robust import AGGREGATORS, Aggregator, plain_mean
+from fedtempo.models.weights import seeded
+from fedtempo.server.admission import Admission
+from fedtempo.server.faults import Faults
+from fedtempo.server.robust import AGGREGATORS, Aggregator, plain_mean
 from fedtempo.tasks import TASKS
 from fedtempo.trackers import TRACKERS, Tracker
+from fedtempo.training.checks import check_device
 
 LARGEST_FILE = 1_000_000
 DEEPEST_TABLE = 20

@@ -8,8 +8,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from fedtempo.checks import MOST, MOST_STEPS
 from fedtempo.errors import ConfigError, shown, unknown
+from fedtempo.training.checks import MOST, MOST_STEPS
 
 COUNT = f"an int in [1, {MOST}]"
 FEW = f"an int in [0, {MOST_STEPS}]"
@@ -59,7 +59,7 @@ class EvaluationSection(BaseModel):
 
 
 class AdmissionSection(BaseModel):
-    """Which uploads count; see `fedtempo.admission.Admission`."""
+    """Which uploads count; see `fedtempo.server.admission.Admission`."""
 
     model_config = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
     max_norm: float | None = Field(None, gt=0, description="a finite number > 0")
@@ -68,7 +68,7 @@ class AdmissionSection(BaseModel):
 
 
 class FaultsSection(BaseModel):
-    """Shares of clients that fail each round; see `fedtempo.injection.Faults`."""
+    """Shares of clients that fail each round; see `fedtempo.server.faults.Faults`."""
 
     model_config = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
     drop: Part = Field(0.0, description=PART)

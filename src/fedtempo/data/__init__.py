@@ -6,20 +6,9 @@ from fedtempo.data.federated import FederatedData
 from fedtempo.data.load import DATASETS, load
 from fedtempo.data.rotation import rotated
 from fedtempo.data.saved import load_division, save_division
-from fedtempo.data.splits import (
-    SPLITS,
-    Split,
-    by_owner,
-    classes_per_client,
-    dirichlet,
-    iid,
-    louvain,
-    natural,
-    quantity_skew,
-    shards,
-)
+from fedtempo.data.splits import SPLITS, by_owner, classes_per_client, dirichlet, iid, louvain, quantity_skew, shards
 from fedtempo.data.summary import describe, picture
-from fedtempo.data.table import Table
+from fedtempo.data.table import Split, Table, natural
 
 __all__ = [
     "DATASETS",

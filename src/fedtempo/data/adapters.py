@@ -13,7 +13,8 @@ import numpy as np
 import torch
 from torch.utils.data import Dataset, TensorDataset
 
-from fedtempo.data.table import PARTS, Table
+from fedtempo.data.parts import PARTS
+from fedtempo.data.table import Table
 from fedtempo.errors import DataError, unknown
 
 Columns = dict[str, np.ndarray]

@@ -6,18 +6,19 @@ import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from fedtempo.data.residence import Residence
-from fedtempo.data.table import PARTS, TEST, TRAIN, VALIDATION
+from fedtempo.data.layout import choose_held_out
+from fedtempo.data.mapped_pages import Residence
+from fedtempo.data.own_clients import ClientData, as_one_table
+from fedtempo.data.parts import PARTS
+from fedtempo.display import html_of
 from fedtempo.errors import DataError
 from fedtempo.tasks import Batch
 
-ClientData = tuple[Any, ...] | Mapping[str, Any]
 LARGEST_READ = 1 << 30
 """Bytes of a column up to which every number is checked before a run; of a larger one, rows all over it."""
 ROWS_SAMPLED = 4096
@@ -57,9 +58,8 @@ class FederatedData:
 
         `validation` and `test` are lists of the same form, or fractions of each client's rows.
         """
-        from fedtempo.data.own_clients import from_clients
-
-        data = from_clients(clients, validation, test, new_clients, seed)
+        columns, bounds, order = as_one_table(clients, validation, test, seed)
+        data = cls(columns, bounds, order, choose_held_out(len(bounds), new_clients, seed))
         sizes = None if outputs is None else np.asarray(outputs, dtype=np.int64)
         for name, given in (("names", names), ("outputs", sizes)):
             if given is not None and len(given) != len(data):
@@ -77,9 +77,7 @@ class FederatedData:
         )
 
     def _repr_html_(self) -> str:
-        from fedtempo.reporting.notebook import data_html
-
-        return data_html(self)
+        return html_of(self)
 
     @cached_property
     def clients(self) -> np.ndarray:
@@ -184,6 +182,3 @@ def _part(part: str) -> int:
     if part not in PARTS:
         raise DataError(f"part must be one of {', '.join(PARTS)}. Got {part!r}.")
     return PARTS[part]
-
-
-__all__ = ["TEST", "TRAIN", "VALIDATION", "ClientData", "FederatedData"]

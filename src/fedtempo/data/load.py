@@ -7,20 +7,20 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
-from fedtempo.data.catalogue import CATALOGUE
-from fedtempo.data.cifar10 import cifar10
-from fedtempo.data.digits import digits
-from fedtempo.data.emnist import emnist
-from fedtempo.data.femnist import femnist
-from fedtempo.data.mnist import fashion_mnist, mnist
-from fedtempo.data.omniglot import omniglot
-from fedtempo.data.places import locate
-from fedtempo.data.planetoid import citeseer, cora, pubmed
-from fedtempo.data.quadratic import quadratic
-from fedtempo.data.shakespeare import shakespeare, tinyshakespeare
-from fedtempo.data.sst2 import sst2
-from fedtempo.data.stackoverflow import stackoverflow
-from fedtempo.data.synthetic import synthetic
+from fedtempo.data.files.folders import locate
+from fedtempo.data.files.registry import CATALOGUE
+from fedtempo.data.sets.cifar10 import cifar10
+from fedtempo.data.sets.digits import digits
+from fedtempo.data.sets.emnist import emnist
+from fedtempo.data.sets.femnist import femnist
+from fedtempo.data.sets.mnist import fashion_mnist, mnist
+from fedtempo.data.sets.omniglot import omniglot
+from fedtempo.data.sets.planetoid import citeseer, cora, pubmed
+from fedtempo.data.sets.quadratic import quadratic
+from fedtempo.data.sets.shakespeare import shakespeare, tinyshakespeare
+from fedtempo.data.sets.sst2 import sst2
+from fedtempo.data.sets.stackoverflow import stackoverflow
+from fedtempo.data.sets.synthetic import synthetic
 from fedtempo.data.table import Table
 from fedtempo.errors import ConfigError, unknown
 

@@ -8,22 +8,21 @@ from typing import Any
 import numpy as np
 import torch
 
-from fedtempo.data.division import choose_held_out, drawn_parts, layout
-from fedtempo.data.federated import ClientData, FederatedData
-from fedtempo.data.table import PARTS, TRAIN
+from fedtempo.data.layout import drawn_parts, layout
+from fedtempo.data.parts import PARTS, TRAIN
 from fedtempo.errors import DataError, is_count, is_number, require
 
+ClientData = tuple[Any, ...] | Mapping[str, Any]
 Columns = dict[str, np.ndarray]
 
 
-def from_clients(
+def as_one_table(
     clients: Sequence[ClientData],
     validation: Sequence[ClientData] | float,
     test: Sequence[ClientData] | float,
-    new_clients: float | int,
     seed: int,
-) -> FederatedData:
-    """Concatenate clients given one by one; see `FederatedData.from_clients`."""
+) -> tuple[Columns, np.ndarray, np.ndarray | None]:
+    """The clients' columns put together, with their bounds and order; see `FederatedData.from_clients`."""
     require(is_count(seed, 0), "seed", "an int >= 0", seed)
     given = {"train": _listed("clients", clients, None)}
     fractions: dict[str, float] = {}
@@ -46,8 +45,7 @@ def from_clients(
     if any(fractions.values()):
         part_of = drawn_parts(owner, len(given["train"]), fractions["validation"], fractions["test"], seed)
     stacked = {name: np.concatenate([columns[name] for _, _, columns in pieces]) for name in pieces[TRAIN][2]}
-    bounds, order = layout(owner, part_of, len(given["train"]))
-    return FederatedData(stacked, bounds, order, choose_held_out(len(given["train"]), new_clients, seed))
+    return stacked, *layout(owner, part_of, len(given["train"]))
 
 
 def _listed(name: str, values: Any, count: int | None) -> list[ClientData]:

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import numpy as np
 
-from fedtempo.data.division import relabelled
 from fedtempo.data.federated import FederatedData
-from fedtempo.data.safefiles import read_npz, write_atomically
-from fedtempo.data.table import Table
+from fedtempo.data.files.archives import read_npz
+from fedtempo.data.files.safe import write_atomically
+from fedtempo.data.table import Table, relabelled
 from fedtempo.errors import DataError
 
 _KINDS = {"bounds": "i", "order": "i", "held_out": "i", "relabelled": "b", "names": "U", "about": "U"}

@@ -2,34 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from typing import Any
+from collections.abc import Callable
 
 import numpy as np
 
-from fedtempo.data.table import Table
+from fedtempo.data.parts import UNUSED
+from fedtempo.data.table import Split, Table, natural
 from fedtempo.errors import DataError, is_count, is_number, require
-from fedtempo.randomness import generator
-
-Assign = Callable[[Table, np.random.Generator], np.ndarray]
-UNUSED = -1
-
-
-@dataclass(frozen=True)
-class Split:
-    """A rule that names a client for every row of a table; -1 leaves the row out."""
-
-    name: str
-    settings: Mapping[str, Any]
-    rule: Assign = field(compare=False, repr=False)
-
-    def assign(self, table: Table, seed: int) -> np.ndarray:
-        """The client of each row."""
-        return self.rule(table, generator(seed, "split", self.name))
-
-    def __repr__(self) -> str:
-        return f"{self.name}({', '.join(f'{k}={v!r}' for k, v in self.settings.items())})"
 
 
 def iid(clients: int) -> Split:
@@ -132,24 +111,6 @@ def quantity_skew(clients: int, alpha: float) -> Split:
         return rng.permutation(owner)
 
     return Split("quantity_skew", {"clients": clients, "alpha": alpha}, assign)
-
-
-def natural(clients: int | None = None, min_rows: int = 1) -> Split:
-    """The data set's own clients; the `clients` with most rows if a number is given."""
-    require(clients is None or is_count(clients), "clients", "an int >= 1", clients)
-    require(is_count(min_rows), "min_rows", "an int >= 1", min_rows)
-
-    def assign(table: Table, rng: np.random.Generator) -> np.ndarray:
-        if table.keys is None:
-            raise DataError(f"data set {table.name!r} has no natural clients. Use dirichlet, iid or another split.")
-        names, owner, counts = np.unique(table.keys, return_inverse=True, return_counts=True)
-        chosen = np.argsort(-counts, kind="stable")
-        chosen = np.sort(chosen[counts[chosen] >= min_rows][:clients])
-        renumbered = np.full(len(names), UNUSED, dtype=np.int64)
-        renumbered[chosen] = np.arange(len(chosen))
-        return np.asarray(renumbered[owner])
-
-    return Split("natural", {"clients": clients, "min_rows": min_rows}, assign)
 
 
 def louvain(clients: int | None = None) -> Split:

@@ -9,8 +9,9 @@ import numpy as np
 from rich.text import Text
 
 from fedtempo.data.federated import FederatedData
-from fedtempo.data.splits import dirichlet, louvain, natural
-from fedtempo.data.table import PARTS, TRAIN, Table
+from fedtempo.data.parts import PARTS, TRAIN
+from fedtempo.data.splits import dirichlet, louvain
+from fedtempo.data.table import Table, natural
 from fedtempo.errors import OutputError
 
 _SHADES = " ░▒▓█"

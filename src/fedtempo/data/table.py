@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 
+from fedtempo.data.federated import FederatedData
+from fedtempo.data.layout import choose_held_out, drawn_parts, layout, repaired
+from fedtempo.data.parts import UNUSED
 from fedtempo.errors import DataError, is_count, require
+from fedtempo.randomness import generator
 
-if TYPE_CHECKING:
-    from fedtempo.data.federated import FederatedData
-    from fedtempo.data.splits import Split
-
-TRAIN, VALIDATION, TEST = 0, 1, 2
-PARTS = {"train": TRAIN, "validation": VALIDATION, "test": TEST}
+Assign = Callable[["Table", np.random.Generator], np.ndarray]
 
 
 @dataclass(frozen=True)
@@ -77,11 +76,90 @@ class Table:
         it such a client is an error. `relabel` numbers each client's own classes from 0, so that heads can
         have different sizes.
         """
-        from fedtempo.data.division import divide
-        from fedtempo.data.splits import Split as Rule
-
-        require(split is None or isinstance(split, Rule), "split", "a split, such as iid(10), or None", split)
+        require(split is None or isinstance(split, Split), "split", "a split, such as iid(10), or None", split)
         require(is_count(seed, 0), "seed", "an int >= 0", seed)
         require(isinstance(relabel, bool), "relabel", "True or False", relabel)
+        split = split or natural()
+        owner = split.assign(self, seed)
+        clients = max(int(split.settings.get("clients") or 0), int(owner.max()) + 1)
+        official = self.parts is not None and validation is None and test is None
+        part = np.asarray(self.parts) if official else drawn_parts(owner, clients, validation, test, seed)
+        if min_samples is not None:
+            require(is_count(min_samples), "min_samples", "an int >= 1", min_samples)
+            owner, part = repaired(owner, part, clients, min_samples)
+        bounds, order = layout(owner, part, clients)
+        data = FederatedData(
+            self.columns,
+            bounds,
+            order,
+            choose_held_out(clients, new_clients, seed),
+            self.normalise,
+            names=_names(self, owner) if split.name == "natural" else None,
+            description=f"{self.name} by {split!r}",
+        )
+        data = relabelled(data) if relabel else data
+        data = self.after(data) if self.after else data
+        data.check()
+        return data
 
-        return divide(self, split, new_clients, validation, test, seed, min_samples, relabel)
+
+@dataclass(frozen=True)
+class Split:
+    """A rule that names a client for every row of a table; -1 leaves the row out."""
+
+    name: str
+    settings: Mapping[str, Any]
+    rule: Assign = field(compare=False, repr=False)
+
+    def assign(self, table: Table, seed: int) -> np.ndarray:
+        """The client of each row."""
+        return self.rule(table, generator(seed, "split", self.name))
+
+    def __repr__(self) -> str:
+        return f"{self.name}({', '.join(f'{k}={v!r}' for k, v in self.settings.items())})"
+
+
+def natural(clients: int | None = None, min_rows: int = 1) -> Split:
+    """The data set's own clients; the `clients` with most rows if a number is given."""
+    require(clients is None or is_count(clients), "clients", "an int >= 1", clients)
+    require(is_count(min_rows), "min_rows", "an int >= 1", min_rows)
+
+    def assign(table: Table, rng: np.random.Generator) -> np.ndarray:
+        if table.keys is None:
+            raise DataError(f"data set {table.name!r} has no natural clients. Use dirichlet, iid or another split.")
+        names, owner, counts = np.unique(table.keys, return_inverse=True, return_counts=True)
+        chosen = np.argsort(-counts, kind="stable")
+        chosen = np.sort(chosen[counts[chosen] >= min_rows][:clients])
+        renumbered = np.full(len(names), UNUSED, dtype=np.int64)
+        renumbered[chosen] = np.arange(len(chosen))
+        return np.asarray(renumbered[owner])
+
+    return Split("natural", {"clients": clients, "min_rows": min_rows}, assign)
+
+
+def _names(table: Table, owner: np.ndarray) -> list[str]:
+    assert table.keys is not None
+    used = owner != UNUSED
+    _, first = np.unique(owner[used], return_index=True)
+    keys = table.keys[used][first]
+    return [str(key) if table.key_names is None else table.key_names[int(key)] for key in keys]
+
+
+def relabelled(data: FederatedData) -> FederatedData:
+    """Number each client's classes from 0, by the sorted classes of its training rows."""
+    labels = np.asarray(data.columns["y"]).copy()
+    outputs = np.zeros(len(data), dtype=np.int64)
+    for client in range(len(data)):
+        classes = np.unique(labels[data.positions(client, "train")])
+        outputs[client] = len(classes)
+        for part in ("train", "validation", "test"):
+            rows = data.positions(client, part)
+            places = np.searchsorted(classes, labels[rows])
+            known = places < len(classes)
+            known[known] = classes[places[known]] == labels[rows][known]
+            if not known.all():
+                raise DataError(
+                    f"client {client} has a {part} row of a class that it never trains on; relabel needs all."
+                )
+            labels[rows] = places
+    return replace(data, columns={**data.columns, "y": labels}, outputs=outputs)

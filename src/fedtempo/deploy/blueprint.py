@@ -12,7 +12,7 @@ from fedtempo.config import ExperimentFile, fingerprint, read, settings_of
 from fedtempo.config.construct import make_data
 from fedtempo.data.federated import FederatedData
 from fedtempo.errors import require
-from fedtempo.experiment import Experiment, prepare
+from fedtempo.training.experiment import Experiment, prepare
 
 ALONE = {"cohort": 1.0, "quorum": 1, "over_selection": 0.0}
 """Settings about many clients, which a node that holds a few of them cannot check."""

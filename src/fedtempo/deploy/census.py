@@ -11,8 +11,8 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 
 from fedtempo.data.federated import FederatedData
 from fedtempo.deploy.nodedata import NodeData
+from fedtempo.deploy.wire import WireError
 from fedtempo.errors import DataError
-from fedtempo.wire import WireError
 
 LONGEST = 1 << 24
 """Bytes of a census that are read; a hundred thousand clients take a tenth of it."""

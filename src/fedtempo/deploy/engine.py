@@ -7,9 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from fedtempo.aggregation import BlockSum, Failure
 from fedtempo.backends import Block, Engine, Order, run_blocks
-from fedtempo.backends.each import add_admitted
+from fedtempo.backends.collect_each import add_admitted
 from fedtempo.backends.engine import Summing, Work
 from fedtempo.deploy.gate import NOTHING_KEPT, Gate, UploadError, form_of
 from fedtempo.deploy.orders import (
@@ -21,12 +20,13 @@ from fedtempo.deploy.orders import (
     tasks_to_bytes,
 )
 from fedtempo.deploy.roster import Reply, Request, Roster
-from fedtempo.evaluation import ANSWERED, Occasion, Sums, score_users
-from fedtempo.experiment import Experiment
+from fedtempo.deploy.wire import Upload, WireError
+from fedtempo.evaluation.protocol import ANSWERED, Occasion, Sums, score_users
 from fedtempo.params import Params
-from fedtempo.scrutiny import Scrutiny
-from fedtempo.state import RECEIPT, digest_of, receipt
-from fedtempo.wire import Upload, WireError
+from fedtempo.server.policy import Scrutiny
+from fedtempo.server.sums import BlockSum, Failure
+from fedtempo.training.experiment import Experiment
+from fedtempo.training.state import RECEIPT, digest_of, receipt
 
 NO_ANSWER = "no answer"
 LATE = "late: enough others had answered"

@@ -7,11 +7,11 @@ from collections.abc import Collection
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from fedtempo.admission import Admission, Expected, Inbox, refusal
-from fedtempo.federation import Federation
+from fedtempo.deploy.wire import HASH, Layout, Upload, WireError, upload_from_bytes, upload_layout
+from fedtempo.federation.federation import Federation
 from fedtempo.objectives import Received
 from fedtempo.params import select
-from fedtempo.wire import HASH, Layout, Upload, WireError, upload_from_bytes, upload_layout
+from fedtempo.server.admission import Admission, Expected, Inbox, refusal
 
 NOTHING_KEPT = bytes(HASH)
 

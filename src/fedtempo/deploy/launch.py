@@ -17,7 +17,7 @@ from fedtempo.deploy.appfolder import write_app
 from fedtempo.deploy.keys import is_loopback, node_keys, server_keys
 from fedtempo.deploy.processes import Crew, Running, environment, free_port, wait_for_port
 from fedtempo.errors import ConfigError, OutputError, TrainingError, require
-from fedtempo.reporting import EXPERIMENT, write_experiment
+from fedtempo.report import EXPERIMENT, write_experiment
 
 DEPLOYMENT = "deployment.toml"
 LINK = "fedtempo"

@@ -24,13 +24,13 @@ from fedtempo.deploy.orders import (
     tasks_from_bytes,
 )
 from fedtempo.deploy.personal import PersonalStore
+from fedtempo.deploy.wire import HASH, Layout, Upload, upload_to_bytes
 from fedtempo.errors import ConfigError, FedTempoError, first_line
-from fedtempo.evaluation import Occasion, score_users
-from fedtempo.experiment import Experiment
-from fedtempo.injection import corrupted
+from fedtempo.evaluation.protocol import Occasion, score_users
 from fedtempo.params import Params, all_finite
-from fedtempo.training import one_thread
-from fedtempo.wire import HASH, Layout, Upload, upload_to_bytes
+from fedtempo.server.faults import corrupted
+from fedtempo.training.experiment import Experiment
+from fedtempo.training.loop import one_thread
 
 FIRST = bytes(HASH)
 """Stands for the state that a client starts its first round with."""

@@ -9,10 +9,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fedtempo.data.archives import read_zip
 from fedtempo.data.federated import FederatedData
-from fedtempo.data.safefiles import read_npy
-from fedtempo.data.table import PARTS
+from fedtempo.data.files.archives import read_zip
+from fedtempo.data.files.safe import read_npy
+from fedtempo.data.parts import PARTS
 from fedtempo.errors import ConfigError, DataError, first_line, is_count
 
 NodeConfig = Mapping[str, str | int | float | bool]

@@ -8,12 +8,12 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from fedtempo.evaluation import Part
-from fedtempo.federation import Federation
+from fedtempo.deploy.wire import HASH, MARK, Contents, Layout, WireError, decode, encode, form_of
+from fedtempo.evaluation.protocol import Part
+from fedtempo.federation.federation import Federation
 from fedtempo.objectives import Received
 from fedtempo.params import Params, select
 from fedtempo.schedules import Now
-from fedtempo.wire import HASH, MARK, Contents, Layout, WireError, decode, encode, form_of
 
 PARTS: tuple[Part, ...] = ("train", "validation", "test")
 TOKEN = 16

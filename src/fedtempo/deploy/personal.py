@@ -14,7 +14,7 @@ from pathlib import Path
 
 from fedtempo.errors import OutputError, StoreError
 from fedtempo.params import Params
-from fedtempo.state import digest_of, tensors_from_bytes, tensors_to_bytes
+from fedtempo.training.state import digest_of, tensors_from_bytes, tensors_to_bytes
 
 DATABASE = "personal.sqlite"
 WAIT_SECONDS = 60.0

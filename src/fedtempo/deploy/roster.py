@@ -9,8 +9,8 @@ from typing import NamedTuple, Protocol
 
 from fedtempo.data.federated import FederatedData
 from fedtempo.deploy.census import Census, data_of, read_census
+from fedtempo.deploy.wire import WireError
 from fedtempo.errors import DataError, TrainingError
-from fedtempo.wire import WireError
 
 CENSUS_SECONDS = 120.0
 """How long a node may take to load its data and say what they are."""

@@ -11,11 +11,11 @@ from fedtempo.deploy.blueprint import Blueprint
 from fedtempo.deploy.engine import RemoteEngine
 from fedtempo.deploy.orders import TOKEN
 from fedtempo.deploy.roster import Roster, Transport
-from fedtempo.durable import DATABASE
 from fedtempo.errors import OutputError
-from fedtempo.reports import RoundReport
-from fedtempo.result import Result
-from fedtempo.training import train_experiment
+from fedtempo.training.durable import DATABASE
+from fedtempo.training.loop import drained, train_experiment
+from fedtempo.training.result import Result
+from fedtempo.training.round_report import RoundReport
 
 RUN = "run.token"
 """The file that holds a run's name on its nodes."""
@@ -41,12 +41,7 @@ def serve(transport: Transport, blueprint: Blueprint, plan: Plan) -> Result:
     experiment = blueprint.server(roster.gather(plan.clients))
     engine = RemoteEngine(experiment, roster, run)
     rounds = train_experiment(experiment, plan.out, resume, elsewhere=engine)
-    while True:
-        try:
-            print(_line(next(rounds), experiment.rounds), file=sys.stderr, flush=True)
-        except StopIteration as stop:
-            result: Result = stop.value
-            break
+    result = drained(rounds, lambda report: print(_line(report, experiment.rounds), file=sys.stderr, flush=True))
     if plan.out is not None:
         result.export(plan.out)
     print(f"fedtempo: digest {result.digest()}", file=sys.stderr, flush=True)

@@ -1,4 +1,4 @@
-"""FedDecay's citation-graph network, on the graphs that `fedtempo.data.planetoid` describes."""
+"""FedDecay's citation-graph network, on the graphs that `fedtempo.data.sets.planetoid` describes."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from fedtempo.errors import is_count, is_number, require
-from fedtempo.network import redraw
+from fedtempo.models.weights import redraw
 
 
 class GraphConvolution(nn.Module):

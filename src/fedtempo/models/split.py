@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from torch import Tensor, nn
 
-from fedtempo.network import redraw
+from fedtempo.models.weights import redraw
 
 
 class SplitNetwork(nn.Module):

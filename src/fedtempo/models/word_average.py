@@ -6,7 +6,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from fedtempo.errors import is_count, require
-from fedtempo.network import redraw
+from fedtempo.models.weights import redraw
 
 BERT_WORDS = 30_522
 """The pieces of BERT's uncased vocabulary, in which SST-2 comes."""

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.func import grad
 
-from fedtempo.network import Network, tensors_of
+from fedtempo.client.network import Network, tensors_of
 from fedtempo.params import Params, combine, norm, partition, scaled, squared_norm
 from fedtempo.randomness import generator
 from fedtempo.tasks import Batch, PerSample, Task, as_task, mean_loss

@@ -8,8 +8,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from fedtempo.client.network import Network, tensors_of
 from fedtempo.errors import require
-from fedtempo.network import Network, tensors_of
 from fedtempo.params import Params, add, norm, scaled, squared_norm, zeros_like
 from fedtempo.randomness import generator
 from fedtempo.tasks import Batch, PerSample, Task, as_task

@@ -9,7 +9,7 @@ from torch import nn
 
 from fedtempo.data.federated import FederatedData
 from fedtempo.errors import is_count, require
-from fedtempo.network import build
+from fedtempo.models.weights import build
 from fedtempo.params import norm, squared_norm
 from fedtempo.randomness import generator
 from fedtempo.tasks import Batch, PerSample, Task

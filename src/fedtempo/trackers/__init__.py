@@ -8,9 +8,9 @@ from fedtempo.trackers.jsonl import jsonl
 from fedtempo.trackers.mlflow import mlflow
 from fedtempo.trackers.progress import progress
 from fedtempo.trackers.tensorboard import tensorboard
-from fedtempo.trackers.tracker import Begun, Tracker, numbers
-from fedtempo.trackers.tracking import Tracking, tracking
+from fedtempo.trackers.tracker import numbers
 from fedtempo.trackers.wandb import wandb
+from fedtempo.training.tracking import RunInfo, Tracker
 
 TRACKERS: dict[str, Callable[..., Tracker]] = {
     "csv": csv,
@@ -39,9 +39,8 @@ def as_trackers(given: Iterable[str | Tracker]) -> list[Tracker]:
 
 __all__ = [
     "TRACKERS",
-    "Begun",
+    "RunInfo",
     "Tracker",
-    "Tracking",
     "as_trackers",
     "csv",
     "jsonl",
@@ -49,6 +48,5 @@ __all__ = [
     "numbers",
     "progress",
     "tensorboard",
-    "tracking",
     "wandb",
 ]

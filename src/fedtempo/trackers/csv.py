@@ -7,10 +7,11 @@ import io
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from fedtempo.reports import RoundReport
-from fedtempo.result import Result
 from fedtempo.trackers.lines import whole_lines
-from fedtempo.trackers.tracker import Begun, Tracker, numbers
+from fedtempo.trackers.tracker import numbers
+from fedtempo.training.result import Result
+from fedtempo.training.round_report import RoundReport
+from fedtempo.training.tracking import RunInfo, Tracker
 
 
 def csv(path: str | Path | None = None) -> Tracker:
@@ -35,7 +36,7 @@ class CommaSeparated:
         self._path = Path()
         self._columns: list[str] = []
 
-    def start(self, run: Begun) -> int:
+    def start(self, run: RunInfo) -> int:
         """Keep the whole rows of a resumed run."""
         self._path = run.place(self._given, "rounds.csv", self.name)
         lines = whole_lines(self._path, self.name)

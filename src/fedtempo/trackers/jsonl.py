@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from fedtempo.reports import RoundReport
-from fedtempo.result import Result
 from fedtempo.trackers.lines import whole_lines
-from fedtempo.trackers.tracker import Begun, Tracker, numbers
+from fedtempo.trackers.tracker import numbers
+from fedtempo.training.result import Result
+from fedtempo.training.round_report import RoundReport
+from fedtempo.training.tracking import RunInfo, Tracker
 
 
 def jsonl(path: str | Path | None = None) -> Tracker:
@@ -25,7 +26,7 @@ class JsonLines:
         self._given = path
         self._path = Path()
 
-    def start(self, run: Begun) -> int:
+    def start(self, run: RunInfo) -> int:
         """Keep the whole lines of a resumed run."""
         self._path = run.place(self._given, "rounds.jsonl", self.name)
         return len(whole_lines(self._path, self.name))

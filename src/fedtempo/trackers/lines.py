@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from fedtempo.trackers.tracker import unwritable
+from fedtempo.training.tracking import unwritable
 
 
 def whole_lines(path: Path, tracker: str) -> list[str]:

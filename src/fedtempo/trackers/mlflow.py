@@ -7,9 +7,10 @@ import time
 from typing import Any
 
 from fedtempo.errors import ConfigError, OutputError, first_line
-from fedtempo.reports import RoundReport
-from fedtempo.result import Result
-from fedtempo.trackers.tracker import Begun, Tracker, library, numbers
+from fedtempo.trackers.tracker import library, numbers
+from fedtempo.training.result import Result
+from fedtempo.training.round_report import RoundReport
+from fedtempo.training.tracking import RunInfo, Tracker
 
 ALWAYS = "seconds"
 LONGEST = 500
@@ -33,7 +34,7 @@ class MLflow:
         self._client: Any = None
         self._run = ""
 
-    def start(self, run: Begun) -> int:
+    def start(self, run: RunInfo) -> int:
         """Open the store; a resumed run goes on in the MLflow run whose id its folder holds."""
         note = None if run.folder is None else run.folder / "mlflow-run.txt"
         uri = self._uri
@@ -67,7 +68,7 @@ class MLflow:
             self._client.set_tag(self._run, "digest", result.digest())
         self._client.set_terminated(self._run, "FINISHED" if result is not None else "KILLED")
 
-    def _begin(self, run: Begun) -> None:
+    def _begin(self, run: RunInfo) -> None:
         known = self._client.get_experiment_by_name(self._experiment)
         number = self._client.create_experiment(self._experiment) if known is None else known.experiment_id
         parameter = library("mlflow.entities", self.name).Param

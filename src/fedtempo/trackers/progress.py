@@ -11,9 +11,9 @@ from rich.console import Console
 from rich.progress import BarColumn, TextColumn, TimeRemainingColumn
 from rich.progress import Progress as RichProgress
 
-from fedtempo.reports import RoundReport
-from fedtempo.result import Result
-from fedtempo.trackers.tracker import Begun, Tracker
+from fedtempo.training.result import Result
+from fedtempo.training.round_report import RoundReport
+from fedtempo.training.tracking import RunInfo, Tracker
 
 REDRAWN = 0.1
 """Seconds between two drawings of a notebook's bar at the least."""
@@ -33,7 +33,7 @@ class Progress:
         self._label = label
         self._look: Look | None = None
 
-    def start(self, run: Begun) -> int:
+    def start(self, run: RunInfo) -> int:
         """Draw the bar."""
         self._look = look(run.rounds, self._label)
         return run.done

@@ -5,9 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from fedtempo.reports import RoundReport
-from fedtempo.result import Result
-from fedtempo.trackers.tracker import Begun, Tracker, library, numbers, unwritable
+from fedtempo.trackers.tracker import library, numbers
+from fedtempo.training.result import Result
+from fedtempo.training.round_report import RoundReport
+from fedtempo.training.tracking import RunInfo, Tracker, unwritable
 
 ALWAYS = "seconds"
 """A number that every round has: by it we know which rounds a folder holds."""
@@ -28,7 +29,7 @@ class TensorBoard:
         self._given = path
         self._writer: Any = None
 
-    def start(self, run: Begun) -> int:
+    def start(self, run: RunInfo) -> int:
         """Read which rounds the folder holds, then write a new event file beside those that are there."""
         folder = run.place(self._given, "tensorboard", self.name)
         held = _held(folder) if run.resumed and folder.exists() else 0

@@ -7,9 +7,10 @@ from pathlib import Path
 from typing import Any
 
 from fedtempo.errors import ConfigError, OutputError, first_line
-from fedtempo.reports import RoundReport
-from fedtempo.result import Result
-from fedtempo.trackers.tracker import Begun, Tracker, library, numbers, score_numbers
+from fedtempo.trackers.tracker import library, numbers, score_numbers
+from fedtempo.training.result import Result
+from fedtempo.training.round_report import RoundReport
+from fedtempo.training.tracking import RunInfo, Tracker
 
 
 def wandb(path: str | Path | None = None, project: str = "fedtempo") -> Tracker:
@@ -28,7 +29,7 @@ class WeightsAndBiases:
         self._note: Path | None = None
         self._run: Any = None
 
-    def start(self, run: Begun) -> int:
+    def start(self, run: RunInfo) -> int:
         """Begin an offline run; a resumed one goes on under the id its folder holds."""
         place = self._given or run.folder
         if place is None:
@@ -55,7 +56,7 @@ class WeightsAndBiases:
             self._run.summary.update({**scores, "digest": result.digest()})
         self._run.finish(exit_code=0 if result is not None else 1)
 
-    def _begin(self, place: Path, run: Begun, identifier: str | None) -> Any:
+    def _begin(self, place: Path, run: RunInfo, identifier: str | None) -> Any:
         theirs = library("wandb", self.name)
         settings = theirs.Settings(
             silent=True, console="off", disable_git=True, disable_code=True, x_disable_stats=True, x_disable_meta=True

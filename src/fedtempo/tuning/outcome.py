@@ -15,7 +15,7 @@ from rich.table import Table
 
 from fedtempo.config import dump, fingerprint
 from fedtempo.errors import OutputError, TrainingError
-from fedtempo.reporting import REPORT, Bars, Grid, Lines, Section, report
+from fedtempo.report import REPORT, Bars, Grid, Lines, Section, report
 from fedtempo.tuning.book import Plan, Record
 from fedtempo.tuning.plot import importance_svg
 

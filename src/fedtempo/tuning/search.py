@@ -11,7 +11,7 @@ from filelock import FileLock, Timeout
 
 from fedtempo.config import ExperimentFile, settings_of
 from fedtempo.errors import ConfigError, OutputError, is_count, require, unknown
-from fedtempo.experiment import Experiment, prepare
+from fedtempo.training.experiment import Experiment, prepare
 from fedtempo.tuning.book import METHODS, SAMPLERS, Book, Plan, Record, optuna_or_error
 from fedtempo.tuning.grids import GRIDS
 from fedtempo.tuning.outcome import Found

@@ -12,12 +12,12 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any, Literal
 
+from fedtempo.api import train
 from fedtempo.comparison import quality, read_rounds
 from fedtempo.config import ExperimentFile, parse, settings_of
-from fedtempo.durable import DATABASE
 from fedtempo.errors import FedTempoError, StoreError
-from fedtempo.reports import RoundReport
-from fedtempo.training import train
+from fedtempo.training.durable import DATABASE
+from fedtempo.training.round_report import RoundReport
 
 GoesOn = Callable[[int, float], bool]
 """Is told how many rounds were done and the best score so far; says whether the trial goes on."""

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from fedtempo.data.catalogue import CATALOGUE
-from fedtempo.data.places import present
+from fedtempo.data.files.folders import present
+from fedtempo.data.files.registry import CATALOGUE
 
 
 @pytest.fixture(scope="session")

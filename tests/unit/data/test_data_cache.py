@@ -22,7 +22,7 @@ def test_the_second_load_maps_what_the_first_one_wrote(tmp_path, elsewhere, monk
     tiny.mnist(tmp_path / "source")
     before = snapshot(tmp_path / "source")
     first = load("mnist", data_dir=tmp_path / "source", verify=False)
-    monkeypatch.setattr("fedtempo.data.mnist.read_images", lambda *_: pytest.fail("decoded again"))
+    monkeypatch.setattr("fedtempo.data.sets.mnist.read_images", lambda *_: pytest.fail("decoded again"))
     again = load("mnist", data_dir=tmp_path / "source", verify=False)
     assert isinstance(again.columns["x"], np.memmap)
     assert not again.columns["x"].flags.writeable
@@ -71,7 +71,7 @@ def test_copied_arrays_are_hashed_and_accepted(tmp_path, elsewhere):
 def test_an_interrupted_decoding_leaves_nothing_to_trip_over(tmp_path, elsewhere, monkeypatch):
     tiny.mnist(tmp_path)
     with monkeypatch.context() as patch:
-        patch.setattr("fedtempo.data.arrays.np.save", lambda *_, **__: (_ for _ in ()).throw(KeyboardInterrupt))
+        patch.setattr("fedtempo.data.files.cache.np.save", lambda *_, **__: (_ for _ in ()).throw(KeyboardInterrupt))
         with pytest.raises(KeyboardInterrupt):
             load("mnist", data_dir=tmp_path, verify=False)
     assert not list(elsewhere.rglob("index.json"))
@@ -133,7 +133,7 @@ def test_files_are_found_by_the_variable_and_below_the_folder_itself(tmp_path, e
 
 
 def test_a_fingerprint_is_taken_again_when_the_file_changes(tmp_path):
-    from fedtempo.data.places import fingerprint
+    from fedtempo.data.files.folders import fingerprint
 
     path = tiny.put(tmp_path, "a", b"one")
     first = fingerprint(path, tmp_path / "cache")

@@ -7,9 +7,9 @@ import tiny_files as tiny
 from typer.testing import CliRunner
 
 from fedtempo.cli.data import app
-from fedtempo.data.catalogue import CATALOGUE
+from fedtempo.data.files.published import File
+from fedtempo.data.files.registry import CATALOGUE
 from fedtempo.data.load import DATASETS
-from fedtempo.data.published import File
 from fedtempo.errors import ConfigError, DataError
 
 
@@ -31,7 +31,7 @@ def published(tmp_path, monkeypatch):
     """Tiny MNIST files, made the published ones by pinning their sums."""
     from dataclasses import replace
 
-    from fedtempo.data.places import sha256_of
+    from fedtempo.data.files.folders import sha256_of
 
     tiny.mnist(tmp_path / "source")
     entry = CATALOGUE["mnist"]

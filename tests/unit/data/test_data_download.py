@@ -11,8 +11,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import numpy as np
 import pytest
 
-from fedtempo.data.download import _check_address, fetch
-from fedtempo.data.published import File
+from fedtempo.data.files.download import _check_address, fetch
+from fedtempo.data.files.published import File
 from fedtempo.errors import DataError, OutputError
 
 CONTENT = np.random.default_rng(0).bytes(300_000)
@@ -174,8 +174,8 @@ def test_the_rest_of_another_version_is_thrown_away(tmp_path, server):
 CODE = """
 import sys
 from pathlib import Path
-from fedtempo.data.download import fetch
-from fedtempo.data.published import File
+from fedtempo.data.files.download import fetch
+from fedtempo.data.files.published import File
 print(fetch(File("data.bin", (sys.argv[2],), 300000), Path(sys.argv[1]), sys.argv[3]))
 """
 

@@ -11,9 +11,9 @@ import pytest
 import tiny_files as tiny
 
 from conftest import snapshot
-from fedtempo.data.archives import read_tar_gz, read_zip
-from fedtempo.data.idx import read_idx
-from fedtempo.data.safefiles import gunzip, read_npy, read_npz
+from fedtempo.data.files.archives import read_npz, read_tar_gz, read_zip
+from fedtempo.data.files.idx import read_idx
+from fedtempo.data.files.safe import gunzip, read_npy
 from fedtempo.errors import DataError
 
 HTML = b"<!DOCTYPE html><html><body>404 Not Found</body></html>"
@@ -169,7 +169,7 @@ def test_a_name_twice_in_a_zip_is_refused(tmp_path):
 
 
 def test_a_zip_of_too_many_members_is_refused(tmp_path, monkeypatch):
-    monkeypatch.setattr("fedtempo.data.archives.MOST_MEMBERS", 10)
+    monkeypatch.setattr("fedtempo.data.files.archives.MOST_MEMBERS", 10)
     path = tiny.put(tmp_path, "a.zip", tiny.make_zip({str(n): b"" for n in range(11)}))
     with pytest.raises(DataError, match="at most 10 members"):
         read_zip(path, lambda _: True)

@@ -10,7 +10,7 @@ import tiny_files as tiny
 
 from conftest import snapshot
 from fedtempo.data import load
-from fedtempo.data.archives import read_zip
+from fedtempo.data.files.archives import read_zip
 from fedtempo.errors import DataError
 
 HTML = b"<!DOCTYPE html><html><body>404 Not Found</body></html>"

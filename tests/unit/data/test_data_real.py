@@ -7,7 +7,7 @@ import pytest
 
 from fedtempo.data import Batching, dirichlet, louvain, natural
 from fedtempo.data.batches import BatchRows
-from fedtempo.data.table import TEST, TRAIN
+from fedtempo.data.parts import TEST, TRAIN
 from fedtempo.randomness import client_keys
 
 
@@ -111,8 +111,8 @@ def test_femnist(real):
 
 
 def test_shakespeare(real):
-    from fedtempo.data.places import locate
-    from fedtempo.data.shakespeare import _plays
+    from fedtempo.data.files.folders import locate
+    from fedtempo.data.sets.shakespeare import _plays
 
     table = real("shakespeare")
     data = table.split()
@@ -157,7 +157,7 @@ def test_tokens_are_those_of_the_tokenizers_library(real):
     from pathlib import Path
 
     tokenizers = pytest.importorskip("tokenizers", reason="tokenizers comes with the text extra")
-    from fedtempo.data.wordpiece import WordPiece
+    from fedtempo.data.sets.wordpiece import WordPiece
 
     real("sst2")
     vocabulary = (Path(os.environ["FEDTEMPO_DATA"]) / "bert_tiny/vocab.txt").read_text(encoding="utf-8").splitlines()
@@ -233,7 +233,7 @@ def test_planetoids_own_files_give_the_same_graph(real, name, tmp_path):
     from pathlib import Path
 
     from fedtempo.data import load
-    from fedtempo.data.archives import read_zip
+    from fedtempo.data.files.archives import read_zip
 
     table = real(name, public_parts=True)
     archive = Path(os.environ["FEDTEMPO_DATA"]) / "planetoid/planetoid_ind_raw.zip"

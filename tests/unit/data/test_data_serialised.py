@@ -7,7 +7,7 @@ import pickle
 import numpy as np
 import pytest
 
-from fedtempo.data.serialised import array_of, links_of, read_serialised, rows_of
+from fedtempo.data.files.serialised import array_of, links_of, read_serialised, rows_of
 from fedtempo.errors import DataError
 
 

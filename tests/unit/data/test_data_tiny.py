@@ -7,7 +7,7 @@ import pytest
 import tiny_files as tiny
 
 from fedtempo.data import dirichlet, natural
-from fedtempo.data.table import TEST, TRAIN, VALIDATION
+from fedtempo.data.parts import TEST, TRAIN, VALIDATION
 from fedtempo.errors import ConfigError, DataError
 
 
@@ -138,7 +138,7 @@ def test_leaf_pixels_come_back_exactly(tmp_path, tiny_load):
 
 
 def test_shakespeare_windows_stay_inside_their_part_and_role(tmp_path, tiny_load):
-    from fedtempo.data.characters import ALPHABET, CHARACTERS, encoded
+    from fedtempo.data.sets.characters import ALPHABET, CHARACTERS, encoded
 
     tiny.shakespeare(tmp_path)
     table = tiny_load("shakespeare", window=20)
@@ -208,7 +208,7 @@ def test_stackoverflow_counts_words_and_tags_in_training_questions_only(tmp_path
 
 
 def test_stackoverflow_knows_c_sharp_and_dot_net():
-    from fedtempo.data.stackoverflow import _WORD
+    from fedtempo.data.sets.stackoverflow import _WORD
 
     assert _WORD.findall("how to use c# in .net 3.5, c++ & asp.net?") == [
         "how", "to", "use", "c#", "in", ".net", "3.5", "c++", "asp.net",

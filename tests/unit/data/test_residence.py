@@ -10,7 +10,7 @@ import pytest
 
 import fedtempo as ft
 from fedtempo.data import residence
-from fedtempo.data.residence import Residence
+from fedtempo.data.mapped_pages import Residence
 from fedtempo.errors import ConfigError
 
 ROWS, WIDTH = 1 << 13, 1 << 10

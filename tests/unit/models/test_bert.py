@@ -8,9 +8,10 @@ import pytest
 import torch
 from torch.func import grad, vmap
 
+from fedtempo.client.network import Network, tensors_of
 from fedtempo.errors import ModelError
 from fedtempo.models import bert_tiny
-from fedtempo.network import Network, build, tensors_of
+from fedtempo.models.weights import build
 
 
 def test_without_transformers_one_line_names_the_extra(monkeypatch):

@@ -8,16 +8,17 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.func import grad, vmap
 
+from fedtempo.client.network import Network, tensors_of
 from fedtempo.errors import ConfigError
 from fedtempo.models import gin
 from fedtempo.models.gin import _received
-from fedtempo.network import Network, build, tensors_of
+from fedtempo.models.weights import build
 
 IGNORED = -100
 
 
 def graph(nodes: int, links: int, padded_nodes: int, padded_links: int, seed: int = 0) -> dict[str, Tensor]:
-    """One client's batch in the convention of fedtempo.data.planetoid."""
+    """One client's batch in the convention of fedtempo.data.sets.planetoid."""
     draw = torch.Generator().manual_seed(seed)
     half = torch.randint(nodes, (links, 2), generator=draw)
     edges = torch.cat([half, half.flip(1), torch.full((padded_links, 2), nodes + padded_nodes - 1)])

@@ -11,7 +11,8 @@ from torch import Tensor, nn
 from torch.func import grad, vmap
 
 from fedtempo import models
-from fedtempo.network import Network, build, tensors_of
+from fedtempo.client.network import Network, tensors_of
+from fedtempo.models.weights import build
 from fedtempo.tasks import as_task
 
 LANES, ROWS = 2, 2

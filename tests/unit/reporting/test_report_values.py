@@ -13,15 +13,15 @@ import numpy as np
 import pytest
 
 import fedtempo as ft
-from fedtempo.aggregation import Failure
 from fedtempo.costs import Costs
-from fedtempo.experiment import prepare
-from fedtempo.reporting import Bars, Grid, ReportRun, Section, read_run, report
-from fedtempo.reporting.payload import MOST_ROUNDS, payload
-from fedtempo.reporting.pictures import MOST_CLIENTS, picture_of, plan_of
-from fedtempo.reports import RoundReport
+from fedtempo.report import Bars, Grid, ReportRun, Section, read_run, report
+from fedtempo.report.payload import MOST_ROUNDS, payload
+from fedtempo.report.pictures import MOST_CLIENTS, picture_of, plan_of
+from fedtempo.server.sums import Failure
+from fedtempo.training.experiment import prepare
+from fedtempo.training.round_report import RoundReport
 
-ASSETS = files("fedtempo.reporting") / "assets"
+ASSETS = files("fedtempo.report") / "assets"
 
 
 @pytest.fixture(scope="module")

@@ -1,0 +1,163 @@
+"""The front door: `run` trains to the end, `train` yields round by round."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal, ParamSpec, TypeVar
+
+import torch
+from torch import Tensor, nn
+
+from fedtempo.algorithms.algorithm import Algorithm
+from fedtempo.backends import Backend
+from fedtempo.data.federated import FederatedData
+from fedtempo.errors import ConfigError, is_count, require, unknown
+from fedtempo.evaluation.protocol import Evaluation
+from fedtempo.report.folder import export
+from fedtempo.report.tables import ResultTable
+from fedtempo.schedules import Schedule
+from fedtempo.server.admission import Admission
+from fedtempo.server.cohort import Cohort
+from fedtempo.server.faults import Faults
+from fedtempo.server.robust import Aggregator, plain_mean
+from fedtempo.tasks import PerSample, Task
+from fedtempo.trackers import as_trackers
+from fedtempo.training.experiment import prepare
+from fedtempo.training.loop import drained, train_experiment
+from fedtempo.training.result import Result
+from fedtempo.training.round_report import RoundReport
+from fedtempo.training.tracking import Tracker
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+def _spelt(function: Callable[P, R]) -> Callable[P, R]:
+    """The function with one-line errors: a misspelt setting gets the nearest known one, a missing one is named."""
+    parameters = inspect.signature(function).parameters
+
+    @functools.wraps(function)
+    def call(*args: P.args, **kwargs: P.kwargs) -> R:
+        require(not args, "settings", "given by name, such as run(model=..., data=...)", args)
+        for name in kwargs:
+            if name not in parameters:
+                raise unknown("setting", name, parameters)
+        for name, parameter in parameters.items():
+            if parameter.default is parameter.empty and name not in kwargs:
+                raise ConfigError(f"{name} must be given. Got nothing.")
+        return function(**kwargs)  # type: ignore[call-arg]
+
+    return call
+
+
+@_spelt
+def run(
+    *,
+    model: nn.Module | Callable[[], nn.Module],
+    data: FederatedData,
+    algorithm: Algorithm,
+    rounds: int,
+    cohort: int | float | Schedule | Cohort = 1.0,
+    cohorts: Sequence[Sequence[int]] | None = None,
+    batch_size: int | None = 32,
+    batches: Literal["epochs", "replace"] = "epochs",
+    loss: str | Task | PerSample | None = None,
+    seed: int = 0,
+    dtype: torch.dtype = torch.float32,
+    device: str = "cpu",
+    init: Mapping[str, Tensor] | Literal["model"] | None = None,
+    init_clients: Mapping[int, Mapping[str, Tensor]] | None = None,
+    evaluation: Evaluation | None = Evaluation(),
+    admission: Admission | None = None,
+    aggregator: Aggregator = plain_mean,
+    quorum: int = 1,
+    over_selection: float = 0.0,
+    deadline: float | None = None,
+    faults: Faults | None = None,
+    backend: str | Backend = "auto",
+    workers: int | None = None,
+    block: int | None = None,
+    ray_address: str | None = None,
+    ray_gpus: float | None = None,
+    ray_loader: Callable[[], FederatedData] | None = None,
+    out: str | Path | None = None,
+    resume: bool = False,
+    commit_every: int = 1,
+    trackers: Iterable[str | Tracker] = (),
+) -> Result:
+    """Train to the end and return the result.
+
+    Args:
+        model: An `nn.Module`, or a function that makes one. A module with `reset_parameters()` is drawn from the seed.
+        data: The clients and their rows.
+        algorithm: One of `fedtempo.algorithms`, or your own.
+        rounds: How many rounds to train.
+        cohort: Clients per round: a number, a fraction of all, a schedule of either, or a rule of `fedtempo.cohort`.
+        cohorts: The clients of each round, written down; replaces `cohort`.
+        batch_size: Rows of a batch; None takes all rows of a client.
+        batches: `"epochs"` visits every row once per epoch, `"replace"` draws each batch anew.
+        loss: The name of a task, a `Task`, or a function of (outputs, targets); by default what fits the targets.
+        seed: Everything random is derived from it.
+        dtype: The floating-point type of the model and of the inputs.
+        device: Where the model trains, as torch names it.
+        init: Tensors to start from, or `"model"` to keep the module's own weights.
+        init_clients: Personal tensors that particular clients start from.
+        evaluation: How users are scored; None scores nobody.
+        admission: Which uploads count; by default all that are finite.
+        aggregator: How uploads become one: the mean, or one of `fedtempo.robust`.
+        quorum: The fewest uploads that make a round count.
+        over_selection: The extra share of clients to ask; the first to answer are enough.
+        deadline: Seconds that real clients of a deployment have for a round.
+        faults: Faults to inject, to see that they cost nothing.
+        backend: `"auto"`, `"serial"`, `"vectorised"`, `"processes"`, `"ray"`, or a `Backend`.
+        workers: Worker processes, or Ray actors.
+        block: Clients that are trained and added up together.
+        ray_address: A Ray cluster to run on: `"auto"`, `"ray://..."` or `"local"`.
+        ray_gpus: The share of a GPU for each Ray actor.
+        ray_loader: A function by which Ray actors load the data themselves.
+        out: A folder to which every round is committed.
+        resume: Continue the run in `out` where it stopped.
+        commit_every: Rounds that share one transaction.
+        trackers: Where every round's numbers go as well, such as `["progress", "tensorboard"]`.
+
+    """
+    settings = dict(locals())  # every parameter, passed on by name
+    result = drained(train(**settings))
+    if out is not None:
+        export(result, Path(out))
+    return result
+
+
+def _like(model: Callable[P, Any]) -> Callable[[Callable[..., R]], Callable[P, R]]:
+    """A decorator: the function takes exactly the parameters of `model`, for readers, editors and type checkers."""
+
+    def give(function: Callable[..., R]) -> Callable[P, R]:
+        signature = inspect.signature(function)
+        known = inspect.signature(model).parameters.values()
+        function.__signature__ = signature.replace(parameters=list(known))  # type: ignore[attr-defined]
+        return function
+
+    return give
+
+
+@_spelt
+@_like(run)
+def train(**settings: Any) -> Generator[RoundReport, None, Result]:
+    """Yield one `RoundReport` per round: the caller owns the loop. The generator returns the `Result`.
+
+    Takes the parameters of `run`. A resumed run yields the rounds that are still to come.
+    """
+    out, resume = settings.pop("out", None), settings.pop("resume", False)
+    commit_every, trackers = settings.pop("commit_every", 1), as_trackers(settings.pop("trackers", ()))
+    require(is_count(commit_every), "commit_every", "an int >= 1", commit_every)
+    require(out is not None or not resume, "out", "given where a run is to be resumed", out)
+    folder = None if out is None else Path(out)
+    return train_experiment(prepare(**settings), folder, resume, commit_every, trackers)
+
+
+def compare(results: Sequence[Result], labels: Sequence[str] | None = None) -> ResultTable:
+    """Results side by side in one table; those with the same label, such as several seeds, are averaged."""
+    return ResultTable(results, labels)

@@ -1,0 +1,116 @@
+"""How a federation and its messages travel to another machine: arrays as arrays, mapped files by their path.
+
+An array that is mapped from a file is not sent: whoever receives it opens the file, at the same path. Other arrays go
+as they are; Ray puts them into memory that all actors of a machine share and none can write to.
+"""
+
+from __future__ import annotations
+
+import copy
+import mmap
+import platform
+from collections.abc import Callable
+from dataclasses import fields, replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fedtempo.backends.mailbox import Packed, exchange
+from fedtempo.data.federated import FederatedData
+from fedtempo.errors import DataError, first_line
+from fedtempo.federation.federation import Federation
+
+
+class Mapped(NamedTuple):
+    """Where in a file an array lies."""
+
+    path: str
+    dtype: np.dtype[Any]
+    shape: tuple[int, ...]
+    offset: int
+
+
+class Luggage(NamedTuple):
+    """A federation on its way."""
+
+    federation: Federation
+    loader: Callable[[], FederatedData] | None
+    digest: str
+    """Of the data at the sender, which the loader's have to match."""
+
+
+def packed(tree: Any) -> Any:
+    """The same value with an array in place of every tensor."""
+    return exchange(tree, Tensor, lambda tensor: Packed(tensor.detach().cpu().contiguous().numpy()))
+
+
+def unpacked(tree: Any, device: str = "cpu") -> Any:
+    """The inverse of `packed`; arrays in shared memory are copied, since tensors can be written to."""
+
+    def tensor(values: np.ndarray) -> Tensor:
+        return torch.from_numpy(values if values.flags.writeable else values.copy()).to(device)
+
+    return exchange(tree, Packed, lambda each: tensor(each.values))
+
+
+def send(federation: Federation, loader: Callable[[], FederatedData] | None) -> Luggage:
+    """What an actor is made from. Nothing that was worked out here goes along, nor anything on a GPU."""
+    data = federation.data
+    sent = _without_rows(data) if loader is not None else _each_array(data, lambda array: mapped(array) or array)
+    model = copy.deepcopy(federation.model).cpu()
+    return Luggage(
+        replace(federation, model=model, data=sent, given_clients=None), loader, data.digest() if loader else ""
+    )
+
+
+def receive(luggage: Luggage, device: str) -> Federation:
+    """The federation again, on this machine's device."""
+    federation, loader, digest = luggage
+    data = _each_array(federation.data, _opened) if loader is None else loader()
+    if loader is not None and not (isinstance(data, FederatedData) and data.digest() == digest):
+        raise DataError(f"ray_loader must return the data of the run. Got {data!r} on {platform.node()}.")
+    return replace(federation, data=data, model=federation.model.to(device), device=device)
+
+
+def mapped(array: np.ndarray) -> Mapped | None:
+    """Where in a file the array lies; None where it is in memory, in pieces, or changed in this process alone."""
+    owner: Any = array
+    found: np.memmap[Any, Any] | None = None
+    while isinstance(owner, np.ndarray):
+        found = owner if found is None and isinstance(owner, np.memmap) else found
+        owner = owner.base
+    if found is None or not isinstance(owner, mmap.mmap) or found.mode == "c" or not array.flags.c_contiguous:
+        return None
+    if found.filename is None or not Path(found.filename).is_file():
+        return None
+    window = found.offset - found.offset % mmap.ALLOCATIONGRANULARITY
+    into_window = array.ctypes.data - np.frombuffer(owner, np.uint8).ctypes.data
+    return Mapped(str(Path(found.filename).resolve()), array.dtype, array.shape, window + into_window)
+
+
+def _opened(array: Any) -> Any:
+    if not isinstance(array, Mapped):
+        return array
+    path, dtype, shape, offset = array
+    try:
+        return np.memmap(path, dtype, "r", offset, shape)
+    except (OSError, ValueError) as error:
+        raise DataError(
+            f"mapped data must lie at the same path on every machine. Got {path} on {platform.node()}: "
+            f"{first_line(error)}. Put the file there, or give ray_loader."
+        ) from error
+
+
+def _each_array(data: FederatedData, change: Callable[[Any], Any]) -> FederatedData:
+    """The data with every array changed."""
+    arrays = {f.name: getattr(data, f.name) for f in fields(data)}
+    changed = {n: change(a) for n, a in arrays.items() if isinstance(a, (np.ndarray, Mapped))}
+    return replace(data, columns={n: change(column) for n, column in data.columns.items()}, **changed)
+
+
+def _without_rows(data: FederatedData) -> FederatedData:
+    nothing = np.zeros(0, dtype=np.int64)
+    return replace(data, columns={}, bounds=nothing, order=None, held_out=nothing, names=None, outputs=None)

@@ -1,0 +1,41 @@
+"""What several commands share: options, and what they say about folders."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from fedtempo.errors import OutputError
+from fedtempo.training.durable import DATABASE
+
+ExperimentPath = Annotated[Path, typer.Argument(help="The experiment, a TOML file.")]
+Overrides = Annotated[list[str] | None, typer.Option("--set", help="Override a setting: --set algorithm.beta=0.4")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress.")]
+
+
+def new_folder(out: Path) -> None:
+    """The folder can be made here and holds no run yet; nothing is made before the experiment is known to be sound."""
+    if (out / DATABASE).exists():
+        raise OutputError(f"out must be a new folder. Got {out}, which holds a run already.")
+    nearest = next(parent for parent in (out, *out.absolute().parents) if parent.exists())
+    if not nearest.is_dir() or not os.access(nearest, os.W_OK | os.X_OK):
+        reason = "cannot be written" if nearest.is_dir() else "is not a folder"
+        raise OutputError(f"out must be a folder that can be written. Got {out}: {nearest} {reason}.")
+
+
+@contextmanager
+def saying_how_to_resume(folder: Path | None) -> Iterator[None]:
+    """Whoever interrupts a run is told how to go on with it."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        if folder is not None:
+            print(f"fedtempo: go on with: fedtempo resume {folder}", file=sys.stderr)
+        raise

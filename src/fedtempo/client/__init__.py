@@ -1,0 +1,1 @@
+"""What one client does in a round, written for one client as pure functions."""

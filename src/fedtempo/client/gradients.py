@@ -1,0 +1,109 @@
+"""Ways to an objective's gradient: torch's tape, a function transform, and a recording of either."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+from torch.func import vmap
+
+from fedtempo.client.recording import Recording, record
+from fedtempo.objectives import Value
+from fedtempo.params import Params
+from fedtempo.tasks import Batch
+
+ValueOf = Callable[[Params, Params, Batch], Value]
+"""The objective at (parameters to train, the model's other tensors, batch)."""
+GradientOf = Callable[[ValueOf, Params, Params, Batch], tuple[Params, Value]]
+"""The objective's gradient with respect to the parameters to train, and its value."""
+
+MOST_RECORDINGS = 128
+"""Of one stage: clients whose batches have ever new shapes must not fill the memory."""
+
+
+def by_autograd(value_of: ValueOf, params: Params, frozen: Params, batch: Batch) -> tuple[Params, Value]:
+    """Gradients for one client; torch's tape is faster than `torch.func` where there is nothing to vectorise."""
+    leaves = {n: p.detach().requires_grad_() for n, p in params.items()}
+    value = value_of(leaves, frozen, batch)
+    gradients = torch.autograd.grad(value.total, list(leaves.values()), materialize_grads=True)
+    buffers = {n: b.detach() for n, b in value.buffers.items()}
+    return dict(zip(leaves, gradients, strict=True)), Value(value.total.detach(), value.loss.detach(), buffers)
+
+
+def by_transform(value_of: ValueOf, params: Params, frozen: Params, batch: Batch) -> tuple[Params, Value]:
+    """Gradients as a function transform, for use under `vmap`."""
+
+    def scalar(p: Params) -> tuple[Tensor, tuple[Tensor, Params]]:
+        value = value_of(p, frozen, batch)
+        return value.total, (value.loss, value.buffers)
+
+    gradients, (total, (loss, buffers)) = torch.func.grad_and_value(scalar, has_aux=True)(params)
+    return gradients, Value(total, loss, buffers)
+
+
+def by_transform_together(value_of: ValueOf, params: Params, frozen: Params, batch: Batch) -> tuple[Params, Value]:
+    """Gradients of clients that are stacked along the first dimension of every tensor."""
+    gradients, value = vmap(partial(by_transform, value_of))(params, frozen, batch)
+    return gradients, value
+
+
+Layout = tuple[object, ...]
+
+
+class _Remembered(NamedTuple):
+    """How the gradient for batches of one shape is found."""
+
+    recording: Recording | None
+    """None where the operations cannot be replayed."""
+    buffers: tuple[str, ...] = ()
+
+
+class Replayed:
+    """Another way to the gradient, replayed from a recording as soon as shapes come again; the bits are the same.
+
+    Only for an objective whose value depends on its arguments alone: the parameters, the other tensors and the batch.
+    """
+
+    def __init__(self, way: GradientOf) -> None:
+        self._way = way
+        self._remembered: dict[Layout, _Remembered | None] = {}
+
+    def __call__(self, value_of: ValueOf, params: Params, frozen: Params, batch: Batch) -> tuple[Params, Value]:
+        """The gradient and the value."""
+        inputs = [*params.values(), *frozen.values(), *batch.values()]
+        layout = (*batch, *((t.shape, t.stride(), t.dtype) for t in inputs))
+        remembered = self._remembered.get(layout)
+        if remembered is None:
+            return self._meet(layout, value_of, params, frozen, batch)
+        if remembered.recording is None:
+            return self._way(value_of, params, frozen, batch)
+        total, loss, *others = remembered.recording(inputs)
+        buffers = dict(zip(remembered.buffers, others[len(params) :], strict=True))
+        return dict(zip(params, others, strict=False)), Value(total, loss, buffers)
+
+    def _meet(
+        self, layout: Layout, value_of: ValueOf, params: Params, frozen: Params, batch: Batch
+    ) -> tuple[Params, Value]:
+        """Shapes that come for the first time are noted only; the second time they are recorded."""
+        if layout in self._remembered:
+            self._remembered[layout] = _remember(self._way, value_of, params, frozen, batch)
+        elif len(self._remembered) < MOST_RECORDINGS:
+            self._remembered[layout] = None if next(iter(params.values())).device.type == "cpu" else _Remembered(None)
+        return self._way(value_of, params, frozen, batch)
+
+
+def _remember(way: GradientOf, value_of: ValueOf, params: Params, frozen: Params, batch: Batch) -> _Remembered:
+    buffers: list[str] = []
+
+    def function(*inputs: Tensor) -> list[Tensor]:
+        gives = iter(inputs)
+        free, fixed, rows = ({name: next(gives) for name in part} for part in (params, frozen, batch))
+        gradients, value = way(value_of, free, fixed, rows)
+        buffers[:] = value.buffers
+        return [value.total, value.loss, *gradients.values(), *value.buffers.values()]
+
+    recording = record(function, [*params.values(), *frozen.values(), *batch.values()])
+    return _Remembered(recording, tuple(buffers))

@@ -1,0 +1,172 @@
+"""A plain `nn.Module`, seen as a pure function of its tensors."""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+from collections.abc import Mapping
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from fedtempo.client.dropout import seeded_dropout, uses_dropout
+from fedtempo.errors import ModelError
+from fedtempo.params import Params
+from fedtempo.tasks import Batch
+
+TARGET = "y"
+
+
+class Slot(NamedTuple):
+    """A place inside a module that holds a tensor, and the tensor's name; tied weights have one name."""
+
+    holder: dict[str, Tensor | None]
+    leaf: str
+    name: str
+
+
+class Callee(NamedTuple):
+    """A module, and where its tensors go in. `torch.func.functional_call` finds that out again at every call."""
+
+    module: nn.Module
+    slots: tuple[Slot, ...]
+
+    def __call__(self, params: Params, inputs: Batch) -> Tensor:
+        """The module's output with these tensors in place of its own."""
+        own = [slot.holder[slot.leaf] for slot in self.slots]
+        try:
+            for holder, leaf, name in self.slots:
+                if name in params:
+                    holder[leaf] = params[name]
+            output = self.module(*inputs.values()) if len(inputs) == 1 else self.module(**inputs)
+        finally:
+            for slot, tensor in zip(self.slots, own, strict=True):
+                slot.holder[slot.leaf] = tensor
+        if not isinstance(output, Tensor):
+            raise ModelError(f"model must return one tensor. Got {type(output).__name__}.")
+        return output
+
+
+class Network:
+    """The model in training and in evaluation mode, without weights of its own.
+
+    A batch is a dict. `y` is the target; a name with a leading underscore is the library's; the rest are
+    the model's inputs: one input goes in by position, several by name.
+    """
+
+    def __init__(self, model: nn.Module) -> None:
+        self.training = _stripped(model).train()
+        self.evaluating = _stripped(model).train(False)
+        self.parameters = tuple(name for name, _ in model.named_parameters())
+        self.buffers = tuple(name for name, _ in model.named_buffers())
+        self.kernels = frozenset(
+            f"{prefix}.weight" if prefix else "weight"
+            for prefix, module in model.named_modules()
+            if isinstance(module, nn.Conv2d)
+        )
+        self.dropout = uses_dropout(model)
+        self.has_head = isinstance(getattr(model, "body", None), nn.Module) and isinstance(
+            getattr(model, "head", None), nn.Module
+        )
+        self._callees = {
+            (train, part): _callee(self.training if train else self.evaluating, part)
+            for train in (True, False)
+            for part in (("", "body", "head") if self.has_head else ("",))
+        }
+
+    def forward(self, params: Params, batch: Batch, train: bool = False) -> Tensor:
+        """The model's outputs. In training, buffers inside `params` are updated in place."""
+        if "_features" in batch:
+            return self._callees[train, "head"](params, {"x": batch["_features"]})
+        with self._randomness(batch, train):
+            return self._callees[train, ""](params, inputs_of(batch))
+
+    def features(self, params: Params, batch: Batch, train: bool = False) -> Tensor:
+        """What the body hands to the head."""
+        with self._randomness(batch, train):
+            return self._callees[train, "body"](params, inputs_of(batch))
+
+    def _randomness(self, batch: Batch, train: bool) -> contextlib.AbstractContextManager[object]:
+        return seeded_dropout(batch["_key"]) if train and self.dropout and "_key" in batch else contextlib.nullcontext()
+
+    def channels_last(self, params: Params) -> Params:
+        """The same numbers, with the kernels of convolutions laid out as the processor likes them best.
+
+        The activations follow the kernels, so a model of images trains about 1.4 times faster.
+        """
+        if not self.kernels:
+            return params
+        return {n: _channels_last(t) if n in self.kernels and t.dim() == 4 else t for n, t in params.items()}
+
+    def body_is_pure(self) -> bool:
+        """Whether features depend on the input and the weights alone, so that they may be computed once."""
+        if not self.has_head:
+            return False
+        body = self.training.get_submodule("body")
+        return not any(True for _ in body.buffers()) and not uses_dropout(body)
+
+    def is_plain(self) -> bool:
+        """Whether all of the model is code that is known to look at shapes only: torch's layers and ours, unhooked."""
+        known = ("torch.nn.modules.", "fedtempo.models.")
+        return all(
+            type(module).__module__.startswith(known)
+            and not (module._forward_hooks or module._forward_pre_hooks)
+            and not (module._backward_hooks or module._backward_pre_hooks)
+            for module in self.training.modules()
+        )
+
+
+def inputs_of(batch: Mapping[str, Tensor]) -> Batch:
+    """The model's inputs in a batch: everything but the target and the library's own columns."""
+    return {name: value for name, value in batch.items() if name != TARGET and not name.startswith("_")}
+
+
+def _callee(model: nn.Module, part: str) -> Callee:
+    """The model, or one of its submodules, with the slots in it."""
+    names: dict[int, str] = {}
+    slots = []
+    for prefix, module in model.named_modules():
+        for holder in (module._parameters, module._buffers):
+            for leaf, tensor in holder.items():
+                if tensor is None:
+                    continue
+                name = names.setdefault(id(tensor), f"{prefix}.{leaf}" if prefix else leaf)
+                if not part or prefix == part or prefix.startswith(part + "."):
+                    slots.append(Slot(holder, leaf, name))
+    return Callee(model.get_submodule(part), tuple(slots))
+
+
+def _channels_last(kernel: Tensor) -> Tensor:
+    """Kernels of one channel have one order in memory and two names for it; convolutions go by the name."""
+    if kernel.shape[1] > 1:
+        return kernel.contiguous(memory_format=torch.channels_last)
+    _, _, height, width = kernel.shape
+    return kernel.contiguous().as_strided(kernel.shape, (height * width, 1, width, 1))
+
+
+def _stripped(model: nn.Module) -> nn.Module:
+    """A copy without gradients: weights always come in from outside."""
+    mine = copy.deepcopy(model).requires_grad_(False)
+    for module in mine.modules():
+        if type(module) is nn.Sequential:
+            _pool_first(module)
+    return mine
+
+
+def _pool_first(layers: nn.Sequential) -> None:
+    """Where a ReLU precedes a maximum, take the maximum first: the same bits either way, for a quarter of the ReLUs."""
+    for place in range(len(layers) - 1):
+        first, second = layers[place], layers[place + 1]
+        hooked = any(layer._forward_hooks or layer._forward_pre_hooks for layer in (first, second))
+        if type(first) is nn.ReLU and type(second) is nn.MaxPool2d and not second.return_indices and not hooked:
+            layers[place], layers[place + 1] = second, first
+
+
+def tensors_of(model: nn.Module, dtype: torch.dtype, device: torch.device | str) -> Params:
+    """All parameters and buffers; floating-point ones in `dtype`."""
+    named = {**dict(model.named_parameters()), **dict(model.named_buffers())}
+    return {
+        name: t.detach().clone().to(device=device, dtype=dtype if t.is_floating_point() else t.dtype)
+        for name, t in named.items()
+    }

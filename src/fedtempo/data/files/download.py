@@ -1,0 +1,207 @@
+"""Getting published files: by download, or from a folder that already has them.
+
+A file appears under its name only when all of its bytes are there and have the pinned SHA-256. One process at a
+time works on a file (the others wait, then find it), and an interrupted download goes on where it stopped.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import shutil
+import tempfile
+from collections.abc import Callable
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import pooch
+import requests
+
+from fedtempo.data.files.folders import Fingerprint, check_sum, present, sha256_of
+from fedtempo.data.files.published import File
+from fedtempo.data.files.registry import CATALOGUE
+from fedtempo.data.files.safe import kind_of, locked
+from fedtempo.errors import DataError, OutputError
+
+Progress = Callable[[str, int, int], None]
+"""Called with a file's name, the bytes that are there and the bytes there will be."""
+TIMEOUT = 30.0
+_CHUNK = 1 << 16
+_PART = "part"
+
+# pooch tells of every download on stderr; the progress bar does that here.
+pooch.get_logger().setLevel(logging.WARNING)
+
+
+def get(
+    name: str,
+    cache: Path,
+    source: str | Path | None = None,
+    mirror: str | None = None,
+    progress: Progress = lambda name, done, total: None,
+) -> list[Path]:
+    """The files of a data set in the cache: copied from the folder `source`, or downloaded.
+
+    `mirror` is an address that holds `<folder>/<file>` for every file; the sums are the same.
+    """
+    entry = CATALOGUE[name]
+    if not entry.ways:
+        return []
+    if source is not None:
+        return _take_all(name, Path(source).expanduser(), cache)
+    if not entry.downloads:
+        raise DataError(
+            f"data set {name!r} cannot be downloaded as files. Get {_needed(name)} by way of {entry.page}, "
+            f"then `fedtempo data get {name} --from DIR`."
+        )
+    found = []
+    for file in entry.downloads:
+        folder = file.folder or entry.folder
+        url = str(file.url) if mirror is None else f"{mirror.rstrip('/')}/{folder}/{file.name}"
+        found.append(fetch(file, cache / "files" / folder, url, progress))
+    return found
+
+
+def fetch(file: File, folder: Path, url: str, progress: Progress = lambda name, done, total: None) -> Path:
+    """Download one file into a folder, unless it is already there, whole and unaltered."""
+    _check_address(url)
+    path = folder / file.name
+    incoming = folder / f".{file.name}.incoming"
+    with locked(path):
+        if path.is_file() and sha256_of(path) in file.sha256:
+            return path
+        resumed = (incoming / _PART).is_file()
+        try:
+            return _retrieve(file, path, incoming, url, progress)
+        except _WrongSumError:
+            if not resumed:
+                raise
+        # What was there belonged to another version of the file: once more, from the start.
+        return _retrieve(file, path, incoming, url, progress)
+
+
+class _WrongSumError(DataError):
+    """The bytes came, and are not the ones wanted."""
+
+
+def _retrieve(file: File, path: Path, incoming: Path, url: str, progress: Progress) -> Path:
+    """Everything unfinished lives in `incoming`, which goes when the file is there or turns out to be another."""
+
+    def downloader(address: str, target: str, _: Any) -> None:
+        _resume(file, incoming / _PART, address, progress)
+        (incoming / _PART).replace(target)
+
+    try:
+        whole = pooch.retrieve(url, file.sha256[0], path.name, incoming, downloader=downloader)
+        Path(whole).replace(path)
+    except requests.RequestException as error:
+        if not (incoming / _PART).is_file():
+            shutil.rmtree(incoming, ignore_errors=True)
+        raise DataError(
+            f"{file.name} could not be downloaded from {url} ({_reason(error)}). Run the command again to go on, "
+            f"or put the file into {path.parent}."
+        ) from None
+    except DataError:
+        shutil.rmtree(incoming, ignore_errors=True)
+        raise
+    except ValueError as error:
+        shutil.rmtree(incoming, ignore_errors=True)
+        raise _WrongSumError(f"{file.name} from {url} is not the published file: {_sums(error)}.") from None
+    except OSError as error:
+        raise OutputError(f"{path} cannot be written: {error.strerror or error}.") from None
+    shutil.rmtree(incoming, ignore_errors=True)
+    return path
+
+
+def _sums(error: ValueError) -> str:
+    """The part of pooch's message that gives the sum expected and the sum found."""
+    return str(error).partition(". Deleted")[0]
+
+
+def _resume(file: File, part: Path, url: str, progress: Progress) -> None:
+    """Fill `part` up to the file's size, going on after the bytes that are there if the server can."""
+    have = part.stat().st_size if part.is_file() else 0
+    if have > file.size:
+        part.unlink()
+        have = 0
+    if have == file.size:
+        return
+    headers = {"Range": f"bytes={have}-"} if have else {}
+    # Accept-Encoding: the bytes as they are, so that sizes and offsets mean the same to both sides.
+    headers["Accept-Encoding"] = "identity"
+    with requests.get(url, headers=headers, stream=True, timeout=TIMEOUT) as response:
+        for earlier, later in pairwise([*response.history, response]):
+            _check_address(later.url, before=earlier.url)
+        response.raise_for_status()
+        have = have if response.status_code == requests.codes.partial_content else 0
+        with part.open("r+b" if have else "wb") as stream:
+            stream.seek(have)
+            for chunk in response.iter_content(_CHUNK):
+                have += len(chunk)
+                if have > file.size:
+                    raise DataError(f"{file.name} from {url} must have {file.size} bytes. Got more.")
+                stream.write(chunk)
+                progress(file.name, have, file.size)
+    if have < file.size:
+        _check_short(file, part, url)
+
+
+def _check_short(file: File, part: Path, url: str) -> None:
+    """A transfer that ended well but early was another file, such as an error page: going on would not help."""
+    with part.open("rb") as stream:
+        start = stream.read(512)
+    found, sum_found = part.stat().st_size, sha256_of(part)
+    raise DataError(
+        f"{file.name} from {url} must have {file.size} bytes and the SHA-256 {file.sha256[0]}. "
+        f"Got {found} bytes, SHA-256 {sum_found}: {kind_of(start)}."
+    )
+
+
+def _check_address(url: str, before: str | None = None) -> None:
+    scheme = urlsplit(url).scheme
+    if scheme not in ("http", "https"):
+        raise DataError(f"the address must be http or https. Got {url!r}.")
+    if before is not None and urlsplit(before).scheme == "https" and scheme == "http":
+        raise DataError(f"the address {before!r} must not lead to an unencrypted one. Got {url!r}.")
+
+
+def _reason(error: requests.RequestException) -> str:
+    if isinstance(error, requests.HTTPError) and error.response is not None:
+        return f"the server answered {error.response.status_code}"
+    if isinstance(error, requests.exceptions.InvalidSchema):
+        return "it leads to an address that is neither http nor https"
+    return {"ConnectionError": "no connection", "ConnectTimeout": "no answer", "ReadTimeout": "no answer"}.get(
+        type(error).__name__, "the connection broke off"
+    )
+
+
+def _needed(name: str) -> str:
+    return " or ".join(" + ".join(way) for way in CATALOGUE[name].ways)
+
+
+def _take_all(name: str, source: Path, cache: Path) -> list[Path]:
+    entry = CATALOGUE[name]
+    found = present(name, source, cache)
+    if found is None:
+        raise DataError(
+            f"data set {name!r} needs {_needed(name)}; not all of it is in {source / entry.folder} or {source}."
+        )
+    return [_take(entry.file(file), path, cache / "files", entry.folder) for file, path in found.items()]
+
+
+def _take(file: File, path: Path, files: Path, folder: str) -> Path:
+    """Copy a file into the cache, if it is the published one."""
+    check_sum(file, Fingerprint(path.stat().st_size, sha256_of(path)), path)
+    target = files / (file.folder or folder) / file.name
+    with locked(target):
+        handle, temporary = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
+        os.close(handle)
+        try:
+            shutil.copyfile(path, temporary)
+            Path(temporary).replace(target)
+        except OSError as error:
+            Path(temporary).unlink(missing_ok=True)
+            raise OutputError(f"{target} cannot be written: {error.strerror or error}.") from None
+    return target

@@ -1,0 +1,8 @@
+"""The parts of a client's rows, and rows without a client."""
+
+from __future__ import annotations
+
+TRAIN, VALIDATION, TEST = 0, 1, 2
+PARTS = {"train": TRAIN, "validation": VALIDATION, "test": TEST}
+UNUSED = -1
+"""The client of a row that nobody gets."""

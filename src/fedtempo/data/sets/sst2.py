@@ -1,0 +1,68 @@
+"""SST-2 of GLUE: film-review phrases, positive or negative, as BERT's tokens."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from fedtempo.data.files.archives import read_zip
+from fedtempo.data.files.cache import cached
+from fedtempo.data.files.folders import Sources
+from fedtempo.data.files.safe import gunzip, read_text
+from fedtempo.data.parts import TEST, TRAIN, VALIDATION
+from fedtempo.data.sets.wordpiece import WordPiece
+from fedtempo.data.table import Table
+from fedtempo.errors import DataError, is_count, is_number, require
+from fedtempo.randomness import generator
+
+_ARCHIVE, _VOCABULARY = "SST-2.zip", "vocab.txt"
+_HEADING = "sentence\tlabel"
+
+
+def sst2(sources: Sources, max_length: int = 128, validation: float = 0.2, seed: int = 0) -> Table:
+    """GLUE's training phrases and, as the test part, its labelled dev phrases; no natural clients.
+
+    Columns `input_ids` and `attention_mask` (BERT's uncased vocabulary, at most `max_length` tokens, padded to the
+    longest phrase there is) and `y` (1 is positive). As in FedDecay's code, a random fifth of the training phrases is
+    the validation part and GLUE's dev phrases are the test part; split with `dirichlet(clients=50, alpha=0.4)`.
+    """
+    require(is_count(max_length, 3), "max_length", "an int >= 3", max_length)
+    require(is_number(validation) and 0 <= validation < 1, "validation", "a fraction in [0, 1)", validation)
+    arrays = cached(sources, {"max_length": max_length}, lambda: _decode(sources, max_length))
+    parts = np.array(arrays["part"])
+    training = np.flatnonzero(parts == TRAIN)
+    chosen = generator(seed, "sst2 validation").permutation(training)[: round(validation * len(training))]
+    parts[chosen] = VALIDATION
+    return Table("sst2", {name: arrays[name] for name in ("input_ids", "attention_mask", "y")}, parts=parts)
+
+
+def _decode(sources: Sources, max_length: int) -> dict[str, np.ndarray]:
+    vocabulary = read_text(sources[_VOCABULARY].read_bytes(), _VOCABULARY).splitlines()
+    pieces = [_phrases(sources, name) for name in ("train", "dev")]
+    texts = [text for phrases, _ in pieces for text in phrases]
+    tokens, mask = WordPiece(vocabulary).encode_all(texts, max_length)
+    part = np.repeat(np.array([TRAIN, TEST], dtype=np.int8), [len(labels) for _, labels in pieces])
+    labels = np.array([label for _, labels in pieces for label in labels], dtype=np.int64)
+    return {"input_ids": tokens, "attention_mask": mask, "y": labels, "part": part}
+
+
+def _phrases(sources: Sources, name: str) -> tuple[list[str], list[int]]:
+    """The phrases and labels of a GLUE file: a heading, then a phrase, a tab and 0 or 1 in every line."""
+    text = read_text(_content(sources, name), f"{name}.tsv")
+    lines = text.rstrip("\n").split("\n")
+    rows = [line.rstrip("\r").rpartition("\t") for line in lines[1:]]
+    wrong = next((number for number, row in enumerate(rows) if not row[1] or row[2] not in ("0", "1")), None)
+    if lines[0].rstrip("\r") != _HEADING or not rows or wrong is not None:
+        line = 1 if wrong is None else wrong + 2
+        raise DataError(
+            f"{name}.tsv must be {_HEADING!r}, then a phrase, a tab and 0 or 1 in every line. See line {line}."
+        )
+    return [row[0] for row in rows], [int(row[2]) for row in rows]
+
+
+def _content(sources: Sources, name: str) -> bytes:
+    if _ARCHIVE not in sources:
+        return gunzip(sources[f"{name}.tsv.gz"], f"{name}.tsv.gz")
+    members = dict(read_zip(sources[_ARCHIVE], lambda member: member == f"SST-2/{name}.tsv"))
+    if not members:
+        raise DataError(f"{_ARCHIVE} must hold SST-2/{name}.tsv. Got other files.")
+    return members[f"SST-2/{name}.tsv"]

@@ -1,0 +1,32 @@
+"""How a value is shown. The core only asks; `fedtempo.report` registers an answer for each kind of value.
+
+So a schedule is a picture in a notebook and `Result.table()` makes a table, though the core never imports the report.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+Way = TypeVar("Way", bound=Callable[..., Any])
+_WAYS: dict[tuple[type, str], Callable[..., Any]] = {}
+
+
+def shows(kind: type, way: str = "html") -> Callable[[Way], Way]:
+    """A decorator: the function shows values of this kind in this way."""
+
+    def register(function: Way) -> Way:
+        _WAYS[kind, way] = function
+        return function
+
+    return register
+
+
+def show(value: object, way: str, *arguments: Any) -> Any:
+    """The value shown in this way."""
+    return _WAYS[type(value), way](value, *arguments)
+
+
+def html_of(value: object) -> str:
+    """The value as a piece of HTML, for notebooks."""
+    return str(show(value, "html"))

@@ -1,0 +1,1 @@
+"""An algorithm bound to a model and data: what every backend runs."""

@@ -1,0 +1,220 @@
+"""The decaying-K paper's three schemes and three K, what is measured of each, and its claims, for any data set."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+
+from fedtempo.algorithms import Algorithm, fedadam, fedavg
+from fedtempo.evaluation.protocol import Evaluation
+from fedtempo.papers.framework.budgets import at_budgets
+from fedtempo.papers.framework.claims import Claim, all_of, at_most, higher, lower, near
+from fedtempo.papers.framework.figures import Figure, Lines
+from fedtempo.papers.framework.frame import Column, Curve, Data, Measured, Model, Run, Scale, Training, Values
+from fedtempo.papers.framework.measures import costs
+from fedtempo.papers.framework.svg import Axes
+from fedtempo.schedules import decaying_k, decaying_lr
+from fedtempo.theory import total_local_steps
+from fedtempo.training.result import Result
+
+SIZES = ("low K", "middle K", "high K")
+CONSTANT, GAMMA, STEPS = "constant", "decaying gamma", "decaying K"
+SCHEMES = (CONSTANT, GAMMA, STEPS)
+PAPER_ROUNDS = 4000
+SMOOTHED = 20
+"""The training error is smoothed over this part of the run: 200 of 4,000 rounds."""
+AS_GOOD = -0.01
+"""Within a point of accuracy (or recall) counts as reaching it."""
+GROUP = "existing_initial"
+"""The global model, as clients receive it: this paper does not fine-tune."""
+BEST, ERROR, FIRST_K, USED, AT_STEPS, EARLY = "best", "error", "first_k", "steps_used", f"{GROUP}/at_steps", "early"
+
+
+@dataclass(frozen=True)
+class Rates:
+    """A row of Table 5: K, the server's and the clients' first rates, and the three decays over 4,000 rounds."""
+
+    k: int
+    eta: float
+    eta_decay: float
+    gamma: float
+    gamma_decay: float
+    k_decay: float
+    adam: bool = False
+
+
+def label(size: str, scheme: str) -> str:
+    """A run's label."""
+    return f"{size}, {scheme}"
+
+
+def over(decay: float, scale: Scale) -> float:
+    """The decay per round with which the scale's rounds decay as far as 4,000 do with the paper's.
+
+    `gentlest` bounds it from below: with few rounds a server whose rate is gone after a tenth of them has not learnt.
+    """
+    return float(max(decay, scale["gentlest"]) ** (PAPER_ROUNDS / scale["rounds"]))
+
+
+def algorithm(rates: Rates, scheme: str, scale: Scale) -> Algorithm:
+    """FedSGD with a server rate that decays (Algorithm 1), or FedAdam (Algorithm 3), under one of the schemes."""
+    gamma = decaying_lr(rates.gamma, over(rates.gamma_decay, scale)) if scheme == GAMMA else rates.gamma
+    steps = decaying_k(rates.k, rates.k_decay ** (PAPER_ROUNDS / scale["rounds"])) if scheme == STEPS else rates.k
+    if rates.adam:
+        return fedadam(gamma, steps, server_lr=rates.eta, bias_correction=True)
+    server = decaying_lr(rates.eta, over(rates.eta_decay, scale))
+    return fedavg(gamma, steps, server_lr=server, weighting="samples")
+
+
+def trajectory(result: Result, first_k: int) -> Measured:
+    """Best score of the global model over all test rows, lowest smoothed training error, and both as curves."""
+    evaluated = [(report, report.scores) for report in result.history if report.scores is not None]
+    scores = [s.existing_initial.summary(s.metric)["weighted_mean"] for _, s in evaluated]
+    rounds = tuple(report.round + 1.0 for report, _ in evaluated)
+    width = max(1, len(result.history) // SMOOTHED)
+    errors = np.convolve([report.loss for report in result.history], np.full(width, 1 / width), "valid")
+    return Measured(
+        {
+            BEST: max(scores),
+            ERROR: float(errors.min()),
+            EARLY: float(np.interp(len(result.history) / 4, rounds, scores)),
+            FIRST_K: first_k,
+        },
+        {
+            "score": Curve(rounds, tuple(scores)),
+            "by_steps": Curve(tuple(float(report.total_costs.steps) for report, _ in evaluated), tuple(scores)),
+            "error": Curve(tuple(np.arange(width, len(result.history) + 1.0).tolist()), tuple(errors.tolist())),
+        },
+    )
+
+
+def trainings(
+    scale: Scale, seed: int, data: Data, model: Model, rows: Sequence[Rates], loss: str | None = None
+) -> Sequence[Run]:
+    """The nine runs of a figure: three K, each constant, with decaying gamma and with decaying K."""
+    settings = {
+        "rounds": scale["rounds"],
+        "cohort": scale["cohort"],
+        "batch_size": 32,
+        "seed": seed,
+        "evaluation": Evaluation(every=scale["every"], steps=0),
+        **({"loss": loss} if loss else {}),
+    }
+    runs = []
+    for size, rates in zip(SIZES, rows, strict=True):
+        decayed = decaying_k(rates.k, rates.k_decay ** (PAPER_ROUNDS / scale["rounds"]))
+        budget = scale["cohort"] * total_local_steps(decayed, scale["rounds"])
+        spent = partial(at_budgets, group=GROUP, budgets={"steps": budget}, statistic="weighted_mean")
+        measures = (partial(trajectory, first_k=rates.k), costs, spent)
+        for scheme in SCHEMES:
+            runs.append(Training(label(size, scheme), data, model, algorithm(rates, scheme, scale), settings, measures))
+    return runs
+
+
+def columns(score: str) -> Mapping[str, Column]:
+    """The columns of Table 1, with the score at decaying K's steps, which makes the schemes cost the same."""
+    return {
+        FIRST_K: Column("K in the first round", ".0f", exact=True),
+        ERROR: Column("lowest training error"),
+        BEST: Column(f"highest {score}"),
+        AT_STEPS: Column(f"{score} at decaying K's steps"),
+        USED: Column("steps, of constant K", ".3f", exact=True),
+        "steps": Column("steps", ".0f", exact=True),
+    }
+
+
+def reported(k: Sequence[int], gamma: Values, steps: Values) -> Values:
+    """Table 1: rows by scheme, (low, middle, high) by column."""
+    rows: dict[str, dict[str, float]] = {
+        label(size, scheme): {FIRST_K: first} for size, first in zip(SIZES, k, strict=True) for scheme in SCHEMES
+    }
+    for scheme, table in ((GAMMA, gamma), (STEPS, steps)):
+        for column, values in table.items():
+            for size, value in zip(SIZES, values.values(), strict=True):
+                rows[label(size, scheme)][column] = value
+    return rows
+
+
+def by_size(low: float, middle: float, high: float) -> Mapping[str, float]:
+    """Three values of a row of Table 1."""
+    return dict(zip(SIZES, (low, middle, high), strict=True))
+
+
+def claims(used: Sequence[float]) -> tuple[Claim, ...]:
+    """What the paper says of every data set; `used` are Table 1's fractions of steps."""
+    fractions = dict(zip(SIZES, used, strict=True))
+    saves = [
+        Claim(
+            f"{size}: decaying K reaches constant K's score, less a point, with at most {share:.0%} of the steps.",
+            all_of(
+                higher(label(size, STEPS), label(size, CONSTANT), BEST, AS_GOOD),
+                at_most(label(size, STEPS), USED, share),
+            ),
+        )
+        for size, share in (
+            (size, max(0.6, math.ceil(fraction * 100 + 1) / 100)) for size, fraction in fractions.items()
+        )
+    ]
+    cheaper = [
+        Claim(
+            f"{size}: decaying K reaches decaying gamma's score, less a point, with fewer steps.",
+            all_of(
+                higher(label(size, STEPS), label(size, GAMMA), BEST, AS_GOOD),
+                lower(label(size, STEPS), label(size, GAMMA), "steps"),
+            ),
+        )
+        for size in SIZES
+    ]
+    equal_steps = [
+        Claim(
+            f"{size}: at equal steps decaying K is ahead of constant K and of decaying gamma (follows from the two).",
+            all_of(*(higher(label(size, STEPS), label(size, other), AT_STEPS) for other in (CONSTANT, GAMMA))),
+        )
+        for size in SIZES
+    ]
+    return (
+        *saves,
+        *cheaper,
+        *equal_steps,
+        Claim(
+            "Decaying K takes Table 1's fraction of constant K's steps, to two hundredths.",
+            all_of(*(near(label(size, STEPS), USED, fraction, 0.02) for size, fraction in fractions.items())),
+        ),
+        Claim(
+            "Higher K converges faster (after a quarter of the rounds).",
+            higher(label("high K", CONSTANT), label("low K", CONSTANT), EARLY),
+        ),
+        Claim(
+            "Higher K reaches lower training error.",
+            lower(label("high K", CONSTANT), label("low K", CONSTANT), ERROR),
+        ),
+    )
+
+
+def no_worse(scheme: str) -> Claim:
+    """A scheme is as good as constant gamma and K, or better, for every K."""
+    return Claim(
+        f"With {scheme} the best score is the same as with constant gamma and K, or better (less a point), for all K.",
+        all_of(*(higher(label(size, scheme), label(size, CONSTANT), BEST, AS_GOOD) for size in SIZES)),
+    )
+
+
+def figures(number: int, score: str) -> tuple[Figure, ...]:
+    """Panels (a), (b), (c) of training error and score over rounds, and the score over steps."""
+    panels = tuple(zip("abc", SCHEMES, strict=True))
+    lines = [
+        Lines(
+            f"{panel}-{curve}",
+            curve,
+            Axes(f"Figure {number} ({panel}): {scheme}", "round", heading),
+            tuple(label(size, scheme) for size in SIZES),
+        )
+        for curve, heading in (("error", "training error"), ("score", score))
+        for panel, scheme in panels
+    ]
+    steps = Axes(f"Figure {number}, high K, over steps", "steps of all clients", score)
+    return (*lines, Lines("steps", "by_steps", steps, tuple(label("high K", scheme) for scheme in SCHEMES)))

@@ -1,0 +1,8 @@
+"""The FedDecay paper, both versions of which have the same tables and figures."""
+
+from __future__ import annotations
+
+from fedtempo.papers.feddecay.ratios import TABLE_1
+from fedtempo.papers.feddecay.users import FEMNIST, PUBMED, SST2
+
+REPRODUCTIONS = (TABLE_1, FEMNIST, SST2, PUBMED)

@@ -1,0 +1,201 @@
+"""The FedDecay paper's methods, what is measured of each, and its claims, for any of its data sets.
+
+Tables 3 to 7 and Figures 1 and 2 look at the same runs: seven methods, beta from 0 to 1, linear decay.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+
+from fedtempo.algorithms import (
+    Algorithm,
+    clip_then_decay,
+    ditto,
+    fedavg,
+    fedbn,
+    feddecay,
+    fedem,
+    fomaml,
+    pfedme,
+)
+from fedtempo.papers.framework.claims import Claim, Rule, all_of, equal, higher, lower
+from fedtempo.papers.framework.figures import Figure, Sweep
+from fedtempo.papers.framework.frame import Column, Measure
+from fedtempo.papers.framework.measures import costs, learning, users
+from fedtempo.papers.framework.outcomes import Outcome
+from fedtempo.papers.framework.svg import Axes
+
+DITTO, FEDBN, FEDEM, PFEDME, FOMAML = "Ditto", "FedBN", "FedEM", "pFedMe", "FOMAML"
+FEDSGD, FEDAVG, LINEAR = "FedSGD (beta 0, one epoch)", "FedAvg (beta 1)", "FedDecay, linear"
+BETAS = (0.2, 0.4, 0.6, 0.8)
+FEDDECAY = {beta: f"FedDecay, beta {beta}" for beta in BETAS}
+PERSONALISED = (DITTO, FEDBN, FEDEM, PFEDME)
+LABELS = (*PERSONALISED, FOMAML, FEDSGD, *FEDDECAY.values(), FEDAVG, LINEAR)
+EXISTING, NEW = "existing_tuned/mean", "new_tuned/mean"
+VALIDATION = "existing_tuned/best"
+"""The best mean over existing users on their validation rows, by which the paper selects beta."""
+MEASURES: tuple[Measure, ...] = (users, costs, partial(learning, group="existing_tuned"))
+SIMILAR = 0.02
+"""Two points of accuracy: how near linear decay must be to exponential decay to be called similar."""
+
+
+@dataclass(frozen=True)
+class Rates:
+    """Hyper-parameters; a rate for all methods, and those of the methods that have their own."""
+
+    lr: float
+    own: Mapping[str, float]
+    """Learning rates by label."""
+    epochs: int = 3
+    ditto_epochs: int = 3
+    lam: float = 0.5
+    pfedme_lam: float = 0.5
+    pfedme_lr: float = 1.0
+    pfedme_rounds: int = 3
+    pfedme_steps: int = 3
+    outer_lr: float | None = None
+    """FOMAML's, if it is not its inner one."""
+    linear_beta: float = 0.6
+    clip: float = 5.0
+    weight_decay: float = 0.0
+
+    def of(self, label: str) -> float:
+        """The learning rate of a label."""
+        return self.own.get(label, self.lr)
+
+
+def methods(rates: Rates) -> dict[str, Algorithm]:
+    """Every label's algorithm. Decay goes epoch by epoch, as in the code that made the paper's tables."""
+
+    def decaying(label: str, beta: float, decay: str = "exponential") -> Algorithm:
+        return feddecay(rates.of(label), beta, epochs=rates.epochs, decay=decay, per="epoch_displacement")  # type: ignore[arg-type]
+
+    plain = {
+        DITTO: ditto(rates.of(DITTO), epochs=rates.ditto_epochs, lam=rates.lam),
+        FEDBN: fedbn(rates.of(FEDBN), epochs=rates.epochs),
+        FEDEM: fedem(rates.of(FEDEM), epochs=rates.epochs, weighting="uniform"),
+        PFEDME: pfedme(
+            rates.pfedme_lr,
+            rates.of(PFEDME),
+            lam=rates.pfedme_lam,
+            inner_steps=rates.pfedme_steps,
+            local_rounds=rates.pfedme_rounds,
+        ),
+        FOMAML: fomaml(rates.of(FOMAML), epochs=rates.epochs, outer_lr=rates.outer_lr),
+        FEDSGD: fedavg(rates.of(FEDSGD), epochs=1),
+        **{label: decaying(label, beta) for beta, label in FEDDECAY.items()},
+        FEDAVG: fedavg(rates.of(FEDAVG), epochs=rates.epochs),
+        LINEAR: decaying(LINEAR, rates.linear_beta, "linear"),
+    }
+    return {
+        label: clip_then_decay(one, weight_decay=rates.weight_decay, max_norm=rates.clip)
+        for label, one in plain.items()
+    }
+
+
+COLUMNS = {
+    NEW: Column("new users: mean"),
+    "new_tuned/bottom_decile": Column("bottom decile"),
+    "new_tuned/std": Column("spread"),
+    EXISTING: Column("existing users: mean"),
+    "existing_tuned/bottom_decile": Column("bottom decile"),
+    "existing_tuned/std": Column("spread"),
+    "new_initial/mean": Column("new users before fine-tuning"),
+    VALIDATION: Column("existing users, validation"),
+    "bytes": Column("bytes", ".3g", exact=True),
+    "flops": Column("FLOPs", ".3g"),
+}
+
+
+def selected(outcome: Outcome) -> str:
+    """The label of the beta in (0, 1) with the best validation score, the mean over seeds: no test row has a say."""
+    return max(FEDDECAY.values(), key=lambda label: outcome.mean(label, VALIDATION))
+
+
+def with_selected(make: Callable[[str], Rule]) -> Rule:
+    """A rule about the beta that validation selects."""
+    return lambda outcome: make(selected(outcome))(outcome)
+
+
+def beats(others: tuple[str, ...], *columns: str) -> Rule:
+    """FedDecay with the selected beta has more than each of the others, in each column."""
+    return with_selected(
+        lambda label: all_of(*(higher(label, other, column) for other in others for column in columns))
+    )
+
+
+def similar(column: str) -> Rule:
+    """Linear and exponential decay are within two points of each other."""
+    return with_selected(
+        lambda label: all_of(higher(LINEAR, label, column, -SIMILAR), higher(label, LINEAR, column, -SIMILAR))
+    )
+
+
+def cheaper(others: tuple[str, ...], column: str) -> Rule:
+    """FedDecay costs less than each of the others."""
+    return with_selected(lambda label: all_of(*(lower(label, other, column) for other in others)))
+
+
+CLAIMS = (
+    Claim(
+        "Some beta in (0, 1) beats FedAvg and FedSGD for new users, after fine-tuning.", beats((FEDAVG, FEDSGD), NEW)
+    ),
+    Claim(
+        "Some beta in (0, 1) beats FedAvg and FedSGD for existing users, after fine-tuning.",
+        beats((FEDAVG, FEDSGD), EXISTING),
+    ),
+    Claim(
+        "Over several seeds FedDecay is the best single-model method for new and existing users (Tables 6 and 7).",
+        beats((FOMAML, FEDAVG, FEDSGD), NEW, EXISTING),
+    ),
+    *(Claim(f"FedDecay serves new users better than {rival}.", beats((rival,), NEW)) for rival in PERSONALISED),
+    Claim(
+        "FedDecay has the best bottom decile of existing users of any single-model method (Table 4).",
+        beats((FOMAML, FEDAVG, FEDSGD), "existing_tuned/bottom_decile"),
+    ),
+    Claim(
+        "FedDecay costs what FedAvg costs (Figure 1).",
+        with_selected(lambda label: all_of(equal(label, FEDAVG, "bytes"), equal(label, FEDAVG, "flops"))),
+    ),
+    Claim("FedDecay sends fewer bytes than FedEM (Figure 1).", cheaper((FEDEM,), "bytes")),
+    Claim("FedDecay sends fewer bytes than Ditto, FedBN and pFedMe.", cheaper((DITTO, FEDBN, PFEDME), "bytes")),
+    Claim("FedDecay computes less than Ditto, FedEM and pFedMe (Figure 1).", cheaper((DITTO, FEDEM, PFEDME), "flops")),
+    Claim("Linear decay is similar to exponential decay for new users (Figure 2).", similar(NEW)),
+    Claim("Linear decay is similar to exponential decay for existing users (Figure 2).", similar(EXISTING)),
+    Claim("Linear decay beats FedAvg for existing users (Figure 2).", higher(LINEAR, FEDAVG, EXISTING)),
+)
+
+
+def figures(beta: float) -> tuple[Figure, ...]:
+    """Bytes and FLOPs by method (Figure 1), accuracy against beta (Table 5) and by decay (Figure 2)."""
+    accuracy = "accuracy after fine-tuning"
+    sweep = {0.0: FEDSGD, **FEDDECAY, 1.0: FEDAVG}
+    order = {0.0: FEDAVG, 1.0: FEDDECAY[beta], 2.0: LINEAR}
+    schemes = ("FedAvg", "exponential", "linear")
+    ranked = {**{label: label for label in (*PERSONALISED, FOMAML)}, "FedAvg": FEDAVG, "FedDecay": FEDDECAY[beta]}
+    return (
+        *(
+            Sweep(
+                cost,
+                cost,
+                Axes(f"Figure 1: {name} of the whole run", "method", name, ticks=tuple(ranked)),
+                {"ours": {float(place): label for place, label in enumerate(ranked.values())}},
+            )
+            for cost, name in (("bytes", "bytes"), ("flops", "FLOPs"))
+        ),
+        *(
+            Sweep(f"beta-{who}", column, Axes(f"Table 5: {who} users", "beta", accuracy), {f"{who} users": sweep})
+            for who, column in (("new", NEW), ("existing", EXISTING))
+        ),
+        *(
+            Sweep(
+                f"linear-{who}",
+                column,
+                Axes(f"Figure 2: {who} users", "decay", accuracy, ticks=schemes),
+                {f"{who} users": order},
+            )
+            for who, column in (("new", NEW), ("existing", EXISTING))
+        ),
+    )

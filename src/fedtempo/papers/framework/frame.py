@@ -1,0 +1,215 @@
+"""What a reproduction is made of: data, model, runs at three scales, what is measured and what the paper reports.
+
+Everything here is a value. `running` performs the runs, `outcomes` holds what was measured, `claims` judges it.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import inspect
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from torch import nn
+
+from fedtempo.algorithms import Algorithm
+from fedtempo.api import run
+from fedtempo.data import FederatedData, Split, Table, load
+from fedtempo.data.files.folders import DATA_VARIABLE
+from fedtempo.errors import ConfigError, require
+from fedtempo.models import MODELS
+from fedtempo.randomness import generator
+from fedtempo.training.result import Result
+
+
+@dataclass(frozen=True)
+class Data:
+    """A data set by name and how it is divided; loaded only where a run needs it."""
+
+    name: str
+    split: Split | None = None
+    seed: int = 0
+    """The seed of the division (and of `rows`)."""
+    division: Mapping[str, Any] = field(default_factory=dict)
+    """More of `Table.split`: new_clients, validation, test, min_samples, relabel."""
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    """The loader's own settings."""
+    rows: int | None = None
+    """Keep a seeded sample of this many rows, for scales below the paper's; all by default."""
+
+    def load(self, data_dir: Path | None) -> FederatedData:
+        """Load and divide; runs on the same data, one after the other in a process, do so once."""
+        return _divided(self, data_dir)
+
+    def __hash__(self) -> int:
+        return hash(repr(self))
+
+
+@functools.lru_cache(maxsize=1)
+def _divided(data: Data, data_dir: Path | None) -> FederatedData:
+    table = load(data.name, data_dir, **data.settings)
+    sample = table if data.rows is None else _sampled(table, data.rows, data.seed)
+    return sample.split(data.split, seed=data.seed, **data.division)
+
+
+def _sampled(table: Table, rows: int, seed: int) -> Table:
+    require(table.edges is None, "rows", "left out for a graph", rows)
+    chosen = np.sort(generator(seed, "rows").choice(len(table), min(rows, len(table)), replace=False))
+    return replace(
+        table,
+        columns={name: np.asarray(column[chosen]) for name, column in table.columns.items()},
+        keys=None if table.keys is None else table.keys[chosen],
+        parts=None if table.parts is None else table.parts[chosen],
+    )
+
+
+@dataclass(frozen=True)
+class Model:
+    """One of `fedtempo.models` by name."""
+
+    name: str
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    files: str | None = None
+    """A folder beside the data sets' own whose path goes to the model as `source` (BERT's configuration)."""
+
+    def maker(self, data_dir: Path | None) -> Callable[[], nn.Module]:
+        """The function that makes the model."""
+        folder = data_dir or os.environ.get(DATA_VARIABLE)
+        source = {"source": str(Path(folder) / self.files)} if self.files and folder else {}
+        return functools.partial(MODELS[self.name], **self.settings, **source)
+
+
+@dataclass(frozen=True)
+class Curve:
+    """One measured quantity over rounds, steps or bytes."""
+
+    x: tuple[float, ...]
+    y: tuple[float, ...]
+
+
+@dataclass(frozen=True)
+class Measured:
+    """What was measured of one run. Two of them join with `|`."""
+
+    values: Mapping[str, float] = field(default_factory=dict)
+    curves: Mapping[str, Curve] = field(default_factory=dict)
+
+    def __or__(self, other: Measured) -> Measured:
+        return Measured({**self.values, **other.values}, {**self.curves, **other.curves})
+
+
+Measure = Callable[[Result], Measured]
+
+
+@dataclass(frozen=True)
+class Training:
+    """A labelled run of `fedtempo.run` and what is measured of its result."""
+
+    label: str
+    data: Data
+    model: Model
+    algorithm: Algorithm
+    settings: Mapping[str, Any]
+    """The other settings of `fedtempo.run`: rounds, cohort, batch_size, seed, evaluation, ..."""
+    measures: tuple[Measure, ...]
+
+    @property
+    def data_sets(self) -> tuple[str, ...]:
+        """The data sets that must be here."""
+        return (self.data.name,)
+
+    def arguments(self, data_dir: Path | None) -> dict[str, Any]:
+        """Keyword arguments for `fedtempo.run`; one process, as several runs go on at once."""
+        return {
+            "model": self.model.maker(data_dir),
+            "data": self.data.load(data_dir),
+            "algorithm": self.algorithm,
+            "workers": 1,
+            **self.settings,
+        }
+
+    def perform(self, data_dir: Path | None) -> Measured:
+        """Train, and measure the result."""
+        result = run(**self.arguments(data_dir))
+        return functools.reduce(Measured.__or__, (measure(result) for measure in self.measures))
+
+    def identity(self) -> str:
+        """Everything that decides the numbers, as text."""
+        settings = sorted(self.settings.items())
+        measures = [_source(measure) for measure in self.measures]
+        return repr((self.label, self.data, self.model, self.algorithm, settings, measures))
+
+
+@dataclass(frozen=True)
+class Calculation:
+    """A labelled run without training: a formula of the paper, evaluated."""
+
+    label: str
+    settings: Mapping[str, Any]
+    compute: Callable[..., Measured]
+    """Called with the settings."""
+
+    data_sets: tuple[str, ...] = ()
+
+    def perform(self, data_dir: Path | None) -> Measured:
+        """Evaluate the formula."""
+        return self.compute(**self.settings)
+
+    def identity(self) -> str:
+        """Everything that decides the numbers, as text."""
+        return repr((self.label, sorted(self.settings.items()), _source(self.compute)))
+
+
+Run = Training | Calculation
+
+
+def key_of(name: str, run: Run, seed: int) -> str:
+    """A hash of a run's settings, of the code that measures it and of the library's version."""
+    text = repr((version("fedtempo"), name, seed, run.identity()))
+    if " at 0x" in text:
+        raise ConfigError(f"{name}, {run.label!r}: a run's settings must be values that print as what they are.")
+    return hashlib.sha256(text.encode()).hexdigest()[:24]
+
+
+def _source(function: Callable[..., Any]) -> str:
+    """The code of a measure; with what a `partial` holds."""
+    if isinstance(function, functools.partial):
+        return f"{_source(function.func)} {function.args!r} {sorted(function.keywords.items())!r}"
+    return inspect.getsource(function)
+
+
+@dataclass(frozen=True)
+class Scale:
+    """How large a reproduction is."""
+
+    seeds: int
+    minutes: float
+    """About how long it takes on two cores."""
+    settings: Mapping[str, Any]
+
+    def __getitem__(self, name: str) -> Any:
+        return self.settings[name]
+
+
+def scale(seeds: int, minutes: float, **settings: Any) -> Scale:
+    """A scale: `scale(seeds=3, minutes=2, rounds=100)["rounds"]` is 100."""
+    return Scale(seeds, minutes, settings)
+
+
+@dataclass(frozen=True)
+class Column:
+    """A measured value's heading, how it is printed, and whether it is the same for every seed."""
+
+    heading: str
+    format: str = ".3f"
+    exact: bool = False
+    """A count that the settings decide: it has no uncertainty, even with one seed."""
+
+
+Values = Mapping[str, Mapping[str, float]]

@@ -1,0 +1,100 @@
+"""What a reproduction measured, over all seeds, with confidence intervals."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from statistics import fmean, stdev
+
+from scipy import stats
+
+from fedtempo.errors import unknown
+from fedtempo.papers.framework.frame import Column, Curve, Measured
+
+CONFIDENCE = 0.95
+
+
+@dataclass(frozen=True)
+class Interval:
+    """A mean over seeds and its 95 % confidence interval (Student's t); unbounded where there is one seed only.
+
+    >>> Interval.of([1.0, 2.0, 3.0]).text()
+    '2.000 ± 2.484'
+    """
+
+    mean: float
+    low: float
+    high: float
+
+    @classmethod
+    def of(cls, values: Sequence[float], exact: bool = False) -> Interval:
+        """The interval of a sample; `exact` values have no uncertainty."""
+        mean = fmean(values)
+        if exact or not math.isfinite(mean):
+            return cls(mean, mean, mean)
+        if len(values) == 1:
+            return cls(mean, -math.inf, math.inf)
+        quantile = float(stats.t.ppf((1 + CONFIDENCE) / 2, len(values) - 1))
+        half = quantile * stdev(values) / math.sqrt(len(values))
+        return cls(mean, mean - half, mean + half)
+
+    @property
+    def half(self) -> float:
+        """Half the interval's width; infinite where there is one seed only."""
+        return (self.high - self.low) / 2
+
+    def text(self, format: str = ".3f") -> str:
+        """`0.523 ± 0.004`; the mean alone where there is no interval; a dash where there is no number."""
+        if math.isnan(self.mean):
+            return "-"
+        spread = f" ± {self.half:{format}}" if math.isfinite(self.half) and self.half > 0 else ""
+        return f"{self.mean:{format}}{spread}"
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """Every label's measurements, one entry per seed, in the order of the seeds."""
+
+    scale: str
+    columns: Mapping[str, Column]
+    measured: Mapping[str, tuple[Measured, ...]]
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """The runs' labels, in their order."""
+        return tuple(self.measured)
+
+    @property
+    def seeds(self) -> int:
+        """How many seeds there are."""
+        return len(next(iter(self.measured.values())))
+
+    def values(self, label: str, column: str) -> tuple[float, ...]:
+        """A column's values, seed by seed; NaN where a run has none."""
+        return tuple(one.values.get(column, math.nan) for one in self._of(label))
+
+    def curves(self, label: str, name: str) -> tuple[Curve, ...]:
+        """A curve, seed by seed; none where the run has no such curve."""
+        return tuple(one.curves[name] for one in self._of(label) if name in one.curves)
+
+    def mean(self, label: str, column: str) -> float:
+        """The mean over seeds."""
+        return fmean(self.values(label, column))
+
+    def interval(self, label: str, column: str) -> Interval:
+        """Mean and confidence interval over seeds."""
+        return Interval.of(self.values(label, column), self._exact(column))
+
+    def difference(self, label: str, other: str, column: str) -> Interval:
+        """`label` minus `other`, paired over seeds: what the seeds have in common cancels."""
+        pairs = zip(self.values(label, column), self.values(other, column), strict=True)
+        return Interval.of([mine - theirs for mine, theirs in pairs], self._exact(column))
+
+    def _exact(self, column: str) -> bool:
+        return column in self.columns and self.columns[column].exact
+
+    def _of(self, label: str) -> tuple[Measured, ...]:
+        if label not in self.measured:
+            raise unknown("label", label, self.measured)
+        return self.measured[label]

@@ -1,0 +1,159 @@
+"""A reproduction's outcome for people and programs: a terminal's table, JSON, CSV, a Markdown section, figures."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import math
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from rich.table import Table as RichTable
+
+from fedtempo.data.files.safe import write_atomically
+from fedtempo.papers.framework.claims import Verdict
+from fedtempo.papers.framework.figures import svg
+from fedtempo.papers.framework.outcomes import Outcome
+from fedtempo.papers.framework.reproduction import PAPERS, Reproduction
+
+TABLE_JSON, TABLE_CSV, PAGE = "table.json", "table.csv", "page.md"
+
+
+def verdicts(reproduction: Reproduction, outcome: Outcome) -> dict[str, Verdict]:
+    """The verdict on each of the paper's claims, by the claim's text."""
+    return {claim.text: claim.judge(outcome) for claim in reproduction.claims}
+
+
+def record(reproduction: Reproduction, outcome: Outcome) -> dict[str, Any]:
+    """The whole outcome as plain data, without anything that differs from run to run: no times, no dates."""
+    return {
+        "name": reproduction.name,
+        "paper": reproduction.paper,
+        "source": reproduction.source,
+        "scale": outcome.scale,
+        "settings": dict(reproduction.scales[outcome.scale].settings),
+        "seeds": outcome.seeds,
+        "cells": list(_cells(reproduction, outcome)),
+        "claims": [
+            {"claim": text, "verdict": str(verdict.answer), "reason": verdict.reason}
+            for text, verdict in verdicts(reproduction, outcome).items()
+        ],
+    }
+
+
+def _cells(reproduction: Reproduction, outcome: Outcome) -> list[dict[str, Any]]:
+    cells = []
+    for label in outcome.labels:
+        for column in reproduction.columns:
+            interval = outcome.interval(label, column)
+            cells.append(
+                {
+                    "label": label,
+                    "column": column,
+                    "paper": reproduction.reported.get(label, {}).get(column),
+                    "mean": _finite(interval.mean),
+                    "low": _finite(interval.low),
+                    "high": _finite(interval.high),
+                    "values": [_finite(value) for value in outcome.values(label, column)],
+                }
+            )
+    return cells
+
+
+def _finite(value: float) -> float | None:
+    return value if math.isfinite(value) else None
+
+
+def _csv(reproduction: Reproduction, outcome: Outcome) -> str:
+    buffer = io.StringIO()
+    names = ("label", "column", "paper", "mean", "low", "high")
+    writer = csv.DictWriter(buffer, (*names, "seeds"), extrasaction="ignore", lineterminator="\n")
+    writer.writeheader()
+    for cell in _cells(reproduction, outcome):
+        writer.writerow({**cell, "seeds": len(cell["values"])})
+    return buffer.getvalue()
+
+
+def rich_table(reproduction: Reproduction, outcome: Outcome) -> RichTable:
+    """The table for a terminal: ours, and below it the paper's value where there is one."""
+    table = RichTable(title=f"{reproduction.title} ({outcome.scale}, seeds: {outcome.seeds})", show_lines=True)
+    table.add_column("run", overflow="fold")
+    for column in reproduction.columns.values():
+        table.add_column(column.heading, justify="right")
+    for label in outcome.labels:
+        table.add_row(label, *(cell(reproduction, outcome, label, column, "\n") for column in reproduction.columns))
+    return table
+
+
+def cell(reproduction: Reproduction, outcome: Outcome, label: str, column: str, separator: str) -> str:
+    """Ours with its interval, and the paper's value where there is one."""
+    form = reproduction.columns[column].format
+    ours = outcome.interval(label, column).text(form)
+    paper = reproduction.reported.get(label, {}).get(column)
+    return ours if paper is None else f"{ours}{separator}paper {paper:{form}}"
+
+
+def page(reproduction: Reproduction, outcome: Outcome, provenance: str, figures: Mapping[str, str]) -> str:
+    """A Markdown section: table, verdicts, figures (paths by name), where it comes from."""
+    settings = ", ".join(f"{name} {value}" for name, value in reproduction.scales[outcome.scale].settings.items())
+    command = f"fedtempo reproduce {reproduction.name} --scale {outcome.scale}"
+    head = ["run", *(column.heading for column in reproduction.columns.values())]
+    lines = [
+        f"## {reproduction.source}: {reproduction.title}",
+        "",
+        f"`{command}`; {settings}; seeds {outcome.seeds}. {provenance}",
+        "",
+        f"| {' | '.join(head)} |",
+        f"|---|{'---:|' * len(reproduction.columns)}",
+    ]
+    for label in outcome.labels:
+        cells = [cell(reproduction, outcome, label, column, ", ") for column in reproduction.columns]
+        lines.append(f"| {' | '.join([label, *cells])} |")
+    lines += ["", "Ours is the mean over seeds ± half the 95 % confidence interval (Student's t).", ""]
+    lines += ["| the paper says | verdict | numbers |", "|---|---|---|"]
+    for text, verdict in verdicts(reproduction, outcome).items():
+        lines.append(f"| {text} | **{verdict.answer}** | {verdict.reason} |")
+    lines += ["", *(f"* {note}" for note in reproduction.notes)]
+    lines += ["", *(f"![{name}]({path})" for name, path in figures.items())]
+    return re.sub(r"\n{3,}", "\n\n", "\n".join(lines)).rstrip() + "\n"
+
+
+def save(reproduction: Reproduction, outcome: Outcome, folder: Path, provenance: str) -> list[Path]:
+    """Write table.json, table.csv, page.md and the figures."""
+    drawn = {figure.name: svg(figure, outcome, reproduction.reported) for figure in reproduction.figures}
+    files = {
+        TABLE_JSON: json.dumps(record(reproduction, outcome), indent=1) + "\n",
+        TABLE_CSV: _csv(reproduction, outcome),
+        **{f"{name}.svg": text for name, text in drawn.items()},
+        PAGE: page(reproduction, outcome, provenance, {name: f"{name}.svg" for name in drawn}),
+    }
+    for name, text in files.items():
+        write_atomically(folder / name, text.encode())
+    return [folder / name for name in files]
+
+
+def save_into_docs(reproduction: Reproduction, outcome: Outcome, folder: Path, provenance: str) -> Path:
+    """Put the section into `folder/PAPER.md`, in place of the one of the same name and scale, and figures beside it.
+
+    What people wrote outside the section's marks stays.
+    """
+    name = f"{reproduction.name}-{outcome.scale}"
+    figures = {}
+    for figure in reproduction.figures:
+        figures[figure.name] = f"figures/{name}-{figure.name}.svg"
+        text = svg(figure, outcome, reproduction.reported)
+        write_atomically(folder / figures[figure.name], text.encode())
+    path = folder / f"{reproduction.paper}.md"
+    before = path.read_text(encoding="utf-8") if path.exists() else f"# {PAPERS[reproduction.paper]}\n"
+    begin, end = f"<!-- {name}: begin -->", f"<!-- {name}: end -->"
+    section = f"{begin}\n{page(reproduction, outcome, provenance, figures)}{end}"
+    if begin in before and end in before:
+        start, rest = before.split(begin, 1)
+        after = start + section + rest.split(end, 1)[1]
+    else:
+        after = f"{before.rstrip()}\n\n{section}\n"
+    write_atomically(path, after.encode())
+    return path

@@ -1,0 +1,64 @@
+"""A reproduction: a table or figure of a paper as runs, measurements, the paper's values and claims."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from fedtempo.errors import require
+from fedtempo.papers.framework.claims import Claim
+from fedtempo.papers.framework.figures import Figure
+from fedtempo.papers.framework.frame import Column, Measured, Run, Scale, Values
+from fedtempo.papers.framework.outcomes import Outcome
+
+SCALES = ("smoke", "small", "paper")
+PAPERS = {
+    "feddecay": "FedDecay: Adapting to Data Heterogeneity in Federated Learning with Gradient Decay",
+    "fednar": "FedNAR: Federated Optimization with Normalized Annealing Regularization",
+    "pflego": "Personalized Federated Learning with Exact Distributed Stochastic Gradient Descent Updates",
+    "decaying-k": "Faster Federated Learning with Decaying Number of Local SGD Steps",
+    "compositions": "No paper: what happens when the papers' ideas are put together",
+}
+
+
+@dataclass(frozen=True)
+class Reproduction:
+    """A table or figure of a paper as runs, measurements, the paper's values and claims."""
+
+    name: str
+    paper: str
+    """A key of `PAPERS`."""
+    source: str
+    """Where in the paper: 'Table 3', 'Figure 1'."""
+    title: str
+    scales: Mapping[str, Scale]
+    runs: Callable[[Scale, int], Sequence[Run]]
+    """From a scale and a seed to the labelled runs; the same labels for every seed."""
+    columns: Mapping[str, Column]
+    """Which measured values the table shows, by name."""
+    claims: tuple[Claim, ...]
+    reported: Values = field(default_factory=dict)
+    """The paper's values, by label and column."""
+    figures: tuple[Figure, ...] = ()
+    derive: Callable[[Values], Values] | None = None
+    """From one seed's values of all labels to further columns, such as a ratio to another label's."""
+    notes: tuple[str, ...] = ()
+    """Where the setting departs from the paper's, and errata that matter."""
+
+    def __post_init__(self) -> None:
+        require(self.paper in PAPERS, f"{self.name}: paper", " or ".join(PAPERS), self.paper)
+        require(set(self.scales) == set(SCALES), f"{self.name}: scales", ", ".join(SCALES), list(self.scales))
+
+
+def gathered(reproduction: Reproduction, scale: str, by_seed: Sequence[Mapping[str, Measured]]) -> Outcome:
+    """Put the seeds together, with the columns that are derived from others."""
+    complete = [_with_derived(reproduction, measured) for measured in by_seed]
+    labels = list(complete[0])
+    return Outcome(scale, reproduction.columns, {label: tuple(one[label] for one in complete) for label in labels})
+
+
+def _with_derived(reproduction: Reproduction, measured: Mapping[str, Measured]) -> Mapping[str, Measured]:
+    if reproduction.derive is None:
+        return measured
+    more = reproduction.derive({label: one.values for label, one in measured.items()})
+    return {label: one | Measured(more.get(label, {})) for label, one in measured.items()}

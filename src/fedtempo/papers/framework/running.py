@@ -1,0 +1,197 @@
+"""Performing a reproduction's runs over processes; every finished run is kept, so an interrupted one goes on."""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from multiprocessing.connection import Connection, wait
+from multiprocessing.context import ForkContext, ForkProcess
+from pathlib import Path
+
+from fedtempo.data.files.folders import cache_folder, missing, present
+from fedtempo.data.files.registry import CATALOGUE
+from fedtempo.data.files.safe import write_atomically
+from fedtempo.errors import ConfigError, DataError, FedTempoError, TrainingError, is_count, require, unknown
+from fedtempo.papers.framework.frame import Curve, Measured, Run, Scale, key_of
+from fedtempo.papers.framework.outcomes import Outcome
+from fedtempo.papers.framework.reproduction import SCALES, Reproduction, gathered
+
+PROCESSES = 2
+KEPT = "runs"
+"""The folder of finished runs inside a reproduction's own."""
+
+
+@dataclass(frozen=True)
+class Task:
+    """One run of one seed, and the file its measurements go to."""
+
+    run: Run
+    seed: int
+    path: Path
+
+    @property
+    def name(self) -> str:
+        """For people."""
+        return f"{self.run.label}, seed {self.seed}"
+
+
+Observer = Callable[[int, int, str], None]
+"""Called with the number of finished runs, of all runs, and the name of the one that has just finished."""
+
+
+def plan(reproduction: Reproduction, scale: str, seeds: int | None, out: Path) -> list[Task]:
+    """Every run of every seed, in a fixed order."""
+    if scale not in SCALES:
+        raise unknown("scale", scale, SCALES)
+    chosen: Scale = reproduction.scales[scale]
+    require(seeds is None or is_count(seeds), "seeds", "an int >= 1", seeds)
+    tasks = []
+    for seed in range(seeds or chosen.seeds):
+        runs = reproduction.runs(chosen, seed)
+        labels = [run.label for run in runs]
+        if len(set(labels)) < len(labels):
+            raise ConfigError(f"{reproduction.name}: labels must differ. Got {labels}.")
+        tasks += [Task(run, seed, out / KEPT / f"{key_of(reproduction.name, run, seed)}.json") for run in runs]
+    return tasks
+
+
+def check_data(tasks: Sequence[Task], data_dir: Path | None) -> None:
+    """Every data set is here; the error says how to get one that is not."""
+    for name in sorted({name for task in tasks for name in task.run.data_sets}):
+        if CATALOGUE[name].ways and present(name, data_dir, cache_folder()) is None:
+            raise DataError(missing(name, data_dir, cache_folder()))
+
+
+def reproduce(
+    reproduction: Reproduction,
+    scale: str,
+    out: Path,
+    *,
+    seeds: int | None = None,
+    data_dir: Path | None = None,
+    processes: int = PROCESSES,
+    observe: Observer = lambda done, total, name: None,
+) -> Outcome:
+    """Perform the runs that are not yet in `out`, and put everything together.
+
+    The numbers are the same whatever the number of processes and however often it was interrupted.
+    """
+    require(is_count(processes), "processes", "an int >= 1", processes)
+    tasks = plan(reproduction, scale, seeds, out)
+    check_data(tasks, data_dir)
+    waiting = [task for task in tasks if _kept(task.path) is None]
+    observe(len(tasks) - len(waiting), len(tasks), "")
+    can_fork = "fork" in multiprocessing.get_all_start_methods()
+    several = min(processes, len(waiting)) > 1 and can_fork
+    performed = _in_processes(waiting, data_dir, processes) if several else _here(waiting, data_dir)
+    for done, task in enumerate(performed, len(tasks) - len(waiting) + 1):
+        observe(done, len(tasks), task.name)
+    by_seed: dict[int, dict[str, Measured]] = {}
+    for task in tasks:
+        measured = _kept(task.path)
+        if measured is None:
+            raise TrainingError(f"the measurements of {task.name} are gone from {task.path}. Run the command again.")
+        by_seed.setdefault(task.seed, {})[task.run.label] = measured
+    return gathered(reproduction, scale, list(by_seed.values()))
+
+
+def _perform(task: Task, data_dir: Path | None) -> None:
+    measured = task.run.perform(data_dir)
+    content = {
+        "label": task.run.label,
+        "seed": task.seed,
+        "values": {name: float(value) for name, value in measured.values.items()},
+        "curves": {name: [list(curve.x), list(curve.y)] for name, curve in measured.curves.items()},
+    }
+    write_atomically(task.path, json.dumps(content).encode())
+
+
+def _kept(path: Path) -> Measured | None:
+    """The measurements of a finished run; None where there are none that can be read."""
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+        curves = {name: Curve(tuple(x), tuple(y)) for name, (x, y) in content["curves"].items()}
+        return Measured(dict(content["values"]), curves)
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return None
+
+
+def _here(tasks: Sequence[Task], data_dir: Path | None) -> Iterator[Task]:
+    for task in tasks:
+        _perform(task, data_dir)
+        yield task
+
+
+def _in_processes(tasks: Sequence[Task], data_dir: Path | None, processes: int) -> Iterator[Task]:
+    """Forked processes fetch one task after the other; each yields as it ends."""
+    queue = iter(range(len(tasks)))
+    with _workers(tasks, data_dir, min(processes, len(tasks))) as pipes:
+        busy: dict[Connection, int] = {}
+        for pipe in pipes:
+            busy[pipe] = next(queue)
+            pipe.send(busy[pipe])
+        while busy:
+            ready = wait(list(busy))
+            for pipe in [pipe for pipe in busy if pipe in ready]:
+                index = busy.pop(pipe)
+                _raise_if_failed(pipe, tasks[index])
+                upcoming = next(queue, None)
+                if upcoming is not None:
+                    busy[pipe] = upcoming
+                    pipe.send(upcoming)
+                yield tasks[index]
+
+
+def _raise_if_failed(pipe: Connection, task: Task) -> None:
+    try:
+        error = pipe.recv()
+    except EOFError:
+        raise TrainingError(
+            f"the process that ran {task.name} died. Finished runs are kept: run the command again."
+        ) from None
+    if error is not None:
+        raise error
+
+
+@contextmanager
+def _workers(tasks: Sequence[Task], data_dir: Path | None, count: int) -> Iterator[list[Connection]]:
+    context: ForkContext = multiprocessing.get_context("fork")
+    started: list[tuple[ForkProcess, Connection]] = []
+    try:
+        for _ in range(count):
+            here, there = context.Pipe()
+            others = [here, *(pipe for _, pipe in started)]
+            process = context.Process(target=_serve, args=(there, others, tasks, data_dir), daemon=True)
+            with warnings.catch_warnings():
+                # Newer Pythons warn about forking beside threads; the workers only use what this thread owns.
+                warnings.filterwarnings("ignore", category=DeprecationWarning, message=".*fork")
+                process.start()
+            there.close()
+            started.append((process, here))
+        yield [pipe for _, pipe in started]
+    finally:
+        for process, pipe in started:
+            pipe.close()
+            process.kill()
+            process.join()
+
+
+def _serve(pipe: Connection, others: Sequence[Connection], tasks: Sequence[Task], data_dir: Path | None) -> None:
+    """Perform the tasks whose numbers come through the pipe, until it is closed."""
+    for other in others:
+        other.close()
+    with suppress(EOFError, BrokenPipeError, KeyboardInterrupt):
+        while True:
+            task = tasks[pipe.recv()]
+            try:
+                _perform(task, data_dir)
+            except FedTempoError as error:
+                pipe.send(type(error)(f"{task.name}: {error}"))
+            except Exception as error:  # whatever it is belongs to the caller, not to this process's standard error
+                pipe.send(RuntimeError(f"{task.name}: {type(error).__name__}: {error}"))
+            else:
+                pipe.send(None)

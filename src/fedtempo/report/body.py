@@ -1,0 +1,133 @@
+"""The parts of a report page that are plain text: the head, added sections, what was run, the footer."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from html import escape
+from itertools import groupby
+
+from fedtempo.report.runs import ReportRun
+from fedtempo.report.sections import Cell, Section
+
+LONG_TITLE = 90
+
+
+def head(runs: Sequence[ReportRun], title: str, live: bool) -> str:
+    """The title, and in one line each what was run, when and with what."""
+    facts = "".join(f"<li>{name} <b>{escape(text)}</b></li>" for name, text in _headline(runs))
+    size = ' class="long"' if len(title) > LONG_TITLE else ""
+    state = '<div id="live" role="status"><span></span><progress max="1" value="0"></progress></div>' if live else ""
+    return (
+        '<header class="top"><div class="brand"><span class="mark">FedTempo</span>'
+        '<button id="theme" class="quiet" type="button" hidden>Light or dark</button></div>'
+        f'<h1{size}>{escape(title)}</h1><ul class="facts">{facts}</ul>{state}</header>'
+    )
+
+
+def _headline(runs: Sequence[ReportRun]) -> list[tuple[str, str]]:
+    titles = dict.fromkeys(run.picture.title for run in runs if run.picture is not None)
+    seeds = sorted({run.seed for run in runs if run.seed is not None})
+    rounds = sorted({run.total or len(run.history) for run in runs})
+    versions = _common([run.versions for run in runs])
+    facts = [
+        ("data", "; ".join(titles)),
+        ("rounds", " to ".join(dict.fromkeys((str(rounds[0]), str(rounds[-1])))) if rounds else ""),
+        ("seed" if len(seeds) == 1 else "seeds", ", ".join(map(str, seeds))),
+        ("runs", str(len(runs)) if len(runs) > 1 else ""),
+        ("date", max((run.finished or "" for run in runs), default="").replace("T", " ").replace("+00:00", " UTC")),
+        *((name, versions[name]) for name in ("fedtempo", "torch") if name in versions),
+    ]
+    return [(name, text) for name, text in facts if text]
+
+
+def section(one: Section, index: int) -> str:
+    """A section that the caller added; the script draws its figure."""
+    text = "".join(f"<p>{escape(part)}</p>" for part in one.text.split("\n\n") if part.strip())
+    table = f'<div class="scroll">{_table(one.table.columns, one.table.rows)}</div>' if one.table else ""
+    figure = (
+        f'<div class="plot" data-section="{index}" data-heading="{escape(one.heading)}"></div>' if one.figure else ""
+    )
+    return f'<section class="text"><h2>{escape(one.heading)}</h2>{text}{table}{figure}</section>'
+
+
+def runs_section(runs: Sequence[ReportRun], command: str | None) -> str:
+    """Settings, the list of runs with their digests, and how to run them again."""
+    shared = _common([run.facts for run in runs])
+    names = dict.fromkeys(name for run in runs for name in run.facts if name not in (*shared, "seed"))
+    differing = "".join(f"<h3>{escape(name)}</h3>{_list(_by_run(runs, name))}" for name in names)
+    return (
+        f'<section class="text" id="what"><h2>What was run</h2>{_list(shared.items())}{differing}{_runs_table(runs)}'
+        f"<h2>Run it again</h2>{_again(runs, command)}</section>"
+    )
+
+
+def _by_run(runs: Sequence[ReportRun], fact: str) -> list[tuple[str, str]]:
+    """A fact that differs, once for each label or each seed where these decide it, else run by run."""
+    for key in (lambda run: run.label, lambda run: f"seed {run.seed}", lambda run: f"{run.label}, seed {run.seed}"):
+        values: dict[str, set[str]] = {}
+        for run in runs:
+            values.setdefault(key(run), set()).add(run.facts.get(fact, "-"))
+        if all(len(own) == 1 for own in values.values()):
+            return [(name, next(iter(own))) for name, own in values.items()]
+    return [(run.label, run.facts.get(fact, "-")) for run in runs]
+
+
+def _runs_table(runs: Sequence[ReportRun]) -> str:
+    rows = "".join(
+        f'<tr><td><label><input type="checkbox" checked data-run="{index}"> {escape(run.label)}</label></td>'
+        f"<td>{'' if run.seed is None else run.seed}</td><td>{len(run.history)}</td><td>{run.seconds:.1f} s</td>"
+        f'<td class="digest"><code>{escape(run.digest or "not finished")}</code></td></tr>'
+        for index, run in enumerate(runs)
+    )
+    heads = "".join(f"<th>{name}</th>" for name in ("run (untick to leave it out)", "seed", "rounds", "time"))
+    heads += '<th class="digest">digest</th>'
+    note = "<p>The digest is a hash of the final state: the same digest is the same run, bit for bit.</p>"
+    table = f'<table class="plain"><thead><tr>{heads}</tr></thead><tbody>{rows}</tbody></table>'
+    return f'<h2>Runs</h2>{note}<div class="scroll">{table}</div>'
+
+
+def _again(runs: Sequence[ReportRun], command: str | None) -> str:
+    if command is not None:
+        return f'<pre class="command"><code>{escape(command)}</code></pre>'
+    parts = []
+    for (line, file), group in groupby(runs, key=lambda run: (run.command, run.experiment)):
+        names = ", ".join(dict.fromkeys(escape(run.label) for run in group))
+        parts.append(f"<p>{names}</p>" if len(runs) > 1 else "")
+        if line is None:
+            parts.append("<p>Made from Python: call <code>fedtempo.run</code> with the settings above.</p>")
+        else:
+            parts.append(f'<pre class="command"><code>{escape(line)}</code></pre>')
+        if file is not None:
+            parts.append(
+                "<details open><summary>The file it reads, every default filled in: save it as experiment.toml"
+                f'</summary><pre class="command"><code>{escape(file)}</code></pre></details>'
+            )
+    return "".join(parts)
+
+
+def footer(notes: Iterable[str]) -> str:
+    """What the page leaves out."""
+    return f"<footer><p>{escape(' '.join(notes))} One file, no network: made by FedTempo.</p></footer>"
+
+
+def _common(each: Sequence[Mapping[str, str]]) -> dict[str, str]:
+    """Entries that are the same everywhere."""
+    first = each[0] if each else {}
+    return {key: value for key, value in first.items() if all(other.get(key) == value for other in each)}
+
+
+def _list(entries: Iterable[tuple[str, str]]) -> str:
+    items = "".join(f"<dt>{escape(name)}</dt><dd>{escape(text)}</dd>" for name, text in entries)
+    return f"<dl>{items}</dl>" if items else ""
+
+
+def _table(columns: Sequence[str], rows: Sequence[Sequence[Cell]]) -> str:
+    heads = "".join(f"<th>{escape(column)}</th>" for column in columns)
+    body = "".join("<tr>" + "".join(f"<td>{escape(_cell(cell))}</td>" for cell in row) + "</tr>" for row in rows)
+    return f'<table class="plain"><thead><tr>{heads}</tr></thead><tbody>{body}</tbody></table>'
+
+
+def _cell(value: Cell) -> str:
+    if value is None:
+        return "-"
+    return f"{value:.4g}" if isinstance(value, float) else str(value)

@@ -1,0 +1,30 @@
+"""Progress while a run goes on, for whoever owns the loop."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator
+
+from fedtempo.trackers.progress import look
+from fedtempo.training.loop import drained
+from fedtempo.training.result import Result
+from fedtempo.training.round_report import RoundReport
+
+Observer = Callable[[RoundReport], None]
+
+
+def follow(
+    rounds: Generator[RoundReport, None, Result],
+    total: int,
+    *,
+    label: str = "",
+    quiet: bool = False,
+    observe: Observer | None = None,
+) -> Result:
+    """Drain a training generator, show how it goes on standard error or in the notebook, and return its result."""
+    shown = None if quiet else look(total, label)
+    observers = [*([shown.show] if shown else []), *([observe] if observe else [])]
+    try:
+        return drained(rounds, *observers)
+    finally:
+        if shown is not None:
+            shown.close()

@@ -1,0 +1,156 @@
+"""Pictures of what was run: who has which labels, and which rates the schedules gave."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from fedtempo.data.federated import FederatedData
+from fedtempo.data.parts import PARTS
+from fedtempo.data.summary import client_by_label
+from fedtempo.schedules import Now
+from fedtempo.training.experiment import Experiment
+from fedtempo.training.plan import planned_rounds, planned_steps
+from fedtempo.training.round_report import RoundReport
+from fedtempo.training.smoothing import Progress
+
+MOST_CLIENTS = 400
+"""Columns of the picture; of more clients, evenly spaced ones are shown."""
+MOST_LABELS = 100
+"""Rows of the picture; more labels are drawn several to a row."""
+MOST_COUNTS = 1 << 24
+LARGEST_COLUMN = 1 << 28
+"""Bytes of a label column that a report is ready to read."""
+MOST_NAMES = 20_000
+MOST_ROUNDS = 120
+MOST_PLANNED = 20_000
+"""Local steps, of all rounds shown together, whose rates are worked out."""
+MOST_STEPS = 200
+
+
+@dataclass(frozen=True)
+class DataPicture:
+    """Rows by label of the clients shown."""
+
+    title: str
+    digest: str
+    clients: np.ndarray
+    """The clients shown, of `total`."""
+    total: int
+    new: np.ndarray
+    """Which of them are new users."""
+    rows: np.ndarray
+    """Rows of each client shown, in all parts."""
+    counts: np.ndarray
+    """Shape (clients shown, groups of labels)."""
+    labels: int
+    names: Sequence[str] | None = None
+    """Names of all clients, where they have any."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Rates of a median client: by round at the first and the last step, and step by step in a few rounds."""
+
+    samples: int
+    rounds: list[int]
+    first: list[list[dict[str, float]]]
+    """For each phase and round, the rates of its first step; `K` is the number of steps."""
+    last: list[list[dict[str, float]]]
+    inside: dict[int, list[list[dict[str, float]]]]
+    """For a few rounds, by phase, the rates of every step."""
+
+
+def picture_of(data: FederatedData) -> DataPicture:
+    """Clients by labels. Where there are too many clients, every n-th is shown; the others are only counted."""
+    chosen = np.array(_spread(len(data), MOST_CLIENTS), dtype=np.int64)
+    rows = np.sum([data.sizes(part) for part in PARTS], axis=0)
+    counts = _counts(data, chosen)
+    return DataPicture(
+        title=data.description,
+        digest=data.digest(),
+        clients=chosen,
+        total=len(data),
+        new=np.isin(chosen, data.held_out),
+        rows=rows[chosen],
+        counts=_grouped(counts),
+        labels=counts.shape[1],
+        names=None if data.names is None or len(data) > MOST_NAMES else [str(name) for name in data.names],
+    )
+
+
+def _counts(data: FederatedData, chosen: np.ndarray) -> np.ndarray:
+    labels = data.columns.get("y")
+    nothing = np.zeros((len(chosen), 0), dtype=np.int64)
+    if labels is None or np.issubdtype(labels.dtype, np.floating) or labels.nbytes > LARGEST_COLUMN:
+        return nothing
+    classes = labels.shape[1] if labels.dtype == bool else int(labels.max()) + 1
+    if classes * len(chosen) > MOST_COUNTS:
+        return nothing
+    shown = replace(data, bounds=data.bounds[chosen], held_out=data.held_out[:0], names=None, outputs=None)
+    return client_by_label(shown)
+
+
+def _grouped(counts: np.ndarray) -> np.ndarray:
+    if counts.shape[1] <= MOST_LABELS:
+        return counts
+    return np.stack([group.sum(axis=1) for group in np.array_split(counts, MOST_LABELS, axis=1)], axis=1)
+
+
+def plan_of(experiment: Experiment, history: Sequence[RoundReport] = ()) -> Plan:
+    """The rates that were used; schedules that follow the loss follow that of the history as far as it goes."""
+    federation = experiment.federation
+    samples = int(np.median(federation.sizes[federation.data.clients]))
+    rounds = _spread(experiment.rounds, _affordable(experiment, samples))
+    steps = [_steps(experiment, samples, now) for now in _places(experiment, history, rounds)]
+    phases = range(len(federation.algorithm.phases))
+    return Plan(
+        samples=samples,
+        rounds=rounds,
+        first=[[by_phase[phase][0] for by_phase in steps] for phase in phases],
+        last=[[by_phase[phase][-1] for by_phase in steps] for phase in phases],
+        inside={r: _thinned(by_phase) for r, by_phase in zip(rounds, steps, strict=True) if r in (0, rounds[-1])},
+    )
+
+
+def _affordable(experiment: Experiment, samples: int) -> int:
+    """How many rounds are shown: fewer where each has very many steps."""
+    federation = experiment.federation
+    now = federation.now(0, 1.0)
+    steps = sum(phase.length.steps(now, samples, federation.batching) for phase in federation.algorithm.phases)
+    return max(2, min(MOST_ROUNDS, MOST_PLANNED // max(1, steps)))
+
+
+def _places(experiment: Experiment, history: Sequence[RoundReport], rounds: list[int]) -> Iterator[Now]:
+    """Where each of these rounds stood before it began."""
+    federation, progress, done = experiment.federation, Progress(), 0
+    for round_number in rounds:
+        for report in history[done:round_number]:
+            progress = progress if report.abandoned else progress.after(report.loss)
+        done = round_number
+        now = federation.now(round_number, 1.0, progress.ratio, progress.plateaus)
+        yield replace(now, cohort=experiment.cohort.expected(now, now.clients))
+
+
+def _steps(experiment: Experiment, samples: int, now: Now) -> list[list[dict[str, float]]]:
+    """By phase, the rates of every step of a round. A phase without steps has one entry, that says so."""
+    federation = experiment.federation
+    plan = (federation.algorithm, [now.round], samples, federation.batching, now)
+    (planned,) = planned_rounds(*plan)
+    by_phase: list[list[dict[str, float]]] = [[] for _ in planned.steps]
+    for step in planned_steps(*plan):
+        server = planned.server if step.phase == 0 else {}
+        by_phase[step.phase].append({"step": float(step.step), "K": float(step.steps), **step.rates, **server})
+    return [steps or [{"step": 0.0, "K": 0.0}] for steps in by_phase]
+
+
+def _thinned(by_phase: list[list[dict[str, float]]]) -> list[list[dict[str, float]]]:
+    return [[steps[index] for index in _spread(len(steps), MOST_STEPS)] for steps in by_phase]
+
+
+def _spread(count: int, most: int) -> list[int]:
+    """At most `most` of the numbers below `count`, evenly spaced, the first and the last among them."""
+    chosen: list[int] = np.unique(np.linspace(0, count - 1, min(count, most)).round().astype(np.int64)).tolist()
+    return chosen

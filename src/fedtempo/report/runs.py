@@ -1,0 +1,123 @@
+"""What a report knows of a run: plain values, whether they come from a result or from a run folder."""
+
+from __future__ import annotations
+
+import platform
+import shlex
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from importlib.metadata import version
+from pathlib import Path
+
+from fedtempo.costs import Costs
+from fedtempo.evaluation.protocol import Scores
+from fedtempo.report.pictures import DataPicture, Plan, picture_of, plan_of
+from fedtempo.training.experiment import Experiment
+from fedtempo.training.result import Result
+from fedtempo.training.round_report import RoundReport
+
+LIBRARIES = ("fedtempo", "torch", "numpy")
+
+
+@dataclass(frozen=True)
+class ReportRun:
+    """One run as a page shows it. Runs with the same label are seeds of one algorithm and are drawn together."""
+
+    label: str
+    history: Sequence[RoundReport]
+    seed: int | None = None
+    total: int | None = None
+    """Rounds that are planned; more than there are while a run goes on."""
+    facts: Mapping[str, str] = field(default_factory=dict)
+    """Every choice of the run, in words."""
+    picture: DataPicture | None = None
+    plan: Plan | None = None
+    digest: str | None = None
+    command: str | None = None
+    """The exact command that runs it again."""
+    experiment: str | None = None
+    """The experiment file that the command reads."""
+    versions: Mapping[str, str] = field(default_factory=dict)
+    finished: str | None = None
+    """When, in ISO format."""
+
+    @classmethod
+    def of(
+        cls, result: Result, label: str | None = None, *, command: str | None = None, experiment: str | None = None
+    ) -> ReportRun:
+        """A finished run. The command is that of the script that calls this, unless one is given."""
+        choices = result.experiment
+        return cls(
+            label=label or repr(choices.federation.algorithm),
+            history=result.history,
+            seed=choices.federation.seed,
+            total=choices.rounds,
+            facts=facts_of(choices),
+            picture=picture_of(choices.federation.data),
+            plan=plan_of(choices, result.history),
+            digest=result.digest(),
+            command=command or script_command(),
+            experiment=experiment,
+            versions=versions(),
+            finished=timestamp(),
+        )
+
+    @property
+    def selected(self) -> RoundReport | None:
+        """The round whose test scores count: the last one that validation selected."""
+        return next((report for report in reversed(self.history) if report.test is not None), None)
+
+    @property
+    def scores(self) -> Scores | None:
+        """The test scores of the selected round."""
+        return self.selected.test if self.selected else None
+
+    @property
+    def costs(self) -> Costs:
+        """What the run has cost so far."""
+        return self.history[-1].total_costs if self.history else Costs()
+
+    @property
+    def seconds(self) -> float:
+        """What all rounds took."""
+        return sum(report.seconds for report in self.history)
+
+
+def facts_of(experiment: Experiment) -> dict[str, str]:
+    """Every choice that decides a run's numbers, as words."""
+    federation = experiment.federation
+    parameters = sum(p.numel() for p in federation.model.parameters())
+    workers = f" in {experiment.workers} processes" if experiment.workers > 1 and not experiment.calibrates else ""
+    facts = {
+        "algorithm": repr(federation.algorithm),
+        "data": repr(federation.data),
+        "model": f"{type(federation.model).__name__}, {parameters:,} parameters",
+        "rounds": str(experiment.rounds),
+        "cohort": experiment.cohort.description,
+        "batches": repr(federation.batching),
+        "loss": federation.task.name,
+        "seed": str(federation.seed),
+        "evaluation": repr(experiment.evaluation),
+        "backend": f"{experiment.backend.name}{workers}, {federation.dtype}".replace("torch.", ""),
+    }
+    if federation.scrutiny is not None:
+        facts["uploads"] = f"{federation.scrutiny!r}, quorum {experiment.quorum}"
+    return facts
+
+
+def versions() -> dict[str, str]:
+    """Of Python and the libraries that decide a run's bits."""
+    return {"python": platform.python_version(), **{name: version(name) for name in LIBRARIES}}
+
+
+def timestamp() -> str:
+    """Now, to the second."""
+    return datetime.now(UTC).isoformat(timespec="seconds")
+
+
+def script_command() -> str | None:
+    """`python script.py ...` where that is what is running."""
+    script = sys.argv[0] if sys.argv else ""
+    return shlex.join(["python", *sys.argv]) if script.endswith(".py") and Path(script).is_file() else None

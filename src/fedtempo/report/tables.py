@@ -1,0 +1,173 @@
+"""Tables: runs side by side, averaged over seeds."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterable
+from dataclasses import dataclass
+from html import escape
+from statistics import fmean, pstdev
+from typing import Any, Protocol
+
+from rich.console import Console
+from rich.table import Table as RichTable
+
+from fedtempo.costs import Costs
+from fedtempo.display import shows
+from fedtempo.evaluation.protocol import Scores
+from fedtempo.training.result import Result
+
+GROUPS = {
+    "existing_initial": "existing, initial",
+    "existing_tuned": "existing, tuned",
+    "new_initial": "new, initial",
+    "new_tuned": "new, tuned",
+}
+STATISTICS = {"mean": "mean", "bottom_decile": "bottom 10%", "std": "std"}
+WIDE = 170
+COSTS = {"bytes": "bytes", "steps": "steps", "flops": "FLOPs"}
+
+
+class Scored(Protocol):
+    """What a row is made of: a result, or a run as a report knows it."""
+
+    @property
+    def scores(self) -> Scores | None:
+        """The scores that count."""
+        ...
+
+    @property
+    def costs(self) -> Costs:
+        """What it cost."""
+        ...
+
+
+@dataclass(frozen=True)
+class Row:
+    """One algorithm: every number with one entry per seed."""
+
+    label: str
+    values: dict[str, list[float]]
+
+    def text(self, column: str, spread: bool = True) -> str:
+        """Mean over seeds, with the spread where there are several; large numbers with a unit."""
+        values = self.values.get(column)
+        if not values:
+            return "-"
+        if column in COSTS:
+            return with_unit(fmean(values))
+        deviation = f" ±{pstdev(values):.3f}" if spread and len(values) > 1 else ""
+        return f"{fmean(values):.3f}{deviation}"
+
+
+def with_unit(number: float) -> str:
+    """12345678 as 12M, 1234567 as 1.2M."""
+    for unit in ("", "k", "M", "G", "T", "P"):
+        if abs(number) < 1000 or unit == "P":
+            return f"{number:.0f}{unit}" if unit == "" or abs(number) >= 10 else f"{number:.1f}{unit}"
+        number /= 1000
+    return str(number)
+
+
+class ResultTable:
+    """Existing and new users: mean, bottom decile and spread of the main metric, and costs."""
+
+    def __init__(self, results: Iterable[Scored], labels: Iterable[str] | None = None) -> None:
+        results = list(results)
+        names = list(labels) if labels is not None else [_name(result) for result in results]
+        grouped: dict[str, list[Scored]] = {}
+        for name, result in zip(names, results, strict=True):
+            grouped.setdefault(name, []).append(result)
+        self.rows = [Row(name, _numbers(group)) for name, group in grouped.items()]
+        scored = next((r.scores for r in results if r.scores), None)
+        self.metric = scored.metric if scored else "loss"
+        self.title = f"{self.metric} on the {scored.part} part" if scored else "costs"
+
+    @property
+    def columns(self) -> list[str]:
+        """The columns that some row has a number for, in reading order."""
+        wanted = [f"{group}/{statistic}" for group in GROUPS for statistic in STATISTICS]
+        return [c for c in [*wanted, *COSTS] if any(c in row.values for row in self.rows)]
+
+    def records(self) -> list[dict[str, Any]]:
+        """The table as plain data: one dict per row, a list over seeds per column."""
+        return [{"label": row.label, **row.values} for row in self.rows]
+
+    def rich(self, width: int = 200) -> RichTable:
+        """For a terminal. Where it is narrow, the mean before and after fine-tuning share a column."""
+        return self._wide() if width >= WIDE else self._narrow()
+
+    def _wide(self) -> RichTable:
+        table = RichTable(title=self.title)
+        table.add_column("algorithm", overflow="fold", max_width=60)
+        for column in self.columns:
+            table.add_column(_heading(column), justify="right", no_wrap=True)
+        for row in self.rows:
+            table.add_row(row.label, *(row.text(column) for column in self.columns))
+        return table
+
+    def _narrow(self) -> RichTable:
+        table = RichTable(title=self.title, box=None, padding=(0, 1, 0, 0), pad_edge=False)
+        table.add_column("\nalgorithm", overflow="fold", min_width=12, max_width=40)
+        users = [kind for kind in ("existing", "new") if f"{kind}_tuned/mean" in self.columns]
+        for kind in users:
+            for heading in (f"{kind}\nstart→end", "\nlow10%", "\nstd"):
+                table.add_column(heading, justify="right", no_wrap=True)
+        for heading in COSTS.values():
+            table.add_column(f"\n{heading}", justify="right", no_wrap=True)
+        for row in self.rows:
+            cells = [cell for kind in users for cell in _user_cells(row, kind)]
+            table.add_row(row.label, *cells, *(row.text(cost) for cost in COSTS))
+        return table
+
+    def __str__(self) -> str:
+        buffer = io.StringIO()
+        Console(file=buffer, width=110, force_terminal=False).print(self.rich(width=0))
+        return "\n".join(line.rstrip() for line in buffer.getvalue().rstrip().splitlines())
+
+    def _repr_html_(self) -> str:
+        head = "".join(f"<th>{escape(_heading(c)).replace(chr(10), '<br>')}</th>" for c in self.columns)
+        body = "".join(
+            f"<tr><td>{escape(row.label)}</td>"
+            + "".join(f"<td>{escape(row.text(c))}</td>" for c in self.columns)
+            + "</tr>"
+            for row in self.rows
+        )
+        caption = f"<caption>{escape(self.title)}</caption>"
+        return f"<table>{caption}<thead><tr><th>algorithm</th>{head}</tr></thead><tbody>{body}</tbody></table>"
+
+
+def _name(result: Scored) -> str:
+    return repr(result.experiment.federation.algorithm) if isinstance(result, Result) else "run"
+
+
+def _numbers(results: list[Scored]) -> dict[str, list[float]]:
+    values: dict[str, list[float]] = {}
+    for result in results:
+        scores = result.scores
+        for group, users in (scores.groups() if scores else {}).items():
+            summary = users.summary(scores.metric)  # type: ignore[union-attr]
+            for statistic in STATISTICS:
+                values.setdefault(f"{group}/{statistic}", []).append(summary[statistic])
+        for cost in COSTS:
+            values.setdefault(cost, []).append(float(getattr(result.costs, cost)))
+    return values
+
+
+def _user_cells(row: Row, kind: str) -> tuple[str, str, str]:
+    start, tuned = (row.text(f"{kind}_{when}/mean", spread=False) for when in ("initial", "tuned"))
+    decile, deviation = (row.text(f"{kind}_tuned/{s}", spread=False) for s in ("bottom_decile", "std"))
+    short = [text.removeprefix("0") if text.startswith("0.") else text for text in (start, tuned, decile, deviation)]
+    return f"{short[0]}→{short[1]}", short[2], short[3]
+
+
+def _heading(column: str) -> str:
+    if column in COSTS:
+        return COSTS[column]
+    group, statistic = column.split("/")
+    return f"{GROUPS[group]}\n{STATISTICS[statistic]}"
+
+
+@shows(Result, "table")
+def _table_of(result: Result) -> ResultTable:
+    return ResultTable([result])

@@ -1,0 +1,132 @@
+"""The live page of a run: served to this machine only, read from the run's store, refreshed by itself."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import replace
+from http import HTTPStatus
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from urllib.parse import parse_qs, urlsplit
+
+from fedtempo.errors import FedTempoError, OutputError
+from fedtempo.report.html import as_json, report
+from fedtempo.report.payload import payload
+from fedtempo.report.runs import ReportRun
+from fedtempo.report.stored import StoredRun, with_pictures
+
+HOST = "127.0.0.1"
+HEADERS = {
+    "Cache-Control": "no-store",
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+    "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Resource-Policy": "same-origin",
+}
+SPARED = 10
+"""Numbers are made anew only after this many times what making them took, so that watching costs little."""
+
+
+class Watched:
+    """What the page is told: the run so far, made anew when a round was committed."""
+
+    def __init__(self, folder: Path) -> None:
+        self._stored = StoredRun(folder)
+        self._lock = threading.Lock()
+        self._pictures: ReportRun | None = None
+        self._stored.refresh()
+        self._run = self._stored.run()
+        self._not_before = 0.0
+        threading.Thread(target=self._draw, daemon=True).start()
+
+    def _draw(self) -> None:
+        """Data and schedules take a while to load; the page begins without them."""
+        drawn = with_pictures(self._run, self._stored.folder)
+        with self._lock:
+            self._pictures, self._not_before = drawn, 0.0
+
+    @property
+    def version(self) -> str:
+        """Changes whenever there is something new to draw."""
+        return f"{len(self._run.history)}-{self._run.digest or ''}-{self._run.picture is not None}"
+
+    def page(self) -> str:
+        """The whole page."""
+        with self._lock:
+            self._refresh()
+            live = {"version": self.version, "age": self._stored.age()}
+            return report([self._run], title=self._run.label, live=live)
+
+    def numbers(self, known: str) -> str:
+        """The numbers as JSON; only how old they are where the page knows them already."""
+        with self._lock:
+            self._refresh()
+            state = {"version": self.version, "age": self._stored.age()}
+            return as_json(state if known == self.version else {**payload([self._run], self._run.label), **state})
+
+    def _refresh(self) -> None:
+        began = time.monotonic()
+        if began < self._not_before:
+            return
+        self._stored.refresh()
+        run, drawn = self._stored.run(), self._pictures
+        self._run = replace(run, facts=drawn.facts, picture=drawn.picture, plan=drawn.plan) if drawn else run
+        self._not_before = began + max(1.0, SPARED * (time.monotonic() - began))
+
+
+def server(folder: Path, port: int = 0) -> ThreadingHTTPServer:
+    """A server of the run's live page on 127.0.0.1; port 0 is any free one."""
+    watched = Watched(folder)
+    try:
+        return ThreadingHTTPServer((HOST, port), _handler(watched))
+    except (OSError, OverflowError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise OutputError(f"port must be a free port of this machine. Got {port}: {reason}.") from None
+
+
+def _handler(watched: Watched) -> type[BaseHTTPRequestHandler]:
+    class Handler(BaseHTTPRequestHandler):
+        """Two addresses, for reading only."""
+
+        timeout = 30
+        protocol_version = "HTTP/1.1"
+
+        def do_GET(self) -> None:
+            """Answer with the page or its numbers. Another host name is refused: a web page elsewhere made it up."""
+            address = urlsplit(self.path)
+            port = self.connection.getsockname()[1]
+            if self.headers.get("Host") not in (f"{HOST}:{port}", f"localhost:{port}"):
+                self._answer(HTTPStatus.FORBIDDEN, "text/plain", f"open http://{HOST}:{port}/ on this machine")
+            elif address.path == "/":
+                self._try("text/html", watched.page)
+            elif address.path == "/data.json":
+                known = parse_qs(address.query).get("known", [""])[0]
+                self._try("application/json", lambda: watched.numbers(known))
+            else:
+                self._answer(HTTPStatus.NOT_FOUND, "text/plain", "nothing here")
+
+        def _try(self, kind: str, make: Callable[[], str]) -> None:
+            try:
+                text = make()
+            except FedTempoError as error:
+                self._answer(HTTPStatus.SERVICE_UNAVAILABLE, "text/plain", str(error))
+            else:
+                self._answer(HTTPStatus.OK, kind, text)
+
+        def _answer(self, status: HTTPStatus, kind: str, text: str) -> None:
+            body = text.encode()
+            own = {"Content-Type": f"{kind}; charset=utf-8", "Content-Length": str(len(body))}
+            self.send_response(status)
+            for name, value in {**own, **HEADERS}.items():
+                self.send_header(name, value)
+            with suppress(ConnectionError):  # the page was closed or reloaded meanwhile
+                self.end_headers()
+                self.wfile.write(body)
+
+        def log_message(self, format: str, *args: object) -> None:
+            """Nothing: a page that asks every two seconds would flood the terminal."""
+
+    return Handler

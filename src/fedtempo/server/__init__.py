@@ -1,0 +1,1 @@
+"""What the server does: whom it asks, which uploads count, how they are added up, how the model moves."""

@@ -1,0 +1,23 @@
+"""Scrutiny: everything about a run that needs uploads one by one, before they disappear in a sum."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from fedtempo.server.admission import Admission
+from fedtempo.server.faults import Faults
+from fedtempo.server.robust import Aggregator, plain_mean
+
+
+@dataclass(frozen=True)
+class Scrutiny:
+    """Injected faults, rules of admission, and the aggregator."""
+
+    admission: Admission = field(default_factory=Admission)
+    faults: Faults = field(default_factory=Faults)
+    aggregator: Aggregator = plain_mean
+
+    @property
+    def needed(self) -> bool:
+        """Whether anything here asks for more than a finite sum."""
+        return self != Scrutiny()

@@ -1,0 +1,53 @@
+"""What the server does with the mean of the uploads: two pure functions, like a gradient transform."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from fedtempo.params import Params, scaled, subtract
+from fedtempo.schedules import Now, Schedule
+from fedtempo.server.sums import Aggregate
+from fedtempo.transforms import Transform
+
+
+def serve_shared(shared: Params, state: Any) -> Params:
+    """The usual model to evaluate and serve: the shared one."""
+    return shared
+
+
+class Server(NamedTuple):
+    """What the server does with the mean of the uploads: two pure functions, like a transform."""
+
+    init: Callable[[Params], Any]
+    step: Callable[[Params, Any, Aggregate, Now], tuple[Params, Any]]
+    """(shared parameters, state, aggregate, now) -> (shared parameters, state)."""
+    extra: Callable[[Any], Params] = lambda state: {}
+    """What goes down to clients besides the model."""
+    model: Callable[[Params, Any], Params] = serve_shared
+    """The parameters that are evaluated and served."""
+    around: Callable[[Any], Any] = lambda server: server
+    """Puts what this server does besides descending around another server's step (see `with_server`)."""
+    measurements: Callable[[Any], dict[str, float]] = lambda state: {}
+    schedules: tuple[tuple[str, Schedule], ...] = ()
+
+
+def descend(transform: Transform) -> Server:
+    """x <- x - transform(-mean delta): the mean displacement is the server's negative gradient."""
+
+    def step(shared: Params, state: Any, aggregate: Aggregate, now: Now) -> tuple[Params, Any]:
+        gradient = scaled(aggregate.means["delta"], -1.0)
+        update, state = transform.update(gradient, state, shared, now)
+        return subtract(shared, update), state
+
+    return Server(transform.init, step, schedules=tuple((f"server {n}", s) for n, s in transform.schedules))
+
+
+def descend_scaled(server: Server, factor: Callable[[Aggregate, Now], float]) -> Server:
+    """As `server`, with the mean displacement first multiplied by a factor that knows who took part."""
+
+    def step(shared: Params, state: Any, aggregate: Aggregate, now: Now) -> tuple[Params, Any]:
+        means = {**aggregate.means, "delta": scaled(aggregate.means["delta"], factor(aggregate, now))}
+        return server.step(shared, state, aggregate._replace(means=means), now)
+
+    return server._replace(step=step, around=lambda other: descend_scaled(other, factor))

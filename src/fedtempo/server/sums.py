@@ -1,0 +1,124 @@
+"""Aggregation: uploads are added up exactly, in any order and any grouping.
+
+A server only ever sees sums, so partial sums can be made anywhere: in a worker, on another machine. The sums are exact,
+so the total has the same bits wherever and however they were made, and a refused upload is as if never asked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import numpy as np
+import torch
+
+from fedtempo.params import Params
+from fedtempo.server.exact import Exact, ExactNumber, nothing
+
+Groups = dict[str, Params]
+Sums = dict[str, dict[str, Exact]]
+
+
+class Failure(NamedTuple):
+    """A client whose result does not count, and why."""
+
+    client: int
+    reason: str
+
+
+@dataclass
+class BlockSum:
+    """The sum over a block of clients: as large for a thousand clients as for one, but for what they keep."""
+
+    sums: Sums = field(default_factory=dict)
+    weight: float = 0.0
+    clients: int = 0
+    loss: ExactNumber = field(default_factory=ExactNumber)
+    """Weighted by the clients' weights; `loss_weight` is the weight of those whose loss is finite."""
+    loss_weight: float = 0.0
+    measurements: dict[str, ExactNumber] = field(default_factory=dict)
+    personal: dict[int, Params] = field(default_factory=dict)
+    failures: list[Failure] = field(default_factory=list)
+    norms: list[float] = field(default_factory=list)
+    """Norms of accepted displacements, where admission or an aggregator looks at them."""
+    each: list[tuple[float, Params]] = field(default_factory=list)
+    """Weights and displacements one by one, for aggregators that need every upload."""
+
+    def add_clients(self, weights: np.ndarray, losses: np.ndarray, measurements: Mapping[str, np.ndarray]) -> None:
+        """Count clients whose uploads are, or will be, in the sums; one number per client in each array.
+
+        A loss or measurement that is not finite is left out, so that the others' numbers can still be read.
+        """
+        known = np.isfinite(losses)
+        if not known.all():
+            measurements = {**measurements, "losses_left_out": (~known).astype(np.float64)}
+        self.weight += float(weights.sum())
+        self.clients += len(weights)
+        self.loss = self.loss.plus(weights[known] * losses[known])
+        self.loss_weight += float(weights[known].sum())
+        for name, values in measurements.items():
+            finite_values = values[np.isfinite(values)]
+            self.measurements[name] = self.measurements.get(name, ExactNumber()).plus(finite_values)
+
+    def add_upload(self, groups: Groups, weight: float = 1.0, unweighted: Collection[str] = ()) -> None:
+        """Add one upload; groups named in `unweighted` count once whatever the weight."""
+        for group, tensors in groups.items():
+            factor = 1.0 if group in unweighted else weight
+            total = self.sums.setdefault(group, {})
+            for name, tensor in tensors.items():
+                if name not in total:
+                    total[name] = nothing(tensor)
+                total[name].add(tensor, factor)
+
+    def add_sums(self, sums: Sums) -> None:
+        """Add sums over other clients, which are used up."""
+        for group, tensors in sums.items():
+            total = self.sums.setdefault(group, {})
+            for name, tensor in tensors.items():
+                if name in total:
+                    total[name].merge(tensor)
+                else:
+                    total[name] = tensor
+
+    def add_block(self, other: BlockSum) -> None:
+        """Add another block, which is used up."""
+        self.add_sums(other.sums)
+        self.weight += other.weight
+        self.clients += other.clients
+        self.loss = self.loss.merged(other.loss)
+        self.loss_weight += other.loss_weight
+        for name, value in other.measurements.items():
+            self.measurements[name] = self.measurements.get(name, ExactNumber()).merged(value)
+        self.personal.update(other.personal)
+        self.failures += other.failures
+        self.norms += other.norms
+        self.each += other.each
+
+
+class Aggregate(NamedTuple):
+    """The cohort's mean of each group of the upload, with the totals behind it."""
+
+    means: Groups
+    weight: float
+    clients: int
+
+
+def total(blocks: Iterable[BlockSum]) -> BlockSum:
+    """All blocks added up; the lists in them keep the order given."""
+    result = BlockSum()
+    for block in blocks:
+        result.add_block(block)
+    return result
+
+
+def mean(block: BlockSum, unweighted: Collection[str], dtype: torch.dtype) -> Aggregate:
+    """Divide sums by the total weight, or by the number of clients for unweighted groups."""
+    means = {
+        group: {
+            n: (t.value / (block.clients if group in unweighted else block.weight)).to(dtype)
+            for n, t in tensors.items()
+        }
+        for group, tensors in block.sums.items()
+    }
+    return Aggregate(means, block.weight, block.clients)

@@ -1,0 +1,1 @@
+"""A run, from checked settings to its result."""

@@ -1,0 +1,68 @@
+"""The plan of a run before it starts: every rate and step count over rounds and steps."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+
+from fedtempo.algorithms.algorithm import Algorithm
+from fedtempo.client.program import Phase
+from fedtempo.data.batches import Batching
+from fedtempo.schedules import Now, at_step
+from fedtempo.theory import personalization_ratio
+
+
+@dataclass(frozen=True)
+class PlannedStep:
+    """One local step of one client: which phase it belongs to and the rates it uses."""
+
+    round: int
+    phase: int
+    step: int
+    steps: int
+    rates: dict[str, float]
+
+
+@dataclass(frozen=True)
+class PlannedRound:
+    """One round: local steps of each phase, server rates, and the personalization ratio of the first phase."""
+
+    round: int
+    steps: tuple[int, ...]
+    server: dict[str, float]
+    ratio: float
+
+
+def planned_steps(
+    algorithm: Algorithm, rounds: Iterable[int], samples: int, batching: Batching, now: Now
+) -> Iterator[PlannedStep]:
+    """What a client with this many samples will do in these rounds, step by step."""
+    for round_number in rounds:
+        for index, phase in enumerate(algorithm.phases):
+            here = _at(now, round_number, samples)
+            for place in _places(phase, here, samples, batching):
+                rates = {n: s.at(place) for n, s in (("lr", phase.lr), *phase.rates, *phase.direction.schedules)}
+                yield PlannedStep(round_number, index, place.step, place.steps, rates)
+
+
+def planned_rounds(
+    algorithm: Algorithm, rounds: Iterable[int], samples: int, batching: Batching, now: Now
+) -> Iterator[PlannedRound]:
+    """The same by round. The ratio is AvgGradInner : AvgGrad (FedDecay, Table 1) of the first phase's rates."""
+    for round_number in rounds:
+        here = _at(now, round_number, samples)
+        timelines = [_places(phase, here, samples, batching) for phase in algorithm.phases]
+        rates = [algorithm.phases[0].lr.at(place) for place in timelines[0]]
+        server = {name: schedule.at(here) for name, schedule in algorithm.server.schedules}
+        ratio = personalization_ratio(rates, 1.0) if any(rates) else 0.0
+        yield PlannedRound(round_number, tuple(map(len, timelines)), server, ratio)
+
+
+def _at(now: Now, round_number: int, samples: int) -> Now:
+    return replace(now, round=round_number, samples=samples)
+
+
+def _places(phase: Phase, now: Now, samples: int, batching: Batching) -> list[Now]:
+    mine = Batching(None) if phase.full_batch else batching
+    steps = phase.length.steps(now, samples, mine)
+    return [at_step(now, step, steps, mine.per_epoch(samples) * phase.repeat) for step in range(steps)]

@@ -1,0 +1,141 @@
+"""One round at the server: who is asked, what the mean upload does to the model, what is reported."""
+
+from __future__ import annotations
+
+import statistics
+from dataclasses import replace
+from typing import NamedTuple
+
+import numpy as np
+import torch
+
+from fedtempo.costs import Ledger
+from fedtempo.errors import TrainingError
+from fedtempo.federation.federation import Federation
+from fedtempo.params import Params, add, all_finite, select
+from fedtempo.randomness import generator, seed_for
+from fedtempo.schedules import Now
+from fedtempo.server.faults import Faults
+from fedtempo.server.robust import Aggregator
+from fedtempo.server.sums import Aggregate, BlockSum, Failure, mean
+from fedtempo.training.experiment import Experiment
+from fedtempo.training.round_report import Clients, RoundReport
+from fedtempo.training.state import State
+
+REMEMBERED_NORMS = 20
+
+
+class Participants(NamedTuple):
+    """The clients that answer, in ascending order, and those that were asked and did not."""
+
+    clients: np.ndarray
+    failures: list[Failure]
+
+
+def now_in(experiment: Experiment, state: State, round_number: int) -> Now:
+    """Where a round stands before it begins."""
+    progress = state.progress
+    now = experiment.federation.now(round_number, 1.0, progress.ratio, progress.plateaus)
+    return replace(now, cohort=experiment.cohort.expected(now, now.clients))
+
+
+def participants(experiment: Experiment, now: Now, real: bool = False) -> Participants:
+    """Choose the cohort, with over-selection; of those that do not drop out, the first to arrive are enough.
+
+    Who arrives first is drawn, unless the clients are real: then all are asked, and it is seen.
+    """
+    federation, over = experiment.federation, experiment.over_selection
+    chosen = experiment.cohort.choose(federation.data.clients, now, federation.seed, over)
+    failures: list[Failure] = []
+    if federation.scrutiny is not None:
+        kinds = federation.scrutiny.faults.assigned(federation.seed, now.round, chosen)
+        failures = [Failure(c, "dropped out") for c, kind in zip(chosen.tolist(), kinds, strict=True) if kind == "drop"]
+        chosen = np.array([c for c, kind in zip(chosen.tolist(), kinds, strict=True) if kind != "drop"], dtype=np.int64)
+    if over and not real:
+        arrival = generator(federation.seed, "arrival", now.round).permutation(chosen)
+        chosen = np.sort(arrival[: round(now.cohort)])
+    return Participants(chosen, failures)
+
+
+def norm_limit(federation: Federation, state: State) -> float:
+    """The largest norm that an upload of this round may have."""
+    if federation.scrutiny is None:
+        return float("inf")
+    median = statistics.median(state.norms) if state.norms else float("nan")
+    return federation.scrutiny.admission.limit(median)
+
+
+def conclude(
+    experiment: Experiment, state: State, block: BlockSum, cohort: Participants, now: Now, ledger: Ledger
+) -> tuple[State, dict[int, Params], RoundReport]:
+    """The state after the round, what clients keep, and the report. Below quorum nothing changes but the clock."""
+    abandoned = block.clients < experiment.quorum
+    _check_alive(experiment.federation, block, now)
+    loss = block.loss.value / block.loss_weight if block.loss_weight else float("nan")
+    if not abandoned:
+        state = _server_step(experiment.federation, state, block, now)._replace(progress=state.progress.after(loss))
+    costs = ledger.clients(cohort.clients.tolist(), now)
+    failures = sorted([*cohort.failures, *block.failures])
+    failed = {failure.client for failure in failures}
+    report = RoundReport(
+        now.round,
+        loss,
+        Clients(client for client in cohort.clients.tolist() if client not in failed),
+        costs,
+        state.costs + costs,
+        0.0,
+        {**_measurements(block), **experiment.federation.algorithm.server.measurements(state.server)},
+        tuple(failures),
+        abandoned,
+        params=state.shared,
+    )
+    return state._replace(costs=report.total_costs), {} if abandoned else block.personal, report
+
+
+def _check_alive(federation: Federation, block: BlockSum, now: Now) -> None:
+    """Clients that all diverge, with no fault injected, are the learning rate's fault and not theirs."""
+    injected = federation.scrutiny is not None and federation.scrutiny.faults != Faults()
+    if not injected and not block.clients and any(f.reason == "not finite" for f in block.failures):
+        raise TrainingError(f"run stopped: no client's update is finite in round {now.round}. Lower the learning rate.")
+
+
+def _server_step(federation: Federation, state: State, block: BlockSum, now: Now) -> State:
+    """One server step on the mean upload; a model that is no longer finite stops the run at the last good round."""
+    if not block.sums:
+        return state
+    algorithm = federation.algorithm
+    aggregate = mean(block, algorithm.unweighted, federation.dtype)
+    if federation.scrutiny is not None:
+        aggregate = _aggregated(federation.scrutiny.aggregator, aggregate, block, federation, now)
+    trained = select(state.shared, federation.trained_names)
+    moved, server = algorithm.server.step(trained, state.server, aggregate, now)
+    buffers = aggregate.means.get("buffers", {})
+    shared = {**state.shared, **moved, **add(select(state.shared, buffers), buffers)}
+    if not all_finite(shared.values()):
+        raise TrainingError(f"run stopped: the model is not finite after round {now.round}. Lower the learning rate.")
+    norms = (*state.norms, statistics.median(block.norms))[-REMEMBERED_NORMS:] if block.norms else state.norms
+    return state._replace(shared=shared, server=server, norms=norms)
+
+
+def _aggregated(
+    aggregator: Aggregator, aggregate: Aggregate, block: BlockSum, federation: Federation, now: Now
+) -> Aggregate:
+    """The mean displacement replaced by a robust one, or with noise for privacy."""
+    delta = aggregate.means.get("delta", {})
+    if aggregator.combine is not None and block.each:
+        stacked = {n: torch.stack([upload[n] for _, upload in block.each]) for n in delta}
+        delta = aggregator.combine(stacked, torch.tensor([weight for weight, _ in block.each]))
+    if aggregator.noise and aggregator.bound is not None:
+        random = torch.Generator().manual_seed(seed_for(federation.seed, "noise", now.round))
+        deviation = aggregator.noise * aggregator.bound / aggregate.clients
+        noise = {n: torch.randn(d.shape, generator=random, dtype=torch.float64) for n, d in delta.items()}
+        delta = {n: d + (deviation * noise[n]).to(device=d.device, dtype=d.dtype) for n, d in delta.items()}
+    return aggregate._replace(means={**aggregate.means, "delta": delta})
+
+
+def _measurements(block: BlockSum) -> dict[str, float]:
+    """Sums of what clients measured; the norm of clipped steps becomes a mean over those steps."""
+    sums = {name: total.value for name, total in block.measurements.items()}
+    if "clipped_norm" in sums:
+        sums["clipped_norm"] = sums["clipped_norm"] / max(sums["clipped_steps"], 1.0)
+    return sums

@@ -1,0 +1,130 @@
+"""One round, as the caller sees it and as it is stored."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any, overload
+
+import numpy as np
+
+from fedtempo.costs import Costs
+from fedtempo.display import html_of
+from fedtempo.evaluation.protocol import Scores, UserScores
+from fedtempo.params import Params
+from fedtempo.server.sums import Failure
+
+
+class Clients(Sequence[int]):
+    """Client numbers that behave like a tuple and take four bytes each: a run keeps those of every round."""
+
+    __slots__ = ("_numbers",)
+
+    def __init__(self, numbers: Iterable[int]) -> None:
+        wide = np.fromiter(numbers, dtype=np.int64)
+        self._numbers = wide.astype(np.int32) if wide.max(initial=0) < 2**31 else wide
+
+    def __len__(self) -> int:
+        return len(self._numbers)
+
+    @overload
+    def __getitem__(self, place: int) -> int: ...
+    @overload
+    def __getitem__(self, place: slice) -> tuple[int, ...]: ...
+    def __getitem__(self, place: int | slice) -> int | tuple[int, ...]:
+        picked = self._numbers[place].tolist()
+        return tuple(picked) if isinstance(place, slice) else picked
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self._numbers.tolist())
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Sequence) and tuple(self) == tuple(other)
+
+    def __hash__(self) -> int:
+        return hash(tuple(self))
+
+    def __repr__(self) -> str:
+        return repr(tuple(self))
+
+
+@dataclass(frozen=True)
+class RoundReport:
+    """One round: who took part, how it went, what it cost.
+
+    `params` is the shared model after it: always in what `train` yields, and in a result's history where the models of
+    all rounds together are small.
+    """
+
+    round: int
+    loss: float
+    clients: Sequence[int]
+    costs: Costs
+    total_costs: Costs
+    seconds: float
+    measurements: dict[str, float] = field(default_factory=dict)
+    failures: tuple[Failure, ...] = ()
+    abandoned: bool = False
+    """Whether too few uploads came for the round to count."""
+    validation: Scores | None = None
+    test: Scores | None = None
+    """Kept only when validation has just selected this round, or where there is no validation part."""
+    params: Params = field(default_factory=dict, repr=False, compare=False)
+
+    @property
+    def scores(self) -> Scores | None:
+        """The evaluation that guides the run: validation where there is one, else test."""
+        return self.validation or self.test
+
+    def _repr_html_(self) -> str:
+        return html_of(self)
+
+
+def to_json(report: RoundReport) -> str:
+    """The whole report but the parameters; numbers keep every bit."""
+    values = {name: value for name, value in vars(report).items() if name != "params"}
+    values["costs"], values["total_costs"] = asdict(report.costs), asdict(report.total_costs)
+    values["clients"] = list(report.clients)
+    values["failures"] = [list(failure) for failure in report.failures]
+    for part in ("validation", "test"):
+        values[part] = None if values[part] is None else _scores_to_plain(values[part])
+    return json.dumps(values)
+
+
+def from_json(text: str) -> RoundReport:
+    """The inverse of `to_json`."""
+    values: dict[str, Any] = json.loads(text)
+    values["clients"] = Clients(values["clients"])
+    values["costs"], values["total_costs"] = Costs(**values["costs"]), Costs(**values["total_costs"])
+    values["failures"] = tuple(Failure(*failure) for failure in values["failures"])
+    for part in ("validation", "test"):
+        values[part] = None if values[part] is None else _scores_from_plain(values[part])
+    return RoundReport(**values)
+
+
+def _scores_to_plain(scores: Scores) -> dict[str, Any]:
+    groups = {
+        name: {
+            "clients": users.clients.tolist(),
+            "samples": users.samples.tolist(),
+            "values": {metric: values.tolist() for metric, values in users.values.items()},
+            "interpolated": users.interpolated,
+        }
+        for name, users in scores.groups().items()
+    }
+    return {"part": scores.part, "metric": scores.metric, **groups}
+
+
+def _scores_from_plain(plain: Mapping[str, Any]) -> Scores:
+    groups = {
+        name: UserScores(
+            np.array(users["clients"], dtype=np.int64),
+            np.array(users["samples"], dtype=np.int64),
+            {metric: np.array(values, dtype=np.float64) for metric, values in users["values"].items()},
+            users["interpolated"],
+        )
+        for name, users in plain.items()
+        if name not in ("part", "metric")
+    }
+    return Scores(part=plain["part"], metric=plain["metric"], **groups)

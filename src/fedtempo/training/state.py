@@ -1,0 +1,113 @@
+"""Everything that changes from round to round, besides the clients' personal state; and its form on disk."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import Any, NamedTuple
+
+import torch
+from safetensors.numpy import load, save
+from torch import Tensor
+
+from fedtempo.costs import Costs
+from fedtempo.errors import StoreError
+from fedtempo.params import Params
+from fedtempo.training.smoothing import Progress
+
+
+class State(NamedTuple):
+    """The shared model, the server's state, and how the run is getting on."""
+
+    shared: Params
+    server: Any
+    progress: Progress = Progress()
+    costs: Costs = Costs()
+    best_validation: float = float("-inf")
+    norms: tuple[float, ...] = ()
+    """Median norms of accepted displacements of the latest rounds, where admission looks at them."""
+
+
+def tensors_to_bytes(tensors: Mapping[str, Tensor]) -> bytes:
+    """Tensors as safetensors: names, types, shapes and numbers, and nothing that could run.
+
+    safetensors sorts by name. A number before each name keeps our order, which decides in which order norms are summed.
+    """
+    numbered = enumerate(tensors.items())
+    return bytes(save({f"{index:06d} {name}": t.detach().cpu().contiguous().numpy() for index, (name, t) in numbered}))
+
+
+def tensors_from_bytes(data: bytes) -> Params:
+    """The inverse of `tensors_to_bytes`."""
+    try:
+        arrays = sorted(load(data).items())
+        return {name.partition(" ")[2]: torch.from_numpy(array.copy()) for name, array in arrays}
+    except Exception as error:
+        raise StoreError(f"stored tensors must be safetensors: {type(error).__name__}: {error}") from None
+
+
+RECEIPT = "sha256"
+
+
+def digest_of(tensors: Params) -> bytes:
+    """The SHA-256 of personal tensors: names, types, shapes and numbers. A receipt stands for its tensors."""
+    if set(tensors) == {RECEIPT}:
+        return tensors[RECEIPT].numpy().tobytes()
+    state = hashlib.sha256()
+    for name, tensor in sorted(tensors.items()):
+        array = tensor.detach().cpu().contiguous()
+        state.update(f"{name} {array.dtype} {tuple(array.shape)}\n".encode())
+        state.update(array.numpy().tobytes())
+    return state.digest()
+
+
+def receipt(digest: bytes) -> Params:
+    """What stands here for the personal tensors of a client on another machine: their hash."""
+    return {RECEIPT: torch.frombuffer(bytearray(digest), dtype=torch.uint8)}
+
+
+def state_to_bytes(state: State) -> tuple[bytes, str]:
+    """Tensors of the shared model and of the server, and the numbers beside them as JSON."""
+    numbers = {
+        "progress": state.progress._asdict(),
+        "costs": asdict(state.costs),
+        "best_validation": state.best_validation,
+        "norms": state.norms,
+    }
+    tensors = {**_flat(state.shared, "shared"), **_flat(state.server, "server")}
+    return tensors_to_bytes(tensors), json.dumps(numbers)
+
+
+def state_from_bytes(data: bytes, numbers: str, template: State) -> State:
+    """The state again, in the form of `template`: the state that the same run starts with."""
+    tensors, values = tensors_from_bytes(data), json.loads(numbers)
+    return State(
+        _rebuilt(template.shared, tensors, "shared"),
+        _rebuilt(template.server, tensors, "server"),
+        Progress(**values["progress"]),
+        Costs(**values["costs"]),
+        values["best_validation"],
+        tuple(values["norms"]),
+    )
+
+
+def _flat(tree: Any, path: str) -> Params:
+    if isinstance(tree, Tensor):
+        return {path: tree}
+    parts = tree.items() if isinstance(tree, dict) else enumerate(tree)
+    return {name: t for key, part in parts for name, t in _flat(part, f"{path}/{key}").items()}
+
+
+def _rebuilt(template: Any, tensors: Params, path: str) -> Any:
+    if isinstance(template, Tensor):
+        if path not in tensors:
+            raise StoreError(f"stored state must hold {path!r}. It does not.")
+        if tensors[path].shape != template.shape or tensors[path].dtype != template.dtype:
+            stored = f"{tensors[path].dtype} {tuple(tensors[path].shape)}"
+            raise StoreError(f"stored {path!r} must be {template.dtype} {tuple(template.shape)}. Got {stored}.")
+        return tensors[path].to(template.device)
+    if isinstance(template, dict):
+        return {key: _rebuilt(part, tensors, f"{path}/{key}") for key, part in template.items()}
+    return tuple(_rebuilt(part, tensors, f"{path}/{index}") for index, part in enumerate(template))

@@ -1,0 +1,52 @@
+"""Where personal state lives between rounds: the protocol, and the store in memory."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Protocol
+
+from fedtempo.params import Params
+from fedtempo.training.round_report import RoundReport
+from fedtempo.training.state import State
+
+
+class Store(Protocol):
+    """Keeps personal tensors between rounds, and whatever is needed to go on after a crash."""
+
+    def get(self, client: int) -> Params | None:
+        """A client's personal tensors, or None before its first round."""
+        ...
+
+    def commit(self, state: State, personal: Mapping[int, Params], report: RoundReport) -> None:
+        """Keep everything a round leaves behind: all of it, or nothing."""
+        ...
+
+    def items(self) -> Iterator[tuple[int, Params]]:
+        """All clients seen so far, in ascending order."""
+        ...
+
+    def close(self) -> None:
+        """Write what is still to be written, and let others in."""
+        ...
+
+
+class MemoryStore:
+    """Personal tensors of the clients seen so far, in memory."""
+
+    def __init__(self) -> None:
+        self._states: dict[int, Params] = {}
+
+    def get(self, client: int) -> Params | None:
+        """A client's personal tensors, or None before its first round."""
+        return self._states.get(client)
+
+    def commit(self, state: State, personal: Mapping[int, Params], report: RoundReport) -> None:
+        """Keep what this round's clients ended with."""
+        self._states.update(personal)
+
+    def items(self) -> Iterator[tuple[int, Params]]:
+        """All clients seen so far, in ascending order."""
+        return iter(sorted(self._states.items()))
+
+    def close(self) -> None:
+        """Nothing to close."""

@@ -1,0 +1,133 @@
+"""Trackers of a run: they are told the settings, every round and the result. Nothing they do changes a number."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Protocol
+
+from fedtempo.errors import ConfigError, OutputError, first_line
+from fedtempo.training.experiment import Experiment
+from fedtempo.training.result import Result
+from fedtempo.training.round_report import RoundReport
+
+
+@dataclass(frozen=True)
+class RunInfo:
+    """A run that is about to train: what it is, where it is kept, and whether it goes on from earlier."""
+
+    settings: Mapping[str, str]
+    rounds: int
+    folder: Path | None = None
+    """The run folder, if the run has one."""
+    resumed: bool = False
+    done: int = 0
+    """Rounds that were over before."""
+
+    def place(self, given: Path | None, name: str, tracker: str) -> Path:
+        """Where a tracker writes: the path it was given, or `name` in the run folder. A new run finds nothing there."""
+        if given is None and self.folder is None:
+            raise ConfigError(f"tracker {tracker!r} must be given a path where the run has no out folder. Got none.")
+        place = given if given is not None else (self.folder or Path()) / name
+        try:
+            taken = place.exists() and (place.is_file() or any(place.iterdir()))
+            if taken and not self.resumed:
+                raise OutputError(f"tracker {tracker!r} must be given a path that is new or empty. Got {place}.")
+            place.parent.mkdir(parents=True, exist_ok=True)
+        except OutputError:
+            raise
+        except OSError as error:
+            raise unwritable(tracker, place, error) from None
+        return place
+
+
+class Tracker(Protocol):
+    """Told about a run as it goes on. Write your own with these three methods and a name."""
+
+    name: str
+
+    def start(self, run: RunInfo) -> int:
+        """Begin, and say how many rounds of this run are held already: those are not told again."""
+        ...
+
+    def round(self, report: RoundReport) -> None:
+        """One round is over and committed."""
+        ...
+
+    def end(self, result: Result | None) -> None:
+        """The run is over, or was stopped (None)."""
+        ...
+
+
+class Tracking:
+    """The trackers of a run, each with the number of rounds it holds."""
+
+    def __init__(self) -> None:
+        self._held: list[tuple[Tracker, int]] = []
+
+    def start(self, tracker: Tracker, run: RunInfo, history: Sequence[RoundReport]) -> None:
+        """Start a tracker and tell it the rounds of a resumed run that it missed."""
+        held = tracker.start(run)
+        self._held.append((tracker, held))
+        for report in history[held:]:
+            tracker.round(report)
+
+    def round(self, report: RoundReport) -> None:
+        """Tell everybody but those who hold this round already: a resumed run repeats it to the bit."""
+        for tracker, held in list(self._held):
+            if report.round >= held:
+                self._tell(tracker, partial(tracker.round, report))
+
+    def end(self, result: Result | None) -> None:
+        """Tell everybody that the run is over, once."""
+        while self._held:
+            tracker, _ = self._held[0]
+            self._tell(tracker, partial(tracker.end, result))
+            self._forget(tracker)
+
+    def _tell(self, tracker: Tracker, word: Callable[[], None]) -> None:
+        """A tracker that fails is left out from then on; the run is worth more than its log."""
+        try:
+            word()
+        except Exception as error:
+            self._forget(tracker)
+            message = f"tracker {tracker.name!r} failed and is left out from now on: {first_line(error)}"
+            warnings.warn(message, RuntimeWarning, stacklevel=2)
+
+    def _forget(self, tracker: Tracker) -> None:
+        self._held = [(other, held) for other, held in self._held if other is not tracker]
+
+
+@contextmanager
+def tracking(
+    trackers: Sequence[Tracker],
+    experiment: Experiment,
+    folder: Path | None,
+    resumed: bool,
+    history: Sequence[RoundReport],
+) -> Iterator[Tracking]:
+    """Start trackers, and end them however the run ends."""
+    told = Tracking()
+    try:
+        if trackers:
+            run = RunInfo(settings_of(experiment), experiment.rounds, folder, resumed, len(history))
+            for tracker in trackers:
+                told.start(tracker, run, history)
+        yield told
+    finally:
+        told.end(None)
+
+
+def settings_of(experiment: Experiment) -> dict[str, str]:
+    """What a run is: everything that decides its numbers, and the algorithm's settings one by one."""
+    algorithm = experiment.federation.algorithm
+    return {**experiment.identity(), **{f"algorithm.{name}": repr(v) for name, v in algorithm.settings.items()}}
+
+
+def unwritable(tracker: str, place: Path, error: OSError) -> OutputError:
+    """The error for a place that cannot be written."""
+    return OutputError(f"tracker {tracker!r} must be given a path that can be written. Got {place}: {error.strerror}.")
