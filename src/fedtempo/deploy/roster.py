@@ -5,9 +5,13 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import islice
 from typing import NamedTuple, Protocol
 
+import numpy as np
+
 from fedtempo.data.federated import FederatedData
+from fedtempo.deploy.agreement import Agreement, agree
 from fedtempo.deploy.census import Census, data_of, read_census
 from fedtempo.deploy.wire import WireError
 from fedtempo.errors import DataError, TrainingError
@@ -17,6 +21,8 @@ CENSUS_SECONDS = 120.0
 RETRY_SECONDS = 60.0
 """How long a node that was refused, or did not say who it is, is left alone. A round waits for nobody like that."""
 BETWEEN_LOOKS = 0.5
+REASONS = 10
+"""Refused nodes that an error names."""
 
 
 class Request(NamedTuple):
@@ -62,6 +68,7 @@ class Roster:
         self._counted: dict[int, Census] = {}
         self._refused: dict[int, tuple[str, float]] = {}
         self._known: FederatedData | None = None
+        self._form = ""
 
     def gather(self, clients: int | None) -> FederatedData:
         """Wait until all clients are here, and return what the server knows of them.
@@ -70,20 +77,18 @@ class Roster:
         """
         end = time.monotonic() + self._patience
         while True:
-            self._count()
-            expected = clients or max((c.population or 0 for c in self._counted.values()), default=0)
-            here = {number for census in self._counted.values() for number in census.numbers}
-            if expected and len(here) >= expected:
+            connected = self._count()
+            agreement = agree({node: self._counted[node] for node in connected}, clients)
+            if agreement.complete:
                 break
             if time.monotonic() > end:
-                raise TrainingError(self._too_few(expected, here))
+                raise TrainingError(self._too_few(agreement))
             time.sleep(BETWEEN_LOOKS)
-        if here != set(range(expected)):
-            wrong = min(here ^ set(range(expected)))
-            raise DataError(
-                f"clients must be numbered from 0 to {expected - 1}. Got {wrong}, or nobody by that number."
-            )
-        self._known = data_of(self._counted)
+        for node, reason in agreement.objections.items():  # only now: before, who is right could still change
+            self._refuse(node, reason)
+        self._counted = agreement.nodes
+        self._form = next(iter(agreement.nodes.values())).form
+        self._known = data_of(agreement.nodes.values())
         return self._known
 
     def places(self, clients: Iterable[int]) -> dict[int, list[int]]:
@@ -129,25 +134,31 @@ class Roster:
         self._refused[node] = (reason, time.monotonic() + RETRY_SECONDS)
 
     def _checked(self, census: Census, connected: set[int]) -> Census:
+        """A census that is possible by itself and, during a run, fits what was agreed at its start."""
         if census.experiment != self._experiment:
             raise DataError("it was started for another experiment.")
+        if self._known is None:
+            return census
+        self._check_unchanged(census, self._known)
         for node, other in self._counted.items():
             both = set(census.numbers) & set(other.numbers)
             if both and node in connected:
                 raise DataError(f"client {min(both)} is on another node already.")
-        if self._known is not None:
-            self._check_unchanged(census, self._known)
         return census
 
     def _check_unchanged(self, census: Census, known: FederatedData) -> None:
         """A node that joins during a run brings clients that were there at its start, with as many rows."""
-        for number, rows in zip(census.numbers, census.rows, strict=True):
-            if number >= len(known) or tuple(known.sizes(p)[number] for p in ("train", "validation", "test")) != rows:
-                raise DataError(f"client {number} must be as it was at the start of the run.")
+        if max(census.numbers) >= len(known):
+            raise DataError(f"client {max(census.numbers)} must be below {len(known)}, the number of clients.")
+        if census.form != self._form:
+            raise DataError(f"its columns must be those of the run, {self._form}. Got {census.form}.")
+        other = np.flatnonzero((np.diff(known.bounds[census.numbers]) != census.rows).any(axis=1))
+        if len(other):
+            raise DataError(f"client {census.numbers[other[0]]} must be as it was at the start of the run.")
 
-    def _too_few(self, expected: int, here: set[int]) -> str:
-        missing = [number for number in range(expected) if number not in here]
-        which = f"; without {missing[:5]}" if missing else ""
-        refused = "".join(f"; node {node} was refused: {reason}" for node, (reason, _) in self._refused.items())
-        wanted = f"{expected} clients" if expected else "clients"
-        return f"run not started: {len(here)} of {wanted} connected in {self._patience:g} s{which}{refused}"
+    def _too_few(self, agreement: Agreement) -> str:
+        away = {node: reason for node, (reason, _) in self._refused.items()} | agreement.objections
+        refused = "".join(f"; node {node} was refused: {reason}" for node, reason in islice(away.items(), REASONS))
+        wanted = f"{agreement.clients} clients" if agreement.clients else "clients"
+        here = len(agreement.here)
+        return f"run not started: {here} of {wanted} connected in {self._patience:g} s{agreement.missing()}{refused}"
