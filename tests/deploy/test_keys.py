@@ -16,7 +16,7 @@ from fedtempo.cli import main
 from fedtempo.config import read
 from fedtempo.deploy.keys import is_loopback, make_keys, node_keys, server_keys
 from fedtempo.deploy.launch import NodePlan, ServerPlan, node_command, prepare_server, stored_server
-from fedtempo.deploy.processes import Crew, free_port
+from fedtempo.deploy.processes import Processes, free_port
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "feddecay.toml"
 SOURCE = Path(ft.__file__).parent
@@ -148,13 +148,13 @@ def test_one_module_knows_flower() -> None:
     assert knows <= {"flower.py", "__init__.py"}, "beside the adapter, only the package's door asks whether it is there"
 
 
-def test_a_crew_leaves_nobody_behind(tmp_path: Path) -> None:
+def test_processes_leave_nobody_behind(tmp_path: Path) -> None:
     sleep = "import time; time.sleep(600)"
     parent = f"import subprocess, sys; subprocess.Popen([sys.executable, '-c', '{sleep}']).wait()"
-    with Crew() as crew:
-        running = crew.start("sleeper", [sys.executable, "-c", parent], tmp_path / "log", {})
+    with Processes() as processes:
+        running = processes.start("sleeper", [sys.executable, "-c", parent], tmp_path / "log", {})
         assert running.wait(1.0) is None
-        assert len(alive(running.pid)) == 2
+        assert len(alive(running.pid)) == 3, "a guard, a parent and a child"
     assert running.code is not None
     until = time.monotonic() + 10.0
     while alive(running.pid) and time.monotonic() < until:
