@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sqlite3
 from collections.abc import Callable
 from dataclasses import replace
@@ -93,6 +94,31 @@ def test_a_wrong_loader_is_named(name: str, digits: ft.data.FederatedData) -> No
     blueprint = blueprint_of(experiment(digits, FOUR["FedDecay"]()))
     with pytest.raises((ft.ConfigError, ft.DataError), match="loader must"):
         make_node(blueprint, {"data-loader": name})
+
+
+def loader_that_raises(config: dict[str, object]) -> NodeData:
+    if config.get("how") == "exit":
+        raise SystemExit(3)
+    raise RuntimeError("the database is\nnot there")
+
+
+def loader_of_wrong_numbers(config: dict[str, object]) -> NodeData:
+    return NodeData(json.loads(str(config["numbers"])), own_data(2))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(("how", "why"), [("raise", "RuntimeError: the database is."), ("exit", "SystemExit: 3.")])
+def test_a_loader_that_raises_is_named_with_its_reason(how: str, why: str, digits: ft.data.FederatedData) -> None:
+    blueprint = blueprint_of(experiment(digits, FOUR["FedDecay"]()))
+    name = f"{__name__}:loader_that_raises"
+    with pytest.raises(ft.DataError, match=re.escape(f"loader must return this node's clients. {name} raised {why}")):
+        make_node(blueprint, {"data-loader": name, "how": how})
+
+
+@pytest.mark.parametrize("numbers", ["[0]", "[0, 0]", "[0, -1]", "[0, 0.5]", "[[0, 1]]", "[0, 67108864]", "3", "[]"])
+def test_wrong_numbers_of_clients_are_named(numbers: str, digits: ft.data.FederatedData) -> None:
+    blueprint = blueprint_of(experiment(digits, FOUR["FedDecay"]()))
+    with pytest.raises(ft.DataError, match=r"numbers of a node's clients must be 2 different ints"):
+        make_node(blueprint, {"data-loader": f"{__name__}:loader_of_wrong_numbers", "numbers": numbers})
 
 
 def test_the_server_knows_counts_and_shapes_of_all(digits: ft.data.FederatedData) -> None:

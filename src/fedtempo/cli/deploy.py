@@ -15,13 +15,24 @@ from fedtempo.cli.options import AsJson, ExperimentPath, Overrides, Quiet, new_f
 from fedtempo.config import ExperimentFile, read
 from fedtempo.deploy import check_installed
 from fedtempo.deploy.keys import LOOPBACK, make_keys
-from fedtempo.deploy.launch import SUMMARY, NodePlan, Server, ServerPlan, prepare_server, start_node, stored_server
+from fedtempo.deploy.launch import (
+    SUMMARY,
+    NodePlan,
+    Server,
+    ServerPlan,
+    check_reachable,
+    prepare_server,
+    start_node,
+    stored_server,
+)
 from fedtempo.deploy.processes import Processes
 from fedtempo.deploy.trial import demonstration, try_out
 from fedtempo.errors import ConfigError, TrainingError, is_count, require
 
 app = typer.Typer(help="Run an experiment on real clients, or try it on this machine.", no_args_is_help=True)
 
+LOOK_SECONDS = 30.0
+"""How often a node looks whether the server's certificate is still valid."""
 Nodes = Annotated[int, typer.Option(help="How many nodes.")]
 Insecure = Annotated[bool, typer.Option("--insecure", help="No TLS and no keys; on loopback only.")]
 
@@ -96,12 +107,13 @@ def client(
     file = read(experiment, overrides)
     _check_keys(keys, insecure)
     plan = NodePlan(keys, server, state, None if part is None else _part(part), data, loader)
+    check_reachable(plan)
     with Processes() as processes:
         node = start_node(file, plan, processes)
         if not quiet:
             print(f"node {node.pid} for {server}; its log is {node.log}", flush=True)
-        while node.wait(1.0) is None:
-            pass
+        while node.wait(LOOK_SECONDS) is None:
+            check_reachable(plan)
         raise TrainingError(f"the node ended with code {node.code}: {node.log_tail()}")
 
 

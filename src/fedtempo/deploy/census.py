@@ -11,13 +11,12 @@ import torch
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from fedtempo.data.federated import FederatedData
-from fedtempo.deploy.nodedata import NodeData
+from fedtempo.deploy.nodedata import MOST_CLIENTS, NodeData
 from fedtempo.deploy.wire import WireError
 from fedtempo.tasks import Batch
 
 LONGEST = 1 << 24
 """Bytes of a census that are read; a hundred thousand clients take a tenth of it."""
-MOST_CLIENTS = 1 << 26
 MOST_ROWS = 1 << 31
 """Rows of one part of one client. The rows of all nodes together can then be counted in 64 bits."""
 MOST_BYTES = 1 << 48

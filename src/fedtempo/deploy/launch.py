@@ -16,9 +16,10 @@ import tomli_w
 from fedtempo.config import ExperimentFile, fingerprint, read
 from fedtempo.deploy import RUN_FOLDER
 from fedtempo.deploy.appfolder import write_app
-from fedtempo.deploy.keys import is_loopback, node_keys, server_keys
+from fedtempo.deploy.keys import check_server, is_loopback, node_keys, public_keys, server_keys
 from fedtempo.deploy.leftovers import end_leftovers, write_record
 from fedtempo.deploy.processes import Processes, Running, environment, free_port, wait_for_port
+from fedtempo.deploy.registered import Registered
 from fedtempo.errors import ConfigError, OutputError, TrainingError, require
 from fedtempo.report import EXPERIMENT, write_experiment
 
@@ -27,7 +28,7 @@ LINK = "fedtempo"
 """What the SuperLink is called in Flower's configuration."""
 START_SECONDS = 120.0
 RECORD_SECONDS = 2.0
-"""How old the record of running processes may be."""
+"""How old the record of running processes, and a look at the nodes' keys, may be."""
 SUMMARY = "summary.json"
 
 
@@ -56,6 +57,7 @@ class Server:
         self._home = self._out / "flower"
         self._env = environment(self._home, {RUN_FOLDER: str(self._out)})
         self._keys = None if plan.keys is None else server_keys(Path(plan.keys))
+        self._registered = Registered(self._home, LINK, self._start)
 
     def start(self) -> Running:
         """Start the SuperLink and admit the nodes whose public keys are there."""
@@ -77,8 +79,7 @@ class Server:
             command += ["--ssl-keyfile", str(keys.key), "--enable-supernode-auth"]
         link_process = self._start("SuperLink", command, home / "superlink.log")
         wait_for_port(link_process, plan.port, START_SECONDS)
-        for public in () if keys is None else keys.nodes:
-            self._register(public)
+        self._admit()
         return link_process
 
     def run(self, tell: Callable[[str], None]) -> None:
@@ -97,8 +98,9 @@ class Server:
             told = max(told, len(lines) - (ended is None))
             if ended is not None:
                 break
-            if time.monotonic() > recorded + RECORD_SECONDS:  # Flower starts more as it goes
-                recorded = self._record()
+            if time.monotonic() > recorded + RECORD_SECONDS:
+                recorded = self._record()  # Flower starts more as it goes
+                self._admit()
         if not (self._out / SUMMARY).exists() or (self._out / SUMMARY).stat().st_mtime_ns == before:
             why = next((line for line in reversed(lines) if "Error" in line), run.log_tail())
             raise TrainingError(f"the run ended before its time: {why.strip()} (log: {run.log})")
@@ -113,12 +115,10 @@ class Server:
         write_record(self._home, self._processes.named())
         return time.monotonic()
 
-    def _register(self, public: Path) -> None:
-        """Admit a node by its public key; one that is admitted already stays so."""
-        command = ["flwr", "supernode", "register", str(public), LINK]
-        register = self._start("register", command, self._home / "register.log")
-        if register.wait(START_SECONDS) != 0 and "already in use" not in register.log_tail(10):
-            raise TrainingError(f"node key {public.name} could not be registered: {register.log_tail()}")
+    def _admit(self) -> None:
+        """Let in the nodes whose keys are in the folder now, and nobody else."""
+        if self._plan.keys is not None:
+            self._registered.follow(public_keys(Path(self._plan.keys)))
 
 
 def prepare_server(out: Path, file: ExperimentFile, plan: ServerPlan) -> None:
@@ -179,6 +179,13 @@ def node_command(file: ExperimentFile, plan: NodePlan) -> list[str]:
         return [*command, "--insecure"]
     keys = node_keys(plan.keys)
     return [*command, "--root-certificates", str(keys.authority), "--auth-supernode-private-key", str(keys.key)]
+
+
+def check_reachable(plan: NodePlan) -> None:
+    """The server that a node is started for has a valid certificate, if it listens already and there are keys."""
+    if plan.keys is not None:
+        host, _, port = plan.server.rpartition(":")
+        check_server(host, int(port), node_keys(plan.keys).authority)
 
 
 def start_node(file: ExperimentFile, plan: NodePlan, processes: Processes, name: str = "SuperNode") -> Running:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import sys
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import NamedTuple, Protocol
 
@@ -21,6 +22,7 @@ CENSUS_SECONDS = 120.0
 RETRY_SECONDS = 60.0
 """How long a node that was refused, or did not say who it is, is left alone. A round waits for nobody like that."""
 BETWEEN_LOOKS = 0.5
+NOT_CONNECTED = "not connected"
 REASONS = 10
 """Refused nodes that an error names."""
 
@@ -40,9 +42,17 @@ class Reply(NamedTuple):
     asked: Sequence[int]
     parts: list[bytes]
     error: str = ""
+    gone: bool = False
+    """Whether the node went away before it could answer."""
+
+    @property
+    def surplus(self) -> str:
+        """What is wrong with a reply that has more parts than clients: nobody can say which of them count."""
+        surplus = len(self.parts) > len(self.asked)
+        return f"{len(self.parts)} answers for {len(self.asked)} clients" if surplus else ""
 
     def answers(self) -> Iterator[tuple[int, bytes]]:
-        """Each client's part; what is sent beyond them is nobody's."""
+        """Each client's part."""
         return zip(self.asked, self.parts, strict=False)
 
 
@@ -91,9 +101,9 @@ class Roster:
         self._known = data_of(agreement.nodes.values())
         return self._known
 
-    def places(self, clients: Iterable[int]) -> dict[int, list[int]]:
+    def places(self, clients: Iterable[int], end: float | None = None) -> dict[int, list[int]]:
         """The clients by the connected nodes that hold them; where nobody is here, wait for somebody."""
-        end = time.monotonic() + self._patience
+        end = time.monotonic() + self._patience if end is None else end
         while True:
             connected = self._count()
             owner = {number: node for node in reversed(connected) for number in self._counted[node].numbers}
@@ -105,9 +115,40 @@ class Roster:
                 return found
             time.sleep(BETWEEN_LOOKS)
 
-    def exchange(self, requests: Mapping[int, Request], seconds: float | None) -> Iterator[Reply]:
-        """Ask nodes; see `Transport`."""
-        return self._transport.exchange(requests, seconds)
+    def ask(
+        self,
+        clients: Collection[int],
+        request: Callable[[list[int]], Request],
+        seconds: float | None,
+        failures: dict[int, str],
+    ) -> Iterator[Reply]:
+        """Ask the nodes that hold these clients, and yield their answers; all other clients become failures.
+
+        Where every node has gone away before it answered, wait for one to come back and ask again, as at the start of
+        a round. All these waits together take at most the patience that the server was started with.
+        """
+        places, end = self.places(clients), math.inf
+        while True:
+            held = {client for own in places.values() for client in own}
+            failures.update({client: NOT_CONNECTED for client in clients if client not in held})
+            gone = 0
+            for reply in self._transport.exchange({node: request(own) for node, own in places.items()}, seconds):
+                gone += reply.gone
+                reason = reply.error or reply.surplus
+                if reason:
+                    failures.update(dict.fromkeys(reply.asked, reason))
+                else:
+                    yield reply
+            if gone < len(places) or not places or time.monotonic() > end:
+                return
+            print("fedtempo: all nodes have gone; waiting for one to come back", file=sys.stderr, flush=True)
+            end = min(end, time.monotonic() + self._patience)
+            time.sleep(BETWEEN_LOOKS)
+            places = self.places(clients, end)
+            if not places:
+                return
+            for client in clients:  # they are asked again
+                failures.pop(client, None)
 
     def _count(self) -> list[int]:
         """Ask nodes that are new who they are; return those that are connected and counted, oldest first."""

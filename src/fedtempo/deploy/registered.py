@@ -1,0 +1,71 @@
+"""Which nodes a SuperLink lets in: those whose public keys are in the server's folder, now and not only at the start."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+from fedtempo.deploy.processes import Running
+from fedtempo.errors import TrainingError
+
+REGISTERED = "nodes.json"
+SECONDS = 120.0
+"""How long one of Flower's commands may take."""
+
+
+class Registered:
+    """The nodes that are registered, by the hash of their key. Kept in a file, because the SuperLink keeps them too."""
+
+    def __init__(self, home: Path, link: str, start: Callable[[str, list[str], Path], Running]) -> None:
+        self._home, self._link, self._start = home, link, start
+        try:
+            found = json.loads((home / REGISTERED).read_text())
+        except (OSError, ValueError):
+            found = {}
+        self._nodes = {str(key): (str(name), int(node)) for key, (name, node) in found.items()}
+
+    def follow(self, public: tuple[Path, ...]) -> None:
+        """Register the keys that are new, and revoke the nodes whose keys are not there any more."""
+        keys = {hashlib.sha256(path.read_bytes()).hexdigest(): path for path in public}
+        for gone in self._nodes.keys() - keys.keys():
+            self._revoke(gone)
+        for key in keys.keys() - self._nodes.keys():
+            self._register(key, keys[key])
+
+    def _register(self, key: str, public: Path) -> None:
+        code, answer = self._flower("register", str(public))
+        if code == 0 and isinstance(answer.get("node-id"), (int, str)):
+            self._keep({**self._nodes, key: (public.name, int(answer["node-id"]))})
+        else:
+            raise TrainingError(f"node key {public.name} could not be registered: {answer.get('error-message', code)}")
+
+    def _revoke(self, key: str) -> None:
+        name, node = self._nodes[key]
+        code, answer = self._flower("unregister", str(node))
+        if code != 0:
+            raise TrainingError(f"node {node} could not be revoked: {answer.get('error-message', code)}")
+        print(f"fedtempo: node {node} is revoked: its key {name} was removed", file=sys.stderr, flush=True)
+        self._keep({other: value for other, value in self._nodes.items() if other != key})
+
+    def _flower(self, command: str, argument: str) -> tuple[int | None, dict[str, str]]:
+        """One of Flower's commands about nodes: its exit code and its answer, the last JSON in its log."""
+        log = self._home / f"{command}.log"
+        log.unlink(missing_ok=True)
+        line = ["flwr", "supernode", command, argument, self._link, "--format", "json"]
+        running = self._start(command, line, log)
+        code = running.wait(SECONDS)
+        text = log.read_text(errors="replace")
+        try:
+            answer = json.loads(text[text.index("{") :])
+        except ValueError:
+            answer = {"error-message": running.log_tail()}
+        return code, answer
+
+    def _keep(self, nodes: dict[str, tuple[str, int]]) -> None:
+        self._nodes = nodes
+        temporary = self._home / f".{REGISTERED}"
+        temporary.write_text(json.dumps(nodes, indent=1))
+        temporary.replace(self._home / REGISTERED)
