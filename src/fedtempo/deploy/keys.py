@@ -44,7 +44,10 @@ class NodeKeys(NamedTuple):
 
 
 def make_keys(folder: Path, nodes: int, hosts: Sequence[str] = LOOPBACK, days: float = DAYS) -> None:
-    """A new authority, a certificate for a server under these names and addresses, and a key for each node."""
+    """A new authority, a certificate for a server under these names and addresses, and a key for each node.
+
+    `days` is how long the server's certificate is valid; the authority's is valid for a year.
+    """
     require(0 < nodes <= MOST_NODES, "nodes", f"an int in [1, {MOST_NODES}]", nodes)
     if folder.exists() and any(folder.iterdir()):
         raise OutputError(f"keys must go to a new folder. Got {folder}, which is not empty.")
@@ -167,14 +170,15 @@ def _certificates(authority_key: object, server_key: object, hosts: Sequence[str
 
     assert isinstance(authority_key, ec.EllipticCurvePrivateKey)
     assert isinstance(server_key, ec.EllipticCurvePrivateKey)
-    end = datetime.datetime.now(datetime.UTC) + datetime.timedelta(days=days)
-    start = min(end, datetime.datetime.now(datetime.UTC)) - datetime.timedelta(minutes=5)
+    now = datetime.datetime.now(datetime.UTC)
+    ends = {True: now + datetime.timedelta(days=max(days, DAYS)), False: now + datetime.timedelta(days=days)}
     issuer = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "FedTempo deployment authority")])
 
     def builder(name: x509.Name, key: ec.EllipticCurvePublicKey) -> x509.CertificateBuilder:
+        end = ends[name == issuer]
         return (
             x509.CertificateBuilder(issuer, name, key, x509.random_serial_number())
-            .not_valid_before(start)
+            .not_valid_before(min(now, end) - datetime.timedelta(minutes=5))
             .not_valid_after(end)
             .add_extension(x509.SubjectKeyIdentifier.from_public_key(key), critical=False)
             .add_extension(

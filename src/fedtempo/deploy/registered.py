@@ -1,4 +1,4 @@
-"""Which nodes a SuperLink lets in: those whose public keys are in the server's folder, now and not only at the start."""
+"""Which nodes a SuperLink lets in: those whose public keys are in the server's folder, also during a run."""
 
 from __future__ import annotations
 
@@ -12,6 +12,8 @@ from fedtempo.deploy.processes import Running
 from fedtempo.errors import TrainingError
 
 REGISTERED = "nodes.json"
+UNKNOWN = 0
+"""Stands for a node that was registered by a server that ended before it could note the node's number."""
 SECONDS = 120.0
 """How long one of Flower's commands may take."""
 
@@ -37,10 +39,10 @@ class Registered:
 
     def _register(self, key: str, public: Path) -> None:
         code, answer = self._flower("register", str(public))
-        if code == 0 and isinstance(answer.get("node-id"), (int, str)):
-            self._keep({**self._nodes, key: (public.name, int(answer["node-id"]))})
-        else:
-            raise TrainingError(f"node key {public.name} could not be registered: {answer.get('error-message', code)}")
+        said = str(answer.get("error-message", code))
+        if code != 0 and "already in use" not in said:
+            raise TrainingError(f"node key {public.name} could not be registered: {said}")
+        self._keep({**self._nodes, key: (public.name, int(answer.get("node-id", UNKNOWN)))})
 
     def _revoke(self, key: str) -> None:
         name, node = self._nodes[key]
