@@ -212,8 +212,8 @@ def test_a_node_names_what_is_wrong_with_the_servers_certificate(
         listening.settimeout(20)
 
         def greet() -> None:
-            with contextlib.suppress(OSError), listening.accept()[0] as plain:
-                context.wrap_socket(plain, server_side=True).recv(1)
+            with contextlib.suppress(OSError), context.wrap_socket(listening.accept()[0], server_side=True) as secure:
+                secure.recv(1)
 
         greeter = threading.Thread(target=greet)
         greeter.start()
