@@ -18,10 +18,10 @@ from fedtempo.evaluation.protocol import Scores
 from fedtempo.training.result import Result
 
 GROUPS = {
-    "existing_initial": "existing, initial",
-    "existing_tuned": "existing, tuned",
-    "new_initial": "new, initial",
-    "new_tuned": "new, tuned",
+    "existing_before": "existing, initial",
+    "existing_after": "existing, tuned",
+    "new_before": "new, initial",
+    "new_after": "new, tuned",
 }
 STATISTICS = {"mean": "mean", "bottom_decile": "bottom 10%", "std": "std"}
 WIDE = 170
