@@ -102,7 +102,7 @@ def test_a_claim_of_many_rows_costs_the_server_no_memory(rows: int) -> None:
 
     wires = Wires(nodes_of(blueprint, 2, None), changed(claim, liar=1))
     result = serve(wires, blueprint, Plan(patience=5.0))
-    assert int(result.experiment.federation.data.sizes("train")[0]) == rows
+    assert int(result.experiment.federation.problem.data.sizes("train")[0]) == rows
 
 
 @pytest.mark.usefixtures("little_memory")
@@ -113,7 +113,7 @@ def test_labels_that_are_looked_at_one_by_one_cost_none_either(digits: ft.data.F
     claims = census(2, rows=[[1 << 30, 0, 7], [3, 0, 0]], outputs=[10, 10], columns=columns)
     data = data_of([read_census(claims)])
     prepared = experiment(data, FOUR["PFLEGO"](), cohort=2)
-    assert prepared.federation.data.sizes("train").tolist() == [1 << 30, 3]
+    assert prepared.federation.problem.data.sizes("train").tolist() == [1 << 30, 3]
 
 
 def census(clients: int, **changes: object) -> bytes:

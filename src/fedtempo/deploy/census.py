@@ -7,13 +7,11 @@ from collections.abc import Iterable
 from typing import Annotated, Literal
 
 import numpy as np
-import torch
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from fedtempo.data.federated import FederatedData
 from fedtempo.deploy.nodedata import MOST_CLIENTS, NodeData
 from fedtempo.deploy.wire import WireError
-from fedtempo.tasks import Batch
 
 LONGEST = 1 << 24
 """Bytes of a census that are read; a hundred thousand clients take a tenth of it."""
@@ -88,21 +86,6 @@ class Census(BaseModel):
         return named if self.outputs is None else f"{named}, with outputs"
 
 
-class CountedData(FederatedData):
-    """Clients of whom only sizes and shapes are known.
-
-    All clients share a few rows of zeros, so what the server allocates does not grow with what a node claims.
-    """
-
-    def positions(self, client: int, part: str = "train") -> np.ndarray:
-        """Rows of zeros that stand for this client's."""
-        return np.arange(min(int(self.sizes(part)[client]), ROWS_SHOWN))
-
-    def client(self, client: int, part: str = "train", dtype: torch.dtype = torch.float32) -> Batch:
-        """The same as tensors."""
-        return self.take(self.positions(client, part), dtype)
-
-
 def census_of(node: NodeData, experiment: str) -> bytes:
     """A node's answer, as JSON."""
     data = node.data
@@ -147,11 +130,12 @@ def data_of(counted: Iterable[Census]) -> FederatedData:
     ends = np.cumsum(rows.reshape(-1)).reshape(count, 3)
     bounds = np.concatenate([(ends[:, 0] - rows[:, 0])[:, None], ends], axis=1)
     zeros = {name: np.zeros((ROWS_SHOWN, *column.shape), dtype=column.kind) for name, column in columns.items()}
-    return CountedData(
+    return FederatedData(
         zeros,
         bounds,
         held_out=np.array(sorted(number for node in nodes for number in node.new), dtype=np.int64),
         normalise={name: (0.0, 1.0) for name, column in columns.items() if column.normalised},
         outputs=None if nodes[0].outputs is None else outputs,
         description=f"{len(nodes)} nodes",
+        stand_in=ROWS_SHOWN,
     )
