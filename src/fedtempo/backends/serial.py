@@ -11,6 +11,7 @@ from fedtempo.backends.backend import Backend, Trained
 from fedtempo.client.gradients import GradientOf, by_autograd
 from fedtempo.client.phase import Carry
 from fedtempo.client.program import ClientProgram, Stage
+from fedtempo.data.augment import step_keys
 from fedtempo.data.batches import Batching, BatchRows
 from fedtempo.errors import FedTempoError, TrainingError
 from fedtempo.federation.problem import Problem
@@ -110,6 +111,9 @@ def _run_stage(
     losses, seen = [torch.zeros((), dtype=torch.float64, device=problem.device)], 0
     for step, place in enumerate(here):
         batch = _batch(data, rows, batching, step // stage.phase.repeat)
+        if problem.augment is not None:
+            key = step_keys(problem.seed, np.array([client]), now.round, step).to(problem.device)
+            batch = problem.augment.one(batch, key)
         if problem.network.dropout:
             batch["_key"] = torch.tensor(
                 int(dropout_keys(problem, np.array([client]), now, step)[0]), device=problem.device

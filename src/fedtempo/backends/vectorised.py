@@ -15,6 +15,7 @@ from fedtempo.backends.serial import dropout_keys
 from fedtempo.client.gradients import by_transform
 from fedtempo.client.phase import Carry
 from fedtempo.client.program import ClientProgram, Stage
+from fedtempo.data.augment import step_keys
 from fedtempo.data.batches import BatchRows
 from fedtempo.errors import FedTempoError, TrainingError
 from fedtempo.federation.problem import Problem
@@ -163,6 +164,9 @@ def _batch(
     else:
         lane, row = torch.from_numpy(group)[:, None], torch.from_numpy(np.ascontiguousarray(picked))
         batch = {n: t[lane.to(t.device), row.to(t.device)] for n, t in data.items() if n not in ("_rows", "_outputs")}
+    if problem.augment is not None:
+        keys = step_keys(problem.seed, lanes.clients[group], lanes.now.round, step).to(problem.device)
+        batch = problem.augment.lanes(batch, counts, keys)
     batch = _extended(lanes, batch, counts, group)
     if problem.network.dropout:
         batch["_key"] = torch.from_numpy(dropout_keys(problem, lanes.clients[group], lanes.now, step)).to(
