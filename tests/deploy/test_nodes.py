@@ -159,7 +159,7 @@ HOSTILE: dict[str, bytes] = {
     "negative rows": census(rows=[[-3, 0, 0], [4, 0, 1]]),
     "nobody": census(numbers=[], rows=[]),
     "nothing to train on": census(rows=[[0, 0, 0], [4, 0, 1]]),
-    "a stranger that is new": census(new=[7]),
+    "a new client that is not counted": census(new=[7]),
     "a type by name": census(columns={"x": {"kind": "object", "shape": [4], "normalised": False}}),
     "an enormous row": census(columns={"x": {"kind": "float32", "shape": [2**30, 2**30], "normalised": False}}),
     "no columns": census(columns={}),
