@@ -100,7 +100,7 @@ class Server:
                 break
             if time.monotonic() > recorded + RECORD_SECONDS:
                 recorded = self._record()  # Flower starts more as it goes
-                self._admit()
+                self._admit(during_a_run=True)
         if not (self._out / SUMMARY).exists() or (self._out / SUMMARY).stat().st_mtime_ns == before:
             why = next((line for line in reversed(lines) if "Error" in line), run.log_tail())
             raise TrainingError(f"the run ended before its time: {why.strip()} (log: {run.log})")
@@ -115,10 +115,10 @@ class Server:
         write_record(self._home, self._processes.named())
         return time.monotonic()
 
-    def _admit(self) -> None:
+    def _admit(self, during_a_run: bool = False) -> None:
         """Let in the nodes whose keys are in the folder now, and nobody else."""
         if self._plan.keys is not None:
-            self._registered.follow(public_keys(Path(self._plan.keys)))
+            self._registered.follow(public_keys(Path(self._plan.keys)), during_a_run)
 
 
 def prepare_server(out: Path, file: ExperimentFile, plan: ServerPlan) -> None:

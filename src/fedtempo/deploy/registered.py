@@ -6,6 +6,7 @@ import hashlib
 import json
 import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 from fedtempo.deploy.processes import Running
@@ -28,14 +29,27 @@ class Registered:
         except (OSError, ValueError):
             found = {}
         self._nodes = {str(key): (str(name), int(node)) for key, (name, node) in found.items()}
+        self._failed: set[str] = set()
 
-    def follow(self, public: tuple[Path, ...]) -> None:
-        """Register the keys that are new, and revoke the nodes whose keys are not there any more."""
+    def follow(self, public: tuple[Path, ...], during_a_run: bool = False) -> None:
+        """Register the keys that are new, and revoke the nodes whose keys are not there any more.
+
+        What cannot be done is an error at the start. During a run it is said, once, and the run goes on.
+        """
         keys = {hashlib.sha256(path.read_bytes()).hexdigest(): path for path in public}
-        for gone in self._nodes.keys() - keys.keys():
-            self._revoke(gone)
-        for key in keys.keys() - self._nodes.keys():
-            self._register(key, keys[key])
+        changes: list[tuple[str, Callable[[str], None]]]
+        changes = [(key, self._revoke) for key in self._nodes.keys() - keys.keys()]
+        changes += [(key, partial(self._register, public=keys[key])) for key in keys.keys() - self._nodes.keys()]
+        for key, change in changes:
+            if key in self._failed:
+                continue
+            try:
+                change(key)
+            except TrainingError as error:
+                if not during_a_run:
+                    raise
+                self._failed.add(key)
+                print(f"fedtempo: {error}", file=sys.stderr, flush=True)
 
     def _register(self, key: str, public: Path) -> None:
         code, answer = self._flower("register", str(public))
