@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import json
+import math
 import time
 import tracemalloc
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 
 import pytest
 
 import fedtempo as ft
 from fedtempo.deploy.blueprint import Blueprint, blueprint_of
 from fedtempo.deploy.census import data_of, read_census
+from fedtempo.deploy.roster import Reply, Request
 from fedtempo.deploy.server import Plan, serve
 from fedtempo.deploy.wire import WireError
 from fedtempo.training.experiment import Experiment
@@ -157,3 +159,27 @@ def test_a_false_population_is_named_when_nobody_can_tell_who_is_right(blueprint
     with pytest.raises(ft.TrainingError, match=r"nodes must agree .* 20 \(1 node\), 33554432 \(1 node\).*--clients"):
         serve(wires, blueprint, Plan(patience=0.5))
     assert time.monotonic() - began < 10.0
+
+
+class SlowWires(Wires):
+    """A transport on which somebody who does not answer is waited for, at the end."""
+
+    silent: frozenset[int] = frozenset()
+    waited = 0.0
+
+    def exchange(self, requests: Mapping[int, Request], seconds: float | None) -> Iterator[Reply]:
+        yield from super().exchange({node: r for node, r in requests.items() if node not in self.silent}, seconds)
+        if self.silent & requests.keys():
+            self.waited += seconds or math.inf
+
+
+@pytest.mark.parametrize("rounds", [1, 3])
+def test_nobody_waits_for_a_node_that_does_not_say_who_it_is(rounds: int, digits: ft.data.FederatedData) -> None:
+    """Neither at the start, where all clients are here without it, nor in a round whose clients all are."""
+    given = experiment(digits, FOUR["FedDecay"](), rounds=rounds, evaluation=None)
+    blueprint = blueprint_of(given)
+    honest = nodes_of(blueprint, 2, None)
+    wires = SlowWires({**honest, LIAR: honest[1]})
+    wires.silent = frozenset({LIAR})
+    assert serve(wires, blueprint, Plan()).digest() == simulated(given).digest()
+    assert wires.waited == 0.0

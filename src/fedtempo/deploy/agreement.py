@@ -67,6 +67,14 @@ def agree(counted: Mapping[int, Census], clients: int | None) -> Agreement:
     return Agreement(expected, agreeing, objections, populations)
 
 
+def is_complete(counted: Mapping[int, Census], clients: int | None) -> bool:
+    """Whether a run can start with these nodes; asked after every answer, so numbers are counted before compared."""
+    populations = Counter(census.population for census in counted.values() if census.population)
+    expected = clients or _majority(populations)
+    enough = 0 < expected <= sum(len(census.numbers) for census in counted.values())
+    return enough and agree(counted, clients).complete
+
+
 def _majority(populations: Counter[int]) -> int:
     (most, nodes), *_ = populations.most_common(1) or [(0, 0)]
     return most if 2 * nodes > populations.total() else 0

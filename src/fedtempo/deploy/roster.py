@@ -12,7 +12,7 @@ from typing import NamedTuple, Protocol
 import numpy as np
 
 from fedtempo.data.federated import FederatedData
-from fedtempo.deploy.agreement import Agreement, agree
+from fedtempo.deploy.agreement import Agreement, agree, is_complete
 from fedtempo.deploy.census import Census, data_of, read_census
 from fedtempo.deploy.wire import WireError
 from fedtempo.errors import DataError, TrainingError
@@ -87,7 +87,7 @@ class Roster:
         """
         end = time.monotonic() + self._patience
         while True:
-            connected = self._count()
+            connected = self._count(lambda counted: is_complete(counted, clients))
             agreement = agree({node: self._counted[node] for node in connected}, clients)
             if agreement.complete:
                 break
@@ -101,19 +101,25 @@ class Roster:
         self._known = data_of(agreement.nodes.values())
         return self._known
 
-    def places(self, clients: Iterable[int], end: float | None = None) -> dict[int, list[int]]:
+    def places(self, clients: Collection[int], end: float | None = None) -> dict[int, list[int]]:
         """The clients by the connected nodes that hold them; where nobody is here, wait for somebody."""
         end = time.monotonic() + self._patience if end is None else end
         while True:
-            connected = self._count()
-            owner = {number: node for node in reversed(connected) for number in self._counted[node].numbers}
-            found: dict[int, list[int]] = {}
-            for client in sorted(clients):
-                if client in owner:
-                    found.setdefault(owner[client], []).append(client)
+            found = self._held(clients, set(self._transport.nodes()))
+            if sum(map(len, found.values())) < len(clients):  # only then: a new node may take long to say who it is
+                found = self._held(clients, set(self._count()))
             if found or time.monotonic() > end:
                 return found
             time.sleep(BETWEEN_LOOKS)
+
+    def _held(self, clients: Iterable[int], connected: set[int]) -> dict[int, list[int]]:
+        nodes = [node for node in self._counted if node in connected]
+        owner = {number: node for node in reversed(nodes) for number in self._counted[node].numbers}
+        found: dict[int, list[int]] = {}
+        for client in sorted(clients):
+            if client in owner:
+                found.setdefault(owner[client], []).append(client)
+        return found
 
     def ask(
         self,
@@ -150,8 +156,11 @@ class Roster:
             for client in clients:  # they are asked again
                 failures.pop(client, None)
 
-    def _count(self) -> list[int]:
-        """Ask nodes that are new who they are; return those that are connected and counted, oldest first."""
+    def _count(self, enough: Callable[[Mapping[int, Census]], bool] = lambda counted: False) -> list[int]:
+        """Ask nodes that are new who they are; return those that are connected and counted, oldest first.
+
+        Nobody waits for the others as soon as there are enough.
+        """
         connected, now = set(self._transport.nodes()), time.monotonic()
         waiting = {node for node, (_, until) in self._refused.items() if until > now}
         new = sorted(connected - self._counted.keys() - waiting)
@@ -165,6 +174,9 @@ class Roster:
                 self._counted[reply.node] = self._checked(read_census(reply.parts[0]), connected)
             except (WireError, DataError) as error:
                 self._refuse(reply.node, str(error))
+            if enough({node: census for node, census in self._counted.items() if node in connected}):
+                silent = set()
+                break
         for node in silent:
             self._refuse(node, "it did not say who it is.")
         return [node for node in self._counted if node in connected]
