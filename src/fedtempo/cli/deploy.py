@@ -32,7 +32,7 @@ from fedtempo.errors import ConfigError, TrainingError, is_count, require
 app = typer.Typer(help="Run an experiment on real clients, or try it on this machine.", no_args_is_help=True)
 
 LOOK_SECONDS = 30.0
-"""How often a node looks whether the server's certificate is still valid."""
+"""How often a node looks whether the server still lets it in, with a certificate that is still valid."""
 Nodes = Annotated[int, typer.Option(help="How many nodes.")]
 Insecure = Annotated[bool, typer.Option("--insecure", help="No TLS and no keys; on loopback only.")]
 
@@ -113,7 +113,9 @@ def client(
         if not quiet:
             print(f"node {node.pid} for {server}; its log is {node.log}", flush=True)
         while node.wait(LOOK_SECONDS) is None:
+            check_admitted(node)
             check_reachable(plan)
+        check_admitted(node)
         raise TrainingError(f"the node ended with code {node.code}: {node.log_tail()}")
 
 

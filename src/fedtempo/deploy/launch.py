@@ -181,6 +181,15 @@ def node_command(file: ExperimentFile, plan: NodePlan) -> list[str]:
     return [*command, "--root-certificates", str(keys.authority), "--auth-supernode-private-key", str(keys.key)]
 
 
+def check_admitted(node: Running) -> None:
+    """The server lets the node in. Flower's own program only says that a request was refused, and tries on."""
+    output = node.output()
+    if "401 Unauthorized" in output or "Failed to activate SuperNode" in output:
+        raise TrainingError(
+            f"the server must have this node's key among those it lets in. It has not, or no more. (log: {node.log})"
+        )
+
+
 def check_reachable(plan: NodePlan) -> None:
     """The server that a node is started for has a valid certificate, if it listens already and there are keys."""
     if plan.keys is not None:

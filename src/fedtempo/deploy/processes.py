@@ -41,6 +41,7 @@ class Running:
     def __init__(self, name: str, command: Sequence[str], log: Path, env: Mapping[str, str]) -> None:
         self.name, self.log = name, log
         log.parent.mkdir(parents=True, exist_ok=True)
+        self._begin = log.stat().st_size if log.exists() else 0
         guarded = [sys.executable, guard.__file__, str(os.getpid()), *command]
         with log.open("ab") as output:
             self._process = subprocess.Popen(
@@ -82,13 +83,18 @@ class Running:
         guard.end(family)  # Flower's programs start others in groups of their own
         self._process.wait()
 
-    def log_tail(self, lines: int = 3) -> str:
-        """The end of its log, as one line."""
+    def output(self) -> str:
+        """What it has written to its log so far; a log may hold what earlier processes wrote."""
         try:
-            text = self.log.read_text(errors="replace")
+            with self.log.open("rb") as file:
+                file.seek(self._begin)
+                return file.read().decode(errors="replace")
         except OSError:
             return ""
-        return " | ".join(line.strip() for line in text.splitlines() if line.strip())[-200 * lines :]
+
+    def log_tail(self, lines: int = 3) -> str:
+        """The end of its output, as one line."""
+        return " | ".join(line.strip() for line in self.output().splitlines() if line.strip())[-200 * lines :]
 
 
 class Processes:
