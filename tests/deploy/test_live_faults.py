@@ -106,7 +106,13 @@ def test_a_node_that_is_revoked_during_a_run(
     tmp_path: Path, processes: Processes, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Its clients are lost from then on, it is not let in again, and both sides say so."""
-    stage = Stage(tmp_path, experiment_file("FedDecay", rounds=6), processes)
+    file, log = tmp_path / "experiment.toml", tmp_path / "client.log"
+    file.write_text(dump(experiment_file("FedDecay", rounds=6)))
+    stage = Stage(tmp_path, experiment_file("FedDecay", rounds=6), processes, start=False)
+    stage.node(1, (0, 2))
+    options = ["--server", stage.address, "--keys", tmp_path / "keys" / "node-2", "--part", "1/2"]
+    arguments = ["deploy", "client", file, *options, "--state", tmp_path / "state"]
+    node = command(processes, log, *arguments)
 
     def revoke(line: str) -> None:
         if line.startswith("round 1/"):
@@ -115,13 +121,31 @@ def test_a_node_that_is_revoked_during_a_run(
     stage.run(revoke)
     failures = stage.failures()
     assert {client % 2 for _, client, _ in failures} == {1}
-    rounds = {round_number for round_number, _, _ in failures}
-    assert rounds >= {4, 5}, "the last rounds were without it"
+    assert {round_number for round_number, _, _ in failures} >= {4, 5}, "the last rounds were without it"
     assert "is revoked: its key 2.pub was removed" in capsys.readouterr().err
-    print(said(tmp_path / "node-2" / "node.log")[-3000:])
-    print(failures)
-    again = stage.node(2, (1, 2))
-    assert again.wait(60) not in (0, None)
+    assert node.wait(90) == 7
+    assert "this node's key among those it lets in" in said(log)
+    again = command(processes, tmp_path / "again.log", *arguments)
+    assert again.wait(90) == 7
+    assert "this node's key among those it lets in" in said(tmp_path / "again.log")
+
+
+def test_a_server_whose_only_node_is_killed_in_a_round_waits_and_asks_again(
+    tmp_path: Path, processes: Processes
+) -> None:
+    file = experiment_file("PFLEGO", rounds=3)
+    stage = Stage(tmp_path, file, processes, nodes=1)
+
+    def kill_then_restart(line: str) -> None:
+        if line.startswith("round 1/"):
+            stage.nodes[0].kill()
+        elif line.startswith("all nodes have gone"):
+            stage.nodes[0] = stage.node(1, (0, 1))
+
+    stage.run(kill_then_restart)
+    assert any(line.startswith("all nodes have gone") for line in stage.lines)
+    assert stage.failures() == []
+    assert stage.digest() == simulated(file)
 
 
 HOSTILE = """

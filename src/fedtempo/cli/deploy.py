@@ -20,6 +20,7 @@ from fedtempo.deploy.launch import (
     NodePlan,
     Server,
     ServerPlan,
+    check_admitted,
     check_reachable,
     prepare_server,
     start_node,
