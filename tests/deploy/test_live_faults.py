@@ -159,7 +159,7 @@ upload, packed, train = node.upload_to_bytes, flower._packed, node.Node.train
 
 
 def oversized(config):
-    node.upload_to_bytes = lambda given: upload(given) + bytes(256 << 20)
+    node.upload_to_bytes = lambda given: upload(given) + bytes(32 << 20)
     return share(make_data(read({path!r}).data), 1, 4)
 
 
@@ -231,7 +231,7 @@ def test_oversized_slow_and_doubled_answers(
     print(reasons, said(tmp_path / "node-1" / "node.log")[-2000:])
     assert sorted(reasons) == [1, 2, 3]
     assert reasons[1].startswith("malformed: upload must be ")
-    assert "Got 2684" in reasons[1]
+    assert "Got 3355" in reasons[1]
     assert reasons[2] == "no answer within the deadline of 75 s"
     assert reasons[3] == "8 answers for 4 clients"
     assert "second reply:" in said(tmp_path / "node-1" / "node.log"), "it did try"
