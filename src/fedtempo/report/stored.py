@@ -20,7 +20,7 @@ from fedtempo.training.durable import DATABASE
 from fedtempo.training.experiment import prepare
 from fedtempo.training.round_report import RoundReport, from_json
 
-HASHES = ("model", "data", "version", "sha256")
+HASHES = ("model", "data", "version", "run", "sha256")
 
 
 class StoredRun:
