@@ -22,7 +22,7 @@ from fedtempo.comparison import (
     stored_result,
     tables_of,
 )
-from fedtempo.config import read
+from fedtempo.config import read, without_places
 from fedtempo.errors import ConfigError, OutputError, is_number, require
 from fedtempo.report import EXPERIMENT, follow, write_report
 from fedtempo.training.result import Result
@@ -106,7 +106,7 @@ def _refuse_with_folders(algorithms: str | None, seeds: int | None, only: bool, 
 def _result(folder: Path) -> Result:
     if not (folder / EXPERIMENT).exists():
         raise OutputError(f"a report page needs the {EXPERIMENT} of each run. Got {folder}, which has none.")
-    return stored_result(folder, read(folder / EXPERIMENT))
+    return stored_result(folder, without_places(read(folder / EXPERIMENT)))
 
 
 def _write(comparison: Comparison, out: Path | None, csv: Path | None) -> None:

@@ -2,6 +2,7 @@
 
 from fedtempo.config.construct import make_algorithm, make_data
 from fedtempo.config.files import dump, fingerprint, parse, read, settings_of, trackers_of
+from fedtempo.config.places import places_outside, read_stored, without_places
 from fedtempo.config.schema import ExperimentFile
 
 __all__ = [
@@ -11,7 +12,10 @@ __all__ = [
     "make_algorithm",
     "make_data",
     "parse",
+    "places_outside",
     "read",
+    "read_stored",
     "settings_of",
     "trackers_of",
+    "without_places",
 ]

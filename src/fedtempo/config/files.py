@@ -110,10 +110,11 @@ def settings_of(experiment: ExperimentFile, data: FederatedData | None = None) -
 
 def trackers_of(experiment: ExperimentFile) -> list[Tracker]:
     """The trackers of a file; one whose library is missing is an error."""
-    return [make("trackers", name, TRACKERS, settings) for name, settings in _named_trackers(experiment)]
+    return [make("trackers", name, TRACKERS, settings) for name, settings in named_trackers(experiment)]
 
 
-def _named_trackers(experiment: ExperimentFile) -> list[tuple[str, dict[str, Any]]]:
+def named_trackers(experiment: ExperimentFile) -> list[tuple[str, dict[str, Any]]]:
+    """The trackers of a file: their names and settings."""
     return [(each, {}) if isinstance(each, str) else (each.name, each.settings) for each in experiment.trackers]
 
 
@@ -138,7 +139,7 @@ def _check_names(experiment: ExperimentFile) -> None:
     check_settings("model", experiment.model.name, MODELS, experiment.model.settings)
     make_algorithm(experiment.algorithm.model_dump())
     _aggregator(experiment)
-    for name, settings in _named_trackers(experiment):
+    for name, settings in named_trackers(experiment):
         check_settings("trackers", name, TRACKERS, settings)
     if isinstance(experiment.cohort, dict):
         make_schedule("cohort", experiment.cohort)

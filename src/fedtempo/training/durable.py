@@ -1,8 +1,9 @@
 """A durable store: one SQLite database per run, one transaction per round.
 
-Every record has a hash that is bound to the run (`seals.py`), and the shared record has a sum over all clients' hashes, so
-a record that was altered, renamed or lost, or that belongs to another run or another moment, is noticed. The last two
-rounds are kept: where the newest is damaged, the run goes back one round and says so; where both are, it refuses to go on.
+Every record has a hash that is bound to the run (`seals.py`), and the shared record has a sum over all clients' hashes,
+so a record that was altered, renamed or lost, or that belongs to another run or another moment, is noticed. The last
+two rounds are kept: where the newest is damaged, the run goes back one round and says so; where both are, it refuses
+to go on.
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ class _Kept(NamedTuple):
 class DurableStore:
     """The store of a run folder. `earlier` holds what the newest round's clients had before it.
 
-    `claimed` is called when a new folder is ours, before there is a run in it: what it writes belongs to this run alone.
+    `claimed` is called when a new folder is ours, before there is a run in it: what it writes is this run's.
     """
 
     def __init__(
@@ -263,9 +264,8 @@ class DurableStore:
                 raise StoreError("the stored shared state is missing. Start afresh in another folder.")
         committed = self._count.read()
         if committed:
-            raise StoreError(
-                f"{self._path.name} is damaged: all {committed} committed rounds are lost. Start afresh in another folder."
-            )
+            lost = f"all {committed} committed rounds are lost"
+            raise StoreError(f"{self._path.name} is damaged: {lost}. Start afresh in another folder.")
 
     def _summed(self) -> int:
         """The sum of all clients' hashes: it changes when a client's record is altered, renamed, lost or added."""

@@ -15,7 +15,17 @@ from fedtempo.training.seals import Seal
 
 LOCK = "run.lock"
 COUNT = "run.count"
-OURS = ("run.", "experiment.toml", "metrics.", "summary.json", "report.html", "rounds.", "tensorboard", "mlflow", "wandb")
+OURS = (
+    "run.",
+    "experiment.toml",
+    "metrics.",
+    "summary.json",
+    "report.html",
+    "rounds.",
+    "tensorboard",
+    "mlflow",
+    "wandb",
+)
 """How the names begin that a run, its report and its trackers write in a run folder."""
 
 

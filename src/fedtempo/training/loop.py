@@ -37,13 +37,15 @@ def train_experiment(
     commit_every: int = 1,
     trackers: Sequence[Tracker] = (),
     elsewhere: Engine | None = None,
+    claimed: Callable[[Path], None] | None = None,
 ) -> Generator[RoundReport, None, Result]:
     """Train round by round: choose clients, let them work, step, score, commit, yield the report.
 
-    The experiment says where clients run, unless they are `elsewhere`, behind an engine of the caller's.
+    The experiment says where clients run, unless they are `elsewhere`, behind an engine of the caller's. `claimed` is
+    called once a new folder belongs to this run, and may write into it.
     """
     federation, algorithm = experiment.federation, experiment.federation.algorithm
-    state, history, store = _start(experiment, out, resume, commit_every)
+    state, history, store = _start(experiment, out, resume, commit_every, claimed)
     keeps_models = size_in_bytes(state.shared) * experiment.rounds <= KEPT_MODELS
     left = experiment.rounds - len(history)
     where = (experiment.backend, experiment.workers, experiment.cluster, left if experiment.calibrates else None)
@@ -81,7 +83,11 @@ def train_experiment(
 
 
 def _start(
-    experiment: Experiment, out: Path | None, resume: bool, commit_every: int
+    experiment: Experiment,
+    out: Path | None,
+    resume: bool,
+    commit_every: int,
+    claimed: Callable[[Path], None] | None,
 ) -> tuple[State, list[RoundReport], Store]:
     """The first state, or the one a stored run had reached."""
     federation = experiment.federation
@@ -89,7 +95,7 @@ def _start(
     state = State(experiment.first_shared, federation.algorithm.server.init(trained))
     if out is None:
         return state, [], MemoryStore()
-    store = DurableStore(out, experiment.identity(), resume, commit_every)
+    store = DurableStore(out, experiment.identity(), resume, commit_every, claimed)
     try:
         saved = store.load(state)
     except BaseException:
