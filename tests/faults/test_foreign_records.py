@@ -1,4 +1,4 @@
-"""A run is one run: records, pages and logs of another run or of another moment are damage, and lost rounds are told."""
+"""A run is one run: records, pages and logs of other runs and moments are damage, and lost rounds are told."""
 
 from __future__ import annotations
 

@@ -167,6 +167,7 @@ def test_a_second_process_is_refused_at_once(tmp_path: Path) -> None:
         assert owner.stdout is not None
         owner.stdout.readline()
         while not (tmp_path / "run" / DATABASE).exists():
+            assert owner.poll() is None, "the owner ended before it had a run"
             time.sleep(0.01)
         owner.send_signal(signal.SIGSTOP)  # it keeps the folder however slow it is
         began = time.monotonic()

@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
 from fedtempo.cli.options import AsJson, Overrides, Quiet
 from fedtempo.comparison import (
@@ -25,6 +24,7 @@ from fedtempo.comparison import (
 from fedtempo.config import read, without_places
 from fedtempo.errors import ConfigError, OutputError, is_number, require
 from fedtempo.report import EXPERIMENT, follow, write_report
+from fedtempo.terminal import Terminal, say
 from fedtempo.training.result import Result
 
 Paths = Annotated[list[Path], typer.Argument(help="Run folders, or experiment files to run.", metavar="PATH...")]
@@ -127,9 +127,9 @@ def _write(comparison: Comparison, out: Path | None, csv: Path | None) -> None:
 
 def _show(comparison: Comparison, page: Path | None, as_json: bool) -> None:
     if as_json:
-        print(comparison.json())
+        say(comparison.json())
         return
-    console = Console()
+    console = Terminal()
     for table in tables_of(comparison):
         console.print(table)
         console.print()

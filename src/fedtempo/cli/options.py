@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shlex
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,6 +13,7 @@ import typer
 
 from fedtempo.config import ExperimentFile, places_outside
 from fedtempo.errors import OutputError
+from fedtempo.terminal import say
 from fedtempo.training.durable import DATABASE
 
 ExperimentPath = Annotated[Path, typer.Argument(help="The experiment, a TOML file.")]
@@ -41,5 +41,5 @@ def saying_how_to_resume(folder: Path | None, file: ExperimentFile | None = None
         if folder is not None:
             outside = [] if file is None else places_outside(file, folder)
             allowed = "".join(f" --allow {shlex.quote(place)}" for _, place in outside)
-            print(f"fedtempo: go on with: fedtempo resume {shlex.quote(str(folder))}{allowed}", file=sys.stderr)
+            say(f"fedtempo: go on with: fedtempo resume {shlex.quote(str(folder))}{allowed}", error=True)
         raise

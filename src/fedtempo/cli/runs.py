@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
 from fedtempo.algorithms import ALGORITHMS
 from fedtempo.api import train_file
@@ -19,6 +18,7 @@ from fedtempo.config import read, read_stored, trackers_of
 from fedtempo.deploy.launch import DEPLOYMENT
 from fedtempo.errors import FedTempoError, OutputError, first_line, is_count, require
 from fedtempo.report import EXPERIMENT, REPORT, ResultTable, follow, summary
+from fedtempo.terminal import Terminal, say
 from fedtempo.training.durable import DATABASE
 from fedtempo.training.result import Result
 
@@ -42,9 +42,9 @@ def demo(
     _writable(out)
     table, page = run_demo(rounds, seeds, quiet or as_json, out, lambda line: None)
     if as_json:
-        print(json.dumps({"rows": table.records(), "report": str(page)}))
+        say(json.dumps({"rows": table.records(), "report": str(page)}))
         return
-    console = Console()
+    console = Terminal()
     console.print(table.rich(console.width))
     console.print(
         f"Users are fine-tuned for one epoch before they are scored. Curves and users: {page}", soft_wrap=True
@@ -116,9 +116,9 @@ def _finish(result: Result, out: Path | None, as_json: bool) -> None:
         with _writing(out):
             result.export(out)
     if as_json:
-        print(json.dumps(summary(result)))
+        say(json.dumps(summary(result)))
         return
-    console = Console()
+    console = Terminal()
     console.print(ResultTable([result]).rich(console.width))
     page = f"; report {out / REPORT}" if out is not None else ""
     console.print(f"{result.ran_as}; digest {result.digest()[:16]}{page}", soft_wrap=True)

@@ -1,4 +1,4 @@
-"""Places outside a run folder that its experiment file names: a folder may come from anywhere, its file may not choose."""
+"""Places outside a run folder that its file names: a folder may come from anywhere, so its file may not choose them."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """What binds a stored record to its run: a hash over the run's name, its identity, and the record's key and bytes.
 
-A run draws a random name when it is created. Two runs of one experiment have the same identity but not the same name, so
-no record of one passes for a record of the other. Reports form a chain: the hash of each covers the hash of the one
+A run draws a random name when it is created. Two runs of one experiment have the same identity but not the same name,
+so no record of one passes for a record of the other. Reports form a chain: the hash of each covers the hash of the one
 before, and the hash of a round's state covers that of its report, so records of two continuations do not mix either.
 
 The hashes notice damage. They are no signature: somebody who writes a whole folder can compute them.
