@@ -6,7 +6,7 @@ import signal
 import sys
 import traceback
 import warnings
-from typing import Annotated
+from typing import Annotated, TextIO
 
 import click
 import typer
@@ -90,7 +90,14 @@ def _heed_signals() -> None:
     signal.signal(signal.SIGTERM, signal.default_int_handler)
 
 
-def _show_warning(message: Warning | str, category: type[Warning], filename: str, lineno: int, *more: object) -> None:
+def _show_warning(
+    message: Warning | str,
+    category: type[Warning],
+    filename: str,
+    lineno: int,
+    file: TextIO | None = None,
+    line: str | None = None,
+) -> None:
     """Warnings name paths and other people's words as well."""
     say(warnings.formatwarning(message, category, filename, lineno).rstrip("\n"), error=True)
 

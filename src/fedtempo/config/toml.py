@@ -29,7 +29,7 @@ _TEXTS = re.compile(
 
 
 def loads(text: str, name: str = "experiment file") -> dict[str, Any]:
-    """The values of a TOML text; `ConfigError` if it is too large, too deep or too full, `ValueError` if it is no TOML."""
+    """The values of a TOML text; `ConfigError` if it is too large, deep or full, `ValueError` if it is no TOML."""
     require(len(text) <= LARGEST, name, f"at most {LARGEST} characters", f"{len(text)} characters")
     bare = _TEXTS.sub("_", text)
     keys = bare.count("=") + len(re.findall(r"^[ \t]*\[", bare, re.MULTILINE))
