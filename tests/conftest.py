@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -50,3 +51,18 @@ def clients() -> list[tuple[np.ndarray, np.ndarray]]:
     """Six clients of unequal size, six features, four classes."""
     rng = np.random.default_rng(3)
     return [(rng.standard_normal((n, 6)), rng.integers(0, 4, n)) for n in (7, 12, 5, 16, 9, 10)]
+
+
+@pytest.fixture
+def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A cache of the test's own, and no data from outside."""
+    monkeypatch.delenv("FEDTEMPO_DATA", raising=False)
+    cache = tmp_path / "cache"
+    monkeypatch.setenv("FEDTEMPO_CACHE", str(cache))
+    return cache
+
+
+@pytest.fixture
+def tiny_load(tmp_path: Path, elsewhere: Path) -> Callable[..., ft.data.Table]:
+    """Loads a data set from the files that the test made in its own folder."""
+    return lambda name, **settings: ft.data.load(name, data_dir=tmp_path, verify=False, **settings)

@@ -189,3 +189,8 @@ def planetoid(folder: Path, name: str = "cora", **changes: np.ndarray) -> None:
     }
     (folder / "planetoid").mkdir(parents=True, exist_ok=True)
     np.savez(folder / "planetoid" / f"{name}.npz", **{**arrays, **changes})
+
+
+def snapshot(folder: Path) -> dict[str, bytes]:
+    """Every file below a folder with its bytes."""
+    return {str(path.relative_to(folder)): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}

@@ -12,7 +12,9 @@ from pathlib import Path
 
 import pytest
 
-EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "feddecay.toml"
+from tests import ROOT
+
+EXAMPLE = ROOT / "examples" / "feddecay.toml"
 # A program that was started in the background has been told to ignore Ctrl-C, and its children inherit that.
 HEEDS = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler); "
 PROGRAM = [sys.executable, "-c", HEEDS + "from fedtempo.cli import main; main()"]

@@ -15,13 +15,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests import zoo
 
 import fedtempo as ft
 from fedtempo import algorithms as a
 from fedtempo.contracts import small_data
 from fedtempo.training.durable import DATABASE
 from fedtempo.training.faultpoints import faults
+from tests import ROOT, zoo
 
 HEADS = a.pflego(lr=0.1, server_lr=0.05, steps=3, server_optimizer="adam")
 
@@ -288,10 +288,8 @@ print(result.digest())
 
 
 def start(folder: Path, *more: str) -> subprocess.Popen[str]:
-    root = Path(__file__).resolve().parents[2]
-    environment = {**os.environ, "PYTHONPATH": str(root)}
     return subprocess.Popen(
-        [sys.executable, "-c", RUN, str(folder), *more], stdout=subprocess.PIPE, text=True, env=environment, cwd=root
+        [sys.executable, "-c", RUN, str(folder), *more], stdout=subprocess.PIPE, text=True, cwd=ROOT
     )
 
 

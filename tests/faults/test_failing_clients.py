@@ -10,8 +10,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from tests.deploy.wires import Wires, nodes_of
-from tests.faults.digits_problem import ADMISSION, accuracy, settings, train, without_faults
 
 import fedtempo as ft
 from fedtempo.deploy.blueprint import blueprint_of
@@ -19,6 +17,8 @@ from fedtempo.deploy.gate import form_of
 from fedtempo.deploy.server import Plan, serve
 from fedtempo.deploy.wire import upload_from_bytes, upload_to_bytes
 from fedtempo.training.experiment import prepare
+from tests.e2e.deploy.wires import Wires, nodes_of
+from tests.faults.digits_problem import ADMISSION, accuracy, settings, train, without_faults
 
 
 @pytest.mark.parametrize("share", [0.1, 0.3, 0.5])

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+
 from tests.faults import figures
 from tests.faults.digits_problem import accuracy, without_faults
 

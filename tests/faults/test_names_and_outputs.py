@@ -10,11 +10,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.faults.test_durable import HEADS
 
 import fedtempo as ft
 from fedtempo.data.files.archives import read_tar_gz
 from fedtempo.errors import DataError
+from tests.faults.test_durable import HEADS
 
 HOSTILE = [
     "../../x",

@@ -11,17 +11,17 @@ import time
 from pathlib import Path
 
 import pytest
-from tests.deploy.wires import Wires, nodes_of
-from tests.faults.digits_problem import settings as problem
-from tests.faults.test_durable import settings
 
 import fedtempo as ft
 from fedtempo.deploy.blueprint import blueprint_of
 from fedtempo.deploy.server import Plan, serve
 from fedtempo.training.experiment import prepare
+from tests import ROOT
+from tests.e2e.deploy.wires import Wires, nodes_of
+from tests.faults.digits_problem import settings as problem
+from tests.faults.test_durable import settings
 
 PAUSE = 30.0
-ROOT = Path(__file__).resolve().parents[2]
 RUN = """
 import sys, time
 import fedtempo as ft
@@ -59,7 +59,7 @@ def start(folder: Path, backend: str = "serial", workers: int = 0, **environment
         [sys.executable, "-c", RUN, str(folder), backend, str(workers)],
         stdout=subprocess.PIPE,
         text=True,
-        env={**os.environ, "PYTHONPATH": str(ROOT), **environment},
+        env={**os.environ, **environment},
         cwd=ROOT,
         start_new_session=True,
     )

@@ -16,15 +16,14 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.faults.dying import in_child
-from tests.faults.test_durable import outcome, settings, start, stopped_after
 
 import fedtempo as ft
 from fedtempo.training.durable import DATABASE, LOCK, _hash
 from fedtempo.training.faultpoints import faults
 from fedtempo.training.state import tensors_to_bytes
-
-ROOT = Path(__file__).resolve().parents[2]
+from tests import ROOT
+from tests.faults.dying import in_child
+from tests.faults.test_durable import outcome, settings, start, stopped_after
 
 
 def hundred(**more: Any) -> dict[str, Any]:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 import torch
-from tests import zoo
 
 import fedtempo as ft
 from fedtempo.contracts import distance
+from tests import zoo
 
 
 def run(kind: str, name: str, backend: str, **settings: object) -> ft.Result:

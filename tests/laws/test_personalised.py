@@ -1,9 +1,12 @@
 """Equalities between split algorithms and FedAvg, FedNAR around FedRep, and which selectors are accepted."""
 
 import numpy as np
-import personalised_reference as reference
 import pytest
-from personalised_setting import (
+from torch import nn
+
+import fedtempo as ft
+from tests.numbers.personalised import reference
+from tests.numbers.personalised.setting import (
     BODY,
     CLIENTS,
     COMMON_HEAD,
@@ -25,9 +28,6 @@ from personalised_setting import (
     scalar,
     tensors,
 )
-from torch import nn
-
-import fedtempo as ft
 
 both_batchings = pytest.mark.parametrize("batch_size", [None, 2])
 SPLIT_ALGORITHMS = {

@@ -7,9 +7,8 @@ import torch
 import fedtempo as ft
 from fedtempo import algorithms as fl
 from fedtempo.schedules import decaying_k, per_step
-
-from .problem import PLANE, SOFTMAX, START, assert_same, flat, run, trace
-from .reference import displacement, federate, sgd
+from tests.numbers.single_model.problem import PLANE, SOFTMAX, START, assert_same, flat, run, trace
+from tests.numbers.single_model.reference import displacement, federate, sgd
 
 SAME = {
     "reptile(1) = fedavg uniform": (fl.reptile(lr=0.1, steps=3, outer_lr=1.0), fl.fedavg(lr=0.1, steps=3)),

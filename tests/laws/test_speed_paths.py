@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from tests import zoo
 from torch import nn
 
 import fedtempo as ft
@@ -20,6 +19,7 @@ from fedtempo.params import Params, all_finite
 from fedtempo.randomness import client_keys
 from fedtempo.schedules import Place
 from fedtempo.transforms import Transform
+from tests import zoo
 
 
 def run(kind: str, name: str, **settings: Any) -> ft.Result:

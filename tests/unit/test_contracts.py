@@ -6,13 +6,13 @@ from dataclasses import replace
 
 import pytest
 import torch
-from tests import zoo
 
 import fedtempo as ft
 from fedtempo.backends import BACKENDS, Backend, serial
 from fedtempo.client.program import Carry
 from fedtempo.contracts import ContractError
 from fedtempo.objectives import Received
+from tests import zoo
 
 
 @pytest.mark.parametrize("name", zoo.ALGORITHMS)

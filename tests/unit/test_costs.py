@@ -7,12 +7,12 @@ import sys
 
 import pytest
 import torch
-from tests import zoo
 from torch.utils.flop_counter import FlopCounterMode
 
 import fedtempo as ft
 from fedtempo import algorithms as a
 from fedtempo.costs import OperationCounter
+from tests import zoo
 
 # mlp(6, [5], 4): 6*5 + 5 + 5*4 + 4 = 59 parameters of 4 bytes.
 PARAMETERS = 59

@@ -11,8 +11,7 @@ from fedtempo.evaluation.protocol import Scores, UserScores
 from fedtempo.report import ReportRun, report, write_page
 from fedtempo.report.pictures import DataPicture
 from fedtempo.training.round_report import RoundReport
-
-from .conftest import Browser
+from tests.e2e.browser.conftest import Browser
 
 RUNS, ROUNDS, USERS = 10, 1000, 5000
 

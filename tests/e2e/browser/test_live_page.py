@@ -21,10 +21,10 @@ from fedtempo.config import read, settings_of
 from fedtempo.errors import OutputError, StoreError
 from fedtempo.report import write_experiment
 from fedtempo.report.watching import server
+from tests import ROOT
+from tests.e2e.browser.conftest import Browser
 
-from .conftest import Browser
-
-EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "feddecay.toml"
+EXAMPLE = ROOT / "examples" / "feddecay.toml"
 HEEDS = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler); "
 PROGRAM = [sys.executable, "-c", HEEDS + "from fedtempo.cli import main; main()"]
 

@@ -11,8 +11,7 @@ import pytest
 
 import fedtempo as ft
 from fedtempo.report import Bars, Grid, Lines, ReportRun, Section, report, write_page
-
-from .conftest import Browser
+from tests.e2e.browser.conftest import Browser
 
 HOSTILE = "</script><script>document.title='owned'</script>"
 FORMULA = '=HYPERLINK("http://example.invalid","x")'

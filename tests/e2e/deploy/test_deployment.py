@@ -19,7 +19,7 @@ from fedtempo.deploy.keys import make_keys
 from fedtempo.deploy.launch import NodePlan, Server, ServerPlan, prepare_server, start_node, stored_server
 from fedtempo.deploy.processes import Crew, Running, free_port
 from fedtempo.deploy.trial import try_out
-from tests.deploy.experiments import ALGORITHMS, experiment_file
+from tests.e2e.deploy.experiments import ALGORITHMS, experiment_file
 
 pytest.importorskip("flwr")
 pytestmark = pytest.mark.slow

@@ -11,7 +11,7 @@ import fedtempo as ft
 from fedtempo.deploy.blueprint import blueprint_of
 from fedtempo.deploy.personal import DATABASE
 from fedtempo.deploy.server import Plan, serve
-from tests.deploy.wires import FOUR, Wires, experiment, nodes_of, simulated
+from tests.e2e.deploy.wires import FOUR, Wires, experiment, nodes_of, simulated
 
 
 @pytest.mark.parametrize("name", FOUR)

@@ -12,7 +12,7 @@ import pytest
 
 import fedtempo as ft
 from fedtempo.config import dump, settings_of
-from tests.deploy.experiments import ALGORITHMS, experiment_file
+from tests.e2e.deploy.experiments import ALGORITHMS, experiment_file
 
 pytest.importorskip("flwr")
 

@@ -14,8 +14,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from tests import zoo
-from tests.breaking import Fatal, Unlucky
 
 import fedtempo as ft
 from fedtempo import algorithms as a
@@ -26,6 +24,8 @@ from fedtempo.schedules import decaying_k
 from fedtempo.training.experiment import prepare
 from fedtempo.training.loop import _blocks
 from fedtempo.training.store import MemoryStore
+from tests import zoo
+from tests.breaking import Fatal, Unlucky
 
 needs_ray = pytest.mark.skipif(importlib.util.find_spec("ray") is None, reason="Ray is not installed: fedtempo[ray]")
 

@@ -2,10 +2,20 @@
 
 from dataclasses import dataclass
 
-from personalised_setting import BODY, COMPONENTS, HEAD, NORM, START, NormNet, SplitNet, first_norm_state, run
 from torch import nn
 
 import fedtempo as ft
+from tests.numbers.personalised.setting import (
+    BODY,
+    COMPONENTS,
+    HEAD,
+    NORM,
+    START,
+    NormNet,
+    SplitNet,
+    first_norm_state,
+    run,
+)
 
 ALL = BODY + HEAD
 

@@ -3,7 +3,19 @@
 from collections.abc import Callable
 
 import numpy as np
-from personalised_reference import Arrays, Rate, Rows, gradient, logits, losses, plus, probabilities, steps_on, weighted
+
+from tests.numbers.personalised.reference import (
+    Arrays,
+    Rate,
+    Rows,
+    gradient,
+    logits,
+    losses,
+    plus,
+    probabilities,
+    steps_on,
+    weighted,
+)
 
 ALL = ("body.0.weight", "body.0.bias", "head.weight", "head.bias")
 Models = dict[int, Arrays]

@@ -5,7 +5,11 @@ import copy
 import numpy as np
 import pytest
 import torch
-from personalised_setting import (
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+import fedtempo as ft
+from tests.numbers.personalised.setting import (
     CLIENTS,
     FULL,
     NEWCOMER,
@@ -21,10 +25,6 @@ from personalised_setting import (
     run,
     tensors,
 )
-from torch import Tensor, nn
-from torch.nn import functional as F
-
-import fedtempo as ft
 
 LR, STEPS = 0.3, 3
 

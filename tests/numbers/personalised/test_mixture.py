@@ -3,10 +3,13 @@
 from math import log
 
 import numpy as np
-import personalised_reference_models as models
 import pytest
 import torch
-from personalised_setting import (
+from torch import nn
+
+import fedtempo as ft
+from tests.numbers.personalised import reference_models as models
+from tests.numbers.personalised.setting import (
     CLIENTS,
     COMPONENTS,
     NEWCOMER,
@@ -18,9 +21,6 @@ from personalised_setting import (
     run,
     tensors,
 )
-from torch import nn
-
-import fedtempo as ft
 
 
 def uniform(count: int) -> dict[int, np.ndarray]:

@@ -3,10 +3,13 @@
 from math import ceil
 
 import numpy as np
-import personalised_reference as reference
-import personalised_reference_models as models
 import pytest
-from personalised_setting import (
+from torch import nn
+
+import fedtempo as ft
+from tests.numbers.personalised import reference
+from tests.numbers.personalised import reference_models as models
+from tests.numbers.personalised.setting import (
     CLIENTS,
     NEWCOMER,
     PARTIAL,
@@ -22,9 +25,6 @@ from personalised_setting import (
     scalar,
     tensors,
 )
-from torch import nn
-
-import fedtempo as ft
 
 _random = np.random.default_rng(11)
 OTHER = {name: value + 0.3 * _random.normal(size=value.shape) for name, value in START.items()}

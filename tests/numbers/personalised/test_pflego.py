@@ -4,9 +4,11 @@ from dataclasses import replace
 from itertools import combinations
 
 import numpy as np
-import personalised_reference as reference
 import pytest
-from personalised_setting import (
+
+import fedtempo as ft
+from tests.numbers.personalised import reference
+from tests.numbers.personalised.setting import (
     BODY,
     CLIENTS,
     COMMON_HEAD,
@@ -31,8 +33,6 @@ from personalised_setting import (
     scalar,
     tensors,
 )
-
-import fedtempo as ft
 
 RATES = {"lr": 0.3, "server_lr": 0.2, "steps": 4}
 

@@ -3,8 +3,11 @@
 import numpy as np
 import pytest
 import torch
-from personalised_cases import CASES
-from personalised_setting import (
+
+import fedtempo as ft
+from fedtempo.objectives import Received
+from tests.numbers.personalised.cases import CASES
+from tests.numbers.personalised.setting import (
     CLIENTS,
     COMMON_HEAD,
     PARTIAL,
@@ -14,9 +17,6 @@ from personalised_setting import (
     both_backends,
     run,
 )
-
-import fedtempo as ft
-from fedtempo.objectives import Received
 
 every_algorithm = pytest.mark.parametrize("name", CASES)
 

@@ -3,11 +3,14 @@
 from dataclasses import replace
 
 import numpy as np
-import personalised_reference as reference
-import personalised_reference_models as models
 import pytest
-from personalised_cases import CASES
-from personalised_setting import (
+from torch.nn import functional as F
+
+import fedtempo as ft
+from tests.numbers.personalised import reference
+from tests.numbers.personalised import reference_models as models
+from tests.numbers.personalised.cases import CASES
+from tests.numbers.personalised.setting import (
     BODY,
     CLIENTS,
     HEAD,
@@ -19,9 +22,6 @@ from personalised_setting import (
     draw_rows,
     tensors,
 )
-from torch.nn import functional as F
-
-import fedtempo as ft
 
 PLAIN = sorted(set(CASES) - {"fedem", "fedbn"})
 

@@ -3,9 +3,11 @@
 from collections.abc import Callable
 
 import numpy as np
-import personalised_reference as reference
 import pytest
-from personalised_setting import (
+
+import fedtempo as ft
+from tests.numbers.personalised import reference
+from tests.numbers.personalised.setting import (
     BODY,
     CLIENTS,
     COMMON_HEAD,
@@ -27,8 +29,6 @@ from personalised_setting import (
     scalar,
     tensors,
 )
-
-import fedtempo as ft
 
 SCALAR_START = {"body.weight": 1.0, "head.weight": 2.0}
 TARGETS = [[1.0], [2.0, 4.0]]

@@ -6,10 +6,10 @@ import multiprocessing
 from typing import Any
 
 import pytest
-from tests import zoo
 
 import fedtempo as ft
 from fedtempo.backends import calibration
+from tests import zoo
 
 SETTINGS: dict[str, Any] = {"rounds": 4, "cohort": 6, "batch_size": 4, "seed": 1, "block": 1}
 

@@ -9,12 +9,12 @@ import signal
 import numpy as np
 import pytest
 import torch
-from tests import zoo
 from torch import nn
 
 import fedtempo as ft
 from fedtempo.backends import Processes
 from fedtempo.backends.mailbox import LARGE, Mailbox
+from tests import zoo
 
 SETTINGS = {"rounds": 3, "cohort": 5, "batch_size": 4, "seed": 3, "block": 1, "evaluation": ft.Evaluation(every=2)}
 

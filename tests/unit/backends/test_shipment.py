@@ -8,11 +8,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from tests import zoo
 
 import fedtempo as ft
 from fedtempo.backends.shipment import mapped, packed, receive, send, unpacked
 from fedtempo.training.experiment import Experiment, prepare
+from tests import zoo
 
 
 def experiment(data: ft.data.FederatedData) -> Experiment:

@@ -3,7 +3,6 @@
 import json
 
 import pytest
-import tiny_files as tiny
 from typer.testing import CliRunner
 
 from fedtempo.cli.data import app
@@ -11,6 +10,7 @@ from fedtempo.data.files.published import File
 from fedtempo.data.files.registry import CATALOGUE
 from fedtempo.data.load import DATASETS
 from fedtempo.errors import ConfigError, DataError
+from tests import tiny_files as tiny
 
 
 @pytest.fixture

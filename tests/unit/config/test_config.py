@@ -16,8 +16,9 @@ from fedtempo.algorithms import ALGORITHMS
 from fedtempo.config import dump, fingerprint, make_algorithm, make_data, parse, read, settings_of
 from fedtempo.config.schema import DataSection
 from fedtempo.schedules import SCHEDULES, Now, from_config, per_round, per_step, to_config
+from tests import ROOT
 
-EXAMPLES = sorted((Path(__file__).parents[2] / "examples").glob("*.toml"))
+EXAMPLES = sorted((ROOT / "examples").glob("*.toml"))
 
 SMALL = tomllib.loads("""
 rounds = 2

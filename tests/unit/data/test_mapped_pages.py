@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import fedtempo as ft
-from fedtempo.data import residence
+from fedtempo.data import mapped_pages
 from fedtempo.data.mapped_pages import Residence
 from fedtempo.errors import ConfigError
 
@@ -24,18 +24,18 @@ def column(tmp_path: Path) -> np.ndarray:
     return loaded
 
 
-needs_books = pytest.mark.skipif(not residence._BOOKS.exists(), reason="this system keeps no /proc/self/statm")
+needs_books = pytest.mark.skipif(not mapped_pages._BOOKS.exists(), reason="this system keeps no /proc/self/statm")
 
 
 @needs_books
 def test_pages_are_given_back_when_they_are_many(column: np.ndarray) -> None:
     most = 4 << 20
-    here, before, largest = Residence([column], most), residence._held(), 0
+    here, before, largest = Residence([column], most), mapped_pages._held(), 0
     for start in range(0, ROWS, 64):
         rows = np.take(column, range(start, start + 64), axis=0)
         assert rows[0, 0] == start * WIDTH
         here.note(rows.nbytes)
-        largest = max(largest, residence._held() - before)
+        largest = max(largest, mapped_pages._held() - before)
     assert largest < column.nbytes / 2
     assert column[5, 7] == 5 * WIDTH + 7
 

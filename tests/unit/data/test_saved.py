@@ -2,7 +2,6 @@
 
 import numpy as np
 import pytest
-import tiny_files as tiny
 
 from fedtempo.data import (
     classes_per_client,
@@ -21,6 +20,7 @@ from fedtempo.data import (
 from fedtempo.data.communities import communities
 from fedtempo.data.summary import client_by_label, divided_by_default, heat_map
 from fedtempo.errors import DataError, OutputError
+from tests import tiny_files as tiny
 
 SPLITS = [
     iid(clients=7),

@@ -17,8 +17,9 @@ from fedtempo.config import read
 from fedtempo.deploy.keys import is_loopback, make_keys, node_keys, server_keys
 from fedtempo.deploy.launch import NodePlan, ServerPlan, node_command, prepare_server, stored_server
 from fedtempo.deploy.processes import Crew, free_port
+from tests import ROOT
 
-EXAMPLE = Path(__file__).parents[2] / "examples" / "feddecay.toml"
+EXAMPLE = ROOT / "examples" / "feddecay.toml"
 SOURCE = Path(ft.__file__).parent
 pytest.importorskip("flwr")
 

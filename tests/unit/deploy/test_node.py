@@ -22,7 +22,7 @@ from fedtempo.deploy.personal import DATABASE, PersonalStore
 from fedtempo.deploy.server import RUN, Plan, serve
 from fedtempo.deploy.wire import HASH, WireError
 from fedtempo.training.state import digest_of
-from tests.deploy.wires import FOUR, Wires, experiment, nodes_of, simulated
+from tests.e2e.deploy.wires import FOUR, Wires, experiment, nodes_of, simulated
 
 FIRST = bytes(HASH)
 

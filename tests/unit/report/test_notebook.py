@@ -15,8 +15,9 @@ from fedtempo.comparison import compare_runs, run_of
 from fedtempo.data import FederatedData
 from fedtempo.errors import FedTempoError
 from fedtempo.schedules import as_schedule, per_round, per_step
+from tests import ROOT
 
-EXAMPLES = Path(__file__).parents[2] / "examples"
+EXAMPLES = ROOT / "examples"
 HOSTILE = "<script>alert(1)</script>"
 
 

@@ -8,13 +8,13 @@ import zipfile
 
 import numpy as np
 import pytest
-import tiny_files as tiny
 
-from conftest import snapshot
 from fedtempo.data.files.archives import read_npz, read_tar_gz, read_zip
 from fedtempo.data.files.idx import read_idx
 from fedtempo.data.files.safe import gunzip, read_npy
 from fedtempo.errors import DataError
+from tests import tiny_files as tiny
+from tests.tiny_files import snapshot
 
 HTML = b"<!DOCTYPE html><html><body>404 Not Found</body></html>"
 GOOD = gzip.compress(tiny.idx(np.arange(60, dtype=np.uint8).reshape(5, 3, 4)))

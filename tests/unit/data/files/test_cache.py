@@ -7,11 +7,11 @@ import time
 
 import numpy as np
 import pytest
-import tiny_files as tiny
 
-from conftest import snapshot
 from fedtempo.data import load
 from fedtempo.errors import DataError, OutputError
+from tests import tiny_files as tiny
+from tests.tiny_files import snapshot
 
 
 def arrays_in(cache):

@@ -4,11 +4,11 @@ import gzip
 
 import numpy as np
 import pytest
-import tiny_files as tiny
 
 from fedtempo.data import dirichlet, natural
 from fedtempo.data.parts import TEST, TRAIN, VALIDATION
 from fedtempo.errors import ConfigError, DataError
+from tests import tiny_files as tiny
 
 
 def owned(data):

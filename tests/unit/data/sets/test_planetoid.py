@@ -2,10 +2,10 @@
 
 import numpy as np
 import pytest
-import tiny_files as tiny
 
 from fedtempo.data import load, louvain
 from fedtempo.errors import DataError
+from tests import tiny_files as tiny
 
 
 def test_a_graph_client_is_one_row_per_part(tmp_path, tiny_load):
