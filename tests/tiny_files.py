@@ -194,3 +194,23 @@ def planetoid(folder: Path, name: str = "cora", **changes: np.ndarray) -> None:
 def snapshot(folder: Path) -> dict[str, bytes]:
     """Every file below a folder with its bytes."""
     return {str(path.relative_to(folder)): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
+
+
+def owned(data):
+    """Every row with its owner and part, checked to have one of each."""
+    rows = [data.positions(client, part) for client in range(len(data)) for part in ("train", "validation", "test")]
+    everything = np.concatenate(rows)
+    assert len(np.unique(everything)) == len(everything)
+    return everything
+
+
+HTML = b"<!DOCTYPE html><html><body>404 Not Found</body></html>"
+
+
+GOOD_IDX = gzip.compress(idx(np.arange(60, dtype=np.uint8).reshape(5, 3, 4)))
+
+
+def npy(array, allow=False):
+    stream = io.BytesIO()
+    np.save(stream, array, allow_pickle=allow)
+    return stream.getvalue()

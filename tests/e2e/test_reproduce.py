@@ -1,9 +1,8 @@
-"""Every reproduction at smoke scale; what is kept, what is repeated, and what is said when data are not here."""
+"""Every reproduction at smoke scale, by the command and in Python; what is said when data are not here."""
 
 from __future__ import annotations
 
 import json
-import math
 import xml.etree.ElementTree as ElementTree
 from dataclasses import replace
 from pathlib import Path
@@ -14,14 +13,9 @@ import fedtempo as ft
 from fedtempo.cli import main
 from fedtempo.papers import REPRODUCTIONS, SCALES, reproduce
 from fedtempo.papers.framework.claims import Answer
-from fedtempo.papers.framework.frame import Calculation, Data, Measured, Model, Training, key_of, scale
-from fedtempo.papers.framework.measures import costs, learning, to_target, train_loss, users
-from fedtempo.papers.framework.pages import record, save, save_into_docs, verdicts
-from fedtempo.papers.framework.probing import estimated_seconds
-from fedtempo.papers.framework.reproduction import Reproduction
-from fedtempo.papers.framework.running import plan
-
-QUADRATIC = REPRODUCTIONS["decaying-k-quadratic"]
+from fedtempo.papers.framework.frame import Data, Training
+from fedtempo.papers.framework.pages import save, verdicts
+from tests.unit.papers.framework.small_runs import QUADRATIC, digits_runs
 
 
 @pytest.mark.parametrize("name", REPRODUCTIONS)
@@ -40,103 +34,6 @@ def test_smoke(name: str, tmp_path: Path, real_data: Path) -> None:
         if path.suffix == ".svg":
             assert "polyline" in path.read_text() or "circle" in path.read_text()
             ElementTree.fromstring(path.read_text())
-
-
-def test_numbers_are_the_same_in_one_process_and_in_two(tmp_path: Path) -> None:
-    one = reproduce(QUADRATIC, "smoke", tmp_path / "one", processes=1, seeds=2)
-    two = reproduce(QUADRATIC, "smoke", tmp_path / "two", processes=2, seeds=2)
-    assert json.dumps(record(QUADRATIC, one)) == json.dumps(record(QUADRATIC, two))
-
-
-def test_finished_runs_are_kept_and_damaged_ones_done_again(tmp_path: Path) -> None:
-    first = reproduce(QUADRATIC, "smoke", tmp_path, processes=1)
-    kept = {path: path.stat().st_mtime_ns for path in (tmp_path / "runs").iterdir()}
-    damaged, gone, *_ = sorted(kept)
-    damaged.write_text(damaged.read_text()[:40])
-    gone.unlink()
-    seen: list[tuple[int, int]] = []
-    again = reproduce(
-        QUADRATIC, "smoke", tmp_path, processes=2, observe=lambda done, total, _: seen.append((done, total))
-    )
-    assert seen == [(5, 7), (6, 7), (7, 7)]
-    assert again == first
-    changed = [path for path, time in kept.items() if path.stat().st_mtime_ns != time]
-    assert sorted(changed) == [damaged, gone]
-
-
-def test_another_setting_is_another_run() -> None:
-    runs = QUADRATIC.runs(QUADRATIC.scales["smoke"], 0)
-    keys = {key_of("a", run, 0) for run in runs} | {key_of("a", runs[0], 1), key_of("b", runs[0], 0)}
-    longer = replace(runs[0], settings={**runs[0].settings, "rounds": 25})
-    assert len(keys | {key_of("a", longer, 0)}) == len(runs) + 3
-
-
-def test_settings_that_do_not_print_are_refused() -> None:
-    run = replace(QUADRATIC.runs(QUADRATIC.scales["smoke"], 0)[0], settings={"loss": object()})
-    with pytest.raises(ft.ConfigError, match="values that print"):
-        key_of("a", run, 0)
-
-
-def digits_runs(scale: object, seed: int) -> list[Training]:
-    data = Data("digits", ft.data.dirichlet(10, 0.5), seed, {"new_clients": 2, "min_samples": 3}, rows=400)
-    measures = (users, costs, train_loss, learning, to_target_of_a_fifth, to_target_of_two)
-    settings = {"rounds": 6, "cohort": 4, "seed": seed, "evaluation": ft.Evaluation(every=2)}
-    algorithm = ft.algorithms.fedavg(lr=0.1, steps=3)
-    return [
-        Training(
-            "FedAvg", data, Model("mlp", {"inputs": 64, "hidden": [8], "outputs": 10}), algorithm, settings, measures
-        )
-    ]
-
-
-def to_target_of_a_fifth(result: ft.Result) -> Measured:
-    return to_target(result, 0.01)
-
-
-def to_target_of_two(result: ft.Result) -> Measured:
-    return Measured({"never": to_target(result, 2.0).values["rounds_to_target"]})
-
-
-def test_measures_of_users_costs_and_targets() -> None:
-    measured = digits_runs(None, 0)[0].perform(None)
-    assert 0 <= measured.values["new_tuned/mean"] <= 1
-    assert measured.values["steps"] == 6 * 4 * 3
-    assert measured.values["steps_used"] == 1
-    assert measured.values["rounds_to_target"] == 2
-    assert measured.values["steps_to_target"] == 2 * 4 * 3
-    assert math.isnan(measured.values["never"])
-    assert measured.curves["existing_tuned"].x == (2, 4, 6)
-    assert measured.values["existing_tuned/best"] == max(measured.curves["existing_tuned"].y)
-    assert measured.values["min_train_loss"] == min(measured.curves["train_loss"].y)
-
-
-def test_time_is_estimated_from_a_few_rounds(tmp_path: Path) -> None:
-    tasks = plan(replace(QUADRATIC, runs=digits_runs), "smoke", 4, tmp_path)
-    assert 0 < estimated_seconds(tasks, None, processes=2) < 60
-
-
-def failing(number: int) -> Measured:
-    raise ft.DataError(f"{number} must be smaller. Got {number}.")
-
-
-def test_an_error_in_a_process_comes_back_with_its_run(tmp_path: Path) -> None:
-    runs = [Calculation(f"run {number}", {"number": number}, failing) for number in (1, 2)]
-    broken = Reproduction(
-        **{**vars(QUADRATIC), "runs": lambda scale, seed: runs, "scales": dict.fromkeys(SCALES, scale(1, 0.1))}
-    )
-    with pytest.raises(ft.DataError, match="run 1, seed 0: 1 must be smaller"):
-        reproduce(broken, "smoke", tmp_path, processes=2)
-
-
-def test_a_section_of_the_docs_is_replaced_and_what_people_wrote_stays(tmp_path: Path) -> None:
-    outcome = reproduce(QUADRATIC, "smoke", tmp_path / "out", processes=1)
-    page = save_into_docs(QUADRATIC, outcome, tmp_path, "First.")
-    page.write_text(page.read_text() + "\nWhat we think of it.\n")
-    again = save_into_docs(QUADRATIC, outcome, tmp_path, "Second.").read_text()
-    assert "First." not in again
-    assert again.count("Second.") == 1
-    assert again.endswith("What we think of it.\n")
-    assert (tmp_path / "figures" / "decaying-k-quadratic-smoke-a.svg").exists()
 
 
 def called(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int:

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
-import subprocess
-import sys
 import tempfile
 from collections.abc import Iterator
 from dataclasses import replace
@@ -27,8 +24,6 @@ from fedtempo.training.store import MemoryStore
 from tests import zoo
 from tests.breaking import Fatal, Unlucky
 
-needs_ray = pytest.mark.skipif(importlib.util.find_spec("ray") is None, reason="Ray is not installed: fedtempo[ray]")
-
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[Any]:
@@ -45,8 +40,6 @@ def run(kind: str = "mlp", name: str = "fedavg", **settings: Any) -> ft.Result:
     usual = {"rounds": 3, "cohort": 5, "batch_size": 4, "seed": 3, "block": 1, "evaluation": None}
     return ft.run(model=zoo.model(kind), data=zoo.data(kind), algorithm=zoo.ALGORITHMS[name], **{**usual, **settings})
 
-
-# ------------------------------------------------------------------ the same bits
 
 ALGORITHMS = {
     "FedDecay": a.feddecay(lr=0.1, beta=0.6, steps=5),
@@ -80,9 +73,6 @@ def test_a_loader_gives_actors_their_data(cluster: Any) -> None:
         return zoo.data("mlp")
 
     assert run(backend="ray", ray_loader=load, rounds=1).digest() == run(backend="serial", rounds=1).digest()
-
-
-# ------------------------------------------------------------------ what goes wrong
 
 
 def test_an_actor_killed_three_times_changes_nothing(tmp_path: Path, cluster: Any) -> None:
@@ -127,32 +117,6 @@ def test_what_cannot_be_sent_is_said(cluster: Any) -> None:
     federation = replace(experiment(4).federation, model=model)
     with pytest.raises(ft.ConfigError, match="must be able to send"), RayActors(federation, serial, 1):
         pass
-
-
-@needs_ray
-def test_settings_of_ray_are_checked() -> None:
-    for settings, message in (
-        ({"ray_gpus": 1}, "ray_gpus must be left out unless the backend is 'ray'"),
-        ({"backend": "ray", "ray_gpus": 1.5}, "ray_gpus must be a share"),
-        ({"backend": "ray", "ray_address": ""}, "ray_address must be an address"),
-        ({"backend": "ray", "ray_loader": 3}, "ray_loader must be a function"),
-    ):
-        with pytest.raises(ft.ConfigError, match=message):
-            run(**settings)
-
-
-def test_a_missing_extra_is_said() -> None:
-    program = "import sys; sys.modules['ray'] = None; from fedtempo.backends import cluster_for; "
-    done = subprocess.run(
-        [sys.executable, "-c", program + "cluster_for('ray', None, None, None)"],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert "ConfigError: backend 'ray' must have Ray installed: pip install 'fedtempo[ray]'" in done.stderr
-
-
-# ------------------------------------------------------------------ what travels
 
 
 class Weighed(RayActors):

@@ -70,3 +70,14 @@ def test_every_order_of_three_rows_is_as_likely() -> None:
 def test_wrong_settings_are_refused(size: object, mode: str) -> None:
     with pytest.raises(ConfigError):
         Batching(size, mode)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("batching", [Batching(4), Batching(4, "replace"), Batching(None)])
+def test_one_client_draws_what_it_draws_in_a_group(batching: Batching) -> None:
+    clients, sizes = np.arange(5), np.array([7, 12, 4, 9, 1])
+    group = BatchRows(batching, client_keys(0, clients, "batches", 2), sizes)
+    for client, size in zip(clients, sizes, strict=True):
+        alone = BatchRows(batching, client_keys(0, clients[client : client + 1], "batches", 2), np.array([size]))
+        for step in range(7):
+            rows, counts = group.at(step)
+            assert alone.of_first(step).tolist() == rows[client, : counts[client]].tolist()

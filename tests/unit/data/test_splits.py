@@ -6,7 +6,16 @@ import numpy as np
 import pytest
 
 import fedtempo as ft
-from fedtempo.data import SPLITS, Split, classes_per_client, dirichlet, iid, natural, quantity_skew, shards
+from fedtempo.data import (
+    SPLITS,
+    Split,
+    classes_per_client,
+    dirichlet,
+    iid,
+    natural,
+    quantity_skew,
+    shards,
+)
 from fedtempo.errors import ConfigError, DataError
 
 TABLE = ft.data.load("digits")

@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import nn
 
-from fedtempo.data import FederatedData, dirichlet, iid, load
+from fedtempo.data import dirichlet, iid, load
 from fedtempo.errors import ConfigError
 from fedtempo.models import mlp
 from fedtempo.theory import disagreement, gradient_diversity, is_convex, model_loss, optimality_gap
@@ -95,14 +95,3 @@ def test_gamma_of_equal_clients_is_zero_and_unreached_minima_give_none():
     loss, params = model_loss(nn.Linear(3, 1), client)
     assert optimality_gap(loss, params, [client, client]) == pytest.approx(0.0, abs=1e-8)
     assert optimality_gap(loss, params, [client, client], iterations=1) is None
-
-
-def test_sampling_is_seeded_and_bounded():
-    data = FederatedData.from_clients([(np.random.rand(9, 2), np.arange(9) % 2) for _ in range(6)], new_clients=2)
-    first, again, other = (sample_clients(data, clients=3, rows=5, seed=s) for s in (0, 0, 1))
-    assert len(first) == 3
-    assert all(len(batch["y"]) == 5 for batch in first)
-    assert first[0]["x"].dtype == torch.float64
-    assert all(torch.equal(a["x"], b["x"]) for a, b in zip(first, again, strict=True))
-    assert not all(torch.equal(a["x"], b["x"]) for a, b in zip(first, other, strict=True))
-    assert len(sample_clients(data, clients=100)) == 4

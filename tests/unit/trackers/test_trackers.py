@@ -25,8 +25,11 @@ from fedtempo.trackers import TRACKERS, numbers
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")  # SQLAlchemy's about what MLflow does
 
 RANDOM = np.random.default_rng(0)
+
 CLIENTS = [(RANDOM.standard_normal((n, 6)), RANDOM.integers(0, 4, n)) for n in (12, 20, 9, 14, 11)]
+
 DATA = ft.data.FederatedData.from_clients(CLIENTS, validation=0.2, test=0.2, new_clients=1)
+
 KEEPING = ["csv", "jsonl", "tensorboard", "mlflow", "wandb"]
 
 
@@ -360,20 +363,3 @@ def test_on_the_command_line_and_again_when_resumed(tmp_path: Path, fedtempo: An
     assert len(_from_csv(out)) == len(_from_jsonl(out)) == 2
     assert json.loads(fedtempo("resume", str(out), "--json")[1])["digest"] == digest
     assert len(_from_csv(out)) == len(_from_jsonl(out)) == 2
-
-
-def test_progress_without_a_terminal_prints_lines(capsys: pytest.CaptureFixture[str]) -> None:
-    ft.run(**settings(), trackers=[ft.trackers.progress("small")])
-    lines = capsys.readouterr().err.splitlines()
-    assert [line.split()[2] for line in lines] == ["1/6", "3/6", "6/6"]
-    assert lines[0].startswith("small: round 1/6 loss ")
-    assert "accuracy" in lines[1]
-
-
-def test_progress_of_a_resumed_run_starts_where_it_goes_on(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    rounds = ft.train(**settings(), out=tmp_path)
-    for _ in range(4):
-        next(rounds)
-    rounds.close()
-    ft.run(**settings(), out=tmp_path, resume=True, trackers=["progress"])
-    assert [line.split()[1] for line in capsys.readouterr().err.splitlines()] == ["5/6", "6/6"]

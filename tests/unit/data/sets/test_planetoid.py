@@ -1,10 +1,8 @@
-"""Graphs on tiny files of the official layout, and the generated data sets."""
+"""Citation graphs, on tiny files of the official layout."""
 
 import numpy as np
-import pytest
 
-from fedtempo.data import load, louvain
-from fedtempo.errors import DataError
+from fedtempo.data import louvain
 from tests import tiny_files as tiny
 
 
@@ -49,33 +47,3 @@ def test_public_parts_keep_other_nodes_in_the_graph(tmp_path, tiny_load):
     ]
     assert counts == [2, 2, 1, 1, 1, 1]
     assert data.columns["mask"].sum() == 6 * 6
-
-
-def test_louvain_needs_a_graph():
-    with pytest.raises(DataError, match="is not a graph"):
-        load("digits").split(louvain())
-
-
-def test_synthetic_follows_alpha_and_beta():
-    table = load("synthetic", alpha=1.0, beta=1.0, clients=20, seed=3)
-    data = table.split()
-    assert len(data) == 20
-    assert table.columns["x"].shape[1] == 60
-    middles = np.stack([table.columns["x"][table.keys == k].mean(axis=0) for k in range(20)])
-    alike = load("synthetic", clients=20, iid=True, seed=3)
-    same = np.stack([alike.columns["x"][alike.keys == k].mean(axis=0) for k in range(20)])
-    assert middles.std(axis=0).mean() > 5 * same.std(axis=0).mean()
-    np.testing.assert_array_equal(
-        table.columns["x"], load("synthetic", alpha=1.0, beta=1.0, clients=20, seed=3).columns["x"]
-    )
-    # Feature j has variance j^-1.2.
-    x = alike.columns["x"]
-    np.testing.assert_allclose(x.std(axis=0)[[0, 9, 59]], np.array([1, 10, 60]) ** -0.6, rtol=0.1)
-
-
-def test_the_quadratic_has_the_papers_minimiser():
-    z = load("quadratic", clients=200_000).columns["x"]
-    assert z.min() >= 1
-    assert z.max() <= 3
-    assert abs(1 / z.mean() - 3 * (3**0.5 - 1) / (3 * 3**0.5 - 1)) < 1e-3
-    assert load("quadratic", clients=7).split().sizes("train").tolist() == [1] * 7

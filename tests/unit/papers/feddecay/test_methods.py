@@ -21,8 +21,6 @@ from fedtempo.papers.feddecay.methods import (
     selected,
     similar,
 )
-from fedtempo.papers.feddecay.ratios import LABELS as METHODS
-from fedtempo.papers.feddecay.ratios import closed_ratio, printed_ratio, walked_ratio
 from fedtempo.papers.framework.claims import Answer
 from fedtempo.papers.framework.frame import Column, Measured
 from fedtempo.papers.framework.outcomes import Outcome
@@ -69,12 +67,3 @@ def test_every_scale_has_every_method_and_the_papers_rows_are_among_them(name: s
         assert tuple(run.label for run in chosen.runs(chosen.scales[scale], 0)) == LABELS
     assert set(chosen.reported) <= set(LABELS)
     assert all(0 <= value <= 1 for row in chosen.reported.values() for value in row.values())
-
-
-@pytest.mark.parametrize("method", METHODS)
-def test_local_steps_have_the_closed_form_and_not_equation_ten(method: str) -> None:
-    beta = float(method.rsplit(maxsplit=1)[-1]) if "beta" in method else float(method != "FedSGD")
-    walked = walked_ratio(method, beta, lr=1e-4, clients=2, batches=3)
-    assert walked == pytest.approx(closed_ratio(method, beta, 3), abs=1e-3)
-    if 0 < beta < 1:
-        assert printed_ratio(beta, 3) == pytest.approx(closed_ratio(method, beta, 3) / beta)
