@@ -9,6 +9,7 @@ from pathlib import Path
 import fedtempo as ft
 
 SOURCE = Path(ft.__file__).parent
+UNIT = Path(__file__).parent
 
 # A module imports only from packages of the same or an earlier line.
 ORDER = [
@@ -92,6 +93,32 @@ def test_imports_go_one_way() -> None:
 def test_no_modules_import_each_other() -> None:
     assert not cycle_in({module_of(path): imported(path) for path in modules()})
     assert cycle_in({"a": {"b"}, "b": {"a"}, "c": {"a"}}) == ["a", "b", "c"]
+
+
+# Tests below tests/unit that mirror no module, each with its reason.
+OF_THEIR_OWN = {
+    "test_structure.py": "looks at the shape of all of src/ and of tests/unit/",
+}
+
+
+def mirrored(test: Path) -> list[Path]:
+    """What `a/test_b.py` may be a test of: the module a/b.py, or the package that it is named after."""
+    name = test.stem.removeprefix("test_")
+    return [test.parent / f"{name}.py", test.parent / name, *([test.parent] if test.parent.name == name else [])]
+
+
+def test_every_unit_test_stands_where_its_module_stands() -> None:
+    """The test of src/fedtempo/a/b.py is tests/unit/a/test_b.py; that of the package a is tests/unit/a/test_a.py."""
+    tests = [path.relative_to(UNIT) for path in UNIT.rglob("test_*.py")]
+    lost = [
+        str(test)
+        for test in tests
+        if str(test) not in OF_THEIR_OWN and not any((SOURCE / path).exists() for path in mirrored(test))
+    ]
+    assert not lost, "no module of src/fedtempo has these names"
+    assert set(OF_THEIR_OWN) <= {str(test) for test in tests}
+    assert mirrored(Path("a/test_b.py")) == [Path("a/b.py"), Path("a/b")]
+    assert mirrored(Path("a/test_a.py")) == [Path("a/a.py"), Path("a/a"), Path("a")]
 
 
 def test_public_names() -> None:

@@ -1,5 +1,7 @@
 """Reporting: tables, pages, run folders, progress."""
 
+# Nobody calls the notebook's functions by name: importing the module registers them with `fedtempo.display`.
+import fedtempo.report.notebook  # noqa: F401
 from fedtempo.report.folder import EXPERIMENT, REPORT, export, summary, write_experiment
 from fedtempo.report.html import report, write_page, write_report
 from fedtempo.report.live import follow
