@@ -274,6 +274,7 @@ def test_personal_state_is_read_from_disk(tmp_path: Path) -> None:
     whole = ft.run(**settings())
     for client in range(6):
         ours, theirs = result.client_state(client), whole.client_state(client)
+        assert set(ours) == set(theirs) == {"head.weight", "head.bias"}
         assert all((ours[n] == theirs[n]).all() for n in theirs)
 
 

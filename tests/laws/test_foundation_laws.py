@@ -6,6 +6,7 @@ import os
 import random
 import subprocess
 import sys
+from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
@@ -16,6 +17,7 @@ from torch.func import functional_call
 
 import fedtempo as ft
 from fedtempo import algorithms as a
+from fedtempo.backends import collect
 from fedtempo.data.batches import Batching
 from fedtempo.federation.federation import Federation
 from fedtempo.training.plan import planned_steps
@@ -156,16 +158,35 @@ def test_the_hash_seed_does_not_matter(hash_seed: str) -> None:
     assert digest.stdout.strip() == here.digest()
 
 
+def reweighted(monkeypatch: pytest.MonkeyPatch, change: Callable[[int, float], float]) -> list[int]:
+    """Change every client's weight, one by one and many at once; the list names the clients that were weighed."""
+    one, many, weighed = Federation.weight, collect._weights, []
+
+    def weight(self: Federation, client: int, processed: int) -> float:
+        weighed.append(client)
+        return change(client, one(self, client, processed))
+
+    def weights(federation: Federation, clients: np.ndarray, processed: np.ndarray) -> np.ndarray:
+        weighed.extend(clients.tolist())
+        return np.array([change(*pair) for pair in zip(clients, many(federation, clients, processed), strict=True)])
+
+    monkeypatch.setattr(Federation, "weight", weight)
+    monkeypatch.setattr(collect, "_weights", weights)
+    return weighed
+
+
 @pytest.mark.parametrize("weighting", ["uniform", "samples"])
 @pytest.mark.parametrize("backend", ["serial", "vectorised"])
 def test_doubling_all_weights_changes_nothing(
     clients: Clients, weighting: str, backend: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     algorithm = a.fedexp(lr=0.1, steps=3, weighting=weighting)
-    before = run(clients, algorithm, backend=backend).digest()
-    weight = Federation.weight
-    monkeypatch.setattr(Federation, "weight", lambda self, client, processed: 2 * weight(self, client, processed))
-    assert run(clients, algorithm, backend=backend).digest() == before
+    before = run(clients, algorithm, backend=backend)
+    weighed = reweighted(monkeypatch, lambda client, weight: 2 * weight)
+    assert run(clients, algorithm, backend=backend).digest() == before.digest()
+    assert weighed == [client for report in before.history for client in report.clients]
+    reweighted(monkeypatch, lambda client, weight: 2 * weight if client == weighed[0] else weight)
+    assert run(clients, algorithm, backend=backend).digest() != before.digest()
 
 
 def test_the_printed_plan_is_what_the_steps_use(clients: Clients) -> None:

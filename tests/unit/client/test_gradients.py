@@ -8,7 +8,14 @@ import pytest
 import torch
 from torch import nn
 
-from fedtempo.client.gradients import MOST_RECORDINGS, GradientOf, Replayed, by_autograd, by_transform_together
+from fedtempo.client.gradients import (
+    MOST_RECORDINGS,
+    GradientOf,
+    Replayed,
+    by_autograd,
+    by_transform,
+    by_transform_together,
+)
 from fedtempo.client.network import Network, tensors_of
 from fedtempo.models import character_gru, character_transformer, gin, mlp, word_average
 from fedtempo.models.weights import build
@@ -120,3 +127,45 @@ def test_models_of_text_are_replayed_alone_and_side_by_side(name: str, lanes: in
         assert all(torch.equal(mine[n], theirs[n]) for n in params) and torch.equal(got.loss, expected.loss)
         params = {n: p - 0.1 * mine[n] for n, p in params.items()}
     assert [kept is not None and kept.recording is not None for kept in replayed._remembered.values()] == [True]
+
+
+def cubic(params: Params, frozen: Params, batch: Batch) -> Value:
+    """a w^3 + b w, of which only a w^3 is reported; the gradient is 3 a w^2 + b."""
+    loss = (batch["a"] * params["w"] ** 3).sum()
+    return Value(loss + (frozen["b"] * params["w"]).sum(), loss, {"n": frozen["b"] + 1})
+
+
+def test_every_way_to_the_gradient_by_hand() -> None:
+    """At w = 2 and w = -1 with a = 5, b = 7: 3 * 5 * 4 + 7 and 3 * 5 * 1 + 7."""
+    params, frozen, batch = (
+        {"w": torch.tensor([2.0, -1.0])},
+        {"b": torch.tensor([7.0, 7.0])},
+        {"a": torch.tensor([5.0, 5.0])},
+    )
+    for way in (by_autograd, by_transform, Replayed(by_autograd)):
+        gradient, value = way(cubic, params, frozen, batch)
+        assert gradient["w"].tolist() == [67.0, 22.0]
+        assert (float(value.total), float(value.loss)) == (5 * 8 + 14 - 5 - 7, 35.0)
+        assert value.buffers["n"].tolist() == [8.0, 8.0]
+        assert not value.total.requires_grad
+    assert not params["w"].requires_grad
+
+
+def test_lanes_together_have_the_gradients_of_each() -> None:
+    params = {"w": torch.tensor([[2.0], [-1.0], [0.5]])}
+    frozen, batch = {"b": torch.tensor([[7.0], [1.0], [0.0]])}, {"a": torch.tensor([[5.0], [2.0], [4.0]])}
+    gradient, value = by_transform_together(cubic, params, frozen, batch)
+    assert gradient["w"].tolist() == [[67.0], [7.0], [3.0]]
+    assert value.loss.tolist() == [40.0, -2.0, 0.5]
+
+
+def test_a_parameter_that_the_objective_ignores_has_a_gradient_of_zero() -> None:
+    def ignores(params: Params, frozen: Params, batch: Batch) -> Value:
+        loss = params["used"].sum()
+        return Value(loss, loss, {})
+
+    params = {"used": torch.ones(2), "unused": torch.ones(3)}
+    for way in (by_autograd, by_transform):
+        gradient, _ = way(ignores, params, {}, {})
+        assert gradient["used"].tolist() == [1.0, 1.0]
+        assert gradient["unused"].tolist() == [0.0, 0.0, 0.0]
