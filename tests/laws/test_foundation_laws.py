@@ -17,7 +17,6 @@ from torch.func import functional_call
 
 import fedtempo as ft
 from fedtempo import algorithms as a
-from fedtempo.backends import collect
 from fedtempo.data.batches import Batching
 from fedtempo.federation.federation import Federation
 from fedtempo.training.plan import planned_steps
@@ -72,7 +71,7 @@ def test_one_full_batch_step_with_everybody_is_centralised_descent(clients: Clie
         rounds=10,
         dtype=torch.float64,
     )
-    model = result.experiment.federation.model
+    model = result.experiment.federation.problem.model
     params = {n: p.detach().clone().requires_grad_() for n, p in model.named_parameters()}
     x = torch.from_numpy(np.concatenate([c[0] for c in clients]))
     y = torch.from_numpy(np.concatenate([c[1] for c in clients]))
@@ -102,7 +101,7 @@ def test_the_order_of_the_cohort_and_of_columns_does_not_matter(clients: Clients
 
 
 def test_global_generators_do_not_matter(clients: Clients) -> None:
-    algorithm = a.pflego(lr=0.1, server_lr=0.1, steps=3)
+    algorithm = a.pflego(head_lr=0.1, server_lr=0.1, steps=3)
     before = run(clients, algorithm).digest()
     torch.manual_seed(99)
     np.random.seed(99)
@@ -159,19 +158,14 @@ def test_the_hash_seed_does_not_matter(hash_seed: str) -> None:
 
 
 def reweighted(monkeypatch: pytest.MonkeyPatch, change: Callable[[int, float], float]) -> list[int]:
-    """Change every client's weight, one by one and many at once; the list names the clients that were weighed."""
-    one, many, weighed = Federation.weight, collect._weights, []
+    """Change every client's weight; the list names the clients that were weighed."""
+    plain, weighed = Federation.weights, []
 
-    def weight(self: Federation, client: int, processed: int) -> float:
-        weighed.append(client)
-        return change(client, one(self, client, processed))
-
-    def weights(federation: Federation, clients: np.ndarray, processed: np.ndarray) -> np.ndarray:
+    def weights(self: Federation, clients: np.ndarray, processed: np.ndarray) -> np.ndarray:
         weighed.extend(clients.tolist())
-        return np.array([change(*pair) for pair in zip(clients, many(federation, clients, processed), strict=True)])
+        return np.array([change(*pair) for pair in zip(clients, plain(self, clients, processed), strict=True)])
 
-    monkeypatch.setattr(Federation, "weight", weight)
-    monkeypatch.setattr(collect, "_weights", weights)
+    monkeypatch.setattr(Federation, "weights", weights)
     return weighed
 
 
@@ -202,7 +196,7 @@ def test_the_printed_plan_is_what_the_steps_use(clients: Clients) -> None:
     spied = replace(algorithm, phases=tuple(replace(p, after=note) for p in algorithm.phases))
     result = run(clients, spied, cohorts=[[3]])
     federation = result.experiment.federation
-    plan = planned_steps(algorithm, range(4), 16, Batching(4), federation.now(0, 1.0))
+    plan = planned_steps(algorithm, range(4), 16, Batching(4), federation.problem.now(0, 1.0))
     # The first step is also taken once before the run, to count its operations.
     assert used[1:] == [(p.round, p.step, p.rates["lr"]) for p in plan]
     assert [r.costs.steps for r in result.history] == [6, 5, 3, 3]

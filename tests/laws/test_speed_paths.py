@@ -13,7 +13,7 @@ import fedtempo as ft
 from fedtempo.backends import row_by_row, serial
 from fedtempo.contracts import distance
 from fedtempo.params import Params
-from fedtempo.schedules import Place
+from fedtempo.schedules import Position
 from fedtempo.transforms import Transform
 from tests import zoo
 
@@ -35,7 +35,7 @@ def test_a_model_without_images_has_one_layout() -> None:
 
 def test_results_are_laid_out_row_by_row() -> None:
     result = run("cnn", "ditto", backend=serial)
-    states = [result.params, *(result.client_state(c) for c in range(len(result.experiment.federation.data)))]
+    states = [result.params, *(result.client_state(c) for c in range(len(result.experiment.federation.problem.data)))]
     assert all(t.is_contiguous() for state in states for t in state.values())
 
 
@@ -43,7 +43,7 @@ def test_a_transform_may_keep_the_parameters_it_sees() -> None:
     """Steps write over parameters that nobody else holds; here somebody does."""
 
     def remembering(copies: bool) -> Transform:
-        def update(gradient: Params, state: Any, params: Params, now: Place) -> tuple[Params, Any]:
+        def update(gradient: Params, state: Any, params: Params, now: Position) -> tuple[Params, Any]:
             previous = state["previous"]
             direction = {n: g + 0.1 * (params[n] - previous[n]) for n, g in gradient.items()}
             return direction, {"previous": {n: p.clone() if copies else p for n, p in params.items()}}

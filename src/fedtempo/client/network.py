@@ -66,6 +66,8 @@ class Network:
             if isinstance(module, nn.Conv2d)
         )
         self.dropout = uses_dropout(model)
+        self.augmented = False
+        """Whether inputs change from step to step, so that features cannot be reused."""
         self.has_head = isinstance(getattr(model, "body", None), nn.Module) and isinstance(
             getattr(model, "head", None), nn.Module
         )
@@ -101,7 +103,7 @@ class Network:
 
     def body_is_pure(self) -> bool:
         """Whether features depend on the input and the weights alone, so that they may be computed once."""
-        if not self.has_head:
+        if not self.has_head or self.augmented:
             return False
         body = self.training.get_submodule("body")
         return not any(True for _ in body.buffers()) and not uses_dropout(body)

@@ -97,5 +97,5 @@ def _report(folder: Path, expected: int, row: tuple[int, Any, str]) -> RoundRepo
 
 def quality(scores: Scores) -> float:
     """What validation selects by: the mean over existing users after fine-tuning, larger is better."""
-    value = scores.existing_tuned.summary(scores.metric)["mean"]
+    value = scores.existing_after.summary(scores.metric)["mean"]
     return -value if scores.metric in LOWER_IS_BETTER else value

@@ -1,7 +1,6 @@
 """Reporting: tables, pages, run folders, progress."""
 
-# Nobody calls the notebook's functions by name: importing the module registers them with `fedtempo.display`.
-import fedtempo.report.notebook  # noqa: F401
+from fedtempo.report import notebook
 from fedtempo.report.folder import EXPERIMENT, REPORT, export, summary, write_experiment
 from fedtempo.report.html import report, write_page, write_report
 from fedtempo.report.live import follow
@@ -21,6 +20,7 @@ __all__ = [
     "Section",
     "export",
     "follow",
+    "notebook",
     "read_run",
     "report",
     "summary",

@@ -87,7 +87,7 @@ def summary(result: Result) -> dict[str, Any]:
     selected = result.selected
     return {
         "algorithm": repr(result.experiment.federation.algorithm),
-        "data": repr(result.experiment.federation.data),
+        "data": repr(result.experiment.federation.problem.data),
         "backend": result.experiment.backend.name,
         "ran_as": result.ran_as,
         "rounds": len(result.history),

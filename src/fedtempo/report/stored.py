@@ -82,7 +82,7 @@ def with_pictures(run: ReportRun, folder: Path) -> ReportRun:
         experiment = prepare(**settings_of(read(folder / EXPERIMENT)))
     except FedTempoError:  # the data may not be on this machine; the page does without
         return run
-    picture, plan = picture_of(experiment.federation.data), plan_of(experiment, run.history)
+    picture, plan = picture_of(experiment.federation.problem.data), plan_of(experiment, run.history)
     return replace(run, facts=facts_of(experiment), picture=picture, plan=plan)
 
 

@@ -183,4 +183,4 @@ class NotebookBar:
 def _score(report: RoundReport) -> str:
     if report.scores is None:
         return ""
-    return f"{report.scores.metric} {report.scores.existing_tuned.summary(report.scores.metric)['mean']:.3f}"
+    return f"{report.scores.metric} {report.scores.existing_after.summary(report.scores.metric)['mean']:.3f}"

@@ -35,7 +35,7 @@ class Participants(NamedTuple):
 def now_in(experiment: Experiment, state: State, round_number: int) -> Now:
     """Where a round stands before it begins."""
     progress = state.progress
-    now = experiment.federation.now(round_number, 1.0, progress.ratio, progress.plateaus)
+    now = experiment.federation.problem.now(round_number, 1.0, progress.ratio, progress.plateaus)
     return replace(now, cohort=experiment.cohort.expected(now, now.clients))
 
 
@@ -45,24 +45,24 @@ def participants(experiment: Experiment, now: Now, real: bool = False) -> Partic
     Who arrives first is drawn, unless the clients are real: then all are asked, and it is seen.
     """
     federation, over = experiment.federation, experiment.over_selection
-    chosen = experiment.cohort.choose(federation.data.clients, now, federation.seed, over)
+    chosen = experiment.cohort.choose(federation.problem.data.clients, now, federation.problem.seed, over)
     failures: list[Failure] = []
-    if federation.scrutiny is not None:
-        kinds = federation.scrutiny.faults.assigned(federation.seed, now.round, chosen)
+    if federation.policy is not None:
+        kinds = federation.policy.faults.assigned(federation.problem.seed, now.round, chosen)
         failures = [Failure(c, "dropped out") for c, kind in zip(chosen.tolist(), kinds, strict=True) if kind == "drop"]
         chosen = np.array([c for c, kind in zip(chosen.tolist(), kinds, strict=True) if kind != "drop"], dtype=np.int64)
     if over and not real:
-        arrival = generator(federation.seed, "arrival", now.round).permutation(chosen)
+        arrival = generator(federation.problem.seed, "arrival", now.round).permutation(chosen)
         chosen = np.sort(arrival[: round(now.cohort)])
     return Participants(chosen, failures)
 
 
 def norm_limit(federation: Federation, state: State) -> float:
     """The largest norm that an upload of this round may have."""
-    if federation.scrutiny is None:
+    if federation.policy is None:
         return float("inf")
     median = statistics.median(state.norms) if state.norms else float("nan")
-    return federation.scrutiny.admission.limit(median)
+    return federation.policy.admission.limit(median)
 
 
 def conclude(
@@ -94,7 +94,7 @@ def conclude(
 
 def _check_alive(federation: Federation, block: BlockSum, now: Now) -> None:
     """Clients that all diverge, with no fault injected, are the learning rate's fault and not theirs."""
-    injected = federation.scrutiny is not None and federation.scrutiny.faults != Faults()
+    injected = federation.policy is not None and federation.policy.faults != Faults()
     if not injected and not block.clients and any(f.reason == "not finite" for f in block.failures):
         raise TrainingError(f"run stopped: no client's update is finite in round {now.round}. Lower the learning rate.")
 
@@ -104,9 +104,9 @@ def _server_step(federation: Federation, state: State, block: BlockSum, now: Now
     if not block.sums:
         return state
     algorithm = federation.algorithm
-    aggregate = mean(block, algorithm.unweighted, federation.dtype)
-    if federation.scrutiny is not None:
-        aggregate = _aggregated(federation.scrutiny.aggregator, aggregate, block, federation, now)
+    aggregate = mean(block, algorithm.uploads.unweighted, federation.problem.dtype)
+    if federation.policy is not None:
+        aggregate = _aggregated(federation.policy.aggregator, aggregate, block, federation, now)
     trained = select(state.shared, federation.trained_names)
     moved, server = algorithm.server.step(trained, state.server, aggregate, now)
     buffers = aggregate.means.get("buffers", {})
@@ -126,7 +126,7 @@ def _aggregated(
         stacked = {n: torch.stack([upload[n] for _, upload in block.each]) for n in delta}
         delta = aggregator.combine(stacked, torch.tensor([weight for weight, _ in block.each]))
     if aggregator.noise and aggregator.bound is not None:
-        random = torch.Generator().manual_seed(seed_for(federation.seed, "noise", now.round))
+        random = torch.Generator().manual_seed(seed_for(federation.problem.seed, "noise", now.round))
         deviation = aggregator.noise * aggregator.bound / aggregate.clients
         noise = {n: torch.randn(d.shape, generator=random, dtype=torch.float64) for n, d in delta.items()}
         delta = {n: d + (deviation * noise[n]).to(device=d.device, dtype=d.dtype) for n, d in delta.items()}

@@ -53,7 +53,7 @@ def test_the_server_never_sees_a_personal_tensor_or_a_row(digits: ft.data.Federa
     blueprint = blueprint_of(experiment(digits, FOUR["PFLEGO"]()))
     result = serve(Wires(nodes_of(blueprint, 2, tmp_path)), blueprint, Plan(out=tmp_path / "run"))
     assert {name for client in digits.clients for name in result.store.get(int(client)) or {}} == {"sha256"}
-    assert not any(np.any(column) for column in result.experiment.federation.data.columns.values())
+    assert not any(np.any(column) for column in result.experiment.federation.problem.data.columns.values())
 
 
 @pytest.mark.parametrize("last", ["before", "after"])
@@ -138,7 +138,7 @@ def test_a_node_that_goes_away_is_missed_and_welcome_back(digits: ft.data.Federa
     assert [r.failures for r in result.history] == [(), ((1, "not connected"),), ()]
     scores = result.history[-1].scores
     assert scores is not None
-    assert (scores.existing_initial.samples > 0).all()
+    assert (scores.existing_before.samples > 0).all()
 
 
 def test_of_more_clients_than_needed_the_first_to_answer_count(digits: ft.data.FederatedData, tmp_path: Path) -> None:
@@ -162,10 +162,10 @@ def test_users_that_do_not_answer_are_left_out_of_the_statistics(digits: ft.data
     here, there = simulated(given).history[0].scores, serve(silent, blueprint, Plan()).history[0].scores
     assert here is not None
     assert there is not None
-    seen = there.existing_tuned.samples > 0
-    assert [c % 2 for c in there.existing_tuned.clients[seen].tolist()] == [0] * int(seen.sum())
-    assert np.array_equal(there.existing_tuned.values["loss"][seen], here.existing_tuned.values["loss"][seen])
-    assert np.isfinite(there.existing_tuned.summary("loss")["mean"])
+    seen = there.existing_after.samples > 0
+    assert [c % 2 for c in there.existing_after.clients[seen].tolist()] == [0] * int(seen.sum())
+    assert np.array_equal(there.existing_after.values["loss"][seen], here.existing_after.values["loss"][seen])
+    assert np.isfinite(there.existing_after.summary("loss")["mean"])
 
 
 def test_a_lost_personal_state_is_said_and_never_begun_afresh(digits: ft.data.FederatedData, tmp_path: Path) -> None:

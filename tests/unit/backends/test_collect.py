@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -26,11 +27,11 @@ def added(
     backend: Backend,
     blocks: list[list[int]],
     kept: dict[int, Params] | None = None,
-    at: float = 0,
+    limit: float = math.inf,
 ) -> BlockSum:
     chosen = [Block(np.array(block), [kept[client] for client in block] if kept else []) for block in blocks]
     received = Received({"w": torch.zeros(1, dtype=torch.float64)}, {})
-    order = Order(received, prepared.federation.now(0, 1.0))
+    order = Order(received, prepared.federation.problem.now(0, 1.0), limit)
     return run_blocks(prepared.federation, backend, order, chosen, BlockSum())
 
 
@@ -107,3 +108,57 @@ def test_personal_state_is_kept_by_client_and_never_sent(backend: Backend) -> No
 def test_nobody_adds_nothing() -> None:
     result = added(experiment(*ROWS), serial, [])
     assert (result.sums, result.weight, result.clients) == ({}, 0.0, 0)
+
+
+def looked_at(backend: Backend, limit: float = math.inf, **settings: Any) -> BlockSum:
+    """The three uploads, each looked at on its own."""
+    prepared = experiment(*ROWS, **settings)
+    assert prepared.federation.policy is not None
+    return added(prepared, backend, [[0, 1, 2]], limit=limit)
+
+
+def displacement(result: BlockSum) -> float:
+    return float(mean(result, (), torch.float64).means["delta"]["w"])
+
+
+@both
+def test_an_upload_beyond_the_limit_is_refused_and_the_others_count(backend: Backend) -> None:
+    result = looked_at(backend, limit=2.5, admission=ft.Admission(max_norm=2.5))
+    assert [(failure.client, failure.reason) for failure in result.failures] == [(2, "too large")]
+    assert result.norms == pytest.approx([2.0, 1.0])
+    assert displacement(result) == pytest.approx(1.5)
+    assert result.loss.value / result.loss_weight == pytest.approx((16 + 5) / 2)
+
+
+@both
+def test_an_upload_at_the_limit_counts(backend: Backend) -> None:
+    assert looked_at(backend, limit=3.0, admission=ft.Admission(max_norm=3.0)).clients == 3
+
+
+@both
+def test_a_bounded_mean_shortens_each_upload_first(backend: Backend) -> None:
+    """2, 1 and -3 become 1.5, 1 and -1.5."""
+    result = looked_at(backend, aggregator=ft.robust.norm_bounded(1.5))
+    assert displacement(result) == pytest.approx(1.0 / 3)
+    assert result.norms == pytest.approx([1.5, 1.0, 1.5])
+
+
+@both
+def test_every_upload_is_kept_where_the_aggregator_combines_them(backend: Backend) -> None:
+    result = looked_at(backend, aggregator=ft.robust.median())
+    assert [(weight, float(upload["w"])) for weight, upload in result.each] == [(1.0, 2.0), (1.0, 1.0), (1.0, -3.0)]
+    assert not looked_at(backend, admission=ft.Admission(max_norm=9.0)).each
+
+
+@both
+@pytest.mark.parametrize(("kind", "reason"), [("nan", "not finite"), ("renamed", "wrong names")])
+def test_injected_faults_are_refused_for_everybody(backend: Backend, kind: str, reason: str) -> None:
+    result = looked_at(backend, faults=ft.Faults(**{kind: 1.0}))
+    assert [failure.reason for failure in result.failures] == [reason] * 3
+    assert (result.clients, result.sums) == (0, {})
+
+
+def test_without_checks_everything_goes_through() -> None:
+    result = looked_at(BACKENDS["serial"], faults=ft.Faults(huge=1.0), admission=ft.Admission(checks=False))
+    assert not result.failures
+    assert result.norms == pytest.approx([2e6, 1e6, 3e6])

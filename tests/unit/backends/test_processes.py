@@ -187,3 +187,26 @@ def test_an_error_in_the_caller_leaves_no_process() -> None:
     with pytest.raises(KeyError), Processes(federation, ft.backends.serial, 2):
         assert len(multiprocessing.active_children()) == 2
         raise KeyError
+
+
+def test_a_worker_that_hangs_is_replaced_and_the_bits_stay() -> None:
+    """SIGSTOP: the process is there, its pipe is open, and it will never answer."""
+
+    rounds = ft.train(
+        model=zoo.model("mlp"),
+        data=zoo.data("mlp"),
+        algorithm=zoo.ALGORITHMS["fedavg"],
+        **{**SETTINGS, "backend": "serial", "workers": 2, "worker_timeout": 0.5},
+    )
+    next(rounds)
+    victim = multiprocessing.active_children()[0]
+    os.kill(victim.pid, signal.SIGSTOP)  # type: ignore[arg-type]
+    replaced = 0.0
+    while True:
+        try:
+            replaced += next(rounds).measurements.get("workers_replaced", 0.0)
+        except StopIteration as stop:
+            result = stop.value
+            break
+    assert replaced == 1
+    assert result.digest() == run().digest()

@@ -19,7 +19,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "feddecay": {"lr": 0.1, "beta": 0.5, "steps": 2},
     "fednar": {"weight_decay": 0.1, "max_norm": 1.0, "around": BACKBONE},
     "clip_then_decay": {"weight_decay": 0.1, "max_norm": 1.0, "around": BACKBONE},
-    "pflego": {"lr": 0.1, "server_lr": 0.1, "steps": 3, "head": HEAD},
+    "pflego": {"head_lr": 0.1, "server_lr": 0.1, "steps": 3, "head": HEAD},
     "fedper": {"lr": 0.1, "steps": 2, "head": {"matching": "head.*"}},
     "fedrep": {"lr": 0.1, "head_steps": 2, "body_steps": 1, "head": HEAD},
     "fedrecon": {"lr": 0.1, "head_lr": 0.1, "head_steps": 2},

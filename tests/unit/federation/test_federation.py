@@ -102,11 +102,11 @@ def test_who_keeps_anything() -> None:
 
 def test_rows_are_the_clients_own() -> None:
     bound = federation(a.fedavg(lr=0.1, steps=1))
-    picked = bound.rows(np.array([1, 4]), np.array([[0, 3], [9, 9]]))
+    picked = bound.problem.rows(np.array([1, 4]), np.array([[0, 3], [9, 9]]))
     for lane, (client, rows) in enumerate([(1, [0, 3]), (4, [9, 9])]):
-        assert torch.equal(picked["x"][lane], bound.client_rows(client)["x"][rows])
-    held = bound.rows(np.array([2]), np.array([[0, 1, 2]]), part="test")
-    assert torch.equal(held["y"][0], bound.client_rows(2, "test")["y"])
+        assert torch.equal(picked["x"][lane], bound.problem.client_rows(client)["x"][rows])
+    held = bound.problem.rows(np.array([2]), np.array([[0, 1, 2]]), part="test")
+    assert torch.equal(held["y"][0], bound.problem.client_rows(2, "test")["y"])
 
 
 def test_heads_are_resized_to_a_clients_classes() -> None:

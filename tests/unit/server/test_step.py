@@ -50,6 +50,6 @@ def test_a_factor_may_depend_on_who_took_part() -> None:
 
 def test_another_server_is_scaled_the_same_way() -> None:
     server = descend_scaled(descend(sgd(1.0)), lambda aggregate, now: 0.5)
-    other = server.around(descend(sgd(0.1)))
+    other = server.rewrap(descend(sgd(0.1)))
     moved, _ = other.step(X, other.init(X), sent(2.0, 4.0), Now())
     assert moved["w"].tolist() == pytest.approx([1.1, -1.8])

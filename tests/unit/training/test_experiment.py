@@ -35,9 +35,9 @@ DECIDES: dict[str, tuple[str, dict[str, Any]]] = {
     "scores": ("evaluation", {"evaluation": None}),
     "quorum": ("quorum", {"quorum": 2}),
     "over-selection": ("quorum", {"over_selection": 0.5}),
-    "faults": ("scrutiny", {"faults": ft.Faults(drop=0.1)}),
-    "admission": ("scrutiny", {"admission": ft.Admission(max_norm=1.0)}),
-    "aggregator": ("scrutiny", {"aggregator": ft.robust.median()}),
+    "faults": ("policy", {"faults": ft.Faults(drop=0.1)}),
+    "admission": ("policy", {"admission": ft.Admission(max_norm=1.0)}),
+    "aggregator": ("policy", {"aggregator": ft.robust.median()}),
 }
 
 
@@ -60,9 +60,9 @@ def test_the_block_counts_only_where_clients_are_rounded_together() -> None:
 
 
 def test_uploads_are_looked_at_one_by_one_only_where_that_is_needed() -> None:
-    assert experiment().federation.scrutiny is None
-    assert experiment(admission=ft.Admission(), faults=ft.Faults()).federation.scrutiny is None
-    assert experiment(faults=ft.Faults(nan=0.1)).federation.scrutiny is not None
+    assert experiment().federation.policy is None
+    assert experiment(admission=ft.Admission(), faults=ft.Faults()).federation.policy is None
+    assert experiment(faults=ft.Faults(nan=0.1)).federation.policy is not None
 
 
 def test_how_it_ran_is_said() -> None:

@@ -147,5 +147,6 @@ def test_noise_is_decided_by_seed_and_round() -> None:
     prepared = experiment(*ROWS, aggregator=ft.robust.private_mean(1.0, 2.0))
     one, again = (concluded(prepared, block(1.0, 1.0))[0].shared["w"] for _ in range(2))
     assert torch.equal(one, again)
-    other = replace(prepared, federation=replace(prepared.federation, seed=1))
+    federation = prepared.federation
+    other = replace(prepared, federation=replace(federation, problem=replace(federation.problem, seed=1)))
     assert not torch.equal(concluded(other, block(1.0, 1.0))[0].shared["w"], one)

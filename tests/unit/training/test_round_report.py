@@ -29,7 +29,7 @@ def test_clients_behave_like_a_tuple() -> None:
 def test_numbers_keep_every_bit() -> None:
     before, later = (
         Scores("validation", users(1 / 3, 0.1), users(0.5, 0.6)),
-        Scores("test", users(0.3), users(0.4), new_tuned=users(0.9)),
+        Scores("test", users(0.3), users(0.4), new_after=users(0.9)),
     )
     report = RoundReport(
         7,
