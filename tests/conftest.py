@@ -20,15 +20,18 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    config.addinivalue_line("markers", "slow: takes long; run with --slow")
+    config.addinivalue_line("markers", "slow(why): takes long and rarely breaks; run with --slow")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    if config.getoption("--slow"):
-        return
     for item in items:
-        if "slow" in item.keywords:
-            item.add_marker(pytest.mark.skip(reason="slow: run with --slow"))
+        mark = item.get_closest_marker("slow")
+        if mark is None:
+            continue
+        if not mark.args:
+            raise pytest.UsageError(f"{item.nodeid}: a slow mark must say why, as in pytest.mark.slow('why').")
+        if not config.getoption("--slow"):
+            item.add_marker(pytest.mark.skip(reason=f"slow, run with --slow: {mark.args[0]}"))
 
 
 @pytest.fixture(scope="session")
@@ -37,6 +40,13 @@ def real_data() -> Path:
     if not folder or not Path(folder).is_dir():
         pytest.skip("the real data sets are not here: set FEDTEMPO_DATA")
     return Path(folder)
+
+
+@pytest.fixture(scope="session")
+def decoded(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """One cache of real data for all tests and all their processes, so that each data set is decoded once."""
+    base = tmp_path_factory.getbasetemp()
+    return (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "decoded"
 
 
 @pytest.fixture(scope="session")

@@ -9,6 +9,7 @@ from benchmarks.peers.contender import PeerFailedError
 from benchmarks.peers.environments import Peer, installed
 from benchmarks.workloads import Workload, softmax
 
+pytestmark = pytest.mark.slow("times other libraries' loops; the library itself does not need it")
 TINY = Workload("tiny", softmax, (60,), 10, clients=8, samples=25, cohort=4, batch=10, steps=4)
 RUNNER = """
 import sys

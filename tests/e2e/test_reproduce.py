@@ -13,12 +13,29 @@ import fedtempo as ft
 from fedtempo.cli import main
 from fedtempo.papers import REPRODUCTIONS, SCALES, reproduce
 from fedtempo.papers.framework.claims import Answer
-from fedtempo.papers.framework.frame import Data, Training
+from fedtempo.papers.framework.frame import Data, Training, key_of
 from fedtempo.papers.framework.pages import save, verdicts
+from tests.slow import slow_but
 from tests.unit.papers.framework.small_runs import QUADRATIC, digits_runs
+
+EVERY_TIME = [
+    *("feddecay-ratios", "feddecay-femnist", "fednar-clipping", "pflego-mnist-none", "pflego-cost"),
+    *("decaying-k-quadratic", "decaying-k-fractions", "decaying-k-femnist", "compositions-mnist"),
+]
+"""The cheapest of each paper."""
 
 
 @pytest.mark.parametrize("name", REPRODUCTIONS)
+def test_every_run_can_be_planned(name: str) -> None:
+    """Settings of all scales are accepted, rows that the paper reports are among them, and no two runs are one."""
+    chosen = REPRODUCTIONS[name]
+    runs = {scale: chosen.runs(chosen.scales[scale], 0) for scale in SCALES}
+    assert set(chosen.reported) <= {run.label for planned in runs.values() for run in planned}
+    for planned in runs.values():
+        assert len({key_of(name, run, 0) for run in planned}) == len(planned) > 0
+
+
+@pytest.mark.parametrize("name", slow_but(EVERY_TIME, REPRODUCTIONS, "trains networks on whole data sets, for minutes"))
 def test_smoke(name: str, tmp_path: Path, real_data: Path) -> None:
     """Every run of every reproduction runs, has the columns of its table, and its figures are drawings."""
     chosen = REPRODUCTIONS[name]

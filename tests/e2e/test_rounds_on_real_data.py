@@ -16,6 +16,7 @@ import fedtempo as ft
 from fedtempo import algorithms as a
 from fedtempo.contracts import distance
 from fedtempo.data import classes_per_client, dirichlet, louvain, natural
+from tests.slow import slow_but
 
 PLAIN = a.fedavg(lr=0.01, steps=1)
 
@@ -78,11 +79,13 @@ def run(recipe: Recipe, folder: Path, data: ft.data.FederatedData, **settings: A
     )
 
 
-@pytest.mark.parametrize("name", RECIPES)
-def test_one_round(name: str, real_data: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
+EVERY_TIME = ["mnist by writer", "mnist, two classes", "cora"]
+
+
+@pytest.mark.parametrize("name", slow_but(EVERY_TIME, RECIPES, "decodes a whole data set, or trains a large network"))
+def test_one_round(name: str, real_data: Path, decoded: Path) -> None:
     recipe = RECIPES[name]
-    cache = tmp_path_factory.getbasetemp().parent / "arrays"
-    table = ft.data.load(recipe.data, data_dir=real_data, cache_dir=cache, **recipe.settings)
+    table = ft.data.load(recipe.data, data_dir=real_data, cache_dir=decoded, **recipe.settings)
     data = table.split(recipe.split, seed=0, **recipe.division)
     settings = {"batch_size": None} if name in FULL_BATCH else {}
     one = run(recipe, real_data, data, backend="serial", **settings)
@@ -94,8 +97,8 @@ def test_one_round(name: str, real_data: Path, tmp_path_factory: pytest.TempPath
     assert moved
 
 
-def test_users_of_a_graph_are_scored(real_data: Path, tmp_path: Path) -> None:
-    table = ft.data.load("cora", data_dir=real_data, cache_dir=tmp_path)
+def test_users_of_a_graph_are_scored(real_data: Path, decoded: Path) -> None:
+    table = ft.data.load("cora", data_dir=real_data, cache_dir=decoded)
     data = table.split(louvain(5), validation=0.1, test=0.1, new_clients=1, seed=0)
     result = ft.run(
         model=ft.models.gin(1433, 7),

@@ -9,7 +9,7 @@ import pytest
 from tests.faults import figures
 from tests.faults.digits_problem import accuracy, without_faults
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.slow("measures the figures of the durability page: half an hour")
 
 
 def test_twenty_kills_of_a_run_with_heads_and_server_adam(tmp_path: Path) -> None:

@@ -319,7 +319,7 @@ def test_five_thousand_mutated_uploads() -> None:
     assert longest < MOST_SECONDS
 
 
-@pytest.mark.slow
+@pytest.mark.slow("twenty times the mutations that run every time")
 def test_a_hundred_thousand_mutated_uploads() -> None:
     refused, accepted, longest = fuzz(100_000, seed=2)
     print(f"refused {refused}, accepted as they should be {accepted}, longest {longest * 1000:.1f} ms")

@@ -82,7 +82,7 @@ def whole() -> str:
     return ft.run(**settings(rounds=300)).digest()
 
 
-@pytest.mark.slow
+@pytest.mark.slow("stops a process for thirty seconds")
 @pytest.mark.parametrize("who", ["the run", "its workers"])
 def test_stopped_for_thirty_seconds(who: str, tmp_path: Path, whole: str) -> None:
     process = start(tmp_path / "run", *(("serial", 0) if who == "the run" else ("processes", 2)))
@@ -104,7 +104,7 @@ def test_stopped_for_thirty_seconds(who: str, tmp_path: Path, whole: str) -> Non
     assert output.split("digest ")[1].split()[0] == whole
 
 
-@pytest.mark.slow
+@pytest.mark.slow("compiles a clock of its own and runs under it")
 @pytest.mark.parametrize("backend", ["serial", "processes"])
 def test_a_clock_that_is_set_back_an_hour_again_and_again(backend: str, tmp_path: Path, whole: str) -> None:
     """Every other look at the wall clock of the whole process, its libraries too, is an hour early."""
@@ -133,7 +133,7 @@ def test_no_waiting_looks_at_the_wall_clock() -> None:
     assert found <= stamps
 
 
-@pytest.mark.slow
+@pytest.mark.slow("waits for uploads that are late")
 def test_late_uploads_do_not_count_in_their_round_or_the_next(tmp_path: Path) -> None:
     """A node that sends last round's uploads again: refused, and the run is the one without its clients."""
     changes = {"rounds": 3, "backend": "serial", "evaluation": None, "cohorts": [[0, 1, 2, 3, 4]] * 3, "quorum": 1}

@@ -200,7 +200,7 @@ def test_a_damaged_run_is_refused_by_the_command_with_its_own_code(tmp_path: Pat
     assert "Start afresh in another folder" in line
 
 
-@pytest.mark.slow
+@pytest.mark.slow("every round in turn; a few of them run every time in test_durable")
 @pytest.mark.parametrize("stopped", range(1, 11))
 def test_a_warm_start_at_every_round(stopped: int, tmp_path: Path) -> None:
     stopped_after(stopped, tmp_path, rounds=11)

@@ -8,14 +8,8 @@ from fedtempo.data.files.folders import present
 from fedtempo.data.files.registry import CATALOGUE
 
 
-@pytest.fixture(scope="session")
-def shared_cache(tmp_path_factory):
-    """One cache for all tests on real files, so that each is decoded once."""
-    return tmp_path_factory.mktemp("cache")
-
-
 @pytest.fixture
-def real(shared_cache):
+def real(decoded):
     """Loads a data set from the real files, or skips."""
     from fedtempo.data import load
 
@@ -23,8 +17,8 @@ def real(shared_cache):
         folder = os.environ.get("FEDTEMPO_DATA")
         if not folder:
             pytest.skip("FEDTEMPO_DATA is not set: no real files")
-        if present(name, folder, shared_cache) is None:
+        if present(name, folder, decoded) is None:
             pytest.skip(f"{name} is not in FEDTEMPO_DATA ({CATALOGUE[name].page})")
-        return load(name, data_dir=folder, cache_dir=shared_cache, **settings)
+        return load(name, data_dir=folder, cache_dir=decoded, **settings)
 
     return loader

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+from functools import cache
 from pathlib import Path
 
 import fedtempo as ft
@@ -54,9 +55,15 @@ def module_of(path: Path) -> str:
     return ".".join(["fedtempo", *parts]).removesuffix(".__init__")
 
 
+@cache
+def known_modules() -> frozenset[str]:
+    return frozenset(module_of(path) for path in SOURCE.rglob("*.py"))
+
+
+@cache
 def imported(path: Path) -> set[str]:
     """Every module of ours that a file imports: at its top, inside functions and under TYPE_CHECKING."""
-    known = {module_of(p) for p in SOURCE.rglob("*.py")}
+    known = known_modules()
     names: set[str] = set()
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.ImportFrom) and node.module:

@@ -1,4 +1,4 @@
-"""The serial backend: one client after the other, one step after the other. The reference for all others."""
+"""The serial backend: one client after the other, one step after the other. All other backends must agree with it."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def train(
     clients: np.ndarray,
     personal: list[Params],
 ) -> Iterator[Trained]:
-    """Train clients one by one, with convolutions in the layout they are fastest in."""
+    """Train clients one by one, with convolutions in the memory layout that is fastest for them."""
     laid_out = problem.network.channels_last
     here = Received(laid_out(received.shared), received.extra)
 
@@ -38,6 +38,7 @@ def train(
         way = by_autograd if stage.plain is None else stage.plain.alone
         if not problem.network.kernels:
             return way
+        # A step may return kernels in the default layout; convolutions are slower there, so put them back each time.
         return lambda value_of, params, frozen, batch: way(value_of, laid_out(params), frozen, batch)
 
     for client, own in zip(clients.tolist(), personal, strict=True):
@@ -118,6 +119,7 @@ def _run_stage(
             batch["_key"] = torch.tensor(
                 int(dropout_keys(problem, np.array([client]), now, step)[0]), device=problem.device
             )
+        # The first step must not overwrite the received model, which other clients start from as well.
         carry, loss = stage.step(gradient, received, carry, batch, place, may_overwrite=step > 0)
         losses.append(loss.to(torch.float64))
         seen += batching.length(count, step // stage.phase.repeat)

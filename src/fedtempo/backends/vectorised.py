@@ -98,6 +98,7 @@ def _padded(tensor: Tensor, length: int) -> Tensor:
 def _run_stage(lanes: Lanes, stage: Stage, carry: Carry, tally: Tally) -> tuple[Carry, Tally]:
     problem, now = lanes.problem, lanes.now
     batching = stage.phase.batching(problem.batching)
+    # Clients of one size take the same steps at the same positions, so schedules are evaluated once per size.
     classes, members = np.unique(lanes.sizes, return_inverse=True)
     starts, counts = np.array([stage.phase.rows(size) for size in classes.tolist()])[members].T
     timelines = [stage.positions(now, int(size), problem.batching) for size in classes]
@@ -112,6 +113,7 @@ def _run_stage(lanes: Lanes, stage: Stage, carry: Carry, tally: Tally) -> tuple[
     loss, samples = tally.loss, np.zeros_like(counts)
     for step in range(int(steps.max())):
         local, lengths = rows.at(step // stage.phase.repeat)
+        # Clients that have finished stay in the stack, but no longer step.
         active = np.flatnonzero(steps > step)
         samples[active] += lengths[active]
         for group in _groups(active, lengths, problem.pads_batches):
@@ -123,7 +125,7 @@ def _run_stage(lanes: Lanes, stage: Stage, carry: Carry, tally: Tally) -> tuple[
 
 
 def _groups(active: np.ndarray, lengths: np.ndarray, pads: bool) -> list[np.ndarray]:
-    """Lanes that step together: all of them, or those with batches of one length where padding would be felt."""
+    """Clients that step together: all of them, or, where padding would change results, those with one batch length."""
     if pads:
         return [active]
     return [active[lengths[active] == length] for length in np.unique(lengths[active])]

@@ -22,7 +22,9 @@ from fedtempo.deploy.trial import try_out
 from tests.e2e.deploy.experiments import ALGORITHMS, experiment_file
 
 pytest.importorskip("flwr")
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.slow(
+    "real SuperLinks and SuperNodes; their orders and uploads run every time in test_loopback"
+)
 
 
 def left_over(folder: Path) -> list[str]:

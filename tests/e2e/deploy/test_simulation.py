@@ -30,20 +30,12 @@ def on_flower(name: str, folder: Path, *more: str) -> dict[str, object]:
     return summary
 
 
-def check(name: str, folder: Path) -> None:
-    summary = on_flower(name, folder, "--out", str(folder / "run"))
+@pytest.mark.slow("starts Flower and its Ray cluster; the same apps run every time in test_loopback")
+@pytest.mark.parametrize("name", ALGORITHMS)
+def test_flowers_simulation_has_our_digest(name: str, tmp_path: Path) -> None:
+    summary = on_flower(name, tmp_path, "--out", str(tmp_path / "run"))
     here = ft.run(**settings_of(experiment_file(name)))
     assert summary["digest"] == here.digest()
     assert here.scores is not None
     assert summary["scores"] == json.loads(json.dumps(here.scores.summary()))
-    assert (folder / "run" / "run.sqlite").exists()
-
-
-def test_with_personal_heads(tmp_path: Path) -> None:
-    check("PFLEGO", tmp_path)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", [name for name in ALGORITHMS if name != "PFLEGO"])
-def test_with_the_other_algorithms(name: str, tmp_path: Path) -> None:
-    check(name, tmp_path)
+    assert (tmp_path / "run" / "run.sqlite").exists()

@@ -23,6 +23,7 @@ from fedtempo.training.loop import _blocks
 from fedtempo.training.store import MemoryStore
 from tests import zoo
 from tests.breaking import Fatal, Unlucky
+from tests.slow import slow_but
 
 
 @pytest.fixture(scope="module")
@@ -49,7 +50,7 @@ ALGORITHMS = {
 }
 
 
-@pytest.mark.parametrize("name", ALGORITHMS)
+@pytest.mark.parametrize("name", slow_but(["PFLEGO"], ALGORITHMS, "new actors load torch, for seconds each time"))
 def test_actors_give_the_serial_bits(name: str, digits: ft.data.FederatedData, cluster: Any) -> None:
     settings = {"rounds": 5, "cohort": 8, "seed": 4, "evaluation": ft.Evaluation(every=5)}
     one, forked, actors = (
@@ -61,6 +62,7 @@ def test_actors_give_the_serial_bits(name: str, digits: ft.data.FederatedData, c
     assert one.scores.summary() == actors.scores.summary()
 
 
+@pytest.mark.slow("new actors load torch, for seconds; the same mechanism runs every time in worker processes")
 def test_an_address_takes_any_code_to_ray(cluster: Any) -> None:
     here, there = run(backend="vectorised", block=3), run(backend="vectorised", block=3, ray_address="auto")
     assert here.digest() == there.digest()
@@ -68,6 +70,7 @@ def test_an_address_takes_any_code_to_ray(cluster: Any) -> None:
     assert there.experiment.cluster is not None
 
 
+@pytest.mark.slow("new actors load torch, for seconds; the same mechanism runs every time in worker processes")
 def test_a_loader_gives_actors_their_data(cluster: Any) -> None:
     def load() -> ft.data.FederatedData:
         return zoo.data("mlp")
@@ -75,6 +78,7 @@ def test_a_loader_gives_actors_their_data(cluster: Any) -> None:
     assert run(backend="ray", ray_loader=load, rounds=1).digest() == run(backend="serial", rounds=1).digest()
 
 
+@pytest.mark.slow("new actors load torch, for seconds; the same mechanism runs every time in worker processes")
 def test_an_actor_killed_three_times_changes_nothing(tmp_path: Path, cluster: Any) -> None:
     markers = [tmp_path / str(number) for number in range(3)]
     results = []
@@ -100,6 +104,7 @@ def test_an_error_in_an_actor_names_the_client(cluster: Any) -> None:
         ft.run(model=Unlucky(RuntimeError), data=data, algorithm=zoo.ALGORITHMS["fedavg"], **settings)
 
 
+@pytest.mark.slow("new actors load torch, for seconds; the same mechanism runs every time in worker processes")
 def test_a_gpu_that_torch_cannot_use_is_said(cluster: Any) -> None:
     with pytest.raises(ft.ConfigError, match="ray_gpus must be 0 where torch has no GPU"):
         run(backend="ray", ray_gpus=0.5)
@@ -171,6 +176,7 @@ def weighed(cohort: int) -> tuple[int, int, int]:
     return beginning, engine.bytes_down, engine.bytes_up
 
 
+@pytest.mark.slow("new actors load torch, for seconds; the same mechanism runs every time in worker processes")
 def test_what_travels_does_not_grow_with_the_cohort(cluster: Any) -> None:
     parameters = sum(p.numel() for p in experiment(16).federation.problem.model.parameters())
     _, few_down, few_up = weighed(16)
@@ -180,6 +186,7 @@ def test_what_travels_does_not_grow_with_the_cohort(cluster: Any) -> None:
     assert many_down - few_down < 304 * 100  # who is asked is all that is said more
 
 
+@pytest.mark.slow("new actors load torch, for seconds; the same mechanism runs every time in worker processes")
 def test_actors_add_up_so_that_few_sums_come_back(cluster: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     parameters = sum(p.numel() for p in experiment(16).federation.problem.model.parameters())
     _, _, all_of_them = weighed(16)
@@ -189,6 +196,7 @@ def test_actors_add_up_so_that_few_sums_come_back(cluster: Any, monkeypatch: pyt
     assert run(backend="ray", name="scaffold").digest() == run(backend="serial", name="scaffold").digest()
 
 
+@pytest.mark.slow("new actors load torch, for seconds; the same mechanism runs every time in worker processes")
 def test_mapped_data_are_opened_and_not_sent(tmp_path: Path, cluster: Any) -> None:
     rows = np.random.default_rng(0).standard_normal((40_000, 6)).astype(np.float32)
     np.save(tmp_path / "x.npy", rows)

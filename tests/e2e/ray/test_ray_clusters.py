@@ -19,6 +19,7 @@ import pytest
 from tests import ROOT
 
 pytest.importorskip("ray", reason="Ray is not installed: fedtempo[ray]")
+pytestmark = pytest.mark.slow("each starts, joins or kills a whole Ray cluster")
 EXAMPLE = ROOT / "examples" / "feddecay.toml"
 # A program that was started in the background has been told to ignore Ctrl-C, and its children inherit that.
 HEEDS = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler); "
@@ -129,7 +130,6 @@ def test_a_cluster_of_our_own_is_on_loopback_and_leaves_nothing(folder: Path) ->
     assert not left(folder)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_run_that_is_stopped_leaves_nothing_but_its_rounds(number: signal.Signals, folder: Path) -> None:
     out = folder / "run"
@@ -179,7 +179,6 @@ def head(folder: Path) -> Iterator[tuple[int, int]]:
                     os.kill(member, signal.SIGKILL)
 
 
-@pytest.mark.slow
 def test_a_cluster_that_is_there_is_joined_and_left_running(head: tuple[int, int], folder: Path) -> None:
     port, client = head
     expected = digest(folder, "--backend", "serial")
@@ -194,7 +193,6 @@ def test_a_cluster_that_is_there_is_joined_and_left_running(head: tuple[int, int
     assert answers(port)
 
 
-@pytest.mark.slow
 def test_an_address_that_leads_nowhere_is_said(folder: Path) -> None:
     process = command(folder, "--backend", "ray", "--ray-address", f"127.0.0.1:{free_port()}")
     _, errors = process.communicate(timeout=300)

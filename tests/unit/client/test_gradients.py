@@ -1,4 +1,4 @@
-"""Ways to a gradient: replayed recordings have the bits of the tape."""
+"""Ways to a gradient: by hand, and replayed recordings that have the bits of the tape."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from fedtempo.client.gradients import (
     MOST_RECORDINGS,
@@ -17,6 +17,8 @@ from fedtempo.client.gradients import (
     by_transform_together,
 )
 from fedtempo.client.network import Network, tensors_of
+from fedtempo.client.recording import Recording
+from fedtempo.errors import TrainingError
 from fedtempo.models import character_gru, character_transformer, gin, mlp, word_average
 from fedtempo.models.weights import build
 from fedtempo.objectives import Value
@@ -46,7 +48,7 @@ MODELS: dict[str, Callable[[], nn.Module]] = {
 @pytest.mark.parametrize("name", MODELS)
 def test_replayed_gradients_have_the_bits_of_the_tape(name: str) -> None:
     network = Network(MODELS[name]())
-    assert network.is_plain()
+    assert network.is_known() and not network.hooked()
     tensors = tensors_of(build(MODELS[name], 3), torch.float32, "cpu")
     params = {n: tensors[n] for n in network.parameters}
     frozen = {n: tensors[n] for n in network.buffers}
@@ -66,7 +68,7 @@ def test_replayed_gradients_have_the_bits_of_the_tape(name: str) -> None:
         params = {n: p - 0.1 * mine[n] for n, p in params.items()}
         frozen = got.buffers or frozen
     assert len(replayed._remembered) == 2
-    assert all(kept is not None and kept.recording is not None for kept in replayed._remembered.values())
+    assert all(kept is not None and isinstance(kept.recording, Recording) for kept in replayed._remembered.values())
 
 
 def test_a_graph_network_is_replayed_too() -> None:
@@ -85,6 +87,62 @@ def test_a_graph_network_is_replayed_too() -> None:
         mine, _ = replayed(value, params, frozen, batch)
         theirs, _ = by_autograd(value, params, frozen, batch)
         assert all(torch.equal(mine[n], theirs[n]) for n in params)
+
+
+class Own(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.inside = nn.Linear(2, 2)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.inside(x)
+
+
+class Counting(nn.Module):
+    """It remembers in Python how often it was called, and from some call on it does something else."""
+
+    def __init__(self, changes_at: int, counts: bool = True) -> None:
+        super().__init__()
+        self.inside = nn.Linear(2, 2)
+        self.calls = 0
+        self._calls, self._counts, self._changes_at = [0], counts, changes_at
+
+    def forward(self, x: Tensor) -> Tensor:
+        self._calls[0] += 1
+        if self._counts:
+            self.calls += 1
+        output: Tensor = self.inside(x)
+        return output * 2 if self._calls[0] > self._changes_at else output
+
+
+def replays(module: nn.Module, steps: int) -> Replayed:
+    network = Network(module)
+    before = network.python_state()
+    replayed = Replayed(by_autograd, lambda: network.python_state() == before)
+    params = tensors_of(module, torch.float32, "cpu")
+    for step in range(steps):
+        batch = {"x": torch.full((3, 2), float(step)), "y": torch.zeros(3, dtype=torch.int64)}
+        replayed(value_of(network, "classification"), params, {}, batch)
+    return replayed
+
+
+def test_a_users_module_is_replayed_once_it_has_proved_itself() -> None:
+    replayed = replays(Own(), 20)
+    assert replayed.refusals == []
+    assert all(kept is not None and isinstance(kept.recording, Recording) for kept in replayed._remembered.values())
+
+
+def test_a_model_that_counts_its_calls_is_not_replayed() -> None:
+    assert replays(Counting(changes_at=99), 10).refusals == ["changes attributes of the model while it runs"]
+
+
+def test_a_model_that_soon_computes_something_else_is_not_replayed() -> None:
+    assert replays(Counting(changes_at=4, counts=False), 10).refusals == ["computes other operations for other numbers"]
+
+
+def test_a_model_that_later_computes_something_else_stops_the_run() -> None:
+    with pytest.raises(TrainingError, match="the model computes something else for the same shapes"):
+        replays(Counting(changes_at=8, counts=False), 40)
 
 
 def test_ever_new_shapes_do_not_fill_the_memory() -> None:
@@ -126,7 +184,9 @@ def test_models_of_text_are_replayed_alone_and_side_by_side(name: str, lanes: in
         theirs, expected = way(value, params, frozen, batch)
         assert all(torch.equal(mine[n], theirs[n]) for n in params) and torch.equal(got.loss, expected.loss)
         params = {n: p - 0.1 * mine[n] for n, p in params.items()}
-    assert [kept is not None and kept.recording is not None for kept in replayed._remembered.values()] == [True]
+    assert [kept is not None and isinstance(kept.recording, Recording) for kept in replayed._remembered.values()] == [
+        True
+    ]
 
 
 def cubic(params: Params, frozen: Params, batch: Batch) -> Value:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor
 
-from fedtempo.client.recording import record
+from fedtempo.client.recording import Recording, Refusal, record
 
 X, Y = torch.arange(6.0).reshape(2, 3), torch.tensor([[1.0, -2.0, 0.5], [3.0, 1.0, -1.0]])
 
@@ -37,7 +39,7 @@ def derivatives(x: Tensor, y: Tensor) -> list[Tensor]:
 @pytest.mark.parametrize("function", [views, in_place, several_results, derivatives])
 def test_a_recording_computes_what_the_function_computes(function: Callable[..., list[Tensor]]) -> None:
     recording = record(function, [X, Y])
-    assert recording is not None
+    assert isinstance(recording, Recording)
     for x, y in ((X, Y), (Y, X), (-3 * X, Y.square())):
         assert all(torch.equal(a, b) for a, b in zip(recording([x, y]), function(x, y), strict=True))
 
@@ -58,11 +60,11 @@ ELSEWHERE = torch.ones(3)
     ],
 )
 def test_what_cannot_be_repeated_is_refused(function: Callable[..., list[Tensor]]) -> None:
-    assert record(function, [X, Y]) is None
+    assert isinstance(record(function, [X, Y]), Refusal)
 
 
 def test_one_tensor_for_two_inputs_is_refused() -> None:
-    assert record(views, [X, X]) is None
+    assert isinstance(record(views, [X, X]), Refusal)
 
 
 def test_memory_of_what_is_not_needed_any_more_is_freed() -> None:
@@ -72,4 +74,20 @@ def test_memory_of_what_is_not_needed_any_more_is_freed() -> None:
         return [x]
 
     recording = record(chain, [X])
-    assert recording is not None and len(recording._registers) < 10
+    assert isinstance(recording, Recording) and len(recording._registers) < 10
+
+
+@pytest.mark.parametrize(
+    ("function", "reason"),
+    [
+        (lambda x, y: [x * x.tolist()[0][0]], "reads numbers out of a tensor (tolist)"),
+        (lambda x, y: [x * float(x.numpy()[0, 0])], "reads numbers out of a tensor (numpy)"),
+        (lambda x, y: [x * random.random()], "draws from Python's or numpy's random generator"),
+        (lambda x, y: [x * float(np.random.rand())], "draws from Python's or numpy's random generator"),
+        (lambda x, y: [x + torch.rand(3)], "draws random numbers"),
+        (lambda x, y: [x[x > 0]], "makes a tensor whose shape depends on numbers"),
+    ],
+)
+def test_the_reason_can_be_read(function: Callable[..., list[Tensor]], reason: str) -> None:
+    refused = record(function, [X, Y])
+    assert isinstance(refused, Refusal) and refused.reason.startswith(reason)

@@ -75,18 +75,10 @@ def test_features_are_standardised_on_training_rows_of_training_clients_only() -
     ("change", "settings", "rule"),
     [
         ({}, {}, "column 'city' of frame holds text. Say what becomes of it"),
-        (
-            {"age": [1, 2, 3, None, 5, 6]},
-            {"features": ["age"]},
-            "column 'age' of frame must have no missing numbers. Got 1",
-        ),
+        ({"age": [1, 2, 3, None, 5, 6]}, {"features": ["age"]}, "column 'age' .* missing numbers. Got 1"),
         ({}, {"features": ["ag"]}, "Did you mean 'age'"),
         ({}, {"features": ["age"], "strings": "drop"}, "strings must be"),
-        (
-            {"label": ["no", None, "no", "no", "no", "no"]},
-            {"features": ["age"]},
-            "target 'label' of frame must have a value",
-        ),
+        ({"label": ["no", None, "no", "no", "no", "no"]}, {"features": ["age"]}, "target 'label' .* must have a value"),
     ],
 )
 def test_what_is_wrong_is_named(change: dict, settings: dict, rule: str) -> None:  # type: ignore[type-arg]

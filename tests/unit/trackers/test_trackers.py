@@ -21,6 +21,7 @@ import fedtempo as ft
 from fedtempo.cli import main
 from fedtempo.config import fingerprint, parse, trackers_of
 from fedtempo.trackers import TRACKERS, numbers
+from tests.slow import slow_but
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")  # SQLAlchemy's about what MLflow does
 
@@ -161,12 +162,16 @@ def train_and_die(folder: Path, commit_every: int, name: str) -> None:
     os._exit(9)
 
 
-@pytest.mark.parametrize("name", KEEPING)
-@pytest.mark.parametrize("commit_every", [1, 4])
+DEATHS = [(name, commit_every) for name in KEEPING for commit_every in (1, 4)]
+OFTEN = [(name, commit_every) for name, commit_every in DEATHS if name not in ("mlflow", "wandb") or commit_every == 1]
+
+
+@pytest.mark.parametrize("death", slow_but(OFTEN, DEATHS, "MLflow and W&B start for seconds, in two processes"))
 def test_resumed_rounds_are_logged_once(
-    name: str, commit_every: int, tmp_path: Path, plain: ft.Result, monkeypatch: pytest.MonkeyPatch
+    death: tuple[str, int], tmp_path: Path, plain: ft.Result, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The process dies for good after three rounds: all of them are logged, and all or none committed."""
+    name, commit_every = death
     monkeypatch.delenv("WANDB_SERVICE", raising=False)  # or it would use the W&B service of this process,
     way = "spawn" if name == "wandb" else "fork"  # and so would a fork
     child = multiprocessing.get_context(way).Process(target=train_and_die, args=(tmp_path, commit_every, name))
@@ -181,7 +186,10 @@ def test_resumed_rounds_are_logged_once(
         same(found, plain.history, 1e-6 if name == "tensorboard" else 0)
 
 
-@pytest.mark.parametrize("name", KEEPING)
+FILES = ["csv", "jsonl", "tensorboard"]
+
+
+@pytest.mark.parametrize("name", slow_but(FILES, KEEPING, "MLflow and W&B start for seconds, and die every time above"))
 def test_stopped_and_resumed(name: str, tmp_path: Path, plain: ft.Result) -> None:
     rounds = ft.train(**settings(), out=tmp_path, trackers=[name])
     for _ in range(4):

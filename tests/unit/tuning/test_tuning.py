@@ -96,12 +96,14 @@ def test_importances_are_shares_and_drawn(grid_search: tuple[Path, Found]) -> No
     assert set(found.importances) <= set(texts)
 
 
+@pytest.mark.slow("two processes that load torch; the processes of training run every time")
 def test_two_processes_find_what_one_does(grid_search: tuple[Path, Found], tmp_path: Path) -> None:
     _, alone = grid_search
     together = search(plan_search(space_of(written(tmp_path))), tmp_path / "out", workers=2)
     assert rows(together) == rows(alone)
 
 
+@pytest.mark.slow("a program that is killed and begun again; a stopped trial goes on every time below")
 def test_a_killed_search_goes_on_and_ends_as_the_uninterrupted_one(
     grid_search: tuple[Path, Found], tmp_path: Path
 ) -> None:

@@ -53,7 +53,7 @@ def test_all_curves_run_and_count_their_steps() -> None:
     assert curves["K = 10"].x[-1] > curves["K = 1"].x[-1] > 0.4
 
 
-@pytest.mark.slow
+@pytest.mark.slow("the paper's own number of rounds")
 def test_the_papers_figure() -> None:
     """d_K = 0.995 reaches x* = 0.523373 within the noise of ten clients a round and saves 84.7 % of the steps."""
     curves = {c.label: c for c in figure_1(rounds=3000, runs=1)}
