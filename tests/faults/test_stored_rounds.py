@@ -24,6 +24,7 @@ from fedtempo.training.state import tensors_to_bytes
 from tests import ROOT
 from tests.faults.dying import in_child
 from tests.faults.test_durable import outcome, settings, start, stopped_after
+from tests.waiting import until
 
 
 def hundred(**more: Any) -> dict[str, Any]:
@@ -167,8 +168,7 @@ def test_a_second_process_is_refused_at_once(tmp_path: Path) -> None:
     try:
         assert owner.stdout is not None
         owner.stdout.readline()
-        while not (tmp_path / "run" / DATABASE).exists():
-            time.sleep(0.01)
+        assert until((tmp_path / "run" / DATABASE).exists)
         owner.send_signal(signal.SIGSTOP)  # it keeps the folder however slow it is
         began = time.monotonic()
         with pytest.raises(ft.OutputError, match="no other process"):

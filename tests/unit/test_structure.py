@@ -128,6 +128,21 @@ def test_every_unit_test_stands_where_its_module_stands() -> None:
     assert mirrored(Path("a/test_a.py")) == [Path("a/a.py"), Path("a/a"), Path("a")]
 
 
+# Tests that let time pass for its own sake; all others wait for a condition, by `tests.waiting.until`.
+SLEEPS = {
+    "waiting.py": "asks again after a moment",
+    "e2e/browser/conftest.py": "asks a page again after a moment",
+    "faults/figures.py": "kills a run at moments that are drawn",
+    "faults/test_durable.py": "kills a run at moments that are drawn",
+    "faults/test_pauses_and_clocks.py": "stops a process for half a minute",
+}
+
+
+def test_tests_wait_for_conditions() -> None:
+    tests, word = UNIT.parent, "time." + "sleep("
+    assert {str(path.relative_to(tests)) for path in tests.rglob("*.py") if word in path.read_text()} == set(SLEEPS)
+
+
 def test_public_names() -> None:
     assert sorted(ft.__all__) == ft.__all__
     assert set(ft.__all__) == {

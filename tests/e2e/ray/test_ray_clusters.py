@@ -10,13 +10,13 @@ import socket
 import subprocess
 import sys
 import tempfile
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tests import ROOT
+from tests.waiting import until
 
 pytest.importorskip("ray", reason="Ray is not installed: fedtempo[ray]")
 pytestmark = pytest.mark.slow("each starts, joins or kills a whole Ray cluster")
@@ -107,13 +107,6 @@ def left(folder: Path) -> list[str]:
     return [path.name for path in folder.iterdir() if not path.name.startswith("torchinductor")]
 
 
-def wait_for(holds: Callable[[], bool]) -> bool:
-    until = time.monotonic() + PATIENCE
-    while not holds() and time.monotonic() < until:
-        time.sleep(0.1)
-    return holds()
-
-
 def test_a_cluster_of_our_own_is_on_loopback_and_leaves_nothing(folder: Path) -> None:
     with command(folder, "--backend", "ray", "--set", "workers=2", rounds=100) as process:
         assert process.stderr is not None
@@ -126,7 +119,7 @@ def test_a_cluster_of_our_own_is_on_loopback_and_leaves_nothing(folder: Path) ->
     assert len(members) >= 4
     assert addresses
     assert addresses <= LOOPBACK
-    assert wait_for(lambda: not any(alive(member) for member in members))
+    assert until(lambda: not any(alive(member) for member in members))
     assert not left(folder)
 
 
@@ -140,7 +133,7 @@ def test_a_run_that_is_stopped_leaves_nothing_but_its_rounds(number: signal.Sign
         os.kill(process.pid, number)
         process.communicate(timeout=120)
     assert process.returncode != 0
-    assert wait_for(lambda: not any(alive(member) for member in members))
+    assert until(lambda: not any(alive(member) for member in members))
     assert left(folder) == ["run"]
 
 
@@ -168,14 +161,14 @@ def head(folder: Path) -> Iterator[tuple[int, int]]:
         env=environment(folder),
     ) as process:
         try:
-            assert wait_for(lambda: answers(port) and answers(client))
+            assert until(lambda: answers(port) and answers(client))
             yield port, client
         finally:
             members = descendants(process.pid)
             process.terminate()
             process.wait(timeout=PATIENCE)
             for member in members:
-                if not wait_for(lambda member=member: not alive(member)):
+                if not until(lambda member=member: not alive(member)):
                     os.kill(member, signal.SIGKILL)
 
 

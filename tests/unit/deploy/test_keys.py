@@ -6,7 +6,6 @@ import re
 import stat
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -18,6 +17,7 @@ from fedtempo.deploy.keys import is_loopback, make_keys, node_keys, server_keys
 from fedtempo.deploy.launch import NodePlan, ServerPlan, node_command, prepare_server, stored_server
 from fedtempo.deploy.processes import Crew, free_port
 from tests import ROOT
+from tests.waiting import until
 
 EXAMPLE = ROOT / "examples" / "feddecay.toml"
 SOURCE = Path(ft.__file__).parent
@@ -150,17 +150,15 @@ def test_one_module_knows_flower() -> None:
 
 
 def test_a_crew_leaves_nobody_behind(tmp_path: Path) -> None:
-    sleep = "import time; time.sleep(600)"
-    parent = f"import subprocess, sys; subprocess.Popen([sys.executable, '-c', '{sleep}']).wait()"
+    waits = "import threading; threading.Event().wait(600)"
+    parent = f"import subprocess, sys; subprocess.Popen([sys.executable, '-c', '{waits}']).wait()"
     with Crew() as crew:
         running = crew.start("sleeper", [sys.executable, "-c", parent], tmp_path / "log", {})
         assert running.wait(1.0) is None
         assert len(alive(running.pid)) == 2
     assert running.code is not None
-    until = time.monotonic() + 10.0
-    while alive(running.pid) and time.monotonic() < until:
-        time.sleep(0.05)  # they have been killed; on a busy machine it takes a moment until they are gone
-    assert alive(running.pid) == []
+    # They have been killed; on a busy machine it takes a moment until they are gone.
+    assert until(lambda: alive(running.pid) == [])
     assert 0 < free_port() < 65536
 
 

@@ -6,7 +6,6 @@ import json
 import signal
 import subprocess
 import sys
-import time
 import tomllib
 import xml.etree.ElementTree
 from pathlib import Path
@@ -21,6 +20,7 @@ from fedtempo.errors import ConfigError, OutputError, TrainingError
 from fedtempo.tuning import GRIDS, Found, plan_search, search, space_of
 from fedtempo.tuning.space import Space, dimensions_of
 from fedtempo.tuning.trial import Job, run_trial
+from tests.waiting import until
 
 BASE = """
 rounds = 4
@@ -113,8 +113,8 @@ def test_a_killed_search_goes_on_and_ends_as_the_uninterrupted_one(
     with subprocess.Popen(program, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True) as process:
         assert process.stderr is not None
         line = process.stderr.readline()
-        while not (out / "trials" / "00001" / "seed-0" / "run.sqlite").exists() and process.poll() is None:
-            time.sleep(0.01)
+        database = out / "trials" / "00001" / "seed-0" / "run.sqlite"
+        assert until(lambda: database.exists() or process.poll() is not None)
         process.send_signal(signal.SIGKILL)
     assert line.startswith("1/4: trial 0 complete") and process.returncode == -signal.SIGKILL
     plan = plan_search(space_of(path))

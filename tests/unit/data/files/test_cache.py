@@ -3,7 +3,6 @@
 import os
 import subprocess
 import sys
-import time
 
 import numpy as np
 import pytest
@@ -12,6 +11,7 @@ from fedtempo.data import load
 from fedtempo.errors import DataError, OutputError
 from tests import tiny_files as tiny
 from tests.tiny_files import snapshot
+from tests.waiting import until
 
 
 def arrays_in(cache):
@@ -88,8 +88,7 @@ def test_two_processes_decode_at_once(tmp_path, elsewhere):
         "import sys; from fedtempo.data import load; print(load('mnist', sys.argv[1], verify=False).columns['x'].sum())"
     )
     other = subprocess.Popen([sys.executable, "-c", code, str(tmp_path)], stdout=subprocess.PIPE, text=True)
-    while other.poll() is None and not list(elsewhere.rglob("*.json")):
-        time.sleep(0.005)
+    assert until(lambda: other.poll() is not None or list(elsewhere.rglob("*.json")))
     here = load("mnist", tmp_path, verify=False).columns["x"].sum()
     assert other.communicate(timeout=60)[0].strip() == str(here)
     assert len(list(elsewhere.rglob("index.json"))) == 1

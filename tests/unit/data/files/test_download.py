@@ -5,7 +5,6 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import numpy as np
@@ -14,6 +13,7 @@ import pytest
 from fedtempo.data.files.download import _check_address, fetch
 from fedtempo.data.files.published import File
 from fedtempo.errors import DataError, OutputError
+from tests.waiting import until
 
 CONTENT = np.random.default_rng(0).bytes(300_000)
 SUM = hashlib.sha256(CONTENT).hexdigest()
@@ -63,7 +63,7 @@ class Handler(BaseHTTPRequestHandler):
             self.server.release.wait(30)
 
     def answer_slow(self):
-        time.sleep(0.5)
+        self.server.release.wait(0.5)
         self.answer_ok()
 
     def answer_altered(self):
@@ -186,8 +186,7 @@ def started(folder, url):
 
 def test_two_processes_at_once(tmp_path, server):
     other = started(tmp_path, f"{server.url}/slow/data.bin")
-    while not (tmp_path / ".data.bin.lock").exists():
-        time.sleep(0.01)
+    assert until((tmp_path / ".data.bin.lock").exists)
     here = fetch(FILE, tmp_path, f"{server.url}/slow/data.bin")
     assert other.communicate(timeout=60)[0].strip() == str(here) == str(tmp_path / "data.bin")
     assert (tmp_path / "data.bin").read_bytes() == CONTENT
@@ -198,9 +197,7 @@ def test_two_processes_at_once(tmp_path, server):
 def test_killed_and_started_again(tmp_path, server):
     process = started(tmp_path, f"{server.url}/stalls/data.bin")
     part = tmp_path / ".data.bin.incoming" / "part"
-    deadline = time.time() + 30
-    while not (part.is_file() and part.stat().st_size > 0) and time.time() < deadline:
-        time.sleep(0.02)
+    assert until(lambda: part.is_file() and part.stat().st_size > 0)
     process.send_signal(signal.SIGKILL)
     process.communicate()
     server.release.set()
