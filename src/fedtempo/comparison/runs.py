@@ -96,6 +96,6 @@ def _report(folder: Path, expected: int, row: tuple[int, Any, str]) -> RoundRepo
 
 
 def quality(scores: Scores) -> float:
-    """What validation selects by: the mean over existing users after fine-tuning, larger is better."""
-    value = scores.existing_tuned.summary(scores.metric)["mean"]
+    """What validation selects by: the mean over the guiding users after fine-tuning, larger is better."""
+    value = scores.guiding.summary(scores.metric)["mean"]
     return -value if scores.metric in LOWER_IS_BETTER else value

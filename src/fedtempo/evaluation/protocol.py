@@ -105,6 +105,12 @@ class Scores:
     new_tuned: UserScores | None = None
     metric: str = "accuracy"
 
+    @property
+    def guiding(self) -> UserScores:
+        """The users whose mean selects a round: existing ones after fine-tuning, or new ones in a private run."""
+        none = not len(self.existing_tuned.clients)
+        return self.new_tuned if none and self.new_tuned is not None else self.existing_tuned
+
     def groups(self) -> dict[str, UserScores]:
         """The four groups that are there, by name."""
         named = {
@@ -141,7 +147,9 @@ class Evaluator:
         """Evaluate existing users, and new ones where the data hold some out; users fine-tune once for all parts."""
         received = Received(shared, extra)
         data, protocol, seed = self.federation.data, self.protocol, self.federation.seed
-        existing = protocol.sample(data.clients, seed, "existing")
+        # A private run scores nobody whose data it protects: the score would be an exact function of them.
+        training = data.clients[:0] if self.federation.private else data.clients
+        existing = protocol.sample(training, seed, "existing")
         pairs = self._users(Occasion(received, now, parts, False, protocol), existing)
         metric = self.federation.task.metric
         if not len(data.held_out):
@@ -171,7 +179,8 @@ class Evaluator:
 
     def _gathered(self, sums: list[dict[str, np.ndarray]], clients: np.ndarray, part: Part) -> UserScores:
         samples = self.federation.data.sizes(part)[clients]
-        joined = {m: np.concatenate([s[m] for s in sums]) for m in (sums[0] if sums else {})}
+        metrics = sums[0] if sums else ("loss", *self.federation.task.scores)
+        joined = {m: np.concatenate([s[m] for s in sums] or [np.empty(0)]) for m in metrics}
         samples = samples * joined.pop(ANSWERED, True)
         values = {m: sums_of_users / np.maximum(samples, 1) for m, sums_of_users in joined.items()}
         if self.federation.task.name == "language":

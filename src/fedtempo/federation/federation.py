@@ -68,6 +68,11 @@ class Federation:
         begin = begin_as_kept if as_kept else algorithm.begin
         return compile_client(phases, self.network, self.task, upload, algorithm.keep, begin)
 
+    @property
+    def private(self) -> bool:
+        """Whether uploads are noised, so that nothing else about clients may be published."""
+        return self.scrutiny is not None and self.scrutiny.aggregator.private
+
     @cached_property
     def personal_names(self) -> frozenset[str]:
         """The model's tensors that never leave a client."""

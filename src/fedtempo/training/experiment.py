@@ -22,6 +22,7 @@ from fedtempo.federation.federation import Federation
 from fedtempo.models.weights import build
 from fedtempo.params import Params
 from fedtempo.schedules import Schedule
+from fedtempo.server.accounting import Guarantee
 from fedtempo.server.admission import Admission
 from fedtempo.server.cohort import Cohort, as_cohort
 from fedtempo.server.faults import Faults
@@ -36,6 +37,7 @@ from fedtempo.training.checks import (
     check_rounds,
     check_schedules,
 )
+from fedtempo.training.private import check_private, guarantee
 
 
 @dataclass(frozen=True)
@@ -66,6 +68,10 @@ class Experiment:
         if calibration is None:
             return str(Choice(self.backend, 1 if self.calibrates else self.workers, self.block))
         return f"{Choice(self.backend, calibration.workers, self.block)} ({calibration})"
+
+    def guarantee(self, rounds: int | None = None, releases: int | None = None) -> Guarantee | None:
+        """What a private run guarantees its clients after so many rounds (all, by default); None for other runs."""
+        return guarantee(self.federation, self.cohort, self.rounds if rounds is None else rounds, releases)
 
     def identity(self) -> dict[str, str]:
         """What must be the same for a stored run to be continued: every choice that decides its numbers."""
@@ -146,7 +152,8 @@ def prepare(
     require(is_count(quorum) and quorum <= expected, "quorum", f"an int in [1, {expected:g}] (the cohort)", quorum)
     require(is_number(over_selection) and over_selection >= 0, "over_selection", "a number >= 0", over_selection)
     require(deadline is None or (is_number(deadline) and deadline > 0), "deadline", "a number > 0", deadline)
-    federation = replace(federation, scrutiny=_scrutiny(algorithm, admission, faults, aggregator))
+    federation = replace(federation, scrutiny=_scrutiny(admission, faults, aggregator))
+    check_private(federation, rule, rounds, evaluation, quorum, over_selection)
     choice = choose(backend, 0 if cluster and workers is None else workers, block, first, expected)
     alone = choice.workers == 1 and cluster is None
     require(not (alone and faults and faults.kill), "faults.kill", "0 where no workers can be killed", faults)
@@ -193,15 +200,11 @@ def _given(init: Mapping[str, Tensor] | Literal["model"] | None) -> Params | Non
     return dict(init)
 
 
-def _scrutiny(
-    algorithm: Algorithm, admission: Admission | None, faults: Faults | None, aggregator: Aggregator
-) -> Scrutiny | None:
+def _scrutiny(admission: Admission | None, faults: Faults | None, aggregator: Aggregator) -> Scrutiny | None:
     """What has to be looked at upload by upload; None where sums are enough."""
     require(admission is None or isinstance(admission, Admission), "admission", "an Admission", admission)
     require(faults is None or isinstance(faults, Faults), "faults", "a Faults", faults)
     require(isinstance(aggregator, Aggregator), "aggregator", "an Aggregator, such as robust.median()", aggregator)
-    private = aggregator.noise > 0 and algorithm.weighting != "uniform"
-    require(not private, "weighting", "'uniform' for a private mean", algorithm.weighting)
     scrutiny = Scrutiny(admission or Admission(), faults or Faults(), aggregator)
     return scrutiny if scrutiny.needed else None
 

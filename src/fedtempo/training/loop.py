@@ -17,7 +17,7 @@ from fedtempo.evaluation.protocol import Evaluator, Scores
 from fedtempo.objectives import Received
 from fedtempo.params import Params, select, size_in_bytes
 from fedtempo.schedules import Now
-from fedtempo.training.durable import DurableStore
+from fedtempo.training.durable import DATABASE, DurableStore
 from fedtempo.training.experiment import Experiment
 from fedtempo.training.result import Result
 from fedtempo.training.round import conclude, norm_limit, now_in, participants
@@ -44,6 +44,9 @@ def train_experiment(
     """
     federation, algorithm = experiment.federation, experiment.federation.algorithm
     state, history, store = _start(experiment, out, resume, commit_every)
+    if federation.private and resume and elsewhere is not None:
+        # The round that was cut short may have been seen, and real clients may answer it differently now: one more.
+        state = state._replace(releases=state.releases + 1)
     keeps_models = size_in_bytes(state.shared) * experiment.rounds <= KEPT_MODELS
     left = experiment.rounds - len(history)
     where = (experiment.backend, experiment.workers, experiment.cluster, left if experiment.calibrates else None)
@@ -57,7 +60,7 @@ def train_experiment(
         for round_number in range(len(history), experiment.rounds):
             started, deaths = time.perf_counter(), engine.deaths
             now = now_in(experiment, state, round_number)
-            cohort = participants(experiment, now, real=elsewhere is not None)
+            cohort = participants(experiment, state, now, real=elsewhere is not None)
             received = Received(state.shared, algorithm.server.extra(state.server))
             order = Order(received, now, norm_limit(federation, state))
             if federation.scrutiny is not None and federation.scrutiny.faults.kills(federation.seed, now.round):
@@ -68,14 +71,16 @@ def train_experiment(
             state, report = _evaluated(experiment, evaluator, state, report, now)
             lost = {"workers_replaced": float(engine.deaths - deaths)} if engine.deaths > deaths else {}
             measured = {**report.measurements, **lost}
-            report = replace(report, seconds=time.perf_counter() - started, measurements=measured)
+            seconds = 0.0 if report.private else time.perf_counter() - started  # a slow client would be seen in it
+            report = replace(report, seconds=seconds, measurements=measured)
             store.commit(state, personal, report)
             told.round(report)
             history.append(report if keeps_models else replace(report, params={}))
             yield report
         now = now_in(experiment, state, experiment.rounds - 1)
-        ran_as = "clients on nodes of their own" if elsewhere else experiment.ran_as(engine.calibration)
-        result = Result(experiment, state.shared, state.server, history, store, now, ran_as)
+        timed = None if federation.private else engine.calibration  # how many blocks a round has tells who came
+        ran_as = "clients on nodes of their own" if elsewhere else experiment.ran_as(timed)
+        result = Result(experiment, state.shared, state.server, history, store, now, ran_as, state.releases)
         told.end(result)
     return result
 
@@ -86,10 +91,14 @@ def _start(
     """The first state, or the one a stored run had reached."""
     federation = experiment.federation
     trained = select(experiment.first_shared, federation.trained_names)
-    state = State(experiment.first_shared, federation.algorithm.server.init(trained))
+    secret = federation.scrutiny.aggregator.secret() if federation.scrutiny is not None else None
+    state = State(experiment.first_shared, federation.algorithm.server.init(trained), secret=secret)
     if out is None:
         return state, [], MemoryStore()
     store = DurableStore(out, experiment.identity(), resume, commit_every)
+    if secret is not None:  # the log beside the database takes over its mode
+        for part in out.glob(f"{DATABASE}*"):
+            part.chmod(0o600)
     try:
         saved = store.load(state)
     except BaseException:
@@ -146,8 +155,8 @@ def _evaluated(
 
 
 def _quality(scores: Scores) -> float:
-    """Mean over existing users after fine-tuning, larger is better."""
-    value = scores.existing_tuned.summary(scores.metric)["mean"]
+    """Mean over the guiding users after fine-tuning, larger is better."""
+    value = scores.guiding.summary(scores.metric)["mean"]
     return -value if scores.metric == "loss" else value
 
 
