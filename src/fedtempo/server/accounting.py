@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from importlib.metadata import PackageNotFoundError, version
 from typing import Any, Literal, get_args
 
 import numpy as np
@@ -85,9 +85,9 @@ def epsilon(
     """The epsilon of `rounds` private means at this delta, where a share `rate` of the clients takes part in each.
 
     `noise` is that of `private_mean`: the deviation on the sum over the bound. Poisson sampling: Opacus's Renyi or PRV
-    accountant. Cohorts of fixed size: Renyi divergences of sampling without replacement, from the tight analysis of Balle,
-    Barthe and Gaboardi (2018); see `without_replacement`. Without sampling (everybody, or cohorts that others know) every round counts in full.
-    Needs the extra `privacy`.
+    accountant. Cohorts of fixed size: Renyi divergences of sampling without replacement, from the tight analysis of
+    Balle, Barthe and Gaboardi (2018); see `without_replacement`. Without sampling (everybody takes part, or others can
+    know who does) every round counts in full. Needs the extra `privacy`.
     """
     require(is_number(noise) and noise > 0, "noise", "a number > 0", noise)
     require(is_count(rounds), "rounds", "an int >= 1", rounds)
@@ -102,9 +102,10 @@ def epsilon(
     return spent(noise, ((rate, rounds),), delta, sampling, adjacency, accountant)
 
 
+@lru_cache(maxsize=256)
 def spent(
     noise: float,
-    rates: Sequence[tuple[float, int]],
+    rates: tuple[tuple[float, int], ...],
     delta: float,
     sampling: Sampling,
     adjacency: Adjacency,
@@ -134,9 +135,9 @@ def without_replacement(rate: float, multiplier: float) -> tuple[float, ...]:
     """Renyi divergences of one Gaussian mean over a cohort drawn without replacement, at `FIXED_SIZE_ORDERS`.
 
     `multiplier` is s, the deviation over the sensitivity under replacement; `rate` is gamma = m / n. By Balle, Barthe
-    and Gaboardi (2018) no neighbours are told apart better, at any epsilon >= 0, than Q = N(0, s^2) and
-    M = (1 - gamma) Q + gamma N(1, s^2), in either order. A divergence of order a is an integral over all epsilons, also
-    negative ones, which are the positive ones of the two in the other order. With u = M / Q that gives
+    and Gaboardi (2018) two neighbours, whichever comes first, are at any epsilon >= 0 told apart no better than
+    M = (1 - gamma) Q + gamma N(1, s^2) is from Q = N(0, s^2). A divergence of order a is an integral over all epsilons;
+    the negative ones are the positive ones of the two neighbours in the other order. With u = M / Q that gives
     exp((a - 1) divergence) <= 1 + E_Q[(u^(a-1) - 1) (u - u^(1-a)) where u > 1].
     Sampling never hurts, so the divergence without it is a bound as well. Below a multiplier of 1/4, where no epsilon
     is worth stating, it is the only one that is worked out.
@@ -149,7 +150,8 @@ def without_replacement(rate: float, multiplier: float) -> tuple[float, ...]:
 
 
 def _sampled_divergence(rate: float, s: float, order: float) -> float:
-    width = min(s, s * s) / 16  # u bends over s^2, its weight over s; at u = 1 value and slope are 0: trapezoids suffice
+    # u bends over a length of s^2, its weight over s; at u = 1 value and slope are 0, so a plain sum is exact enough.
+    width = min(s, s * s) / 16
     x = np.arange(0.5, order + 14 * s, width)
     weight = -x * x / (2 * s * s) - math.log(s * math.sqrt(2 * math.pi)) + math.log(width)
     stays = math.log1p(-rate) if rate < 1 else -math.inf
@@ -162,13 +164,12 @@ def _sampled_divergence(rate: float, s: float, order: float) -> float:
 def accountant_name() -> str | None:
     """Opacus with its version, or None where it is not installed."""
     try:
-        import opacus
-    except ImportError:
+        return f"Opacus {version('opacus')}"
+    except PackageNotFoundError:
         return None
-    return f"Opacus {opacus.__version__}"
 
 
-def _prv(multiplier: float, rates: Sequence[tuple[float, int]], delta: float) -> float:
+def _prv(multiplier: float, rates: tuple[tuple[float, int], ...], delta: float) -> float:
     _analysis()
     from opacus.accountants import PRVAccountant
 
