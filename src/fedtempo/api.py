@@ -83,6 +83,7 @@ def run(
     ray_address: str | None = None,
     ray_gpus: float | None = None,
     ray_loader: Callable[[], FederatedData] | None = None,
+    worker_timeout: float | None = None,
     out: str | Path | None = None,
     resume: bool = False,
     commit_every: int = 1,
@@ -118,6 +119,8 @@ def run(
         ray_address: A Ray cluster to run on: `"auto"`, `"ray://..."` or `"local"`.
         ray_gpus: The share of a GPU for each Ray actor.
         ray_loader: A function by which Ray actors load the data themselves.
+        worker_timeout: Seconds without a finished block after which a worker counts as hung and is replaced; by
+            default twenty times the slowest block so far, at least a minute.
         out: A folder to which every round is committed.
         resume: Continue the run in `out` where it stopped.
         commit_every: Rounds that share one transaction.

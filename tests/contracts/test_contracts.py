@@ -10,7 +10,7 @@ from tests import zoo
 
 import fedtempo as ft
 from fedtempo.backends import BACKENDS, Backend, serial
-from fedtempo.client.program import Carry
+from fedtempo.client.phase import Carry
 from fedtempo.contracts import ContractError
 from fedtempo.objectives import Received
 
@@ -33,7 +33,7 @@ def test_an_algorithm_that_draws_at_random_is_caught() -> None:
     def noisy(received: Received, carry: Carry) -> dict[str, dict[str, torch.Tensor]]:
         return {"delta": {n: torch.randn_like(p) for n, p in carry.shared.items()}}
 
-    broken = replace(ft.algorithms.fedavg(lr=0.1, steps=1), upload=noisy)
+    broken = replace(ft.algorithms.fedavg(lr=0.1, steps=1), uploads=ft.Uploads(noisy))
     with pytest.raises(ContractError, match="same bits"):
         ft.check_algorithm(broken)
 
@@ -43,7 +43,7 @@ def test_an_algorithm_that_sends_too_much_is_caught() -> None:
         delta = {n: p - received.shared[n] for n, p in carry.shared.items()}
         return {"delta": delta, "more": dict(carry.personal)}
 
-    broken = replace(ft.algorithms.fedper(lr=0.1, steps=1), upload=chatty)
+    broken = replace(ft.algorithms.fedper(lr=0.1, steps=1), uploads=ft.Uploads(chatty))
     with pytest.raises(ContractError, match="shared tensors only"):
         ft.check_algorithm(broken)
 

@@ -12,7 +12,7 @@ ALGORITHMS: dict[str, dict[str, object]] = {
         "max_norm": 1.0,
         "around": {"name": "scaffold", "lr": 0.05, "steps": 3},
     },
-    "PFLEGO": {"name": "pflego", "lr": 0.1, "server_lr": 0.1, "steps": 3},
+    "PFLEGO": {"name": "pflego", "head_lr": 0.1, "server_lr": 0.1, "steps": 3},
     "FedAdam with decaying K": {
         "name": "fedadam",
         "lr": 0.1,

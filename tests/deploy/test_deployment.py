@@ -196,7 +196,7 @@ def test_the_commands_with_a_folder_of_data(tmp_path: Path, crew: Crew) -> None:
     assert serving.wait(400) == 0, serving.last_words(10)
     summary = json.loads(serving.log.read_text().splitlines()[-1])
     assert summary["rounds"] == 2
-    assert summary["scores"]["existing_tuned"]["loss"]["mean"] > 0
+    assert summary["scores"]["existing_after"]["loss"]["mean"] > 0
     assert (tmp_path / "state" / "personal.sqlite").exists()
     assert node.code is None, "a node waits for the next run"
     node.stop()

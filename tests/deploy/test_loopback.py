@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 import fedtempo as ft
-from fedtempo.deploy.blueprint import blueprint_of
+from fedtempo.config import parse
+from fedtempo.deploy.blueprint import blueprint_of, of_file
 from fedtempo.deploy.personal import DATABASE
 from fedtempo.deploy.server import Plan, serve
+from tests.deploy.experiments import experiment_file
 from tests.deploy.wires import FOUR, Wires, experiment, nodes_of, simulated
 
 
@@ -49,11 +52,53 @@ def test_so_it_is_with_uploads_looked_at_one_by_one(
     assert [r.failures for r in here.history] == [r.failures for r in there.history]
 
 
+def test_a_private_mean_on_nodes_is_the_simulators(digits: ft.data.FederatedData, tmp_path: Path) -> None:
+    """Nodes send plain uploads and know no key; the server clips, adds noise and withholds what it saw."""
+    with pytest.warns(UserWarning, match="INSECURE"):
+        predictable = ft.robust.private_mean(0.5, 1.0, noise_seed=3)
+    for aggregator in (predictable, ft.robust.private_mean(0.5, 1.0)):
+        given = experiment(digits, FOUR["FedDecay"](), aggregator=aggregator, cohort=ft.cohort.bernoulli(0.4))
+        blueprint, out = blueprint_of(given), tmp_path / f"run {aggregator.noise_seed}"
+        here = simulated(given)
+        there = serve(Wires(nodes_of(blueprint, 2, tmp_path)), blueprint, Plan(out=out))
+        assert (there.digest() == here.digest()) == (aggregator is predictable)
+        assert all(not r.failures and not len(r.clients) and np.isnan(r.loss) for r in there.history)
+        assert (there.releases, there.privacy) == (given.rounds, here.privacy)
+
+
+def test_a_resumed_private_deployment_is_charged_one_mean_more(digits: ft.data.FederatedData, tmp_path: Path) -> None:
+    """The round that was cut short may have been seen, and may be answered by others the second time."""
+    given = experiment(digits, FOUR["FedDecay"](), aggregator=ft.robust.private_mean(0.5, 1.0))
+    blueprint, plan, asked = blueprint_of(given), Plan(out=tmp_path / "run"), []
+
+    def stop(node: int, kind: str, parts: list[bytes]) -> list[bytes]:
+        asked.append(kind)
+        if asked.count("train") == 5:
+            raise KeyboardInterrupt
+        return parts
+
+    with pytest.raises(KeyboardInterrupt):
+        serve(Wires(nodes_of(blueprint, 2, tmp_path), stop), blueprint, plan)
+    resumed = serve(Wires(nodes_of(blueprint, 2, tmp_path)), blueprint, plan)
+    assert resumed.releases == given.rounds + 1
+    assert resumed.privacy is not None and resumed.privacy.rounds == given.rounds + 1
+
+
+def test_a_node_needs_nothing_of_what_makes_a_mean_private(digits: ft.data.FederatedData) -> None:
+    """A node has no held-out clients: rules about the whole run are the server's to check."""
+    plain = experiment_file("FedDecay").model_dump()
+    private = {"name": "private_mean", "bound": 0.5, "noise": 1.0}
+    values = {name: value for name, value in plain.items() if value is not None}
+    blueprint = of_file(parse({**values, "aggregator": private, "cohort": {"bernoulli": 0.5}}))
+    assert not blueprint.node(replace(digits, held_out=digits.held_out[:0])).federation.private
+    assert blueprint.server(digits).federation.private
+
+
 def test_the_server_never_sees_a_personal_tensor_or_a_row(digits: ft.data.FederatedData, tmp_path: Path) -> None:
     blueprint = blueprint_of(experiment(digits, FOUR["PFLEGO"]()))
     result = serve(Wires(nodes_of(blueprint, 2, tmp_path)), blueprint, Plan(out=tmp_path / "run"))
     assert {name for client in digits.clients for name in result.store.get(int(client)) or {}} == {"sha256"}
-    assert not any(np.any(column) for column in result.experiment.federation.data.columns.values())
+    assert not any(np.any(column) for column in result.experiment.federation.problem.data.columns.values())
 
 
 @pytest.mark.parametrize("last", ["before", "after"])
@@ -138,7 +183,7 @@ def test_a_node_that_goes_away_is_missed_and_welcome_back(digits: ft.data.Federa
     assert [r.failures for r in result.history] == [(), ((1, "not connected"),), ()]
     scores = result.history[-1].scores
     assert scores is not None
-    assert (scores.existing_initial.samples > 0).all()
+    assert (scores.existing_before.samples > 0).all()
 
 
 def test_of_more_clients_than_needed_the_first_to_answer_count(digits: ft.data.FederatedData, tmp_path: Path) -> None:
@@ -162,10 +207,10 @@ def test_users_that_do_not_answer_are_left_out_of_the_statistics(digits: ft.data
     here, there = simulated(given).history[0].scores, serve(silent, blueprint, Plan()).history[0].scores
     assert here is not None
     assert there is not None
-    seen = there.existing_tuned.samples > 0
-    assert [c % 2 for c in there.existing_tuned.clients[seen].tolist()] == [0] * int(seen.sum())
-    assert np.array_equal(there.existing_tuned.values["loss"][seen], here.existing_tuned.values["loss"][seen])
-    assert np.isfinite(there.existing_tuned.summary("loss")["mean"])
+    seen = there.existing_after.samples > 0
+    assert [c % 2 for c in there.existing_after.clients[seen].tolist()] == [0] * int(seen.sum())
+    assert np.array_equal(there.existing_after.values["loss"][seen], here.existing_after.values["loss"][seen])
+    assert np.isfinite(there.existing_after.summary("loss")["mean"])
 
 
 def test_a_lost_personal_state_is_said_and_never_begun_afresh(digits: ft.data.FederatedData, tmp_path: Path) -> None:

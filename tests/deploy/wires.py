@@ -18,7 +18,7 @@ FOUR: dict[str, Callable[[], ft.Algorithm]] = {
     "FedNAR(SCAFFOLD)": lambda: ft.algorithms.fednar(
         ft.algorithms.scaffold(lr=0.05, steps=3), weight_decay=0.01, max_norm=1.0
     ),
-    "PFLEGO": lambda: ft.algorithms.pflego(lr=0.1, server_lr=0.1, steps=3),
+    "PFLEGO": lambda: ft.algorithms.pflego(head_lr=0.1, server_lr=0.1, steps=3),
     "FedAdam with decaying K": lambda: ft.algorithms.fedadam(
         lr=0.1, server_lr=0.01, steps=ft.schedules.per_round(6, 0.7)
     ),

@@ -93,7 +93,7 @@ def run(digits: ft.data.FederatedData, **settings: Any) -> ft.Result:
 
 
 def accuracy(result: ft.Result) -> float:
-    return result.scores.existing_initial.summary("accuracy")["mean"]
+    return result.scores.existing_before.summary("accuracy")["mean"]
 
 
 @pytest.fixture(scope="module")

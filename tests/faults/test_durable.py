@@ -23,7 +23,7 @@ from fedtempo.contracts import small_data
 from fedtempo.training.durable import DATABASE
 from fedtempo.training.faultpoints import faults
 
-HEADS = a.pflego(lr=0.1, server_lr=0.05, steps=3, server_optimizer="adam")
+HEADS = a.pflego(head_lr=0.1, server_lr=0.05, steps=3, server_optimizer="adam")
 
 
 def settings(**more: Any) -> dict[str, Any]:
@@ -79,7 +79,7 @@ def test_evaluations_survive(tmp_path: Path) -> None:
 
 OTHER_RUNS: dict[str, dict[str, Any]] = {
     "seed": {"seed": 3},
-    "algorithm": {"algorithm": a.pflego(lr=0.2, server_lr=0.05, steps=3, server_optimizer="adam")},
+    "algorithm": {"algorithm": a.pflego(head_lr=0.2, server_lr=0.05, steps=3, server_optimizer="adam")},
     "model": {"model": ft.models.mlp(6, [7], 4)},
     "data": {"data": ft.data.FederatedData.from_clients([(np.zeros((5, 6)), np.zeros(5, dtype=int))] * 4)},
     "rounds": {"rounds": 7},

@@ -61,7 +61,7 @@ def parts() -> tuple[Federation, Form, Upload, bytes]:
     received = Received(experiment.first_shared, server.extra(server.init(trained)))
     personal = federation.first_personal(CLIENT, experiment.first_shared)
     (one,) = serial.train(
-        federation, federation.program, received, federation.now(ROUND, 5), np.array([CLIENT]), [personal]
+        federation, federation.program, received, federation.problem.now(ROUND, 5), np.array([CLIENT]), [personal]
     )
     groups, own, measured = federation.program.finish(received, one.carry)
     kept = hashlib.sha256(b"".join(t.numpy().tobytes() for t in own.values())).digest()

@@ -182,7 +182,7 @@ def test_a_private_report_says_what_it_may(digits: ft.data.FederatedData, tmp_pa
         assert not len(report.clients) and report.costs.samples == 0 and report.costs.bytes > 0
         assert report.seconds == 0
     scores = result.scores
-    assert scores is not None and len(scores.existing_tuned.clients) == 0 and len(scores.guiding.clients) == 4
+    assert scores is not None and len(scores.existing_after.clients) == 0 and len(scores.guiding.clients) == 4
     assert 0 <= scores.guiding.summary("accuracy")["mean"] <= 1
     assert result.table() is not None
 
@@ -268,7 +268,7 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
         {"algorithm": ft.algorithms.fedavg(lr=0.1, steps=1, weighting="samples")},
         "weighting must be 'uniform'",
     ),
-    "PFLEGO": ({"algorithm": ft.algorithms.pflego(lr=0.1, server_lr=0.1, steps=2)}, "weighting must be 'uniform'"),
+    "PFLEGO": ({"algorithm": ft.algorithms.pflego(head_lr=0.1, server_lr=0.1, steps=2)}, "weighting must be 'uniform'"),
     "SCAFFOLD": ({"algorithm": ft.algorithms.scaffold(lr=0.1, steps=1)}, "control variates"),
     "FedExP": ({"algorithm": ft.algorithms.fedexp(lr=0.1, steps=1)}, "squared norms"),
     "BatchNorm": ({"model": NORMALISED}, "BatchNorm's"),

@@ -70,7 +70,7 @@ def test_one_full_batch_step_with_everybody_is_centralised_descent(clients: Clie
         rounds=10,
         dtype=torch.float64,
     )
-    model = result.experiment.federation.model
+    model = result.experiment.federation.problem.model
     params = {n: p.detach().clone().requires_grad_() for n, p in model.named_parameters()}
     x = torch.from_numpy(np.concatenate([c[0] for c in clients]))
     y = torch.from_numpy(np.concatenate([c[1] for c in clients]))
@@ -100,7 +100,7 @@ def test_the_order_of_the_cohort_and_of_columns_does_not_matter(clients: Clients
 
 
 def test_global_generators_do_not_matter(clients: Clients) -> None:
-    algorithm = a.pflego(lr=0.1, server_lr=0.1, steps=3)
+    algorithm = a.pflego(head_lr=0.1, server_lr=0.1, steps=3)
     before = run(clients, algorithm).digest()
     torch.manual_seed(99)
     np.random.seed(99)
@@ -181,7 +181,7 @@ def test_the_printed_plan_is_what_the_steps_use(clients: Clients) -> None:
     spied = replace(algorithm, phases=tuple(replace(p, after=note) for p in algorithm.phases))
     result = run(clients, spied, cohorts=[[3]])
     federation = result.experiment.federation
-    plan = planned_steps(algorithm, range(4), 16, Batching(4), federation.now(0, 1.0))
+    plan = planned_steps(algorithm, range(4), 16, Batching(4), federation.problem.now(0, 1.0))
     # The first step is also taken once before the run, to count its operations.
     assert used[1:] == [(p.round, p.step, p.rates["lr"]) for p in plan]
     assert [r.costs.steps for r in result.history] == [6, 5, 3, 3]

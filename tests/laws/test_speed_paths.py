@@ -18,7 +18,7 @@ from fedtempo.costs import Costs, Ledger
 from fedtempo.data.batches import Batching, BatchRows
 from fedtempo.params import Params, all_finite
 from fedtempo.randomness import client_keys
-from fedtempo.schedules import Place
+from fedtempo.schedules import Position
 from fedtempo.transforms import Transform
 
 
@@ -39,7 +39,7 @@ def test_a_model_without_images_has_one_layout() -> None:
 
 def test_results_are_laid_out_row_by_row() -> None:
     result = run("cnn", "ditto", backend=serial)
-    states = [result.params, *(result.client_state(c) for c in range(len(result.experiment.federation.data)))]
+    states = [result.params, *(result.client_state(c) for c in range(len(result.experiment.federation.problem.data)))]
     assert all(t.is_contiguous() for state in states for t in state.values())
 
 
@@ -47,7 +47,7 @@ def test_a_transform_may_keep_the_parameters_it_sees() -> None:
     """Steps write over parameters that nobody else holds; here somebody does."""
 
     def remembering(copies: bool) -> Transform:
-        def update(gradient: Params, state: Any, params: Params, now: Place) -> tuple[Params, Any]:
+        def update(gradient: Params, state: Any, params: Params, now: Position) -> tuple[Params, Any]:
             previous = state["previous"]
             direction = {n: g + 0.1 * (params[n] - previous[n]) for n, g in gradient.items()}
             return direction, {"previous": {n: p.clone() if copies else p for n, p in params.items()}}

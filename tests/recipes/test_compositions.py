@@ -64,11 +64,11 @@ def test_budgets_are_what_the_cheapest_runs_spend() -> None:
 
 def test_scores_at_a_budget_are_interpolated_between_evaluations() -> None:
     result = trained(composed((), STRENGTHS, SCALE))
-    scores = [r.scores.existing_tuned.summary("accuracy")["mean"] for r in result.history if r.scores]
+    scores = [r.scores.existing_after.summary("accuracy")["mean"] for r in result.history if r.scores]
     steps = 4 * 5
-    measured = at_budgets(result, "existing_tuned", {"steps": 2.5 * steps, "rounds": 100}).values
-    assert measured["existing_tuned/at_steps"] == pytest.approx((scores[1] + scores[2]) / 2)
-    assert measured["existing_tuned/at_rounds"] == scores[-1]
+    measured = at_budgets(result, "existing_after", {"steps": 2.5 * steps, "rounds": 100}).values
+    assert measured["existing_after/at_steps"] == pytest.approx((scores[1] + scores[2]) / 2)
+    assert measured["existing_after/at_rounds"] == scores[-1]
 
 
 def test_gains_that_add_up_leave_nothing_over() -> None:

@@ -44,7 +44,7 @@ RECIPES = {
         natural(),
         lambda _: ft.models.omniglot_cnn(),
         division={"relabel": True},
-        algorithm=a.pflego(lr=0.007, server_lr=0.003, steps=3, full_batch=False),
+        algorithm=a.pflego(head_lr=0.007, server_lr=0.003, steps=3, full_batch=False),
     ),
     "cifar10 resnet": Recipe(
         "cifar10", dirichlet(100, 0.3, equal=True), lambda _: ft.models.resnet18(), run={"batch_size": 2}
@@ -105,8 +105,8 @@ def test_users_of_a_graph_are_scored(real_data: Path, tmp_path: Path) -> None:
         batch_size=None,
     )
     scores = result.scores.summary()
-    assert 0 < scores["existing_tuned"]["accuracy"]["mean"] <= 1
-    assert 0 < scores["new_tuned"]["accuracy"]["mean"] <= 1
+    assert 0 < scores["existing_after"]["accuracy"]["mean"] <= 1
+    assert 0 < scores["new_after"]["accuracy"]["mean"] <= 1
 
 
 def test_synthetic_data_need_no_files() -> None:

@@ -96,11 +96,11 @@ def test_a_comparison_has_the_scores_and_paired_differences_of_the_runs(runs: li
     assert comparison.reference == fedavg.label == "fedavg(lr=0.3, steps=3)"
     assert fedavg.seeds == fedsgd.seeds == [0, 1]
     means = {
-        name: [run.scores.new_tuned.summary("accuracy")["mean"] for run in group]  # type: ignore[union-attr]
+        name: [run.scores.new_after.summary("accuracy")["mean"] for run in group]  # type: ignore[union-attr]
         for name, group in (("fedavg", runs[:2]), ("fedsgd", runs[2:]))
     }
-    assert fedsgd.by_seed["new_tuned"]["mean"] == means["fedsgd"]
-    difference = fedsgd.differences["new_tuned"]["mean"]
+    assert fedsgd.by_seed["new_after"]["mean"] == means["fedsgd"]
+    difference = fedsgd.differences["new_after"]["mean"]
     gaps = np.subtract(means["fedsgd"], means["fedavg"])
     assert difference.seeds.value == pytest.approx(gaps.mean())
     half = 12.706204736 * gaps.std(ddof=1) / math.sqrt(2)  # Student's t with one degree of freedom
@@ -219,15 +219,15 @@ def test_csv_and_json_hold_the_same_numbers(runs: list[Run]) -> None:
     rows = list(csv.DictReader(io.StringIO(comparison.csv())))
     records = json.loads(comparison.json())["contestants"]
     for row, record in zip(rows, records, strict=True):
-        assert float(row["scores/existing_tuned/mean/value"]) == record["scores"]["existing_tuned"]["mean"]["value"]
+        assert float(row["scores/existing_after/mean/value"]) == record["scores"]["existing_after"]["mean"]["value"]
         assert row["to_reach/costs"] == "" and record["to_reach"] == {
             "target": 0.99,
             "seeds": 0,
             "of": 2,
             "costs": None,
         }
-    low = records[1]["difference"]["existing_tuned"]["mean"]["over_users"][0]
-    assert float(rows[1]["difference/existing_tuned/mean/over_users/low"]) == low
+    low = records[1]["difference"]["existing_after"]["mean"]["over_users"][0]
+    assert float(rows[1]["difference/existing_after/mean/over_users/low"]) == low
 
 
 def test_algorithms_take_what_they_know_from_the_file_and_baselines_come_along() -> None:

@@ -52,7 +52,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "feddecay": {"lr": 0.1, "beta": 0.5, "steps": 2},
     "fednar": {"weight_decay": 0.1, "max_norm": 1.0, "around": BACKBONE},
     "clip_then_decay": {"weight_decay": 0.1, "max_norm": 1.0, "around": BACKBONE},
-    "pflego": {"lr": 0.1, "server_lr": 0.1, "steps": 3, "head": HEAD},
+    "pflego": {"head_lr": 0.1, "server_lr": 0.1, "steps": 3, "head": HEAD},
     "fedper": {"lr": 0.1, "steps": 2, "head": {"matching": "head.*"}},
     "fedrep": {"lr": 0.1, "head_steps": 2, "body_steps": 1, "head": HEAD},
     "fedrecon": {"lr": 0.1, "head_lr": 0.1, "head_steps": 2},
@@ -145,6 +145,20 @@ def test_the_cohort_may_be_a_schedule() -> None:
     settings = settings_of(parse(experiment(cohort={"schedule": "sequence", "values": [2, 3], "over": "round"})))
     history = ft.run(**settings).history
     assert [len(report.clients) for report in history] == [2, 3]
+
+
+def test_the_cohort_may_be_drawn_client_by_client() -> None:
+    """In a file as in Python, there and back again."""
+    file = parse(experiment(cohort={"bernoulli": 0.5}))
+    assert parse(tomllib.loads(dump(file))) == file
+    assert settings_of(file)["cohort"] == ft.cohort.bernoulli(0.5)
+    assert len(ft.run(**settings_of(file)).history) == file.rounds
+
+
+@pytest.mark.parametrize("probability", [0, 1.5, -0.1, "half", True, float("nan"), None, [0.5]])
+def test_a_probability_that_is_none_is_refused(probability: object) -> None:
+    with pytest.raises(ft.ConfigError, match=r"cohort.bernoulli must be a number in \(0, 1\]"):
+        parse(experiment(cohort={"bernoulli": probability}))
 
 
 def test_wrappers_nest() -> None:

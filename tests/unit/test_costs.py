@@ -56,7 +56,7 @@ def test_heads_are_not_sent(clients) -> None:  # type: ignore[no-untyped-def]
 def test_pflego_passes_through_the_body_twice_whatever_tau_is(clients, tau: int) -> None:  # type: ignore[no-untyped-def]
     """One forward pass for the features, one forward and backward for the joint gradient."""
     rows = 28
-    costs = run(a.pflego(lr=0.1, server_lr=0.1, steps=tau), clients, rounds=1).history[0].costs
+    costs = run(a.pflego(head_lr=0.1, server_lr=0.1, steps=tau), clients, rounds=1).history[0].costs
     body_passes = BODY + 2 * BODY
     head_passes = (tau - 1) * 2 * HEAD + 3 * HEAD
     assert costs.flops == rows * (body_passes + head_passes)

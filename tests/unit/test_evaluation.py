@@ -41,10 +41,10 @@ def test_for_a_loss_the_worst_is_the_largest() -> None:
 
 def test_initial_scores_are_the_shared_models(digits: ft.data.FederatedData) -> None:
     result = ft.run(model=ft.models.mlp(64, [8], 10), data=digits, algorithm=a.fedavg(lr=0.1, steps=3), rounds=2)
-    model = result.experiment.federation.network
+    model = result.experiment.federation.problem.network
     scores = result.history[-1].test
     assert scores is not None
-    for scored in (scores.existing_initial, scores.new_initial):
+    for scored in (scores.existing_before, scores.new_before):
         client = int(scored.clients[0])
         rows = digits.client(client, "test")
         outputs = model.forward(result.params, rows)
@@ -66,7 +66,7 @@ def test_fine_tuning_is_one_epoch_at_the_training_rate(digits: ft.data.Federated
     rows = digits.client(int(digits.held_out[0]), "train", torch.float64)
     served = result.personalize(rows)
     params = {n: p.clone().requires_grad_() for n, p in result.params.items()}
-    network = result.experiment.federation.network
+    network = result.experiment.federation.problem.network
     loss = torch.nn.functional.cross_entropy(network.forward(params, rows), rows["y"])
     gradients = torch.autograd.grad(loss, list(params.values()))
     for (name, p), gradient in zip(params.items(), gradients, strict=True):
@@ -84,8 +84,8 @@ def test_head_only_fine_tuning_leaves_the_body(digits: ft.data.FederatedData) ->
     }
     everything = ft.run(**settings, evaluation=Evaluation(epochs=3)).scores
     head = ft.run(**settings, evaluation=Evaluation(epochs=3, trains="head")).scores
-    assert everything.existing_initial.values["loss"] == pytest.approx(head.existing_initial.values["loss"])
-    assert (everything.existing_tuned.values["loss"] != head.existing_tuned.values["loss"]).any()
+    assert everything.existing_before.values["loss"] == pytest.approx(head.existing_before.values["loss"])
+    assert (everything.existing_after.values["loss"] != head.existing_after.values["loss"]).any()
 
 
 def test_validation_selects_and_test_is_read_only_then(digits: ft.data.FederatedData) -> None:
@@ -99,7 +99,7 @@ def test_validation_selects_and_test_is_read_only_then(digits: ft.data.Federated
     )
     best = -1.0
     for report in result.history:
-        quality = report.validation.existing_tuned.summary("accuracy")["mean"]
+        quality = report.validation.existing_after.summary("accuracy")["mean"]
         assert (report.test is not None) == (quality > best)
         best = max(best, quality)
     assert result.scores is result.selected.test
@@ -113,9 +113,9 @@ def test_a_seeded_sample_of_users(digits: ft.data.FederatedData) -> None:
         "algorithm": a.fedavg(lr=0.1, steps=1),
     }
     scores = ft.run(**settings, evaluation=Evaluation(users=3)).scores
-    assert len(scores.existing_initial.clients) == len(scores.new_initial.clients) == 3
+    assert len(scores.existing_before.clients) == len(scores.new_before.clients) == 3
     again = ft.run(**settings, evaluation=Evaluation(users=3)).scores
-    assert scores.existing_initial.clients.tolist() == again.existing_initial.clients.tolist()
+    assert scores.existing_before.clients.tolist() == again.existing_before.clients.tolist()
 
 
 def test_multilabel_and_language_tasks() -> None:
@@ -129,10 +129,10 @@ def test_multilabel_and_language_tasks() -> None:
         rounds=1,
         loss="multilabel",
     )
-    assert 0 <= result.scores.existing_tuned.summary("recall_at_5")["mean"] <= 1
+    assert 0 <= result.scores.existing_after.summary("recall_at_5")["mean"] <= 1
     tokens = [(rng.integers(0, 6, (8, 5)), rng.integers(0, 6, (8, 5))) for _ in range(3)]
     data = ft.data.FederatedData.from_clients(tokens, test=0.25)
     model = torch.nn.Sequential(torch.nn.Embedding(6, 4), torch.nn.Linear(4, 6))
     result = ft.run(model=model, data=data, algorithm=a.fedavg(lr=0.1, steps=2), rounds=1)
-    users = result.scores.existing_tuned
+    users = result.scores.existing_after
     assert users.values["perplexity"] == pytest.approx(np.exp(users.values["loss"]))

@@ -75,7 +75,7 @@ def test_a_result(result: ft.Result) -> None:
     html = result._repr_html_()
     assert {"table", "svg", "code"} <= set(shape.seen)
     assert result.digest()[:16] in html
-    assert f"{result.scores.existing_tuned.summary('accuracy')['mean']:.3f}" in html  # type: ignore[union-attr]
+    assert f"{result.scores.existing_after.summary('accuracy')['mean']:.3f}" in html  # type: ignore[union-attr]
 
 
 def test_a_round_says_who_was_refused(result: ft.Result) -> None:

@@ -204,3 +204,26 @@ def test_a_mailbox_gives_back_what_was_put_in() -> None:
     assert torch.equal(back["b"]["c"], too_large)
     assert torch.equal(back["b"]["d"], picture)
     assert back["e"] == "text"
+
+
+def test_a_worker_that_hangs_is_replaced_and_the_bits_stay() -> None:
+    """SIGSTOP: the process is there, its pipe is open, and it will never answer."""
+
+    rounds = ft.train(
+        model=zoo.model("mlp"),
+        data=zoo.data("mlp"),
+        algorithm=zoo.ALGORITHMS["fedavg"],
+        **{**SETTINGS, "backend": "serial", "workers": 2, "worker_timeout": 0.5},
+    )
+    next(rounds)
+    victim = multiprocessing.active_children()[0]
+    os.kill(victim.pid, signal.SIGSTOP)  # type: ignore[arg-type]
+    replaced = 0.0
+    while True:
+        try:
+            replaced += next(rounds).measurements.get("workers_replaced", 0.0)
+        except StopIteration as stop:
+            result = stop.value
+            break
+    assert replaced == 1
+    assert result.digest() == run().digest()

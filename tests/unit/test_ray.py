@@ -19,7 +19,7 @@ from tests.breaking import Fatal, Unlucky
 
 import fedtempo as ft
 from fedtempo import algorithms as a
-from fedtempo.backends import Order, RayActors, ray_actors, run_blocks, serial
+from fedtempo.backends import Order, RayActors, ray_actors, serial
 from fedtempo.backends.ray_cluster import loopback, started
 from fedtempo.objectives import Received
 from fedtempo.schedules import decaying_k
@@ -51,7 +51,7 @@ def run(kind: str = "mlp", name: str = "fedavg", **settings: Any) -> ft.Result:
 ALGORITHMS = {
     "FedDecay": a.feddecay(lr=0.1, beta=0.6, steps=5),
     "FedNAR(SCAFFOLD)": a.fednar(a.scaffold(lr=0.1, steps=5), weight_decay=0.01, max_norm=1.0),
-    "PFLEGO": a.pflego(lr=0.1, server_lr=0.2, steps=5),
+    "PFLEGO": a.pflego(head_lr=0.1, server_lr=0.2, steps=5),
     "FedAdam with decaying K": a.fedadam(lr=0.1, steps=decaying_k(8, 0.8)),
 }
 
@@ -198,17 +198,17 @@ def weighed(cohort: int) -> tuple[int, int, int]:
     """Bytes that start the actors, then those down and up in a round."""
     chosen = experiment(cohort)
     federation = chosen.federation
-    order = Order(Received(chosen.first_shared, {}), federation.now(0, cohort))
+    order = Order(Received(chosen.first_shared, {}), federation.problem.now(0, cohort))
     with Weighed(federation, serial, 2) as engine:
         beginning = engine.bytes_down
         engine.bytes_down = engine.bytes_up = 0
-        total = engine.add_up(run_blocks, order, _blocks(chosen, MemoryStore(), federation.data.clients[:cohort]))
+        total = engine.train(order, _blocks(chosen, MemoryStore(), federation.problem.data.clients[:cohort]))
     assert total.clients == cohort
     return beginning, engine.bytes_down, engine.bytes_up
 
 
 def test_what_travels_does_not_grow_with_the_cohort(cluster: Any) -> None:
-    parameters = sum(p.numel() for p in experiment(16).federation.model.parameters())
+    parameters = sum(p.numel() for p in experiment(16).federation.problem.model.parameters())
     _, few_down, few_up = weighed(16)
     _, many_down, many_up = weighed(320)
     assert many_up == pytest.approx(few_up, rel=0.01)
@@ -217,7 +217,7 @@ def test_what_travels_does_not_grow_with_the_cohort(cluster: Any) -> None:
 
 
 def test_actors_add_up_so_that_few_sums_come_back(cluster: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    parameters = sum(p.numel() for p in experiment(16).federation.model.parameters())
+    parameters = sum(p.numel() for p in experiment(16).federation.problem.model.parameters())
     _, _, all_of_them = weighed(16)
     monkeypatch.setattr(ray_actors, "MOST_SUMS", 2)
     _, _, two = weighed(16)

@@ -148,7 +148,7 @@ def test_every_round_is_logged_and_no_number_changes(name: str, tmp_path: Path, 
     assert result.experiment.identity() == plain.experiment.identity()
     found = held_by(name, tmp_path)
     same(found, plain.history, 1e-6 if name == "tensorboard" else 0)
-    assert {"measurements/clipped_steps", "total_costs/flops", "test/new_tuned/accuracy/mean"} <= set(found[2])
+    assert {"measurements/clipped_steps", "total_costs/flops", "test/new_after/accuracy/mean"} <= set(found[2])
 
 
 def train_and_die(folder: Path, commit_every: int, name: str) -> None:

@@ -11,7 +11,7 @@ import torch
 from tests import zoo
 
 import fedtempo as ft
-from fedtempo.backends.shipment import mapped, packed, receive, send, unpacked
+from fedtempo.backends.shipment import mapped, packed, receive, serialise, unpacked
 from fedtempo.training.experiment import Experiment, prepare
 
 
@@ -37,23 +37,23 @@ def test_a_mapped_array_is_found_in_its_file(tmp_path: Path) -> None:
 
 def test_a_federation_arrives_as_it_was_sent() -> None:
     federation = experiment(zoo.data("mlp")).federation
-    arrived = receive(send(federation, None), "cpu")
-    assert arrived.data.digest() == federation.data.digest()
-    assert arrived.model is not federation.model
-    loaded = receive(send(federation, lambda: federation.data), "cpu")
-    assert loaded.data is federation.data
+    arrived = receive(serialise(federation, None), "cpu")
+    assert arrived.problem.data.digest() == federation.problem.data.digest()
+    assert arrived.problem.model is not federation.problem.model
+    loaded = receive(serialise(federation, lambda: federation.problem.data), "cpu")
+    assert loaded.data is federation.problem.data
     with pytest.raises(ft.DataError, match="ray_loader must return the data of the run"):
-        receive(send(federation, lambda: replace(federation.data, held_out=np.array([0]))), "cpu")
+        receive(serialise(federation, lambda: replace(federation.problem.data, held_out=np.array([0]))), "cpu")
 
 
 def test_a_file_that_is_not_there_is_said(tmp_path: Path) -> None:
     np.save(tmp_path / "x.npy", np.zeros((20, 6), np.float32))
     columns = {"x": np.load(tmp_path / "x.npy", mmap_mode="r"), "y": np.zeros(20, np.int64)}
     data = ft.data.FederatedData(columns, np.array([[0, 10, 10, 10], [10, 20, 20, 20]]))
-    luggage = send(experiment(data).federation, None)
+    shipment = serialise(experiment(data).federation, None)
     (tmp_path / "x.npy").unlink()
     with pytest.raises(ft.DataError, match=r"mapped data must lie at the same path .*x\.npy"):
-        receive(luggage, "cpu")
+        receive(shipment, "cpu")
 
 
 def test_messages_come_out_as_they_went_in() -> None:

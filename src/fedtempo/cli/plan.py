@@ -38,9 +38,10 @@ def schedule(
     prepared = prepare(**settings_of(read(experiment, overrides)))
     federation = prepared.federation
     chosen = _rounds(rounds, prepared.rounds)
-    size = samples or int(np.median(federation.sizes[federation.data.clients]))
-    now = federation.now(0, prepared.cohort.expected(federation.now(0, 1.0), len(federation.data.clients)))
-    plan = (federation.algorithm, chosen, size, federation.batching, now)
+    problem = federation.problem
+    size = samples or int(np.median(problem.sizes[problem.data.clients]))
+    now = problem.now(0, prepared.cohort.expected(problem.now(0, 1.0), len(problem.data.clients)))
+    plan = (federation.algorithm, chosen, size, problem.batching, now)
     by_round, by_step = list(planned_rounds(*plan)), list(planned_steps(*plan))
     if plot is not None:
         _draw(by_step, plot)
@@ -64,13 +65,13 @@ def advise(
     prepared = prepare(**settings)
     federation = prepared.federation
     phase = federation.algorithm.phases[0]
-    now = federation.now(0, 1.0)
-    size = int(np.median(federation.sizes[federation.data.clients]))
+    now = federation.problem.now(0, 1.0)
+    size = int(np.median(federation.problem.sizes[federation.problem.data.clients]))
     advice = advise_for(
-        build(settings["model"], federation.seed),
-        federation.data,
+        build(settings["model"], federation.problem.seed),
+        federation.problem.data,
         lr=phase.lr.at(now),
-        steps=phase.length.steps(now, size, federation.batching),
+        steps=phase.length.steps(now, size, federation.problem.batching),
         rounds=prepared.rounds,
         max_norm=max_norm,
     )

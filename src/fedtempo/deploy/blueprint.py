@@ -57,8 +57,10 @@ def _of_experiment(experiment: Experiment) -> Blueprint:
     """Machines share the experiment itself, with its data, as Flower's simulation engine can."""
 
     def build(data: FederatedData) -> Experiment:
-        federation = replace(experiment.federation, data=data)
+        problem = replace(experiment.federation.problem, data=data)
+        federation = replace(experiment.federation, problem=problem)
         return replace(experiment, federation=federation, backend=serial, workers=1, cluster=None)
 
-    identity = repr(sorted(experiment.identity().items()))
-    return Blueprint(hashlib.sha256(identity.encode()).hexdigest(), lambda: experiment.federation.data, build, build)
+    identity = repr(sorted(experiment.identity().items())).encode()
+    data = experiment.federation.problem.data
+    return Blueprint(hashlib.sha256(identity).hexdigest(), lambda: data, build, build)

@@ -40,7 +40,7 @@ def serve(transport: Transport, blueprint: Blueprint, plan: Plan) -> Result:
     roster = Roster(transport, blueprint.fingerprint, plan.patience)
     experiment = blueprint.server(roster.gather(plan.clients))
     engine = RemoteEngine(experiment, roster, run)
-    rounds = train_experiment(experiment, plan.out, resume, elsewhere=engine)
+    rounds = train_experiment(experiment, plan.out, resume, engine=engine)
     result = drained(rounds, lambda report: print(_line(report, experiment.rounds), file=sys.stderr, flush=True))
     if plan.out is not None:
         result.export(plan.out)

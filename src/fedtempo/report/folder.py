@@ -88,7 +88,7 @@ def summary(result: Result) -> dict[str, Any]:
     selected, privacy = result.selected, result.privacy
     return {
         "algorithm": repr(result.experiment.federation.algorithm),
-        "data": repr(result.experiment.federation.data) if privacy is None else WITHHELD,
+        "data": repr(result.experiment.federation.problem.data) if privacy is None else WITHHELD,
         "backend": result.experiment.backend.name,
         "ran_as": result.ran_as,
         "rounds": len(result.history),

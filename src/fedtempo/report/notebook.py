@@ -103,8 +103,8 @@ def result_html(result: Result) -> str:
     ]
     if scores:
         drawn = f"{curve(scores, 'score over evaluations')} {_ends(scores)}"
-        users = "existing" if len(scored[0].existing_tuned.clients) else "new"
-        facts.insert(0, (f"{escape(scored[0].metric)}, {users} users, tuned", drawn))
+        users = "existing" if len(scored[0].existing_after.clients) else "new"
+        facts.insert(0, (f"{escape(scored[0].metric)}, {users} users after fine-tuning", drawn))
     if result.privacy is not None:
         facts.append(("privacy", escape(str(result.privacy))))
     return f"<div>{ResultTable([result])._repr_html_()}{_facts(facts)}</div>"

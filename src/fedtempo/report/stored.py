@@ -84,7 +84,7 @@ def with_pictures(run: ReportRun, folder: Path) -> ReportRun:
         return run
     if experiment.federation.private:
         return replace(run, facts={**facts_of(experiment), **_privacy(_summary(folder))})
-    picture, plan = picture_of(experiment.federation.data), plan_of(experiment, run.history)
+    picture, plan = picture_of(experiment.federation.problem.data), plan_of(experiment, run.history)
     return replace(run, facts=facts_of(experiment), picture=picture, plan=plan)
 
 

@@ -46,12 +46,12 @@ def check_private(
     over_selection: float,
 ) -> None:
     """Refuse everything that would leave a private run beside the mechanism."""
-    scrutiny, algorithm = federation.scrutiny, federation.algorithm
-    if scrutiny is None or not scrutiny.aggregator.private:
+    policy, algorithm = federation.policy, federation.algorithm
+    if policy is None or not policy.aggregator.private:
         return
     uniform = algorithm.weighting == "uniform"
     require(uniform, "weighting", "'uniform' for a private mean", algorithm.weighting)
-    require(algorithm.shares, "algorithm", "one that shares something, for a private mean", algorithm)
+    require(not algorithm.uploads.nothing, "algorithm", "one that shares something, for a private mean", algorithm)
     for group in federation.expected:
         if group != "delta":
             what = OUTSIDE.get(group, f"the group {group!r}")
@@ -59,10 +59,10 @@ def check_private(
                 f"algorithm must upload displacements alone for a private mean. Got {algorithm!r} on this model, "
                 f"which also uploads {what}, neither clipped nor noised."
             )
-    _check_admission(scrutiny.admission)
+    _check_admission(policy.admission)
     require(quorum == 1, "quorum", "1 for a private mean: how many came is not published", quorum)
     require(over_selection == 0, "over_selection", "0 for a private mean: cohorts are drawn, not raced", over_selection)
-    held_out = len(federation.data.held_out) > 0
+    held_out = len(federation.problem.data.held_out) > 0
     reason = "None for a private mean on data without held-out clients: scores of training clients are not private"
     require(evaluation is None or held_out, "evaluation", reason, evaluation)
     _check_schedules(federation, rule, rounds)
@@ -77,9 +77,9 @@ def _check_admission(admission: Admission) -> None:
 
 def _check_schedules(federation: Federation, rule: Cohort, rounds: int) -> None:
     """Schedules that follow the loss, or that weigh by everybody's samples, are refused."""
-    clients = len(federation.data.clients)
+    clients = len(federation.problem.data.clients)
     for round_number in sampled_rounds(rounds):
-        now = federation.now(round_number, 1.0)
+        now = federation.problem.now(round_number, 1.0)
         now = replace(now, cohort=rule.expected(now, clients))
         for name, value in _schedules(federation, rule, clients):
             plain = value(now)
@@ -111,7 +111,7 @@ def guarantee(federation: Federation, rule: Cohort, rounds: int, releases: int |
 
     `releases` is the number of means that may have been seen, where a deployment had to repeat rounds.
     """
-    aggregator = federation.scrutiny.aggregator if federation.scrutiny is not None else None
+    aggregator = federation.policy.aggregator if federation.policy is not None else None
     if aggregator is None or not aggregator.private:
         return None
     rates, sampling = _rates(federation, rule, rounds)
@@ -120,7 +120,7 @@ def guarantee(federation: Federation, rule: Cohort, rounds: int, releases: int |
         rates = (*rates[:-1], (rates[-1][0], rates[-1][1] + repeated))
     adjacency: Adjacency = "add-remove" if sampling == "poisson" else "replace-one"
     name = accountant_name()
-    delta = _delta(aggregator, len(federation.data.clients))
+    delta = _delta(aggregator, len(federation.problem.data.clients))
     secure = aggregator.noise_seed is None
     words = f"Renyi accountant, {name}" if name else "the extra 'privacy' is not installed"
     if sampling == "fixed-size" and name:
@@ -138,12 +138,12 @@ def _delta(aggregator: Aggregator, clients: int) -> float:
 
 def _rates(federation: Federation, rule: Cohort, rounds: int) -> tuple[tuple[tuple[float, int], ...], Sampling]:
     """Shares of clients with their numbers of rounds, and how they were drawn; full cohorts are not drawn at all."""
-    clients = len(federation.data.clients)
+    clients = len(federation.problem.data.clients)
     if rule.sampling == "none":
         return ((1.0, _most_often(rule, rounds)),) if rounds else (), "none"
     counts: Counter[float] = Counter()
     for round_number in range(rounds):
-        counts[rule.expected(federation.now(round_number, 1.0), clients) / clients] += 1
+        counts[rule.expected(federation.problem.now(round_number, 1.0), clients) / clients] += 1
     everybody = rule.sampling == "fixed-size" and set(counts) == {1.0}
     return tuple(sorted(counts.items())), "none" if everybody else rule.sampling
 

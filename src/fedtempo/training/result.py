@@ -17,7 +17,8 @@ from fedtempo.costs import Costs
 from fedtempo.data.federated import FederatedData
 from fedtempo.data.own_clients import ClientData
 from fedtempo.display import html_of, show
-from fedtempo.evaluation.protocol import Evaluation, Scores, served_phases
+from fedtempo.evaluation.protocol import Evaluation, Scores
+from fedtempo.evaluation.serving import served_phases
 from fedtempo.objectives import Received
 from fedtempo.params import Params
 from fedtempo.schedules import Now, Rate
@@ -129,14 +130,14 @@ class Result:
         one model fine-tune it, one epoch at the training rate unless told otherwise. `steps=0` leaves it as it is.
         """
         sizes = None if outputs is None else [outputs]
-        federation = self.experiment.federation.over(FederatedData.from_clients([data], outputs=sizes))
+        federation = self.experiment.federation.on_data(FederatedData.from_clients([data], outputs=sizes))
         protocol = Evaluation(steps=steps, epochs=epochs, lr=lr)
         as_told = steps is not None or epochs is not None or lr is not None
         phases, as_kept = served_phases(federation, protocol, self.now, newcomers=not as_told)
         received = Received(self.model_params, federation.algorithm.server.extra(self.server_state))
         program = federation.compile(phases, as_kept=as_kept)
-        personal = federation.first_personal(0, received.shared, newcomer=True)
-        (trained,) = serial.train(federation, program, received, self.now, np.array([0]), [personal])
+        personal = federation.first_personal(0, received.shared)
+        (trained,) = serial.train(federation.problem, program, received, self.now, np.array([0]), [personal])
         return PersonalModel(trained.carry.shared, trained.carry.personal, _predictor(self.experiment))
 
     def table(self) -> Table:
@@ -190,8 +191,8 @@ def _as_input(value: Any, like: Tensor) -> Tensor:
 
 def _predictor(experiment: Experiment) -> Callable[[Params, Params, dict[str, Tensor]], Tensor]:
     federation = experiment.federation
-    return lambda shared, personal, batch: federation.algorithm.predict(
-        federation.network, shared, personal, batch, False
+    return lambda shared, personal, batch: federation.algorithm.serving.predict(
+        federation.problem.network, shared, personal, batch, False
     )
 
 

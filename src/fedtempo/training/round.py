@@ -38,9 +38,9 @@ def now_in(experiment: Experiment, state: State, round_number: int) -> Now:
     """Where a round stands before it begins."""
     progress = state.progress
     if experiment.federation.private:  # clients are told no sums over others' rows or losses
-        now = replace(experiment.federation.now(round_number, 1.0), total_samples=1)
+        now = replace(experiment.federation.problem.now(round_number, 1.0), total_samples=1)
         return replace(now, cohort=experiment.cohort.expected(now, now.clients))
-    now = experiment.federation.now(round_number, 1.0, progress.ratio, progress.plateaus)
+    now = experiment.federation.problem.now(round_number, 1.0, progress.ratio, progress.plateaus)
     return replace(now, cohort=experiment.cohort.expected(now, now.clients))
 
 
@@ -51,25 +51,25 @@ def participants(experiment: Experiment, state: State, now: Now, real: bool = Fa
     run are drawn from its secret: whoever could tell them from the run's seed would undo what sampling hides.
     """
     federation, over = experiment.federation, experiment.over_selection
-    seed = federation.seed if state.secret is None else state.secret.cohort_seed
-    chosen = experiment.cohort.choose(federation.data.clients, now, seed, over)
+    seed = federation.problem.seed if state.secret is None else state.secret.cohort_seed
+    chosen = experiment.cohort.choose(federation.problem.data.clients, now, seed, over)
     failures: list[Failure] = []
-    if federation.scrutiny is not None:
-        kinds = federation.scrutiny.faults.assigned(federation.seed, now.round, chosen)
+    if federation.policy is not None:
+        kinds = federation.policy.faults.assigned(federation.problem.seed, now.round, chosen)
         failures = [Failure(c, "dropped out") for c, kind in zip(chosen.tolist(), kinds, strict=True) if kind == "drop"]
         chosen = np.array([c for c, kind in zip(chosen.tolist(), kinds, strict=True) if kind != "drop"], dtype=np.int64)
     if over and not real:
-        arrival = generator(federation.seed, "arrival", now.round).permutation(chosen)
+        arrival = generator(federation.problem.seed, "arrival", now.round).permutation(chosen)
         chosen = np.sort(arrival[: round(now.cohort)])
     return Participants(chosen, failures)
 
 
 def norm_limit(federation: Federation, state: State) -> float:
     """The largest norm that an upload of this round may have."""
-    if federation.scrutiny is None:
+    if federation.policy is None:
         return float("inf")
     median = statistics.median(state.norms) if state.norms else float("nan")
-    return federation.scrutiny.admission.limit(median)
+    return federation.policy.admission.limit(median)
 
 
 def conclude(
@@ -110,8 +110,8 @@ def _conclude_privately(
     of clients end here; so do the rows and steps that `ledger` knows of the cohort.
     """
     federation = experiment.federation
-    assert federation.scrutiny is not None and state.secret is not None
-    deviation, like = federation.scrutiny.aggregator.deviation, federation.expected["delta"]
+    assert federation.policy is not None and state.secret is not None
+    deviation, like = federation.policy.aggregator.deviation, federation.expected["delta"]
     aggregate = private_aggregate(block, like, deviation, state.secret, now.round, now.cohort)
     state = _stepped(federation, state, aggregate, now)
     costs = ledger.traffic(now.cohort)
@@ -131,7 +131,7 @@ def _conclude_privately(
 
 def _check_alive(federation: Federation, block: BlockSum, now: Now) -> None:
     """Clients that all diverge, with no fault injected, are the learning rate's fault and not theirs."""
-    injected = federation.scrutiny is not None and federation.scrutiny.faults != Faults()
+    injected = federation.policy is not None and federation.policy.faults != Faults()
     if not injected and not block.clients and any(f.reason == "not finite" for f in block.failures):
         raise TrainingError(f"run stopped: no client's update is finite in round {now.round}. Lower the learning rate.")
 
@@ -141,9 +141,9 @@ def _server_step(federation: Federation, state: State, block: BlockSum, now: Now
     if not block.sums:
         return state
     algorithm = federation.algorithm
-    aggregate = mean(block, algorithm.unweighted, federation.dtype)
-    if federation.scrutiny is not None:
-        aggregate = _aggregated(federation.scrutiny.aggregator, aggregate, block)
+    aggregate = mean(block, algorithm.uploads.unweighted, federation.problem.dtype)
+    if federation.policy is not None:
+        aggregate = _aggregated(federation.policy.aggregator, aggregate, block)
     norms = (*state.norms, statistics.median(block.norms))[-REMEMBERED_NORMS:] if block.norms else state.norms
     return _stepped(federation, state, aggregate, now)._replace(norms=norms)
 

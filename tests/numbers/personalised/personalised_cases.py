@@ -25,7 +25,7 @@ class Case:
 
 
 CASES = {
-    "pflego": Case(ft.algorithms.pflego(lr=0.3, server_lr=0.2, steps=3), BODY, HEAD, BODY),
+    "pflego": Case(ft.algorithms.pflego(head_lr=0.3, server_lr=0.2, steps=3), BODY, HEAD, BODY),
     "fedper": Case(ft.algorithms.fedper(lr=0.3, steps=2), BODY, HEAD, BODY),
     "fedrep": Case(ft.algorithms.fedrep(lr=0.3, head_steps=2, body_steps=2), BODY, HEAD, BODY),
     "fedbabu": Case(ft.algorithms.fedbabu(lr=0.3, steps=2), ALL, (), BODY),

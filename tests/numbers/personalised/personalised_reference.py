@@ -99,7 +99,7 @@ def pflego(
     heads: Heads,
     cohorts: list[list[int]],
     *,
-    lr: Rate,
+    head_lr: Rate,
     server_lr: float,
     steps: int,
     alpha_in_head_step: bool = False,
@@ -118,7 +118,7 @@ def pflego(
         total = {n: np.zeros_like(a) for n, a in theta.items()}
         for i in cohort:
             alpha = sizes[i] / sum(sizes[j] for j in everybody)
-            p = steps_on(HEAD, {**theta, **heads[i]}, clients[i], lr, steps - 1, t)
+            p = steps_on(HEAD, {**theta, **heads[i]}, clients[i], head_lr, steps - 1, t)
             g = gradient(p, clients[i])
             last = server_lr * factor * (alpha if alpha_in_head_step else 1.0)
             heads[i] = plus(only(p, HEAD), g, -last)
@@ -152,7 +152,7 @@ def fedrep(
     lr: Rate,
     head_steps: int,
     body_steps: int,
-    body_lr: Rate | None = None,
+    head_lr: Rate | None = None,
     by_samples: bool = False,
     local_steps: Callable[..., Arrays] = steps_on,
 ) -> tuple[Arrays, Heads]:
@@ -161,8 +161,8 @@ def fedrep(
     for t, cohort in enumerate(cohorts):
         bodies, weights = [], []
         for i in cohort:
-            p = local_steps(HEAD, {**theta, **heads[i]}, clients[i], lr, head_steps, t)
-            p = local_steps(BODY, p, clients[i], lr if body_lr is None else body_lr, body_steps, t)
+            p = local_steps(HEAD, {**theta, **heads[i]}, clients[i], lr if head_lr is None else head_lr, head_steps, t)
+            p = local_steps(BODY, p, clients[i], lr, body_steps, t)
             heads[i] = only(p, HEAD)
             bodies.append(only(p, BODY))
             weights.append(len(clients[i][1]) if by_samples else 1)

@@ -31,7 +31,7 @@ import fedtempo as ft
 
 both_batchings = pytest.mark.parametrize("batch_size", [None, 2])
 SPLIT_ALGORITHMS = {
-    "pflego": ft.algorithms.pflego(lr=0.3, server_lr=0.2, steps=3),
+    "pflego": ft.algorithms.pflego(head_lr=0.3, server_lr=0.2, steps=3),
     "fedper": ft.algorithms.fedper(lr=0.3, steps=3),
     "fedrep": ft.algorithms.fedrep(lr=0.3, head_steps=2, body_steps=2),
     "fedrecon": ft.algorithms.fedrecon(lr=0.3, head_lr=0.3, head_steps=2),
@@ -190,7 +190,7 @@ def test_selector_that_matches_nothing_or_everything(make: object, head: ft.para
     needed = {
         ft.algorithms.fedper: {"lr": 0.1, "steps": 1},
         ft.algorithms.fedrep: {"lr": 0.1, "head_steps": 1, "body_steps": 1},
-        ft.algorithms.pflego: {"lr": 0.1, "server_lr": 0.1, "steps": 2},
+        ft.algorithms.pflego: {"head_lr": 0.1, "server_lr": 0.1, "steps": 2},
         ft.algorithms.fedrecon: {"lr": 0.1, "head_lr": 0.1, "head_steps": 1},
     }
     with pytest.raises(ft.ConfigError, match="selector"):

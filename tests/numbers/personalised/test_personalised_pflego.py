@@ -34,7 +34,7 @@ from personalised_setting import (
 
 import fedtempo as ft
 
-RATES = {"lr": 0.3, "server_lr": 0.2, "steps": 4}
+RATES = {"head_lr": 0.3, "server_lr": 0.2, "steps": 4}
 
 
 def test_gradient_of_the_reference_agrees_with_differences() -> None:
@@ -69,7 +69,7 @@ def test_by_hand(backend: str) -> None:
     start = {"body.weight": 1.0, "head.weight": 2.0}
 
     def outcome(cohort: list[int], **options: object) -> list[float]:
-        algorithm = ft.algorithms.pflego(lr=1 / 4, server_lr=1 / 8, steps=2, **options)
+        algorithm = ft.algorithms.pflego(head_lr=1 / 4, server_lr=1 / 8, steps=2, **options)
         result = run_scalar(algorithm, [[1.0], [2.0, 4.0]], [cohort], start=start, backend=backend)
         heads = [scalar(result.client_state(i), "head.weight") for i in (0, 1)]
         return [scalar(result.params, "body.weight"), *heads]
@@ -148,7 +148,7 @@ def test_newcomer_fits_a_new_head_on_the_frozen_body(backend: str) -> None:
     """tau steps W <- W - beta gW from the common first head, theta as trained."""
     result = run(ft.algorithms.pflego(**RATES), PARTIAL, backend=backend, starts=GIVEN_HEADS)
     theta, _ = reference.pflego(CLIENTS, THETA, HEADS, PARTIAL, **RATES)
-    expected = reference.steps_on(HEAD, {**theta, **COMMON_HEAD}, NEWCOMER, RATES["lr"], RATES["steps"])
+    expected = reference.steps_on(HEAD, {**theta, **COMMON_HEAD}, NEWCOMER, RATES["head_lr"], RATES["steps"])
     model = result.personalize(NEWCOMER)
     assert_close(model.shared, theta)
     assert_close(model.personal, reference.only(expected, HEAD))
@@ -158,7 +158,7 @@ def test_newcomer_fits_a_new_head_on_the_frozen_body(backend: str) -> None:
 @both_backends
 def test_everybody_and_one_step_is_gradient_descent(backend: str) -> None:
     """With tau = 1, r = I and alpha in both, a round is psi <- psi - rho grad L, L = sum_i alpha_i f_i(W_i, theta)."""
-    algorithm = ft.algorithms.pflego(lr=0.3, server_lr=0.5, steps=1, alpha_in_head_step=True)
+    algorithm = ft.algorithms.pflego(head_lr=0.3, server_lr=0.5, steps=1, alpha_in_head_step=True)
     result = run(algorithm, FULL, backend=backend, starts=GIVEN_HEADS)
     theta, heads, total = THETA, dict(HEADS), sum(SIZES)
     for _ in FULL:
@@ -174,7 +174,7 @@ def test_everybody_and_one_step_is_gradient_descent(backend: str) -> None:
 def test_stochastic_gradient_is_unbiased(backend: str) -> None:
     """The mean of (psi - psi+) / rho over all 6 cohorts of 2 of 4 clients is grad L at psi, theta and every W_i."""
     rho = 0.5
-    algorithm = ft.algorithms.pflego(lr=0.3, server_lr=rho, steps=1, alpha_in_head_step=True)
+    algorithm = ft.algorithms.pflego(head_lr=0.3, server_lr=rho, steps=1, alpha_in_head_step=True)
     cohorts = [list(pair) for pair in combinations(range(4), 2)]
     results = [run(algorithm, [cohort], backend=backend, starts=GIVEN_HEADS) for cohort in cohorts]
     gradients = [reference.gradient({**THETA, **HEADS[i]}, CLIENTS[i]) for i in range(4)]
@@ -191,9 +191,9 @@ def test_stochastic_gradient_is_unbiased(backend: str) -> None:
 @both_backends
 def test_decay_within_the_round_on_the_head_steps(backend: str) -> None:
     """Head step j = 0 .. tau - 2 of every round has the rate beta 0.6^j; the last step keeps rho (I/r)."""
-    algorithm = ft.algorithms.pflego(lr=ft.schedules.per_step(0.5, 0.6), server_lr=0.2, steps=5)
+    algorithm = ft.algorithms.pflego(head_lr=ft.schedules.per_step(0.5, 0.6), server_lr=0.2, steps=5)
     result = run(algorithm, PARTIAL, backend=backend, starts=GIVEN_HEADS)
-    rates = {"lr": lambda t, j: 0.5 * 0.6**j, "server_lr": 0.2, "steps": 5}
+    rates = {"head_lr": lambda t, j: 0.5 * 0.6**j, "server_lr": 0.2, "steps": 5}
     theta, heads = reference.pflego(CLIENTS, THETA, HEADS, PARTIAL, **rates)
     assert_close(result.params, theta)
     assert_personal(result, heads)

@@ -25,7 +25,7 @@ def uploads(result: ft.Result, clients: list[int]) -> dict[int, dict[str, torch.
     """What each of these clients would send in the first round, by group and name."""
     experiment = result.experiment
     federation, received = experiment.federation, Received(experiment.first_shared, {})
-    now = federation.now(0, float(len(clients)))
+    now = federation.problem.now(0, float(len(clients)))
     personal = [federation.first_personal(c, experiment.first_shared) for c in clients]
     sent: dict[int, dict[str, torch.Tensor]] = {}
     blocks = experiment.backend.train(federation, federation.program, received, now, np.array(clients), personal)

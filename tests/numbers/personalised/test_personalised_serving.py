@@ -42,8 +42,8 @@ def test_newcomers_are_scored_as_personalize_serves_them(backend: str, name: str
     rows = tensors({"x": CLIENTS[3][0], "y": CLIENTS[3][1]})
     expected = F.cross_entropy(result.personalize(CLIENTS[3])(rows["x"]), rows["y"])
     assert result.scores is not None
-    assert result.scores.new_tuned is not None
-    assert result.scores.new_tuned.values["loss"] == pytest.approx([float(expected)], abs=1e-12)
+    assert result.scores.new_after is not None
+    assert result.scores.new_after.values["loss"] == pytest.approx([float(expected)], abs=1e-12)
 
 
 @both_backends
@@ -52,7 +52,7 @@ def test_existing_users_are_scored_with_what_they_keep(backend: str, name: str) 
     """Before fine-tuning: mean cross-entropy of (theta, W_i), of v_i, of theta_i, or of the shared model."""
     result = CASES[name].run(PARTIAL, backend=backend, evaluation=ft.Evaluation())
     assert result.scores is not None
-    found = result.scores.existing_initial.values["loss"]
+    found = result.scores.existing_before.values["loss"]
     assert found.tolist() == pytest.approx(mean_losses(result, CLIENTS), abs=1e-12)
 
 
@@ -66,7 +66,7 @@ def test_existing_users_of_fedem_are_scored_with_their_mixture(backend: str) -> 
         answers = models.mixture_probabilities(shared, result.client_state(client)["pi"].numpy(), x)
         expected.append(float(-np.log(answers[np.arange(len(y)), y]).mean()))
     assert result.scores is not None
-    assert result.scores.existing_initial.values["loss"].tolist() == pytest.approx(expected, abs=1e-12)
+    assert result.scores.existing_before.values["loss"].tolist() == pytest.approx(expected, abs=1e-12)
 
 
 @both_backends
@@ -81,7 +81,7 @@ def test_fine_tuning_of_existing_users(backend: str, name: str) -> None:
         tuned = reference.steps_on(BODY + HEAD, {**shared, **own}, rows, 0.3, 1)
         expected.append(float(reference.losses(tuned, rows).mean()))
     assert result.scores is not None
-    assert result.scores.existing_tuned.values["loss"].tolist() == pytest.approx(expected, abs=1e-12)
+    assert result.scores.existing_after.values["loss"].tolist() == pytest.approx(expected, abs=1e-12)
 
 
 @both_backends
@@ -94,5 +94,5 @@ def test_heads_of_different_sizes_are_scored_on_their_own_classes(backend: str, 
     settings = {"clients": clients, "outputs": outputs, "start": THETA, "starts": heads, "backend": backend}
     result = CASES[name].run(PARTIAL, **settings, evaluation=ft.Evaluation())
     assert result.scores is not None
-    found = result.scores.existing_initial.values["loss"]
+    found = result.scores.existing_before.values["loss"]
     assert found.tolist() == pytest.approx(mean_losses(result, clients), abs=1e-12)

@@ -101,9 +101,9 @@ SPLIT: dict[str, tuple[ft.Algorithm, Reference, dict[str, object]]] = {
         {"lr": 0.3, "head_steps": 3, "body_steps": 2},
     ),
     "fedrep-two-rates-by-samples": (
-        ft.algorithms.fedrep(lr=0.3, head_steps=1, body_steps=3, body_lr=0.2, weighting="samples"),
+        ft.algorithms.fedrep(lr=0.2, head_steps=1, body_steps=3, head_lr=0.3, weighting="samples"),
         reference.fedrep,
-        {"lr": 0.3, "head_steps": 1, "body_steps": 3, "body_lr": 0.2, "by_samples": True},
+        {"lr": 0.2, "head_steps": 1, "body_steps": 3, "head_lr": 0.3, "by_samples": True},
     ),
     "fedrecon_stateful": (
         ft.algorithms.fedrecon_stateful(head_lr=0.3, server_lr=0.2, head_steps=4),

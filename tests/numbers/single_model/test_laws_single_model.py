@@ -12,7 +12,7 @@ from .problem import PLANE, SOFTMAX, START, assert_same, flat, run, trace
 from .reference import displacement, federate, sgd
 
 SAME = {
-    "reptile(1) = fedavg uniform": (fl.reptile(lr=0.1, steps=3, outer_lr=1.0), fl.fedavg(lr=0.1, steps=3)),
+    "reptile(1) = fedavg uniform": (fl.reptile(lr=0.1, steps=3, server_lr=1.0), fl.fedavg(lr=0.1, steps=3)),
     "fedprox(0) = fedavg": (fl.fedprox(lr=0.1, steps=3, mu=0.0), fl.fedavg(lr=0.1, steps=3)),
     "feddecay(1) = fedavg": (fl.feddecay(lr=0.1, beta=1.0, steps=3), fl.fedavg(lr=0.1, steps=3)),
     "feddecay(0) = fedsgd": (fl.feddecay(lr=0.1, beta=0.0, steps=3), fl.fedsgd(lr=0.1)),
@@ -35,7 +35,7 @@ def test_same_bits(backend, cohorts, name):
 
 def test_fomaml_with_the_inner_rate_outside_is_fedsgd(backend, cohorts):
     """K = 1 and eta_out = l: -l mean g, up to the rounding of the division by l."""
-    one = run(PLANE, fl.fomaml(lr=0.1, steps=1, outer_lr=0.1), START, cohorts, backend)
+    one = run(PLANE, fl.fomaml(lr=0.1, steps=1, server_lr=0.1), START, cohorts, backend)
     assert_same(one, trace(run(PLANE, fl.fedsgd(lr=0.1), START, cohorts, backend)), 1e-14)
 
 

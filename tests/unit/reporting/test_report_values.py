@@ -42,8 +42,8 @@ def test_the_page_holds_the_results_numbers(result: ft.Result) -> None:
     page = report([ReportRun.of(result, "decay")], title="A title")
     (run,) = numbers_in(page)["runs"]
     assert result.scores is not None
-    mean = result.scores.new_tuned.summary("accuracy")["mean"]  # type: ignore[union-attr]
-    assert run["final"]["scores"]["accuracy"]["new_tuned"]["mean"] == pytest.approx(mean, rel=1e-5)
+    mean = result.scores.new_after.summary("accuracy")["mean"]  # type: ignore[union-attr]
+    assert run["final"]["scores"]["accuracy"]["new_after"]["mean"] == pytest.approx(mean, rel=1e-5)
     assert run["curve"]["round"] == [2, 4]
     assert run["rounds"]["bytes"][-1] == result.costs.bytes
     assert run["digest"] == result.digest()

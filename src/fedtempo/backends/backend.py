@@ -1,4 +1,4 @@
-"""What a backend yields: clients after their local work."""
+"""A backend: how clients run. It turns a block of clients into clients after their local work."""
 
 from __future__ import annotations
 
@@ -11,8 +11,9 @@ import torch
 from torch import Tensor
 from torch.func import vmap
 
-from fedtempo.client.program import Carry, ClientProgram
-from fedtempo.federation.federation import Federation
+from fedtempo.client.phase import Carry
+from fedtempo.client.program import ClientProgram
+from fedtempo.federation.problem import Problem
 from fedtempo.objectives import Received
 from fedtempo.params import Params, tree_map
 from fedtempo.schedules import Now
@@ -21,8 +22,8 @@ from fedtempo.schedules import Now
 def side_by_side(fn: Callable[..., Any]) -> Callable[..., Any]:
     """`vmap` for passes without gradients.
 
-    Recurrent layers have a batching rule only in the small operations they are made of, and torch takes them apart
-    only where a gradient could be asked for. So ask for one, of a number that nothing depends on.
+    Torch has no batching rule for a whole recurrent layer, only for the small operations it is made of, and uses those
+    only where a gradient could be asked for. So we ask for one, of a number that nothing depends on.
     """
 
     def with_tape(*arguments: Any) -> Any:
@@ -39,11 +40,10 @@ class Trained(NamedTuple):
     carry: Carry
     loss: Tensor
     """Mean loss over the steps, one number per client."""
-    steps: np.ndarray
-    samples: np.ndarray
-    """Samples processed in all phases, and below in the phases that move shared parameters."""
-    shared_samples: np.ndarray
+    samples: tuple[np.ndarray, ...]
+    """Samples that each stage processed, one number per client."""
     stacked: bool
+    """Whether tensors have a leading dimension of clients."""
     shapes: list[dict[str, torch.Size]]
     """The personal tensors' true shapes, where they were padded to be stacked."""
 
@@ -62,7 +62,7 @@ class Trained(NamedTuple):
         }
 
 
-TrainBlock = Callable[[Federation, ClientProgram, Received, Now, np.ndarray, list[Params]], Iterator[Trained]]
+TrainBlock = Callable[[Problem, ClientProgram, Received, Now, np.ndarray, list[Params]], Iterator[Trained]]
 
 
 class Backend(NamedTuple):
@@ -86,7 +86,7 @@ class Block(NamedTuple):
 
 
 class Order(NamedTuple):
-    """What all blocks of a round share; `limit` is the largest norm that admission allows."""
+    """What all blocks of a round share: the model, where the round stands, and the largest norm admission allows."""
 
     received: Received
     now: Now
