@@ -66,6 +66,14 @@ def test_a_private_mean_on_nodes_is_the_simulators(digits: ft.data.FederatedData
         assert (there.releases, there.privacy) == (given.rounds, here.privacy)
 
 
+def test_an_empty_cohort_waits_for_nobody(digits: ft.data.FederatedData, tmp_path: Path) -> None:
+    given = experiment(digits, FOUR["FedDecay"](), cohort=ft.cohort.bernoulli(0.07), rounds=8, evaluation=None)
+    blueprint, here = blueprint_of(given), simulated(given)
+    assert any(not len(report.clients) for report in here.history)
+    there = serve(Wires(nodes_of(blueprint, 2, tmp_path)), blueprint, Plan(patience=5.0))
+    assert there.digest() == here.digest()
+
+
 def test_a_resumed_private_deployment_is_charged_one_mean_more(digits: ft.data.FederatedData, tmp_path: Path) -> None:
     """The round that was cut short may have been seen, and may be answered by others the second time."""
     given = experiment(digits, FOUR["FedDecay"](), aggregator=ft.robust.private_mean(0.5, 1.0))
