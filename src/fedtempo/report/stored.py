@@ -53,7 +53,7 @@ class StoredRun:
             history=list(self._history),
             seed=int(self.identity["seed"]) if self.identity.get("seed", "").isdecimal() else None,
             total=int(self.identity.get("rounds", len(self._history))),
-            facts={name: value for name, value in self.identity.items() if name not in HASHES},
+            facts={name: value for name, value in self.identity.items() if name not in HASHES} | _privacy(summary),
             digest=summary.get("digest"),
             command=AGAIN if has_file else summary.get("command"),
             experiment=experiment.read_text(encoding="utf-8") if has_file else None,
@@ -82,8 +82,16 @@ def with_pictures(run: ReportRun, folder: Path) -> ReportRun:
         experiment = prepare(**settings_of(without_places(read(folder / EXPERIMENT))))
     except FedTempoError:  # the data may not be on this machine; the page does without
         return run
+    if experiment.federation.private:
+        return replace(run, facts={**facts_of(experiment), **_privacy(_summary(folder))})
     picture, plan = picture_of(experiment.federation.problem.data), plan_of(experiment, run.history)
     return replace(run, facts=facts_of(experiment), picture=picture, plan=plan)
+
+
+def _privacy(summary: Mapping[str, Any]) -> dict[str, str]:
+    """What a finished private run was accounted for."""
+    privacy = summary.get("privacy")
+    return {"privacy": str(privacy.get("words"))} if isinstance(privacy, dict) else {}
 
 
 def _summary(folder: Path) -> Mapping[str, Any]:
