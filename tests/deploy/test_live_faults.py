@@ -189,7 +189,7 @@ def doubled(*arguments, **options):
 
     @contextmanager
     def wrapped():
-        with connection(*arguments, **options) as (receive, send, *rest):
+        with connection(*arguments, **options) as (node_id, receive, send, *rest):
             def send_twice(message, *more):
                 found = send(message, *more)
                 again = copy.deepcopy(message)
@@ -200,7 +200,7 @@ def doubled(*arguments, **options):
                 except BaseException as error:
                     print("second reply:", type(error).__name__, error, flush=True)
                 return found
-            yield (receive, send_twice, *rest)
+            yield (node_id, receive, send_twice, *rest)
     return wrapped()
 
 internal._init_connection = doubled
