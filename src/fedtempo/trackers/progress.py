@@ -7,10 +7,10 @@ import time
 from html import escape
 from typing import Any, Protocol
 
-from rich.console import Console
 from rich.progress import BarColumn, TextColumn, TimeRemainingColumn
 from rich.progress import Progress as RichProgress
 
+from fedtempo.terminal import Terminal, say
 from fedtempo.training.result import Result
 from fedtempo.training.round_report import RoundReport
 from fedtempo.training.tracking import RunInfo, Tracker
@@ -87,7 +87,7 @@ class Pace:
         self.done = report.round + 1
         self._seen += 1
         self.score = _score(report) or self.score
-        return f"loss {report.loss:.4f} {self.score}".rstrip()
+        return f"{_loss(report)} {self.score}".rstrip()
 
     @property
     def speed(self) -> float:
@@ -113,10 +113,10 @@ class Lines:
         if not first and pace.done != pace.total and report.scores is None:
             return
         if report.scores is None:
-            numbers = f"loss {report.loss:.4f}"
+            numbers = _loss(report)
         prefix = f"{pace.label}: " if pace.label else ""
         speed = f"{pace.speed:.1f} rounds/s, {pace.left:.0f} s left"
-        print(f"{prefix}round {pace.done}/{pace.total} {numbers}, {speed}", file=sys.stderr, flush=True)
+        say(f"{prefix}round {pace.done}/{pace.total} {numbers}, {speed}", error=True)
 
     def close(self) -> None:
         """Nothing is open."""
@@ -128,13 +128,13 @@ class TerminalBar:
     def __init__(self, total: int, label: str) -> None:
         self._pace = Pace(total, label)
         columns = (
-            TextColumn("{task.description}"),
+            TextColumn("{task.description}", markup=False),
             BarColumn(),
             TextColumn("{task.completed}/{task.total}"),
-            TextColumn("{task.fields[numbers]}"),
+            TextColumn("{task.fields[numbers]}", markup=False),
             TimeRemainingColumn(),
         )
-        self._bar = RichProgress(*columns, console=Console(stderr=True))
+        self._bar = RichProgress(*columns, console=Terminal(stderr=True))
         self._task = self._bar.add_task(label or "training", total=total, numbers="")
         self._bar.start()
 
@@ -180,7 +180,11 @@ class NotebookBar:
         return f"<div>{escape(pace.label)} {bar} {pace.done}/{pace.total} {escape(numbers)}</div>"
 
 
+def _loss(report: RoundReport) -> str:
+    return "loss withheld (private)" if report.private else f"loss {report.loss:.4f}"
+
+
 def _score(report: RoundReport) -> str:
     if report.scores is None:
         return ""
-    return f"{report.scores.metric} {report.scores.existing_after.summary(report.scores.metric)['mean']:.3f}"
+    return f"{report.scores.metric} {report.scores.guiding.summary(report.scores.metric)['mean']:.3f}"

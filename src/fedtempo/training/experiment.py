@@ -24,6 +24,7 @@ from fedtempo.federation.problem import Problem
 from fedtempo.models.weights import build
 from fedtempo.params import Params
 from fedtempo.schedules import Schedule
+from fedtempo.server.accounting import Guarantee
 from fedtempo.server.admission import Admission
 from fedtempo.server.cohort import Cohort, as_cohort
 from fedtempo.server.faults import Faults
@@ -38,6 +39,7 @@ from fedtempo.training.checks import (
     check_rounds,
     check_schedules,
 )
+from fedtempo.training.private import check_private, guarantee
 
 
 @dataclass(frozen=True)
@@ -70,6 +72,10 @@ class Experiment:
         if calibration is None:
             return str(Choice(self.backend, 1 if self.calibrates else self.workers, self.block))
         return f"{Choice(self.backend, calibration.workers, self.block)} ({calibration})"
+
+    def guarantee(self, rounds: int | None = None, releases: int | None = None) -> Guarantee | None:
+        """What a private run guarantees its clients after so many rounds (all, by default); None for other runs."""
+        return guarantee(self.federation, self.cohort, self.rounds if rounds is None else rounds, releases)
 
     def identity(self) -> dict[str, str]:
         """What must be the same for a stored run to be continued: every choice that decides its numbers."""
@@ -156,7 +162,8 @@ def prepare(
     silent = worker_timeout is None or (is_number(worker_timeout) and worker_timeout > 0)
     require(silent, "worker_timeout", "a number > 0", worker_timeout)
     require(deadline is None or (is_number(deadline) and deadline > 0), "deadline", "a number > 0", deadline)
-    federation = replace(federation, policy=_policy(algorithm, admission, faults, aggregator))
+    federation = replace(federation, policy=_policy(admission, faults, aggregator))
+    check_private(federation, rule, rounds, evaluation, quorum, over_selection)
     choice = choose(backend, 0 if cluster and workers is None else workers, block, first, expected)
     alone = choice.workers == 1 and cluster is None
     require(not (alone and faults and faults.kill), "faults.kill", "0 where no workers can be killed", faults)
@@ -203,15 +210,11 @@ def _given(init: Mapping[str, Tensor] | Literal["model"] | None) -> Params | Non
     return dict(init)
 
 
-def _policy(
-    algorithm: Algorithm, admission: Admission | None, faults: Faults | None, aggregator: Aggregator
-) -> UploadPolicy | None:
+def _policy(admission: Admission | None, faults: Faults | None, aggregator: Aggregator) -> UploadPolicy | None:
     """What has to be looked at upload by upload; None where sums are enough."""
     require(admission is None or isinstance(admission, Admission), "admission", "an Admission", admission)
     require(faults is None or isinstance(faults, Faults), "faults", "a Faults", faults)
     require(isinstance(aggregator, Aggregator), "aggregator", "an Aggregator, such as robust.median()", aggregator)
-    private = aggregator.noise > 0 and algorithm.weighting != "uniform"
-    require(not private, "weighting", "'uniform' for a private mean", algorithm.weighting)
     policy = UploadPolicy(admission or Admission(), faults or Faults(), aggregator)
     return policy if policy.needed else None
 

@@ -22,6 +22,7 @@ from fedtempo.evaluation.serving import served_phases
 from fedtempo.objectives import Received
 from fedtempo.params import Params
 from fedtempo.schedules import Now, Rate
+from fedtempo.server.accounting import Guarantee
 from fedtempo.training.experiment import Experiment
 from fedtempo.training.round_report import RoundReport
 from fedtempo.training.state import digest_of
@@ -50,6 +51,13 @@ class Result:
     now: Now
     ran_as: str
     """Which code ran the clients, and where; with what was measured to decide it."""
+    releases: int = 0
+    """Private means that somebody may have seen; more than rounds where a deployment had to repeat some."""
+
+    @property
+    def privacy(self) -> Guarantee | None:
+        """What a private run guarantees its clients: epsilon, delta, adjacency, sampling; None for other runs."""
+        return self.experiment.guarantee(len(self.history), self.releases or None)
 
     @property
     def seconds(self) -> float:
@@ -94,10 +102,15 @@ class Result:
         return dict(kept) if kept is not None else federation.first_personal(client, self.experiment.first_shared)
 
     def digest(self) -> str:
-        """A hash of the final state: shared model, server state and, client by client, hashes of personal tensors."""
+        """A hash of the final state: shared model, server state and, client by client, hashes of personal tensors.
+
+        That of a private run leaves the personal tensors out: a guess at a client's data could be checked against it.
+        """
         state = hashlib.sha256()
         _absorb(state, "shared", self.params)
         _absorb(state, "server", self.server_state)
+        if self.experiment.federation.private:
+            return state.hexdigest()
         for client, tensors in self.store.items():
             state.update(f"client {client} {digest_of(tensors).hex()}\n".encode())
         return state.hexdigest()
@@ -142,9 +155,9 @@ class Result:
         show(self, "folder", Path(folder))
 
     def __repr__(self) -> str:
-        return (
-            f"Result({self.experiment.federation.algorithm!r}, {len(self.history)} rounds, digest {self.digest()[:12]})"
-        )
+        private = "" if self.privacy is None else f", {self.privacy}"
+        algorithm = self.experiment.federation.algorithm
+        return f"Result({algorithm!r}, {len(self.history)} rounds, digest {self.digest()[:12]}{private})"
 
     def _repr_html_(self) -> str:
         return html_of(self)
