@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from tests.faults.distinguishing import CASES, accounted, proven_epsilon, rounds_alone
 
 import fedtempo as ft
 from fedtempo.randomness import seed_for
 from fedtempo.server import robust
+from tests.faults.distinguishing import CASES, accounted, proven_epsilon, rounds_alone
 
 DELTA = 1e-5
 COHORT = [[0, 1, 2, 3, 4]]

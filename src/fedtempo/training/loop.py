@@ -39,13 +39,15 @@ def train_experiment(
     commit_every: int = 1,
     trackers: Sequence[Tracker] = (),
     engine: Engine | None = None,
+    claimed: Callable[[Path], None] | None = None,
 ) -> Generator[RoundReport, None, Result]:
     """Train round by round: choose clients, let them work, step, score, commit, yield the report.
 
-    The experiment says where clients run, unless the caller brings an `engine` of its own.
+    The experiment says where clients run, unless the caller brings an `engine` of its own. `claimed` is called once a
+    new folder belongs to this run, and may write into it.
     """
     federation, server = experiment.federation, experiment.federation.algorithm.server
-    state, history, store = _start(experiment, out, resume, commit_every)
+    state, history, store = _start(experiment, out, resume, commit_every, claimed)
     if federation.private and resume and engine is not None and len(history) < experiment.rounds:
         # The round that was cut short may have been seen, and real clients may answer it differently now: one more.
         state = state._replace(releases=state.releases + 1)
@@ -110,7 +112,11 @@ def _timed(report: RoundReport, started: float, replaced: int) -> RoundReport:
 
 
 def _start(
-    experiment: Experiment, out: Path | None, resume: bool, commit_every: int
+    experiment: Experiment,
+    out: Path | None,
+    resume: bool,
+    commit_every: int,
+    claimed: Callable[[Path], None] | None,
 ) -> tuple[State, list[RoundReport], Store]:
     """The first state, or the one a stored run had reached."""
     federation = experiment.federation
@@ -119,7 +125,7 @@ def _start(
     state = State(experiment.first_shared, federation.algorithm.server.init(trained), secret=secret)
     if out is None:
         return state, [], MemoryStore()
-    store = DurableStore(out, experiment.identity(), resume, commit_every)
+    store = DurableStore(out, experiment.identity(), resume, commit_every, claimed)
     if secret is not None:  # the log beside the database takes over its mode
         for part in out.glob(f"{DATABASE}*"):
             part.chmod(0o600)
