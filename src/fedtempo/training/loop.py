@@ -22,7 +22,7 @@ from fedtempo.schedules import Now
 from fedtempo.training.durable import DurableStore
 from fedtempo.training.experiment import Experiment
 from fedtempo.training.result import Result
-from fedtempo.training.round import conclude, norm_limit, now_in, participants
+from fedtempo.training.round import DROPPED, conclude, norm_limit, now_in, participants
 from fedtempo.training.round_report import RoundReport
 from fedtempo.training.state import State
 from fedtempo.training.store import MemoryStore, Store
@@ -54,7 +54,7 @@ def train_experiment(
         nullcontext(engine) if engine else _engine(experiment, experiment.rounds - len(history)) as clients,
         tracking(trackers, experiment, out, resume, history) as told,
     ):
-        ledger = Ledger(federation, experiment.first_shared, server.extra(state.server))
+        ledger = Ledger(federation, experiment.first_shared, server.extra(state.server), _asked(history))
         for round_number in range(len(history), experiment.rounds):
             started, replaced = time.perf_counter(), clients.status.replaced
             now = now_in(experiment, state, round_number)
@@ -95,6 +95,13 @@ def _maybe_kill(federation: Federation, engine: Engine, now: Now) -> None:
     policy, seed = federation.policy, federation.problem.seed
     if policy is not None and policy.faults.kills(seed, now.round) and isinstance(engine, WorkerPool):
         engine.kill_worker()
+
+
+def _asked(history: Sequence[RoundReport]) -> Iterator[int]:
+    """Clients that were sent a model in these rounds, whether or not they sent anything back."""
+    for report in history:
+        yield from report.clients
+        yield from (failure.client for failure in report.failures if failure.reason != DROPPED)
 
 
 def _timed(report: RoundReport, started: float, replaced: int) -> RoundReport:
