@@ -92,8 +92,8 @@ def run(
     """Train to the end and return the result.
 
     Args:
-        model: An `nn.Module`, or a function that makes one. Weights that you loaded, trained or edited are kept; a model
-            of `fedtempo.models` as it was made, and what a function makes, is drawn from the seed.
+        model: An `nn.Module`, or a function that makes one. Weights that you loaded, trained or edited are kept; a
+            model of `fedtempo.models` as it was made, and what a function makes, is drawn from the seed.
         data: The clients and their rows.
         algorithm: One of `fedtempo.algorithms`, or your own.
         rounds: How many rounds to train.

@@ -13,7 +13,7 @@ SOURCE = Path(ft.__file__).parent
 # A module imports only from packages of the same or an earlier line.
 ORDER = [
     ["errors", "display"],
-    ["params", "randomness"],
+    ["params", "randomness", "identity"],
     ["schedules", "tasks"],
     ["transforms", "objectives"],
     ["data"],

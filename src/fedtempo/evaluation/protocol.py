@@ -20,8 +20,9 @@ class Evaluation:
 
     Fine-tuning is one epoch of the algorithm's own local steps by default: its optimizer, its objective, the tensors it
     trains, its rate (FedDecay, section 4), always without within-round decay unless `decays=True`. What is given here
-    holds for existing and for new users. Validation selects the round; test scores are kept for a round only when validation has
-    just selected it.
+    holds for existing and for new users.
+
+    Validation selects the round; test scores are kept for a round only when validation has just selected it.
     """
 
     every: int | None = None

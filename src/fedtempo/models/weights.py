@@ -80,9 +80,9 @@ def is_untouched(model: nn.Module) -> bool:
 def build(model: nn.Module | Callable[[], nn.Module], seed: int, init: str | None = None) -> tuple[nn.Module, Start]:
     """The model to train with its first weights, and where they come from.
 
-    Weights that somebody loaded, trained or edited are kept. They are drawn on the run's seed where nobody gave any: for
-    a function that makes the model, for a model of this package as it was made, and for any module if `init="seed"`.
-    `init="model"` keeps whatever the module has.
+    Weights that somebody loaded, trained or edited are kept. They are drawn on the run's seed where nobody gave any:
+    for a function that makes the model, for a model of this package as it was made, and for any module if
+    `init="seed"`. `init="model"` keeps whatever the module has.
     """
     with seeded(seed, "model"):
         if not isinstance(model, nn.Module):

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
 from importlib.metadata import version
 from typing import Any, Literal
 
@@ -22,6 +22,7 @@ from fedtempo.errors import ConfigError, DataError, ModelError, first_line, fits
 from fedtempo.evaluation.protocol import Evaluation
 from fedtempo.federation.federation import Federation
 from fedtempo.federation.problem import Problem
+from fedtempo.identity import Unstable, identity_of
 from fedtempo.models.weights import KEPT, Start, build
 from fedtempo.params import Params, nothing, select
 from fedtempo.schedules import Schedule
@@ -40,6 +41,9 @@ from fedtempo.training.checks import (
     check_rounds,
     check_schedules,
 )
+
+CONTENT = " (content)"
+"""Ends the names of an identity's fields that are hashes; those of the model and the data have no words beside them."""
 
 
 @dataclass(frozen=True)
@@ -77,15 +81,14 @@ class Experiment:
             return str(Choice(self.backend, 1 if self.calibrates else self.workers, self.block))
         return f"{Choice(self.backend, calibration.workers, self.block)} ({calibration})"
 
-    def identity(self) -> dict[str, str]:
-        """What must be the same for a stored run to be continued: every choice that decides its numbers."""
+    def describe(self) -> dict[str, str]:
+        """Every choice that decides the run's numbers, in words."""
         federation = self.federation
-        return {
+        words = {
             "version": version("fedtempo"),
             "seed": str(federation.problem.seed),
             "algorithm": repr(federation.algorithm),
-            "model": _fingerprint(self.first_shared, federation.problem.model),
-            "data": federation.problem.data.digest(),
+            "start": self.start.words,
             "loss": federation.problem.task.name,
             "batching": repr(federation.problem.batching),
             "dtype": str(federation.problem.dtype),
@@ -97,15 +100,39 @@ class Experiment:
             "quorum": f"{self.quorum}, over-selection {self.over_selection}",
             "policy": repr(federation.policy),
         }
+        # A function prints with its address, which is another one in every process.
+        return {name: re.sub(r" at 0x[0-9a-f]+", "", text) for name, text in words.items()}
+
+    def identity(self, strict: bool = True) -> dict[str, str]:
+        """What must be the same for a stored run to be continued: every choice, in words and by its content.
+
+        The content is code and values: of the algorithm, the model, the data, the loss and the metrics. What has no
+        lasting identity is an error, or the same for everybody where not `strict`.
+        """
+        contents = {name: _content(part, name.removesuffix(CONTENT), strict) for name, part in self._parts()}
+        return {**self.describe(), **contents}
+
+    def _parts(self) -> Iterator[tuple[str, object]]:
+        federation, problem = self.federation, self.federation.problem
+        for part in fields(federation.algorithm):
+            if part.name not in ("name", "settings"):
+                yield f"algorithm.{part.name}{CONTENT}", getattr(federation.algorithm, part.name)
+        yield "model", (problem.model, self.first_shared)
+        yield "data", problem.data
+        yield f"init_clients{CONTENT}", (federation.common_start, federation.given_clients)
+        yield f"loss{CONTENT}", problem.task
+        yield f"cohort{CONTENT}", self.cohort
+        yield f"evaluation{CONTENT}", self.evaluation
+        yield f"policy{CONTENT}", federation.policy
 
 
-def _fingerprint(shared: Params, model: nn.Module) -> str:
-    """A hash of the model's structure and of its first shared weights."""
-    state = hashlib.sha256(repr(model).encode())
-    for name, tensor in sorted(shared.items()):
-        state.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
-        state.update(tensor.detach().cpu().contiguous().numpy().tobytes())
-    return state.hexdigest()
+def _content(part: object, name: str, strict: bool) -> str:
+    try:
+        return identity_of(part, name)[:32]
+    except Unstable as error:
+        if not strict:
+            return "not stable"
+        raise ConfigError(f"out must be left out for a run that a new process could not recognise: {error}") from None
 
 
 def prepare(
@@ -259,7 +286,7 @@ def _with_starts(
     init_clients: Mapping[int, Mapping[str, Tensor]] | None,
     origin: Start,
 ) -> Federation:
-    """Personal tensors given for everybody (in `init`, or in a model whose weights are kept) or for particular clients."""
+    """Personal tensors given for everybody (in `init`, or by a model whose weights are kept) or for some clients."""
     form = init_clients is None or fits(init_clients, Mapping[int, Mapping[str, Any]])
     require(form, "init_clients", "tensors by name, by client number", init_clients)
     names = federation.personal_names & set(init or {})

@@ -114,8 +114,8 @@ class Result:
         """The model a new user with these training rows would use.
 
         Split and personal methods serve as their algorithm says (a new head, proximal steps, an E-step); methods with
-        one model fine-tune it by their own local steps, for one epoch. `steps`, `epochs` and `lr` set the length and the
-        rate of either; `steps=0` leaves the model as it is. `which` is the round whose model is used: the one that
+        one model fine-tune it by their own local steps, for one epoch. `steps`, `epochs` and `lr` set the length and
+        the rate of either; `steps=0` leaves the model as it is. `which` is the round whose model is used: the one that
         validation selected, or the `"last"`.
         """
         sizes = None if outputs is None else [outputs]
