@@ -11,13 +11,13 @@ from functools import partial
 import numpy as np
 import pytest
 import torch
+from tests.zoo import ALGORITHMS
 from torch import nn
 
 import fedtempo as ft
 from fedtempo import transforms
 from fedtempo.errors import ConfigError, OutputError
 from fedtempo.identity import Unstable, identity_of
-from tests.zoo import ALGORITHMS
 
 RATE = 0.1
 
@@ -199,7 +199,7 @@ def test_a_constant_that_a_function_uses_is_part_of_it(monkeypatch):
 
 
 def test_every_algorithm_has_an_identity_of_its_own():
-        found = {identity_of(replace(algorithm, name="", settings={})) for algorithm in ALGORITHMS.values()}
+    found = {identity_of(replace(algorithm, name="", settings={})) for algorithm in ALGORITHMS.values()}
     assert len(found) == len(ALGORITHMS)
 
 

@@ -35,21 +35,8 @@ READ_IN_FULL = 256 * 2**20
 BLOCKS, BLOCK = 1024, 64 * 2**10
 ADVICE = "Use numbers, strings, tuples, tensors or frozen dataclasses there."
 
-_PLAIN = (
-    type(None),
-    bool,
-    int,
-    str,
-    bytes,
-    complex,
-    range,
-    slice,
-    types.EllipsisType,
-    torch.dtype,
-    torch.device,
-    np.dtype,
-    PurePath,
-)
+_PLAIN = (type(None), bool, int, str, bytes, complex, range, slice, types.EllipsisType, PurePath)
+_TYPES = (torch.dtype, torch.device, np.dtype)
 _LIVE = (io.IOBase, types.GeneratorType, torch.Generator, np.random.Generator, np.random.RandomState, random.Random)
 _MODULE_STATE = frozenset(vars(nn.Module())) | {"_as_constructed"}
 """Attributes that torch gives every module: tensors and submodules are walked by name, the rest decides nothing."""
