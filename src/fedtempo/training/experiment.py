@@ -16,6 +16,7 @@ from torch.nn.parameter import UninitializedParameter
 from fedtempo.algorithms.algorithm import Algorithm
 from fedtempo.backends import Backend, Calibration, Choice, Cluster, choose, cluster_for, vectorised
 from fedtempo.client.network import tensors_of
+from fedtempo.data.augment import Augment, PerClient, as_augment
 from fedtempo.data.batches import Batching
 from fedtempo.data.federated import FederatedData
 from fedtempo.errors import ConfigError, DataError, ModelError, first_line, fits, is_count, is_number, require
@@ -91,6 +92,7 @@ class Experiment:
             "start": self.start.words,
             "loss": federation.problem.task.name,
             "batching": repr(federation.problem.batching),
+            "augment": repr(federation.problem.augment),
             "dtype": str(federation.problem.dtype),
             "cohort": self.cohort.description,
             "rounds": str(self.rounds),
@@ -121,6 +123,7 @@ class Experiment:
         yield "data", problem.data
         yield f"init_clients{CONTENT}", (federation.common_start, federation.given_clients)
         yield f"loss{CONTENT}", problem.task
+        yield f"augment{CONTENT}", problem.augment
         yield f"cohort{CONTENT}", self.cohort
         yield f"evaluation{CONTENT}", self.evaluation
         yield f"policy{CONTENT}", federation.policy
@@ -145,6 +148,7 @@ def prepare(
     cohorts: Sequence[Sequence[int]] | None = None,
     batch_size: int | None = 32,
     batches: str = "epochs",
+    augment: Augment | PerClient | None = None,
     seed: int = 0,
     loss: str | Task | PerSample | None = None,
     dtype: torch.dtype = torch.float32,
@@ -173,7 +177,7 @@ def prepare(
     data.check()
     first, origin = _model(model, seed, init)
     first = first.to(dtype=dtype, device=device)
-    problem = Problem(first, data, _task(loss, data), batching, seed, dtype, device)
+    problem = Problem(first, data, _task(loss, data), batching, seed, dtype, device, augment=as_augment(augment))
     given = _given(init)
     federation = _with_starts(Federation(problem, algorithm), given, init_clients, origin)
     draws_masks, independent = check_model(federation)
