@@ -13,11 +13,12 @@ from torch import Tensor, nn
 
 from fedtempo.algorithms.algorithm import Algorithm
 from fedtempo.backends import Backend
+from fedtempo.config import ExperimentFile, settings_of
 from fedtempo.data.augment import Augment
 from fedtempo.data.federated import FederatedData
 from fedtempo.errors import ConfigError, is_count, require, unknown
 from fedtempo.evaluation.protocol import Evaluation
-from fedtempo.report.folder import export
+from fedtempo.report.folder import export, write_experiment
 from fedtempo.report.tables import ResultTable
 from fedtempo.schedules import Schedule
 from fedtempo.server.admission import Admission
@@ -163,6 +164,17 @@ def train(**settings: Any) -> Generator[RoundReport, None, Result]:
     require(out is not None or not resume, "out", "given where a run is to be resumed", out)
     folder = None if out is None else Path(out)
     return train_experiment(prepare(**settings), folder, resume, commit_every, trackers)
+
+
+def train_file(
+    file: ExperimentFile, out: Path | None, resume: bool = False, trackers: Sequence[Tracker] = ()
+) -> Generator[RoundReport, None, Result]:
+    """Train an experiment file as `train` does. A new folder gets the resolved file once it belongs to this run.
+
+    Settings are checked now, the folder is claimed with the first round: a run that cannot start leaves none behind.
+    """
+    keep = functools.partial(write_experiment, experiment=file)
+    return train_experiment(prepare(**settings_of(file)), out, resume, trackers=trackers, claimed=keep)
 
 
 def compare(results: Sequence[Result], labels: Sequence[str] | None = None) -> ResultTable:

@@ -11,7 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from fedtempo.config import read, settings_of
+from fedtempo.config import read, settings_of, without_places
 from fedtempo.errors import FedTempoError, OutputError, StoreError
 from fedtempo.report.folder import AGAIN, EXPERIMENT, SUMMARY
 from fedtempo.report.pictures import picture_of, plan_of
@@ -20,7 +20,7 @@ from fedtempo.training.durable import DATABASE
 from fedtempo.training.experiment import CONTENT, prepare
 from fedtempo.training.round_report import RoundReport, from_json
 
-HASHES = ("model", "data", "version", "sha256")
+HASHES = ("model", "data", "version", "run", "sha256")
 
 
 class StoredRun:
@@ -79,7 +79,7 @@ def with_pictures(run: ReportRun, folder: Path) -> ReportRun:
     if not (folder / EXPERIMENT).is_file():
         return run
     try:
-        experiment = prepare(**settings_of(read(folder / EXPERIMENT)))
+        experiment = prepare(**settings_of(without_places(read(folder / EXPERIMENT))))
     except FedTempoError:  # the data may not be on this machine; the page does without
         return run
     picture, plan = picture_of(experiment.federation.problem.data), plan_of(experiment, run.history)

@@ -39,13 +39,15 @@ def train_experiment(
     commit_every: int = 1,
     trackers: Sequence[Tracker] = (),
     engine: Engine | None = None,
+    claimed: Callable[[Path], None] | None = None,
 ) -> Generator[RoundReport, None, Result]:
     """Train round by round: choose clients, let them work, step, score, commit, yield the report.
 
-    The experiment says where clients run, unless the caller brings an `engine` of its own.
+    The experiment says where clients run, unless the caller brings an `engine` of its own. `claimed` is called once a
+    new folder belongs to this run, and may write into it.
     """
     federation, server = experiment.federation, experiment.federation.algorithm.server
-    state, history, store = _start(experiment, out, resume, commit_every)
+    state, history, store = _start(experiment, out, resume, commit_every, claimed)
     # A long run's history would hold one model per round; reports then come without parameters.
     keeps_models = size_in_bytes(state.shared) * experiment.rounds <= KEPT_MODELS
     with (
@@ -112,7 +114,11 @@ def _timed(report: RoundReport, started: float, replaced: int) -> RoundReport:
 
 
 def _start(
-    experiment: Experiment, out: Path | None, resume: bool, commit_every: int
+    experiment: Experiment,
+    out: Path | None,
+    resume: bool,
+    commit_every: int,
+    claimed: Callable[[Path], None] | None,
 ) -> tuple[State, list[RoundReport], Store]:
     """The first state, or the one a stored run had reached."""
     federation = experiment.federation
@@ -120,7 +126,7 @@ def _start(
     state = State(experiment.first_shared, federation.algorithm.server.init(trained))
     if out is None:
         return state, [], MemoryStore()
-    store = DurableStore(out, experiment.identity(), resume, commit_every)
+    store = DurableStore(out, experiment.identity(), resume, commit_every, claimed)
     try:
         saved = store.load(state)
     except BaseException:
