@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from tests.zoo import ALGORITHMS
 from torch import nn
 
 import fedtempo as ft
@@ -14,6 +13,7 @@ from fedtempo import transforms
 from fedtempo.client.phase import Phase, length
 from fedtempo.evaluation.serving import fine_tuning_in_words, served_phases
 from fedtempo.params import matching, submodule
+from tests.zoo import ALGORITHMS
 
 
 def data(validation: float = 0.0) -> ft.data.FederatedData:
