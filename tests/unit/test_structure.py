@@ -15,7 +15,7 @@ UNIT = Path(__file__).parent
 # A module imports only from packages of the same or an earlier line.
 ORDER = [
     ["errors", "display", "terminal"],
-    ["params", "randomness"],
+    ["params", "randomness", "identity"],
     ["schedules", "tasks"],
     ["transforms", "objectives"],
     ["data"],
@@ -177,6 +177,7 @@ def test_public_names() -> None:
         "algorithms",
         "check_algorithm",
         "check_backend",
+        "check_model",
         "cohort",
         "compare",
         "data",
