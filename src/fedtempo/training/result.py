@@ -259,7 +259,7 @@ class Result:
     ) -> Path:
         """Write the shared model, or a client's, to a file that is read without FedTempo.
 
-        `"safetensors"` holds the tensors. `"torch"` (read by `torch.export.load`) and `"onnx"` also hold the computation.
+        `"safetensors"` holds the tensors; `"torch"` (for `torch.export.load`) and `"onnx"` also hold the computation.
         """
         problem = self.experiment.federation.problem
         example = problem.client_rows(int(problem.data.clients[0]) if client is None else client)
