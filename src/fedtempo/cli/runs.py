@@ -121,6 +121,7 @@ def _finish(result: Result, out: Path | None, as_json: bool) -> None:
     console = Console()
     console.print(ResultTable([result]).rich(console.width))
     page = f"; report {out / REPORT}" if out is not None else ""
+    console.print(f"task: {result.experiment.federation.problem.task}", soft_wrap=True)
     console.print(f"{result.ran_as}; digest {result.digest()[:16]}{page}", soft_wrap=True)
 
 

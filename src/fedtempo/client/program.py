@@ -14,14 +14,14 @@ import torch
 from torch import Tensor
 
 from fedtempo.client.gradients import GradientOf, Replayed, ValueOf, by_autograd, by_transform_together
-from fedtempo.client.network import Network
+from fedtempo.client.network import NOT_INPUTS, Network
 from fedtempo.client.phase import Carry, Phase, StepInfo
 from fedtempo.data.batches import Batching
 from fedtempo.errors import require
 from fedtempo.objectives import Received, Value, View, supervised
 from fedtempo.params import Params, Scalar, add, combine, partition, select, tree_map
 from fedtempo.schedules import Now, Position
-from fedtempo.tasks import TASKS, Batch, Task, mean_loss
+from fedtempo.tasks import Batch, Task, is_known, mean_loss
 
 CACHED_TIMELINES = 16
 """Client sizes whose step positions are kept. Clients of one size share a timeline, and most cohorts have few sizes."""
@@ -132,7 +132,7 @@ def _stage(index: int, phase: Phase, network: Network, task: Task) -> Stage:
         if phase.enter is not None:
             return phase.enter(network, task, received, carry, data)
         features = network.features(_model(phase, carry), data, train=True)
-        kept = {n: v for n, v in data.items() if n == "y" or n.startswith("_")}
+        kept = {n: v for n, v in data.items() if n in NOT_INPUTS or n.startswith("_")}
         return carry, {**kept, "_features": features}
 
     def split(carry: Carry) -> tuple[Params, Params]:
@@ -173,7 +173,7 @@ def _stage(index: int, phase: Phase, network: Network, task: Task) -> Stage:
 
     # A recorded step replays torch's operations. That is only the same step if nothing but weights and batch decides
     # which operations they are, so it is limited to objectives, models and tasks that are known to be like that.
-    recordable = phase.objective is supervised and network.is_plain() and task in TASKS.values()
+    recordable = phase.objective is supervised and network.is_plain() and is_known(task)
     plain = Plain(value_of, Replayed(by_autograd), Replayed(by_transform_together)) if recordable else None
     return Stage(phase, trained, reuses, enter, step, split, plain, lru_cache(CACHED_TIMELINES)(phase.positions))
 

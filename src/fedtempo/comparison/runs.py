@@ -13,7 +13,7 @@ from typing import Any
 
 from fedtempo.costs import Costs
 from fedtempo.errors import ConfigError, OutputError, StoreError
-from fedtempo.evaluation.protocol import LOWER_IS_BETTER, Scores
+from fedtempo.evaluation.protocol import Scores
 from fedtempo.training.durable import DATABASE, _hash
 from fedtempo.training.result import Result
 from fedtempo.training.round_report import RoundReport, from_json
@@ -93,9 +93,3 @@ def _report(folder: Path, expected: int, row: tuple[int, Any, str]) -> RoundRepo
     if number != expected or _hash("report", number, text) != digest:
         raise StoreError(f"the report of round {expected} in {folder} is damaged or missing.")
     return from_json(text)
-
-
-def quality(scores: Scores) -> float:
-    """What validation selects by: the mean over existing users after fine-tuning, larger is better."""
-    value = scores.existing_after.summary(scores.metric)["mean"]
-    return -value if scores.metric in LOWER_IS_BETTER else value

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -122,8 +122,18 @@ def _number(name: str, now: Now, rule: Callable[[], Any]) -> Any:
         raise ConfigError(f"{name} must be a number in every round. Got {what}.") from error
 
 
-def check_model(federation: Federation) -> tuple[bool, bool]:
-    """The model runs on the data and fits the labels. Returns (draws random masks, rows are independent)."""
+class ModelFacts(NamedTuple):
+    """What was found out about a model when it was tried on a few rows."""
+
+    draws_masks: bool
+    pads_batches: bool
+    pads_scoring: bool
+    outputs: torch.Size
+    targets: torch.Size
+
+
+def check_model(federation: Federation) -> ModelFacts:
+    """The model runs on the data, its outputs fit the labels, and the loss is a loss."""
     _check_pieces(federation)
     full = federation.problem.client_rows(int(federation.problem.data.clients[0]))
     rows = {n: t[:4] if len(t) > 1 else t.expand(2, *t.shape[1:]).contiguous() for n, t in full.items()}
@@ -141,11 +151,12 @@ def check_model(federation: Federation) -> tuple[bool, bool]:
         raise ModelError(f"the model does not run on a batch of shapes {shapes}: {first_line(error)}") from error
     _check_outputs(federation, outputs, rows)
     masks = _draws_masks(federation, params, rows)
-    independent = federation.problem.task.per_sample and _rows_are_independent(federation, params, rows)
+    independent = federation.problem.task.rows_apart and _rows_are_independent(federation, params, rows)
     if not independent:
         _check_single_rows(federation, params, rows)
     _check_given_clients(federation)
-    return masks, independent
+    predicts_apart = _rows_are_independent(federation, params, rows, train=False)
+    return ModelFacts(masks, independent, predicts_apart, outputs.shape, rows.get("y", outputs).shape)
 
 
 def _check_pieces(federation: Federation) -> None:
@@ -220,7 +231,7 @@ def _check_outputs(federation: Federation, outputs: torch.Tensor, rows: Batch) -
     """One output per row and, for classes, one entry for each of them; a loss that the weights can lower."""
     task, count = federation.problem.task, len(next(iter(rows.values())))
     shape = f"shape {tuple(outputs.shape)} for {count} rows"
-    if task.per_sample and (outputs.dim() == 0 or len(outputs) != count):
+    if task.rows_apart and (outputs.dim() == 0 or len(outputs) != count):
         raise ModelError(f"the model's output must have one entry per row. Got {shape}.")
     if not outputs.is_floating_point():
         raise ModelError(f"the model's output must be floating-point. Got {outputs.dtype}.")
@@ -253,7 +264,8 @@ def _check_loss(federation: Federation, outputs: torch.Tensor, rows: Batch) -> N
         shapes = f"outputs {tuple(outputs.shape)}, targets {tuple(targets.shape)}"
         raise ModelError(f"the loss {task.name!r} does not fit: {shapes}: {first_line(error)}") from error
     rule = f"the loss {task.name!r} must be"
-    if not isinstance(losses, torch.Tensor) or losses.shape not in ((), (len(targets),)):
+    wanted = [(len(targets),)] if task.rows_apart else [(), (len(targets),)]
+    if not isinstance(losses, torch.Tensor) or tuple(losses.shape) not in wanted:
         shape = tuple(losses.shape) if isinstance(losses, torch.Tensor) else type(losses).__name__
         raise ModelError(f"{rule} a tensor with one number, or one per row ({len(targets)}). Got {shape}.")
     if not losses.requires_grad:
@@ -286,15 +298,17 @@ def _training_output(federation: Federation, params: Params, rows: Batch, seed: 
             raise ModelError(f"the model cannot be trained on a small batch: {first_line(error)}") from error
 
 
-def _rows_are_independent(federation: Federation, params: Params, rows: Batch) -> bool:
-    """Whether a row's output stays the same beside other rows; BatchNorm's does not, whatever the rows are."""
-    if any(isinstance(m, _BatchNorm) for m in federation.problem.model.modules()):
+def _rows_are_independent(federation: Federation, params: Params, rows: Batch, train: bool = True) -> bool:
+    """Whether a row's output stays the same beside other rows; BatchNorm's does not in training, whatever they are."""
+    if train and any(isinstance(m, _BatchNorm) for m in federation.problem.model.modules()):
         return False
     more = {n: torch.cat([t, _unlike(t[:1])]) for n, t in rows.items()}
     with seeded_dropout(torch.zeros((), dtype=torch.int64, device=federation.problem.device)):
         # Masks depend on the batch's shape, so only the rows' influence on each other in evaluation can be compared.
-        train = not federation.problem.network.dropout
+        train = train and not federation.problem.network.dropout
         alone, beside = (_output(federation, params, batch, train) for batch in (rows, more))
+    if alone.dim() == 0 or len(alone) != len(next(iter(rows.values()))):
+        return False
     return bool(torch.allclose(alone, beside[: len(alone)], rtol=1e-5, atol=1e-6))
 
 

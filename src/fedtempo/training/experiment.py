@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 from importlib.metadata import version
 from typing import Any, Literal
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -20,6 +19,7 @@ from fedtempo.errors import ConfigError, DataError, ModelError, first_line, fits
 from fedtempo.evaluation.protocol import Evaluation
 from fedtempo.federation.federation import Federation
 from fedtempo.federation.problem import Problem
+from fedtempo.metrics import Metric
 from fedtempo.models.weights import build
 from fedtempo.params import Params
 from fedtempo.schedules import Schedule
@@ -28,7 +28,8 @@ from fedtempo.server.cohort import Cohort, as_cohort
 from fedtempo.server.faults import Faults
 from fedtempo.server.policy import UploadPolicy
 from fedtempo.server.robust import Aggregator, plain_mean
-from fedtempo.tasks import PerSample, Task, as_task
+from fedtempo.tasks import PerSample, Task, as_task, with_metrics
+from fedtempo.training.check_scoring import check_metrics, check_sample_weights, first_targets, fitted_task
 from fedtempo.training.checks import (
     check_cohort,
     check_device,
@@ -80,6 +81,7 @@ class Experiment:
             "model": _fingerprint(self.first_shared, federation.problem.model),
             "data": federation.problem.data.digest(),
             "loss": federation.problem.task.name,
+            "metrics": f"{federation.problem.task.metric} of {list(federation.problem.task.scores.values())}",
             "batching": repr(federation.problem.batching),
             "dtype": str(federation.problem.dtype),
             "cohort": self.cohort.description,
@@ -113,6 +115,8 @@ def prepare(
     batches: str = "epochs",
     seed: int = 0,
     loss: str | Task | PerSample | None = None,
+    metrics: Sequence[str | Metric] | None = None,
+    metric: str | Metric | None = None,
     dtype: torch.dtype = torch.float32,
     device: str = "cpu",
     init: Mapping[str, Tensor] | Literal["model"] | None = None,
@@ -138,12 +142,20 @@ def prepare(
     batching, rule = Batching(batch_size, batches), as_cohort(cohort, cohorts)
     data.check()
     first = _model(model, seed, init).to(dtype=dtype, device=device)
-    problem = Problem(first, data, _task(loss, data), batching, seed, dtype, device)
+    check_sample_weights(data)
+    chosen = as_task(loss, first_targets(data))
+    task = with_metrics(chosen, metrics, metric)
+    problem = Problem(first, data, task, batching, seed, dtype, device)
     given = _given(init)
     federation = _with_starts(Federation(problem, algorithm), given, init_clients)
-    draws_masks, independent = check_model(federation)
-    problem = replace(problem, draws_masks=draws_masks, pads_batches=independent)
+    draws_masks, pads_batches, pads_scoring, outputs, targets = check_model(federation)
+    # What was asked for has to fit; a task's own metric that says nothing here is left out.
+    asked = [name for name in task.scores if name not in chosen.scores or name == task.main]
+    task = fitted_task(federation, asked, outputs, targets)
+    problem = replace(problem, task=task, draws_masks=draws_masks, pads_batches=pads_batches, pads_scoring=pads_scoring)
     federation = replace(federation, problem=problem)
+    if evaluation is not None:
+        check_metrics(federation)
     check_cohort(rule, federation, rounds)
     expected = rule.expected(federation.problem.now(0, 1.0), len(data.clients))
     check_schedules(federation, rounds, expected)
@@ -211,13 +223,6 @@ def _policy(
     require(not private, "weighting", "'uniform' for a private mean", algorithm.weighting)
     policy = UploadPolicy(admission or Admission(), faults or Faults(), aggregator)
     return policy if policy.needed else None
-
-
-def _task(loss: str | Task | PerSample | None, data: FederatedData) -> Task:
-    targets = None
-    if "y" in data.columns:
-        targets = torch.from_numpy(np.array(data.columns["y"][:2]))
-    return as_task(loss, targets)
 
 
 def _with_starts(
