@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from fedtempo.algorithms.algorithm import Algorithm
 from fedtempo.backends import Backend
+from fedtempo.data.augment import Augment
 from fedtempo.data.federated import FederatedData
 from fedtempo.errors import ConfigError, is_count, require, unknown
 from fedtempo.evaluation.protocol import Evaluation
@@ -65,6 +66,7 @@ def run(
     cohorts: Sequence[Sequence[int]] | None = None,
     batch_size: int | None = 32,
     batches: Literal["epochs", "replace"] = "epochs",
+    augment: Augment | Callable[[dict[str, Tensor], Tensor], dict[str, Tensor]] | None = None,
     loss: str | Task | PerSample | None = None,
     metrics: Sequence[str | Metric] | None = None,
     metric: str | Metric | None = None,
@@ -103,6 +105,7 @@ def run(
         cohorts: The clients of each round, written down; replaces `cohort`.
         batch_size: Rows of a batch; None takes all rows of a client.
         batches: `"epochs"` visits every row once per epoch, `"replace"` draws each batch anew.
+        augment: Changes training batches at random: one of `fedtempo.data.augment`, or your function of (batch, key).
         loss: The name of a task, a `Task`, or a function of (outputs, targets); by default what fits the targets.
         metrics: Names of `fedtempo.metrics` and `Metric`s to report, before those of the task.
         metric: The main one, by which validation selects; by default the first of `metrics`, or the task's own.

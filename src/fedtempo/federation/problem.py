@@ -10,6 +10,7 @@ import torch
 from torch import nn
 
 from fedtempo.client.network import Network
+from fedtempo.data.augment import Augment
 from fedtempo.data.batches import Batching
 from fedtempo.data.federated import FederatedData
 from fedtempo.data.parts import PARTS
@@ -34,12 +35,15 @@ class Problem:
     """Whether batches of different lengths may be padded: rows do not influence each other, nor does a user's loss."""
     pads_scoring: bool = True
     """The same of predictions: whether a row's output stays what it is beside other rows."""
+    augment: Augment | None = None
+    """How training batches are changed at random before each step."""
 
     @cached_property
     def network(self) -> Network:
         """The model as a pure function of its tensors."""
         network = Network(self.model.to(dtype=self.dtype, device=self.device))
         network.dropout = network.dropout or self.draws_masks
+        network.augmented = self.augment is not None
         return network
 
     @cached_property

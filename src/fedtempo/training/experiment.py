@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from fedtempo.algorithms.algorithm import Algorithm
 from fedtempo.backends import Backend, Calibration, Choice, Cluster, choose, cluster_for, vectorised
+from fedtempo.data.augment import Augment, PerClient, as_augment
 from fedtempo.data.batches import Batching
 from fedtempo.data.federated import FederatedData
 from fedtempo.errors import ConfigError, DataError, ModelError, first_line, fits, is_count, is_number, require
@@ -83,6 +84,7 @@ class Experiment:
             "loss": federation.problem.task.name,
             "metrics": f"{federation.problem.task.metric} of {list(federation.problem.task.scores.values())}",
             "batching": repr(federation.problem.batching),
+            "augment": repr(federation.problem.augment),
             "dtype": str(federation.problem.dtype),
             "cohort": self.cohort.description,
             "rounds": str(self.rounds),
@@ -113,6 +115,7 @@ def prepare(
     cohorts: Sequence[Sequence[int]] | None = None,
     batch_size: int | None = 32,
     batches: str = "epochs",
+    augment: Augment | PerClient | None = None,
     seed: int = 0,
     loss: str | Task | PerSample | None = None,
     metrics: Sequence[str | Metric] | None = None,
@@ -145,7 +148,7 @@ def prepare(
     check_sample_weights(data)
     chosen = as_task(loss, first_targets(data))
     task = with_metrics(chosen, metrics, metric)
-    problem = Problem(first, data, task, batching, seed, dtype, device)
+    problem = Problem(first, data, task, batching, seed, dtype, device, augment=as_augment(augment))
     given = _given(init)
     federation = _with_starts(Federation(problem, algorithm), given, init_clients)
     draws_masks, pads_batches, pads_scoring, outputs, targets = check_model(federation)
