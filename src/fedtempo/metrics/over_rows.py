@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from fedtempo.errors import is_count, require
@@ -47,8 +46,8 @@ def recall_at(k: int) -> Metric:
 
     def score(outputs: Tensor, targets: Tensor) -> Tensor:
         best = outputs.topk(min(k, outputs.shape[-1]), dim=-1).indices
-        hits = targets.gather(-1, best).sum(-1)
-        return (hits / targets.sum(-1).clamp(min=1)).to(torch.float64)
+        hits = targets.gather(-1, best).sum(-1).to(torch.float64)
+        return hits / targets.sum(-1).clamp(min=1)
 
     def fits(outputs: torch.Size, targets: torch.Size) -> str:
         enough = outputs == targets and len(outputs) == 2 and outputs[-1] > k
@@ -63,8 +62,8 @@ def _squared_gap(outputs: Tensor, targets: Tensor) -> Tensor:
     if not has_classes(outputs.shape, targets.shape):
         gaps = (chances - targets.double()).square()
         return gaps.flatten(1).mean(-1) if gaps.dim() > 1 else gaps
-    hit = F.one_hot(targets.clamp(min=0), chances.shape[-1])
-    gaps = (chances - hit).square().sum(-1) * (0.5 if chances.shape[-1] == 2 else 1.0)
+    hit = targets.unsqueeze(-1) == torch.arange(chances.shape[-1], device=targets.device)
+    gaps = (chances - hit.double()).square().sum(-1) * (0.5 if chances.shape[-1] == 2 else 1.0)
     return over_tokens(gaps, targets)
 
 

@@ -38,6 +38,8 @@ class Task:
     """A promise: one number per row, which no other row influences. Then batches may be padded."""
     main: str = ""
     """The metric that selects a round; by default the first."""
+    asked: tuple[str, ...] = ()
+    """The metrics that a user asked for: they are never left out without a word."""
     reason: str = field(default="given", compare=False)
     """How this task was chosen."""
 
@@ -76,21 +78,21 @@ def with_metrics(task: Task, metrics: Sequence[str | Metric] | None, metric: str
     names = [one.name for one in given]
     require(len(set(names)) == len(names), "metrics", "metrics of different names", names)
     scores = {**{one.name: one for one in given}, **{n: m for n, m in task.scores.items() if n not in names}}
-    return replace(task, scores=scores, main=main) if given or main else task
+    return replace(task, scores=scores, main=main, asked=tuple(names)) if given or main else task
 
 
-def with_fitting_metrics(task: Task, asked: Sequence[str], outputs: torch.Size, targets: torch.Size) -> Task:
+def with_fitting_metrics(task: Task, outputs: torch.Size, targets: torch.Size) -> Task:
     """The task without metrics that say nothing about such outputs; one that was asked for is refused instead."""
     kept: dict[str, Metric] = {}
     for name, metric in task.scores.items():
         rule = metric.fits(outputs, targets) if metric.fits is not None else ""
-        if rule and name in asked:
+        if rule and name in task.asked:
             shapes = f"outputs of shape {tuple(outputs)} for targets of shape {tuple(targets)}"
             raise ConfigError(f"metric {name!r} must have {rule}. Got {shapes}.")
         # One output may be a logit or a probability: we do not guess which for a user's own loss.
-        guessed = name not in asked and not task.rows_apart and name == accuracy.name
+        guessed = name not in task.asked and not task.rows_apart and name == accuracy.name
         if not rule and not (guessed and not has_classes(outputs, targets)):
             kept[name] = metric
-    if "recall_at_5" in kept and "recall_at_1" not in asked:
+    if "recall_at_5" in kept and "recall_at_1" not in task.asked:
         kept.pop("recall_at_1", None)
     return task if kept == task.scores else replace(task, scores=kept)

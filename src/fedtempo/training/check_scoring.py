@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
 import torch
 
@@ -39,12 +37,12 @@ def check_sample_weights(data: FederatedData) -> None:
             raise DataError(f"column {SAMPLE_WEIGHT!r} must hold {rule}. Got {found}.")
 
 
-def fitted_task(federation: Federation, asked: Sequence[str], outputs: torch.Size, targets: torch.Size) -> Task:
+def fitted_task(federation: Federation, outputs: torch.Size, targets: torch.Size) -> Task:
     """The task with the metrics that say something about such outputs; what was asked for must be among them."""
     data = federation.problem.data
     if data.outputs is not None and len(outputs) > len(targets):
         outputs = torch.Size([*outputs[:-1], int(data.outputs.max())])
-    return with_fitting_metrics(federation.problem.task, asked, outputs, targets)
+    return with_fitting_metrics(federation.problem.task, outputs, targets)
 
 
 def check_metrics(federation: Federation) -> None:
@@ -68,6 +66,8 @@ def check_metrics(federation: Federation) -> None:
 def _try(metric: Metric, outputs: torch.Tensor, targets: torch.Tensor, client: str) -> None:
     try:
         metric.of_client(outputs, targets)
+        if metric.vectorised:
+            torch.vmap(metric.fn)(outputs.unsqueeze(0), targets.unsqueeze(0))
     except FedTempoError:
         raise
     except Exception as error:  # a metric is the user's code and may raise anything
@@ -78,4 +78,5 @@ def _try(metric: Metric, outputs: torch.Tensor, targets: torch.Tensor, client: s
 
 def _is_stand_in(column: np.ndarray | None) -> bool:
     """Whether the numbers are only there for their shape: a deployment's server knows how many rows there are."""
-    return column is None or (len(column) > 1 and column.strides[0] == 0)
+    strides = getattr(column, "strides", None)
+    return column is None or (len(column) > 1 and strides is not None and strides[0] == 0)

@@ -146,15 +146,13 @@ def prepare(
     data.check()
     first = _model(model, seed, init).to(dtype=dtype, device=device)
     check_sample_weights(data)
-    chosen = as_task(loss, first_targets(data))
-    task = with_metrics(chosen, metrics, metric)
+    task = with_metrics(as_task(loss, first_targets(data)), metrics, metric)
     problem = Problem(first, data, task, batching, seed, dtype, device, augment=as_augment(augment))
     given = _given(init)
     federation = _with_starts(Federation(problem, algorithm), given, init_clients)
     draws_masks, pads_batches, pads_scoring, outputs, targets = check_model(federation)
-    # What was asked for has to fit; a task's own metric that says nothing here is left out.
-    asked = [name for name in task.scores if name not in chosen.scores or name == task.main]
-    task = fitted_task(federation, asked, outputs, targets)
+    # A metric that was asked for has to fit; a task's own that says nothing here is left out.
+    task = fitted_task(federation, outputs, targets)
     problem = replace(problem, task=task, draws_masks=draws_masks, pads_batches=pads_batches, pads_scoring=pads_scoring)
     federation = replace(federation, problem=problem)
     if evaluation is not None:
