@@ -17,7 +17,7 @@ from fedtempo.algorithms import Algorithm
 from fedtempo.algorithms.algorithm import Memory, Serving, Uploads, named
 from fedtempo.api import compare, run, train
 from fedtempo.client.phase import Carry, Phase, StepInfo, length
-from fedtempo.contracts import check_algorithm, check_backend, check_loss, check_metric
+from fedtempo.contracts import check_algorithm, check_backend, check_loss, check_metric, check_model
 from fedtempo.errors import ConfigError, DataError, FedTempoError, ModelError, OutputError, StoreError, TrainingError
 from fedtempo.evaluation.protocol import Evaluation
 from fedtempo.metrics import Metric
@@ -66,6 +66,7 @@ __all__ = [
     "check_backend",
     "check_loss",
     "check_metric",
+    "check_model",
     "cohort",
     "compare",
     "data",

@@ -116,8 +116,11 @@ def compile_client(
 
 
 def _stage(index: int, phase: Phase, network: Network, task: Task) -> Stage:
-    trained = phase.trains.names(network.training) & frozenset(network.parameters)
-    require(bool(trained), "trains", "a selector that matches at least one parameter", phase.trains)
+    matched = phase.trains.names(network.training) & frozenset(network.parameters)
+    require(bool(matched), "trains", "a selector that matches at least one parameter", phase.trains)
+    trained = matched - network.frozen
+    rule = "a selector that matches at least one parameter that is not frozen (requires_grad=False)"
+    require(bool(trained), "trains", rule, phase.trains)
     buffers = frozenset(network.buffers)
     # Only a head on an unchanging body can reuse features: a moving body or dropout would change them at every step.
     reuses = phase.on == "both" and network.body_is_pure() and all(n.startswith("head.") for n in trained)

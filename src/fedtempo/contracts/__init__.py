@@ -1,4 +1,4 @@
-"""Contracts: what every algorithm, backend, metric and loss must keep. Run them on your own in one line."""
+"""Contracts: what every algorithm, backend, model, metric and loss must keep. Run them on your own in one line."""
 
 from fedtempo.contracts.algorithms import (
     ContractError,
@@ -8,6 +8,7 @@ from fedtempo.contracts.algorithms import (
     representative_algorithms,
     small_data,
 )
+from fedtempo.contracts.models import check_model
 from fedtempo.contracts.scoring import check_loss, check_metric
 
 __all__ = [
@@ -16,6 +17,7 @@ __all__ = [
     "check_backend",
     "check_loss",
     "check_metric",
+    "check_model",
     "distance",
     "representative_algorithms",
     "small_data",

@@ -54,6 +54,10 @@ class Metric:
     def __repr__(self) -> str:
         return f"Metric({self.name!r}, {'higher' if self.higher_is_better else 'lower'} is better, per {self.per})"
 
+    def __call__(self, outputs: Tensor, targets: Tensor) -> Any:
+        """What the function returns."""
+        return self.fn(outputs, targets)
+
     def of_client(self, outputs: Tensor, targets: Tensor) -> float:
         """The score of a client with exactly these rows; NaN where it is undefined."""
         if not len(targets):

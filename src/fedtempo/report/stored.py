@@ -11,16 +11,16 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from fedtempo.config import read, settings_of
+from fedtempo.config import read, settings_of, without_places
 from fedtempo.errors import FedTempoError, OutputError, StoreError
 from fedtempo.report.folder import AGAIN, EXPERIMENT, SUMMARY
 from fedtempo.report.pictures import picture_of, plan_of
 from fedtempo.report.runs import ReportRun, facts_of
 from fedtempo.training.durable import DATABASE
-from fedtempo.training.experiment import prepare
+from fedtempo.training.experiment import CONTENT, prepare
 from fedtempo.training.round_report import RoundReport, from_json
 
-HASHES = ("model", "data", "version", "sha256")
+HASHES = ("model", "data", "version", "run", "sha256")
 
 
 class StoredRun:
@@ -38,9 +38,9 @@ class StoredRun:
         latest = int(_rows(self.folder, "SELECT COALESCE(MAX(round), -1) FROM reports")[0][0])
         if latest + 1 < len(self._history):
             self._history = []
-        query = f"SELECT report FROM reports WHERE round >= {len(self._history)} ORDER BY round"
+        query = "SELECT report FROM reports WHERE round >= ? ORDER BY round"
         try:
-            self._history += [from_json(row[0]) for row in _rows(self.folder, query)]
+            self._history += [from_json(row[0]) for row in _rows(self.folder, query, len(self._history))]
         except (ValueError, KeyError, TypeError) as error:
             raise StoreError(f"{DATABASE} is damaged: a report cannot be read ({type(error).__name__}).") from None
 
@@ -48,12 +48,13 @@ class StoredRun:
         """The run as far as it was read, without pictures of the data and the schedules."""
         summary, experiment = _summary(self.folder), self.folder / EXPERIMENT
         has_file = experiment.is_file()
+        notes = {"notes": "; ".join(map(str, summary["notes"]))} if isinstance(summary.get("notes"), list) else {}
         return ReportRun(
             label=label or self.identity.get("algorithm", self.folder.name),
             history=list(self._history),
             seed=int(self.identity["seed"]) if self.identity.get("seed", "").isdecimal() else None,
             total=int(self.identity.get("rounds", len(self._history))),
-            facts={name: value for name, value in self.identity.items() if name not in HASHES},
+            facts={**{name: value for name, value in self.identity.items() if not _is_hash(name)}, **notes},
             digest=summary.get("digest"),
             command=AGAIN if has_file else summary.get("command"),
             experiment=experiment.read_text(encoding="utf-8") if has_file else None,
@@ -79,11 +80,16 @@ def with_pictures(run: ReportRun, folder: Path) -> ReportRun:
     if not (folder / EXPERIMENT).is_file():
         return run
     try:
-        experiment = prepare(**settings_of(read(folder / EXPERIMENT)))
+        experiment = prepare(**settings_of(without_places(read(folder / EXPERIMENT))))
     except FedTempoError:  # the data may not be on this machine; the page does without
         return run
     picture, plan = picture_of(experiment.federation.problem.data), plan_of(experiment, run.history)
-    return replace(run, facts=facts_of(experiment), picture=picture, plan=plan)
+    notes = {name: value for name, value in run.facts.items() if name == "notes"}
+    return replace(run, facts={**facts_of(experiment), **notes}, picture=picture, plan=plan)
+
+
+def _is_hash(field: str) -> bool:
+    return field in HASHES or field.endswith(CONTENT)
 
 
 def _summary(folder: Path) -> Mapping[str, Any]:
@@ -100,7 +106,7 @@ def _summary(folder: Path) -> Mapping[str, Any]:
     return values
 
 
-def _rows(folder: Path, query: str) -> list[tuple[Any, ...]]:
+def _rows(folder: Path, query: str, *values: int) -> list[tuple[Any, ...]]:
     """The answer to a query. Nothing is locked for longer than it takes, and nothing is written.
 
     Without a write-ahead log nobody is writing; then SQLite is told so, or it would leave a log behind.
@@ -109,6 +115,6 @@ def _rows(folder: Path, query: str) -> list[tuple[Any, ...]]:
     mode = "mode=ro" if Path(f"{path}-wal").exists() else "mode=ro&immutable=1"
     try:
         with closing(sqlite3.connect(f"{path.as_uri()}?{mode}", uri=True, timeout=5)) as connection:
-            return connection.execute(query).fetchall()
+            return connection.execute(query, values).fetchall()
     except sqlite3.DatabaseError as error:
         raise StoreError(f"{DATABASE} in {folder} cannot be read: {error}.") from None

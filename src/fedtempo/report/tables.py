@@ -9,12 +9,13 @@ from html import escape
 from statistics import fmean, pstdev
 from typing import Any, Protocol
 
-from rich.console import Console
 from rich.table import Table as RichTable
 
 from fedtempo.costs import Costs
 from fedtempo.display import shows
 from fedtempo.evaluation.protocol import Scores
+from fedtempo.report.runs import ReportRun
+from fedtempo.terminal import Terminal
 from fedtempo.training.result import Result
 
 GROUPS = {
@@ -81,7 +82,9 @@ class ResultTable:
         self.rows = [Row(name, _numbers(group)) for name, group in grouped.items()]
         scored = next((r.scores for r in results if r.scores), None)
         self.metric = scored.metric if scored else "loss"
-        self.title = f"{self.metric} on the {scored.part} part{direction(scored)}" if scored else "costs"
+        self.title = (
+            f"{self.metric} on the {scored.part} part{direction(scored)}{_which_round(results)}" if scored else "costs"
+        )
         told = {text: None for result in results if result.scores and (text := result.scores.undefined())}
         self.notes = list(told)
         """What the numbers leave out."""
@@ -126,7 +129,7 @@ class ResultTable:
 
     def __str__(self) -> str:
         buffer = io.StringIO()
-        Console(file=buffer, width=110, force_terminal=False).print(self.rich(width=0))
+        Terminal(file=buffer, width=110, force_terminal=False).print(self.rich(width=0))
         return "\n".join(line.rstrip() for line in buffer.getvalue().rstrip().splitlines())
 
     @property
@@ -148,6 +151,18 @@ class ResultTable:
 def direction(scores: Scores) -> str:
     """Said only where it would surprise: that lower is better."""
     return ", lower is better" if scores.lower_is_better else ""
+
+
+def _which_round(results: list[Scored]) -> str:
+    """Which round the scores, and the model that is handed out, are of."""
+    runs = [(run.selected, len(run.history)) for run in results if isinstance(run, (Result, ReportRun))]
+    selected = {(report.round + 1, rounds) for report, rounds in runs if report is not None and report.selects}
+    if not selected:
+        return ""
+    if len(results) > 1:
+        return ", each run in the round that validation selected"
+    ((number, rounds),) = selected
+    return f", round {number} of {rounds}, selected by validation"
 
 
 def _name(result: Scored) -> str:

@@ -20,9 +20,10 @@ from fedtempo.params import Params, select, size_in_bytes
 from fedtempo.schedules import Now
 from fedtempo.training.durable import DurableStore
 from fedtempo.training.experiment import Experiment
-from fedtempo.training.result import Result
-from fedtempo.training.round import conclude, norm_limit, now_in, participants
+from fedtempo.training.result import Result, Snapshot
+from fedtempo.training.round import DROPPED, conclude, norm_limit, now_in, participants
 from fedtempo.training.round_report import RoundReport
+from fedtempo.training.smoothing import Progress
 from fedtempo.training.state import State
 from fedtempo.training.store import MemoryStore, Store
 from fedtempo.training.tracking import Tracker, tracking
@@ -38,13 +39,15 @@ def train_experiment(
     commit_every: int = 1,
     trackers: Sequence[Tracker] = (),
     engine: Engine | None = None,
+    claimed: Callable[[Path], None] | None = None,
 ) -> Generator[RoundReport, None, Result]:
     """Train round by round: choose clients, let them work, step, score, commit, yield the report.
 
-    The experiment says where clients run, unless the caller brings an `engine` of its own.
+    The experiment says where clients run, unless the caller brings an `engine` of its own. `claimed` is called once a
+    new folder belongs to this run, and may write into it.
     """
     federation, server = experiment.federation, experiment.federation.algorithm.server
-    state, history, store = _start(experiment, out, resume, commit_every)
+    state, history, store = _start(experiment, out, resume, commit_every, claimed)
     # A long run's history would hold one model per round; reports then come without parameters.
     keeps_models = size_in_bytes(state.shared) * experiment.rounds <= KEPT_MODELS
     with (
@@ -53,7 +56,7 @@ def train_experiment(
         nullcontext(engine) if engine else _engine(experiment, experiment.rounds - len(history)) as clients,
         tracking(trackers, experiment, out, resume, history) as told,
     ):
-        ledger = Ledger(federation, experiment.first_shared, server.extra(state.server))
+        ledger = Ledger(federation, experiment.first_shared, server.extra(state.server), _asked(history))
         for round_number in range(len(history), experiment.rounds):
             started, replaced = time.perf_counter(), clients.status.replaced
             now = now_in(experiment, state, round_number)
@@ -70,11 +73,22 @@ def train_experiment(
             told.round(report)
             history.append(report if keeps_models else replace(report, params={}))
             yield report
-        now = now_in(experiment, state, experiment.rounds - 1)
         ran_as = "clients on nodes of their own" if engine else experiment.ran_as(clients.status.calibration)
-        result = Result(experiment, state.shared, state.server, history, store, now, ran_as)
+        result = Result(experiment, _snapshot(experiment, history, state, None), history, store, ran_as)
+        chosen = store.selected
+        if chosen is not None:
+            result.chosen = _snapshot(experiment, history, chosen.state, chosen.round)
         told.end(result)
     return result
+
+
+def _snapshot(experiment: Experiment, history: Sequence[RoundReport], state: State, number: int | None) -> Snapshot:
+    """The state after a round (the last if not said), and where that round stood, as its evaluation saw it."""
+    last = experiment.rounds - 1 if number is None else number
+    progress = Progress()
+    for report in history[:last]:
+        progress = progress if report.abandoned else progress.after(report.loss)
+    return Snapshot(last, state.shared, state.server, now_in(experiment, state._replace(progress=progress), last))
 
 
 def _engine(experiment: Experiment, rounds: int) -> AbstractContextManager[Engine]:
@@ -96,6 +110,13 @@ def _maybe_kill(federation: Federation, engine: Engine, now: Now) -> None:
         engine.kill_worker()
 
 
+def _asked(history: Sequence[RoundReport]) -> Iterator[int]:
+    """Clients that were sent a model in these rounds, whether or not they sent anything back."""
+    for report in history:
+        yield from report.clients
+        yield from (failure.client for failure in report.failures if failure.reason != DROPPED)
+
+
 def _timed(report: RoundReport, started: float, replaced: int) -> RoundReport:
     """The report with the round's time, and with the workers that had to be replaced."""
     lost = {"workers_replaced": float(replaced)} if replaced else {}
@@ -104,7 +125,11 @@ def _timed(report: RoundReport, started: float, replaced: int) -> RoundReport:
 
 
 def _start(
-    experiment: Experiment, out: Path | None, resume: bool, commit_every: int
+    experiment: Experiment,
+    out: Path | None,
+    resume: bool,
+    commit_every: int,
+    claimed: Callable[[Path], None] | None,
 ) -> tuple[State, list[RoundReport], Store]:
     """The first state, or the one a stored run had reached."""
     federation = experiment.federation
@@ -112,7 +137,7 @@ def _start(
     state = State(experiment.first_shared, federation.algorithm.server.init(trained))
     if out is None:
         return state, [], MemoryStore()
-    store = DurableStore(out, experiment.identity(), resume, commit_every)
+    store = DurableStore(out, experiment.identity(), resume, commit_every, claimed)
     try:
         saved = store.load(state)
     except BaseException:

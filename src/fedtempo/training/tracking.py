@@ -27,6 +27,8 @@ class RunInfo:
     resumed: bool = False
     done: int = 0
     """Rounds that were over before."""
+    notes: tuple[str, ...] = ()
+    """What was decided for the user, a line each."""
 
     def place(self, given: Path | None, name: str, tracker: str) -> Path:
         """Where a tracker writes: the path it was given, or `name` in the run folder. A new run finds nothing there."""
@@ -114,7 +116,7 @@ def tracking(
     told = Tracking()
     try:
         if trackers:
-            run = RunInfo(settings_of(experiment), experiment.rounds, folder, resumed, len(history))
+            run = RunInfo(settings_of(experiment), experiment.rounds, folder, resumed, len(history), experiment.notes)
             for tracker in trackers:
                 told.start(tracker, run, history)
         yield told
@@ -125,7 +127,7 @@ def tracking(
 def settings_of(experiment: Experiment) -> dict[str, str]:
     """What a run is: everything that decides its numbers, and the algorithm's settings one by one."""
     algorithm = experiment.federation.algorithm
-    return {**experiment.identity(), **{f"algorithm.{name}": repr(v) for name, v in algorithm.settings.items()}}
+    return {**experiment.describe(), **{f"algorithm.{name}": repr(v) for name, v in algorithm.settings.items()}}
 
 
 def unwritable(tracker: str, place: Path, error: OSError) -> OutputError:
