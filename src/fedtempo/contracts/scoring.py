@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import math
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any, Literal
 
@@ -99,12 +100,10 @@ def _kind(metric: Metric) -> Kind:
     }
     for kind, (outputs, targets) in shapes.items():
         if metric.fits is None:
-            try:
+            with suppress(Exception):  # it may be for another kind of data
                 metric.of_client(*_predictions(kind, good=True))
-            except Exception:  # it may be for another kind of data
-                continue
-            return kind
-        if not metric.fits(outputs, targets):
+                return kind
+        elif not metric.fits(outputs, targets):
             return kind
     raise ContractError(f"{metric!r} must fit class numbers, rows of labels or numbers; else give model= and data=.")
 
