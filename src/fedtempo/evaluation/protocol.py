@@ -126,6 +126,12 @@ class Scores:
     new_after: UserScores | None = None
     metric: str = "accuracy"
 
+    @property
+    def guiding(self) -> UserScores:
+        """The users whose mean selects a round: existing ones after fine-tuning, or new ones in a private run."""
+        none = not len(self.existing_after.clients)
+        return self.new_after if none and self.new_after is not None else self.existing_after
+
     def groups(self) -> dict[str, UserScores]:
         """The four groups that are there, by name."""
         named = {name: getattr(self, name) for name in ("existing_before", "existing_after", "new_before", "new_after")}
@@ -138,11 +144,11 @@ class Scores:
     @property
     def lower_is_better(self) -> bool:
         """Whether the main metric is better when it is low."""
-        return self.metric in self.existing_after.lower
+        return self.metric in self.guiding.lower
 
     def quality(self) -> float:
-        """What validation selects by: the mean over existing users after fine-tuning; larger is better."""
-        mean = self.existing_after.summary(self.metric)["mean"]
+        """What validation selects by: the mean over the guiding users after fine-tuning; larger is better."""
+        mean = self.guiding.summary(self.metric)["mean"]
         return -mean if self.lower_is_better else mean
 
     def undefined(self) -> str:

@@ -58,7 +58,9 @@ class Evaluator:
         """Evaluate existing users, and new ones where the data hold some out; users fine-tune once for all parts."""
         received = Received(shared, extra)
         data, protocol, seed = self.federation.problem.data, self.protocol, self.federation.problem.seed
-        existing = protocol.sample(data.clients, seed, "existing")
+        # A private run scores nobody whose data it protects: the score would be an exact function of them.
+        training = data.clients[:0] if self.federation.private else data.clients
+        existing = protocol.sample(training, seed, "existing")
         pairs = self._users(EvaluationContext(received, now, parts, False, protocol), existing)
         metric = self.federation.problem.task.metric
         if not len(data.held_out):
@@ -88,7 +90,8 @@ class Evaluator:
 
     def _gathered(self, scores: list[dict[str, np.ndarray]], clients: np.ndarray, part: Part) -> UserScores:
         samples = self.federation.problem.data.sizes(part)[clients]
-        values = {m: np.concatenate([s[m] for s in scores]) for m in (scores[0] if scores else {})}
+        metrics = scores[0] if scores else ("loss", *self.federation.problem.task.scores)
+        values = {m: np.concatenate([s[m] for s in scores] or [np.empty(0)]) for m in metrics}
         samples = samples * values.pop(ANSWERED, True)
         lower = self.federation.problem.task.lower_is_better
         return UserScores(clients, samples, values, self.protocol.interpolated, lower)

@@ -6,10 +6,10 @@ import numpy as np
 import torch
 
 from fedtempo.data.federated import FederatedData
-from fedtempo.errors import ConfigError, DataError, FedTempoError, first_line
+from fedtempo.errors import ConfigError, DataError, FedTempoError, ModelError, first_line, shown
 from fedtempo.federation.federation import Federation
 from fedtempo.metrics import Metric
-from fedtempo.tasks import SAMPLE_WEIGHT, Task, with_fitting_metrics
+from fedtempo.tasks import SAMPLE_WEIGHT, Batch, Task, with_fitting_metrics
 
 ROWS_READ = 4096
 """Rows of the targets that are looked at to guess the task."""
@@ -35,6 +35,26 @@ def check_sample_weights(data: FederatedData) -> None:
             rule = "numbers >= 0, not all of them 0"
             found = f"{float(own.min()):g} as the smallest of client {data.name_of(client)}"
             raise DataError(f"column {SAMPLE_WEIGHT!r} must hold {rule}. Got {found}.")
+
+
+def check_loss(federation: Federation, outputs: torch.Tensor, rows: Batch) -> None:
+    """The loss is one number, or one per row, finite, and can be lowered by the weights."""
+    task = federation.problem.task
+    targets = rows.get("y", outputs)
+    try:
+        losses = task.losses(outputs, targets)
+    except Exception as error:
+        shapes = f"outputs {tuple(outputs.shape)}, targets {tuple(targets.shape)}"
+        raise ModelError(f"the loss {task.name!r} does not fit: {shapes}: {first_line(error)}") from error
+    rule = f"the loss {task.name!r} must be"
+    wanted = [(len(targets),)] if task.rows_apart else [(), (len(targets),)]
+    if not isinstance(losses, torch.Tensor) or tuple(losses.shape) not in wanted:
+        shape = tuple(losses.shape) if isinstance(losses, torch.Tensor) else type(losses).__name__
+        raise ModelError(f"{rule} a tensor with one number, or one per row ({len(targets)}). Got {shape}.")
+    if not losses.requires_grad:
+        raise ModelError(f"{rule} a function of the model's weights. Got one without a gradient.")
+    if not bool(torch.isfinite(losses).all()):
+        raise ModelError(f"{rule} finite on the first client's first rows. Got {shown(losses.detach().tolist())}.")
 
 
 def fitted_task(federation: Federation, outputs: torch.Size, targets: torch.Size) -> Task:

@@ -22,6 +22,7 @@ from fedtempo.params import Params, all_finite
 from fedtempo.schedules import Now, Schedule, at_step
 from fedtempo.server.cohort import FIXED, Cohort
 from fedtempo.tasks import IGNORED, Batch
+from fedtempo.training.check_scoring import check_loss
 
 MOST = 1_000_000_000
 """The largest count that makes sense for rounds, rows of a batch and clients."""
@@ -49,7 +50,7 @@ def check_cohort(rule: Cohort, federation: Federation, rounds: int) -> None:
     """Every round's cohort can be drawn; cohorts that were written down name training clients, each once."""
     clients = federation.problem.data.clients
     written = rule.description.startswith(FIXED)
-    for round_number in range(min(rounds, 10_000)) if written else _sampled(rounds):
+    for round_number in range(min(rounds, 10_000)) if written else sampled_rounds(rounds):
         now = federation.problem.now(round_number, 1.0)
         expected = rule.expected(now, len(clients))
         require(0 < expected <= len(clients), "cohort", f"at most {len(clients)} (the training clients)", expected)
@@ -77,7 +78,7 @@ def check_schedules(federation: Federation, rounds: int, cohort: float) -> None:
     """Every rate is finite and not negative in every round, and every phase has its steps."""
     first = federation.problem.now(0, cohort)
     server = federation.algorithm.server.schedules
-    for round_number in _sampled(rounds):
+    for round_number in sampled_rounds(rounds):
         now = replace(first, round=round_number)
         for phase in federation.algorithm.phases:
             _check_phase(phase, now, _largest(federation))
@@ -85,7 +86,7 @@ def check_schedules(federation: Federation, rounds: int, cohort: float) -> None:
             _check_rate(name, schedule, now, _largest(federation))
 
 
-def _sampled(rounds: int) -> list[int]:
+def sampled_rounds(rounds: int) -> list[int]:
     """The first rounds, and some of the later ones where there are many."""
     return sorted({*range(min(rounds, 200)), *np.linspace(0, rounds - 1, 200, dtype=int).tolist()})
 
@@ -242,7 +243,7 @@ def _check_outputs(federation: Federation, outputs: torch.Tensor, rows: Batch) -
     if task.classes:
         _check_classes(federation, outputs, rows, own_heads)
     if not own_heads:
-        _check_loss(federation, outputs, rows)
+        check_loss(federation, outputs, rows)
 
 
 def _check_classes(federation: Federation, outputs: torch.Tensor, rows: Batch, own_heads: bool) -> None:
@@ -256,25 +257,6 @@ def _check_classes(federation: Federation, outputs: torch.Tensor, rows: Batch, o
             f"the model's output must have one entry per class: labels of shape {tuple(rows['y'].shape)} "
             f"run from {lowest} to {highest}, the output has shape {tuple(outputs.shape)}."
         )
-
-
-def _check_loss(federation: Federation, outputs: torch.Tensor, rows: Batch) -> None:
-    task = federation.problem.task
-    targets = rows.get("y", outputs)
-    try:
-        losses = task.losses(outputs, targets)
-    except Exception as error:
-        shapes = f"outputs {tuple(outputs.shape)}, targets {tuple(targets.shape)}"
-        raise ModelError(f"the loss {task.name!r} does not fit: {shapes}: {first_line(error)}") from error
-    rule = f"the loss {task.name!r} must be"
-    wanted = [(len(targets),)] if task.rows_apart else [(), (len(targets),)]
-    if not isinstance(losses, torch.Tensor) or tuple(losses.shape) not in wanted:
-        shape = tuple(losses.shape) if isinstance(losses, torch.Tensor) else type(losses).__name__
-        raise ModelError(f"{rule} a tensor with one number, or one per row ({len(targets)}). Got {shape}.")
-    if not losses.requires_grad:
-        raise ModelError(f"{rule} a function of the model's weights. Got one without a gradient.")
-    if not bool(torch.isfinite(losses).all()):
-        raise ModelError(f"{rule} finite on the first client's first rows. Got {shown(losses.detach().tolist())}.")
 
 
 def _draws_masks(federation: Federation, params: Params, rows: Batch) -> bool:
