@@ -1,13 +1,26 @@
 """FedTempo: federated learning that cares about what clients do between two aggregations."""
 
-from fedtempo import algorithms, data, models, objectives, params, schedules, tasks, theory, trackers, transforms
+from fedtempo import (
+    algorithms,
+    data,
+    metrics,
+    models,
+    objectives,
+    params,
+    schedules,
+    tasks,
+    theory,
+    trackers,
+    transforms,
+)
 from fedtempo.algorithms import Algorithm
 from fedtempo.algorithms.algorithm import Memory, Serving, Uploads, named
 from fedtempo.api import compare, run, train
 from fedtempo.client.phase import Carry, Phase, StepInfo, length
-from fedtempo.contracts import check_algorithm, check_backend, check_model
+from fedtempo.contracts import check_algorithm, check_backend, check_loss, check_metric, check_model
 from fedtempo.errors import ConfigError, DataError, FedTempoError, ModelError, OutputError, StoreError, TrainingError
 from fedtempo.evaluation.protocol import Evaluation
+from fedtempo.metrics import Metric
 from fedtempo.objectives import Received
 from fedtempo.schedules import Now, Schedule
 from fedtempo.server import cohort, robust
@@ -32,6 +45,7 @@ __all__ = [
     "Faults",
     "FedTempoError",
     "Memory",
+    "Metric",
     "ModelError",
     "Now",
     "OutputError",
@@ -50,12 +64,15 @@ __all__ = [
     "algorithms",
     "check_algorithm",
     "check_backend",
+    "check_loss",
+    "check_metric",
     "check_model",
     "cohort",
     "compare",
     "data",
     "descend",
     "length",
+    "metrics",
     "models",
     "named",
     "objectives",

@@ -14,14 +14,14 @@ import torch
 from torch import Tensor
 
 from fedtempo.client.gradients import GradientOf, Replayed, ValueOf, by_autograd, by_transform_together
-from fedtempo.client.network import Network
+from fedtempo.client.network import NOT_INPUTS, Network
 from fedtempo.client.phase import Carry, Phase, StepInfo
 from fedtempo.data.batches import Batching
 from fedtempo.errors import require
 from fedtempo.objectives import Loss, Received, Value, View, supervised
 from fedtempo.params import Params, Scalar, add, combine, partition, select, tree_map
 from fedtempo.schedules import Now, Position
-from fedtempo.tasks import TASKS, Batch, Task, mean_loss
+from fedtempo.tasks import Batch, Task, is_known, mean_loss
 
 CACHED_TIMELINES = 16
 """Client sizes whose step positions are kept. Clients of one size share a timeline, and most cohorts have few sizes."""
@@ -129,7 +129,7 @@ def _stage(index: int, phase: Phase, network: Network, task: Task) -> Stage:
         if phase.enter is not None:
             return phase.enter(network, task, received, carry, data)
         features = network.features(_model(phase, carry), data, train=True)
-        kept = {n: v for n, v in data.items() if n == "y" or n.startswith("_")}
+        kept = {n: v for n, v in data.items() if n in NOT_INPUTS or n.startswith("_")}
         return carry, {**kept, "_features": features}
 
     def split(carry: Carry) -> tuple[Params, Params]:
@@ -143,7 +143,7 @@ def _stage(index: int, phase: Phase, network: Network, task: Task) -> Stage:
     # which operations they are. Torch's layers and ours are like that; a user's code is watched while it is replayed.
     plain = None
     if phase.objective is supervised and not network.hooked():
-        watch = None if network.is_known() and task in TASKS.values() else _unchanged(network)
+        watch = None if network.is_known() and is_known(task) else _unchanged(network)
         plain = Plain(value_of, Replayed(by_autograd, watch), Replayed(by_transform_together, watch))
     step, positions = _step_of(index, phase, loss, split), lru_cache(CACHED_TIMELINES)(phase.positions)
     return Stage(phase, trained, reuses, enter, step, split, plain, positions)

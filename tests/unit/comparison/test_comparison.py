@@ -17,7 +17,7 @@ import pytest
 
 import fedtempo as ft
 from fedtempo.cli import main
-from fedtempo.comparison import Run, compare_runs, entrants_of, quality, read_run, run_of
+from fedtempo.comparison import Run, compare_runs, entrants_of, read_run, run_of
 from fedtempo.comparison.entrants import parse_algorithms
 from fedtempo.comparison.intervals import Pairs, over_seeds, over_users, paired
 from fedtempo.comparison.targets import cost_to_reach
@@ -149,7 +149,7 @@ def test_a_result_in_memory_and_its_folder_compare_alike(digits: ft.data.Federat
 
 def test_cost_to_reach_a_target_is_that_of_the_first_evaluated_round_that_does(runs: list[Run]) -> None:
     run = runs[0]
-    scores = [quality(report.scores) for report in run.history if report.scores]
+    scores = [report.scores.quality() for report in run.history if report.scores]
     target = sorted(scores)[1]
     first = next(index for index, score in enumerate(scores) if score >= target)
     reached = cost_to_reach([run], target).costs

@@ -78,12 +78,11 @@ def test_a_grid_tries_every_point_in_order_and_writes_the_best_out(grid_search: 
 
 def test_a_trial_is_worth_what_validation_selects_by_in_the_run_itself(grid_search: tuple[Path, Found]) -> None:
     import fedtempo as ft
-    from fedtempo.comparison import quality
     from fedtempo.config import settings_of
 
     folder, found = grid_search
     result = ft.run(**settings_of(read(folder / "out" / "best.toml")))
-    scores = [quality(report.validation) for report in result.history if report.validation]
+    scores = [report.validation.quality() for report in result.history if report.validation]
     assert found.best.outcome.value == max(scores)
     assert result.selected is not None and found.best.outcome.best_round == result.selected.round + 1
 
