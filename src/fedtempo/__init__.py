@@ -1,8 +1,20 @@
 """FedTempo: federated learning that cares about what clients do between two aggregations."""
 
-from fedtempo import algorithms, data, models, objectives, params, schedules, tasks, theory, trackers, transforms
+from fedtempo import (
+    algorithms,
+    data,
+    models,
+    objectives,
+    optimizers,
+    params,
+    schedules,
+    tasks,
+    theory,
+    trackers,
+    transforms,
+)
 from fedtempo.algorithms import Algorithm
-from fedtempo.algorithms.algorithm import Memory, Serving, Uploads, named
+from fedtempo.algorithms.algorithm import ClientSettings, Memory, Serving, Uploads, named
 from fedtempo.api import compare, run, train
 from fedtempo.client.phase import Carry, Phase, StepInfo, length
 from fedtempo.contracts import check_algorithm, check_backend
@@ -26,6 +38,7 @@ __all__ = [
     "Aggregate",
     "Algorithm",
     "Carry",
+    "ClientSettings",
     "ConfigError",
     "DataError",
     "Evaluation",
@@ -58,6 +71,7 @@ __all__ = [
     "models",
     "named",
     "objectives",
+    "optimizers",
     "params",
     "robust",
     "run",

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from fedtempo.algorithms.algorithm import Algorithm
 from fedtempo.backends import Backend
 from fedtempo.data.federated import FederatedData
-from fedtempo.errors import ConfigError, is_count, require, unknown
+from fedtempo.errors import ConfigError, is_count, python_numbers, require, unknown
 from fedtempo.evaluation.protocol import Evaluation
 from fedtempo.report.folder import export
 from fedtempo.report.tables import ResultTable
@@ -48,7 +48,7 @@ def _spelt(function: Callable[P, R]) -> Callable[P, R]:
         for name, parameter in parameters.items():
             if parameter.default is parameter.empty and name not in kwargs:
                 raise ConfigError(f"{name} must be given. Got nothing.")
-        return function(**kwargs)  # type: ignore[call-arg]
+        return function(**python_numbers(kwargs))  # type: ignore[call-arg]
 
     return call
 

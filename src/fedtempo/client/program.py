@@ -13,8 +13,9 @@ from typing import Any, NamedTuple, Protocol
 import torch
 from torch import Tensor
 
-from fedtempo.client.gradients import GradientOf, Replayed, ValueOf, by_autograd, by_transform_together
+from fedtempo.client.gradients import GradientOf, Replayed, ValueOf, by_autograd, by_transform_together, in_pieces
 from fedtempo.client.network import Network
+from fedtempo.client.optimizer_state import GROUP, belongs_to, named_state, restored, without_states
 from fedtempo.client.phase import Carry, Phase, StepInfo
 from fedtempo.data.batches import Batching
 from fedtempo.errors import require
@@ -86,6 +87,8 @@ class ClientProgram(NamedTuple):
     stages: tuple[Stage, ...]
     finish: Callable[[Received, Carry], tuple[dict[str, Params], Params, dict[str, Tensor]]]
     """(upload by group, personal state to keep, measurements)."""
+    first_states: Callable[[Params, Params], tuple[Params, Params]]
+    """(shared, personal) -> first optimizer states: those the client keeps, those the server sends down."""
 
 
 def compile_client(
@@ -95,24 +98,68 @@ def compile_client(
     upload: Upload,
     final_state: FinalState,
     begin: Begin,
+    remembers: bool = False,
 ) -> ClientProgram:
-    """Bind phases to a model."""
+    """Bind phases to a model. Only a training round `remembers`: its optimizers go on from the states of the last."""
     stages = tuple(_stage(i, phase, network, task) for i, phase in enumerate(phases))
 
     def init(received: Received, personal: Params) -> Carry:
-        own, scratch = begin(received, personal)
+        own, scratch = begin(_visible(received), without_states(personal))
         carry = Carry(received.shared, own, (), scratch)
-        states = tuple(s.phase.direction.init(select(_model(s.phase, carry), s.trained)) for s in stages)
-        return carry._replace(states=states)
+        stored = {**received.extra, **personal} if remembers else {}
+        return carry._replace(states=_first_states(stages, carry, stored))
 
     def finish(received: Received, carry: Carry) -> tuple[dict[str, Params], Params, dict[str, Tensor]]:
         measured: dict[str, Tensor] = {}
-        for stage, state in zip(stages, carry.states, strict=True):
-            for name, value in stage.phase.direction.measurements(state).items():
+        for stage, (transformed, stepped) in zip(stages, carry.states, strict=True):
+            counted = stage.phase.direction.measurements(transformed)
+            for name, value in (*counted.items(), *stage.phase.optimizer.transform.measurements(stepped).items()):
                 measured[name] = measured[name] + value if name in measured else value
-        return upload(received, carry), final_state(received, carry), measured
+        here = _visible(received)
+        groups, kept = upload(here, carry), final_state(here, carry)
+        own, averaged = _between_rounds(stages, carry) if remembers else ({}, {})
+        # A client that sends nothing has nobody to average with.
+        if averaged and groups:
+            return {**groups, GROUP: averaged}, {**kept, **own}, measured
+        return groups, {**kept, **own}, measured
 
-    return ClientProgram(init, stages, finish)
+    def first_states(shared: Params, personal: Params) -> tuple[Params, Params]:
+        carry = Carry(shared, personal, (), {})
+        carry = carry._replace(states=_first_states(stages, carry, {}))
+        return _between_rounds(stages, carry) if remembers else ({}, {})
+
+    return ClientProgram(init, stages, finish, first_states)
+
+
+def _visible(received: Received) -> Received:
+    """What came down for the algorithm; the optimizers' averaged states are none of its business."""
+    extra = without_states(received.extra)
+    return received if extra is received.extra else received._replace(extra=extra)
+
+
+def _first_states(stages: Sequence[Stage], carry: Carry, stored: Params) -> tuple[Any, ...]:
+    """Every phase's state at the start of a round, with what was stored of the optimizers'."""
+    states = []
+    for index, stage in enumerate(stages):
+        trained = select(_model(stage.phase, carry), stage.trained)
+        stepped = stage.phase.optimizer.transform.init(trained)
+        if stored and stage.phase.optimizer.state != "reset":
+            stepped = restored(index, stepped, stored)
+        states.append((stage.phase.direction.init(trained), stepped))
+    return tuple(states)
+
+
+def _between_rounds(stages: Sequence[Stage], carry: Carry) -> tuple[Params, Params]:
+    """The optimizer states that the client keeps, and those that are averaged with the others'."""
+    kept: Params = {}
+    averaged: Params = {}
+    for index, (stage, (_, stepped)) in enumerate(zip(stages, carry.states, strict=True)):
+        rule, on = stage.phase.optimizer.state, stage.phase.on
+        for name, tensor in ({} if rule == "reset" else named_state(index, stepped)).items():
+            # What is personal never leaves the client, and neither does what was computed from it.
+            own = on == "personal" or (on == "both" and belongs_to(name, carry.personal))
+            (kept if rule == "keep" or own else averaged)[name] = tensor
+    return kept, averaged
 
 
 def _stage(index: int, phase: Phase, network: Network, task: Task) -> Stage:
@@ -130,7 +177,7 @@ def _stage(index: int, phase: Phase, network: Network, task: Task) -> Stage:
 
     def enter(received: Received, carry: Carry, data: Batch) -> tuple[Carry, Batch]:
         if phase.enter is not None:
-            return phase.enter(network, task, received, carry, data)
+            return phase.enter(network, task, _visible(received), carry, data)
         features = network.features(_model(phase, carry), data, train=True)
         kept = {n: v for n, v in data.items() if n == "y" or n.startswith("_")}
         return carry, {**kept, "_features": features}
@@ -147,13 +194,17 @@ def _stage(index: int, phase: Phase, network: Network, task: Task) -> Stage:
         may_overwrite: bool = False,
     ) -> tuple[Carry, Tensor]:
         before, frozen = split(carry)
-        view = View(received, carry.shared, carry.personal, carry.scratch)
-        gradient, value = gradient_of(
+        here = _visible(received)
+        view = View(here, carry.shared, carry.personal, carry.scratch, network)
+        gradient, value = in_pieces(gradient_of, phase.accumulate)(
             lambda free, fixed, rows: phase.objective(loss, {**fixed, **free}, rows, view, now), before, frozen, batch
         )
         if phase.correction is not None:
             gradient = {**gradient, **add(phase.correction(view), gradient)}
-        direction, state = phase.direction.update(gradient, carry.states[index], before, now)
+        transformed, stepped = carry.states[index]
+        direction, transformed = phase.direction.update(gradient, transformed, before, now)
+        direction, stepped = phase.optimizer.transform.update(direction, stepped, before, now)
+        state = (transformed, stepped)
         rate = phase.lr(now)
         # Writing the step over its start keeps the weights in the cache. It is safe where nobody reads the start
         # again: not the caller, not `after`, and not a transform that keeps the weights themselves in its state.
@@ -164,7 +215,7 @@ def _stage(index: int, phase: Phase, network: Network, task: Task) -> Stage:
         moved = _replaced(phase, carry._replace(states=states), {**after, **value.buffers})
         if phase.after is not None:
             info = StepInfo({} if in_place else before, after, direction, rate)
-            moved = phase.after(moved, info, received, now)
+            moved = phase.after(moved, info, here, now)
         return moved, value.loss
 
     def value_of(free: Params, fixed: Params, batch: Batch) -> Value:
@@ -174,6 +225,7 @@ def _stage(index: int, phase: Phase, network: Network, task: Task) -> Stage:
     # A recorded step replays torch's operations. That is only the same step if nothing but weights and batch decides
     # which operations they are, so it is limited to objectives, models and tasks that are known to be like that.
     recordable = phase.objective is supervised and network.is_plain() and task in TASKS.values()
+    recordable = recordable and phase.accumulate == 1
     plain = Plain(value_of, Replayed(by_autograd), Replayed(by_transform_together)) if recordable else None
     return Stage(phase, trained, reuses, enter, step, split, plain, lru_cache(CACHED_TIMELINES)(phase.positions))
 

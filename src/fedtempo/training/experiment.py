@@ -158,6 +158,7 @@ def prepare(
     alone = choice.workers == 1 and cluster is None
     require(not (alone and faults and faults.kill), "faults.kill", "0 where no workers can be killed", faults)
     start = federation.first_shared(given)
+    federation = federation.with_averaged_optimizers(start)
     calibrates = choice.calibrates and not (faults and faults.kill)
     how = (choice.backend, choice.workers, choice.block, rule, rounds, evaluation)
     return Experiment(federation, *how, start, quorum, over_selection, deadline, cluster, calibrates, worker_timeout)

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from fedtempo.costs import Costs
 from fedtempo.errors import StoreError
-from fedtempo.params import Params
+from fedtempo.params import Params, leaves
 from fedtempo.training.smoothing import Progress
 
 
@@ -76,7 +76,7 @@ def state_to_bytes(state: State) -> tuple[bytes, str]:
         "best_validation": state.best_validation,
         "norms": state.norms,
     }
-    tensors = {**_flat(state.shared, "shared"), **_flat(state.server, "server")}
+    tensors = {**leaves(state.shared, "shared"), **leaves(state.server, "server")}
     return tensors_to_bytes(tensors), json.dumps(numbers)
 
 
@@ -91,13 +91,6 @@ def state_from_bytes(data: bytes, numbers: str, template: State) -> State:
         values["best_validation"],
         tuple(values["norms"]),
     )
-
-
-def _flat(tree: Any, path: str) -> Params:
-    if isinstance(tree, Tensor):
-        return {path: tree}
-    parts = tree.items() if isinstance(tree, dict) else enumerate(tree)
-    return {name: t for key, part in parts for name, t in _flat(part, f"{path}/{key}").items()}
 
 
 def _rebuilt(template: Any, tensors: Params, path: str) -> Any:
