@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import torch
 import torch.nn.functional as F
@@ -30,6 +30,8 @@ class Task:
     """False for a user's loss that returns one number per batch; such batches are never padded."""
     mean: PerSample | None = None
     """The mean of the losses in one operation, where torch has one."""
+    own: bool = False
+    """Whether the model makes its training loss itself, of the targets as `labels`; scores are made as usual."""
 
     @property
     def metric(self) -> str:
@@ -119,13 +121,20 @@ direct = Task("direct", lambda outputs, targets: _over_outputs(outputs))
 TASKS: dict[str, Task] = {t.name: t for t in (classification, language, multilabel, regression, direct)}
 
 
+OWN = "own"
+"""The loss that a model makes itself, as those of `transformers` do."""
+LOSSES = (*TASKS, OWN)
+
+
 def as_task(loss: str | Task | PerSample | None, targets: Tensor | None) -> Task:
     """The task meant by a name, a task or a loss function; by default the one that fits the targets."""
     if loss is None:
         return _fitting(targets)
     if isinstance(loss, str):
+        if loss == OWN:
+            return _own(targets)
         if loss not in TASKS:
-            raise unknown("loss", loss, TASKS)
+            raise unknown("loss", loss, LOSSES)
         return TASKS[loss]
     if isinstance(loss, Task):
         return loss
@@ -143,6 +152,12 @@ def _fitting(targets: Tensor | None) -> Task:
     if targets.dtype == torch.bool:
         return multilabel
     return language if targets.dim() > 1 else classification
+
+
+def _own(targets: Tensor | None) -> Task:
+    if targets is None:
+        raise ConfigError("loss 'own' needs the targets in the column 'y', which the model gets as `labels`. Got none.")
+    return replace(_fitting(targets), own=True, mean=None)
 
 
 def _custom(loss: PerSample) -> Task:

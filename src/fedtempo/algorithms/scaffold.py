@@ -25,7 +25,7 @@ from fedtempo.params import Params, add, select, subtract, zeros_like
 from fedtempo.schedules import Now, Position, Rate
 from fedtempo.server.step import Server
 from fedtempo.server.sums import Aggregate, Groups
-from fedtempo.tasks import Batch, Task, mean_loss
+from fedtempo.tasks import Batch, Task
 
 TRAVELLED = "_travelled"
 
@@ -94,7 +94,7 @@ def _full_gradient(network: Network, task: Task, received: Received, carry: Carr
     trained, others = select(carry.shared, carry.personal), dict(carry.shared)
 
     def loss(params: Params) -> torch.Tensor:
-        return mean_loss(task, network.forward({**others, **params}, data), data)
+        return network.loss(task, {**others, **params}, data)
 
     return carry._replace(scratch={**carry.scratch, **torch.func.grad(loss)(trained)}), data
 

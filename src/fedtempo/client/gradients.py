@@ -94,7 +94,7 @@ def _cut(batch: Batch, pieces: int) -> list[tuple[Batch, Tensor | float]]:
         weight: Tensor | float = len(next(iter(piece.values()))) / count
         if "_rows" in batch:
             real = batch["_rows"][start : start + size]
-            weight = real.sum() / batch["_rows"].sum()
+            weight = real.sum().to(torch.float64) / batch["_rows"].sum()
             # A piece of padding alone has weight 0; one row counts in it, so that its mean is a number.
             piece["_rows"] = real | ((torch.arange(len(real), device=real.device) == 0) & ~real.any())
         whole = {n: batch[n] for n in WHOLE if n in batch}

@@ -22,7 +22,7 @@ from fedtempo.errors import require
 from fedtempo.objectives import Received, Value, View, supervised
 from fedtempo.params import Params, Scalar, add, combine, partition, select, tree_map
 from fedtempo.schedules import Now, Position
-from fedtempo.tasks import TASKS, Batch, Task, mean_loss
+from fedtempo.tasks import TASKS, Batch, Task
 
 CACHED_TIMELINES = 16
 """Client sizes whose step positions are kept. Clients of one size share a timeline, and most cohorts have few sizes."""
@@ -172,8 +172,7 @@ def _stage(index: int, phase: Phase, network: Network, task: Task) -> Stage:
     def loss(params: Params, batch: Batch, weights: Tensor | None = None) -> tuple[Tensor, Params]:
         # BatchNorm writes its statistics in place; the clones keep the caller's tensors as they were.
         after = {n: p.clone() for n, p in params.items() if n in buffers}
-        outputs = network.forward({**params, **after}, batch, train=True)
-        return mean_loss(task, outputs, batch, weights), after
+        return network.loss(task, {**params, **after}, batch, train=True, weights=weights), after
 
     def enter(received: Received, carry: Carry, data: Batch) -> tuple[Carry, Batch]:
         if phase.enter is not None:

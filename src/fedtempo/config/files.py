@@ -23,7 +23,7 @@ from fedtempo.models.weights import seeded
 from fedtempo.server.admission import Admission
 from fedtempo.server.faults import Faults
 from fedtempo.server.robust import AGGREGATORS, Aggregator, plain_mean
-from fedtempo.tasks import TASKS
+from fedtempo.tasks import LOSSES
 from fedtempo.trackers import TRACKERS, Tracker
 from fedtempo.training.checks import check_device
 
@@ -129,7 +129,7 @@ def _check_names(experiment: ExperimentFile) -> None:
     """Everything that can be checked without loading data."""
     for field, value, known in (
         ("backend", experiment.backend, BACKEND_NAMES),
-        ("loss", experiment.loss, TASKS),
+        ("loss", experiment.loss, LOSSES),
     ):
         if value is not None and value not in known:
             raise unknown(field, value, known)

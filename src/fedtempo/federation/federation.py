@@ -181,7 +181,14 @@ class Federation:
                 mine = any(_join(prefix, leaf) in self.personal_names for leaf in (*layer._parameters, *layer._buffers))
                 if mine and callable(reset):
                     reset()
-        return select(tensors_of(template, problem.dtype, problem.device), self.personal_names)
+        drawn = select(tensors_of(template, problem.dtype, problem.device), self.personal_names)
+        return {n: torch.zeros_like(t) if n in self._zeros else t for n, t in drawn.items()}
+
+    @cached_property
+    def _zeros(self) -> frozenset[str]:
+        """Tensors that their author starts at zero, such as B of a LoRA adapter: they start there for everybody."""
+        named = (*self.problem.model.named_parameters(), *self.problem.model.named_buffers())
+        return frozenset(name for name, tensor in named if not tensor.any())
 
     def with_averaged_optimizers(self, shared: Params) -> Federation:
         """These rules, where the server also keeps and sends what clients' optimizers average (`state="average"`)."""

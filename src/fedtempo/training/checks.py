@@ -141,7 +141,9 @@ def check_model(federation: Federation) -> tuple[bool, bool]:
         raise ModelError(f"the model does not run on a batch of shapes {shapes}: {first_line(error)}") from error
     _check_outputs(federation, outputs, rows)
     masks = _draws_masks(federation, params, rows)
-    independent = federation.problem.task.per_sample and _rows_are_independent(federation, params, rows)
+    # A loss that the model makes itself is one number per batch, so padding would be felt.
+    task = federation.problem.task
+    independent = task.per_sample and not task.own and _rows_are_independent(federation, params, rows)
     if not independent:
         _check_single_rows(federation, params, rows)
     _check_given_clients(federation)

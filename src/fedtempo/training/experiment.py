@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from fedtempo.algorithms.algorithm import Algorithm
-from fedtempo.backends import Backend, Calibration, Choice, Cluster, choose, cluster_for, vectorised
+from fedtempo.backends import Backend, Calibration, Choice, Cluster, choose, cluster_for, hindrance, vectorised
 from fedtempo.data.batches import Batching
 from fedtempo.data.federated import FederatedData
 from fedtempo.errors import ConfigError, DataError, ModelError, first_line, fits, is_count, is_number, require
@@ -79,7 +79,7 @@ class Experiment:
             "algorithm": repr(federation.algorithm),
             "model": _fingerprint(self.first_shared, federation.problem.model),
             "data": federation.problem.data.digest(),
-            "loss": federation.problem.task.name,
+            "loss": ("the model's own, " if federation.problem.task.own else "") + federation.problem.task.name,
             "batching": repr(federation.problem.batching),
             "dtype": str(federation.problem.dtype),
             "cohort": self.cohort.description,
@@ -154,7 +154,8 @@ def prepare(
     require(silent, "worker_timeout", "a number > 0", worker_timeout)
     require(deadline is None or (is_number(deadline) and deadline > 0), "deadline", "a number > 0", deadline)
     federation = replace(federation, policy=_policy(algorithm, admission, faults, aggregator))
-    choice = choose(backend, 0 if cluster and workers is None else workers, block, first, expected)
+    wanted = 0 if cluster and workers is None else workers
+    choice = choose(backend, wanted, block, first, expected, lambda: hindrance(problem))
     alone = choice.workers == 1 and cluster is None
     require(not (alone and faults and faults.kill), "faults.kill", "0 where no workers can be killed", faults)
     start = federation.first_shared(given)
