@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from fedtempo.algorithms.algorithm import Algorithm
 from fedtempo.backends import Backend
+from fedtempo.data.augment import Augment
 from fedtempo.data.federated import FederatedData
 from fedtempo.errors import ConfigError, is_count, python_numbers, require, unknown
 from fedtempo.evaluation.protocol import Evaluation
@@ -64,6 +65,7 @@ def run(
     cohorts: Sequence[Sequence[int]] | None = None,
     batch_size: int | None = 32,
     batches: Literal["epochs", "replace"] = "epochs",
+    augment: Augment | Callable[[dict[str, Tensor], Tensor], dict[str, Tensor]] | None = None,
     loss: str | Task | PerSample | None = None,
     seed: int = 0,
     dtype: torch.dtype = torch.float32,
@@ -100,6 +102,7 @@ def run(
         cohorts: The clients of each round, written down; replaces `cohort`.
         batch_size: Rows of a batch; None takes all rows of a client.
         batches: `"epochs"` visits every row once per epoch, `"replace"` draws each batch anew.
+        augment: Changes training batches at random: one of `fedtempo.data.augment`, or your function of (batch, key).
         loss: The name of a task, a `Task`, or a function of (outputs, targets); by default what fits the targets.
         seed: Everything random is derived from it.
         dtype: The floating-point type of the model and of the inputs.

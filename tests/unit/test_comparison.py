@@ -247,7 +247,7 @@ def test_algorithms_take_what_they_know_from_the_file_and_baselines_come_along()
     assert borrowed == {"name": "fedavg", "steps": 4, "lr": {"schedule": "product", "of": [per_round, 1.0]}}
     with pytest.raises(ConfigError, match=r"algorithm 'fedavgg' is not known. Did you mean 'fedavg'"):
         parse_algorithms("fedavgg")
-    with pytest.raises(ConfigError, match=r"--algorithms pflego: algorithm.server_lr must be given"):
+    with pytest.raises(ConfigError, match=r"--algorithms pflego: algorithm.head_lr must be given"):
         entrants_of(file, "pflego")
 
 

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
 
 from fedtempo.client.gradients import MOST_RECORDINGS, GradientOf, Replayed, by_autograd, by_transform_together
 from fedtempo.client.network import Network, tensors_of
-from fedtempo.client.recording import record
+from fedtempo.client.recording import Recording, Refusal, record
+from fedtempo.errors import TrainingError
 from fedtempo.models import character_gru, character_transformer, gin, mlp, word_average
 from fedtempo.models.weights import build
 from fedtempo.objectives import Value
@@ -44,7 +47,7 @@ def derivatives(x: Tensor, y: Tensor) -> list[Tensor]:
 @pytest.mark.parametrize("function", [views, in_place, several_results, derivatives])
 def test_a_recording_computes_what_the_function_computes(function: Callable[..., list[Tensor]]) -> None:
     recording = record(function, [X, Y])
-    assert recording is not None
+    assert isinstance(recording, Recording)
     for x, y in ((X, Y), (Y, X), (-3 * X, Y.square())):
         assert all(torch.equal(a, b) for a, b in zip(recording([x, y]), function(x, y), strict=True))
 
@@ -65,11 +68,11 @@ ELSEWHERE = torch.ones(3)
     ],
 )
 def test_what_cannot_be_repeated_is_refused(function: Callable[..., list[Tensor]]) -> None:
-    assert record(function, [X, Y]) is None
+    assert isinstance(record(function, [X, Y]), Refusal)
 
 
 def test_one_tensor_for_two_inputs_is_refused() -> None:
-    assert record(views, [X, X]) is None
+    assert isinstance(record(views, [X, X]), Refusal)
 
 
 def test_memory_of_what_is_not_needed_any_more_is_freed() -> None:
@@ -79,7 +82,7 @@ def test_memory_of_what_is_not_needed_any_more_is_freed() -> None:
         return [x]
 
     recording = record(chain, [X])
-    assert recording is not None and len(recording._registers) < 10
+    assert isinstance(recording, Recording) and len(recording._registers) < 10
 
 
 def value_of(network: Network, task: str) -> Callable[[Params, Params, Batch], Value]:
@@ -104,7 +107,7 @@ MODELS: dict[str, Callable[[], nn.Module]] = {
 @pytest.mark.parametrize("name", MODELS)
 def test_replayed_gradients_have_the_bits_of_the_tape(name: str) -> None:
     network = Network(MODELS[name]())
-    assert network.is_plain()
+    assert network.is_known() and not network.hooked()
     tensors = tensors_of(build(MODELS[name], 3), torch.float32, "cpu")
     params = {n: tensors[n] for n in network.parameters}
     frozen = {n: tensors[n] for n in network.buffers}
@@ -124,7 +127,7 @@ def test_replayed_gradients_have_the_bits_of_the_tape(name: str) -> None:
         params = {n: p - 0.1 * mine[n] for n, p in params.items()}
         frozen = got.buffers or frozen
     assert len(replayed._remembered) == 2
-    assert all(kept is not None and kept.recording is not None for kept in replayed._remembered.values())
+    assert all(kept is not None and isinstance(kept.recording, Recording) for kept in replayed._remembered.values())
 
 
 def test_a_graph_network_is_replayed_too() -> None:
@@ -154,13 +157,76 @@ class Own(nn.Module):
         return self.inside(x)
 
 
-def test_a_model_with_code_of_the_users_own_is_not_plain() -> None:
+def test_code_of_the_users_own_is_known_from_ours() -> None:
     hooked = nn.Linear(2, 2)
     hooked.register_forward_hook(lambda module, inputs, output: output * 2)
-    assert not Network(Own()).is_plain()
-    assert not Network(nn.Sequential(nn.Linear(2, 2), Own())).is_plain()
-    assert not Network(hooked).is_plain()
-    assert Network(nn.Linear(2, 2)).is_plain()
+    assert not Network(Own()).is_known()
+    assert not Network(nn.Sequential(nn.Linear(2, 2), Own())).is_known()
+    assert Network(nn.Linear(2, 2)).is_known() and not Network(nn.Linear(2, 2)).hooked()
+    assert Network(hooked).hooked()
+
+
+@pytest.mark.parametrize(
+    ("function", "reason"),
+    [
+        (lambda x, y: [x * x.tolist()[0][0]], "reads numbers out of a tensor (tolist)"),
+        (lambda x, y: [x * float(x.numpy()[0, 0])], "reads numbers out of a tensor (numpy)"),
+        (lambda x, y: [x * random.random()], "draws from Python's or numpy's random generator"),
+        (lambda x, y: [x * float(np.random.rand())], "draws from Python's or numpy's random generator"),
+        (lambda x, y: [x + torch.rand(3)], "draws random numbers"),
+        (lambda x, y: [x[x > 0]], "makes a tensor whose shape depends on numbers"),
+    ],
+)
+def test_the_reason_can_be_read(function: Callable[..., list[Tensor]], reason: str) -> None:
+    refused = record(function, [X, Y])
+    assert isinstance(refused, Refusal) and refused.reason.startswith(reason)
+
+
+class Counting(nn.Module):
+    """It remembers in Python how often it was called, and from some call on it does something else."""
+
+    def __init__(self, changes_at: int, counts: bool = True) -> None:
+        super().__init__()
+        self.inside = nn.Linear(2, 2)
+        self.calls = 0
+        self._calls, self._counts, self._changes_at = [0], counts, changes_at
+
+    def forward(self, x: Tensor) -> Tensor:
+        self._calls[0] += 1
+        if self._counts:
+            self.calls += 1
+        output: Tensor = self.inside(x)
+        return output * 2 if self._calls[0] > self._changes_at else output
+
+
+def replays(module: nn.Module, steps: int) -> Replayed:
+    network = Network(module)
+    before = network.python_state()
+    replayed = Replayed(by_autograd, lambda: network.python_state() == before)
+    params = tensors_of(module, torch.float32, "cpu")
+    for step in range(steps):
+        batch = {"x": torch.full((3, 2), float(step)), "y": torch.zeros(3, dtype=torch.int64)}
+        replayed(value_of(network, "classification"), params, {}, batch)
+    return replayed
+
+
+def test_a_users_module_is_replayed_once_it_has_proved_itself() -> None:
+    replayed = replays(Own(), 20)
+    assert replayed.refusals == []
+    assert all(kept is not None and isinstance(kept.recording, Recording) for kept in replayed._remembered.values())
+
+
+def test_a_model_that_counts_its_calls_is_not_replayed() -> None:
+    assert replays(Counting(changes_at=99), 10).refusals == ["changes attributes of the model while it runs"]
+
+
+def test_a_model_that_soon_computes_something_else_is_not_replayed() -> None:
+    assert replays(Counting(changes_at=4, counts=False), 10).refusals == ["computes other operations for other numbers"]
+
+
+def test_a_model_that_later_computes_something_else_stops_the_run() -> None:
+    with pytest.raises(TrainingError, match="the model computes something else for the same shapes"):
+        replays(Counting(changes_at=8, counts=False), 40)
 
 
 def test_ever_new_shapes_do_not_fill_the_memory() -> None:
@@ -202,4 +268,6 @@ def test_models_of_text_are_replayed_alone_and_side_by_side(name: str, lanes: in
         theirs, expected = way(value, params, frozen, batch)
         assert all(torch.equal(mine[n], theirs[n]) for n in params) and torch.equal(got.loss, expected.loss)
         params = {n: p - 0.1 * mine[n] for n, p in params.items()}
-    assert [kept is not None and kept.recording is not None for kept in replayed._remembered.values()] == [True]
+    assert [kept is not None and isinstance(kept.recording, Recording) for kept in replayed._remembered.values()] == [
+        True
+    ]

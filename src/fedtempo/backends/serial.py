@@ -1,4 +1,4 @@
-"""The serial backend: one client after the other, one step after the other. The reference for all others."""
+"""The serial backend: one client after the other, one step after the other. All other backends must agree with it."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from fedtempo.backends.backend import Backend, Trained
 from fedtempo.client.gradients import GradientOf, by_autograd
 from fedtempo.client.phase import Carry
 from fedtempo.client.program import ClientProgram, Stage
+from fedtempo.data.augment import step_keys
 from fedtempo.data.batches import Batching, BatchRows
 from fedtempo.errors import FedTempoError, TrainingError
 from fedtempo.federation.problem import Problem
@@ -29,7 +30,7 @@ def train(
     clients: np.ndarray,
     personal: list[Params],
 ) -> Iterator[Trained]:
-    """Train clients one by one, with convolutions in the layout they are fastest in."""
+    """Train clients one by one, with convolutions in the memory layout that is fastest for them."""
     laid_out = problem.network.channels_last
     here = Received(laid_out(received.shared), received.extra)
 
@@ -37,6 +38,7 @@ def train(
         way = by_autograd if stage.plain is None else stage.plain.alone
         if not problem.network.kernels:
             return way
+        # A step may return kernels in the default layout; convolutions are slower there, so put them back each time.
         return lambda value_of, params, frozen, batch: way(value_of, laid_out(params), frozen, batch)
 
     for client, own in zip(clients.tolist(), personal, strict=True):
@@ -110,10 +112,14 @@ def _run_stage(
     losses, seen = [torch.zeros((), dtype=torch.float64, device=problem.device)], 0
     for step, place in enumerate(here):
         batch = _batch(data, rows, batching, step // stage.phase.repeat)
+        if problem.augment is not None:
+            key = step_keys(problem.seed, np.array([client]), now.round, step).to(problem.device)
+            batch = problem.augment.one(batch, key)
         if problem.network.dropout:
             batch["_key"] = torch.tensor(
                 int(dropout_keys(problem, np.array([client]), now, step)[0]), device=problem.device
             )
+        # The first step must not overwrite the received model, which other clients start from as well.
         carry, loss = stage.step(gradient, received, carry, batch, place, may_overwrite=step > 0)
         losses.append(loss.to(torch.float64))
         seen += batching.length(count, step // stage.phase.repeat)

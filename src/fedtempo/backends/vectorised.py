@@ -16,6 +16,7 @@ from fedtempo.client.gradients import by_transform
 from fedtempo.client.network import tensors_of
 from fedtempo.client.phase import Carry
 from fedtempo.client.program import ClientProgram, Stage
+from fedtempo.data.augment import step_keys
 from fedtempo.data.batches import BatchRows
 from fedtempo.errors import FedTempoError, TrainingError, first_line
 from fedtempo.federation.problem import Problem
@@ -119,6 +120,7 @@ def _padded(tensor: Tensor, length: int) -> Tensor:
 def _run_stage(lanes: Lanes, stage: Stage, carry: Carry, tally: Tally) -> tuple[Carry, Tally]:
     problem, now = lanes.problem, lanes.now
     batching = stage.phase.batching(problem.batching)
+    # Clients of one size take the same steps at the same positions, so schedules are evaluated once per size.
     classes, members = np.unique(lanes.sizes, return_inverse=True)
     starts, counts = np.array([stage.phase.rows(size) for size in classes.tolist()])[members].T
     timelines = [stage.positions(now, int(size), problem.batching) for size in classes]
@@ -133,6 +135,7 @@ def _run_stage(lanes: Lanes, stage: Stage, carry: Carry, tally: Tally) -> tuple[
     loss, samples = tally.loss, np.zeros_like(counts)
     for step in range(int(steps.max())):
         local, lengths = rows.at(step // stage.phase.repeat)
+        # Clients that have finished stay in the stack, but no longer step.
         active = np.flatnonzero(steps > step)
         samples[active] += lengths[active]
         for group in _groups(active, lengths, problem.pads_batches):
@@ -144,7 +147,7 @@ def _run_stage(lanes: Lanes, stage: Stage, carry: Carry, tally: Tally) -> tuple[
 
 
 def _groups(active: np.ndarray, lengths: np.ndarray, pads: bool) -> list[np.ndarray]:
-    """Lanes that step together: all of them, or those with batches of one length where padding would be felt."""
+    """Clients that step together: all of them, or, where padding would change results, those with one batch length."""
     if pads:
         return [active]
     return [active[lengths[active] == length] for length in np.unique(lengths[active])]
@@ -185,6 +188,9 @@ def _batch(
     else:
         lane, row = torch.from_numpy(group)[:, None], torch.from_numpy(np.ascontiguousarray(picked))
         batch = {n: t[lane.to(t.device), row.to(t.device)] for n, t in data.items() if n not in ("_rows", "_outputs")}
+    if problem.augment is not None:
+        keys = step_keys(problem.seed, lanes.clients[group], lanes.now.round, step).to(problem.device)
+        batch = problem.augment.lanes(batch, counts, keys)
     batch = _extended(lanes, batch, counts, group)
     if problem.network.dropout:
         batch["_key"] = torch.from_numpy(dropout_keys(problem, lanes.clients[group], lanes.now, step)).to(

@@ -221,12 +221,19 @@ def _stage(index: int, phase: Phase, network: Network, task: Task) -> Stage:
         value, after = loss({**fixed, **free}, batch)
         return Value(value, value, after)
 
-    # A recorded step replays torch's operations. That is only the same step if nothing but weights and batch decides
-    # which operations they are, so it is limited to objectives, models and tasks that are known to be like that.
-    recordable = phase.objective is supervised and network.is_plain() and task in TASKS.values()
-    recordable = recordable and phase.accumulate == 1
-    plain = Plain(value_of, Replayed(by_autograd), Replayed(by_transform_together)) if recordable else None
+    # A recorded step replays torch's operations. That is the same step only if nothing but weights and batch decides
+    # which operations they are. Torch's layers and ours are like that; a user's code is watched while it is replayed.
+    plain = None
+    if phase.objective is supervised and phase.accumulate == 1 and not network.hooked():
+        watch = None if network.is_known() and task in TASKS.values() else _unchanged(network)
+        plain = Plain(value_of, Replayed(by_autograd, watch), Replayed(by_transform_together, watch))
     return Stage(phase, trained, reuses, enter, step, split, plain, lru_cache(CACHED_TIMELINES)(phase.positions))
+
+
+def _unchanged(network: Network) -> Callable[[], bool]:
+    """Whether the model remembers in Python what it remembered at first."""
+    before = network.python_state()
+    return lambda: network.python_state() == before
 
 
 def _model(phase: Phase, carry: Carry) -> Params:

@@ -6,6 +6,7 @@ import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 import torch
@@ -113,7 +114,7 @@ class FederatedData:
     def take(self, rows: np.ndarray, dtype: torch.dtype = torch.float32) -> Batch:
         """Any rows of the columns as tensors, in the shape of `rows`."""
         flat = rows.reshape(-1)
-        taken = {name: np.take(column, flat, axis=0) for name, column in self.columns.items()}
+        taken = {name: _taken(column, flat) for name, column in self.columns.items()}
         batch = {name: self._tensor(name, values, dtype) for name, values in taken.items()}
         self._residence.note(sum(tensor.nbytes for tensor in batch.values()))
         return {name: t.reshape(*rows.shape, *t.shape[1:]) for name, t in batch.items()}
@@ -157,7 +158,7 @@ class FederatedData:
                 "Split with min_samples=1 to repair it, or use fewer clients."
             )
         for name, column in self.columns.items():
-            if np.issubdtype(column.dtype, np.floating):
+            if isinstance(column, np.ndarray) and np.issubdtype(column.dtype, np.floating):
                 self._check_finite(name, column)
         residence.give_back()
 
@@ -176,6 +177,11 @@ class FederatedData:
     def name_of(self, client: int) -> str:
         """The client's natural name, or its number."""
         return str(client) if self.names is None else f"{client} ({self.names[client]})"
+
+
+def _taken(column: Any, rows: np.ndarray) -> np.ndarray:
+    """Rows of an array, or of a column that is read when it is needed (`data.lazy`)."""
+    return np.take(column, rows, axis=0) if isinstance(column, np.ndarray) else np.asarray(column[rows])
 
 
 def _part(part: str) -> int:

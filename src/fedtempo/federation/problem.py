@@ -10,6 +10,7 @@ import torch
 from torch import nn
 
 from fedtempo.client.network import Network
+from fedtempo.data.augment import Augment
 from fedtempo.data.batches import Batching
 from fedtempo.data.federated import FederatedData
 from fedtempo.data.parts import PARTS
@@ -32,12 +33,15 @@ class Problem:
     """Whether training the model needs dropout keys."""
     pads_batches: bool = True
     """Whether batches of different lengths may be padded: rows do not influence each other."""
+    augment: Augment | None = None
+    """How training batches are changed at random before each step."""
 
     @cached_property
     def network(self) -> Network:
         """The model as a pure function of its tensors."""
         network = Network(self.model.to(dtype=self.dtype, device=self.device))
         network.dropout = network.dropout or self.draws_masks
+        network.augmented = self.augment is not None
         return network
 
     @cached_property

@@ -103,7 +103,7 @@ def result_html(result: Result) -> str:
     ]
     if scores:
         drawn = f"{curve(scores, 'score over evaluations')} {_ends(scores)}"
-        facts.insert(0, (f"{escape(scored[0].metric)}, existing users, tuned", drawn))
+        facts.insert(0, (f"{escape(scored[0].metric)}, existing users after fine-tuning", drawn))
     return f"<div>{ResultTable([result])._repr_html_()}{_facts(facts)}</div>"
 
 

@@ -140,16 +140,16 @@ def _users(run: ReportRun, most: int) -> dict[str, Any] | None:
     return {kind: _user_columns(*pair, scores.metric, most) for kind, pair in kinds.items()}
 
 
-def _user_columns(initial: UserScores, tuned: UserScores, metric: str, most: int) -> dict[str, Any]:
-    seen = np.flatnonzero(tuned.samples > 0)
-    order = seen[np.argsort(tuned.values[metric][seen], kind="stable")]
+def _user_columns(before: UserScores, after: UserScores, metric: str, most: int) -> dict[str, Any]:
+    seen = np.flatnonzero(after.samples > 0)
+    order = seen[np.argsort(after.values[metric][seen], kind="stable")]
     kept = np.array(_evenly(order.tolist(), most), dtype=np.int64)
     return {
         "count": len(seen),
-        "client": tuned.clients[kept].tolist(),
-        "samples": tuned.samples[kept].tolist(),
-        "initial": {name: _numbers(values[kept].tolist()) for name, values in initial.values.items()},
-        "tuned": {name: _numbers(values[kept].tolist()) for name, values in tuned.values.items()},
+        "client": after.clients[kept].tolist(),
+        "samples": after.samples[kept].tolist(),
+        "before": {name: _numbers(values[kept].tolist()) for name, values in before.values.items()},
+        "after": {name: _numbers(values[kept].tolist()) for name, values in after.values.items()},
     }
 
 

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from fedtempo.algorithms.algorithm import Algorithm
 from fedtempo.backends import Backend, Calibration, Choice, Cluster, choose, cluster_for, hindrance, vectorised
+from fedtempo.data.augment import Augment, PerClient, as_augment
 from fedtempo.data.batches import Batching
 from fedtempo.data.federated import FederatedData
 from fedtempo.errors import ConfigError, DataError, ModelError, first_line, fits, is_count, is_number, require
@@ -81,6 +82,7 @@ class Experiment:
             "data": federation.problem.data.digest(),
             "loss": ("the model's own, " if federation.problem.task.own else "") + federation.problem.task.name,
             "batching": repr(federation.problem.batching),
+            "augment": repr(federation.problem.augment),
             "dtype": str(federation.problem.dtype),
             "cohort": self.cohort.description,
             "rounds": str(self.rounds),
@@ -111,6 +113,7 @@ def prepare(
     cohorts: Sequence[Sequence[int]] | None = None,
     batch_size: int | None = 32,
     batches: str = "epochs",
+    augment: Augment | PerClient | None = None,
     seed: int = 0,
     loss: str | Task | PerSample | None = None,
     dtype: torch.dtype = torch.float32,
@@ -138,7 +141,7 @@ def prepare(
     batching, rule = Batching(batch_size, batches), as_cohort(cohort, cohorts)
     data.check()
     first = _model(model, seed, init).to(dtype=dtype, device=device)
-    problem = Problem(first, data, _task(loss, data), batching, seed, dtype, device)
+    problem = Problem(first, data, _task(loss, data), batching, seed, dtype, device, augment=as_augment(augment))
     given = _given(init)
     federation = _with_starts(Federation(problem, algorithm), given, init_clients)
     draws_masks, independent = check_model(federation)

@@ -202,7 +202,7 @@ const files = {
             client,
             data.pictures[run.picture]?.names?.[client],
             table.samples[i],
-            ...data.metrics.flatMap((m) => [table.initial[m]?.[i], table.tuned[m]?.[i]]),
+            ...data.metrics.flatMap((m) => [table.before[m]?.[i], table.after[m]?.[i]]),
           ]),
         );
     return [header, rows];
