@@ -13,11 +13,12 @@ from torch import Tensor, nn
 
 from fedtempo.algorithms.algorithm import Algorithm
 from fedtempo.backends import Backend
+from fedtempo.config import ExperimentFile, settings_of
 from fedtempo.data.augment import Augment
 from fedtempo.data.federated import FederatedData
 from fedtempo.errors import ConfigError, is_count, python_numbers, require, unknown
 from fedtempo.evaluation.protocol import Evaluation
-from fedtempo.report.folder import export
+from fedtempo.report.folder import export, write_experiment
 from fedtempo.report.tables import ResultTable
 from fedtempo.schedules import Schedule
 from fedtempo.server.admission import Admission
@@ -70,7 +71,7 @@ def run(
     seed: int = 0,
     dtype: torch.dtype = torch.float32,
     device: str = "cpu",
-    init: Mapping[str, Tensor] | Literal["model"] | None = None,
+    init: Mapping[str, Tensor] | Literal["model", "seed"] | None = None,
     init_clients: Mapping[int, Mapping[str, Tensor]] | None = None,
     evaluation: Evaluation | None = Evaluation(),
     admission: Admission | None = None,
@@ -94,7 +95,8 @@ def run(
     """Train to the end and return the result.
 
     Args:
-        model: An `nn.Module`, or a function that makes one. A module with `reset_parameters()` is drawn from the seed.
+        model: An `nn.Module`, or a function that makes one. Weights that you loaded, trained or edited are kept; a
+            model of `fedtempo.models` as it was made, and what a function makes, is drawn from the seed.
         data: The clients and their rows.
         algorithm: One of `fedtempo.algorithms`, or your own.
         rounds: How many rounds to train.
@@ -107,7 +109,7 @@ def run(
         seed: Everything random is derived from it.
         dtype: The floating-point type of the model and of the inputs.
         device: Where the model trains, as torch names it.
-        init: Tensors to start from, or `"model"` to keep the module's own weights.
+        init: Tensors to start from, `"model"` to keep the module's own weights, or `"seed"` to draw them all.
         init_clients: Personal tensors that particular clients start from.
         evaluation: How users are scored; None scores nobody.
         admission: Which uploads count; by default all that are finite.
@@ -162,6 +164,17 @@ def train(**settings: Any) -> Generator[RoundReport, None, Result]:
     require(out is not None or not resume, "out", "given where a run is to be resumed", out)
     folder = None if out is None else Path(out)
     return train_experiment(prepare(**settings), folder, resume, commit_every, trackers)
+
+
+def train_file(
+    file: ExperimentFile, out: Path | None, resume: bool = False, trackers: Sequence[Tracker] = ()
+) -> Generator[RoundReport, None, Result]:
+    """Train an experiment file as `train` does. A new folder gets the resolved file once it belongs to this run.
+
+    Settings are checked now, the folder is claimed with the first round: a run that cannot start leaves none behind.
+    """
+    keep = functools.partial(write_experiment, experiment=file)
+    return train_experiment(prepare(**settings_of(file)), out, resume, trackers=trackers, claimed=keep)
 
 
 def compare(results: Sequence[Result], labels: Sequence[str] | None = None) -> ResultTable:

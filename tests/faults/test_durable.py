@@ -289,7 +289,8 @@ print(result.digest())
 
 def start(folder: Path, *more: str) -> subprocess.Popen[str]:
     root = Path(__file__).resolve().parents[2]
-    environment = {**os.environ, "PYTHONPATH": str(root)}
+    paths = os.pathsep.join(filter(None, [str(root), os.environ.get("PYTHONPATH")]))
+    environment = {**os.environ, "PYTHONPATH": paths}
     return subprocess.Popen(
         [sys.executable, "-c", RUN, str(folder), *more], stdout=subprocess.PIPE, text=True, env=environment, cwd=root
     )
@@ -311,3 +312,43 @@ def test_killed_at_random_moments(tmp_path: Path) -> None:
     more = ["resume"] if (tmp_path / DATABASE).exists() else []
     final = start(tmp_path, *more).communicate(timeout=120)[0].split()[-1]
     assert final == ft.run(**settings(rounds=60)).digest()
+
+
+def interrupted_at(event: int, folder: Path, commit_every: int) -> bool:
+    """Run with Ctrl-C at the n-th line that the store executes from its second commit on; False past the end."""
+    watched, lines, commits = {"commit", "_write", "_write_clients", "_write_reports"}, 0, 0
+
+    def trace(frame: Any, kind: str, _: Any) -> Any:
+        nonlocal lines, commits
+        if frame.f_code.co_name not in watched or not frame.f_code.co_filename.endswith("durable.py"):
+            return None
+        commits += kind == "call" and frame.f_code.co_name == "commit"
+        if kind == "line" and commits >= 2:
+            lines += 1
+            if lines == event:
+                sys.settrace(None)
+                raise KeyboardInterrupt
+        return trace
+
+    reports = ft.train(**settings(rounds=4), out=folder, commit_every=commit_every)
+    before = sys.gettrace()
+    try:
+        sys.settrace(trace)
+        for _ in reports:
+            pass
+    except KeyboardInterrupt:
+        return True
+    finally:
+        sys.settrace(before)
+        reports.close()
+    return False
+
+
+@pytest.mark.parametrize("commit_every", [1, 3])
+def test_ctrl_c_at_every_line_of_a_commit(commit_every: int, tmp_path: Path) -> None:
+    expected, event = ft.run(**settings(rounds=4)).digest(), 0
+    while interrupted_at(event := event + 1, tmp_path / str(event), commit_every) and event < 45:
+        resumed = ft.run(**settings(rounds=4), out=tmp_path / str(event), resume=True)
+        assert resumed.digest() == expected, f"line {event}"
+        assert [report.round for report in resumed.history] == [0, 1, 2, 3]
+    assert event > 25

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import signal
@@ -20,8 +19,9 @@ from tests.faults.dying import in_child
 from tests.faults.test_durable import outcome, settings, start, stopped_after
 
 import fedtempo as ft
-from fedtempo.training.durable import DATABASE, LOCK, _hash
+from fedtempo.training.durable import DATABASE, LOCK
 from fedtempo.training.faultpoints import faults
+from fedtempo.training.seals import Seal
 from fedtempo.training.state import tensors_to_bytes
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -55,11 +55,9 @@ def test_of_a_hundred_clients_all_are_kept_or_none(point: str, tmp_path: Path) -
     assert next(reports).round == rounds
     reports.close()
     with closing(sqlite3.connect(tmp_path / "run" / DATABASE)) as connection:
-        kept = connection.execute("SELECT client, sha256 FROM earlier ORDER BY client").fetchall()
+        kept = connection.execute("SELECT client, tensors FROM earlier ORDER BY client").fetchall()
     assert len(kept) == 100
-    wanted = [
-        (client, _hash("client", client, tensors_to_bytes(tensors))) for client, tensors in expected.store.items()
-    ]
+    wanted = [(client, tensors_to_bytes(tensors)) for client, tensors in expected.store.items()]
     assert kept == wanted, "what the hundred clients had after the last committed round, every bit of it"
 
 
@@ -81,8 +79,8 @@ def test_another_version_is_refused_by_name(tmp_path: Path) -> None:
     with sqlite3.connect(tmp_path / DATABASE) as connection:
         connection.execute("UPDATE identity SET value = '0.0.1' WHERE field = 'version'")
         stored = dict(connection.execute("SELECT field, value FROM identity WHERE field != 'sha256'"))
-        digest = _hash("identity", json.dumps(stored, sort_keys=True))
-        connection.execute("UPDATE identity SET value = ? WHERE field = 'sha256'", (digest,))
+        seal = Seal(stored.pop("run"), stored)
+        connection.execute("UPDATE identity SET value = ? WHERE field = 'sha256'", (seal.hash("identity"),))
     connection.close()
     with pytest.raises(ft.OutputError, match=r"^version must be that of the stored run, '0\.0\.1'"):
         ft.run(**settings(), out=tmp_path, resume=True)
@@ -169,6 +167,7 @@ def test_a_second_process_is_refused_at_once(tmp_path: Path) -> None:
         assert owner.stdout is not None
         owner.stdout.readline()
         while not (tmp_path / "run" / DATABASE).exists():
+            assert owner.poll() is None, "the owner ended before it had a run"
             time.sleep(0.01)
         owner.send_signal(signal.SIGSTOP)  # it keeps the folder however slow it is
         began = time.monotonic()

@@ -12,8 +12,8 @@ SOURCE = Path(ft.__file__).parent
 
 # A module imports only from packages of the same or an earlier line.
 ORDER = [
-    ["errors", "display"],
-    ["params", "randomness"],
+    ["errors", "display", "terminal"],
+    ["params", "randomness", "identity"],
     ["schedules", "tasks"],
     ["transforms", "objectives", "optimizers"],
     ["data"],

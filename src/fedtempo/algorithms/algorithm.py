@@ -56,8 +56,8 @@ def predict_shared(network: Network, shared: Params, personal: Params, batch: Ba
 
 
 def predict_personal(network: Network, shared: Params, personal: Params, batch: Batch, train: bool = False) -> Tensor:
-    """The client's own full model."""
-    return network.forward(personal, batch, train)
+    """The client's own model; only tensors that nobody may change are the shared ones."""
+    return network.forward(combine(shared, personal), batch, train)
 
 
 def full_copy(shared: Params, trained: frozenset[str]) -> Params:
@@ -109,7 +109,19 @@ class Serving:
     finetune_on: Where = "both"
     """The tensors that make up the served model, which fine-tuning moves."""
     finetune_like: Phase | None = None
-    """A phase whose objective fine-tuning takes over, where the plain one would not do (FedEM)."""
+    """The phase whose optimizer, objective and trained tensors fine-tuning takes over; None takes the newcomers' last
+    phase, or the first of the algorithm's on the served tensors."""
+    after_decays: bool = False
+    """Whether a phase's `after` is a decay inside the round: fine-tuning leaves it out unless it is told to decay."""
+
+    def with_direction(self, wrap: Callable[[Transform], Transform]) -> Serving:
+        """The same with every phase's gradient transform wrapped."""
+        newcomers, like = self.newcomer_phases, self.finetune_like
+        return replace(
+            self,
+            newcomer_phases=None if newcomers is None else tuple(phase.with_direction(wrap) for phase in newcomers),
+            finetune_like=None if like is None else like.with_direction(wrap),
+        )
 
 
 @dataclass(frozen=True)
@@ -137,11 +149,18 @@ class Algorithm:
         require(self.weighting in known, "weighting", " or ".join(map(repr, known)), self.weighting)
 
     def __repr__(self) -> str:
-        return f"{self.name}({', '.join(f'{k}={v!r}' for k, v in self.settings.items())})"
+        return f"{self.name}({', '.join(f'{k}={_in_words(v)}' for k, v in self.settings.items())})"
 
     def with_direction(self, wrap: Callable[[Transform], Transform]) -> Algorithm:
-        """This algorithm with every training phase's gradient transform wrapped."""
-        return replace(self, phases=tuple(phase.with_direction(wrap) for phase in self.phases))
+        """This algorithm with the gradient transform of every phase wrapped, those that serve users among them."""
+        phases = tuple(phase.with_direction(wrap) for phase in self.phases)
+        return replace(self, phases=phases, serving=self.serving.with_direction(wrap))
+
+
+def _in_words(value: object) -> str:
+    """A setting as it prints: a function by its name, because its address is another one in every process."""
+    is_function = inspect.isroutine(value) or isinstance(value, functools.partial)
+    return str(getattr(value, "__qualname__", "partial")) if is_function else repr(value)
 
 
 class ClientSettings(TypedDict, total=False):
@@ -197,7 +216,8 @@ def named(build: Callable[Arguments, Algorithm]) -> Callable[Arguments, Algorith
 
 def _spelt_out(build: Callable[..., Algorithm]) -> tuple[inspect.Signature, dict[str, Any]]:
     """The function's signature and types, with the keywords of `**clients: Unpack[ClientSettings]` one by one."""
-    signature, kinds = inspect.signature(build), get_type_hints(build)
+    signature = inspect.signature(build)
+    kinds = dict.fromkeys(signature.parameters, Any) | get_type_hints(build)
     parameters = list(signature.parameters.values())
     if not parameters or parameters[-1].kind is not inspect.Parameter.VAR_KEYWORD:
         return signature, kinds

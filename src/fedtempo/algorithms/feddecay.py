@@ -8,7 +8,7 @@ from typing import Literal, Unpack
 
 import torch
 
-from fedtempo.algorithms.algorithm import Algorithm, ClientSettings, Memory, Weighting, named
+from fedtempo.algorithms.algorithm import Algorithm, ClientSettings, Memory, Serving, Weighting, named
 from fedtempo.algorithms.fedavg import fedavg
 from fedtempo.client.phase import AfterStep, Carry, StepInfo
 from fedtempo.errors import ConfigError, is_number, require
@@ -48,7 +48,7 @@ def feddecay(
         )
     plain = fedavg(lr, steps, epochs=epochs, server_lr=server_lr, weighting=weighting, **clients)
     phases = tuple(replace(p, after=_shorten_epochs(factors)) for p in plain.phases)
-    return replace(plain, phases=phases, memory=Memory(begin=_note_start))
+    return replace(plain, phases=phases, memory=Memory(begin=_note_start), serving=Serving(after_decays=True))
 
 
 def _factors(beta: float | None, decay: str | Sequence[float], per: str) -> Schedule:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Unpack
 
 from fedtempo.algorithms.algorithm import (
@@ -14,7 +15,7 @@ from fedtempo.algorithms.algorithm import (
     restricted,
 )
 from fedtempo.client.phase import Phase, length
-from fedtempo.params import Selector, submodule
+from fedtempo.params import Selector, everything, submodule
 from fedtempo.schedules import Rate, checked_rate
 from fedtempo.server.step import descend
 from fedtempo.transforms import sgd
@@ -87,4 +88,5 @@ def fedbabu(
     """
     direction = momentum_transform(momentum, clients)
     phase = Phase(length(steps, epochs), checked_rate(lr, "lr"), direction=direction, **restricted(clients, ~head))
-    return Algorithm((phase,), weighting=weighting)
+    tuned = replace(phase, trains=clients.get("trains", everything))
+    return Algorithm((phase,), weighting=weighting, serving=Serving(finetune_like=tuned))

@@ -69,7 +69,7 @@ def pfedme(
 
 
 def _start_at_received(received: Received, personal: Params) -> tuple[Params, Params]:
-    return dict(received.shared), {}
+    return {n: received.shared[n] for n in personal}, {}
 
 
 def _move_local(rate: Schedule, inner_steps: int, warm_start: bool) -> AfterStep:

@@ -17,7 +17,7 @@ from fedtempo.backends.processes import Processes
 from fedtempo.backends.ray_actors import RayActors
 from fedtempo.backends.ray_cluster import Cluster, cluster_for
 from fedtempo.backends.serial import row_by_row, serial
-from fedtempo.backends.vectorised import hindrance, vectorised
+from fedtempo.backends.vectorised import vectorised
 
 __all__ = [
     "BACKENDS",
@@ -43,7 +43,6 @@ __all__ = [
     "finish",
     "row_by_row",
     "run_blocks",
-    "hindrance",
     "serial",
     "vectorised",
 ]

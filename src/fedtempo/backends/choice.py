@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import multiprocessing
 import os
-from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from typing import NamedTuple
 
@@ -22,7 +21,7 @@ from fedtempo.backends.ray_actors import RayActors
 from fedtempo.backends.ray_cluster import Cluster
 from fedtempo.backends.serial import serial
 from fedtempo.backends.vectorised import vectorised
-from fedtempo.errors import ModelError, unknown
+from fedtempo.errors import unknown
 from fedtempo.federation.federation import Federation
 
 BACKENDS: dict[str, Backend] = {"serial": serial, "vectorised": vectorised}
@@ -58,19 +57,12 @@ def choose(
     block: int | None,
     model: nn.Module,
     cohort: float,
-    hindrance: Callable[[], str | None] = lambda: None,
+    vectorises: bool = True,
 ) -> Choice:
-    """What was asked for, and for the rest what suits the model and the machine.
-
-    `hindrance` says why the model cannot run side by side, or None; it is asked only where it would.
-    """
+    """What was asked for, and for the rest what suits the model and the machine."""
     parameters = sum(p.numel() for p in model.parameters())
     images = any(isinstance(module, nn.Conv2d) for module in model.modules())
-    code = choose_backend(backend, parameters, images)
-    reason = hindrance() if code is vectorised else None
-    if reason is not None and backend != "auto":
-        raise ModelError(f"the model cannot run side by side, so backend must be 'serial' or 'processes': {reason}")
-    code = serial if reason is not None else code
+    code = choose_backend(backend, parameters, images) if vectorises else serial
     size = block or block_size(parameters, code)
     if workers is None and backend == "auto":
         most = _processors() if cohort > size else 1

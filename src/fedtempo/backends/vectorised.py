@@ -13,12 +13,11 @@ from torch.func import vmap
 from fedtempo.backends.backend import Backend, Trained, side_by_side
 from fedtempo.backends.serial import dropout_keys
 from fedtempo.client.gradients import by_transform
-from fedtempo.client.network import tensors_of
 from fedtempo.client.phase import Carry
 from fedtempo.client.program import ClientProgram, Stage
 from fedtempo.data.augment import step_keys
 from fedtempo.data.batches import BatchRows
-from fedtempo.errors import FedTempoError, TrainingError, first_line
+from fedtempo.errors import FedTempoError, TrainingError
 from fedtempo.federation.problem import Problem
 from fedtempo.objectives import Received
 from fedtempo.params import Params, tree_map
@@ -75,27 +74,6 @@ def train(
             raise TrainingError(f"clients {clients[0]} to {clients[-1]}, round {now.round}: {error}") from error
     loss = tally.loss.cpu() / torch.from_numpy(np.maximum(tally.steps, 1))
     yield Trained(clients, carry, loss, tally.samples, True, shapes)
-
-
-def hindrance(problem: Problem) -> str | None:
-    """Why the model cannot run side by side, or None: it may look at numbers that are not there under `vmap`."""
-    rows = {n: t[:1].expand(2, 1, *t.shape[1:]) for n, t in problem.client_rows(int(problem.data.clients[0])).items()}
-    if problem.network.dropout:
-        rows["_key"] = torch.zeros(2, dtype=torch.int64, device=problem.device)
-    # Evaluation mode: one row would be too few for BatchNorm, and control flow is the same.
-    own = problem.task.own
-
-    def one(lane: Tensor, batch: Batch) -> Tensor:
-        params = tensors_of(problem.model, problem.dtype, problem.device)
-        return problem.network.loss(problem.task, params, batch) if own else problem.network.forward(params, batch)
-
-    try:
-        side_by_side(one)(torch.arange(2), rows)
-    except FedTempoError:
-        raise
-    except Exception as error:  # a model is the user's code and may raise anything
-        return first_line(error)
-    return None
 
 
 def stack_padded(personal: list[Params]) -> tuple[Params, list[dict[str, torch.Size]]]:

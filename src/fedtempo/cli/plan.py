@@ -11,13 +11,13 @@ from typing import Annotated
 import numpy as np
 import plotly.graph_objects as go
 import typer
-from rich.console import Console
 from rich.table import Table
 
 from fedtempo.cli.options import AsJson, ExperimentPath, Overrides
 from fedtempo.config import read, settings_of
 from fedtempo.errors import ConfigError, OutputError, is_count, is_number, require
 from fedtempo.models.weights import build
+from fedtempo.terminal import Terminal, say
 from fedtempo.theory import advise_for
 from fedtempo.training.experiment import Experiment, prepare
 from fedtempo.training.plan import PlannedRound, PlannedStep, planned_rounds, planned_steps
@@ -46,9 +46,9 @@ def schedule(
     if plot is not None:
         _draw(by_step, plot)
     if as_json:
-        print(json.dumps({"rounds": [asdict(r) for r in by_round], "steps": [asdict(s) for s in by_step]}))
+        say(json.dumps({"rounds": [asdict(r) for r in by_round], "steps": [asdict(s) for s in by_step]}))
         return
-    console = Console()
+    console = Terminal()
     console.print(_round_table(prepared, by_round, size))
     console.print(_step_table(by_step))
 
@@ -68,14 +68,14 @@ def advise(
     now = federation.problem.now(0, 1.0)
     size = int(np.median(federation.problem.sizes[federation.problem.data.clients]))
     advice = advise_for(
-        build(settings["model"], federation.problem.seed),
+        build(settings["model"], federation.problem.seed)[0],
         federation.problem.data,
         lr=phase.lr.at(now),
         steps=phase.length.steps(now, size, federation.problem.batching),
         rounds=prepared.rounds,
         max_norm=max_norm,
     )
-    print(json.dumps(asdict(advice), default=str) if as_json else str(advice))
+    say(json.dumps(asdict(advice), default=str) if as_json else str(advice))
 
 
 def _rounds(text: str | None, total: int) -> list[int]:

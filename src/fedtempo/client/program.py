@@ -102,6 +102,7 @@ def compile_client(
 ) -> ClientProgram:
     """Bind phases to a model. Only a training round `remembers`: its optimizers go on from the states of the last."""
     stages = tuple(_stage(i, phase, network, task) for i, phase in enumerate(phases))
+    remembers = remembers and any(phase.optimizer.state != "reset" for phase in phases)
 
     def init(received: Received, personal: Params) -> Carry:
         own, scratch = begin(_visible(received), without_states(personal))
@@ -124,9 +125,11 @@ def compile_client(
         return groups, {**kept, **own}, measured
 
     def first_states(shared: Params, personal: Params) -> tuple[Params, Params]:
+        if not remembers:
+            return {}, {}
         carry = Carry(shared, personal, (), {})
         carry = carry._replace(states=_first_states(stages, carry, {}))
-        return _between_rounds(stages, carry) if remembers else ({}, {})
+        return _between_rounds(stages, carry)
 
     return ClientProgram(init, stages, finish, first_states)
 
@@ -163,8 +166,11 @@ def _between_rounds(stages: Sequence[Stage], carry: Carry) -> tuple[Params, Para
 
 
 def _stage(index: int, phase: Phase, network: Network, task: Task) -> Stage:
-    trained = phase.trains.names(network.training) & frozenset(network.parameters)
-    require(bool(trained), "trains", "a selector that matches at least one parameter", phase.trains)
+    matched = phase.trains.names(network.training) & frozenset(network.parameters)
+    require(bool(matched), "trains", "a selector that matches at least one parameter", phase.trains)
+    trained = matched - network.frozen
+    rule = "a selector that matches at least one parameter that is not frozen (requires_grad=False)"
+    require(bool(trained), "trains", rule, phase.trains)
     buffers = frozenset(network.buffers)
     # Only a head on an unchanging body can reuse features: a moving body or dropout would change them at every step.
     reuses = phase.on == "both" and network.body_is_pure() and all(n.startswith("head.") for n in trained)
@@ -238,9 +244,10 @@ def _unchanged(network: Network) -> Callable[[], bool]:
 
 def _model(phase: Phase, carry: Carry) -> Params:
     """The tensors that the phase's model is made of."""
-    if phase.on == "both":
-        return combine(carry.shared, carry.personal) if carry.personal else carry.shared
-    return carry.shared if phase.on == "shared" else carry.personal
+    if phase.on == "shared" or not carry.personal:
+        return carry.shared
+    # A model of one's own lacks the tensors that nobody may change: those are the shared ones.
+    return combine(carry.shared, carry.personal)
 
 
 def _replaced(phase: Phase, carry: Carry, new: Params) -> Carry:

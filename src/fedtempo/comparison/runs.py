@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import json
 import os
 import sqlite3
 from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from fedtempo.costs import Costs
 from fedtempo.errors import ConfigError, OutputError, StoreError
 from fedtempo.evaluation.protocol import LOWER_IS_BETTER, Scores
-from fedtempo.training.durable import DATABASE, _hash
+from fedtempo.training.database import DATABASE, seal_of
 from fedtempo.training.result import Result
-from fedtempo.training.round_report import RoundReport, from_json
+from fedtempo.training.round_report import RoundReport
 
 
 @dataclass(frozen=True)
@@ -56,7 +54,7 @@ class Run:
 
 def run_of(result: Result, label: str | None = None) -> Run:
     """A result in memory, as a run to compare."""
-    return Run(label or "a result", result.experiment.identity(), result.history, label)
+    return Run(label or "a result", result.experiment.identity(strict=False), result.history, label)
 
 
 def read_run(folder: Path, label: str | None = None) -> Run:
@@ -79,20 +77,13 @@ def read_rounds(folder: Path) -> tuple[dict[str, str], list[RoundReport]]:
     unchanging = "" if os.access(folder, os.W_OK) else "&immutable=1"
     try:
         with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro{unchanging}", uri=True)) as connection:
-            identity: dict[str, str] = dict(connection.execute("SELECT field, value FROM identity"))
-            rows = connection.execute("SELECT round, report, sha256 FROM reports ORDER BY round").fetchall()
+            seal = seal_of(connection, path)
+            history, _ = seal.history(connection.execute("SELECT round, report, sha256 FROM reports ORDER BY round"))
     except sqlite3.DatabaseError as error:
         raise StoreError(f"{path} cannot be read: {error}.") from None
-    if identity.pop("sha256", "") != _hash("identity", json.dumps(identity, sort_keys=True)):
-        raise StoreError(f"the stored description of the run in {folder} is damaged.")
-    return identity, [_report(folder, expected, row) for expected, row in enumerate(rows)]
-
-
-def _report(folder: Path, expected: int, row: tuple[int, Any, str]) -> RoundReport:
-    number, text, digest = row
-    if number != expected or _hash("report", number, text) != digest:
-        raise StoreError(f"the report of round {expected} in {folder} is damaged or missing.")
-    return from_json(text)
+    except StoreError as error:
+        raise StoreError(f"{folder}: {error}") from None
+    return seal.identity, history
 
 
 def quality(scores: Scores) -> float:

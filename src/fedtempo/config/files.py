@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import tomllib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -13,6 +12,7 @@ import torch
 from pydantic import ValidationError
 
 from fedtempo.backends import BACKEND_NAMES
+from fedtempo.config import toml
 from fedtempo.config.construct import check_data, check_settings, make, make_algorithm, make_data, make_schedule
 from fedtempo.config.schema import ExperimentFile, one_line
 from fedtempo.data.federated import FederatedData
@@ -27,33 +27,36 @@ from fedtempo.tasks import LOSSES
 from fedtempo.trackers import TRACKERS, Tracker
 from fedtempo.training.checks import check_device
 
-LARGEST_FILE = 1_000_000
-DEEPEST_TABLE = 20
-
 
 def read(path: Path, overrides: list[str] | None = None) -> ExperimentFile:
     """The experiment in a TOML file, with `a.b=value` overrides."""
-    try:
-        with path.open("rb") as file:
-            content = file.read(LARGEST_FILE + 1)
-    except (OSError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or first_line(error)
-        raise ConfigError(f"experiment file must be readable. Got {path}: {reason}.") from error
-    require(len(content) <= LARGEST_FILE, "experiment file", f"at most {LARGEST_FILE} bytes", str(path))
-    try:
-        values = tomllib.loads(content.decode("utf-8"))
-    except UnicodeDecodeError as error:
-        raise ConfigError(f"experiment file must be UTF-8 text. Got {path}: {first_line(error)}.") from error
-    except (ValueError, RecursionError) as error:
-        raise ConfigError(f"experiment file must be TOML. Got {path}: {first_line(error)}.") from error
+    values = read_values(path)
     for override in overrides or []:
         _set(values, override)
     return parse(values)
 
 
+def read_values(path: Path) -> dict[str, Any]:
+    """What stands in a TOML file, unchecked but for its size and depth."""
+    try:
+        with path.open("rb") as file:
+            content = file.read(4 * toml.LARGEST + 1)  # UTF-8 has at most four bytes a character
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or first_line(error)
+        raise ConfigError(f"experiment file must be readable. Got {path}: {reason}.") from error
+    try:
+        return toml.loads(content.decode("utf-8"))
+    except ConfigError:
+        raise
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"experiment file must be UTF-8 text. Got {path}: {first_line(error)}.") from error
+    except (ValueError, RecursionError) as error:
+        raise ConfigError(f"experiment file must be TOML. Got {path}: {first_line(error)}.") from error
+
+
 def parse(values: Mapping[str, Any]) -> ExperimentFile:
     """Check a file's values; the first thing that is wrong is the error."""
-    require(_depth(values) <= DEEPEST_TABLE, "experiment file", f"at most {DEEPEST_TABLE} tables deep", "more")
+    require(_depth(values) <= toml.DEEPEST, "experiment file", f"at most {toml.DEEPEST} tables deep", "more")
     try:
         experiment = ExperimentFile.model_validate(dict(values))
     except ValidationError as error:
@@ -110,10 +113,11 @@ def settings_of(experiment: ExperimentFile, data: FederatedData | None = None) -
 
 def trackers_of(experiment: ExperimentFile) -> list[Tracker]:
     """The trackers of a file; one whose library is missing is an error."""
-    return [make("trackers", name, TRACKERS, settings) for name, settings in _named_trackers(experiment)]
+    return [make("trackers", name, TRACKERS, settings) for name, settings in named_trackers(experiment)]
 
 
-def _named_trackers(experiment: ExperimentFile) -> list[tuple[str, dict[str, Any]]]:
+def named_trackers(experiment: ExperimentFile) -> list[tuple[str, dict[str, Any]]]:
+    """The trackers of a file: their names and settings."""
     return [(each, {}) if isinstance(each, str) else (each.name, each.settings) for each in experiment.trackers]
 
 
@@ -138,7 +142,7 @@ def _check_names(experiment: ExperimentFile) -> None:
     check_settings("model", experiment.model.name, MODELS, experiment.model.settings)
     make_algorithm(experiment.algorithm.model_dump())
     _aggregator(experiment)
-    for name, settings in _named_trackers(experiment):
+    for name, settings in named_trackers(experiment):
         check_settings("trackers", name, TRACKERS, settings)
     if isinstance(experiment.cohort, dict):
         make_schedule("cohort", experiment.cohort)
@@ -161,7 +165,7 @@ def _set(values: dict[str, Any], override: str) -> None:
 def _toml_value(text: str) -> Any:
     """The TOML value that a text is; any other text is a string, so that names need no quotes."""
     try:
-        values = tomllib.loads(f"value = {text}")
+        values = toml.loads(f"value = {text}")
     except (ValueError, RecursionError):
         return text.strip()
     return values["value"] if len(values) == 1 else text.strip()

@@ -75,6 +75,20 @@ class Federation:
             return frozenset()
         return frozenset[str]().union(*(s.trained for s in self.program.stages)) - self.personal_names
 
+    @cached_property
+    def moving_names(self) -> frozenset[str]:
+        """The shared tensors that a round can change: these are sent down every round, the others once at the start."""
+        if self.algorithm.uploads.nothing:
+            return frozenset()
+        return self.trained_names | self._averaged_buffers
+
+    @cached_property
+    def _averaged_buffers(self) -> frozenset[str]:
+        if not self.algorithm.uploads.average_buffers:
+            return frozenset()
+        buffers = dict(self.problem.model.named_buffers())
+        return frozenset(n for n, b in buffers.items() if b.is_floating_point()) - self.personal_names
+
     def _upload(self, received: Received, carry: Carry) -> Groups:
         """The algorithm's upload, cut down to what the server may know: trained parameters and shared buffers."""
         rules = self.algorithm.uploads
@@ -86,11 +100,9 @@ class Federation:
         if rules.sends_norm:
             sent["squared_norm"] = {"delta": squared_norm({n: d.to(torch.float64) for n, d in delta.items()})}
         buffers = {
-            n: carry.shared[n] - received.shared[n]
-            for n in self.problem.network.buffers
-            if n in carry.shared and carry.shared[n].is_floating_point()
+            n: carry.shared[n] - received.shared[n] for n in self.problem.network.buffers if n in self._averaged_buffers
         }
-        return {**sent, "buffers": buffers} if buffers and rules.average_buffers else sent
+        return {**sent, "buffers": buffers} if buffers else sent
 
     @cached_property
     def expected(self) -> Expected:
@@ -141,12 +153,13 @@ class Federation:
                 other = copy.deepcopy(problem.model)
                 redraw(other)
                 parts.append(tensors_of(other, problem.dtype, problem.device))
-        return {name: torch.stack([part[name] for part in parts]) for name in first}
+        frozen = problem.network.frozen
+        return {name: torch.stack([(first if name in frozen else part)[name] for part in parts]) for name in first}
 
     def first_personal(self, client: int, shared: Params) -> Params:
         """What a client keeps before its first round; for a newcomer, `shared` is the trained model."""
         given = (self.given_clients or {}).get(client)
-        own = {**self._fresh(client), **self.algorithm.memory.initial_state(shared, self.trained_names)}
+        own = {**self._fresh(client), **self._initial(shared)}
         for name, value in (given or {}).items():
             if name not in own:
                 raise ConfigError(f"init_clients[{client}] must name personal tensors. Got {name!r}.")
@@ -154,9 +167,14 @@ class Federation:
         optimizers, _ = self.program.first_states(shared, own)
         return {**own, **optimizers}
 
+    def _initial(self, shared: Params) -> Params:
+        """What the algorithm has a client keep. A copy of the model goes without the tensors that nobody may change."""
+        initial = self.algorithm.memory.initial_state(shared, self.trained_names)
+        return {n: t for n, t in initial.items() if n not in self.problem.network.frozen}
+
     def keeps_nothing(self, shared: Params) -> bool:
         """Whether no client has anything of its own from one round to the next."""
-        initial = self.algorithm.memory.initial_state(shared, self.trained_names)
+        initial = self._initial(shared)
         if self.given_clients or self.personal_names or initial:
             return False
         return not self.program.first_states(shared, initial)[0]
@@ -167,8 +185,13 @@ class Federation:
             return {}
         outputs = self.problem.data.outputs
         drawn = self._drawn(client, None if outputs is None else int(outputs[client]))
-        common = self.common_start or {}
+        common = {**self._frozen, **(self.common_start or {})}
         return {n: common[n] if n in common and common[n].shape == t.shape else t for n, t in drawn.items()}
+
+    @cached_property
+    def _frozen(self) -> Params:
+        problem = self.problem
+        return select(tensors_of(problem.model, problem.dtype, problem.device), problem.network.frozen)
 
     def _drawn(self, client: int, outputs: int | None) -> Params:
         problem = self.problem
@@ -192,10 +215,10 @@ class Federation:
 
     def with_averaged_optimizers(self, shared: Params) -> Federation:
         """These rules, where the server also keeps and sends what clients' optimizers average (`state="average"`)."""
+        if all(phase.optimizer.state != "average" for phase in self.algorithm.phases) or self.algorithm.uploads.nothing:
+            return self
         own = self.first_personal(int(self.problem.data.clients[0]), shared)
         _, averaged = self.program.first_states(shared, own)
-        if not averaged or self.algorithm.uploads.nothing:
-            return self
         return replace(
             self, algorithm=replace(self.algorithm, server=averaging(self.algorithm.server, GROUP, averaged))
         )

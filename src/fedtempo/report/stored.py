@@ -11,16 +11,16 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from fedtempo.config import read, settings_of
+from fedtempo.config import read, settings_of, without_places
 from fedtempo.errors import FedTempoError, OutputError, StoreError
 from fedtempo.report.folder import AGAIN, EXPERIMENT, SUMMARY
 from fedtempo.report.pictures import picture_of, plan_of
 from fedtempo.report.runs import ReportRun, facts_of
 from fedtempo.training.durable import DATABASE
-from fedtempo.training.experiment import prepare
+from fedtempo.training.experiment import CONTENT, prepare
 from fedtempo.training.round_report import RoundReport, from_json
 
-HASHES = ("model", "data", "version", "sha256")
+HASHES = ("model", "data", "version", "run", "sha256")
 
 
 class StoredRun:
@@ -53,7 +53,7 @@ class StoredRun:
             history=list(self._history),
             seed=int(self.identity["seed"]) if self.identity.get("seed", "").isdecimal() else None,
             total=int(self.identity.get("rounds", len(self._history))),
-            facts={name: value for name, value in self.identity.items() if name not in HASHES},
+            facts={name: value for name, value in self.identity.items() if not _is_hash(name)},
             digest=summary.get("digest"),
             command=AGAIN if has_file else summary.get("command"),
             experiment=experiment.read_text(encoding="utf-8") if has_file else None,
@@ -79,11 +79,15 @@ def with_pictures(run: ReportRun, folder: Path) -> ReportRun:
     if not (folder / EXPERIMENT).is_file():
         return run
     try:
-        experiment = prepare(**settings_of(read(folder / EXPERIMENT)))
+        experiment = prepare(**settings_of(without_places(read(folder / EXPERIMENT))))
     except FedTempoError:  # the data may not be on this machine; the page does without
         return run
     picture, plan = picture_of(experiment.federation.problem.data), plan_of(experiment, run.history)
     return replace(run, facts=facts_of(experiment), picture=picture, plan=plan)
+
+
+def _is_hash(field: str) -> bool:
+    return field in HASHES or field.endswith(CONTENT)
 
 
 def _summary(folder: Path) -> Mapping[str, Any]:

@@ -9,12 +9,12 @@ from html import escape
 from statistics import fmean, pstdev
 from typing import Any, Protocol
 
-from rich.console import Console
 from rich.table import Table as RichTable
 
 from fedtempo.costs import Costs
 from fedtempo.display import shows
 from fedtempo.evaluation.protocol import Scores
+from fedtempo.terminal import Terminal
 from fedtempo.training.result import Result
 
 GROUPS = {
@@ -122,7 +122,7 @@ class ResultTable:
 
     def __str__(self) -> str:
         buffer = io.StringIO()
-        Console(file=buffer, width=110, force_terminal=False).print(self.rich(width=0))
+        Terminal(file=buffer, width=110, force_terminal=False).print(self.rich(width=0))
         return "\n".join(line.rstrip() for line in buffer.getvalue().rstrip().splitlines())
 
     def _repr_html_(self) -> str:

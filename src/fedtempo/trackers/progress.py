@@ -7,10 +7,10 @@ import time
 from html import escape
 from typing import Any, Protocol
 
-from rich.console import Console
 from rich.progress import BarColumn, TextColumn, TimeRemainingColumn
 from rich.progress import Progress as RichProgress
 
+from fedtempo.terminal import Terminal, say
 from fedtempo.training.result import Result
 from fedtempo.training.round_report import RoundReport
 from fedtempo.training.tracking import RunInfo, Tracker
@@ -116,7 +116,7 @@ class Lines:
             numbers = f"loss {report.loss:.4f}"
         prefix = f"{pace.label}: " if pace.label else ""
         speed = f"{pace.speed:.1f} rounds/s, {pace.left:.0f} s left"
-        print(f"{prefix}round {pace.done}/{pace.total} {numbers}, {speed}", file=sys.stderr, flush=True)
+        say(f"{prefix}round {pace.done}/{pace.total} {numbers}, {speed}", error=True)
 
     def close(self) -> None:
         """Nothing is open."""
@@ -128,13 +128,13 @@ class TerminalBar:
     def __init__(self, total: int, label: str) -> None:
         self._pace = Pace(total, label)
         columns = (
-            TextColumn("{task.description}"),
+            TextColumn("{task.description}", markup=False),
             BarColumn(),
             TextColumn("{task.completed}/{task.total}"),
-            TextColumn("{task.fields[numbers]}"),
+            TextColumn("{task.fields[numbers]}", markup=False),
             TimeRemainingColumn(),
         )
-        self._bar = RichProgress(*columns, console=Console(stderr=True))
+        self._bar = RichProgress(*columns, console=Terminal(stderr=True))
         self._task = self._bar.add_task(label or "training", total=total, numbers="")
         self._bar.start()
 

@@ -22,7 +22,7 @@ from fedtempo.schedules import Now
 from fedtempo.training.durable import DurableStore
 from fedtempo.training.experiment import Experiment
 from fedtempo.training.result import Result
-from fedtempo.training.round import conclude, norm_limit, now_in, participants
+from fedtempo.training.round import DROPPED, conclude, norm_limit, now_in, participants
 from fedtempo.training.round_report import RoundReport
 from fedtempo.training.state import State
 from fedtempo.training.store import MemoryStore, Store
@@ -39,13 +39,15 @@ def train_experiment(
     commit_every: int = 1,
     trackers: Sequence[Tracker] = (),
     engine: Engine | None = None,
+    claimed: Callable[[Path], None] | None = None,
 ) -> Generator[RoundReport, None, Result]:
     """Train round by round: choose clients, let them work, step, score, commit, yield the report.
 
-    The experiment says where clients run, unless the caller brings an `engine` of its own.
+    The experiment says where clients run, unless the caller brings an `engine` of its own. `claimed` is called once a
+    new folder belongs to this run, and may write into it.
     """
     federation, server = experiment.federation, experiment.federation.algorithm.server
-    state, history, store = _start(experiment, out, resume, commit_every)
+    state, history, store = _start(experiment, out, resume, commit_every, claimed)
     # A long run's history would hold one model per round; reports then come without parameters.
     keeps_models = size_in_bytes(state.shared) * experiment.rounds <= KEPT_MODELS
     with (
@@ -54,7 +56,7 @@ def train_experiment(
         nullcontext(engine) if engine else _engine(experiment, experiment.rounds - len(history)) as clients,
         tracking(trackers, experiment, out, resume, history) as told,
     ):
-        ledger = Ledger(federation, experiment.first_shared, server.extra(state.server))
+        ledger = Ledger(federation, experiment.first_shared, server.extra(state.server), _asked(history))
         for round_number in range(len(history), experiment.rounds):
             started, replaced = time.perf_counter(), clients.status.replaced
             now = now_in(experiment, state, round_number)
@@ -97,6 +99,13 @@ def _maybe_kill(federation: Federation, engine: Engine, now: Now) -> None:
         engine.kill_worker()
 
 
+def _asked(history: Sequence[RoundReport]) -> Iterator[int]:
+    """Clients that were sent a model in these rounds, whether or not they sent anything back."""
+    for report in history:
+        yield from report.clients
+        yield from (failure.client for failure in report.failures if failure.reason != DROPPED)
+
+
 def _timed(report: RoundReport, started: float, replaced: int) -> RoundReport:
     """The report with the round's time, and with the workers that had to be replaced."""
     lost = {"workers_replaced": float(replaced)} if replaced else {}
@@ -105,7 +114,11 @@ def _timed(report: RoundReport, started: float, replaced: int) -> RoundReport:
 
 
 def _start(
-    experiment: Experiment, out: Path | None, resume: bool, commit_every: int
+    experiment: Experiment,
+    out: Path | None,
+    resume: bool,
+    commit_every: int,
+    claimed: Callable[[Path], None] | None,
 ) -> tuple[State, list[RoundReport], Store]:
     """The first state, or the one a stored run had reached."""
     federation = experiment.federation
@@ -113,7 +126,7 @@ def _start(
     state = State(experiment.first_shared, federation.algorithm.server.init(trained))
     if out is None:
         return state, [], MemoryStore()
-    store = DurableStore(out, experiment.identity(), resume, commit_every)
+    store = DurableStore(out, experiment.identity(), resume, commit_every, claimed)
     try:
         saved = store.load(state)
     except BaseException:

@@ -114,13 +114,14 @@ class Result:
         """The model a new user with these training rows would use.
 
         Split and personal methods serve as their algorithm says (a new head, proximal steps, an E-step); methods with
-        one model fine-tune it, one epoch at the training rate unless told otherwise. `steps=0` leaves it as it is.
+        one model fine-tune it by their own local steps, for one epoch. `steps`, `epochs` and `lr` set the length and
+        the rate of either; `steps=0` leaves the model as it is. `which` is the round whose model is used: the one that
+        validation selected, or the `"last"`.
         """
         sizes = None if outputs is None else [outputs]
         federation = self.experiment.federation.on_data(FederatedData.from_clients([data], outputs=sizes))
         protocol = Evaluation(steps=steps, epochs=epochs, lr=lr)
-        as_told = steps is not None or epochs is not None or lr is not None
-        phases, as_kept = served_phases(federation, protocol, self.now, newcomers=not as_told)
+        phases, as_kept = served_phases(federation, protocol, self.now, newcomers=True)
         received = Received(self.model_params, federation.algorithm.server.extra(self.server_state))
         program = federation.compile(phases, as_kept=as_kept)
         personal = federation.first_personal(0, received.shared)

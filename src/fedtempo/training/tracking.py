@@ -125,7 +125,7 @@ def tracking(
 def settings_of(experiment: Experiment) -> dict[str, str]:
     """What a run is: everything that decides its numbers, and the algorithm's settings one by one."""
     algorithm = experiment.federation.algorithm
-    return {**experiment.identity(), **{f"algorithm.{name}": repr(v) for name, v in algorithm.settings.items()}}
+    return {**experiment.describe(), **{f"algorithm.{name}": repr(v) for name, v in algorithm.settings.items()}}
 
 
 def unwritable(tracker: str, place: Path, error: OSError) -> OutputError:

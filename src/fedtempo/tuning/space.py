@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import itertools
 import json
-import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
@@ -14,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from fedtempo.config import ExperimentFile, parse, read
+from fedtempo.config import ExperimentFile, parse, read_values
 from fedtempo.errors import ConfigError, is_count, is_number, require, unknown
 
 RANGES = {"uniform": (False, False), "log": (True, False), "int": (False, True), "log_int": (True, True)}
@@ -180,11 +179,7 @@ def _index(entries: Sequence[Any], key: str, field: str) -> int:
 
 def read_tables(path: Path) -> tuple[dict[str, Any], dict[str, Any]]:
     """An experiment file's values without `[tune]`, unchecked, and its `[tune]` table."""
-    try:
-        values = tomllib.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError):
-        read(path)  # says what is wrong with the file
-        raise
+    values = read_values(path)
     table = values.pop("tune", {})
     require(isinstance(table, dict), "tune", "a table of fields to try", table)
     return values, table
