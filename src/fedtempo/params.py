@@ -12,6 +12,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -155,6 +156,13 @@ def all_finite(tensors: Iterable[Tensor]) -> bool:
     if math.isfinite(sum(t.sum().item() for t in floats)):
         return True
     return all(bool(torch.isfinite(t).all()) for t in floats)
+
+
+def bits_of(tensor: Tensor) -> np.ndarray:
+    """The tensor's bits as an array, to be hashed; numpy has no bfloat16, which comes as 16-bit integers."""
+    plain = tensor.detach().cpu().contiguous()
+    array: np.ndarray = (plain.view(torch.int16) if plain.dtype == torch.bfloat16 else plain).numpy()
+    return array
 
 
 def size_in_bytes(a: Mapping[str, Tensor]) -> int:

@@ -213,7 +213,6 @@ def on_plateau(value: float, factor: float = 0.1) -> Schedule:
     return Schedule("on_plateau", {"value": value, "factor": factor}, lambda now: value * factor**now.plateaus)
 
 
-@takes_numbers
 def decaying_k(k0: int, rate: float) -> Schedule:
     """K_t = ceil(K_0 d^t): fewer local steps each round (decaying-K paper, section 3)."""
     require(is_count(k0), "k0", "an int >= 1", k0)
@@ -221,7 +220,6 @@ def decaying_k(k0: int, rate: float) -> Schedule:
     return per_round(k0, rate)
 
 
-@takes_numbers
 def decaying_lr(value: float, rate: float) -> Schedule:
     """gamma_t = gamma_0 d^t or eta_t = eta_0 d^t: the decaying client or server learning rate."""
     require(is_number(rate) and 0 < rate <= 1, "rate", "a number in (0, 1]", rate)

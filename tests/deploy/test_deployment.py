@@ -7,35 +7,23 @@ import os
 import socket
 import ssl
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 import fedtempo as ft
-from fedtempo.config import ExperimentFile, dump, settings_of
+from fedtempo.config import dump
 from fedtempo.deploy.keys import make_keys
-from fedtempo.deploy.launch import NodePlan, Server, ServerPlan, prepare_server, start_node, stored_server
-from fedtempo.deploy.processes import Crew, Running, free_port
+from fedtempo.deploy.launch import NodePlan, Server, start_node, stored_server
+from fedtempo.deploy.processes import Processes, Running, free_port
 from fedtempo.deploy.trial import try_out
 from tests.deploy.experiments import ALGORITHMS, experiment_file
+from tests.deploy.stage import Stage, left_over, simulated
 
 pytest.importorskip("flwr")
 pytestmark = pytest.mark.slow
-
-
-def left_over(folder: Path) -> list[str]:
-    """Command lines of processes that name this folder."""
-    found = []
-    for process in Path("/proc").glob("[0-9]*"):
-        try:
-            line = (process / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
-        except OSError:
-            continue
-        if str(folder) in line and int(process.name) != os.getpid():
-            found.append(line)
-    return found
 
 
 @pytest.mark.parametrize("name", ALGORITHMS)
@@ -47,73 +35,31 @@ def test_a_deployment_has_the_digest_of_the_simulator(name: str, tmp_path: Path)
     assert not left_over(tmp_path)
 
 
-class Stage:
-    """A deployment under way, in a thread of its own so that the test can act meanwhile."""
-
-    def __init__(self, folder: Path, file: ExperimentFile, crew: Crew, nodes: int = 2) -> None:
-        make_keys(folder / "keys", nodes)
-        self.folder, self.file, self.crew = folder, file, crew
-        self.plan = ServerPlan(str(folder / "keys" / "server"), port=free_port())
-        self.lines: list[str] = []
-        prepare_server(folder / "run", file, self.plan)
-        self.server = Server(folder / "run", file, self.plan, crew)
-        self.link = self.server.start()
-        self.nodes = [self.node(number, (number - 1, nodes)) for number in range(1, nodes + 1)]
-
-    @property
-    def address(self) -> str:
-        return f"127.0.0.1:{self.plan.port}"
-
-    def node(self, number: int, part: tuple[int, int], keys: Path | None = None) -> Running:
-        keys = keys or self.folder / "keys" / f"node-{number}"
-        return start_node(self.file, NodePlan(keys, self.address, self.folder / f"node-{number}", part), self.crew)
-
-    def run(self, act: Callable[[str], None]) -> None:
-        """Follow the run and act on its lines."""
-
-        def tell(line: str) -> None:
-            self.lines.append(line)
-            act(line)
-
-        self.server.run(tell)
-
-    def failures(self) -> list[tuple[int, int, str]]:
-        rounds = [json.loads(line) for line in (self.folder / "run" / "metrics.jsonl").read_text().splitlines()]
-        return [(r["round"], f["client"], f["reason"]) for r in rounds for f in r["failures"]]
-
-    def digest(self) -> str:
-        return str(json.loads((self.folder / "run" / "summary.json").read_text())["digest"])
-
-
 @pytest.fixture
-def crew() -> Iterator[Crew]:
-    with Crew() as every:
+def processes() -> Iterator[Processes]:
+    with Processes() as every:
         yield every
 
 
-def simulated(file: ExperimentFile) -> str:
-    return ft.run(**settings_of(file)).digest()
-
-
-def test_strangers_are_refused_and_the_run_does_not_notice(tmp_path: Path, crew: Crew) -> None:
+def test_intruders_are_refused_and_the_run_does_not_notice(tmp_path: Path, processes: Processes) -> None:
     file = experiment_file("FedDecay", rounds=3)
-    stage = Stage(tmp_path, file, crew)
+    stage = Stage(tmp_path, file, processes)
     make_keys(tmp_path / "others", 2)
-    stranger = tmp_path / "others" / "node-1"
+    other = tmp_path / "others" / "node-1"
     unregistered = tmp_path / "unregistered"
     unregistered.mkdir()
     (unregistered / "ca.crt").write_bytes((tmp_path / "keys/node-1/ca.crt").read_bytes())
     (unregistered / "node.key").touch(mode=0o600)
-    (unregistered / "node.key").write_bytes((stranger / "node.key").read_bytes())
+    (unregistered / "node.key").write_bytes((other / "node.key").read_bytes())
     refused: dict[str, Running] = {}
 
     def intrude(line: str) -> None:
         if not line.startswith("round 1/"):
             return
         refused["unregistered key"] = stage.node(11, (0, 2), unregistered)
-        refused["wrong authority"] = stage.node(12, (0, 2), stranger)
+        refused["wrong authority"] = stage.node(12, (0, 2), other)
         plain = NodePlan(None, stage.address, tmp_path / "node-13", (0, 2))
-        refused["plain connection"] = start_node(file, plain, crew)
+        refused["plain connection"] = start_node(file, plain, processes)
 
     stage.run(intrude)
     assert stage.digest() == simulated(file)
@@ -126,8 +72,8 @@ def test_strangers_are_refused_and_the_run_does_not_notice(tmp_path: Path, crew:
         assert "Connection attempt failed" in text or "onnection" in text
 
 
-def test_a_plain_or_foreign_client_cannot_speak_to_the_port(tmp_path: Path, crew: Crew) -> None:
-    stage = Stage(tmp_path, experiment_file("FedDecay", rounds=1), crew)
+def test_a_plain_or_foreign_client_cannot_speak_to_the_port(tmp_path: Path, processes: Processes) -> None:
+    stage = Stage(tmp_path, experiment_file("FedDecay", rounds=1), processes)
     with socket.create_connection(("127.0.0.1", stage.plan.port), timeout=10) as plain:
         plain.sendall(b"GET /v1/fleet HTTP/1.1\r\nHost: localhost\r\n\r\n")
         try:
@@ -142,8 +88,8 @@ def test_a_plain_or_foreign_client_cannot_speak_to_the_port(tmp_path: Path, crew
         context.wrap_socket(raw, server_hostname="localhost")
 
 
-def test_a_node_killed_and_restarted_costs_its_own_clients_only(tmp_path: Path, crew: Crew) -> None:
-    stage = Stage(tmp_path, experiment_file("PFLEGO", rounds=8), crew)
+def test_a_node_killed_and_restarted_costs_its_own_clients_only(tmp_path: Path, processes: Processes) -> None:
+    stage = Stage(tmp_path, experiment_file("PFLEGO", rounds=8), processes)
 
     def kill_then_restart(line: str) -> None:
         if line.startswith("round 1/"):
@@ -161,23 +107,23 @@ def test_a_node_killed_and_restarted_costs_its_own_clients_only(tmp_path: Path, 
     assert rounds[-1]["failures"] == [], "the restarted node takes part again, with the state it had kept"
 
 
-def test_a_killed_superlink_is_resumed_to_the_same_digest(tmp_path: Path, crew: Crew) -> None:
+def test_a_killed_superlink_is_resumed_to_the_same_digest(tmp_path: Path, processes: Processes) -> None:
     file = experiment_file("PFLEGO")
-    stage = Stage(tmp_path, file, crew)
+    stage = Stage(tmp_path, file, processes)
     with pytest.raises(ft.TrainingError, match="before its time"):
         stage.run(lambda line: stage.link.kill() if line.startswith("round 1/") else None)
     done = sum(line.startswith("round ") for line in stage.lines)
     assert 1 <= done < 5
     again, plan = stored_server(tmp_path / "run")
     assert (again, plan.port) == (file, stage.plan.port)
-    stage.server = Server(tmp_path / "run", again, plan, crew)
+    stage.server = Server(tmp_path / "run", again, plan, processes)
     stage.server.start()
     stage.run(lambda line: None)
     assert stage.digest() == simulated(file)
     assert not any(line.startswith("round 1/") for line in stage.lines[done:]), "what was committed is not done again"
 
 
-def test_the_commands_with_a_folder_of_data(tmp_path: Path, crew: Crew) -> None:
+def test_the_commands_with_a_folder_of_data(tmp_path: Path, processes: Processes) -> None:
     """`deploy server` and `deploy client` as people use them, here without TLS, on data that only the node has."""
     rng = np.random.default_rng(0)
     (tmp_path / "data").mkdir()
@@ -190,10 +136,10 @@ def test_the_commands_with_a_folder_of_data(tmp_path: Path, crew: Crew) -> None:
     server = [*command, "server", str(file), "--out", str(tmp_path / "run"), "--insecure", "--port", str(port)]
     client = [*command, "client", str(file), "--server", f"127.0.0.1:{port}", "--insecure", "--state"]
     env = {**os.environ, "OMP_NUM_THREADS": "1"}
-    serving = crew.start("server", [*server, "--clients", "4", "--json"], tmp_path / "server.log", env)
+    serving = processes.start("server", [*server, "--clients", "4", "--json"], tmp_path / "server.log", env)
     more = ["--data", str(tmp_path / "data")]
-    node = crew.start("client", [*client, str(tmp_path / "state"), *more], tmp_path / "client.log", env)
-    assert serving.wait(400) == 0, serving.last_words(10)
+    node = processes.start("client", [*client, str(tmp_path / "state"), *more], tmp_path / "client.log", env)
+    assert serving.wait(400) == 0, serving.log_tail(10)
     summary = json.loads(serving.log.read_text().splitlines()[-1])
     assert summary["rounds"] == 2
     assert summary["scores"]["existing_after"]["loss"]["mean"] > 0

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable
+from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -12,8 +14,12 @@ pytest.importorskip("flwr")
 from flwr.app import ConfigRecord, Error, Message, MetricRecord, RecordDict
 from flwr.supercore.task_identity import TaskIdentity
 
-from fedtempo.deploy.flower import GridTransport
+import fedtempo as ft
+from fedtempo.deploy import NodeData
+from fedtempo.deploy.blueprint import blueprint_of
+from fedtempo.deploy.flower import GridTransport, answer
 from fedtempo.deploy.roster import Reply, Request
+from tests.deploy.wires import FOUR, experiment
 
 
 @pytest.fixture(autouse=True)
@@ -100,3 +106,34 @@ def test_a_lost_superlink_ends_the_run() -> None:
 
     with pytest.raises(ConnectionRefusedError):
         ask(gone)
+
+
+# ---------------------------------------------------------------------- what a node says
+
+
+def raising(config: dict[str, object]) -> NodeData:
+    """A loader whose data are not there."""
+    raise RuntimeError("the database is\x1b[31m not there")
+
+
+@pytest.mark.parametrize("kind", ["census", "train", "score"])
+def test_a_loader_that_raises_is_its_nodes_failure_with_its_reason(
+    kind: str, digits: ft.data.FederatedData, tmp_path: Path
+) -> None:
+    blueprint = blueprint_of(experiment(digits, FOUR["FedDecay"]()))
+    config = {"data-loader": f"{__name__}:raising"}
+
+    def node(message: Message) -> Message:
+        context = SimpleNamespace(node_config=config)
+        return answer(kind, blueprint, tmp_path, message, context)  # type: ignore[arg-type]
+
+    (reply,) = ask(node)
+    assert reply.error.endswith("raised RuntimeError: the database is [31m not there")
+    assert reply.error.startswith("loader must return this node's clients.")
+    assert not reply.gone
+
+
+def test_a_node_that_went_away_is_told_from_one_that_failed() -> None:
+    gone = ask(lambda message: Message(Error(5, "Node Unavailable"), reply_to=message))
+    failed = ask(lambda message: Message(Error(2, "it fell over"), reply_to=message))
+    assert [reply.gone for reply in gone + failed] == [True, False]

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
+import socket
+import ssl
 import stat
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -14,9 +18,9 @@ import pytest
 import fedtempo as ft
 from fedtempo.cli import main
 from fedtempo.config import read
-from fedtempo.deploy.keys import is_loopback, make_keys, node_keys, server_keys
+from fedtempo.deploy.keys import check_server, is_loopback, make_keys, node_keys, server_keys
 from fedtempo.deploy.launch import NodePlan, ServerPlan, node_command, prepare_server, stored_server
-from fedtempo.deploy.processes import Crew, free_port
+from fedtempo.deploy.processes import Processes, free_port
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "feddecay.toml"
 SOURCE = Path(ft.__file__).parent
@@ -148,13 +152,13 @@ def test_one_module_knows_flower() -> None:
     assert knows <= {"flower.py", "__init__.py"}, "beside the adapter, only the package's door asks whether it is there"
 
 
-def test_a_crew_leaves_nobody_behind(tmp_path: Path) -> None:
+def test_processes_leave_nobody_behind(tmp_path: Path) -> None:
     sleep = "import time; time.sleep(600)"
     parent = f"import subprocess, sys; subprocess.Popen([sys.executable, '-c', '{sleep}']).wait()"
-    with Crew() as crew:
-        running = crew.start("sleeper", [sys.executable, "-c", parent], tmp_path / "log", {})
+    with Processes() as processes:
+        running = processes.start("sleeper", [sys.executable, "-c", parent], tmp_path / "log", {})
         assert running.wait(1.0) is None
-        assert len(alive(running.pid)) == 2
+        assert len(alive(running.pid)) == 3, "a guard, a parent and a child"
     assert running.code is not None
     until = time.monotonic() + 10.0
     while alive(running.pid) and time.monotonic() < until:
@@ -179,3 +183,43 @@ def test_resume_takes_a_deployment_for_what_it_is(
         main()
     assert stop.value.code == 3
     assert "keys must hold the nodes' public keys" in capsys.readouterr().err
+
+
+# ---------------------------------------------------------------------- certificates that have expired
+
+
+def test_an_expired_certificate_is_found_before_the_server_starts(tmp_path: Path) -> None:
+    make_keys(tmp_path, 1, days=-1.0)
+    with pytest.raises(
+        ft.ConfigError, match=r"server\.crt must be valid now .* It is valid from .* to \d{4}-\d\d-\d\d"
+    ):
+        server_keys(tmp_path / "server")
+    assert node_keys(tmp_path / "node-1")
+
+
+@pytest.mark.parametrize(
+    ("days", "authority", "reason"),
+    [(-1.0, "own", "certificate has expired"), (9.0, "other", "unable to get local issuer"), (9.0, "own", "")],
+)
+def test_a_node_names_what_is_wrong_with_the_servers_certificate(
+    days: float, authority: str, reason: str, tmp_path: Path
+) -> None:
+    for name in ("own", "other"):
+        make_keys(tmp_path / name, 1, days=days)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(tmp_path / "own/server/server.crt", tmp_path / "own/server/server.key")
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        listening.settimeout(20)
+
+        def greet() -> None:
+            with contextlib.suppress(OSError), context.wrap_socket(listening.accept()[0], server_side=True) as secure:
+                secure.recv(1)
+
+        greeter = threading.Thread(target=greet)
+        greeter.start()
+        port, file = listening.getsockname()[1], tmp_path / authority / "node-1/ca.crt"
+        expected = pytest.raises(ft.ConfigError, match=reason) if reason else contextlib.nullcontext()
+        with expected:
+            check_server("127.0.0.1", port, file)
+        greeter.join()
+    check_server("127.0.0.1", port, file)  # nobody listens now, which is no reason to give up

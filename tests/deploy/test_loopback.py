@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
+from threading import Timer
 
 import numpy as np
 import pytest
@@ -11,7 +13,7 @@ import fedtempo as ft
 from fedtempo.deploy.blueprint import blueprint_of
 from fedtempo.deploy.personal import DATABASE
 from fedtempo.deploy.server import Plan, serve
-from tests.deploy.wires import FOUR, Wires, experiment, nodes_of, simulated
+from tests.deploy.wires import FOUR, Gone, Wires, experiment, nodes_of, simulated
 
 
 @pytest.mark.parametrize("name", FOUR)
@@ -84,7 +86,7 @@ def test_server_and_nodes_that_stop_in_a_round_go_on_to_the_same_digest(
         ("error 2: it fell over", "error 2: it fell over"),
         (None, "no answer"),
         ([], "no answer"),
-        ([b"nonsense"] * 20, "malformed: upload must be"),
+        ([b"nonsense"] * 2, "malformed: upload must be"),
     ],
 )
 def test_a_node_that_does_not_answer_well_costs_its_own_clients(
@@ -113,12 +115,53 @@ def test_a_node_cannot_send_for_another_or_twice(digits: ft.data.FederatedData, 
     blueprint = blueprint_of(experiment(digits, FOUR["FedDecay"](), **changes))
 
     def mixed(node: int, kind: str, parts: list[bytes]) -> list[bytes]:
-        return [parts[1], parts[1], *parts] if kind == "train" and node == 1 else parts
+        return [parts[1], parts[1], parts[0]] if kind == "train" and node == 1 else parts
 
     result = serve(Wires(nodes_of(blueprint, 2, tmp_path), mixed), blueprint, Plan())
     reasons = {f.client: f.reason for f in result.history[0].failures}
     assert reasons == {0: "another client's upload", 4: "another client's upload"}
     assert result.history[0].clients == (2, 5)
+
+
+def test_more_answers_than_clients_are_none(digits: ft.data.FederatedData, tmp_path: Path) -> None:
+    changes = {"rounds": 1, "evaluation": None, "cohorts": [[0, 2, 5]]}
+    blueprint = blueprint_of(experiment(digits, FOUR["FedDecay"](), **changes))
+    twice = Wires(nodes_of(blueprint, 2, tmp_path))
+    twice.spoil = lambda node, kind, parts: parts * 2 if (node, kind) == (1, "train") else parts
+    (report,) = serve(twice, blueprint, Plan()).history
+    assert sorted(report.failures) == [(0, "4 answers for 2 clients"), (2, "4 answers for 2 clients")]
+    assert report.clients == (5,)
+
+
+@pytest.mark.parametrize("back", [True, False])
+def test_where_all_nodes_go_in_the_middle_of_a_round_it_waits(
+    back: bool, digits: ft.data.FederatedData, tmp_path: Path
+) -> None:
+    """`patience` holds after a node was asked, too. Whoever comes back is asked again, with the same result."""
+    given = experiment(digits, FOUR["PFLEGO"](), rounds=2, evaluation=None)
+    blueprint = blueprint_of(given)
+    wires = Wires(nodes_of(blueprint, 2, tmp_path))
+    asked: list[int] = []
+
+    def go(node: int, kind: str, parts: list[bytes]) -> list[bytes] | Gone:
+        asked.append(node) if kind == "train" else None
+        if kind == "train" and len(asked) in (3, 4):  # both nodes, in the second round
+            wires.away.add(node)
+            if len(asked) == 4 and back:
+                Timer(0.7, wires.away.clear).start()
+            return Gone("error 5: Node Unavailable")
+        return parts
+
+    wires.spoil = go
+    began = time.monotonic()
+    result = serve(wires, blueprint, Plan(patience=30.0 if back else 1.0))
+    if back:
+        assert result.digest() == simulated(given).digest()
+        assert not result.history[1].failures
+        assert time.monotonic() - began < 25.0
+    else:
+        assert result.history[1].abandoned
+        assert {failure.reason for failure in result.history[1].failures} == {"error 5: Node Unavailable"}
 
 
 def test_a_node_that_goes_away_is_missed_and_welcome_back(digits: ft.data.FederatedData, tmp_path: Path) -> None:

@@ -49,6 +49,10 @@ def simulated(given: Experiment) -> ft.Result:
             return stop.value  # type: ignore[no-any-return]
 
 
+class Gone(str):
+    """What is said of a node that goes away before it answers."""
+
+
 Spoil = Callable[[int, str, list[bytes]], "list[bytes] | str | None"]
 """Changes what a node answers to a request of a kind: other parts, an error, or no answer at all."""
 
@@ -69,7 +73,7 @@ class Wires:
             kind, parts, clients = requests[node]
             answer = self.spoil(node, kind, getattr(self.made[node], kind)(*parts))
             if isinstance(answer, str):
-                yield Reply(node, clients, [], answer)
+                yield Reply(node, clients, [], str(answer), isinstance(answer, Gone))
             elif answer is not None:
                 yield Reply(node, clients, answer)
 

@@ -183,7 +183,7 @@ EVERY: dict[str, Callable[[], ft.Algorithm]] = {
     "fedexp": lambda: ft.algorithms.fedexp(0.1, 2),
     "ditto": lambda: ft.algorithms.ditto(0.1, 2),
     "pfedme": lambda: ft.algorithms.pfedme(0.01, 0.05, inner_steps=2, local_rounds=1),
-    "fedrep": lambda: ft.algorithms.fedrep(0.1, 1, 1, head=matching("*classifier*")),
+    "fedrep": lambda: ft.algorithms.fedrep(0.1, 1, 1, head=matching("*.modules_to_save.*")),
     "local_only": lambda: ft.algorithms.local_only(0.1, 2),
     "kept states": lambda: ft.algorithms.fedavg(0.1, 2, optimizer=adamw(state="keep")),
     "averaged states": lambda: ft.algorithms.fedavg(0.1, 2, optimizer=adamw(state="average")),

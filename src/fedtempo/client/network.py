@@ -66,6 +66,9 @@ class Network:
             if isinstance(module, nn.Conv2d)
         )
         self.dropout = uses_dropout(model)
+        self.autocast = False
+        """Whether the model computes in bfloat16 where torch holds that safe; outputs come in the weights' type."""
+        self._type = next((p.dtype for p in model.parameters() if p.is_floating_point()), torch.float32)
         self.augmented = False
         """Whether inputs change from step to step, so that features cannot be reused."""
         self.has_head = isinstance(getattr(model, "body", None), nn.Module) and isinstance(
@@ -80,16 +83,16 @@ class Network:
     def forward(self, params: Params, batch: Batch, train: bool = False) -> Tensor:
         """The model's outputs. In training, buffers inside `params` are updated in place."""
         if "_features" in batch:
-            return outputs_of(self._callees[train, "head"](params, {"x": batch["_features"]}))
+            return self._tensor(self._call("head", params, {"x": batch["_features"]}, train))
         with self._randomness(batch, train):
-            return outputs_of(self._callees[train, ""](params, inputs_of(batch)))
+            return self._tensor(self._call("", params, inputs_of(batch), train))
 
     def features(self, params: Params, batch: Batch, train: bool = False) -> Tensor:
         """What the body hands to the head."""
         if not self.has_head:
             raise ModelError("the model must have submodules 'body' and 'head' for its features. Got neither or one.")
         with self._randomness(batch, train):
-            return outputs_of(self._callees[train, "body"](params, inputs_of(batch)))
+            return self._tensor(self._call("body", params, inputs_of(batch), train))
 
     def loss(
         self, task: Task, params: Params, batch: Batch, train: bool = False, weights: Tensor | None = None
@@ -100,7 +103,18 @@ class Network:
         if weights is not None:
             raise ModelError("loss must be one of ours where samples are weighed (FedEM). Got the model's own.")
         with self._randomness(batch, train):
-            return own_loss(self._callees[train, ""](params, {**inputs_of(batch), LABELS: batch[TARGET]}))
+            return own_loss(self._call("", params, {**inputs_of(batch), LABELS: batch[TARGET]}, train)).to(self._type)
+
+    def _call(self, part: str, params: Params, inputs: Batch, train: bool) -> Any:
+        callee = self._callees[train, part]
+        if not self.autocast:
+            return callee(params, inputs)
+        with torch.autocast(next(iter(inputs.values())).device.type, torch.bfloat16):
+            return callee(params, inputs)
+
+    def _tensor(self, output: Any) -> Tensor:
+        tensor = outputs_of(output)
+        return tensor.to(self._type) if self.autocast else tensor
 
     def _randomness(self, batch: Batch, train: bool) -> contextlib.AbstractContextManager[object]:
         return seeded_dropout(batch["_key"]) if train and self.dropout and "_key" in batch else contextlib.nullcontext()

@@ -95,6 +95,7 @@ def settings_of(experiment: ExperimentFile, data: FederatedData | None = None) -
         "seed": experiment.seed,
         "loss": experiment.loss,
         "dtype": getattr(torch, experiment.dtype),
+        "autocast": experiment.autocast,
         "device": experiment.device,
         "backend": experiment.backend,
         "workers": experiment.workers,

@@ -42,6 +42,9 @@ class FederatedData:
     outputs: np.ndarray | None = None
     """The number of classes of each client, where labels are numbered client by client."""
     description: str = "clients"
+    stand_in: int | None = None
+    """Where only the clients' sizes are known, as on the server of a deployment: so many rows, the same for all
+    clients, stand in for theirs. What is allocated then does not depend on the sizes that somebody else claims."""
 
     @classmethod
     def from_clients(
@@ -96,20 +99,23 @@ class FederatedData:
 
     def positions(self, client: int, part: str = "train") -> np.ndarray:
         """The rows of the columns that are this client's."""
-        index = _part(part)
-        start, stop = int(self.bounds[client, index]), int(self.bounds[client, index + 1])
+        start, stop = self._bounds(client, part)
         return np.arange(start, stop) if self.order is None else np.asarray(self.order[start:stop])
 
     def client(self, client: int, part: str = "train", dtype: torch.dtype = torch.float32) -> Batch:
         """One client's rows as tensors."""
         if not 0 <= client < len(self):
             raise DataError(f"client must be an int in [0, {len(self)}). Got {client!r}.")
-        index = _part(part)
-        start, stop = int(self.bounds[client, index]), int(self.bounds[client, index + 1])
+        start, stop = self._bounds(client, part)
         rows = slice(start, stop) if self.order is None else self.order[start:stop]
         batch = {name: self._tensor(name, column[rows], dtype) for name, column in self.columns.items()}
         self._residence.note(sum(tensor.nbytes for tensor in batch.values()))
         return batch
+
+    def _bounds(self, client: int, part: str) -> tuple[int, int]:
+        index = _part(part)
+        start, stop = int(self.bounds[client, index]), int(self.bounds[client, index + 1])
+        return (start, stop) if self.stand_in is None else (0, min(stop - start, self.stand_in))
 
     def take(self, rows: np.ndarray, dtype: torch.dtype = torch.float32) -> Batch:
         """Any rows of the columns as tensors, in the shape of `rows`."""

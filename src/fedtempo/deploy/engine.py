@@ -74,7 +74,7 @@ class RemoteEngine:
             self._add(result, uploads[client])
         complete = result.clients >= enough
         for client in tasks.keys() - gate.inbox.seen:  # whoever did not report in time
-            failures.setdefault(client, LATE if complete and self._experiment.over_selection else NO_ANSWER)
+            failures.setdefault(client, LATE if complete and self._experiment.over_selection else self._no_answer)
         result.failures += [Failure(client, reason) for client, reason in failures.items()]
         return result
 
@@ -116,20 +116,18 @@ class RemoteEngine:
         """What nodes do not have: tensors that no round changes came with the experiment they built."""
         return Received(select(received.shared, self._federation.moving_names), received.extra)
 
+    @property
+    def _no_answer(self) -> str:
+        deadline = self._experiment.deadline
+        return NO_ANSWER if deadline is None else f"{NO_ANSWER} within the deadline of {deadline:g} s"
+
     def _ask(self, kind: str, body: bytes, tasks: Mapping[int, Task], failures: dict[int, str]) -> Iterator[Reply]:
         """Ask every node for its clients. Clients of nodes that are away or answer with an error are failures."""
-        places = self._roster.places(tasks)
-        requests = {
-            node: Request(kind, [body, tasks_to_bytes([tasks[client] for client in clients])], clients)
-            for node, clients in places.items()
-        }
-        here = {client for clients in places.values() for client in clients}
-        failures.update({client: "not connected" for client in tasks if client not in here})
-        for reply in self._roster.exchange(requests, self._experiment.deadline):
-            if reply.error:
-                failures.update(dict.fromkeys(reply.asked, reply.error))
-            else:
-                yield reply
+
+        def request(clients: list[int]) -> Request:
+            return Request(kind, [body, tasks_to_bytes([tasks[client] for client in clients])], clients)
+
+        return self._roster.ask(tasks, request, self._experiment.deadline, failures)
 
 
 def _tasks(clients: np.ndarray, personal: list[Params]) -> Iterator[Task]:

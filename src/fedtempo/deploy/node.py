@@ -20,12 +20,13 @@ from fedtempo.deploy.orders import (
     failure_to_bytes,
     order_from_bytes,
     order_layout,
+    reason_of,
     scores_to_bytes,
     tasks_from_bytes,
 )
 from fedtempo.deploy.personal import PersonalStore
 from fedtempo.deploy.wire import HASH, Layout, Upload, upload_to_bytes
-from fedtempo.errors import ConfigError, FedTempoError, first_line
+from fedtempo.errors import ConfigError
 from fedtempo.evaluation.scoring import EvaluationContext
 from fedtempo.params import Params
 from fedtempo.server.faults import corrupted
@@ -70,9 +71,7 @@ class Node:
                         raise ConfigError("it is not on this node")
                     answers.append(work(told, task))
                 except Exception as error:  # one client's trouble is not the others'
-                    known = isinstance(error, FedTempoError)
-                    reason = first_line(error) if known else f"{type(error).__name__}: {first_line(error)}"
-                    answers.append(failure_to_bytes(reason))
+                    answers.append(failure_to_bytes(reason_of(error)))
         return answers
 
     def _completed(self, order: RemoteOrder) -> RemoteOrder:

@@ -38,9 +38,9 @@ class StoredRun:
         latest = int(_rows(self.folder, "SELECT COALESCE(MAX(round), -1) FROM reports")[0][0])
         if latest + 1 < len(self._history):
             self._history = []
-        query = f"SELECT report FROM reports WHERE round >= {len(self._history)} ORDER BY round"
+        query = "SELECT report FROM reports WHERE round >= ? ORDER BY round"
         try:
-            self._history += [from_json(row[0]) for row in _rows(self.folder, query)]
+            self._history += [from_json(row[0]) for row in _rows(self.folder, query, len(self._history))]
         except (ValueError, KeyError, TypeError) as error:
             raise StoreError(f"{DATABASE} is damaged: a report cannot be read ({type(error).__name__}).") from None
 
@@ -104,7 +104,7 @@ def _summary(folder: Path) -> Mapping[str, Any]:
     return values
 
 
-def _rows(folder: Path, query: str) -> list[tuple[Any, ...]]:
+def _rows(folder: Path, query: str, *values: int) -> list[tuple[Any, ...]]:
     """The answer to a query. Nothing is locked for longer than it takes, and nothing is written.
 
     Without a write-ahead log nobody is writing; then SQLite is told so, or it would leave a log behind.
@@ -113,6 +113,6 @@ def _rows(folder: Path, query: str) -> list[tuple[Any, ...]]:
     mode = "mode=ro" if Path(f"{path}-wal").exists() else "mode=ro&immutable=1"
     try:
         with closing(sqlite3.connect(f"{path.as_uri()}?{mode}", uri=True, timeout=5)) as connection:
-            return connection.execute(query).fetchall()
+            return connection.execute(query, values).fetchall()
     except sqlite3.DatabaseError as error:
         raise StoreError(f"{DATABASE} in {folder} cannot be read: {error}.") from None

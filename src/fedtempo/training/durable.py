@@ -259,8 +259,8 @@ class DurableStore:
                 self._count.write(rounds)
 
     def _require_empty(self) -> None:
-        for table in ("clients", "reports"):
-            if self._connection.execute(f"SELECT 1 FROM {table} LIMIT 1").fetchone():
+        for anything in ("SELECT 1 FROM clients LIMIT 1", "SELECT 1 FROM reports LIMIT 1"):
+            if self._connection.execute(anything).fetchone():
                 raise StoreError("the stored shared state is missing. Start afresh in another folder.")
         committed = self._count.read()
         if committed:

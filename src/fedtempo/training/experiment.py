@@ -93,7 +93,7 @@ class Experiment:
             "loss": ("the model's own, " if federation.problem.task.own else "") + federation.problem.task.name,
             "batching": repr(federation.problem.batching),
             "augment": repr(federation.problem.augment),
-            "dtype": str(federation.problem.dtype),
+            "dtype": str(federation.problem.dtype) + (", autocast" if federation.problem.autocast else ""),
             "cohort": self.cohort.description,
             "rounds": str(self.rounds),
             "backend": self.backend.name,
@@ -152,6 +152,7 @@ def prepare(
     seed: int = 0,
     loss: str | Task | PerSample | None = None,
     dtype: torch.dtype = torch.float32,
+    autocast: bool = False,
     device: str = "cpu",
     init: Mapping[str, Tensor] | Literal["model", "seed"] | None = None,
     init_clients: Mapping[int, Mapping[str, Tensor]] | None = None,
@@ -177,7 +178,9 @@ def prepare(
     data.check()
     first, origin = _model(model, seed, init)
     first = first.to(dtype=dtype, device=device)
-    problem = Problem(first, data, _task(loss, data), batching, seed, dtype, device, augment=as_augment(augment))
+    require(isinstance(autocast, bool), "autocast", "true or false", autocast)
+    pieces = (first, data, _task(loss, data), batching, seed, dtype, device)
+    problem = Problem(*pieces, augment=as_augment(augment), autocast=autocast)
     given = _given(init)
     federation = _with_starts(Federation(problem, algorithm), given, init_clients, origin)
     draws_masks, independent = check_model(federation)

@@ -20,7 +20,7 @@ from fedtempo.display import html_of, show
 from fedtempo.evaluation.protocol import Evaluation, Scores
 from fedtempo.evaluation.serving import served_phases
 from fedtempo.objectives import Received
-from fedtempo.params import Params
+from fedtempo.params import Params, bits_of
 from fedtempo.schedules import Now, Rate
 from fedtempo.training.experiment import Experiment
 from fedtempo.training.round_report import RoundReport
@@ -192,6 +192,5 @@ def _absorb(state: Any, name: str, tree: Any) -> None:
         for index, part in enumerate(tree):
             _absorb(state, f"{name}/{index}", part)
     elif isinstance(tree, Tensor):
-        array = tree.detach().cpu().contiguous()
-        state.update(f"{name} {array.dtype} {tuple(array.shape)}\n".encode())
-        state.update(array.numpy().tobytes())
+        state.update(f"{name} {tree.dtype} {tuple(tree.shape)}\n".encode())
+        state.update(bits_of(tree).tobytes())
