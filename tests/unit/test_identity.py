@@ -11,13 +11,13 @@ from functools import partial
 import numpy as np
 import pytest
 import torch
-from tests.zoo import ALGORITHMS
 from torch import nn
 
 import fedtempo as ft
 from fedtempo import transforms
 from fedtempo.errors import ConfigError, OutputError
 from fedtempo.identity import Unstable, identity_of
+from tests.zoo import ALGORITHMS
 
 RATE = 0.1
 

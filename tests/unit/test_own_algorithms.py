@@ -8,12 +8,12 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 import torch
-from tests.own_algorithms import feddyn, fednova, halved, moon
 from torch import nn
 
 import fedtempo as ft
 from fedtempo.contracts import distance, small_data
 from fedtempo.optimizers import adamw
+from tests.own_algorithms import feddyn, fednova, halved, moon
 
 OWN: dict[str, ft.Algorithm] = {
     "fednova": fednova(lr=0.1, epochs=2),

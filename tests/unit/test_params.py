@@ -1,24 +1,111 @@
-"""Selectors: patterns, and how they compose."""
+"""Named tensors: arithmetic, norms, selectors."""
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import pytest
+import torch
 from torch import nn
 
-import fedtempo as ft
-from fedtempo.params import everything, matching, nothing, of_type, submodule
+from fedtempo.params import (
+    Selector,
+    add,
+    all_finite,
+    combine,
+    everything,
+    matching,
+    norm,
+    nothing,
+    of_type,
+    partition,
+    scaled,
+    size_in_bytes,
+    squared_norm,
+    submodule,
+    subtract,
+    tree_map,
+    zeros_like,
+)
 
-MODEL = nn.ModuleDict(
+
+def test_a_sum_that_overflows_is_still_finite() -> None:
+    assert all_finite([torch.full((4,), 3e38)])
+    assert all_finite([torch.full((4,), 1e308, dtype=torch.float64), torch.arange(3)])
+    assert not all_finite([torch.zeros(3), torch.tensor([1.0, float("inf"), float("-inf")])])
+    assert not all_finite([torch.tensor([float("nan")])])
+
+
+PARAMS = {"body.w": torch.tensor([3.0, 0.0]), "body.n": torch.tensor([0.0]), "head.w": torch.tensor([[4.0]])}
+
+
+def test_partition_and_combine_are_inverse() -> None:
+    for names in ({"head.w"}, {"body.w", "head.w"}, set(), set(PARAMS)):
+        named, others = partition(PARAMS, names)
+        assert set(named) == names and not set(named) & set(others)
+        assert combine(others, named) == PARAMS
+    assert combine({"a": torch.tensor(1.0)}, {"a": torch.tensor(2.0)})["a"] == 2.0
+
+
+def test_arithmetic_by_hand() -> None:
+    twice = add(PARAMS, PARAMS)
+    assert twice["body.w"].tolist() == [6.0, 0.0]
+    for half in (0.5, torch.tensor(0.5)):
+        assert add(PARAMS, twice, half)["head.w"].tolist() == [[8.0]]
+        assert scaled(twice, half)["head.w"].tolist() == [[4.0]]
+    assert float(norm(PARAMS)) == 5.0
+    assert float(squared_norm(PARAMS)) == 25.0
+    assert float(squared_norm({})) == 0.0
+    assert float(norm(subtract(twice, PARAMS))) == 5.0
+    assert not any(t.any() for t in zeros_like(PARAMS).values())
+    assert size_in_bytes({**PARAMS, "mask": torch.zeros(3, dtype=torch.bool)}) == 4 * 4 + 3
+
+
+class Pair(NamedTuple):
+    first: torch.Tensor
+    rest: tuple[dict[str, torch.Tensor], ...]
+
+
+def test_tree_map_keeps_the_form_of_the_tree() -> None:
+    one = Pair(torch.tensor(1.0), ({"a": torch.tensor(2.0)}, {}))
+    added = tree_map(lambda a, b: a + b, one, one)
+    assert isinstance(added, Pair)
+    assert (float(added.first), float(added.rest[0]["a"]), added.rest[1]) == (2.0, 4.0, {})
+
+
+class Net(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.body = nn.Sequential(nn.Linear(2, 3), nn.BatchNorm1d(3))
+        self.head = nn.Linear(3, 1, bias=False)
+        self.heading = nn.Linear(1, 1)
+
+
+BATCH_NORM = {f"body.1.{name}" for name in ("weight", "bias", "running_mean", "running_var", "num_batches_tracked")}
+
+
+def test_selectors_by_hand() -> None:
+    net = Net()
+    assert submodule("head").names(net) == {"head.weight"}  # and not `heading`
+    assert of_type(nn.BatchNorm1d).names(net) == BATCH_NORM
+    assert matching("*.bias").names(net) == {"body.0.bias", "body.1.bias", "heading.bias"}
+    assert (~submodule("body")).names(net) == {"head.weight", "heading.weight", "heading.bias"}
+    assert everything.names(net) == set(net.state_dict())
+    assert not nothing.names(net)
+    assert repr(~submodule("body")) == "not submodule 'body'"
+
+
+LAYERS = nn.ModuleDict(
     {
         "body": nn.Sequential(nn.Linear(2, 3), nn.BatchNorm1d(3), nn.Linear(3, 3)),
         "head": nn.Linear(3, 1),
     }
 )
-ALL = everything.names(MODEL)
+TENSORS = everything.names(LAYERS)
 
 
-def names(selector: ft.params.Selector) -> frozenset[str]:
-    return selector.names(MODEL)
+def chosen(selector: Selector) -> frozenset[str]:
+    return selector.names(LAYERS)
 
 
 PAIRS = [
@@ -30,46 +117,17 @@ PAIRS = [
 
 
 @pytest.mark.parametrize(("a", "b"), PAIRS)
-def test_selectors_are_sets(a: ft.params.Selector, b: ft.params.Selector) -> None:
-    assert names(a | b) == names(a) | names(b)
-    assert names(a & b) == names(a) & names(b)
-    assert names(~a) == ALL - names(a)
-    assert names(~(a | b)) == names(~a & ~b)
+def test_selectors_are_sets(a: Selector, b: Selector) -> None:
+    assert chosen(a | b) == chosen(a) | chosen(b)
+    assert chosen(a & b) == chosen(a) & chosen(b)
+    assert chosen(~a) == TENSORS - chosen(a)
+    assert chosen(~(a | b)) == chosen(~a & ~b)
 
 
 def test_patterns() -> None:
-    assert names(submodule("body.*")) == {n for n in ALL if n.startswith("body.")}
-    assert names(matching("*.0.*", "head.bias")) == {"body.0.weight", "body.0.bias", "head.bias"}
+    assert chosen(submodule("body.*")) == {n for n in TENSORS if n.startswith("body.")}
+    assert chosen(matching("*.0.*", "head.bias")) == {"body.0.weight", "body.0.bias", "head.bias"}
 
 
 def test_they_print_as_they_compose() -> None:
     assert repr(~submodule("head") & matching("*.bias")) == "(not (submodule 'head') and names like '*.bias')"
-
-
-WITH_ARGUMENTS = {
-    "fedsgd": {"lr": 0.1},
-    "feddecay": {"lr": 0.1, "beta": 0.5, "steps": 2},
-    "pflego": {"head_lr": 0.1, "server_lr": 0.1, "steps": 2},
-    "fedrep": {"lr": 0.1, "head_steps": 1, "body_steps": 1},
-    "fedrecon": {"lr": 0.1, "head_lr": 0.1, "head_steps": 1},
-    "fedrecon_stateful": {"head_lr": 0.1, "server_lr": 0.1, "head_steps": 1},
-    "pfedme": {"local_rounds": 1},
-}
-WRAPPERS = {"fednar", "clip_then_decay"}
-
-
-@pytest.mark.parametrize("name", sorted(set(ft.algorithms.ALGORITHMS) - WRAPPERS))
-def test_every_algorithm_moves_only_what_it_is_told(name: str) -> None:
-    from fedtempo.contracts import small_data
-
-    algorithm = ft.algorithms.ALGORITHMS[name](
-        **WITH_ARGUMENTS.get(name, {"lr": 0.1, "steps": 2}), trains=matching("*.weight"), accumulate=2
-    )
-    model = ft.models.mlp(6, [5], 4)
-    result = ft.run(model=model, data=small_data(), algorithm=algorithm, rounds=1, backend="serial", evaluation=None)
-    first = result.experiment.first_shared
-    start = result.experiment.federation.first_personal(0, first)
-    assert all(n.endswith(".weight") for n in result.experiment.federation.trained_names)
-    assert all((t == first[n]).all() for n, t in result.params.items() if n.endswith(".bias"))
-    kept = result.client_state(0)
-    assert all((t == start[n]).all() for n, t in kept.items() if n.endswith(".bias") and name != "scaffold")

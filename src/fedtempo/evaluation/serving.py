@@ -9,9 +9,11 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import NamedTuple
 
+import numpy as np
+
 from fedtempo.algorithms.algorithm import Algorithm
 from fedtempo.client.phase import Length, Phase, length
-from fedtempo.evaluation.protocol import Evaluation
+from fedtempo.evaluation.protocol import LOWER_IS_BETTER, Evaluation, Scores
 from fedtempo.federation.federation import Federation
 from fedtempo.objectives import supervised
 from fedtempo.params import Selector, everything, submodule
@@ -117,3 +119,20 @@ def _in_words(phase: Phase) -> str:
 
 def _schedule_in_words(schedule: Schedule) -> str:
     return f"{schedule.settings['value']:g}" if schedule.name == "constant" else repr(schedule)
+
+
+CLEARLY = 2.0
+"""Standard errors over users by which fine-tuning must lower the mean before it counts as harm."""
+
+
+def harm(scores: Scores) -> tuple[float, float] | None:
+    """The means before and after where fine-tuning made existing users clearly worse; None where it did not."""
+    seen = scores.existing_after.samples > 0
+    before, after = (s.values[scores.metric][seen] for s in (scores.existing_before, scores.existing_after))
+    loss = (after - before) if scores.metric in LOWER_IS_BETTER else (before - after)
+    loss = loss[np.isfinite(loss)]
+    if len(loss) < 2:
+        return None
+    error = float(loss.std(ddof=1)) / len(loss) ** 0.5
+    worse = float(loss.mean()) > max(CLEARLY * error, 0.01 * abs(float(np.nanmean(before))))
+    return (float(np.nanmean(before)), float(np.nanmean(after))) if worse else None

@@ -54,7 +54,7 @@ class ReportRun:
             history=result.history,
             seed=choices.federation.problem.seed,
             total=choices.rounds,
-            facts=facts_of(choices),
+            facts={**facts_of(choices), "notes": "; ".join(result.notes)},
             picture=picture_of(choices.federation.problem.data),
             plan=plan_of(choices, result.history),
             digest=result.digest(),

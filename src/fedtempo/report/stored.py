@@ -48,12 +48,13 @@ class StoredRun:
         """The run as far as it was read, without pictures of the data and the schedules."""
         summary, experiment = _summary(self.folder), self.folder / EXPERIMENT
         has_file = experiment.is_file()
+        notes = {"notes": "; ".join(map(str, summary["notes"]))} if isinstance(summary.get("notes"), list) else {}
         return ReportRun(
             label=label or self.identity.get("algorithm", self.folder.name),
             history=list(self._history),
             seed=int(self.identity["seed"]) if self.identity.get("seed", "").isdecimal() else None,
             total=int(self.identity.get("rounds", len(self._history))),
-            facts={name: value for name, value in self.identity.items() if not _is_hash(name)},
+            facts={**{name: value for name, value in self.identity.items() if not _is_hash(name)}, **notes},
             digest=summary.get("digest"),
             command=AGAIN if has_file else summary.get("command"),
             experiment=experiment.read_text(encoding="utf-8") if has_file else None,
@@ -83,7 +84,8 @@ def with_pictures(run: ReportRun, folder: Path) -> ReportRun:
     except FedTempoError:  # the data may not be on this machine; the page does without
         return run
     picture, plan = picture_of(experiment.federation.problem.data), plan_of(experiment, run.history)
-    return replace(run, facts=facts_of(experiment), picture=picture, plan=plan)
+    notes = {name: value for name, value in run.facts.items() if name == "notes"}
+    return replace(run, facts={**facts_of(experiment), **notes}, picture=picture, plan=plan)
 
 
 def _is_hash(field: str) -> bool:

@@ -11,21 +11,19 @@ from typing import Any, Literal
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.nn.parameter import UninitializedParameter
 
 from fedtempo.algorithms.algorithm import Algorithm
 from fedtempo.backends import Backend, Calibration, Choice, Cluster, choose, cluster_for, vectorised
-from fedtempo.client.network import tensors_of
 from fedtempo.data.augment import Augment, PerClient, as_augment
 from fedtempo.data.batches import Batching
 from fedtempo.data.federated import FederatedData
-from fedtempo.errors import ConfigError, DataError, ModelError, first_line, fits, is_count, is_number, require
+from fedtempo.errors import ConfigError, is_count, is_number, require
 from fedtempo.evaluation.protocol import Evaluation
 from fedtempo.federation.federation import Federation
 from fedtempo.federation.problem import Problem
 from fedtempo.identity import Unstable, identity_of
-from fedtempo.models.weights import KEPT, Start, build
-from fedtempo.params import Params, nothing, select
+from fedtempo.models.weights import KEPT, Start
+from fedtempo.params import Params
 from fedtempo.schedules import Schedule
 from fedtempo.server.admission import Admission
 from fedtempo.server.cohort import Cohort, as_cohort
@@ -42,6 +40,7 @@ from fedtempo.training.checks import (
     check_rounds,
     check_schedules,
 )
+from fedtempo.training.first_state import first_model, given_tensors, told, with_starts
 
 CONTENT = " (content)"
 """Ends the names of an identity's fields that are hashes; those of the model and the data have no words beside them."""
@@ -176,13 +175,13 @@ def prepare(
     cluster = cluster_for(backend, ray_address, ray_gpus, ray_loader)
     batching, rule = Batching(batch_size, batches), as_cohort(cohort, cohorts)
     data.check()
-    first, origin = _model(model, seed, init)
+    first, origin = first_model(model, seed, init)
     first = first.to(dtype=dtype, device=device)
     require(isinstance(autocast, bool), "autocast", "true or false", autocast)
     pieces = (first, data, _task(loss, data), batching, seed, dtype, device)
     problem = Problem(*pieces, augment=as_augment(augment), autocast=autocast)
-    given = _given(init)
-    federation = _with_starts(Federation(problem, algorithm), given, init_clients, origin)
+    given = given_tensors(init)
+    federation = with_starts(Federation(problem, algorithm), given, init_clients, origin)
     draws_masks, independent = check_model(federation)
     problem = replace(problem, draws_masks=draws_masks, pads_batches=independent)
     federation = replace(federation, problem=problem)
@@ -207,7 +206,7 @@ def prepare(
     calibrates = choice.calibrates and not (faults and faults.kill)
     how = (choice.backend, choice.workers, choice.block, rule, rounds, evaluation)
     others = (quorum, over_selection, deadline, cluster, calibrates, worker_timeout)
-    return Experiment(federation, *how, start, *others, *_told(federation, origin, given, obstacle))
+    return Experiment(federation, *how, start, *others, *told(federation, origin, given, obstacle))
 
 
 def _check_plain(
@@ -222,50 +221,6 @@ def _check_plain(
     require(isinstance(dtype, torch.dtype) and dtype.is_floating_point, "dtype", "a floating-point torch dtype", dtype)
     require(block is None or is_count(block), "block", "an int >= 1", block)
     require(workers is None or is_count(workers), "workers", "an int >= 1", workers)
-
-
-def _model(model: nn.Module | Callable[[], nn.Module], seed: int, init: object) -> tuple[nn.Module, Start]:
-    """The model with its first weights, and where they come from."""
-    rule = "an nn.Module or a function that makes one"
-    require(isinstance(model, nn.Module) or callable(model), "model", rule, model)
-    try:
-        first, origin = build(model, seed, init if isinstance(init, str) else None)
-    except (TypeError, ValueError, RuntimeError) as error:
-        raise ModelError(f"the model cannot be made: {first_line(error)}") from error
-    require(isinstance(first, nn.Module), "model", rule, first)
-    lazy = [name for name, tensor in first.named_parameters() if isinstance(tensor, UninitializedParameter)]
-    if lazy:
-        raise ModelError(f"the model must know its shapes. Got a lazy layer with {lazy[0]!r}: call it once on a batch.")
-    return first, origin
-
-
-def _given(init: Mapping[str, Tensor] | Literal["model", "seed"] | None) -> Params | None:
-    """The tensors of `init`, all finite."""
-    if init is None or init in ("model", "seed"):
-        return None
-    require(isinstance(init, Mapping), "init", "a state dict, 'model', 'seed' or None", init)
-    tensors: Params = dict(init)  # type: ignore[arg-type]
-    for name, value in tensors.items():
-        holds = isinstance(value, Tensor) and not value.is_complex() and bool(torch.isfinite(value).all())
-        require(holds, f"init[{name!r}]", "a tensor of finite numbers", value)
-    return tensors
-
-
-def _told(
-    federation: Federation, origin: Start, given: Params | None, obstacle: str | None
-) -> tuple[Start, tuple[str, ...]]:
-    """Where the first weights come from, and what else the user should know."""
-    if given is not None:
-        rest = "" if set(given) >= set(federation.first_shared()) else f"; others {origin.words.partition(': ')[2]}"
-        origin = Start(origin.kept, f"first weights: given by init{rest}")
-    notes = [origin.words]
-    personal = federation.algorithm.personal
-    if personal.optional and personal is not nothing and not federation.personal_names:
-        name = federation.algorithm.name
-        notes.append(f"{name}: the model has no {personal!r}, so nothing is personal and all of it is shared")
-    if obstacle is not None:
-        notes.append(f"backend: auto runs clients one by one, because vmap cannot run this model ({obstacle})")
-    return origin, tuple(notes)
 
 
 def _policy(
@@ -286,26 +241,3 @@ def _task(loss: str | Task | PerSample | None, data: FederatedData) -> Task:
     if "y" in data.columns:
         targets = torch.from_numpy(np.array(data.columns["y"][:2]))
     return as_task(loss, targets)
-
-
-def _with_starts(
-    federation: Federation,
-    init: Params | None,
-    init_clients: Mapping[int, Mapping[str, Tensor]] | None,
-    origin: Start,
-) -> Federation:
-    """Personal tensors given for everybody (in `init`, or by a model whose weights are kept) or for some clients."""
-    form = init_clients is None or fits(init_clients, Mapping[int, Mapping[str, Any]])
-    require(form, "init_clients", "tensors by name, by client number", init_clients)
-    names = federation.personal_names & set(init or {})
-    if names and names != federation.personal_names:
-        missing = min(federation.personal_names - names)
-        raise ConfigError(f"init must hold all personal tensors or none. Got some, without {missing!r}.")
-    template = tensors_of(federation.problem.model, federation.problem.dtype, federation.problem.device)
-    common = select(template, federation.personal_names) if origin.kept else {}
-    common |= {n: init[n].detach().clone().to(template[n].dtype) for n in names} if init else {}
-    given = {int(c): dict(tensors) for c, tensors in (init_clients or {}).items()}
-    strangers = set(given) - set(range(len(federation.problem.data)))
-    if strangers:
-        raise DataError(f"init_clients must name clients in [0, {len(federation.problem.data)}). Got {min(strangers)}.")
-    return replace(federation, common_start=common or None, given_clients=given)

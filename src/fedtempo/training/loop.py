@@ -21,9 +21,10 @@ from fedtempo.params import Params, select, size_in_bytes
 from fedtempo.schedules import Now
 from fedtempo.training.durable import DurableStore
 from fedtempo.training.experiment import Experiment
-from fedtempo.training.result import Result
+from fedtempo.training.result import Result, Snapshot
 from fedtempo.training.round import DROPPED, conclude, norm_limit, now_in, participants
 from fedtempo.training.round_report import RoundReport, RoundState
+from fedtempo.training.smoothing import Progress
 from fedtempo.training.state import State
 from fedtempo.training.store import MemoryStore, Store
 from fedtempo.training.tracking import Tracker, tracking
@@ -76,11 +77,22 @@ def train_experiment(
                 report = replace(report, state=RoundState(state.shared, state.server, dict(personal)))
             history.append(report if keeps_models else replace(report, params={}))
             yield report
-        now = now_in(experiment, state, experiment.rounds - 1)
         ran_as = "clients on nodes of their own" if engine else experiment.ran_as(clients.status.calibration)
-        result = Result(experiment, state.shared, state.server, history, store, now, ran_as)
+        result = Result(experiment, _snapshot(experiment, history, state, None), history, store, ran_as)
+        chosen = store.selected
+        if chosen is not None:
+            result.chosen = _snapshot(experiment, history, chosen.state, chosen.round)
         told.end(result)
     return result
+
+
+def _snapshot(experiment: Experiment, history: Sequence[RoundReport], state: State, number: int | None) -> Snapshot:
+    """The state after a round (the last if not said), and where that round stood, as its evaluation saw it."""
+    last = experiment.rounds - 1 if number is None else number
+    progress = Progress()
+    for report in history[:last]:
+        progress = progress if report.abandoned else progress.after(report.loss)
+    return Snapshot(last, state.shared, state.server, now_in(experiment, state._replace(progress=progress), last))
 
 
 def _engine(experiment: Experiment, rounds: int) -> AbstractContextManager[Engine]:
@@ -179,7 +191,7 @@ def _evaluated(
         return state, replace(report, test=only)
     validation, *test = evaluator.scores(model, extra, now, "validation", *(("test",) if has_test else ()))
     quality = _quality(validation)
-    if quality <= state.best_validation:
+    if not quality > state.best_validation:  # NaN is no quality
         return state, replace(report, validation=validation)
     selected = test[0] if test else validation
     return state._replace(best_validation=quality), replace(report, validation=validation, test=selected)

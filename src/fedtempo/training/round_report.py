@@ -86,6 +86,11 @@ class RoundReport:
     """The whole state after the round, where `states=True` asks for it."""
 
     @property
+    def selects(self) -> bool:
+        """Whether validation has selected this round. Without validation rows the last round is the one that counts."""
+        return self.validation is not None and self.test is not None
+
+    @property
     def scores(self) -> Scores | None:
         """The evaluation that guides the run: validation where there is one, else test."""
         return self.validation or self.test
