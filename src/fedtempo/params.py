@@ -46,7 +46,7 @@ class Selector:
         )
 
     def __invert__(self) -> Selector:
-        return Selector(f"not ({self.description})", lambda name, module: not self.picks(name, module))
+        return Selector(f"not {self.description}", lambda name, module: not self.picks(name, module))
 
     def __or__(self, other: Selector) -> Selector:
         return Selector(

@@ -130,4 +130,4 @@ def test_patterns() -> None:
 
 
 def test_they_print_as_they_compose() -> None:
-    assert repr(~submodule("head") & matching("*.bias")) == "(not (submodule 'head') and names like '*.bias')"
+    assert repr(~submodule("head") & matching("*.bias")) == "(not submodule 'head' and names like '*.bias')"

@@ -166,11 +166,7 @@ def _between_rounds(stages: Sequence[Stage], carry: Carry) -> tuple[Params, Para
 
 
 def _stage(index: int, phase: Phase, network: Network, task: Task) -> Stage:
-    matched = phase.trains.names(network.training) & frozenset(network.parameters)
-    require(bool(matched), "trains", "a selector that matches at least one parameter", phase.trains)
-    trained = matched - network.frozen
-    rule = "a selector that matches at least one parameter that is not frozen (requires_grad=False)"
-    require(bool(trained), "trains", rule, phase.trains)
+    trained = _trained(phase, network)
     buffers = frozenset(network.buffers)
     # Only a head on an unchanging body can reuse features: a moving body or dropout would change them at every step.
     reuses = phase.on == "both" and network.body_is_pure() and all(n.startswith("head.") for n in trained)
@@ -227,13 +223,30 @@ def _stage(index: int, phase: Phase, network: Network, task: Task) -> Stage:
         value, after = loss({**fixed, **free}, batch)
         return Value(value, value, after)
 
-    # A recorded step replays torch's operations. That is the same step only if nothing but weights and batch decides
-    # which operations they are. Torch's layers and ours are like that; a user's code is watched while it is replayed.
-    plain = None
-    if phase.objective is supervised and phase.accumulate == 1 and not network.hooked():
-        watch = None if network.is_known() and task in TASKS.values() else _unchanged(network)
-        plain = Plain(value_of, Replayed(by_autograd, watch), Replayed(by_transform_together, watch))
+    plain = _plain(phase, network, task, value_of)
     return Stage(phase, trained, reuses, enter, step, split, plain, lru_cache(CACHED_TIMELINES)(phase.positions))
+
+
+def _trained(phase: Phase, network: Network) -> frozenset[str]:
+    """The parameters that a phase moves."""
+    matched = phase.trains.names(network.training) & frozenset(network.parameters)
+    require(bool(matched), "trains", "a selector that matches at least one parameter", phase.trains)
+    trained = matched - network.frozen
+    rule = "a selector that matches at least one parameter that is not frozen (requires_grad=False)"
+    require(bool(trained), "trains", rule, phase.trains)
+    return trained
+
+
+def _plain(phase: Phase, network: Network, task: Task, value_of: ValueOf) -> Plain | None:
+    """The fast ways to the gradient, where the objective is the data loss of whole batches.
+
+    A recorded step replays torch's operations. That is the same step only if nothing but weights and batch decides
+    which operations they are. Torch's layers and ours are like that; a user's code is watched while it is replayed.
+    """
+    if phase.objective is not supervised or phase.accumulate > 1 or network.hooked():
+        return None
+    watch = None if network.is_known() and task in TASKS.values() else _unchanged(network)
+    return Plain(value_of, Replayed(by_autograd, watch), Replayed(by_transform_together, watch))
 
 
 def _unchanged(network: Network) -> Callable[[], bool]:

@@ -76,6 +76,8 @@ class _Walk:
             self._say("float", value.hex())
         elif isinstance(value, (*_PLAIN, *_TYPES)):
             self._say(type(value).__name__, repr(value) if not isinstance(value, PurePath) else str(value))
+        elif isinstance(value, np.generic) and type(value.item()) in (bool, int, float):
+            self.absorb(value.item(), path, in_function)
         elif isinstance(value, np.generic):
             self._array(value, path)  # type: ignore[arg-type]
         elif id(value) in self._met:
