@@ -83,6 +83,10 @@ class Ledger:
         self._has_it[chosen] = True
         return sum(prices, Costs(bytes_down=first_time * self._once))
 
+    def traffic(self, clients: float) -> Costs:
+        """Bytes down and up of so many clients, and nothing that depends on how many rows they have."""
+        return Costs(bytes_down=round(self._down * clients), bytes_up=round(self._up * clients))
+
     def _client(self, samples: int, now: Now) -> Costs:
         steps, seen, flops, at_first = 0, 0, 0.0, 0
         first = replace(now, round=0, loss_ratio=1.0, plateaus=0)

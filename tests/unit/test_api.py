@@ -90,7 +90,9 @@ def test_results_of_one_label_are_averaged() -> None:
 
 def test_train_yields_the_whole_state_where_it_is_asked_for() -> None:
     """Shared, server and the cohort's personal tensors, as the result has them at the end; nothing by default."""
-    given = settings(algorithm=ft.algorithms.fedper(0.1, 1, optimizer=ft.optimizers.sgd(0.9, state="average")), cohort=2)
+    given = settings(
+        algorithm=ft.algorithms.fedper(0.1, 1, optimizer=ft.optimizers.sgd(0.9, state="average")), cohort=2
+    )
     reports = list(ft.train(**given, states=True))
     result = ft.run(**given)
     last = reports[-1].state

@@ -19,7 +19,7 @@ from fedtempo.client.optimizer_state import GROUP, belongs_to, named_state, rest
 from fedtempo.client.phase import Carry, Phase, StepInfo
 from fedtempo.data.batches import Batching
 from fedtempo.errors import require
-from fedtempo.objectives import Received, Value, View, supervised
+from fedtempo.objectives import Loss, Received, Value, View, supervised
 from fedtempo.params import Params, Scalar, add, combine, partition, select, tree_map
 from fedtempo.schedules import Now, Position
 from fedtempo.tasks import TASKS, Batch, Task
@@ -167,14 +167,9 @@ def _between_rounds(stages: Sequence[Stage], carry: Carry) -> tuple[Params, Para
 
 def _stage(index: int, phase: Phase, network: Network, task: Task) -> Stage:
     trained = _trained(phase, network)
-    buffers = frozenset(network.buffers)
     # Only a head on an unchanging body can reuse features: a moving body or dropout would change them at every step.
     reuses = phase.on == "both" and network.body_is_pure() and all(n.startswith("head.") for n in trained)
-
-    def loss(params: Params, batch: Batch, weights: Tensor | None = None) -> tuple[Tensor, Params]:
-        # BatchNorm writes its statistics in place; the clones keep the caller's tensors as they were.
-        after = {n: p.clone() for n, p in params.items() if n in buffers}
-        return network.loss(task, {**params, **after}, batch, train=True, weights=weights), after
+    loss = _loss_of(network, task)
 
     def enter(received: Received, carry: Carry, data: Batch) -> tuple[Carry, Batch]:
         if phase.enter is not None:
@@ -185,6 +180,31 @@ def _stage(index: int, phase: Phase, network: Network, task: Task) -> Stage:
 
     def split(carry: Carry) -> tuple[Params, Params]:
         return partition(_model(phase, carry), trained)
+
+    def value_of(free: Params, fixed: Params, batch: Batch) -> Value:
+        value, after = loss({**fixed, **free}, batch)
+        return Value(value, value, after)
+
+    step, plain = _step_of(index, phase, network, loss, split), _plain(phase, network, task, value_of)
+    return Stage(phase, trained, reuses, enter, step, split, plain, lru_cache(CACHED_TIMELINES)(phase.positions))
+
+
+def _loss_of(network: Network, task: Task) -> Loss:
+    """The mean loss of a batch at some parameters, and the model's buffers after the forward pass."""
+    buffers = frozenset(network.buffers)
+
+    def loss(params: Params, batch: Batch, weights: Tensor | None = None) -> tuple[Tensor, Params]:
+        # BatchNorm writes its statistics in place; the clones keep the caller's tensors as they were.
+        after = {n: p.clone() for n, p in params.items() if n in buffers}
+        return network.loss(task, {**params, **after}, batch, train=True, weights=weights), after
+
+    return loss
+
+
+def _step_of(
+    index: int, phase: Phase, network: Network, loss: Loss, split: Callable[[Carry], tuple[Params, Params]]
+) -> Step:
+    """One gradient step of the phase: y <- y - lr * optimizer(direction(gradient))."""
 
     def step(
         gradient_of: GradientOf,
@@ -219,12 +239,7 @@ def _stage(index: int, phase: Phase, network: Network, task: Task) -> Stage:
             moved = phase.after(moved, info, here, now)
         return moved, value.loss
 
-    def value_of(free: Params, fixed: Params, batch: Batch) -> Value:
-        value, after = loss({**fixed, **free}, batch)
-        return Value(value, value, after)
-
-    plain = _plain(phase, network, task, value_of)
-    return Stage(phase, trained, reuses, enter, step, split, plain, lru_cache(CACHED_TIMELINES)(phase.positions))
+    return step
 
 
 def _trained(phase: Phase, network: Network) -> frozenset[str]:

@@ -123,6 +123,8 @@ class RemoteEngine:
 
     def _ask(self, kind: str, body: bytes, tasks: Mapping[int, Task], failures: dict[int, str]) -> Iterator[Reply]:
         """Ask every node for its clients. Clients of nodes that are away or answer with an error are failures."""
+        if not tasks:  # an empty cohort, or nobody to score: there is nobody to wait for
+            return iter(())
 
         def request(clients: list[int]) -> Request:
             return Request(kind, [body, tasks_to_bytes([tasks[client] for client in clients])], clients)

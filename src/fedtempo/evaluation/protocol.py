@@ -96,6 +96,12 @@ class Scores:
     new_after: UserScores | None = None
     metric: str = "accuracy"
 
+    @property
+    def guiding(self) -> UserScores:
+        """The users whose mean selects a round: existing ones after fine-tuning, or new ones in a private run."""
+        none = not len(self.existing_after.clients)
+        return self.new_after if none and self.new_after is not None else self.existing_after
+
     def groups(self) -> dict[str, UserScores]:
         """The four groups that are there, by name."""
         named = {name: getattr(self, name) for name in ("existing_before", "existing_after", "new_before", "new_after")}

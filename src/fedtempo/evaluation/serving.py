@@ -107,7 +107,8 @@ def fine_tuning_in_words(federation: Federation, protocol: Evaluation) -> str:
 def _in_words(phase: Phase) -> str:
     count = phase.length
     number = f"{count.times} x " if count.times != 1 else ""
-    amount = f"{number}{_schedule_in_words(count.count)} {count.unit}"
+    units = _schedule_in_words(count.count)
+    amount = f"{number}{units} {count.unit.removesuffix('s') if units == '1' else count.unit}"
     parts = [f"{amount} at lr {_schedule_in_words(phase.lr)} on {phase.trains!r}"]
     if phase.objective is not supervised:
         parts.append(f"objective {phase.objective.__qualname__.split('.')[0]}")

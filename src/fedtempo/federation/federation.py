@@ -55,6 +55,11 @@ class Federation:
 
     # ------------------------------------------------------------------ which tensors travel
 
+    @property
+    def private(self) -> bool:
+        """Whether uploads are noised, so that nothing else about clients may be published."""
+        return self.policy is not None and self.policy.aggregator.private
+
     @cached_property
     def personal_names(self) -> frozenset[str]:
         """The model's tensors that never leave a client."""

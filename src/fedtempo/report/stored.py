@@ -54,7 +54,8 @@ class StoredRun:
             history=list(self._history),
             seed=int(self.identity["seed"]) if self.identity.get("seed", "").isdecimal() else None,
             total=int(self.identity.get("rounds", len(self._history))),
-            facts={**{name: value for name, value in self.identity.items() if not _is_hash(name)}, **notes},
+            facts={**{name: value for name, value in self.identity.items() if not _is_hash(name)}, **notes}
+            | _privacy(summary),
             digest=summary.get("digest"),
             command=AGAIN if has_file else summary.get("command"),
             experiment=experiment.read_text(encoding="utf-8") if has_file else None,
@@ -83,6 +84,8 @@ def with_pictures(run: ReportRun, folder: Path) -> ReportRun:
         experiment = prepare(**settings_of(without_places(read(folder / EXPERIMENT))))
     except FedTempoError:  # the data may not be on this machine; the page does without
         return run
+    if experiment.federation.private:
+        return replace(run, facts={**facts_of(experiment), **_privacy(_summary(folder))})
     picture, plan = picture_of(experiment.federation.problem.data), plan_of(experiment, run.history)
     notes = {name: value for name, value in run.facts.items() if name == "notes"}
     return replace(run, facts={**facts_of(experiment), **notes}, picture=picture, plan=plan)
@@ -90,6 +93,12 @@ def with_pictures(run: ReportRun, folder: Path) -> ReportRun:
 
 def _is_hash(field: str) -> bool:
     return field in HASHES or field.endswith(CONTENT)
+
+
+def _privacy(summary: Mapping[str, Any]) -> dict[str, str]:
+    """What a finished private run was accounted for."""
+    privacy = summary.get("privacy")
+    return {"privacy": str(privacy.get("words"))} if isinstance(privacy, dict) else {}
 
 
 def _summary(folder: Path) -> Mapping[str, Any]:

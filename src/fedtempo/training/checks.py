@@ -49,7 +49,7 @@ def check_cohort(rule: Cohort, federation: Federation, rounds: int) -> None:
     """Every round's cohort can be drawn; cohorts that were written down name training clients, each once."""
     clients = federation.problem.data.clients
     written = rule.description.startswith(FIXED)
-    for round_number in range(min(rounds, 10_000)) if written else _sampled(rounds):
+    for round_number in range(min(rounds, 10_000)) if written else sampled_rounds(rounds):
         now = federation.problem.now(round_number, 1.0)
         expected = rule.expected(now, len(clients))
         require(0 < expected <= len(clients), "cohort", f"at most {len(clients)} (the training clients)", expected)
@@ -77,7 +77,7 @@ def check_schedules(federation: Federation, rounds: int, cohort: float) -> None:
     """Every rate is finite and not negative in every round, and every phase has its steps."""
     first = federation.problem.now(0, cohort)
     server = federation.algorithm.server.schedules
-    for round_number in _sampled(rounds):
+    for round_number in sampled_rounds(rounds):
         now = replace(first, round=round_number)
         for phase in federation.algorithm.phases:
             _check_phase(phase, now, _largest(federation))
@@ -85,7 +85,7 @@ def check_schedules(federation: Federation, rounds: int, cohort: float) -> None:
             _check_rate(name, schedule, now, _largest(federation))
 
 
-def _sampled(rounds: int) -> list[int]:
+def sampled_rounds(rounds: int) -> list[int]:
     """The first rounds, and some of the later ones where there are many."""
     return sorted({*range(min(rounds, 200)), *np.linspace(0, rounds - 1, 200, dtype=int).tolist()})
 

@@ -25,6 +25,7 @@ from fedtempo.identity import Unstable, identity_of
 from fedtempo.models.weights import KEPT, Start
 from fedtempo.params import Params
 from fedtempo.schedules import Schedule
+from fedtempo.server.accounting import Guarantee
 from fedtempo.server.admission import Admission
 from fedtempo.server.cohort import Cohort, as_cohort
 from fedtempo.server.faults import Faults
@@ -41,6 +42,7 @@ from fedtempo.training.checks import (
     check_schedules,
 )
 from fedtempo.training.first_state import first_model, given_tensors, told, with_starts
+from fedtempo.training.private import check_private, guarantee
 
 CONTENT = " (content)"
 """Ends the names of an identity's fields that are hashes; those of the model and the data have no words beside them."""
@@ -80,6 +82,10 @@ class Experiment:
         if calibration is None:
             return str(Choice(self.backend, 1 if self.calibrates else self.workers, self.block))
         return f"{Choice(self.backend, calibration.workers, self.block)} ({calibration})"
+
+    def guarantee(self, rounds: int | None = None, releases: int | None = None) -> Guarantee | None:
+        """What a private run guarantees its clients after so many rounds (all, by default); None for other runs."""
+        return guarantee(self.federation, self.cohort, self.rounds if rounds is None else rounds, releases)
 
     def describe(self) -> dict[str, str]:
         """Every choice that decides the run's numbers, in words."""
@@ -194,7 +200,8 @@ def prepare(
     silent = worker_timeout is None or (is_number(worker_timeout) and worker_timeout > 0)
     require(silent, "worker_timeout", "a number > 0", worker_timeout)
     require(deadline is None or (is_number(deadline) and deadline > 0), "deadline", "a number > 0", deadline)
-    federation = replace(federation, policy=_policy(algorithm, admission, faults, aggregator))
+    federation = replace(federation, policy=_policy(admission, faults, aggregator))
+    check_private(federation, rule, rounds, evaluation, quorum, over_selection)
     start = federation.first_shared(given)
     federation = federation.with_averaged_optimizers(start)
     asked = (backend, 0 if cluster and workers is None else workers, block, first, expected)
@@ -223,15 +230,11 @@ def _check_plain(
     require(workers is None or is_count(workers), "workers", "an int >= 1", workers)
 
 
-def _policy(
-    algorithm: Algorithm, admission: Admission | None, faults: Faults | None, aggregator: Aggregator
-) -> UploadPolicy | None:
+def _policy(admission: Admission | None, faults: Faults | None, aggregator: Aggregator) -> UploadPolicy | None:
     """What has to be looked at upload by upload; None where sums are enough."""
     require(admission is None or isinstance(admission, Admission), "admission", "an Admission", admission)
     require(faults is None or isinstance(faults, Faults), "faults", "a Faults", faults)
     require(isinstance(aggregator, Aggregator), "aggregator", "an Aggregator, such as robust.median()", aggregator)
-    private = aggregator.noise > 0 and algorithm.weighting != "uniform"
-    require(not private, "weighting", "'uniform' for a private mean", algorithm.weighting)
     policy = UploadPolicy(admission or Admission(), faults or Faults(), aggregator)
     return policy if policy.needed else None
 

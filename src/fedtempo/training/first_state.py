@@ -1,4 +1,4 @@
-"""What a run starts from: the model with its first weights, tensors that were given, and what the user is told of it."""
+"""What a run starts from: its model, tensors that were given, and what the user is told of it."""
 
 from __future__ import annotations
 

@@ -23,6 +23,7 @@ from fedtempo.evaluation.serving import fine_tuning_in_words, harm, served_phase
 from fedtempo.objectives import Received
 from fedtempo.params import Params, bits_of
 from fedtempo.schedules import Now, Rate
+from fedtempo.server.accounting import Guarantee
 from fedtempo.training.experiment import Experiment
 from fedtempo.training.round_report import RoundReport
 from fedtempo.training.state import digest_of
@@ -65,6 +66,8 @@ class Result:
     """Which code ran the clients, and where; with what was measured to decide it."""
     chosen: Snapshot | None = None
     """The round that validation selected; None if it selected none, and then the last one counts."""
+    releases: int = 0
+    """Private means that somebody may have seen; more than rounds where a deployment had to repeat some."""
 
     def at(self, which: Which = "selected") -> Snapshot:
         """The run after the selected round, or after the last."""
@@ -106,6 +109,11 @@ class Result:
                 f"warning: fine-tuning made existing users worse ({self.scores.metric} {before:.3g} to {after:.3g}). "
                 "Give it a rate of its own: Evaluation(lr=...)"
             )
+
+    @property
+    def privacy(self) -> Guarantee | None:
+        """What a private run guarantees its clients: epsilon, delta, adjacency, sampling; None for other runs."""
+        return self.experiment.guarantee(len(self.history), self.releases or None)
 
     @property
     def seconds(self) -> float:
@@ -156,11 +164,14 @@ class Result:
     def digest(self) -> str:
         """A hash of the *last* state: shared model, server state and, client by client, hashes of personal tensors.
 
-        Two runs with equal digests computed the same numbers, whichever round validation selected.
+        Two runs with equal digests computed the same numbers, whichever round validation selected. A private run's
+        leaves the personal tensors out: a guess at a client's data could be checked against it.
         """
         state = hashlib.sha256()
         _absorb(state, "shared", self.last.shared)
         _absorb(state, "server", self.last.server)
+        if self.experiment.federation.private:
+            return state.hexdigest()
         for client, tensors in self.store.items():
             state.update(f"client {client} {digest_of(tensors).hex()}\n".encode())
         return state.hexdigest()
@@ -208,9 +219,9 @@ class Result:
         show(self, "folder", Path(folder))
 
     def __repr__(self) -> str:
-        return (
-            f"Result({self.experiment.federation.algorithm!r}, {len(self.history)} rounds, digest {self.digest()[:12]})"
-        )
+        private = "" if self.privacy is None else f", {self.privacy}"
+        algorithm = self.experiment.federation.algorithm
+        return f"Result({algorithm!r}, {len(self.history)} rounds, digest {self.digest()[:12]}{private})"
 
     def _repr_html_(self) -> str:
         return html_of(self)

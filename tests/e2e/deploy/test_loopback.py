@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from pathlib import Path
 from threading import Timer
 
@@ -10,9 +11,11 @@ import numpy as np
 import pytest
 
 import fedtempo as ft
-from fedtempo.deploy.blueprint import blueprint_of
+from fedtempo.config import parse
+from fedtempo.deploy.blueprint import blueprint_of, of_file
 from fedtempo.deploy.personal import DATABASE
 from fedtempo.deploy.server import Plan, serve
+from tests.e2e.deploy.experiments import experiment_file
 from tests.e2e.deploy.wires import FOUR, Gone, Wires, experiment, nodes_of, simulated
 
 
@@ -49,6 +52,56 @@ def test_so_it_is_with_uploads_looked_at_one_by_one(
     here, there = simulated(given), serve(Wires(nodes_of(blueprint, 2, tmp_path)), blueprint, Plan())
     assert there.digest() == here.digest()
     assert [r.failures for r in here.history] == [r.failures for r in there.history]
+
+
+def test_a_private_mean_on_nodes_is_the_simulators(digits: ft.data.FederatedData, tmp_path: Path) -> None:
+    """Nodes send plain uploads and know no key; the server clips, adds noise and withholds what it saw."""
+    with pytest.warns(UserWarning, match="INSECURE"):
+        predictable = ft.robust.private_mean(0.5, 1.0, noise_seed=3)
+    for aggregator in (predictable, ft.robust.private_mean(0.5, 1.0)):
+        given = experiment(digits, FOUR["FedDecay"](), aggregator=aggregator, cohort=ft.cohort.bernoulli(0.4))
+        blueprint, out = blueprint_of(given), tmp_path / f"run {aggregator.noise_seed}"
+        here = simulated(given)
+        there = serve(Wires(nodes_of(blueprint, 2, tmp_path)), blueprint, Plan(out=out))
+        assert (there.digest() == here.digest()) == (aggregator is predictable)
+        assert all(not r.failures and not len(r.clients) and np.isnan(r.loss) for r in there.history)
+        assert (there.releases, there.privacy) == (given.rounds, here.privacy)
+
+
+def test_an_empty_cohort_waits_for_nobody(digits: ft.data.FederatedData, tmp_path: Path) -> None:
+    given = experiment(digits, FOUR["FedDecay"](), cohort=ft.cohort.bernoulli(0.07), rounds=8, evaluation=None)
+    blueprint, here = blueprint_of(given), simulated(given)
+    assert any(not len(report.clients) for report in here.history)
+    there = serve(Wires(nodes_of(blueprint, 2, tmp_path)), blueprint, Plan(patience=5.0))
+    assert there.digest() == here.digest()
+
+
+def test_a_resumed_private_deployment_is_charged_one_mean_more(digits: ft.data.FederatedData, tmp_path: Path) -> None:
+    """The round that was cut short may have been seen, and may be answered by others the second time."""
+    given = experiment(digits, FOUR["FedDecay"](), aggregator=ft.robust.private_mean(0.5, 1.0))
+    blueprint, plan, asked = blueprint_of(given), Plan(out=tmp_path / "run"), []
+
+    def stop(node: int, kind: str, parts: list[bytes]) -> list[bytes]:
+        asked.append(kind)
+        if asked.count("train") == 5:
+            raise KeyboardInterrupt
+        return parts
+
+    with pytest.raises(KeyboardInterrupt):
+        serve(Wires(nodes_of(blueprint, 2, tmp_path), stop), blueprint, plan)
+    resumed = serve(Wires(nodes_of(blueprint, 2, tmp_path)), blueprint, plan)
+    assert resumed.releases == given.rounds + 1
+    assert resumed.privacy is not None and resumed.privacy.rounds == given.rounds + 1
+
+
+def test_a_node_needs_nothing_of_what_makes_a_mean_private(digits: ft.data.FederatedData) -> None:
+    """A node has no held-out clients: rules about the whole run are the server's to check."""
+    plain = experiment_file("FedDecay").model_dump()
+    private = {"name": "private_mean", "bound": 0.5, "noise": 1.0}
+    values = {name: value for name, value in plain.items() if value is not None}
+    blueprint = of_file(parse({**values, "aggregator": private, "cohort": {"bernoulli": 0.5}}))
+    assert not blueprint.node(replace(digits, held_out=digits.held_out[:0])).federation.private
+    assert blueprint.server(digits).federation.private
 
 
 def test_the_server_never_sees_a_personal_tensor_or_a_row(digits: ft.data.FederatedData, tmp_path: Path) -> None:

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 import tomli_w
 
-from fedtempo.config import dump, fingerprint, parse, read
+import fedtempo as ft
+from fedtempo.config import dump, fingerprint, parse, read, settings_of
 from tests import ROOT
 from tests.unit.config.experiments import SMALL, experiment
 
@@ -83,3 +84,17 @@ def test_every_number_is_part_of_the_fingerprint(path: tuple[str, ...]) -> None:
     values = experiment()
     nested(values, *path[:-1])[path[-1]] += 1
     assert fingerprint(parse(values)) != fingerprint(parse(experiment()))
+
+
+def test_the_cohort_may_be_drawn_client_by_client() -> None:
+    """In a file as in Python, there and back again."""
+    file = parse(experiment(cohort={"bernoulli": 0.5}))
+    assert parse(tomllib.loads(dump(file))) == file
+    assert settings_of(file)["cohort"] == ft.cohort.bernoulli(0.5)
+    assert len(ft.run(**settings_of(file)).history) == file.rounds
+
+
+@pytest.mark.parametrize("probability", [0, 1.5, -0.1, "half", True, float("nan"), None, [0.5]])
+def test_a_probability_that_is_none_is_refused(probability: object) -> None:
+    with pytest.raises(ft.ConfigError, match=r"cohort.bernoulli must be a number in \(0, 1\]"):
+        parse(experiment(cohort={"bernoulli": probability}))

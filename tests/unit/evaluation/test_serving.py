@@ -137,7 +137,7 @@ def test_words_name_the_objective_and_the_direction():
     federation = run(known.fednar(known.fedprox(lr=0.1, steps=2, mu=0.5), weight_decay=0.1, max_norm=2.0)).experiment
     words = fine_tuning_in_words(federation.federation, ft.Evaluation())
     assert words == (
-        "1 epochs at lr 0.1 on everything, objective proximal, "
+        "1 epoch at lr 0.1 on everything, objective proximal, "
         "the algorithm's own direction (weight_decay 0.1, max_norm 2)"
     )
 
