@@ -109,7 +109,7 @@ def test_a_model_that_looks_at_numbers_runs_one_by_one() -> None:
 
 
 def test_without_a_mask_clients_run_side_by_side() -> None:
-    make = lambda: bert(dropout=0.1)  # noqa: E731
+    make = lambda: bert(dropout=0.1, attn_implementation="eager")  # noqa: E731
     settings = {"data": sentences(masked=False), "loss": "own"}
     one, other = (run(ft.algorithms.fedavg(0.05, 2), make, backend=b, **settings) for b in ("serial", "vectorised"))
     for name, tensor in one.params.items():
