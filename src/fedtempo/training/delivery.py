@@ -28,7 +28,7 @@ FORMATS: dict[str, str] = {"safetensors": ".safetensors", "torch": ".pt2", "onnx
 SERVED: dict[Predict, Callable[[Params, Params], Params]] = {
     predict_together: combine,
     predict_shared: lambda shared, personal: shared,
-    predict_personal: lambda shared, personal: personal,
+    predict_personal: lambda shared, personal: {**shared, **personal},
 }
 """Which tensors a user's model is made of, by how it predicts."""
 

@@ -21,7 +21,7 @@ from fedtempo.errors import is_count, require
 from fedtempo.evaluation.protocol import Evaluation, Scores
 from fedtempo.evaluation.serving import fine_tuning_in_words, harm, served_phases
 from fedtempo.objectives import Received
-from fedtempo.params import Params
+from fedtempo.params import Params, bits_of
 from fedtempo.schedules import Now, Rate
 from fedtempo.server.accounting import Guarantee
 from fedtempo.training.delivery import Format, PersonalModel, plain_module, write_model
@@ -304,6 +304,5 @@ def _absorb(state: Any, name: str, tree: Any) -> None:
         for index, part in enumerate(tree):
             _absorb(state, f"{name}/{index}", part)
     elif isinstance(tree, Tensor):
-        array = tree.detach().cpu().contiguous()
-        state.update(f"{name} {array.dtype} {tuple(array.shape)}\n".encode())
-        state.update(array.numpy().tobytes())
+        state.update(f"{name} {tree.dtype} {tuple(tree.shape)}\n".encode())
+        state.update(bits_of(tree).tobytes())
