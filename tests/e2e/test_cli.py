@@ -14,8 +14,9 @@ import pytest
 
 import fedtempo as ft
 from fedtempo.cli import main
+from tests import ROOT
 
-EXAMPLES = Path(__file__).parents[2] / "examples"
+EXAMPLES = ROOT / "examples"
 EXAMPLE = str(EXAMPLES / "feddecay.toml")
 PROGRAM = [sys.executable, "-c", "from fedtempo.cli import main; main()"]
 FILES = {"experiment.toml", "metrics.jsonl", "summary.json", "report.html"}

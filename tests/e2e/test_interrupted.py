@@ -12,7 +12,10 @@ from pathlib import Path
 
 import pytest
 
-EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "feddecay.toml"
+from tests import ROOT
+from tests.slow import slow_but
+
+EXAMPLE = ROOT / "examples" / "feddecay.toml"
 # A program that was started in the background has been told to ignore Ctrl-C, and its children inherit that.
 HEEDS = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler); "
 PROGRAM = [sys.executable, "-c", HEEDS + "from fedtempo.cli import main; main()"]
@@ -29,9 +32,13 @@ def command(*arguments: str) -> subprocess.Popen[str]:
     )
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-@pytest.mark.parametrize("backend", ["vectorised", "processes"])
-def test_stopped_and_resumed(number: signal.Signals, backend: str, tmp_path: Path) -> None:
+WAYS = [(signal.SIGINT, "processes"), (signal.SIGTERM, "vectorised"), (signal.SIGINT, "vectorised")]
+WAYS.append((signal.SIGTERM, "processes"))
+
+
+@pytest.mark.parametrize("way", slow_but(WAYS[:2], WAYS, "three programs; both signals and backends run every time"))
+def test_stopped_and_resumed(way: tuple[signal.Signals, str], tmp_path: Path) -> None:
+    number, backend = way
     settings = ["--set", "rounds=30", "--set", "evaluation.every=2", "--backend", backend]
     process = command("run", str(EXAMPLE), *settings, "--out", str(tmp_path / "run"))
     try:

@@ -37,7 +37,7 @@ def test_a_run_that_does_not_get_the_folder_writes_nothing(tmp_path: Path) -> No
     assert {path.name: path.read_bytes() for path in folder.iterdir()} == {LOCK: b""}
 
 
-@pytest.mark.slow
+@pytest.mark.slow("two whole runs of the command line, again and again, to meet the moment when they collide")
 @pytest.mark.parametrize("attempt", range(5))
 def test_of_two_runs_at_once_one_wins_and_can_be_resumed(attempt: int, tmp_path: Path) -> None:
     folder = tmp_path / "run"

@@ -12,12 +12,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from tests.faults.dying import in_child
-from tests.faults.test_durable import settings
 
 import fedtempo as ft
 from fedtempo.errors import OutputError, StoreError
 from fedtempo.training.durable import DATABASE
+from tests.faults.dying import in_child
+from tests.faults.test_durable import settings
 
 LOG = f"{DATABASE}-wal"
 PAGE = 16384

@@ -23,14 +23,15 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+
+import fedtempo as ft
+from fedtempo.training.durable import DATABASE
+from tests import ROOT
 from tests.faults.damaged_copies import OUTCOMES, damaged_copies
 from tests.faults.digits_problem import ADMISSION, accuracy, train
 from tests.faults.test_durable import HEADS, settings
 
-import fedtempo as ft
-from fedtempo.training.durable import DATABASE
-
-PAGE = Path(__file__).resolve().parents[2] / "docs" / "durability.md"
+PAGE = ROOT / "docs" / "durability.md"
 KILLED: dict[str, ft.Algorithm] = {
     "PFLEGO with server Adam": HEADS,
     "FedDecay": ft.algorithms.feddecay(lr=0.1, beta=0.6, steps=4),

@@ -15,13 +15,14 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests import zoo
 
 import fedtempo as ft
 from fedtempo import algorithms as a
 from fedtempo.contracts import small_data
 from fedtempo.training.durable import DATABASE
 from fedtempo.training.faultpoints import faults
+from tests import ROOT, zoo
+from tests.slow import slow_but
 
 HEADS = a.pflego(head_lr=0.1, server_lr=0.05, steps=3, server_optimizer="adam")
 
@@ -38,9 +39,14 @@ def stopped_after(count: int, folder: Path, **more: Any) -> None:
     reports.close()
 
 
-@pytest.mark.parametrize("name", zoo.ALGORITHMS)
-@pytest.mark.parametrize("backend", ["serial", "vectorised"])
-def test_resumed_is_uninterrupted(name: str, backend: str, tmp_path: Path) -> None:
+RESUMED = [(backend, name) for backend in ("serial", "vectorised") for name in zoo.ALGORITHMS]
+SIDE_BY_SIDE = ["fedavg", "scaffold", "pflego", "ditto", "fedem", "four at once"]
+OFTEN = [(backend, name) for backend, name in RESUMED if backend == "serial" or name in SIDE_BY_SIDE]
+
+
+@pytest.mark.parametrize("case", slow_but(OFTEN, RESUMED, "what is stored does not depend on how clients were trained"))
+def test_resumed_is_uninterrupted(case: tuple[str, str], tmp_path: Path) -> None:
+    backend, name = case
     more = {"algorithm": zoo.ALGORITHMS[name], "backend": backend, "rounds": 4}
     stopped_after(2, tmp_path, **more)
     resumed = ft.run(**settings(**more), out=tmp_path, resume=True)
@@ -228,7 +234,7 @@ def test_damaged_databases_are_never_taken_for_good(tmp_path: Path) -> None:
     assert seen["refused"] > 0
 
 
-@pytest.mark.slow
+@pytest.mark.slow("seven times the damage that runs every time")
 def test_eight_hundred_damaged_databases(tmp_path: Path) -> None:
     seen = check_damage(tmp_path, 800)
     print(seen)
@@ -274,6 +280,7 @@ def test_personal_state_is_read_from_disk(tmp_path: Path) -> None:
     whole = ft.run(**settings())
     for client in range(6):
         ours, theirs = result.client_state(client), whole.client_state(client)
+        assert set(ours) == set(theirs) == {"head.weight", "head.bias"}
         assert all((ours[n] == theirs[n]).all() for n in theirs)
 
 
@@ -288,11 +295,8 @@ print(result.digest())
 
 
 def start(folder: Path, *more: str) -> subprocess.Popen[str]:
-    root = Path(__file__).resolve().parents[2]
-    paths = os.pathsep.join(filter(None, [str(root), os.environ.get("PYTHONPATH")]))
-    environment = {**os.environ, "PYTHONPATH": paths}
     return subprocess.Popen(
-        [sys.executable, "-c", RUN, str(folder), *more], stdout=subprocess.PIPE, text=True, env=environment, cwd=root
+        [sys.executable, "-c", RUN, str(folder), *more], stdout=subprocess.PIPE, text=True, cwd=ROOT
     )
 
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+
 from tests.faults import figures
 from tests.faults.damaged_copies import damaged_copies
 from tests.faults.digits_problem import accuracy, without_faults
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.slow("measures the figures of the durability page: half an hour")
 
 
 def test_forty_kills_over_four_runs(tmp_path: Path) -> None:

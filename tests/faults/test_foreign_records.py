@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.faults.dying import in_child
-from tests.faults.test_durable import settings, stopped_after
 
 import fedtempo as ft
 from fedtempo.training.durable import DATABASE
+from tests.faults.dying import in_child
+from tests.faults.test_durable import settings, stopped_after
 
 LOG = f"{DATABASE}-wal"
 PAGE = 16384

@@ -8,10 +8,10 @@ import tomllib
 from pathlib import Path
 
 import pytest
-from tests.faults.dying import in_child
 
 from fedtempo.config import read, toml
 from fedtempo.errors import ConfigError
+from tests.faults.dying import in_child
 
 SIZE = 80_000
 HOSTILE = {

@@ -5,11 +5,11 @@ from __future__ import annotations
 import ast
 import re
 from functools import cache
-from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).resolve().parents[2]
+from tests import ROOT
+
 SECURITY = (ROOT / "SECURITY.md").read_text(encoding="utf-8")
 LINES = [line for line in (ROOT / "docs" / "faults.md").read_text(encoding="utf-8").splitlines() if "::" in line]
 

@@ -15,16 +15,16 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.faults.dying import in_child
-from tests.faults.test_durable import outcome, settings, start, stopped_after
 
 import fedtempo as ft
 from fedtempo.training.durable import DATABASE, LOCK
 from fedtempo.training.faultpoints import faults
 from fedtempo.training.seals import Seal
 from fedtempo.training.state import tensors_to_bytes
-
-ROOT = Path(__file__).resolve().parents[2]
+from tests import ROOT
+from tests.faults.dying import in_child
+from tests.faults.test_durable import outcome, settings, start, stopped_after
+from tests.waiting import until
 
 
 def hundred(**more: Any) -> dict[str, Any]:
@@ -166,9 +166,7 @@ def test_a_second_process_is_refused_at_once(tmp_path: Path) -> None:
     try:
         assert owner.stdout is not None
         owner.stdout.readline()
-        while not (tmp_path / "run" / DATABASE).exists():
-            assert owner.poll() is None, "the owner ended before it had a run"
-            time.sleep(0.01)
+        assert until((tmp_path / "run" / DATABASE).exists)
         owner.send_signal(signal.SIGSTOP)  # it keeps the folder however slow it is
         began = time.monotonic()
         with pytest.raises(ft.OutputError, match="no other process"):
@@ -200,7 +198,7 @@ def test_a_damaged_run_is_refused_by_the_command_with_its_own_code(tmp_path: Pat
     assert "Start afresh in another folder" in line
 
 
-@pytest.mark.slow
+@pytest.mark.slow("every round in turn; a few of them run every time in test_durable")
 @pytest.mark.parametrize("stopped", range(1, 11))
 def test_a_warm_start_at_every_round(stopped: int, tmp_path: Path) -> None:
     stopped_after(stopped, tmp_path, rounds=11)

@@ -13,6 +13,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
+
 from tests.faults.test_durable import stopped_after
 
 IDLE = 1_500

@@ -6,6 +6,7 @@ import os
 import random
 import subprocess
 import sys
+from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
@@ -156,16 +157,30 @@ def test_the_hash_seed_does_not_matter(hash_seed: str) -> None:
     assert digest.stdout.strip() == here.digest()
 
 
+def reweighted(monkeypatch: pytest.MonkeyPatch, change: Callable[[int, float], float]) -> list[int]:
+    """Change every client's weight; the list names the clients that were weighed."""
+    plain, weighed = Federation.weights, []
+
+    def weights(self: Federation, clients: np.ndarray, processed: np.ndarray) -> np.ndarray:
+        weighed.extend(clients.tolist())
+        return np.array([change(*pair) for pair in zip(clients, plain(self, clients, processed), strict=True)])
+
+    monkeypatch.setattr(Federation, "weights", weights)
+    return weighed
+
+
 @pytest.mark.parametrize("weighting", ["uniform", "samples"])
 @pytest.mark.parametrize("backend", ["serial", "vectorised"])
 def test_doubling_all_weights_changes_nothing(
     clients: Clients, weighting: str, backend: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     algorithm = a.fedexp(lr=0.1, steps=3, weighting=weighting)
-    before = run(clients, algorithm, backend=backend).digest()
-    weight = Federation.weight
-    monkeypatch.setattr(Federation, "weight", lambda self, client, processed: 2 * weight(self, client, processed))
-    assert run(clients, algorithm, backend=backend).digest() == before
+    before = run(clients, algorithm, backend=backend)
+    weighed = reweighted(monkeypatch, lambda client, weight: 2 * weight)
+    assert run(clients, algorithm, backend=backend).digest() == before.digest()
+    assert weighed == [client for report in before.history for client in report.clients]
+    reweighted(monkeypatch, lambda client, weight: 2 * weight if client == weighed[0] else weight)
+    assert run(clients, algorithm, backend=backend).digest() != before.digest()
 
 
 def test_the_printed_plan_is_what_the_steps_use(clients: Clients) -> None:

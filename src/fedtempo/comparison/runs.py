@@ -54,7 +54,7 @@ class Run:
 
 def run_of(result: Result, label: str | None = None) -> Run:
     """A result in memory, as a run to compare."""
-    return Run(label or "a result", result.experiment.identity(), result.history, label)
+    return Run(label or "a result", result.experiment.identity(strict=False), result.history, label)
 
 
 def read_run(folder: Path, label: str | None = None) -> Run:
@@ -87,6 +87,6 @@ def read_rounds(folder: Path) -> tuple[dict[str, str], list[RoundReport]]:
 
 
 def quality(scores: Scores) -> float:
-    """What validation selects by: the mean over existing users after fine-tuning, larger is better."""
-    value = scores.existing_after.summary(scores.metric)["mean"]
+    """What validation selects by: the mean over the guiding users after fine-tuning, larger is better."""
+    value = scores.guiding.summary(scores.metric)["mean"]
     return -value if scores.metric in LOWER_IS_BETTER else value

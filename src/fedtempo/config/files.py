@@ -16,16 +16,20 @@ from fedtempo.config import toml
 from fedtempo.config.construct import check_data, check_settings, make, make_algorithm, make_data, make_schedule
 from fedtempo.config.schema import ExperimentFile, one_line
 from fedtempo.data.federated import FederatedData
-from fedtempo.errors import ConfigError, first_line, require, unknown
+from fedtempo.errors import ConfigError, first_line, is_number, require, unknown
 from fedtempo.evaluation.protocol import Evaluation
 from fedtempo.models import MODELS
 from fedtempo.models.weights import seeded
+from fedtempo.schedules import Schedule
 from fedtempo.server.admission import Admission
+from fedtempo.server.cohort import Cohort, bernoulli
 from fedtempo.server.faults import Faults
 from fedtempo.server.robust import AGGREGATORS, Aggregator, plain_mean
 from fedtempo.tasks import TASKS
 from fedtempo.trackers import TRACKERS, Tracker
 from fedtempo.training.checks import check_device
+
+BERNOULLI = "bernoulli"
 
 
 def read(path: Path, overrides: list[str] | None = None) -> ExperimentFile:
@@ -89,7 +93,7 @@ def settings_of(experiment: ExperimentFile, data: FederatedData | None = None) -
         "data": make_data(experiment.data) if data is None else data,
         "algorithm": make_algorithm(experiment.algorithm.model_dump()),
         "rounds": experiment.rounds,
-        "cohort": make_schedule("cohort", cohort) if isinstance(cohort, dict) else cohort,
+        "cohort": _cohort(cohort),
         "batch_size": None if experiment.full_batch else experiment.batch_size,
         "batches": experiment.batches,
         "seed": experiment.seed,
@@ -129,6 +133,17 @@ def _aggregator(experiment: ExperimentFile) -> Aggregator:
     return aggregator
 
 
+def _cohort(value: int | float | dict[str, Any]) -> int | float | Schedule | Cohort:
+    """A number or a fraction as it is; a table is a schedule, or the probability of each client on its own."""
+    if not isinstance(value, dict):
+        return value
+    if set(value) == {BERNOULLI}:
+        probability = value[BERNOULLI]
+        require(is_number(probability) and 0 < probability <= 1, "cohort.bernoulli", "a number in (0, 1]", probability)
+        return bernoulli(probability)
+    return make_schedule("cohort", value)
+
+
 def _check_names(experiment: ExperimentFile) -> None:
     """Everything that can be checked without loading data."""
     for field, value, known in (
@@ -144,8 +159,7 @@ def _check_names(experiment: ExperimentFile) -> None:
     _aggregator(experiment)
     for name, settings in named_trackers(experiment):
         check_settings("trackers", name, TRACKERS, settings)
-    if isinstance(experiment.cohort, dict):
-        make_schedule("cohort", experiment.cohort)
+    _cohort(experiment.cohort)
     both = experiment.evaluation.steps is not None and experiment.evaluation.epochs is not None
     require(not both, "evaluation", "given steps or epochs, not both", experiment.evaluation.steps)
 

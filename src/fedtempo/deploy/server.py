@@ -71,4 +71,6 @@ def _token(out: Path | None, resume: bool) -> bytes:
 def _line(report: RoundReport, rounds: int) -> str:
     lost = "".join(f"; client {failure.client}: {failure.reason}" for failure in report.failures)
     what = "abandoned" if report.abandoned else f"loss {report.loss:.4f}"
+    if report.private:
+        return f"fedtempo: round {report.round + 1}/{rounds}, private: clients and loss are withheld"
     return f"fedtempo: round {report.round + 1}/{rounds}, {len(report.clients)} clients, {what}{lost}"

@@ -62,7 +62,9 @@ class Evaluator:
         """Evaluate existing users, and new ones where the data hold some out; users fine-tune once for all parts."""
         received = Received(shared, extra)
         data, protocol, seed = self.federation.problem.data, self.protocol, self.federation.problem.seed
-        existing = protocol.sample(data.clients, seed, "existing")
+        # A private run scores nobody whose data it protects: the score would be an exact function of them.
+        training = data.clients[:0] if self.federation.private else data.clients
+        existing = protocol.sample(training, seed, "existing")
         pairs = self._users(EvaluationContext(received, now, parts, False, protocol), existing)
         metric = self.federation.problem.task.metric
         if not len(data.held_out):
@@ -92,7 +94,8 @@ class Evaluator:
 
     def _gathered(self, sums: list[dict[str, np.ndarray]], clients: np.ndarray, part: Part) -> UserScores:
         samples = self.federation.problem.data.sizes(part)[clients]
-        joined = {m: np.concatenate([s[m] for s in sums]) for m in (sums[0] if sums else {})}
+        metrics = sums[0] if sums else ("loss", *self.federation.problem.task.scores)
+        joined = {m: np.concatenate([s[m] for s in sums] or [np.empty(0)]) for m in metrics}
         samples = samples * joined.pop(ANSWERED, True)
         values = {m: sums_of_users / np.maximum(samples, 1) for m, sums_of_users in joined.items()}
         if self.federation.problem.task.name == "language":

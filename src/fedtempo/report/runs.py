@@ -17,6 +17,7 @@ from fedtempo.report.pictures import DataPicture, Plan, picture_of, plan_of
 from fedtempo.training.experiment import Experiment
 from fedtempo.training.result import Result
 from fedtempo.training.round_report import RoundReport
+from fedtempo.training.tracking import WITHHELD
 
 LIBRARIES = ("fedtempo", "torch", "numpy")
 
@@ -54,9 +55,11 @@ class ReportRun:
             history=result.history,
             seed=choices.federation.problem.seed,
             total=choices.rounds,
-            facts=facts_of(choices),
-            picture=picture_of(choices.federation.problem.data),
-            plan=plan_of(choices, result.history),
+            facts=facts_of(choices)
+            | {"notes": "; ".join(result.notes)}
+            | ({} if result.privacy is None else {"privacy": str(result.privacy)}),
+            picture=None if choices.federation.private else picture_of(choices.federation.problem.data),
+            plan=None if choices.federation.private else plan_of(choices, result.history),
             digest=result.digest(),
             command=command or script_command(),
             experiment=experiment,
@@ -104,6 +107,9 @@ def facts_of(experiment: Experiment) -> dict[str, str]:
     }
     if federation.policy is not None:
         facts["uploads"] = f"{federation.policy!r}, quorum {experiment.quorum}"
+    promised = experiment.guarantee()
+    if promised is not None:  # sizes and labels of the clients are what is protected
+        facts |= {"data": WITHHELD, "privacy": str(promised)}
     return facts
 
 

@@ -17,7 +17,7 @@ from fedtempo.report.folder import AGAIN, EXPERIMENT, SUMMARY
 from fedtempo.report.pictures import picture_of, plan_of
 from fedtempo.report.runs import ReportRun, facts_of
 from fedtempo.training.durable import DATABASE
-from fedtempo.training.experiment import prepare
+from fedtempo.training.experiment import CONTENT, prepare
 from fedtempo.training.round_report import RoundReport, from_json
 
 HASHES = ("model", "data", "version", "run", "sha256")
@@ -48,12 +48,14 @@ class StoredRun:
         """The run as far as it was read, without pictures of the data and the schedules."""
         summary, experiment = _summary(self.folder), self.folder / EXPERIMENT
         has_file = experiment.is_file()
+        notes = {"notes": "; ".join(map(str, summary["notes"]))} if isinstance(summary.get("notes"), list) else {}
         return ReportRun(
             label=label or self.identity.get("algorithm", self.folder.name),
             history=list(self._history),
             seed=int(self.identity["seed"]) if self.identity.get("seed", "").isdecimal() else None,
             total=int(self.identity.get("rounds", len(self._history))),
-            facts={name: value for name, value in self.identity.items() if name not in HASHES},
+            facts={**{name: value for name, value in self.identity.items() if not _is_hash(name)}, **notes}
+            | _privacy(summary),
             digest=summary.get("digest"),
             command=AGAIN if has_file else summary.get("command"),
             experiment=experiment.read_text(encoding="utf-8") if has_file else None,
@@ -82,8 +84,21 @@ def with_pictures(run: ReportRun, folder: Path) -> ReportRun:
         experiment = prepare(**settings_of(without_places(read(folder / EXPERIMENT))))
     except FedTempoError:  # the data may not be on this machine; the page does without
         return run
+    if experiment.federation.private:
+        return replace(run, facts={**facts_of(experiment), **_privacy(_summary(folder))})
     picture, plan = picture_of(experiment.federation.problem.data), plan_of(experiment, run.history)
-    return replace(run, facts=facts_of(experiment), picture=picture, plan=plan)
+    notes = {name: value for name, value in run.facts.items() if name == "notes"}
+    return replace(run, facts={**facts_of(experiment), **notes}, picture=picture, plan=plan)
+
+
+def _is_hash(field: str) -> bool:
+    return field in HASHES or field.endswith(CONTENT)
+
+
+def _privacy(summary: Mapping[str, Any]) -> dict[str, str]:
+    """What a finished private run was accounted for."""
+    privacy = summary.get("privacy")
+    return {"privacy": str(privacy.get("words"))} if isinstance(privacy, dict) else {}
 
 
 def _summary(folder: Path) -> Mapping[str, Any]:

@@ -87,7 +87,7 @@ class Pace:
         self.done = report.round + 1
         self._seen += 1
         self.score = _score(report) or self.score
-        return f"loss {report.loss:.4f} {self.score}".rstrip()
+        return f"{_loss(report)} {self.score}".rstrip()
 
     @property
     def speed(self) -> float:
@@ -113,7 +113,7 @@ class Lines:
         if not first and pace.done != pace.total and report.scores is None:
             return
         if report.scores is None:
-            numbers = f"loss {report.loss:.4f}"
+            numbers = _loss(report)
         prefix = f"{pace.label}: " if pace.label else ""
         speed = f"{pace.speed:.1f} rounds/s, {pace.left:.0f} s left"
         say(f"{prefix}round {pace.done}/{pace.total} {numbers}, {speed}", error=True)
@@ -180,7 +180,11 @@ class NotebookBar:
         return f"<div>{escape(pace.label)} {bar} {pace.done}/{pace.total} {escape(numbers)}</div>"
 
 
+def _loss(report: RoundReport) -> str:
+    return "loss withheld (private)" if report.private else f"loss {report.loss:.4f}"
+
+
 def _score(report: RoundReport) -> str:
     if report.scores is None:
         return ""
-    return f"{report.scores.metric} {report.scores.existing_after.summary(report.scores.metric)['mean']:.3f}"
+    return f"{report.scores.metric} {report.scores.guiding.summary(report.scores.metric)['mean']:.3f}"

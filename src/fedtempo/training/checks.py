@@ -15,7 +15,7 @@ from fedtempo.client.network import tensors_of
 from fedtempo.client.phase import Phase
 from fedtempo.errors import ConfigError, DataError, FedTempoError, ModelError, first_line, is_count, require, shown
 from fedtempo.evaluation.protocol import Evaluation
-from fedtempo.evaluation.serving import fine_tuning
+from fedtempo.evaluation.serving import served_phases
 from fedtempo.federation.federation import Federation
 from fedtempo.models.weights import seeded
 from fedtempo.params import Params, all_finite
@@ -49,7 +49,7 @@ def check_cohort(rule: Cohort, federation: Federation, rounds: int) -> None:
     """Every round's cohort can be drawn; cohorts that were written down name training clients, each once."""
     clients = federation.problem.data.clients
     written = rule.description.startswith(FIXED)
-    for round_number in range(min(rounds, 10_000)) if written else _sampled(rounds):
+    for round_number in range(min(rounds, 10_000)) if written else sampled_rounds(rounds):
         now = federation.problem.now(round_number, 1.0)
         expected = rule.expected(now, len(clients))
         require(0 < expected <= len(clients), "cohort", f"at most {len(clients)} (the training clients)", expected)
@@ -64,9 +64,11 @@ def check_evaluation(protocol: Any, federation: Federation) -> None:
         return
     now = federation.problem.now(0, 1.0)
     try:
-        phase = fine_tuning(federation, protocol, now)
-        federation.compile((phase,))
-        _check_phase(phase, now, _largest(federation))
+        for newcomers in (False, True):
+            phases, as_kept = served_phases(federation, protocol, now, newcomers)
+            federation.compile(phases, as_kept=as_kept)
+            for phase in phases:
+                _check_phase(phase, now, _largest(federation))
     except ConfigError as error:
         raise ConfigError(f"evaluation: {error}") from error
 
@@ -75,7 +77,7 @@ def check_schedules(federation: Federation, rounds: int, cohort: float) -> None:
     """Every rate is finite and not negative in every round, and every phase has its steps."""
     first = federation.problem.now(0, cohort)
     server = federation.algorithm.server.schedules
-    for round_number in _sampled(rounds):
+    for round_number in sampled_rounds(rounds):
         now = replace(first, round=round_number)
         for phase in federation.algorithm.phases:
             _check_phase(phase, now, _largest(federation))
@@ -83,7 +85,7 @@ def check_schedules(federation: Federation, rounds: int, cohort: float) -> None:
             _check_rate(name, schedule, now, _largest(federation))
 
 
-def _sampled(rounds: int) -> list[int]:
+def sampled_rounds(rounds: int) -> list[int]:
     """The first rounds, and some of the later ones where there are many."""
     return sorted({*range(min(rounds, 200)), *np.linspace(0, rounds - 1, 200, dtype=int).tolist()})
 
@@ -189,7 +191,8 @@ def _check_given_clients(federation: Federation) -> None:
         own = plain.first_personal(client, shared)
         for name, value in given.items():
             field = f"init_clients[{client}][{name!r}]"
-            require(name in own, f"init_clients[{client}]", f"by personal tensors ({', '.join(own) or 'none'})", name)
+            known = f"only personal tensors (here: {', '.join(own) or 'none'})"
+            require(name in own, f"the names of init_clients[{client}]", known, name)
             require(isinstance(value, torch.Tensor), field, "a tensor", value)
             shape = tuple(own[name].shape)
             require(tuple(value.shape) == shape, field, f"of shape {shape}", tuple(value.shape))

@@ -19,11 +19,12 @@ from fedtempo.federation.federation import Federation
 from fedtempo.objectives import Received
 from fedtempo.params import Params, select, size_in_bytes
 from fedtempo.schedules import Now
-from fedtempo.training.durable import DurableStore
+from fedtempo.training.durable import DATABASE, DurableStore
 from fedtempo.training.experiment import Experiment
-from fedtempo.training.result import Result
-from fedtempo.training.round import conclude, norm_limit, now_in, participants
+from fedtempo.training.result import Result, Snapshot
+from fedtempo.training.round import DROPPED, conclude, norm_limit, now_in, participants
 from fedtempo.training.round_report import RoundReport
+from fedtempo.training.smoothing import Progress
 from fedtempo.training.state import State
 from fedtempo.training.store import MemoryStore, Store
 from fedtempo.training.tracking import Tracker, tracking
@@ -48,6 +49,9 @@ def train_experiment(
     """
     federation, server = experiment.federation, experiment.federation.algorithm.server
     state, history, store = _start(experiment, out, resume, commit_every, claimed)
+    if federation.private and resume and engine is not None and len(history) < experiment.rounds:
+        # The round that was cut short may have been seen, and real clients may answer it differently now: one more.
+        state = state._replace(releases=state.releases + 1)
     # A long run's history would hold one model per round; reports then come without parameters.
     keeps_models = size_in_bytes(state.shared) * experiment.rounds <= KEPT_MODELS
     with (
@@ -56,11 +60,11 @@ def train_experiment(
         nullcontext(engine) if engine else _engine(experiment, experiment.rounds - len(history)) as clients,
         tracking(trackers, experiment, out, resume, history) as told,
     ):
-        ledger = Ledger(federation, experiment.first_shared, server.extra(state.server))
+        ledger = Ledger(federation, experiment.first_shared, server.extra(state.server), _asked(history))
         for round_number in range(len(history), experiment.rounds):
             started, replaced = time.perf_counter(), clients.status.replaced
             now = now_in(experiment, state, round_number)
-            cohort = participants(experiment, now, real=engine is not None)
+            cohort = participants(experiment, state, now, real=engine is not None)
             order = Order(Received(state.shared, server.extra(state.server)), now, norm_limit(federation, state))
             _maybe_kill(federation, clients, now)
             block = clients.train(order, _blocks(experiment, store, cohort.clients))
@@ -73,11 +77,24 @@ def train_experiment(
             told.round(report)
             history.append(report if keeps_models else replace(report, params={}))
             yield report
-        now = now_in(experiment, state, experiment.rounds - 1)
-        ran_as = "clients on nodes of their own" if engine else experiment.ran_as(clients.status.calibration)
-        result = Result(experiment, state.shared, state.server, history, store, now, ran_as)
+        timed = None if federation.private else clients.status.calibration  # how many blocks there are tells who came
+        ran_as = "clients on nodes of their own" if engine else experiment.ran_as(timed)
+        last = _snapshot(experiment, history, state, None)
+        result = Result(experiment, last, history, store, ran_as, releases=state.releases)
+        chosen = store.selected
+        if chosen is not None:
+            result.chosen = _snapshot(experiment, history, chosen.state, chosen.round)
         told.end(result)
     return result
+
+
+def _snapshot(experiment: Experiment, history: Sequence[RoundReport], state: State, number: int | None) -> Snapshot:
+    """The state after a round (the last if not said), and where that round stood, as its evaluation saw it."""
+    last = experiment.rounds - 1 if number is None else number
+    progress = Progress()
+    for report in history[:last]:
+        progress = progress if report.abandoned else progress.after(report.loss)
+    return Snapshot(last, state.shared, state.server, now_in(experiment, state._replace(progress=progress), last))
 
 
 def _engine(experiment: Experiment, rounds: int) -> AbstractContextManager[Engine]:
@@ -99,11 +116,19 @@ def _maybe_kill(federation: Federation, engine: Engine, now: Now) -> None:
         engine.kill_worker()
 
 
+def _asked(history: Sequence[RoundReport]) -> Iterator[int]:
+    """Clients that were sent a model in these rounds, whether or not they sent anything back."""
+    for report in history:
+        yield from report.clients
+        yield from (failure.client for failure in report.failures if failure.reason != DROPPED)
+
+
 def _timed(report: RoundReport, started: float, replaced: int) -> RoundReport:
     """The report with the round's time, and with the workers that had to be replaced."""
     lost = {"workers_replaced": float(replaced)} if replaced else {}
     measured = {**report.measurements, **lost}
-    return replace(report, seconds=time.perf_counter() - started, measurements=measured)
+    seconds = 0.0 if report.private else time.perf_counter() - started  # a slow client would be seen in it
+    return replace(report, seconds=seconds, measurements=measured)
 
 
 def _start(
@@ -116,10 +141,14 @@ def _start(
     """The first state, or the one a stored run had reached."""
     federation = experiment.federation
     trained = select(experiment.first_shared, federation.trained_names)
-    state = State(experiment.first_shared, federation.algorithm.server.init(trained))
+    secret = federation.policy.aggregator.secret() if federation.policy is not None else None
+    state = State(experiment.first_shared, federation.algorithm.server.init(trained), secret=secret)
     if out is None:
         return state, [], MemoryStore()
     store = DurableStore(out, experiment.identity(), resume, commit_every, claimed)
+    if secret is not None:  # the log beside the database takes over its mode
+        for part in out.glob(f"{DATABASE}*"):
+            part.chmod(0o600)
     try:
         saved = store.load(state)
     except BaseException:
@@ -169,15 +198,15 @@ def _evaluated(
         return state, replace(report, test=only)
     validation, *test = evaluator.scores(model, extra, now, "validation", *(("test",) if has_test else ()))
     quality = _quality(validation)
-    if quality <= state.best_validation:
+    if not quality > state.best_validation:  # NaN is no quality
         return state, replace(report, validation=validation)
     selected = test[0] if test else validation
     return state._replace(best_validation=quality), replace(report, validation=validation, test=selected)
 
 
 def _quality(scores: Scores) -> float:
-    """Mean over existing users after fine-tuning, larger is better."""
-    value = scores.existing_after.summary(scores.metric)["mean"]
+    """Mean over the guiding users after fine-tuning, larger is better."""
+    value = scores.guiding.summary(scores.metric)["mean"]
     return -value if scores.metric == "loss" else value
 
 

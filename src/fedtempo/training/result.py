@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Literal, NamedTuple, Protocol, get_args
 
 import numpy as np
 import torch
@@ -17,11 +17,14 @@ from fedtempo.costs import Costs
 from fedtempo.data.federated import FederatedData
 from fedtempo.data.own_clients import ClientData
 from fedtempo.display import html_of, show
+from fedtempo.errors import is_count, require
 from fedtempo.evaluation.protocol import Evaluation, Scores
-from fedtempo.evaluation.serving import served_phases
+from fedtempo.evaluation.serving import fine_tuning_in_words, harm, served_phases
 from fedtempo.objectives import Received
 from fedtempo.params import Params
 from fedtempo.schedules import Now, Rate
+from fedtempo.server.accounting import Guarantee
+from fedtempo.training.delivery import Format, PersonalModel, plain_module, write_model
 from fedtempo.training.experiment import Experiment
 from fedtempo.training.round_report import RoundReport
 from fedtempo.training.state import digest_of
@@ -38,18 +41,80 @@ class Table(Protocol):
     def __str__(self) -> str: ...
 
 
+Which = Literal["selected", "last"]
+"""The round that validation selected (the last one where there is no validation), or the last."""
+
+
+class Snapshot(NamedTuple):
+    """The run after one of its rounds."""
+
+    round: int
+    shared: Params
+    server: Any
+    now: Now
+    """Where that round stood; its rates are those of fine-tuning."""
+
+
 @dataclass
 class Result:
-    """A finished run."""
+    """A finished run. The model it hands out is that of the round whose scores it reports."""
 
     experiment: Experiment
-    params: Params
-    server_state: Any
+    last: Snapshot
     history: list[RoundReport]
     store: Store
-    now: Now
     ran_as: str
     """Which code ran the clients, and where; with what was measured to decide it."""
+    chosen: Snapshot | None = None
+    """The round that validation selected; None if it selected none, and then the last one counts."""
+    releases: int = 0
+    """Private means that somebody may have seen; more than rounds where a deployment had to repeat some."""
+
+    def at(self, which: Which = "selected") -> Snapshot:
+        """The run after the selected round, or after the last."""
+        require(which in get_args(Which), "which", " or ".join(map(repr, get_args(Which))), which)
+        return self.chosen if self.chosen is not None and which == "selected" else self.last
+
+    @property
+    def params(self) -> Params:
+        """The shared model of the selected round; `result.at("last").shared` is that of the last."""
+        return self.at().shared
+
+    @property
+    def server_state(self) -> Any:
+        """The server's state after the selected round."""
+        return self.at().server
+
+    @property
+    def now(self) -> Now:
+        """Where the selected round stood."""
+        return self.at().now
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What the run decided for you, and what looks wrong with it, a line each."""
+        return (*self.experiment.notes, *self._remarks())
+
+    def _remarks(self) -> Iterator[str]:
+        last = self.last.round + 1
+        if self.chosen is not None:
+            yield f"model: round {self.chosen.round + 1} of {last}, selected by validation"
+        else:
+            yield f"model: the last round, {last}"
+        protocol = self.experiment.evaluation
+        if protocol is not None:
+            yield f"fine-tuning: {fine_tuning_in_words(self.experiment.federation, protocol)}"
+        if self.scores is not None and harm(self.scores) is not None:
+            before, after = harm(self.scores) or (0.0, 0.0)
+            yield (
+                f"warning: fine-tuning made existing users worse ({self.scores.metric} {before:.3g} to {after:.3g}). "
+                "Give it a rate of its own: Evaluation(lr=...)"
+            )
+
+    @property
+    def privacy(self) -> Guarantee | None:
+        """What a private run guarantees its clients: epsilon, delta, adjacency, sampling; None for other runs."""
+        return self.experiment.guarantee(len(self.history), self.releases or None)
 
     @property
     def seconds(self) -> float:
@@ -74,9 +139,13 @@ class Result:
 
     @property
     def model_params(self) -> Params:
-        """The parameters that are served: the last model, or FedExP's mean of the last two."""
-        served = self.experiment.federation.algorithm.server.model(self.params, self.server_state)
-        return {**self.params, **served}
+        """The parameters that are served: the selected round's model, or FedExP's mean of two."""
+        return self.served()
+
+    def served(self, which: Which = "selected") -> Params:
+        """The parameters that are served after the selected round, or after the last."""
+        state = self.at(which)
+        return {**state.shared, **self.experiment.federation.algorithm.server.model(state.shared, state.server)}
 
     @property
     def never_heard(self) -> list[int]:
@@ -87,17 +156,23 @@ class Result:
                 failed.difference_update(report.clients)
         return sorted(failed)
 
-    def client_state(self, client: int) -> Params:
-        """A client's personal tensors; its derived first ones if it has not taken part yet."""
-        kept = self.store.get(client)
+    def client_state(self, client: int, which: Which = "selected") -> Params:
+        """A client's personal tensors after the selected round, or after the last; or its first ones."""
+        kept = self.store.get(client, selected=self.at(which) is self.chosen)
         federation = self.experiment.federation
         return dict(kept) if kept is not None else federation.first_personal(client, self.experiment.first_shared)
 
     def digest(self) -> str:
-        """A hash of the final state: shared model, server state and, client by client, hashes of personal tensors."""
+        """A hash of the *last* state: shared model, server state and, client by client, hashes of personal tensors.
+
+        Two runs with equal digests computed the same numbers, whichever round validation selected. A private run's
+        leaves the personal tensors out: a guess at a client's data could be checked against it.
+        """
         state = hashlib.sha256()
-        _absorb(state, "shared", self.params)
-        _absorb(state, "server", self.server_state)
+        _absorb(state, "shared", self.last.shared)
+        _absorb(state, "server", self.last.server)
+        if self.experiment.federation.private:
+            return state.hexdigest()
         for client, tensors in self.store.items():
             state.update(f"client {client} {digest_of(tensors).hex()}\n".encode())
         return state.hexdigest()
@@ -110,22 +185,86 @@ class Result:
         epochs: Rate | None = None,
         lr: Rate | None = None,
         outputs: int | None = None,
+        which: Which = "selected",
     ) -> PersonalModel:
         """The model a new user with these training rows would use.
 
         Split and personal methods serve as their algorithm says (a new head, proximal steps, an E-step); methods with
-        one model fine-tune it, one epoch at the training rate unless told otherwise. `steps=0` leaves it as it is.
+        one model fine-tune it by their own local steps, for one epoch. `steps`, `epochs` and `lr` set the length and
+        the rate of either; `steps=0` leaves the model as it is. `which` is the round whose model is used: the one that
+        validation selected, or the `"last"`.
         """
+        return PersonalModel(*self._served_to(data, steps, epochs, lr, outputs, which), _predictor(self.experiment))
+
+    def _served_to(
+        self,
+        data: ClientData,
+        steps: Rate | None,
+        epochs: Rate | None,
+        lr: Rate | None,
+        outputs: int | None,
+        which: Which,
+    ) -> tuple[Params, Params]:
+        """The shared and the personal tensors that a new user is served with."""
         sizes = None if outputs is None else [outputs]
         federation = self.experiment.federation.on_data(FederatedData.from_clients([data], outputs=sizes))
         protocol = Evaluation(steps=steps, epochs=epochs, lr=lr)
-        as_told = steps is not None or epochs is not None or lr is not None
-        phases, as_kept = served_phases(federation, protocol, self.now, newcomers=not as_told)
-        received = Received(self.model_params, federation.algorithm.server.extra(self.server_state))
+        state = self.at(which)
+        phases, as_kept = served_phases(federation, protocol, state.now, newcomers=True)
+        received = Received(self.served(which), federation.algorithm.server.extra(state.server))
         program = federation.compile(phases, as_kept=as_kept)
         personal = federation.first_personal(0, received.shared)
-        (trained,) = serial.train(federation.problem, program, received, self.now, np.array([0]), [personal])
-        return PersonalModel(trained.carry.shared, trained.carry.personal, _predictor(self.experiment))
+        (trained,) = serial.train(federation.problem, program, received, state.now, np.array([0]), [personal])
+        return trained.carry.shared, trained.carry.personal
+
+    def model(
+        self,
+        rows: ClientData | None = None,
+        *,
+        client: int | None = None,
+        steps: Rate | None = None,
+        epochs: Rate | None = None,
+        lr: Rate | None = None,
+        outputs: int | None = None,
+        which: Which = "selected",
+    ) -> nn.Module:
+        """A plain module of your own class with the trained tensors in it: nothing of FedTempo, ready to pickle.
+
+        Without arguments it is the shared model, with `client` that of one client, with `rows` that of a new user with
+        these training rows, who is served as by `personalize`. It comes in evaluation mode.
+        """
+        require(rows is None or client is None, "client", "left out where rows are given", client)
+        federation = self.experiment.federation
+        if rows is not None:
+            return plain_module(federation, *self._served_to(rows, steps, epochs, lr, outputs, which))
+        for name, value in (("steps", steps), ("epochs", epochs), ("lr", lr), ("outputs", outputs)):
+            require(value is None, name, "left out: only a new user, given by rows, is fine-tuned", value)
+        return plain_module(federation, self.served(which), {} if client is None else self._state_of(client, which))
+
+    def _state_of(self, client: int, which: Which) -> Params:
+        clients = len(self.experiment.federation.problem.data)
+        require(is_count(client, 0) and client < clients, "client", f"an int in [0, {clients})", client)
+        return self.client_state(client, which)
+
+    def predict(self, client: int, part: str = "test", which: Which = "selected") -> Tensor:
+        """The outputs of a client's model on its own rows of a part, without fine-tuning, in the rows' order."""
+        federation, personal = self.experiment.federation, self._state_of(client, which)
+        rows = federation.problem.client_rows(client, part)
+        with torch.no_grad():
+            network = federation.problem.network
+            return federation.algorithm.serving.predict(network, self.served(which), personal, rows, False)
+
+    def save_model(
+        self, path: str | Path, format: Format = "safetensors", *, client: int | None = None, which: Which = "selected"
+    ) -> Path:
+        """Write the shared model, or a client's, to a file that is read without FedTempo.
+
+        `"safetensors"` holds the tensors. `"torch"` (read by `torch.export.load`) and `"onnx"` also hold the computation.
+        """
+        problem = self.experiment.federation.problem
+        example = problem.client_rows(int(problem.data.clients[0]) if client is None else client)
+        few = {name: rows[:2] if len(rows) > 1 else rows.expand(2, *rows.shape[1:]) for name, rows in example.items()}
+        return write_model(self.model(client=client, which=which), few, Path(path), format)
 
     def table(self) -> Table:
         """Existing and new users: mean, bottom decile, spread, and what it cost."""
@@ -142,38 +281,12 @@ class Result:
         show(self, "folder", Path(folder))
 
     def __repr__(self) -> str:
-        return (
-            f"Result({self.experiment.federation.algorithm!r}, {len(self.history)} rounds, digest {self.digest()[:12]})"
-        )
+        private = "" if self.privacy is None else f", {self.privacy}"
+        algorithm = self.experiment.federation.algorithm
+        return f"Result({algorithm!r}, {len(self.history)} rounds, digest {self.digest()[:12]}{private})"
 
     def _repr_html_(self) -> str:
         return html_of(self)
-
-
-class PersonalModel(nn.Module):
-    """One user's model: call it on inputs to get outputs."""
-
-    def __init__(
-        self, shared: Params, personal: Params, predict: Callable[[Params, Params, dict[str, Tensor]], Tensor]
-    ) -> None:
-        super().__init__()
-        self.shared = shared
-        self.personal = personal
-        self._predict = predict
-
-    def forward(self, x: Tensor | None = None, **inputs: Tensor) -> Tensor:
-        """Outputs for one input by position or several by name."""
-        given = {"x": x, **inputs} if x is not None else inputs
-        like = next(p for p in (*self.shared.values(), *self.personal.values()) if p.is_floating_point())
-        batch = {name: _as_input(value, like) for name, value in given.items()}
-        with torch.no_grad():
-            return self._predict(self.shared, self.personal, batch)
-
-
-def _as_input(value: Any, like: Tensor) -> Tensor:
-    """An array or tensor where the model is; floating-point numbers in the model's type."""
-    tensor = torch.as_tensor(value, device=like.device)
-    return tensor.to(like.dtype) if tensor.is_floating_point() else tensor
 
 
 def _predictor(experiment: Experiment) -> Callable[[Params, Params, dict[str, Tensor]], Tensor]:

@@ -70,7 +70,14 @@ class RoundReport:
     validation: Scores | None = None
     test: Scores | None = None
     """Kept only when validation has just selected this round, or where there is no validation part."""
+    private: bool = False
+    """Whether the round was private: then it says nothing of its clients but what the noised mean tells."""
     params: Params = field(default_factory=dict, repr=False, compare=False)
+
+    @property
+    def selects(self) -> bool:
+        """Whether validation has selected this round. Without validation rows the last round is the one that counts."""
+        return self.validation is not None and self.test is not None
 
     @property
     def scores(self) -> Scores | None:

@@ -10,9 +10,8 @@ import pytest
 
 from fedtempo import algorithms as fl
 from fedtempo.schedules import inverse_time, per_round, per_step, piecewise, sequence
-
-from .problem import EIGHTH, HAND, PLANE, SOFTMAX, START, ZERO, A, B, assert_same, run, trace
-from .reference import averaging, descend, federate, last_gradient, last_update, sgd
+from tests.numbers.single_model.problem import EIGHTH, HAND, PLANE, SOFTMAX, START, ZERO, A, B, assert_same, run, trace
+from tests.numbers.single_model.reference import averaging, descend, federate, last_gradient, last_update, sgd
 
 BOTH = [[A, B]]
 

@@ -1,0 +1,161 @@
+"""Contracts: what every algorithm and every backend must keep. Run them on your own in one line.
+
+>>> from fedtempo.algorithms import fedavg
+>>> check_algorithm(fedavg(lr=0.1, steps=3))
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+
+from fedtempo import algorithms as known
+from fedtempo.algorithms.algorithm import Algorithm
+from fedtempo.api import run
+from fedtempo.backends import Backend, serial, vectorised
+from fedtempo.data.federated import FederatedData
+from fedtempo.errors import FedTempoError
+from fedtempo.models.mlp import mlp
+from fedtempo.objectives import Received
+from fedtempo.params import Params
+from fedtempo.training.result import Result
+
+TOLERANCE = 1e-12
+_SIZES = (7, 12, 5, 16, 9, 10)
+
+
+class ContractError(FedTempoError, AssertionError):
+    """A promise that every algorithm or backend makes was not kept."""
+
+
+def check_algorithm(algorithm: Algorithm, **settings: Any) -> None:
+    """Raise `ContractError` unless the algorithm is repeatable, backend-independent, private and can serve new clients.
+
+    `settings` replace those of the small problem it is tried on, such as `model=` and `data=` of your own.
+    """
+    first = _run(algorithm, **settings)
+    _require(_run(algorithm, **settings).digest() == first.digest(), algorithm, "gives the same bits for the same seed")
+    _require(_run(algorithm, **{"seed": 8, **settings}).digest() != first.digest(), algorithm, "follows the seed")
+    torch.manual_seed(123)
+    np.random.seed(123)
+    torch.rand(5)
+    _require(_run(algorithm, **settings).digest() == first.digest(), algorithm, "ignores the global generators")
+    backwards = [cohort[::-1] for cohort in _COHORTS]
+    ordered = _run(algorithm, **{**settings, "cohorts": _COHORTS}).digest()
+    _require(
+        _run(algorithm, **{**settings, "cohorts": backwards}).digest() == ordered, algorithm, "ignores cohort order"
+    )
+    lanes = _run(algorithm, **{**settings, "backend": vectorised})
+    difference = distance(first, lanes)
+    _require(difference <= TOLERANCE, algorithm, f"is the same side by side (differs by {difference:.1e})")
+    _check_upload(first, algorithm)
+    rows = first.experiment.federation.problem.client_rows(0)
+    first.personalize(rows)
+
+
+def check_backend(backend: Backend) -> None:
+    """Raise `ContractError` unless the backend computes what the serial one does and keeps clients apart."""
+    for algorithm in representative_algorithms():
+        difference = distance(_run(algorithm), _run(algorithm, backend=backend))
+        _require(
+            difference <= TOLERANCE, backend.name, f"equals serial on {algorithm.name} (differs by {difference:.1e})"
+        )
+    _check_leakage(backend)
+
+
+def representative_algorithms() -> tuple[Algorithm, ...]:
+    """One algorithm for every mechanism: decay, clipping, control variates, heads, own models, mixtures."""
+    return (
+        known.feddecay(lr=0.1, beta=0.6, epochs=2, per="epoch"),
+        known.fednar(known.scaffold(lr=0.1, steps=3), weight_decay=0.1, max_norm=0.5),
+        known.fedexp(lr=0.1, epochs=1),
+        known.pflego(head_lr=0.1, server_lr=0.1, steps=4),
+        known.fedrep(lr=0.1, head_epochs=1, body_steps=2),
+        known.ditto(lr=0.1, steps=2),
+        known.pfedme(lr=0.01, personal_lr=0.05, lam=5.0, inner_steps=2, local_rounds=2),
+        known.fedem(lr=0.1, steps=2, components=2),
+    )
+
+
+def distance(a: Result, b: Result) -> float:
+    """The largest difference between two runs' final states, relative to the size of the state it is in."""
+    pairs = [(a.at("last").shared, b.at("last").shared)]
+    clients = range(len(a.experiment.federation.problem.data))
+    pairs += [(a.client_state(c, "last"), b.client_state(c, "last")) for c in clients]
+    return max((_relative(x, y) for x, y in pairs if x), default=0.0)
+
+
+_COHORTS = [[0, 2, 4], [1, 3, 5], [0, 1, 5]]
+
+
+def small_data(constant_client: int | None = None) -> FederatedData:
+    """Six clients of unequal size, four classes; one client's inputs may be replaced by a constant."""
+    rng = np.random.default_rng(0)
+    clients = [(rng.standard_normal((n, 6)), rng.integers(0, 4, n)) for n in _SIZES]
+    if constant_client is not None:
+        x, y = clients[constant_client]
+        clients[constant_client] = (np.full_like(x, 12.345678), np.zeros_like(y))
+    return FederatedData.from_clients(clients)
+
+
+def _run(algorithm: Algorithm, **settings: Any) -> Result:
+    defaults = {
+        "model": mlp(6, [5], 4),
+        "data": small_data(),
+        "rounds": 3,
+        "cohort": 4,
+        "batch_size": 4,
+        "seed": 7,
+        "dtype": torch.float64,
+        "backend": serial,
+        "block": 3,
+        "evaluation": None,
+    }
+    return run(algorithm=algorithm, **{**defaults, **settings})
+
+
+def _check_upload(result: Result, algorithm: Algorithm) -> None:
+    """Only trained shared tensors and shared buffers leave a client; personal ones never do."""
+    federation = result.experiment.federation
+    received = Received(result.params, federation.algorithm.server.extra(result.server_state))
+    carry = federation.program.init(received, result.client_state(0))
+    groups, _, _ = federation.program.finish(received, carry)
+    allowed = federation.trained_names | set(federation.problem.network.buffers)
+    sent = {n for group, tensors in groups.items() if group != "squared_norm" for n in tensors}
+    _require(
+        sent <= allowed - federation.personal_names,
+        algorithm,
+        f"sends shared tensors only (sends {sorted(sent - allowed)})",
+    )
+    _require(
+        not set(result.params) & federation.personal_names, algorithm, "keeps personal tensors out of the shared model"
+    )
+
+
+def _check_leakage(backend: Backend) -> None:
+    """Replacing one client's data changes nothing that another client in its block keeps."""
+    algorithm = known.fedper(lr=0.1, steps=3)
+    runs = [
+        _run(algorithm, backend=backend, data=data, rounds=1, cohort=6, block=6)
+        for data in (small_data(), small_data(0))
+    ]
+    for client in range(1, len(_SIZES)):
+        difference = _relative(runs[0].client_state(client), runs[1].client_state(client))
+        _require(
+            difference <= TOLERANCE, backend.name, f"keeps clients apart (client {client} changed by {difference:.1e})"
+        )
+
+
+def _relative(a: Params, b: Params) -> float:
+    if set(a) != set(b):
+        return float("inf")
+    size = max(float(t.double().abs().max()) for t in a.values() if t.numel())
+    gap = max(float((t.double() - b[n].double()).abs().max()) for n, t in a.items() if t.numel())
+    return gap / max(size, 1e-300)
+
+
+def _require(holds: bool, what: object, promise: str) -> None:
+    if not holds:
+        raise ContractError(f"{what!r} must keep its promise: it {promise}.")
