@@ -410,3 +410,12 @@ def test_metrics_that_are_always_the_same_are_left_out() -> None:
     data = ft.data.FederatedData.from_clients(classes)
     four = ft.run(model=ft.models.softmax_regression(5, 4), data=data, **settings)
     assert list(four.scores.existing_after.values) == ["loss", "accuracy"]
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("kind", ["classes", "numbers"])
+def test_so_it_is_on_ray(kind: str) -> None:
+    pytest.importorskip("ray")
+    wanted = [OWN.get(name) or name for name in BY_KIND[kind]]
+    settings = {"backend": "ray", "workers": 1, "ray_address": "local"}
+    check_against_scikit_learn(ft.run(**problem(kind), **settings, metrics=wanted), BY_KIND[kind])
