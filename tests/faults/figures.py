@@ -27,7 +27,7 @@ from tests.faults.digits_problem import ADMISSION, accuracy, train
 from tests.faults.test_durable import HEADS, outcome, settings, stopped_after
 
 import fedtempo as ft
-from fedtempo.training.durable import DATABASE
+from fedtempo.training.reader import DATABASE
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "durability.md"
 KILLED: dict[str, ft.Algorithm] = {

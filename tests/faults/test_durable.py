@@ -20,8 +20,8 @@ from tests import zoo
 import fedtempo as ft
 from fedtempo import algorithms as a
 from fedtempo.contracts import small_data
-from fedtempo.training.durable import DATABASE
 from fedtempo.training.faultpoints import faults
+from fedtempo.training.reader import DATABASE
 
 HEADS = a.pflego(lr=0.1, server_lr=0.05, steps=3, server_optimizer="adam")
 

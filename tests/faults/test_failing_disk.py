@@ -16,7 +16,7 @@ from tests.faults.dying import REFUSED, SURVIVED, can_trace, in_child, in_traced
 from tests.faults.test_durable import settings
 
 import fedtempo as ft
-from fedtempo.training.durable import DATABASE
+from fedtempo.training.reader import DATABASE
 
 ROUNDS = 6
 traced = pytest.mark.skipif(not can_trace(), reason="strace cannot be used here")

@@ -20,8 +20,9 @@ from tests.faults.dying import in_child
 from tests.faults.test_durable import outcome, settings, start, stopped_after
 
 import fedtempo as ft
-from fedtempo.training.durable import DATABASE, LOCK, _hash
+from fedtempo.training.durable import LOCK
 from fedtempo.training.faultpoints import faults
+from fedtempo.training.reader import DATABASE, record_hash
 from fedtempo.training.state import tensors_to_bytes
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -58,7 +59,7 @@ def test_of_a_hundred_clients_all_are_kept_or_none(point: str, tmp_path: Path) -
         kept = connection.execute("SELECT client, sha256 FROM earlier ORDER BY client").fetchall()
     assert len(kept) == 100
     wanted = [
-        (client, _hash("client", client, tensors_to_bytes(tensors))) for client, tensors in expected.store.items()
+        (client, record_hash("client", client, tensors_to_bytes(tensors))) for client, tensors in expected.store.items()
     ]
     assert kept == wanted, "what the hundred clients had after the last committed round, every bit of it"
 
@@ -81,7 +82,7 @@ def test_another_version_is_refused_by_name(tmp_path: Path) -> None:
     with sqlite3.connect(tmp_path / DATABASE) as connection:
         connection.execute("UPDATE identity SET value = '0.0.1' WHERE field = 'version'")
         stored = dict(connection.execute("SELECT field, value FROM identity WHERE field != 'sha256'"))
-        digest = _hash("identity", json.dumps(stored, sort_keys=True))
+        digest = record_hash("identity", json.dumps(stored, sort_keys=True))
         connection.execute("UPDATE identity SET value = ? WHERE field = 'sha256'", (digest,))
     connection.close()
     with pytest.raises(ft.OutputError, match=r"^version must be that of the stored run, '0\.0\.1'"):
@@ -151,7 +152,9 @@ def test_a_damaged_log_never_gives_a_wrong_result(tmp_path: Path) -> None:
 
 def test_a_dead_owners_lock_and_leftovers_do_not_hold_anybody_up(tmp_path: Path) -> None:
     killed_in_round(3, tmp_path / "run")
-    (tmp_path / "run" / "summary.json.partial").write_text("{half of")
+    leftover = tmp_path / "run" / ".summary.json.0123abcd.partial"
+    leftover.write_text("{half of")
+    os.utime(leftover, (0, 0))
     assert (tmp_path / "run" / LOCK).exists()
     began = time.monotonic()
     reports = ft.train(**settings(), out=tmp_path / "run", resume=True)
@@ -160,7 +163,7 @@ def test_a_dead_owners_lock_and_leftovers_do_not_hold_anybody_up(tmp_path: Path)
     reports.close()
     result = ft.run(**settings(), out=tmp_path / "run", resume=True)
     assert result.digest() == ft.run(**settings()).digest()
-    assert not list((tmp_path / "run").glob("*.partial"))
+    assert not list((tmp_path / "run").glob(".*.partial"))
 
 
 def test_a_second_process_is_refused_at_once(tmp_path: Path) -> None:

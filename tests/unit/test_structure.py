@@ -12,7 +12,7 @@ SOURCE = Path(ft.__file__).parent
 
 # A module imports only from packages of the same or an earlier line.
 ORDER = [
-    ["errors", "display"],
+    ["errors", "display", "files"],
     ["params", "randomness"],
     ["schedules", "tasks"],
     ["transforms", "objectives"],

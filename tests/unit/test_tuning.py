@@ -15,9 +15,9 @@ from typing import Any
 import pytest
 
 from fedtempo.cli import main
-from fedtempo.comparison import read_rounds
 from fedtempo.config import read
 from fedtempo.errors import ConfigError, OutputError, TrainingError
+from fedtempo.training.reader import RunReader
 from fedtempo.tuning import GRIDS, Found, plan_search, search, space_of
 from fedtempo.tuning.space import Space, dimensions_of
 from fedtempo.tuning.trial import Job, run_trial
@@ -78,12 +78,11 @@ def test_a_grid_tries_every_point_in_order_and_writes_the_best_out(grid_search: 
 
 def test_a_trial_is_worth_what_validation_selects_by_in_the_run_itself(grid_search: tuple[Path, Found]) -> None:
     import fedtempo as ft
-    from fedtempo.comparison import quality
     from fedtempo.config import settings_of
 
     folder, found = grid_search
     result = ft.run(**settings_of(read(folder / "out" / "best.toml")))
-    scores = [quality(report.validation) for report in result.history if report.validation]
+    scores = [report.validation.quality() for report in result.history if report.validation]
     assert found.best.outcome.value == max(scores)
     assert result.selected is not None and found.best.outcome.best_round == result.selected.round + 1
 
@@ -138,7 +137,7 @@ def test_a_stopped_trial_goes_on_from_its_last_stored_round(tmp_path: Path) -> N
     whole = run_trial(Job(0, values, 2, tmp_path / "whole"), told_and_on)
     with pytest.raises(KeyboardInterrupt):
         run_trial(Job(0, values, 2, tmp_path / "half"), interrupted)
-    assert [len(read_rounds(tmp_path / "half" / f"seed-{seed}")[1]) for seed in (0, 1)] == [3, 3]
+    assert [len(RunReader(tmp_path / "half" / f"seed-{seed}").refresh()) for seed in (0, 1)] == [3, 3]
     first, told[:] = list(told), []
     half = run_trial(Job(0, values, 2, tmp_path / "half"), told_and_on)
     assert told == first

@@ -12,7 +12,7 @@ from typing import Annotated
 import typer
 
 from fedtempo.errors import OutputError
-from fedtempo.training.durable import DATABASE
+from fedtempo.training.reader import DATABASE
 
 ExperimentPath = Annotated[Path, typer.Argument(help="The experiment, a TOML file.")]
 Overrides = Annotated[list[str] | None, typer.Option("--set", help="Override a setting: --set algorithm.beta=0.4")]

@@ -19,7 +19,7 @@ from fedtempo.config import read, settings_of, trackers_of
 from fedtempo.deploy.launch import DEPLOYMENT
 from fedtempo.errors import FedTempoError, OutputError, first_line, is_count, require
 from fedtempo.report import EXPERIMENT, REPORT, ResultTable, follow, summary, write_experiment
-from fedtempo.training.durable import DATABASE
+from fedtempo.training.reader import DATABASE
 from fedtempo.training.result import Result
 
 

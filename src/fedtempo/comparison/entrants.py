@@ -15,8 +15,8 @@ from fedtempo.api import train
 from fedtempo.config import ExperimentFile, parse, settings_of
 from fedtempo.errors import ConfigError, is_count, require, unknown
 from fedtempo.report import write_experiment
-from fedtempo.training.durable import DATABASE
 from fedtempo.training.loop import drained
+from fedtempo.training.reader import DATABASE
 from fedtempo.training.result import Result
 from fedtempo.training.round_report import RoundReport
 

@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-import json
-import os
-import sqlite3
 from collections.abc import Mapping, Sequence
-from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from fedtempo.costs import Costs
-from fedtempo.errors import ConfigError, OutputError, StoreError
-from fedtempo.evaluation.protocol import LOWER_IS_BETTER, Scores
-from fedtempo.training.durable import DATABASE, _hash
+from fedtempo.errors import ConfigError
+from fedtempo.evaluation.protocol import Scores
+from fedtempo.training.reader import RunReader
 from fedtempo.training.result import Result
-from fedtempo.training.round_report import RoundReport, from_json
+from fedtempo.training.round_report import RoundReport
 
 
 @dataclass(frozen=True)
@@ -59,43 +54,13 @@ def run_of(result: Result, label: str | None = None) -> Run:
     return Run(label or "a result", result.experiment.identity(), result.history, label)
 
 
-def read_run(folder: Path, label: str | None = None) -> Run:
+def finished_run(folder: Path, label: str | None = None) -> Run:
     """A run folder, as a run to compare. Nothing is written, no data are loaded; damage is an error."""
-    identity, history = read_rounds(folder)
-    wanted = int(identity["rounds"])
+    reader = RunReader(folder)
+    history, wanted = reader.refresh(), int(reader.identity["rounds"])
     if len(history) != wanted:
         raise ConfigError(
             f"a run to compare must be finished. Got {folder}, which has {len(history)} of {wanted} rounds: "
             f"go on with `fedtempo resume {folder}`."
         )
-    return Run(str(folder), identity, history, label)
-
-
-def read_rounds(folder: Path) -> tuple[dict[str, str], list[RoundReport]]:
-    """The identity of a stored run and the rounds that it has so far."""
-    path = folder / DATABASE
-    if not path.is_file():
-        raise OutputError(f"a run to compare must be a folder that holds one. Got {folder}, which does not.")
-    unchanging = "" if os.access(folder, os.W_OK) else "&immutable=1"
-    try:
-        with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro{unchanging}", uri=True)) as connection:
-            identity: dict[str, str] = dict(connection.execute("SELECT field, value FROM identity"))
-            rows = connection.execute("SELECT round, report, sha256 FROM reports ORDER BY round").fetchall()
-    except sqlite3.DatabaseError as error:
-        raise StoreError(f"{path} cannot be read: {error}.") from None
-    if identity.pop("sha256", "") != _hash("identity", json.dumps(identity, sort_keys=True)):
-        raise StoreError(f"the stored description of the run in {folder} is damaged.")
-    return identity, [_report(folder, expected, row) for expected, row in enumerate(rows)]
-
-
-def _report(folder: Path, expected: int, row: tuple[int, Any, str]) -> RoundReport:
-    number, text, digest = row
-    if number != expected or _hash("report", number, text) != digest:
-        raise StoreError(f"the report of round {expected} in {folder} is damaged or missing.")
-    return from_json(text)
-
-
-def quality(scores: Scores) -> float:
-    """What validation selects by: the mean over existing users after fine-tuning, larger is better."""
-    value = scores.existing_tuned.summary(scores.metric)["mean"]
-    return -value if scores.metric in LOWER_IS_BETTER else value
+    return Run(str(folder), reader.identity, history, label)

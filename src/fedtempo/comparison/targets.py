@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import fmean
 
-from fedtempo.comparison.runs import Run, quality
+from fedtempo.comparison.runs import Run
 from fedtempo.costs import Costs
 from fedtempo.evaluation.protocol import LOWER_IS_BETTER
 
@@ -44,7 +44,7 @@ def _first_reaching(run: Run, target: float) -> dict[str, float] | None:
         if report.scores is None:
             continue
         wanted = -target if report.scores.metric in LOWER_IS_BETTER else target
-        if quality(report.scores) >= wanted:
+        if report.scores.quality() >= wanted:
             return _costs(report.round + 1, report.total_costs, seconds)
     return None
 

@@ -17,6 +17,7 @@ from fedtempo.deploy.appfolder import write_app
 from fedtempo.deploy.keys import is_loopback, node_keys, server_keys
 from fedtempo.deploy.processes import Crew, Running, environment, free_port, wait_for_port
 from fedtempo.errors import ConfigError, OutputError, TrainingError, require
+from fedtempo.files import write_atomically
 from fedtempo.report import EXPERIMENT, write_experiment
 
 DEPLOYMENT = "deployment.toml"
@@ -59,7 +60,7 @@ class Server:
         write_app(home / "app", self._file, plan.clients, plan.patience)
         link: dict[str, object] = {"address": f"127.0.0.1:{plan.port}"}
         link |= {"insecure": True} if keys is None else {"root-certificates": str(keys.authority.absolute())}
-        (home / "config.toml").write_text(tomli_w.dumps({"superlink": {"default": LINK, LINK: link}}))
+        write_atomically(home / "config.toml", tomli_w.dumps({"superlink": {"default": LINK, LINK: link}}), "out")
         command = ["flower-superlink", "--host", plan.host, "--port", str(plan.port)]
         command += ["--database", str(home / "superlink.db"), "--disable-runtime-dependency-installation"]
         if keys is None:
@@ -106,11 +107,7 @@ def prepare_server(out: Path, file: ExperimentFile, plan: ServerPlan) -> None:
     keys = None if plan.keys is None else str(Path(plan.keys).absolute())
     values = {name: value for name, value in {**asdict(plan), "keys": keys}.items() if value is not None}
     write_experiment(out, file)
-    try:
-        (out / "flower").mkdir(exist_ok=True)
-        (out / DEPLOYMENT).write_text(tomli_w.dumps(values))
-    except OSError as error:
-        raise OutputError(f"out must be a folder that can be written. Got {out}: {error.strerror}.") from None
+    write_atomically(out / DEPLOYMENT, tomli_w.dumps(values), "out")
 
 
 def stored_server(out: Path) -> tuple[ExperimentFile, ServerPlan]:

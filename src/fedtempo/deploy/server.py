@@ -12,8 +12,9 @@ from fedtempo.deploy.engine import RemoteEngine
 from fedtempo.deploy.orders import TOKEN
 from fedtempo.deploy.roster import Roster, Transport
 from fedtempo.errors import OutputError
-from fedtempo.training.durable import DATABASE
+from fedtempo.files import write_atomically
 from fedtempo.training.loop import drained, train_experiment
+from fedtempo.training.reader import DATABASE
 from fedtempo.training.result import Result
 from fedtempo.training.round_report import RoundReport
 
@@ -54,11 +55,7 @@ def _token(out: Path | None, resume: bool) -> bytes:
         return secrets.token_bytes(TOKEN)
     path = out / RUN
     if not resume:
-        try:
-            out.mkdir(parents=True, exist_ok=True)
-            path.write_text(secrets.token_hex(TOKEN) + "\n")
-        except OSError as error:
-            raise OutputError(f"out must be a folder that can be written. Got {out}: {error.strerror}.") from None
+        write_atomically(path, secrets.token_hex(TOKEN) + "\n", "out")
     try:
         token = bytes.fromhex(path.read_text().strip())
     except (OSError, ValueError):

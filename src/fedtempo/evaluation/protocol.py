@@ -116,6 +116,11 @@ class Scores:
         """Statistics by group and metric."""
         return {name: {m: s.summary(m) for m in s.values} for name, s in self.groups().items()}
 
+    def quality(self) -> float:
+        """What validation selects by: the mean over existing users after fine-tuning; larger is better."""
+        mean = self.existing_tuned.summary(self.metric)["mean"]
+        return -mean if self.metric in LOWER_IS_BETTER else mean
+
 
 class Occasion(NamedTuple):
     """What all users of one evaluation share."""

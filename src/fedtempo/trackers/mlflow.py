@@ -7,6 +7,7 @@ import time
 from typing import Any
 
 from fedtempo.errors import ConfigError, OutputError, first_line
+from fedtempo.files import write_atomically
 from fedtempo.trackers.tracker import library, numbers
 from fedtempo.training.result import Result
 from fedtempo.training.round_report import RoundReport
@@ -52,7 +53,7 @@ class MLflow:
         except Exception as error:  # whatever the store's driver raises, it is this address that does not work
             raise OutputError(f"mlflow uri must be a store that works. Got {uri!r}: {first_line(error)}.") from error
         if note is not None:
-            note.write_text(self._run + "\n", encoding="utf-8")
+            write_atomically(note, self._run + "\n")
         return 0
 
     def round(self, report: RoundReport) -> None:

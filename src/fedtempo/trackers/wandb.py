@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from fedtempo.errors import ConfigError, OutputError, first_line
+from fedtempo.files import write_atomically
 from fedtempo.trackers.tracker import library, numbers, score_numbers
 from fedtempo.training.result import Result
 from fedtempo.training.round_report import RoundReport
@@ -44,9 +45,7 @@ class WeightsAndBiases:
     def round(self, report: RoundReport) -> None:
         """Log the round. It is noted first: a kill in between may lose it here, but never logs it twice."""
         if self._note is not None:
-            partial = self._note.with_name(self._note.name + ".partial")
-            partial.write_text(json.dumps({"id": self._run.id, "rounds": report.round + 1}), encoding="utf-8")
-            partial.replace(self._note)
+            write_atomically(self._note, json.dumps({"id": self._run.id, "rounds": report.round + 1}))
         self._run.log(numbers(report), step=report.round)
 
     def end(self, result: Result | None) -> None:

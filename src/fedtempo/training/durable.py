@@ -7,7 +7,6 @@ goes back one round and says so; where both are, it refuses to go on.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import sqlite3
 import warnings
@@ -21,10 +20,10 @@ from filelock import FileLock, Timeout
 from fedtempo.errors import OutputError, StoreError
 from fedtempo.params import Params
 from fedtempo.training.faultpoints import fault
-from fedtempo.training.round_report import RoundReport, from_json, to_json
+from fedtempo.training.reader import DATABASE, record_hash, stored_identity, stored_reports
+from fedtempo.training.round_report import RoundReport, to_json
 from fedtempo.training.state import State, state_from_bytes, state_to_bytes, tensors_from_bytes, tensors_to_bytes
 
-DATABASE = "run.sqlite"
 LOCK = "run.lock"
 _MODULUS = 1 << 256
 _CLIENT = "SELECT tensors, sha256 FROM clients WHERE client = ?"
@@ -84,7 +83,7 @@ class DurableStore:
         row = self._read(_CLIENT, client)
         if row is None:
             return None
-        if _hash("client", client, row[0]) != row[1]:
+        if record_hash("client", client, row[0]) != row[1]:
             raise StoreError(f"the stored state of client {client} is damaged.")
         return tensors_from_bytes(row[0])
 
@@ -136,14 +135,14 @@ class DurableStore:
             fault("commit:clients")
             tensors, numbers = state_to_bytes(self._state)
             shared = (self._round, tensors, numbers, f"{manifest:064x}")
-            connection.execute("INSERT INTO shared VALUES (?, ?, ?, ?, ?)", (*shared, _hash("shared", *shared)))
+            connection.execute("INSERT INTO shared VALUES (?, ?, ?, ?, ?)", (*shared, record_hash("shared", *shared)))
             connection.execute(
                 "DELETE FROM shared WHERE round NOT IN (SELECT round FROM shared ORDER BY round DESC LIMIT 2)"
             )
             fault("commit:shared")
             for offset, report in enumerate(reversed(self._waiting)):
                 number = self._round - offset
-                record = (number, report, _hash("report", number, report))
+                record = (number, report, record_hash("report", number, report))
                 connection.execute("INSERT INTO reports VALUES (?, ?, ?)", record)
             fault("commit:reports")
             connection.execute("COMMIT")
@@ -165,7 +164,7 @@ class DurableStore:
             before = self._connection.execute(_CLIENT, (client,)).fetchone()
             self._connection.execute("INSERT INTO earlier VALUES (?, ?, ?)", (client, *(before or (None, None))))
             data = tensors_to_bytes(tensors)
-            digest = _hash("client", client, data)
+            digest = record_hash("client", client, data)
             self._connection.execute("INSERT OR REPLACE INTO clients VALUES (?, ?, ?)", (client, data, digest))
             manifest += _token(client, digest) - (_token(client, before[1]) if before else 0)
         return manifest % _MODULUS
@@ -173,23 +172,13 @@ class DurableStore:
     def _saved(self, round_number: int, template: State) -> Saved:
         query = "SELECT tensors, numbers, manifest, sha256 FROM shared WHERE round = ?"
         row = self._connection.execute(query, (round_number,)).fetchone()  # a damaged tree lists rows it cannot find
-        if row is None or _hash("shared", round_number, *row[:3]) != row[3]:
+        if row is None or record_hash("shared", round_number, *row[:3]) != row[3]:
             raise StoreError(f"the stored state of round {round_number} is damaged")
         tensors, numbers, manifest, _ = row
         if int(manifest, 16) != _summed(self._connection):
             raise StoreError(f"the stored clients do not belong to round {round_number}")
-        return Saved(state_from_bytes(tensors, numbers, template), self._history(round_number))
-
-    def _history(self, last: int) -> list[RoundReport]:
-        rows = self._connection.execute("SELECT round, report, sha256 FROM reports ORDER BY round").fetchall()
-        history = []
-        for expected, (number, report, digest) in enumerate(row for row in rows if row[0] <= last):
-            if number != expected or _hash("report", number, report) != digest:
-                raise StoreError(f"the report of round {expected} is damaged or missing")
-            history.append(from_json(report))
-        if len(history) != last + 1:
-            raise StoreError(f"the report of round {len(history)} is missing")
-        return history
+        history = stored_reports(self._connection, 0, round_number)
+        return Saved(state_from_bytes(tensors, numbers, template), history)
 
     def _one_round_back(self, rounds: list[int], template: State, damage: StoreError) -> Saved:
         if len(rounds) < 2:
@@ -259,16 +248,16 @@ def _created(connection: sqlite3.Connection, identity: dict[str, str]) -> None:
     connection.execute("BEGIN IMMEDIATE")
     for statement in _TABLES.strip().split(";\n"):
         connection.execute(statement.rstrip(";"))
-    rows = [*identity.items(), ("sha256", _hash("identity", json.dumps(identity, sort_keys=True)))]
+    rows = [*identity.items(), ("sha256", record_hash("identity", json.dumps(identity, sort_keys=True)))]
     connection.executemany("INSERT INTO identity VALUES (?, ?)", rows)
     connection.execute("COMMIT")
 
 
 def _check_identity(connection: sqlite3.Connection, identity: dict[str, str]) -> None:
-    stored = dict(connection.execute("SELECT field, value FROM identity"))
-    digest = stored.pop("sha256", "")
-    if _hash("identity", json.dumps(stored, sort_keys=True)) != digest:
-        raise StoreError("the stored description of the run is damaged.")
+    try:
+        stored = stored_identity(connection)
+    except StoreError as error:
+        raise StoreError(f"{error}. Start afresh in another folder.") from None
     for field in dict.fromkeys([*identity, *stored]):
         if stored.get(field) != identity.get(field):
             raise OutputError(
@@ -285,13 +274,4 @@ def _summed(connection: sqlite3.Connection) -> int:
 
 
 def _token(client: int, digest: str) -> int:
-    return int(_hash("row", client, digest), 16)
-
-
-def _hash(kind: str, *parts: int | str | bytes) -> str:
-    state = hashlib.sha256(kind.encode())
-    for part in parts:
-        data = part if isinstance(part, bytes) else str(part).encode()
-        state.update(len(data).to_bytes(8, "big"))
-        state.update(data)
-    return state.hexdigest()
+    return int(record_hash("row", client, digest), 16)

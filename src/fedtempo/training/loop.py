@@ -13,7 +13,7 @@ import torch
 
 from fedtempo.backends import Block, Engine, Order, engine_for, run_blocks
 from fedtempo.costs import Ledger
-from fedtempo.evaluation.protocol import Evaluator, Scores
+from fedtempo.evaluation.protocol import Evaluator
 from fedtempo.objectives import Received
 from fedtempo.params import Params, select, size_in_bytes
 from fedtempo.schedules import Now
@@ -138,17 +138,11 @@ def _evaluated(
         (only,) = evaluator.scores(model, extra, now, "test" if has_test else "train")
         return state, replace(report, test=only)
     validation, *test = evaluator.scores(model, extra, now, "validation", *(("test",) if has_test else ()))
-    quality = _quality(validation)
+    quality = validation.quality()
     if quality <= state.best_validation:
         return state, replace(report, validation=validation)
     selected = test[0] if test else validation
     return state._replace(best_validation=quality), replace(report, validation=validation, test=selected)
-
-
-def _quality(scores: Scores) -> float:
-    """Mean over existing users after fine-tuning, larger is better."""
-    value = scores.existing_tuned.summary(scores.metric)["mean"]
-    return -value if scores.metric == "loss" else value
 
 
 @contextmanager

@@ -14,7 +14,8 @@ from typing import Any
 from rich.table import Table
 
 from fedtempo.config import dump, fingerprint
-from fedtempo.errors import OutputError, TrainingError
+from fedtempo.errors import TrainingError
+from fedtempo.files import write_atomically
 from fedtempo.report import REPORT, Bars, Grid, Lines, Section, report
 from fedtempo.tuning.book import Plan, Record
 from fedtempo.tuning.plot import importance_svg
@@ -78,10 +79,7 @@ class Found:
             REPORT: self.page(),
         }
         for name, text in files.items():
-            try:
-                (folder / name).write_text(text, encoding="utf-8")
-            except OSError as error:
-                raise OutputError(f"{name} must be written to {folder}. Got {error.strerror}.") from None
+            write_atomically(folder / name, text, "out")
 
     def page(self) -> str:
         """The search as a report page."""

@@ -13,10 +13,9 @@ from statistics import fmean
 from typing import Any, Literal
 
 from fedtempo.api import train
-from fedtempo.comparison import quality, read_rounds
 from fedtempo.config import ExperimentFile, parse, settings_of
 from fedtempo.errors import FedTempoError, StoreError
-from fedtempo.training.durable import DATABASE
+from fedtempo.training.reader import DATABASE, RunReader
 from fedtempo.training.round_report import RoundReport
 
 GoesOn = Callable[[int, float], bool]
@@ -80,7 +79,7 @@ def _scored(job: Job, goes_on: GoesOn, started: float) -> Outcome:
 def _score(reports: Sequence[RoundReport]) -> float | None:
     """The mean over seeds of the validation score; None in a round that is not evaluated."""
     scores = [report.validation for report in reports]
-    return fmean(quality(one) for one in scores if one is not None) if all(scores) else None
+    return fmean(one.quality() for one in scores if one is not None) if all(scores) else None
 
 
 def _rounds(file: ExperimentFile, seed: int, folder: Path) -> Generator[RoundReport, None, None]:
@@ -100,7 +99,7 @@ def _stored(folder: Path) -> list[RoundReport]:
     if not (folder / DATABASE).exists():
         return []
     try:
-        _, history = read_rounds(folder)
+        history = RunReader(folder).refresh()
     except StoreError:
         history = []
     if not history:

@@ -7,9 +7,7 @@ time works on a file (the others wait, then find it), and an interrupted downloa
 from __future__ import annotations
 
 import logging
-import os
 import shutil
-import tempfile
 from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
@@ -24,6 +22,7 @@ from fedtempo.data.files.published import File
 from fedtempo.data.files.registry import CATALOGUE
 from fedtempo.data.files.safe import kind_of, locked
 from fedtempo.errors import DataError, OutputError
+from fedtempo.files import replacing
 
 Progress = Callable[[str, int, int], None]
 """Called with a file's name, the bytes that are there and the bytes there will be."""
@@ -195,13 +194,6 @@ def _take(file: File, path: Path, files: Path, folder: str) -> Path:
     """Copy a file into the cache, if it is the published one."""
     check_sum(file, Fingerprint(path.stat().st_size, sha256_of(path)), path)
     target = files / (file.folder or folder) / file.name
-    with locked(target):
-        handle, temporary = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
-        os.close(handle)
-        try:
-            shutil.copyfile(path, temporary)
-            Path(temporary).replace(target)
-        except OSError as error:
-            Path(temporary).unlink(missing_ok=True)
-            raise OutputError(f"{target} cannot be written: {error.strerror or error}.") from None
+    with locked(target), replacing(target) as partial:
+        shutil.copyfile(path, partial)
     return target

@@ -13,8 +13,8 @@ import pooch
 
 from fedtempo.data.files.published import File
 from fedtempo.data.files.registry import CATALOGUE, Entry
-from fedtempo.data.files.safe import write_atomically
 from fedtempo.errors import DataError
+from fedtempo.files import write_atomically
 
 DATA_VARIABLE = "FEDTEMPO_DATA"
 CACHE_VARIABLE = "FEDTEMPO_CACHE"
@@ -139,7 +139,7 @@ def fingerprint(path: Path, cache: Path) -> Fingerprint:
     except (OSError, ValueError, KeyError, TypeError):
         pass
     mark = Fingerprint(state.st_size, sha256_of(path))
-    write_atomically(note, json.dumps({"seen": seen, "sha256": mark.sha256}).encode())
+    write_atomically(note, json.dumps({"seen": seen, "sha256": mark.sha256}))
     return mark
 
 

@@ -14,8 +14,8 @@ from pathlib import Path
 
 from fedtempo.data.files.folders import cache_folder, missing, present
 from fedtempo.data.files.registry import CATALOGUE
-from fedtempo.data.files.safe import write_atomically
 from fedtempo.errors import ConfigError, DataError, FedTempoError, TrainingError, is_count, require, unknown
+from fedtempo.files import write_atomically
 from fedtempo.papers.framework.frame import Curve, Measured, Run, Scale, key_of
 from fedtempo.papers.framework.outcomes import Outcome
 from fedtempo.papers.framework.reproduction import SCALES, Reproduction, gathered
@@ -107,7 +107,7 @@ def _perform(task: Task, data_dir: Path | None) -> None:
         "values": {name: float(value) for name, value in measured.values.items()},
         "curves": {name: [list(curve.x), list(curve.y)] for name, curve in measured.curves.items()},
     }
-    write_atomically(task.path, json.dumps(content).encode())
+    write_atomically(task.path, json.dumps(content))
 
 
 def _kept(path: Path) -> Measured | None:
