@@ -12,6 +12,7 @@ from rich.progress import BarColumn, DownloadColumn, Progress, TaskID, TextColum
 from rich.table import Column
 from rich.table import Table as Grid
 
+from fedtempo.config.pairs import pairs_of
 from fedtempo.data import summary
 from fedtempo.data.files.cache import verify_arrays
 from fedtempo.data.files.download import get as get_files
@@ -124,7 +125,7 @@ def describe(
 ) -> None:
     """Print clients, rows per client and label distribution of a division; draw clients by labels."""
     _known(name)
-    table = load(name, data_dir, cache_dir, **_pairs(setting or []))
+    table = load(name, data_dir, cache_dir, **pairs_of(setting or [], "--set"))
     data = summary.divided_by_default(table, seed) if split is None else table.split(_split(split), seed=seed)
     found = summary.describe(data)
     if picture is not None:
@@ -193,22 +194,9 @@ def _split(text: str) -> Any:
     if name not in SPLITS:
         raise unknown("split", name, SPLITS)
     try:
-        return SPLITS[name](**_pairs([pair for pair in settings.split(",") if pair]))
+        return SPLITS[name](**pairs_of(filter(None, settings.split(",")), "--split"))
     except TypeError as error:
         raise ConfigError(f"split {name!r} does not take these settings: {error}.") from None
-
-
-def _pairs(texts: list[str]) -> dict[str, Any]:
-    pairs = {}
-    for text in texts:
-        key, equals, value = text.partition("=")
-        if not equals or not key:
-            raise ConfigError(f"a setting must be KEY=VALUE. Got {text!r}.")
-        try:
-            pairs[key] = json.loads(value)
-        except ValueError:
-            pairs[key] = value
-    return pairs
 
 
 def _print_json(value: object) -> None:

@@ -14,6 +14,7 @@ from pydantic import ValidationError
 
 from fedtempo.backends import BACKEND_NAMES
 from fedtempo.config.construct import check_data, check_settings, make, make_algorithm, make_data, make_schedule
+from fedtempo.config.pairs import pairs_of, put
 from fedtempo.config.schema import ExperimentFile, one_line
 from fedtempo.data.federated import FederatedData
 from fedtempo.errors import ConfigError, first_line, require, unknown
@@ -46,9 +47,14 @@ def read(path: Path, overrides: list[str] | None = None) -> ExperimentFile:
         raise ConfigError(f"experiment file must be UTF-8 text. Got {path}: {first_line(error)}.") from error
     except (ValueError, RecursionError) as error:
         raise ConfigError(f"experiment file must be TOML. Got {path}: {first_line(error)}.") from error
-    for override in overrides or []:
-        _set(values, override)
+    for field, value in overrides_of(overrides).items():
+        put(values, field, value, "--set")
     return parse(values)
+
+
+def overrides_of(texts: list[str] | None) -> dict[str, Any]:
+    """The fields that `--set a.b=value` sets, with their values."""
+    return pairs_of(texts or (), "--set", "a.b=value")
 
 
 def parse(values: Mapping[str, Any]) -> ExperimentFile:
@@ -144,27 +150,6 @@ def _check_names(experiment: ExperimentFile) -> None:
         make_schedule("cohort", experiment.cohort)
     both = experiment.evaluation.steps is not None and experiment.evaluation.epochs is not None
     require(not both, "evaluation", "given steps or epochs, not both", experiment.evaluation.steps)
-
-
-def _set(values: dict[str, Any], override: str) -> None:
-    path, separator, text = override.partition("=")
-    *parents, last = path.strip().split(".")
-    if not separator or not all(part.strip() for part in (*parents, last)):
-        raise ConfigError(f"--set must be written a.b=value. Got {override!r}.")
-    for parent in parents:
-        values = values.setdefault(parent, {})
-        if not isinstance(values, dict):
-            raise ConfigError(f"--set {path.strip()} must lead into a table. Got {parent!r}, which is a value.")
-    values[last] = _toml_value(text)
-
-
-def _toml_value(text: str) -> Any:
-    """The TOML value that a text is; any other text is a string, so that names need no quotes."""
-    try:
-        values = tomllib.loads(f"value = {text}")
-    except (ValueError, RecursionError):
-        return text.strip()
-    return values["value"] if len(values) == 1 else text.strip()
 
 
 def _depth(value: Any) -> int:

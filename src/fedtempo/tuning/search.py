@@ -10,12 +10,13 @@ from typing import Any
 from filelock import FileLock, Timeout
 
 from fedtempo.config import ExperimentFile, settings_of
+from fedtempo.config.pairs import put
 from fedtempo.errors import ConfigError, OutputError, is_count, require, unknown
 from fedtempo.training.experiment import Experiment, prepare
 from fedtempo.tuning.book import METHODS, SAMPLERS, Book, Plan, Record, optuna_or_error
 from fedtempo.tuning.grids import GRIDS
 from fedtempo.tuning.outcome import Found
-from fedtempo.tuning.space import Dimension, Space, dimensions_of, put, read_tables
+from fedtempo.tuning.space import Dimension, Space, dimensions_of, read_tables
 from fedtempo.tuning.trial import Job, run_trial
 from fedtempo.tuning.workers import Crew, Score
 
@@ -41,7 +42,7 @@ def space_of(
         values["algorithm"] = dict(GRIDS[grid].algorithm)
         dimensions = dimensions_of(dict(GRIDS[grid].choices))
     for field, value in (settings or {}).items():
-        put(values, field, value)
+        put(values, field, value, "--set")
     dimensions |= dimensions_of(table)
     space = Space(values, tuple(dimensions.values()))
     space.check()

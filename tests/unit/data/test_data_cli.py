@@ -146,7 +146,7 @@ def test_what_cannot_be_done_is_said_in_one_line(run, tmp_path):
         (("verify", "mnist"), DataError, "needs train-images-idx3-ubyte.gz"),
         (("describe", "digits", "--split", "dirichlett"), ConfigError, "Did you mean 'dirichlet'"),
         (("describe", "digits", "--split", "iid:client=3"), ConfigError, "does not take these settings"),
-        (("describe", "digits", "--set", "oops"), ConfigError, "must be KEY=VALUE"),
+        (("describe", "digits", "--set", "oops"), ConfigError, "--set must be written KEY=VALUE"),
         (("describe", "quadratic", "--split", "iid:clients=0"), ConfigError, "clients must be an int >= 1"),
     ]:
         message = run(*arguments, fails=kind)
