@@ -12,7 +12,7 @@ from fedtempo.data.federated import FederatedData
 from fedtempo.data.parts import PARTS, TRAIN
 from fedtempo.data.splits import dirichlet, louvain
 from fedtempo.data.table import Table, natural
-from fedtempo.errors import OutputError
+from fedtempo.display import show
 
 _SHADES = " ░▒▓█"
 
@@ -84,14 +84,6 @@ def _shrunk(counts: np.ndarray, rows: int) -> np.ndarray:
 
 
 def picture(data: FederatedData, path: str | Path) -> Path:
-    """Draw clients by labels into an HTML file that needs nothing else."""
-    import plotly.graph_objects as go
-
-    figure = go.Figure(go.Heatmap(z=client_by_label(data), colorscale="Blues", colorbar={"title": "rows"}))
-    figure.update_layout(title=data.description, xaxis_title="label", yaxis_title="client")
-    target = Path(path)
-    try:
-        target.write_text(figure.to_html(include_plotlyjs=True), encoding="utf-8")
-    except OSError as error:
-        raise OutputError(f"the picture {target} cannot be written: {error.strerror or error}.") from None
-    return target
+    """Draw clients by labels into an HTML file that needs nothing else; returns its path."""
+    drawn: Path = show(data, "page", Path(path))
+    return drawn

@@ -79,9 +79,9 @@ def write_report(
     return write_page(path, report(runs, title=named, command=command, sections=sections))
 
 
-def write_page(path: Path, page: str) -> Path:
-    """Write a page and return where it is."""
-    return write_atomically(path, page, "report")
+def write_page(path: Path, page: str, setting: str = "report") -> Path:
+    """Write a page and return where it is; `setting` is what the caller calls the path."""
+    return write_atomically(path, page, setting)
 
 
 def as_json(numbers: Any) -> str:

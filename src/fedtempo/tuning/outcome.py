@@ -18,7 +18,6 @@ from fedtempo.errors import TrainingError
 from fedtempo.files import write_atomically
 from fedtempo.report import REPORT, Bars, Grid, Lines, Section, report
 from fedtempo.tuning.book import Plan, Record
-from fedtempo.tuning.plot import importance_svg
 
 FACTS = ("state", "value", "rounds", "best_round", "seconds", "reason")
 
@@ -70,10 +69,9 @@ class Found:
         )
 
     def write(self, folder: Path) -> None:
-        """Leave `best.toml`, `trials.csv`, `summary.json`, `importances.svg` and `report.html` in the folder."""
+        """Leave `best.toml`, `trials.csv`, `summary.json` and `report.html` in the folder."""
         files = {
             "trials.csv": self.csv(),
-            "importances.svg": importance_svg(self.importances, "What the validation score depends on"),
             "summary.json": json.dumps(self.as_dict(), indent=1) + "\n",
             "best.toml": self.best_file(),
             REPORT: self.page(),

@@ -72,8 +72,8 @@ def test_get_from_a_folder_then_load_verify_and_describe(run, published, elsewhe
     assert found["labels"] == [6] * 10
     assert len(found["digest"]) == 64
     page = (tmp_path / "picture.html").read_text(encoding="utf-8")
-    assert "plotly" in page
-    assert "<script src=" not in page
+    assert 'aria-label="rows by client (across, 6) and label (down, 10)"' in page
+    assert "<script" not in page and "http" not in page
     states = [line["state"] for line in json.loads(run("verify", "mnist", "--json"))]
     assert states == ["ok"] * (6 + 4)
     assert "ok" in run("verify")
