@@ -11,7 +11,8 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fedtempo.errors import ConfigError, OutputError, StoreError, first_line
+from fedtempo.errors import OutputError, StoreError, first_line
+from fedtempo.extras import library
 from fedtempo.randomness import seed_for
 from fedtempo.tuning.space import Dimension, Space
 from fedtempo.tuning.trial import Outcome
@@ -212,10 +213,4 @@ def _suggested(trial: optuna.trial.Trial, dimension: Dimension) -> Any:
 
 def optuna_or_error() -> Any:
     """Optuna, or how to get it."""
-    try:
-        import optuna
-    except ImportError:
-        raise ConfigError(
-            "tune must have Optuna installed. Got none: install it with pip install 'fedtempo[tune]'."
-        ) from None
-    return optuna
+    return library("optuna", "tune", "tune")

@@ -6,7 +6,6 @@ time works on a file (the others wait, then find it), and an interrupted downloa
 
 from __future__ import annotations
 
-import logging
 import shutil
 from collections.abc import Callable
 from itertools import pairwise
@@ -14,14 +13,12 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-import pooch
-import requests
-
 from fedtempo.data.files.folders import Fingerprint, check_sum, present, sha256_of
 from fedtempo.data.files.published import File
 from fedtempo.data.files.registry import CATALOGUE
 from fedtempo.data.files.safe import kind_of, locked
 from fedtempo.errors import DataError, OutputError
+from fedtempo.extras import library
 from fedtempo.files import replacing
 
 Progress = Callable[[str, int, int], None]
@@ -29,9 +26,12 @@ Progress = Callable[[str, int, int], None]
 TIMEOUT = 30.0
 _CHUNK = 1 << 16
 _PART = "part"
-
-# pooch tells of every download on stderr; the progress bar does that here.
-pooch.get_logger().setLevel(logging.WARNING)
+_REASONS = {
+    "ConnectionError": "no connection",
+    "ConnectTimeout": "no answer",
+    "ReadTimeout": "no answer",
+    "InvalidSchema": "it leads to an address that is neither http nor https",
+}
 
 
 def get(
@@ -87,16 +87,19 @@ class _WrongSumError(DataError):
 
 def _retrieve(file: File, path: Path, incoming: Path, url: str, progress: Progress) -> Path:
     """Everything unfinished lives in `incoming`, which goes when the file is there or turns out to be another."""
-
-    def downloader(address: str, target: str, _: Any) -> None:
-        _resume(file, incoming / _PART, address, progress)
-        (incoming / _PART).replace(target)
-
+    requests = library("requests", "data", "a download", DataError)
+    part = incoming / _PART
     try:
-        whole = pooch.retrieve(url, file.sha256[0], path.name, incoming, downloader=downloader)
-        Path(whole).replace(path)
+        incoming.mkdir(parents=True, exist_ok=True)
+        _resume(file, part, url, progress)
+        if (found := sha256_of(part)) != file.sha256[0]:
+            raise _WrongSumError(
+                f"{file.name} from {url} is not the published file: it must have the SHA-256 {file.sha256[0]}. "
+                f"Got {found}."
+            )
+        part.replace(path)
     except requests.RequestException as error:
-        if not (incoming / _PART).is_file():
+        if not part.is_file():
             shutil.rmtree(incoming, ignore_errors=True)
         raise DataError(
             f"{file.name} could not be downloaded from {url} ({_reason(error)}). Run the command again to go on, "
@@ -105,18 +108,10 @@ def _retrieve(file: File, path: Path, incoming: Path, url: str, progress: Progre
     except DataError:
         shutil.rmtree(incoming, ignore_errors=True)
         raise
-    except ValueError as error:
-        shutil.rmtree(incoming, ignore_errors=True)
-        raise _WrongSumError(f"{file.name} from {url} is not the published file: {_sums(error)}.") from None
     except OSError as error:
         raise OutputError(f"{path} cannot be written: {error.strerror or error}.") from None
     shutil.rmtree(incoming, ignore_errors=True)
     return path
-
-
-def _sums(error: ValueError) -> str:
-    """The part of pooch's message that gives the sum expected and the sum found."""
-    return str(error).partition(". Deleted")[0]
 
 
 def _resume(file: File, part: Path, url: str, progress: Progress) -> None:
@@ -127,6 +122,7 @@ def _resume(file: File, part: Path, url: str, progress: Progress) -> None:
         have = 0
     if have == file.size:
         return
+    requests = library("requests", "data", "a download", DataError)
     headers = {"Range": f"bytes={have}-"} if have else {}
     # Accept-Encoding: the bytes as they are, so that sizes and offsets mean the same to both sides.
     headers["Accept-Encoding"] = "identity"
@@ -166,14 +162,12 @@ def _check_address(url: str, before: str | None = None) -> None:
         raise DataError(f"the address {before!r} must not lead to an unencrypted one. Got {url!r}.")
 
 
-def _reason(error: requests.RequestException) -> str:
-    if isinstance(error, requests.HTTPError) and error.response is not None:
+def _reason(error: Any) -> str:
+    """What went wrong, from one of the exceptions of `requests`."""
+    kind = type(error).__name__
+    if kind == "HTTPError" and error.response is not None:
         return f"the server answered {error.response.status_code}"
-    if isinstance(error, requests.exceptions.InvalidSchema):
-        return "it leads to an address that is neither http nor https"
-    return {"ConnectionError": "no connection", "ConnectTimeout": "no answer", "ReadTimeout": "no answer"}.get(
-        type(error).__name__, "the connection broke off"
-    )
+    return _REASONS.get(kind, "the connection broke off")
 
 
 def _needed(name: str) -> str:

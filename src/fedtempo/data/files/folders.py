@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-import pooch
+from platformdirs import user_cache_dir
 
 from fedtempo.data.files.published import File
 from fedtempo.data.files.registry import CATALOGUE, Entry
@@ -51,7 +51,7 @@ class Sources:
 
 def cache_folder(cache_dir: str | Path | None = None) -> Path:
     """The folder for downloads and decoded arrays: as asked, else FEDTEMPO_CACHE, else the platform's cache."""
-    chosen = cache_dir or os.environ.get(CACHE_VARIABLE) or pooch.os_cache("fedtempo")
+    chosen = cache_dir or os.environ.get(CACHE_VARIABLE) or user_cache_dir("fedtempo")
     return Path(chosen).expanduser().absolute()
 
 

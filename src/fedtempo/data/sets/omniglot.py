@@ -6,7 +6,6 @@ import io
 import itertools
 
 import numpy as np
-from PIL import Image
 
 from fedtempo.data.files.archives import read_zip
 from fedtempo.data.files.cache import cached
@@ -15,6 +14,7 @@ from fedtempo.data.parts import TEST, TRAIN
 from fedtempo.data.rotation import rotated
 from fedtempo.data.table import Table
 from fedtempo.errors import DataError, is_count, require
+from fedtempo.extras import library
 
 _DRAWN = (105, 105)
 _SIDE = 28
@@ -79,11 +79,12 @@ def _drawings(sources: Sources, archive: str) -> list[tuple[str, str, int, np.nd
 
 
 def _pixels(content: bytes, name: str) -> np.ndarray:
+    images = library("PIL.Image", "data", "data set 'omniglot'", DataError)
     try:
-        with Image.open(io.BytesIO(content), formats=("PNG",)) as image:
+        with images.open(io.BytesIO(content), formats=("PNG",)) as image:
             if image.size != _DRAWN:
                 raise DataError(f"{name} must be 105x105 pixels. Got {image.size[0]}x{image.size[1]}.")
-            small = image.convert("L").resize((_SIDE, _SIDE), Image.Resampling.LANCZOS)
+            small = image.convert("L").resize((_SIDE, _SIDE), images.Resampling.LANCZOS)
     except DataError:
         raise
     except (OSError, SyntaxError, ValueError) as error:
