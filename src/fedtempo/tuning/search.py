@@ -13,12 +13,12 @@ from fedtempo.config import ExperimentFile, settings_of
 from fedtempo.config.pairs import put
 from fedtempo.errors import ConfigError, OutputError, is_count, require, unknown
 from fedtempo.training.experiment import Experiment, prepare
+from fedtempo.training.pool import Ask, Asked, Pool
 from fedtempo.tuning.book import METHODS, SAMPLERS, Book, Plan, Record, optuna_or_error
 from fedtempo.tuning.grids import GRIDS
 from fedtempo.tuning.outcome import Found
 from fedtempo.tuning.space import Dimension, Space, dimensions_of, read_tables
-from fedtempo.tuning.trial import Job, run_trial
-from fedtempo.tuning.workers import Crew, Score
+from fedtempo.tuning.trial import Job, Outcome, run_trial
 
 LOCK = "tune.lock"
 MOST_TRIALS = 100_000
@@ -139,18 +139,25 @@ def _jobs(book: Book, plan: Plan, out: Path) -> Iterator[Job]:
 
 
 def _in_parallel(book: Book, jobs: Iterator[Job], workers: int, watch: Observe) -> None:
-    with Crew(workers) as crew:
+    # Spawned, not forked: the check of the experiment may have started CUDA here, which a fork does not survive.
+    with Pool(_trial, workers, "spawn") as pool:
         while True:
-            while crew.has_room and (job := next(jobs, None)) is not None:
-                crew.start(job)
-            if crew.at_rest:
+            while pool.has_room and (job := next(jobs, None)) is not None:
+                pool.start(job.number, job)
+            if pool.at_rest:
                 return
-            for message in crew.messages():
-                if isinstance(message, Score):
-                    crew.answer(message.number, book.report(*message))
+            for message in pool.messages():
+                if isinstance(message, Asked):
+                    pool.answer(message.number, book.report(message.number, *message.question))
                 else:
-                    book.finish(message.number, message.outcome)
+                    failed = Outcome("failed", reason=str(message.error))
+                    book.finish(message.number, message.result if message.error is None else failed)
                     _tell(book, message.number, watch)
+
+
+def _trial(job: Job, ask: Ask) -> Outcome:
+    """What a worker does with a trial: it asks after every evaluation whether to go on."""
+    return run_trial(job, lambda rounds, value: bool(ask((rounds, value))))
 
 
 def _tell(book: Book, number: int, watch: Observe) -> None:

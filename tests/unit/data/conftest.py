@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from fedtempo.data.files.folders import present
-from fedtempo.data.files.registry import CATALOGUE
+from fedtempo.data.load import DATASETS
 
 
 @pytest.fixture(scope="session")
@@ -24,8 +24,8 @@ def real(shared_cache):
         folder = os.environ.get("FEDTEMPO_DATA")
         if not folder:
             pytest.skip("FEDTEMPO_DATA is not set: no real files")
-        if present(name, folder, shared_cache) is None:
-            pytest.skip(f"{name} is not in FEDTEMPO_DATA ({CATALOGUE[name].page})")
+        if present(DATASETS[name], folder, shared_cache) is None:
+            pytest.skip(f"{name} is not in FEDTEMPO_DATA ({DATASETS[name].page})")
         return load(name, data_dir=folder, cache_dir=shared_cache, **settings)
 
     return loader

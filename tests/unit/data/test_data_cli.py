@@ -8,7 +8,6 @@ from typer.testing import CliRunner
 
 from fedtempo.cli.data import app
 from fedtempo.data.files.published import File
-from fedtempo.data.files.registry import CATALOGUE
 from fedtempo.data.load import DATASETS
 from fedtempo.errors import ConfigError, DataError
 
@@ -34,16 +33,15 @@ def published(tmp_path, monkeypatch):
     from fedtempo.data.files.folders import sha256_of
 
     tiny.mnist(tmp_path / "source")
-    entry = CATALOGUE["mnist"]
+    entry = DATASETS["mnist"]
     paths = {file.name: tmp_path / "source/mnist" / file.name for file in entry.files}
     files = tuple(File(n, (sha256_of(p),), p.stat().st_size, "http://127.0.0.1:9/x") for n, p in paths.items())
-    monkeypatch.setitem(CATALOGUE, "mnist", replace(entry, files=files))
+    monkeypatch.setitem(DATASETS, "mnist", replace(entry, files=files))
     return tmp_path / "source"
 
 
 def test_every_data_set_is_in_the_catalogue():
-    assert set(DATASETS) == set(CATALOGUE)
-    for name, entry in CATALOGUE.items():
+    for name, entry in DATASETS.items():
         assert entry.licence and entry.citation and entry.clients and entry.about and entry.page, name
         for file in entry.files:
             assert all(len(s) == 64 for s in file.sha256), file.name

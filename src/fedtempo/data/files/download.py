@@ -14,8 +14,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from fedtempo.data.files.folders import Fingerprint, check_sum, present, sha256_of
-from fedtempo.data.files.published import File
-from fedtempo.data.files.registry import CATALOGUE
+from fedtempo.data.files.published import DataSet, File
 from fedtempo.data.files.safe import kind_of, locked
 from fedtempo.errors import DataError, OutputError
 from fedtempo.extras import library
@@ -34,8 +33,8 @@ _REASONS = {
 }
 
 
-def get(
-    name: str,
+def get_files(
+    data_set: DataSet,
     cache: Path,
     source: str | Path | None = None,
     mirror: str | None = None,
@@ -45,19 +44,19 @@ def get(
 
     `mirror` is an address that holds `<folder>/<file>` for every file; the sums are the same.
     """
-    entry = CATALOGUE[name]
-    if not entry.ways:
+    name = data_set.name
+    if not data_set.ways:
         return []
     if source is not None:
-        return _take_all(name, Path(source).expanduser(), cache)
-    if not entry.downloads:
+        return _take_all(data_set, Path(source).expanduser(), cache)
+    if not data_set.downloads:
         raise DataError(
-            f"data set {name!r} cannot be downloaded as files. Get {_needed(name)} by way of {entry.page}, "
+            f"data set {name!r} cannot be downloaded as files. Get {_needed(data_set)} by way of {data_set.page}, "
             f"then `fedtempo data get {name} --from DIR`."
         )
     found = []
-    for file in entry.downloads:
-        folder = file.folder or entry.folder
+    for file in data_set.downloads:
+        folder = file.folder or data_set.folder
         url = str(file.url) if mirror is None else f"{mirror.rstrip('/')}/{folder}/{file.name}"
         found.append(fetch(file, cache / "files" / folder, url, progress))
     return found
@@ -170,18 +169,16 @@ def _reason(error: Any) -> str:
     return _REASONS.get(kind, "the connection broke off")
 
 
-def _needed(name: str) -> str:
-    return " or ".join(" + ".join(way) for way in CATALOGUE[name].ways)
+def _needed(data_set: DataSet) -> str:
+    return " or ".join(" + ".join(way) for way in data_set.ways)
 
 
-def _take_all(name: str, source: Path, cache: Path) -> list[Path]:
-    entry = CATALOGUE[name]
-    found = present(name, source, cache)
+def _take_all(data_set: DataSet, source: Path, cache: Path) -> list[Path]:
+    found = present(data_set, source, cache)
     if found is None:
-        raise DataError(
-            f"data set {name!r} needs {_needed(name)}; not all of it is in {source / entry.folder} or {source}."
-        )
-    return [_take(entry.file(file), path, cache / "files", entry.folder) for file, path in found.items()]
+        folders = f"{source / data_set.folder} or {source}"
+        raise DataError(f"data set {data_set.name!r} needs {_needed(data_set)}; not all of it is in {folders}.")
+    return [_take(data_set.file(file), path, cache / "files", data_set.folder) for file, path in found.items()]
 
 
 def _take(file: File, path: Path, files: Path, folder: str) -> Path:

@@ -11,8 +11,7 @@ from pathlib import Path
 
 from platformdirs import user_cache_dir
 
-from fedtempo.data.files.published import File
-from fedtempo.data.files.registry import CATALOGUE, Entry
+from fedtempo.data.files.published import DataSet, File
 from fedtempo.errors import DataError
 from fedtempo.files import write_atomically
 
@@ -55,21 +54,20 @@ def cache_folder(cache_dir: str | Path | None = None) -> Path:
     return Path(chosen).expanduser().absolute()
 
 
-def roots(entry: Entry, data_dir: str | Path | None, cache: Path, file: File | None = None) -> list[Path]:
+def roots(data_set: DataSet, data_dir: str | Path | None, cache: Path, file: File | None = None) -> list[Path]:
     """The folders that may hold a file of this data set, best first."""
-    folder = (file.folder if file else None) or entry.folder
+    folder = (file.folder if file else None) or data_set.folder
     given = data_dir or os.environ.get(DATA_VARIABLE)
     found = [] if not given else [Path(given).expanduser() / folder, Path(given).expanduser()]
     return found if data_dir else [*found, cache / "files" / folder]
 
 
-def present(name: str, data_dir: str | Path | None, cache: Path) -> dict[str, Path] | None:
+def present(data_set: DataSet, data_dir: str | Path | None, cache: Path) -> dict[str, Path] | None:
     """The files of the first complete way to load this data set, or None."""
-    entry = CATALOGUE[name]
-    for way in entry.ways:
+    for way in data_set.ways:
         found: dict[str, Path] = {}
         for wanted in way:
-            hits = _search(wanted, roots(entry, data_dir, cache, entry.file(wanted)))
+            hits = _search(wanted, roots(data_set, data_dir, cache, data_set.file(wanted)))
             if not hits:
                 break
             found.update(hits)
@@ -89,30 +87,30 @@ def _search(wanted: str, folders: list[Path]) -> dict[str, Path]:
     return {}
 
 
-def locate(name: str, data_dir: str | Path | None, cache_dir: str | Path | None, verify: bool) -> Sources:
+def locate(data_set: DataSet, data_dir: str | Path | None, cache_dir: str | Path | None, verify: bool) -> Sources:
     """The files of a data set, checked against their pinned sums unless `verify` is off."""
     cache = cache_folder(cache_dir)
-    paths = present(name, data_dir, cache)
+    paths = present(data_set, data_dir, cache)
     if paths is None:
-        raise DataError(missing(name, data_dir, cache))
+        raise DataError(missing(data_set, data_dir, cache))
     marks = {file: fingerprint(path, cache) for file, path in paths.items()}
     if verify:
         for file, mark in marks.items():
-            check_sum(CATALOGUE[name].file(file), mark, paths[file])
-    return Sources(name, paths, marks, cache)
+            check_sum(data_set.file(file), mark, paths[file])
+    return Sources(data_set.name, paths, marks, cache)
 
 
-def missing(name: str, data_dir: str | Path | None, cache: Path) -> str:
+def missing(data_set: DataSet, data_dir: str | Path | None, cache: Path) -> str:
     """One line that says which file is not there, where it comes from and where it goes."""
-    entry = CATALOGUE[name]
-    for wanted in entry.ways[0]:
-        file = entry.file(wanted)
-        folders = roots(entry, data_dir, cache, file)
+    name = data_set.name
+    for wanted in data_set.ways[0]:
+        file = data_set.file(wanted)
+        folders = roots(data_set, data_dir, cache, file)
         if not _search(wanted, folders):
             break
-    others = " or ".join(" + ".join(way) for way in entry.ways if wanted not in way)
+    others = " or ".join(" + ".join(way) for way in data_set.ways if wanted not in way)
     also = f" (or {others})" if others else ""
-    how = f"Run `fedtempo data get {name}`, which downloads {file.url}" if file.url else f"Get it from {entry.page}"
+    how = f"Run `fedtempo data get {name}`, which downloads {file.url}" if file.url else f"Get it from {data_set.page}"
     return f"data set {name!r} needs {wanted}{also}, which is not in {folders[0]}. {how}, or put it into that folder."
 
 

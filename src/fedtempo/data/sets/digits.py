@@ -6,6 +6,7 @@ from importlib.resources import files
 
 import numpy as np
 
+from fedtempo.data.files.published import DataSet
 from fedtempo.data.table import Table
 
 
@@ -17,3 +18,14 @@ def digits() -> Table:
     """
     with (files("fedtempo.data.sets") / "digits.npz").open("rb") as stream, np.load(stream, allow_pickle=False) as kept:
         return Table("digits", {"x": kept["x"], "y": kept["y"].astype(np.int64)}, normalise={"x": (0.0, 16.0)})
+
+
+DIGITS = DataSet(
+    name="digits",
+    load=digits,
+    page="https://archive.ics.uci.edu/dataset/80",
+    licence="CC BY 4.0 (UCI Machine Learning Repository)",
+    citation="Alpaydin and Kaynak, UCI Optical Recognition of Handwritten Digits (1998)",
+    clients="none",
+    about="1,797 8x8 images of 10 digits, part of the installation",
+)

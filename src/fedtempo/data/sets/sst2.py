@@ -7,6 +7,7 @@ import numpy as np
 from fedtempo.data.files.archives import read_zip
 from fedtempo.data.files.cache import cached
 from fedtempo.data.files.folders import Sources
+from fedtempo.data.files.published import DataSet, File
 from fedtempo.data.files.safe import gunzip, read_text
 from fedtempo.data.parts import TEST, TRAIN, VALIDATION
 from fedtempo.data.table import Table
@@ -91,3 +92,34 @@ def _content(sources: Sources, name: str) -> bytes:
     if not members:
         raise DataError(f"{_ARCHIVE} must hold SST-2/{name}.tsv. Got other files.")
     return members[f"SST-2/{name}.tsv"]
+
+
+_BERT_URL = "https://huggingface.co/google/bert_uncased_L-2_H-128_A-2/resolve/main/"
+_SST2_FILES = (
+    File(
+        "SST-2.zip",
+        ("d67e16fb55739c1b32cdce9877596db1c127dc322d93c082281f64057c16deaa",),
+        7439277,
+        "https://dl.fbaipublicfiles.com/glue/data/SST-2.zip",
+    ),
+    File("train.tsv.gz", ("1c4843303462f8f93e006ff618a9e61d207468cafd030046d7d7fd6b78af342b",), 1443733),
+    File("dev.tsv.gz", ("19553efc6f7bac0b7fdd37d4e29dc37c15e9e779767249a16f857fbfcedb23fa",), 38131),
+    File(
+        "vocab.txt",
+        ("07eced375cec144d27c900241f3e339478dec958f92fddbc551f295c992038a3",),
+        231508,
+        _BERT_URL + "vocab.txt",
+        folder="bert_tiny",
+    ),
+)
+SST2 = DataSet(
+    name="sst2",
+    load=sst2,
+    files=_SST2_FILES,
+    ways=(("SST-2.zip", "vocab.txt"), ("train.tsv.gz", "dev.tsv.gz", "vocab.txt")),
+    page="https://gluebenchmark.com",
+    licence="not stated (GLUE); offered for research",
+    citation="Socher et al. (2013); Wang et al., GLUE (2019); vocabulary: Devlin et al., BERT (2019)",
+    clients="none",
+    about="67,349 / 872 film-review phrases, positive or negative",
+)

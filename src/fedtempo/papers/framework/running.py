@@ -4,21 +4,18 @@ from __future__ import annotations
 
 import json
 import multiprocessing
-import warnings
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from multiprocessing.connection import Connection, wait
-from multiprocessing.context import ForkContext, ForkProcess
 from pathlib import Path
 
 from fedtempo.data.files.folders import cache_folder, missing, present
-from fedtempo.data.files.registry import CATALOGUE
-from fedtempo.errors import ConfigError, DataError, FedTempoError, TrainingError, is_count, require, unknown
+from fedtempo.data.load import DATASETS
+from fedtempo.errors import ConfigError, DataError, TrainingError, is_count, require, unknown
 from fedtempo.files import write_atomically
 from fedtempo.papers.framework.frame import Curve, Measured, Run, Scale, key_of
 from fedtempo.papers.framework.outcomes import Outcome
 from fedtempo.papers.framework.reproduction import SCALES, Reproduction, gathered
+from fedtempo.training.pool import Ask, Done, Pool, WorkerDiedError
 
 PROCESSES = 2
 KEPT = "runs"
@@ -62,8 +59,8 @@ def plan(reproduction: Reproduction, scale: str, seeds: int | None, out: Path) -
 def check_data(tasks: Sequence[Task], data_dir: Path | None) -> None:
     """Every data set is here; the error says how to get one that is not."""
     for name in sorted({name for task in tasks for name in task.run.data_sets}):
-        if CATALOGUE[name].ways and present(name, data_dir, cache_folder()) is None:
-            raise DataError(missing(name, data_dir, cache_folder()))
+        if DATASETS[name].ways and present(DATASETS[name], data_dir, cache_folder()) is None:
+            raise DataError(missing(DATASETS[name], data_dir, cache_folder()))
 
 
 def reproduce(
@@ -127,71 +124,27 @@ def _here(tasks: Sequence[Task], data_dir: Path | None) -> Iterator[Task]:
 
 
 def _in_processes(tasks: Sequence[Task], data_dir: Path | None, processes: int) -> Iterator[Task]:
-    """Forked processes fetch one task after the other; each yields as it ends."""
-    queue = iter(range(len(tasks)))
-    with _workers(tasks, data_dir, min(processes, len(tasks))) as pipes:
-        busy: dict[Connection, int] = {}
-        for pipe in pipes:
-            busy[pipe] = next(queue)
-            pipe.send(busy[pipe])
-        while busy:
-            ready = wait(list(busy))
-            for pipe in [pipe for pipe in busy if pipe in ready]:
-                index = busy.pop(pipe)
-                _raise_if_failed(pipe, tasks[index])
-                upcoming = next(queue, None)
-                if upcoming is not None:
-                    busy[pipe] = upcoming
-                    pipe.send(upcoming)
-                yield tasks[index]
+    """The tasks over several processes; each is yielded as it ends."""
 
+    def perform(number: int, ask: Ask) -> None:
+        _perform(tasks[number], data_dir)
 
-def _raise_if_failed(pipe: Connection, task: Task) -> None:
-    try:
-        error = pipe.recv()
-    except EOFError:
-        raise TrainingError(
-            f"the process that ran {task.name} died. Finished runs are kept: run the command again."
-        ) from None
-    if error is not None:
-        raise error
-
-
-@contextmanager
-def _workers(tasks: Sequence[Task], data_dir: Path | None, count: int) -> Iterator[list[Connection]]:
-    context: ForkContext = multiprocessing.get_context("fork")
-    started: list[tuple[ForkProcess, Connection]] = []
-    try:
-        for _ in range(count):
-            here, there = context.Pipe()
-            others = [here, *(pipe for _, pipe in started)]
-            process = context.Process(target=_serve, args=(there, others, tasks, data_dir), daemon=True)
-            with warnings.catch_warnings():
-                # Newer Pythons warn about forking beside threads; the workers only use what this thread owns.
-                warnings.filterwarnings("ignore", category=DeprecationWarning, message=".*fork")
-                process.start()
-            there.close()
-            started.append((process, here))
-        yield [pipe for _, pipe in started]
-    finally:
-        for process, pipe in started:
-            pipe.close()
-            process.kill()
-            process.join()
-
-
-def _serve(pipe: Connection, others: Sequence[Connection], tasks: Sequence[Task], data_dir: Path | None) -> None:
-    """Perform the tasks whose numbers come through the pipe, until it is closed."""
-    for other in others:
-        other.close()
-    with suppress(EOFError, BrokenPipeError, KeyboardInterrupt):
+    waiting = iter(range(len(tasks)))
+    # Forked, because a task's measures may be functions that cannot be pickled.
+    with Pool(perform, processes, "fork") as pool:
         while True:
-            task = tasks[pipe.recv()]
-            try:
-                _perform(task, data_dir)
-            except FedTempoError as error:
-                pipe.send(type(error)(f"{task.name}: {error}"))
-            except Exception as error:  # whatever it is belongs to the caller, not to this process's standard error
-                pipe.send(RuntimeError(f"{task.name}: {type(error).__name__}: {error}"))
-            else:
-                pipe.send(None)
+            while pool.has_room and (number := next(waiting, None)) is not None:
+                pool.start(number, number)
+            if pool.at_rest:
+                return
+            for message in pool.messages():
+                task = tasks[message.number]
+                if isinstance(message, Done) and message.error is not None:
+                    raise _named(message.error, task)
+                yield task
+
+
+def _named(error: Exception, task: Task) -> Exception:
+    """The error with the run that it ended."""
+    again = ". Finished runs are kept: run the command again." if isinstance(error, WorkerDiedError) else ""
+    return type(error)(f"{task.name}: {error}{again}")
