@@ -1,50 +1,21 @@
 """FedTempo: federated learning that cares about what clients do between two aggregations."""
 
-from fedtempo import algorithms, data, models, params, schedules, tasks, theory, trackers, transforms
-from fedtempo.algorithms import Algorithm
-from fedtempo.api import compare, run, train
-from fedtempo.contracts import check_algorithm, check_backend
-from fedtempo.errors import ConfigError, DataError, FedTempoError, ModelError, OutputError, StoreError, TrainingError
-from fedtempo.evaluation.protocol import Evaluation
-from fedtempo.schedules import Now, Schedule
-from fedtempo.server import cohort, robust
-from fedtempo.server.admission import Admission
-from fedtempo.server.faults import Faults
-from fedtempo.training.result import Result
-from fedtempo.training.round_report import RoundReport
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
 
-__all__ = [
-    "Admission",
-    "Algorithm",
-    "ConfigError",
-    "DataError",
-    "Evaluation",
-    "Faults",
-    "FedTempoError",
-    "ModelError",
-    "Now",
-    "OutputError",
-    "Result",
-    "RoundReport",
-    "Schedule",
-    "StoreError",
-    "TrainingError",
-    "algorithms",
-    "check_algorithm",
-    "check_backend",
-    "cohort",
-    "compare",
-    "data",
-    "models",
-    "params",
-    "robust",
-    "run",
-    "schedules",
-    "tasks",
-    "theory",
-    "trackers",
-    "train",
-    "transforms",
-]
+if TYPE_CHECKING:
+    from fedtempo.public import *  # noqa: F403
+    from fedtempo.public import __all__ as __all__
+else:  # a type checker shall know the names above, and refuse others
+    # `fedtempo --help` shall not wait for torch: the public names are loaded when the first of them is used.
+    def __getattr__(name: str) -> Any:
+        if name == "__all__" or not name.startswith("_"):
+            public = import_module("fedtempo.public")
+            if name in ("__all__", *public.__all__):
+                return getattr(public, name)
+        raise AttributeError(f"module 'fedtempo' has no attribute {name!r}")
+
+    def __dir__() -> list[str]:
+        return [*import_module("fedtempo.public").__all__, "__version__"]

@@ -6,7 +6,7 @@ import functools
 import inspect
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -14,10 +14,9 @@ from torch import Tensor, nn
 from fedtempo.algorithms.algorithm import Algorithm
 from fedtempo.backends import Backend
 from fedtempo.data.federated import FederatedData
+from fedtempo.display import shown_by
 from fedtempo.errors import ConfigError, is_count, require, unknown
 from fedtempo.evaluation.protocol import Evaluation
-from fedtempo.report.folder import export
-from fedtempo.report.tables import ResultTable
 from fedtempo.schedules import Schedule
 from fedtempo.server.admission import Admission
 from fedtempo.server.cohort import Cohort
@@ -30,6 +29,11 @@ from fedtempo.training.loop import drained, train_experiment
 from fedtempo.training.result import Result
 from fedtempo.training.round_report import RoundReport
 from fedtempo.training.tracking import Tracker
+
+if TYPE_CHECKING:
+    from fedtempo.report.tables import ResultTable
+
+shown_by("fedtempo.report")  # tables and pages need libraries that training does not
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -127,7 +131,7 @@ def run(
     settings = dict(locals())  # every parameter, passed on by name
     result = drained(train(**settings))
     if out is not None:
-        export(result, Path(out))
+        result.export(Path(out))
     return result
 
 
@@ -160,4 +164,6 @@ def train(**settings: Any) -> Generator[RoundReport, None, Result]:
 
 def compare(results: Sequence[Result], labels: Sequence[str] | None = None) -> ResultTable:
     """Results side by side in one table; those with the same label, such as several seeds, are averaged."""
+    from fedtempo.report.tables import ResultTable
+
     return ResultTable(results, labels)

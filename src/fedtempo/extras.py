@@ -8,13 +8,17 @@ from typing import Any
 from fedtempo.errors import ConfigError, FedTempoError
 
 
-def library(module: str, extra: str, what: str, error: type[FedTempoError] = ConfigError) -> Any:
-    """Another project's module, imported when it is needed; the error names who needs it and how to install it."""
+def library(module: str, extra: str | None, what: str, error: type[FedTempoError] = ConfigError) -> Any:
+    """Another project's module, imported when it is needed; the error names who needs it and how to install it.
+
+    A library that no extra can bring, because it does not go with the others, is installed by its own name.
+    """
+    name = module.partition(".")[0]
     try:
+        import_module(name)
         return import_module(module)
     except ImportError as reason:
-        name = module.partition(".")[0]
-        said = f"{what} needs {name}: pip install 'fedtempo[{extra}]'"
+        package = name.replace("_", "-") if extra is None else f"'fedtempo[{extra}]'"
         # A library that is there and cannot be imported lacks something of its own.
         found = "" if isinstance(reason, ModuleNotFoundError) and reason.name == name else f" Got {reason}."
-        raise error(f"{said}.{found}") from None
+        raise error(f"{what} needs {name}: pip install {package}.{found}") from None

@@ -80,9 +80,9 @@ def from_flower_partitioner(
     """The partitions of a `flwr_datasets` partitioner, client by client; `.split()` keeps them.
 
     The partitioner must have its data set. A mapping from parts to partitioners keeps the parts: partition i of each is
-    client i. `columns` is as in `from_hugging_face`. Needs the `datasets` extra.
+    client i. `columns` is as in `from_hugging_face`. Needs `flwr-datasets`.
     """
-    kind = library("flwr_datasets.partitioner", "datasets", "from_flower_partitioner", DataError).Partitioner
+    kind = library("flwr_datasets.partitioner", None, "from_flower_partitioner", DataError).Partitioner
     read, owners = {}, {}
     for part, each in _by_part(partitioner).items():
         if not isinstance(each, kind):

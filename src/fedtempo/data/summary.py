@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from rich.text import Text
 
 from fedtempo.data.federated import FederatedData
 from fedtempo.data.parts import PARTS, TRAIN
 from fedtempo.data.splits import dirichlet, louvain
 from fedtempo.data.table import Table, natural
 from fedtempo.display import show
+
+if TYPE_CHECKING:
+    from rich.text import Text
 
 _SHADES = " ░▒▓█"
 
@@ -73,6 +75,8 @@ def heat_map(counts: np.ndarray, rows: int = 24, columns: int = 62) -> Text:
     shown = _shrunk(_shrunk(counts, rows).T, columns).T
     most = max(1, int(shown.max(initial=1)))
     shades = np.ceil(shown / most * (len(_SHADES) - 1)).astype(int)
+    from rich.text import Text
+
     lines = ["".join(_SHADES[shade] for shade in row) for row in shades]
     return Text("\n".join(f"|{line}|" for line in lines))
 

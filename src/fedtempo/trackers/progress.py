@@ -7,10 +7,6 @@ import time
 from html import escape
 from typing import Any, Protocol
 
-from rich.console import Console
-from rich.progress import BarColumn, TextColumn, TimeRemainingColumn
-from rich.progress import Progress as RichProgress
-
 from fedtempo.training.result import Result
 from fedtempo.training.round_report import RoundReport
 from fedtempo.training.tracking import RunInfo, Tracker
@@ -126,6 +122,9 @@ class TerminalBar:
     """A bar that is redrawn in place."""
 
     def __init__(self, total: int, label: str) -> None:
+        from rich.console import Console
+        from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
         self._pace = Pace(total, label)
         columns = (
             TextColumn("{task.description}"),
@@ -134,7 +133,7 @@ class TerminalBar:
             TextColumn("{task.fields[numbers]}"),
             TimeRemainingColumn(),
         )
-        self._bar = RichProgress(*columns, console=Console(stderr=True))
+        self._bar = Progress(*columns, console=Console(stderr=True))
         self._task = self._bar.add_task(label or "training", total=total, numbers="")
         self._bar.start()
 
