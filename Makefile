@@ -9,7 +9,7 @@ endif
 export OMP_NUM_THREADS ?= 1
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
-.PHONY: help demo test coverage test-all check format bench bench-peers bench-scaling docs system clean
+.PHONY: help demo test coverage test-all check audit format bench bench-peers bench-scaling docs system clean
 
 help: ## show this list
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -36,10 +36,14 @@ coverage: $(VENV)/.dev ## run the tests and say which lines they miss
 test-all: $(VENV)/.dev ## run the tests, the slow ones too
 	$(BIN)/python -m pytest -n 2 --slow $(ARGS)
 
-check: $(VENV)/.dev ## formatting, lint and types
+check: $(VENV)/.dev ## formatting, lint (bandit's rules too), types, and known holes in what we depend on
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
+	$(BIN)/python -m tests.audit
+
+audit: $(VENV)/.dev ## as part of check, but a database of holes that cannot be asked is a failure
+	$(BIN)/python -m tests.audit --strict
 
 format: $(VENV)/.dev ## format and fix what can be fixed
 	$(BIN)/ruff format .

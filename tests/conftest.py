@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -19,15 +20,18 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    config.addinivalue_line("markers", "slow: takes long; run with --slow")
+    config.addinivalue_line("markers", "slow(why): takes long and rarely breaks; run with --slow")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    if config.getoption("--slow"):
-        return
     for item in items:
-        if "slow" in item.keywords:
-            item.add_marker(pytest.mark.skip(reason="slow: run with --slow"))
+        mark = item.get_closest_marker("slow")
+        if mark is None:
+            continue
+        if not mark.args:
+            raise pytest.UsageError(f"{item.nodeid}: a slow mark must say why, as in pytest.mark.slow('why').")
+        if not config.getoption("--slow"):
+            item.add_marker(pytest.mark.skip(reason=f"slow, run with --slow: {mark.args[0]}"))
 
 
 @pytest.fixture(scope="session")
@@ -36,6 +40,13 @@ def real_data() -> Path:
     if not folder or not Path(folder).is_dir():
         pytest.skip("the real data sets are not here: set FEDTEMPO_DATA")
     return Path(folder)
+
+
+@pytest.fixture(scope="session")
+def decoded(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """One cache of real data for all tests and all their processes, so that each data set is decoded once."""
+    base = tmp_path_factory.getbasetemp()
+    return (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "decoded"
 
 
 @pytest.fixture(scope="session")
@@ -50,3 +61,18 @@ def clients() -> list[tuple[np.ndarray, np.ndarray]]:
     """Six clients of unequal size, six features, four classes."""
     rng = np.random.default_rng(3)
     return [(rng.standard_normal((n, 6)), rng.integers(0, 4, n)) for n in (7, 12, 5, 16, 9, 10)]
+
+
+@pytest.fixture
+def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A cache of the test's own, and no data from outside."""
+    monkeypatch.delenv("FEDTEMPO_DATA", raising=False)
+    cache = tmp_path / "cache"
+    monkeypatch.setenv("FEDTEMPO_CACHE", str(cache))
+    return cache
+
+
+@pytest.fixture
+def tiny_load(tmp_path: Path, elsewhere: Path) -> Callable[..., ft.data.Table]:
+    """Loads a data set from the files that the test made in its own folder."""
+    return lambda name, **settings: ft.data.load(name, data_dir=tmp_path, verify=False, **settings)

@@ -14,9 +14,9 @@ ALGORITHMS: dict[str, ft.Algorithm] = {
     "fedsgd": a.fedsgd(lr=0.1),
     "fedavg": a.fedavg(lr=per_round(0.1, 0.9), epochs=2),
     "fedavg with momentum": a.fedavg(lr=0.05, steps=3, momentum=0.5, weighting="samples", server_lr=0.8),
-    "reptile": a.reptile(lr=0.1, steps=3, outer_lr=0.5),
+    "reptile": a.reptile(lr=0.1, steps=3, server_lr=0.5),
     "fomaml": a.fomaml(lr=0.1, steps=3),
-    "fomaml with an outer rate": a.fomaml(lr=0.1, epochs=1, outer_lr=0.2),
+    "fomaml with an outer rate": a.fomaml(lr=0.1, epochs=1, server_lr=0.2),
     "feddecay": a.feddecay(lr=0.1, beta=0.6, steps=4),
     "feddecay linear": a.feddecay(lr=0.1, beta=0.6, steps=4, decay="linear"),
     "feddecay sequence": a.feddecay(lr=0.1, steps=3, decay=[1.0, 0.5, 0.1]),
@@ -39,9 +39,9 @@ ALGORITHMS: dict[str, ft.Algorithm] = {
         weight_decay=0.01,
         max_norm=1.0,
     ),
-    "pflego": a.pflego(lr=0.1, server_lr=0.2, steps=5),
+    "pflego": a.pflego(head_lr=0.1, server_lr=0.2, steps=5),
     "pflego as released": a.pflego(
-        lr=0.1, server_lr=0.05, steps=5, alpha_in_head_step=True, alpha_over="sampled", server_optimizer="adam"
+        head_lr=0.1, server_lr=0.05, steps=5, alpha_in_head_step=True, alpha_over="sampled", server_optimizer="adam"
     ),
     "fedper": a.fedper(lr=0.1, epochs=2),
     "fedrep": a.fedrep(lr=0.1, head_epochs=2, body_steps=2),
@@ -53,7 +53,7 @@ ALGORITHMS: dict[str, ft.Algorithm] = {
     "fedem": a.fedem(lr=0.1, epochs=1, components=2),
     "fedbn": a.fedbn(lr=0.1, steps=3),
     "local only": a.local_only(lr=0.1, epochs=2),
-    "fednar around pflego": a.fednar(a.pflego(lr=0.1, server_lr=0.2, steps=5), weight_decay=0.1, max_norm=0.3),
+    "fednar around pflego": a.fednar(a.pflego(head_lr=0.1, server_lr=0.2, steps=5), weight_decay=0.1, max_norm=0.3),
     "fednar around ditto": a.fednar(a.ditto(lr=0.1, steps=3), weight_decay=0.1, max_norm=0.3),
     "fednar around fedem": a.fednar(a.fedem(lr=0.1, steps=3, components=2), weight_decay=0.1, max_norm=0.3),
 }

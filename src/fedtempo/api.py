@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from fedtempo.algorithms.algorithm import Algorithm
 from fedtempo.backends import Backend
+from fedtempo.data.augment import Augment
 from fedtempo.data.federated import FederatedData
 from fedtempo.display import shown_by
 from fedtempo.errors import ConfigError, is_count, require, unknown
@@ -31,6 +32,7 @@ from fedtempo.training.round_report import RoundReport
 from fedtempo.training.tracking import Tracker
 
 if TYPE_CHECKING:
+    from fedtempo.config import ExperimentFile
     from fedtempo.report.tables import ResultTable
 
 shown_by("fedtempo.report")  # tables and pages need libraries that training does not
@@ -68,6 +70,7 @@ def run(
     cohorts: Sequence[Sequence[int]] | None = None,
     batch_size: int | None = 32,
     batches: Literal["epochs", "replace"] = "epochs",
+    augment: Augment | Callable[[dict[str, Tensor], Tensor], dict[str, Tensor]] | None = None,
     loss: str | Task | PerSample | None = None,
     seed: int = 0,
     dtype: torch.dtype = torch.float32,
@@ -87,6 +90,7 @@ def run(
     ray_address: str | None = None,
     ray_gpus: float | None = None,
     ray_loader: Callable[[], FederatedData] | None = None,
+    worker_timeout: float | None = None,
     out: str | Path | None = None,
     resume: bool = False,
     commit_every: int = 1,
@@ -103,6 +107,7 @@ def run(
         cohorts: The clients of each round, written down; replaces `cohort`.
         batch_size: Rows of a batch; None takes all rows of a client.
         batches: `"epochs"` visits every row once per epoch, `"replace"` draws each batch anew.
+        augment: Changes training batches at random: one of `fedtempo.data.augment`, or your function of (batch, key).
         loss: The name of a task, a `Task`, or a function of (outputs, targets); by default what fits the targets.
         seed: Everything random is derived from it.
         dtype: The floating-point type of the model and of the inputs.
@@ -122,6 +127,8 @@ def run(
         ray_address: A Ray cluster to run on: `"auto"`, `"ray://..."` or `"local"`.
         ray_gpus: The share of a GPU for each Ray actor.
         ray_loader: A function by which Ray actors load the data themselves.
+        worker_timeout: Seconds without a finished block after which a worker counts as hung and is replaced; by
+            default twenty times the slowest block so far, at least a minute.
         out: A folder to which every round is committed.
         resume: Continue the run in `out` where it stopped.
         commit_every: Rounds that share one transaction.
@@ -160,6 +167,20 @@ def train(**settings: Any) -> Generator[RoundReport, None, Result]:
     require(out is not None or not resume, "out", "given where a run is to be resumed", out)
     folder = None if out is None else Path(out)
     return train_experiment(prepare(**settings), folder, resume, commit_every, trackers)
+
+
+def train_file(
+    file: ExperimentFile, out: Path | None, resume: bool = False, trackers: Sequence[Tracker] = ()
+) -> Generator[RoundReport, None, Result]:
+    """Train an experiment file as `train` does. A new folder gets the resolved file once it belongs to this run.
+
+    Settings are checked now, the folder is claimed with the first round: a run that cannot start leaves none behind.
+    """
+    from fedtempo.config import settings_of
+    from fedtempo.report.folder import write_experiment
+
+    keep = functools.partial(write_experiment, experiment=file)
+    return train_experiment(prepare(**settings_of(file)), out, resume, trackers=trackers, claimed=keep)
 
 
 def compare(results: Sequence[Result], labels: Sequence[str] | None = None) -> ResultTable:

@@ -51,7 +51,7 @@ def check_algorithm(algorithm: Algorithm, **settings: Any) -> None:
     difference = distance(first, lanes)
     _require(difference <= TOLERANCE, algorithm, f"is the same side by side (differs by {difference:.1e})")
     _check_upload(first, algorithm)
-    rows = first.experiment.federation.client_rows(0)
+    rows = first.experiment.federation.problem.client_rows(0)
     first.personalize(rows)
 
 
@@ -71,7 +71,7 @@ def representative_algorithms() -> tuple[Algorithm, ...]:
         known.feddecay(lr=0.1, beta=0.6, epochs=2, per="epoch"),
         known.fednar(known.scaffold(lr=0.1, steps=3), weight_decay=0.1, max_norm=0.5),
         known.fedexp(lr=0.1, epochs=1),
-        known.pflego(lr=0.1, server_lr=0.1, steps=4),
+        known.pflego(head_lr=0.1, server_lr=0.1, steps=4),
         known.fedrep(lr=0.1, head_epochs=1, body_steps=2),
         known.ditto(lr=0.1, steps=2),
         known.pfedme(lr=0.01, personal_lr=0.05, lam=5.0, inner_steps=2, local_rounds=2),
@@ -82,7 +82,7 @@ def representative_algorithms() -> tuple[Algorithm, ...]:
 def distance(a: Result, b: Result) -> float:
     """The largest difference between two runs' final states, relative to the size of the state it is in."""
     pairs = [(a.params, b.params)]
-    clients = range(len(a.experiment.federation.data))
+    clients = range(len(a.experiment.federation.problem.data))
     pairs += [(a.client_state(c), b.client_state(c)) for c in clients]
     return max((_relative(x, y) for x, y in pairs if x), default=0.0)
 
@@ -122,7 +122,7 @@ def _check_upload(result: Result, algorithm: Algorithm) -> None:
     received = Received(result.params, federation.algorithm.server.extra(result.server_state))
     carry = federation.program.init(received, result.client_state(0))
     groups, _, _ = federation.program.finish(received, carry)
-    allowed = federation.trained_names | set(federation.network.buffers)
+    allowed = federation.trained_names | set(federation.problem.network.buffers)
     sent = {n for group, tensors in groups.items() if group != "squared_norm" for n in tensors}
     _require(
         sent <= allowed - federation.personal_names,

@@ -13,7 +13,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import flop_registry
 
 from fedtempo.client.gradients import by_autograd
-from fedtempo.client.program import Carry, Stage
+from fedtempo.client.phase import Carry
+from fedtempo.client.program import Stage
 from fedtempo.federation.federation import Federation
 from fedtempo.objectives import Received
 from fedtempo.params import Params, size_in_bytes
@@ -61,23 +62,27 @@ class Ledger:
     def __init__(self, federation: Federation, shared: Params, extra: Params) -> None:
         self._federation = federation
         self._stages = _measure(federation, shared, extra)
-        self._down = size_in_bytes(shared) + size_in_bytes(extra) if federation.algorithm.shares else 0
+        self._down = 0 if federation.algorithm.uploads.nothing else size_in_bytes(shared) + size_in_bytes(extra)
         self._up = _upload_bytes(federation, shared, extra)
         self._price = lru_cache(maxsize=4096)(self._client)
 
     def clients(self, clients: Sequence[int] | np.ndarray, now: Now) -> Costs:
         """What these clients' round costs."""
         chosen = np.asarray(clients, dtype=np.int64)
-        sizes, counts = np.unique(self._federation.sizes[chosen], return_counts=True)
+        sizes, counts = np.unique(self._federation.problem.sizes[chosen], return_counts=True)
         prices = (
             self._price(size, now).times(count) for size, count in zip(sizes.tolist(), counts.tolist(), strict=True)
         )
         return sum(prices, Costs())
 
+    def traffic(self, clients: float) -> Costs:
+        """Bytes down and up of so many clients, and nothing that depends on how many rows they have."""
+        return Costs(bytes_down=round(self._down * clients), bytes_up=round(self._up * clients))
+
     def _client(self, samples: int, now: Now) -> Costs:
         steps, seen, flops, at_first = 0, 0, 0.0, 0
         first = replace(now, round=0, loss_ratio=1.0, plateaus=0)
-        batching = self._federation.batching
+        batching = self._federation.problem.batching
         for stage, price in zip(self._federation.program.stages, self._stages, strict=True):
             mine, (_, count) = stage.phase.batching(batching), stage.phase.rows(samples)
             taken = stage.phase.length.steps(now, count, mine)
@@ -93,12 +98,12 @@ class Ledger:
 
 def _measure(federation: Federation, shared: Params, extra: Params) -> list[StageFlops]:
     """Count the operations of every stage on two rows of the first client that has them."""
-    client = int(federation.data.clients[0])
+    client = int(federation.problem.data.clients[0])
     received = Received(shared, extra)
     carry = federation.program.init(received, federation.first_personal(client, shared))
-    rows = {n: t[:1].expand(2, *t.shape[1:]) for n, t in federation.client_rows(client).items()}
-    if federation.network.dropout:
-        rows["_key"] = torch.zeros((), dtype=torch.int64, device=federation.device)
+    rows = {n: t[:1].expand(2, *t.shape[1:]) for n, t in federation.problem.client_rows(client).items()}
+    if federation.problem.network.dropout:
+        rows["_key"] = torch.zeros((), dtype=torch.int64, device=federation.problem.device)
     return [_measure_stage(stage, received, carry, rows) for stage in federation.program.stages]
 
 
@@ -151,6 +156,7 @@ class OperationCounter(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
 def _upload_bytes(federation: Federation, shared: Params, extra: Params) -> int:
     received = Received(shared, extra)
-    carry = federation.program.init(received, federation.first_personal(int(federation.data.clients[0]), shared))
+    client = int(federation.problem.data.clients[0])
+    carry = federation.program.init(received, federation.first_personal(client, shared))
     groups, _, _ = federation.program.finish(received, carry)
     return sum(size_in_bytes(tensors) for tensors in groups.values())

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from fedtempo.params import Params, Scalar
-from fedtempo.schedules import Place, Rate, as_schedule
+from fedtempo.schedules import Position, Rate, as_schedule
 from fedtempo.tasks import Batch
 
 
@@ -49,12 +49,12 @@ class Value(NamedTuple):
     buffers: Params
 
 
-Objective = Callable[[Loss, Params, Batch, View, Place], Value]
+Objective = Callable[[Loss, Params, Batch, View, Position], Value]
 Correction = Callable[[View], Params]
 """What is added to the gradient as it is: the derivative of a linear term."""
 
 
-def supervised(loss: Loss, params: Params, batch: Batch, view: View, now: Place) -> Value:
+def supervised(loss: Loss, params: Params, batch: Batch, view: View, now: Position) -> Value:
     """The data loss alone: f_i(y)."""
     value, buffers = loss(params, batch)
     return Value(value, value, buffers)
@@ -64,7 +64,7 @@ def proximal(strength: Rate) -> Objective:
     """f_i(y) + (mu / 2) ||y - x||^2 with x the model received: FedProx's mu, Ditto's lambda."""
     mu = as_schedule(strength)
 
-    def objective(loss: Loss, params: Params, batch: Batch, view: View, now: Place) -> Value:
+    def objective(loss: Loss, params: Params, batch: Batch, view: View, now: Position) -> Value:
         value, buffers = loss(params, batch)
         return Value(value + _half_distance(params, view.received.shared, mu(now)), value, buffers)
 
@@ -75,7 +75,7 @@ def moreau(strength: Rate) -> Objective:
     """f_i(theta) + (lambda / 2) ||theta - w||^2 with w the client's current local model: pFedMe (eq. 3)."""
     mu = as_schedule(strength)
 
-    def objective(loss: Loss, params: Params, batch: Batch, view: View, now: Place) -> Value:
+    def objective(loss: Loss, params: Params, batch: Batch, view: View, now: Position) -> Value:
         value, buffers = loss(params, batch)
         return Value(value + _half_distance(params, view.shared, mu(now)), value, buffers)
 
@@ -87,7 +87,7 @@ def control(view: View) -> Params:
     return {n: view.scratch[DRIFT + n] for n in view.received.extra}
 
 
-def mixture(loss: Loss, params: Params, batch: Batch, view: View, now: Place) -> Value:
+def mixture(loss: Loss, params: Params, batch: Batch, view: View, now: Position) -> Value:
     """sum_m mean_s q_m(s) loss_m(s): FedEM's M-step, with the responsibilities q of the E-step in the batch.
 
     Parameters carry the components on their first dimension.

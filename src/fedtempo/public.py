@@ -1,41 +1,61 @@
 """Every public name of FedTempo. `fedtempo` itself hands them out when they are first asked for."""
 
-from fedtempo import algorithms, data, models, params, schedules, tasks, theory, trackers, transforms
+from fedtempo import algorithms, data, models, objectives, params, schedules, tasks, theory, trackers, transforms
 from fedtempo.algorithms import Algorithm
+from fedtempo.algorithms.algorithm import Memory, Serving, Uploads, named
 from fedtempo.api import compare, run, train
+from fedtempo.client.phase import Carry, Phase, StepInfo, length
 from fedtempo.contracts import check_algorithm, check_backend
 from fedtempo.errors import ConfigError, DataError, FedTempoError, ModelError, OutputError, StoreError, TrainingError
 from fedtempo.evaluation.protocol import Evaluation
+from fedtempo.objectives import Received
 from fedtempo.schedules import Now, Schedule
 from fedtempo.server import cohort, robust
 from fedtempo.server.admission import Admission
 from fedtempo.server.faults import Faults
+from fedtempo.server.step import Server, descend
+from fedtempo.server.sums import Aggregate
 from fedtempo.training.result import Result
 from fedtempo.training.round_report import RoundReport
+from fedtempo.transforms import Transform
 
 __all__ = [
     "Admission",
+    "Aggregate",
     "Algorithm",
+    "Carry",
     "ConfigError",
     "DataError",
     "Evaluation",
     "Faults",
     "FedTempoError",
+    "Memory",
     "ModelError",
     "Now",
     "OutputError",
+    "Phase",
+    "Received",
     "Result",
     "RoundReport",
     "Schedule",
+    "Server",
+    "Serving",
+    "StepInfo",
     "StoreError",
     "TrainingError",
+    "Transform",
+    "Uploads",
     "algorithms",
     "check_algorithm",
     "check_backend",
     "cohort",
     "compare",
     "data",
+    "descend",
+    "length",
     "models",
+    "named",
+    "objectives",
     "params",
     "robust",
     "run",

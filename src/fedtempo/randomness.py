@@ -71,3 +71,14 @@ def uniform(key: torch.Tensor, shape: torch.Size, stream: int) -> torch.Tensor:
     counters = torch.arange(1, count + 1, dtype=torch.int64, device=key.device) * _GOLDEN
     bits = scramble(counters + scramble(key + stream))
     return (_logical_shift(bits, 11).to(torch.float64) * 2.0**-53).reshape(shape)
+
+
+def row_keys(keys: torch.Tensor, rows: int) -> torch.Tensor:
+    """A key for each of a client's rows, whatever the number of rows; shape (clients, rows)."""
+    counters = torch.arange(1, rows + 1, dtype=torch.int64, device=keys.device) * _GOLDEN
+    return scramble(keys[:, None] + counters)
+
+
+def uniform_rows(keys: torch.Tensor, count: int) -> torch.Tensor:
+    """`count` uniform numbers in [0, 1) in float64 for each key; shape (keys, count)."""
+    return _logical_shift(row_keys(keys, count), 11).to(torch.float64) * 2.0**-53

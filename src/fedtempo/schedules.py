@@ -46,7 +46,7 @@ class Now:
         return rule(self)
 
 
-class Place(Protocol):
+class Position(Protocol):
     """Somewhere a schedule can be evaluated: one `Now`, or a block of clients, each with its own."""
 
     def value(self, rule: Callable[[Now], float]) -> Scalar:
@@ -55,7 +55,7 @@ class Place(Protocol):
 
 
 @dataclass(frozen=True)
-class LanePlace:
+class LanePosition:
     """The places of clients that run side by side under `vmap`; `lane` is this client's index."""
 
     places: tuple[Now, ...]
@@ -78,7 +78,7 @@ class Schedule:
     settings: Mapping[str, Any]
     rule: Callable[[Now], float] = field(compare=False)
 
-    def __call__(self, now: Place) -> Scalar:
+    def __call__(self, now: Position) -> Scalar:
         """The value at a place: one number, or one per client where clients stand at different places."""
         return now.value(self.at)
 

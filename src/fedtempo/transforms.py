@@ -14,7 +14,7 @@ from torch import Tensor
 
 from fedtempo.errors import is_number, require
 from fedtempo.params import Params, add, is_plain, norm, scaled, zeros_like
-from fedtempo.schedules import Place, Rate, Schedule, as_schedule, checked_rate
+from fedtempo.schedules import Position, Rate, Schedule, as_schedule, checked_rate
 
 
 def _no_measurements(state: Any) -> dict[str, Tensor]:
@@ -25,13 +25,13 @@ class Transform(NamedTuple):
     """Two pure functions, and a third that reads measurements (such as clip counts) off the state."""
 
     init: Callable[[Params], Any]
-    update: Callable[[Params, Any, Params, Place], tuple[Params, Any]]
+    update: Callable[[Params, Any, Params, Position], tuple[Params, Any]]
     measurements: Callable[[Any], dict[str, Tensor]] = _no_measurements
     schedules: tuple[tuple[str, Schedule], ...] = ()
     """Name and schedule of every rate inside, so that a plan can be printed before a run."""
 
 
-def stateless(fn: Callable[[Params, Params, Place], Params], **rates: Schedule) -> Transform:
+def stateless(fn: Callable[[Params, Params, Position], Params], **rates: Schedule) -> Transform:
     """A transform without memory from `fn(gradient, params, now)`."""
     return Transform(lambda params: (), lambda g, s, p, now: (fn(g, p, now), s), schedules=tuple(rates.items()))
 
@@ -45,7 +45,7 @@ def chain(*transforms: Transform) -> Transform:
     if len(active) < 2:
         return active[0] if active else identity
 
-    def update(gradient: Params, state: Any, params: Params, now: Place) -> tuple[Params, Any]:
+    def update(gradient: Params, state: Any, params: Params, now: Position) -> tuple[Params, Any]:
         states = []
         for transform, part in zip(active, state, strict=True):
             gradient, new = transform.update(gradient, part, params, now)
@@ -86,7 +86,7 @@ def clip_by_global_norm(limit: Rate, eps: float = 0.0) -> Transform:
         zero = torch.zeros((), dtype=torch.float64, device=next(iter(params.values())).device)
         return {"clipped_steps": zero, "clipped_norm": zero}
 
-    def update(gradient: Params, state: Any, params: Params, now: Place) -> tuple[Params, Any]:
+    def update(gradient: Params, state: Any, params: Params, now: Position) -> tuple[Params, Any]:
         length = norm(gradient)
         most = bound(now)
         if is_plain(length) and isinstance(most, (int, float)):
@@ -116,7 +116,7 @@ def momentum(decay: float, nesterov: bool = False) -> Transform:
     if decay == 0:
         return identity
 
-    def update(gradient: Params, velocity: Any, params: Params, now: Place) -> tuple[Params, Any]:
+    def update(gradient: Params, velocity: Any, params: Params, now: Position) -> tuple[Params, Any]:
         velocity = add(gradient, velocity, decay)
         return (add(gradient, velocity, decay) if nesterov else velocity), velocity
 
@@ -143,7 +143,7 @@ def _second_moment(
             "v": {n: torch.full_like(p, initial) for n, p in params.items()},
         }
 
-    def update(gradient: Params, state: Any, params: Params, now: Place) -> tuple[Params, Any]:
+    def update(gradient: Params, state: Any, params: Params, now: Position) -> tuple[Params, Any]:
         count = state["count"] + 1
         m = {n: b1 * state["m"][n] + (1 - b1) * g for n, g in gradient.items()}
         v = {n: grow(state["v"][n], g * g) for n, g in gradient.items()}
@@ -190,7 +190,7 @@ def scale_by_fednar_adam(eps: Rate = 0.01, b1: float = 0.9, b2: float = 0.99) ->
     for name, decay in (("b1", b1), ("b2", b2)):
         require(is_number(decay) and 0 <= decay < 1, name, "a number in [0, 1)", decay)
 
-    def update(gradient: Params, state: Any, params: Params, now: Place) -> tuple[Params, Any]:
+    def update(gradient: Params, state: Any, params: Params, now: Position) -> tuple[Params, Any]:
         m = {n: b1 * state["m"][n] + (1 - b1) * g for n, g in gradient.items()}
         v = {n: b2 * state["v"][n] + (1 - b2) * m[n] * m[n] for n in m}
         return {n: m[n] / (1 - b1) / torch.sqrt(v[n] / (1 - b2) + offset(now)) for n in m}, {"m": m, "v": v}

@@ -14,8 +14,9 @@ import pytest
 
 import fedtempo as ft
 from fedtempo.cli import main
+from tests import ROOT
 
-EXAMPLES = Path(__file__).parents[2] / "examples"
+EXAMPLES = ROOT / "examples"
 EXAMPLE = str(EXAMPLES / "feddecay.toml")
 PROGRAM = [sys.executable, "-c", "from fedtempo.cli import main; main()"]
 FILES = {"experiment.toml", "metrics.jsonl", "summary.json", "report.html"}
@@ -45,7 +46,7 @@ def test_a_run_leaves_its_files_and_repeats_to_the_bit(fedtempo: Any, tmp_path: 
     lines = [json.loads(line) for line in (first / "metrics.jsonl").read_text().splitlines()]
     assert [line["round"] for line in lines] == list(range(30))
     assert summary["rounds"] == 30
-    assert 0.5 < summary["scores"]["new_tuned"]["accuracy"]["mean"] <= 1
+    assert 0.5 < summary["scores"]["new_after"]["accuracy"]["mean"] <= 1
     page = (first / "report.html").read_text()
     assert "<html" in page.lower()
 

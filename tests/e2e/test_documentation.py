@@ -20,11 +20,12 @@ from fedtempo.cli.commands import imported
 from fedtempo.cli.main import INTERRUPTED, UNEXPECTED, USAGE, app
 from fedtempo.config import parse
 from fedtempo.trackers import TRACKERS
+from tests import ROOT
 
-ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"
 PAGES = [ROOT / "README.md", *sorted(DOCS.rglob("*.md"))]
 BLOCK = re.compile(r"^```(\w*)[^\n]*\n(.*?)^```", re.S | re.M)
+EXCERPT = re.compile(r"^```py source=(\S+)\n(.*?)^```", re.S | re.M)
 SHELL = {"", "sh", "shell", "bash", "console"}
 
 
@@ -47,6 +48,13 @@ def test_code_blocks_run(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyP
     for block in blocks(page, "python"):
         exec(compile(block, page.name, "exec"), scope)
     assert len(scope) > 1
+
+
+@pytest.mark.parametrize("page", with_blocks("py"), ids=name_of)
+def test_excerpts_are_the_source(page: Path) -> None:
+    """A block that says which file it is from stands in that file, letter by letter."""
+    for file, excerpt in EXCERPT.findall(page.read_text()):
+        assert excerpt in (ROOT / "src" / "fedtempo" / file).read_text(), f"{file}:\n{excerpt}"
 
 
 @pytest.mark.parametrize("page", with_blocks("toml"), ids=name_of)

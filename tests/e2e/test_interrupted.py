@@ -12,7 +12,10 @@ from pathlib import Path
 
 import pytest
 
-EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "feddecay.toml"
+from tests import ROOT
+from tests.slow import slow_but
+
+EXAMPLE = ROOT / "examples" / "feddecay.toml"
 # A program that was started in the background has been told to ignore Ctrl-C, and its children inherit that.
 HEEDS = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler); "
 PROGRAM = [sys.executable, "-c", HEEDS + "from fedtempo.cli import main; main()"]
@@ -29,9 +32,13 @@ def command(*arguments: str) -> subprocess.Popen[str]:
     )
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-@pytest.mark.parametrize("backend", ["vectorised", "processes"])
-def test_stopped_and_resumed(number: signal.Signals, backend: str, tmp_path: Path) -> None:
+WAYS = [(signal.SIGINT, "processes"), (signal.SIGTERM, "vectorised"), (signal.SIGINT, "vectorised")]
+WAYS.append((signal.SIGTERM, "processes"))
+
+
+@pytest.mark.parametrize("way", slow_but(WAYS[:2], WAYS, "three programs; both signals and backends run every time"))
+def test_stopped_and_resumed(way: tuple[signal.Signals, str], tmp_path: Path) -> None:
+    number, backend = way
     settings = ["--set", "rounds=30", "--set", "evaluation.every=2", "--backend", backend]
     process = command("run", str(EXAMPLE), *settings, "--out", str(tmp_path / "run"))
     try:
@@ -50,3 +57,62 @@ def test_stopped_and_resumed(number: signal.Signals, backend: str, tmp_path: Pat
     whole, _ = command("run", str(EXAMPLE), *settings, "--json").communicate(timeout=120)
     assert json.loads(resumed)["digest"] == json.loads(whole)["digest"]
     assert json.loads(resumed)["scores"] == json.loads(whole)["scores"]
+
+
+AT_COMMIT = """
+import os, signal
+signal.signal(signal.SIGINT, signal.default_int_handler)
+from fedtempo.cli import main
+from fedtempo.training.faultpoints import faults
+seen = []
+def interrupt(point):
+    seen.append(point)
+    if seen.count("commit:end") == 2 and point == "commit:end":
+        os.kill(os.getpid(), signal.SIGINT)
+with faults(interrupt):
+    main()
+"""
+
+
+def test_ctrl_c_right_after_a_commit(tmp_path: Path) -> None:
+    """The round is written and Python does not know it yet."""
+    short = ["--set", "rounds=4", "--backend", "serial"]
+    given = ["run", str(EXAMPLE), *short, "--quiet", "--out", str(tmp_path / "run")]
+    process = subprocess.run([sys.executable, "-c", AT_COMMIT, *given], capture_output=True, text=True, check=False)
+    assert process.returncode == 130, process.stderr
+    assert process.stderr.splitlines()[-1] == "fedtempo: interrupted"
+    resumed, _ = command("resume", str(tmp_path / "run"), "--json").communicate(timeout=120)
+    whole, _ = command("run", str(EXAMPLE), *short, "--json").communicate(timeout=120)
+    assert json.loads(resumed)["digest"] == json.loads(whole)["digest"]
+
+
+@pytest.mark.parametrize("after", [0.2, 0.5, 1.0, 2.0])
+def test_ctrl_c_while_the_program_starts(after: float, tmp_path: Path) -> None:
+    """From the first line of our own on; what Python does before that is Python's."""
+    program = HEEDS + "import fedtempo_command; print('begun', flush=True); fedtempo_command.main()"
+    given = [
+        "run",
+        str(EXAMPLE),
+        "--set",
+        "rounds=100000",
+        "--backend",
+        "serial",
+        "--quiet",
+        "--out",
+        str(tmp_path / "run"),
+    ]
+    process = subprocess.Popen(
+        [sys.executable, "-c", program, *given], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    try:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "begun\n"
+        time.sleep(after)
+        process.send_signal(signal.SIGINT)
+        _, error = process.communicate(timeout=30)
+    finally:
+        process.kill()
+        process.communicate()
+    assert process.returncode == 130
+    assert error.splitlines()[-1] == "fedtempo: interrupted"
+    assert "Traceback" not in error

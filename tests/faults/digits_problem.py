@@ -42,4 +42,4 @@ def without_faults(steps: int = 10) -> ft.Result:
 
 def accuracy(result: ft.Result) -> float:
     assert result.scores is not None
-    return float(result.scores.existing_initial.summary("accuracy")["mean"])
+    return float(result.scores.existing_before.summary("accuracy")["mean"])

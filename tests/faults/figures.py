@@ -14,22 +14,24 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Callable
 from contextlib import closing
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from tests.faults.digits_problem import ADMISSION, accuracy, train
-from tests.faults.test_durable import HEADS, outcome, settings, stopped_after
 
 import fedtempo as ft
-from fedtempo.training.reader import DATABASE
+from fedtempo.training.durable import DATABASE
+from tests import ROOT
+from tests.faults.damaged_copies import OUTCOMES, damaged_copies
+from tests.faults.digits_problem import ADMISSION, accuracy, train
+from tests.faults.test_durable import HEADS, settings
 
-PAGE = Path(__file__).resolve().parents[2] / "docs" / "durability.md"
+PAGE = ROOT / "docs" / "durability.md"
 KILLED: dict[str, ft.Algorithm] = {
     "PFLEGO with server Adam": HEADS,
     "FedDecay": ft.algorithms.feddecay(lr=0.1, beta=0.6, steps=4),
@@ -99,45 +101,6 @@ def _committed(out: Path) -> int:
         return 1 if newest is None else int(newest) + 1
 
 
-def damages(size: int) -> list[Callable[[bytearray], None]]:
-    """200 truncations, 600 single bits, 100 stretches of zeros."""
-    rng = np.random.default_rng(11)
-
-    def flip(data: bytearray, place: int, bit: int) -> None:
-        data[place] ^= 1 << bit
-
-    def cut(data: bytearray, place: int) -> None:
-        del data[place:]
-
-    def blank(data: bytearray, place: int) -> None:
-        data[place : place + 512] = bytes(len(data[place : place + 512]))
-
-    places = rng.integers(0, size, 900).tolist()
-    bits = rng.integers(0, 8, 600).tolist()
-    return [
-        *(partial(cut, place=place) for place in places[:200]),
-        *(partial(flip, place=place, bit=bit) for place, bit in zip(places[200:800], bits, strict=True)),
-        *(partial(blank, place=place) for place in places[800:]),
-    ]
-
-
-def damaged_databases(folder: Path) -> dict[str, int]:
-    """What resuming makes of each damaged database."""
-    stopped_after(4, folder / "good")
-    original = (folder / "good" / DATABASE).read_bytes()
-    expected = ft.run(**settings()).digest()
-    seen = dict.fromkeys(("refused", "stepped back", "unharmed", "wrong"), 0)
-    (folder / "damaged").mkdir()
-    for damage in damages(len(original)):
-        data = bytearray(original)
-        damage(data)
-        for old in (folder / "damaged").iterdir():
-            old.unlink()
-        (folder / "damaged" / DATABASE).write_bytes(data)
-        seen[outcome(folder / "damaged", expected)] += 1
-    return seen
-
-
 FAULTS = {
     "none": ft.Faults(),
     "dropout 10 %": ft.Faults(drop=0.1),
@@ -205,21 +168,30 @@ def resident_memory(folder: Path) -> dict[int, tuple[int, int]]:
     return {after: (kilobytes, clients) for after, kilobytes, clients in lines}
 
 
+FOUR = ("PFLEGO with server Adam", "FedDecay", "FedNAR(SCAFFOLD)", "Ditto")
+
+
+def forty_kills(folder: Path) -> dict[str, Kills]:
+    """Ten kills in a run of each of four algorithms."""
+    return {name: kill_at_random(folder / name, KILLED[name], count=10, seed=4) for name in FOUR}
+
+
 def _kills(folder: Path) -> str:
-    found = kill_at_random(folder, HEADS, count=20, seed=1)
+    found = forty_kills(folder).values()
+    kills, runs, equal = (sum(getattr(each, field) for each in found) for field in ("kills", "runs", "equal"))
     return (
-        f"* `kill -9` at {found.kills} random moments of 120-round runs (PFLEGO's heads, Adam at the server): "
-        f"{found.equal} of {found.runs} ends equal to the uninterrupted run, bit for bit."
+        f"* `kill -9` at {kills} random moments of {runs} runs of 120 rounds ({', '.join(FOUR)}): "
+        f"{equal} of {runs} ends equal to the uninterrupted run, bit for bit."
     )
 
 
 def _damage(folder: Path) -> str:
-    seen = damaged_databases(folder)
-    return (
-        f"* {sum(seen.values())} damaged databases (200 cut short, 600 with one bit flipped, 100 with 512 zeros): "
-        f"{seen['refused']} refused, {seen['stepped back']} one round back with a warning, {seen['unharmed']} without "
-        f"effect (free space, replaced records: right to the bit), {seen['wrong']} wrong."
-    )
+    seen = damaged_copies(folder)
+    total = sum((counts for counts in seen.values()), Counter[str]())
+    lines = [["damage", *OUTCOMES], ["---"] * (1 + len(OUTCOMES))]
+    lines += [[kind, *(str(counts[o]) for o in OUTCOMES)] for kind, counts in {**seen, "together": total}.items()]
+    table = "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
+    return f"{total.total()} damaged copies of stopped and killed runs, each resumed:\n\n{table}"
 
 
 def _accuracy(folder: Path) -> str:

@@ -24,7 +24,7 @@ def main(folder: str) -> None:
     reports = ft.train(
         model=ft.models.mlp(6, [8], 4),
         data=ft.data.FederatedData.from_clients(list(zip(x, y, strict=True))),
-        algorithm=ft.algorithms.pflego(lr=0.1, server_lr=0.05, steps=2, server_optimizer="adam"),
+        algorithm=ft.algorithms.pflego(head_lr=0.1, server_lr=0.05, steps=2, server_optimizer="adam"),
         rounds=ROUNDS,
         cohort=COHORT,
         batch_size=2,

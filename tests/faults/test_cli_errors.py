@@ -11,8 +11,9 @@ from pathlib import Path
 import pytest
 
 from fedtempo.cli import main
+from tests import ROOT
 
-EXAMPLE = Path(__file__).parents[2] / "examples" / "feddecay.toml"
+EXAMPLE = ROOT / "examples" / "feddecay.toml"
 # A program that was started in the background has been told to ignore Ctrl-C, and its children inherit that.
 HEEDS = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler); "
 PROGRAM = [sys.executable, "-c", HEEDS + "from fedtempo.cli import main; main()"]

@@ -15,15 +15,16 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests import zoo
 
 import fedtempo as ft
 from fedtempo import algorithms as a
 from fedtempo.contracts import small_data
+from fedtempo.training.durable import DATABASE
 from fedtempo.training.faultpoints import faults
-from fedtempo.training.reader import DATABASE
+from tests import ROOT, zoo
+from tests.slow import slow_but
 
-HEADS = a.pflego(lr=0.1, server_lr=0.05, steps=3, server_optimizer="adam")
+HEADS = a.pflego(head_lr=0.1, server_lr=0.05, steps=3, server_optimizer="adam")
 
 
 def settings(**more: Any) -> dict[str, Any]:
@@ -38,9 +39,14 @@ def stopped_after(count: int, folder: Path, **more: Any) -> None:
     reports.close()
 
 
-@pytest.mark.parametrize("name", zoo.ALGORITHMS)
-@pytest.mark.parametrize("backend", ["serial", "vectorised"])
-def test_resumed_is_uninterrupted(name: str, backend: str, tmp_path: Path) -> None:
+RESUMED = [(backend, name) for backend in ("serial", "vectorised") for name in zoo.ALGORITHMS]
+SIDE_BY_SIDE = ["fedavg", "scaffold", "pflego", "ditto", "fedem", "four at once"]
+OFTEN = [(backend, name) for backend, name in RESUMED if backend == "serial" or name in SIDE_BY_SIDE]
+
+
+@pytest.mark.parametrize("case", slow_but(OFTEN, RESUMED, "what is stored does not depend on how clients were trained"))
+def test_resumed_is_uninterrupted(case: tuple[str, str], tmp_path: Path) -> None:
+    backend, name = case
     more = {"algorithm": zoo.ALGORITHMS[name], "backend": backend, "rounds": 4}
     stopped_after(2, tmp_path, **more)
     resumed = ft.run(**settings(**more), out=tmp_path, resume=True)
@@ -79,7 +85,7 @@ def test_evaluations_survive(tmp_path: Path) -> None:
 
 OTHER_RUNS: dict[str, dict[str, Any]] = {
     "seed": {"seed": 3},
-    "algorithm": {"algorithm": a.pflego(lr=0.2, server_lr=0.05, steps=3, server_optimizer="adam")},
+    "algorithm": {"algorithm": a.pflego(head_lr=0.2, server_lr=0.05, steps=3, server_optimizer="adam")},
     "model": {"model": ft.models.mlp(6, [7], 4)},
     "data": {"data": ft.data.FederatedData.from_clients([(np.zeros((5, 6)), np.zeros(5, dtype=int))] * 4)},
     "rounds": {"rounds": 7},
@@ -228,7 +234,7 @@ def test_damaged_databases_are_never_taken_for_good(tmp_path: Path) -> None:
     assert seen["refused"] > 0
 
 
-@pytest.mark.slow
+@pytest.mark.slow("seven times the damage that runs every time")
 def test_eight_hundred_damaged_databases(tmp_path: Path) -> None:
     seen = check_damage(tmp_path, 800)
     print(seen)
@@ -274,6 +280,7 @@ def test_personal_state_is_read_from_disk(tmp_path: Path) -> None:
     whole = ft.run(**settings())
     for client in range(6):
         ours, theirs = result.client_state(client), whole.client_state(client)
+        assert set(ours) == set(theirs) == {"head.weight", "head.bias"}
         assert all((ours[n] == theirs[n]).all() for n in theirs)
 
 
@@ -288,10 +295,8 @@ print(result.digest())
 
 
 def start(folder: Path, *more: str) -> subprocess.Popen[str]:
-    root = Path(__file__).resolve().parents[2]
-    environment = {**os.environ, "PYTHONPATH": str(root)}
     return subprocess.Popen(
-        [sys.executable, "-c", RUN, str(folder), *more], stdout=subprocess.PIPE, text=True, env=environment, cwd=root
+        [sys.executable, "-c", RUN, str(folder), *more], stdout=subprocess.PIPE, text=True, cwd=ROOT
     )
 
 
@@ -311,3 +316,43 @@ def test_killed_at_random_moments(tmp_path: Path) -> None:
     more = ["resume"] if (tmp_path / DATABASE).exists() else []
     final = start(tmp_path, *more).communicate(timeout=120)[0].split()[-1]
     assert final == ft.run(**settings(rounds=60)).digest()
+
+
+def interrupted_at(event: int, folder: Path, commit_every: int) -> bool:
+    """Run with Ctrl-C at the n-th line that the store executes from its second commit on; False past the end."""
+    watched, lines, commits = {"commit", "_write", "_write_clients", "_write_reports"}, 0, 0
+
+    def trace(frame: Any, kind: str, _: Any) -> Any:
+        nonlocal lines, commits
+        if frame.f_code.co_name not in watched or not frame.f_code.co_filename.endswith("durable.py"):
+            return None
+        commits += kind == "call" and frame.f_code.co_name == "commit"
+        if kind == "line" and commits >= 2:
+            lines += 1
+            if lines == event:
+                sys.settrace(None)
+                raise KeyboardInterrupt
+        return trace
+
+    reports = ft.train(**settings(rounds=4), out=folder, commit_every=commit_every)
+    before = sys.gettrace()
+    try:
+        sys.settrace(trace)
+        for _ in reports:
+            pass
+    except KeyboardInterrupt:
+        return True
+    finally:
+        sys.settrace(before)
+        reports.close()
+    return False
+
+
+@pytest.mark.parametrize("commit_every", [1, 3])
+def test_ctrl_c_at_every_line_of_a_commit(commit_every: int, tmp_path: Path) -> None:
+    expected, event = ft.run(**settings(rounds=4)).digest(), 0
+    while interrupted_at(event := event + 1, tmp_path / str(event), commit_every) and event < 45:
+        resumed = ft.run(**settings(rounds=4), out=tmp_path / str(event), resume=True)
+        assert resumed.digest() == expected, f"line {event}"
+        assert [report.round for report in resumed.history] == [0, 1, 2, 3]
+    assert event > 25

@@ -10,8 +10,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from tests.deploy.wires import Wires, nodes_of
-from tests.faults.digits_problem import ADMISSION, accuracy, settings, train, without_faults
 
 import fedtempo as ft
 from fedtempo.deploy.blueprint import blueprint_of
@@ -19,9 +17,12 @@ from fedtempo.deploy.gate import form_of
 from fedtempo.deploy.server import Plan, serve
 from fedtempo.deploy.wire import upload_from_bytes, upload_to_bytes
 from fedtempo.training.experiment import prepare
+from tests.e2e.deploy.wires import Wires, nodes_of
+from tests.faults.digits_problem import ADMISSION, accuracy, settings, train, without_faults
+from tests.slow import slow_but
 
 
-@pytest.mark.parametrize("share", [0.1, 0.3, 0.5])
+@pytest.mark.parametrize("share", slow_but([0.3], [0.1, 0.3, 0.5], "sixty rounds each"))
 def test_dropouts_cost_at_most_two_points(share: float) -> None:
     result = train(faults=ft.Faults(drop=share), admission=ADMISSION)
     assert len(result.history) == 60
@@ -29,7 +30,7 @@ def test_dropouts_cost_at_most_two_points(share: float) -> None:
     assert share > 0.3 or not any(report.abandoned for report in result.history)
 
 
-@pytest.mark.slow
+@pytest.mark.slow("sixty rounds of forty steps")
 @pytest.mark.parametrize("share", [0.7, 0.9])
 def test_heavy_dropouts_abandon_exactly_the_rounds_below_quorum(share: float) -> None:
     """At 90 % five rounds of sixty are left: clients that work long enough get the model almost there in five."""
@@ -59,7 +60,7 @@ def test_nobody_for_five_rounds_leaves_the_model_alone_and_it_recovers() -> None
     assert accuracy(result) >= accuracy(without_faults()) - 0.03
 
 
-@pytest.mark.slow
+@pytest.mark.slow("sixty rounds")
 def test_the_same_clients_that_always_drop_are_named(tmp_path: Path) -> None:
     """Six of twenty nodes never answer an order: the run ends without them and its summary lists them."""
     blueprint = blueprint_of(prepare(**settings(rounds=20, backend="serial", evaluation=None)))
@@ -84,7 +85,7 @@ def test_nobody_is_named_who_was_heard_once() -> None:
 KINDS = ["drop", "nan", "infinite", "huge", "misshapen", "renamed"]
 
 
-@pytest.mark.slow
+@pytest.mark.slow("24 pairs of runs; test_admission has smaller ones every time")
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("share", [0.1, 0.3])
 @pytest.mark.parametrize("backend", ["serial", "processes"])
@@ -96,13 +97,14 @@ def test_bitwise_as_if_they_had_not_been_asked(kind: str, share: float, backend:
     assert bad.digest() == clean.digest()
 
 
-@pytest.mark.slow
+@pytest.mark.slow("six pairs of runs; test_admission has smaller ones every time")
 @pytest.mark.parametrize("kind", KINDS)
 def test_side_by_side_as_if_they_had_not_been_asked(kind: str) -> None:
     """Lanes next to each other are rounded together, so side by side it is 1e-12 and not the bits."""
     common = {"rounds": 3, "dtype": torch.float64, "evaluation": None}
     bad = train(faults=ft.Faults(**{kind: 0.3}), admission=ft.Admission(max_norm=50.0), **common)
     clean = train(cohorts=[list(report.clients) for report in bad.history], **common)
+    assert any(report.failures for report in bad.history)
     for name, value in clean.params.items():
         torch.testing.assert_close(bad.params[name], value, rtol=0, atol=1e-12)
 

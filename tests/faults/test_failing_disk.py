@@ -12,11 +12,11 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-from tests.faults.dying import REFUSED, SURVIVED, can_trace, in_child, in_traced_child
-from tests.faults.test_durable import settings
 
 import fedtempo as ft
-from fedtempo.training.reader import DATABASE
+from fedtempo.training.durable import DATABASE
+from tests.faults.dying import REFUSED, SURVIVED, can_trace, in_child, in_traced_child
+from tests.faults.test_durable import settings
 
 ROUNDS = 6
 traced = pytest.mark.skipif(not can_trace(), reason="strace cannot be used here")

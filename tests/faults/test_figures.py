@@ -5,18 +5,20 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+
 from tests.faults import figures
+from tests.faults.damaged_copies import damaged_copies
 from tests.faults.digits_problem import accuracy, without_faults
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.slow("measures the figures of the durability page: half an hour")
 
 
-def test_twenty_kills_of_a_run_with_heads_and_server_adam(tmp_path: Path) -> None:
-    found = figures.kill_at_random(tmp_path, figures.HEADS, count=20, seed=1)
+def test_forty_kills_over_four_runs(tmp_path: Path) -> None:
+    found = figures.forty_kills(tmp_path)
     print(found)
-    assert found.kills >= 20
-    assert found.equal == found.runs
-    assert len(set(found.rounds)) > 5, "the moments differ"
+    assert sum(each.kills for each in found.values()) >= 40
+    assert all(each.equal == each.runs for each in found.values())
+    assert len({moment for each in found.values() for moment in each.rounds}) > 5, "the moments differ"
 
 
 @pytest.mark.parametrize("name", figures.KILLED)
@@ -27,13 +29,16 @@ def test_a_hundred_kills(name: str, tmp_path: Path) -> None:
     assert found.equal == found.runs
 
 
-def test_nine_hundred_damaged_databases(tmp_path: Path) -> None:
-    seen = figures.damaged_databases(tmp_path)
+def test_eight_hundred_damaged_copies(tmp_path: Path) -> None:
+    """Bytes, logs and pages: damaged, of other runs, of other moments."""
+    seen = damaged_copies(tmp_path)
     print(seen)
-    assert sum(seen.values()) == 900
-    assert seen["wrong"] == 0
-    assert seen["refused"] >= 200
-    assert seen["stepped back"] > 0
+    assert sum(counts.total() for counts in seen.values()) == 800
+    for kind, counts in seen.items():
+        assert counts["another digest"] == 0, kind
+        assert counts["another exception"] == 0, kind
+    assert seen["log of another run"]["refused"] > 50
+    assert seen["log: cut short"]["rounds back, told"] > 30
 
 
 @pytest.mark.parametrize("name", [name for name in figures.FAULTS if name != "none"])

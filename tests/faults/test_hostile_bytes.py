@@ -149,6 +149,6 @@ def test_ten_thousand_mutations() -> None:
     assert refused > 1000
 
 
-@pytest.mark.slow
+@pytest.mark.slow("ten times the mutations that run every time")
 def test_a_hundred_thousand_mutations() -> None:
     assert sum(fuzz(100_000)) == 100_000

@@ -13,10 +13,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from tests.faults.test_hostile_bytes import GOOD, Evil
 
 from fedtempo.errors import StoreError
 from fedtempo.training.state import state_from_bytes, tensors_from_bytes, tensors_to_bytes
+from tests.faults.test_hostile_bytes import GOOD, Evil
 
 MOST_SECONDS, MOST_BYTES = 0.1, 10 << 20
 EVENTS: list[str] = []

@@ -17,7 +17,7 @@ import pytest
 import torch
 
 import fedtempo as ft
-from fedtempo.backends import serial
+from fedtempo.backends import finish, serial
 from fedtempo.deploy.gate import Form, Gate, UploadError, form_of
 from fedtempo.deploy.wire import (
     HASH,
@@ -61,12 +61,17 @@ def parts() -> tuple[Federation, Form, Upload, bytes]:
     received = Received(experiment.first_shared, server.extra(server.init(trained)))
     personal = federation.first_personal(CLIENT, experiment.first_shared)
     (one,) = serial.train(
-        federation, federation.program, received, federation.now(ROUND, 5), np.array([CLIENT]), [personal]
+        federation.problem,
+        federation.program,
+        received,
+        federation.problem.now(ROUND, 5),
+        np.array([CLIENT]),
+        [personal],
     )
     groups, own, measured = federation.program.finish(received, one.carry)
     kept = hashlib.sha256(b"".join(t.numpy().tobytes() for t in own.values())).digest()
     numbers = {name: float(value) for name, value in measured.items()}
-    weight = federation.weight(CLIENT, int(one.shared_samples[0]))
+    weight = float(finish(federation, received, one).weights[0])
     upload = Upload(CLIENT, ROUND, weight, float(one.loss[0]), groups, numbers, kept)
     return federation, form_of(federation), upload, upload_to_bytes(upload)
 
@@ -314,7 +319,7 @@ def test_five_thousand_mutated_uploads() -> None:
     assert longest < MOST_SECONDS
 
 
-@pytest.mark.slow
+@pytest.mark.slow("twenty times the mutations that run every time")
 def test_a_hundred_thousand_mutated_uploads() -> None:
     refused, accepted, longest = fuzz(100_000, seed=2)
     print(f"refused {refused}, accepted as they should be {accepted}, longest {longest * 1000:.1f} ms")

@@ -1,15 +1,16 @@
-"""The page of faults names tests that are there, and says rightly which of them are long."""
+"""The page of faults and the threat model name tests that are there; the page says rightly which of them are long."""
 
 from __future__ import annotations
 
 import ast
 import re
 from functools import cache
-from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).resolve().parents[2]
+from tests import ROOT
+
+SECURITY = (ROOT / "SECURITY.md").read_text(encoding="utf-8")
 LINES = [line for line in (ROOT / "docs" / "faults.md").read_text(encoding="utf-8").splitlines() if "::" in line]
 
 
@@ -38,3 +39,13 @@ def test_every_named_test_is_there_and_runs_when_the_page_says(line: str) -> Non
         assert all(slow.values())
     else:
         assert len(set(slow.values())) == 2
+
+
+@pytest.mark.parametrize("line", [line for line in SECURITY.splitlines() if line.startswith("| ")])
+def test_every_line_of_the_threat_model_has_its_test(line: str) -> None:
+    if line.startswith("| not trusted with"):
+        return
+    named = re.findall(r"`(tests/[^`]+)::(\w+)`", line)
+    assert named
+    for path, name in named:
+        assert name in found_in(path), f"{path}::{name}"

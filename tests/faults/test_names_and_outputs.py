@@ -10,11 +10,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.faults.test_durable import HEADS
 
 import fedtempo as ft
 from fedtempo.data.files.archives import read_tar_gz
 from fedtempo.errors import DataError
+from tests.faults.test_durable import HEADS
 
 HOSTILE = [
     "../../x",
@@ -93,7 +93,7 @@ def test_metrics_are_a_closed_list_without_samples_or_paths(tmp_path: Path) -> N
     assert str(CANARY) not in json.dumps(summary)
 
 
-@pytest.mark.slow
+@pytest.mark.slow("writes an archive of 100,001 members")
 def test_an_archive_of_a_hundred_thousand_and_one_members(tmp_path: Path) -> None:
     path = tmp_path / "many.tar.gz"
     with tarfile.open(path, "w:gz", compresslevel=1) as archive:

@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from spoiled_file import MISSING, SMALL, changed, refusal
 
 import fedtempo as ft
 from fedtempo.config import files, read
 from fedtempo.config.schema import DataSection
+from tests.faults.spoiled_file import MISSING, SMALL, changed, refusal
 
 
 @pytest.fixture(autouse=True)

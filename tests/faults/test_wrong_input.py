@@ -95,7 +95,7 @@ def test_seed(value: Any) -> None:
 
 
 def test_a_huge_seed_is_a_seed() -> None:
-    assert prepared(seed=2**70).federation.seed == 2**70
+    assert prepared(seed=2**70).federation.problem.seed == 2**70
 
 
 CONFIG: dict[str, tuple[str, Callable[[], dict[str, Any]]]] = {

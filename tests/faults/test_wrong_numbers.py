@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 from pydantic.fields import FieldInfo
-from spoiled_file import changed, refusal
 
 from fedtempo.config import parse
 from fedtempo.config.schema import (
@@ -19,6 +18,7 @@ from fedtempo.config.schema import (
     ExperimentFile,
     FaultsSection,
 )
+from tests.faults.spoiled_file import changed, refusal
 
 
 def numeric_fields() -> Iterator[tuple[str, FieldInfo]]:

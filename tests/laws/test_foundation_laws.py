@@ -6,6 +6,7 @@ import os
 import random
 import subprocess
 import sys
+from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
@@ -70,7 +71,7 @@ def test_one_full_batch_step_with_everybody_is_centralised_descent(clients: Clie
         rounds=10,
         dtype=torch.float64,
     )
-    model = result.experiment.federation.model
+    model = result.experiment.federation.problem.model
     params = {n: p.detach().clone().requires_grad_() for n, p in model.named_parameters()}
     x = torch.from_numpy(np.concatenate([c[0] for c in clients]))
     y = torch.from_numpy(np.concatenate([c[1] for c in clients]))
@@ -100,7 +101,7 @@ def test_the_order_of_the_cohort_and_of_columns_does_not_matter(clients: Clients
 
 
 def test_global_generators_do_not_matter(clients: Clients) -> None:
-    algorithm = a.pflego(lr=0.1, server_lr=0.1, steps=3)
+    algorithm = a.pflego(head_lr=0.1, server_lr=0.1, steps=3)
     before = run(clients, algorithm).digest()
     torch.manual_seed(99)
     np.random.seed(99)
@@ -156,16 +157,30 @@ def test_the_hash_seed_does_not_matter(hash_seed: str) -> None:
     assert digest.stdout.strip() == here.digest()
 
 
+def reweighted(monkeypatch: pytest.MonkeyPatch, change: Callable[[int, float], float]) -> list[int]:
+    """Change every client's weight; the list names the clients that were weighed."""
+    plain, weighed = Federation.weights, []
+
+    def weights(self: Federation, clients: np.ndarray, processed: np.ndarray) -> np.ndarray:
+        weighed.extend(clients.tolist())
+        return np.array([change(*pair) for pair in zip(clients, plain(self, clients, processed), strict=True)])
+
+    monkeypatch.setattr(Federation, "weights", weights)
+    return weighed
+
+
 @pytest.mark.parametrize("weighting", ["uniform", "samples"])
 @pytest.mark.parametrize("backend", ["serial", "vectorised"])
 def test_doubling_all_weights_changes_nothing(
     clients: Clients, weighting: str, backend: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     algorithm = a.fedexp(lr=0.1, steps=3, weighting=weighting)
-    before = run(clients, algorithm, backend=backend).digest()
-    weight = Federation.weight
-    monkeypatch.setattr(Federation, "weight", lambda self, client, processed: 2 * weight(self, client, processed))
-    assert run(clients, algorithm, backend=backend).digest() == before
+    before = run(clients, algorithm, backend=backend)
+    weighed = reweighted(monkeypatch, lambda client, weight: 2 * weight)
+    assert run(clients, algorithm, backend=backend).digest() == before.digest()
+    assert weighed == [client for report in before.history for client in report.clients]
+    reweighted(monkeypatch, lambda client, weight: 2 * weight if client == weighed[0] else weight)
+    assert run(clients, algorithm, backend=backend).digest() != before.digest()
 
 
 def test_the_printed_plan_is_what_the_steps_use(clients: Clients) -> None:
@@ -181,7 +196,7 @@ def test_the_printed_plan_is_what_the_steps_use(clients: Clients) -> None:
     spied = replace(algorithm, phases=tuple(replace(p, after=note) for p in algorithm.phases))
     result = run(clients, spied, cohorts=[[3]])
     federation = result.experiment.federation
-    plan = planned_steps(algorithm, range(4), 16, Batching(4), federation.now(0, 1.0))
+    plan = planned_steps(algorithm, range(4), 16, Batching(4), federation.problem.now(0, 1.0))
     # The first step is also taken once before the run, to count its operations.
     assert used[1:] == [(p.round, p.step, p.rates["lr"]) for p in plan]
     assert [r.costs.steps for r in result.history] == [6, 5, 3, 3]

@@ -7,12 +7,12 @@ import sys
 
 import pytest
 import torch
-from tests import zoo
 from torch.utils.flop_counter import FlopCounterMode
 
 import fedtempo as ft
 from fedtempo import algorithms as a
-from fedtempo.costs import OperationCounter
+from fedtempo.costs import Costs, Ledger, OperationCounter
+from tests import zoo
 
 # mlp(6, [5], 4): 6*5 + 5 + 5*4 + 4 = 59 parameters of 4 bytes.
 PARAMETERS = 59
@@ -56,7 +56,7 @@ def test_heads_are_not_sent(clients) -> None:  # type: ignore[no-untyped-def]
 def test_pflego_passes_through_the_body_twice_whatever_tau_is(clients, tau: int) -> None:  # type: ignore[no-untyped-def]
     """One forward pass for the features, one forward and backward for the joint gradient."""
     rows = 28
-    costs = run(a.pflego(lr=0.1, server_lr=0.1, steps=tau), clients, rounds=1).history[0].costs
+    costs = run(a.pflego(head_lr=0.1, server_lr=0.1, steps=tau), clients, rounds=1).history[0].costs
     body_passes = BODY + 2 * BODY
     head_passes = (tau - 1) * 2 * HEAD + 3 * HEAD
     assert costs.flops == rows * (body_passes + head_passes)
@@ -93,3 +93,11 @@ print(counter.operations, "torch._dynamo" in sys.modules)
 """
     printed = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
     assert printed.split() == ["96.0", "False"]
+
+
+def test_a_ledger_counts_clients_of_one_size_at_once(clients) -> None:  # type: ignore[no-untyped-def]
+    result = run(zoo.ALGORITHMS["fedrep"], clients)
+    federation = result.experiment.federation
+    ledger = Ledger(federation, result.params, {})
+    one_by_one = sum((ledger.clients([client], result.now) for client in (0, 1, 2, 0, 0)), Costs())
+    assert ledger.clients([0, 1, 2, 0, 0], result.now) == one_by_one

@@ -12,7 +12,7 @@ from torch.func import vmap
 
 from fedtempo import schedules as s
 from fedtempo.errors import ConfigError
-from fedtempo.schedules import LanePlace, Now, at_step
+from fedtempo.schedules import LanePosition, Now, at_step
 
 EXAMPLES = {
     "constant": (s.constant(0.3), Now(round=7, step=3), 0.3),
@@ -64,7 +64,7 @@ def test_it_prints_as_the_call_that_made_it(name: str) -> None:
 def test_clients_at_different_places_have_their_own_value() -> None:
     places = (Now(epoch=0), Now(epoch=2))
     schedule = s.per_step(1.0, 0.5, per="epoch")
-    values = vmap(lambda lane: schedule(LanePlace(places, lane)) * torch.ones(3))(torch.tensor([1, 0, 1]))
+    values = vmap(lambda lane: schedule(LanePosition(places, lane)) * torch.ones(3))(torch.tensor([1, 0, 1]))
     assert torch.equal(values, torch.tensor([0.25, 1.0, 0.25], dtype=values.dtype)[:, None].expand(3, 3))
 
 

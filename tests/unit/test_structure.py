@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import ast
 import re
+from functools import cache
 from pathlib import Path
 
 import fedtempo as ft
 
 SOURCE = Path(ft.__file__).parent
+UNIT = Path(__file__).parent
 
 # A module imports only from packages of the same or an earlier line.
 ORDER = [
-    ["errors", "display", "files", "extras"],
+    ["errors", "display", "files", "extras", "terminal"],
     ["params", "randomness"],
     ["schedules", "tasks"],
     ["transforms", "objectives"],
@@ -55,9 +57,15 @@ def module_of(path: Path) -> str:
     return ".".join(["fedtempo", *parts]).removesuffix(".__init__")
 
 
+@cache
+def known_modules() -> frozenset[str]:
+    return frozenset(module_of(path) for path in SOURCE.rglob("*.py"))
+
+
+@cache
 def imported(path: Path) -> set[str]:
     """Every module of ours that a file imports: at its top, inside functions and under TYPE_CHECKING."""
-    known = {module_of(p) for p in SOURCE.rglob("*.py")}
+    known = known_modules()
     names: set[str] = set()
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.ImportFrom) and node.module:
@@ -96,31 +104,86 @@ def test_no_modules_import_each_other() -> None:
     assert cycle_in({"a": {"b"}, "b": {"a"}, "c": {"a"}}) == ["a", "b", "c"]
 
 
+# Tests below tests/unit that mirror no module, each with its reason.
+OF_THEIR_OWN = {
+    "test_structure.py": "looks at the shape of all of src/ and of tests/unit/",
+}
+
+
+def mirrored(test: Path) -> list[Path]:
+    """What `a/test_b.py` may be a test of: the module a/b.py, or the package that it is named after."""
+    name = test.stem.removeprefix("test_")
+    return [test.parent / f"{name}.py", test.parent / name, *([test.parent] if test.parent.name == name else [])]
+
+
+def test_every_unit_test_stands_where_its_module_stands() -> None:
+    """The test of src/fedtempo/a/b.py is tests/unit/a/test_b.py; that of the package a is tests/unit/a/test_a.py."""
+    tests = [path.relative_to(UNIT) for path in UNIT.rglob("test_*.py")]
+    lost = [
+        str(test)
+        for test in tests
+        if str(test) not in OF_THEIR_OWN and not any((SOURCE / path).exists() for path in mirrored(test))
+    ]
+    assert not lost, "no module of src/fedtempo has these names"
+    assert set(OF_THEIR_OWN) <= {str(test) for test in tests}
+    assert mirrored(Path("a/test_b.py")) == [Path("a/b.py"), Path("a/b")]
+    assert mirrored(Path("a/test_a.py")) == [Path("a/a.py"), Path("a/a"), Path("a")]
+
+
+# Tests that let time pass for its own sake; all others wait for a condition, by `tests.waiting.until`.
+SLEEPS = {
+    "waiting.py": "asks again after a moment",
+    "e2e/browser/conftest.py": "asks a page again after a moment",
+    "faults/figures.py": "kills a run at moments that are drawn",
+    "faults/test_durable.py": "kills a run at moments that are drawn",
+    "faults/test_pauses_and_clocks.py": "stops a process for half a minute",
+}
+
+
+def test_tests_wait_for_conditions() -> None:
+    tests, word = UNIT.parent, "time." + "sleep("
+    assert {str(path.relative_to(tests)) for path in tests.rglob("*.py") if word in path.read_text()} == set(SLEEPS)
+
+
 def test_public_names() -> None:
     assert sorted(ft.__all__) == ft.__all__
     assert set(ft.__all__) == {
         "Admission",
+        "Aggregate",
         "Algorithm",
+        "Carry",
         "ConfigError",
         "DataError",
         "Evaluation",
         "Faults",
         "FedTempoError",
+        "Memory",
         "ModelError",
         "Now",
         "OutputError",
+        "Phase",
+        "Received",
         "Result",
         "RoundReport",
         "Schedule",
+        "Server",
+        "Serving",
+        "StepInfo",
         "StoreError",
         "TrainingError",
+        "Transform",
+        "Uploads",
         "algorithms",
         "check_algorithm",
         "check_backend",
         "cohort",
         "compare",
         "data",
+        "descend",
+        "length",
         "models",
+        "named",
+        "objectives",
         "params",
         "robust",
         "run",
@@ -140,7 +203,7 @@ def test_public_names() -> None:
 
 def test_nothing_stored_or_received_can_run() -> None:
     banned = re.compile(
-        r"\bpickle\b|torch\.load\(|extractall\(|\beval\(|\bexec\(|yaml\.load|allow_pickle=True|shell=True|\bmarshal\b"
+        r"\bpickle\b|torch\.load\(|extractall\(|(?<![.\w])eval\(|(?<![.\w])exec\(|yaml\.load|allow_pickle=True|shell=True|\bmarshal\b"
     )
     hits = [
         f"{path.relative_to(SOURCE)}:{number}"
@@ -176,7 +239,7 @@ def test_nothing_is_subclassed_but_what_must_be() -> None:
     typer's group.
     """
     allowed = re.compile(
-        r"(Error|Exception)$|^(nn\.Module|BaseModel|NamedTuple|Protocol|Torch(Function|Dispatch)Mode|Sequence\[int\]|Section|SplitNetwork|StrEnum|BaseHTTPRequestHandler|TyperGroup|ABC|Engine|torch\.autograd\.Function)$"
+        r"(Error|Exception)$|^(nn\.Module|BaseModel|NamedTuple|Protocol|Torch(Function|Dispatch)Mode|Sequence\[int\]|Section|SplitNetwork|StrEnum|BaseHTTPRequestHandler|TyperGroup|torch\.autograd\.Function)$"
     )
     wrong = [
         f"{path.relative_to(SOURCE)}:{node.name}"

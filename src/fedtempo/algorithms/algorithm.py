@@ -11,7 +11,8 @@ from typing import Any, Literal, ParamSpec, get_args, get_type_hints
 from torch import Tensor
 
 from fedtempo.client.network import Network
-from fedtempo.client.program import Begin, Carry, Keep, Phase, Upload, Where
+from fedtempo.client.phase import Carry, Phase, Where
+from fedtempo.client.program import Begin, FinalState, Upload
 from fedtempo.errors import ConfigError, fits, require, unknown, wording
 from fedtempo.objectives import Received
 from fedtempo.params import Params, Selector, combine, nothing, subtract
@@ -23,8 +24,8 @@ from fedtempo.transforms import Transform, sgd
 
 Weighting = Literal["uniform", "samples", "processed"]
 Predict = Callable[[Network, Params, Params, Batch, bool], Tensor]
-Remember = Callable[[Params, frozenset[str]], Params]
-"""(shared tensors, names of the trained ones) -> what a client remembers."""
+InitialState = Callable[[Params, frozenset[str]], Params]
+"""(shared tensors, names of the trained ones) -> what a client keeps."""
 
 
 def displacement(received: Received, carry: Carry) -> Groups:
@@ -62,9 +63,51 @@ def full_copy(shared: Params, trained: frozenset[str]) -> Params:
     return dict(shared)
 
 
-def forget(shared: Params, trained: frozenset[str]) -> Params:
-    """Nothing to remember beyond the personal tensors."""
+def keep_nothing(shared: Params, trained: frozenset[str]) -> Params:
+    """Nothing to keep beyond the personal tensors."""
     return {}
+
+
+@dataclass(frozen=True)
+class Memory:
+    """What a client keeps from one round to the next, besides the model's personal tensors."""
+
+    initial_state: InitialState = keep_nothing
+    """Made at the client's first visit, from the run's first shared model; for a newcomer, from the trained one."""
+    begin: Begin = begin_as_kept
+    """How a round starts: the personal state to train from, and notes for the round."""
+    final_state: FinalState = keep_personal
+    """What is kept after the round."""
+    stateless: bool = False
+    """Whether personal tensors start afresh each round (FedRecon)."""
+
+
+@dataclass(frozen=True)
+class Uploads:
+    """What a client sends."""
+
+    upload: Upload = displacement
+    unweighted: frozenset[str] = frozenset()
+    """Groups of the upload in which every client counts once, whatever its weight."""
+    sends_norm: bool = False
+    """Whether clients also send the squared norm of their displacement (FedExP)."""
+    average_buffers: bool = True
+    """Whether statistics such as BatchNorm's are sent and averaged."""
+    nothing: bool = False
+    """Whether nothing is sent at all (local training)."""
+
+
+@dataclass(frozen=True)
+class Serving:
+    """How a user is served: the model it predicts with, and what it trains first."""
+
+    predict: Predict = predict_together
+    newcomer_phases: tuple[Phase, ...] | None = None
+    """What a new client trains before it is served; None leaves it to the evaluation's fine-tuning."""
+    finetune_on: Where = "both"
+    """The tensors that make up the served model, which fine-tuning moves."""
+    finetune_like: Phase | None = None
+    """A phase whose objective fine-tuning takes over, where the plain one would not do (FedEM)."""
 
 
 @dataclass(frozen=True)
@@ -72,35 +115,18 @@ class Algorithm:
     """A federated algorithm is these pieces. There is nothing to subclass."""
 
     phases: tuple[Phase, ...]
+    """What a client does in a round."""
     server: Server = field(default_factory=lambda: descend(sgd(1.0)))
+    """What the server does with the mean upload."""
     weighting: Weighting = "uniform"
+    """How much a client counts: the same as others, by its samples, or by the samples it processed this round."""
     personal: Selector = nothing
     """Tensors of the model that never leave a client."""
-    remember: Remember = forget
-    """What else a client keeps from round to round, at its first visit, from the run's first shared model."""
-    welcome: Remember | None = None
-    """The same for a client that arrives after training, from the trained shared model; as `remember` if None."""
-    newcomer: tuple[Phase, ...] | None = None
-    """What a new client trains before it is served; None leaves it to the evaluation's fine-tuning."""
-    upload: Upload = displacement
-    unweighted: frozenset[str] = frozenset()
-    """Groups of the upload in which every client counts once."""
-    sends_norm: bool = False
-    """Whether clients also send the squared norm of their displacement (FedExP)."""
-    keep: Keep = keep_personal
-    begin: Begin = begin_as_kept
-    predict: Predict = predict_together
-    tunes: Where = "both"
-    """What fine-tuning moves: the served model."""
-    tuning: Phase | None = None
-    """A phase that fine-tuning is modelled on, where a plain one would not do (FedEM)."""
-    stateless: bool = False
-    """Whether personal tensors start afresh each round."""
+    memory: Memory = field(default_factory=Memory)
+    uploads: Uploads = field(default_factory=Uploads)
+    serving: Serving = field(default_factory=Serving)
     components: int | None = None
     """How many copies of the model are shared, stacked on the first dimension (FedEM)."""
-    shares: bool = True
-    """Whether anything is sent at all."""
-    average_buffers: bool = True
     name: str = "custom"
     settings: Mapping[str, Any] = field(default_factory=dict)
 

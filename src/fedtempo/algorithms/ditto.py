@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from fedtempo.algorithms.algorithm import Algorithm, Weighting, full_copy, named, predict_personal
+from fedtempo.algorithms.algorithm import Algorithm, Memory, Serving, Weighting, full_copy, named, predict_personal
 from fedtempo.algorithms.fedavg import fedavg
-from fedtempo.client.program import Phase, length
+from fedtempo.client.phase import Phase, length
 from fedtempo.objectives import proximal
 from fedtempo.schedules import Rate, checked_rate
 
@@ -40,9 +40,6 @@ def ditto(
     return replace(
         plain,
         phases=(own, *(replace(phase, on="shared") for phase in plain.phases)),
-        remember=full_copy,
-        welcome=full_copy,
-        newcomer=(own,),
-        predict=predict_personal,
-        tunes="personal",
+        memory=Memory(initial_state=full_copy),
+        serving=Serving(predict_personal, newcomer_phases=(own,), finetune_on="personal"),
     )

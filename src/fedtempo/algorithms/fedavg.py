@@ -4,8 +4,17 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from fedtempo.algorithms.algorithm import Algorithm, Weighting, full_copy, named, predict_personal
-from fedtempo.client.program import Phase, length
+from fedtempo.algorithms.algorithm import (
+    Algorithm,
+    Memory,
+    Serving,
+    Uploads,
+    Weighting,
+    full_copy,
+    named,
+    predict_personal,
+)
+from fedtempo.client.phase import Phase, length
 from fedtempo.errors import is_count, require
 from fedtempo.schedules import Rate, checked_rate
 from fedtempo.server.step import descend
@@ -35,7 +44,7 @@ def fedavg(
     """
     phase = Phase(length(steps, epochs), checked_rate(lr, "lr"), direction=heavy_ball(momentum))
     server = descend(sgd(checked_rate(server_lr, "server_lr")))
-    return Algorithm((phase,), server, weighting, average_buffers=average_buffers)
+    return Algorithm((phase,), server, weighting, uploads=Uploads(average_buffers=average_buffers))
 
 
 @named
@@ -49,9 +58,9 @@ def fedsgd(lr: Rate, *, server_lr: Rate = 1.0, weighting: Weighting = "uniform",
 
 
 @named
-def reptile(lr: Rate, steps: Rate | None = None, *, epochs: Rate | None = None, outer_lr: Rate = 1.0) -> Algorithm:
-    """x <- x + eps mean_i (y_i - x): Nichol et al. (2018). `outer_lr=1` is FedAvg with uniform weights."""
-    return fedavg(lr, steps, epochs=epochs, server_lr=outer_lr)
+def reptile(lr: Rate, steps: Rate | None = None, *, epochs: Rate | None = None, server_lr: Rate = 1.0) -> Algorithm:
+    """x <- x + eps mean_i (y_i - x): Nichol et al. (2018). `server_lr=1` is FedAvg with uniform weights."""
+    return fedavg(lr, steps, epochs=epochs, server_lr=server_lr)
 
 
 @named
@@ -67,10 +76,7 @@ def local_only(
     alone = replace(phase, length=replace(phase.length, times=newcomer_rounds))
     return Algorithm(
         (phase,),
-        remember=full_copy,
-        welcome=full_copy,
-        newcomer=(alone,),
-        shares=False,
-        predict=predict_personal,
-        tunes="personal",
+        memory=Memory(initial_state=full_copy),
+        uploads=Uploads(nothing=True),
+        serving=Serving(predict_personal, newcomer_phases=(alone,), finetune_on="personal"),
     )

@@ -8,13 +8,13 @@ from typing import Literal
 
 import torch
 
-from fedtempo.algorithms.algorithm import Algorithm, Weighting, named
+from fedtempo.algorithms.algorithm import Algorithm, Memory, Weighting, named
 from fedtempo.algorithms.fedavg import fedavg
-from fedtempo.client.program import After, Carry, Moved
+from fedtempo.client.phase import AfterStep, Carry, StepInfo
 from fedtempo.errors import ConfigError, is_number, require
 from fedtempo.objectives import Received
 from fedtempo.params import Params
-from fedtempo.schedules import Place, Rate, Schedule, checked_rate, linear_in_round, per_step, sequence
+from fedtempo.schedules import Position, Rate, Schedule, checked_rate, linear_in_round, per_step, sequence
 
 Granularity = Literal["step", "epoch", "epoch_displacement"]
 
@@ -45,7 +45,7 @@ def feddecay(
         return fedavg(checked_rate(lr, "lr") * factors, steps, epochs=epochs, server_lr=server_lr, weighting=weighting)
     plain = fedavg(lr, steps, epochs=epochs, server_lr=server_lr, weighting=weighting)
     phases = tuple(replace(p, after=_shorten_epochs(factors)) for p in plain.phases)
-    return replace(plain, phases=phases, begin=_note_start)
+    return replace(plain, phases=phases, memory=Memory(begin=_note_start))
 
 
 def _factors(beta: float | None, decay: str | Sequence[float], per: str) -> Schedule:
@@ -62,10 +62,10 @@ def _note_start(received: Received, personal: Params) -> tuple[Params, Params]:
     return personal, dict(received.shared)
 
 
-def _shorten_epochs(factors: Schedule) -> After:
+def _shorten_epochs(factors: Schedule) -> AfterStep:
     """After the last step of epoch e: y <- y + (b_e - 1) (y - start), with start where the epoch began."""
 
-    def after(carry: Carry, moved: Moved, received: Received, now: Place) -> Carry:
+    def after(carry: Carry, moved: StepInfo, received: Received, now: Position) -> Carry:
         ends = now.value(lambda here: float(here.ends_epoch))
         if isinstance(ends, float) and not ends:
             return carry

@@ -8,9 +8,9 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from fedtempo.algorithms.algorithm import Algorithm, Weighting, named
+from fedtempo.algorithms.algorithm import Algorithm, Memory, Serving, Weighting, named
 from fedtempo.client.network import Network
-from fedtempo.client.program import Carry, Length, Phase, length
+from fedtempo.client.phase import Carry, Length, Phase, length
 from fedtempo.errors import is_count, require
 from fedtempo.objectives import Received, component, mixture
 from fedtempo.params import Params
@@ -50,11 +50,13 @@ def fedem(
         (phase,),
         server=descend(transform) if over == "sampled" else descend_scaled(descend(transform), share_of_all),
         weighting=weighting,
-        remember=lambda shared, trained: {"pi": _even(shared, components)},
-        newcomer=(replace(phase, length=Length(constant(0), minimum=0)),),
-        predict=predict_mixture,
-        tunes="shared",
-        tuning=phase,
+        memory=Memory(initial_state=lambda shared, trained: {"pi": _even(shared, components)}),
+        serving=Serving(
+            predict_mixture,
+            newcomer_phases=(replace(phase, length=Length(constant(0), minimum=0)),),
+            finetune_on="shared",
+            finetune_like=phase,
+        ),
         components=components,
     )
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from fedtempo.algorithms.algorithm import Algorithm, Weighting, named
+from fedtempo.algorithms.algorithm import Algorithm, Uploads, Weighting, named
 from fedtempo.algorithms.fedavg import fedavg
 from fedtempo.errors import ConfigError
 from fedtempo.params import Params, add, squared_norm
@@ -36,7 +36,7 @@ def fedexp(
     """
     checked_rate(eps, "eps")
     plain = fedavg(lr, steps, epochs=epochs, weighting=weighting)
-    return replace(plain, sends_norm=True, server=_server(eps, eps_per_client, average_last_two))
+    return replace(plain, uploads=Uploads(sends_norm=True), server=_server(eps, eps_per_client, average_last_two))
 
 
 def _server(eps: Rate, per_client: bool, average: bool) -> Server:
@@ -56,7 +56,7 @@ def _server(eps: Rate, per_client: bool, average: bool) -> Server:
         init=lambda shared: {"previous": dict(shared), "rate": torch.ones(())},
         step=step,
         model=model if average else serve_shared,
-        around=_refuse,
+        rewrap=_refuse,
         measurements=lambda state: {"server_lr": float(state["rate"])},
         schedules=(("eps", offset),),
     )

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from fedtempo.algorithms.algorithm import Algorithm, Weighting, named
-from fedtempo.client.program import Phase, length
+from fedtempo.algorithms.algorithm import Algorithm, Serving, Weighting, named
+from fedtempo.client.phase import Phase, length
 from fedtempo.params import Selector, submodule
 from fedtempo.schedules import Rate, checked_rate
 from fedtempo.server.step import descend
@@ -28,7 +28,7 @@ def fedper(
     """
     phase = Phase(length(steps, epochs), checked_rate(lr, "lr"), direction=heavy_ball(momentum))
     server = descend(sgd(checked_rate(server_lr, "server_lr")))
-    return Algorithm((phase,), server, weighting, personal=head, newcomer=(phase,))
+    return Algorithm((phase,), server, weighting, personal=head, serving=Serving(newcomer_phases=(phase,)))
 
 
 @named
@@ -39,7 +39,7 @@ def fedrep(
     *,
     head_epochs: Rate | None = None,
     body_epochs: Rate | None = None,
-    body_lr: Rate | None = None,
+    head_lr: Rate | None = None,
     head: Selector = submodule("head"),
     momentum: float = 0.0,
     weighting: Weighting = "uniform",
@@ -49,12 +49,10 @@ def fedrep(
     The authors' code adds momentum 0.5 and 10 head epochs to 1 body epoch. `head_steps=0` is FedAvg on the body.
     A new client gets a fresh head and trains it alone.
     """
-    first = Phase(
-        length(head_steps, head_epochs, minimum=0), checked_rate(lr, "lr"), direction=heavy_ball(momentum), trains=head
-    )
-    rate = checked_rate(lr if body_lr is None else body_lr, "body_lr")
-    then = Phase(length(body_steps, body_epochs), rate, direction=heavy_ball(momentum), trains=~head)
-    return Algorithm((first, then), weighting=weighting, personal=head, newcomer=(first,))
+    rate = checked_rate(lr if head_lr is None else head_lr, "head_lr")
+    first = Phase(length(head_steps, head_epochs, minimum=0), rate, direction=heavy_ball(momentum), trains=head)
+    then = Phase(length(body_steps, body_epochs), checked_rate(lr, "lr"), direction=heavy_ball(momentum), trains=~head)
+    return Algorithm((first, then), weighting=weighting, personal=head, serving=Serving(newcomer_phases=(first,)))
 
 
 @named

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Literal
 
-from fedtempo.algorithms.algorithm import Algorithm, Weighting, named
+from fedtempo.algorithms.algorithm import Algorithm, Memory, Serving, Uploads, Weighting, named
 from fedtempo.algorithms.last_step import begin_with_zeros, note_direction, upload_note
-from fedtempo.client.program import Length, Part, Phase, length
+from fedtempo.client.phase import Length, Phase, Rows, length
 from fedtempo.params import Selector, submodule
 from fedtempo.schedules import Rate, Schedule, checked_rate, constant
 from fedtempo.server.step import descend
@@ -33,8 +33,8 @@ def fedrecon(
     training rows; `same_data=True` uses all rows for both. A fresh head is the client's derived first head, the same
     each round. A new client rebuilds its head on its support half.
     """
-    support: Part = "train" if same_data else "support"
-    query: Part = "train" if same_data else "query"
+    support: Rows = "train" if same_data else "support"
+    query: Rows = "train" if same_data else "query"
     rebuild = Phase(
         length(head_steps), checked_rate(head_lr, "head_lr"), trains=head, part=support, full_batch=full_batch
     )
@@ -44,8 +44,8 @@ def fedrecon(
         descend(server_transform(server_optimizer, checked_rate(server_lr, "server_lr"))),
         weighting,
         personal=head,
-        newcomer=(rebuild,),
-        stateless=True,
+        memory=Memory(stateless=True),
+        serving=Serving(newcomer_phases=(rebuild,)),
     )
 
 
@@ -72,9 +72,9 @@ def fedrecon_stateful(
         descend(server_transform(server_optimizer, checked_rate(server_lr, "server_lr"))),
         weighting,
         personal=head,
-        newcomer=(fit,),
-        begin=begin_with_zeros,
-        upload=upload_note,
+        memory=Memory(begin=begin_with_zeros),
+        uploads=Uploads(upload_note),
+        serving=Serving(newcomer_phases=(fit,)),
     )
 
 

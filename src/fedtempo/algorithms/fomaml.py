@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from fedtempo.algorithms.algorithm import Algorithm, Weighting, named
+from fedtempo.algorithms.algorithm import Algorithm, Memory, Uploads, Weighting, named
 from fedtempo.algorithms.fedavg import fedavg
 from fedtempo.algorithms.last_step import begin_with_zeros, note_direction, note_update, upload_note
 from fedtempo.schedules import Rate, checked_rate
@@ -16,19 +16,19 @@ def fomaml(
     steps: Rate | None = None,
     *,
     epochs: Rate | None = None,
-    outer_lr: Rate | None = None,
+    server_lr: Rate | None = None,
     weighting: Weighting = "uniform",
 ) -> Algorithm:
     """x <- x - eta_out mean_i grad f_i(y_{K-1}) after K - 1 inner steps (FedDecay, eq. 6; Nichol et al., 2018).
 
-    Without `outer_lr` the outer rate is the inner one, as FedDecay's eqs. 4 and 6 imply: clients send the last
+    Without `server_lr` the outer rate is the inner one, as FedDecay's eqs. 4 and 6 imply: clients send the last
     update y_K - y_{K-1}. K=1 is FedSGD. First order: no second derivatives.
 
     The FOMAML rows of the FedDecay tables were made by code that never ran FOMAML; do not aim for them.
     """
-    if outer_lr is not None:
-        checked_rate(outer_lr, "outer_lr")
-    plain = fedavg(lr, steps, epochs=epochs, server_lr=1.0 if outer_lr is None else outer_lr, weighting=weighting)
-    note = note_update if outer_lr is None else note_direction
+    if server_lr is not None:
+        checked_rate(server_lr, "server_lr")
+    plain = fedavg(lr, steps, epochs=epochs, server_lr=1.0 if server_lr is None else server_lr, weighting=weighting)
+    note = note_update if server_lr is None else note_direction
     phases = tuple(replace(phase, after=note) for phase in plain.phases)
-    return replace(plain, phases=phases, begin=begin_with_zeros, upload=upload_note)
+    return replace(plain, phases=phases, memory=Memory(begin=begin_with_zeros), uploads=Uploads(upload_note))

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from fedtempo.client.program import Carry, Moved
+from fedtempo.client.phase import Carry, StepInfo
 from fedtempo.objectives import Received
 from fedtempo.params import Params, zeros_like
-from fedtempo.schedules import Place
+from fedtempo.schedules import Position
 from fedtempo.server.sums import Groups
 
 
@@ -14,13 +14,13 @@ def begin_with_zeros(received: Received, personal: Params) -> tuple[Params, Para
     return personal, zeros_like(received.shared)
 
 
-def note_update(carry: Carry, moved: Moved, received: Received, now: Place) -> Carry:
+def note_update(carry: Carry, moved: StepInfo, received: Received, now: Position) -> Carry:
     """Note how far this step moved the shared parameters."""
     last = {n: moved.after[n] - moved.before[n] for n in moved.after if n in carry.scratch}
     return carry._replace(scratch={**carry.scratch, **last})
 
 
-def note_direction(carry: Carry, moved: Moved, received: Received, now: Place) -> Carry:
+def note_direction(carry: Carry, moved: StepInfo, received: Received, now: Position) -> Carry:
     """Note the direction of this step, without its learning rate."""
     last = {n: -moved.direction[n] for n in moved.direction if n in carry.scratch}
     return carry._replace(scratch={**carry.scratch, **last})

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import torch
 
-from fedtempo.algorithms.algorithm import Algorithm, Weighting, full_copy, named, predict_personal
-from fedtempo.client.program import After, Carry, Moved, Phase, length
+from fedtempo.algorithms.algorithm import Algorithm, Memory, Serving, Weighting, full_copy, named, predict_personal
+from fedtempo.client.phase import AfterStep, Carry, Phase, StepInfo, length
 from fedtempo.errors import is_count, require
 from fedtempo.objectives import Received, moreau
 from fedtempo.params import Params
-from fedtempo.schedules import Place, Rate, Schedule, checked_rate
+from fedtempo.schedules import Position, Rate, Schedule, checked_rate
 from fedtempo.server.step import descend
 from fedtempo.transforms import add_weight_decay, identity, sgd
 
@@ -50,12 +50,8 @@ def pfedme(
         (phase,),
         server=descend(sgd(checked_rate(beta, "beta"))),
         weighting=weighting,
-        remember=full_copy,
-        welcome=full_copy,
-        newcomer=(phase,),
-        begin=_start_at_received,
-        predict=predict_personal,
-        tunes="personal",
+        memory=Memory(initial_state=full_copy, begin=_start_at_received),
+        serving=Serving(predict_personal, newcomer_phases=(phase,), finetune_on="personal"),
     )
 
 
@@ -63,10 +59,10 @@ def _start_at_received(received: Received, personal: Params) -> tuple[Params, Pa
     return dict(received.shared), {}
 
 
-def _move_local(rate: Schedule, inner_steps: int, warm_start: bool) -> After:
+def _move_local(rate: Schedule, inner_steps: int, warm_start: bool) -> AfterStep:
     """After every K-th step: w <- w - eta lam (w - theta)."""
 
-    def after(carry: Carry, moved: Moved, received: Received, now: Place) -> Carry:
+    def after(carry: Carry, moved: StepInfo, received: Received, now: Position) -> Carry:
         due = now.value(lambda here: float((here.step + 1) % inner_steps == 0))
         if isinstance(due, float) and not due:
             return carry

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Literal
 
-from fedtempo.algorithms.algorithm import Algorithm, named
+from fedtempo.algorithms.algorithm import Algorithm, Memory, Serving, Uploads, named
 from fedtempo.algorithms.fedrecon import server_transform
 from fedtempo.algorithms.last_step import begin_with_zeros, note_direction, upload_note
-from fedtempo.client.program import Length, Phase, length
+from fedtempo.client.phase import Length, Phase, length
 from fedtempo.params import Selector, submodule
 from fedtempo.schedules import Now, Rate, checked_rate, constant, data_share, inverse_participation
 from fedtempo.server.step import descend, descend_scaled
@@ -16,7 +16,7 @@ from fedtempo.server.sums import Aggregate
 
 @named
 def pflego(
-    lr: Rate,
+    head_lr: Rate,
     server_lr: Rate,
     steps: Rate = 50,
     *,
@@ -28,7 +28,7 @@ def pflego(
 ) -> Algorithm:
     """tau - 1 steps on the head alone, then one joint gradient: the head moves, the body's gradient is sent.
 
-    PFLEGO, eqs. 3 and 4, with tau = `steps`, beta = `lr`, rho_t = `server_lr`, I clients of which r take part:
+    PFLEGO, eqs. 3 and 4, with tau = `steps`, beta = `head_lr`, rho_t = `server_lr`, I clients of which r take part:
     W <- W - beta grad_W l_i (tau - 1 times); W <- W - rho_t (I/r) grad_W l_i;
     theta <- theta - rho_t (I/r) sum_{i in S} alpha_i grad_theta l_i, alpha_i = n_i / sum_all n_j.
 
@@ -41,9 +41,9 @@ def pflego(
     """
     rho = checked_rate(server_lr, "server_lr")
     last_rate = rho * inverse_participation() * (data_share() if alpha_in_head_step else constant(1.0))
-    inner = Phase(length(steps, offset=-1), checked_rate(lr, "lr"), trains=head, full_batch=full_batch)
+    inner = Phase(length(steps, offset=-1), checked_rate(head_lr, "head_lr"), trains=head, full_batch=full_batch)
     joint = Phase(Length(constant(1)), last_rate, full_batch=full_batch, after=note_direction)
-    newcomer = Phase(length(steps), checked_rate(lr, "lr"), trains=head, full_batch=full_batch)
+    newcomer = Phase(length(steps), checked_rate(head_lr, "head_lr"), trains=head, full_batch=full_batch)
 
     def unbiased(aggregate: Aggregate, now: Now) -> float:
         share = aggregate.weight / now.total_samples if alpha_over == "all" else 1.0
@@ -54,7 +54,7 @@ def pflego(
         server=descend_scaled(descend(server_transform(server_optimizer, rho)), unbiased),
         weighting="samples",
         personal=head,
-        begin=begin_with_zeros,
-        upload=upload_note,
-        newcomer=(newcomer,),
+        memory=Memory(begin=begin_with_zeros),
+        uploads=Uploads(upload_note),
+        serving=Serving(newcomer_phases=(newcomer,)),
     )

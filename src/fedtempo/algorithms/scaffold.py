@@ -7,13 +7,13 @@ from typing import Any, Literal
 
 import torch
 
-from fedtempo.algorithms.algorithm import Algorithm, Weighting, named, predict_shared
+from fedtempo.algorithms.algorithm import Algorithm, Memory, Serving, Uploads, Weighting, named, predict_shared
 from fedtempo.algorithms.fedavg import fedavg
 from fedtempo.client.network import Network
-from fedtempo.client.program import Carry, Moved
+from fedtempo.client.phase import Carry, StepInfo
 from fedtempo.objectives import DRIFT, Received, control
 from fedtempo.params import Params, add, select, subtract, zeros_like
-from fedtempo.schedules import Now, Place, Rate
+from fedtempo.schedules import Now, Position, Rate
 from fedtempo.server.step import Server
 from fedtempo.server.sums import Aggregate, Groups
 from fedtempo.tasks import Batch, Task, mean_loss
@@ -54,13 +54,13 @@ def scaffold(
         plain,
         phases=phases,
         server=with_control(plain.server),
-        remember=lambda shared, trained: zeros_like(select(shared, trained)),
-        begin=_begin_with_gradient if option == "I" else _begin,
-        upload=lambda received, carry: _upload(received, carry, option),
-        keep=lambda received, carry: _new_control(received, carry, option),
-        unweighted=frozenset({"control"}),
-        predict=predict_shared,
-        tunes="shared",
+        memory=Memory(
+            initial_state=lambda shared, trained: zeros_like(select(shared, trained)),
+            begin=_begin_with_gradient if option == "I" else _begin,
+            final_state=lambda received, carry: _new_control(received, carry, option),
+        ),
+        uploads=Uploads(lambda received, carry: _upload(received, carry, option), unweighted=frozenset({"control"})),
+        serving=Serving(predict_shared, finetune_on="shared"),
     )
 
 
@@ -75,7 +75,7 @@ def _begin_with_gradient(received: Received, personal: Params) -> tuple[Params, 
     return personal, {**scratch, **zeros_like(personal)}
 
 
-def _add_rate(carry: Carry, moved: Moved, received: Received, now: Place) -> Carry:
+def _add_rate(carry: Carry, moved: StepInfo, received: Received, now: Position) -> Carry:
     return carry._replace(scratch={**carry.scratch, TRAVELLED: carry.scratch[TRAVELLED] + moved.rate})
 
 
@@ -120,5 +120,5 @@ def with_control(inner: Server) -> Server:
         init=lambda shared: {"optimizer": inner.init(shared), "control": zeros_like(shared)},
         step=step,
         extra=lambda state: state["control"],
-        around=with_control,
+        rewrap=with_control,
     )

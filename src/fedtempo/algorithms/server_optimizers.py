@@ -30,7 +30,7 @@ def with_server(algorithm: Algorithm, optimizer: Transform, server_lr: Rate = 1.
     What the server does besides, such as keeping SCAFFOLD's control variate, stays.
     """
     step = descend(chain(optimizer, sgd(checked_rate(server_lr, "server_lr"))))
-    return replace(algorithm, server=algorithm.server.around(step))
+    return replace(algorithm, server=algorithm.server.rewrap(step))
 
 
 @named

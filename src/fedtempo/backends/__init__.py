@@ -1,6 +1,6 @@
 """Backends: the only modules that know how clients run."""
 
-from fedtempo.backends.block import Backend, Block, Order, Trained
+from fedtempo.backends.backend import Backend, Block, Order, Trained
 from fedtempo.backends.choice import (
     BACKEND_NAMES,
     BACKENDS,
@@ -11,8 +11,8 @@ from fedtempo.backends.choice import (
     choose_workers,
     engine_for,
 )
-from fedtempo.backends.collect import run_blocks
-from fedtempo.backends.engine import Calibration, Engine, InProcess
+from fedtempo.backends.collect import finish, run_blocks
+from fedtempo.backends.engine import Calibration, Engine, InProcess, WorkerPool
 from fedtempo.backends.processes import Processes
 from fedtempo.backends.ray_actors import RayActors
 from fedtempo.backends.ray_cluster import Cluster, cluster_for
@@ -33,12 +33,14 @@ __all__ = [
     "Processes",
     "RayActors",
     "Trained",
+    "WorkerPool",
     "block_size",
     "choose",
     "choose_backend",
     "choose_workers",
     "cluster_for",
     "engine_for",
+    "finish",
     "row_by_row",
     "run_blocks",
     "serial",

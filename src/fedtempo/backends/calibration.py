@@ -1,7 +1,7 @@
 """Whether workers pay, found out from the first clients of a run.
 
-The clock decides only where clients run. Sums are exact, so it makes no difference to a single bit, and the clients
-that were timed have done a part of the first round: nothing is done for the measurement alone.
+The clock decides only where clients run. Sums are exact, so that changes no bit. The timed clients do a part of the
+first round: nothing is computed for the measurement alone.
 """
 
 from __future__ import annotations
@@ -12,8 +12,9 @@ from contextlib import ExitStack
 from types import TracebackType
 from typing import Any, Self
 
-from fedtempo.backends.block import Backend
-from fedtempo.backends.engine import Calibration, Engine, InProcess, Summing, Work
+from fedtempo.backends.backend import Backend, Block, Order
+from fedtempo.backends.collect import run_blocks
+from fedtempo.backends.engine import Calibration, Engine, EngineStatus, InProcess, Scoring, WorkerPool
 from fedtempo.backends.processes import Processes
 from fedtempo.federation.federation import Federation
 from fedtempo.server.sums import BlockSum
@@ -26,52 +27,57 @@ ROUND_SECONDS = 0.004
 """What they must save in a round: about twice what it costs to talk to them."""
 
 
-class Calibrated(Engine):
+class Calibrated:
     """This process for the first clients of a run; from then on this process or workers, whichever is faster."""
 
-    def __init__(self, federation: Federation, backend: Backend, workers: int, rounds: int) -> None:
+    def __init__(
+        self, federation: Federation, backend: Backend, workers: int, rounds: int, timeout: float | None = None
+    ) -> None:
         self._with = federation, backend
         self._most = workers
         self._rounds = rounds
+        self._timeout = timeout
         self._inside = ExitStack()
         self._engine: Engine = InProcess(federation, backend)
+        self._calibration: Calibration | None = None
 
     @property
-    def deaths(self) -> int:  # type: ignore[override]
-        """Workers that had to be replaced so far."""
-        return self._engine.deaths
+    def status(self) -> EngineStatus:
+        """What is known so far, with what was measured."""
+        return EngineStatus(self._engine.status.replaced, self._calibration)
+
+    def __enter__(self) -> Self:
+        self._inside.__enter__()
+        return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._inside.__exit__(kind, error, trace)
 
-    def __enter__(self) -> Self:
-        self._inside.__enter__()
-        return self
-
     def kill_worker(self) -> None:
         """Kill one of the workers, if there are any."""
-        self._engine.kill_worker()
+        if isinstance(self._engine, WorkerPool):
+            self._engine.kill_worker()
 
-    def map(self, work: Work, common: Any, items: Iterable[Any]) -> Iterator[Any]:
-        """One result per item, wherever clients run now."""
-        return self._engine.map(work, common, items)
+    def score(self, scoring: Scoring, blocks: Iterable[Block]) -> Iterator[Any]:
+        """Score wherever clients run now."""
+        return self._engine.score(scoring, blocks)
 
-    def add_up(self, work: Summing, common: Any, items: Iterable[Any]) -> BlockSum:
-        """The sum over all items; the first few are timed."""
-        if self.calibration is not None:
-            return self._engine.add_up(work, common, items)
-        waiting = list(items)
-        blocks, result, took = len(waiting), BlockSum(), list[float]()
+    def train(self, order: Order, blocks: Iterable[Block]) -> BlockSum:
+        """Train; in the first round the first few blocks are timed, here, and the rest run where that is faster."""
+        if self._calibration is not None:
+            return self._engine.train(order, blocks)
+        waiting = list(blocks)
+        count, result, took = len(waiting), BlockSum(), list[float]()
         while waiting and (len(took) < LEAST_BLOCKS or sum(took) < LEAST_SECONDS):
             started = time.perf_counter()
-            work(*self._with, common, [waiting.pop(0)], result)
+            run_blocks(*self._with, order, [waiting.pop(0)], result)
             took.append(time.perf_counter() - started)
         if took:
-            self._settle(min(took), blocks)
+            self._settle(min(took), count)
         if waiting:
-            result.add_block(self._engine.add_up(work, common, waiting))
+            result.add_block(self._engine.train(order, waiting))
         return result
 
     def _settle(self, seconds: float, blocks: int) -> None:
@@ -79,6 +85,6 @@ class Calibrated(Engine):
         workers = min(self._most, blocks)
         saved = seconds * (blocks - -(-blocks // workers))
         pays = saved >= ROUND_SECONDS and saved * self._rounds >= START_SECONDS
-        self.calibration = Calibration(seconds, blocks, self._most if pays else 1)
+        self._calibration = Calibration(seconds, blocks, self._most if pays else 1)
         if pays:
-            self._engine = self._inside.enter_context(Processes(*self._with, self._most))
+            self._engine = self._inside.enter_context(Processes(*self._with, self._most, self._timeout))

@@ -1,18 +1,19 @@
-"""Which code, how large a block: by the model. How many workers: by the first clients' time.
+"""How clients run when nobody says: model size picks the backend and the block size, timing picks the workers.
 
-Side by side and one by one differ in the last bits, and so do blocks of different size side by side. Were they chosen
-by timing, two runs of one experiment could differ; so their rules were calibrated once, on the benchmark's workloads.
+Vectorised and serial code differ in the last bits, and so do vectorised blocks of different sizes. If a clock chose
+them, two runs of one experiment could differ. So fixed rules choose them, calibrated once on the benchmark's workloads.
 """
 
 from __future__ import annotations
 
 import multiprocessing
 import os
+from contextlib import AbstractContextManager, nullcontext
 from typing import NamedTuple
 
 from torch import nn
 
-from fedtempo.backends.block import Backend
+from fedtempo.backends.backend import Backend
 from fedtempo.backends.calibration import Calibrated
 from fedtempo.backends.engine import Engine, InProcess
 from fedtempo.backends.processes import Processes
@@ -100,13 +101,16 @@ def engine_for(
     workers: int,
     cluster: Cluster | None = None,
     calibrate_for: int | None = None,
-) -> Engine:
-    """Where blocks are worked on; where workers have to pay in so many rounds, that is found out first."""
+    worker_timeout: float | None = None,
+) -> AbstractContextManager[Engine]:
+    """Where blocks run. `calibrate_for` rounds, the run finds out by itself whether workers pay."""
     if cluster is not None:
-        return RayActors(federation, backend, workers, cluster)
+        return RayActors(federation, backend, workers, cluster, worker_timeout)
     if calibrate_for is not None:
-        return Calibrated(federation, backend, workers, calibrate_for)
-    return InProcess(federation, backend) if workers == 1 else Processes(federation, backend, workers)
+        return Calibrated(federation, backend, workers, calibrate_for, worker_timeout)
+    if workers > 1:
+        return Processes(federation, backend, workers, worker_timeout)
+    return nullcontext(InProcess(federation, backend))
 
 
 def block_size(parameters: int, backend: Backend = vectorised) -> int:

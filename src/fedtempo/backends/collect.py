@@ -1,102 +1,159 @@
-"""What every backend computes: the sum of what blocks of clients send."""
+"""From trained clients to one sum: every backend, every worker and every node of a deployment goes through here.
+
+The server only ever needs sums. So a block of clients is reduced to its `BlockSum` where it was trained, and what
+travels does not grow with the number of clients.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from typing import NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from fedtempo.backends.block import Backend, Block, Order, Trained, in_float64
-from fedtempo.backends.collect_each import collect_each
+from fedtempo.backends.backend import Backend, Block, Order, Trained, in_float64
 from fedtempo.federation.federation import Federation
 from fedtempo.objectives import Received
 from fedtempo.params import Params, all_finite, tree_map
+from fedtempo.server.admission import length_of, refusal
 from fedtempo.server.exact import sum_of_rows
+from fedtempo.server.faults import corrupted
+from fedtempo.server.policy import UploadPolicy
 from fedtempo.server.sums import BlockSum, Failure, Groups
 
 
 def run_blocks(
-    federation: Federation, backend: Backend, order: Order, blocks: Iterable[Block], into: BlockSum
+    federation: Federation,
+    backend: Backend,
+    order: Order,
+    blocks: Iterable[Block],
+    into: BlockSum,
+    done: Callable[[], None] = lambda: None,
 ) -> BlockSum:
-    """Train blocks of clients and add what they send to a sum."""
-    (received, now, _), scrutiny = order, federation.scrutiny
+    """Train blocks of clients and add what they send to a sum; `done` is called after every block."""
+    received, now, _ = order
     for block in blocks:
-        for trained in backend.train(federation, federation.program, received, now, block.clients, block.personal):
-            if scrutiny is None:
-                _collect(into, federation, received, trained)
+        trained = backend.train(federation.problem, federation.program, received, now, block.clients, block.personal)
+        for clients in trained:
+            finished = finish(federation, received, clients)
+            if federation.policy is None:
+                _add_together(into, federation, finished)
             else:
-                collect_each(into, federation, scrutiny, order, trained)
+                _add_one_by_one(into, federation, federation.policy, order, finished)
+        done()
     return into
 
 
-def _collect(result: BlockSum, federation: Federation, received: Received, trained: Trained) -> None:
-    if trained.stacked:
-        _collect_lanes(result, federation, received, trained)
-    else:
-        _collect_one(result, federation, received, trained)
+class Finished(NamedTuple):
+    """What clients send and keep after a round. Every array and tensor has one entry per client."""
+
+    trained: Trained
+    groups: Groups
+    personal: Params
+    measured: dict[str, np.ndarray]
+    losses: np.ndarray
+    weights: np.ndarray
+
+    def finite(self) -> np.ndarray:
+        """Which clients' tensors are all finite."""
+        lanes = len(self.weights)
+        tensors = (*_tensors(self.groups), *self.personal.values())
+        if lanes == 1:
+            return np.array([all_finite(tensors)])
+        floats = [t.reshape(lanes, -1) for t in tensors if t.is_floating_point()]
+        if not floats:
+            return np.ones(lanes, dtype=bool)
+        # NaN and infinity survive a sum, so one number per tensor tells; float64 keeps large sums finite.
+        sums = torch.stack([t.sum(1, dtype=torch.float64) for t in floats]).sum(0)
+        return torch.isfinite(sums).cpu().numpy()
+
+    def upload(self, lane: int) -> Groups:
+        """One client's upload."""
+        groups: Groups = tree_map(lambda t: t[lane], self.groups)
+        return groups
+
+    def kept(self, lane: int) -> Params:
+        """One client's personal tensors, in their true shapes."""
+        return self.trained.own(self.personal, lane)
 
 
-def _collect_one(result: BlockSum, federation: Federation, received: Received, trained: Trained) -> None:
-    client, algorithm = int(trained.clients[0]), federation.algorithm
-    groups, personal, measured = federation.program.finish(received, trained.carry)
-    if not all_finite((*_tensors(groups), *personal.values())):
-        result.failures.append(Failure(client, "not finite"))
-        return
-    weight = federation.weight(client, int(trained.shared_samples[0]))
-    numbers = {name: in_float64(value.view(1)) for name, value in measured.items()}
-    result.add_clients(np.array([weight]), in_float64(trained.loss), numbers)
-    if personal and not algorithm.stateless:
-        result.personal[client] = {n: t.clone(memory_format=torch.contiguous_format) for n, t in personal.items()}
-    result.add_upload(groups, weight, algorithm.unweighted)
-
-
-def _collect_lanes(result: BlockSum, federation: Federation, received: Received, trained: Trained) -> None:
-    """What several clients leave, added up at once."""
+def finish(federation: Federation, received: Received, trained: Trained) -> Finished:
+    """The end of a client's round: its upload, what it keeps, and how much it counts."""
     groups, personal, measured = trained.each(lambda carry: federation.program.finish(received, carry))
-    sound = _sound(groups, personal, len(trained.clients))
-    if not sound.all():
-        result.failures += [Failure(client, "not finite") for client in trained.clients[~sound].tolist()]
-    lanes = np.flatnonzero(sound)
-    weights = _weights(federation, trained.clients[lanes], trained.shared_samples[lanes])
-    numbers = {name: in_float64(values)[lanes] for name, values in measured.items()}
-    result.add_clients(weights, in_float64(trained.loss)[lanes], numbers)
-    if personal and not federation.algorithm.stateless:
+    stages = zip(federation.program.stages, trained.samples, strict=True)
+    processed = sum(seen for stage, seen in stages if stage.trained & federation.trained_names)
+    clients = trained.clients
+    weights = federation.weights(clients, np.broadcast_to(np.asarray(processed), clients.shape))
+    numbers = {name: in_float64(values) for name, values in measured.items()}
+    return Finished(trained, groups, personal, numbers, in_float64(trained.loss), weights)
+
+
+def _add_together(result: BlockSum, federation: Federation, finished: Finished) -> None:
+    """Add all clients at once; one whose tensors are not finite leaves only its name and the reason."""
+    finite = finished.finite()
+    clients = finished.trained.clients
+    result.failures += [Failure(client, "not finite") for client in clients[~finite].tolist()]
+    lanes = np.flatnonzero(finite)
+    if not len(lanes):
+        return
+    _count(result, federation, finished, lanes)
+    unweighted = federation.algorithm.uploads.unweighted
+    if len(clients) == 1:
+        # One upload needs no stacked sum; adding it directly saves a copy of the model.
+        result.add_upload(finished.upload(0), float(finished.weights[0]), unweighted)
+    elif finished.groups:
+        groups = finished.groups if finite.all() else tree_map(lambda t: t[torch.from_numpy(lanes)], finished.groups)
+        device = next(_tensors(groups)).device
+        factors = torch.from_numpy(finished.weights[lanes]).to(device)
+        result.add_sums(
+            {
+                group: {n: sum_of_rows(t, None if group in unweighted else factors) for n, t in tensors.items()}
+                for group, tensors in groups.items()
+            }
+        )
+
+
+def _add_one_by_one(
+    result: BlockSum, federation: Federation, policy: UploadPolicy, order: Order, finished: Finished
+) -> None:
+    """Add uploads in client order: faults injected, admission checked. A refused client leaves only the reason."""
+    clients = finished.trained.clients
+    kinds = policy.faults.assigned(federation.problem.seed, order.now.round, clients)
+    finite = finished.finite()
+    for lane, (client, kind) in enumerate(zip(clients.tolist(), kinds, strict=True)):
+        groups = corrupted(finished.upload(lane), kind, policy.faults.delay)
+        weight = float(finished.weights[lane])
+        reason = None
+        if policy.admission.checks:
+            reason = refusal(groups, weight, federation.expected, order.limit)
+            reason = reason or (None if finite[lane] else "not finite")
+        if reason is not None:
+            result.failures.append(Failure(client, reason))
+            continue
+        _count(result, federation, finished, np.array([lane]))
+        add_admitted(result, groups, weight, federation, policy)
+
+
+def _count(result: BlockSum, federation: Federation, finished: Finished, lanes: np.ndarray) -> None:
+    """Everything about accepted clients but their uploads: weights, losses, measurements, what they keep."""
+    measured = {name: values[lanes] for name, values in finished.measured.items()}
+    result.add_clients(finished.weights[lanes], finished.losses[lanes], measured)
+    if finished.personal and not federation.algorithm.memory.stateless:
         for lane in lanes.tolist():
-            result.personal[int(trained.clients[lane])] = trained.own(personal, lane)
-    if len(lanes) and groups:
-        picked = groups if sound.all() else tree_map(lambda t: t[torch.from_numpy(lanes)], groups)
-        _add(result, picked, weights, federation.algorithm.unweighted)
+            result.personal[int(finished.trained.clients[lane])] = finished.kept(lane)
 
 
-def _weights(federation: Federation, clients: np.ndarray, processed: np.ndarray) -> np.ndarray:
-    """How much each client's upload counts: `Federation.weight` for many at once."""
-    kind = federation.algorithm.weighting
-    if kind == "uniform":
-        return np.ones(len(clients))
-    return (federation.sizes[clients] if kind == "samples" else processed).astype(np.float64)
-
-
-def _add(result: BlockSum, groups: Groups, weights: np.ndarray, unweighted: frozenset[str]) -> None:
-    device = next(_tensors(groups)).device
-    factors = torch.from_numpy(weights).to(device)
-    result.add_sums(
-        {
-            group: {n: sum_of_rows(t, None if group in unweighted else factors) for n, t in tensors.items()}
-            for group, tensors in groups.items()
-        }
-    )
+def add_admitted(result: BlockSum, groups: Groups, weight: float, federation: Federation, policy: UploadPolicy) -> None:
+    """Add one upload that counts, shortened as the aggregator says, and keep what the aggregator needs of it."""
+    groups = policy.aggregator.bounded(groups)
+    if groups.get("delta"):
+        result.norms.append(length_of(groups))
+    if policy.aggregator.combine is not None:
+        result.each.append((weight, groups["delta"]))
+    result.add_upload(groups, weight, federation.algorithm.uploads.unweighted)
 
 
 def _tensors(groups: Groups) -> Iterator[Tensor]:
     return (tensor for tensors in groups.values() for tensor in tensors.values())
-
-
-def _sound(groups: Groups, personal: Params, lanes: int) -> np.ndarray:
-    """Which lanes hold finite numbers only."""
-    floats = [t.reshape(lanes, -1) for t in (*_tensors(groups), *personal.values()) if t.is_floating_point()]
-    if not floats:
-        return np.ones(lanes, dtype=bool)
-    sums = torch.stack([t.sum(1, dtype=torch.float64) for t in floats]).sum(0)
-    return torch.isfinite(sums).cpu().numpy()

@@ -1,21 +1,45 @@
-"""Engines: where blocks of clients are worked on. In this process, or in workers that hold the federation."""
+"""Engines: where blocks of clients run. In this process, in worker processes, on Ray, or on nodes of a deployment."""
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator
-from types import TracebackType
-from typing import Any, NamedTuple, Self
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
-from fedtempo.backends.block import Backend
-from fedtempo.errors import ConfigError
+from fedtempo.backends.backend import Backend, Block, Order
+from fedtempo.backends.collect import run_blocks
 from fedtempo.federation.federation import Federation
+from fedtempo.objectives import Received
+from fedtempo.schedules import Now
 from fedtempo.server.sums import BlockSum
 
-Work = Callable[[Federation, Backend, Any, Any], Any]
-"""A module-level function of (federation, backend, what all items share, one item)."""
-Summing = Callable[[Federation, Backend, Any, Iterable[Any], BlockSum], BlockSum]
-"""A module-level function of the same, but for some items and a sum: what comes of the items is added to the sum."""
+
+class Scoring(Protocol):
+    """An evaluation: what all its users share, and how one block of them is scored."""
+
+    @property
+    def received(self) -> Received:
+        """The model that users are served with."""
+        ...
+
+    @property
+    def now(self) -> Now:
+        """Where the run stands."""
+        ...
+
+    @property
+    def parts(self) -> tuple[Any, ...]:
+        """The parts of their rows that users are scored on."""
+        ...
+
+    @property
+    def newcomers(self) -> bool:
+        """Whether the users are new."""
+        ...
+
+    def score_block(self, federation: Federation, backend: Backend, block: Block) -> Any:
+        """The block's scores."""
+        ...
 
 
 class Calibration(NamedTuple):
@@ -29,47 +53,55 @@ class Calibration(NamedTuple):
         return f"calibrated: {1000 * self.seconds:.3g} ms a block, {self.blocks} a round"
 
 
-class Engine(ABC):
-    """Applies work to items; entered to start what has to be started, left to stop it."""
+@dataclass
+class EngineStatus:
+    """What an engine has found out so far."""
 
-    deaths: int = 0
-    """Workers that had to be replaced so far."""
+    replaced: int = 0
+    """Workers that died or hung and were replaced."""
     calibration: Calibration | None = None
     """What was measured to decide where clients run, where that was left to the machine."""
 
-    @abstractmethod
-    def map(self, work: Work, common: Any, items: Iterable[Any]) -> Iterator[Any]:
-        """One result per item, in the order of the items."""
 
-    @abstractmethod
-    def add_up(self, work: Summing, common: Any, items: Iterable[Any]) -> BlockSum:
-        """The sum over all items; whoever works on them may add up a part of it."""
+class Engine(Protocol):
+    """Trains and scores blocks of clients, wherever they are."""
+
+    @property
+    def status(self) -> EngineStatus:
+        """Workers replaced so far, and what was measured."""
+        ...
+
+    def train(self, order: Order, blocks: Iterable[Block]) -> BlockSum:
+        """The sum over all blocks of what their clients send."""
+        ...
+
+    def score(self, scoring: Scoring, blocks: Iterable[Block]) -> Iterator[Any]:
+        """The scores of each block, in the order of the blocks."""
+        ...
+
+
+@runtime_checkable
+class WorkerPool(Protocol):
+    """An engine with workers that can be killed, for whoever wants to see that it does not matter."""
 
     def kill_worker(self) -> None:
-        """Kill one of the workers, for whoever wants to see that it does not matter."""
-        raise ConfigError("faults.kill must be 0 where there are no worker processes to kill.")
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        return None
+        """Kill one worker."""
+        ...
 
 
-class InProcess(Engine):
+class InProcess:
     """The engine without workers."""
 
     def __init__(self, federation: Federation, backend: Backend) -> None:
         self._federation = federation
         self._backend = backend
+        self.status = EngineStatus()
 
-    def map(self, work: Work, common: Any, items: Iterable[Any]) -> Iterator[Any]:
-        """Work on one item after the other."""
-        for item in items:
-            yield work(self._federation, self._backend, common, item)
+    def train(self, order: Order, blocks: Iterable[Block]) -> BlockSum:
+        """Train one block after the other into one sum."""
+        return run_blocks(self._federation, self._backend, order, blocks, BlockSum())
 
-    def add_up(self, work: Summing, common: Any, items: Iterable[Any]) -> BlockSum:
-        """One item after the other into one sum."""
-        return work(self._federation, self._backend, common, items, BlockSum())
+    def score(self, scoring: Scoring, blocks: Iterable[Block]) -> Iterator[Any]:
+        """Score one block after the other."""
+        for block in blocks:
+            yield scoring.score_block(self._federation, self._backend, block)

@@ -1,4 +1,4 @@
-"""Nested values for the way between our own processes: large tensors go through shared memory, small ones as arrays.
+"""Messages between our own processes: large tensors go through shared memory, small ones as arrays.
 
 torch's own way of sending a tensor opens a file descriptor for each; a model has many tensors and a run many rounds.
 """
@@ -27,12 +27,25 @@ class Packed(NamedTuple):
 
 
 class Mailbox:
-    """Shared memory between a worker and its driver. They take turns, so what is in it is one message's."""
+    """Shared memory between a worker and its driver. They take turns, so its content belongs to one message.
+
+    A counter beside the messages shows the worker's progress while it works.
+    """
 
     def __init__(self, size: int) -> None:
         self._memory = mmap.mmap(-1, max(size, mmap.PAGESIZE))
         self._bytes = torch.frombuffer(self._memory, dtype=torch.uint8)
         self._used = 0
+        self._counter = np.frombuffer(mmap.mmap(-1, mmap.PAGESIZE), dtype=np.int64)[:1]
+
+    @property
+    def progress(self) -> int:
+        """Blocks that the worker has finished."""
+        return int(self._counter[0])
+
+    def advance(self) -> None:
+        """The worker has finished a block."""
+        self._counter[0] += 1
 
     def pack(self, tree: Any) -> Any:
         """The same value with a `Packed` in place of every tensor."""

@@ -4,28 +4,26 @@ An actor gets the federation once and keeps it. Per round the model is put once 
 machine share. Sums stay there too, and are added up by the actors until a few are left for the driver, so what comes
 back grows neither with the cohort nor with the number of actors. Personal tensors travel with their block and come back
 with its numbers: the driver's store has one writer. Sums are exact, so the bits are those of the serial run. An actor
-that dies is replaced and its items are run again.
+that dies is replaced and its blocks are run again.
 """
 
 from __future__ import annotations
 
 import logging
 import math
-import platform
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, suppress
-from dataclasses import replace
-from importlib.metadata import version
 from types import TracebackType
 from typing import Any, NamedTuple, Self
 
-import torch
-
-from fedtempo.backends.block import Backend
-from fedtempo.backends.engine import Engine, Summing, Work
-from fedtempo.backends.processes import MOST_DEATHS, Hand, answered, dealt, dealt_for_sums
+from fedtempo.backends.backend import Backend, Block, Order
+from fedtempo.backends.engine import EngineStatus, Scoring
+from fedtempo.backends.pace import Pace
+from fedtempo.backends.processes import MOST_DEATHS, chunked, chunked_for_sums
 from fedtempo.backends.ray_cluster import Cluster, connected
-from fedtempo.backends.shipment import Luggage, packed, receive, send, unpacked
+from fedtempo.backends.ray_worker import Actor, made_with
+from fedtempo.backends.shipment import packed, serialise, unpacked
+from fedtempo.backends.worker import Chunk
 from fedtempo.errors import ConfigError, TrainingError, first_line
 from fedtempo.federation.federation import Federation
 from fedtempo.server.sums import BlockSum
@@ -38,76 +36,34 @@ MOST_SUMS = 8
 _LOG = logging.getLogger(__name__)
 
 
-class Actor:
-    """What runs on the other side: a federation, and the latest message that all items share."""
-
-    def __init__(self, backend: Backend) -> None:
-        torch.set_num_threads(1)
-        self._backend = backend
-        self._ticket = -1
-        self._common: Any = None
-
-    def open(self, luggage: Luggage, gpu: bool) -> tuple[str, Any]:
-        """Unpack the federation; the answer says what the numbers will be made with."""
-        self._device = "cuda" if gpu else "cpu"
-        return answered(self._opened, luggage)
-
-    def _opened(self, luggage: Luggage) -> str:
-        if self._device != "cpu" and not torch.cuda.is_available():
-            raise ConfigError(f"ray_gpus must be 0 where torch has no GPU. Got a share of one on {platform.node()}.")
-        self._federation = receive(luggage, self._device)
-        return made_with()
-
-    def each(self, work: Work, ticket: int, common: Any, items: Any) -> tuple[tuple[str, Any], None]:
-        """Work on items one by one; the second value is always None."""
-        return answered(lambda: [packed(work(*self._about(ticket, common), item)) for item in self._mine(items)]), None
-
-    def add(self, work: Summing, ticket: int, common: Any, items: Any) -> tuple[tuple[str, Any], Any]:
-        """Work on items and add up; the sums come apart from the rest, for whoever fetches them."""
-        kind, value = answered(lambda: packed(work(*self._about(ticket, common), self._mine(items), BlockSum())))
-        return ((kind, replace(value, sums={})), value.sums) if kind == "result" else ((kind, value), None)
-
-    def merge(self, *sums: Any) -> tuple[tuple[str, None], Any]:
-        """Sums added up."""
-        whole = BlockSum()
-        for each in sums:
-            whole.add_sums(unpacked(each))
-        return ("result", None), packed(whole.sums)
-
-    def _about(self, ticket: int, common: Any) -> tuple[Federation, Backend, Any]:
-        """What all items share; the ticket numbers it, so that it is unpacked once."""
-        if ticket != self._ticket:
-            self._common, self._ticket = unpacked(common, self._device), ticket
-        return self._federation, self._backend, self._common
-
-    def _mine(self, items: Any) -> Any:
-        return unpacked(items, self._device)
-
-
-def made_with() -> str:
-    """The versions that bits depend on."""
-    return f"fedtempo {version('fedtempo')} with torch {torch.__version__.partition('+')[0]}"
-
-
-class Part(NamedTuple):
-    """A part of a round's sum that lies in Ray's store, with the rest of what came of its hands."""
+class PartialSum(NamedTuple):
+    """A part of a round's sum that lies in Ray's store, with the other numbers of its chunks."""
 
     slot: int
-    hands: list[Hand]
+    chunks: list[Chunk]
     numbers: list[BlockSum]
     sums: Any
 
 
-class RayActors(Engine):
+class RayActors:
     """An engine of Ray actors; no number of workers is one for every processor of the cluster."""
 
-    def __init__(self, federation: Federation, backend: Backend, workers: int, cluster: Cluster | None = None) -> None:
+    def __init__(
+        self,
+        federation: Federation,
+        backend: Backend,
+        workers: int,
+        cluster: Cluster | None = None,
+        timeout: float | None = None,
+    ) -> None:
         self._federation = federation
         self._backend = backend
         self._workers = workers
         self._cluster = cluster or Cluster()
         self._actors: dict[int, Any] = {}
         self._ticket = 0
+        self._pace = Pace(timeout)
+        self.status = EngineStatus()
 
     def __enter__(self) -> Self:
         with ExitStack() as stack:
@@ -116,7 +72,7 @@ class RayActors(Engine):
             count, share = self._places()
             self._gpu = share > 0
             self._make = self._ray.remote(num_cpus=1, num_gpus=share, max_restarts=0)(Actor)
-            self._luggage = self._put(send(self._federation, self._cluster.loader))
+            self._shipment = self._put(serialise(self._federation, self._cluster.loader))
             self._start(range(count))
             self._until_the_end = stack.pop_all()
         return self
@@ -130,7 +86,7 @@ class RayActors(Engine):
         for actor in self._actors.values():
             with suppress(Exception):  # of a cluster that is gone
                 self._ray.kill(actor)
-        self._actors, self._luggage = {}, None
+        self._actors, self._shipment = {}, None
 
     def _places(self) -> tuple[int, float]:
         """How many actors, and the share of a GPU for each."""
@@ -141,7 +97,7 @@ class RayActors(Engine):
         most = min(processors, int(gpus / share)) if share else processors
         count = self._workers or max(1, most)
         if share is None:
-            wanted = self._federation.device != "cpu"
+            wanted = self._federation.problem.device != "cpu"
             share = min(1.0, math.floor(FINEST_SHARE * gpus / count) / FINEST_SHARE) if wanted else 0.0
         return count, share
 
@@ -150,7 +106,7 @@ class RayActors(Engine):
         opening = {}
         for slot in slots:
             actor = self._make.remote(self._backend)
-            opening[actor.open.remote(self._luggage, self._gpu)] = (slot, actor)
+            opening[actor.open.remote(self._shipment, self._gpu)] = (slot, actor)
         ready, late = self._ray.wait(list(opening), num_returns=len(opening), timeout=START_WITHIN_SECONDS)
         for answer in ready:
             slot, actor = opening[answer]
@@ -172,36 +128,36 @@ class RayActors(Engine):
         if theirs != made_with():
             raise ConfigError(f"the Ray cluster must have {made_with()}, as here. Got {theirs}.")
 
-    def map(self, work: Work, common: Any, items: Iterable[Any]) -> Iterator[Any]:
-        """Deal items to whoever is free, the larger part at once; yield results in the items' order."""
+    def score(self, scoring: Scoring, blocks: Iterable[Block]) -> Iterator[Any]:
+        """Score blocks on whoever is free; yield the scores in the blocks' order."""
         done: dict[int, Any] = {}
         next_index = 0
-        hands = dealt(list(enumerate(items)), len(self._actors))
-        for _, hand, results, _ in self._arrivals("each", work, common, hands):
-            done.update(zip((index for index, _ in hand), results, strict=True))
+        chunks = chunked(list(enumerate(blocks)), len(self._actors))
+        for _, chunk, results, _ in self._arrivals("score", scoring, chunks):
+            done.update(zip((index for index, _ in chunk), results, strict=True))
             while next_index in done:
                 yield done.pop(next_index)
                 next_index += 1
 
-    def add_up(self, work: Summing, common: Any, items: Iterable[Any]) -> BlockSum:
-        """Actors add up what they did, then each other's sums; what goes lost on the way is done again."""
-        waiting = dealt_for_sums(list(enumerate(items)), len(self._actors))
+    def train(self, order: Order, blocks: Iterable[Block]) -> BlockSum:
+        """Actors add up what they trained, then each other's sums; what is lost on the way is done again."""
+        waiting = chunked_for_sums(list(enumerate(blocks)), len(self._actors))
         result = BlockSum()
         while waiting:
-            arrived = self._arrivals("add", work, common, waiting)
-            parts = [Part(slot, [hand], [numbers], sums) for slot, hand, numbers, sums in arrived]
+            arrived = self._arrivals("train", order, waiting)
+            parts = [PartialSum(slot, [chunk], [numbers], sums) for slot, chunk, numbers, sums in arrived]
             for part in self._merged(parts):
                 try:
-                    result.add_sums(unpacked(self._got(part.sums), self._federation.device))
+                    result.add_sums(unpacked(self._got(part.sums), self._federation.problem.device))
                 except _LostError as lost:
                     self._count(lost)
-                    waiting += part.hands
+                    waiting += part.chunks
                 else:
                     for numbers in part.numbers:
                         result.add_block(numbers)
         return result
 
-    def _merged(self, parts: list[Part]) -> list[Part]:
+    def _merged(self, parts: list[PartialSum]) -> list[PartialSum]:
         """The same sums in few parts, added up by neighbours. Where that fails they stay apart."""
         while len(parts) > MOST_SUMS:
             ordered = sorted(parts, key=lambda part: part.slot)
@@ -213,33 +169,46 @@ class RayActors(Engine):
                     self._fetched(said)
                 except (_LostError, TrainingError):
                     return [*parts, *(part for late in groups[groups.index(group) :] for part in late)]
-                hands, numbers = [h for part in group for h in part.hands], [n for part in group for n in part.numbers]
-                parts.append(Part(group[0].slot, hands, numbers, sums))
+                chunks = [chunk for part in group for chunk in part.chunks]
+                numbers = [each for part in group for each in part.numbers]
+                parts.append(PartialSum(group[0].slot, chunks, numbers, sums))
         return parts
 
-    def _arrivals(
-        self, kind: str, work: Work | Summing, common: Any, waiting: list[Hand]
-    ) -> Iterator[tuple[int, Hand, Any, Any]]:
-        """Who did which hand, what came of it, and where its sums are, as it comes."""
-        running: dict[Any, tuple[int, Hand, Any]] = {}
+    def _arrivals(self, kind: str, common: Any, waiting: list[Chunk]) -> Iterator[tuple[int, Chunk, Any, Any]]:
+        """Who did which chunk, what came of it, and where its sums are, as it comes."""
+        running: dict[Any, tuple[int, Chunk, Any]] = {}
         self._ticket += 1
         shared = self._put(packed(common)) if waiting else None
         while waiting or running:
             for slot in sorted(self._actors.keys() - {slot for slot, *_ in running.values()}):
                 if waiting:
-                    hand = waiting.pop()
-                    items = packed([item for _, item in hand])
-                    answer, sums = self._ask(slot, kind, work, self._ticket, shared, items)
-                    running[answer] = slot, hand, sums
-            for answer in self._ray.wait(list(running), num_returns=1)[0]:
-                slot, hand, sums = running.pop(answer)
+                    chunk = waiting.pop()
+                    blocks = packed([block for _, block in chunk])
+                    answer, sums = self._ask(slot, kind, self._ticket, shared, blocks)
+                    running[answer] = slot, chunk, sums
+                    self._pace.started(slot, len(chunk))
+            answered, hung = self._ready(running)
+            for answer in (*answered, *hung):
+                slot, chunk, sums = running.pop(answer)
                 try:
-                    result = unpacked(self._fetched(answer), self._federation.device)
+                    if answer in hung:
+                        raise _LostError("it gave no sign of life")
+                    result = unpacked(self._fetched(answer), self._federation.problem.device)
                 except _LostError as lost:
-                    waiting.append(hand)
+                    waiting.append(chunk)
                     self._replace(slot, lost)
                 else:
-                    yield slot, hand, result, sums
+                    self._pace.finished(slot, len(chunk))
+                    yield slot, chunk, result, sums
+
+    def _ready(self, running: dict[Any, tuple[int, Chunk, Any]]) -> tuple[list[Any], list[Any]]:
+        """Wait for an answer; returns the answers that are there, and those that are overdue."""
+        while True:
+            answered = self._ray.wait(list(running), num_returns=1, timeout=self._pace.glance)[0]
+            late = self._pace.overdue({slot: len(chunk) for slot, chunk, _ in running.values()})
+            hung = [answer for answer, (slot, *_) in running.items() if slot in late and answer not in answered]
+            if answered or hung:
+                return answered, hung
 
     def _ask(self, slot: int, method: str, *message: Any) -> Any:
         actor = self._actors[slot] if slot in self._actors else next(iter(self._actors.values()))
@@ -275,10 +244,11 @@ class RayActors(Engine):
         self._ray.kill(self._actors[min(self._actors)])
 
     def _count(self, lost: Exception) -> None:
-        self.deaths += 1
-        if self.deaths > MOST_DEATHS:
-            raise TrainingError(f"run stopped: Ray's workers died {self.deaths} times. The last: {lost}") from lost
-        _LOG.warning("A worker is lost and what it had in hand is run again: %s", lost)
+        self.status.replaced += 1
+        if self.status.replaced > MOST_DEATHS:
+            times = f"{self.status.replaced} times"
+            raise TrainingError(f"run stopped: Ray's workers died {times}. The last: {lost}") from lost
+        _LOG.warning("A worker is lost and its blocks are run again: %s", lost)
 
     def _replace(self, slot: int, lost: Exception) -> None:
         self._count(lost)

@@ -1,4 +1,4 @@
-"""The serial backend: one client after the other, one step after the other. The reference for all others."""
+"""The serial backend: one client after the other, one step after the other. All other backends must agree with it."""
 
 from __future__ import annotations
 
@@ -7,12 +7,14 @@ from collections.abc import Callable, Iterator
 import numpy as np
 import torch
 
-from fedtempo.backends.block import Backend, Trained
+from fedtempo.backends.backend import Backend, Trained
 from fedtempo.client.gradients import GradientOf, by_autograd
-from fedtempo.client.program import Carry, ClientProgram, Stage
+from fedtempo.client.phase import Carry
+from fedtempo.client.program import ClientProgram, Stage
+from fedtempo.data.augment import step_keys
 from fedtempo.data.batches import Batching, BatchRows
 from fedtempo.errors import FedTempoError, TrainingError
-from fedtempo.federation.federation import Federation
+from fedtempo.federation.problem import Problem
 from fedtempo.objectives import Received
 from fedtempo.params import Params
 from fedtempo.randomness import client_keys, scramble
@@ -21,29 +23,30 @@ from fedtempo.tasks import Batch
 
 
 def train(
-    federation: Federation,
+    problem: Problem,
     program: ClientProgram,
     received: Received,
     now: Now,
     clients: np.ndarray,
     personal: list[Params],
 ) -> Iterator[Trained]:
-    """Train clients one by one, with convolutions in the layout they are fastest in."""
-    laid_out = federation.network.channels_last
+    """Train clients one by one, with convolutions in the memory layout that is fastest for them."""
+    laid_out = problem.network.channels_last
     here = Received(laid_out(received.shared), received.extra)
 
     def gradient(stage: Stage) -> GradientOf:
         way = by_autograd if stage.plain is None else stage.plain.alone
-        if not federation.network.kernels:
+        if not problem.network.kernels:
             return way
+        # A step may return kernels in the default layout; convolutions are slower there, so put them back each time.
         return lambda value_of, params, frozen, batch: way(value_of, laid_out(params), frozen, batch)
 
     for client, own in zip(clients.tolist(), personal, strict=True):
-        yield _train_client(federation, program, gradient, here, now, client, laid_out(own))
+        yield _train_client(problem, program, gradient, here, now, client, laid_out(own))
 
 
 def train_row_by_row(
-    federation: Federation,
+    problem: Problem,
     program: ClientProgram,
     received: Received,
     now: Now,
@@ -52,11 +55,11 @@ def train_row_by_row(
 ) -> Iterator[Trained]:
     """Train clients one by one in torch's default layout, with torch's tape at every step."""
     for client, own in zip(clients.tolist(), personal, strict=True):
-        yield _train_client(federation, program, lambda stage: by_autograd, received, now, client, own)
+        yield _train_client(problem, program, lambda stage: by_autograd, received, now, client, own)
 
 
 def _train_client(
-    federation: Federation,
+    problem: Problem,
     program: ClientProgram,
     gradient: Callable[[Stage], GradientOf],
     received: Received,
@@ -65,33 +68,29 @@ def _train_client(
     personal: Params,
 ) -> Trained:
     carry = program.init(received, personal)
-    total, steps, samples, shared_samples = torch.zeros((), dtype=torch.float64), 0, 0, 0
-    data = federation.client_rows(client)
+    total, steps, samples = torch.zeros((), dtype=torch.float64), 0, []
+    data = problem.client_rows(client)
     for stage in program.stages:
         try:
-            carry, loss, taken, seen = _run_stage(
-                federation, stage, gradient(stage), received, now, client, carry, data
-            )
+            carry, loss, taken, seen = _run_stage(problem, stage, gradient(stage), received, now, client, carry, data)
         except FedTempoError:
             raise
         except Exception as error:  # a model is the user's code and may raise anything
-            raise TrainingError(f"client {federation.data.name_of(client)}, round {now.round}: {error}") from error
-        total, steps, samples = total + loss.cpu(), steps + taken, samples + seen
-        shared_samples += seen if stage.trained & federation.trained_names else 0
+            raise TrainingError(f"client {problem.data.name_of(client)}, round {now.round}: {error}") from error
+        total, steps = total + loss.cpu(), steps + taken
+        samples.append(np.array([seen]))
     return Trained(
         clients=np.array([client]),
         carry=carry,
         loss=(total / max(steps, 1)).reshape(1),
-        steps=np.array([steps]),
-        samples=np.array([samples]),
-        shared_samples=np.array([shared_samples]),
+        samples=tuple(samples),
         stacked=False,
         shapes=[],
     )
 
 
 def _run_stage(
-    federation: Federation,
+    problem: Problem,
     stage: Stage,
     gradient: GradientOf,
     received: Received,
@@ -100,24 +99,28 @@ def _run_stage(
     carry: Carry,
     data: Batch,
 ) -> tuple[Carry, torch.Tensor, int, int]:
-    batching = stage.phase.batching(federation.batching)
-    samples = int(federation.sizes[client])
+    batching = stage.phase.batching(problem.batching)
+    samples = int(problem.sizes[client])
     start, count = stage.phase.rows(samples)
     data = {n: t[start : start + count] for n, t in data.items()} if count < samples else data
-    here = stage.places(now, samples, federation.batching)
+    here = stage.positions(now, samples, problem.batching)
     if stage.needs_all_rows(len(here), count, batching):
         with torch.no_grad():
             carry, data = stage.enter(received, carry, data)
-    keys = client_keys(federation.seed, np.array([client]), "batches", now.round)
+    keys = client_keys(problem.seed, np.array([client]), "batches", now.round)
     rows = BatchRows(batching, keys, np.array([count]))
-    losses, seen = [torch.zeros((), dtype=torch.float64, device=federation.device)], 0
+    losses, seen = [torch.zeros((), dtype=torch.float64, device=problem.device)], 0
     for step, place in enumerate(here):
         batch = _batch(data, rows, batching, step // stage.phase.repeat)
-        if federation.network.dropout:
+        if problem.augment is not None:
+            key = step_keys(problem.seed, np.array([client]), now.round, step).to(problem.device)
+            batch = problem.augment.one(batch, key)
+        if problem.network.dropout:
             batch["_key"] = torch.tensor(
-                int(dropout_keys(federation, np.array([client]), now, step)[0]), device=federation.device
+                int(dropout_keys(problem, np.array([client]), now, step)[0]), device=problem.device
             )
-        carry, loss = stage.step(gradient, received, carry, batch, place, owned=step > 0)
+        # The first step must not overwrite the received model, which other clients start from as well.
+        carry, loss = stage.step(gradient, received, carry, batch, place, may_overwrite=step > 0)
         losses.append(loss.to(torch.float64))
         seen += batching.length(count, step // stage.phase.repeat)
     return carry, torch.stack(losses).sum(), len(here), seen
@@ -130,9 +133,9 @@ def _batch(data: Batch, rows: BatchRows, batching: Batching, draw: int) -> Batch
     return {n: t.index_select(0, index.to(t.device)) for n, t in data.items()}
 
 
-def dropout_keys(federation: Federation, clients: np.ndarray, now: Now, step: int) -> np.ndarray:
+def dropout_keys(problem: Problem, clients: np.ndarray, now: Now, step: int) -> np.ndarray:
     """A key per client for the masks of one step."""
-    return scramble(client_keys(federation.seed, clients, "dropout", now.round) + np.int64(step))
+    return scramble(client_keys(problem.seed, clients, "dropout", now.round) + np.int64(step))
 
 
 serial = Backend("serial", train)

@@ -1,4 +1,4 @@
-"""How a federation and its messages travel to another machine: arrays as arrays, mapped files by their path.
+"""How a federation and its messages are sent to another machine: arrays as arrays, mapped files by their path.
 
 An array that is mapped from a file is not sent: whoever receives it opens the file, at the same path. Other arrays go
 as they are; Ray puts them into memory that all actors of a machine share and none can write to.
@@ -33,8 +33,8 @@ class Mapped(NamedTuple):
     offset: int
 
 
-class Luggage(NamedTuple):
-    """A federation on its way."""
+class Shipment(NamedTuple):
+    """A federation as it is sent."""
 
     federation: Federation
     loader: Callable[[], FederatedData] | None
@@ -56,23 +56,24 @@ def unpacked(tree: Any, device: str = "cpu") -> Any:
     return exchange(tree, Packed, lambda each: tensor(each.values))
 
 
-def send(federation: Federation, loader: Callable[[], FederatedData] | None) -> Luggage:
-    """What an actor is made from. Nothing that was worked out here goes along, nor anything on a GPU."""
-    data = federation.data
-    sent = _without_rows(data) if loader is not None else _each_array(data, lambda array: mapped(array) or array)
-    model = copy.deepcopy(federation.model).cpu()
-    return Luggage(
-        replace(federation, model=model, data=sent, given_clients=None), loader, data.digest() if loader else ""
-    )
+def serialise(federation: Federation, loader: Callable[[], FederatedData] | None) -> Shipment:
+    """What an actor is made from. Nothing that was computed here goes along, nor anything on a GPU."""
+    problem = federation.problem
+    data = _without_rows(problem.data) if loader is not None else _each_array(problem.data, lambda a: mapped(a) or a)
+    sent = replace(problem, model=copy.deepcopy(problem.model).cpu(), data=data)
+    digest = problem.data.digest() if loader else ""
+    return Shipment(replace(federation, problem=sent, given_clients=None), loader, digest)
 
 
-def receive(luggage: Luggage, device: str) -> Federation:
+def receive(shipment: Shipment, device: str) -> Federation:
     """The federation again, on this machine's device."""
-    federation, loader, digest = luggage
-    data = _each_array(federation.data, _opened) if loader is None else loader()
+    federation, loader, digest = shipment
+    problem = federation.problem
+    data = _each_array(problem.data, _opened) if loader is None else loader()
     if loader is not None and not (isinstance(data, FederatedData) and data.digest() == digest):
         raise DataError(f"ray_loader must return the data of the run. Got {data!r} on {platform.node()}.")
-    return replace(federation, data=data, model=federation.model.to(device), device=device)
+    here = replace(problem, data=data, model=problem.model.to(device), device=device)
+    return replace(federation, problem=here)
 
 
 def mapped(array: np.ndarray) -> Mapped | None:

@@ -10,24 +10,26 @@ import torch
 from torch import Tensor
 from torch.func import vmap
 
-from fedtempo.backends.block import Backend, Trained, side_by_side
+from fedtempo.backends.backend import Backend, Trained, side_by_side
 from fedtempo.backends.serial import dropout_keys
 from fedtempo.client.gradients import by_transform
-from fedtempo.client.program import Carry, ClientProgram, Stage
+from fedtempo.client.phase import Carry
+from fedtempo.client.program import ClientProgram, Stage
+from fedtempo.data.augment import step_keys
 from fedtempo.data.batches import BatchRows
 from fedtempo.errors import FedTempoError, TrainingError
-from fedtempo.federation.federation import Federation
+from fedtempo.federation.problem import Problem
 from fedtempo.objectives import Received
 from fedtempo.params import Params, tree_map
 from fedtempo.randomness import client_keys
-from fedtempo.schedules import LanePlace, Now, Place
+from fedtempo.schedules import LanePosition, Now, Position
 from fedtempo.tasks import Batch
 
 
 class Lanes(NamedTuple):
     """The clients of a block: who they are and how many rows each has."""
 
-    federation: Federation
+    problem: Problem
     received: Received
     now: Now
     clients: np.ndarray
@@ -37,16 +39,15 @@ class Lanes(NamedTuple):
 
 
 class Tally(NamedTuple):
-    """Sums over steps, one entry per lane."""
+    """Sums over steps, one entry per lane; `samples` has one array per stage."""
 
     loss: Tensor
     steps: np.ndarray
-    samples: np.ndarray
-    shared_samples: np.ndarray
+    samples: tuple[np.ndarray, ...] = ()
 
 
 def train(
-    federation: Federation,
+    problem: Problem,
     program: ClientProgram,
     received: Received,
     now: Now,
@@ -57,13 +58,13 @@ def train(
     if not len(clients):
         return
     stacked, shapes = stack_padded(personal)
-    padded = bool(shapes) and federation.data.outputs is not None
-    outputs = torch.as_tensor(federation.data.outputs[clients]) if padded else None  # type: ignore[index]
-    lanes = Lanes(federation, received, now, clients, federation.sizes[clients], outputs)
-    index = torch.arange(len(clients), device=federation.device)
+    padded = bool(shapes) and problem.data.outputs is not None
+    outputs = torch.as_tensor(problem.data.outputs[clients]) if padded else None  # type: ignore[index]
+    lanes = Lanes(problem, received, now, clients, problem.sizes[clients], outputs)
+    index = torch.arange(len(clients), device=problem.device)
     carry = vmap(lambda lane, own: program.init(received, own))(index, stacked)
     zeros = np.zeros(len(clients), dtype=np.int64)
-    tally = Tally(torch.zeros(len(clients), dtype=torch.float64, device=federation.device), zeros, zeros, zeros)
+    tally = Tally(torch.zeros(len(clients), dtype=torch.float64, device=problem.device), zeros)
     for stage in program.stages:
         try:
             carry, tally = _run_stage(lanes, stage, carry, tally)
@@ -72,7 +73,7 @@ def train(
         except Exception as error:  # a model is the user's code and may raise anything
             raise TrainingError(f"clients {clients[0]} to {clients[-1]}, round {now.round}: {error}") from error
     loss = tally.loss.cpu() / torch.from_numpy(np.maximum(tally.steps, 1))
-    yield Trained(clients, carry, loss, tally.steps, tally.samples, tally.shared_samples, True, shapes)
+    yield Trained(clients, carry, loss, tally.samples, True, shapes)
 
 
 def stack_padded(personal: list[Params]) -> tuple[Params, list[dict[str, torch.Size]]]:
@@ -95,11 +96,12 @@ def _padded(tensor: Tensor, length: int) -> Tensor:
 
 
 def _run_stage(lanes: Lanes, stage: Stage, carry: Carry, tally: Tally) -> tuple[Carry, Tally]:
-    federation, now = lanes.federation, lanes.now
-    batching = stage.phase.batching(federation.batching)
+    problem, now = lanes.problem, lanes.now
+    batching = stage.phase.batching(problem.batching)
+    # Clients of one size take the same steps at the same positions, so schedules are evaluated once per size.
     classes, members = np.unique(lanes.sizes, return_inverse=True)
     starts, counts = np.array([stage.phase.rows(size) for size in classes.tolist()])[members].T
-    timelines = [stage.places(now, int(size), federation.batching) for size in classes]
+    timelines = [stage.positions(now, int(size), problem.batching) for size in classes]
     steps = np.array([len(t) for t in timelines])[members]
     data = None
     if any(
@@ -107,23 +109,23 @@ def _run_stage(lanes: Lanes, stage: Stage, carry: Carry, tally: Tally) -> tuple[
         for t, n in zip(timelines, classes, strict=True)
     ):
         carry, data = _enter(lanes, stage, carry, starts, counts)
-    rows = BatchRows(batching, client_keys(federation.seed, lanes.clients, "batches", now.round), counts)
+    rows = BatchRows(batching, client_keys(problem.seed, lanes.clients, "batches", now.round), counts)
     loss, samples = tally.loss, np.zeros_like(counts)
     for step in range(int(steps.max())):
         local, lengths = rows.at(step // stage.phase.repeat)
+        # Clients that have finished stay in the stack, but no longer step.
         active = np.flatnonzero(steps > step)
         samples[active] += lengths[active]
-        for group in _groups(active, lengths, federation.pads_batches):
+        for group in _groups(active, lengths, problem.pads_batches):
             batch = _batch(lanes, data, starts, local, lengths, group, step)
             here = [timeline[min(step, len(timeline) - 1)] if timeline else now for timeline in timelines]
             carry, losses = _step(lanes, stage, carry, batch, here, members, group)
             loss = loss.index_add(0, torch.as_tensor(group, device=loss.device), losses.to(torch.float64))
-    shared = samples if stage.trained & federation.trained_names else 0
-    return carry, Tally(loss, tally.steps + steps, tally.samples + samples, tally.shared_samples + shared)
+    return carry, Tally(loss, tally.steps + steps, (*tally.samples, samples))
 
 
 def _groups(active: np.ndarray, lengths: np.ndarray, pads: bool) -> list[np.ndarray]:
-    """Lanes that step together: all of them, or those with batches of one length where padding would be felt."""
+    """Clients that step together: all of them, or, where padding would change results, those with one batch length."""
     if pads:
         return [active]
     return [active[lengths[active] == length] for length in np.unique(lengths[active])]
@@ -132,9 +134,7 @@ def _groups(active: np.ndarray, lengths: np.ndarray, pads: bool) -> list[np.ndar
 def _enter(lanes: Lanes, stage: Stage, carry: Carry, starts: np.ndarray, counts: np.ndarray) -> tuple[Carry, Batch]:
     """The stage's pass over all rows of every client, padded to the longest."""
     local = np.minimum(np.arange(int(counts.max())), counts[:, None] - 1)
-    data = _extended(
-        lanes, lanes.federation.rows(lanes.clients, starts[:, None] + local), counts, np.arange(len(counts))
-    )
+    data = _extended(lanes, lanes.problem.rows(lanes.clients, starts[:, None] + local), counts, np.arange(len(counts)))
     carry, data = side_by_side(lambda c, d: stage.enter(lanes.received, c, d))(carry, data)
     return carry, data
 
@@ -142,7 +142,7 @@ def _enter(lanes: Lanes, stage: Stage, carry: Carry, starts: np.ndarray, counts:
 def _extended(lanes: Lanes, batch: Batch, lengths: np.ndarray, group: np.ndarray) -> Batch:
     """The batch with the library's own columns: which rows count, which outputs exist."""
     width = next(iter(batch.values())).shape[1]
-    device = lanes.federation.device
+    device = lanes.problem.device
     if (lengths < width).any():
         batch["_rows"] = torch.from_numpy(np.arange(width) < lengths[:, None]).to(device)
     if lanes.outputs is not None:
@@ -159,17 +159,20 @@ def _batch(
     group: np.ndarray,
     step: int,
 ) -> Batch:
-    federation = lanes.federation
+    problem = lanes.problem
     picked, counts = local[group][:, : int(lengths[group].max())], lengths[group]
     if data is None:
-        batch = federation.rows(lanes.clients[group], starts[group][:, None] + picked)
+        batch = problem.rows(lanes.clients[group], starts[group][:, None] + picked)
     else:
         lane, row = torch.from_numpy(group)[:, None], torch.from_numpy(np.ascontiguousarray(picked))
         batch = {n: t[lane.to(t.device), row.to(t.device)] for n, t in data.items() if n not in ("_rows", "_outputs")}
+    if problem.augment is not None:
+        keys = step_keys(problem.seed, lanes.clients[group], lanes.now.round, step).to(problem.device)
+        batch = problem.augment.lanes(batch, counts, keys)
     batch = _extended(lanes, batch, counts, group)
-    if federation.network.dropout:
-        batch["_key"] = torch.from_numpy(dropout_keys(federation, lanes.clients[group], lanes.now, step)).to(
-            federation.device
+    if problem.network.dropout:
+        batch["_key"] = torch.from_numpy(dropout_keys(problem, lanes.clients[group], lanes.now, step)).to(
+            problem.device
         )
     return batch
 
@@ -177,10 +180,10 @@ def _batch(
 def _step(
     lanes: Lanes, stage: Stage, carry: Carry, batch: Batch, here: list[Now], members: np.ndarray, group: np.ndarray
 ) -> tuple[Carry, Tensor]:
-    index = torch.as_tensor(members[group], device=lanes.federation.device)
+    index = torch.as_tensor(members[group], device=lanes.problem.device)
 
     def one(lane: Tensor, mine: Carry, rows: Batch, known: Any) -> tuple[Carry, Tensor]:
-        place: Place = here[0] if len(here) == 1 else LanePlace(tuple(here), lane)
+        place: Position = here[0] if len(here) == 1 else LanePosition(tuple(here), lane)
         return stage.step((lambda *_: known) if known else by_transform, lanes.received, mine, rows, place)
 
     def step(together: Carry) -> tuple[Carry, Tensor]:
@@ -190,7 +193,7 @@ def _step(
 
     if len(group) == len(lanes.clients):
         return step(carry)
-    chosen = torch.as_tensor(group, device=lanes.federation.device)
+    chosen = torch.as_tensor(group, device=lanes.problem.device)
     moved, losses = step(tree_map(lambda t: t[chosen], carry))
     return tree_map(lambda old, new: old.index_copy(0, chosen, new), carry, moved), losses
 

@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
 from fedtempo.cli.options import AsJson, Overrides, Quiet
 from fedtempo.comparison import (
@@ -22,10 +21,11 @@ from fedtempo.comparison import (
     stored_result,
     tables_of,
 )
-from fedtempo.config import read
+from fedtempo.config import read, without_places
 from fedtempo.errors import ConfigError, OutputError, is_number, require
 from fedtempo.files import write_atomically
 from fedtempo.report import EXPERIMENT, follow, write_report
+from fedtempo.terminal import Terminal, say
 from fedtempo.training.result import Result
 
 Paths = Annotated[list[Path], typer.Argument(help="Run folders, or experiment files to run.", metavar="PATH...")]
@@ -107,7 +107,7 @@ def _refuse_with_folders(algorithms: str | None, seeds: int | None, only: bool, 
 def _result(folder: Path) -> Result:
     if not (folder / EXPERIMENT).exists():
         raise OutputError(f"a report page needs the {EXPERIMENT} of each run. Got {folder}, which has none.")
-    return stored_result(folder, read(folder / EXPERIMENT))
+    return stored_result(folder, without_places(read(folder / EXPERIMENT)))
 
 
 def _write(comparison: Comparison, out: Path | None, csv: Path | None) -> None:
@@ -122,9 +122,9 @@ def _write(comparison: Comparison, out: Path | None, csv: Path | None) -> None:
 
 def _show(comparison: Comparison, page: Path | None, as_json: bool) -> None:
     if as_json:
-        print(comparison.json())
+        say(comparison.json())
         return
-    console = Console()
+    console = Terminal()
     for table in tables_of(comparison):
         console.print(table)
         console.print()

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 from rich.table import Column
 from rich.table import Table as Grid
@@ -21,6 +20,7 @@ from fedtempo.data.files.published import DataSet
 from fedtempo.data.load import DATASETS, load
 from fedtempo.data.splits import SPLITS
 from fedtempo.errors import ConfigError, DataError, unknown
+from fedtempo.terminal import Terminal
 
 app = typer.Typer(help="Data sets: list, get, describe, verify.", no_args_is_help=True)
 
@@ -41,9 +41,9 @@ def list_data(data_dir: DataDir = None, cache_dir: CacheDir = None, as_json: AsJ
     if as_json:
         _print_json(lines)
         return
-    console = Console(highlight=False)
+    console = Terminal(highlight=False)
     for name, line in lines.items():
-        console.print(f"[bold]{name}[/bold] ({_state(line)})")
+        console.print(f"[bold]{name}[/bold] ({_state(line)})", markup=True)
         for field in ("about", "clients", "licence", "citation"):
             console.print(f"  {_HEADINGS[field]}{line[field]}", markup=False, soft_wrap=True)
 
@@ -87,7 +87,7 @@ def get(
     chosen = _known(name)
     cache = cache_folder(cache_dir)
     columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TimeRemainingColumn())
-    bars = Progress(*columns, console=Console(stderr=True))
+    bars = Progress(*columns, console=Terminal(stderr=True))
     tasks: dict[str, TaskID] = {}
 
     def show(file: str, done: int, total: int) -> None:
@@ -136,7 +136,7 @@ def describe(
     for field, value in found.items():
         text = ", ".join(f"{k} {v}" for k, v in value.items()) if isinstance(value, dict) else str(value)
         grid.add_row(field, text if len(text) < 600 else text[:600] + " ...")
-    console = Console()
+    console = Terminal()
     console.print(grid)
     if found["labels"]:
         console.print("clients (down) by labels (across):")

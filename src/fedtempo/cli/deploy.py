@@ -15,13 +15,25 @@ from fedtempo.cli.options import AsJson, ExperimentPath, Overrides, Quiet, new_f
 from fedtempo.config import ExperimentFile, read
 from fedtempo.deploy import check_installed
 from fedtempo.deploy.keys import LOOPBACK, make_keys
-from fedtempo.deploy.launch import SUMMARY, NodePlan, Server, ServerPlan, prepare_server, start_node, stored_server
-from fedtempo.deploy.processes import Crew
+from fedtempo.deploy.launch import (
+    SUMMARY,
+    NodePlan,
+    Server,
+    ServerPlan,
+    check_admitted,
+    check_reachable,
+    prepare_server,
+    start_node,
+    stored_server,
+)
+from fedtempo.deploy.processes import Processes
 from fedtempo.deploy.trial import demonstration, try_out
 from fedtempo.errors import ConfigError, TrainingError, is_count, require
 
 app = typer.Typer(help="Run an experiment on real clients, or try it on this machine.", no_args_is_help=True)
 
+LOOK_SECONDS = 30.0
+"""How often a node looks whether the server still lets it in, with a certificate that is still valid."""
 Nodes = Annotated[int, typer.Option(help="How many nodes.")]
 Insecure = Annotated[bool, typer.Option("--insecure", help="No TLS and no keys; on loopback only.")]
 
@@ -63,17 +75,17 @@ def server(
     _check_keys(keys, insecure)
     plan = ServerPlan(None if keys is None else str(keys), host, port, clients, patience)
     new_folder(out)
-    with Crew() as crew:
+    with Processes() as processes:
         prepare_server(out, file, plan)
-        _served(Server(out, file, plan, crew), plan, out, as_json, quiet)
+        _served(Server(out, file, plan, processes), plan, out, as_json, quiet)
 
 
 def resume(out: Path, as_json: bool, quiet: bool) -> None:
     """Go on with a deployment after a restart of the server."""
     check_installed()
     file, plan = stored_server(out)
-    with Crew() as crew:
-        _served(Server(out, file, plan, crew), plan, out, as_json, quiet)
+    with Processes() as processes:
+        _served(Server(out, file, plan, processes), plan, out, as_json, quiet)
 
 
 @app.command("client")
@@ -96,13 +108,16 @@ def client(
     file = read(experiment, overrides)
     _check_keys(keys, insecure)
     plan = NodePlan(keys, server, state, None if part is None else _part(part), data, loader)
-    with Crew() as crew:
-        node = start_node(file, plan, crew)
+    check_reachable(plan)
+    with Processes() as processes:
+        node = start_node(file, plan, processes)
         if not quiet:
             print(f"node {node.pid} for {server}; its log is {node.log}", flush=True)
-        while node.wait(1.0) is None:
-            pass
-        raise TrainingError(f"the node ended with code {node.code}: {node.last_words()}")
+        while node.wait(LOOK_SECONDS) is None:
+            check_admitted(node)
+            check_reachable(plan)
+        check_admitted(node)
+        raise TrainingError(f"the node ended with code {node.code}: {node.log_tail()}")
 
 
 @app.command("simulate")

@@ -5,13 +5,15 @@ from __future__ import annotations
 import signal
 import sys
 import traceback
-from typing import Annotated
+import warnings
+from typing import Annotated, TextIO
 
 import typer
 
 from fedtempo import __version__
 from fedtempo.cli.commands import LazyCommands
 from fedtempo.errors import FedTempoError
+from fedtempo.terminal import say
 
 INTERRUPTED = 130
 USAGE = 2
@@ -33,7 +35,7 @@ app = typer.Typer(
 
 def _version(asked: bool) -> None:
     if asked:
-        print(__version__)
+        say(__version__)
         raise typer.Exit
 
 
@@ -51,8 +53,9 @@ def main() -> None:
     """Run a command; an error is one line on standard error, with its own exit code."""
     debug = "--debug" in sys.argv
     arguments = [a for a in sys.argv[1:] if a != "--debug"]
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # end as on Ctrl-C: the last round is committed
     try:
+        _heed_signals()
+        warnings.showwarning = _show_warning
         code = app(args=arguments, standalone_mode=False)
     except typer.Abort:
         _fail("interrupted", INTERRUPTED, debug)
@@ -73,10 +76,29 @@ def main() -> None:
     sys.exit(code or 0)
 
 
+def _heed_signals() -> None:
+    """Both signals end the program as Ctrl-C does: the last round is committed, and one line says so."""
+    if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+
+
+def _show_warning(
+    message: Warning | str,
+    category: type[Warning],
+    filename: str,
+    lineno: int,
+    file: TextIO | None = None,
+    line: str | None = None,
+) -> None:
+    """Warnings name paths and other people's words as well."""
+    say(warnings.formatwarning(message, category, filename, lineno).rstrip("\n"), error=True)
+
+
 def _fail(message: str, code: int, debug: bool) -> None:
     if debug:
-        traceback.print_exc()
-    print(f"fedtempo: {' '.join(message.split())}", file=sys.stderr)
+        say(traceback.format_exc(), error=True)
+    say(f"fedtempo: {' '.join(message.split())}", error=True)
     sys.exit(code)
 
 

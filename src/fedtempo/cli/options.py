@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-import sys
+import shlex
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -11,8 +11,10 @@ from typing import Annotated
 
 import typer
 
+from fedtempo.config import ExperimentFile, places_outside
 from fedtempo.errors import OutputError
-from fedtempo.training.reader import DATABASE
+from fedtempo.terminal import say
+from fedtempo.training.database import DATABASE
 
 ExperimentPath = Annotated[Path, typer.Argument(help="The experiment, a TOML file.")]
 Overrides = Annotated[list[str] | None, typer.Option("--set", help="Override a setting: --set algorithm.beta=0.4")]
@@ -31,11 +33,13 @@ def new_folder(out: Path) -> None:
 
 
 @contextmanager
-def saying_how_to_resume(folder: Path | None) -> Iterator[None]:
-    """Whoever interrupts a run is told how to go on with it."""
+def saying_how_to_resume(folder: Path | None, file: ExperimentFile | None = None) -> Iterator[None]:
+    """Whoever interrupts a run is told how to go on with it; places outside its folder are to be allowed again."""
     try:
         yield
     except KeyboardInterrupt:
         if folder is not None:
-            print(f"fedtempo: go on with: fedtempo resume {folder}", file=sys.stderr)
+            outside = [] if file is None else places_outside(file, folder)
+            allowed = "".join(f" --allow {shlex.quote(place)}" for _, place in outside)
+            say(f"fedtempo: go on with: fedtempo resume {shlex.quote(str(folder))}{allowed}", error=True)
         raise

@@ -10,7 +10,6 @@ from typing import Annotated
 
 import numpy as np
 import typer
-from rich.console import Console
 from rich.table import Table
 
 from fedtempo.cli.options import AsJson, ExperimentPath, Overrides
@@ -18,6 +17,7 @@ from fedtempo.config import read, settings_of
 from fedtempo.errors import ConfigError, is_count, is_number, require
 from fedtempo.models.weights import build
 from fedtempo.report import Lines, Section, report, write_page
+from fedtempo.terminal import Terminal, say
 from fedtempo.theory import advise_for
 from fedtempo.training.experiment import Experiment, prepare
 from fedtempo.training.plan import PlannedRound, PlannedStep, planned_rounds, planned_steps
@@ -38,16 +38,17 @@ def schedule(
     prepared = prepare(**settings_of(read(experiment, overrides)))
     federation = prepared.federation
     chosen = _rounds(rounds, prepared.rounds)
-    size = samples or int(np.median(federation.sizes[federation.data.clients]))
-    now = federation.now(0, prepared.cohort.expected(federation.now(0, 1.0), len(federation.data.clients)))
-    plan = (federation.algorithm, chosen, size, federation.batching, now)
+    problem = federation.problem
+    size = samples or int(np.median(problem.sizes[problem.data.clients]))
+    now = problem.now(0, prepared.cohort.expected(problem.now(0, 1.0), len(problem.data.clients)))
+    plan = (federation.algorithm, chosen, size, problem.batching, now)
     by_round, by_step = list(planned_rounds(*plan)), list(planned_steps(*plan))
     if plot is not None:
         _draw(by_step, plot)
     if as_json:
-        print(json.dumps({"rounds": [asdict(r) for r in by_round], "steps": [asdict(s) for s in by_step]}))
+        say(json.dumps({"rounds": [asdict(r) for r in by_round], "steps": [asdict(s) for s in by_step]}))
         return
-    console = Console()
+    console = Terminal()
     console.print(_round_table(prepared, by_round, size))
     console.print(_step_table(by_step))
 
@@ -64,17 +65,17 @@ def advise(
     prepared = prepare(**settings)
     federation = prepared.federation
     phase = federation.algorithm.phases[0]
-    now = federation.now(0, 1.0)
-    size = int(np.median(federation.sizes[federation.data.clients]))
+    now = federation.problem.now(0, 1.0)
+    size = int(np.median(federation.problem.sizes[federation.problem.data.clients]))
     advice = advise_for(
-        build(settings["model"], federation.seed),
-        federation.data,
+        build(settings["model"], federation.problem.seed),
+        federation.problem.data,
         lr=phase.lr.at(now),
-        steps=phase.length.steps(now, size, federation.batching),
+        steps=phase.length.steps(now, size, federation.problem.batching),
         rounds=prepared.rounds,
         max_norm=max_norm,
     )
-    print(json.dumps(asdict(advice), default=str) if as_json else str(advice))
+    say(json.dumps(asdict(advice), default=str) if as_json else str(advice))
 
 
 def _rounds(text: str | None, total: int) -> list[int]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import platform
 import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
@@ -14,7 +13,6 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 from rich.table import Column, Table
 
 from fedtempo.cli.data import DataDir
@@ -27,6 +25,7 @@ from fedtempo.papers.framework.outcomes import Outcome
 from fedtempo.papers.framework.pages import record, rich_table, save, save_into_docs, verdicts
 from fedtempo.papers.framework.probing import duration, estimated_seconds
 from fedtempo.papers.framework.running import PROCESSES, Observer, check_data, plan
+from fedtempo.terminal import Terminal, say
 
 ENVIRONMENT = ("torch", "numpy")
 
@@ -67,7 +66,7 @@ def reproduce(
     if scale == "paper" and not quiet:
         waiting = [task for task in tasks if not task.path.exists()]
         left = estimated_seconds(waiting, data_dir, processes) if waiting else 0.0
-        print(f"{len(waiting)} of {len(tasks)} runs are left: about {duration(left)}", file=sys.stderr, flush=True)
+        say(f"{len(waiting)} of {len(tasks)} runs are left: about {duration(left)}", error=True)
     with _said_how_to_go_on():
         outcome = perform(
             chosen,
@@ -82,16 +81,16 @@ def reproduce(
     if docs is not None:
         paths.append(save_into_docs(chosen, outcome, docs, _provenance()))
     if as_json:
-        print(json.dumps(record(chosen, outcome)))
+        say(json.dumps(record(chosen, outcome)))
         return
     _show(chosen, outcome, paths)
 
 
 def _show(chosen: Reproduction, outcome: Outcome, paths: list[Path]) -> None:
-    console = Console(highlight=False)
+    console = Terminal(highlight=False)
     console.print(rich_table(chosen, outcome))
     for text, verdict in verdicts(chosen, outcome).items():
-        console.print(f"[bold]{verdict.answer}[/bold]: ", end="")
+        console.print(f"[bold]{verdict.answer}[/bold]: ", end="", markup=True)
         console.print(f"{text} ({verdict.reason})", markup=False, soft_wrap=True)
     console.print(f"written: {', '.join(map(str, paths))}", markup=False, soft_wrap=True)
 
@@ -103,13 +102,13 @@ def _list(as_json: bool) -> None:
             {"name": name, "paper": one.paper, "source": one.source, "title": one.title, "minutes": minutes[name]}
             for name, one in REPRODUCTIONS.items()
         ]
-        print(json.dumps(lines, indent=1))
+        say(json.dumps(lines, indent=1))
         return
     table = Table(Column("name", no_wrap=True), "paper", "what", *(Column(s, no_wrap=True) for s in SCALES))
     for name, one in REPRODUCTIONS.items():
         times = (f"{duration(60 * minutes[name][s])}" for s in SCALES)
         table.add_row(name, one.paper, f"{one.source}: {one.title}", *times)
-    Console().print(table)
+    Terminal().print(table)
     typer.echo("Times are about what two cores take.")
 
 
@@ -117,7 +116,7 @@ def _observer(quiet: bool) -> Observer:
     def observe(done: int, total: int, name: str) -> None:
         if not quiet:
             what = name or ("kept from before" if done else "started")
-            print(f"{done}/{total} {what}", file=sys.stderr, flush=True)
+            say(f"{done}/{total} {what}", error=True)
 
     return observe
 
@@ -127,7 +126,7 @@ def _said_how_to_go_on() -> Iterator[None]:
     try:
         yield
     except KeyboardInterrupt:
-        print("fedtempo: finished runs are kept; the same command goes on", file=sys.stderr)
+        say("fedtempo: finished runs are kept; the same command goes on", error=True)
         raise
 
 

@@ -9,17 +9,17 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
 from fedtempo.algorithms import ALGORITHMS
-from fedtempo.api import train
+from fedtempo.api import train_file
 from fedtempo.cli.demo import run_demo
 from fedtempo.cli.options import AsJson, ExperimentPath, Overrides, Quiet, new_folder, saying_how_to_resume
-from fedtempo.config import read, settings_of, trackers_of
+from fedtempo.config import read, read_stored, trackers_of
 from fedtempo.deploy.launch import DEPLOYMENT
 from fedtempo.errors import FedTempoError, OutputError, first_line, is_count, require
-from fedtempo.report import EXPERIMENT, REPORT, ResultTable, follow, summary, write_experiment
-from fedtempo.training.reader import DATABASE
+from fedtempo.report import EXPERIMENT, REPORT, ResultTable, follow, summary
+from fedtempo.terminal import Terminal, say
+from fedtempo.training.database import DATABASE
 from fedtempo.training.result import Result
 
 
@@ -42,9 +42,9 @@ def demo(
     _writable(out)
     table, page = run_demo(rounds, seeds, quiet or as_json, out, lambda line: None)
     if as_json:
-        print(json.dumps({"rows": table.records(), "report": str(page)}))
+        say(json.dumps({"rows": table.records(), "report": str(page)}))
         return
-    console = Console()
+    console = Terminal()
     console.print(table.rich(console.width))
     console.print(
         f"Users are fine-tuned for one epoch before they are scored. Curves and users: {page}", soft_wrap=True
@@ -81,17 +81,18 @@ def run(
     told = trackers_of(file)
     if out is not None:
         new_folder(out)
-    # checked now; a run that cannot start leaves no folder behind
-    rounds = train(**settings_of(file), out=out, trackers=told)
-    if out is not None:
-        write_experiment(out, file)
-    with saying_how_to_resume(out):
+    rounds = train_file(file, out, trackers=told)
+    with saying_how_to_resume(out, file):
         result = follow(rounds, file.rounds, label=file.algorithm.name, quiet=quiet or as_json)
     _finish(result, out, as_json)
 
 
 def resume(
     folder: Annotated[Path, typer.Argument(help="The folder of a run that was stopped.")],
+    allow: Annotated[
+        list[str] | None,
+        typer.Option(help="A place outside the folder that its experiment file names and that may be written."),
+    ] = None,
     as_json: AsJson = False,
     quiet: Quiet = False,
 ) -> None:
@@ -103,10 +104,9 @@ def resume(
         return
     if not (folder / DATABASE).exists():
         raise OutputError(f"a folder to resume must hold a run. Got {folder}, which does not.")
-    file = read(folder / EXPERIMENT)
-    told = trackers_of(file)
-    rounds = train(**settings_of(file), out=folder, resume=True, trackers=told)
-    with saying_how_to_resume(folder):
+    file = read_stored(folder / EXPERIMENT, allow or [])
+    rounds = train_file(file, folder, resume=True, trackers=trackers_of(file))
+    with saying_how_to_resume(folder, file):
         result = follow(rounds, file.rounds, label=file.algorithm.name, quiet=quiet or as_json)
     _finish(result, folder, as_json)
 
@@ -116,9 +116,9 @@ def _finish(result: Result, out: Path | None, as_json: bool) -> None:
         with _writing(out):
             result.export(out)
     if as_json:
-        print(json.dumps(summary(result)))
+        say(json.dumps(summary(result)))
         return
-    console = Console()
+    console = Terminal()
     console.print(ResultTable([result]).rich(console.width))
     page = f"; report {out / REPORT}" if out is not None else ""
     console.print(f"{result.ran_as}; digest {result.digest()[:16]}{page}", soft_wrap=True)

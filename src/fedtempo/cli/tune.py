@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
 from fedtempo.cli.options import AsJson, ExperimentPath, Overrides, Quiet
 from fedtempo.config import overrides_of
+from fedtempo.terminal import Terminal, say
 from fedtempo.tuning import GRIDS, Found, Record, line_of, plan_search, search, space_of
 
 
@@ -46,21 +45,21 @@ def tune(
 
     def show(record: Record, done: int) -> None:
         if not (quiet or as_json):
-            print(line_of(record, done, plan.total), file=sys.stderr, flush=True)
+            say(line_of(record, done, plan.total), error=True)
 
     try:
         found = search(plan, out, workers=workers, resume=resume, observe=show)
     except KeyboardInterrupt:
-        print(f"fedtempo: go on with the same command and --resume (the search is in {out})", file=sys.stderr)
+        say(f"fedtempo: go on with the same command and --resume (the search is in {out})", error=True)
         raise
     if as_json:
-        print(json.dumps(found.as_dict()))
+        say(json.dumps(found.as_dict()))
         return
     _print(found, out)
 
 
 def _print(found: Found, out: Path) -> None:
-    console = Console()
+    console = Terminal()
     console.print(found.table())
     for name, share in found.importances.items():
         console.print(f"importance of {name}: {share:.0%}", soft_wrap=True, highlight=False)

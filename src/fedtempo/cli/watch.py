@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -10,6 +9,7 @@ import typer
 
 from fedtempo.errors import is_count, require
 from fedtempo.report.watching import server
+from fedtempo.terminal import say
 
 
 def watch(
@@ -19,9 +19,9 @@ def watch(
     """Serve a live page of a run to this machine's browser. It only reads; the run goes on when it ends."""
     require(is_count(port, 0) and port < 2**16, "port", "an int in [0, 65535]", port)
     with server(folder, port) as pages:
-        print(f"http://127.0.0.1:{pages.server_address[1]}/", flush=True)
-        print(f"Watching {folder}; open the address in a browser. Ctrl-C ends watching, not the run.", file=sys.stderr)
+        say(f"http://127.0.0.1:{pages.server_address[1]}/")
+        say(f"Watching {folder}; open the address in a browser. Ctrl-C ends watching, not the run.", error=True)
         try:
             pages.serve_forever(poll_interval=0.2)
         except KeyboardInterrupt:
-            print(file=sys.stderr)
+            say(error=True)

@@ -10,7 +10,8 @@ import torch
 from torch import Tensor
 from torch.func import vmap
 
-from fedtempo.client.recording import Recording, record
+from fedtempo.client.recording import Recording, Refusal, record, same
+from fedtempo.errors import TrainingError
 from fedtempo.objectives import Value
 from fedtempo.params import Params
 from fedtempo.tasks import Batch
@@ -22,6 +23,8 @@ GradientOf = Callable[[ValueOf, Params, Params, Batch], tuple[Params, Value]]
 
 MOST_RECORDINGS = 128
 """Of one stage: clients whose batches have ever new shapes must not fill the memory."""
+FIRST_COMPARED = 4
+"""Replays of unknown code that are all compared with the original."""
 
 
 def by_autograd(value_of: ValueOf, params: Params, frozen: Params, batch: Batch) -> tuple[Params, Value]:
@@ -54,10 +57,9 @@ Layout = tuple[object, ...]
 
 
 class _Remembered(NamedTuple):
-    """How the gradient for batches of one shape is found."""
+    """How the gradient for batches of one layout is found."""
 
-    recording: Recording | None
-    """None where the operations cannot be replayed."""
+    recording: Recording | Refusal
     buffers: tuple[str, ...] = ()
 
 
@@ -65,11 +67,21 @@ class Replayed:
     """Another way to the gradient, replayed from a recording as soon as shapes come again; the bits are the same.
 
     Only for an objective whose value depends on its arguments alone: the parameters, the other tensors and the batch.
+    Code that is not known to be like that is watched: `unchanged` says whether its Python state is as it was, and the
+    recording is compared with the original on the next batches and, ever more rarely, on later ones.
     """
 
-    def __init__(self, way: GradientOf) -> None:
+    def __init__(self, way: GradientOf, unchanged: Callable[[], bool] | None = None) -> None:
         self._way = way
+        self._unchanged = unchanged
         self._remembered: dict[Layout, _Remembered | None] = {}
+        self._replays: dict[Layout, int] = {}
+
+    @property
+    def refusals(self) -> list[str]:
+        """Why steps were not recorded, each reason once."""
+        found = (r.recording.reason for r in self._remembered.values() if r and isinstance(r.recording, Refusal))
+        return list(dict.fromkeys(found))
 
     def __call__(self, value_of: ValueOf, params: Params, frozen: Params, batch: Batch) -> tuple[Params, Value]:
         """The gradient and the value."""
@@ -78,9 +90,12 @@ class Replayed:
         remembered = self._remembered.get(layout)
         if remembered is None:
             return self._meet(layout, value_of, params, frozen, batch)
-        if remembered.recording is None:
+        if isinstance(remembered.recording, Refusal):
             return self._way(value_of, params, frozen, batch)
-        total, loss, *others = remembered.recording(inputs)
+        outputs = remembered.recording(inputs)
+        if self._unchanged is not None:
+            outputs = self._compared(layout, outputs, value_of, params, frozen, batch)
+        total, loss, *others = outputs
         buffers = dict(zip(remembered.buffers, others[len(params) :], strict=True))
         return dict(zip(params, others, strict=False)), Value(total, loss, buffers)
 
@@ -89,21 +104,42 @@ class Replayed:
     ) -> tuple[Params, Value]:
         """Shapes that come for the first time are noted only; the second time they are recorded."""
         if layout in self._remembered:
-            self._remembered[layout] = _remember(self._way, value_of, params, frozen, batch)
+            self._remembered[layout] = self._remember(value_of, params, frozen, batch)
         elif len(self._remembered) < MOST_RECORDINGS:
-            self._remembered[layout] = None if next(iter(params.values())).device.type == "cpu" else _Remembered(None)
+            on_cpu = next(iter(params.values())).device.type == "cpu"
+            self._remembered[layout] = None if on_cpu else _Remembered(Refusal("runs on an accelerator"))
         return self._way(value_of, params, frozen, batch)
 
+    def _remember(self, value_of: ValueOf, params: Params, frozen: Params, batch: Batch) -> _Remembered:
+        buffers: list[str] = []
 
-def _remember(way: GradientOf, value_of: ValueOf, params: Params, frozen: Params, batch: Batch) -> _Remembered:
-    buffers: list[str] = []
+        def function(*inputs: Tensor) -> list[Tensor]:
+            gives = iter(inputs)
+            free, fixed, rows = ({name: next(gives) for name in part} for part in (params, frozen, batch))
+            gradients, value = self._way(value_of, free, fixed, rows)
+            buffers[:] = value.buffers
+            return [value.total, value.loss, *gradients.values(), *value.buffers.values()]
 
-    def function(*inputs: Tensor) -> list[Tensor]:
-        gives = iter(inputs)
-        free, fixed, rows = ({name: next(gives) for name in part} for part in (params, frozen, batch))
-        gradients, value = way(value_of, free, fixed, rows)
-        buffers[:] = value.buffers
-        return [value.total, value.loss, *gradients.values(), *value.buffers.values()]
+        recording = record(function, [*params.values(), *frozen.values(), *batch.values()])
+        if self._unchanged is not None and not self._unchanged():
+            recording = Refusal("changes attributes of the model while it runs")
+        return _Remembered(recording, tuple(buffers))
 
-    recording = record(function, [*params.values(), *frozen.values(), *batch.values()])
-    return _Remembered(recording, tuple(buffers))
+    def _compared(
+        self, layout: Layout, outputs: list[Tensor], value_of: ValueOf, params: Params, frozen: Params, batch: Batch
+    ) -> list[Tensor]:
+        """The outputs, after a comparison with the original where one is due."""
+        count = self._replays[layout] = self._replays.get(layout, 0) + 1
+        if count > FIRST_COMPARED and count & (count - 1):  # later on only at powers of two
+            return outputs
+        gradients, value = self._way(value_of, params, frozen, batch)
+        original = [value.total, value.loss, *gradients.values(), *value.buffers.values()]
+        if same(original, outputs):
+            return outputs
+        if count > FIRST_COMPARED:
+            raise TrainingError(
+                f"run stopped: after {count} equal steps the model computes something else for the same shapes. Its "
+                "forward must depend on its inputs and weights alone, not on what it remembers in Python."
+            )
+        self._remembered[layout] = _Remembered(Refusal("computes other operations for other numbers"))
+        return original

@@ -66,6 +66,8 @@ class Network:
             if isinstance(module, nn.Conv2d)
         )
         self.dropout = uses_dropout(model)
+        self.augmented = False
+        """Whether inputs change from step to step, so that features cannot be reused."""
         self.has_head = isinstance(getattr(model, "body", None), nn.Module) and isinstance(
             getattr(model, "head", None), nn.Module
         )
@@ -101,20 +103,31 @@ class Network:
 
     def body_is_pure(self) -> bool:
         """Whether features depend on the input and the weights alone, so that they may be computed once."""
-        if not self.has_head:
+        if not self.has_head or self.augmented:
             return False
         body = self.training.get_submodule("body")
         return not any(True for _ in body.buffers()) and not uses_dropout(body)
 
-    def is_plain(self) -> bool:
-        """Whether all of the model is code that is known to look at shapes only: torch's layers and ours, unhooked."""
-        known = ("torch.nn.modules.", "fedtempo.models.")
-        return all(
-            type(module).__module__.startswith(known)
-            and not (module._forward_hooks or module._forward_pre_hooks)
-            and not (module._backward_hooks or module._backward_pre_hooks)
+    def hooked(self) -> bool:
+        """Whether some module has hooks: they may do anything at every call."""
+        return any(
+            module._forward_hooks or module._forward_pre_hooks or module._backward_hooks or module._backward_pre_hooks
             for module in self.training.modules()
         )
+
+    def is_known(self) -> bool:
+        """Whether all of the model is code that is known to depend on shapes only: torch's layers and ours."""
+        known = ("torch.nn.modules.", "fedtempo.models.")
+        return all(type(module).__module__.startswith(known) for module in self.training.modules())
+
+    def python_state(self) -> list[object]:
+        """What the model's modules remember in plain Python attributes, such as a count of calls."""
+        return [
+            (name, attribute, repr(value))
+            for name, module in self.training.named_modules()
+            for attribute, value in vars(module).items()
+            if not attribute.startswith("_") and isinstance(value, (int, float, str, bool, tuple, list, dict, set))
+        ]
 
 
 def inputs_of(batch: Mapping[str, Tensor]) -> Batch:

@@ -1,145 +1,50 @@
-"""What one client does in one round, as pure functions of one client.
+"""A client's round as pure functions of one client: phases bound to a model.
 
-An algorithm lists `Phase`s; `compile_client` turns them into a `ClientProgram`. Backends add everything
-else: the loop over clients, the client dimension of `vmap`, processes, machines.
+`compile_client` turns an algorithm's phases into a `ClientProgram`. Backends add everything else: the loop over
+clients, the client dimension of `vmap`, processes, machines.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
-from functools import lru_cache, partial
-from typing import Any, Literal, NamedTuple, Protocol
+from functools import lru_cache
+from typing import Any, NamedTuple, Protocol
 
 import torch
 from torch import Tensor
 
 from fedtempo.client.gradients import GradientOf, Replayed, ValueOf, by_autograd, by_transform_together
 from fedtempo.client.network import Network
+from fedtempo.client.phase import Carry, Phase, StepInfo
 from fedtempo.data.batches import Batching
-from fedtempo.errors import ConfigError, is_number, require
-from fedtempo.objectives import Correction, Objective, Received, Value, View, supervised
-from fedtempo.params import Params, Scalar, Selector, add, combine, everything, partition, select, tree_map
-from fedtempo.schedules import Now, Place, Rate, Schedule, as_schedule, at_step, whole_number
+from fedtempo.errors import require
+from fedtempo.objectives import Received, Value, View, supervised
+from fedtempo.params import Params, Scalar, add, combine, partition, select, tree_map
+from fedtempo.schedules import Now, Position
 from fedtempo.tasks import TASKS, Batch, Task, mean_loss
-from fedtempo.transforms import Transform, identity
 
-Part = Literal["train", "support", "query"]
-Where = Literal["both", "shared", "personal"]
-TIMELINES = 16
-"""How many sizes of clients have their steps laid out at a time."""
+CACHED_TIMELINES = 16
+"""Client sizes whose step positions are kept. Clients of one size share a timeline, and most cohorts have few sizes."""
 
-
-@dataclass(frozen=True)
-class Length:
-    """A number of local steps or epochs, constant or scheduled over rounds."""
-
-    count: Schedule
-    unit: Literal["steps", "epochs"] = "steps"
-    minimum: int = 1
-    offset: int = 0
-    times: int = 1
-
-    def units(self, now: Now) -> int:
-        """The ceiling of the schedule, at least `minimum`."""
-        value = self.count.at(now)
-        holds = value >= self.minimum or (value > 0 and self.minimum == 1)
-        require(holds, f"{self.unit} in round {now.round}", f"at least {self.minimum}", value)
-        return max(self.minimum, whole_number(value))
-
-    def steps(self, now: Now, samples: int, batching: Batching) -> int:
-        """The number of gradient steps for a client with this many samples."""
-        per_unit = batching.per_epoch(samples) if self.unit == "epochs" else 1
-        return self.units(now) * self.times * per_unit + self.offset
-
-
-def length(
-    steps: Rate | None = None, epochs: Rate | None = None, minimum: int = 1, offset: int = 0, times: int = 1
-) -> Length:
-    """`times` the steps or epochs, whichever is given, plus `offset`."""
-    if (steps is None) == (epochs is None):
-        raise ConfigError(f"exactly one of steps and epochs must be given. Got steps={steps!r}, epochs={epochs!r}.")
-    value, unit = (steps, "steps") if epochs is None else (epochs, "epochs")
-    assert value is not None
-    if not isinstance(value, Schedule) and not callable(value):
-        holds = is_number(value) and value >= minimum and value == int(value)
-        require(holds, unit, f"an int >= {minimum} or a schedule", value)
-    return Length(as_schedule(value), "steps" if unit == "steps" else "epochs", minimum, offset, times)
-
-
-class Carry(NamedTuple):
-    """What a client holds while it trains. `scratch` is an algorithm's own notes, gone after the round."""
-
-    shared: Params
-    personal: Params
-    states: tuple[Any, ...]
-    scratch: Params
-
-
-class Moved(NamedTuple):
-    """One step, for algorithms that need to know more than where it led."""
-
-    before: Params
-    after: Params
-    direction: Params
-    rate: Scalar
-
-
-After = Callable[[Carry, Moved, Received, Place], Carry]
-Enter = Callable[[Network, Task, Received, Carry, Batch], tuple[Carry, Batch]]
-
-
-@dataclass(frozen=True)
-class Phase:
-    """`length` gradient steps on `objective`: y <- y - lr * direction(gradient).
-
-    `trains` says which tensors move, `on` which tensors make up the model: the shared ones, the client's own
-    copy, or both together. `enter` sees all of the client's data once before the first step, `after`
-    follows every step, `repeat` takes several steps on each batch.
-    """
-
-    length: Length
-    lr: Schedule
-    objective: Objective = supervised
-    rates: tuple[tuple[str, Schedule], ...] = ()
-    """Schedules inside the objective, by name, so that they can be checked and printed."""
-    correction: Correction | None = None
-    direction: Transform = identity
-    trains: Selector = everything
-    on: Where = "both"
-    full_batch: bool = False
-    part: Part = "train"
-    repeat: int = 1
-    enter: Enter | None = None
-    after: After | None = None
-    after_reads_start: bool = True
-    """Whether `after` looks at where the step began; where it does not, steps are written over their start."""
-
-    def batching(self, batching: Batching) -> Batching:
-        """The experiment's batching, unless this phase works on the full batch."""
-        return Batching(None) if self.full_batch else batching
-
-    def rows(self, samples: int) -> tuple[int, int]:
-        """First row and number of rows of the phase's part of the client's training data."""
-        support = (samples + 1) // 2
-        if self.part == "support":
-            return 0, support
-        if self.part == "query" and samples > 1:
-            return support, samples - support
-        return 0, samples
-
-    def with_direction(self, wrap: Callable[[Transform], Transform]) -> Phase:
-        """This phase with another gradient transform."""
-        return replace(self, direction=wrap(self.direction))
+Upload = Callable[[Received, Carry], dict[str, Params]]
+FinalState = Callable[[Received, Carry], Params]
+Begin = Callable[[Received, Params], tuple[Params, Params]]
+"""(received, personal state) -> (personal state to start from, scratch)."""
 
 
 class Step(Protocol):
     """One gradient step of one client."""
 
     def __call__(
-        self, of: GradientOf, received: Received, carry: Carry, batch: Batch, now: Place, owned: bool = False
+        self,
+        gradient_of: GradientOf,
+        received: Received,
+        carry: Carry,
+        batch: Batch,
+        now: Position,
+        may_overwrite: bool = False,
     ) -> tuple[Carry, Tensor]:
-        """The next carry and the loss. With `owned` nobody else holds the carry, so it may be written over."""
+        """The next carry and the loss. `may_overwrite` says that nobody else holds the carry's tensors."""
         ...
 
 
@@ -159,14 +64,13 @@ class Stage(NamedTuple):
     phase: Phase
     trained: frozenset[str]
     reuses_features: bool
+    """Whether the body's features may be computed once for the whole phase (PFLEGO)."""
     enter: Callable[[Received, Carry, Batch], tuple[Carry, Batch]]
     step: Step
     split: Callable[[Carry], tuple[Params, Params]]
     """The model's tensors that this phase trains, and the others."""
     plain: Plain | None
-    """Where the objective depends on the model and the batch alone."""
-    places: Callable[[Now, int, Batching], Sequence[Now]]
-    """Where each step stands, for a client with so many samples."""
+    positions: Callable[[Now, int, Batching], Sequence[Now]]
 
     def needs_all_rows(self, steps: int, samples: int, batching: Batching) -> bool:
         """Whether the stage starts with a pass over all rows: to enter, or because reusing features pays."""
@@ -184,18 +88,12 @@ class ClientProgram(NamedTuple):
     """(upload by group, personal state to keep, measurements)."""
 
 
-Upload = Callable[[Received, Carry], dict[str, Params]]
-Keep = Callable[[Received, Carry], Params]
-Begin = Callable[[Received, Params], tuple[Params, Params]]
-"""(received, personal state) -> (personal state to start from, scratch)."""
-
-
 def compile_client(
     phases: tuple[Phase, ...],
     network: Network,
     task: Task,
     upload: Upload,
-    keep: Keep,
+    final_state: FinalState,
     begin: Begin,
 ) -> ClientProgram:
     """Bind phases to a model."""
@@ -212,7 +110,7 @@ def compile_client(
         for stage, state in zip(stages, carry.states, strict=True):
             for name, value in stage.phase.direction.measurements(state).items():
                 measured[name] = measured[name] + value if name in measured else value
-        return upload(received, carry), keep(received, carry), measured
+        return upload(received, carry), final_state(received, carry), measured
 
     return ClientProgram(init, stages, finish)
 
@@ -221,9 +119,11 @@ def _stage(index: int, phase: Phase, network: Network, task: Task) -> Stage:
     trained = phase.trains.names(network.training) & frozenset(network.parameters)
     require(bool(trained), "trains", "a selector that matches at least one parameter", phase.trains)
     buffers = frozenset(network.buffers)
+    # Only a head on an unchanging body can reuse features: a moving body or dropout would change them at every step.
     reuses = phase.on == "both" and network.body_is_pure() and all(n.startswith("head.") for n in trained)
 
     def loss(params: Params, batch: Batch, weights: Tensor | None = None) -> tuple[Tensor, Params]:
+        # BatchNorm writes its statistics in place; the clones keep the caller's tensors as they were.
         after = {n: p.clone() for n, p in params.items() if n in buffers}
         outputs = network.forward({**params, **after}, batch, train=True)
         return mean_loss(task, outputs, batch, weights), after
@@ -239,35 +139,55 @@ def _stage(index: int, phase: Phase, network: Network, task: Task) -> Stage:
         return partition(_model(phase, carry), trained)
 
     def step(
-        of: GradientOf, received: Received, carry: Carry, batch: Batch, now: Place, owned: bool = False
+        gradient_of: GradientOf,
+        received: Received,
+        carry: Carry,
+        batch: Batch,
+        now: Position,
+        may_overwrite: bool = False,
     ) -> tuple[Carry, Tensor]:
         before, frozen = split(carry)
         view = View(received, carry.shared, carry.personal, carry.scratch)
-        gradient, value = of(
+        gradient, value = gradient_of(
             lambda free, fixed, rows: phase.objective(loss, {**fixed, **free}, rows, view, now), before, frozen, batch
         )
         if phase.correction is not None:
             gradient = {**gradient, **add(phase.correction(view), gradient)}
         direction, state = phase.direction.update(gradient, carry.states[index], before, now)
         rate = phase.lr(now)
-        over = owned and not (phase.after and phase.after_reads_start) and not _shares_memory(state, before)
-        after = {n: _descend(p, direction[n], rate, over) for n, p in before.items()}
+        # Writing the step over its start keeps the weights in the cache. It is safe where nobody reads the start
+        # again: not the caller, not `after`, and not a transform that keeps the weights themselves in its state.
+        reads_start = phase.after is not None and phase.after_reads_start
+        in_place = may_overwrite and not reads_start and not _shares_memory(state, before)
+        after = {n: _descend(p, direction[n], rate, in_place) for n, p in before.items()}
         states = (*carry.states[:index], state, *carry.states[index + 1 :])
         moved = _replaced(phase, carry._replace(states=states), {**after, **value.buffers})
         if phase.after is not None:
-            moved = phase.after(moved, Moved({} if over else before, after, direction, rate), received, now)
+            info = StepInfo({} if in_place else before, after, direction, rate)
+            moved = phase.after(moved, info, received, now)
         return moved, value.loss
 
     def value_of(free: Params, fixed: Params, batch: Batch) -> Value:
         value, after = loss({**fixed, **free}, batch)
         return Value(value, value, after)
 
-    recordable = phase.objective is supervised and network.is_plain() and task in TASKS.values()
-    plain = Plain(value_of, Replayed(by_autograd), Replayed(by_transform_together)) if recordable else None
-    return Stage(phase, trained, reuses, enter, step, split, plain, lru_cache(TIMELINES)(partial(_places, phase)))
+    # A recorded step replays torch's operations. That is the same step only if nothing but weights and batch decides
+    # which operations they are. Torch's layers and ours are like that; a user's code is watched while it is replayed.
+    plain = None
+    if phase.objective is supervised and not network.hooked():
+        watch = None if network.is_known() and task in TASKS.values() else _unchanged(network)
+        plain = Plain(value_of, Replayed(by_autograd, watch), Replayed(by_transform_together, watch))
+    return Stage(phase, trained, reuses, enter, step, split, plain, lru_cache(CACHED_TIMELINES)(phase.positions))
+
+
+def _unchanged(network: Network) -> Callable[[], bool]:
+    """Whether the model remembers in Python what it remembered at first."""
+    before = network.python_state()
+    return lambda: network.python_state() == before
 
 
 def _model(phase: Phase, carry: Carry) -> Params:
+    """The tensors that the phase's model is made of."""
     if phase.on == "both":
         return combine(carry.shared, carry.personal) if carry.personal else carry.shared
     return carry.shared if phase.on == "shared" else carry.personal
@@ -283,11 +203,11 @@ def _replaced(phase: Phase, carry: Carry, new: Params) -> Carry:
     return carry._replace(shared={**carry.shared, **common}, personal={**carry.personal, **own})
 
 
-def _descend(p: Tensor, direction: Tensor, rate: Scalar, over: bool) -> Tensor:
-    """p - rate * direction; written over `p` it stays in the cache, with the same bits."""
+def _descend(p: Tensor, direction: Tensor, rate: Scalar, in_place: bool) -> Tensor:
+    """p - rate * direction, with the same bits whether it overwrites `p` or not."""
     if not isinstance(rate, (int, float)):
         return p - rate * direction
-    return p.sub_(direction, alpha=rate) if over else torch.sub(p, direction, alpha=rate)
+    return p.sub_(direction, alpha=rate) if in_place else torch.sub(p, direction, alpha=rate)
 
 
 def _shares_memory(state: Any, params: Params) -> bool:
@@ -295,11 +215,3 @@ def _shares_memory(state: Any, params: Params) -> bool:
     kept: set[int] = set()
     tree_map(lambda t: kept.add(t.untyped_storage().data_ptr()) if isinstance(t, Tensor) else None, state)
     return bool(kept) and any(p.untyped_storage().data_ptr() in kept for p in params.values())
-
-
-def _places(phase: Phase, now: Now, samples: int, batching: Batching) -> Sequence[Now]:
-    mine = phase.batching(batching)
-    _, rows = phase.rows(samples)
-    steps = phase.length.steps(now, rows, mine)
-    here = replace(now, samples=samples)
-    return [at_step(here, step, steps, mine.per_epoch(rows) * phase.repeat) for step in range(steps)]

@@ -1,7 +1,8 @@
 """A function of tensors, recorded once as the list of torch's operations and replayed from then on.
 
-Most of a small network's step is spent between its operations: modules, torch's tape, the choice of a derivative.
-A recording has none of that, and the same operations in the same order give the same bits.
+Most of a small network's step is spent between its operations: in modules, in torch's tape, in choosing derivatives.
+A recording has none of that, and the same operations in the same order give the same bits. A function whose operations
+could change from call to call is refused, with the reason.
 
 >>> double = record(lambda x: [x + x], [torch.ones(2)])
 >>> double([torch.arange(2.0)])
@@ -10,21 +11,39 @@ A recording has none of that, and the same operations in the same order give the
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from operator import itemgetter
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
+from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
-UNREPEATABLE = (
-    torch.Tag.data_dependent_output,
-    torch.Tag.dynamic_output_shape,
-    torch.Tag.nondeterministic_seeded,
-)
+UNREPEATABLE = {
+    torch.Tag.data_dependent_output: "reads numbers out of a tensor",
+    torch.Tag.dynamic_output_shape: "makes a tensor whose shape depends on numbers",
+    torch.Tag.nondeterministic_seeded: "draws random numbers",
+}
 """Operations after which Python may have looked at numbers, or that draw some themselves."""
+READS = frozenset(
+    getattr(Tensor, name)
+    for name in (
+        "tolist",
+        "numpy",
+        "item",
+        "__bool__",
+        "__float__",
+        "__int__",
+        "__index__",
+        "__array__",
+        "__contains__",
+    )
+)
+"""Functions by which Python gets at a tensor's numbers; some of them do so without any operation of torch."""
 ALIAS = torch.ops.aten.detach.default
 TRANSPOSE = torch.ops.aten.t.default
 NOWHERE = 0
@@ -73,19 +92,52 @@ class Recording:
         return [registers[place] for place in self._outputs]
 
 
-def record(function: Callable[..., list[Tensor]], inputs: Sequence[Tensor]) -> Recording | None:
-    """The operations of `function(*inputs)`; None where they cannot be replayed on other numbers.
+class Refusal(NamedTuple):
+    """Why a function is not recorded."""
 
-    Of the function it is taken for granted that Python's part of it depends on the shapes alone.
+    reason: str
+
+
+def record(function: Callable[..., list[Tensor]], inputs: Sequence[Tensor]) -> Recording | Refusal:
+    """The operations of `function(*inputs)`, or why they cannot be replayed on other numbers.
+
+    Noticed here: numbers that Python reads, random draws (torch's, Python's, numpy's), tensors from elsewhere. What
+    the function remembers from call to call in Python cannot be seen here: its caller has to look for that.
     """
-    with _Tape(inputs) as tape:
+    drawn = _generators()
+    with _Reading() as reading, _Tape(inputs) as tape:
         outputs = function(*inputs)
+    if reading.reason is not None:
+        return Refusal(reading.reason)
+    if _generators() != drawn:
+        return Refusal("draws from Python's or numpy's random generator")
     recording = tape.recording(outputs)
-    if recording is None:
-        return None
-    again = recording(inputs)
-    alike = all(torch.equal(one, other) for one, other in zip(outputs, again, strict=True))
-    return recording if alike else None
+    if isinstance(recording, Refusal):
+        return recording
+    return recording if same(outputs, recording(inputs)) else Refusal("does not compute the same twice")
+
+
+def same(ones: Sequence[Tensor], others: Sequence[Tensor]) -> bool:
+    """Whether tensors are equal to the bit; a NaN equals a NaN."""
+    return all(torch.equal(torch.nan_to_num(a), torch.nan_to_num(b)) for a, b in zip(ones, others, strict=True))
+
+
+def _generators() -> tuple[int, bytes]:
+    """Where Python's and numpy's global generators stand."""
+    return hash(random.getstate()), np.random.get_state()[1].tobytes()  # type: ignore[index]
+
+
+class _Reading(TorchFunctionMode):
+    """Notices when Python reads a tensor's numbers."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.reason: str | None = None
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func in READS:
+            self.reason = f"reads numbers out of a tensor ({func.__name__})"
+        return func(*args, **(kwargs or {}))
 
 
 class _Tape(TorchDispatchMode):  # type: ignore[no-untyped-call]
@@ -100,8 +152,8 @@ class _Tape(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self._calls: list[_Call] = []
         self._transposed: dict[int, int] = {}
         self._alive: list[Any] = [*inputs]
-        """Tensors are known by their identity, which is theirs alone only as long as they live."""
-        self._repeatable = len(self._known) == len(inputs)
+        """Keep every tensor alive so that `id()` is not reused."""
+        self._reason = None if len(self._known) == len(inputs) else "gets one tensor for two inputs"
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
@@ -111,26 +163,32 @@ class _Tape(TorchDispatchMode):  # type: ignore[no-untyped-call]
         """Do an operation and note it."""
         result = func(*args, **(kwargs or {}))
         self._alive += [args, result]
-        if self._repeatable:
-            self._repeatable = self._note(func, args, kwargs or {}, result)
+        if self._reason is None:
+            self._reason = self._note(func, args, kwargs or {}, result)
         return result
 
-    def recording(self, outputs: Sequence[Tensor]) -> Recording | None:
+    def recording(self, outputs: Sequence[Tensor]) -> Recording | Refusal:
         """What was noted, without what the outputs do not need."""
-        if not self._repeatable or any(id(tensor) not in self._known for tensor in outputs):
-            return None
+        if self._reason is None and any(id(tensor) not in self._known for tensor in outputs):
+            self._reason = "returns a tensor that no operation of torch made"
+        if self._reason is not None:
+            return Refusal(self._reason)
         registers = [self._known[id(tensor)] for tensor in outputs]
         return Recording(_needed(self._calls, registers), self._constants, self._inputs, registers)
 
-    def _note(self, func: Any, args: Sequence[Any], kwargs: dict[str, Any], result: Any) -> bool:
-        """Whether the operation can be repeated."""
-        unknown = any(id(tensor) not in self._known for tensor in _tensors(args))
-        if unknown or any(tag in func.tags for tag in UNREPEATABLE) or any(True for _ in _tensors(kwargs.values())):
-            return False
+    def _note(self, func: Any, args: Sequence[Any], kwargs: dict[str, Any], result: Any) -> str | None:
+        """Note an operation; the reason if it cannot be repeated."""
+        for tag, reason in UNREPEATABLE.items():
+            if tag in func.tags:
+                return f"{reason} ({func.name()})"
+        if any(id(tensor) not in self._known for tensor in _tensors(args)):
+            return f"uses a tensor that is neither its input nor made from it ({func.name()})"
+        if any(True for _ in _tensors(kwargs.values())):
+            return f"passes tensors by name ({func.name()})"
         if func is ALIAS or self._undoes(func, args):
             origin = self._known[id(args[0])]
             self._known[id(result)] = origin if func is ALIAS else self._transposed[origin]
-            return True
+            return None
         arguments = tuple(self._register(argument) for argument in args)
         operation = getattr(func, "_op", func)  # what `func` itself calls, one Python frame further on
         function = partial(operation, **kwargs) if kwargs else operation
@@ -139,7 +197,7 @@ class _Tape(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self._calls.append(_Call(function, arguments, results, func._schema.is_mutable))
         if func is TRANSPOSE and isinstance(results, int):
             self._transposed[results] = arguments[0]
-        return True
+        return None
 
     def _undoes(self, func: Any, args: Sequence[Any]) -> bool:
         return func is TRANSPOSE and self._known[id(args[0])] in self._transposed

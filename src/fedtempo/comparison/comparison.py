@@ -20,7 +20,7 @@ from fedtempo.display import html_of
 from fedtempo.errors import unknown
 from fedtempo.evaluation.protocol import LOWER_IS_BETTER, UserScores
 
-GROUPS = ("existing_initial", "existing_tuned", "new_initial", "new_tuned")
+GROUPS = ("existing_before", "existing_after", "new_before", "new_after")
 STATISTICS = ("mean", "bottom_decile", "std")
 
 
@@ -209,7 +209,7 @@ def _plain(value: Any) -> Any:
 
 
 def _flat(value: Any, prefix: str = "") -> dict[str, Any]:
-    """Nested tables and lists as one row: `scores/existing_tuned/mean/value`, `.../over_seeds/low`."""
+    """Nested tables and lists as one row: `scores/existing_after/mean/value`, `.../over_seeds/low`."""
     if isinstance(value, dict):
         return {k: v for key, entry in value.items() for k, v in _flat(entry, f"{prefix}/{key}".strip("/")).items()}
     if isinstance(value, list) and prefix.endswith(("over_seeds", "over_users")):

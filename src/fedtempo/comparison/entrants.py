@@ -10,13 +10,12 @@ from pathlib import Path
 from typing import Any
 
 from fedtempo.algorithms import ALGORITHMS
-from fedtempo.api import train
+from fedtempo.api import train, train_file
 from fedtempo.config import ExperimentFile, parse, settings_of
 from fedtempo.config.pairs import pairs_of
 from fedtempo.errors import ConfigError, is_count, require, unknown
-from fedtempo.report import write_experiment
+from fedtempo.training.database import DATABASE
 from fedtempo.training.loop import drained
-from fedtempo.training.reader import DATABASE
 from fedtempo.training.result import Result
 from fedtempo.training.round_report import RoundReport
 
@@ -125,9 +124,7 @@ def run_entrants(
 def _run(label: str, file: ExperimentFile, out: Path | None, follow: Follow) -> Result:
     folder = None if out is None else out / slug(label) / f"seed-{file.seed}"
     begun = folder is not None and (folder / DATABASE).exists()
-    rounds = train(**settings_of(file), out=folder, resume=begun)
-    if folder is not None and not begun:
-        write_experiment(folder, file)
+    rounds = train_file(file, folder, begun)
     result = follow(rounds, file.rounds, f"seed {file.seed}, {label}")
     if folder is not None:
         result.export(folder)

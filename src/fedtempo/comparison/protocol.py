@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from fedtempo.comparison.runs import Run
 from fedtempo.errors import ConfigError, shown
 
-HARMLESS = ("rounds", "cohort", "batching", "dtype", "quorum", "scrutiny", "backend", "block", "version")
+HARMLESS = ("rounds", "cohort", "batching", "dtype", "quorum", "policy", "backend", "block", "version")
 """What may differ: it is part of what is compared, and said beside the table."""
 BITS_ONLY = ("backend", "block", "version")
 """What tells nobody's contestants apart."""

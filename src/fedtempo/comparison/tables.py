@@ -32,9 +32,9 @@ def _scores(comparison: Comparison) -> Table:
     seeds = max(len(line.seeds) for line in comparison.lines)
     spread = f", mean ± 95 % interval over {seeds} seeds" if seeds > 1 else ""
     table = _table(f"{comparison.metric} on the {comparison.part} part{spread}")
-    kinds = [kind for kind in KINDS if any(f"{kind}_tuned" in line.scores for line in comparison.lines)]
+    kinds = [kind for kind in KINDS if any(f"{kind}_after" in line.scores for line in comparison.lines)]
     for kind in kinds:
-        for heading in (f"{kind}\nstart", "\ntuned", "\nlow10%", "\nstd"):
+        for heading in (f"{kind}\nbefore", "\nafter", "\nlow10%", "\nstd"):
             table.add_column(heading, justify="right", no_wrap=True)
     for line in comparison.lines:
         table.add_row(line.label, *(cell for kind in kinds for cell in _user_cells(line, kind)))
@@ -42,11 +42,11 @@ def _scores(comparison: Comparison) -> Table:
 
 
 def _user_cells(line: Line, kind: str) -> tuple[str, str, str, str]:
-    initial, tuned = line.scores.get(f"{kind}_initial"), line.scores.get(f"{kind}_tuned")
-    if initial is None or tuned is None:
+    before, after = line.scores.get(f"{kind}_before"), line.scores.get(f"{kind}_after")
+    if before is None or after is None:
         return "-", "-", "-", "-"
-    plain = (_short(tuned[name].value) for name in ("bottom_decile", "std"))
-    return _short(initial["mean"].value), _with_half(tuned["mean"]), *plain  # type: ignore[return-value]
+    plain = (_short(after[name].value) for name in ("bottom_decile", "std"))
+    return _short(before["mean"].value), _with_half(after["mean"]), *plain  # type: ignore[return-value]
 
 
 def _differences(comparison: Comparison) -> Table:
@@ -57,8 +57,8 @@ def _differences(comparison: Comparison) -> Table:
         table.add_column(heading, justify="right", no_wrap=True)
     for line in comparison.lines:
         for kind in KINDS:
-            if f"{kind}_tuned" in line.differences:
-                table.add_row(line.label, kind, *_gain_cells(line.differences[f"{kind}_tuned"]))
+            if f"{kind}_after" in line.differences:
+                table.add_row(line.label, kind, *_gain_cells(line.differences[f"{kind}_after"]))
     return table
 
 
@@ -79,7 +79,7 @@ def _costs(comparison: Comparison) -> Table:
 
 
 def _to_target(comparison: Comparison) -> Table:
-    table = _table(f"to reach {comparison.metric} {comparison.target:g} (existing users, tuned, validation)")
+    table = _table(f"to reach {comparison.metric} {comparison.target:g} (existing users after fine-tuning, validation)")
     for heading in COSTS.values():
         table.add_column(heading, justify="right")
     for line in comparison.lines:

@@ -1,7 +1,17 @@
 """Experiment files: TOML in, checked by pydantic, with one-line errors that name field, rule and value."""
 
 from fedtempo.config.construct import make_algorithm, make_data
-from fedtempo.config.files import dump, fingerprint, overrides_of, parse, read, settings_of, trackers_of
+from fedtempo.config.files import (
+    dump,
+    fingerprint,
+    overrides_of,
+    parse,
+    read,
+    read_values,
+    settings_of,
+    trackers_of,
+)
+from fedtempo.config.places import places_outside, read_stored, without_places
 from fedtempo.config.schema import ExperimentFile
 
 __all__ = [
@@ -12,7 +22,11 @@ __all__ = [
     "make_data",
     "overrides_of",
     "parse",
+    "places_outside",
     "read",
+    "read_stored",
+    "read_values",
     "settings_of",
     "trackers_of",
+    "without_places",
 ]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import tomllib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -13,40 +12,30 @@ import torch
 from pydantic import ValidationError
 
 from fedtempo.backends import BACKEND_NAMES
+from fedtempo.config import toml
 from fedtempo.config.construct import check_data, check_settings, make, make_algorithm, make_data, make_schedule
 from fedtempo.config.pairs import pairs_of, put
 from fedtempo.config.schema import ExperimentFile, one_line
 from fedtempo.data.federated import FederatedData
-from fedtempo.errors import ConfigError, first_line, require, unknown
+from fedtempo.errors import ConfigError, first_line, is_number, require, unknown
 from fedtempo.evaluation.protocol import Evaluation
 from fedtempo.models import MODELS
 from fedtempo.models.weights import seeded
+from fedtempo.schedules import Schedule
 from fedtempo.server.admission import Admission
+from fedtempo.server.cohort import Cohort, bernoulli
 from fedtempo.server.faults import Faults
 from fedtempo.server.robust import AGGREGATORS, Aggregator, plain_mean
 from fedtempo.tasks import TASKS
 from fedtempo.trackers import TRACKERS, Tracker
 from fedtempo.training.checks import check_device
 
-LARGEST_FILE = 1_000_000
-DEEPEST_TABLE = 20
+BERNOULLI = "bernoulli"
 
 
 def read(path: Path, overrides: list[str] | None = None) -> ExperimentFile:
     """The experiment in a TOML file, with `a.b=value` overrides."""
-    try:
-        with path.open("rb") as file:
-            content = file.read(LARGEST_FILE + 1)
-    except (OSError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or first_line(error)
-        raise ConfigError(f"experiment file must be readable. Got {path}: {reason}.") from error
-    require(len(content) <= LARGEST_FILE, "experiment file", f"at most {LARGEST_FILE} bytes", str(path))
-    try:
-        values = tomllib.loads(content.decode("utf-8"))
-    except UnicodeDecodeError as error:
-        raise ConfigError(f"experiment file must be UTF-8 text. Got {path}: {first_line(error)}.") from error
-    except (ValueError, RecursionError) as error:
-        raise ConfigError(f"experiment file must be TOML. Got {path}: {first_line(error)}.") from error
+    values = read_values(path)
     for field, value in overrides_of(overrides).items():
         put(values, field, value, "--set")
     return parse(values)
@@ -57,9 +46,27 @@ def overrides_of(texts: list[str] | None) -> dict[str, Any]:
     return pairs_of(texts or (), "--set", "a.b=value")
 
 
+def read_values(path: Path) -> dict[str, Any]:
+    """What stands in a TOML file, unchecked but for its size and depth."""
+    try:
+        with path.open("rb") as file:
+            content = file.read(4 * toml.LARGEST + 1)  # UTF-8 has at most four bytes a character
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or first_line(error)
+        raise ConfigError(f"experiment file must be readable. Got {path}: {reason}.") from error
+    try:
+        return toml.loads(content.decode("utf-8"))
+    except ConfigError:
+        raise
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"experiment file must be UTF-8 text. Got {path}: {first_line(error)}.") from error
+    except (ValueError, RecursionError) as error:
+        raise ConfigError(f"experiment file must be TOML. Got {path}: {first_line(error)}.") from error
+
+
 def parse(values: Mapping[str, Any]) -> ExperimentFile:
     """Check a file's values; the first thing that is wrong is the error."""
-    require(_depth(values) <= DEEPEST_TABLE, "experiment file", f"at most {DEEPEST_TABLE} tables deep", "more")
+    require(_depth(values) <= toml.DEEPEST, "experiment file", f"at most {toml.DEEPEST} tables deep", "more")
     try:
         experiment = ExperimentFile.model_validate(dict(values))
     except ValidationError as error:
@@ -92,7 +99,7 @@ def settings_of(experiment: ExperimentFile, data: FederatedData | None = None) -
         "data": make_data(experiment.data) if data is None else data,
         "algorithm": make_algorithm(experiment.algorithm.model_dump()),
         "rounds": experiment.rounds,
-        "cohort": make_schedule("cohort", cohort) if isinstance(cohort, dict) else cohort,
+        "cohort": _cohort(cohort),
         "batch_size": None if experiment.full_batch else experiment.batch_size,
         "batches": experiment.batches,
         "seed": experiment.seed,
@@ -116,10 +123,11 @@ def settings_of(experiment: ExperimentFile, data: FederatedData | None = None) -
 
 def trackers_of(experiment: ExperimentFile) -> list[Tracker]:
     """The trackers of a file; one whose library is missing is an error."""
-    return [make("trackers", name, TRACKERS, settings) for name, settings in _named_trackers(experiment)]
+    return [make("trackers", name, TRACKERS, settings) for name, settings in named_trackers(experiment)]
 
 
-def _named_trackers(experiment: ExperimentFile) -> list[tuple[str, dict[str, Any]]]:
+def named_trackers(experiment: ExperimentFile) -> list[tuple[str, dict[str, Any]]]:
+    """The trackers of a file: their names and settings."""
     return [(each, {}) if isinstance(each, str) else (each.name, each.settings) for each in experiment.trackers]
 
 
@@ -129,6 +137,17 @@ def _aggregator(experiment: ExperimentFile) -> Aggregator:
         return plain_mean
     aggregator: Aggregator = make("aggregator", section.name, AGGREGATORS, section.settings)
     return aggregator
+
+
+def _cohort(value: int | float | dict[str, Any]) -> int | float | Schedule | Cohort:
+    """A number or a fraction as it is; a table is a schedule, or the probability of each client on its own."""
+    if not isinstance(value, dict):
+        return value
+    if set(value) == {BERNOULLI}:
+        probability = value[BERNOULLI]
+        require(is_number(probability) and 0 < probability <= 1, "cohort.bernoulli", "a number in (0, 1]", probability)
+        return bernoulli(probability)
+    return make_schedule("cohort", value)
 
 
 def _check_names(experiment: ExperimentFile) -> None:
@@ -144,10 +163,9 @@ def _check_names(experiment: ExperimentFile) -> None:
     check_settings("model", experiment.model.name, MODELS, experiment.model.settings)
     make_algorithm(experiment.algorithm.model_dump())
     _aggregator(experiment)
-    for name, settings in _named_trackers(experiment):
+    for name, settings in named_trackers(experiment):
         check_settings("trackers", name, TRACKERS, settings)
-    if isinstance(experiment.cohort, dict):
-        make_schedule("cohort", experiment.cohort)
+    _cohort(experiment.cohort)
     both = experiment.evaluation.steps is not None and experiment.evaluation.epochs is not None
     require(not both, "evaluation", "given steps or epochs, not both", experiment.evaluation.steps)
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from fedtempo.config import toml
 from fedtempo.errors import ConfigError
 
 
@@ -51,7 +51,7 @@ def _index(entries: Sequence[Any], key: str, field: str, what: str) -> int:
 
 def _toml_value(text: str) -> Any:
     try:
-        values = tomllib.loads(f"value = {text}")
+        values = toml.loads(f"value = {text}")
     except (ValueError, RecursionError):
         return text
     return values["value"] if len(values) == 1 else text  # a text of several lines could hold other keys

@@ -92,7 +92,7 @@ class ExperimentFile(BaseModel):
     model: Section = Field(description="a table with a name")
     algorithm: Section = Field(description="a table with a name")
     cohort: Count | Annotated[float, Field(gt=0, le=1)] | dict[str, Any] = Field(
-        1.0, description='an int >= 1, a fraction in (0, 1] or { schedule = "...", ... }'
+        1.0, description='an int >= 1, a fraction in (0, 1], { bernoulli = 0.1 } or { schedule = "...", ... }'
     )
     batch_size: Count | None = Field(32, description=COUNT)
     full_batch: bool = Field(False, description="true or false")

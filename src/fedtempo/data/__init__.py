@@ -1,8 +1,11 @@
 """Data: load a table, split it among clients, draw batches."""
 
+from fedtempo.data import augment
 from fedtempo.data.adapters import from_flower_partitioner, from_hugging_face, from_torch
 from fedtempo.data.batches import Batching
 from fedtempo.data.federated import FederatedData
+from fedtempo.data.frames import from_csv, from_frame, from_parquet
+from fedtempo.data.lazy import LazyColumn, from_images, pad_sequences
 from fedtempo.data.load import DATASETS, load
 from fedtempo.data.rotation import rotated
 from fedtempo.data.saved import load_division, save_division
@@ -15,20 +18,27 @@ __all__ = [
     "SPLITS",
     "Batching",
     "FederatedData",
+    "LazyColumn",
     "Split",
     "Table",
+    "augment",
     "by_owner",
     "classes_per_client",
     "describe",
     "dirichlet",
+    "from_csv",
     "from_flower_partitioner",
+    "from_frame",
     "from_hugging_face",
+    "from_images",
+    "from_parquet",
     "from_torch",
     "iid",
     "load",
     "load_division",
     "louvain",
     "natural",
+    "pad_sequences",
     "picture",
     "quantity_skew",
     "rotated",

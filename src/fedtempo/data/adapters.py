@@ -13,6 +13,7 @@ import numpy as np
 import torch
 from torch.utils.data import Dataset, TensorDataset
 
+from fedtempo.data.lazy import CACHE_BYTES, lazy_items
 from fedtempo.data.parts import PARTS
 from fedtempo.data.table import Table
 from fedtempo.errors import DataError, unknown
@@ -28,9 +29,15 @@ def from_torch(
     *,
     columns: Sequence[str] = ("x", "y"),
     normalise: Normalise | None = None,
+    lazy: bool = False,
+    targets: Sequence[Any] | np.ndarray | None = None,
+    cache_bytes: int = CACHE_BYTES,
     name: str = "torch data set",
 ) -> Table:
-    """A torch `Dataset`, read once, as a table; `owner` names the client of every row, in the data set's order.
+    """A torch `Dataset` as a table; `owner` names the client of every row, in the data set's order.
+
+    It is read once into memory, or with `lazy=True` item by item when a batch needs it, keeping up to `cache_bytes`.
+    A lazy data set gives its labels by `targets`, or by an attribute of that name as torchvision's have.
 
     Items are tuples, named by `columns`, or dicts, of which `columns` are kept. PIL images become channels-first bytes;
     bytes are read as 0 to 1 unless `normalise` gives another mean and deviation.
@@ -39,6 +46,8 @@ def from_torch(
     >>> len(from_torch(rows, owner=[0, 0, 0, 1, 1, 1]).split(validation=0.0, test=0.0))
     2
     """
+    if lazy:
+        return _lazy_table(dataset, owner, columns, normalise, targets, cache_bytes, name)
     parts = _by_part(dataset)
     read = {part: _read_torch(each, columns, name) for part, each in parts.items()}
     owners = None if owner is None else _owners(owner, {part: _length(found) for part, found in read.items()})
@@ -117,6 +126,29 @@ def _read_torch(dataset: Dataset[Any], columns: Sequence[str], name: str) -> Col
         found = [tensor.detach().cpu().numpy() for tensor in dataset.tensors]
         return dict(_named(found, columns))
     return _stacked((dict(_named(item, columns)) for item in _items(dataset)), name)
+
+
+def _lazy_table(
+    dataset: Any,
+    owner: Any,
+    columns: Sequence[str],
+    normalise: Normalise | None,
+    targets: Any,
+    cache_bytes: int,
+    name: str,
+) -> Table:
+    """A map-style data set whose items stay where they are, but for the labels."""
+    if isinstance(dataset, Mapping) or not (hasattr(dataset, "__getitem__") and hasattr(dataset, "__len__")):
+        raise DataError(f"a lazy data set must have a length and items by number. Got {type(dataset).__name__}.")
+    found: dict[str, Any] = dict(lazy_items(dataset, columns, _named, _array, cache_bytes))
+    labels = getattr(dataset, "targets", None) if targets is None else targets
+    if "y" in columns and labels is not None:
+        found["y"] = np.asarray(labels)
+        if found["y"].shape[:1] != (len(dataset),):
+            raise DataError(f"targets must have one entry per item, {len(dataset)}. Got {found['y'].shape}.")
+    images = {c: (0.0, 255.0) for c, values in found.items() if values.dtype == np.uint8 and values.ndim > 2}
+    keys = None if owner is None else _owners(owner, {_WHOLE: len(dataset)})[_WHOLE]
+    return Table(name, found, keys, None, {**images, **(normalise or {})})
 
 
 def _items(dataset: Any) -> Iterator[Any]:

@@ -6,6 +6,7 @@ import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 import torch
@@ -41,6 +42,9 @@ class FederatedData:
     outputs: np.ndarray | None = None
     """The number of classes of each client, where labels are numbered client by client."""
     description: str = "clients"
+    stand_in: int | None = None
+    """Where only the clients' sizes are known, as on the server of a deployment: so many rows, the same for all
+    clients, stand in for theirs. What is allocated then does not depend on the sizes that somebody else claims."""
 
     @classmethod
     def from_clients(
@@ -95,25 +99,28 @@ class FederatedData:
 
     def positions(self, client: int, part: str = "train") -> np.ndarray:
         """The rows of the columns that are this client's."""
-        index = _part(part)
-        start, stop = int(self.bounds[client, index]), int(self.bounds[client, index + 1])
+        start, stop = self._bounds(client, part)
         return np.arange(start, stop) if self.order is None else np.asarray(self.order[start:stop])
 
     def client(self, client: int, part: str = "train", dtype: torch.dtype = torch.float32) -> Batch:
         """One client's rows as tensors."""
         if not 0 <= client < len(self):
             raise DataError(f"client must be an int in [0, {len(self)}). Got {client!r}.")
-        index = _part(part)
-        start, stop = int(self.bounds[client, index]), int(self.bounds[client, index + 1])
+        start, stop = self._bounds(client, part)
         rows = slice(start, stop) if self.order is None else self.order[start:stop]
         batch = {name: self._tensor(name, column[rows], dtype) for name, column in self.columns.items()}
         self._residence.note(sum(tensor.nbytes for tensor in batch.values()))
         return batch
 
+    def _bounds(self, client: int, part: str) -> tuple[int, int]:
+        index = _part(part)
+        start, stop = int(self.bounds[client, index]), int(self.bounds[client, index + 1])
+        return (start, stop) if self.stand_in is None else (0, min(stop - start, self.stand_in))
+
     def take(self, rows: np.ndarray, dtype: torch.dtype = torch.float32) -> Batch:
         """Any rows of the columns as tensors, in the shape of `rows`."""
         flat = rows.reshape(-1)
-        taken = {name: np.take(column, flat, axis=0) for name, column in self.columns.items()}
+        taken = {name: _taken(column, flat) for name, column in self.columns.items()}
         batch = {name: self._tensor(name, values, dtype) for name, values in taken.items()}
         self._residence.note(sum(tensor.nbytes for tensor in batch.values()))
         return {name: t.reshape(*rows.shape, *t.shape[1:]) for name, t in batch.items()}
@@ -157,7 +164,7 @@ class FederatedData:
                 "Split with min_samples=1 to repair it, or use fewer clients."
             )
         for name, column in self.columns.items():
-            if np.issubdtype(column.dtype, np.floating):
+            if isinstance(column, np.ndarray) and np.issubdtype(column.dtype, np.floating):
                 self._check_finite(name, column)
         residence.give_back()
 
@@ -176,6 +183,11 @@ class FederatedData:
     def name_of(self, client: int) -> str:
         """The client's natural name, or its number."""
         return str(client) if self.names is None else f"{client} ({self.names[client]})"
+
+
+def _taken(column: Any, rows: np.ndarray) -> np.ndarray:
+    """Rows of an array, or of a column that is read when it is needed (`data.lazy`)."""
+    return np.take(column, rows, axis=0) if isinstance(column, np.ndarray) else np.asarray(column[rows])
 
 
 def _part(part: str) -> int:

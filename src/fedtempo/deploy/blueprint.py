@@ -12,10 +12,11 @@ from fedtempo.config import ExperimentFile, fingerprint, read, settings_of
 from fedtempo.config.construct import make_data
 from fedtempo.data.federated import FederatedData
 from fedtempo.errors import require
+from fedtempo.server.robust import plain_mean
 from fedtempo.training.experiment import Experiment, prepare
 
-ALONE = {"cohort": 1.0, "quorum": 1, "over_selection": 0.0}
-"""Settings about many clients, which a node that holds a few of them cannot check."""
+ALONE = {"cohort": 1.0, "quorum": 1, "over_selection": 0.0, "aggregator": plain_mean}
+"""Settings about many clients, which a node that holds a few of them cannot check; adding up is the server's part."""
 HERE = {"backend": "serial", "workers": 1, "ray_address": None, "ray_gpus": None}
 """Every client runs on its own, with the code that is the reference for all others."""
 
@@ -56,8 +57,10 @@ def _of_experiment(experiment: Experiment) -> Blueprint:
     """Machines share the experiment itself, with its data, as Flower's simulation engine can."""
 
     def build(data: FederatedData) -> Experiment:
-        federation = replace(experiment.federation, data=data)
+        problem = replace(experiment.federation.problem, data=data)
+        federation = replace(experiment.federation, problem=problem)
         return replace(experiment, federation=federation, backend=serial, workers=1, cluster=None)
 
-    identity = repr(sorted(experiment.identity().items()))
-    return Blueprint(hashlib.sha256(identity.encode()).hexdigest(), lambda: experiment.federation.data, build, build)
+    identity = repr(sorted(experiment.identity().items())).encode()
+    data = experiment.federation.problem.data
+    return Blueprint(hashlib.sha256(identity).hexdigest(), lambda: data, build, build)

@@ -3,23 +3,26 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable
 from typing import Annotated, Literal
 
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from fedtempo.data.federated import FederatedData
-from fedtempo.deploy.nodedata import NodeData
+from fedtempo.deploy.nodedata import MOST_CLIENTS, NodeData
 from fedtempo.deploy.wire import WireError
-from fedtempo.errors import DataError
 
 LONGEST = 1 << 24
 """Bytes of a census that are read; a hundred thousand clients take a tenth of it."""
-MOST_CLIENTS = 1 << 30
-MOST_ROWS = 1 << 40
-LARGEST_ROW = 1 << 26
-"""Numbers in a row of a column."""
+MOST_ROWS = 1 << 31
+"""Rows of one part of one client. The rows of all nodes together can then be counted in 64 bits."""
+MOST_BYTES = 1 << 48
+"""Bytes of a node's data."""
+LARGEST_ROW_BYTES = 1 << 26
+"""Bytes of a row over all columns: the server makes rows of this size."""
+ROWS_SHOWN = 4
+"""Rows that the server makes up to try the model on."""
 Whole = Annotated[int, Field(ge=0, lt=MOST_ROWS)]
 Number = Annotated[int, Field(ge=0, lt=MOST_CLIENTS)]
 Kind = Literal[
@@ -35,11 +38,10 @@ class Column(BaseModel):
     shape: Annotated[list[Whole], Field(max_length=8)]
     normalised: bool
 
-    @model_validator(mode="after")
-    def _small(self) -> Column:
-        if math.prod(self.shape) > LARGEST_ROW:
-            raise ValueError(f"a row must have at most {LARGEST_ROW} numbers")
-        return self
+    @property
+    def row_bytes(self) -> int:
+        """Bytes of one row."""
+        return np.dtype(self.kind).itemsize * math.prod(self.shape)
 
 
 class Census(BaseModel):
@@ -62,11 +64,26 @@ class Census(BaseModel):
         lengths = {len(self.numbers), len(self.rows), *([] if self.outputs is None else [len(self.outputs)])}
         if lengths != {len(set(self.numbers))} or not self.numbers:
             raise ValueError("each client must be counted once")
-        if not set(self.new) <= set(self.numbers):
+        new = set(self.new)  # a set: a list would make the loop below quadratic in a node's claim
+        if not new <= set(self.numbers):
             raise ValueError("new clients must be among those counted")
-        if any(not rows[0] for number, rows in zip(self.numbers, self.rows, strict=True) if number not in self.new):
+        if any(not rows[0] for number, rows in zip(self.numbers, self.rows, strict=True) if number not in new):
             raise ValueError("a client that is trained on must have training rows")
+        row = sum(column.row_bytes for column in self.columns.values())
+        if row > LARGEST_ROW_BYTES:
+            raise ValueError(f"a row must have at most {LARGEST_ROW_BYTES} bytes")
+        if sum(map(sum, self.rows)) * row > MOST_BYTES:
+            raise ValueError(f"a node's data must be at most {MOST_BYTES} bytes")
         return self
+
+    @property
+    def form(self) -> str:
+        """Names, types and shapes of the columns, which must be the same on all nodes."""
+        named = ", ".join(
+            f"{name!r}: {c.kind} {tuple(c.shape)}{' normalised' * c.normalised}"
+            for name, c in sorted(self.columns.items())
+        )
+        return named if self.outputs is None else f"{named}, with outputs"
 
 
 def census_of(node: NodeData, experiment: str) -> bytes:
@@ -100,14 +117,11 @@ def read_census(answer: bytes) -> Census:
         raise WireError(f"a census must be counts and shapes. Got {place}: {found['msg']}.") from None
 
 
-def data_of(counted: Mapping[int, Census]) -> FederatedData:
-    """All nodes' clients as the server knows them: who has how many rows of which shape, and only zeros in the rows."""
-    nodes = list(counted.values())
+def data_of(counted: Iterable[Census]) -> FederatedData:
+    """All nodes' clients as the server knows them. The nodes have columns of one form, and number clients from 0."""
+    nodes = list(counted)
     columns = nodes[0].columns
-    for node in nodes[1:]:
-        if node.columns != columns or (node.outputs is None) != (nodes[0].outputs is None):
-            raise DataError(f"all nodes must have columns of one form, {_named(columns)}. Got {_named(node.columns)}.")
-    count = 1 + max(max(node.numbers) for node in nodes)
+    count = sum(len(node.numbers) for node in nodes)
     rows, outputs = np.zeros((count, 3), dtype=np.int64), np.ones(count, dtype=np.int64)
     for node in nodes:
         rows[node.numbers] = node.rows
@@ -115,8 +129,7 @@ def data_of(counted: Mapping[int, Census]) -> FederatedData:
             outputs[node.numbers] = node.outputs
     ends = np.cumsum(rows.reshape(-1)).reshape(count, 3)
     bounds = np.concatenate([(ends[:, 0] - rows[:, 0])[:, None], ends], axis=1)
-    total = int(ends[-1, -1])
-    zeros = {n: np.broadcast_to(np.zeros((), dtype=c.kind), (total, *c.shape)) for n, c in columns.items()}
+    zeros = {name: np.zeros((ROWS_SHOWN, *column.shape), dtype=column.kind) for name, column in columns.items()}
     return FederatedData(
         zeros,
         bounds,
@@ -124,8 +137,5 @@ def data_of(counted: Mapping[int, Census]) -> FederatedData:
         normalise={name: (0.0, 1.0) for name, column in columns.items() if column.normalised},
         outputs=None if nodes[0].outputs is None else outputs,
         description=f"{len(nodes)} nodes",
+        stand_in=ROWS_SHOWN,
     )
-
-
-def _named(columns: Mapping[str, Column]) -> str:
-    return ", ".join(f"{name}: {c.kind} {tuple(c.shape)}" for name, c in sorted(columns.items()))

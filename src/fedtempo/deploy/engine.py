@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from fedtempo.backends import Block, Engine, Order, run_blocks
-from fedtempo.backends.collect_each import add_admitted
-from fedtempo.backends.engine import Summing, Work
+from fedtempo.backends import Block, Order
+from fedtempo.backends.collect import add_admitted
+from fedtempo.backends.engine import EngineStatus, Scoring
 from fedtempo.deploy.gate import NOTHING_KEPT, Gate, UploadError, form_of
 from fedtempo.deploy.orders import (
     RemoteOrder,
@@ -21,9 +21,9 @@ from fedtempo.deploy.orders import (
 )
 from fedtempo.deploy.roster import Reply, Request, Roster
 from fedtempo.deploy.wire import Upload, WireError
-from fedtempo.evaluation.protocol import ANSWERED, Occasion, Sums, score_users
+from fedtempo.evaluation.scoring import ANSWERED, Sums
 from fedtempo.params import Params
-from fedtempo.server.policy import Scrutiny
+from fedtempo.server.policy import UploadPolicy
 from fedtempo.server.sums import BlockSum, Failure
 from fedtempo.training.experiment import Experiment
 from fedtempo.training.state import RECEIPT, digest_of, receipt
@@ -32,7 +32,7 @@ NO_ANSWER = "no answer"
 LATE = "late: enough others had answered"
 
 
-class RemoteEngine(Engine):
+class RemoteEngine:
     """Runs the training loop's work on nodes."""
 
     def __init__(self, experiment: Experiment, roster: Roster, run: bytes) -> None:
@@ -41,22 +41,12 @@ class RemoteEngine(Engine):
         self._roster = roster
         self._run = run
         self._form = form_of(experiment.federation)
-
-    def map(self, work: Work, common: Any, items: Iterable[Any]) -> Iterator[Any]:
-        """Scoring; users are asked on the nodes that hold them."""
-        if work is not score_users:
-            raise NotImplementedError(f"nodes cannot do {work!r}")
-        yield from self._score(common, list(items))
-
-    def add_up(self, work: Summing, common: Any, items: Iterable[Any]) -> BlockSum:
-        """Training; clients are asked on the nodes that hold them."""
-        if work is not run_blocks:
-            raise NotImplementedError(f"nodes cannot do {work!r}")
-        return self._train(common, items)
+        self.status = EngineStatus()
 
     # ------------------------------------------------------------------ training
 
-    def _train(self, order: Order, blocks: Iterable[Block]) -> BlockSum:
+    def train(self, order: Order, blocks: Iterable[Block]) -> BlockSum:
+        """Ask every client on the node that holds it, and add up what counts."""
         tasks = {task.client: task for block in blocks for task in _tasks(block.clients, block.personal)}
         gate = Gate(self._federation, self._form, order.now.round, tasks.keys(), order.limit)
         body = order_to_bytes(RemoteOrder(self._run, order.received, order.now))
@@ -73,7 +63,7 @@ class RemoteEngine(Engine):
                     continue
                 if result.clients + len(uploads) >= enough:
                     failures[client] = LATE
-                elif self._federation.scrutiny is None:
+                elif self._federation.policy is None:
                     self._add(result, upload)
                 else:
                     uploads[client] = upload
@@ -83,7 +73,7 @@ class RemoteEngine(Engine):
             self._add(result, uploads[client])
         complete = result.clients >= enough
         for client in tasks.keys() - gate.inbox.seen:  # whoever did not report in time
-            failures.setdefault(client, LATE if complete and self._experiment.over_selection else NO_ANSWER)
+            failures.setdefault(client, LATE if complete and self._experiment.over_selection else self._no_answer)
         result.failures += [Failure(client, reason) for client, reason in failures.items()]
         return result
 
@@ -92,15 +82,17 @@ class RemoteEngine(Engine):
         result.add_clients(np.array([upload.weight]), np.array([upload.loss]), numbers)
         if self._form.keeps:
             result.personal[upload.client] = receipt(upload.kept)
-        scrutiny = self._federation.scrutiny or Scrutiny()
-        add_admitted(result, upload.groups, upload.weight, self._federation, scrutiny)
+        policy = self._federation.policy or UploadPolicy()
+        add_admitted(result, upload.groups, upload.weight, self._federation, policy)
 
     # ------------------------------------------------------------------ scoring
 
-    def _score(self, occasion: Occasion, items: list[tuple[np.ndarray, list[Params]]]) -> Iterator[tuple[Sums, Sums]]:
-        tasks = {task.client: task for clients, personal in items for task in _tasks(clients, personal)}
-        parts, metrics = occasion.parts, ("loss", *self._federation.task.scores)
-        body = order_to_bytes(RemoteOrder(self._run, occasion.received, occasion.now, occasion.newcomers, parts))
+    def score(self, scoring: Scoring, blocks: Iterable[Block]) -> Iterator[tuple[Sums, Sums]]:
+        """Ask every user on the node that holds it; one without an answer is left out of the statistics."""
+        asked = list(blocks)
+        tasks = {task.client: task for block in asked for task in _tasks(block.clients, block.personal)}
+        parts, metrics = scoring.parts, ("loss", *self._federation.problem.task.scores)
+        body = order_to_bytes(RemoteOrder(self._run, scoring.received, scoring.now, scoring.newcomers, parts))
         scores: dict[int, np.ndarray] = {}
         for reply in self._ask("score", body, tasks, {}):
             for client, data in reply.answers():
@@ -108,30 +100,30 @@ class RemoteEngine(Engine):
                     scored, round_number, sums = scores_from_bytes(data, len(parts), len(metrics))
                 except WireError:  # a user without scores is left out of the statistics
                     continue
-                if (scored, round_number) == (client, occasion.now.round):
+                if (scored, round_number) == (client, scoring.now.round):
                     scores[client] = sums.numpy()
         nothing = np.zeros((2, len(parts), len(metrics)))
-        for clients, _ in items:
+        for clients, _ in asked:
             found = np.stack([scores.get(client, nothing) for client in clients.tolist()], axis=-1)
             answered = np.array([client in scores for client in clients.tolist()])
             yield _sums(found[0], parts, metrics, answered), _sums(found[1], parts, metrics, answered)
 
     # ------------------------------------------------------------------ nodes
 
+    @property
+    def _no_answer(self) -> str:
+        deadline = self._experiment.deadline
+        return NO_ANSWER if deadline is None else f"{NO_ANSWER} within the deadline of {deadline:g} s"
+
     def _ask(self, kind: str, body: bytes, tasks: Mapping[int, Task], failures: dict[int, str]) -> Iterator[Reply]:
         """Ask every node for its clients. Clients of nodes that are away or answer with an error are failures."""
-        places = self._roster.places(tasks)
-        requests = {
-            node: Request(kind, [body, tasks_to_bytes([tasks[client] for client in clients])], clients)
-            for node, clients in places.items()
-        }
-        here = {client for clients in places.values() for client in clients}
-        failures.update({client: "not connected" for client in tasks if client not in here})
-        for reply in self._roster.exchange(requests, self._experiment.deadline):
-            if reply.error:
-                failures.update(dict.fromkeys(reply.asked, reply.error))
-            else:
-                yield reply
+        if not tasks:  # an empty cohort, or nobody to score: there is nobody to wait for
+            return iter(())
+
+        def request(clients: list[int]) -> Request:
+            return Request(kind, [body, tasks_to_bytes([tasks[client] for client in clients])], clients)
+
+        return self._roster.ask(tasks, request, self._experiment.deadline, failures)
 
 
 def _tasks(clients: np.ndarray, personal: list[Params]) -> Iterator[Task]:

@@ -14,11 +14,15 @@ from flwr.serverapp import Grid, ServerApp
 
 from fedtempo.deploy.blueprint import Blueprint
 from fedtempo.deploy.node import NODES
-from fedtempo.deploy.orders import printable
-from fedtempo.deploy.roster import Reply, Request
+from fedtempo.deploy.orders import printable, reason_of
+from fedtempo.deploy.roster import NOT_CONNECTED, Reply, Request
 from fedtempo.deploy.server import Plan, serve
 
 RECORD = "fedtempo"
+FAILED = "failed"
+"""Where a node says why it has no answer."""
+NODE_UNAVAILABLE = 5
+"""Flower's code for a node that was asked and went away."""
 TYPES = {"census": "query.census", "train": "train", "score": "evaluate"}
 BETWEEN_PULLS = 0.25
 """Seconds between looks for replies."""
@@ -48,12 +52,17 @@ def apps(blueprint: Blueprint, plan: Plan, state: Path | None) -> tuple[ServerAp
 
 
 def answer(kind: str, blueprint: Blueprint, state: Path | None, message: Message, context: Context) -> Message:
-    """A node's answer; an error it raises is Flower's to report."""
-    node = NODES.get(blueprint, dict(context.node_config), state)
-    if kind == "census":
-        return Message(_packed(node.census()), reply_to=message)
-    work = node.train if kind == "train" else node.score
-    return Message(_packed(work(*_unpacked(message))), reply_to=message)
+    """A node's answer, or why it has none: what its data, its loader or the message is wrong with."""
+    try:
+        node = NODES.get(blueprint, dict(context.node_config), state)
+        if kind == "census":
+            content = _packed(node.census())
+        else:
+            work = node.train if kind == "train" else node.score
+            content = _packed(work(*_unpacked(message)))
+    except Exception as error:  # Flower would say that the app failed, and not why
+        content = RecordDict({RECORD: ConfigRecord({FAILED: reason_of(error)})})
+    return Message(content, reply_to=message)
 
 
 class GridTransport:
@@ -77,7 +86,7 @@ class GridTransport:
         identifiers = list(self._grid.push_messages(messages)) if messages else []
         waiting = dict(zip(identifiers, requests, strict=False))
         for node in list(requests)[len(identifiers) :] + [n for i, n in waiting.items() if not i]:
-            yield Reply(node, asked[node], [], "not connected")
+            yield Reply(node, asked[node], [], NOT_CONNECTED, gone=True)
         waiting = {identifier: node for identifier, node in waiting.items() if identifier}
         while waiting and (end is None or time.monotonic() < end):
             for identifier, node in list(waiting.items()):
@@ -112,7 +121,12 @@ def simulate(server: ServerApp, client: ClientApp, nodes: int, processors: int) 
 def _reply(node: int, clients: Sequence[int], message: Message) -> Reply:
     if message.has_error():
         error = message.error
-        return Reply(node, clients, [], printable(f"error {error.code}: {error.reason or 'no reason given'}"))
+        reason = printable(f"error {error.code}: {error.reason or 'no reason given'}")
+        return Reply(node, clients, [], reason, gone=error.code == NODE_UNAVAILABLE)
+    record = message.content.get(RECORD)
+    failed = record.get(FAILED) if isinstance(record, ConfigRecord) else None
+    if isinstance(failed, str):
+        return Reply(node, clients, [], printable(failed) or "no reason given")
     return Reply(node, clients, _unpacked(message))
 
 

@@ -35,9 +35,10 @@ def form_of(federation: Federation) -> Form:
     shared = federation.first_shared()
     server = federation.algorithm.server
     received = Received(shared, server.extra(server.init(select(shared, federation.trained_names))))
-    carry = federation.program.init(received, federation.first_personal(int(federation.data.clients[0]), shared))
+    client = int(federation.problem.data.clients[0])
+    carry = federation.program.init(received, federation.first_personal(client, shared))
     _, personal, measured = federation.program.finish(received, carry)
-    keeps = bool(personal) and not federation.algorithm.stateless
+    keeps = bool(personal) and not federation.algorithm.memory.stateless
     return Form(federation.expected, upload_layout(federation.expected, measured), keeps)
 
 
@@ -58,8 +59,8 @@ class Gate:
 
     @cached_property
     def _checks(self) -> bool:
-        scrutiny = self.federation.scrutiny
-        return (scrutiny.admission if scrutiny is not None else Admission()).checks
+        policy = self.federation.policy
+        return (policy.admission if policy is not None else Admission()).checks
 
     def admit(self, data: bytes, client: int) -> Upload:
         """The upload of this client in these bytes, or `UploadError`."""

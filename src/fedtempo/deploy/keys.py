@@ -10,6 +10,8 @@ from __future__ import annotations
 import datetime
 import ipaddress
 import os
+import socket
+import ssl
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -22,6 +24,7 @@ if TYPE_CHECKING:
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
 DAYS = 365
 MOST_NODES = 10_000
+CONNECT_SECONDS = 10.0
 
 
 class ServerKeys(NamedTuple):
@@ -40,8 +43,11 @@ class NodeKeys(NamedTuple):
     key: Path
 
 
-def make_keys(folder: Path, nodes: int, hosts: Sequence[str] = LOOPBACK) -> None:
-    """A new authority, a certificate for a server under these names and addresses, and a key for each node."""
+def make_keys(folder: Path, nodes: int, hosts: Sequence[str] = LOOPBACK, days: float = DAYS) -> None:
+    """A new authority, a certificate for a server under these names and addresses, and a key for each node.
+
+    `days` is how long the server's certificate is valid; the authority's is valid for a year.
+    """
     require(0 < nodes <= MOST_NODES, "nodes", f"an int in [1, {MOST_NODES}]", nodes)
     if folder.exists() and any(folder.iterdir()):
         raise OutputError(f"keys must go to a new folder. Got {folder}, which is not empty.")
@@ -49,7 +55,7 @@ def make_keys(folder: Path, nodes: int, hosts: Sequence[str] = LOOPBACK) -> None
     from cryptography.hazmat.primitives.asymmetric import ec
 
     authority_key, server_key = ec.generate_private_key(ec.SECP256R1()), ec.generate_private_key(ec.SECP256R1())
-    authority, certificate = _certificates(authority_key, server_key, hosts)
+    authority, certificate = _certificates(authority_key, server_key, hosts, days)
     pem, plain = serialization.Encoding.PEM, serialization.NoEncryption()
     for key, place in ((authority_key, "authority/ca.key"), (server_key, "server/server.key")):
         _write(folder / place, key.private_bytes(pem, serialization.PrivateFormat.PKCS8, plain))
@@ -65,13 +71,20 @@ def make_keys(folder: Path, nodes: int, hosts: Sequence[str] = LOOPBACK) -> None
 
 def server_keys(folder: Path) -> ServerKeys:
     """The server's files; a private key that others can read is refused."""
-    public = tuple(sorted((folder / "nodes").glob("*.pub"), key=lambda path: (len(path.stem), path.stem)))
+    public = public_keys(folder)
     if not public:
         raise ConfigError(f"keys must hold the nodes' public keys in nodes/. Got {folder}, which does not.")
     found = ServerKeys(folder / "ca.crt", folder / "server.crt", folder / "server.key", public)
     _check(folder, found.authority, found.certificate)
     _check_private(found.key)
+    for certificate in (found.certificate, found.authority):
+        _check_valid(certificate)
     return found
+
+
+def public_keys(folder: Path) -> tuple[Path, ...]:
+    """The keys of the nodes that are to be let in, in the order of their numbers."""
+    return tuple(sorted((folder / "nodes").glob("*.pub"), key=lambda path: (len(path.stem), path.stem)))
 
 
 def node_keys(folder: Path) -> NodeKeys:
@@ -79,7 +92,26 @@ def node_keys(folder: Path) -> NodeKeys:
     found = NodeKeys(folder / "ca.crt", folder / "node.key")
     _check(folder, found.authority)
     _check_private(found.key)
+    _check_valid(found.authority)
     return found
+
+
+def check_server(host: str, port: int, authority: Path) -> None:
+    """A server that listens must have a certificate that a node can trust. One that does not listen yet is fine.
+
+    Flower's node would try again and again, and call a certificate that has expired a connection error.
+    """
+    context = ssl.create_default_context(cafile=str(authority))
+    try:
+        with socket.create_connection((host.strip("[]"), port), timeout=CONNECT_SECONDS) as plain:
+            context.wrap_socket(plain, server_hostname=host.strip("[]")).close()
+    except ssl.SSLCertVerificationError as error:
+        raise ConfigError(
+            f"the server's certificate must be one that {authority} vouches for, and valid now. "
+            f"{host}:{port} has another: {error.verify_message}."
+        ) from None
+    except OSError:
+        return
 
 
 def is_loopback(host: str) -> bool:
@@ -94,6 +126,19 @@ def _check(folder: Path, *files: Path) -> None:
     for path in files:
         if not path.is_file():
             raise ConfigError(f"keys must hold {path.name} (fedtempo deploy init makes it). Got {folder}.")
+
+
+def _check_valid(path: Path) -> None:
+    from cryptography import x509
+
+    try:
+        certificate = x509.load_pem_x509_certificate(path.read_bytes())
+    except ValueError as error:
+        raise ConfigError(f"{path} must be a certificate. It cannot be read: {error}.") from None
+    begin, end = certificate.not_valid_before_utc, certificate.not_valid_after_utc
+    if not begin <= datetime.datetime.now(datetime.UTC) <= end:
+        when = f"from {begin:%Y-%m-%d %H:%M} to {end:%Y-%m-%d %H:%M} UTC"
+        raise ConfigError(f"{path} must be valid now (fedtempo deploy init makes a new one). It is valid {when}.")
 
 
 def _check_private(path: Path) -> None:
@@ -116,7 +161,7 @@ def _write(path: Path, content: bytes) -> None:
         ) from None
 
 
-def _certificates(authority_key: object, server_key: object, hosts: Sequence[str]) -> tuple[bytes, bytes]:
+def _certificates(authority_key: object, server_key: object, hosts: Sequence[str], days: float) -> tuple[bytes, bytes]:
     """The authority's own certificate, and the server's, signed by it, for these names and addresses."""
     from cryptography import x509
     from cryptography.hazmat.primitives import hashes, serialization
@@ -125,14 +170,16 @@ def _certificates(authority_key: object, server_key: object, hosts: Sequence[str
 
     assert isinstance(authority_key, ec.EllipticCurvePrivateKey)
     assert isinstance(server_key, ec.EllipticCurvePrivateKey)
-    start = datetime.datetime.now(datetime.UTC) - datetime.timedelta(minutes=5)
+    now = datetime.datetime.now(datetime.UTC)
+    ends = {True: now + datetime.timedelta(days=max(days, DAYS)), False: now + datetime.timedelta(days=days)}
     issuer = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "FedTempo deployment authority")])
 
     def builder(name: x509.Name, key: ec.EllipticCurvePublicKey) -> x509.CertificateBuilder:
+        end = ends[name == issuer]
         return (
             x509.CertificateBuilder(issuer, name, key, x509.random_serial_number())
-            .not_valid_before(start)
-            .not_valid_after(start + datetime.timedelta(days=DAYS))
+            .not_valid_before(min(now, end) - datetime.timedelta(minutes=5))
+            .not_valid_after(end)
             .add_extension(x509.SubjectKeyIdentifier.from_public_key(key), critical=False)
             .add_extension(
                 x509.AuthorityKeyIdentifier.from_issuer_public_key(authority_key.public_key()), critical=False

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import sys
+import time
 import tomllib
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
@@ -14,8 +16,10 @@ import tomli_w
 from fedtempo.config import ExperimentFile, fingerprint, read
 from fedtempo.deploy import RUN_FOLDER
 from fedtempo.deploy.appfolder import write_app
-from fedtempo.deploy.keys import is_loopback, node_keys, server_keys
-from fedtempo.deploy.processes import Crew, Running, environment, free_port, wait_for_port
+from fedtempo.deploy.keys import check_server, is_loopback, node_keys, public_keys, server_keys
+from fedtempo.deploy.leftovers import end_leftovers, write_record
+from fedtempo.deploy.processes import Processes, Running, environment, free_port, wait_for_port
+from fedtempo.deploy.registered import Registered
 from fedtempo.errors import ConfigError, OutputError, TrainingError, require
 from fedtempo.files import write_atomically
 from fedtempo.report import EXPERIMENT, write_experiment
@@ -24,6 +28,8 @@ DEPLOYMENT = "deployment.toml"
 LINK = "fedtempo"
 """What the SuperLink is called in Flower's configuration."""
 START_SECONDS = 120.0
+RECORD_SECONDS = 2.0
+"""How old the record of running processes, and a look at the nodes' keys, may be."""
 SUMMARY = "summary.json"
 
 
@@ -47,15 +53,19 @@ class ServerPlan:
 class Server:
     """A SuperLink in a run folder, and the experiment's run on it."""
 
-    def __init__(self, out: Path, file: ExperimentFile, plan: ServerPlan, crew: Crew) -> None:
-        self._out, self._file, self._plan, self._crew = out.absolute(), file, plan, crew
+    def __init__(self, out: Path, file: ExperimentFile, plan: ServerPlan, processes: Processes) -> None:
+        self._out, self._file, self._plan, self._processes = out.absolute(), file, plan, processes
         self._home = self._out / "flower"
         self._env = environment(self._home, {RUN_FOLDER: str(self._out)})
         self._keys = None if plan.keys is None else server_keys(Path(plan.keys))
+        self._registered = Registered(self._home, LINK, self._start)
 
     def start(self) -> Running:
         """Start the SuperLink and admit the nodes whose public keys are there."""
         plan, keys, home = self._plan, self._keys, self._home
+        for left in end_leftovers(home):
+            what = f"{left.name} (process {left.pid}), left by an earlier server of this run"
+            print(f"fedtempo: ended {what}", file=sys.stderr, flush=True)
         _check_port(plan.host, plan.port)
         write_app(home / "app", self._file, plan.clients, plan.patience)
         link: dict[str, object] = {"address": f"127.0.0.1:{plan.port}"}
@@ -68,10 +78,9 @@ class Server:
         else:
             command += ["--ssl-ca-certfile", str(keys.authority), "--ssl-certfile", str(keys.certificate)]
             command += ["--ssl-keyfile", str(keys.key), "--enable-supernode-auth"]
-        link_process = self._crew.start("SuperLink", command, home / "superlink.log", self._env)
+        link_process = self._start("SuperLink", command, home / "superlink.log")
         wait_for_port(link_process, plan.port, START_SECONDS)
-        for public in () if keys is None else keys.nodes:
-            self._register(public)
+        self._admit()
         return link_process
 
     def run(self, tell: Callable[[str], None]) -> None:
@@ -80,7 +89,7 @@ class Server:
         command = ["flwr", "run", str(self._home / "app"), LINK, "--stream"]
         log = self._home / "run.log"
         told = len(log.read_text(errors="replace").splitlines()) if log.exists() else 0
-        run = self._crew.start("run", command, log, self._env)
+        run, recorded = self._start("run", command, log), time.monotonic()
         while True:
             ended = run.wait(0.5)
             lines = run.log.read_text(errors="replace").splitlines()
@@ -90,16 +99,27 @@ class Server:
             told = max(told, len(lines) - (ended is None))
             if ended is not None:
                 break
+            if time.monotonic() > recorded + RECORD_SECONDS:
+                recorded = self._record()  # Flower starts more as it goes
+                self._admit(during_a_run=True)
         if not (self._out / SUMMARY).exists() or (self._out / SUMMARY).stat().st_mtime_ns == before:
-            why = next((line for line in reversed(lines) if "Error" in line), run.last_words())
+            why = next((line for line in reversed(lines) if "Error" in line), run.log_tail())
             raise TrainingError(f"the run ended before its time: {why.strip()} (log: {run.log})")
 
-    def _register(self, public: Path) -> None:
-        """Admit a node by its public key; one that is admitted already stays so."""
-        command = ["flwr", "supernode", "register", str(public), LINK]
-        register = self._crew.start("register", command, self._home / "register.log", self._env)
-        if register.wait(START_SECONDS) != 0 and "already in use" not in register.last_words(10):
-            raise TrainingError(f"node key {public.name} could not be registered: {register.last_words()}")
+    def _start(self, name: str, command: list[str], log: Path) -> Running:
+        running = self._processes.start(name, command, log, self._env)
+        self._record()
+        return running
+
+    def _record(self) -> float:
+        """Write down what runs for this server, for whoever has to clean up after it; returns the time."""
+        write_record(self._home, self._processes.named())
+        return time.monotonic()
+
+    def _admit(self, during_a_run: bool = False) -> None:
+        """Let in the nodes whose keys are in the folder now, and nobody else."""
+        if self._plan.keys is not None:
+            self._registered.follow(public_keys(Path(self._plan.keys)), during_a_run)
 
 
 def prepare_server(out: Path, file: ExperimentFile, plan: ServerPlan) -> None:
@@ -158,7 +178,23 @@ def node_command(file: ExperimentFile, plan: NodePlan) -> list[str]:
     return [*command, "--root-certificates", str(keys.authority), "--auth-supernode-private-key", str(keys.key)]
 
 
-def start_node(file: ExperimentFile, plan: NodePlan, crew: Crew, name: str = "SuperNode") -> Running:
+def check_admitted(node: Running) -> None:
+    """The server lets the node in. Flower's own program only says that a request was refused, and tries on."""
+    output = node.output()
+    if "401 Unauthorized" in output or "Failed to activate SuperNode" in output:
+        raise TrainingError(
+            f"the server must have this node's key among those it lets in. It has not, or no more. (log: {node.log})"
+        )
+
+
+def check_reachable(plan: NodePlan) -> None:
+    """The server that a node is started for has a valid certificate, if it listens already and there are keys."""
+    if plan.keys is not None:
+        host, _, port = plan.server.rpartition(":")
+        check_server(host, int(port), node_keys(plan.keys).authority)
+
+
+def start_node(file: ExperimentFile, plan: NodePlan, processes: Processes, name: str = "SuperNode") -> Running:
     """Start a SuperNode; its log and Flower's files are in its state folder."""
     if plan.data is not None and not plan.data.is_dir():
         raise ConfigError(f"data must be a folder. Got {plan.data}.")
@@ -166,7 +202,7 @@ def start_node(file: ExperimentFile, plan: NodePlan, crew: Crew, name: str = "Su
     found = os.pathsep.join(filter(None, [str(Path.cwd()), os.environ.get("PYTHONPATH")]))
     paths = {"PYTHONPATH": found} if plan.loader else {}
     env = environment(plan.state / "flower", paths)
-    return crew.start(name, node_command(file, plan), plan.state / "node.log", env)
+    return processes.start(name, node_command(file, plan), plan.state / "node.log", env)
 
 
 def _check_port(host: str, port: int) -> None:

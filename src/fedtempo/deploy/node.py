@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from fedtempo.backends import serial
+from fedtempo.backends import Block, finish, serial
 from fedtempo.data.federated import FederatedData
 from fedtempo.deploy.blueprint import Blueprint
 from fedtempo.deploy.census import census_of
@@ -20,14 +20,15 @@ from fedtempo.deploy.orders import (
     failure_to_bytes,
     order_from_bytes,
     order_layout,
+    reason_of,
     scores_to_bytes,
     tasks_from_bytes,
 )
 from fedtempo.deploy.personal import PersonalStore
 from fedtempo.deploy.wire import HASH, Layout, Upload, upload_to_bytes
-from fedtempo.errors import ConfigError, FedTempoError, first_line
-from fedtempo.evaluation.protocol import Occasion, score_users
-from fedtempo.params import Params, all_finite
+from fedtempo.errors import ConfigError
+from fedtempo.evaluation.scoring import EvaluationContext
+from fedtempo.params import Params
 from fedtempo.server.faults import corrupted
 from fedtempo.training.experiment import Experiment
 from fedtempo.training.loop import one_thread
@@ -70,46 +71,43 @@ class Node:
                         raise ConfigError("it is not on this node")
                     answers.append(work(told, task))
                 except Exception as error:  # one client's trouble is not the others'
-                    known = isinstance(error, FedTempoError)
-                    reason = first_line(error) if known else f"{type(error).__name__}: {first_line(error)}"
-                    answers.append(failure_to_bytes(reason))
+                    answers.append(failure_to_bytes(reason_of(error)))
         return answers
 
     def _upload(self, order: RemoteOrder, task: Task) -> bytes:
         federation, received, now = self.experiment.federation, order.received, order.now
         client = np.array([task.client])
         personal = self._personal(order, task)
-        (trained,) = serial.train(federation, federation.program, received, now, client, [personal])
-        groups, own, measured = federation.program.finish(received, trained.carry)
-        if not all_finite([*(t for ts in groups.values() for t in ts.values()), *own.values()]):
+        (trained,) = serial.train(federation.problem, federation.program, received, now, client, [personal])
+        finished = finish(federation, received, trained)
+        if not finished.finite().all():
             return failure_to_bytes("not finite")
-        weight = federation.weight(task.client, int(trained.shared_samples[0]))
-        numbers = {name: value.to(torch.float64).item() for name, value in measured.items()}
-        if federation.scrutiny is not None:
-            faults = federation.scrutiny.faults
-            (kind,) = faults.assigned(federation.seed, now.round, client)
+        groups, own = finished.upload(0), finished.kept(0)
+        if federation.policy is not None:
+            faults = federation.policy.faults
+            (kind,) = faults.assigned(federation.problem.seed, now.round, client)
             groups = corrupted(groups, kind, faults.delay)
         kept = FIRST
-        if own and not federation.algorithm.stateless:
-            tensors = {n: t.clone(memory_format=torch.contiguous_format) for n, t in own.items()}
-            kept = self._store().put(order.run.hex(), task.client, task.kept, tensors)
-        loss = trained.loss.to(torch.float64)[0].item()
+        if own and not federation.algorithm.memory.stateless:
+            kept = self._store().put(order.run.hex(), task.client, task.kept, own)
+        weight, loss = float(finished.weights[0]), float(finished.losses[0])
+        numbers = {name: float(values[0]) for name, values in finished.measured.items()}
         return upload_to_bytes(Upload(task.client, now.round, weight, loss, groups, numbers, kept))
 
     def _scores(self, order: RemoteOrder, task: Task) -> bytes:
         protocol = self.experiment.evaluation
         if protocol is None:
             raise ConfigError("this experiment has no evaluation")
-        occasion = Occasion(order.received, order.now, order.parts, order.newcomers, protocol)
-        item = (np.array([task.client]), [self._personal(order, task)])
-        stages = score_users(self.experiment.federation, serial, occasion, item)
+        context = EvaluationContext(order.received, order.now, order.parts, order.newcomers, protocol)
+        block = Block(np.array([task.client]), [self._personal(order, task)])
+        stages = context.score_block(self.experiment.federation, serial, block)
         sums = [[[values[0] for values in stage[part].values()] for part in order.parts] for stage in stages]
         return scores_to_bytes(task.client, order.now.round, torch.tensor(sums, dtype=torch.float64))
 
     def _personal(self, order: RemoteOrder, task: Task) -> Params:
         federation = self.experiment.federation
         if order.newcomers:
-            return federation.first_personal(task.client, order.received.shared, newcomer=True)
+            return federation.first_personal(task.client, order.received.shared)
         if task.kept == FIRST:
             return federation.first_personal(task.client, self.experiment.first_shared)
         return self._store().get(order.run.hex(), task.client, task.kept)

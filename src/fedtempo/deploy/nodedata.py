@@ -13,8 +13,10 @@ from fedtempo.data.federated import FederatedData
 from fedtempo.data.files.archives import read_zip
 from fedtempo.data.files.safe import read_npy
 from fedtempo.data.parts import PARTS
-from fedtempo.errors import ConfigError, DataError, first_line, is_count
+from fedtempo.errors import ConfigError, DataError, first_line, is_count, shown
 
+MOST_CLIENTS = 1 << 26
+"""Clients of a run; their numbers are below it."""
 NodeConfig = Mapping[str, str | int | float | bool]
 """What a node was started with."""
 
@@ -63,10 +65,19 @@ def from_function(name: str, config: NodeConfig) -> NodeData:
         loader: Loader = getattr(importlib.import_module(module), function)
     except (ImportError, AttributeError, ValueError) as error:
         raise ConfigError(f"loader must be module:function. Got {name!r}: {first_line(error)}.") from None
-    found = loader(config) if separator else None
-    if not isinstance(found, NodeData) or len(found.numbers) != len(found.data):
+    except Exception as error:
+        raise ConfigError(f"loader's module must be one that can be imported. {_raised(name, error)}") from error
+    try:
+        found = loader(config) if separator else None
+    except (Exception, SystemExit) as error:  # SystemExit would end the process without a word to the server
+        raise DataError(f"loader must return this node's clients. {_raised(name, error)}") from error
+    if not isinstance(found, NodeData) or not isinstance(found.data, FederatedData):
         raise DataError(f"loader must return a NodeData with one number per client. Got {type(found).__name__}.")
     return found
+
+
+def _raised(name: str, error: BaseException) -> str:
+    return f"{name} raised {type(error).__name__}: {first_line(error)}."
 
 
 def load(config: NodeConfig, experiments_own: Callable[[], FederatedData]) -> NodeData:
@@ -77,11 +88,18 @@ def load(config: NodeConfig, experiments_own: Callable[[], FederatedData]) -> No
         found = from_function(str(config["data-loader"]), config)
     else:
         found = share(experiments_own(), int(config.get("partition-id", 0)), int(config.get("num-partitions", 1)))
-    numbers = found.numbers
-    if len(numbers) == 0 or len(set(numbers.tolist())) != len(numbers) or min(numbers.tolist()) < 0:
-        raise DataError(f"a node's clients must have different numbers >= 0. Got {numbers.tolist()}.")
     found.data.check()
-    return found
+    return found._replace(numbers=_checked(found.numbers, len(found.data)))
+
+
+def _checked(numbers: object, clients: int) -> np.ndarray:
+    """The clients' numbers, which must be different and one for each client."""
+    given = np.asarray(numbers)
+    whole = given.ndim == 1 and np.issubdtype(given.dtype, np.integer) and len(given) == clients > 0
+    if not whole or len(np.unique(given)) != clients or given.min() < 0 or given.max() >= MOST_CLIENTS:
+        rule = f"{clients} different ints in [0, {MOST_CLIENTS})"
+        raise DataError(f"the numbers of a node's clients must be {rule}. Got {shown(numbers)}.")
+    return given.astype(np.int64)
 
 
 def placed(node: NodeData) -> FederatedData:

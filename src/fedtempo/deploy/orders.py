@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from fedtempo.deploy.wire import HASH, MARK, Contents, Layout, WireError, decode, encode, form_of
+from fedtempo.errors import FedTempoError, first_line
 from fedtempo.evaluation.protocol import Part
 from fedtempo.federation.federation import Federation
 from fedtempo.objectives import Received
@@ -133,8 +134,14 @@ def failure_from_bytes(data: bytes) -> str | None:
     return printable(tensors["reason"].numpy().tobytes().rstrip(b"\0").decode(errors="replace"))
 
 
+def reason_of(error: BaseException) -> str:
+    """An error as one line: our own say what is wrong by themselves, others need their type."""
+    known = isinstance(error, FedTempoError)
+    return first_line(error) if known else f"{type(error).__name__}: {first_line(error)}"
+
+
 def printable(text: str) -> str:
-    """A stranger's text as one short line without control characters."""
+    """Received text as one short line without control characters."""
     line = "".join(letter if letter.isprintable() else " " for letter in text)
     return " ".join(line.split())[:LONGEST_REASON]
 

@@ -14,6 +14,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from fedtempo.deploy import guard
+from fedtempo.deploy.guard import descendants
+from fedtempo.deploy.leftovers import HOME
 from fedtempo.errors import TrainingError
 
 STOP_SECONDS = 15.0
@@ -29,23 +32,25 @@ _QUIET = {
 def environment(home: Path, more: Mapping[str, str] | None = None) -> dict[str, str]:
     """For Flower's programs: its files under `home`, its commands those of this Python, nothing reported home."""
     commands = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}"
-    return {**os.environ, **_QUIET, "PATH": commands, "FLWR_HOME": str(home.absolute()), **(more or {})}
+    return {**os.environ, **_QUIET, "PATH": commands, HOME: str(home.absolute()), **(more or {})}
 
 
 class Running:
-    """A process in a group of its own."""
+    """A command under a guard, in a group of its own. It ends when this process does, however that ends."""
 
     def __init__(self, name: str, command: Sequence[str], log: Path, env: Mapping[str, str]) -> None:
         self.name, self.log = name, log
         log.parent.mkdir(parents=True, exist_ok=True)
+        self._begin = log.stat().st_size if log.exists() else 0
+        guarded = [sys.executable, guard.__file__, str(os.getpid()), *command]
         with log.open("ab") as output:
             self._process = subprocess.Popen(
-                command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, env=dict(env), start_new_session=True
+                guarded, stdin=subprocess.DEVNULL, stdout=output, stderr=output, env=dict(env), start_new_session=True
             )
 
     @property
     def pid(self) -> int:
-        """The process's number, which is also its group's."""
+        """The number of its guard, which is also its group's."""
         return self._process.pid
 
     @property
@@ -72,37 +77,27 @@ class Running:
             self.wait(STOP_SECONDS)
         self._end(family)
 
-    def _end(self, family: Sequence[int]) -> None:
+    def _end(self, family: list[int]) -> None:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self.pid, signal.SIGKILL)
-        for member in family:  # Flower's programs start others in groups of their own
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.kill(member, signal.SIGKILL)
+        guard.end(family)  # Flower's programs start others in groups of their own
         self._process.wait()
 
-    def last_words(self, lines: int = 3) -> str:
-        """The end of its log, as one line."""
+    def output(self) -> str:
+        """What it has written to its log so far; a log may hold what earlier processes wrote."""
         try:
-            text = self.log.read_text(errors="replace")
+            with self.log.open("rb") as file:
+                file.seek(self._begin)
+                return file.read().decode(errors="replace")
         except OSError:
             return ""
-        return " | ".join(line.strip() for line in text.splitlines() if line.strip())[-200 * lines :]
+
+    def log_tail(self, lines: int = 3) -> str:
+        """The end of its output, as one line."""
+        return " | ".join(line.strip() for line in self.output().splitlines() if line.strip())[-200 * lines :]
 
 
-def descendants(process: int) -> list[int]:
-    """All that a process has started and that still runs, children before their children."""
-    listed = subprocess.run(["ps", "-A", "-o", "pid=,ppid="], capture_output=True, text=True, check=False).stdout
-    children: dict[int, list[int]] = {}
-    for line in listed.splitlines():
-        child, parent = map(int, line.split())
-        children.setdefault(parent, []).append(child)
-    found = list(children.get(process, []))
-    for member in found:
-        found += children.get(member, [])
-    return found
-
-
-class Crew:
+class Processes:
     """Processes that end together, whatever happens."""
 
     def __init__(self) -> None:
@@ -112,6 +107,10 @@ class Crew:
         """Start a process."""
         self._running.append(Running(name, command, log, env))
         return self._running[-1]
+
+    def named(self) -> dict[int, str]:
+        """The names of those that run, by number."""
+        return {running.pid: running.name for running in self._running if running.code is None}
 
     def __enter__(self) -> Self:
         return self
@@ -135,7 +134,7 @@ def wait_for_port(running: Running, port: int, seconds: float) -> None:
     end = time.monotonic() + seconds
     while True:
         if running.code is not None:
-            raise TrainingError(f"{running.name} ended with code {running.code}: {running.last_words()}")
+            raise TrainingError(f"{running.name} ended with code {running.code}: {running.log_tail()}")
         with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=1.0):
             return
         if time.monotonic() > end:

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import math
 import sys
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from itertools import islice
 from typing import NamedTuple, Protocol
 
+import numpy as np
+
 from fedtempo.data.federated import FederatedData
+from fedtempo.deploy.agreement import Agreement, agree, is_complete
 from fedtempo.deploy.census import Census, data_of, read_census
 from fedtempo.deploy.wire import WireError
 from fedtempo.errors import DataError, TrainingError
@@ -17,6 +22,9 @@ CENSUS_SECONDS = 120.0
 RETRY_SECONDS = 60.0
 """How long a node that was refused, or did not say who it is, is left alone. A round waits for nobody like that."""
 BETWEEN_LOOKS = 0.5
+NOT_CONNECTED = "not connected"
+REASONS = 10
+"""Refused nodes that an error names."""
 
 
 class Request(NamedTuple):
@@ -34,9 +42,17 @@ class Reply(NamedTuple):
     asked: Sequence[int]
     parts: list[bytes]
     error: str = ""
+    gone: bool = False
+    """Whether the node went away before it could answer."""
+
+    @property
+    def surplus(self) -> str:
+        """What is wrong with a reply that has more parts than clients: nobody can say which of them count."""
+        surplus = len(self.parts) > len(self.asked)
+        return f"{len(self.parts)} answers for {len(self.asked)} clients" if surplus else ""
 
     def answers(self) -> Iterator[tuple[int, bytes]]:
-        """Each client's part; what is sent beyond them is nobody's."""
+        """Each client's part."""
         return zip(self.asked, self.parts, strict=False)
 
 
@@ -62,6 +78,7 @@ class Roster:
         self._counted: dict[int, Census] = {}
         self._refused: dict[int, tuple[str, float]] = {}
         self._known: FederatedData | None = None
+        self._form = ""
 
     def gather(self, clients: int | None) -> FederatedData:
         """Wait until all clients are here, and return what the server knows of them.
@@ -70,42 +87,80 @@ class Roster:
         """
         end = time.monotonic() + self._patience
         while True:
-            self._count()
-            expected = clients or max((c.population or 0 for c in self._counted.values()), default=0)
-            here = {number for census in self._counted.values() for number in census.numbers}
-            if expected and len(here) >= expected:
+            connected = self._count(lambda counted: is_complete(counted, clients))
+            agreement = agree({node: self._counted[node] for node in connected}, clients)
+            if agreement.complete:
                 break
             if time.monotonic() > end:
-                raise TrainingError(self._too_few(expected, here))
+                raise TrainingError(self._too_few(agreement))
             time.sleep(BETWEEN_LOOKS)
-        if here != set(range(expected)):
-            wrong = min(here ^ set(range(expected)))
-            raise DataError(
-                f"clients must be numbered from 0 to {expected - 1}. Got {wrong}, or nobody by that number."
-            )
-        self._known = data_of(self._counted)
+        for node, reason in agreement.objections.items():  # only now: before, who is right could still change
+            self._refuse(node, reason)
+        self._counted = agreement.nodes
+        self._form = next(iter(agreement.nodes.values())).form
+        self._known = data_of(agreement.nodes.values())
         return self._known
 
-    def places(self, clients: Iterable[int]) -> dict[int, list[int]]:
+    def places(self, clients: Collection[int], end: float | None = None) -> dict[int, list[int]]:
         """The clients by the connected nodes that hold them; where nobody is here, wait for somebody."""
-        end = time.monotonic() + self._patience
+        end = time.monotonic() + self._patience if end is None else end
         while True:
-            connected = self._count()
-            owner = {number: node for node in reversed(connected) for number in self._counted[node].numbers}
-            found: dict[int, list[int]] = {}
-            for client in sorted(clients):
-                if client in owner:
-                    found.setdefault(owner[client], []).append(client)
+            found = self._held(clients, set(self._transport.nodes()))
+            if sum(map(len, found.values())) < len(clients):  # only then: a new node may take long to say who it is
+                found = self._held(clients, set(self._count()))
             if found or time.monotonic() > end:
                 return found
             time.sleep(BETWEEN_LOOKS)
 
-    def exchange(self, requests: Mapping[int, Request], seconds: float | None) -> Iterator[Reply]:
-        """Ask nodes; see `Transport`."""
-        return self._transport.exchange(requests, seconds)
+    def _held(self, clients: Iterable[int], connected: set[int]) -> dict[int, list[int]]:
+        nodes = [node for node in self._counted if node in connected]
+        owner = {number: node for node in reversed(nodes) for number in self._counted[node].numbers}
+        found: dict[int, list[int]] = {}
+        for client in sorted(clients):
+            if client in owner:
+                found.setdefault(owner[client], []).append(client)
+        return found
 
-    def _count(self) -> list[int]:
-        """Ask nodes that are new who they are; return those that are connected and counted, oldest first."""
+    def ask(
+        self,
+        clients: Collection[int],
+        request: Callable[[list[int]], Request],
+        seconds: float | None,
+        failures: dict[int, str],
+    ) -> Iterator[Reply]:
+        """Ask the nodes that hold these clients, and yield their answers; all other clients become failures.
+
+        Where every node has gone away before it answered, wait for one to come back and ask again, as at the start of
+        a round. All these waits together take at most the patience that the server was started with.
+        """
+        places, end = self.places(clients), math.inf
+        while True:
+            held = {client for own in places.values() for client in own}
+            failures.update({client: NOT_CONNECTED for client in clients if client not in held})
+            gone = 0
+            for reply in self._transport.exchange({node: request(own) for node, own in places.items()}, seconds):
+                gone += reply.gone
+                reason = reply.error or reply.surplus
+                if reason:
+                    failures.update(dict.fromkeys(reply.asked, reason))
+                else:
+                    yield reply
+            if gone < len(places) or not places or time.monotonic() > end:
+                return
+            print("fedtempo: all nodes have gone; waiting for one to come back", file=sys.stderr, flush=True)
+            end = min(end, time.monotonic() + self._patience)
+            time.sleep(BETWEEN_LOOKS)
+            places = self.places(clients, end)
+            if not places:
+                return
+            for client in clients:  # they are asked again
+                failures.pop(client, None)
+
+    def _count(self, enough: Callable[[Mapping[int, Census]], bool] = lambda counted: False) -> list[int]:
+        """Ask nodes that are new who they are; return those that are connected and counted, oldest first.
+
+        Nobody waits for the others as soon as there are enough.
+        """
         connected, now = set(self._transport.nodes()), time.monotonic()
         waiting = {node for node, (_, until) in self._refused.items() if until > now}
         new = sorted(connected - self._counted.keys() - waiting)
@@ -119,6 +174,9 @@ class Roster:
                 self._counted[reply.node] = self._checked(read_census(reply.parts[0]), connected)
             except (WireError, DataError) as error:
                 self._refuse(reply.node, str(error))
+            if enough({node: census for node, census in self._counted.items() if node in connected}):
+                silent = set()
+                break
         for node in silent:
             self._refuse(node, "it did not say who it is.")
         return [node for node in self._counted if node in connected]
@@ -129,25 +187,31 @@ class Roster:
         self._refused[node] = (reason, time.monotonic() + RETRY_SECONDS)
 
     def _checked(self, census: Census, connected: set[int]) -> Census:
+        """A census that is possible by itself and, during a run, fits what was agreed at its start."""
         if census.experiment != self._experiment:
             raise DataError("it was started for another experiment.")
+        if self._known is None:
+            return census
+        self._check_unchanged(census, self._known)
         for node, other in self._counted.items():
             both = set(census.numbers) & set(other.numbers)
             if both and node in connected:
                 raise DataError(f"client {min(both)} is on another node already.")
-        if self._known is not None:
-            self._check_unchanged(census, self._known)
         return census
 
     def _check_unchanged(self, census: Census, known: FederatedData) -> None:
         """A node that joins during a run brings clients that were there at its start, with as many rows."""
-        for number, rows in zip(census.numbers, census.rows, strict=True):
-            if number >= len(known) or tuple(known.sizes(p)[number] for p in ("train", "validation", "test")) != rows:
-                raise DataError(f"client {number} must be as it was at the start of the run.")
+        if max(census.numbers) >= len(known):
+            raise DataError(f"client {max(census.numbers)} must be below {len(known)}, the number of clients.")
+        if census.form != self._form:
+            raise DataError(f"its columns must be those of the run, {self._form}. Got {census.form}.")
+        other = np.flatnonzero((np.diff(known.bounds[census.numbers]) != census.rows).any(axis=1))
+        if len(other):
+            raise DataError(f"client {census.numbers[other[0]]} must be as it was at the start of the run.")
 
-    def _too_few(self, expected: int, here: set[int]) -> str:
-        missing = [number for number in range(expected) if number not in here]
-        which = f"; without {missing[:5]}" if missing else ""
-        refused = "".join(f"; node {node} was refused: {reason}" for node, (reason, _) in self._refused.items())
-        wanted = f"{expected} clients" if expected else "clients"
-        return f"run not started: {len(here)} of {wanted} connected in {self._patience:g} s{which}{refused}"
+    def _too_few(self, agreement: Agreement) -> str:
+        away = {node: reason for node, (reason, _) in self._refused.items()} | agreement.objections
+        refused = "".join(f"; node {node} was refused: {reason}" for node, reason in islice(away.items(), REASONS))
+        wanted = f"{agreement.clients} clients" if agreement.clients else "clients"
+        here = len(agreement.here)
+        return f"run not started: {here} of {wanted} connected in {self._patience:g} s{agreement.missing()}{refused}"

@@ -13,8 +13,8 @@ from fedtempo.deploy.orders import TOKEN
 from fedtempo.deploy.roster import Roster, Transport
 from fedtempo.errors import OutputError
 from fedtempo.files import write_atomically
+from fedtempo.training.database import DATABASE
 from fedtempo.training.loop import drained, train_experiment
-from fedtempo.training.reader import DATABASE
 from fedtempo.training.result import Result
 from fedtempo.training.round_report import RoundReport
 
@@ -41,7 +41,7 @@ def serve(transport: Transport, blueprint: Blueprint, plan: Plan) -> Result:
     roster = Roster(transport, blueprint.fingerprint, plan.patience)
     experiment = blueprint.server(roster.gather(plan.clients))
     engine = RemoteEngine(experiment, roster, run)
-    rounds = train_experiment(experiment, plan.out, resume, elsewhere=engine)
+    rounds = train_experiment(experiment, plan.out, resume, engine=engine)
     result = drained(rounds, lambda report: print(_line(report, experiment.rounds), file=sys.stderr, flush=True))
     if plan.out is not None:
         result.export(plan.out)
@@ -68,4 +68,6 @@ def _token(out: Path | None, resume: bool) -> bytes:
 def _line(report: RoundReport, rounds: int) -> str:
     lost = "".join(f"; client {failure.client}: {failure.reason}" for failure in report.failures)
     what = "abandoned" if report.abandoned else f"loss {report.loss:.4f}"
+    if report.private:
+        return f"fedtempo: round {report.round + 1}/{rounds}, private: clients and loss are withheld"
     return f"fedtempo: round {report.round + 1}/{rounds}, {len(report.clients)} clients, {what}{lost}"

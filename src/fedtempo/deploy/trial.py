@@ -11,7 +11,7 @@ from fedtempo.api import run
 from fedtempo.config import ExperimentFile, parse, settings_of
 from fedtempo.deploy.keys import make_keys
 from fedtempo.deploy.launch import SUMMARY, NodePlan, Server, ServerPlan, prepare_server, start_node
-from fedtempo.deploy.processes import Crew, free_port
+from fedtempo.deploy.processes import Processes, free_port
 from fedtempo.errors import OutputError
 
 SERIAL = {"backend": "serial", "workers": None, "ray_address": None, "ray_gpus": None}
@@ -60,13 +60,13 @@ def try_out(file: ExperimentFile, folder: Path, nodes: int, tell: Callable[[str]
     plan = ServerPlan(str(folder / "keys" / "server"), port=free_port())
     out = folder / "run"
     prepare_server(out, file, plan)
-    with Crew() as crew:
-        server = Server(out, file, plan, crew)
+    with Processes() as processes:
+        server = Server(out, file, plan, processes)
         tell(f"starting a SuperLink on 127.0.0.1:{plan.port}, with TLS and {nodes} registered keys")
         server.start()
         for part in range(nodes):
             keys, state = folder / "keys" / f"node-{part + 1}", folder / f"node-{part + 1}"
-            start_node(file, NodePlan(keys, f"127.0.0.1:{plan.port}", state, part=(part, nodes)), crew)
+            start_node(file, NodePlan(keys, f"127.0.0.1:{plan.port}", state, part=(part, nodes)), processes)
         tell(f"started {nodes} SuperNodes; they load their clients")
         server.run(tell)
     summary = json.loads((out / SUMMARY).read_text())

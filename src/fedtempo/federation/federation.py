@@ -1,4 +1,4 @@
-"""A federation: an algorithm bound to a model, data and a seed. What backends run, and nothing that changes."""
+"""A federation: an algorithm on a problem. It says which tensors travel, what clients start from and what they send."""
 
 from __future__ import annotations
 
@@ -11,50 +11,32 @@ import torch
 from torch import nn
 
 from fedtempo.algorithms.algorithm import Algorithm, begin_as_kept
-from fedtempo.client.network import Network, tensors_of
-from fedtempo.client.program import Carry, ClientProgram, Phase, compile_client
-from fedtempo.data.batches import Batching
+from fedtempo.client.network import tensors_of
+from fedtempo.client.phase import Carry, Phase
+from fedtempo.client.program import ClientProgram, compile_client
 from fedtempo.data.federated import FederatedData
 from fedtempo.errors import ConfigError, ModelError
+from fedtempo.federation.problem import Problem
 from fedtempo.models.weights import redraw, seeded
 from fedtempo.objectives import Received
 from fedtempo.params import Params, select, squared_norm
-from fedtempo.schedules import Now
 from fedtempo.server.admission import Expected
-from fedtempo.server.policy import Scrutiny
+from fedtempo.server.policy import UploadPolicy
 from fedtempo.server.sums import Groups
-from fedtempo.tasks import Batch, Task
 
 
 @dataclass(frozen=True)
 class Federation:
-    """Everything that stays the same during a run."""
+    """The rules for clients. Nothing here changes during a run."""
 
-    model: nn.Module
-    data: FederatedData
+    problem: Problem
     algorithm: Algorithm
-    task: Task
-    batching: Batching
-    seed: int
-    dtype: torch.dtype = torch.float32
-    device: str = "cpu"
     common_start: Params | None = None
     """Personal tensors that every client starts from; None draws each client's own."""
     given_clients: dict[int, Params] | None = None
     """First personal tensors of particular clients."""
-    draws_masks: bool = False
-    """Whether training the model needs dropout keys."""
-    scrutiny: Scrutiny | None = None
-    """How uploads are looked at one by one; None where finiteness is all that is checked."""
-    pads_batches: bool = True
-    """Whether batches of different lengths may be padded: rows do not influence each other."""
-
-    @cached_property
-    def network(self) -> Network:
-        """The model as a pure function."""
-        network = Network(self.model.to(dtype=self.dtype, device=self.device))
-        network.dropout = network.dropout or self.draws_masks
-        return network
+    policy: UploadPolicy | None = None
+    """How uploads are looked at one by one; None where only finiteness is checked."""
 
     @cached_property
     def program(self) -> ClientProgram:
@@ -63,19 +45,26 @@ class Federation:
 
     def compile(self, phases: tuple[Phase, ...], uploads: bool = False, as_kept: bool = False) -> ClientProgram:
         """A client program from phases; without uploads for newcomers, from the state as kept for fine-tuning."""
-        algorithm = self.algorithm
+        memory = self.algorithm.memory
         upload = self._upload if uploads else _no_upload
-        begin = begin_as_kept if as_kept else algorithm.begin
-        return compile_client(phases, self.network, self.task, upload, algorithm.keep, begin)
+        begin = begin_as_kept if as_kept else memory.begin
+        return compile_client(phases, self.problem.network, self.problem.task, upload, memory.final_state, begin)
+
+    # ------------------------------------------------------------------ which tensors travel
+
+    @property
+    def private(self) -> bool:
+        """Whether uploads are noised, so that nothing else about clients may be published."""
+        return self.policy is not None and self.policy.aggregator.private
 
     @cached_property
     def personal_names(self) -> frozenset[str]:
         """The model's tensors that never leave a client."""
         selector = self.algorithm.personal
-        names = selector.names(self.model)
+        names = selector.names(self.problem.model)
         if not names and not selector.optional:
             raise ConfigError(f"the personal selector must match some tensors. Got {selector!r}, which matches none.")
-        if names and names >= set(self.network.parameters):
+        if names and names >= set(self.problem.network.parameters):
             raise ConfigError(
                 f"the personal selector must leave something to share. Got {selector!r}, which matches all."
             )
@@ -84,25 +73,26 @@ class Federation:
     @cached_property
     def trained_names(self) -> frozenset[str]:
         """The shared parameters that training moves, and so the ones that are sent up."""
-        if not self.algorithm.shares:
+        if self.algorithm.uploads.nothing:
             return frozenset()
         return frozenset[str]().union(*(s.trained for s in self.program.stages)) - self.personal_names
 
     def _upload(self, received: Received, carry: Carry) -> Groups:
         """The algorithm's upload, cut down to what the server may know: trained parameters and shared buffers."""
-        if not self.algorithm.shares:
+        rules = self.algorithm.uploads
+        if rules.nothing:
             return {}
-        groups = self.algorithm.upload(received, carry)
+        groups = rules.upload(received, carry)
         delta = select(groups["delta"], self.trained_names)
         sent = {**groups, "delta": delta}
-        if self.algorithm.sends_norm:
+        if rules.sends_norm:
             sent["squared_norm"] = {"delta": squared_norm({n: d.to(torch.float64) for n, d in delta.items()})}
         buffers = {
             n: carry.shared[n] - received.shared[n]
-            for n in self.network.buffers
+            for n in self.problem.network.buffers
             if n in carry.shared and carry.shared[n].is_floating_point()
         }
-        return {**sent, "buffers": buffers} if buffers and self.algorithm.average_buffers else sent
+        return {**sent, "buffers": buffers} if buffers and rules.average_buffers else sent
 
     @cached_property
     def expected(self) -> Expected:
@@ -111,11 +101,22 @@ class Federation:
         server = self.algorithm.server
         extra = server.extra(server.init(select(shared, self.trained_names)))
         received = Received(shared, extra)
-        carry = self.program.init(received, self.first_personal(int(self.data.clients[0]), shared))
+        carry = self.program.init(received, self.first_personal(int(self.problem.data.clients[0]), shared))
         groups, _, _ = self.program.finish(received, carry)
         return {group: {n: (t.shape, t.dtype) for n, t in tensors.items()} for group, tensors in groups.items()}
 
-    # ------------------------------------------------------------------ first values
+    def weight(self, client: int, processed: int) -> float:
+        """How much a client's upload counts."""
+        return float(self.weights(np.array([client]), np.array([processed]))[0])
+
+    def weights(self, clients: np.ndarray, processed: np.ndarray) -> np.ndarray:
+        """How much each client's upload counts; `processed` is how many samples it trained shared tensors on."""
+        if self.algorithm.weighting == "uniform":
+            return np.ones(len(clients))
+        by_samples = self.algorithm.weighting == "samples"
+        return (self.problem.sizes[clients] if by_samples else processed).astype(np.float64)
+
+    # ------------------------------------------------------------------ what clients start from
 
     def first_shared(self, given: Params | None = None) -> Params:
         """The shared model of round 0: the model's tensors, replaced by any that are given."""
@@ -128,104 +129,62 @@ class Federation:
                 raise ModelError(
                     f"init[{name!r}] must have shape {tuple(tensors[name].shape)}. Got {tuple(value.shape)}."
                 )
-            tensors[name] = value.detach().clone().to(device=self.device, dtype=tensors[name].dtype)
+            tensors[name] = value.detach().clone().to(device=self.problem.device, dtype=tensors[name].dtype)
         return {n: t for n, t in tensors.items() if n not in self.personal_names}
 
     def _first_tensors(self) -> Params:
-        first = tensors_of(self.model, self.dtype, self.device)
+        problem = self.problem
+        first = tensors_of(problem.model, problem.dtype, problem.device)
         if self.algorithm.components is None:
             return first
         parts = [first]
         for index in range(1, self.algorithm.components):
-            with seeded(self.seed, "component", index):
-                other = copy.deepcopy(self.model)
+            with seeded(problem.seed, "component", index):
+                other = copy.deepcopy(problem.model)
                 redraw(other)
-                parts.append(tensors_of(other, self.dtype, self.device))
+                parts.append(tensors_of(other, problem.dtype, problem.device))
         return {name: torch.stack([part[name] for part in parts]) for name in first}
 
-    def first_personal(self, client: int, shared: Params, newcomer: bool = False) -> Params:
-        """What a client keeps before its first round; `shared` is the run's first model, or the trained one."""
+    def first_personal(self, client: int, shared: Params) -> Params:
+        """What a client keeps before its first round; for a newcomer, `shared` is the trained model."""
         given = (self.given_clients or {}).get(client)
-        memory = self.algorithm.welcome if newcomer and self.algorithm.welcome else self.algorithm.remember
-        own = {**self._fresh(client), **memory(shared, self.trained_names)}
+        own = {**self._fresh(client), **self.algorithm.memory.initial_state(shared, self.trained_names)}
         for name, value in (given or {}).items():
             if name not in own:
                 raise ConfigError(f"init_clients[{client}] must name personal tensors. Got {name!r}.")
-            own[name] = value.detach().clone().to(device=self.device, dtype=own[name].dtype)
+            own[name] = value.detach().clone().to(device=self.problem.device, dtype=own[name].dtype)
         return own
 
     def keeps_nothing(self, shared: Params) -> bool:
         """Whether no client has anything of its own from one round to the next."""
-        return not (self.given_clients or self.personal_names or self.algorithm.remember(shared, self.trained_names))
+        initial = self.algorithm.memory.initial_state(shared, self.trained_names)
+        return not (self.given_clients or self.personal_names or initial)
 
     def _fresh(self, client: int) -> Params:
+        """The client's personal tensors of the model, drawn for it or the common ones that were given."""
         if not self.personal_names:
             return {}
-        outputs = None if self.data.outputs is None else int(self.data.outputs[client])
-        drawn = self._drawn(client, outputs)
+        outputs = self.problem.data.outputs
+        drawn = self._drawn(client, None if outputs is None else int(outputs[client]))
         common = self.common_start or {}
         return {n: common[n] if n in common and common[n].shape == t.shape else t for n, t in drawn.items()}
 
     def _drawn(self, client: int, outputs: int | None) -> Params:
-        template = copy.deepcopy(self.model)
+        problem = self.problem
+        template = copy.deepcopy(problem.model)
         if outputs is not None:
             resize_head(template, outputs)
-        with seeded(self.seed, "personal", client):
+        with seeded(problem.seed, "personal", client):
             for prefix, layer in template.named_modules():
                 reset = getattr(layer, "reset_parameters", None)
                 mine = any(_join(prefix, leaf) in self.personal_names for leaf in (*layer._parameters, *layer._buffers))
                 if mine and callable(reset):
                     reset()
-        return select(tensors_of(template, self.dtype, self.device), self.personal_names)
+        return select(tensors_of(template, problem.dtype, problem.device), self.personal_names)
 
-    # ------------------------------------------------------------------ data
-
-    @cached_property
-    def sizes(self) -> np.ndarray:
-        """Training rows of every client."""
-        return self.data.sizes("train")
-
-    @cached_property
-    def total_samples(self) -> int:
-        """Training rows of all training clients together."""
-        return int(self.sizes[self.data.clients].sum())
-
-    def rows(self, clients: np.ndarray, local: np.ndarray, part: str = "train") -> Batch:
-        """Rows of clients by their number inside the client; `local` has shape (clients, rows)."""
-        index = {"train": 0, "validation": 1, "test": 2}[part]
-        positions = self.data.bounds[clients, index][:, None] + local
-        where = positions if self.data.order is None else self.data.order[positions]
-        return self.to_device(self.data.take(where, self.dtype))
-
-    def client_rows(self, client: int, part: str = "train") -> Batch:
-        """All rows of one client."""
-        return self.to_device(self.data.client(client, part, self.dtype))
-
-    def to_device(self, batch: Batch) -> Batch:
-        """The batch where the model is."""
-        return batch if self.device == "cpu" else {n: t.to(self.device) for n, t in batch.items()}
-
-    def weight(self, client: int, processed: int) -> float:
-        """How much a client's upload counts."""
-        if self.algorithm.weighting == "uniform":
-            return 1.0
-        return float(self.sizes[client] if self.algorithm.weighting == "samples" else processed)
-
-    def now(self, round_number: int, cohort: float, loss_ratio: float = 1.0, plateaus: int = 0) -> Now:
-        """Where a round stands."""
-        clients = self.data.clients
-        return Now(
-            round=round_number,
-            clients=len(clients),
-            cohort=cohort,
-            total_samples=self.total_samples,
-            loss_ratio=loss_ratio,
-            plateaus=plateaus,
-        )
-
-    def over(self, data: FederatedData) -> Federation:
-        """The same federation on other clients' data, such as a new user's."""
-        return replace(self, data=data, given_clients=None)
+    def on_data(self, data: FederatedData) -> Federation:
+        """The same rules for other clients' data, such as a new user's."""
+        return replace(self, problem=replace(self.problem, data=data), given_clients=None)
 
 
 def resize_head(model: nn.Module, outputs: int) -> None:

@@ -13,7 +13,7 @@ How to add one. A paper has one file here (`feddecay.py`, `fednar.py`, ...), whi
   what they are: they are hashed to know which runs are finished. `Data(..., rows=n)` keeps a sample of the rows;
 * `measures`, functions from a `Result` to `Measured(values, curves)`: `measures.users`, `costs`, `train_loss`,
   `learning`, `partial(to_target, target=0.8)`, or your own in the paper's file;
-* `columns`: which values the table shows, `{"existing_tuned/mean": Column("existing users"), ...}`; `exact=True` for
+* `columns`: which values the table shows, `{"existing_after/mean": Column("existing users"), ...}`; `exact=True` for
   counts that the settings decide. `derive` adds columns made from several labels' values;
 * `reported`: the paper's values, `{label: {column: value}}`;
 * `claims`: `Claim("what the paper says", rule)` with the rules of `claims`: `higher`, `lower` (paired over seeds;

@@ -43,7 +43,7 @@ LEAST_K = 0.2
 """Decaying K ends at this share of the first round's K."""
 TUNING = 0.3
 """Fine-tuning's rate, of the training rate: nothing clips its gradients."""
-USERS = "existing_tuned"
+USERS = "existing_after"
 BUDGETS = {"steps": f"{USERS}/at_steps", "bytes": f"{USERS}/at_bytes"}
 AS_MUCH = -0.01
 """A point less than the sum of the gains still counts as adding up."""
@@ -96,7 +96,7 @@ def trainings(scale: Scale, seed: int, data: Data, model: Model, strengths: Stre
         "evaluation": Evaluation(every=scale["every"], users=scale["users"], lr=TUNING * strengths.lr),
     }
     spent = budgets(scale, model)
-    scored: list[Measure] = [partial(at_budgets, group=group, budgets=spent) for group in (USERS, "new_tuned")]
+    scored: list[Measure] = [partial(at_budgets, group=group, budgets=spent) for group in (USERS, "new_after")]
     return [
         Training(label, data, model, composed(chosen, strengths, scale), settings, (costs, *scored))
         for label, chosen in CHOSEN.items()
@@ -122,7 +122,7 @@ COLUMNS = {
     BUDGETS["bytes"]: Column("accuracy at equal bytes"),
     "gain_bytes": Column("gain over FedAvg"),
     "extra_bytes": Column("beyond the sum of gains"),
-    "new_tuned/at_bytes": Column("new users, equal bytes"),
+    "new_after/at_bytes": Column("new users, equal bytes"),
     "steps": Column("steps of the whole run", ".0f", exact=True),
     "bytes": Column("bytes of the whole run", ".3g", exact=True),
 }

@@ -1,5 +1,6 @@
 """Reporting: tables, pages, run folders, progress."""
 
+from fedtempo.report import notebook
 from fedtempo.report.folder import EXPERIMENT, REPORT, export, summary, write_experiment
 from fedtempo.report.html import report, write_page, write_report
 from fedtempo.report.live import follow
@@ -20,6 +21,7 @@ __all__ = [
     "Section",
     "export",
     "follow",
+    "notebook",
     "read_run",
     "report",
     "summary",

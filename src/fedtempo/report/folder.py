@@ -14,6 +14,7 @@ from fedtempo.report.runs import ReportRun, script_command, timestamp, versions
 from fedtempo.trackers.csv import rounds_as_csv
 from fedtempo.training.result import Result
 from fedtempo.training.round_report import RoundReport
+from fedtempo.training.tracking import WITHHELD
 
 EXPERIMENT = "experiment.toml"
 SUMMARY = "summary.json"
@@ -54,7 +55,7 @@ def record(report: RoundReport) -> dict[str, Any]:
     return {
         "round": report.round,
         "loss": report.loss,
-        "clients": len(report.clients),
+        "clients": None if report.private else len(report.clients),
         "failures": [failure._asdict() for failure in report.failures],
         "costs": vars(report.costs),
         "total_costs": vars(report.total_costs),
@@ -67,10 +68,10 @@ def record(report: RoundReport) -> dict[str, Any]:
 
 def summary(result: Result) -> dict[str, Any]:
     """A run as plain data."""
-    selected = result.selected
+    selected, privacy = result.selected, result.privacy
     return {
         "algorithm": repr(result.experiment.federation.algorithm),
-        "data": repr(result.experiment.federation.data),
+        "data": repr(result.experiment.federation.problem.data) if privacy is None else WITHHELD,
         "backend": result.experiment.backend.name,
         "ran_as": result.ran_as,
         "rounds": len(result.history),
@@ -78,6 +79,7 @@ def summary(result: Result) -> dict[str, Any]:
         "scores": result.scores.summary() if result.scores else None,
         "costs": vars(result.costs),
         "never_heard": result.never_heard,
+        **({} if privacy is None else {"privacy": privacy.record()}),
         "seconds": result.seconds,
         "digest": result.digest(),
     }

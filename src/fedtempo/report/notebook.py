@@ -107,7 +107,7 @@ def data_page(data: FederatedData, path: Path) -> Path:
 def result_html(result: Result) -> str:
     """The table of a run, its learning curve and its digest."""
     scored = [report.scores for report in result.history if report.scores]
-    scores = [s.existing_tuned.summary(s.metric)["mean"] for s in scored]
+    scores = [s.guiding.summary(s.metric)["mean"] for s in scored]
     losses = [report.loss for report in result.history if math.isfinite(report.loss)]
     facts = [
         ("training loss", f"{curve(losses, 'training loss over rounds')} {_ends(losses)}"),
@@ -116,7 +116,10 @@ def result_html(result: Result) -> str:
     ]
     if scores:
         drawn = f"{curve(scores, 'score over evaluations')} {_ends(scores)}"
-        facts.insert(0, (f"{escape(scored[0].metric)}, existing users, tuned", drawn))
+        users = "existing" if len(scored[0].existing_after.clients) else "new"
+        facts.insert(0, (f"{escape(scored[0].metric)}, {users} users after fine-tuning", drawn))
+    if result.privacy is not None:
+        facts.append(("privacy", escape(str(result.privacy))))
     return f"<div>{ResultTable([result])._repr_html_()}{_facts(facts)}</div>"
 
 

@@ -134,22 +134,22 @@ def _users(run: ReportRun, most: int) -> dict[str, Any] | None:
     scores = run.scores
     if scores is None:
         return None
-    kinds = {"existing": (scores.existing_initial, scores.existing_tuned)}
-    if scores.new_initial is not None and scores.new_tuned is not None:
-        kinds["new"] = (scores.new_initial, scores.new_tuned)
+    kinds = {"existing": (scores.existing_before, scores.existing_after)}
+    if scores.new_before is not None and scores.new_after is not None:
+        kinds["new"] = (scores.new_before, scores.new_after)
     return {kind: _user_columns(*pair, scores.metric, most) for kind, pair in kinds.items()}
 
 
-def _user_columns(initial: UserScores, tuned: UserScores, metric: str, most: int) -> dict[str, Any]:
-    seen = np.flatnonzero(tuned.samples > 0)
-    order = seen[np.argsort(tuned.values[metric][seen], kind="stable")]
+def _user_columns(before: UserScores, after: UserScores, metric: str, most: int) -> dict[str, Any]:
+    seen = np.flatnonzero(after.samples > 0)
+    order = seen[np.argsort(after.values[metric][seen], kind="stable")]
     kept = np.array(_evenly(order.tolist(), most), dtype=np.int64)
     return {
         "count": len(seen),
-        "client": tuned.clients[kept].tolist(),
-        "samples": tuned.samples[kept].tolist(),
-        "initial": {name: _numbers(values[kept].tolist()) for name, values in initial.values.items()},
-        "tuned": {name: _numbers(values[kept].tolist()) for name, values in tuned.values.items()},
+        "client": after.clients[kept].tolist(),
+        "samples": after.samples[kept].tolist(),
+        "before": {name: _numbers(values[kept].tolist()) for name, values in before.values.items()},
+        "after": {name: _numbers(values[kept].tolist()) for name, values in after.values.items()},
     }
 
 
@@ -194,7 +194,7 @@ def _metrics(runs: Sequence[ReportRun]) -> list[str]:
     """Every metric that some run has, the main one first and the loss last."""
     names: dict[str, None] = {}
     for scores in (report.scores for run in runs for report in run.history if report.scores):
-        names.update(dict.fromkeys([scores.metric, *scores.existing_tuned.values]))
+        names.update(dict.fromkeys([scores.metric, *scores.existing_after.values]))
     return sorted(names, key=lambda name: name == "loss") or ["loss"]
 
 

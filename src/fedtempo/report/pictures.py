@@ -102,7 +102,7 @@ def _grouped(counts: np.ndarray) -> np.ndarray:
 def plan_of(experiment: Experiment, history: Sequence[RoundReport] = ()) -> Plan:
     """The rates that were used; schedules that follow the loss follow that of the history as far as it goes."""
     federation = experiment.federation
-    samples = int(np.median(federation.sizes[federation.data.clients]))
+    samples = int(np.median(federation.problem.sizes[federation.problem.data.clients]))
     rounds = _spread(experiment.rounds, _affordable(experiment, samples))
     steps = [_steps(experiment, samples, now) for now in _places(experiment, history, rounds)]
     phases = range(len(federation.algorithm.phases))
@@ -118,8 +118,8 @@ def plan_of(experiment: Experiment, history: Sequence[RoundReport] = ()) -> Plan
 def _affordable(experiment: Experiment, samples: int) -> int:
     """How many rounds are shown: fewer where each has very many steps."""
     federation = experiment.federation
-    now = federation.now(0, 1.0)
-    steps = sum(phase.length.steps(now, samples, federation.batching) for phase in federation.algorithm.phases)
+    now = federation.problem.now(0, 1.0)
+    steps = sum(phase.length.steps(now, samples, federation.problem.batching) for phase in federation.algorithm.phases)
     return max(2, min(MOST_ROUNDS, MOST_PLANNED // max(1, steps)))
 
 
@@ -130,14 +130,14 @@ def _places(experiment: Experiment, history: Sequence[RoundReport], rounds: list
         for report in history[done:round_number]:
             progress = progress if report.abandoned else progress.after(report.loss)
         done = round_number
-        now = federation.now(round_number, 1.0, progress.ratio, progress.plateaus)
+        now = federation.problem.now(round_number, 1.0, progress.ratio, progress.plateaus)
         yield replace(now, cohort=experiment.cohort.expected(now, now.clients))
 
 
 def _steps(experiment: Experiment, samples: int, now: Now) -> list[list[dict[str, float]]]:
     """By phase, the rates of every step of a round. A phase without steps has one entry, that says so."""
     federation = experiment.federation
-    plan = (federation.algorithm, [now.round], samples, federation.batching, now)
+    plan = (federation.algorithm, [now.round], samples, federation.problem.batching, now)
     (planned,) = planned_rounds(*plan)
     by_phase: list[list[dict[str, float]]] = [[] for _ in planned.steps]
     for step in planned_steps(*plan):

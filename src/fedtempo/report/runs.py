@@ -17,6 +17,7 @@ from fedtempo.report.pictures import DataPicture, Plan, picture_of, plan_of
 from fedtempo.training.experiment import Experiment
 from fedtempo.training.result import Result
 from fedtempo.training.round_report import RoundReport
+from fedtempo.training.tracking import WITHHELD
 
 LIBRARIES = ("fedtempo", "torch", "numpy")
 
@@ -52,11 +53,11 @@ class ReportRun:
         return cls(
             label=label or repr(choices.federation.algorithm),
             history=result.history,
-            seed=choices.federation.seed,
+            seed=choices.federation.problem.seed,
             total=choices.rounds,
-            facts=facts_of(choices),
-            picture=picture_of(choices.federation.data),
-            plan=plan_of(choices, result.history),
+            facts=facts_of(choices) | ({} if result.privacy is None else {"privacy": str(result.privacy)}),
+            picture=None if choices.federation.private else picture_of(choices.federation.problem.data),
+            plan=None if choices.federation.private else plan_of(choices, result.history),
             digest=result.digest(),
             command=command or script_command(),
             experiment=experiment,
@@ -88,22 +89,25 @@ class ReportRun:
 def facts_of(experiment: Experiment) -> dict[str, str]:
     """Every choice that decides a run's numbers, as words."""
     federation = experiment.federation
-    parameters = sum(p.numel() for p in federation.model.parameters())
+    parameters = sum(p.numel() for p in federation.problem.model.parameters())
     workers = f" in {experiment.workers} processes" if experiment.workers > 1 and not experiment.calibrates else ""
     facts = {
         "algorithm": repr(federation.algorithm),
-        "data": repr(federation.data),
-        "model": f"{type(federation.model).__name__}, {parameters:,} parameters",
+        "data": repr(federation.problem.data),
+        "model": f"{type(federation.problem.model).__name__}, {parameters:,} parameters",
         "rounds": str(experiment.rounds),
         "cohort": experiment.cohort.description,
-        "batches": repr(federation.batching),
-        "loss": federation.task.name,
-        "seed": str(federation.seed),
+        "batches": repr(federation.problem.batching),
+        "loss": federation.problem.task.name,
+        "seed": str(federation.problem.seed),
         "evaluation": repr(experiment.evaluation),
-        "backend": f"{experiment.backend.name}{workers}, {federation.dtype}".replace("torch.", ""),
+        "backend": f"{experiment.backend.name}{workers}, {federation.problem.dtype}".replace("torch.", ""),
     }
-    if federation.scrutiny is not None:
-        facts["uploads"] = f"{federation.scrutiny!r}, quorum {experiment.quorum}"
+    if federation.policy is not None:
+        facts["uploads"] = f"{federation.policy!r}, quorum {experiment.quorum}"
+    promised = experiment.guarantee()
+    if promised is not None:  # sizes and labels of the clients are what is protected
+        facts |= {"data": WITHHELD, "privacy": str(promised)}
     return facts
 
 

@@ -9,13 +9,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from fedtempo.config import read, settings_of
+from fedtempo.config import read, settings_of, without_places
 from fedtempo.errors import FedTempoError, StoreError
 from fedtempo.report.folder import AGAIN, EXPERIMENT, SUMMARY
 from fedtempo.report.pictures import picture_of, plan_of
 from fedtempo.report.runs import ReportRun, facts_of
+from fedtempo.training.database import DATABASE
 from fedtempo.training.experiment import prepare
-from fedtempo.training.reader import DATABASE, RunReader
+from fedtempo.training.reader import RunReader
 
 HASHES = ("model", "data", "version")
 
@@ -41,7 +42,7 @@ class StoredRun:
             history=history,
             seed=int(identity["seed"]) if identity.get("seed", "").isdecimal() else None,
             total=int(identity.get("rounds", len(history))),
-            facts={name: value for name, value in identity.items() if name not in HASHES},
+            facts={name: value for name, value in identity.items() if name not in HASHES} | _privacy(summary),
             digest=summary.get("digest"),
             command=AGAIN if has_file else summary.get("command"),
             experiment=experiment.read_text(encoding="utf-8") if has_file else None,
@@ -67,11 +68,19 @@ def with_pictures(run: ReportRun, folder: Path) -> ReportRun:
     if not (folder / EXPERIMENT).is_file():
         return run
     try:
-        experiment = prepare(**settings_of(read(folder / EXPERIMENT)))
+        experiment = prepare(**settings_of(without_places(read(folder / EXPERIMENT))))
     except FedTempoError:  # the data may not be on this machine; the page does without
         return run
-    picture, plan = picture_of(experiment.federation.data), plan_of(experiment, run.history)
+    if experiment.federation.private:
+        return replace(run, facts={**facts_of(experiment), **_privacy(_summary(folder))})
+    picture, plan = picture_of(experiment.federation.problem.data), plan_of(experiment, run.history)
     return replace(run, facts=facts_of(experiment), picture=picture, plan=plan)
+
+
+def _privacy(summary: Mapping[str, Any]) -> dict[str, str]:
+    """What a finished private run was accounted for."""
+    privacy = summary.get("privacy")
+    return {"privacy": str(privacy.get("words"))} if isinstance(privacy, dict) else {}
 
 
 def _summary(folder: Path) -> Mapping[str, Any]:

@@ -9,19 +9,19 @@ from html import escape
 from statistics import fmean, pstdev
 from typing import Any, Protocol
 
-from rich.console import Console
 from rich.table import Table as RichTable
 
 from fedtempo.costs import Costs
 from fedtempo.display import shows
 from fedtempo.evaluation.protocol import Scores
+from fedtempo.terminal import Terminal
 from fedtempo.training.result import Result
 
 GROUPS = {
-    "existing_initial": "existing, initial",
-    "existing_tuned": "existing, tuned",
-    "new_initial": "new, initial",
-    "new_tuned": "new, tuned",
+    "existing_before": "existing, before",
+    "existing_after": "existing, after",
+    "new_before": "new, before",
+    "new_after": "new, after",
 }
 STATISTICS = {"mean": "mean", "bottom_decile": "bottom 10%", "std": "std"}
 WIDE = 170
@@ -109,9 +109,9 @@ class ResultTable:
     def _narrow(self) -> RichTable:
         table = RichTable(title=self.title, box=None, padding=(0, 1, 0, 0), pad_edge=False)
         table.add_column("\nalgorithm", overflow="fold", min_width=12, max_width=40)
-        users = [kind for kind in ("existing", "new") if f"{kind}_tuned/mean" in self.columns]
+        users = [kind for kind in ("existing", "new") if f"{kind}_after/mean" in self.columns]
         for kind in users:
-            for heading in (f"{kind}\nstart→end", "\nlow10%", "\nstd"):
+            for heading in (f"{kind}\nbefore→after", "\nlow10%", "\nstd"):
                 table.add_column(heading, justify="right", no_wrap=True)
         for heading in COSTS.values():
             table.add_column(f"\n{heading}", justify="right", no_wrap=True)
@@ -122,7 +122,7 @@ class ResultTable:
 
     def __str__(self) -> str:
         buffer = io.StringIO()
-        Console(file=buffer, width=110, force_terminal=False).print(self.rich(width=0))
+        Terminal(file=buffer, width=110, force_terminal=False).print(self.rich(width=0))
         return "\n".join(line.rstrip() for line in buffer.getvalue().rstrip().splitlines())
 
     def _repr_html_(self) -> str:
@@ -155,9 +155,9 @@ def _numbers(results: list[Scored]) -> dict[str, list[float]]:
 
 
 def _user_cells(row: Row, kind: str) -> tuple[str, str, str]:
-    start, tuned = (row.text(f"{kind}_{when}/mean", spread=False) for when in ("initial", "tuned"))
-    decile, deviation = (row.text(f"{kind}_tuned/{s}", spread=False) for s in ("bottom_decile", "std"))
-    short = [text.removeprefix("0") if text.startswith("0.") else text for text in (start, tuned, decile, deviation)]
+    before, after = (row.text(f"{kind}_{when}/mean", spread=False) for when in ("before", "after"))
+    decile, deviation = (row.text(f"{kind}_after/{s}", spread=False) for s in ("bottom_decile", "std"))
+    short = [text.removeprefix("0") if text.startswith("0.") else text for text in (before, after, decile, deviation)]
     return f"{short[0]}→{short[1]}", short[2], short[3]
 
 

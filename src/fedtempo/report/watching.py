@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import threading
 import time
 from collections.abc import Callable
@@ -10,6 +11,7 @@ from dataclasses import replace
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 from fedtempo.errors import FedTempoError, OutputError
@@ -26,6 +28,8 @@ HEADERS = {
     "Referrer-Policy": "no-referrer",
     "Cross-Origin-Resource-Policy": "same-origin",
 }
+MOST = 100
+"""Connections at a time."""
 SPARED = 10
 """Numbers are made anew only after this many times what making them took, so that watching costs little."""
 
@@ -77,11 +81,61 @@ class Watched:
         self._not_before = began + max(1.0, SPARED * (time.monotonic() - began))
 
 
-def server(folder: Path, port: int = 0) -> ThreadingHTTPServer:
+class PageServer(ThreadingHTTPServer):
+    """Serves at most `MOST` connections at a time: a newcomer takes the place of the one that has been silent longest.
+
+    Every connection has a thread and a file, of which a process has few. A page that is still open connects again.
+    """
+
+    request_queue_size = 128
+
+    def __init__(self, address: tuple[str, int], handler: type[BaseHTTPRequestHandler]) -> None:
+        self._silent: dict[socket.socket, None] = {}
+        self._busy: set[socket.socket] = set()
+        self._changing = threading.Lock()
+        super().__init__(address, handler)
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        """Make room, then serve the connection in a thread of its own."""
+        with self._changing:
+            self._silent[request] = None
+            excess = max(0, len(self._silent) + len(self._busy) - MOST)
+            oldest = list(self._silent)[:excess]
+            for connection in oldest:
+                del self._silent[connection]
+        for connection in oldest:
+            with suppress(OSError):
+                connection.shutdown(socket.SHUT_RDWR)  # its thread wakes up, finds it closed and ends
+        super().process_request(request, client_address)
+
+    def answering(self, connection: socket.socket) -> None:
+        """The connection has asked for something: it is not silent."""
+        with self._changing:
+            self._silent.pop(connection, None)
+            self._busy.add(connection)
+
+    def waiting(self, connection: socket.socket) -> None:
+        """The connection has got its answer and may be silent from now on."""
+        with self._changing:
+            self._busy.discard(connection)
+            self._silent[connection] = None
+
+    def shutdown_request(self, request: Any) -> None:
+        """Forget a connection that is over."""
+        with self._changing:
+            self._silent.pop(request, None)
+            self._busy.discard(request)
+        super().shutdown_request(request)
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Say nothing: connections break, and that is no news for whoever watches a run."""
+
+
+def server(folder: Path, port: int = 0) -> PageServer:
     """A server of the run's live page on 127.0.0.1; port 0 is any free one."""
     watched = Watched(folder)
     try:
-        return ThreadingHTTPServer((HOST, port), _handler(watched))
+        return PageServer((HOST, port), _handler(watched))
     except (OSError, OverflowError) as error:
         reason = getattr(error, "strerror", None) or error
         raise OutputError(f"port must be a free port of this machine. Got {port}: {reason}.") from None
@@ -94,8 +148,16 @@ def _handler(watched: Watched) -> type[BaseHTTPRequestHandler]:
         timeout = 30
         protocol_version = "HTTP/1.1"
 
+        server: PageServer
+
+        def handle_one_request(self) -> None:
+            """Read a request and answer it; waiting for the next one is silence again."""
+            super().handle_one_request()
+            self.server.waiting(self.connection)
+
         def do_GET(self) -> None:
             """Answer with the page or its numbers. Another host name is refused: a web page elsewhere made it up."""
+            self.server.answering(self.connection)
             address = urlsplit(self.path)
             port = self.connection.getsockname()[1]
             if self.headers.get("Host") not in (f"{HOST}:{port}", f"localhost:{port}"):

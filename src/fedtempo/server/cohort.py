@@ -12,6 +12,7 @@ import numpy as np
 from fedtempo.errors import is_count, is_number, require
 from fedtempo.randomness import generator
 from fedtempo.schedules import Now, Schedule, whole_number
+from fedtempo.server.accounting import Sampling
 
 
 class Chooser(Protocol):
@@ -32,6 +33,10 @@ class Cohort:
     description: str
     expected: Callable[[Now, int], float] = field(compare=False, repr=False)
     choose: Chooser = field(compare=False, repr=False)
+    sampling: Sampling = "none"
+    """How a private mean's accountant may count it: "none" where others can know who takes part."""
+    lists: tuple[tuple[int, ...], ...] = field(default=(), compare=False, repr=False)
+    """The cohorts that were written down, if they were."""
 
 
 def uniform(size: int | float | Schedule) -> Cohort:
@@ -53,7 +58,7 @@ def uniform(size: int | float | Schedule) -> Cohort:
         picks = generator(seed, "cohort", now.round).choice(len(clients), wanted, replace=False)
         return np.asarray(clients[np.sort(picks)])
 
-    return Cohort(repr(size), lambda now, clients: float(count(now, clients)), choose)
+    return Cohort(repr(size), lambda now, clients: float(count(now, clients)), choose, "fixed-size")
 
 
 def bernoulli(probability: float) -> Cohort:
@@ -63,7 +68,7 @@ def bernoulli(probability: float) -> Cohort:
     def choose(clients: np.ndarray, now: Now, seed: int, over: float = 0.0) -> np.ndarray:
         return np.asarray(clients[generator(seed, "cohort", now.round).random(len(clients)) < probability])
 
-    return Cohort(f"bernoulli({probability})", lambda now, clients: probability * clients, choose)
+    return Cohort(f"bernoulli({probability})", lambda now, clients: probability * clients, choose, "poisson")
 
 
 def fixed(cohorts: Sequence[Sequence[int]]) -> Cohort:
@@ -81,7 +86,8 @@ def fixed(cohorts: Sequence[Sequence[int]]) -> Cohort:
         require(len(set(chosen)) == len(chosen), "cohorts", "lists that name each client once", chosen)
         return np.array(chosen, dtype=np.int64)
 
-    return Cohort(f"{FIXED} {lists}", lambda now, clients: float(len(members(now))), choose)
+    written = tuple(map(tuple, lists))
+    return Cohort(f"{FIXED} {lists}", lambda now, clients: float(len(members(now))), choose, lists=written)
 
 
 def _members(cohort: object) -> list[int]:

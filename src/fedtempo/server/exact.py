@@ -1,9 +1,9 @@
-"""Sums whose bits depend neither on the order nor on the grouping of what is added.
+"""Exact sums: their bits depend neither on the order nor on the grouping of the terms.
 
-Every number is split into a multiple of 2^-24 and a remainder rounded to a multiple of 2^-58, and the two are added up
-apart in float64. Such multiples add without rounding while a sum stays below 2^29 in size and has fewer than a million
-terms, so partial sums can be made anywhere and a client that is left out leaves no trace. Beyond that range a sum is an
-ordinary float64 sum again, as good as any but no longer independent of the order.
+Every number is split into a multiple of 2^-24 and a remainder rounded to a multiple of 2^-58. The two parts are summed
+separately in float64. Such multiples add without rounding while a sum stays below 2^29 in size and has fewer than a
+million terms. So partial sums can be made anywhere, and leaving a client out gives the bits of a run without it. Beyond
+that range a sum is an ordinary float64 sum: as accurate as any, but dependent on the order.
 """
 
 from __future__ import annotations
@@ -16,12 +16,13 @@ from torch import Tensor
 
 _COARSE = 1.5 * 2.0**28
 _FINE = 1.5 * 2.0**-6
-"""Adding one of these and taking it away again rounds to the multiples named above."""
+"""Adding one of these and subtracting it again rounds to the multiples named above: float64 has 53 bits, and the
+constant's exponent decides which of them survive."""
 _CHUNK = 1 << 15
-"""Numbers that are worked on together, so that all the passes over them stay in the cache."""
+"""Numbers per piece: small enough that all passes over a piece stay in the processor's cache."""
 
 _QUIET = np.errstate(invalid="ignore", over="ignore")
-"""What is not finite shows in the sum."""
+"""Non-finite inputs propagate into the sum, where they are looked for."""
 
 Number = TypeVar("Number", np.ndarray, Tensor)
 

@@ -1,4 +1,4 @@
-"""Scrutiny: everything about a run that needs uploads one by one, before they disappear in a sum."""
+"""The upload policy: everything about a run that looks at uploads one by one, before they are added up."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from fedtempo.server.robust import Aggregator, plain_mean
 
 
 @dataclass(frozen=True)
-class Scrutiny:
+class UploadPolicy:
     """Injected faults, rules of admission, and the aggregator."""
 
     admission: Admission = field(default_factory=Admission)
@@ -20,4 +20,4 @@ class Scrutiny:
     @property
     def needed(self) -> bool:
         """Whether anything here asks for more than a finite sum."""
-        return self != Scrutiny()
+        return self != UploadPolicy()

@@ -6,6 +6,7 @@ An aggregator turns the cohort's displacements into one. Those that only shorten
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
@@ -14,7 +15,23 @@ from torch import Tensor
 
 from fedtempo.errors import ConfigError, is_count, is_number, require
 from fedtempo.params import Params, norm, scaled
+from fedtempo.server.accounting import Guarantee, epsilon
+from fedtempo.server.noise import Secret, fresh_secret, insecure_secret
+from fedtempo.server.private import clipped
 from fedtempo.server.sums import Groups
+
+__all__ = [
+    "AGGREGATORS",
+    "Aggregator",
+    "Guarantee",
+    "epsilon",
+    "krum",
+    "median",
+    "norm_bounded",
+    "plain_mean",
+    "private_mean",
+    "trimmed_mean",
+]
 
 Stacked = dict[str, Tensor]
 Combine = Callable[[Stacked, Tensor], Params]
@@ -31,11 +48,36 @@ class Aggregator:
     """Standard deviation of the noise on the sum, as a multiple of the bound."""
     combine: Combine | None = field(default=None, compare=False)
     """For aggregators that need every upload."""
+    delta: float | None = None
+    """The delta that a private run's epsilon is said at."""
+    noise_seed: int | None = None
+    """Makes the noise predictable, for tests; INSECURE."""
+
+    def __repr__(self) -> str:
+        return self.name
+
+    @property
+    def private(self) -> bool:
+        """Whether noise hides what a client sends."""
+        return self.noise > 0
+
+    @property
+    def deviation(self) -> float:
+        """The standard deviation of the noise on the sum."""
+        return self.noise * (self.bound or 0.0)
+
+    def secret(self) -> Secret | None:
+        """The key of a new run's noise; None where there is no noise."""
+        if not self.private:
+            return None
+        return fresh_secret() if self.noise_seed is None else insecure_secret(self.noise_seed)
 
     def bounded(self, groups: Groups) -> Groups:
         """The upload with its displacement no longer than the bound."""
         if self.bound is None or not groups.get("delta"):
             return groups
+        if self.private:
+            return {**groups, "delta": clipped(groups["delta"], self.bound, self.noise)}
         length = float(norm({n: t.to(torch.float64) for n, t in groups["delta"].items()}))
         return {**groups, "delta": scaled(groups["delta"], min(1.0, self.bound / length) if length else 1.0)}
 
@@ -88,32 +130,31 @@ def krum(faulty: int, keep: int = 1) -> Aggregator:
     return Aggregator(f"krum({faulty}, {keep})", combine=combine)
 
 
-def private_mean(bound: float, noise: float) -> Aggregator:
-    """The mean of displacements shortened to `bound`, plus Gaussian noise of deviation noise * bound / |S| (DP-FedAvg).
+def private_mean(
+    bound: float, noise: float, *, delta: float | None = None, noise_seed: int | None = None
+) -> Aggregator:
+    """(sum of displacements shortened to `bound` + N(0, (noise * bound)^2)) / expected cohort (DP-FedAvg).
 
-    Needs uniform weights. `epsilon` says what it guarantees, by Opacus's accountant.
+    McMahan et al. (2018): client-level differential privacy towards everybody but the server. Weights are uniform, and
+    whatever else clients would send is refused before training. The run's result says its epsilon at `delta` (by
+    default 1e-5, or a tenth of one over the number of clients where that is less); `epsilon` says it beforehand.
+    Noise and cohorts come from a key that the operating system draws and the server's store keeps.
+
+    `noise_seed` is INSECURE and for tests: whoever knows it can subtract the noise.
     """
     require(is_number(bound) and bound > 0, "bound", "a number > 0", bound)
     require(is_number(noise) and noise > 0, "noise", "a number > 0", noise)
-    return Aggregator(f"private_mean({bound}, {noise})", bound=bound, noise=noise)
-
-
-def epsilon(noise: float, rounds: int, sampling: float, delta: float) -> float:
-    """The privacy loss of `rounds` private means over clients drawn with probability `sampling`, at this delta.
-
-    Computed by Opacus's Renyi accountant (extra `privacy`), for Poisson sampling of clients and neighbours that differ
-    in one client; a cohort of fixed size is close to it but not covered by its theorem.
-    """
-    require(is_number(noise) and noise > 0, "noise", "a number > 0", noise)
-    require(is_number(sampling) and 0 < sampling <= 1, "sampling", "a number in (0, 1]", sampling)
-    require(is_number(delta) and 0 < delta < 1, "delta", "a number in (0, 1)", delta)
-    try:
-        from opacus.accountants import RDPAccountant
-    except ImportError:
-        raise ConfigError("epsilon must have the extra 'privacy' installed: pip install 'fedtempo[privacy]'.") from None
-    accountant = RDPAccountant()
-    accountant.history = [(noise, sampling, rounds)]
-    return float(accountant.get_epsilon(delta))
+    require(delta is None or (is_number(delta) and 0 < delta < 1), "delta", "a number in (0, 1)", delta)
+    require(noise_seed is None or is_count(noise_seed, 0), "noise_seed", "an int >= 0", noise_seed)
+    words = f"{bound}, {noise}" + (f", delta={delta}" if delta is not None else "")
+    if noise_seed is not None:
+        words += f", INSECURE noise_seed={noise_seed}"
+        warnings.warn(
+            f"private_mean is INSECURE with noise_seed={noise_seed}: the noise can be predicted; for tests only",
+            UserWarning,
+            stacklevel=2,
+        )
+    return Aggregator(f"private_mean({words})", bound=bound, noise=noise, delta=delta, noise_seed=noise_seed)
 
 
 AGGREGATORS: dict[str, Callable[..., Aggregator]] = {

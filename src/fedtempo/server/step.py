@@ -26,7 +26,7 @@ class Server(NamedTuple):
     """What goes down to clients besides the model."""
     model: Callable[[Params, Any], Params] = serve_shared
     """The parameters that are evaluated and served."""
-    around: Callable[[Any], Any] = lambda server: server
+    rewrap: Callable[[Any], Any] = lambda server: server
     """Puts what this server does besides descending around another server's step (see `with_server`)."""
     measurements: Callable[[Any], dict[str, float]] = lambda state: {}
     schedules: tuple[tuple[str, Schedule], ...] = ()
@@ -50,4 +50,4 @@ def descend_scaled(server: Server, factor: Callable[[Aggregate, Now], float]) ->
         means = {**aggregate.means, "delta": scaled(aggregate.means["delta"], factor(aggregate, now))}
         return server.step(shared, state, aggregate._replace(means=means), now)
 
-    return server._replace(step=step, around=lambda other: descend_scaled(other, factor))
+    return server._replace(step=step, rewrap=lambda other: descend_scaled(other, factor))

@@ -101,7 +101,8 @@ class Aggregate(NamedTuple):
 
     means: Groups
     weight: float
-    clients: int
+    clients: float
+    """How many uploads there are; of a private mean, how many were expected."""
 
 
 def total(blocks: Iterable[BlockSum]) -> BlockSum:

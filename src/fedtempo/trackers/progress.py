@@ -83,7 +83,7 @@ class Pace:
         self.done = report.round + 1
         self._seen += 1
         self.score = _score(report) or self.score
-        return f"loss {report.loss:.4f} {self.score}".rstrip()
+        return f"{_loss(report)} {self.score}".rstrip()
 
     @property
     def speed(self) -> float:
@@ -104,15 +104,17 @@ class Lines:
 
     def show(self, report: RoundReport) -> None:
         """Print a line where there is something to say."""
+        from fedtempo.terminal import say
+
         pace, first = self._pace, self._pace.done == 0
         numbers = pace.after(report)
         if not first and pace.done != pace.total and report.scores is None:
             return
         if report.scores is None:
-            numbers = f"loss {report.loss:.4f}"
+            numbers = _loss(report)
         prefix = f"{pace.label}: " if pace.label else ""
         speed = f"{pace.speed:.1f} rounds/s, {pace.left:.0f} s left"
-        print(f"{prefix}round {pace.done}/{pace.total} {numbers}, {speed}", file=sys.stderr, flush=True)
+        say(f"{prefix}round {pace.done}/{pace.total} {numbers}, {speed}", error=True)
 
     def close(self) -> None:
         """Nothing is open."""
@@ -122,18 +124,19 @@ class TerminalBar:
     """A bar that is redrawn in place."""
 
     def __init__(self, total: int, label: str) -> None:
-        from rich.console import Console
         from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
+        from fedtempo.terminal import Terminal
 
         self._pace = Pace(total, label)
         columns = (
-            TextColumn("{task.description}"),
+            TextColumn("{task.description}", markup=False),
             BarColumn(),
             TextColumn("{task.completed}/{task.total}"),
-            TextColumn("{task.fields[numbers]}"),
+            TextColumn("{task.fields[numbers]}", markup=False),
             TimeRemainingColumn(),
         )
-        self._bar = Progress(*columns, console=Console(stderr=True))
+        self._bar = Progress(*columns, console=Terminal(stderr=True))
         self._task = self._bar.add_task(label or "training", total=total, numbers="")
         self._bar.start()
 
@@ -179,7 +182,11 @@ class NotebookBar:
         return f"<div>{escape(pace.label)} {bar} {pace.done}/{pace.total} {escape(numbers)}</div>"
 
 
+def _loss(report: RoundReport) -> str:
+    return "loss withheld (private)" if report.private else f"loss {report.loss:.4f}"
+
+
 def _score(report: RoundReport) -> str:
     if report.scores is None:
         return ""
-    return f"{report.scores.metric} {report.scores.existing_tuned.summary(report.scores.metric)['mean']:.3f}"
+    return f"{report.scores.metric} {report.scores.guiding.summary(report.scores.metric)['mean']:.3f}"

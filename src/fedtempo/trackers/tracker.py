@@ -11,7 +11,7 @@ from fedtempo.training.round_report import RoundReport
 
 
 def numbers(report: RoundReport) -> dict[str, float]:
-    """All numbers of a round by name, such as `costs/steps` and `test/new_tuned/accuracy/mean`."""
+    """All numbers of a round by name, such as `costs/steps` and `test/new_after/accuracy/mean`."""
     values = {
         "loss": report.loss,
         "seconds": report.seconds,

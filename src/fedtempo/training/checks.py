@@ -12,9 +12,10 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from fedtempo.client.dropout import seeded_dropout
 from fedtempo.client.network import tensors_of
-from fedtempo.client.program import Phase
+from fedtempo.client.phase import Phase
 from fedtempo.errors import ConfigError, DataError, FedTempoError, ModelError, first_line, is_count, require, shown
-from fedtempo.evaluation.protocol import Evaluation, fine_tuning
+from fedtempo.evaluation.protocol import Evaluation
+from fedtempo.evaluation.serving import fine_tuning
 from fedtempo.federation.federation import Federation
 from fedtempo.models.weights import seeded
 from fedtempo.params import Params, all_finite
@@ -46,14 +47,14 @@ def check_device(device: Any) -> None:
 
 def check_cohort(rule: Cohort, federation: Federation, rounds: int) -> None:
     """Every round's cohort can be drawn; cohorts that were written down name training clients, each once."""
-    clients = federation.data.clients
+    clients = federation.problem.data.clients
     written = rule.description.startswith(FIXED)
-    for round_number in range(min(rounds, 10_000)) if written else _sampled(rounds):
-        now = federation.now(round_number, 1.0)
+    for round_number in range(min(rounds, 10_000)) if written else sampled_rounds(rounds):
+        now = federation.problem.now(round_number, 1.0)
         expected = rule.expected(now, len(clients))
         require(0 < expected <= len(clients), "cohort", f"at most {len(clients)} (the training clients)", expected)
         if written:
-            rule.choose(clients, now, federation.seed)
+            rule.choose(clients, now, federation.problem.seed)
 
 
 def check_evaluation(protocol: Any, federation: Federation) -> None:
@@ -61,7 +62,7 @@ def check_evaluation(protocol: Any, federation: Federation) -> None:
     require(protocol is None or isinstance(protocol, Evaluation), "evaluation", "an Evaluation or None", protocol)
     if protocol is None:
         return
-    now = federation.now(0, 1.0)
+    now = federation.problem.now(0, 1.0)
     try:
         phase = fine_tuning(federation, protocol, now)
         federation.compile((phase,))
@@ -72,9 +73,9 @@ def check_evaluation(protocol: Any, federation: Federation) -> None:
 
 def check_schedules(federation: Federation, rounds: int, cohort: float) -> None:
     """Every rate is finite and not negative in every round, and every phase has its steps."""
-    first = federation.now(0, cohort)
+    first = federation.problem.now(0, cohort)
     server = federation.algorithm.server.schedules
-    for round_number in _sampled(rounds):
+    for round_number in sampled_rounds(rounds):
         now = replace(first, round=round_number)
         for phase in federation.algorithm.phases:
             _check_phase(phase, now, _largest(federation))
@@ -82,13 +83,13 @@ def check_schedules(federation: Federation, rounds: int, cohort: float) -> None:
             _check_rate(name, schedule, now, _largest(federation))
 
 
-def _sampled(rounds: int) -> list[int]:
+def sampled_rounds(rounds: int) -> list[int]:
     """The first rounds, and some of the later ones where there are many."""
     return sorted({*range(min(rounds, 200)), *np.linspace(0, rounds - 1, 200, dtype=int).tolist()})
 
 
 def _largest(federation: Federation) -> float:
-    return float(torch.finfo(federation.dtype).max)
+    return float(torch.finfo(federation.problem.dtype).max)
 
 
 def _check_phase(phase: Phase, now: Now, largest: float) -> None:
@@ -124,15 +125,15 @@ def _number(name: str, now: Now, rule: Callable[[], Any]) -> Any:
 def check_model(federation: Federation) -> tuple[bool, bool]:
     """The model runs on the data and fits the labels. Returns (draws random masks, rows are independent)."""
     _check_pieces(federation)
-    full = federation.client_rows(int(federation.data.clients[0]))
+    full = federation.problem.client_rows(int(federation.problem.data.clients[0]))
     rows = {n: t[:4] if len(t) > 1 else t.expand(2, *t.shape[1:]).contiguous() for n, t in full.items()}
-    params = tensors_of(federation.model, federation.dtype, federation.device)
+    params = tensors_of(federation.problem.model, federation.problem.dtype, federation.problem.device)
     if not all_finite(params.values()):
         raise ModelError("the model's first weights must be finite. Got NaN or infinity.")
-    weights = set(federation.network.parameters)
+    weights = set(federation.problem.network.parameters)
     leaves = {n: p.clone().requires_grad_(n in weights and p.is_floating_point()) for n, p in params.items()}
     try:
-        outputs = federation.network.forward(leaves, rows)
+        outputs = federation.problem.network.forward(leaves, rows)
     except FedTempoError:
         raise
     except Exception as error:
@@ -140,7 +141,7 @@ def check_model(federation: Federation) -> tuple[bool, bool]:
         raise ModelError(f"the model does not run on a batch of shapes {shapes}: {first_line(error)}") from error
     _check_outputs(federation, outputs, rows)
     masks = _draws_masks(federation, params, rows)
-    independent = federation.task.per_sample and _rows_are_independent(federation, params, rows)
+    independent = federation.problem.task.per_sample and _rows_are_independent(federation, params, rows)
     if not independent:
         _check_single_rows(federation, params, rows)
     _check_given_clients(federation)
@@ -149,21 +150,22 @@ def check_model(federation: Federation) -> tuple[bool, bool]:
 
 def _check_pieces(federation: Federation) -> None:
     """What the parts of a federation must be before the model can be tried."""
-    phases, size = federation.algorithm.phases, federation.batching.size
+    phases, size = federation.algorithm.phases, federation.problem.batching.size
     holds = isinstance(phases, tuple) and bool(phases) and all(isinstance(p, Phase) for p in phases)
     require(holds, "algorithm.phases", "a tuple of one or more Phases", phases)
-    require(federation.dtype in PRECISIONS, "dtype", "one of " + ", ".join(map(str, PRECISIONS)), federation.dtype)
+    dtype, model = federation.problem.dtype, federation.problem.model
+    require(dtype in PRECISIONS, "dtype", "one of " + ", ".join(map(str, PRECISIONS)), dtype)
     require(size is None or size <= MOST, "batch_size", f"None or an int in [1, {MOST}]", size)
-    if not any(True for _ in federation.model.parameters()):
-        raise ModelError(f"the model must have parameters to train. Got {type(federation.model).__name__} with none.")
-    if federation.data.outputs is not None:
+    if not any(True for _ in model.parameters()):
+        raise ModelError(f"the model must have parameters to train. Got {type(model).__name__} with none.")
+    if federation.problem.data.outputs is not None:
         _check_own_classes(federation)
     _ = federation.program  # binds every phase to the model: a selector that matches nothing is found here
 
 
 def _check_own_classes(federation: Federation) -> None:
     """Where every client has its own number of classes, it has one for each client and the labels keep to it."""
-    data, outputs = federation.data, federation.data.outputs
+    data, outputs = federation.problem.data, federation.problem.data.outputs
     assert outputs is not None
     if len(outputs) != len(data):
         raise DataError(f"outputs must hold one number per client ({len(data)}). Got {len(outputs)}.")
@@ -198,30 +200,31 @@ def _check_single_rows(federation: Federation, params: Params, rows: Batch) -> N
     """BatchNorm cannot train on one row; say so now if some client's last batch would be one."""
     single = {n: t[:1] for n, t in rows.items()}
     try:
-        federation.network.forward({n: t.clone() for n, t in params.items()}, single, train=True)
+        federation.problem.network.forward({n: t.clone() for n, t in params.items()}, single, train=True)
     except ValueError as error:
-        for client in federation.data.clients.tolist():
+        for client in federation.problem.data.clients.tolist():
             for stage in federation.program.stages:
                 batching, (_, count) = (
-                    stage.phase.batching(federation.batching),
-                    stage.phase.rows(int(federation.sizes[client])),
+                    stage.phase.batching(federation.problem.batching),
+                    stage.phase.rows(int(federation.problem.sizes[client])),
                 )
                 if batching.length(count, batching.per_epoch(count) - 1) == 1:
+                    name = federation.problem.data.name_of(client)
                     raise ModelError(
-                        f"the model cannot train on a batch of one row, and client {federation.data.name_of(client)} "
+                        f"the model cannot train on a batch of one row, and client {name} "
                         f"would have one ({count} rows, batch_size {batching.size}): {first_line(error)}"
                     ) from error
 
 
 def _check_outputs(federation: Federation, outputs: torch.Tensor, rows: Batch) -> None:
     """One output per row and, for classes, one entry for each of them; a loss that the weights can lower."""
-    task, count = federation.task, len(next(iter(rows.values())))
+    task, count = federation.problem.task, len(next(iter(rows.values())))
     shape = f"shape {tuple(outputs.shape)} for {count} rows"
     if task.per_sample and (outputs.dim() == 0 or len(outputs) != count):
         raise ModelError(f"the model's output must have one entry per row. Got {shape}.")
     if not outputs.is_floating_point():
         raise ModelError(f"the model's output must be floating-point. Got {outputs.dtype}.")
-    own_heads = federation.data.outputs is not None and bool(federation.personal_names)
+    own_heads = federation.problem.data.outputs is not None and bool(federation.personal_names)
     if task.classes:
         _check_classes(federation, outputs, rows, own_heads)
     if not own_heads:
@@ -229,9 +232,9 @@ def _check_outputs(federation: Federation, outputs: torch.Tensor, rows: Batch) -
 
 
 def _check_classes(federation: Federation, outputs: torch.Tensor, rows: Batch, own_heads: bool) -> None:
-    labels = federation.data.columns["y"]
+    labels = federation.problem.data.columns["y"]
     lowest, highest = int(np.where(labels == IGNORED, 0, labels).min()), int(labels.max())
-    tokens = federation.task.name == "language"
+    tokens = federation.problem.task.name == "language"
     fits = outputs.shape[:-1] == rows["y"].shape and outputs.dim() >= (3 if tokens else 2)
     classes = outputs.shape[-1] if fits else 0
     if lowest < 0 or (highest >= classes and not own_heads):
@@ -242,7 +245,7 @@ def _check_classes(federation: Federation, outputs: torch.Tensor, rows: Batch, o
 
 
 def _check_loss(federation: Federation, outputs: torch.Tensor, rows: Batch) -> None:
-    task = federation.task
+    task = federation.problem.task
     targets = rows.get("y", outputs)
     try:
         losses = task.losses(outputs, targets)
@@ -263,8 +266,8 @@ def _draws_masks(federation: Federation, params: Params, rows: Batch) -> bool:
     """Whether training draws random numbers; those that no seed of ours can reach are refused."""
     plain = [_training_output(federation, params, rows, seed) for seed in (1, 2)]
     if torch.equal(*plain):
-        return federation.network.dropout
-    key = torch.zeros((), dtype=torch.int64, device=federation.device)
+        return federation.problem.network.dropout
+    key = torch.zeros((), dtype=torch.int64, device=federation.problem.device)
     ours = []
     for seed in (1, 2):
         with seeded_dropout(key):
@@ -278,19 +281,19 @@ def _training_output(federation: Federation, params: Params, rows: Batch, seed: 
     copies = {n: t.clone() for n, t in params.items()}
     with seeded(seed, "probe"), torch.no_grad():
         try:
-            return federation.network.forward(copies, rows, train=True)
+            return federation.problem.network.forward(copies, rows, train=True)
         except ValueError as error:
             raise ModelError(f"the model cannot be trained on a small batch: {first_line(error)}") from error
 
 
 def _rows_are_independent(federation: Federation, params: Params, rows: Batch) -> bool:
     """Whether a row's output stays the same beside other rows; BatchNorm's does not, whatever the rows are."""
-    if any(isinstance(m, _BatchNorm) for m in federation.model.modules()):
+    if any(isinstance(m, _BatchNorm) for m in federation.problem.model.modules()):
         return False
     more = {n: torch.cat([t, _unlike(t[:1])]) for n, t in rows.items()}
-    with seeded_dropout(torch.zeros((), dtype=torch.int64, device=federation.device)):
+    with seeded_dropout(torch.zeros((), dtype=torch.int64, device=federation.problem.device)):
         # Masks depend on the batch's shape, so only the rows' influence on each other in evaluation can be compared.
-        train = not federation.network.dropout
+        train = not federation.problem.network.dropout
         alone, beside = (_output(federation, params, batch, train) for batch in (rows, more))
     return bool(torch.allclose(alone, beside[: len(alone)], rtol=1e-5, atol=1e-6))
 
@@ -300,4 +303,4 @@ def _unlike(row: torch.Tensor) -> torch.Tensor:
 
 
 def _output(federation: Federation, params: Params, rows: Batch, train: bool) -> torch.Tensor:
-    return _training_output(federation, params, rows, 1) if train else federation.network.forward(params, rows)
+    return _training_output(federation, params, rows, 1) if train else federation.problem.network.forward(params, rows)

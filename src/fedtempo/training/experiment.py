@@ -14,18 +14,21 @@ from torch import Tensor, nn
 
 from fedtempo.algorithms.algorithm import Algorithm
 from fedtempo.backends import Backend, Calibration, Choice, Cluster, choose, cluster_for, vectorised
+from fedtempo.data.augment import Augment, PerClient, as_augment
 from fedtempo.data.batches import Batching
 from fedtempo.data.federated import FederatedData
 from fedtempo.errors import ConfigError, DataError, ModelError, first_line, fits, is_count, is_number, require
 from fedtempo.evaluation.protocol import Evaluation
 from fedtempo.federation.federation import Federation
+from fedtempo.federation.problem import Problem
 from fedtempo.models.weights import build
 from fedtempo.params import Params
 from fedtempo.schedules import Schedule
+from fedtempo.server.accounting import Guarantee
 from fedtempo.server.admission import Admission
 from fedtempo.server.cohort import Cohort, as_cohort
 from fedtempo.server.faults import Faults
-from fedtempo.server.policy import Scrutiny
+from fedtempo.server.policy import UploadPolicy
 from fedtempo.server.robust import Aggregator, plain_mean
 from fedtempo.tasks import PerSample, Task, as_task
 from fedtempo.training.checks import (
@@ -36,6 +39,7 @@ from fedtempo.training.checks import (
     check_rounds,
     check_schedules,
 )
+from fedtempo.training.private import check_private, guarantee
 
 
 @dataclass(frozen=True)
@@ -58,6 +62,8 @@ class Experiment:
     """The Ray cluster, where the clients run on one; `workers` is 0 for one worker per processor."""
     calibrates: bool = False
     """Whether the run finds out by itself if `workers` pay."""
+    worker_timeout: float | None = None
+    """Seconds of silence after which a worker counts as hung; None goes by the slowest block so far."""
 
     def ran_as(self, calibration: Calibration | None = None) -> str:
         """Which code runs the clients, and where, given what the run has found out."""
@@ -67,25 +73,30 @@ class Experiment:
             return str(Choice(self.backend, 1 if self.calibrates else self.workers, self.block))
         return f"{Choice(self.backend, calibration.workers, self.block)} ({calibration})"
 
+    def guarantee(self, rounds: int | None = None, releases: int | None = None) -> Guarantee | None:
+        """What a private run guarantees its clients after so many rounds (all, by default); None for other runs."""
+        return guarantee(self.federation, self.cohort, self.rounds if rounds is None else rounds, releases)
+
     def identity(self) -> dict[str, str]:
         """What must be the same for a stored run to be continued: every choice that decides its numbers."""
         federation = self.federation
         return {
             "version": version("fedtempo"),
-            "seed": str(federation.seed),
+            "seed": str(federation.problem.seed),
             "algorithm": repr(federation.algorithm),
-            "model": _fingerprint(self.first_shared, federation.model),
-            "data": federation.data.digest(),
-            "loss": federation.task.name,
-            "batching": repr(federation.batching),
-            "dtype": str(federation.dtype),
+            "model": _fingerprint(self.first_shared, federation.problem.model),
+            "data": federation.problem.data.digest(),
+            "loss": federation.problem.task.name,
+            "batching": repr(federation.problem.batching),
+            "augment": repr(federation.problem.augment),
+            "dtype": str(federation.problem.dtype),
             "cohort": self.cohort.description,
             "rounds": str(self.rounds),
             "backend": self.backend.name,
             "block": str(self.block) if self.backend.name == vectorised.name else "any",
             "evaluation": repr(self.evaluation),
             "quorum": f"{self.quorum}, over-selection {self.over_selection}",
-            "scrutiny": repr(federation.scrutiny),
+            "policy": repr(federation.policy),
         }
 
 
@@ -108,6 +119,7 @@ def prepare(
     cohorts: Sequence[Sequence[int]] | None = None,
     batch_size: int | None = 32,
     batches: str = "epochs",
+    augment: Augment | PerClient | None = None,
     seed: int = 0,
     loss: str | Task | PerSample | None = None,
     dtype: torch.dtype = torch.float32,
@@ -127,6 +139,7 @@ def prepare(
     ray_address: str | None = None,
     ray_gpus: float | None = None,
     ray_loader: Callable[[], FederatedData] | None = None,
+    worker_timeout: float | None = None,
 ) -> Experiment:
     """Check every setting and bind the pieces together; see `fedtempo.run` for their meaning."""
     _check_plain(data, algorithm, rounds, seed, dtype, device, block, workers)
@@ -134,26 +147,30 @@ def prepare(
     batching, rule = Batching(batch_size, batches), as_cohort(cohort, cohorts)
     data.check()
     first = _model(model, seed, init).to(dtype=dtype, device=device)
-    federation = Federation(first, data, algorithm, _task(loss, data), batching, seed, dtype, device)
+    problem = Problem(first, data, _task(loss, data), batching, seed, dtype, device, augment=as_augment(augment))
     given = _given(init)
-    federation = _with_starts(federation, given, init_clients)
+    federation = _with_starts(Federation(problem, algorithm), given, init_clients)
     draws_masks, independent = check_model(federation)
-    federation = replace(federation, draws_masks=draws_masks, pads_batches=independent)
+    problem = replace(problem, draws_masks=draws_masks, pads_batches=independent)
+    federation = replace(federation, problem=problem)
     check_cohort(rule, federation, rounds)
-    expected = rule.expected(federation.now(0, 1.0), len(data.clients))
+    expected = rule.expected(federation.problem.now(0, 1.0), len(data.clients))
     check_schedules(federation, rounds, expected)
     check_evaluation(evaluation, federation)
     require(is_count(quorum) and quorum <= expected, "quorum", f"an int in [1, {expected:g}] (the cohort)", quorum)
     require(is_number(over_selection) and over_selection >= 0, "over_selection", "a number >= 0", over_selection)
+    silent = worker_timeout is None or (is_number(worker_timeout) and worker_timeout > 0)
+    require(silent, "worker_timeout", "a number > 0", worker_timeout)
     require(deadline is None or (is_number(deadline) and deadline > 0), "deadline", "a number > 0", deadline)
-    federation = replace(federation, scrutiny=_scrutiny(algorithm, admission, faults, aggregator))
+    federation = replace(federation, policy=_policy(admission, faults, aggregator))
+    check_private(federation, rule, rounds, evaluation, quorum, over_selection)
     choice = choose(backend, 0 if cluster and workers is None else workers, block, first, expected)
     alone = choice.workers == 1 and cluster is None
     require(not (alone and faults and faults.kill), "faults.kill", "0 where no workers can be killed", faults)
     start = federation.first_shared(given)
     calibrates = choice.calibrates and not (faults and faults.kill)
     how = (choice.backend, choice.workers, choice.block, rule, rounds, evaluation)
-    return Experiment(federation, *how, start, quorum, over_selection, deadline, cluster, calibrates)
+    return Experiment(federation, *how, start, quorum, over_selection, deadline, cluster, calibrates, worker_timeout)
 
 
 def _check_plain(
@@ -193,17 +210,13 @@ def _given(init: Mapping[str, Tensor] | Literal["model"] | None) -> Params | Non
     return dict(init)
 
 
-def _scrutiny(
-    algorithm: Algorithm, admission: Admission | None, faults: Faults | None, aggregator: Aggregator
-) -> Scrutiny | None:
+def _policy(admission: Admission | None, faults: Faults | None, aggregator: Aggregator) -> UploadPolicy | None:
     """What has to be looked at upload by upload; None where sums are enough."""
     require(admission is None or isinstance(admission, Admission), "admission", "an Admission", admission)
     require(faults is None or isinstance(faults, Faults), "faults", "a Faults", faults)
     require(isinstance(aggregator, Aggregator), "aggregator", "an Aggregator, such as robust.median()", aggregator)
-    private = aggregator.noise > 0 and algorithm.weighting != "uniform"
-    require(not private, "weighting", "'uniform' for a private mean", algorithm.weighting)
-    scrutiny = Scrutiny(admission or Admission(), faults or Faults(), aggregator)
-    return scrutiny if scrutiny.needed else None
+    policy = UploadPolicy(admission or Admission(), faults or Faults(), aggregator)
+    return policy if policy.needed else None
 
 
 def _task(loss: str | Task | PerSample | None, data: FederatedData) -> Task:
@@ -223,10 +236,10 @@ def _with_starts(
     if names and names != federation.personal_names:
         missing = min(federation.personal_names - names)
         raise ConfigError(f"init must hold all personal tensors or none. Got some, without {missing!r}.")
-    template = dict(federation.model.state_dict())
+    template = dict(federation.problem.model.state_dict())
     common = {n: init[n].detach().clone().to(template[n].dtype) for n in names} if init and names else None
     given = {int(c): dict(tensors) for c, tensors in (init_clients or {}).items()}
-    strangers = set(given) - set(range(len(federation.data)))
+    strangers = set(given) - set(range(len(federation.problem.data)))
     if strangers:
-        raise DataError(f"init_clients must name clients in [0, {len(federation.data)}). Got {min(strangers)}.")
+        raise DataError(f"init_clients must name clients in [0, {len(federation.problem.data)}). Got {min(strangers)}.")
     return replace(federation, common_start=common, given_clients=given)

@@ -4,20 +4,21 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import torch
 
-from fedtempo.backends import Block, Engine, Order, engine_for, run_blocks
+from fedtempo.backends import Block, Engine, Order, WorkerPool, engine_for
 from fedtempo.costs import Ledger
-from fedtempo.evaluation.protocol import Evaluator
+from fedtempo.evaluation.scoring import Evaluator
+from fedtempo.federation.federation import Federation
 from fedtempo.objectives import Received
 from fedtempo.params import Params, select, size_in_bytes
 from fedtempo.schedules import Now
-from fedtempo.training.durable import DurableStore
+from fedtempo.training.durable import DATABASE, DurableStore
 from fedtempo.training.experiment import Experiment
 from fedtempo.training.result import Result
 from fedtempo.training.round import conclude, norm_limit, now_in, participants
@@ -36,60 +37,97 @@ def train_experiment(
     resume: bool = False,
     commit_every: int = 1,
     trackers: Sequence[Tracker] = (),
-    elsewhere: Engine | None = None,
+    engine: Engine | None = None,
+    claimed: Callable[[Path], None] | None = None,
 ) -> Generator[RoundReport, None, Result]:
     """Train round by round: choose clients, let them work, step, score, commit, yield the report.
 
-    The experiment says where clients run, unless they are `elsewhere`, behind an engine of the caller's.
+    The experiment says where clients run, unless the caller brings an `engine` of its own. `claimed` is called once a
+    new folder belongs to this run, and may write into it.
     """
-    federation, algorithm = experiment.federation, experiment.federation.algorithm
-    state, history, store = _start(experiment, out, resume, commit_every)
+    federation, server = experiment.federation, experiment.federation.algorithm.server
+    state, history, store = _start(experiment, out, resume, commit_every, claimed)
+    if federation.private and resume and engine is not None and len(history) < experiment.rounds:
+        # The round that was cut short may have been seen, and real clients may answer it differently now: one more.
+        state = state._replace(releases=state.releases + 1)
+    # A long run's history would hold one model per round; reports then come without parameters.
     keeps_models = size_in_bytes(state.shared) * experiment.rounds <= KEPT_MODELS
-    left = experiment.rounds - len(history)
-    where = (experiment.backend, experiment.workers, experiment.cluster, left if experiment.calibrates else None)
     with (
         one_thread(),
         closing(store),
-        elsewhere or engine_for(federation, *where) as engine,
+        nullcontext(engine) if engine else _engine(experiment, experiment.rounds - len(history)) as clients,
         tracking(trackers, experiment, out, resume, history) as told,
     ):
-        ledger = Ledger(federation, experiment.first_shared, algorithm.server.extra(state.server))
+        ledger = Ledger(federation, experiment.first_shared, server.extra(state.server))
         for round_number in range(len(history), experiment.rounds):
-            started, deaths = time.perf_counter(), engine.deaths
+            started, replaced = time.perf_counter(), clients.status.replaced
             now = now_in(experiment, state, round_number)
-            cohort = participants(experiment, now, real=elsewhere is not None)
-            received = Received(state.shared, algorithm.server.extra(state.server))
-            order = Order(received, now, norm_limit(federation, state))
-            if federation.scrutiny is not None and federation.scrutiny.faults.kills(federation.seed, now.round):
-                engine.kill_worker()
-            block = engine.add_up(run_blocks, order, _blocks(experiment, store, cohort.clients))
+            cohort = participants(experiment, state, now, real=engine is not None)
+            order = Order(Received(state.shared, server.extra(state.server)), now, norm_limit(federation, state))
+            _maybe_kill(federation, clients, now)
+            block = clients.train(order, _blocks(experiment, store, cohort.clients))
             state, personal, report = conclude(experiment, state, block, cohort, now, ledger)
-            evaluator = _evaluator(experiment, engine, store, personal)
+            evaluator = _evaluator(experiment, clients, store, personal)
             state, report = _evaluated(experiment, evaluator, state, report, now)
-            lost = {"workers_replaced": float(engine.deaths - deaths)} if engine.deaths > deaths else {}
-            measured = {**report.measurements, **lost}
-            report = replace(report, seconds=time.perf_counter() - started, measurements=measured)
+            report = _timed(report, started, clients.status.replaced - replaced)
+            # The commit comes before anybody hears of the round: what was told is never lost.
             store.commit(state, personal, report)
             told.round(report)
             history.append(report if keeps_models else replace(report, params={}))
             yield report
         now = now_in(experiment, state, experiment.rounds - 1)
-        ran_as = "clients on nodes of their own" if elsewhere else experiment.ran_as(engine.calibration)
-        result = Result(experiment, state.shared, state.server, history, store, now, ran_as)
+        timed = None if federation.private else clients.status.calibration  # how many blocks there are tells who came
+        ran_as = "clients on nodes of their own" if engine else experiment.ran_as(timed)
+        result = Result(experiment, state.shared, state.server, history, store, now, ran_as, state.releases)
         told.end(result)
     return result
 
 
+def _engine(experiment: Experiment, rounds: int) -> AbstractContextManager[Engine]:
+    """Where the experiment's clients run for the rounds that are left."""
+    return engine_for(
+        experiment.federation,
+        experiment.backend,
+        experiment.workers,
+        experiment.cluster,
+        rounds if experiment.calibrates else None,
+        experiment.worker_timeout,
+    )
+
+
+def _maybe_kill(federation: Federation, engine: Engine, now: Now) -> None:
+    """Kill a worker where the run's injected faults say so."""
+    policy, seed = federation.policy, federation.problem.seed
+    if policy is not None and policy.faults.kills(seed, now.round) and isinstance(engine, WorkerPool):
+        engine.kill_worker()
+
+
+def _timed(report: RoundReport, started: float, replaced: int) -> RoundReport:
+    """The report with the round's time, and with the workers that had to be replaced."""
+    lost = {"workers_replaced": float(replaced)} if replaced else {}
+    measured = {**report.measurements, **lost}
+    seconds = 0.0 if report.private else time.perf_counter() - started  # a slow client would be seen in it
+    return replace(report, seconds=seconds, measurements=measured)
+
+
 def _start(
-    experiment: Experiment, out: Path | None, resume: bool, commit_every: int
+    experiment: Experiment,
+    out: Path | None,
+    resume: bool,
+    commit_every: int,
+    claimed: Callable[[Path], None] | None,
 ) -> tuple[State, list[RoundReport], Store]:
     """The first state, or the one a stored run had reached."""
     federation = experiment.federation
     trained = select(experiment.first_shared, federation.trained_names)
-    state = State(experiment.first_shared, federation.algorithm.server.init(trained))
+    secret = federation.policy.aggregator.secret() if federation.policy is not None else None
+    state = State(experiment.first_shared, federation.algorithm.server.init(trained), secret=secret)
     if out is None:
         return state, [], MemoryStore()
-    store = DurableStore(out, experiment.identity(), resume, commit_every)
+    store = DurableStore(out, experiment.identity(), resume, commit_every, claimed)
+    if secret is not None:  # the log beside the database takes over its mode
+        for part in out.glob(f"{DATABASE}*"):
+            part.chmod(0o600)
     try:
         saved = store.load(state)
     except BaseException:
@@ -132,7 +170,7 @@ def _evaluated(
     server = experiment.federation.algorithm.server
     model = {**state.shared, **server.model(state.shared, state.server)}
     extra = server.extra(state.server)
-    sizes = experiment.federation.data.sizes
+    sizes = experiment.federation.problem.data.sizes
     has_test = bool(sizes("test").any())
     if not sizes("validation").any():
         (only,) = evaluator.scores(model, extra, now, "test" if has_test else "train")

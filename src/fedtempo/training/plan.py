@@ -6,9 +6,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
 from fedtempo.algorithms.algorithm import Algorithm
-from fedtempo.client.program import Phase
 from fedtempo.data.batches import Batching
-from fedtempo.schedules import Now, at_step
+from fedtempo.schedules import Now
 from fedtempo.theory import personalization_ratio
 
 
@@ -40,7 +39,7 @@ def planned_steps(
     for round_number in rounds:
         for index, phase in enumerate(algorithm.phases):
             here = _at(now, round_number, samples)
-            for place in _places(phase, here, samples, batching):
+            for place in phase.positions(here, samples, batching):
                 rates = {n: s.at(place) for n, s in (("lr", phase.lr), *phase.rates, *phase.direction.schedules)}
                 yield PlannedStep(round_number, index, place.step, place.steps, rates)
 
@@ -51,7 +50,7 @@ def planned_rounds(
     """The same by round. The ratio is AvgGradInner : AvgGrad (FedDecay, Table 1) of the first phase's rates."""
     for round_number in rounds:
         here = _at(now, round_number, samples)
-        timelines = [_places(phase, here, samples, batching) for phase in algorithm.phases]
+        timelines = [phase.positions(here, samples, batching) for phase in algorithm.phases]
         rates = [algorithm.phases[0].lr.at(place) for place in timelines[0]]
         server = {name: schedule.at(here) for name, schedule in algorithm.server.schedules}
         ratio = personalization_ratio(rates, 1.0) if any(rates) else 0.0
@@ -60,9 +59,3 @@ def planned_rounds(
 
 def _at(now: Now, round_number: int, samples: int) -> Now:
     return replace(now, round=round_number, samples=samples)
-
-
-def _places(phase: Phase, now: Now, samples: int, batching: Batching) -> list[Now]:
-    mine = Batching(None) if phase.full_batch else batching
-    steps = phase.length.steps(now, samples, mine)
-    return [at_step(now, step, steps, mine.per_epoch(samples) * phase.repeat) for step in range(steps)]

@@ -17,10 +17,12 @@ from fedtempo.costs import Costs
 from fedtempo.data.federated import FederatedData
 from fedtempo.data.own_clients import ClientData
 from fedtempo.display import html_of, show
-from fedtempo.evaluation.protocol import Evaluation, Scores, served_phases
+from fedtempo.evaluation.protocol import Evaluation, Scores
+from fedtempo.evaluation.serving import served_phases
 from fedtempo.objectives import Received
 from fedtempo.params import Params
 from fedtempo.schedules import Now, Rate
+from fedtempo.server.accounting import Guarantee
 from fedtempo.training.experiment import Experiment
 from fedtempo.training.round_report import RoundReport
 from fedtempo.training.state import digest_of
@@ -49,6 +51,13 @@ class Result:
     now: Now
     ran_as: str
     """Which code ran the clients, and where; with what was measured to decide it."""
+    releases: int = 0
+    """Private means that somebody may have seen; more than rounds where a deployment had to repeat some."""
+
+    @property
+    def privacy(self) -> Guarantee | None:
+        """What a private run guarantees its clients: epsilon, delta, adjacency, sampling; None for other runs."""
+        return self.experiment.guarantee(len(self.history), self.releases or None)
 
     @property
     def seconds(self) -> float:
@@ -93,10 +102,15 @@ class Result:
         return dict(kept) if kept is not None else federation.first_personal(client, self.experiment.first_shared)
 
     def digest(self) -> str:
-        """A hash of the final state: shared model, server state and, client by client, hashes of personal tensors."""
+        """A hash of the final state: shared model, server state and, client by client, hashes of personal tensors.
+
+        That of a private run leaves the personal tensors out: a guess at a client's data could be checked against it.
+        """
         state = hashlib.sha256()
         _absorb(state, "shared", self.params)
         _absorb(state, "server", self.server_state)
+        if self.experiment.federation.private:
+            return state.hexdigest()
         for client, tensors in self.store.items():
             state.update(f"client {client} {digest_of(tensors).hex()}\n".encode())
         return state.hexdigest()
@@ -116,14 +130,14 @@ class Result:
         one model fine-tune it, one epoch at the training rate unless told otherwise. `steps=0` leaves it as it is.
         """
         sizes = None if outputs is None else [outputs]
-        federation = self.experiment.federation.over(FederatedData.from_clients([data], outputs=sizes))
+        federation = self.experiment.federation.on_data(FederatedData.from_clients([data], outputs=sizes))
         protocol = Evaluation(steps=steps, epochs=epochs, lr=lr)
         as_told = steps is not None or epochs is not None or lr is not None
         phases, as_kept = served_phases(federation, protocol, self.now, newcomers=not as_told)
         received = Received(self.model_params, federation.algorithm.server.extra(self.server_state))
         program = federation.compile(phases, as_kept=as_kept)
-        personal = federation.first_personal(0, received.shared, newcomer=True)
-        (trained,) = serial.train(federation, program, received, self.now, np.array([0]), [personal])
+        personal = federation.first_personal(0, received.shared)
+        (trained,) = serial.train(federation.problem, program, received, self.now, np.array([0]), [personal])
         return PersonalModel(trained.carry.shared, trained.carry.personal, _predictor(self.experiment))
 
     def table(self) -> Table:
@@ -141,9 +155,9 @@ class Result:
         show(self, "folder", Path(folder))
 
     def __repr__(self) -> str:
-        return (
-            f"Result({self.experiment.federation.algorithm!r}, {len(self.history)} rounds, digest {self.digest()[:12]})"
-        )
+        private = "" if self.privacy is None else f", {self.privacy}"
+        algorithm = self.experiment.federation.algorithm
+        return f"Result({algorithm!r}, {len(self.history)} rounds, digest {self.digest()[:12]}{private})"
 
     def _repr_html_(self) -> str:
         return html_of(self)
@@ -177,8 +191,8 @@ def _as_input(value: Any, like: Tensor) -> Tensor:
 
 def _predictor(experiment: Experiment) -> Callable[[Params, Params, dict[str, Tensor]], Tensor]:
     federation = experiment.federation
-    return lambda shared, personal, batch: federation.algorithm.predict(
-        federation.network, shared, personal, batch, False
+    return lambda shared, personal, batch: federation.algorithm.serving.predict(
+        federation.problem.network, shared, personal, batch, False
     )
 
 

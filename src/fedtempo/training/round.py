@@ -13,12 +13,14 @@ from fedtempo.costs import Ledger
 from fedtempo.errors import TrainingError
 from fedtempo.federation.federation import Federation
 from fedtempo.params import Params, add, all_finite, select
-from fedtempo.randomness import generator, seed_for
+from fedtempo.randomness import generator
 from fedtempo.schedules import Now
 from fedtempo.server.faults import Faults
+from fedtempo.server.private import private_aggregate
 from fedtempo.server.robust import Aggregator
 from fedtempo.server.sums import Aggregate, BlockSum, Failure, mean
 from fedtempo.training.experiment import Experiment
+from fedtempo.training.private import hides_cohorts
 from fedtempo.training.round_report import Clients, RoundReport
 from fedtempo.training.state import State
 
@@ -35,40 +37,47 @@ class Participants(NamedTuple):
 def now_in(experiment: Experiment, state: State, round_number: int) -> Now:
     """Where a round stands before it begins."""
     progress = state.progress
-    now = experiment.federation.now(round_number, 1.0, progress.ratio, progress.plateaus)
+    if experiment.federation.private:  # clients are told no sums over others' rows or losses
+        now = replace(experiment.federation.problem.now(round_number, 1.0), total_samples=1)
+        return replace(now, cohort=experiment.cohort.expected(now, now.clients))
+    now = experiment.federation.problem.now(round_number, 1.0, progress.ratio, progress.plateaus)
     return replace(now, cohort=experiment.cohort.expected(now, now.clients))
 
 
-def participants(experiment: Experiment, now: Now, real: bool = False) -> Participants:
+def participants(experiment: Experiment, state: State, now: Now, real: bool = False) -> Participants:
     """Choose the cohort, with over-selection; of those that do not drop out, the first to arrive are enough.
 
-    Who arrives first is drawn, unless the clients are real: then all are asked, and it is seen.
+    Who arrives first is drawn, unless the clients are real: then all are asked, and it is seen. Cohorts of a private
+    run are drawn from its secret: whoever could tell them from the run's seed would undo what sampling hides.
     """
     federation, over = experiment.federation, experiment.over_selection
-    chosen = experiment.cohort.choose(federation.data.clients, now, federation.seed, over)
+    seed = federation.problem.seed if state.secret is None else state.secret.cohort_seed
+    chosen = experiment.cohort.choose(federation.problem.data.clients, now, seed, over)
     failures: list[Failure] = []
-    if federation.scrutiny is not None:
-        kinds = federation.scrutiny.faults.assigned(federation.seed, now.round, chosen)
+    if federation.policy is not None:
+        kinds = federation.policy.faults.assigned(federation.problem.seed, now.round, chosen)
         failures = [Failure(c, "dropped out") for c, kind in zip(chosen.tolist(), kinds, strict=True) if kind == "drop"]
         chosen = np.array([c for c, kind in zip(chosen.tolist(), kinds, strict=True) if kind != "drop"], dtype=np.int64)
     if over and not real:
-        arrival = generator(federation.seed, "arrival", now.round).permutation(chosen)
+        arrival = generator(federation.problem.seed, "arrival", now.round).permutation(chosen)
         chosen = np.sort(arrival[: round(now.cohort)])
     return Participants(chosen, failures)
 
 
 def norm_limit(federation: Federation, state: State) -> float:
     """The largest norm that an upload of this round may have."""
-    if federation.scrutiny is None:
+    if federation.policy is None:
         return float("inf")
     median = statistics.median(state.norms) if state.norms else float("nan")
-    return federation.scrutiny.admission.limit(median)
+    return federation.policy.admission.limit(median)
 
 
 def conclude(
     experiment: Experiment, state: State, block: BlockSum, cohort: Participants, now: Now, ledger: Ledger
 ) -> tuple[State, dict[int, Params], RoundReport]:
     """The state after the round, what clients keep, and the report. Below quorum nothing changes but the clock."""
+    if experiment.federation.private:
+        return _conclude_privately(experiment, state, block, cohort, now, ledger)
     abandoned = block.clients < experiment.quorum
     _check_alive(experiment.federation, block, now)
     loss = block.loss.value / block.loss_weight if block.loss_weight else float("nan")
@@ -92,9 +101,37 @@ def conclude(
     return state._replace(costs=report.total_costs), {} if abandoned else block.personal, report
 
 
+def _conclude_privately(
+    experiment: Experiment, state: State, block: BlockSum, cohort: Participants, now: Now, ledger: Ledger
+) -> tuple[State, dict[int, Params], RoundReport]:
+    """The same for a private run. A round always counts, even one that nobody came to: its model is then noise.
+
+    Of the block only the noised sum and what clients keep is used. Its loss, measurements, norms, failures and number
+    of clients end here; so do the rows and steps that `ledger` knows of the cohort.
+    """
+    federation = experiment.federation
+    assert federation.policy is not None and state.secret is not None
+    deviation, like = federation.policy.aggregator.deviation, federation.expected["delta"]
+    aggregate = private_aggregate(block, like, deviation, state.secret, now.round, now.cohort)
+    state = _stepped(federation, state, aggregate, now)
+    costs = ledger.traffic(now.cohort)
+    report = RoundReport(
+        now.round,
+        float("nan"),
+        Clients(() if hides_cohorts(federation, experiment.cohort) else cohort.clients.tolist()),
+        costs,
+        state.costs + costs,
+        0.0,
+        federation.algorithm.server.measurements(state.server),
+        params=state.shared,
+        private=True,
+    )
+    return state._replace(costs=report.total_costs, releases=state.releases + 1), block.personal, report
+
+
 def _check_alive(federation: Federation, block: BlockSum, now: Now) -> None:
     """Clients that all diverge, with no fault injected, are the learning rate's fault and not theirs."""
-    injected = federation.scrutiny is not None and federation.scrutiny.faults != Faults()
+    injected = federation.policy is not None and federation.policy.faults != Faults()
     if not injected and not block.clients and any(f.reason == "not finite" for f in block.failures):
         raise TrainingError(f"run stopped: no client's update is finite in round {now.round}. Lower the learning rate.")
 
@@ -104,32 +141,31 @@ def _server_step(federation: Federation, state: State, block: BlockSum, now: Now
     if not block.sums:
         return state
     algorithm = federation.algorithm
-    aggregate = mean(block, algorithm.unweighted, federation.dtype)
-    if federation.scrutiny is not None:
-        aggregate = _aggregated(federation.scrutiny.aggregator, aggregate, block, federation, now)
+    aggregate = mean(block, algorithm.uploads.unweighted, federation.problem.dtype)
+    if federation.policy is not None:
+        aggregate = _aggregated(federation.policy.aggregator, aggregate, block)
+    norms = (*state.norms, statistics.median(block.norms))[-REMEMBERED_NORMS:] if block.norms else state.norms
+    return _stepped(federation, state, aggregate, now)._replace(norms=norms)
+
+
+def _stepped(federation: Federation, state: State, aggregate: Aggregate, now: Now) -> State:
+    """The server's step on a mean upload."""
+    algorithm = federation.algorithm
     trained = select(state.shared, federation.trained_names)
     moved, server = algorithm.server.step(trained, state.server, aggregate, now)
     buffers = aggregate.means.get("buffers", {})
     shared = {**state.shared, **moved, **add(select(state.shared, buffers), buffers)}
     if not all_finite(shared.values()):
         raise TrainingError(f"run stopped: the model is not finite after round {now.round}. Lower the learning rate.")
-    norms = (*state.norms, statistics.median(block.norms))[-REMEMBERED_NORMS:] if block.norms else state.norms
-    return state._replace(shared=shared, server=server, norms=norms)
+    return state._replace(shared=shared, server=server)
 
 
-def _aggregated(
-    aggregator: Aggregator, aggregate: Aggregate, block: BlockSum, federation: Federation, now: Now
-) -> Aggregate:
-    """The mean displacement replaced by a robust one, or with noise for privacy."""
+def _aggregated(aggregator: Aggregator, aggregate: Aggregate, block: BlockSum) -> Aggregate:
+    """The mean displacement replaced by a robust one."""
     delta = aggregate.means.get("delta", {})
     if aggregator.combine is not None and block.each:
         stacked = {n: torch.stack([upload[n] for _, upload in block.each]) for n in delta}
         delta = aggregator.combine(stacked, torch.tensor([weight for weight, _ in block.each]))
-    if aggregator.noise and aggregator.bound is not None:
-        random = torch.Generator().manual_seed(seed_for(federation.seed, "noise", now.round))
-        deviation = aggregator.noise * aggregator.bound / aggregate.clients
-        noise = {n: torch.randn(d.shape, generator=random, dtype=torch.float64) for n, d in delta.items()}
-        delta = {n: d + (deviation * noise[n]).to(device=d.device, dtype=d.dtype) for n, d in delta.items()}
     return aggregate._replace(means={**aggregate.means, "delta": delta})
 
 

@@ -70,6 +70,8 @@ class RoundReport:
     validation: Scores | None = None
     test: Scores | None = None
     """Kept only when validation has just selected this round, or where there is no validation part."""
+    private: bool = False
+    """Whether the round was private: then it says nothing of its clients but what the noised mean tells."""
     params: Params = field(default_factory=dict, repr=False, compare=False)
 
     @property

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any, NamedTuple
 
 import torch
@@ -15,6 +15,7 @@ from torch import Tensor
 from fedtempo.costs import Costs
 from fedtempo.errors import StoreError
 from fedtempo.params import Params
+from fedtempo.server.noise import Secret
 from fedtempo.training.smoothing import Progress
 
 
@@ -28,6 +29,10 @@ class State(NamedTuple):
     best_validation: float = float("-inf")
     norms: tuple[float, ...] = ()
     """Median norms of accepted displacements of the latest rounds, where admission looks at them."""
+    secret: Secret | None = None
+    """The key of a private run's noise and cohorts. The server's store keeps it; nothing else may."""
+    releases: int = 0
+    """Private means that somebody may have seen so far."""
 
 
 def tensors_to_bytes(tensors: Mapping[str, Tensor]) -> bytes:
@@ -76,6 +81,8 @@ def state_to_bytes(state: State) -> tuple[bytes, str]:
         "best_validation": state.best_validation,
         "norms": state.norms,
     }
+    if state.secret is not None:
+        numbers |= {"secret": state.secret.key.hex(), "releases": state.releases}
     tensors = {**_flat(state.shared, "shared"), **_flat(state.server, "server")}
     return tensors_to_bytes(tensors), json.dumps(numbers)
 
@@ -90,7 +97,18 @@ def state_from_bytes(data: bytes, numbers: str, template: State) -> State:
         Costs(**values["costs"]),
         values["best_validation"],
         tuple(values["norms"]),
+        _secret(values, template.secret),
+        int(values.get("releases", 0)),
     )
+
+
+def _secret(values: Mapping[str, Any], template: Secret | None) -> Secret | None:
+    """The stored key: a private run that went on with another one would not be the same run."""
+    if template is None:
+        return None
+    if "secret" not in values:
+        raise StoreError("stored state must hold the key of its private mean. It does not.")
+    return replace(template, key=bytes.fromhex(values["secret"]))
 
 
 def _flat(tree: Any, path: str) -> Params:

@@ -15,6 +15,8 @@ from fedtempo.training.experiment import Experiment
 from fedtempo.training.result import Result
 from fedtempo.training.round_report import RoundReport
 
+WITHHELD = "withheld (private)"
+
 
 @dataclass(frozen=True)
 class RunInfo:
@@ -124,8 +126,11 @@ def tracking(
 
 def settings_of(experiment: Experiment) -> dict[str, str]:
     """What a run is: everything that decides its numbers, and the algorithm's settings one by one."""
-    algorithm = experiment.federation.algorithm
-    return {**experiment.identity(), **{f"algorithm.{name}": repr(v) for name, v in algorithm.settings.items()}}
+    algorithm, promised = experiment.federation.algorithm, experiment.guarantee()
+    settings = {**experiment.identity(), **{f"algorithm.{name}": repr(v) for name, v in algorithm.settings.items()}}
+    if promised is None:
+        return settings
+    return {**settings, "data": WITHHELD, "privacy": str(promised)}  # a guess at the data could be checked by its hash
 
 
 def unwritable(tracker: str, place: Path, error: OSError) -> OutputError:

@@ -115,7 +115,7 @@ GRIDS: dict[str, Grid] = {
     ),
     "pflego": Grid(
         "PFLEGO, Figure 4: its six tau (the paper names no search over rates)",
-        {"name": "pflego", "lr": 0.007, "server_lr": 0.001},
+        {"name": "pflego", "head_lr": 0.007, "server_lr": 0.001},
         {"algorithm.steps": [5, 10, 25, 50, 75, 100]},
     ),
 }

@@ -81,7 +81,7 @@ def plan_search(
 
 def _checked(file: ExperimentFile) -> Experiment:
     experiment = prepare(**settings_of(file))
-    if not experiment.federation.data.sizes("validation").any():
+    if not experiment.federation.problem.data.sizes("validation").any():
         got = f"{file.data.validation!r}, and {file.data.name!r} has no validation part of its own"
         raise ConfigError(f"data.validation must be above 0 for tune, which looks at validation scores. Got {got}.")
     return experiment

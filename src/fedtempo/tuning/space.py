@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import itertools
 import json
-import tomllib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from math import prod
@@ -14,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from fedtempo.config import ExperimentFile, parse, read
+from fedtempo.config import ExperimentFile, parse, read_values
 from fedtempo.config.pairs import put
 from fedtempo.errors import ConfigError, is_count, is_number, require, unknown
 
@@ -156,11 +155,7 @@ def _range(name: str, kind: str, ends: Any) -> Range:
 
 def read_tables(path: Path) -> tuple[dict[str, Any], dict[str, Any]]:
     """An experiment file's values without `[tune]`, unchecked, and its `[tune]` table."""
-    try:
-        values = tomllib.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError):
-        read(path)  # says what is wrong with the file
-        raise
+    values = read_values(path)
     table = values.pop("tune", {})
     require(isinstance(table, dict), "tune", "a table of fields to try", table)
     return values, table

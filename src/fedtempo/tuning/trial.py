@@ -15,7 +15,8 @@ from typing import Any, Literal
 from fedtempo.api import train
 from fedtempo.config import ExperimentFile, parse, settings_of
 from fedtempo.errors import FedTempoError, StoreError
-from fedtempo.training.reader import DATABASE, RunReader
+from fedtempo.training.database import DATABASE
+from fedtempo.training.reader import RunReader
 from fedtempo.training.round_report import RoundReport
 
 GoesOn = Callable[[int, float], bool]

@@ -2,7 +2,7 @@
 
 import pytest
 
-from .problem import EVERYBODY, SOME
+from tests.numbers.single_model.problem import EVERYBODY, SOME
 
 
 @pytest.fixture(params=["serial", "vectorised"])

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from .problem import Problem
+from tests.numbers.single_model.problem import Problem
 
 Vector = np.ndarray
 Client = Callable[[int, int, Vector], Vector]

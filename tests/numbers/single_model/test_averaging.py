@@ -10,9 +10,8 @@ import pytest
 
 from fedtempo import algorithms as fl
 from fedtempo.schedules import inverse_time, per_round, per_step, piecewise, sequence
-
-from .problem import EIGHTH, HAND, PLANE, SOFTMAX, START, ZERO, A, B, assert_same, run, trace
-from .reference import averaging, descend, federate, last_gradient, last_update, sgd
+from tests.numbers.single_model.problem import EIGHTH, HAND, PLANE, SOFTMAX, START, ZERO, A, B, assert_same, run, trace
+from tests.numbers.single_model.reference import averaging, descend, federate, last_gradient, last_update, sgd
 
 BOTH = [[A, B]]
 
@@ -48,7 +47,7 @@ def test_weights_by_samples_processed_by_hand(backend):
 
 def test_reptile_by_hand(backend):
     """x + eps mean D_i with eps = 1/2: half of FedAvg's (3/16, 5/64), uniform although B has three times the rows."""
-    algorithm = fl.reptile(lr=EIGHTH, steps=2, outer_lr=0.5)
+    algorithm = fl.reptile(lr=EIGHTH, steps=2, server_lr=0.5)
     assert_same(run(HAND, algorithm, ZERO, BOTH, backend), np.array([(3 / 32, 5 / 128)]), 0)
 
 
@@ -58,7 +57,7 @@ def test_fomaml_by_hand(backend, outer, expected):
 
     eta_out = l = 1/8 (eqs. 4 and 6): (1/16, 1/64). eta_out = 1: (1/2, 1/8).
     """
-    assert_same(run(HAND, fl.fomaml(lr=EIGHTH, steps=2, outer_lr=outer), ZERO, BOTH, backend), np.array([expected]), 0)
+    assert_same(run(HAND, fl.fomaml(lr=EIGHTH, steps=2, server_lr=outer), ZERO, BOTH, backend), np.array([expected]), 0)
 
 
 def test_fedprox_by_hand(backend):
@@ -141,7 +140,7 @@ def test_client_momentum_starts_afresh_each_round(backend, cohorts):
 
 def test_reptile(backend, cohorts):
     """x <- x + eps_t mean D_i, eps_t = .8 * .9^t, always uniform."""
-    algorithm = fl.reptile(lr=0.1, steps=3, outer_lr=per_round(0.8, 0.9))
+    algorithm = fl.reptile(lr=0.1, steps=3, server_lr=per_round(0.8, 0.9))
     expected = federate(PLANE, START, cohorts, sgd(PLANE, 0.1, 3), averaging(lambda t: 0.8 * 0.9**t))
     assert_same(run(PLANE, algorithm, START, cohorts, backend), expected)
 
@@ -154,7 +153,7 @@ def test_fomaml(backend, cohorts, weighting):
     assert_same(run(PLANE, fl.fomaml(lr=lr, steps=4, weighting=weighting), START, cohorts, backend), inner)
     outer = federate(PLANE, START, cohorts, sgd(PLANE, rate, 4, sends=last_gradient), averaging(0.3), weighting)
     assert_same(
-        run(PLANE, fl.fomaml(lr=lr, steps=4, outer_lr=0.3, weighting=weighting), START, cohorts, backend), outer
+        run(PLANE, fl.fomaml(lr=lr, steps=4, server_lr=0.3, weighting=weighting), START, cohorts, backend), outer
     )
 
 
@@ -164,7 +163,7 @@ def test_fomaml_after_a_step_of_rate_zero(backend, cohorts):
     def client(t, i, x):
         return -PLANE.gradient(i, x - 0.1 * PLANE.gradient(i, x))
 
-    algorithm = fl.fomaml(lr=per_step(0.1, 0.0), steps=3, outer_lr=0.3)
+    algorithm = fl.fomaml(lr=per_step(0.1, 0.0), steps=3, server_lr=0.3)
     assert_same(run(PLANE, algorithm, START, cohorts, backend), federate(PLANE, START, cohorts, client, averaging(0.3)))
 
 

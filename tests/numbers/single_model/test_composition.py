@@ -20,9 +20,8 @@ import pytest
 from fedtempo import algorithms as fl
 from fedtempo.schedules import decaying_k, per_round, per_step
 from fedtempo.transforms import chain, momentum, scale_by_adam
-
-from .problem import LINE, LINE_START, assert_same, flat, run
-from .reference import GROWTH, Adaptive, NormalizedDecay, federate, last_update, sgd
+from tests.numbers.single_model.problem import LINE, LINE_START, assert_same, flat, run
+from tests.numbers.single_model.reference import GROWTH, Adaptive, NormalizedDecay, federate, last_update, sgd
 
 FEATURES = ("decay", "nar", "k", "adam", "prox", "control", "momentum")
 COHORTS = [[0, 1, 2], [0, 2], [1, 2], [0, 1, 2]]

@@ -19,9 +19,8 @@ from fedtempo.schedules import (
     piecewise,
     sequence,
 )
-
-from .problem import EIGHTH, HAND, LINE, LINE_START, PLANE, START, ZERO, A, assert_same, run
-from .reference import GROWTH, Adaptive, averaging, descend, federate, sgd
+from tests.numbers.single_model.problem import EIGHTH, HAND, LINE, LINE_START, PLANE, START, ZERO, A, assert_same, run
+from tests.numbers.single_model.reference import GROWTH, Adaptive, averaging, descend, federate, sgd
 
 
 def counted(result):

@@ -8,9 +8,8 @@ import pytest
 
 from fedtempo import algorithms as fl
 from fedtempo.schedules import inverse_time, linear_in_round, per_round, per_step, sequence
-
-from .problem import EIGHTH, HAND, PLANE, SOFTMAX, START, ZERO, A, B, assert_same, run
-from .reference import averaging, descend, federate, sgd
+from tests.numbers.single_model.problem import EIGHTH, HAND, PLANE, SOFTMAX, START, ZERO, A, B, assert_same, run
+from tests.numbers.single_model.reference import averaging, descend, federate, sgd
 
 BOTH = [[A, B]]
 

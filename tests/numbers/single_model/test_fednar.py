@@ -10,9 +10,8 @@ import pytest
 
 from fedtempo import algorithms as fl
 from fedtempo.schedules import per_round
-
-from .problem import EIGHTH, HAND, PLANE, SOFTMAX, START, B, assert_same, flat, run
-from .reference import (
+from tests.numbers.single_model.problem import EIGHTH, HAND, PLANE, SOFTMAX, START, B, assert_same, flat, run
+from tests.numbers.single_model.reference import (
     GROWTH,
     Adaptive,
     Control,

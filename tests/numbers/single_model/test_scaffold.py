@@ -9,9 +9,8 @@ import pytest
 
 from fedtempo import algorithms as fl
 from fedtempo.schedules import decaying_k, per_round, per_step
-
-from .problem import EIGHTH, HAND, PLANE, SOFTMAX, START, ZERO, A, B, assert_same, flat, run
-from .reference import Control, averaging, federate, sgd
+from tests.numbers.single_model.problem import EIGHTH, HAND, PLANE, SOFTMAX, START, ZERO, A, B, assert_same, flat, run
+from tests.numbers.single_model.reference import Control, averaging, federate, sgd
 
 BOTH = [[A, B]]
 

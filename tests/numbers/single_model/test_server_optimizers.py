@@ -9,9 +9,21 @@ import pytest
 
 from fedtempo import algorithms as fl
 from fedtempo.schedules import per_round
-
-from .problem import EIGHTH, HAND, PLANE, SOFTMAX, START, ZERO, A, B, assert_same, flat, run, trace
-from .reference import GROWTH, Adaptive, Extrapolation, federate, fednar_adam, momentum, sgd
+from tests.numbers.single_model.problem import (
+    EIGHTH,
+    HAND,
+    PLANE,
+    SOFTMAX,
+    START,
+    ZERO,
+    A,
+    B,
+    assert_same,
+    flat,
+    run,
+    trace,
+)
+from tests.numbers.single_model.reference import GROWTH, Adaptive, Extrapolation, federate, fednar_adam, momentum, sgd
 
 ONCE = {"lr": EIGHTH, "steps": 1}
 

@@ -12,6 +12,7 @@ from torch.func import grad, vmap
 
 from fedtempo import models
 from fedtempo.client.network import Network, tensors_of
+from fedtempo.errors import ConfigError
 from fedtempo.models.weights import build
 from fedtempo.tasks import as_task
 
@@ -184,3 +185,31 @@ def test_evaluation_side_by_side_is_evaluation_one_by_one(name):
     for lane, params in enumerate(lanes):
         alone = network.forward(params, {k: v[lane] for k, v in batch.items()})
         torch.testing.assert_close(together[lane], alone, rtol=1e-12, atol=1e-12)
+
+
+def test_flat_and_square_pixels_are_the_same_images():
+    model = models.convnet2().eval()
+    x = torch.randn(2, 1, 28, 28)
+    assert torch.equal(model(x), model(x.flatten(1)))
+
+
+@pytest.mark.parametrize(
+    ("make", "sentence"),
+    [
+        (lambda: models.mlp(outputs=0), "outputs must be positive ints. Got [0]."),
+        (lambda: models.mlp(dropout=1.0), "dropout must be a fraction in [0, 1). Got 1.0."),
+        (lambda: models.cnn(image=(28, 28)), "image must be (channels, height, width). Got (28, 28)."),
+        (lambda: models.cnn(image=(1, 5, 5)), "image must be large enough for the convolutions. Got (1, 5, 5)."),
+        (lambda: models.cnn(padding=-1), "padding must be an int >= 0. Got -1."),
+        (lambda: models.cifar_cnn(True), "outputs must be an int >= 1. Got True."),
+        (lambda: models.resnet18(groups=3), "groups must be a divisor of 64. Got 3."),
+        (lambda: models.group_norm_cnn(groups=3), "groups must be a divisor of (8, 16). Got 3."),
+        (lambda: models.resnet18(pool=5), "pool must be 3 or 4. Got 5."),
+        (lambda: models.character_gru(hidden=0), "hidden must be an int >= 1. Got 0."),
+        (lambda: models.character_transformer(heads=3), "heads must be a divisor of width (128). Got 3."),
+    ],
+)
+def test_a_size_outside_its_rule_is_named(make, sentence):
+    with pytest.raises(ConfigError) as caught:
+        make()
+    assert str(caught.value) == sentence

@@ -14,6 +14,7 @@ import pytest
 
 from fedtempo.errors import ConfigError
 from fedtempo.training.pool import Ask, Asked, Done, Perform, Pool, WorkerDiedError
+from tests.waiting import until
 
 METHODS = ("fork", "spawn")
 
@@ -64,7 +65,7 @@ def test_a_forked_worker_performs_what_cannot_be_pickled() -> None:
 
 def test_leaving_the_block_ends_busy_workers() -> None:
     pids: list[int] = []
-    with Pool(lambda job, ask: (ask(os.getpid()), time.sleep(600)), 2, "fork") as pool:
+    with Pool(lambda job, ask: (ask(os.getpid()), signal.pause()), 2, "fork") as pool:
         for number in range(2):
             pool.start(number, None)
         while len(pids) < 2:
@@ -81,25 +82,26 @@ def test_leaving_the_block_ends_busy_workers() -> None:
 
 def test_workers_end_with_a_killed_owner(tmp_path: Path) -> None:
     script = f"""
-import os, time
+import os, signal
 from pathlib import Path
 from fedtempo.training.pool import Pool
 def perform(job, ask):
     Path({str(tmp_path)!r}, "worker").write_text(str(os.getpid()))
-    time.sleep(600)
+    signal.pause()
 with Pool(perform, 1, "fork") as pool:
     pool.start(0, None)
     for message in pool.messages():
         pass
 """
     owner = subprocess.Popen([sys.executable, "-c", script])
-    deadline = time.monotonic() + 60
-    while not (tmp_path / "worker").exists() or not (tmp_path / "worker").read_text():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
+    note = tmp_path / "worker"
+    until(lambda: note.exists() and note.read_text())
     owner.kill()
     owner.wait()
-    worker = int((tmp_path / "worker").read_text())
-    while Path(f"/proc/{worker}").exists() and "Z" not in Path(f"/proc/{worker}/stat").read_text().split()[2]:
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
+    until(lambda: not alive(int(note.read_text())))
+
+
+def alive(pid: int) -> bool:
+    """A process that has ended may be listed until somebody asks for its exit code."""
+    stat = Path(f"/proc/{pid}/stat")
+    return stat.exists() and stat.read_text().rpartition(")")[2].split()[0] != "Z"

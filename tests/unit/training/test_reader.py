@@ -8,12 +8,12 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-from tests.faults.test_durable import settings
 
 import fedtempo as ft
 from fedtempo.comparison import finished_run
 from fedtempo.report import read_run
 from fedtempo.training.reader import DATABASE, RunReader
+from tests.faults.test_durable import settings
 
 READERS = {"compare": finished_run, "report": read_run, "reader": lambda folder: RunReader(folder).refresh()}
 

@@ -18,6 +18,7 @@ from fedtempo.randomness import generator
 _ARCHIVE, _VOCABULARY = "SST-2.zip", "vocab.txt"
 _HEADING = "sentence\tlabel"
 _SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]")
+_UNKNOWN = {"unk_token": "[UNK]", "max_input_chars_per_word": 100}
 
 
 def sst2(sources: Sources, max_length: int = 128, validation: float = 0.2, seed: int = 0) -> Table:
@@ -56,7 +57,7 @@ def uncased_tokens(texts: list[str], vocabulary: list[str], most: int) -> tuple[
     numbers = {piece: number for number, piece in enumerate(vocabulary)}
     if missing := [name for name in _SPECIAL if name not in numbers]:
         raise DataError(f"the vocabulary must hold {missing[0]}. Got {len(vocabulary)} other pieces.")
-    tokenizer = theirs.Tokenizer(theirs.models.WordPiece(numbers, unk_token="[UNK]", max_input_chars_per_word=100))
+    tokenizer = theirs.Tokenizer(theirs.models.WordPiece(numbers, **_UNKNOWN))
     tokenizer.normalizer = theirs.normalizers.BertNormalizer(lowercase=True)
     tokenizer.pre_tokenizer = theirs.pre_tokenizers.BertPreTokenizer()
     ends = [(name, numbers[name]) for name in ("[SEP]", "[CLS]")]

@@ -31,7 +31,7 @@ def quadratic_curve(result: Result) -> Measured:
     A run that never gets halfway, or never settles, counts as one that does in the round after its last.
     """
     x = np.array([float(report.params["x"]) for report in result.history])
-    best = 1 / float(np.mean(result.experiment.federation.data.columns["x"]))
+    best = 1 / float(np.mean(result.experiment.federation.problem.data.columns["x"]))
     final = fmean(x[-len(x) // 6 :])
     outside = np.flatnonzero(np.abs(_smoothed(x) - best) > SETTLED_WITHIN)
     shown = np.arange(0, len(x), max(1, len(x) // MOST_POINTS))

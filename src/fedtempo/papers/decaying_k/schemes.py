@@ -29,7 +29,7 @@ SMOOTHED = 20
 """The training error is smoothed over this part of the run: 200 of 4,000 rounds."""
 AS_GOOD = -0.01
 """Within a point of accuracy (or recall) counts as reaching it."""
-GROUP = "existing_initial"
+GROUP = "existing_before"
 """The global model, as clients receive it: this paper does not fine-tune."""
 BEST, ERROR, FIRST_K, USED, AT_STEPS, EARLY = "best", "error", "first_k", "steps_used", f"{GROUP}/at_steps", "early"
 
@@ -73,7 +73,7 @@ def algorithm(rates: Rates, scheme: str, scale: Scale) -> Algorithm:
 def trajectory(result: Result, first_k: int) -> Measured:
     """Best score of the global model over all test rows, lowest smoothed training error, and both as curves."""
     evaluated = [(report, report.scores) for report in result.history if report.scores is not None]
-    scores = [s.existing_initial.summary(s.metric)["weighted_mean"] for _, s in evaluated]
+    scores = [s.existing_before.summary(s.metric)["weighted_mean"] for _, s in evaluated]
     rounds = tuple(report.round + 1.0 for report, _ in evaluated)
     width = max(1, len(result.history) // SMOOTHED)
     errors = np.convolve([report.loss for report in result.history], np.full(width, 1 / width), "valid")

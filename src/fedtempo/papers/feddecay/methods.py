@@ -33,10 +33,10 @@ BETAS = (0.2, 0.4, 0.6, 0.8)
 FEDDECAY = {beta: f"FedDecay, beta {beta}" for beta in BETAS}
 PERSONALISED = (DITTO, FEDBN, FEDEM, PFEDME)
 LABELS = (*PERSONALISED, FOMAML, FEDSGD, *FEDDECAY.values(), FEDAVG, LINEAR)
-EXISTING, NEW = "existing_tuned/mean", "new_tuned/mean"
-VALIDATION = "existing_tuned/best"
+EXISTING, NEW = "existing_after/mean", "new_after/mean"
+VALIDATION = "existing_after/best"
 """The best mean over existing users on their validation rows, by which the paper selects beta."""
-MEASURES: tuple[Measure, ...] = (users, costs, partial(learning, group="existing_tuned"))
+MEASURES: tuple[Measure, ...] = (users, costs, partial(learning, group="existing_after"))
 SIMILAR = 0.02
 """Two points of accuracy: how near linear decay must be to exponential decay to be called similar."""
 
@@ -83,7 +83,7 @@ def methods(rates: Rates) -> dict[str, Algorithm]:
             inner_steps=rates.pfedme_steps,
             local_rounds=rates.pfedme_rounds,
         ),
-        FOMAML: fomaml(rates.of(FOMAML), epochs=rates.epochs, outer_lr=rates.outer_lr),
+        FOMAML: fomaml(rates.of(FOMAML), epochs=rates.epochs, server_lr=rates.outer_lr),
         FEDSGD: fedavg(rates.of(FEDSGD), epochs=1),
         **{label: decaying(label, beta) for beta, label in FEDDECAY.items()},
         FEDAVG: fedavg(rates.of(FEDAVG), epochs=rates.epochs),
@@ -97,12 +97,12 @@ def methods(rates: Rates) -> dict[str, Algorithm]:
 
 COLUMNS = {
     NEW: Column("new users: mean"),
-    "new_tuned/bottom_decile": Column("bottom decile"),
-    "new_tuned/std": Column("spread"),
+    "new_after/bottom_decile": Column("bottom decile"),
+    "new_after/std": Column("spread"),
     EXISTING: Column("existing users: mean"),
-    "existing_tuned/bottom_decile": Column("bottom decile"),
-    "existing_tuned/std": Column("spread"),
-    "new_initial/mean": Column("new users before fine-tuning"),
+    "existing_after/bottom_decile": Column("bottom decile"),
+    "existing_after/std": Column("spread"),
+    "new_before/mean": Column("new users before fine-tuning"),
     VALIDATION: Column("existing users, validation"),
     "bytes": Column("bytes", ".3g", exact=True),
     "flops": Column("FLOPs", ".3g"),
@@ -153,7 +153,7 @@ CLAIMS = (
     *(Claim(f"FedDecay serves new users better than {rival}.", beats((rival,), NEW)) for rival in PERSONALISED),
     Claim(
         "FedDecay has the best bottom decile of existing users of any single-model method (Table 4).",
-        beats((FOMAML, FEDAVG, FEDSGD), "existing_tuned/bottom_decile"),
+        beats((FOMAML, FEDAVG, FEDSGD), "existing_after/bottom_decile"),
     ),
     Claim(
         "FedDecay costs what FedAvg costs (Figure 1).",

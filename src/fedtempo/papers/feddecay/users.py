@@ -58,7 +58,7 @@ def _trainings(
 def _row(new: Sequence[float], existing: Sequence[float]) -> Mapping[str, float]:
     """Tables 3 and 4: mean, bottom decile and spread of new and of existing users."""
     statistics = ("mean", "bottom_decile", "std")
-    groups = {"new_tuned": new, "existing_tuned": existing}
+    groups = {"new_after": new, "existing_after": existing}
     return {
         f"{group}/{name}": value for group, row in groups.items() for name, value in zip(statistics, row, strict=False)
     }

@@ -151,7 +151,7 @@ def on_cifar10(label: str, scale: Scale, seed: int, alpha: float, algorithm: Alg
 def accuracy(result: Result, last: int) -> Measured:
     """The shared model's accuracy in percent on all test rows: its curve, and the mean of the last evaluations."""
     scored = [(report.round + 1, report.scores) for report in result.history if report.scores is not None]
-    values = [100 * scores.existing_initial.summary("accuracy")["weighted_mean"] for _, scores in scored]
+    values = [100 * scores.existing_before.summary("accuracy")["weighted_mean"] for _, scores in scored]
     curve = Curve(tuple(float(number) for number, _ in scored), tuple(values))
     return Measured({ACCURACY: fmean(values[-last:])}, {ACCURACY: curve})
 

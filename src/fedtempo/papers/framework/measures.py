@@ -25,7 +25,7 @@ AXES: dict[str, Callable[[RoundReport], float]] = {
 
 
 def users(result: Result) -> Measured:
-    """Test scores of the selected round: `existing_tuned/mean`, `new_tuned/bottom_decile`, ... of the main metric."""
+    """Test scores of the selected round: `existing_after/mean`, `new_after/bottom_decile`, ... of the main metric."""
     scores = result.scores
     groups = scores.groups() if scores else {}
     return Measured(
@@ -52,7 +52,7 @@ def train_loss(result: Result, last: int = 1) -> Measured:
     return Measured({"train_loss": fmean(losses[-last:]), "min_train_loss": min(losses)}, {"train_loss": curve})
 
 
-def learning(result: Result, group: str = "existing_tuned", last: int = 1, over: str = "rounds") -> Measured:
+def learning(result: Result, group: str = "existing_after", last: int = 1, over: str = "rounds") -> Measured:
     """Scores of a group's users, evaluation by evaluation.
 
     The curve `GROUP` over rounds, steps, bytes or flops; `GROUP/best`, `GROUP/last` (the mean of the last evaluations)
@@ -67,7 +67,7 @@ def learning(result: Result, group: str = "existing_tuned", last: int = 1, over:
     return Measured({f"{group}/best": best, f"{group}/last": fmean(values[-last:])}, {group: curve})
 
 
-def to_target(result: Result, target: float, group: str = "existing_tuned") -> Measured:
+def to_target(result: Result, target: float, group: str = "existing_after") -> Measured:
     """What it took until the mean over a group's users first reached the target, such as `steps_to_target`.
 
     NaN where it never did.
@@ -89,4 +89,4 @@ def _mean(scores: Scores, group: str) -> float:
 
 
 def _lower_is_better(result: Result) -> bool:
-    return result.experiment.federation.task.metric in LOWER_IS_BETTER
+    return result.experiment.federation.problem.task.metric in LOWER_IS_BETTER

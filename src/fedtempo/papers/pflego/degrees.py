@@ -30,7 +30,7 @@ from fedtempo.papers.pflego.setting import (
 )
 
 DEGREES = {"high": "High", "medium": "Medium", "none": "No"}
-MEASURES = (users, joint_loss, train_loss, partial(learning, group="existing_tuned"))
+MEASURES = (users, joint_loss, train_loss, partial(learning, group="existing_after"))
 CLASSES_DRAWN = (
     "Each client's classes are drawn at random, and a class's rows are dealt among the clients that have it."
 )
@@ -147,7 +147,7 @@ def _mnist(degree: str) -> Reproduction:
         claims=(*_claims(degree, PFLEGO, FEDPER, FEDAVG), *(() if degree == "none" else (faster,))),
         figures=(
             Lines("loss", "train_loss", Axes("training loss of the round's clients", "round", "loss", log_y=True)),
-            Lines("accuracy", "existing_tuned", Axes("test accuracy after own steps", "round", "accuracy")),
+            Lines("accuracy", "existing_after", Axes("test accuracy after own steps", "round", "accuracy")),
         ),
         notes=(SERVED, CLASSES_DRAWN, USUAL_FEDAVG, ADAM, SMALLER),
     )

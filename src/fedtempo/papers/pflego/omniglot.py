@@ -32,7 +32,7 @@ from fedtempo.randomness import generator
 from fedtempo.schedules import sequence
 
 FEDREP, FEDBABU, FEDPROX, DITTO, FEDRECON = "FedRep", "FedBABU", "FedProx", "Ditto", "FedRecon"
-MEASURES = (users, joint_loss, train_loss, partial(learning, group="existing_tuned"))
+MEASURES = (users, joint_loss, train_loss, partial(learning, group="existing_after"))
 OUTPUTS = 55
 TAUS = (5, 10, 25, 50, 75, 100)
 
@@ -178,7 +178,7 @@ TABLE_2 = Reproduction(
     ),
     figures=(
         Lines("loss", "train_loss", Axes("training loss of the round's clients", "round", "loss")),
-        Lines("accuracy", "existing_tuned", Axes("test accuracy after own steps", "round", "accuracy")),
+        Lines("accuracy", "existing_after", Axes("test accuracy after own steps", "round", "accuracy")),
     ),
     notes=(SERVED, SMALLER, AS_MUCH_TRAINING, ROTATED, RECONSTRUCTION, UNSTATED, ADAM),
 )
@@ -237,7 +237,7 @@ FIGURE_4 = Reproduction(
         Sweep("tau", TUNED, Axes("test accuracy after own steps", "tau", "accuracy"), by_tau(PFLEGO, FEDRECON)),
         Lines(
             "accuracy",
-            "existing_tuned",
+            "existing_after",
             Axes("test accuracy over rounds", "round", "accuracy"),
             tuple(at_tau(method, tau) for method in (PFLEGO, FEDRECON) for tau in (5, 25, 100)),
         ),

@@ -10,12 +10,13 @@ import numpy as np
 from fedtempo.algorithms import Algorithm, fedavg, fedper, pflego
 from fedtempo.backends import engine_for
 from fedtempo.data import Split, Table
-from fedtempo.evaluation.protocol import Evaluation, Evaluator
+from fedtempo.evaluation.protocol import Evaluation
+from fedtempo.evaluation.scoring import Evaluator
 from fedtempo.papers.framework.frame import Column, Measured, Scale
 from fedtempo.training.result import Result
 
 PFLEGO, FEDPER, FEDAVG = "PFLEGO", "FedPer", "FedAvg"
-TUNED, KEPT, LOSS = "existing_tuned/mean", "existing_initial/mean", "joint_loss"
+TUNED, KEPT, LOSS = "existing_after/mean", "existing_before/mean", "joint_loss"
 COLUMNS = {
     TUNED: Column("test accuracy after a round's own steps"),
     KEPT: Column("before them"),
@@ -73,7 +74,7 @@ def joint_loss(result: Result) -> Measured:
     with engine_for(federation, experiment.backend, 1) as engine:
         evaluator = Evaluator(federation, engine, Evaluation(steps=0), experiment.block, result.client_state)
         (scores,) = evaluator.scores(result.model_params, extra, result.now, "train")
-    return Measured({LOSS: scores.existing_initial.summary("loss")["weighted_mean"]})
+    return Measured({LOSS: scores.existing_before.summary("loss")["weighted_mean"]})
 
 
 def random_classes(clients: int, classes: int) -> Split:

@@ -48,7 +48,7 @@ function controls() {
     numbers.hasNew
       ? segmented({ key: "users", name: "users", options: { existing: "existing users", new: "new users" } })
       : null,
-    segmented({ key: "when", name: "fine-tuning", options: { initial: "before", tuned: "after fine-tuning" } }),
+    segmented({ key: "when", name: "fine-tuning", options: { before: "before", after: "after fine-tuning" } }),
     numbers.several
       ? segmented({ key: "seeds", name: "seeds", options: { band: "mean and range", each: "every seed" } })
       : null,

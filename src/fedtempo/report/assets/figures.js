@@ -1,7 +1,7 @@
 // The figures of the page. Each has a heading, a line that says what it shows, and a function that draws it.
 
 const usersName = (state) => (state.users === "new" ? "New users" : "Existing users");
-const whenName = (state) => (state.when === "tuned" ? "after fine-tuning" : "before fine-tuning");
+const whenName = (state) => (state.when === "after" ? "after fine-tuning" : "before fine-tuning");
 const group = (state) => `${state.users}_${state.when}`;
 const yAxis = (state) => ({
   name: `${plain(state.metric)}, ${STATISTICS[state.statistic]} over users`,
@@ -92,7 +92,7 @@ function tuningRows(numbers, state, kind) {
   return numbers
     .shown(state)
     .map(([label, runs]) => {
-      const [before, after] = ["initial", "tuned"].map((when) =>
+      const [before, after] = ["before", "after"].map((when) =>
         numbers.finals(runs, state.metric, `${kind}_${when}`, state.statistic),
       );
       return { name: label, index: numbers.index(label), before: mean(before), after: mean(after), seeds: after };

@@ -17,7 +17,7 @@ class Numbers {
     this.data = data;
     this.labels = [...new Set(data.runs.map((run) => run.label))];
     this.several = this.labels.some((label) => data.runs.filter((run) => run.label === label).length > 1);
-    this.hasNew = data.runs.some((run) => run.final?.users.new_tuned || run.curve.scores[data.metric]?.new_tuned);
+    this.hasNew = data.runs.some((run) => run.final?.users.new_after || run.curve.scores[data.metric]?.new_after);
     this.hasScores = data.runs.some((run) => run.curve.round.length);
   }
 
@@ -109,10 +109,10 @@ function download(name, header, rows) {
 }
 
 const GROUPS = {
-  existing_initial: "existing users, before",
-  existing_tuned: "existing users, after",
-  new_initial: "new users, before",
-  new_tuned: "new users, after",
+  existing_before: "existing users, before",
+  existing_after: "existing users, after",
+  new_before: "new users, before",
+  new_after: "new users, after",
 };
 
 // What each CSV button saves; every file begins with run and seed.
@@ -202,7 +202,7 @@ const files = {
             client,
             data.pictures[run.picture]?.names?.[client],
             table.samples[i],
-            ...data.metrics.flatMap((m) => [table.initial[m]?.[i], table.tuned[m]?.[i]]),
+            ...data.metrics.flatMap((m) => [table.before[m]?.[i], table.after[m]?.[i]]),
           ]),
         );
     return [header, rows];

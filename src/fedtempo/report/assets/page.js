@@ -6,7 +6,7 @@ const state = {
   metric: null,
   statistic: "mean",
   users: "existing",
-  when: "tuned",
+  when: "after",
   seeds: "band",
   axis: "bytes",
   clip: "share",

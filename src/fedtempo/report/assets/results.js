@@ -17,8 +17,8 @@ function tiles() {
         const ranked = shown
           .map(([label, runs]) => ({
             label,
-            values: numbers.finals(runs, state.metric, `${kind}_tuned`, statistic),
-            before: mean(numbers.finals(runs, state.metric, `${kind}_initial`, statistic)),
+            values: numbers.finals(runs, state.metric, `${kind}_after`, statistic),
+            before: mean(numbers.finals(runs, state.metric, `${kind}_before`, statistic)),
           }))
           .filter(({ values }) => values.length)
           .sort((a, b) => (numbers.lower(state.metric) ? 1 : -1) * (mean(a.values) - mean(b.values)));
@@ -47,10 +47,10 @@ function tiles() {
 }
 
 const COLUMNS = [
-  ["initial", "mean", "before"],
-  ["tuned", "mean", "after"],
-  ["tuned", "bottom_decile", "bottom 10 %"],
-  ["tuned", "std", "std"],
+  ["before", "mean", "before"],
+  ["after", "mean", "after"],
+  ["after", "bottom_decile", "bottom 10 %"],
+  ["after", "std", "std"],
 ];
 const COSTS = { bytes: show.bytes, steps: show.large, flops: show.large, seconds: show.seconds };
 
@@ -61,7 +61,7 @@ function scoreColumns(kind) {
     name,
     first: place === 0,
     values: (runs) => numbers.finals(runs, state.metric, `${kind}_${when}`, statistic),
-    bar: when === "tuned" && statistic === "mean" && !lower,
+    bar: when === "after" && statistic === "mean" && !lower,
     better: statistic === "std" || lower ? -1 : 1,
   }));
 }

@@ -1,0 +1,102 @@
+"""A backend: how clients run. It turns a block of clients into clients after their local work."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.func import vmap
+
+from fedtempo.client.phase import Carry
+from fedtempo.client.program import ClientProgram
+from fedtempo.federation.problem import Problem
+from fedtempo.objectives import Received
+from fedtempo.params import Params, tree_map
+from fedtempo.schedules import Now
+
+
+def side_by_side(fn: Callable[..., Any]) -> Callable[..., Any]:
+    """`vmap` for passes without gradients.
+
+    Torch has no batching rule for a whole recurrent layer, only for the small operations it is made of, and uses those
+    only where a gradient could be asked for. So we ask for one, of a number that nothing depends on.
+    """
+
+    def with_tape(*arguments: Any) -> Any:
+        _, (_, result) = torch.func.grad_and_value(lambda zero: (zero, fn(*arguments)), has_aux=True)(torch.zeros(()))
+        return result
+
+    return vmap(with_tape)
+
+
+class Trained(NamedTuple):
+    """One client after its local work, or several side by side with a leading dimension on every tensor."""
+
+    clients: np.ndarray
+    carry: Carry
+    loss: Tensor
+    """Mean loss over the steps, one number per client."""
+    samples: tuple[np.ndarray, ...]
+    """Samples that each stage processed, one number per client."""
+    stacked: bool
+    """Whether tensors have a leading dimension of clients."""
+    shapes: list[dict[str, torch.Size]]
+    """The personal tensors' true shapes, where they were padded to be stacked."""
+
+    def each(self, fn: Callable[..., Any], *arguments: Any) -> Any:
+        """Apply a function of one client's (carry, *arguments) to all of them; the result is always stacked."""
+        if self.stacked:
+            return side_by_side(fn)(self.carry, *arguments)
+        single = fn(self.carry, *(tree_map(lambda t: t[0], a) for a in arguments))
+        return tree_map(lambda t: t.unsqueeze(0), single)
+
+    def own(self, stacked: Params, lane: int) -> Params:
+        """One client's tensors out of stacked ones, in their true shapes."""
+        shapes = self.shapes[lane] if self.shapes else {}
+        return {
+            n: _cut(t[lane], shapes.get(n)).clone(memory_format=torch.contiguous_format) for n, t in stacked.items()
+        }
+
+
+TrainBlock = Callable[[Problem, ClientProgram, Received, Now, np.ndarray, list[Params]], Iterator[Trained]]
+
+
+class Backend(NamedTuple):
+    """How clients run: one by one, or side by side."""
+
+    name: str
+    train: TrainBlock
+
+
+class Block(NamedTuple):
+    """Clients in ascending order, with what each keeps for itself."""
+
+    clients: np.ndarray
+    kept: list[Params]
+    """One for each client; empty where no client keeps anything, so that a thousand clients are sent as an array."""
+
+    @property
+    def personal(self) -> list[Params]:
+        """What each client keeps."""
+        return self.kept or [{} for _ in self.clients]
+
+
+class Order(NamedTuple):
+    """What all blocks of a round share: the model, where the round stands, and the largest norm admission allows."""
+
+    received: Received
+    now: Now
+    limit: float = math.inf
+
+
+def in_float64(values: Tensor) -> np.ndarray:
+    """A vector's numbers for the sums."""
+    return values.detach().to("cpu", torch.float64).numpy()
+
+
+def _cut(tensor: Tensor, shape: torch.Size | None) -> Tensor:
+    return tensor if shape is None or tensor.shape == shape else tensor[: shape[0]]

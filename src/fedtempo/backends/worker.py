@@ -1,0 +1,93 @@
+"""What runs inside a worker process: take a chunk of blocks, train or score it, answer."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+from collections.abc import Callable
+from multiprocessing.connection import Connection
+from typing import Any, Literal, NamedTuple
+
+import torch
+
+from fedtempo.backends.backend import Backend, Block
+from fedtempo.backends.collect import run_blocks
+from fedtempo.backends.mailbox import Mailbox
+from fedtempo.errors import FedTempoError, TrainingError
+from fedtempo.federation.federation import Federation
+from fedtempo.server.sums import BlockSum
+
+_TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3
+"""Numbers of glibc's `mallopt`."""
+
+Chunk = list[tuple[int, Block]]
+"""Blocks with their places in the order."""
+
+
+class Assignment(NamedTuple):
+    """What a worker is asked: to score a chunk, to train it into its sum, or to train it and hand the sum over."""
+
+    kind: Literal["score", "train", "finish"]
+    chunk: Chunk
+
+
+def serve(
+    pipe: Connection, mailbox: Mailbox, foreign: list[Connection], federation: Federation, backend: Backend
+) -> None:
+    """A worker's life: take work, send results, stop when the pipe closes."""
+    for other in foreign:
+        other.close()
+    torch.set_num_threads(1)
+    _keep_freed_memory()
+    state = _WorkerState(federation, backend, mailbox.advance)
+    while True:
+        try:
+            kind, value = answered(state.do, *mailbox.unpack(pipe.recv()))
+            pipe.send((kind, mailbox.pack(value)))
+        except (EOFError, ConnectionError, KeyboardInterrupt):
+            return
+
+
+class _WorkerState:
+    """What a worker holds between messages: the message that all blocks of a round share, and the sum it is making."""
+
+    def __init__(self, federation: Federation, backend: Backend, advance: Callable[[], None]) -> None:
+        self._with = federation, backend
+        self._advance = advance
+        self._common: Any = None
+        self._sum = BlockSum()
+
+    def do(self, kind: str, common: Any, blocks: list[Block]) -> Any:
+        """Score blocks, or train them into the sum; `finish` hands the sum over."""
+        if common is not None:
+            self._common, self._sum = common, BlockSum()
+        if kind == "score":
+            return [self._scored(block) for block in blocks]
+        run_blocks(*self._with, self._common, blocks, self._sum, self._advance)
+        if kind == "train":
+            return None
+        done, self._sum = self._sum, BlockSum()
+        return done
+
+    def _scored(self, block: Block) -> Any:
+        scores = self._common.score_block(*self._with, block)
+        self._advance()
+        return scores
+
+
+def _keep_freed_memory() -> None:
+    """Let the C library keep what is freed: a worker needs it again at once, and fresh pages are slow to get."""
+    with contextlib.suppress(OSError, AttributeError):
+        library = ctypes.CDLL(None)
+        library.mallopt(_TRIM_THRESHOLD, 2**30)
+        library.mallopt(_MMAP_THRESHOLD, 2**25)
+
+
+def answered(compute: Callable[..., Any], *arguments: Any) -> tuple[str, Any]:
+    """What was computed, or the error that prevented it; our own errors as they are."""
+    try:
+        return "result", compute(*arguments)
+    except FedTempoError as error:
+        return "error", error
+    except Exception as error:  # whatever it is, the driver has to know
+        return "error", TrainingError(f"a worker failed: {type(error).__name__}: {error}")

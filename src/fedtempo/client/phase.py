@@ -1,0 +1,143 @@
+"""A phase: some gradient steps of one client, as a value. An algorithm lists the phases of its round."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal, NamedTuple
+
+from fedtempo.client.network import Network
+from fedtempo.data.batches import Batching
+from fedtempo.errors import ConfigError, is_number, require
+from fedtempo.objectives import Correction, Objective, Received, supervised
+from fedtempo.params import Params, Scalar, Selector, everything
+from fedtempo.schedules import Now, Position, Rate, Schedule, as_schedule, at_step, whole_number
+from fedtempo.tasks import Batch, Task
+from fedtempo.transforms import Transform, identity
+
+Rows = Literal["train", "support", "query"]
+"""All training rows, their first half, or their second half."""
+Where = Literal["both", "shared", "personal"]
+"""Which tensors make up the model: the shared and the personal ones together, or one kind alone."""
+
+
+@dataclass(frozen=True)
+class Length:
+    """A number of local steps or epochs, constant or scheduled over rounds."""
+
+    count: Schedule
+    unit: Literal["steps", "epochs"] = "steps"
+    minimum: int = 1
+    offset: int = 0
+    times: int = 1
+
+    def units(self, now: Now) -> int:
+        """The schedule's value, rounded up, at least `minimum`."""
+        value = self.count.at(now)
+        holds = value >= self.minimum or (value > 0 and self.minimum == 1)
+        require(holds, f"{self.unit} in round {now.round}", f"at least {self.minimum}", value)
+        return max(self.minimum, whole_number(value))
+
+    def steps(self, now: Now, samples: int, batching: Batching) -> int:
+        """The number of gradient steps for a client with this many samples."""
+        per_unit = batching.per_epoch(samples) if self.unit == "epochs" else 1
+        return self.units(now) * self.times * per_unit + self.offset
+
+
+def length(
+    steps: Rate | None = None, epochs: Rate | None = None, minimum: int = 1, offset: int = 0, times: int = 1
+) -> Length:
+    """The length of a phase: `times` the steps or epochs, whichever is given, plus `offset` steps.
+
+    >>> length(steps=5).units(Now())
+    5
+    """
+    if (steps is None) == (epochs is None):
+        raise ConfigError(f"exactly one of steps and epochs must be given. Got steps={steps!r}, epochs={epochs!r}.")
+    value, unit = (steps, "steps") if epochs is None else (epochs, "epochs")
+    assert value is not None
+    if not isinstance(value, Schedule) and not callable(value):
+        holds = is_number(value) and value >= minimum and value == int(value)
+        require(holds, unit, f"an int >= {minimum} or a schedule", value)
+    return Length(as_schedule(value), "steps" if unit == "steps" else "epochs", minimum, offset, times)
+
+
+class Carry(NamedTuple):
+    """What a client holds while it trains."""
+
+    shared: Params
+    """The client's copy of the shared tensors."""
+    personal: Params
+    """Tensors that stay with the client."""
+    states: tuple[Any, ...]
+    """The state of each phase's optimizer."""
+    scratch: Params
+    """The algorithm's own notes, dropped after the round."""
+
+
+class StepInfo(NamedTuple):
+    """One step, for algorithms that need more than its outcome."""
+
+    before: Params
+    after: Params
+    direction: Params
+    rate: Scalar
+
+
+AfterStep = Callable[[Carry, StepInfo, Received, Position], Carry]
+Enter = Callable[[Network, Task, Received, Carry, Batch], tuple[Carry, Batch]]
+
+
+@dataclass(frozen=True)
+class Phase:
+    """`length` gradient steps on `objective`: y <- y - lr * direction(gradient)."""
+
+    length: Length
+    lr: Schedule
+    objective: Objective = supervised
+    rates: tuple[tuple[str, Schedule], ...] = ()
+    """Schedules inside the objective, by name, so that they can be checked and printed."""
+    correction: Correction | None = None
+    """Added to every gradient: the derivative of a linear term, such as SCAFFOLD's c - c_i."""
+    direction: Transform = identity
+    """From gradient to direction: momentum, clipping, weight decay, Adam, ..."""
+    trains: Selector = everything
+    """The tensors that move."""
+    on: Where = "both"
+    """The tensors that make up the model."""
+    full_batch: bool = False
+    part: Rows = "train"
+    repeat: int = 1
+    """Steps taken on each batch."""
+    enter: Enter | None = None
+    """Sees all of the client's rows once, before the first step."""
+    after: AfterStep | None = None
+    """Called after every step."""
+    after_reads_start: bool = True
+    """Whether `after` reads where the step began. If not, a step may overwrite its start."""
+
+    def batching(self, batching: Batching) -> Batching:
+        """The experiment's batching, unless this phase works on the full batch."""
+        return Batching(None) if self.full_batch else batching
+
+    def rows(self, samples: int) -> tuple[int, int]:
+        """First row and number of rows of the phase's part of the client's training data."""
+        support = (samples + 1) // 2
+        if self.part == "support":
+            return 0, support
+        # A client with one row has no second half; it uses the row twice instead of training on nothing.
+        if self.part == "query" and samples > 1:
+            return support, samples - support
+        return 0, samples
+
+    def positions(self, now: Now, samples: int, batching: Batching) -> Sequence[Now]:
+        """Where each step of a client with this many samples stands. Training and `fedtempo schedule` both use it."""
+        mine = self.batching(batching)
+        _, rows = self.rows(samples)
+        steps = self.length.steps(now, rows, mine)
+        here = replace(now, samples=samples)
+        return [at_step(here, step, steps, mine.per_epoch(rows) * self.repeat) for step in range(steps)]
+
+    def with_direction(self, wrap: Callable[[Transform], Transform]) -> Phase:
+        """This phase with another gradient transform."""
+        return replace(self, direction=wrap(self.direction))

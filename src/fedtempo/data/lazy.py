@@ -1,0 +1,188 @@
+"""Columns that are read when a batch needs them: image folders larger than memory, data sets that decode as they go.
+
+A lazy column stands where an array would stand in a `Table`: it has a length, a type and a shape, and rows of it are
+read by number. A cache with a limit keeps what was read last.
+"""
+
+from __future__ import annotations
+
+import io
+from collections import OrderedDict
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from fedtempo.data.table import Table
+from fedtempo.errors import DataError, first_line, is_count, require
+
+Read = Callable[[int], np.ndarray]
+"""From a row's number to its values."""
+CACHE_BYTES = 512 * 2**20
+_ENDINGS = (".png", ".jpg", ".jpeg", ".bmp", ".webp", ".tif", ".tiff", ".ppm", ".pgm")
+
+
+class LazyColumn:
+    """Rows that are read one by one when they are asked for; all have one shape and one type."""
+
+    def __init__(
+        self, read: Read, rows: int, cache_bytes: int = CACHE_BYTES, name: str = "x", identity: str = ""
+    ) -> None:
+        require(is_count(rows), "rows", "an int >= 1", rows)
+        require(is_count(cache_bytes, 0), "cache_bytes", "an int >= 0", cache_bytes)
+        self._read = read
+        self._limit = cache_bytes
+        self._name = name
+        self._kept: OrderedDict[int, np.ndarray] = OrderedDict()
+        self._bytes = 0
+        first = np.asarray(read(0))
+        self.dtype = first.dtype
+        self.shape = (rows, *first.shape)
+        self.identity = identity
+        """What decides the rows, as text: files and their sizes, for a run's identity."""
+
+    def __len__(self) -> int:
+        return int(self.shape[0])
+
+    @property
+    def ndim(self) -> int:
+        """The number of dimensions, rows included."""
+        return len(self.shape)
+
+    @property
+    def nbytes(self) -> int:
+        """How large the column would be in memory."""
+        return int(np.prod(self.shape)) * self.dtype.itemsize
+
+    @property
+    def cached_bytes(self) -> int:
+        """How much of it is in memory now."""
+        return self._bytes
+
+    def __getitem__(self, rows: Any) -> np.ndarray:
+        """Rows by slice or by an array of numbers."""
+        if isinstance(rows, (int, np.integer)):
+            return self._row(int(rows))
+        numbers = np.arange(len(self))[rows] if isinstance(rows, slice) else np.asarray(rows)
+        if not len(numbers):
+            return np.empty((0, *self.shape[1:]), dtype=self.dtype)
+        return np.stack([self._row(int(number)) for number in numbers])
+
+    def _row(self, number: int) -> np.ndarray:
+        if number in self._kept:
+            self._kept.move_to_end(number)
+            return self._kept[number]
+        try:
+            values = np.asarray(self._read(number))
+        except DataError:
+            raise
+        except Exception as error:  # reading is the user's code or another library's
+            raise DataError(f"row {number} of column {self._name!r} cannot be read: {first_line(error)}.") from error
+        if values.shape != self.shape[1:] or values.dtype != self.dtype:
+            rule = f"{self.dtype} of shape {self.shape[1:]}, as row 0"
+            raise DataError(
+                f"row {number} of column {self._name!r} must be {rule}. Got {values.dtype} of {values.shape}."
+            )
+        self._keep(number, values)
+        return values
+
+    def _keep(self, number: int, values: np.ndarray) -> None:
+        if values.nbytes > self._limit:
+            return
+        self._kept[number] = values
+        self._bytes += values.nbytes
+        while self._bytes > self._limit:
+            _, dropped = self._kept.popitem(last=False)
+            self._bytes -= dropped.nbytes
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Sent to another process without what is cached here."""
+        return {**self.__dict__, "_kept": OrderedDict(), "_bytes": 0}
+
+
+def from_images(
+    folder: str | Path,
+    *,
+    layout: Sequence[str] = ("client", "label"),
+    size: tuple[int, int] | None = None,
+    colour: bool = True,
+    cache_bytes: int = CACHE_BYTES,
+    name: str | None = None,
+) -> Table:
+    """A folder of images, decoded when a batch needs them; `layout` says what the levels of folders mean.
+
+    `("client", "label")` reads `folder/client/label/image.png`; `("label",)` has no clients of its own, and a split
+    makes some. `size` (height, width) resizes; without it all images must have one size. Bytes are read as 0 to 1.
+    """
+    try:
+        from PIL import Image
+    except ImportError:
+        raise DataError("from_images needs Pillow. Install it with: pip install 'fedtempo[data]'") from None
+    root = Path(folder)
+    require(root.is_dir(), "folder", "a folder", str(root))
+    holds = "label" in layout and set(layout) <= {"client", "label"} and len(set(layout)) == len(layout)
+    require(holds, "layout", "('client', 'label'), ('label', 'client') or ('label',)", tuple(layout))
+    depth = len(layout)
+    files = sorted(
+        p for p in root.rglob("*") if p.suffix.lower() in _ENDINGS and len(p.relative_to(root).parts) == depth + 1
+    )
+    if not files:
+        raise DataError(f"{root} must hold images in folders of {' / '.join(layout)}. Got none.")
+    levels = {level: [p.relative_to(root).parts[index] for p in files] for index, level in enumerate(layout)}
+
+    def read(number: int) -> np.ndarray:
+        with Image.open(io.BytesIO(files[number].read_bytes())) as image:
+            plain = image.convert("RGB" if colour else "L")
+            pixels = np.asarray(plain if size is None else plain.resize((size[1], size[0])))
+        return pixels[None] if pixels.ndim == 2 else pixels.transpose(2, 0, 1)
+
+    labels, y = np.unique(levels["label"], return_inverse=True)
+    clients = np.unique(levels["client"], return_inverse=True) if "client" in levels else None
+    identity = "\n".join(f"{p.relative_to(root)} {p.stat().st_size}" for p in files)
+    column: Any = LazyColumn(read, len(files), cache_bytes, identity=identity)
+    return Table(
+        name or root.name,
+        {"x": column, "y": y.astype(np.int64)},
+        None if clients is None else clients[1].astype(np.int64),
+        normalise={"x": (0.0, 255.0)},
+        about={"classes": ", ".join(labels.tolist())},
+        key_names=None if clients is None else clients[0].tolist(),
+    )
+
+
+def lazy_items(
+    dataset: Any,
+    columns: Sequence[str],
+    named: Callable[[Any, Sequence[str]], Any],
+    array: Callable[[Any], np.ndarray],
+    cache_bytes: int,
+) -> Mapping[str, LazyColumn]:
+    """The columns of a map-style data set, read item by item; an item's columns are decoded together."""
+    latest: dict[str, Any] = {}
+
+    def read(number: int, column: str) -> np.ndarray:
+        if latest.get("number") != number:
+            latest.update(number=number, item=dict(named(dataset[number], columns)))
+        return array(latest["item"][column])
+
+    share = cache_bytes // max(len(columns), 1)
+    return {column: LazyColumn(partial(read, column=column), len(dataset), share, column) for column in columns}
+
+
+def pad_sequences(sequences: Sequence[Any], length: int | None = None, value: float = 0) -> dict[str, np.ndarray]:
+    """Sequences of different length as columns: `x`, cut or padded to `length` (the longest), and `lengths`.
+
+    >>> pad_sequences([[1, 2, 3], [4]])["x"].tolist(), pad_sequences([[1, 2, 3], [4]])["lengths"].tolist()
+    ([[1, 2, 3], [4, 0, 0]], [3, 1])
+    """
+    arrays = [s.detach().cpu().numpy() if isinstance(s, torch.Tensor) else np.asarray(s) for s in sequences]
+    require(bool(arrays), "sequences", "a list with at least one sequence", sequences)
+    most = max(len(a) for a in arrays) if length is None else length
+    require(is_count(most), "length", "an int >= 1", length)
+    padded = np.full((len(arrays), most, *arrays[0].shape[1:]), value, dtype=np.result_type(*{a.dtype for a in arrays}))
+    for row, each in zip(padded, arrays, strict=True):
+        row[: min(len(each), most)] = each[:most]
+    return {"x": padded, "lengths": np.array([min(len(a), most) for a in arrays], dtype=np.int64)}

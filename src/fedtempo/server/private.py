@@ -1,0 +1,45 @@
+"""The private mean of a round: clipped uploads, noise on their sum, and a divisor that nobody's upload decides."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor
+
+from fedtempo.errors import require
+from fedtempo.params import Params
+from fedtempo.server.noise import Secret, grid_of, noised
+from fedtempo.server.sums import Aggregate, BlockSum
+
+
+def clipped(delta: Mapping[str, Tensor], bound: float, noise: float) -> Params:
+    """The displacement in float64, no longer than the bound even after the sum has been rounded to the noise's grid."""
+    wide = {name: tensor.to(torch.float64) for name, tensor in delta.items()}
+    length = math.sqrt(math.fsum(float(t.square().sum()) for t in wide.values()))
+    room = math.sqrt(sum(t.numel() for t in wide.values())) * grid_of(noise * bound)
+    limit = bound - room - bound * 2.0**-40  # the last term is for the rounding of the norm itself
+    require(limit > 0, "bound", f"larger than the rounding of so many parameters ({room:g})", bound)
+    factor = min(1.0, limit / length) if length else 1.0
+    return {name: tensor * factor for name, tensor in wide.items()}
+
+
+def private_aggregate(
+    block: BlockSum,
+    like: Mapping[str, tuple[torch.Size, torch.dtype]],
+    deviation: float,
+    secret: Secret,
+    round_number: int,
+    cohort: float,
+) -> Aggregate:
+    """(sum of clipped displacements + noise) / expected cohort.
+
+    Whoever was not asked, did not answer or was refused counts as a displacement of zero. The divisor is the expected
+    number of clients, not the number that came: that one is a fact about the clients, and would leave without noise.
+    """
+    sums = {name: total.value for name, total in block.sums.get("delta", {}).items()}
+    sums = sums or {name: torch.zeros(shape, dtype=torch.float64) for name, (shape, _) in like.items()}
+    private = noised(sums, deviation, secret, round_number)
+    means = {name: (value / cohort).to(like[name][1]) for name, value in private.items()}
+    return Aggregate({"delta": means}, cohort, cohort)

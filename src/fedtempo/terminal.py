@@ -1,0 +1,52 @@
+"""What reaches a terminal: paths, labels and names are other people's text, and must not be orders to the terminal."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Iterable
+from typing import Any
+
+from rich.console import Console, ConsoleOptions, RenderableType
+from rich.segment import Segment
+from rich.text import Text
+
+# Control characters but for the tab and the end of a line, what turns the direction of writing, and bytes of a path
+# that are no text: an escape byte may retitle the window, clear it, or hide what a line says.
+_OBEYED = re.compile("[\0-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
+
+
+def printable(text: str) -> str:
+    r"""The text with everything that a terminal would obey written out.
+
+    >>> printable("a\x1b[2Jb")
+    'a\\x1b[2Jb'
+    """
+    return _OBEYED.sub(lambda found: _written_out(ord(found.group())), text)
+
+
+def _written_out(code: int) -> str:
+    if 0xDC80 <= code <= 0xDCFF:  # how Python keeps a byte that is no UTF-8
+        return f"\\x{code - 0xDC00:02x}"
+    return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}"
+
+
+def say(text: str = "", *, error: bool = False) -> None:
+    """Print a line, on standard output or on standard error."""
+    print(printable(text), file=sys.stderr if error else sys.stdout, flush=True)
+
+
+class Terminal(Console):
+    """Rich's console for other people's text: neither escape bytes nor Rich's own markup in it have an effect."""
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(**{"markup": False, "emoji": False, **settings})
+
+    def render_str(self, text: str, **settings: Any) -> Text:
+        """Text of a line or of a cell, written out before it is measured."""
+        return super().render_str(printable(text), **settings)
+
+    def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
+        """The pieces of what is printed; Rich's own orders to the terminal are pieces of another kind."""
+        for text, style, control in super().render(renderable, options):
+            yield Segment(text if control else printable(text), style, control)

@@ -1,0 +1,108 @@
+"""A trained model to take away: the user's own module with the trained tensors in it, or a file of it.
+
+Nothing of FedTempo is in what leaves here: a module is of the class that the user gave, and a file is read by
+safetensors, torch or ONNX Runtime alone.
+"""
+
+from __future__ import annotations
+
+import copy
+import warnings
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+from safetensors.torch import save_file
+from torch import Tensor, nn
+
+from fedtempo.algorithms.algorithm import Predict, predict_personal, predict_shared, predict_together
+from fedtempo.client.network import inputs_of
+from fedtempo.errors import ConfigError, OutputError, first_line, require
+from fedtempo.federation.federation import Federation, resize_head
+from fedtempo.params import Params, combine
+
+Format = Literal["safetensors", "torch", "onnx"]
+FORMATS: dict[str, str] = {"safetensors": ".safetensors", "torch": ".pt2", "onnx": ".onnx"}
+"""The ending of a file of each format."""
+SERVED: dict[Predict, Callable[[Params, Params], Params]] = {
+    predict_together: combine,
+    predict_shared: lambda shared, personal: shared,
+    predict_personal: lambda shared, personal: personal,
+}
+"""Which tensors a user's model is made of, by how it predicts."""
+
+
+def plain_module(federation: Federation, shared: Params, personal: Params) -> nn.Module:
+    """The run's module with these tensors, in evaluation mode."""
+    predict = federation.algorithm.serving.predict
+    if predict not in SERVED:
+        name = federation.algorithm.name
+        raise ConfigError(f"{name} predicts with more than one module, so there is no single one. Use `personalize`.")
+    tensors = SERVED[predict](shared, personal)
+    model = copy.deepcopy(federation.problem.model)
+    own = dict(model.named_parameters()) | dict(model.named_buffers())
+    for name, tensor in tensors.items():
+        # Clients with their own classes have heads of their own size.
+        if name in own and own[name].shape != tensor.shape:
+            resize_head(model, tensor.shape[0])
+            break
+    model.load_state_dict({n: t.detach().clone() for n, t in tensors.items()}, strict=False)
+    missing = {n for n, _ in model.named_parameters()} - set(tensors)
+    if missing:
+        raise ConfigError(
+            f"a model must have all its tensors. {min(missing)!r} is personal: say whose, by client= or rows."
+        )
+    return model.requires_grad_(False).eval()
+
+
+def write_model(model: nn.Module, example: Mapping[str, Tensor], path: Path, format: Format) -> Path:
+    """Write a model to a file; `example` is a batch of the data, for formats that hold the computation too."""
+    require(format in FORMATS, "format", " or ".join(map(repr, FORMATS)), format)
+    place = path if path.suffix else path.with_suffix(FORMATS[format])
+    try:
+        place.parent.mkdir(parents=True, exist_ok=True)
+        if format == "safetensors":
+            save_file({n: t.contiguous() for n, t in _untied(model).items()}, place)
+        elif format == "torch":
+            torch.export.save(_exported(model, example), place)
+        else:
+            _write_onnx(model, example, place)
+    except OSError as error:
+        raise OutputError(f"the model must be written to a path that can be. Got {place}: {error.strerror}.") from None
+    return place
+
+
+def _untied(model: nn.Module) -> dict[str, Tensor]:
+    """Every tensor once by name; safetensors refuses two names for one memory, so tied weights are copied."""
+    return {name: tensor.detach().clone() for name, tensor in model.state_dict().items()}
+
+
+def _call(example: Mapping[str, Tensor]) -> tuple[tuple[Tensor, ...], dict[str, Tensor]]:
+    """The arguments that the model is called with: one input by position, several by name."""
+    inputs = inputs_of(example)
+    return (tuple(inputs.values()), {}) if len(inputs) == 1 else ((), inputs)
+
+
+def _exported(model: nn.Module, example: Mapping[str, Tensor]) -> Any:
+    """The model's computation for any number of rows."""
+    args, kwargs = _call(example)
+    rows = torch.export.Dim("rows", min=1)
+    shapes: Any = tuple({0: rows} for _ in args) if args else {name: {0: rows} for name in kwargs}
+    try:
+        return torch.export.export(model, args, kwargs, dynamic_shapes=shapes)
+    except Exception as error:  # torch's compiler raises its own kinds for code it cannot follow
+        raise ConfigError(f"the model cannot be exported by torch: {first_line(error)}. Use safetensors.") from error
+
+
+def _write_onnx(model: nn.Module, example: Mapping[str, Tensor], place: Path) -> None:
+    try:
+        import onnxscript  # noqa: F401 - torch's exporter needs it and says so only with a traceback
+    except ImportError:
+        raise ConfigError("format 'onnx' needs the extra 'onnx': pip install 'fedtempo[onnx]'.") from None
+    program = _exported(model, example)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # torch's exporter warns about its own internals
+        torch.onnx.export(
+            program, f=place, input_names=list(inputs_of(example)), output_names=["output"], external_data=False
+        )

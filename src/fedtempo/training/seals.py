@@ -1,0 +1,85 @@
+"""What binds a stored record to its run: a hash over the run's name, its identity, and the record's key and bytes.
+
+A run draws a random name when it is created. Two runs of one experiment have the same identity but not the same name,
+so no record of one passes for a record of the other. Reports form a chain: the hash of each covers the hash of the one
+before, and the hash of a round's state covers that of its report, so records of two continuations do not mix either.
+
+The hashes notice damage. They are no signature: somebody who writes a whole folder can compute them.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import secrets
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from fedtempo.errors import StoreError
+from fedtempo.training.round_report import RoundReport, from_json
+
+NAME, HASH = "run", "sha256"
+"""Rows of the identity table that are not fields of the identity."""
+MALFORMED = (ValueError, KeyError, TypeError, AttributeError, RecursionError)
+"""What reading a record may raise whose hash is right and whose content is not ours."""
+
+
+class Seal:
+    """Makes the hashes of one run's records."""
+
+    def __init__(self, name: str, identity: Mapping[str, str]) -> None:
+        self.name, self.identity = name, dict(identity)
+        self._start = hashlib.sha256(json.dumps([name, sorted(identity.items())]).encode())
+
+    @classmethod
+    def new(cls, identity: Mapping[str, str]) -> Seal:
+        """The seal of a run that begins."""
+        return cls(secrets.token_hex(16), identity)
+
+    @classmethod
+    def stored(cls, rows: Iterable[tuple[Any, Any]]) -> Seal:
+        """The seal of a stored run, from the rows of its identity table. Anything but our own rows is damage."""
+        fields = list(rows)
+        if all(isinstance(field, str) and isinstance(value, str) for field, value in fields):
+            identity = dict(fields)
+            name, digest = identity.pop(NAME, ""), identity.pop(HASH, "")
+            seal = cls(name, identity)
+            if name and digest == seal.hash("identity"):
+                return seal
+        raise StoreError("the stored description of the run is damaged.")
+
+    def rows(self) -> list[tuple[str, str]]:
+        """The rows of the identity table."""
+        return [*self.identity.items(), (NAME, self.name), (HASH, self.hash("identity"))]
+
+    def hash(self, kind: str, *parts: object) -> str:
+        """The hash of a record. Types and lengths are part of it: 5, "5" and b"5" differ."""
+        state = self._start.copy()
+        for part in (kind, *parts):
+            data = part if isinstance(part, bytes) else str(part).encode()
+            state.update(f"{type(part).__name__} {len(data)}\n".encode())
+            state.update(data)
+        return state.hexdigest()
+
+    def report_hash(self, number: int, report: str, before: str) -> str:
+        """The hash of a round's report; `before` is that of the round before, and empty for the first."""
+        return self.hash("report", number, report, before)
+
+    def history(
+        self, rows: Iterable[tuple[Any, Any, Any]], first: int = 0, last: str = ""
+    ) -> tuple[list[RoundReport], str]:
+        """Reports from rows of (round, report, sha256) in ascending order, and the hash of the last.
+
+        The rows may begin with round `first`; `last` is then the hash of the round before.
+        """
+        history: list[RoundReport] = []
+        for expected, (number, report, digest) in enumerate(rows, first):
+            if number != expected or self.report_hash(number, report, last) != digest:
+                raise StoreError(f"the report of round {expected} is damaged or missing")
+            try:
+                history.append(from_json(report))
+            except MALFORMED as error:
+                message = f"the report of round {number} cannot be read ({type(error).__name__})"
+                raise StoreError(message) from None
+            last = digest
+        return history, last

@@ -1,0 +1,143 @@
+"""The live page: a run trains, the page shows its rounds; it is for this machine only, and reading leaves no trace."""
+
+from __future__ import annotations
+
+import http.client
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import fedtempo as ft
+from fedtempo.api import train
+from fedtempo.config import read, settings_of
+from fedtempo.errors import OutputError, StoreError
+from fedtempo.report import write_experiment
+from fedtempo.report.watching import server
+from tests import ROOT
+from tests.e2e.browser.conftest import Browser
+
+EXAMPLE = ROOT / "examples" / "feddecay.toml"
+HEEDS = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler); "
+PROGRAM = [sys.executable, "-c", HEEDS + "from fedtempo.cli import main; main()"]
+
+
+def training(folder: Path, rounds: int) -> Any:
+    file = read(EXAMPLE, [f"rounds={rounds}", "evaluation.every=1", "cohort=4"])
+    generator = train(**settings_of(file), out=folder)
+    write_experiment(folder, file)
+    return generator
+
+
+@contextmanager
+def served(folder: Path) -> Iterator[int]:
+    with server(folder) as pages:
+        thread = threading.Thread(target=pages.serve_forever, kwargs={"poll_interval": 0.05})
+        thread.start()
+        try:
+            yield pages.server_address[1]
+        finally:
+            pages.shutdown()
+            thread.join()
+
+
+def ask(port: int, path: str = "/", host: str | None = None) -> tuple[int, str, Any]:
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
+    try:
+        connection.request("GET", path, headers={"Host": host} if host else {})
+        answer = connection.getresponse()
+        return answer.status, answer.read().decode(), answer.headers
+    finally:
+        connection.close()
+
+
+def test_a_new_round_appears_and_the_end_is_told(browser: Browser, tmp_path: Path) -> None:
+    rounds = training(tmp_path / "run", 5)
+    next(rounds)
+    next(rounds)
+    with served(tmp_path / "run") as port:
+        browser.look(1280)
+        browser.open(f"http://127.0.0.1:{port}/")
+        told = lambda: browser.one("#live").text  # noqa: E731
+        browser.until(lambda: "Round 2 of 5" in told())
+        browser.until(lambda: browser.all("#data svg.chart"))
+        next(rounds)
+        browser.until(lambda: "Round 3 of 5" in told())
+        browser.until(lambda: "at 3" in browser.one("#curves svg.chart").get_attribute("aria-label"))
+        browser.until(lambda: browser.click("#cost [data-value=steps]") or True)
+        with pytest.raises(StopIteration) as stop:
+            while True:
+                next(rounds)
+        result = stop.value.value
+        result.export(tmp_path / "run")
+        browser.until(lambda: "Finished: all 5 rounds" in told())
+        browser.until(lambda: result.digest() in browser.one("#what").text)
+        assert browser.errors() == []
+        assert all(url.startswith(f"http://127.0.0.1:{port}/") for url in browser.requests())
+
+
+def test_watching_a_finished_run_leaves_the_folder_as_it_was(tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    ft.run(**settings_of(read(EXAMPLE, ["rounds=2", "cohort=3"])), out=folder)
+    before = {path.name: path.read_bytes() for path in folder.iterdir()}
+    with served(folder) as port:
+        status, page, headers = ask(port)
+        assert (status, headers["X-Frame-Options"]) == (200, "DENY")
+        assert "feddecay" in page
+        assert ask(port, "/data.json?known=x")[1].count('"done":2') == 1
+    assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
+
+
+def test_only_this_machine_and_only_two_addresses(tmp_path: Path) -> None:
+    rounds = training(tmp_path / "run", 2)
+    next(rounds)
+    rounds.close()
+    with served(tmp_path / "run") as port:
+        assert ask(port, host=f"localhost:{port}")[0] == 200
+        assert ask(port, host="evil.example")[0] == 403
+        assert ask(port, host=f"evil.example:{port}")[0] == 403
+        assert ask(port, "/../experiment.toml")[0] == 404
+        assert ask(port, "/run.sqlite")[0] == 404
+        with pytest.raises(OutputError, match=f"port must be a free port of this machine. Got {port}"):
+            server(tmp_path / "run", port)
+
+
+def test_a_folder_without_a_run_and_a_damaged_one(tmp_path: Path) -> None:
+    with pytest.raises(OutputError, match=r"a run folder must hold run\.sqlite"):
+        server(tmp_path)
+    (tmp_path / "run.sqlite").write_bytes(b"not a database at all, whatever its name says" * 100)
+    with pytest.raises(StoreError, match="cannot be read"):
+        server(tmp_path)
+
+
+def test_the_command_prints_the_address_and_ends_on_ctrl_c(tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    ft.run(**settings_of(read(EXAMPLE, ["rounds=1", "cohort=3"])), out=folder)
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    process = subprocess.Popen(
+        [*PROGRAM, "watch", str(folder)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment
+    )
+    try:
+        assert process.stdout is not None
+        address = process.stdout.readline().strip()
+        assert address.startswith("http://127.0.0.1:")
+        assert ask(int(address.rsplit(":", 1)[1].strip("/")))[0] == 200
+        process.send_signal(signal.SIGINT)
+        _, error = process.communicate(timeout=60)
+    finally:
+        process.kill()
+        process.communicate()
+    assert process.returncode == 0
+    assert "Ctrl-C ends watching" in error
+    wrong = subprocess.run(
+        [*PROGRAM, "watch", str(tmp_path)], capture_output=True, text=True, env=environment, check=False
+    )
+    assert wrong.returncode == 6
+    assert wrong.stderr == f"fedtempo: a run folder must hold run.sqlite. Got {tmp_path}, which does not.\n"

@@ -1,0 +1,209 @@
+"""The report in a real browser: opened, looked at, used, and attacked through every name that it shows."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import fedtempo as ft
+from fedtempo.report import Bars, Grid, Lines, ReportRun, Section, report, write_page
+from tests.e2e.browser.conftest import Browser
+
+HOSTILE = "</script><script>document.title='owned'</script>"
+FORMULA = '=HYPERLINK("http://example.invalid","x")'
+IMAGE = "<img src=x onerror=\"document.title='owned'\">"
+
+
+def one_run(label: str, seed: int, beta: float) -> ReportRun:
+    rng = np.random.default_rng(seed)
+    clients = [(rng.standard_normal((n, 6)), rng.integers(0, 4, n)) for n in (17, 12, 15, 16, 9, 10, 20, 14)]
+    names = [f"{IMAGE}{index}" for index in range(8)]
+    data = ft.data.FederatedData.from_clients(clients, validation=0.2, test=0.3, new_clients=2, names=names, seed=seed)
+    backbone = ft.algorithms.feddecay(lr=0.2, beta=beta, steps=4)
+    result = ft.run(
+        model=ft.models.mlp(6, [8], 4),
+        data=data,
+        algorithm=ft.algorithms.fednar(backbone, weight_decay=0.01, max_norm=0.5),
+        rounds=12,
+        cohort=4,
+        seed=seed,
+        evaluation=ft.Evaluation(every=2),
+        faults=ft.Faults(nan=0.2),
+    )
+    return ReportRun.of(result, label, command=f"fedtempo run {HOSTILE}")
+
+
+@pytest.fixture(scope="module")
+def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    runs = [one_run(label, seed, beta) for label, beta in ((HOSTILE, 0.5), (FORMULA, 1.0)) for seed in (0, 1)]
+    sections = [
+        Section(
+            "Verdicts", f"All hold. {IMAGE}", Grid(["claim", "ours"], [[HOSTILE, 0.5]]), Bars({IMAGE: 0.7, "lr": 0.1})
+        ),
+        Section("A figure", figure=Lines({HOSTILE: [(0, 1.0), (1, 2.0)]}, "x", "y")),
+    ]
+    text = report(runs, title=f"Title {HOSTILE}", sections=sections)
+    return write_page(tmp_path_factory.mktemp("report") / "report.html", text)
+
+
+@pytest.fixture
+def opened(browser: Browser, page: Path) -> Iterator[Browser]:
+    browser.look(1280)
+    browser.open(page)
+    yield browser
+    assert browser.errors() == []
+    assert browser.requests() == []
+    assert browser.js("return document.title") == f"Title {HOSTILE}"
+
+
+def label_of(browser: Browser, figure: str) -> str:
+    return str(browser.one(f"#{figure} svg.chart").get_attribute("aria-label"))
+
+
+def lines_in(browser: Browser, figure: str) -> int:
+    return len(browser.all(f"#{figure} path.line"))
+
+
+def axis_of(browser: Browser, figure: str) -> list[str]:
+    texts = browser.js(f"return [...document.querySelectorAll('#{figure} svg.chart .tick')].map((t) => t.textContent)")
+    return list(texts)
+
+
+def test_every_figure_is_drawn_and_told_in_words(opened: Browser) -> None:
+    figures = {"curves", "tuning", "users", "cost", "loss", "refused", "clipping", "data", "schedules"}
+    assert {section.get_attribute("id") for section in opened.all("section.figure")} == figures
+    told = [svg.get_attribute("aria-label") for svg in opened.all("svg.chart")]
+    assert len(told) >= 14
+    assert all(text and len(text) > 20 for text in told)
+    assert [heading.text for heading in opened.all("section.text h2")][:2] == ["Verdicts", "A figure"]
+    assert opened.one("#what dl").text
+    assert HOSTILE in opened.one("pre.command").text
+    assert opened.all("script[src], link[href^=http], img") == []
+
+
+def test_the_metric_is_switched(opened: Browser) -> None:
+    assert "accuracy" in label_of(opened, "curves")
+    opened.js(
+        "const s = arguments[0]; s.value = 'loss'; s.dispatchEvent(new Event('change'))", opened.one("#choose-metric")
+    )
+    assert "loss, mean over users" in label_of(opened, "curves")
+    assert opened.one("#table-title").text.startswith("Loss")
+    opened.js(
+        "const s = arguments[0]; s.value = 'worst'; s.dispatchEvent(new Event('change'))",
+        opened.one("#choose-statistic"),
+    )
+    assert "loss, worst over users" in label_of(opened, "curves")
+
+
+def test_users_before_and_after_and_seeds_are_switched(opened: Browser) -> None:
+    opened.click("#controls [data-value=new]")
+    opened.click("#controls [data-value=initial]")
+    assert "new users before fine-tuning" in label_of(opened, "curves")
+    assert lines_in(opened, "curves") == 2
+    opened.click("#controls [data-value=each]")
+    assert lines_in(opened, "curves") == 4
+    assert "seed 1" in label_of(opened, "curves")
+
+
+def test_a_run_is_hidden_and_a_seed_left_out(opened: Browser) -> None:
+    rows = len(opened.all("#table tbody tr"))
+    opened.click(".chip")
+    assert opened.one(".chip").get_attribute("aria-pressed") == "false"
+    assert lines_in(opened, "curves") == 1
+    assert len(opened.all("#table tbody tr")) == rows - 1
+    opened.click(".chip")
+    assert lines_in(opened, "curves") == 2
+    before = label_of(opened, "loss")
+    opened.click("input[data-run='3']")
+    assert label_of(opened, "loss") != before
+
+
+def test_dragging_zooms_and_a_button_goes_back(opened: Browser) -> None:
+    from selenium.webdriver import ActionChains
+
+    whole = axis_of(opened, "loss")
+    chart = opened.one("#loss svg.chart")
+    opened.js("arguments[0].scrollIntoView({block: 'center'})", chart)
+    ActionChains(opened.driver).move_to_element_with_offset(chart, -100, 0).click_and_hold().move_by_offset(
+        120, 5
+    ).release().perform()
+    assert axis_of(opened, "loss") != whole
+    opened.click("#loss .reset")
+    assert axis_of(opened, "loss") == whole
+    assert not opened.one("#loss .reset").is_displayed()
+
+
+def test_hovering_and_arrow_keys_tell_the_numbers(opened: Browser) -> None:
+    from selenium.webdriver import ActionChains, Keys
+
+    chart = opened.one("#curves svg.chart")
+    opened.js("arguments[0].scrollIntoView({block: 'center'})", chart)
+    ActionChains(opened.driver).move_to_element(chart).perform()
+    tip = opened.one("#curves .tip")
+    assert "round" in tip.text
+    assert HOSTILE in tip.text
+    first = tip.text
+    chart.send_keys(Keys.ARROW_RIGHT)
+    assert opened.one("#curves .tip").text != first
+    cells = opened.one("#data svg.chart")
+    opened.js("arguments[0].scrollIntoView({block: 'center'})", cells)
+    ActionChains(opened.driver).move_to_element(cells).perform()
+    assert IMAGE in opened.one("#data .tip").text
+
+
+def test_the_cost_axis_is_switched(opened: Browser) -> None:
+    for value, words in (("steps", "local steps"), ("flops", "FLOPs"), ("seconds", "seconds"), ("bytes", "bytes sent")):
+        opened.click(f"#cost [data-value={value}]")
+        assert words in label_of(opened, "cost")
+
+
+@pytest.mark.parametrize(
+    ("figure", "name", "rows"),
+    [("curves", "curves.csv", 4 * 6 * 4 * 3), ("loss", "rounds.csv", 4 * 12), ("users", "users.csv", 4 * 8)],
+)
+def test_numbers_are_saved_as_csv(opened: Browser, figure: str, name: str, rows: int) -> None:
+    opened.click(f"#{figure} .save")
+    saved = opened.downloads / name
+    opened.until(saved.exists)
+    with saved.open(encoding="utf-8-sig", newline="") as file:
+        table = list(csv.DictReader(file))
+    assert len(table) == rows
+    assert {row["run"] for row in table} == {HOSTILE, "'" + FORMULA}
+    assert {row["seed"] for row in table} == {"0", "1"}
+
+
+def test_phone_print_light_and_dark(opened: Browser) -> None:
+    paper = "return getComputedStyle(document.body).backgroundColor"
+    assert opened.js(paper) == "rgb(255, 255, 255)"
+    opened.look(1280, scheme="dark")
+    assert opened.js(paper) == "rgb(18, 21, 24)"
+    opened.click("#theme")
+    assert opened.js(paper) == "rgb(255, 255, 255)"
+    opened.click("#theme")
+    opened.look(1280, scheme="dark", medium="print")
+    assert opened.js(paper) == "rgb(255, 255, 255)"
+    assert not opened.one("#curves .save").is_displayed()
+    opened.look(360, 740)
+    opened.until(lambda: opened.js("return document.querySelector('#curves svg').viewBox.baseVal.width") < 400)
+    assert opened.js("return document.documentElement.scrollWidth") <= 360
+
+
+def test_a_run_without_rounds_or_scores_has_a_page_too(browser: Browser, tmp_path: Path) -> None:
+    data = ft.data.FederatedData.from_clients([(np.ones((4, 3)), np.ones((4, 1))) for _ in range(3)])
+    bare = ft.run(
+        model=ft.models.softmax_regression(3, 1),
+        data=data,
+        algorithm=ft.algorithms.fedavg(lr=0.1, steps=2),
+        rounds=2,
+        loss="regression",
+        evaluation=None,
+    )
+    for name, run in (("bare", ReportRun.of(bare)), ("nothing", ReportRun("nothing yet", [], total=5))):
+        browser.open(write_page(tmp_path / f"{name}.html", report([run], title=name)))
+        assert browser.errors() == []
+        assert "undefined" not in browser.one("body").text
+        assert "NaN" not in browser.one("body").text

@@ -1,0 +1,288 @@
+"""What a deployment computes is what the simulator computes; a bad node costs its own clients and nothing else."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+from pathlib import Path
+from threading import Timer
+
+import numpy as np
+import pytest
+
+import fedtempo as ft
+from fedtempo.config import parse
+from fedtempo.deploy.blueprint import blueprint_of, of_file
+from fedtempo.deploy.personal import DATABASE
+from fedtempo.deploy.server import Plan, serve
+from tests.e2e.deploy.experiments import experiment_file
+from tests.e2e.deploy.wires import FOUR, Gone, Wires, experiment, nodes_of, simulated
+
+
+@pytest.mark.parametrize("name", FOUR)
+@pytest.mark.parametrize("count", [1, 3])
+def test_the_digest_is_that_of_the_simulator(
+    name: str, count: int, digits: ft.data.FederatedData, tmp_path: Path
+) -> None:
+    given = experiment(digits, FOUR[name]())
+    blueprint = blueprint_of(given)
+    here, there = simulated(given), serve(Wires(nodes_of(blueprint, count, tmp_path)), blueprint, Plan())
+    assert there.digest() == here.digest()
+    for mine, theirs in zip(here.history, there.history, strict=True):
+        assert (mine.loss, mine.clients, mine.costs) == (theirs.loss, theirs.clients, theirs.costs)
+        assert mine.measurements == theirs.measurements
+        assert repr(mine.test) == repr(theirs.test)
+        assert repr(mine.validation) == repr(theirs.validation)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"aggregator": ft.robust.median()},
+        {"admission": ft.Admission(max_ratio=3.0)},
+        {"faults": ft.Faults(nan=0.2, drop=0.2)},
+    ],
+    ids=["robust", "admission", "faults"],
+)
+def test_so_it_is_with_uploads_looked_at_one_by_one(
+    changes: dict[str, object], digits: ft.data.FederatedData, tmp_path: Path
+) -> None:
+    given = experiment(digits, FOUR["FedDecay"](), **changes)
+    blueprint = blueprint_of(given)
+    here, there = simulated(given), serve(Wires(nodes_of(blueprint, 2, tmp_path)), blueprint, Plan())
+    assert there.digest() == here.digest()
+    assert [r.failures for r in here.history] == [r.failures for r in there.history]
+
+
+def test_a_private_mean_on_nodes_is_the_simulators(digits: ft.data.FederatedData, tmp_path: Path) -> None:
+    """Nodes send plain uploads and know no key; the server clips, adds noise and withholds what it saw."""
+    with pytest.warns(UserWarning, match="INSECURE"):
+        predictable = ft.robust.private_mean(0.5, 1.0, noise_seed=3)
+    for aggregator in (predictable, ft.robust.private_mean(0.5, 1.0)):
+        given = experiment(digits, FOUR["FedDecay"](), aggregator=aggregator, cohort=ft.cohort.bernoulli(0.4))
+        blueprint, out = blueprint_of(given), tmp_path / f"run {aggregator.noise_seed}"
+        here = simulated(given)
+        there = serve(Wires(nodes_of(blueprint, 2, tmp_path)), blueprint, Plan(out=out))
+        assert (there.digest() == here.digest()) == (aggregator is predictable)
+        assert all(not r.failures and not len(r.clients) and np.isnan(r.loss) for r in there.history)
+        assert (there.releases, there.privacy) == (given.rounds, here.privacy)
+
+
+def test_an_empty_cohort_waits_for_nobody(digits: ft.data.FederatedData, tmp_path: Path) -> None:
+    given = experiment(digits, FOUR["FedDecay"](), cohort=ft.cohort.bernoulli(0.07), rounds=8, evaluation=None)
+    blueprint, here = blueprint_of(given), simulated(given)
+    assert any(not len(report.clients) for report in here.history)
+    there = serve(Wires(nodes_of(blueprint, 2, tmp_path)), blueprint, Plan(patience=5.0))
+    assert there.digest() == here.digest()
+
+
+def test_a_resumed_private_deployment_is_charged_one_mean_more(digits: ft.data.FederatedData, tmp_path: Path) -> None:
+    """The round that was cut short may have been seen, and may be answered by others the second time."""
+    given = experiment(digits, FOUR["FedDecay"](), aggregator=ft.robust.private_mean(0.5, 1.0))
+    blueprint, plan, asked = blueprint_of(given), Plan(out=tmp_path / "run"), []
+
+    def stop(node: int, kind: str, parts: list[bytes]) -> list[bytes]:
+        asked.append(kind)
+        if asked.count("train") == 5:
+            raise KeyboardInterrupt
+        return parts
+
+    with pytest.raises(KeyboardInterrupt):
+        serve(Wires(nodes_of(blueprint, 2, tmp_path), stop), blueprint, plan)
+    resumed = serve(Wires(nodes_of(blueprint, 2, tmp_path)), blueprint, plan)
+    assert resumed.releases == given.rounds + 1
+    assert resumed.privacy is not None and resumed.privacy.rounds == given.rounds + 1
+
+
+def test_a_node_needs_nothing_of_what_makes_a_mean_private(digits: ft.data.FederatedData) -> None:
+    """A node has no held-out clients: rules about the whole run are the server's to check."""
+    plain = experiment_file("FedDecay").model_dump()
+    private = {"name": "private_mean", "bound": 0.5, "noise": 1.0}
+    values = {name: value for name, value in plain.items() if value is not None}
+    blueprint = of_file(parse({**values, "aggregator": private, "cohort": {"bernoulli": 0.5}}))
+    assert not blueprint.node(replace(digits, held_out=digits.held_out[:0])).federation.private
+    assert blueprint.server(digits).federation.private
+
+
+def test_the_server_never_sees_a_personal_tensor_or_a_row(digits: ft.data.FederatedData, tmp_path: Path) -> None:
+    blueprint = blueprint_of(experiment(digits, FOUR["PFLEGO"]()))
+    result = serve(Wires(nodes_of(blueprint, 2, tmp_path)), blueprint, Plan(out=tmp_path / "run"))
+    assert {name for client in digits.clients for name in result.store.get(int(client)) or {}} == {"sha256"}
+    assert not any(np.any(column) for column in result.experiment.federation.problem.data.columns.values())
+
+
+@pytest.mark.parametrize("last", ["before", "after"])
+def test_server_and_nodes_that_stop_in_a_round_go_on_to_the_same_digest(
+    last: str, digits: ft.data.FederatedData, tmp_path: Path
+) -> None:
+    """Nodes have kept what the server never heard of, or the server has stopped before it asked."""
+    given = experiment(digits, FOUR["PFLEGO"]())
+    blueprint = blueprint_of(given)
+    asked: list[str] = []
+
+    def stop(node: int, kind: str, parts: list[bytes]) -> list[bytes]:
+        asked.append(kind)
+        if asked.count("train") == (5 if last == "before" else 6):
+            raise KeyboardInterrupt
+        return parts
+
+    plan = Plan(out=tmp_path / "run")
+    with pytest.raises(KeyboardInterrupt):
+        serve(Wires(nodes_of(blueprint, 2, tmp_path), stop), blueprint, plan)
+    result = serve(Wires(nodes_of(blueprint, 2, tmp_path)), blueprint, plan)
+    assert result.digest() == simulated(given).digest()
+
+
+@pytest.mark.parametrize(
+    ("answer", "reason"),
+    [
+        ("error 2: it fell over", "error 2: it fell over"),
+        (None, "no answer"),
+        ([], "no answer"),
+        ([b"nonsense"] * 2, "malformed: upload must be"),
+    ],
+)
+def test_a_node_that_does_not_answer_well_costs_its_own_clients(
+    answer: list[bytes] | str | None, reason: str, digits: ft.data.FederatedData, tmp_path: Path
+) -> None:
+    cohorts = [[0, 1, 2, 3], [4, 5, 6], [12, 13]]
+    mine = [[c for c in cohort if c % 2 == 0] for cohort in cohorts]
+    changes = {"rounds": 3, "evaluation": None}
+    clean = simulated(experiment(digits, FOUR["FedDecay"](), cohorts=[mine[0], cohorts[1], cohorts[2]], **changes))
+    blueprint = blueprint_of(experiment(digits, FOUR["FedDecay"](), cohorts=cohorts, **changes))
+    calls: list[int] = []
+
+    def spoil(node: int, kind: str, parts: list[bytes]) -> list[bytes] | str | None:
+        calls.append(node) if kind == "train" else None
+        return answer if kind == "train" and node == 8 and calls.count(8) == 1 else parts
+
+    result = serve(Wires(nodes_of(blueprint, 2, tmp_path), spoil), blueprint, Plan())
+    assert [f.client for f in result.history[0].failures] == [1, 3]
+    assert all(f.reason.startswith(reason) for f in result.history[0].failures)
+    assert not result.history[1].failures
+    assert result.digest() == clean.digest()
+
+
+def test_a_node_cannot_send_for_another_or_twice(digits: ft.data.FederatedData, tmp_path: Path) -> None:
+    changes = {"rounds": 1, "evaluation": None, "cohorts": [[0, 2, 4, 5]]}
+    blueprint = blueprint_of(experiment(digits, FOUR["FedDecay"](), **changes))
+
+    def mixed(node: int, kind: str, parts: list[bytes]) -> list[bytes]:
+        return [parts[1], parts[1], parts[0]] if kind == "train" and node == 1 else parts
+
+    result = serve(Wires(nodes_of(blueprint, 2, tmp_path), mixed), blueprint, Plan())
+    reasons = {f.client: f.reason for f in result.history[0].failures}
+    assert reasons == {0: "another client's upload", 4: "another client's upload"}
+    assert result.history[0].clients == (2, 5)
+
+
+def test_more_answers_than_clients_are_none(digits: ft.data.FederatedData, tmp_path: Path) -> None:
+    changes = {"rounds": 1, "evaluation": None, "cohorts": [[0, 2, 5]]}
+    blueprint = blueprint_of(experiment(digits, FOUR["FedDecay"](), **changes))
+    twice = Wires(nodes_of(blueprint, 2, tmp_path))
+    twice.spoil = lambda node, kind, parts: parts * 2 if (node, kind) == (1, "train") else parts
+    (report,) = serve(twice, blueprint, Plan()).history
+    assert sorted(report.failures) == [(0, "4 answers for 2 clients"), (2, "4 answers for 2 clients")]
+    assert report.clients == (5,)
+
+
+@pytest.mark.parametrize("back", [True, False])
+def test_where_all_nodes_go_in_the_middle_of_a_round_it_waits(
+    back: bool, digits: ft.data.FederatedData, tmp_path: Path
+) -> None:
+    """`patience` holds after a node was asked, too. Whoever comes back is asked again, with the same result."""
+    given = experiment(digits, FOUR["PFLEGO"](), rounds=2, evaluation=None)
+    blueprint = blueprint_of(given)
+    wires = Wires(nodes_of(blueprint, 2, tmp_path))
+    asked: list[int] = []
+
+    def go(node: int, kind: str, parts: list[bytes]) -> list[bytes] | Gone:
+        asked.append(node) if kind == "train" else None
+        if kind == "train" and len(asked) in (3, 4):  # both nodes, in the second round
+            wires.away.add(node)
+            if len(asked) == 4 and back:
+                Timer(0.7, wires.away.clear).start()
+            return Gone("error 5: Node Unavailable")
+        return parts
+
+    wires.spoil = go
+    began = time.monotonic()
+    result = serve(wires, blueprint, Plan(patience=30.0 if back else 1.0))
+    if back:
+        assert result.digest() == simulated(given).digest()
+        assert not result.history[1].failures
+        assert time.monotonic() - began < 25.0
+    else:
+        assert result.history[1].abandoned
+        assert {failure.reason for failure in result.history[1].failures} == {"error 5: Node Unavailable"}
+
+
+def test_a_node_that_goes_away_is_missed_and_welcome_back(digits: ft.data.FederatedData, tmp_path: Path) -> None:
+    given = experiment(digits, FOUR["PFLEGO"](), rounds=3, cohorts=[[0, 1], [0, 1], [0, 1]])
+    blueprint = blueprint_of(given)
+    wires = Wires(nodes_of(blueprint, 2, tmp_path))
+    rounds: list[int] = []
+
+    def come_and_go(node: int, kind: str, parts: list[bytes]) -> list[bytes]:
+        if kind == "train" and node == 1:
+            rounds.append(node)
+            wires.away = {8} if len(rounds) == 1 else set()
+        return parts
+
+    wires.spoil = come_and_go
+    result = serve(wires, blueprint, Plan())
+    assert [r.failures for r in result.history] == [(), ((1, "not connected"),), ()]
+    scores = result.history[-1].scores
+    assert scores is not None
+    assert (scores.existing_before.samples > 0).all()
+
+
+def test_of_more_clients_than_needed_the_first_to_answer_count(digits: ft.data.FederatedData, tmp_path: Path) -> None:
+    given = experiment(digits, FOUR["PFLEGO"](), rounds=2, cohort=4, over_selection=1.0, evaluation=None)
+    blueprint = blueprint_of(given)
+    result = serve(Wires(nodes_of(blueprint, 4, tmp_path)), blueprint, Plan())
+    for report in result.history:
+        late = [failure.client for failure in report.failures]
+        assert (len(report.clients), len(late)) == (4, 4)
+        assert {failure.reason for failure in report.failures} == {"late: enough others had answered"}
+        assert min(client % 4 for client in report.clients) >= max(client % 4 for client in late)  # nodes in reverse
+    kept = {client for client, _ in result.store.items()}
+    assert kept == {client for report in result.history for client in report.clients}
+
+
+def test_users_that_do_not_answer_are_left_out_of_the_statistics(digits: ft.data.FederatedData, tmp_path: Path) -> None:
+    given = experiment(digits, FOUR["FedDecay"](), rounds=1)
+    blueprint = blueprint_of(given)
+    silent = Wires(nodes_of(blueprint, 2, tmp_path))
+    silent.spoil = lambda node, kind, parts: None if (node, kind) == (8, "score") else parts
+    here, there = simulated(given).history[0].scores, serve(silent, blueprint, Plan()).history[0].scores
+    assert here is not None
+    assert there is not None
+    seen = there.existing_after.samples > 0
+    assert [c % 2 for c in there.existing_after.clients[seen].tolist()] == [0] * int(seen.sum())
+    assert np.array_equal(there.existing_after.values["loss"][seen], here.existing_after.values["loss"][seen])
+    assert np.isfinite(there.existing_after.summary("loss")["mean"])
+
+
+def test_a_lost_personal_state_is_said_and_never_begun_afresh(digits: ft.data.FederatedData, tmp_path: Path) -> None:
+    changes = {"rounds": 3, "evaluation": None, "cohorts": [[0, 1], [0, 1], [0, 1]]}
+    blueprint = blueprint_of(experiment(digits, FOUR["PFLEGO"](), **changes))
+    rounds: list[int] = []
+
+    def lose(node: int, kind: str, parts: list[bytes]) -> list[bytes]:
+        rounds.append(node) if kind == "train" else None
+        if rounds == [8]:
+            (tmp_path / "node-1" / DATABASE).write_bytes(b"")
+        return parts
+
+    result = serve(Wires(nodes_of(blueprint, 2, tmp_path), lose), blueprint, Plan())
+    assert [r.failures for r in result.history] == [(), *[((1, "its personal state is not on this node"),)] * 2]
+
+
+def test_a_folder_for_personal_state_is_asked_for_where_it_is_needed(digits: ft.data.FederatedData) -> None:
+    changes = {"rounds": 1, "evaluation": None}
+    blueprint = blueprint_of(experiment(digits, FOUR["PFLEGO"](), **changes))
+    result = serve(Wires(nodes_of(blueprint, 1, None)), blueprint, Plan())
+    assert all("state-dir" in failure.reason for failure in result.history[0].failures)
+    stateless = blueprint_of(experiment(digits, FOUR["FedDecay"](), **changes))
+    assert not serve(Wires(nodes_of(stateless, 1, None)), stateless, Plan()).history[0].failures

@@ -1,0 +1,108 @@
+"""Every reproduction at smoke scale, by the command and in Python; what is said when data are not here."""
+
+from __future__ import annotations
+
+import json
+import xml.etree.ElementTree as ElementTree
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+import fedtempo as ft
+from fedtempo.cli import main
+from fedtempo.papers import REPRODUCTIONS, SCALES, reproduce
+from fedtempo.papers.framework.claims import Answer
+from fedtempo.papers.framework.frame import Data, Training, key_of
+from fedtempo.papers.framework.pages import save, verdicts
+from tests.slow import slow_but
+from tests.unit.papers.framework.small_runs import QUADRATIC, digits_runs
+
+EVERY_TIME = [
+    *("feddecay-ratios", "feddecay-femnist", "fednar-clipping", "pflego-mnist-none", "pflego-cost"),
+    *("decaying-k-quadratic", "decaying-k-fractions", "decaying-k-femnist", "compositions-mnist"),
+]
+"""The cheapest of each paper."""
+
+
+@pytest.mark.parametrize("name", REPRODUCTIONS)
+def test_every_run_can_be_planned(name: str) -> None:
+    """Settings of all scales are accepted, rows that the paper reports are among them, and no two runs are one."""
+    chosen = REPRODUCTIONS[name]
+    runs = {scale: chosen.runs(chosen.scales[scale], 0) for scale in SCALES}
+    assert set(chosen.reported) <= {run.label for planned in runs.values() for run in planned}
+    for planned in runs.values():
+        assert len({key_of(name, run, 0) for run in planned}) == len(planned) > 0
+
+
+@pytest.mark.parametrize("name", slow_but(EVERY_TIME, REPRODUCTIONS, "trains networks on whole data sets, for minutes"))
+def test_smoke(name: str, tmp_path: Path, real_data: Path) -> None:
+    """Every run of every reproduction runs, has the columns of its table, and its figures are drawings."""
+    chosen = REPRODUCTIONS[name]
+    outcome = reproduce(chosen, "smoke", tmp_path, data_dir=real_data, processes=1)
+    measured = {column for label in outcome.labels for column in outcome.measured[label][0].values}
+    assert set(chosen.columns) <= measured
+    assert set(chosen.reported) <= {run.label for s in SCALES for run in chosen.runs(chosen.scales[s], 0)}
+    assert {verdict.answer for verdict in verdicts(chosen, outcome).values()} == {Answer.UNCLEAR}
+    for claim in chosen.claims:
+        assert claim.rule(replace(outcome, scale="small")).answer in Answer
+    for path in save(chosen, outcome, tmp_path, "Made in a test."):
+        assert path.stat().st_size > 0
+        if path.suffix == ".svg":
+            assert "polyline" in path.read_text() or "circle" in path.read_text()
+            ElementTree.fromstring(path.read_text())
+
+
+def called(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int:
+    monkeypatch.setattr("sys.argv", ["fedtempo", *arguments])
+    with pytest.raises(SystemExit) as stop:
+        main()
+    return int(stop.value.code or 0)
+
+
+def test_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = (
+        "reproduce",
+        "decaying-k-quadratic",
+        "--scale",
+        "smoke",
+        "--out",
+        str(tmp_path / "a"),
+        "--processes",
+        "1",
+    )
+    assert called(monkeypatch, *arguments, "--docs", str(tmp_path / "docs")) == 0
+    assert "paper" in capsys.readouterr().out
+    assert "Figure 1" in (tmp_path / "docs" / "decaying-k.md").read_text()
+    assert called(monkeypatch, *arguments, "--json") == 0
+    assert json.loads(capsys.readouterr().out) == json.loads((tmp_path / "a" / "table.json").read_text())
+    assert called(monkeypatch, "reproduce", "--list") == 0
+    assert "decaying-k-quadratic" in capsys.readouterr().out
+    assert called(monkeypatch, "reproduce", "--list", "--json") == 0
+    assert {line["name"] for line in json.loads(capsys.readouterr().out)} == set(REPRODUCTIONS)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ((), "a name must be given"),
+        (("decaying-k-quadratik",), "Did you mean 'decaying-k-quadratic'"),
+        (("decaying-k-quadratic", "--scale", "huge"), "scale 'huge' is not known"),
+        (("decaying-k-quadratic", "--seeds", "0"), "seeds must be an int >= 1"),
+        (("decaying-k-quadratic", "--scale", "smoke", "--processes", "0"), "processes must be an int >= 1"),
+    ],
+)
+def test_wrong_arguments(
+    arguments: tuple[str, ...], message: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert called(monkeypatch, "reproduce", *arguments) == 3
+    assert message in capsys.readouterr().err
+
+
+def test_data_that_are_not_here(tmp_path: Path) -> None:
+    def runs(scale: object, seed: int) -> list[Training]:
+        return [replace(digits_runs(scale, seed)[0], data=Data("mnist"))]
+
+    with pytest.raises(ft.DataError, match="fedtempo data get mnist"):
+        reproduce(replace(QUADRATIC, runs=runs), "smoke", tmp_path, data_dir=tmp_path)
+    assert not (tmp_path / "runs").exists()

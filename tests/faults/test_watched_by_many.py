@@ -1,0 +1,81 @@
+"""`fedtempo watch` keeps answering while others hold connections open and say nothing."""
+
+from __future__ import annotations
+
+import http.client
+import resource
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from tests.faults.test_durable import stopped_after
+
+IDLE = 1_500
+LIMITED = "import resource; resource.setrlimit(resource.RLIMIT_NOFILE, (1024, 1024)); "
+PROGRAM = [sys.executable, "-c", LIMITED + "from fedtempo.cli import main; main()"]
+
+
+@pytest.fixture
+def port(tmp_path: Path) -> Iterator[int]:
+    """The real program, with as many files as a shell gives it."""
+    stopped_after(2, tmp_path / "run")
+    process = subprocess.Popen([*PROGRAM, "watch", str(tmp_path / "run")], stdout=subprocess.PIPE, text=True)
+    try:
+        assert process.stdout is not None
+        yield int(process.stdout.readline().rstrip("/\n").rpartition(":")[2])
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def ask(port: int, path: str = "/data.json") -> float:
+    began = time.monotonic()
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=10)
+    connection.request("GET", path)
+    assert connection.getresponse().status == 200
+    connection.close()
+    return time.monotonic() - began
+
+
+@pytest.mark.parametrize("first", [b"", b"GET /data.json HTTP/1.1\r\nHost: x"], ids=["silent", "half a request"])
+def test_fifteen_hundred_idle_connections(first: bytes, port: int) -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if hard != resource.RLIM_INFINITY and hard < IDLE + 200:
+        pytest.skip("this process may not open so many files")
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, IDLE + 200), hard))
+    try:
+        with ExitStack() as stack:
+            ask(port, "/")
+            longest = 0.0
+            for number in range(IDLE):
+                idle = stack.enter_context(socket.create_connection(("127.0.0.1", port), timeout=10))
+                if first:
+                    idle.sendall(first)
+                if number % 100 == 99:
+                    longest = max(longest, ask(port))
+            for _ in range(20):
+                longest = max(longest, ask(port), ask(port, "/"))
+            print(f"the slowest answer took {longest:.2f} s")
+            assert longest < 8
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+def test_a_page_that_asks_again_on_one_connection_is_kept(port: int) -> None:
+    """A browser's connection that is in use is not the one that is closed."""
+    with ExitStack() as stack:
+        page = http.client.HTTPConnection("127.0.0.1", port, timeout=10)
+        for _ in range(6):
+            page.request("GET", "/data.json")
+            answer = page.getresponse()
+            assert answer.status == 200
+            answer.read()
+            for _ in range(60):
+                stack.enter_context(socket.create_connection(("127.0.0.1", port), timeout=10))
+        page.close()

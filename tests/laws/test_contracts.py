@@ -1,0 +1,23 @@
+"""Every algorithm and every backend keeps the public contracts."""
+
+from __future__ import annotations
+
+import pytest
+
+import fedtempo as ft
+from fedtempo.backends import BACKENDS
+from tests import zoo
+
+
+@pytest.mark.parametrize("name", zoo.ALGORITHMS)
+def test_every_algorithm_keeps_its_contract(name: str) -> None:
+    ft.check_algorithm(zoo.ALGORITHMS[name])
+
+
+def test_every_algorithm_of_the_library_is_in_the_zoo() -> None:
+    assert {a.name for a in zoo.ALGORITHMS.values()} == set(ft.algorithms.ALGORITHMS)
+
+
+@pytest.mark.parametrize("name", BACKENDS)
+def test_every_backend_keeps_its_contract(name: str) -> None:
+    ft.check_backend(BACKENDS[name])

@@ -1,0 +1,121 @@
+"""The page about what a curious server sees says what the algorithms really send; `python -m` this file prints it."""
+
+from __future__ import annotations
+
+import inspect
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+import fedtempo as ft
+from fedtempo.contracts import small_data
+from fedtempo.federation.federation import Federation
+from fedtempo.objectives import Received
+from fedtempo.params import select
+from fedtempo.training.experiment import prepare
+from tests.zoo import ALGORITHMS
+
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "curious-server.md"
+WORDS = {"delta": "displacement", "control": "change of its control variate", "squared_norm": "its squared norm"}
+WEIGHTS = {"uniform": "-", "samples": "training rows", "processed": "rows processed"}
+
+
+class Normalised(nn.Module):
+    """A body with BatchNorm and a head."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.body = nn.Sequential(nn.Linear(6, 5), nn.BatchNorm1d(5))
+        self.head = nn.Linear(5, 4)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        out: torch.Tensor = self.head(self.body(x))
+        return out
+
+
+def chosen(name: str) -> ft.Algorithm:
+    """One algorithm of this name; the wrappers around FedAvg's clients."""
+    return ALGORITHMS["four at once"] if name == "fednar" else next(a for a in ALGORITHMS.values() if a.name == name)
+
+
+def federation_of(name: str, model: nn.Module) -> Federation:
+    return prepare(model=model, data=small_data(), algorithm=chosen(name), rounds=1, batch_size=None).federation
+
+
+def row(name: str) -> str:
+    """What a round of the algorithm shows to whom, from the algorithm itself."""
+    federation, normal = federation_of(name, ft.models.mlp(6, [5], 4)), federation_of(name, Normalised())
+    algorithm, shared = federation.algorithm, federation.first_shared()
+    extra = algorithm.server.extra(algorithm.server.init(select(shared, federation.trained_names)))
+    kept = federation.first_personal(0, shared)
+    carry = federation.program.init(Received(shared, extra), kept)
+    groups, _, measured = federation.program.finish(Received(shared, extra), carry)
+    sent = ", ".join(WORDS[group] for group in groups) or "nothing"
+    if groups and set(groups["delta"]) != set(federation.problem.network.parameters):
+        sent = sent.replace("displacement", "displacement of the body")
+    statistics = "shared" if "buffers" in normal.expected else "stay"
+    cells = (
+        f"`{name}`",
+        sent,
+        WEIGHTS[algorithm.weighting] if groups else "-",
+        ", ".join(sorted(measured)) or "-",
+        "control variate" if extra else "-",
+        _kept_words(name, kept, federation),
+        statistics if groups else "stay",
+        _private_words(name, federation),
+    )
+    return "| " + " | ".join(cells) + " |"
+
+
+def _kept_words(name: str, kept: dict[str, torch.Tensor], federation: Federation) -> str:
+    if not kept:
+        return "-"
+    if federation.personal_names:
+        return "the head" + (", made anew each round" if federation.algorithm.memory.stateless else "")
+    if set(kept) == {"pi"}:
+        return "mixture weights"
+    control = "control" in federation.expected
+    return "its control variate" if control else "a model of its own"
+
+
+def _private_words(name: str, federation: Federation) -> str:
+    groups = set(federation.expected)
+    if not groups:
+        return "refused: nothing is shared"
+    if groups != {"delta"}:
+        return f"refused: {WORDS[(groups - {'delta'}).pop()]}"
+    if federation.algorithm.weighting == "uniform":
+        return "yes"
+    settable = "weighting" in inspect.signature(ft.algorithms.ALGORITHMS[name]).parameters
+    return "with uniform weights" if settable else "refused: weights"
+
+
+@pytest.mark.parametrize("name", ft.algorithms.ALGORITHMS)
+def test_the_page_has_the_algorithms_own_row(name: str) -> None:
+    lines = PAGE.read_text(encoding="utf-8").splitlines()
+    (written,) = [line for line in lines if line.startswith(f"| `{name}` |")]
+    assert written == row(name)
+
+
+@pytest.mark.parametrize("name", ft.algorithms.ALGORITHMS)
+def test_a_private_mean_is_taken_or_refused_as_the_page_says(name: str) -> None:
+    """The word in the last column is what happens."""
+    given = {
+        "model": ft.models.mlp(6, [5], 4),
+        "data": small_data(),
+        "algorithm": chosen(name),
+        "rounds": 1,
+        "evaluation": None,
+        "aggregator": ft.robust.private_mean(1.0, 1.0),
+    }
+    if row(name).endswith("| yes |"):
+        assert prepare(**given).federation.private  # type: ignore[arg-type]
+        return
+    with pytest.raises(ft.ConfigError, match="private mean"):
+        prepare(**given)  # type: ignore[arg-type]
+
+
+if __name__ == "__main__":
+    print("\n".join(row(name) for name in ft.algorithms.ALGORITHMS))

@@ -1,0 +1,45 @@
+"""The smallest federation: one weight, one number a row, and steps that a reader can follow in the head.
+
+The loss of a row y is (w - y)^2, its gradient 2 (w - y). At a rate of 1/4 a full-batch step takes w half of the way to
+the mean of the client's rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+import fedtempo as ft
+from fedtempo.training.experiment import Experiment, prepare
+
+HALFWAY = 0.25
+"""The rate at which a step goes half of the way."""
+
+
+class OneWeight(nn.Module):
+    """Predicts the same number for every row."""
+
+    def __init__(self, start: float = 0.0) -> None:
+        super().__init__()
+        self.w = nn.Parameter(torch.tensor([start]))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x * self.w
+
+
+def clients_of(*rows: Sequence[float]) -> ft.data.FederatedData:
+    """One client for each list of targets."""
+    return ft.data.FederatedData.from_clients(
+        [(np.ones((len(y), 1)), np.array(y, dtype=np.float64)[:, None]) for y in rows]
+    )
+
+
+def experiment(*rows: Sequence[float], algorithm: ft.Algorithm | None = None, **settings: Any) -> Experiment:
+    """An experiment on clients with these targets: by default one step halfway, in float64, on the full batch."""
+    usual = {"rounds": 1, "batch_size": None, "dtype": torch.float64, "evaluation": None, "backend": "serial"}
+    chosen = algorithm or ft.algorithms.fedavg(lr=HALFWAY, steps=1)
+    return prepare(model=OneWeight(), data=clients_of(*rows), algorithm=chosen, **{**usual, **settings})

@@ -1,0 +1,65 @@
+"""From tables of a file to algorithms, schedules, selectors and data."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+import fedtempo as ft
+from fedtempo.config import make_algorithm, make_data
+from fedtempo.config.schema import DataSection
+from fedtempo.schedules import SCHEDULES, Now, from_config, per_round, per_step, to_config
+from tests.unit.config.experiments import BACKBONE, HEAD
+
+SCHEDULE_SETTINGS: dict[str, dict[str, Any]] = {
+    "constant": {"value": 0.5},
+    "per_round": {"value": 0.5, "factor": 0.9},
+    "per_step": {"value": 0.5, "factor": 0.9, "per": "epoch"},
+    "linear_in_round": {"value": 0.5, "beta": 0.5},
+    "inverse_time": {"c": 1.0, "d": 2},
+    "cosine": {"value": 0.5, "rounds": 5, "final": 0.1},
+    "piecewise": {"value": 0.5, "steps": {"1": 0.1}},
+    "sequence": {"values": [0.5, 0.25], "over": "round"},
+    "by_loss": {"value": 0.5},
+    "on_plateau": {"value": 0.5},
+    "inverse_participation": {},
+    "data_share": {},
+}
+
+
+@pytest.mark.parametrize("name", SCHEDULES)
+def test_every_schedule_is_a_table(name: str) -> None:
+    table = {"schedule": name, **SCHEDULE_SETTINGS[name]}
+    algorithm = make_algorithm({"name": "fedavg", "lr": table, "steps": 2})
+    rate = algorithm.phases[0].lr
+    for now in (Now(), Now(round=3, step=2, clients=4, cohort=2.0, samples=3, total_samples=9)):
+        assert rate.at(now) == from_config(table).at(now)
+
+
+def test_a_product_of_schedules_goes_out_and_in() -> None:
+    schedule = per_round(0.1, 0.9) * per_step(1.0, 0.5)
+    algorithm = make_algorithm({"name": "fedavg", "lr": to_config(schedule), "steps": 2})
+    assert algorithm.phases[0].lr == schedule
+
+
+def test_wrappers_nest() -> None:
+    inner = {"name": "clip_then_decay", "weight_decay": 0.1, "max_norm": 2.0, "around": BACKBONE}
+    algorithm = make_algorithm({"name": "fednar", "weight_decay": 0.2, "max_norm": 1.0, "around": inner})
+    assert algorithm.settings["algorithm"].settings["algorithm"].name == "fedavg"
+
+
+@pytest.mark.parametrize(("table", "names"), [(HEAD, {"head.weight", "head.bias"}), ({"matching": "*.bias"}, None)])
+def test_a_selector_is_a_table(table: dict[str, str], names: set[str] | None) -> None:
+    algorithm = make_algorithm({"name": "fedper", "lr": 0.1, "steps": 1, "head": table})
+    chosen = algorithm.personal.names(ft.models.mlp(6, [5], 4))
+    assert chosen == (names or {"head.bias", "body.1.bias"})
+
+
+def test_seed_reaches_a_generated_data_set() -> None:
+    """`[data] seed` goes to the generator as well as to the split."""
+    one, two, again = (
+        make_data(DataSection.model_validate({"name": "synthetic", "clients": 3, "seed": seed})) for seed in (1, 2, 1)
+    )
+    assert one.columns["x"].shape != two.columns["x"].shape or (one.columns["x"] != two.columns["x"]).any()
+    assert (one.columns["x"] == again.columns["x"]).all()

@@ -1,0 +1,100 @@
+"""Experiment files go out to TOML and come back; overrides and fingerprints."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import tomli_w
+
+import fedtempo as ft
+from fedtempo.config import dump, fingerprint, parse, read, settings_of
+from tests import ROOT
+from tests.unit.config.experiments import SMALL, experiment
+
+EXAMPLES = sorted((ROOT / "examples").glob("*.toml"))
+
+
+def nested(values: dict[str, Any], *path: str) -> Any:
+    for key in path:
+        values = values[key]
+    return values
+
+
+@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
+def test_every_example_survives_the_round_trip(path: Path) -> None:
+    first = read(path)
+    again = parse(tomllib.loads(dump(first)))
+    assert again == first
+    assert dump(again) == dump(first)
+    assert fingerprint(again) == fingerprint(first)
+
+
+def test_there_are_examples() -> None:
+    assert len(EXAMPLES) >= 2
+
+
+OVERRIDES = [
+    ("algorithm.lr=0.4", ("algorithm", "lr"), 0.4),
+    ("rounds = 7", ("rounds",), 7),
+    ("backend=serial", ("backend",), "serial"),
+    ('backend="serial"', ("backend",), "serial"),
+    ("model.hidden=[3, 4]", ("model", "hidden"), [3, 4]),
+    ("evaluation.trains=head", ("evaluation", "trains"), "head"),
+    ('algorithm.lr={ schedule = "constant", value = 0.5 }', ("algorithm", "lr", "value"), 0.5),
+    ("data.split.clients=9", ("data", "split", "clients"), 9),
+    ("full_batch=true", ("full_batch",), True),
+]
+
+
+@pytest.mark.parametrize(("override", "path", "value"), OVERRIDES)
+def test_overrides(override: str, path: tuple[str, ...], value: Any, tmp_path: Path) -> None:
+    file = tmp_path / "experiment.toml"
+    file.write_text(tomli_w.dumps(SMALL))
+    assert nested(read(file, [override]).model_dump(), *path) == value
+
+
+def test_the_last_override_wins(tmp_path: Path) -> None:
+    file = tmp_path / "experiment.toml"
+    file.write_text(tomli_w.dumps(SMALL))
+    assert read(file, ["rounds=3", "rounds=4"]).rounds == 4
+
+
+def test_the_fingerprint_knows_values_and_not_their_order() -> None:
+    plain = fingerprint(parse(experiment()))
+    shuffled = dict(reversed(list(experiment().items())))
+    assert fingerprint(parse(shuffled)) == plain
+    assert fingerprint(parse(experiment(seed=0))) == plain  # the default, written down
+    assert fingerprint(parse(experiment(seed=1))) != plain
+
+
+def leaves(values: dict[str, Any], path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
+    for key, value in values.items():
+        if isinstance(value, dict):
+            yield from leaves(value, (*path, key))
+        elif isinstance(value, int):
+            yield (*path, key)
+
+
+@pytest.mark.parametrize("path", list(leaves(SMALL)), ids=".".join)
+def test_every_number_is_part_of_the_fingerprint(path: tuple[str, ...]) -> None:
+    values = experiment()
+    nested(values, *path[:-1])[path[-1]] += 1
+    assert fingerprint(parse(values)) != fingerprint(parse(experiment()))
+
+
+def test_the_cohort_may_be_drawn_client_by_client() -> None:
+    """In a file as in Python, there and back again."""
+    file = parse(experiment(cohort={"bernoulli": 0.5}))
+    assert parse(tomllib.loads(dump(file))) == file
+    assert settings_of(file)["cohort"] == ft.cohort.bernoulli(0.5)
+    assert len(ft.run(**settings_of(file)).history) == file.rounds
+
+
+@pytest.mark.parametrize("probability", [0, 1.5, -0.1, "half", True, float("nan"), None, [0.5]])
+def test_a_probability_that_is_none_is_refused(probability: object) -> None:
+    with pytest.raises(ft.ConfigError, match=r"cohort.bernoulli must be a number in \(0, 1\]"):
+        parse(experiment(cohort={"bernoulli": probability}))

@@ -1,0 +1,95 @@
+"""Lazy columns: read when needed, kept up to a limit, the same training as from memory."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+import fedtempo as ft
+from fedtempo.data.lazy import LazyColumn
+
+ROWS = np.arange(40, dtype=np.float32).reshape(10, 4)
+
+
+def test_rows_by_number_slice_and_list() -> None:
+    column = LazyColumn(lambda i: ROWS[i], 10)
+    assert column.shape == (10, 4) and len(column) == 10 and column.dtype == np.float32
+    assert np.array_equal(column[2:5], ROWS[2:5])
+    assert np.array_equal(column[np.array([7, 1, 7])], ROWS[[7, 1, 7]])
+
+
+def test_the_cache_has_a_limit_and_drops_what_was_used_longest_ago() -> None:
+    reads: list[int] = []
+
+    def read(number: int) -> np.ndarray:
+        reads.append(number)
+        return ROWS[number]
+
+    column = LazyColumn(read, 10, cache_bytes=2 * ROWS[0].nbytes)
+    reads.clear()
+    _ = column[np.array([1, 2, 1, 3, 1, 2])]
+    assert reads == [1, 2, 3, 2]
+    assert column.cached_bytes == 2 * ROWS[0].nbytes
+
+
+def test_a_row_of_another_shape_is_named() -> None:
+    column = LazyColumn(lambda i: ROWS[i, : 4 - i], 3)
+    with pytest.raises(ft.DataError, match="row 1 of column 'x' must be float32 of shape"):
+        _ = column[0:2]
+
+
+class Items(torch.utils.data.Dataset):  # type: ignore[type-arg]
+    """Images decoded at every access, labels as an attribute."""
+
+    def __init__(self) -> None:
+        self.images = np.random.default_rng(0).integers(0, 255, (40, 1, 6, 6), dtype=np.uint8)
+        self.targets = np.arange(40) % 3
+        self.reads = 0
+
+    def __len__(self) -> int:
+        return 40
+
+    def __getitem__(self, number: int) -> tuple[np.ndarray, int]:
+        self.reads += 1
+        return self.images[number], int(self.targets[number])
+
+
+@pytest.mark.parametrize("backend", ["serial", "vectorised"])
+def test_a_lazy_data_set_trains_like_one_in_memory(backend: str) -> None:
+    owner = np.arange(40) // 10
+    digests = []
+    for lazy in (False, True):
+        items = Items()
+        data = ft.data.from_torch(items, owner, lazy=lazy, cache_bytes=600).split(validation=0.0, test=0.2)
+        assert (items.reads > 30) != lazy
+        result = ft.run(
+            model=ft.models.cnn((1, 6, 6), 3, channels=(2,), hidden=4),
+            data=data,
+            algorithm=ft.algorithms.fedavg(lr=0.1, steps=2),
+            rounds=2,
+            batch_size=4,
+            backend=backend,
+        )
+        digests.append(result.digest())
+    assert digests[0] == digests[1]
+
+
+def test_a_folder_of_images(tmp_path: Path) -> None:
+    image = pytest.importorskip("PIL.Image", reason="Pillow is not installed")
+    rng = np.random.default_rng(0)
+    for client in ("ann", "bob"):
+        for label in ("cat", "dog"):
+            folder = tmp_path / client / label
+            folder.mkdir(parents=True)
+            for number in range(3):
+                image.fromarray(rng.integers(0, 255, (5, 4, 3), dtype=np.uint8)).save(folder / f"{number}.png")
+    data = ft.data.from_images(tmp_path).split(validation=0.0, test=0.0)
+    assert len(data) == 2 and data.name_of(1) == "1 (bob)"
+    rows = data.client(0)
+    assert rows["x"].shape == (6, 3, 5, 4) and float(rows["x"].max()) <= 1.0
+    assert rows["y"].tolist() == [0, 0, 0, 1, 1, 1]
+    with pytest.raises(ft.DataError, match="must hold images in folders"):
+        ft.data.from_images(tmp_path / "ann", layout=("client", "label"))

@@ -1,0 +1,63 @@
+"""Clients given one by one: arrays, tensors and dicts become one table, client after client."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from fedtempo.data.own_clients import as_columns, as_one_table
+from fedtempo.errors import DataError
+
+FIRST, SECOND = ([[1.0], [2.0], [3.0]], [0, 1, 0]), (torch.tensor([[4.0]]), torch.tensor([1]))
+
+
+def test_pairs_of_lists_and_tensors() -> None:
+    columns, bounds, order = as_one_table([FIRST, SECOND], 0.0, 0.0, seed=0)
+    assert columns["x"].ravel().tolist() == [1.0, 2.0, 3.0, 4.0]
+    assert columns["y"].tolist() == [0, 1, 0, 1]
+    assert bounds.tolist() == [[0, 3, 3, 3], [3, 4, 4, 4]]
+    assert order is None
+
+
+def test_parts_given_as_lists_follow_the_training_rows_of_their_client() -> None:
+    columns, bounds, _ = as_one_table([FIRST, SECOND], [SECOND, SECOND], [SECOND, FIRST], seed=0)
+    assert bounds.tolist() == [[0, 3, 4, 5], [5, 6, 7, 10]]
+    assert columns["x"].ravel().tolist() == [1, 2, 3, 4, 4, 4, 4, 1, 2, 3]
+
+
+def test_fractions_are_drawn_by_the_seed() -> None:
+    ten = (np.arange(10.0)[:, None], np.zeros(10, dtype=np.int64))
+    orders = []
+    for seed in (0, 0, 1):
+        _, bounds, order = as_one_table([ten], 0.2, 0.3, seed)
+        assert bounds.tolist() == [[0, 5, 7, 10]]
+        assert order is not None and sorted(order.tolist()) == list(range(10))
+        orders.append(order.tolist())
+    assert orders[0] == orders[1] != orders[2]
+
+
+def test_dicts_keep_their_names() -> None:
+    columns = as_columns({"age": [1, 2], "income": np.array([3.0, 4.0])})
+    assert {name: values.tolist() for name, values in columns.items()} == {"age": [1, 2], "income": [3.0, 4.0]}
+    assert list(as_columns(([[1.0]],))) == ["x"]
+
+
+@pytest.mark.parametrize(
+    ("clients", "parts", "message"),
+    [
+        ([], {}, "clients must hold at least one client"),
+        ({"a": FIRST}, {}, "clients must be a list with one entry per client. Got dict"),
+        ([FIRST], {"test": [FIRST, FIRST]}, "test must have one entry per client, 1. Got 2"),
+        ([FIRST], {"validation": 0.5, "test": [FIRST]}, "both be lists, or both be fractions"),
+        ([([[1.0]], [0, 1])], {}, "columns of client 0 must have equal lengths. Got {'x': 1, 'y': 2}"),
+        ([FIRST, ([[1.0, 2.0]], [0])], {}, "'x' must have rows of one shape in all clients. Got (1,) and (2,)"),
+        ([FIRST, {"x": [[1.0]]}], {}, "must have the same columns, ['x', 'y']. Got ['x']"),
+        ([(["text"], [0])], {}, "client 0, column 'x', must be numbers in an array or tensor"),
+    ],
+)
+def test_what_cannot_be_a_table_is_named(clients: list[object], parts: dict[str, object], message: str) -> None:
+    given = {"validation": 0.0, "test": 0.0, **parts}
+    with pytest.raises(DataError) as caught:
+        as_one_table(clients, given["validation"], given["test"], 0)  # type: ignore[arg-type]
+    assert message in str(caught.value)

@@ -1,0 +1,69 @@
+"""Tables: natural clients, official parts, and classes numbered client by client."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from fedtempo.data import Table, natural
+from fedtempo.data.parts import TEST, TRAIN
+from fedtempo.errors import DataError
+
+KEYS = np.array(["bo", "ann", "bo", "cy", "bo", "ann"])
+PLAIN = {"x": np.arange(6.0)[:, None], "y": np.array([5, 7, 5, 5, 9, 7])}
+
+
+def table(**changes: object) -> Table:
+    return Table(**{"name": "six", "columns": PLAIN, "keys": KEYS, **changes})  # type: ignore[arg-type]
+
+
+def test_natural_clients_are_sorted_by_name() -> None:
+    data = table().split(validation=0.0, test=0.0)
+    assert list(data.names or ()) == ["ann", "bo", "cy"]
+    assert [data.positions(client).tolist() for client in range(3)] == [[1, 5], [0, 2, 4], [3]]
+
+
+def test_the_largest_clients_may_be_chosen() -> None:
+    data = table().split(natural(2), validation=0.0, test=0.0)
+    assert list(data.names or ()) == ["ann", "bo"]
+    assert list(table().split(natural(min_rows=3), validation=0.0, test=0.0).names or ()) == ["bo"]
+
+
+def test_official_parts_are_kept_unless_fractions_are_given() -> None:
+    parts = np.array([TRAIN, TRAIN, TRAIN, TRAIN, TEST, TEST])
+    kept = table(parts=parts).split()
+    assert kept.sizes("train").tolist() == [1, 2, 1] and kept.sizes("test").tolist() == [1, 1, 0]
+    assert table(parts=parts).split(validation=0.0, test=0.0).sizes("train").tolist() == [2, 3, 1]
+
+
+def test_each_clients_classes_are_numbered_from_zero() -> None:
+    """Ann has class 7 alone; Bo has 5 and 9; Cy has 5."""
+    data = table().split(validation=0.0, test=0.0, relabel=True)
+    assert data.outputs is not None and data.outputs.tolist() == [1, 2, 1]
+    assert [data.client(client)["y"].tolist() for client in range(3)] == [[0, 0], [0, 0, 1], [0]]
+    assert PLAIN["y"].tolist() == [5, 7, 5, 5, 9, 7]
+
+
+def test_a_class_that_is_never_trained_on_cannot_be_renumbered() -> None:
+    parts = np.array([TRAIN, TRAIN, TRAIN, TRAIN, TEST, TEST])
+    with pytest.raises(DataError, match="client 1 has a test row of a class that it never trains on"):
+        table(parts=parts).split(relabel=True)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"columns": {"x": np.zeros((0, 2))}}, "'six' has no rows"),
+        ({"columns": {"x": np.zeros(3), "y": np.zeros(2)}}, "must have equal lengths"),
+    ],
+)
+def test_tables_that_are_refused(changes: dict[str, object], message: str) -> None:
+    with pytest.raises(DataError, match=message):
+        table(**changes)
+
+
+def test_what_a_split_needs_is_named() -> None:
+    with pytest.raises(DataError, match="has no natural clients"):
+        table(keys=None).split()
+    with pytest.raises(DataError, match="has no class labels to split by"):
+        table(columns={"x": np.zeros(6)}).labels  # noqa: B018

@@ -1,0 +1,290 @@
+"""Nodes before a run: the data they bring, what they say about them, and who is not let in."""
+
+from __future__ import annotations
+
+import json
+import re
+import sqlite3
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+import fedtempo as ft
+from fedtempo.deploy import NodeData
+from fedtempo.deploy.blueprint import blueprint_of
+from fedtempo.deploy.census import census_of, data_of, read_census
+from fedtempo.deploy.node import Nodes, make_node
+from fedtempo.deploy.nodedata import from_folder, placed, share
+from fedtempo.deploy.personal import DATABASE, PersonalStore
+from fedtempo.deploy.server import RUN, Plan, serve
+from fedtempo.deploy.wire import HASH, WireError
+from fedtempo.training.state import digest_of
+from tests.e2e.deploy.wires import FOUR, Wires, experiment, nodes_of, simulated
+
+FIRST = bytes(HASH)
+
+
+def own_clients(count: int) -> list[tuple[np.ndarray, np.ndarray]]:
+    rng = np.random.default_rng(5)
+    return [(rng.standard_normal((6 + c, 4)).astype(np.float32), rng.integers(0, 3, 6 + c)) for c in range(count)]
+
+
+def own_data(count: int) -> ft.data.FederatedData:
+    clients = own_clients(count)
+    return ft.data.FederatedData.from_clients(clients, test=[(x[:2], y[:2]) for x, y in clients])
+
+
+def loaded_by_function(config: dict[str, object]) -> NodeData:
+    """A loader as a user writes one: two clients by their numbers in the run."""
+    first = int(str(config["first"]))
+    clients = own_clients(4)[first : first + 2]
+    data = ft.data.FederatedData.from_clients(clients, test=[(x[:2], y[:2]) for x, y in clients])
+    return NodeData(np.array([first, first + 1]), data)
+
+
+def test_data_from_folders_and_functions_train_like_the_same_data_in_the_simulator(tmp_path: Path) -> None:
+    settings = {"model": ft.models.mlp(4, [5], 3), "cohort": 3, "batch_size": 4, "rounds": 3}
+    given = experiment(own_data(4), FOUR["PFLEGO"](), **settings)
+    blueprint = blueprint_of(given)
+    for number in (0, 1):
+        x, y = own_clients(4)[number]
+        (tmp_path / "folder").mkdir(exist_ok=True)
+        np.savez(tmp_path / "folder" / f"{number}.npz", x=x, y=y, x_test=x[:2], y_test=y[:2])
+    configs = [
+        {"data-folder": str(tmp_path / "folder"), "state-dir": str(tmp_path / "a")},
+        {"data-loader": f"{__name__}:loaded_by_function", "first": 2, "state-dir": str(tmp_path / "b")},
+    ]
+    nodes = {number: make_node(blueprint, config) for number, config in enumerate(configs)}  # type: ignore[arg-type]
+    result = serve(Wires(nodes), blueprint, Plan(clients=4))
+    assert result.digest() == simulated(given).digest()
+
+
+@pytest.mark.parametrize(
+    ("files", "expected"),
+    [
+        ({}, "no such file"),
+        ({"a": {"x": np.zeros((2, 3))}}, "'a.npz'"),
+        ({"0": {"x": np.zeros((2, 3)), "x_extra": np.zeros(2)}}, "x_extra"),
+        ({"0": {"new": np.array(True)}}, "must hold an array x"),
+    ],
+)
+def test_a_wrong_folder_is_named(files: dict[str, dict[str, np.ndarray]], expected: str, tmp_path: Path) -> None:
+    for name, arrays in files.items():
+        np.savez(tmp_path / f"{name}.npz", **arrays)
+    with pytest.raises(ft.DataError, match=expected):
+        from_folder(tmp_path)
+
+
+def test_a_folder_says_who_is_new(tmp_path: Path) -> None:
+    for number, (x, y) in enumerate(own_clients(3)):
+        np.savez(tmp_path / f"{number + 10}.npz", x=x, y=y, **({"new": np.array(1)} if number == 1 else {}))
+    found = from_folder(tmp_path)
+    assert found.numbers.tolist() == [10, 11, 12]
+    assert found.data.held_out.tolist() == [1]
+    assert read_census(census_of(found, "e")).new == [11]
+    assert placed(found).clients.tolist() == [10, 11, 12]
+
+
+@pytest.mark.parametrize("name", ["nowhere:f", "json", "json:nothing", "json:dumps"])
+def test_a_wrong_loader_is_named(name: str, digits: ft.data.FederatedData) -> None:
+    blueprint = blueprint_of(experiment(digits, FOUR["FedDecay"]()))
+    with pytest.raises((ft.ConfigError, ft.DataError), match="loader must"):
+        make_node(blueprint, {"data-loader": name})
+
+
+def loader_that_raises(config: dict[str, object]) -> NodeData:
+    if config.get("how") == "exit":
+        raise SystemExit(3)
+    raise RuntimeError("the database is\nnot there")
+
+
+def loader_of_wrong_numbers(config: dict[str, object]) -> NodeData:
+    return NodeData(json.loads(str(config["numbers"])), own_data(2))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(("how", "why"), [("raise", "RuntimeError: the database is."), ("exit", "SystemExit: 3.")])
+def test_a_loader_that_raises_is_named_with_its_reason(how: str, why: str, digits: ft.data.FederatedData) -> None:
+    blueprint = blueprint_of(experiment(digits, FOUR["FedDecay"]()))
+    name = f"{__name__}:loader_that_raises"
+    with pytest.raises(ft.DataError, match=re.escape(f"loader must return this node's clients. {name} raised {why}")):
+        make_node(blueprint, {"data-loader": name, "how": how})
+
+
+@pytest.mark.parametrize("numbers", ["[0]", "[0, 0]", "[0, -1]", "[0, 0.5]", "[[0, 1]]", "[0, 67108864]", "3", "[]"])
+def test_wrong_numbers_of_clients_are_named(numbers: str, digits: ft.data.FederatedData) -> None:
+    blueprint = blueprint_of(experiment(digits, FOUR["FedDecay"]()))
+    with pytest.raises(ft.DataError, match=r"numbers of a node's clients must be 2 different ints"):
+        make_node(blueprint, {"data-loader": f"{__name__}:loader_of_wrong_numbers", "numbers": numbers})
+
+
+def test_the_server_knows_counts_and_shapes_of_all(digits: ft.data.FederatedData) -> None:
+    counted = {part: read_census(census_of(share(digits, part, 3), "e")) for part in range(3)}
+    known = data_of(counted.values())
+    for part in ("train", "validation", "test"):
+        assert np.array_equal(known.sizes(part), digits.sizes(part))
+    assert np.array_equal(known.held_out, digits.held_out)
+    assert {n: (c.shape[1:], c.dtype) for n, c in known.columns.items()} == {
+        n: (c.shape[1:], c.dtype) for n, c in digits.columns.items()
+    }
+
+
+def census(**changes: object) -> bytes:
+    values = {
+        "experiment": "e",
+        "numbers": [0, 1],
+        "rows": [[3, 0, 0], [4, 0, 1]],
+        "new": [],
+        "outputs": None,
+        "columns": {"x": {"kind": "float32", "shape": [4], "normalised": False}},
+        "population": 2,
+    }
+    return json.dumps({**values, **changes}).encode()
+
+
+HOSTILE: dict[str, bytes] = {
+    "nothing": b"",
+    "not JSON": b"\xff\xfe",
+    "a list": b"[]",
+    "deep": b"[" * 100_000,
+    "long": b" " * ((1 << 24) + 1),
+    "a client twice": census(numbers=[0, 0]),
+    "a negative client": census(numbers=[-1, 0]),
+    "a huge client": census(numbers=[0, 2**62]),
+    "a client that is text": census(numbers=["../0", 1]),
+    "rows missing": census(rows=[[1, 0, 0]]),
+    "negative rows": census(rows=[[-3, 0, 0], [4, 0, 1]]),
+    "nobody": census(numbers=[], rows=[]),
+    "nothing to train on": census(rows=[[0, 0, 0], [4, 0, 1]]),
+    "a new client that is not counted": census(new=[7]),
+    "a type by name": census(columns={"x": {"kind": "object", "shape": [4], "normalised": False}}),
+    "an enormous row": census(columns={"x": {"kind": "float32", "shape": [2**30, 2**30], "normalised": False}}),
+    "no columns": census(columns={}),
+    "another key": census(path="/etc/passwd"),
+    "outputs of nobody": census(outputs=[3]),
+}
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_a_hostile_census_is_refused(name: str) -> None:
+    with pytest.raises(WireError, match="census"):
+        read_census(HOSTILE[name])
+    assert read_census(census()).numbers == [0, 1]
+
+
+def test_who_is_not_let_in(digits: ft.data.FederatedData, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    given = experiment(digits, FOUR["FedDecay"](), rounds=1, evaluation=None)
+    blueprint = blueprint_of(given)
+    other = blueprint_of(experiment(digits, FOUR["FedDecay"](), rounds=1, evaluation=None, seed=4))
+    honest = nodes_of(blueprint, 2, None)
+    intruders = {20: nodes_of(other, 2, None)[1], 21: nodes_of(blueprint, 2, None)[8], 22: honest[1]}
+    spoiled = Wires({**honest, **intruders}, lambda node, kind, parts: [b"x"] if node == 22 else parts)
+    order = dict(sorted(spoiled.made.items()))
+    spoiled.made = order
+    spoiled.exchange = _in_order(spoiled)  # type: ignore[method-assign]
+    result = serve(spoiled, blueprint, Plan())
+    assert result.digest() == simulated(given).digest()
+    said = capsys.readouterr().err
+    assert "node 20 is refused: it was started for another experiment" in said
+    assert "node 21 is refused: client 1 is on another node already" in said
+    assert "node 22 is refused: a census must be" in said
+
+
+def _in_order(wires: Wires) -> Callable[..., object]:
+    def exchange(requests: dict[int, object], seconds: float | None) -> object:
+        for node in sorted(requests, key=lambda node: (node != 8, node == 1, node)):  # one that is needed comes last
+            yield from Wires.exchange(wires, {node: requests[node]}, seconds)  # type: ignore[dict-item]
+
+    return exchange
+
+
+def test_a_start_without_everybody_ends_in_time_and_says_who_is_missing(digits: ft.data.FederatedData) -> None:
+    blueprint = blueprint_of(experiment(digits, FOUR["FedDecay"]()))
+    one = {1: nodes_of(blueprint, 2, None)[1]}
+    with pytest.raises(ft.TrainingError, match=r"10 of 20 clients connected in 0.1 s; without \[1, 3, 5, 7, 9\]"):
+        serve(Wires(one), blueprint, Plan(patience=0.1))
+    with pytest.raises(ft.TrainingError, match="0 of clients connected"):
+        serve(Wires({}), blueprint, Plan(patience=0.1))
+    with pytest.raises(ft.TrainingError, match=r"0 of 10 clients .* node 1 was refused: there must be 10 clients"):
+        serve(Wires(one), blueprint, Plan(clients=10, patience=0.1))
+
+
+def test_a_node_started_for_another_experiment_does_not_serve_this_one(digits: ft.data.FederatedData) -> None:
+    blueprint = blueprint_of(experiment(digits, FOUR["FedDecay"]()))
+    with pytest.raises(ft.ConfigError, match="the one this node was started for"):
+        make_node(blueprint, {"experiment": "0" * 64})
+
+
+def test_a_process_loads_a_data_set_once(digits: ft.data.FederatedData) -> None:
+    loads: list[int] = []
+
+    def data() -> ft.data.FederatedData:
+        loads.append(1)
+        return digits
+
+    blueprint, nodes = replace(blueprint_of(experiment(digits, FOUR["FedDecay"]())), data=data), Nodes()
+    made = [nodes.get(blueprint, {"partition-id": part % 3, "num-partitions": 3}, None) for part in range(6)]
+    assert loads == [1]
+    assert all(first is again for first, again in zip(made[:3], made[3:], strict=True))
+    assert [node.data.numbers[0] for node in made[:3]] == [0, 1, 2]
+
+
+def test_a_node_refuses_orders_for_another_model(digits: ft.data.FederatedData) -> None:
+    node = nodes_of(blueprint_of(experiment(digits, FOUR["FedDecay"]())), 1, None)[1]
+    with pytest.raises(WireError, match="order must be"):
+        node.train(b"nonsense", b"")
+
+
+# ---------------------------------------------------------------------- personal state
+
+
+def tensors(value: float) -> dict[str, torch.Tensor]:
+    return {"head.weight": torch.full((2, 3), value), "head.bias": torch.zeros(2)}
+
+
+def test_the_last_three_states_in_line_are_kept(tmp_path: Path) -> None:
+    store = PersonalStore(tmp_path)
+    line = [FIRST]
+    for value in range(5):
+        line.append(store.put("r", 4, line[-1], tensors(value)))
+    for digest in line[3:]:
+        assert digest_of(store.get("r", 4, digest)) == digest
+    for digest in line[1:3]:
+        with pytest.raises(ft.StoreError, match="not on this node"):
+            store.get("r", 4, digest)
+    retried = store.put("r", 4, line[-2], tensors(99.0))  # the server never got the last one, and asks again
+    assert digest_of(PersonalStore(tmp_path).get("r", 4, retried)) == retried
+    assert digest_of(store.get("r", 4, line[-2])) == line[-2]
+
+
+def test_runs_and_clients_do_not_see_each_other(tmp_path: Path) -> None:
+    store = PersonalStore(tmp_path)
+    digest = store.put("one", 1, FIRST, tensors(1.0))
+    for run, client in (("two", 1), ("one", 2)):
+        with pytest.raises(ft.StoreError, match="not on this node"):
+            store.get(run, client, digest)
+
+
+def test_a_damaged_state_is_noticed_and_a_readable_database_refused(tmp_path: Path) -> None:
+    store = PersonalStore(tmp_path)
+    digest = store.put("r", 1, FIRST, tensors(1.0))
+    with sqlite3.connect(tmp_path / DATABASE) as connection:
+        (data,) = connection.execute("SELECT tensors FROM states").fetchone()
+        connection.execute("UPDATE states SET tensors = ?", (data[:-1] + bytes([data[-1] ^ 1]),))
+    connection.close()
+    with pytest.raises(ft.StoreError, match="damaged"):
+        store.get("r", 1, digest)
+    (tmp_path / DATABASE).chmod(0o644)
+    with pytest.raises(ft.OutputError, match="readable by its owner only"):
+        PersonalStore(tmp_path)
+
+
+def test_a_run_folder_without_its_token_is_not_resumed(digits: ft.data.FederatedData, tmp_path: Path) -> None:
+    blueprint = blueprint_of(experiment(digits, FOUR["FedDecay"](), rounds=1, evaluation=None))
+    serve(Wires(nodes_of(blueprint, 1, None)), blueprint, Plan(out=tmp_path / "run"))
+    (tmp_path / "run" / RUN).write_text("zz")
+    with pytest.raises(ft.OutputError, match=r"run\.token"):
+        serve(Wires(nodes_of(blueprint, 1, None)), blueprint, Plan(out=tmp_path / "run"))

@@ -1,0 +1,86 @@
+"""Compositions: what they are made of, what is compared at equal cost, and how gains are added up."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+
+import fedtempo as ft
+from fedtempo.papers.compositions import (
+    ALL,
+    BUDGETS,
+    CHOSEN,
+    FEDDECAY,
+    HEADS,
+    INGREDIENTS,
+    NONE,
+    PAIRS,
+    STEPS,
+    Strengths,
+    budgets,
+    composed,
+    gains,
+)
+from fedtempo.papers.framework.budgets import at_budgets
+from fedtempo.papers.framework.frame import Data, Model, scale
+
+SCALE = scale(seeds=1, minutes=0, rounds=6, cohort=4, k=5)
+STRENGTHS = Strengths(lr=0.1, weight_decay=0.01)
+MODEL = Model("mlp", {"inputs": 64, "hidden": [8], "outputs": 10})
+DATA = Data("digits", ft.data.dirichlet(10, 0.5), 0, {"new_clients": 2, "min_samples": 3}, rows=400)
+
+
+def trained(algorithm: ft.algorithms.Algorithm) -> ft.Result:
+    return ft.run(
+        model=MODEL.maker(None), data=DATA.load(None), algorithm=algorithm, rounds=6, cohort=4, batch_size=16, seed=1
+    )
+
+
+def test_one_run_for_none_for_each_alone_for_every_pair_and_for_all() -> None:
+    assert len(CHOSEN) == 1 + 5 + 10 + 1
+    assert len({frozenset(chosen) for chosen in CHOSEN.values()}) == len(CHOSEN)
+
+
+def test_without_ingredients_it_is_fedavg_with_the_baselines_weight_decay() -> None:
+    plain = ft.algorithms.clip_then_decay(ft.algorithms.fedavg(0.1, 5), weight_decay=0.01, max_norm=2.0)
+    mine, theirs = trained(composed((), STRENGTHS, SCALE)), trained(plain)
+    assert all(torch.equal(mine.params[name], theirs.params[name]) for name in theirs.params)
+
+
+def test_feddecay_among_the_ingredients_is_the_paper_s() -> None:
+    paper = ft.algorithms.feddecay(0.1, STRENGTHS.beta, 5)
+    plain = ft.algorithms.clip_then_decay(paper, weight_decay=0.01, max_norm=2.0)
+    mine, theirs = trained(composed((FEDDECAY,), STRENGTHS, SCALE)), trained(plain)
+    assert all(torch.equal(mine.params[name], theirs.params[name]) for name in theirs.params)
+
+
+def test_budgets_are_what_the_cheapest_runs_spend() -> None:
+    spent = budgets(SCALE, MODEL)
+    assert trained(composed((STEPS,), STRENGTHS, SCALE)).costs.steps == spent["steps"]
+    assert trained(composed((HEADS,), STRENGTHS, SCALE)).costs.bytes == spent["bytes"]
+
+
+def test_scores_at_a_budget_are_interpolated_between_evaluations() -> None:
+    result = trained(composed((), STRENGTHS, SCALE))
+    scores = [r.scores.existing_after.summary("accuracy")["mean"] for r in result.history if r.scores]
+    steps = 4 * 5
+    measured = at_budgets(result, "existing_after", {"steps": 2.5 * steps, "rounds": 100}).values
+    assert measured["existing_after/at_steps"] == pytest.approx((scores[1] + scores[2]) / 2)
+    assert measured["existing_after/at_rounds"] == scores[-1]
+
+
+def test_gains_that_add_up_leave_nothing_over() -> None:
+    alone = dict(zip(INGREDIENTS, (0.01, 0.02, 0.03, 0.04, 0.05), strict=True))
+    values = {
+        label: dict.fromkeys(BUDGETS.values(), 0.5 + sum(alone[one] for one in chosen))
+        for label, chosen in CHOSEN.items()
+    }
+    pair = next(iter(PAIRS))
+    values[pair] = dict.fromkeys(BUDGETS.values(), 0.5)
+    found = gains(values)
+    assert found[ALL]["extra_steps"] == pytest.approx(0.0)
+    assert found[pair]["extra_bytes"] == pytest.approx(-0.03)
+    assert math.isclose(found[INGREDIENTS[4]]["gain_steps"], 0.05)
+    assert found[NONE] == {"gain_steps": 0.0, "gain_bytes": 0.0}

@@ -1,0 +1,71 @@
+"""Tables: runs under one label are averaged over their seeds; numbers with units; names cannot run."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+
+from fedtempo.costs import Costs
+from fedtempo.evaluation.protocol import Scores, UserScores
+from fedtempo.report.tables import ResultTable, with_unit
+
+
+def users(*accuracies: float) -> UserScores:
+    return UserScores(np.arange(len(accuracies)), np.ones(len(accuracies)), {"accuracy": np.array(accuracies)})
+
+
+@dataclass
+class Run:
+    """What a row is made of."""
+
+    scores: Scores | None
+    costs: Costs
+
+
+def run(*accuracies: float, steps: int = 10) -> Run:
+    return Run(Scores("test", users(*accuracies), users(*(a + 0.1 for a in accuracies))), Costs(steps=steps))
+
+
+@pytest.mark.parametrize(
+    ("number", "text"),
+    [(0, "0"), (999, "999"), (1000, "1.0k"), (1234, "1.2k"), (12345678, "12M"), (2.5e9, "2.5G"), (3e18, "3000P")],
+)
+def test_large_numbers_have_a_unit(number: float, text: str) -> None:
+    assert with_unit(number) == text
+
+
+def test_seeds_of_one_label_are_averaged() -> None:
+    """Means 0.5 and 0.7 over users: 0.6, and a spread of 0.1 over the two seeds."""
+    table = ResultTable([run(0.4, 0.6), run(0.6, 0.8), run(0.9, 0.9, steps=2000)], ["a", "a", "b"])
+    first, second = table.rows
+    (column, tuned) = (c for c in table.columns if c.endswith("/mean"))
+    assert first.values[column] == pytest.approx([0.5, 0.7])
+    assert first.text(column) == "0.600 ±0.100"
+    assert first.text(tuned, spread=False) == "0.700"
+    assert (second.text(column), second.text("steps")) == ("0.900", "2.0k")
+    assert table.title == "accuracy on the test part"
+
+
+def test_records_hold_a_list_over_seeds() -> None:
+    records = ResultTable([run(0.5), run(0.7)], ["a", "a"]).records()
+    assert [record["label"] for record in records] == ["a"]
+    assert records[0]["steps"] == [10.0, 10.0]
+
+
+def test_runs_without_scores_show_their_costs() -> None:
+    table = ResultTable([Run(None, Costs(steps=3, bytes_up=2000, bytes_down=3000))], ["a"])
+    assert (table.title, table.columns) == ("costs", ["bytes", "steps", "flops"])
+    assert "5.0k" in str(table)
+
+
+def test_the_text_fits_a_terminal_and_has_every_row() -> None:
+    text = str(ResultTable([run(0.5), run(0.25)], ["fedavg", "feddecay"]))
+    assert max(map(len, text.splitlines())) <= 110
+    assert "fedavg" in text and ".500→.600" in text and ".250→.350" in text
+
+
+def test_names_cannot_run() -> None:
+    page = ResultTable([run(0.5)], ["<script>alert(1)</script>"])._repr_html_()
+    assert "<script>" not in page and "&lt;script&gt;" in page

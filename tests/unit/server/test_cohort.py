@@ -1,0 +1,78 @@
+"""Who takes part: sizes, randomness by seed and round, and rules that are refused."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from fedtempo.errors import ConfigError
+from fedtempo.schedules import Now, sequence
+from fedtempo.server.cohort import as_cohort, bernoulli, fixed, uniform
+
+CLIENTS = np.array([2, 3, 5, 7, 11, 13, 17, 19])
+
+
+@pytest.mark.parametrize(("size", "expected"), [(3, 3), (1.0, 8), (0.5, 4), (0.01, 1), (8, 8)])
+def test_a_number_or_a_fraction_of_the_clients(size: int | float, expected: int) -> None:
+    cohort = uniform(size)
+    chosen = cohort.choose(CLIENTS, Now(), seed=1)
+    assert len(chosen) == expected == cohort.expected(Now(), len(CLIENTS))
+    assert sorted(set(chosen.tolist())) == chosen.tolist()
+    assert set(chosen.tolist()) <= set(CLIENTS.tolist())
+
+
+def test_seed_and_round_decide() -> None:
+    cohort = uniform(3)
+    draws = {(seed, r): tuple(cohort.choose(CLIENTS, Now(round=r), seed)) for seed in range(4) for r in range(8)}
+    again = {(seed, r): tuple(cohort.choose(CLIENTS, Now(round=r), seed)) for seed, r in reversed(draws)}
+    assert again == draws
+    assert len(set(draws.values())) > 20  # 56 cohorts are possible
+
+
+def test_every_client_is_chosen_equally_often() -> None:
+    """4,000 rounds of 2 out of 8: 1,000 times each, give or take four standard deviations of a binomial."""
+    cohort = uniform(2)
+    chosen = np.concatenate([cohort.choose(CLIENTS, Now(round=r), seed=0) for r in range(4000)])
+    counts = [int((chosen == client).sum()) for client in CLIENTS]
+    assert np.abs(np.array(counts) - 1000).max() < 4 * np.sqrt(4000 * 0.25 * 0.75)
+
+
+def test_more_are_asked_than_needed_but_never_more_than_there_are() -> None:
+    cohort = uniform(3)
+    assert len(cohort.choose(CLIENTS, Now(), seed=0, over=0.5)) == 5  # the ceiling of 4.5
+    assert len(cohort.choose(CLIENTS, Now(), seed=0, over=1.0)) == 6
+    assert len(cohort.choose(CLIENTS, Now(), seed=0, over=9.0)) == 8
+    assert cohort.expected(Now(), 8) == 3.0
+
+
+def test_a_schedule_of_sizes_is_held_to_the_number_of_clients() -> None:
+    cohort = uniform(sequence([2, 8, 9], over="round"))
+    assert [len(cohort.choose(CLIENTS, Now(round=r), seed=0)) for r in range(2)] == [2, 8]
+    with pytest.raises(ConfigError, match=r"cohort must be an int in \[1, 8\]"):
+        cohort.choose(CLIENTS, Now(round=2), seed=0)
+
+
+def test_bernoulli_draws_each_client_on_its_own() -> None:
+    """2,000 rounds of 8 clients at 0.3: the size has mean 2.4 and variance 8 * 0.3 * 0.7 = 1.68."""
+    cohort = bernoulli(0.3)
+    sizes = np.array([len(cohort.choose(CLIENTS, Now(round=r), seed=0)) for r in range(2000)])
+    assert cohort.expected(Now(), 8) == pytest.approx(2.4)
+    assert abs(sizes.mean() - 2.4) < 4 * np.sqrt(1.68 / 2000)
+    assert sizes.var() == pytest.approx(1.68, rel=0.15)
+    assert bernoulli(1.0).choose(CLIENTS, Now(), seed=0).tolist() == CLIENTS.tolist()
+
+
+def test_written_down_cohorts_come_in_turn() -> None:
+    cohort = fixed([[5, 2], (7,)])
+    assert [cohort.choose(CLIENTS, Now(round=r), seed=r).tolist() for r in range(3)] == [[2, 5], [7], [2, 5]]
+    assert cohort.expected(Now(round=1), 8) == 1.0
+    assert as_cohort(3, [[5]]).choose(CLIENTS, Now(), seed=0).tolist() == [5]
+
+
+@pytest.mark.parametrize(
+    ("cohorts", "message"),
+    [([[4]], "lists of training clients. Got \\[4\\]"), ([[2, 2]], "name each client once"), ([[]], "one or more")],
+)
+def test_cohorts_that_cannot_be_meant(cohorts: list[list[int]], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        fixed(cohorts).choose(CLIENTS, Now(), seed=0)

@@ -1,0 +1,88 @@
+"""The front door: one set of parameters, errors in one line, and rounds that the caller may own."""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any
+
+import pytest
+
+import fedtempo as ft
+from fedtempo.training.experiment import prepare
+from tests import zoo
+
+
+def settings(**more: Any) -> dict[str, Any]:
+    usual = {"model": zoo.model("mlp"), "data": zoo.data("mlp"), "algorithm": zoo.ALGORITHMS["fedavg"], "rounds": 3}
+    return {**usual, "cohort": 3, "batch_size": 4, "backend": "serial", **more}
+
+
+def test_run_and_train_take_the_same_parameters() -> None:
+    run, train = (inspect.signature(function).parameters for function in (ft.run, ft.train))
+    assert dict(run) == dict(train)
+    assert all(parameter.kind is parameter.KEYWORD_ONLY for parameter in run.values())
+
+
+def test_every_setting_of_an_experiment_is_at_the_front_door_with_the_same_default() -> None:
+    run, inside = (inspect.signature(function).parameters for function in (ft.run, prepare))
+    assert {name: p.default for name, p in inside.items()} == {name: run[name].default for name in inside}
+    assert set(run) - set(inside) == {"out", "resume", "commit_every", "trackers"}
+
+
+def test_every_parameter_is_explained() -> None:
+    said = ft.run.__doc__ or ""
+    assert [name for name in inspect.signature(ft.run).parameters if f"\n        {name}: " not in said] == []
+
+
+def test_a_loop_of_ones_own_ends_with_the_result_of_run() -> None:
+    rounds = ft.train(**settings())
+    losses = []
+    while True:
+        try:
+            losses.append(next(rounds).loss)
+        except StopIteration as stop:
+            result = stop.value
+            break
+    whole = ft.run(**settings())
+    assert result.digest() == whole.digest()
+    assert losses == [report.loss for report in whole.history] and len(losses) == 3
+
+
+def test_a_round_that_the_caller_does_not_ask_for_is_not_trained() -> None:
+    rounds = ft.train(**settings(rounds=1000))
+    assert next(rounds).round == 0
+    rounds.close()
+    assert list(rounds) == []
+
+
+@pytest.mark.parametrize("function", [ft.run, ft.train])
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"round": 3}, "setting 'round' is not known. Did you mean 'rounds'"),
+        ({"commit_every": 0}, "commit_every must be an int >= 1. Got 0."),
+        ({"resume": True}, "out must be given where a run is to be resumed"),
+        ({"trackers": ["tensorbord"]}, "Did you mean 'tensorboard'"),
+    ],
+)
+def test_errors_are_one_line(function: Any, change: dict[str, Any], message: str) -> None:
+    with pytest.raises(ft.ConfigError) as caught:
+        function(**settings(**change))
+    assert message in str(caught.value) and "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("name", ["model", "data", "algorithm", "rounds"])
+def test_what_must_be_given_is_named(name: str) -> None:
+    given = settings()
+    del given[name]
+    with pytest.raises(ft.ConfigError, match=f"{name} must be given. Got nothing."):
+        ft.run(**given)
+    with pytest.raises(ft.ConfigError, match="settings must be given by name"):
+        ft.run(zoo.model("mlp"))  # type: ignore[call-arg, misc]
+
+
+def test_results_of_one_label_are_averaged() -> None:
+    results = [ft.run(**settings(seed=seed)) for seed in (1, 2)]
+    table = ft.compare(results, ["both", "both"])
+    assert [len(row.values["steps"]) for row in table.rows] == [2]
+    assert [row.label for row in ft.compare(results[:1]).rows] == [repr(zoo.ALGORITHMS["fedavg"])]

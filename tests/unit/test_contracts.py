@@ -1,0 +1,43 @@
+"""The public contracts catch what is broken."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+import fedtempo as ft
+from fedtempo.backends import Backend, serial
+from fedtempo.client.phase import Carry
+from fedtempo.contracts import ContractError
+from fedtempo.objectives import Received
+
+
+def test_an_algorithm_that_draws_at_random_is_caught() -> None:
+    def noisy(received: Received, carry: Carry) -> dict[str, dict[str, torch.Tensor]]:
+        return {"delta": {n: torch.randn_like(p) for n, p in carry.shared.items()}}
+
+    broken = replace(ft.algorithms.fedavg(lr=0.1, steps=1), uploads=ft.Uploads(noisy))
+    with pytest.raises(ContractError, match="same bits"):
+        ft.check_algorithm(broken)
+
+
+def test_an_algorithm_that_sends_too_much_is_caught() -> None:
+    def chatty(received: Received, carry: Carry) -> dict[str, dict[str, torch.Tensor]]:
+        delta = {n: p - received.shared[n] for n, p in carry.shared.items()}
+        return {"delta": delta, "more": dict(carry.personal)}
+
+    broken = replace(ft.algorithms.fedper(lr=0.1, steps=1), uploads=ft.Uploads(chatty))
+    with pytest.raises(ContractError, match="shared tensors only"):
+        ft.check_algorithm(broken)
+
+
+def test_a_backend_that_is_off_is_caught() -> None:
+    def twice(federation, program, received, now, clients, personal):  # type: ignore[no-untyped-def]
+        for trained in serial.train(federation, program, received, now, clients, personal):
+            shared = {n: p + 1e-9 if p.is_floating_point() else p for n, p in trained.carry.shared.items()}
+            yield trained._replace(carry=trained.carry._replace(shared=shared))
+
+    with pytest.raises(ContractError, match="equals serial"):
+        ft.check_backend(Backend("off", twice))

@@ -1,0 +1,55 @@
+"""Randomness by seed and path: published numbers of SplitMix64, independence of who else draws, uniformity."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from torch.func import vmap
+
+from fedtempo.randomness import client_keys, generator, random_bits, scramble, seed_for, uniform
+
+
+def test_the_stream_of_splitmix64() -> None:
+    """The first numbers of SplitMix64 from seed 0, as its authors' code prints them."""
+    published = [0xE220A8397B1DCDAF, 0x6E789E6AA1B965F4, 0x06C45D188009454F]
+    bits = random_bits(np.zeros(1, dtype=np.int64), 3)[0]
+    assert bits.view(np.uint64).tolist() == published
+
+
+def test_numpy_and_torch_draw_the_same_bits() -> None:
+    counters = np.arange(-1000, 1000, dtype=np.int64) * 0x1234567890ABCDE
+    assert np.array_equal(scramble(counters), scramble(torch.from_numpy(counters)).numpy())
+    assert len(np.unique(scramble(counters))) == 2000  # it is a bijection
+
+
+def test_a_clients_numbers_do_not_depend_on_who_else_draws() -> None:
+    everybody = client_keys(3, np.arange(100), "batches", 4)
+    assert np.array_equal(client_keys(3, np.array([17, 5]), "batches", 4), everybody[[17, 5]])
+    assert len(np.unique(everybody)) == 100
+    assert np.array_equal(random_bits(everybody, 6)[:, 2:], random_bits(everybody, 4, start=2))
+
+
+def test_seed_and_every_part_of_the_path_count() -> None:
+    paths = [(0,), (1,), (0, 1), (0, "1"), (0, "a", "b"), (0, "ab"), (0, "a", 1), (0, "b", "a")]
+    seeds = {seed_for(*path) for path in paths}
+    assert len(seeds) == len(paths)
+    assert all(0 <= seed < 2**63 for seed in seeds)
+    assert generator(5, "x").random() == generator(5, "x").random() != generator(5, "y").random()
+
+
+def test_uniform_numbers() -> None:
+    """The mean and variance of 100,000 numbers, within four standard deviations of 1/2 and 1/12."""
+    draws = uniform(torch.tensor(7), torch.Size([100, 1000]), stream=0)
+    assert float(draws.min()) >= 0.0 and float(draws.max()) < 1.0
+    assert abs(float(draws.mean()) - 0.5) < 4 * (1 / 12 / 1e5) ** 0.5
+    assert abs(float(draws.var()) - 1 / 12) < 4 * (1 / 180 / 1e5) ** 0.5
+    other = uniform(torch.tensor(7), torch.Size([100, 1000]), stream=1)
+    correlation = float(torch.corrcoef(torch.stack([draws.flatten(), other.flatten()]))[0, 1])
+    assert abs(correlation) < 4 / 1e5**0.5
+
+
+def test_keys_side_by_side_draw_what_each_draws_alone() -> None:
+    keys = torch.tensor([3, -9, 2**62])
+    together = vmap(lambda key: uniform(key, torch.Size([4]), stream=2))(keys)
+    for lane, key in enumerate(keys):
+        assert torch.equal(together[lane], uniform(key, torch.Size([4]), stream=2))

@@ -1,0 +1,89 @@
+"""No byte of a path, a label or a stored name is an order to the terminal."""
+
+from __future__ import annotations
+
+import ast
+import io
+import os
+import pty
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from rich.table import Table
+
+import fedtempo as ft
+from fedtempo.terminal import Terminal, printable
+
+SOURCE = Path(ft.__file__).parent
+EXAMPLE = SOURCE.parents[1] / "examples" / "feddecay.toml"
+PROGRAM = [sys.executable, "-c", "from fedtempo.cli import main; main()"]
+TITLE = "\x1b]0;owned\x07"
+
+
+@pytest.mark.parametrize(
+    ("text", "written"),
+    [
+        ("plain, übel, 漢字 🙂", "plain, übel, 漢字 🙂"),
+        ("two\nlines\tand a tab", "two\nlines\tand a tab"),
+        ("\x1b[2J", "\\x1b[2J"),
+        ("back\rover", "back\\x0dover"),
+        ("\x9b2J", "\\x9b2J"),
+        ("\u202eslaer", "\\u202eslaer"),
+        ("\udcff", "\\xff"),
+    ],
+)
+def test_what_a_terminal_would_obey_is_written_out(text: str, written: str) -> None:
+    assert printable(text) == written
+    assert printable(written) == written
+
+
+def test_tables_show_markup_and_escapes_as_they_stand() -> None:
+    label = f"[link=file:///etc]a[/link] [/nothing] :smile: {TITLE}"
+    table = Table("label")
+    table.add_row(label)
+    shown = io.StringIO()
+    Terminal(file=shown, force_terminal=True, width=200).print(table)
+    assert "[link=file:///etc]a[/link] [/nothing] :smile: \\x1b]0;owned" in shown.getvalue()
+    assert TITLE not in shown.getvalue()
+
+
+def on_a_terminal(*arguments: str) -> bytes:
+    """All that the program writes to a real terminal."""
+    ours, theirs = pty.openpty()
+    process = subprocess.Popen([*PROGRAM, *arguments], stdout=theirs, stderr=theirs, stdin=subprocess.DEVNULL)
+    os.close(theirs)
+    said = b""
+    while True:
+        try:
+            piece = os.read(ours, 65536)
+        except OSError:  # the other side is closed
+            break
+        if not piece:
+            break
+        said += piece
+    os.close(ours)
+    process.wait(timeout=60)
+    return said
+
+
+def test_a_path_with_escapes_is_shown_and_not_obeyed(tmp_path: Path) -> None:
+    folder = str(tmp_path / f"run{TITLE}")
+    short = ["--set", "rounds=2", "--set", "evaluation.every=2", "--backend", "serial"]
+    said = on_a_terminal("run", str(EXAMPLE), *short, "--out", folder)
+    assert b"\x1b]0" not in said
+    assert b"\x1b[" in said, "colours of our own are still there"
+    assert b"\\x1b]0;owned\\x07" in re.sub(rb"\x1b\[[0-9;?]*[a-zA-Z]|[\r\n]", b"", said)
+    again = on_a_terminal("run", str(EXAMPLE), "--out", folder)
+    assert b"holds a run already" in again
+    assert b"\x1b]0" not in again
+
+
+def test_every_line_goes_through_one_door() -> None:
+    """Commands and progress print by `say` and `Terminal` alone."""
+    for path in [*(SOURCE / "cli").glob("*.py"), *(SOURCE / "trackers").glob("*.py")]:
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
+                assert node.func.id not in ("print", "Console"), f"{path.name}:{node.lineno}"

@@ -1,0 +1,73 @@
+"""State as bytes: the same bits, the same order, and an error for anything of another form."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from fedtempo.costs import Costs
+from fedtempo.errors import StoreError
+from fedtempo.training.smoothing import Progress
+from fedtempo.training.state import (
+    State,
+    digest_of,
+    receipt,
+    state_from_bytes,
+    state_to_bytes,
+    tensors_from_bytes,
+    tensors_to_bytes,
+)
+
+STATE = State(
+    {"z": torch.tensor([0.1, float("nan")]), "a": torch.arange(3)},
+    ({"m": torch.ones(2, 2)}, torch.tensor(5.0)),
+    Progress(2.0, 1.0, 1.0, 3, 1),
+    Costs(steps=7, flops=1e15),
+    0.25,
+    (1.5, 2.5),
+)
+
+
+def emptied(state: State) -> State:
+    """The form of a state, with other numbers."""
+    other = {name: torch.zeros_like(t) for name, t in state.shared.items()}
+    return State(other, ({"m": torch.zeros(2, 2)}, torch.tensor(0.0)))
+
+
+def test_a_state_comes_back_with_every_bit() -> None:
+    again = state_from_bytes(*state_to_bytes(STATE), emptied(STATE))
+    assert state_to_bytes(again) == state_to_bytes(STATE)
+    assert torch.equal(again.shared["z"].view(torch.int32), STATE.shared["z"].view(torch.int32))
+    assert torch.equal(again.server[0]["m"], torch.ones(2, 2)) and float(again.server[1]) == 5.0
+    assert again[2:] == STATE[2:]
+
+
+def test_names_keep_their_order() -> None:
+    """The order decides in which order norms are summed; safetensors alone would sort."""
+    assert list(tensors_from_bytes(tensors_to_bytes(STATE.shared))) == ["z", "a"]
+
+
+@pytest.mark.parametrize(
+    ("template", "message"),
+    [
+        (emptied(STATE)._replace(shared={"b": torch.zeros(2)}), "must hold 'shared/b'"),
+        (emptied(STATE)._replace(shared={"z": torch.zeros(3)}), r"'shared/z' must be torch.float32 \(3,\)"),
+        (emptied(STATE)._replace(shared={"z": torch.zeros(2, dtype=torch.float64)}), "must be torch.float64"),
+    ],
+)
+def test_a_state_of_another_form_is_refused(template: State, message: str) -> None:
+    with pytest.raises(StoreError, match=message):
+        state_from_bytes(*state_to_bytes(STATE), template)
+
+
+def test_a_receipt_stands_for_its_tensors() -> None:
+    own = {"head": torch.tensor([1.0, 2.0])}
+    assert digest_of(receipt(digest_of(own))) == digest_of(own)
+    assert digest_of(own) == digest_of({"head": torch.tensor([1.0, 2.0])})
+    for other in ({"head": torch.tensor([2.0, 1.0])}, {"tail": own["head"]}, {"head": own["head"].double()}):
+        assert digest_of(other) != digest_of(own)
+
+
+def test_tensors_laid_out_otherwise_have_the_same_digest() -> None:
+    image = torch.randn(2, 3, 4, 4)
+    assert digest_of({"x": image.contiguous(memory_format=torch.channels_last)}) == digest_of({"x": image})

@@ -1,0 +1,19 @@
+"""Waiting for what another process or thread does."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+PATIENCE = 60.0
+"""Seconds; a busy machine may need most of them, and a test that has to wait so long fails."""
+
+
+def until(holds: Callable[[], object], seconds: float = PATIENCE) -> bool:
+    """Ask every ten milliseconds, and say whether the condition held in time."""
+    end = time.monotonic() + seconds
+    while not holds():
+        if time.monotonic() > end:
+            return bool(holds())
+        time.sleep(0.01)
+    return True
