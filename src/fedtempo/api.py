@@ -75,7 +75,7 @@ def run(
     seed: int = 0,
     dtype: torch.dtype = torch.float32,
     device: str = "cpu",
-    init: Mapping[str, Tensor] | Literal["model"] | None = None,
+    init: Mapping[str, Tensor] | Literal["model", "seed"] | None = None,
     init_clients: Mapping[int, Mapping[str, Tensor]] | None = None,
     evaluation: Evaluation | None = Evaluation(),
     admission: Admission | None = None,
@@ -99,7 +99,8 @@ def run(
     """Train to the end and return the result.
 
     Args:
-        model: An `nn.Module`, or a function that makes one. A module with `reset_parameters()` is drawn from the seed.
+        model: An `nn.Module`, or a function that makes one. Weights that you loaded, trained or edited are kept; a
+            model of `fedtempo.models` as it was made, and what a function makes, is drawn from the seed.
         data: The clients and their rows.
         algorithm: One of `fedtempo.algorithms`, or your own.
         rounds: How many rounds to train.
@@ -112,7 +113,7 @@ def run(
         seed: Everything random is derived from it.
         dtype: The floating-point type of the model and of the inputs.
         device: Where the model trains, as torch names it.
-        init: Tensors to start from, or `"model"` to keep the module's own weights.
+        init: Tensors to start from, `"model"` to keep the module's own weights, or `"seed"` to draw them all.
         init_clients: Personal tensors that particular clients start from.
         evaluation: How users are scored; None scores nobody.
         admission: Which uploads count; by default all that are finite.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import lru_cache
 from typing import Any
@@ -17,7 +17,7 @@ from fedtempo.client.phase import Carry
 from fedtempo.client.program import Stage
 from fedtempo.federation.federation import Federation
 from fedtempo.objectives import Received
-from fedtempo.params import Params, size_in_bytes
+from fedtempo.params import Params, partition, size_in_bytes
 from fedtempo.schedules import Now
 from fedtempo.tasks import Batch
 
@@ -59,21 +59,29 @@ class StageFlops:
 class Ledger:
     """Prices one client's round. Operations are measured once on the real model, then multiplied."""
 
-    def __init__(self, federation: Federation, shared: Params, extra: Params) -> None:
+    def __init__(self, federation: Federation, shared: Params, extra: Params, asked: Iterable[int] = ()) -> None:
         self._federation = federation
         self._stages = _measure(federation, shared, extra)
-        self._down = 0 if federation.algorithm.uploads.nothing else size_in_bytes(shared) + size_in_bytes(extra)
+        moving, still = partition(shared, federation.moving_names)
+        # What no round changes goes down once, with a client's first round; the rest goes down every time.
+        shares = not federation.algorithm.uploads.nothing
+        self._down = size_in_bytes(moving) + size_in_bytes(extra) if shares else 0
+        self._once = size_in_bytes(still) if shares else 0
+        self._has_it = np.zeros(len(federation.problem.data), dtype=bool)
+        self._has_it[np.fromiter(asked, dtype=np.int64)] = True
         self._up = _upload_bytes(federation, shared, extra)
         self._price = lru_cache(maxsize=4096)(self._client)
 
     def clients(self, clients: Sequence[int] | np.ndarray, now: Now) -> Costs:
-        """What these clients' round costs."""
+        """What these clients' round costs. They have the whole model from then on."""
         chosen = np.asarray(clients, dtype=np.int64)
         sizes, counts = np.unique(self._federation.problem.sizes[chosen], return_counts=True)
         prices = (
             self._price(size, now).times(count) for size, count in zip(sizes.tolist(), counts.tolist(), strict=True)
         )
-        return sum(prices, Costs())
+        first_time = int((~self._has_it[chosen]).sum())
+        self._has_it[chosen] = True
+        return sum(prices, Costs(bytes_down=first_time * self._once))
 
     def traffic(self, clients: float) -> Costs:
         """Bytes down and up of so many clients, and nothing that depends on how many rows they have."""

@@ -5,7 +5,7 @@ from fedtempo.algorithms import Algorithm
 from fedtempo.algorithms.algorithm import Memory, Serving, Uploads, named
 from fedtempo.api import compare, run, train
 from fedtempo.client.phase import Carry, Phase, StepInfo, length
-from fedtempo.contracts import check_algorithm, check_backend
+from fedtempo.contracts import check_algorithm, check_backend, check_model
 from fedtempo.errors import ConfigError, DataError, FedTempoError, ModelError, OutputError, StoreError, TrainingError
 from fedtempo.evaluation.protocol import Evaluation
 from fedtempo.objectives import Received
@@ -48,6 +48,7 @@ __all__ = [
     "algorithms",
     "check_algorithm",
     "check_backend",
+    "check_model",
     "cohort",
     "compare",
     "data",

@@ -107,7 +107,19 @@ class Serving:
     finetune_on: Where = "both"
     """The tensors that make up the served model, which fine-tuning moves."""
     finetune_like: Phase | None = None
-    """A phase whose objective fine-tuning takes over, where the plain one would not do (FedEM)."""
+    """The phase whose optimizer, objective and trained tensors fine-tuning takes over; None takes the newcomers' last
+    phase, or the first of the algorithm's on the served tensors."""
+    after_decays: bool = False
+    """Whether a phase's `after` is a decay inside the round: fine-tuning leaves it out unless it is told to decay."""
+
+    def with_direction(self, wrap: Callable[[Transform], Transform]) -> Serving:
+        """The same with every phase's gradient transform wrapped."""
+        newcomers, like = self.newcomer_phases, self.finetune_like
+        return replace(
+            self,
+            newcomer_phases=None if newcomers is None else tuple(phase.with_direction(wrap) for phase in newcomers),
+            finetune_like=None if like is None else like.with_direction(wrap),
+        )
 
 
 @dataclass(frozen=True)
@@ -135,11 +147,18 @@ class Algorithm:
         require(self.weighting in known, "weighting", " or ".join(map(repr, known)), self.weighting)
 
     def __repr__(self) -> str:
-        return f"{self.name}({', '.join(f'{k}={v!r}' for k, v in self.settings.items())})"
+        return f"{self.name}({', '.join(f'{k}={_in_words(v)}' for k, v in self.settings.items())})"
 
     def with_direction(self, wrap: Callable[[Transform], Transform]) -> Algorithm:
-        """This algorithm with every training phase's gradient transform wrapped."""
-        return replace(self, phases=tuple(phase.with_direction(wrap) for phase in self.phases))
+        """This algorithm with the gradient transform of every phase wrapped, those that serve users among them."""
+        phases = tuple(phase.with_direction(wrap) for phase in self.phases)
+        return replace(self, phases=phases, serving=self.serving.with_direction(wrap))
+
+
+def _in_words(value: object) -> str:
+    """A setting as it prints: a function by its name, because its address is another one in every process."""
+    is_function = inspect.isroutine(value) or isinstance(value, functools.partial)
+    return str(getattr(value, "__qualname__", "partial")) if is_function else repr(value)
 
 
 Arguments = ParamSpec("Arguments")
@@ -164,7 +183,7 @@ def named(build: Callable[Arguments, Algorithm]) -> Callable[Arguments, Algorith
             bound = signature.bind(*args, **kwargs)
         except TypeError as error:
             raise ConfigError(f"{build.__name__}: {error}.") from None
-        kinds = get_type_hints(build)
+        kinds = dict.fromkeys(signature.parameters, Any) | get_type_hints(build)
         for name, value in bound.arguments.items():
             holds = fits(value, kinds[name]) or (callable(value) and Schedule in get_args(kinds[name]))
             require(holds, name, wording(kinds[name], WORDS), value)

@@ -8,7 +8,7 @@ from typing import Literal
 
 import torch
 
-from fedtempo.algorithms.algorithm import Algorithm, Memory, Weighting, named
+from fedtempo.algorithms.algorithm import Algorithm, Memory, Serving, Weighting, named
 from fedtempo.algorithms.fedavg import fedavg
 from fedtempo.client.phase import AfterStep, Carry, StepInfo
 from fedtempo.errors import ConfigError, is_number, require
@@ -45,7 +45,7 @@ def feddecay(
         return fedavg(checked_rate(lr, "lr") * factors, steps, epochs=epochs, server_lr=server_lr, weighting=weighting)
     plain = fedavg(lr, steps, epochs=epochs, server_lr=server_lr, weighting=weighting)
     phases = tuple(replace(p, after=_shorten_epochs(factors)) for p in plain.phases)
-    return replace(plain, phases=phases, memory=Memory(begin=_note_start))
+    return replace(plain, phases=phases, memory=Memory(begin=_note_start), serving=Serving(after_decays=True))
 
 
 def _factors(beta: float | None, decay: str | Sequence[float], per: str) -> Schedule:

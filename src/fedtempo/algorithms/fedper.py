@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from fedtempo.algorithms.algorithm import Algorithm, Serving, Weighting, named
 from fedtempo.client.phase import Phase, length
-from fedtempo.params import Selector, submodule
+from fedtempo.params import Selector, everything, submodule
 from fedtempo.schedules import Rate, checked_rate
 from fedtempo.server.step import descend
 from fedtempo.transforms import momentum as heavy_ball
@@ -71,4 +73,4 @@ def fedbabu(
     has momentum 0.9 and uniform weights, the paper weighs by samples.
     """
     phase = Phase(length(steps, epochs), checked_rate(lr, "lr"), direction=heavy_ball(momentum), trains=~head)
-    return Algorithm((phase,), weighting=weighting)
+    return Algorithm((phase,), weighting=weighting, serving=Serving(finetune_like=replace(phase, trains=everything)))

@@ -57,11 +57,12 @@ def choose(
     block: int | None,
     model: nn.Module,
     cohort: float,
+    vectorises: bool = True,
 ) -> Choice:
     """What was asked for, and for the rest what suits the model and the machine."""
     parameters = sum(p.numel() for p in model.parameters())
     images = any(isinstance(module, nn.Conv2d) for module in model.modules())
-    code = choose_backend(backend, parameters, images)
+    code = choose_backend(backend, parameters, images) if vectorises else serial
     size = block or block_size(parameters, code)
     if workers is None and backend == "auto":
         most = _processors() if cohort > size else 1

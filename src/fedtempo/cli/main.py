@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import signal
 import sys
 import traceback
@@ -106,5 +107,6 @@ def _usage(error: Exception) -> str:
     """A wrong option or argument, as one sentence."""
     describe = getattr(error, "format_message", None)
     message = str(describe() if callable(describe) else error).strip() or "a command must be given"
+    message = re.sub(r"(Did you mean [^?]*\?)(\s+\1)+", r"\1", message)  # typer suggests, and so does click below it
     end = "" if message.endswith(("?", ".")) else "."
     return f"{message}{end} See 'fedtempo --help'."

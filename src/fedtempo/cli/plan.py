@@ -68,7 +68,7 @@ def advise(
     now = federation.problem.now(0, 1.0)
     size = int(np.median(federation.problem.sizes[federation.problem.data.clients]))
     advice = advise_for(
-        build(settings["model"], federation.problem.seed),
+        build(settings["model"], federation.problem.seed)[0],
         federation.problem.data,
         lr=phase.lr.at(now),
         steps=phase.length.steps(now, size, federation.problem.batching),

@@ -121,6 +121,8 @@ def _finish(result: Result, out: Path | None, as_json: bool) -> None:
     console = Terminal()
     console.print(ResultTable([result]).rich(console.width))
     page = f"; report {out / REPORT}" if out is not None else ""
+    for note in result.notes:
+        console.print(note, soft_wrap=True, markup=False, highlight=False)
     console.print(f"{result.ran_as}; digest {result.digest()[:16]}{page}", soft_wrap=True)
 
 

@@ -59,6 +59,7 @@ class Network:
         self.training = _stripped(model).train()
         self.evaluating = _stripped(model).train(False)
         self.parameters = tuple(name for name, _ in model.named_parameters())
+        self.frozen = frozenset(name for name, p in model.named_parameters() if not p.requires_grad)
         self.buffers = tuple(name for name, _ in model.named_buffers())
         self.kernels = frozenset(
             f"{prefix}.weight" if prefix else "weight"

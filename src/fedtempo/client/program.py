@@ -18,7 +18,7 @@ from fedtempo.client.network import Network
 from fedtempo.client.phase import Carry, Phase, StepInfo
 from fedtempo.data.batches import Batching
 from fedtempo.errors import require
-from fedtempo.objectives import Received, Value, View, supervised
+from fedtempo.objectives import Loss, Received, Value, View, supervised
 from fedtempo.params import Params, Scalar, add, combine, partition, select, tree_map
 from fedtempo.schedules import Now, Position
 from fedtempo.tasks import TASKS, Batch, Task, mean_loss
@@ -116,17 +116,14 @@ def compile_client(
 
 
 def _stage(index: int, phase: Phase, network: Network, task: Task) -> Stage:
-    trained = phase.trains.names(network.training) & frozenset(network.parameters)
-    require(bool(trained), "trains", "a selector that matches at least one parameter", phase.trains)
-    buffers = frozenset(network.buffers)
+    matched = phase.trains.names(network.training) & frozenset(network.parameters)
+    require(bool(matched), "trains", "a selector that matches at least one parameter", phase.trains)
+    trained = matched - network.frozen
+    rule = "a selector that matches at least one parameter that is not frozen (requires_grad=False)"
+    require(bool(trained), "trains", rule, phase.trains)
     # Only a head on an unchanging body can reuse features: a moving body or dropout would change them at every step.
     reuses = phase.on == "both" and network.body_is_pure() and all(n.startswith("head.") for n in trained)
-
-    def loss(params: Params, batch: Batch, weights: Tensor | None = None) -> tuple[Tensor, Params]:
-        # BatchNorm writes its statistics in place; the clones keep the caller's tensors as they were.
-        after = {n: p.clone() for n, p in params.items() if n in buffers}
-        outputs = network.forward({**params, **after}, batch, train=True)
-        return mean_loss(task, outputs, batch, weights), after
+    loss = _loss_of(network, task)
 
     def enter(received: Received, carry: Carry, data: Batch) -> tuple[Carry, Batch]:
         if phase.enter is not None:
@@ -137,6 +134,36 @@ def _stage(index: int, phase: Phase, network: Network, task: Task) -> Stage:
 
     def split(carry: Carry) -> tuple[Params, Params]:
         return partition(_model(phase, carry), trained)
+
+    def value_of(free: Params, fixed: Params, batch: Batch) -> Value:
+        value, after = loss({**fixed, **free}, batch)
+        return Value(value, value, after)
+
+    # A recorded step replays torch's operations. That is the same step only if nothing but weights and batch decides
+    # which operations they are. Torch's layers and ours are like that; a user's code is watched while it is replayed.
+    plain = None
+    if phase.objective is supervised and not network.hooked():
+        watch = None if network.is_known() and task in TASKS.values() else _unchanged(network)
+        plain = Plain(value_of, Replayed(by_autograd, watch), Replayed(by_transform_together, watch))
+    step, positions = _step_of(index, phase, loss, split), lru_cache(CACHED_TIMELINES)(phase.positions)
+    return Stage(phase, trained, reuses, enter, step, split, plain, positions)
+
+
+def _loss_of(network: Network, task: Task) -> Loss:
+    """The mean loss of a batch at some parameters, and the model's buffers after the forward pass."""
+    buffers = frozenset(network.buffers)
+
+    def loss(params: Params, batch: Batch, weights: Tensor | None = None) -> tuple[Tensor, Params]:
+        # BatchNorm writes its statistics in place; the clones keep the caller's tensors as they were.
+        after = {n: p.clone() for n, p in params.items() if n in buffers}
+        outputs = network.forward({**params, **after}, batch, train=True)
+        return mean_loss(task, outputs, batch, weights), after
+
+    return loss
+
+
+def _step_of(index: int, phase: Phase, loss: Loss, split: Callable[[Carry], tuple[Params, Params]]) -> Step:
+    """One gradient step of the phase: y <- y - lr * direction(gradient)."""
 
     def step(
         gradient_of: GradientOf,
@@ -167,17 +194,7 @@ def _stage(index: int, phase: Phase, network: Network, task: Task) -> Stage:
             moved = phase.after(moved, info, received, now)
         return moved, value.loss
 
-    def value_of(free: Params, fixed: Params, batch: Batch) -> Value:
-        value, after = loss({**fixed, **free}, batch)
-        return Value(value, value, after)
-
-    # A recorded step replays torch's operations. That is the same step only if nothing but weights and batch decides
-    # which operations they are. Torch's layers and ours are like that; a user's code is watched while it is replayed.
-    plain = None
-    if phase.objective is supervised and not network.hooked():
-        watch = None if network.is_known() and task in TASKS.values() else _unchanged(network)
-        plain = Plain(value_of, Replayed(by_autograd, watch), Replayed(by_transform_together, watch))
-    return Stage(phase, trained, reuses, enter, step, split, plain, lru_cache(CACHED_TIMELINES)(phase.positions))
+    return step
 
 
 def _unchanged(network: Network) -> Callable[[], bool]:

@@ -51,7 +51,7 @@ class Run:
 
 def run_of(result: Result, label: str | None = None) -> Run:
     """A result in memory, as a run to compare."""
-    return Run(label or "a result", result.experiment.identity(), result.history, label)
+    return Run(label or "a result", result.experiment.identity(strict=False), result.history, label)
 
 
 def finished_run(folder: Path, label: str | None = None) -> Run:

@@ -53,7 +53,7 @@ class EvaluationSection(BaseModel):
     steps: Few | None = Field(None, description=FEW)
     epochs: Few | None = Field(None, description=FEW)
     lr: float | None = Field(None, ge=0, description="a finite number >= 0")
-    trains: Literal["all", "head"] = Field("all", description="'all' or 'head'")
+    trains: Literal["all", "head"] | None = Field(None, description="'all' or 'head'")
     decays: bool = Field(False, description="true or false")
     interpolated: bool = Field(False, description="true or false")
 

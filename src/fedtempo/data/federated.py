@@ -104,7 +104,7 @@ class FederatedData:
 
     def client(self, client: int, part: str = "train", dtype: torch.dtype = torch.float32) -> Batch:
         """One client's rows as tensors."""
-        if not 0 <= client < len(self):
+        if isinstance(client, bool) or not isinstance(client, (int, np.integer)) or not 0 <= client < len(self):
             raise DataError(f"client must be an int in [0, {len(self)}). Got {client!r}.")
         start, stop = self._bounds(client, part)
         rows = slice(start, stop) if self.order is None else self.order[start:stop]

@@ -61,6 +61,6 @@ def _of_experiment(experiment: Experiment) -> Blueprint:
         federation = replace(experiment.federation, problem=problem)
         return replace(experiment, federation=federation, backend=serial, workers=1, cluster=None)
 
-    identity = repr(sorted(experiment.identity().items())).encode()
+    identity = repr(sorted(experiment.identity(strict=False).items())).encode()
     data = experiment.federation.problem.data
     return Blueprint(hashlib.sha256(identity).hexdigest(), lambda: data, build, build)

@@ -22,7 +22,8 @@ from fedtempo.deploy.orders import (
 from fedtempo.deploy.roster import Reply, Request, Roster
 from fedtempo.deploy.wire import Upload, WireError
 from fedtempo.evaluation.scoring import ANSWERED, Sums
-from fedtempo.params import Params
+from fedtempo.objectives import Received
+from fedtempo.params import Params, select
 from fedtempo.server.policy import UploadPolicy
 from fedtempo.server.sums import BlockSum, Failure
 from fedtempo.training.experiment import Experiment
@@ -49,7 +50,7 @@ class RemoteEngine:
         """Ask every client on the node that holds it, and add up what counts."""
         tasks = {task.client: task for block in blocks for task in _tasks(block.clients, block.personal)}
         gate = Gate(self._federation, self._form, order.now.round, tasks.keys(), order.limit)
-        body = order_to_bytes(RemoteOrder(self._run, order.received, order.now))
+        body = order_to_bytes(RemoteOrder(self._run, self._sent(order.received), order.now))
         uploads: dict[int, Upload] = {}
         failures: dict[int, str] = {}
         result = BlockSum()
@@ -92,7 +93,8 @@ class RemoteEngine:
         asked = list(blocks)
         tasks = {task.client: task for block in asked for task in _tasks(block.clients, block.personal)}
         parts, metrics = scoring.parts, ("loss", *self._federation.problem.task.scores)
-        body = order_to_bytes(RemoteOrder(self._run, scoring.received, scoring.now, scoring.newcomers, parts))
+        received = self._sent(scoring.received)
+        body = order_to_bytes(RemoteOrder(self._run, received, scoring.now, scoring.newcomers, parts))
         scores: dict[int, np.ndarray] = {}
         for reply in self._ask("score", body, tasks, {}):
             for client, data in reply.answers():
@@ -109,6 +111,10 @@ class RemoteEngine:
             yield _sums(found[0], parts, metrics, answered), _sums(found[1], parts, metrics, answered)
 
     # ------------------------------------------------------------------ nodes
+
+    def _sent(self, received: Received) -> Received:
+        """What nodes do not have: tensors that no round changes came with the experiment they built."""
+        return Received(select(received.shared, self._federation.moving_names), received.extra)
 
     @property
     def _no_answer(self) -> str:

@@ -62,7 +62,7 @@ class Node:
         return self._each(order, tasks, self._scores)
 
     def _each(self, order: bytes, tasks: bytes, work: Callable[[RemoteOrder, Task], bytes]) -> list[bytes]:
-        told, mine = order_from_bytes(order, self.layout), set(map(int, self.data.numbers))
+        told, mine = self._completed(order_from_bytes(order, self.layout)), set(map(int, self.data.numbers))
         answers = []
         with one_thread():
             for task in tasks_from_bytes(tasks):
@@ -73,6 +73,11 @@ class Node:
                 except Exception as error:  # one client's trouble is not the others'
                     answers.append(failure_to_bytes(reason_of(error)))
         return answers
+
+    def _completed(self, order: RemoteOrder) -> RemoteOrder:
+        """The order with the tensors that no round changes, which this node has from the start."""
+        shared = {**self.experiment.first_shared, **order.received.shared}
+        return order._replace(received=order.received._replace(shared=shared))
 
     def _upload(self, order: RemoteOrder, task: Task) -> bytes:
         federation, received, now = self.experiment.federation, order.received, order.now

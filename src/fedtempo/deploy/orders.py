@@ -52,7 +52,8 @@ def order_to_bytes(order: RemoteOrder) -> bytes:
 def order_layout(federation: Federation, shared: Params) -> Layout:
     """What an order must look like, from the node's own model."""
     server = federation.algorithm.server
-    received = Received(shared, server.extra(server.init(select(shared, federation.trained_names))))
+    extra = server.extra(server.init(select(shared, federation.trained_names)))
+    received = Received(select(shared, federation.moving_names), extra)
     run = ("run", torch.Size([TOKEN]), torch.uint8)
     return Layout("order", _INTEGERS, _NUMBERS, (run, *form_of(_joined(received))))
 

@@ -18,9 +18,11 @@ Part = Literal["train", "validation", "test"]
 class Evaluation:
     """The protocol: how often, on whom, and how users fine-tune first.
 
-    Fine-tuning is one epoch at the training rate by default (FedDecay, section 4), always without within-round decay
-    unless `decays=True`. Validation selects the round; test scores are kept for a round only when validation has
-    just selected it.
+    Fine-tuning is one epoch of the algorithm's own local steps by default: its optimizer, its objective, the tensors it
+    trains, its rate (FedDecay, section 4), always without within-round decay unless `decays=True`. What is given here
+    holds for existing and for new users.
+
+    Validation selects the round; test scores are kept for a round only when validation has just selected it.
     """
 
     every: int | None = None
@@ -30,7 +32,8 @@ class Evaluation:
     steps: Rate | None = None
     epochs: Rate | None = None
     lr: Rate | None = None
-    trains: Literal["all", "head"] = "all"
+    trains: Literal["all", "head"] | None = None
+    """What fine-tuning moves; by default the tensors that the algorithm trains."""
     decays: bool = False
     interpolated: bool = False
     """Interpolate the bottom decile instead of taking sorted[n // 10]."""
@@ -38,7 +41,7 @@ class Evaluation:
     def __post_init__(self) -> None:
         require(self.every is None or is_count(self.every), "evaluation.every", "an int >= 1", self.every)
         require(self.users is None or is_count(self.users), "evaluation.users", "an int >= 1", self.users)
-        require(self.trains in ("all", "head"), "evaluation.trains", "'all' or 'head'", self.trains)
+        require(self.trains in (None, "all", "head"), "evaluation.trains", "'all' or 'head'", self.trains)
 
     def due(self, round_number: int, rounds: int) -> bool:
         """Whether the round with this number (from 0) is evaluated."""

@@ -1,54 +1,139 @@
-"""How a user is served: which phases it goes through before its model predicts."""
+"""How a user is served: which phases it goes through before its model predicts.
+
+By default that is what the algorithm does itself: its optimizer, its objective, the tensors it trains. What the
+protocol gives (a length, a rate, the tensors) replaces the algorithm's, for existing and for new users alike.
+"""
 
 from __future__ import annotations
 
-from typing import Any
+from dataclasses import replace
+from typing import NamedTuple
 
-from fedtempo.client.phase import Phase, length
-from fedtempo.evaluation.protocol import Evaluation
+import numpy as np
+
+from fedtempo.algorithms.algorithm import Algorithm
+from fedtempo.client.phase import Length, Phase, length
+from fedtempo.evaluation.protocol import LOWER_IS_BETTER, Evaluation, Scores
 from fedtempo.federation.federation import Federation
-from fedtempo.params import submodule
+from fedtempo.objectives import supervised
+from fedtempo.params import Selector, everything, submodule
 from fedtempo.schedules import Now, Schedule, as_schedule
 from fedtempo.transforms import identity
 
 
-def served_phases(
-    federation: Federation, protocol: Evaluation, now: Now, newcomers: bool
-) -> tuple[tuple[Phase, ...], bool]:
-    """The phases a user goes through before being served, and whether they start from the state as it was kept.
+class Served(NamedTuple):
+    """What a user does before it is served."""
+
+    phases: tuple[Phase, ...]
+    as_kept: bool
+    """Whether it starts from the state as it was kept, without the algorithm's own start of a round."""
+
+
+def served_phases(federation: Federation, protocol: Evaluation, now: Now, newcomers: bool) -> Served:
+    """The phases a user goes through before being served.
 
     New users are served as the algorithm says; so are existing ones where nothing is remembered (FedRecon).
     """
     algorithm = federation.algorithm
-    if (newcomers or algorithm.memory.stateless) and algorithm.serving.newcomer_phases is not None:
-        return algorithm.serving.newcomer_phases, False
-    return (fine_tuning(federation, protocol, now),), True
+    own = algorithm.serving.newcomer_phases
+    if (newcomers or algorithm.memory.stateless) and own is not None:
+        return Served(tuple(_as_told(phase, protocol, phase.length) for phase in own), False)
+    phase = fine_tuning(federation, protocol)
+    return Served((phase,), phase.after is None)
 
 
-def fine_tuning(federation: Federation, protocol: Evaluation, now: Now) -> Phase:
-    """A plain supervised phase on the model the user is served with."""
-    algorithm = federation.algorithm
-    steps, epochs = protocol.steps, protocol.epochs
-    if steps is None and epochs is None:
-        epochs = 1
-    model_phase = algorithm.serving.finetune_like
-    kwargs: dict[str, Any] = {}
-    if model_phase is not None:
-        kwargs = {"objective": model_phase.objective, "enter": model_phase.enter}
-    if protocol.trains == "head":
-        kwargs["trains"] = submodule("head")
-    return Phase(
-        length(steps, epochs, minimum=0),
-        _tuning_rate(federation, protocol, now),
-        direction=identity,
-        on=algorithm.serving.finetune_on,
-        **kwargs,
+def fine_tuning(federation: Federation, protocol: Evaluation) -> Phase:
+    """One epoch of the algorithm's own local steps, unless the protocol says otherwise."""
+    model_phase = _own_phase(federation.algorithm)
+    # What a step leaves behind for the server (notes, corrections) is no part of adapting to one user, and neither is
+    # a decay inside the round, which some algorithms apply after a step.
+    after = model_phase.after if protocol.decays and federation.algorithm.serving.after_decays else None
+    plain = replace(
+        model_phase, on=federation.algorithm.serving.finetune_on, correction=None, after=after, after_reads_start=True
+    )
+    return _as_told(plain, protocol, length(epochs=1))
+
+
+def _own_phase(algorithm: Algorithm) -> Phase:
+    """The phase that fine-tuning follows: the one named for it, the newcomers', or the first on the served tensors."""
+    serving = algorithm.serving
+    if serving.finetune_like is not None:
+        return serving.finetune_like
+    if serving.newcomer_phases:
+        return serving.newcomer_phases[-1]
+    served = [p for p in algorithm.phases if p.on == serving.finetune_on or "both" in (p.on, serving.finetune_on)]
+    return (served or list(algorithm.phases))[0]
+
+
+def _as_told(phase: Phase, protocol: Evaluation, own_length: Length) -> Phase:
+    """The phase with what the protocol gives."""
+    told = protocol.steps is not None or protocol.epochs is not None
+    return replace(
+        phase,
+        length=length(protocol.steps, protocol.epochs, minimum=0) if told else own_length,
+        lr=_rate(phase, protocol),
+        trains=_trains(phase, protocol),
     )
 
 
-def _tuning_rate(federation: Federation, protocol: Evaluation, now: Now) -> Schedule:
-    """The given rate, or the training rate of this round at its first step."""
-    own = federation.algorithm.phases[0].lr
+def _rate(phase: Phase, protocol: Evaluation) -> Schedule:
+    """The given rate, or the phase's own, which inside the round stays what it is at its first step."""
     if protocol.lr is not None:
         return as_schedule(protocol.lr)
-    return own if protocol.decays else as_schedule(own.at(now))
+    own = phase.lr
+    if protocol.decays or own.name == "constant":
+        return own
+    return Schedule(own.name, own.settings, lambda now: own.at(replace(now, step=0, epoch=0, ends_epoch=False)))
+
+
+def _trains(phase: Phase, protocol: Evaluation) -> Selector:
+    if protocol.trains is None:
+        return phase.trains
+    return everything if protocol.trains == "all" else submodule("head")
+
+
+def fine_tuning_in_words(federation: Federation, protocol: Evaluation) -> str:
+    """What fine-tuning is, in one line: for existing users and, where it differs, for new ones."""
+    now = federation.problem.now(0, 1.0)
+    existing, new = (
+        " then ".join(map(_in_words, served_phases(federation, protocol, now, newcomers).phases))
+        for newcomers in (False, True)
+    )
+    if existing == new or not len(federation.problem.data.held_out):
+        return existing
+    return f"{existing}; new users: {new}"
+
+
+def _in_words(phase: Phase) -> str:
+    count = phase.length
+    number = f"{count.times} x " if count.times != 1 else ""
+    units = _schedule_in_words(count.count)
+    amount = f"{number}{units} {count.unit.removesuffix('s') if units == '1' else count.unit}"
+    parts = [f"{amount} at lr {_schedule_in_words(phase.lr)} on {phase.trains!r}"]
+    if phase.objective is not supervised:
+        parts.append(f"objective {phase.objective.__qualname__.split('.')[0]}")
+    if phase.direction is not identity:
+        rates = ", ".join(f"{name} {_schedule_in_words(rate)}" for name, rate in phase.direction.schedules)
+        parts.append(f"the algorithm's own direction{f' ({rates})' if rates else ''}")
+    return ", ".join(parts)
+
+
+def _schedule_in_words(schedule: Schedule) -> str:
+    return f"{schedule.settings['value']:g}" if schedule.name == "constant" else repr(schedule)
+
+
+CLEARLY = 2.0
+"""Standard errors over users by which fine-tuning must lower the mean before it counts as harm."""
+
+
+def harm(scores: Scores) -> tuple[float, float] | None:
+    """The means before and after where fine-tuning made existing users clearly worse; None where it did not."""
+    seen = scores.existing_after.samples > 0
+    before, after = (s.values[scores.metric][seen] for s in (scores.existing_before, scores.existing_after))
+    loss = (after - before) if scores.metric in LOWER_IS_BETTER else (before - after)
+    loss = loss[np.isfinite(loss)]
+    if len(loss) < 2:
+        return None
+    error = float(loss.std(ddof=1)) / len(loss) ** 0.5
+    worse = float(loss.mean()) > max(CLEARLY * error, 0.01 * abs(float(np.nanmean(before))))
+    return (float(np.nanmean(before)), float(np.nanmean(after))) if worse else None

@@ -77,6 +77,20 @@ class Federation:
             return frozenset()
         return frozenset[str]().union(*(s.trained for s in self.program.stages)) - self.personal_names
 
+    @cached_property
+    def moving_names(self) -> frozenset[str]:
+        """The shared tensors that a round can change: these are sent down every round, the others once at the start."""
+        if self.algorithm.uploads.nothing:
+            return frozenset()
+        return self.trained_names | self._averaged_buffers
+
+    @cached_property
+    def _averaged_buffers(self) -> frozenset[str]:
+        if not self.algorithm.uploads.average_buffers:
+            return frozenset()
+        buffers = dict(self.problem.model.named_buffers())
+        return frozenset(n for n, b in buffers.items() if b.is_floating_point()) - self.personal_names
+
     def _upload(self, received: Received, carry: Carry) -> Groups:
         """The algorithm's upload, cut down to what the server may know: trained parameters and shared buffers."""
         rules = self.algorithm.uploads
@@ -88,11 +102,9 @@ class Federation:
         if rules.sends_norm:
             sent["squared_norm"] = {"delta": squared_norm({n: d.to(torch.float64) for n, d in delta.items()})}
         buffers = {
-            n: carry.shared[n] - received.shared[n]
-            for n in self.problem.network.buffers
-            if n in carry.shared and carry.shared[n].is_floating_point()
+            n: carry.shared[n] - received.shared[n] for n in self.problem.network.buffers if n in self._averaged_buffers
         }
-        return {**sent, "buffers": buffers} if buffers and rules.average_buffers else sent
+        return {**sent, "buffers": buffers} if buffers else sent
 
     @cached_property
     def expected(self) -> Expected:
@@ -143,7 +155,8 @@ class Federation:
                 other = copy.deepcopy(problem.model)
                 redraw(other)
                 parts.append(tensors_of(other, problem.dtype, problem.device))
-        return {name: torch.stack([part[name] for part in parts]) for name in first}
+        frozen = problem.network.frozen
+        return {name: torch.stack([(first if name in frozen else part)[name] for part in parts]) for name in first}
 
     def first_personal(self, client: int, shared: Params) -> Params:
         """What a client keeps before its first round; for a newcomer, `shared` is the trained model."""
@@ -166,8 +179,13 @@ class Federation:
             return {}
         outputs = self.problem.data.outputs
         drawn = self._drawn(client, None if outputs is None else int(outputs[client]))
-        common = self.common_start or {}
+        common = {**self._frozen, **(self.common_start or {})}
         return {n: common[n] if n in common and common[n].shape == t.shape else t for n, t in drawn.items()}
+
+    @cached_property
+    def _frozen(self) -> Params:
+        problem = self.problem
+        return select(tensors_of(problem.model, problem.dtype, problem.device), problem.network.frozen)
 
     def _drawn(self, client: int, outputs: int | None) -> Params:
         problem = self.problem

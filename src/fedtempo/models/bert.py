@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from fedtempo.errors import ModelError, is_count, require
 from fedtempo.extras import library
+from fedtempo.models.weights import freshly_drawn
 
 BERT_TINY = "google/bert_uncased_L-2_H-128_A-2"
 
@@ -80,6 +81,7 @@ def _draw(layer: nn.Linear | nn.Embedding, deviation: float) -> None:
         nn.init.zeros_(layer.weight[layer.padding_idx])
 
 
+@freshly_drawn
 def bert_tiny(source: str | Path = BERT_TINY, outputs: int = 2, pretrained: bool = True) -> BertClassifier:
     """BERT with 2 layers of width 128, its pooled vector, a linear head: FedDecay, section 4. 4,386,178 parameters.
 

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from fedtempo.errors import is_count, require
 from fedtempo.models.split import SplitNetwork
+from fedtempo.models.weights import freshly_drawn
 
 
 class RecurrentBody(nn.Module):
@@ -54,6 +55,7 @@ def _states(layer: nn.GRUCell, inputs: Tensor) -> Tensor:
     return torch.stack(states)
 
 
+@freshly_drawn
 def character_gru(
     characters: int = 77, embedding: int = 8, hidden: int = 256, layers: int = 2, last_only: bool = False
 ) -> SplitNetwork:

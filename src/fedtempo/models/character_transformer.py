@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from fedtempo.errors import ModelError, is_count, is_number, require
 from fedtempo.models.split import SplitNetwork
+from fedtempo.models.weights import freshly_drawn
 
 
 class TransformerBlock(nn.Module):
@@ -70,6 +71,7 @@ class TransformerBody(nn.Module):
         return features[..., -1, :] if self.last_only else features
 
 
+@freshly_drawn
 def character_transformer(
     characters: int = 80,
     length: int = 80,

@@ -7,8 +7,10 @@ from torch import nn
 from fedtempo.errors import is_count, require
 from fedtempo.models.cnn import AsImages
 from fedtempo.models.split import SplitNetwork
+from fedtempo.models.weights import freshly_drawn
 
 
+@freshly_drawn
 def cifar_cnn(outputs: int = 10) -> SplitNetwork:
     """Twice (5x5 convolution with 64 channels, ReLU, 3x3 max-pooling of stride 2), then 384 and 192 units, a head.
 

@@ -8,6 +8,7 @@ from torch import Tensor, nn
 
 from fedtempo.errors import is_count, require
 from fedtempo.models.split import SplitNetwork
+from fedtempo.models.weights import freshly_drawn
 
 
 class AsImages(nn.Module):
@@ -22,6 +23,7 @@ class AsImages(nn.Module):
         return x.reshape(x.shape[0], *self.image)
 
 
+@freshly_drawn
 def cnn(
     image: tuple[int, int, int] = (1, 28, 28),
     outputs: int = 10,

@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from fedtempo.errors import is_count, is_number, require
-from fedtempo.models.weights import redraw
+from fedtempo.models.weights import freshly_drawn, redraw
 
 
 class GraphConvolution(nn.Module):
@@ -128,6 +128,7 @@ class GraphNetwork(nn.Module):
         redraw(self)
 
 
+@freshly_drawn
 def gin(
     features: int = 500, outputs: int = 3, *, hidden: int = 64, layers: int = 2, dropout: float = 0.5
 ) -> GraphNetwork:

@@ -9,8 +9,10 @@ from torch import nn
 from fedtempo.errors import is_count, require
 from fedtempo.models.cnn import AsImages
 from fedtempo.models.split import SplitNetwork
+from fedtempo.models.weights import freshly_drawn
 
 
+@freshly_drawn
 def group_norm_cnn(
     image: tuple[int, int, int] = (3, 32, 32), outputs: int = 10, *, channels: Sequence[int] = (8, 16), groups: int = 2
 ) -> SplitNetwork:

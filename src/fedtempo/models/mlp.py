@@ -9,8 +9,10 @@ from torch import nn
 
 from fedtempo.errors import is_count, is_number, require
 from fedtempo.models.split import SplitNetwork
+from fedtempo.models.weights import freshly_drawn
 
 
+@freshly_drawn
 def mlp(inputs: int = 784, hidden: Sequence[int] = (200,), outputs: int = 10, dropout: float = 0.0) -> SplitNetwork:
     """Linear layers with ReLU between them; the last one is the head.
 

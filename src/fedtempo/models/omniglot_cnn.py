@@ -7,8 +7,10 @@ from torch import nn
 from fedtempo.errors import is_count, require
 from fedtempo.models.cnn import AsImages
 from fedtempo.models.split import SplitNetwork
+from fedtempo.models.weights import freshly_drawn
 
 
+@freshly_drawn
 def omniglot_cnn(outputs: int = 55) -> SplitNetwork:
     """Four times (3x3 convolution with 64 channels, ReLU, 2x2 max-pooling): 64 features, and a linear head.
 

@@ -8,6 +8,7 @@ from torch import Tensor, nn
 from fedtempo.errors import is_count, require
 from fedtempo.models.cnn import AsImages
 from fedtempo.models.split import SplitNetwork
+from fedtempo.models.weights import freshly_drawn
 
 
 class ResidualBlock(nn.Module):
@@ -30,6 +31,7 @@ class ResidualBlock(nn.Module):
         return F.relu(self.residual(x) + self.shortcut(x))
 
 
+@freshly_drawn
 def resnet18(outputs: int = 10, groups: int = 2, pool: int = 3) -> SplitNetwork:
     """ResNet-18 on 3x32x32 images with GroupNorm: FedNAR's CIFAR-10 network, section 5.1. 11,173,962 parameters.
 

@@ -6,7 +6,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from fedtempo.errors import is_count, require
-from fedtempo.models.weights import redraw
+from fedtempo.models.weights import freshly_drawn, redraw
 
 BERT_WORDS = 30_522
 """The pieces of BERT's uncased vocabulary, in which SST-2 comes."""
@@ -48,6 +48,7 @@ class WordAverage(nn.Module):
         redraw(self)
 
 
+@freshly_drawn
 def word_average(
     words: int = BERT_WORDS, outputs: int = 2, *, width: int = 16, hidden: int = 32, padding: int = 0
 ) -> WordAverage:

@@ -76,6 +76,8 @@ def summary(result: Result) -> dict[str, Any]:
         "ran_as": result.ran_as,
         "rounds": len(result.history),
         "selected_round": selected.round if selected else None,
+        "model_round": result.at().round,
+        "notes": list(result.notes),
         "scores": result.scores.summary() if result.scores else None,
         "costs": vars(result.costs),
         "never_heard": result.never_heard,

@@ -55,7 +55,9 @@ class ReportRun:
             history=result.history,
             seed=choices.federation.problem.seed,
             total=choices.rounds,
-            facts=facts_of(choices) | ({} if result.privacy is None else {"privacy": str(result.privacy)}),
+            facts=facts_of(choices)
+            | {"notes": "; ".join(result.notes)}
+            | ({} if result.privacy is None else {"privacy": str(result.privacy)}),
             picture=None if choices.federation.private else picture_of(choices.federation.problem.data),
             plan=None if choices.federation.private else plan_of(choices, result.history),
             digest=result.digest(),

@@ -15,7 +15,7 @@ from fedtempo.report.folder import AGAIN, EXPERIMENT, SUMMARY
 from fedtempo.report.pictures import picture_of, plan_of
 from fedtempo.report.runs import ReportRun, facts_of
 from fedtempo.training.database import DATABASE
-from fedtempo.training.experiment import prepare
+from fedtempo.training.experiment import CONTENT, prepare
 from fedtempo.training.reader import RunReader
 
 HASHES = ("model", "data", "version")
@@ -37,12 +37,14 @@ class StoredRun:
         summary, experiment = _summary(self.folder), self.folder / EXPERIMENT
         has_file = experiment.is_file()
         identity, history = self._reader.identity, self._reader.history
+        notes = {"notes": "; ".join(map(str, summary["notes"]))} if isinstance(summary.get("notes"), list) else {}
         return ReportRun(
             label=label or identity.get("algorithm", self.folder.name),
             history=history,
             seed=int(identity["seed"]) if identity.get("seed", "").isdecimal() else None,
             total=int(identity.get("rounds", len(history))),
-            facts={name: value for name, value in identity.items() if name not in HASHES} | _privacy(summary),
+            facts={**{name: value for name, value in identity.items() if not _is_hash(name)}, **notes}
+            | _privacy(summary),
             digest=summary.get("digest"),
             command=AGAIN if has_file else summary.get("command"),
             experiment=experiment.read_text(encoding="utf-8") if has_file else None,
@@ -74,7 +76,12 @@ def with_pictures(run: ReportRun, folder: Path) -> ReportRun:
     if experiment.federation.private:
         return replace(run, facts={**facts_of(experiment), **_privacy(_summary(folder))})
     picture, plan = picture_of(experiment.federation.problem.data), plan_of(experiment, run.history)
-    return replace(run, facts=facts_of(experiment), picture=picture, plan=plan)
+    notes = {name: value for name, value in run.facts.items() if name == "notes"}
+    return replace(run, facts={**facts_of(experiment), **notes}, picture=picture, plan=plan)
+
+
+def _is_hash(field: str) -> bool:
+    return field in HASHES or field.endswith(CONTENT)
 
 
 def _privacy(summary: Mapping[str, Any]) -> dict[str, str]:

@@ -14,6 +14,7 @@ from rich.table import Table as RichTable
 from fedtempo.costs import Costs
 from fedtempo.display import shows
 from fedtempo.evaluation.protocol import Scores
+from fedtempo.report.runs import ReportRun
 from fedtempo.terminal import Terminal
 from fedtempo.training.result import Result
 
@@ -81,7 +82,7 @@ class ResultTable:
         self.rows = [Row(name, _numbers(group)) for name, group in grouped.items()]
         scored = next((r.scores for r in results if r.scores), None)
         self.metric = scored.metric if scored else "loss"
-        self.title = f"{self.metric} on the {scored.part} part" if scored else "costs"
+        self.title = f"{self.metric} on the {scored.part} part{_which_round(results)}" if scored else "costs"
 
     @property
     def columns(self) -> list[str]:
@@ -135,6 +136,18 @@ class ResultTable:
         )
         caption = f"<caption>{escape(self.title)}</caption>"
         return f"<table>{caption}<thead><tr><th>algorithm</th>{head}</tr></thead><tbody>{body}</tbody></table>"
+
+
+def _which_round(results: list[Scored]) -> str:
+    """Which round the scores, and the model that is handed out, are of."""
+    runs = [(run.selected, len(run.history)) for run in results if isinstance(run, (Result, ReportRun))]
+    selected = {(report.round + 1, rounds) for report, rounds in runs if report is not None and report.selects}
+    if not selected:
+        return ""
+    if len(results) > 1:
+        return ", each run in the round that validation selected"
+    ((number, rounds),) = selected
+    return f", round {number} of {rounds}, selected by validation"
 
 
 def _name(result: Scored) -> str:

@@ -52,7 +52,7 @@ def measure(
     on label-skewed digits, which is why one look at the start is taken as enough.
     """
     batches = sample_clients(data, clients, rows, seed)
-    fresh = build(model, seed)
+    fresh, _ = build(model, seed)
     fn, params = model_loss(fresh, batches[0], loss)
     pooled = {name: torch.cat([batch[name] for batch in batches]) for name in batches[0]}
     shares = row_shares(batches)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from fedtempo.errors import ConfigError, is_count, require
-from fedtempo.schedules import Now, Rate, as_schedule, whole_number
+from fedtempo.client.phase import Length
+from fedtempo.errors import is_count, require
+from fedtempo.schedules import Now, Rate, as_schedule
 
 
 def local_steps(steps: Rate, rounds: int) -> list[int]:
-    """K_t for t = 0..rounds-1: the schedule rounded up, guarded so that 10.000000001 stays 10.
+    """K_t for t = 0..rounds-1: the schedule rounded up, guarded so that 10.000000001 stays 10, and at least one step.
 
     Decaying-K paper, section 3: `K_t = ceil(K_0 d^t)`, and the first round takes K_0 steps (t = 0). Schedules
     that look at the training loss are evaluated as if the loss never changed.
@@ -18,11 +19,9 @@ def local_steps(steps: Rate, rounds: int) -> list[int]:
     """
     require(is_count(rounds), "rounds", "an int >= 1", rounds)
     schedule = as_schedule(steps)
-    counts = [whole_number(schedule.at(Now(round=t))) for t in range(rounds)]
-    for t, count in enumerate(counts):
-        if count < 1:
-            raise ConfigError(f"steps must be at least 1 in every round. Got {count} in round {t} from {schedule!r}.")
-    return counts
+    # Training's own rule: a value above 0 is rounded up, guarded against rounding errors, and is at least one step.
+    rule = Length(schedule)
+    return [rule.units(Now(round=t)) for t in range(rounds)]
 
 
 def total_local_steps(steps: Rate, rounds: int) -> int:

@@ -15,7 +15,7 @@ from fedtempo.client.network import tensors_of
 from fedtempo.client.phase import Phase
 from fedtempo.errors import ConfigError, DataError, FedTempoError, ModelError, first_line, is_count, require, shown
 from fedtempo.evaluation.protocol import Evaluation
-from fedtempo.evaluation.serving import fine_tuning
+from fedtempo.evaluation.serving import served_phases
 from fedtempo.federation.federation import Federation
 from fedtempo.models.weights import seeded
 from fedtempo.params import Params, all_finite
@@ -64,9 +64,11 @@ def check_evaluation(protocol: Any, federation: Federation) -> None:
         return
     now = federation.problem.now(0, 1.0)
     try:
-        phase = fine_tuning(federation, protocol, now)
-        federation.compile((phase,))
-        _check_phase(phase, now, _largest(federation))
+        for newcomers in (False, True):
+            phases, as_kept = served_phases(federation, protocol, now, newcomers)
+            federation.compile(phases, as_kept=as_kept)
+            for phase in phases:
+                _check_phase(phase, now, _largest(federation))
     except ConfigError as error:
         raise ConfigError(f"evaluation: {error}") from error
 
@@ -189,7 +191,8 @@ def _check_given_clients(federation: Federation) -> None:
         own = plain.first_personal(client, shared)
         for name, value in given.items():
             field = f"init_clients[{client}][{name!r}]"
-            require(name in own, f"init_clients[{client}]", f"by personal tensors ({', '.join(own) or 'none'})", name)
+            known = f"only personal tensors (here: {', '.join(own) or 'none'})"
+            require(name in own, f"the names of init_clients[{client}]", known, name)
             require(isinstance(value, torch.Tensor), field, "a tensor", value)
             shape = tuple(own[name].shape)
             require(tuple(value.shape) == shape, field, f"of shape {shape}", tuple(value.shape))

@@ -8,12 +8,14 @@ from contextlib import closing, suppress
 from pathlib import Path
 
 from fedtempo.errors import OutputError, StoreError
+from fedtempo.training import selection
 from fedtempo.training.folders import RoundCount, synced
 from fedtempo.training.seals import Seal
 
 DATABASE = "run.sqlite"
-FORMAT = 2
-"""The database's `user_version`. Records of format 1 (version 0) were not bound to their run."""
+FORMAT = 3
+"""The database's `user_version`. Format 2 did not hold the selected round; records of format 1 (version 0) were not
+bound to their run."""
 TABLES = {
     "identity": "CREATE TABLE identity (field TEXT PRIMARY KEY, value TEXT NOT NULL) STRICT",
     "shared": (
@@ -23,6 +25,7 @@ TABLES = {
     "clients": "CREATE TABLE clients (client INTEGER PRIMARY KEY, tensors BLOB NOT NULL, sha256 TEXT NOT NULL) STRICT",
     "earlier": "CREATE TABLE earlier (client INTEGER PRIMARY KEY, tensors BLOB, sha256 TEXT) STRICT",
     "reports": "CREATE TABLE reports (round INTEGER PRIMARY KEY, report TEXT NOT NULL, sha256 TEXT NOT NULL) STRICT",
+    **selection.TABLES,
 }
 
 

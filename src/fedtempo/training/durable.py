@@ -13,7 +13,7 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, suppress
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from fedtempo.errors import OutputError, StoreError
 from fedtempo.params import Params
@@ -22,6 +22,7 @@ from fedtempo.training.faultpoints import fault
 from fedtempo.training.folders import LOCK, RoundCount, locked
 from fedtempo.training.round_report import RoundReport, to_json
 from fedtempo.training.seals import MALFORMED, Seal
+from fedtempo.training.selection import Changes, Selected, SelectionTables
 from fedtempo.training.state import State, state_from_bytes, state_to_bytes, tensors_from_bytes, tensors_to_bytes
 
 __all__ = ["DATABASE", "LOCK", "DurableStore", "Saved"]
@@ -44,6 +45,7 @@ class _Kept(NamedTuple):
     state: State
     personal: dict[int, Params]
     reports: list[str]
+    selection: Changes
 
 
 class DurableStore:
@@ -73,6 +75,8 @@ class DurableStore:
             self._connection, self._seal = opened(self._path, identity, resume)
             self._count = RoundCount(folder, self._seal)
             self._manifest, self._last_hash = 0, ""
+            self._tables = SelectionTables(self._connection, self._seal)
+            self._selection = Changes()
         except BaseException:
             self._lock.release()
             raise
@@ -94,11 +98,34 @@ class DurableStore:
         except sqlite3.DatabaseError as error:
             raise StoreError(f"{self._path.name} is damaged: {error}. Start afresh in another folder.") from None
 
-    def get(self, client: int) -> Params | None:
+    @property
+    def selected(self) -> Selected | None:
+        """The state of the round that validation has selected; None if it has selected none."""
+        return (self._kept.selection if self._kept else self._selection).selected
+
+    def get(self, client: int, selected: bool = False) -> Params | None:
         """A client's personal tensors; damaged ones are an error, never a new client."""
+        if selected and self.selected is not None:
+            waiting = self._kept.selection if self._kept else self._selection
+            known, tensors = self._put_aside(waiting, self.selected.round, client)
+            if known:
+                return tensors
         if self._kept is not None and client in self._kept.personal:
             return self._kept.personal[client]
-        row = self._read(_CLIENT, client)
+        return self._stored(client)
+
+    def _put_aside(self, waiting: Changes, selection: int, client: int) -> tuple[bool, Params | None]:
+        if not waiting.is_new:
+            known, tensors = self._asked(lambda connection: self._tables.get(connection, selection, client))
+            if known:
+                return True, tensors
+        if client not in waiting.aside:
+            return False, None
+        tensors = waiting.aside[client]
+        return True, self._stored(client) if tensors is None else tensors
+
+    def _stored(self, client: int) -> Params | None:
+        row = self._asked(lambda connection: connection.execute(_CLIENT, (client,)).fetchone())
         if row is None:
             return None
         if self._seal.hash("client", client, row[0]) != row[1]:
@@ -114,6 +141,9 @@ class DurableStore:
             state,
             {**(earlier.personal if earlier else {}), **personal},
             [*(earlier.reports if earlier else []), to_json(report)],
+            (earlier.selection if earlier else self._selection).after(
+                report.round, state, report.selects, earlier.personal if earlier else {}, personal
+            ),
         )
         if len(self._kept.reports) >= self._every:
             self._write(self._kept)
@@ -140,16 +170,15 @@ class DurableStore:
             self._connection.close()
             self._lock.release()
 
-    def _read(self, query: str, client: int) -> tuple[bytes, str] | None:
+    def _asked(self, question: Callable[[sqlite3.Connection], Any]) -> Any:
         try:
             try:
-                row = self._connection.execute(query, (client,)).fetchone()
+                return question(self._connection)
             except sqlite3.ProgrammingError:  # closed: the run is over
                 with closing(sqlite3.connect(self._path)) as connection:
-                    row = connection.execute(query, (client,)).fetchone()
+                    return question(connection)
         except sqlite3.DatabaseError as error:
             raise StoreError(f"{self._path.name} is damaged: {error}.") from None
-        return None if row is None else (row[0], row[1])
 
     def _write(self, kept: _Kept) -> None:
         """One transaction: shared state, personal states, reports."""
@@ -160,13 +189,14 @@ class DurableStore:
             # Ctrl-C may have come between the commit and the next line of Python: then these rounds are written.
             if connection.execute("SELECT 1 FROM shared WHERE round = ?", (kept.round,)).fetchone():
                 connection.execute("ROLLBACK")
-                self._kept = None
+                self._selection, self._kept = Changes(kept.selection.selected), None
                 return
+            aside = self._tables.write(kept.selection, kept.round)
             manifest = self._write_clients(kept.personal)
             fault("commit:clients")
             last = self._write_reports(kept)
             fault("commit:reports")
-            shared = (kept.round, *state_to_bytes(kept.state), f"{manifest:064x}")
+            shared = (kept.round, *state_to_bytes(kept.state), f"{(manifest + aside) % _MODULUS:064x}")
             digest = self._seal.hash("shared", *shared, last)
             connection.execute("INSERT INTO shared VALUES (?, ?, ?, ?, ?)", (*shared, digest))
             connection.execute(
@@ -182,7 +212,9 @@ class DurableStore:
                 raise OutputError(f"round {kept.round} cannot be written to {self._path}: {error}.") from None
             raise
         fault("commit:end")
-        self._manifest, self._last_hash, self._kept = manifest, last, None
+        self._tables.committed(kept.selection, aside)
+        self._manifest, self._last_hash = manifest, last
+        self._selection, self._kept = Changes(kept.selection.selected), None
         with suppress(OSError):  # the round is safe; only its count is not
             self._count.write(kept.round + 1)
 
@@ -219,14 +251,16 @@ class DurableStore:
         if row is None or self._seal.hash("shared", round_number, *row[:3], last) != row[3]:
             raise StoreError(f"the stored state of round {round_number} is damaged")
         tensors, numbers, manifest, _ = row
-        if manifest != f"{self._summed():064x}":
+        selection = max((report.round for report in history if report.selects), default=None)
+        selected, clients = self._tables.load(selection, template), self._summed()
+        if manifest != f"{(clients + self._tables.sum) % _MODULUS:064x}":
             raise StoreError(f"the stored clients do not belong to round {round_number}")
         try:
             state = state_from_bytes(tensors, numbers, template)
         except MALFORMED as error:
             message = f"the stored state of round {round_number} cannot be read ({type(error).__name__})"
             raise StoreError(message) from None
-        self._manifest, self._last_hash = int(manifest, 16), last
+        self._manifest, self._last_hash, self._selection = clients, last, Changes(selected)
         return Saved(state, history)
 
     def _one_round_back(self, rounds: list[int], template: State, damage: StoreError) -> Saved:
@@ -239,6 +273,7 @@ class DurableStore:
             connection.execute("INSERT INTO clients SELECT * FROM earlier WHERE tensors IS NOT NULL")
             connection.execute("DELETE FROM earlier")
             connection.execute("DELETE FROM shared WHERE round > ?", (rounds[1],))
+            self._tables.go_back(rounds[1])
             saved = self._saved(rounds[1], template)
             connection.execute("COMMIT")
         except StoreError as error:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
 from importlib.metadata import version
 from typing import Any, Literal
 
@@ -17,11 +17,12 @@ from fedtempo.backends import Backend, Calibration, Choice, Cluster, choose, clu
 from fedtempo.data.augment import Augment, PerClient, as_augment
 from fedtempo.data.batches import Batching
 from fedtempo.data.federated import FederatedData
-from fedtempo.errors import ConfigError, DataError, ModelError, first_line, fits, is_count, is_number, require
+from fedtempo.errors import ConfigError, is_count, is_number, require
 from fedtempo.evaluation.protocol import Evaluation
 from fedtempo.federation.federation import Federation
 from fedtempo.federation.problem import Problem
-from fedtempo.models.weights import build
+from fedtempo.identity import Unstable, identity_of
+from fedtempo.models.weights import KEPT, Start
 from fedtempo.params import Params
 from fedtempo.schedules import Schedule
 from fedtempo.server.accounting import Guarantee
@@ -31,6 +32,7 @@ from fedtempo.server.faults import Faults
 from fedtempo.server.policy import UploadPolicy
 from fedtempo.server.robust import Aggregator, plain_mean
 from fedtempo.tasks import PerSample, Task, as_task
+from fedtempo.training.attempt import why_not_vectorised
 from fedtempo.training.checks import (
     check_cohort,
     check_device,
@@ -39,7 +41,11 @@ from fedtempo.training.checks import (
     check_rounds,
     check_schedules,
 )
+from fedtempo.training.first_state import first_model, given_tensors, told, with_starts
 from fedtempo.training.private import check_private, guarantee
+
+CONTENT = " (content)"
+"""Ends the names of an identity's fields that are hashes; those of the model and the data have no words beside them."""
 
 
 @dataclass(frozen=True)
@@ -64,6 +70,10 @@ class Experiment:
     """Whether the run finds out by itself if `workers` pay."""
     worker_timeout: float | None = None
     """Seconds of silence after which a worker counts as hung; None goes by the slowest block so far."""
+    start: Start = KEPT
+    """Where the first weights come from."""
+    notes: tuple[str, ...] = ()
+    """What was decided for the user and might surprise, a line each."""
 
     def ran_as(self, calibration: Calibration | None = None) -> str:
         """Which code runs the clients, and where, given what the run has found out."""
@@ -77,15 +87,14 @@ class Experiment:
         """What a private run guarantees its clients after so many rounds (all, by default); None for other runs."""
         return guarantee(self.federation, self.cohort, self.rounds if rounds is None else rounds, releases)
 
-    def identity(self) -> dict[str, str]:
-        """What must be the same for a stored run to be continued: every choice that decides its numbers."""
+    def describe(self) -> dict[str, str]:
+        """Every choice that decides the run's numbers, in words."""
         federation = self.federation
-        return {
+        words = {
             "version": version("fedtempo"),
             "seed": str(federation.problem.seed),
             "algorithm": repr(federation.algorithm),
-            "model": _fingerprint(self.first_shared, federation.problem.model),
-            "data": federation.problem.data.digest(),
+            "start": self.start.words,
             "loss": federation.problem.task.name,
             "batching": repr(federation.problem.batching),
             "augment": repr(federation.problem.augment),
@@ -98,15 +107,40 @@ class Experiment:
             "quorum": f"{self.quorum}, over-selection {self.over_selection}",
             "policy": repr(federation.policy),
         }
+        # A function prints with its address, which is another one in every process.
+        return {name: re.sub(r" at 0x[0-9a-f]+", "", text) for name, text in words.items()}
+
+    def identity(self, strict: bool = True) -> dict[str, str]:
+        """What must be the same for a stored run to be continued: every choice, in words and by its content.
+
+        The content is code and values: of the algorithm, the model, the data, the loss and the metrics. What has no
+        lasting identity is an error, or the same for everybody where not `strict`.
+        """
+        contents = {name: _content(part, name.removesuffix(CONTENT), strict) for name, part in self._parts()}
+        return {**self.describe(), **contents}
+
+    def _parts(self) -> Iterator[tuple[str, object]]:
+        federation, problem = self.federation, self.federation.problem
+        for part in fields(federation.algorithm):
+            if part.name not in ("name", "settings"):
+                yield f"algorithm.{part.name}{CONTENT}", getattr(federation.algorithm, part.name)
+        yield "model", (problem.model, self.first_shared)
+        yield "data", problem.data
+        yield f"init_clients{CONTENT}", (federation.common_start, federation.given_clients)
+        yield f"loss{CONTENT}", problem.task
+        yield f"augment{CONTENT}", problem.augment
+        yield f"cohort{CONTENT}", self.cohort
+        yield f"evaluation{CONTENT}", self.evaluation
+        yield f"policy{CONTENT}", federation.policy
 
 
-def _fingerprint(shared: Params, model: nn.Module) -> str:
-    """A hash of the model's structure and of its first shared weights."""
-    state = hashlib.sha256(repr(model).encode())
-    for name, tensor in sorted(shared.items()):
-        state.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
-        state.update(tensor.detach().cpu().contiguous().numpy().tobytes())
-    return state.hexdigest()
+def _content(part: object, name: str, strict: bool) -> str:
+    try:
+        return identity_of(part, name)[:32]
+    except Unstable as error:
+        if not strict:
+            return "not stable"
+        raise ConfigError(f"out must be left out for a run that a new process could not recognise: {error}") from None
 
 
 def prepare(
@@ -124,7 +158,7 @@ def prepare(
     loss: str | Task | PerSample | None = None,
     dtype: torch.dtype = torch.float32,
     device: str = "cpu",
-    init: Mapping[str, Tensor] | Literal["model"] | None = None,
+    init: Mapping[str, Tensor] | Literal["model", "seed"] | None = None,
     init_clients: Mapping[int, Mapping[str, Tensor]] | None = None,
     backend: str | Backend = "auto",
     workers: int | None = None,
@@ -146,10 +180,11 @@ def prepare(
     cluster = cluster_for(backend, ray_address, ray_gpus, ray_loader)
     batching, rule = Batching(batch_size, batches), as_cohort(cohort, cohorts)
     data.check()
-    first = _model(model, seed, init).to(dtype=dtype, device=device)
+    first, origin = first_model(model, seed, init)
+    first = first.to(dtype=dtype, device=device)
     problem = Problem(first, data, _task(loss, data), batching, seed, dtype, device, augment=as_augment(augment))
-    given = _given(init)
-    federation = _with_starts(Federation(problem, algorithm), given, init_clients)
+    given = given_tensors(init)
+    federation = with_starts(Federation(problem, algorithm), given, init_clients, origin)
     draws_masks, independent = check_model(federation)
     problem = replace(problem, draws_masks=draws_masks, pads_batches=independent)
     federation = replace(federation, problem=problem)
@@ -164,13 +199,17 @@ def prepare(
     require(deadline is None or (is_number(deadline) and deadline > 0), "deadline", "a number > 0", deadline)
     federation = replace(federation, policy=_policy(admission, faults, aggregator))
     check_private(federation, rule, rounds, evaluation, quorum, over_selection)
-    choice = choose(backend, 0 if cluster and workers is None else workers, block, first, expected)
+    start = federation.first_shared(given)
+    asked = (backend, 0 if cluster and workers is None else workers, block, first, expected)
+    choice = choose(*asked)
+    obstacle = why_not_vectorised(federation, start) if backend == "auto" and choice.backend is vectorised else None
+    choice = choose(*asked, vectorises=False) if obstacle else choice
     alone = choice.workers == 1 and cluster is None
     require(not (alone and faults and faults.kill), "faults.kill", "0 where no workers can be killed", faults)
-    start = federation.first_shared(given)
     calibrates = choice.calibrates and not (faults and faults.kill)
     how = (choice.backend, choice.workers, choice.block, rule, rounds, evaluation)
-    return Experiment(federation, *how, start, quorum, over_selection, deadline, cluster, calibrates, worker_timeout)
+    others = (quorum, over_selection, deadline, cluster, calibrates, worker_timeout)
+    return Experiment(federation, *how, start, *others, *told(federation, origin, given, obstacle))
 
 
 def _check_plain(
@@ -187,29 +226,6 @@ def _check_plain(
     require(workers is None or is_count(workers), "workers", "an int >= 1", workers)
 
 
-def _model(model: nn.Module | Callable[[], nn.Module], seed: int, init: object) -> nn.Module:
-    """The model with its first weights."""
-    rule = "an nn.Module or a function that makes one"
-    require(isinstance(model, nn.Module) or callable(model), "model", rule, model)
-    try:
-        first = build(model, seed, keep_weights=isinstance(init, str) and init == "model")
-    except (TypeError, ValueError, RuntimeError) as error:
-        raise ModelError(f"the model cannot be made: {first_line(error)}") from error
-    require(isinstance(first, nn.Module), "model", rule, first)
-    return first
-
-
-def _given(init: Mapping[str, Tensor] | Literal["model"] | None) -> Params | None:
-    """The tensors of `init`, all finite."""
-    if init is None or (isinstance(init, str) and init == "model"):
-        return None
-    require(isinstance(init, Mapping), "init", "a state dict, 'model' or None", init)
-    for name, value in dict(init).items():
-        holds = isinstance(value, Tensor) and not value.is_complex() and bool(torch.isfinite(value).all())
-        require(holds, f"init[{name!r}]", "a tensor of finite numbers", value)
-    return dict(init)
-
-
 def _policy(admission: Admission | None, faults: Faults | None, aggregator: Aggregator) -> UploadPolicy | None:
     """What has to be looked at upload by upload; None where sums are enough."""
     require(admission is None or isinstance(admission, Admission), "admission", "an Admission", admission)
@@ -224,22 +240,3 @@ def _task(loss: str | Task | PerSample | None, data: FederatedData) -> Task:
     if "y" in data.columns:
         targets = torch.from_numpy(np.array(data.columns["y"][:2]))
     return as_task(loss, targets)
-
-
-def _with_starts(
-    federation: Federation, init: Params | None, init_clients: Mapping[int, Mapping[str, Tensor]] | None
-) -> Federation:
-    """Personal tensors given for everybody (in `init`) or for particular clients."""
-    form = init_clients is None or fits(init_clients, Mapping[int, Mapping[str, Any]])
-    require(form, "init_clients", "tensors by name, by client number", init_clients)
-    names = federation.personal_names & set(init or {})
-    if names and names != federation.personal_names:
-        missing = min(federation.personal_names - names)
-        raise ConfigError(f"init must hold all personal tensors or none. Got some, without {missing!r}.")
-    template = dict(federation.problem.model.state_dict())
-    common = {n: init[n].detach().clone().to(template[n].dtype) for n in names} if init and names else None
-    given = {int(c): dict(tensors) for c, tensors in (init_clients or {}).items()}
-    strangers = set(given) - set(range(len(federation.problem.data)))
-    if strangers:
-        raise DataError(f"init_clients must name clients in [0, {len(federation.problem.data)}). Got {min(strangers)}.")
-    return replace(federation, common_start=common, given_clients=given)

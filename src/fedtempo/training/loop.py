@@ -20,9 +20,10 @@ from fedtempo.params import Params, select, size_in_bytes
 from fedtempo.schedules import Now
 from fedtempo.training.durable import DATABASE, DurableStore
 from fedtempo.training.experiment import Experiment
-from fedtempo.training.result import Result
-from fedtempo.training.round import conclude, norm_limit, now_in, participants
+from fedtempo.training.result import Result, Snapshot
+from fedtempo.training.round import DROPPED, conclude, norm_limit, now_in, participants
 from fedtempo.training.round_report import RoundReport
+from fedtempo.training.smoothing import Progress
 from fedtempo.training.state import State
 from fedtempo.training.store import MemoryStore, Store
 from fedtempo.training.tracking import Tracker, tracking
@@ -58,7 +59,7 @@ def train_experiment(
         nullcontext(engine) if engine else _engine(experiment, experiment.rounds - len(history)) as clients,
         tracking(trackers, experiment, out, resume, history) as told,
     ):
-        ledger = Ledger(federation, experiment.first_shared, server.extra(state.server))
+        ledger = Ledger(federation, experiment.first_shared, server.extra(state.server), _asked(history))
         for round_number in range(len(history), experiment.rounds):
             started, replaced = time.perf_counter(), clients.status.replaced
             now = now_in(experiment, state, round_number)
@@ -75,12 +76,24 @@ def train_experiment(
             told.round(report)
             history.append(report if keeps_models else replace(report, params={}))
             yield report
-        now = now_in(experiment, state, experiment.rounds - 1)
         timed = None if federation.private else clients.status.calibration  # how many blocks there are tells who came
         ran_as = "clients on nodes of their own" if engine else experiment.ran_as(timed)
-        result = Result(experiment, state.shared, state.server, history, store, now, ran_as, state.releases)
+        last = _snapshot(experiment, history, state, None)
+        result = Result(experiment, last, history, store, ran_as, releases=state.releases)
+        chosen = store.selected
+        if chosen is not None:
+            result.chosen = _snapshot(experiment, history, chosen.state, chosen.round)
         told.end(result)
     return result
+
+
+def _snapshot(experiment: Experiment, history: Sequence[RoundReport], state: State, number: int | None) -> Snapshot:
+    """The state after a round (the last if not said), and where that round stood, as its evaluation saw it."""
+    last = experiment.rounds - 1 if number is None else number
+    progress = Progress()
+    for report in history[:last]:
+        progress = progress if report.abandoned else progress.after(report.loss)
+    return Snapshot(last, state.shared, state.server, now_in(experiment, state._replace(progress=progress), last))
 
 
 def _engine(experiment: Experiment, rounds: int) -> AbstractContextManager[Engine]:
@@ -100,6 +113,13 @@ def _maybe_kill(federation: Federation, engine: Engine, now: Now) -> None:
     policy, seed = federation.policy, federation.problem.seed
     if policy is not None and policy.faults.kills(seed, now.round) and isinstance(engine, WorkerPool):
         engine.kill_worker()
+
+
+def _asked(history: Sequence[RoundReport]) -> Iterator[int]:
+    """Clients that were sent a model in these rounds, whether or not they sent anything back."""
+    for report in history:
+        yield from report.clients
+        yield from (failure.client for failure in report.failures if failure.reason != DROPPED)
 
 
 def _timed(report: RoundReport, started: float, replaced: int) -> RoundReport:
@@ -177,7 +197,7 @@ def _evaluated(
         return state, replace(report, test=only)
     validation, *test = evaluator.scores(model, extra, now, "validation", *(("test",) if has_test else ()))
     quality = validation.quality()
-    if quality <= state.best_validation:
+    if not quality > state.best_validation:  # NaN is no quality
         return state, replace(report, validation=validation)
     selected = test[0] if test else validation
     return state._replace(best_validation=quality), replace(report, validation=validation, test=selected)

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Literal, NamedTuple, Protocol, get_args
 
 import numpy as np
 import torch
@@ -17,8 +17,9 @@ from fedtempo.costs import Costs
 from fedtempo.data.federated import FederatedData
 from fedtempo.data.own_clients import ClientData
 from fedtempo.display import html_of, show
+from fedtempo.errors import require
 from fedtempo.evaluation.protocol import Evaluation, Scores
-from fedtempo.evaluation.serving import served_phases
+from fedtempo.evaluation.serving import fine_tuning_in_words, harm, served_phases
 from fedtempo.objectives import Received
 from fedtempo.params import Params
 from fedtempo.schedules import Now, Rate
@@ -39,20 +40,75 @@ class Table(Protocol):
     def __str__(self) -> str: ...
 
 
+Which = Literal["selected", "last"]
+"""The round that validation selected (the last one where there is no validation), or the last."""
+
+
+class Snapshot(NamedTuple):
+    """The run after one of its rounds."""
+
+    round: int
+    shared: Params
+    server: Any
+    now: Now
+    """Where that round stood; its rates are those of fine-tuning."""
+
+
 @dataclass
 class Result:
-    """A finished run."""
+    """A finished run. The model it hands out is that of the round whose scores it reports."""
 
     experiment: Experiment
-    params: Params
-    server_state: Any
+    last: Snapshot
     history: list[RoundReport]
     store: Store
-    now: Now
     ran_as: str
     """Which code ran the clients, and where; with what was measured to decide it."""
+    chosen: Snapshot | None = None
+    """The round that validation selected; None if it selected none, and then the last one counts."""
     releases: int = 0
     """Private means that somebody may have seen; more than rounds where a deployment had to repeat some."""
+
+    def at(self, which: Which = "selected") -> Snapshot:
+        """The run after the selected round, or after the last."""
+        require(which in get_args(Which), "which", " or ".join(map(repr, get_args(Which))), which)
+        return self.chosen if self.chosen is not None and which == "selected" else self.last
+
+    @property
+    def params(self) -> Params:
+        """The shared model of the selected round; `result.at("last").shared` is that of the last."""
+        return self.at().shared
+
+    @property
+    def server_state(self) -> Any:
+        """The server's state after the selected round."""
+        return self.at().server
+
+    @property
+    def now(self) -> Now:
+        """Where the selected round stood."""
+        return self.at().now
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What the run decided for you, and what looks wrong with it, a line each."""
+        return (*self.experiment.notes, *self._remarks())
+
+    def _remarks(self) -> Iterator[str]:
+        last = self.last.round + 1
+        if self.chosen is not None:
+            yield f"model: round {self.chosen.round + 1} of {last}, selected by validation"
+        else:
+            yield f"model: the last round, {last}"
+        protocol = self.experiment.evaluation
+        if protocol is not None:
+            yield f"fine-tuning: {fine_tuning_in_words(self.experiment.federation, protocol)}"
+        if self.scores is not None and harm(self.scores) is not None:
+            before, after = harm(self.scores) or (0.0, 0.0)
+            yield (
+                f"warning: fine-tuning made existing users worse ({self.scores.metric} {before:.3g} to {after:.3g}). "
+                "Give it a rate of its own: Evaluation(lr=...)"
+            )
 
     @property
     def privacy(self) -> Guarantee | None:
@@ -82,9 +138,13 @@ class Result:
 
     @property
     def model_params(self) -> Params:
-        """The parameters that are served: the last model, or FedExP's mean of the last two."""
-        served = self.experiment.federation.algorithm.server.model(self.params, self.server_state)
-        return {**self.params, **served}
+        """The parameters that are served: the selected round's model, or FedExP's mean of two."""
+        return self.served()
+
+    def served(self, which: Which = "selected") -> Params:
+        """The parameters that are served after the selected round, or after the last."""
+        state = self.at(which)
+        return {**state.shared, **self.experiment.federation.algorithm.server.model(state.shared, state.server)}
 
     @property
     def never_heard(self) -> list[int]:
@@ -95,20 +155,21 @@ class Result:
                 failed.difference_update(report.clients)
         return sorted(failed)
 
-    def client_state(self, client: int) -> Params:
-        """A client's personal tensors; its derived first ones if it has not taken part yet."""
-        kept = self.store.get(client)
+    def client_state(self, client: int, which: Which = "selected") -> Params:
+        """A client's personal tensors after the selected round, or after the last; or its first ones."""
+        kept = self.store.get(client, selected=self.at(which) is self.chosen)
         federation = self.experiment.federation
         return dict(kept) if kept is not None else federation.first_personal(client, self.experiment.first_shared)
 
     def digest(self) -> str:
-        """A hash of the final state: shared model, server state and, client by client, hashes of personal tensors.
+        """A hash of the *last* state: shared model, server state and, client by client, hashes of personal tensors.
 
-        That of a private run leaves the personal tensors out: a guess at a client's data could be checked against it.
+        Two runs with equal digests computed the same numbers, whichever round validation selected. A private run's
+        leaves the personal tensors out: a guess at a client's data could be checked against it.
         """
         state = hashlib.sha256()
-        _absorb(state, "shared", self.params)
-        _absorb(state, "server", self.server_state)
+        _absorb(state, "shared", self.last.shared)
+        _absorb(state, "server", self.last.server)
         if self.experiment.federation.private:
             return state.hexdigest()
         for client, tensors in self.store.items():
@@ -123,21 +184,24 @@ class Result:
         epochs: Rate | None = None,
         lr: Rate | None = None,
         outputs: int | None = None,
+        which: Which = "selected",
     ) -> PersonalModel:
         """The model a new user with these training rows would use.
 
         Split and personal methods serve as their algorithm says (a new head, proximal steps, an E-step); methods with
-        one model fine-tune it, one epoch at the training rate unless told otherwise. `steps=0` leaves it as it is.
+        one model fine-tune it by their own local steps, for one epoch. `steps`, `epochs` and `lr` set the length and
+        the rate of either; `steps=0` leaves the model as it is. `which` is the round whose model is used: the one that
+        validation selected, or the `"last"`.
         """
         sizes = None if outputs is None else [outputs]
         federation = self.experiment.federation.on_data(FederatedData.from_clients([data], outputs=sizes))
         protocol = Evaluation(steps=steps, epochs=epochs, lr=lr)
-        as_told = steps is not None or epochs is not None or lr is not None
-        phases, as_kept = served_phases(federation, protocol, self.now, newcomers=not as_told)
-        received = Received(self.model_params, federation.algorithm.server.extra(self.server_state))
+        state = self.at(which)
+        phases, as_kept = served_phases(federation, protocol, state.now, newcomers=True)
+        received = Received(self.served(which), federation.algorithm.server.extra(state.server))
         program = federation.compile(phases, as_kept=as_kept)
         personal = federation.first_personal(0, received.shared)
-        (trained,) = serial.train(federation.problem, program, received, self.now, np.array([0]), [personal])
+        (trained,) = serial.train(federation.problem, program, received, state.now, np.array([0]), [personal])
         return PersonalModel(trained.carry.shared, trained.carry.personal, _predictor(self.experiment))
 
     def table(self) -> Table:

@@ -25,6 +25,7 @@ from fedtempo.training.round_report import Clients, RoundReport
 from fedtempo.training.state import State
 
 REMEMBERED_NORMS = 20
+DROPPED = "dropped out"
 
 
 class Participants(NamedTuple):
@@ -56,7 +57,7 @@ def participants(experiment: Experiment, state: State, now: Now, real: bool = Fa
     failures: list[Failure] = []
     if federation.policy is not None:
         kinds = federation.policy.faults.assigned(federation.problem.seed, now.round, chosen)
-        failures = [Failure(c, "dropped out") for c, kind in zip(chosen.tolist(), kinds, strict=True) if kind == "drop"]
+        failures = [Failure(c, DROPPED) for c, kind in zip(chosen.tolist(), kinds, strict=True) if kind == "drop"]
         chosen = np.array([c for c, kind in zip(chosen.tolist(), kinds, strict=True) if kind != "drop"], dtype=np.int64)
     if over and not real:
         arrival = generator(federation.problem.seed, "arrival", now.round).permutation(chosen)

@@ -75,6 +75,11 @@ class RoundReport:
     params: Params = field(default_factory=dict, repr=False, compare=False)
 
     @property
+    def selects(self) -> bool:
+        """Whether validation has selected this round. Without validation rows the last round is the one that counts."""
+        return self.validation is not None and self.test is not None
+
+    @property
     def scores(self) -> Scores | None:
         """The evaluation that guides the run: validation where there is one, else test."""
         return self.validation or self.test

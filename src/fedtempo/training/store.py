@@ -7,14 +7,20 @@ from typing import Protocol
 
 from fedtempo.params import Params
 from fedtempo.training.round_report import RoundReport
+from fedtempo.training.selection import Selected
 from fedtempo.training.state import State
 
 
 class Store(Protocol):
     """Keeps personal tensors between rounds, and whatever is needed to go on after a crash."""
 
-    def get(self, client: int) -> Params | None:
-        """A client's personal tensors, or None before its first round."""
+    def get(self, client: int, selected: bool = False) -> Params | None:
+        """A client's personal tensors now, or as of the selected round; None before its first round."""
+        ...
+
+    @property
+    def selected(self) -> Selected | None:
+        """The state of the round that validation has selected; None if it has selected none."""
         ...
 
     def commit(self, state: State, personal: Mapping[int, Params], report: RoundReport) -> None:
@@ -35,13 +41,20 @@ class MemoryStore:
 
     def __init__(self) -> None:
         self._states: dict[int, Params] = {}
+        self._aside: dict[int, Params | None] = {}
+        self.selected: Selected | None = None
 
-    def get(self, client: int) -> Params | None:
-        """A client's personal tensors, or None before its first round."""
-        return self._states.get(client)
+    def get(self, client: int, selected: bool = False) -> Params | None:
+        """A client's personal tensors now, or as of the selected round; None before its first round."""
+        return self._aside[client] if selected and client in self._aside else self._states.get(client)
 
     def commit(self, state: State, personal: Mapping[int, Params], report: RoundReport) -> None:
-        """Keep what this round's clients ended with."""
+        """Keep what this round's clients ended with, and what they had in the selected round."""
+        if report.selects:
+            self.selected, self._aside = Selected(report.round, state), {}
+        elif self.selected is not None:
+            for client in personal:
+                self._aside.setdefault(client, self._states.get(client))
         self._states.update(personal)
 
     def items(self) -> Iterator[tuple[int, Params]]:

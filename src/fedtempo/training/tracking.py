@@ -127,7 +127,7 @@ def tracking(
 def settings_of(experiment: Experiment) -> dict[str, str]:
     """What a run is: everything that decides its numbers, and the algorithm's settings one by one."""
     algorithm, promised = experiment.federation.algorithm, experiment.guarantee()
-    settings = {**experiment.identity(), **{f"algorithm.{name}": repr(v) for name, v in algorithm.settings.items()}}
+    settings = {**experiment.describe(), **{f"algorithm.{name}": repr(v) for name, v in algorithm.settings.items()}}
     if promised is None:
         return settings
     return {**settings, "data": WITHHELD, "privacy": str(promised)}  # a guess at the data could be checked by its hash

@@ -32,7 +32,7 @@ def _per_round(value: float, factor: float) -> dict[str, Any]:
 def _feddecay(decay: str) -> Grid:
     return Grid(
         f"FedDecay, Table 2 as released: {decay} decay, 3 epochs",
-        {"name": "feddecay", "epochs": 3, "decay": decay},
+        {"name": "feddecay", "epochs": 3, "decay": decay, "per": "epoch_displacement"},
         {"algorithm.lr": RATES, "algorithm.beta": [0.2, 0.4, 0.6, 0.8]},
     )
 
@@ -51,7 +51,10 @@ def _fixed_weight_decay(name: str, text: str) -> Grid:
 
 def _over_rounds(name: str, about: str, lr: Any, steps: Any, choices: Mapping[str, list[Any]]) -> Grid:
     server_lr: Any = _per_round(1.0, 0.9996) if name == "fedavg" else 0.3
-    algorithm = {"name": name, "weighting": "samples", "lr": lr, "steps": steps, "server_lr": server_lr}
+    # Algorithm 1 weighs clients by samples; Algorithm 3 (FedAdam) takes the plain mean and corrects Adam's bias.
+    adam = {"weighting": "uniform", "bias_correction": True}
+    own: Mapping[str, Any] = {"weighting": "samples"} if name == "fedavg" else adam
+    algorithm = {"name": name, **own, "lr": lr, "steps": steps, "server_lr": server_lr}
     return Grid(f"decaying K, Table 4: {about}, K_0 = 10", algorithm, choices)
 
 

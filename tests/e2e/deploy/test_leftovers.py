@@ -7,14 +7,14 @@ import os
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 import fedtempo as ft
 from fedtempo.deploy.leftovers import HOME, RECORD, Known, end_leftovers, started_at, write_record
+from tests.waiting import until
 
 SERVER = """
 import sys, time
@@ -30,11 +30,8 @@ with Processes() as processes:
 """
 
 
-def wait_until(holds: object, seconds: float = 20.0) -> None:
-    until = time.monotonic() + seconds
-    while not holds():  # type: ignore[operator]
-        assert time.monotonic() < until, "it did not happen in time"
-        time.sleep(0.05)
+def wait_until(holds: Callable[[], object], seconds: float = 20.0) -> None:
+    assert until(holds, seconds), "it did not happen in time"
 
 
 def started_for(folder: Path) -> list[int]:

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from fedtempo.config import dump
+from fedtempo.config import dump, read
 from fedtempo.deploy.keys import make_keys, server_keys
 from fedtempo.deploy.launch import NodePlan, start_node, stored_server
 from fedtempo.deploy.processes import Processes, Running, environment, free_port, wait_for_port
@@ -150,6 +150,7 @@ def test_a_server_whose_only_node_is_killed_in_a_round_waits_and_asks_again(
 
 HOSTILE = """
 import time
+from pathlib import Path
 from fedtempo.config import read
 from fedtempo.config.construct import make_data
 from fedtempo.deploy import flower, node
@@ -160,7 +161,7 @@ upload, packed, train = node.upload_to_bytes, flower._packed, node.Node.train
 
 def oversized(config):
     node.upload_to_bytes = lambda given: upload(given) + bytes(32 << 20)
-    return share(make_data(read({path!r}).data), 1, 4)
+    return share(make_data(read(Path({path!r})).data), 1, 4)
 
 
 def slow(config):
@@ -169,12 +170,12 @@ def slow(config):
         return train(self, order, tasks)
 
     node.Node.train = late
-    return share(make_data(read({path!r}).data), 2, 4)
+    return share(make_data(read(Path({path!r})).data), 2, 4)
 
 
 def twice(config):
     flower._packed = lambda parts: packed(parts if len(parts) < 2 else parts * 2)
-    return share(make_data(read({path!r}).data), 3, 4)
+    return share(make_data(read(Path({path!r})).data), 3, 4)
 """
 SENDS_TWICE = '''
 """Makes a SuperNode push every reply a second time, as another message."""
@@ -188,7 +189,7 @@ def doubled(*arguments, **options):
 
     @contextmanager
     def wrapped():
-        with connection(*arguments, **options) as (receive, send, *rest):
+        with connection(*arguments, **options) as (node_id, receive, send, *rest):
             def send_twice(message, *more):
                 found = send(message, *more)
                 again = copy.deepcopy(message)
@@ -199,7 +200,7 @@ def doubled(*arguments, **options):
                 except BaseException as error:
                     print("second reply:", type(error).__name__, error, flush=True)
                 return found
-            yield (receive, send_twice, *rest)
+            yield (node_id, receive, send_twice, *rest)
     return wrapped()
 
 internal._init_connection = doubled
@@ -211,9 +212,10 @@ def test_oversized_slow_and_doubled_answers(
 ) -> None:
     """Three nodes misbehave, each in its own way; the fourth sends every reply twice. Its clients alone count."""
     everybody = {"cohort": 16, "deadline": 75.0, "evaluation": None}
-    file = experiment_file("FedDecay", rounds=1).model_copy(update=everybody)
-    (tmp_path / "experiment.toml").write_text(dump(file))
-    (tmp_path / "hostile.py").write_text(HOSTILE.format(path=str(tmp_path / "experiment.toml")))
+    path = tmp_path / "experiment.toml"
+    path.write_text(dump(experiment_file("FedDecay", rounds=1).model_copy(update=everybody)))
+    file = read(path)  # as all nodes do
+    (tmp_path / "hostile.py").write_text(HOSTILE.format(path=str(path)))
     (tmp_path / "twice").mkdir()
     (tmp_path / "twice" / "sitecustomize.py").write_text(SENDS_TWICE)
     source = os.environ.get("PYTHONPATH", "")

@@ -97,7 +97,7 @@ def batch_for(case: Case, dtype: torch.dtype = torch.float64) -> dict[str, Tenso
 
 
 def lanes_of(case: Case) -> list[dict[str, Tensor]]:
-    return [tensors_of(build(case.make(), seed), torch.float64, "cpu") for seed in range(LANES)]
+    return [tensors_of(build(case.make(), seed)[0], torch.float64, "cpu") for seed in range(LANES)]
 
 
 def stacked(trees: list[dict[str, Tensor]]) -> dict[str, Tensor]:
@@ -139,7 +139,7 @@ def test_parameters_are_as_counted_by_hand(name):
 @named
 def test_outputs_have_the_shape_and_are_the_head_of_the_body(name):
     case = CASES[name]
-    model = build(case.make(), 0).eval()
+    model = build(case.make(), 0)[0].eval()
     x = batch_for(case, torch.float32)["x"][0]
     outputs = model(x)
     assert outputs.shape == (ROWS, *case.output)
@@ -151,9 +151,9 @@ def test_the_seed_decides_all_weights(name):
     case = CASES[name]
     model = case.make()
     torch.manual_seed(99)
-    first, again, other = (build(model, seed).state_dict() for seed in (1, 1, 2))
+    first, again, other = (build(model, seed)[0].state_dict() for seed in (1, 1, 2))
     assert all(torch.equal(first[key], again[key]) for key in first)
-    made_inside = build(case.make, 1).state_dict()
+    made_inside = build(case.make, 1)[0].state_dict()
     assert first.keys() == made_inside.keys()
     drawn = [key for key, value in first.items() if value.is_floating_point() and value.std() > 0]
     assert drawn

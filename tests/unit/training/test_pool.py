@@ -95,10 +95,10 @@ with Pool(perform, 1, "fork") as pool:
 """
     owner = subprocess.Popen([sys.executable, "-c", script])
     note = tmp_path / "worker"
-    until(lambda: note.exists() and note.read_text())
+    assert until(lambda: note.exists() and note.read_text())
     owner.kill()
     owner.wait()
-    until(lambda: not alive(int(note.read_text())))
+    assert until(lambda: not alive(int(note.read_text())))
 
 
 def alive(pid: int) -> bool:

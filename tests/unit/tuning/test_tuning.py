@@ -171,6 +171,14 @@ def test_a_failed_trial_says_why_and_the_others_go_on(tmp_path: Path) -> None:
         print(Found(plan, found.records[1:2], {}).best)
 
 
+def test_grids_are_as_released_where_they_say_so() -> None:
+    """FedDecay's code scales the displacement of an epoch; Algorithm 3 of decaying K corrects bias, without weights."""
+    assert GRIDS["feddecay"].algorithm["per"] == GRIDS["feddecay_linear"].algorithm["per"] == "epoch_displacement"
+    adam = GRIDS["decaying_k_adam"].algorithm
+    assert adam["bias_correction"] is True and adam["weighting"] == "uniform"
+    assert GRIDS["decaying_k"].algorithm["weighting"] == "samples"
+
+
 @pytest.mark.parametrize("name", GRIDS)
 def test_every_papers_grid_is_made_of_experiments(name: str, tmp_path: Path) -> None:
     base = BASE.replace('"softmax_regression"\ninputs = 64', '"mlp"\ninputs = 64\nhidden = [8]')

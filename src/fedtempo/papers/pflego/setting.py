@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Literal
 
 import numpy as np
@@ -70,10 +71,12 @@ def joint_loss(result: Result) -> Measured:
     """The paper's training loss (1) at the end: over all clients' training rows, with the heads they kept."""
     experiment = result.experiment
     federation = experiment.federation
-    extra = federation.algorithm.server.extra(result.server_state)
+    last = result.at("last")
+    extra = federation.algorithm.server.extra(last.server)
     with engine_for(federation, experiment.backend, 1) as engine:
-        evaluator = Evaluator(federation, engine, Evaluation(steps=0), experiment.block, result.client_state)
-        (scores,) = evaluator.scores(result.model_params, extra, result.now, "train")
+        personal_of = partial(result.client_state, which="last")
+        evaluator = Evaluator(federation, engine, Evaluation(steps=0), experiment.block, personal_of)
+        (scores,) = evaluator.scores(result.served("last"), extra, last.now, "train")
     return Measured({LOSS: scores.existing_before.summary("loss")["weighted_mean"]})
 
 

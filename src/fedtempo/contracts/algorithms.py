@@ -81,9 +81,9 @@ def representative_algorithms() -> tuple[Algorithm, ...]:
 
 def distance(a: Result, b: Result) -> float:
     """The largest difference between two runs' final states, relative to the size of the state it is in."""
-    pairs = [(a.params, b.params)]
+    pairs = [(a.at("last").shared, b.at("last").shared)]
     clients = range(len(a.experiment.federation.problem.data))
-    pairs += [(a.client_state(c), b.client_state(c)) for c in clients]
+    pairs += [(a.client_state(c, "last"), b.client_state(c, "last")) for c in clients]
     return max((_relative(x, y) for x, y in pairs if x), default=0.0)
 
 

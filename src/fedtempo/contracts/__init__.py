@@ -1,0 +1,21 @@
+"""Contracts: what every algorithm, backend and model must keep. Run them on your own in one line."""
+
+from fedtempo.contracts.algorithms import (
+    ContractError,
+    check_algorithm,
+    check_backend,
+    distance,
+    representative_algorithms,
+    small_data,
+)
+from fedtempo.contracts.models import check_model
+
+__all__ = [
+    "ContractError",
+    "check_algorithm",
+    "check_backend",
+    "check_model",
+    "distance",
+    "representative_algorithms",
+    "small_data",
+]

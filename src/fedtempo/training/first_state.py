@@ -1,0 +1,84 @@
+"""What a run starts from: its model, tensors that were given, and what the user is told of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+from torch.nn.parameter import UninitializedParameter
+
+from fedtempo.client.network import tensors_of
+from fedtempo.errors import ConfigError, DataError, ModelError, first_line, fits, require
+from fedtempo.federation.federation import Federation
+from fedtempo.models.weights import Start, build
+from fedtempo.params import Params, nothing, select
+
+
+def first_model(model: nn.Module | Callable[[], nn.Module], seed: int, init: object) -> tuple[nn.Module, Start]:
+    """The model with its first weights, and where they come from."""
+    rule = "an nn.Module or a function that makes one"
+    require(isinstance(model, nn.Module) or callable(model), "model", rule, model)
+    try:
+        first, origin = build(model, seed, init if isinstance(init, str) else None)
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise ModelError(f"the model cannot be made: {first_line(error)}") from error
+    require(isinstance(first, nn.Module), "model", rule, first)
+    lazy = [name for name, tensor in first.named_parameters() if isinstance(tensor, UninitializedParameter)]
+    if lazy:
+        raise ModelError(f"the model must know its shapes. Got a lazy layer with {lazy[0]!r}: call it once on a batch.")
+    return first, origin
+
+
+def given_tensors(init: Mapping[str, Tensor] | Literal["model", "seed"] | None) -> Params | None:
+    """The tensors of `init`, all finite."""
+    if init is None or init in ("model", "seed"):
+        return None
+    require(isinstance(init, Mapping), "init", "a state dict, 'model', 'seed' or None", init)
+    tensors: Params = dict(init)  # type: ignore[arg-type]
+    for name, value in tensors.items():
+        holds = isinstance(value, Tensor) and not value.is_complex() and bool(torch.isfinite(value).all())
+        require(holds, f"init[{name!r}]", "a tensor of finite numbers", value)
+    return tensors
+
+
+def told(
+    federation: Federation, origin: Start, given: Params | None, obstacle: str | None
+) -> tuple[Start, tuple[str, ...]]:
+    """Where the first weights come from, and what else the user should know."""
+    if given is not None:
+        rest = "" if set(given) >= set(federation.first_shared()) else f"; others {origin.words.partition(': ')[2]}"
+        origin = Start(origin.kept, f"first weights: given by init{rest}")
+    notes = [origin.words]
+    personal = federation.algorithm.personal
+    if personal.optional and personal is not nothing and not federation.personal_names:
+        name = federation.algorithm.name
+        notes.append(f"{name}: the model has no {personal!r}, so nothing is personal and all of it is shared")
+    if obstacle is not None:
+        notes.append(f"backend: auto runs clients one by one, because vmap cannot run this model ({obstacle})")
+    return origin, tuple(notes)
+
+
+def with_starts(
+    federation: Federation,
+    init: Params | None,
+    init_clients: Mapping[int, Mapping[str, Tensor]] | None,
+    origin: Start,
+) -> Federation:
+    """Personal tensors given for everybody (in `init`, or by a model whose weights are kept) or for some clients."""
+    form = init_clients is None or fits(init_clients, Mapping[int, Mapping[str, Any]])
+    require(form, "init_clients", "tensors by name, by client number", init_clients)
+    names = federation.personal_names & set(init or {})
+    if names and names != federation.personal_names:
+        missing = min(federation.personal_names - names)
+        raise ConfigError(f"init must hold all personal tensors or none. Got some, without {missing!r}.")
+    template = tensors_of(federation.problem.model, federation.problem.dtype, federation.problem.device)
+    common = select(template, federation.personal_names) if origin.kept else {}
+    common |= {n: init[n].detach().clone().to(template[n].dtype) for n in names} if init else {}
+    given = {int(c): dict(tensors) for c, tensors in (init_clients or {}).items()}
+    strangers = set(given) - set(range(len(federation.problem.data)))
+    if strangers:
+        raise DataError(f"init_clients must name clients in [0, {len(federation.problem.data)}). Got {min(strangers)}.")
+    return replace(federation, common_start=common or None, given_clients=given)
