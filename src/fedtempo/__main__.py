@@ -1,6 +1,6 @@
 """`python -m fedtempo` is `fedtempo`."""
 
-from fedtempo.cli import main
+from fedtempo_command import main
 
 if __name__ == "__main__":
     main()

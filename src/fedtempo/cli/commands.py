@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from importlib import import_module
 from typing import Any, NamedTuple
 
@@ -73,7 +74,16 @@ class LazyCommands(TyperGroup):
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         """The command that is used, imported."""
         name, listed, rest = super().resolve_command(ctx, args)
-        return name, listed if listed is None else imported(str(name)), rest
+        command = None if listed is None else imported(str(name))
+        heed_signals()  # until the imports are done, nothing has begun that would have to be ended
+        return name, command, rest
+
+
+def heed_signals() -> None:
+    """Both signals end the program as Ctrl-C does: the last round is committed, and one line says so."""
+    if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
 
 
 def imported(name: str) -> Any:

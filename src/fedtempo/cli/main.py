@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import signal
 import sys
 import traceback
 import warnings
@@ -55,7 +54,6 @@ def main() -> None:
     debug = "--debug" in sys.argv
     arguments = [a for a in sys.argv[1:] if a != "--debug"]
     try:
-        _heed_signals()
         warnings.showwarning = _show_warning
         code = app(args=arguments, standalone_mode=False)
     except typer.Abort:
@@ -75,13 +73,6 @@ def main() -> None:
     if code == INTERRUPTED:  # typer turns Ctrl-C into this code, without a word
         _fail("interrupted", INTERRUPTED, debug=False)
     sys.exit(code or 0)
-
-
-def _heed_signals() -> None:
-    """Both signals end the program as Ctrl-C does: the last round is committed, and one line says so."""
-    if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
-        signal.signal(signal.SIGINT, signal.default_int_handler)
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
 
 
 def _show_warning(
