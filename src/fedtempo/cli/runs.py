@@ -100,7 +100,7 @@ def resume(
     if (folder / DEPLOYMENT).exists():
         from fedtempo.cli import deploy
 
-        deploy.resume(folder, as_json, quiet)
+        deploy.resume_server(folder, as_json, quiet)
         return
     if not (folder / DATABASE).exists():
         raise OutputError(f"a folder to resume must hold a run. Got {folder}, which does not.")

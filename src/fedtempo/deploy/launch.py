@@ -18,7 +18,7 @@ from fedtempo.deploy import RUN_FOLDER
 from fedtempo.deploy.appfolder import write_app
 from fedtempo.deploy.keys import check_server, is_loopback, node_keys, public_keys, server_keys
 from fedtempo.deploy.leftovers import end_leftovers, write_record
-from fedtempo.deploy.processes import Processes, Running, environment, free_port, wait_for_port
+from fedtempo.deploy.processes import ProcessGroup, Running, environment, free_port, wait_for_port
 from fedtempo.deploy.registered import Registered
 from fedtempo.errors import ConfigError, OutputError, TrainingError, require
 from fedtempo.files import write_atomically
@@ -50,10 +50,10 @@ class ServerPlan:
             raise ConfigError(f"host must be a loopback address without keys (--insecure). Got {self.host!r}.")
 
 
-class Server:
+class ServerLaunch:
     """A SuperLink in a run folder, and the experiment's run on it."""
 
-    def __init__(self, out: Path, file: ExperimentFile, plan: ServerPlan, processes: Processes) -> None:
+    def __init__(self, out: Path, file: ExperimentFile, plan: ServerPlan, processes: ProcessGroup) -> None:
         self._out, self._file, self._plan, self._processes = out.absolute(), file, plan, processes
         self._home = self._out / "flower"
         self._env = environment(self._home, {RUN_FOLDER: str(self._out)})
@@ -196,7 +196,7 @@ def check_reachable(plan: NodePlan) -> None:
         check_server(host, int(port), node_keys(plan.keys).authority)
 
 
-def start_node(file: ExperimentFile, plan: NodePlan, processes: Processes, name: str = "SuperNode") -> Running:
+def start_node(file: ExperimentFile, plan: NodePlan, processes: ProcessGroup, name: str = "SuperNode") -> Running:
     """Start a SuperNode; its log and Flower's files are in its state folder."""
     if plan.data is not None and not plan.data.is_dir():
         raise ConfigError(f"data must be a folder. Got {plan.data}.")

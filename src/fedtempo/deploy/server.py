@@ -34,7 +34,7 @@ class Plan:
     """Seconds to wait for clients at the start, and for anybody where all nodes are gone."""
 
 
-def serve(transport: Transport, blueprint: Blueprint, plan: Plan) -> Result:
+def serve_run(transport: Transport, blueprint: Blueprint, plan: Plan) -> Result:
     """Run an experiment on the nodes that a transport leads to."""
     resume = plan.out is not None and (plan.out / DATABASE).exists()
     run = _token(plan.out, resume)

@@ -32,7 +32,7 @@ def write_experiment(folder: Path, experiment: ExperimentFile) -> None:
 def export(result: Result, folder: Path) -> None:
     """Metrics of every round, in lines of JSON and as a table, a summary, and the report page."""
     texts = {
-        "metrics.jsonl": "".join(json.dumps(record(report)) + "\n" for report in result.history),
+        "metrics.jsonl": "".join(json.dumps(round_record(report)) + "\n" for report in result.history),
         "metrics.csv": rounds_as_csv(result.history),
         SUMMARY: json.dumps({**summary(result), **_circumstances(folder)}, indent=2) + "\n",
     }
@@ -50,7 +50,7 @@ def _circumstances(folder: Path) -> dict[str, Any]:
     return {"finished": timestamp(), "versions": versions(), "command": command}
 
 
-def record(report: RoundReport) -> dict[str, Any]:
+def round_record(report: RoundReport) -> dict[str, Any]:
     """A round as plain data."""
     return {
         "round": report.round,

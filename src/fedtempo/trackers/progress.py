@@ -17,10 +17,10 @@ REDRAWN = 0.1
 
 def progress(label: str = "") -> Tracker:
     """How far the run is, its loss, its last score and its speed, on standard error or in the notebook."""
-    return Progress(label)
+    return ProgressTracker(label)
 
 
-class Progress:
+class ProgressTracker:
     """Shows the rounds of this session; those before a resumed run are not told again."""
 
     name = "progress"
@@ -61,7 +61,7 @@ def look(total: int, label: str) -> Look:
     """What suits the place: a notebook's bar, a terminal's, or lines."""
     if in_notebook():
         return NotebookBar(total, label)
-    return TerminalBar(total, label) if sys.stderr.isatty() else Lines(total, label)
+    return TerminalBar(total, label) if sys.stderr.isatty() else PlainLines(total, label)
 
 
 def in_notebook() -> bool:
@@ -70,7 +70,7 @@ def in_notebook() -> bool:
     return hasattr(ipython.get_ipython(), "kernel") if ipython is not None else False
 
 
-class Pace:
+class RoundPace:
     """Rounds done and to do, how fast they go, and the last score."""
 
     def __init__(self, total: int, label: str) -> None:
@@ -96,11 +96,11 @@ class Pace:
         return (self.total - self.done) / self.speed
 
 
-class Lines:
+class PlainLines:
     """Plain lines: the first round, every evaluated one, the last."""
 
     def __init__(self, total: int, label: str) -> None:
-        self._pace = Pace(total, label)
+        self._pace = RoundPace(total, label)
 
     def show(self, report: RoundReport) -> None:
         """Print a line where there is something to say."""
@@ -128,7 +128,7 @@ class TerminalBar:
 
         from fedtempo.terminal import Terminal
 
-        self._pace = Pace(total, label)
+        self._pace = RoundPace(total, label)
         columns = (
             TextColumn("{task.description}", markup=False),
             BarColumn(),
@@ -155,7 +155,7 @@ class NotebookBar:
     """A bar below the cell, of plain HTML: it needs no widgets, and stays in the saved notebook."""
 
     def __init__(self, total: int, label: str) -> None:
-        self._pace = Pace(total, label)
+        self._pace = RoundPace(total, label)
         self._drawn = time.perf_counter()
         display = sys.modules["IPython"].display
         self._handle: Any = display.DisplayHandle()

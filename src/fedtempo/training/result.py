@@ -30,7 +30,7 @@ from fedtempo.training.state import digest_of
 from fedtempo.training.store import Store
 
 
-class Table(Protocol):
+class ShownTable(Protocol):
     """A table of results: it prints, a notebook shows it, and `records` are its numbers."""
 
     def records(self) -> list[dict[str, Any]]:
@@ -204,9 +204,9 @@ class Result:
         (trained,) = serial.train(federation.problem, program, received, state.now, np.array([0]), [personal])
         return PersonalModel(trained.carry.shared, trained.carry.personal, _predictor(self.experiment))
 
-    def table(self) -> Table:
+    def table(self) -> ShownTable:
         """Existing and new users: mean, bottom decile, spread, and what it cost."""
-        table: Table = show(self, "table")
+        table: ShownTable = show(self, "table")
         return table
 
     def report(self, path: str | Path) -> Path:

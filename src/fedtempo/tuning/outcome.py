@@ -17,7 +17,7 @@ from fedtempo.config import dump, fingerprint
 from fedtempo.errors import TrainingError
 from fedtempo.files import write_atomically
 from fedtempo.report import REPORT, Bars, Grid, Lines, Section, report
-from fedtempo.tuning.book import Plan, Record
+from fedtempo.tuning.book import Record, SearchPlan
 
 FACTS = ("state", "value", "rounds", "best_round", "seconds", "reason")
 
@@ -26,7 +26,7 @@ FACTS = ("state", "value", "rounds", "best_round", "seconds", "reason")
 class Found:
     """A finished search. A trial's value is its best validation score: the mean over existing users, fine-tuned."""
 
-    plan: Plan
+    plan: SearchPlan
     records: list[Record]
     importances: dict[str, float]
 

@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 
 from fedtempo.data.files.folders import Fingerprint, check_sum, present, sha256_of
 from fedtempo.data.files.published import DataSet, File
-from fedtempo.data.files.safe import kind_of, locked
+from fedtempo.data.files.safe import exclusively, kind_of
 from fedtempo.errors import DataError, OutputError
 from fedtempo.extras import library
 from fedtempo.files import replacing
@@ -67,7 +67,7 @@ def fetch(file: File, folder: Path, url: str, progress: Progress = lambda name, 
     _check_address(url)
     path = folder / file.name
     incoming = folder / f".{file.name}.incoming"
-    with locked(path):
+    with exclusively(path):
         if path.is_file() and sha256_of(path) in file.sha256:
             return path
         resumed = (incoming / _PART).is_file()
@@ -185,6 +185,6 @@ def _take(file: File, path: Path, files: Path, folder: str) -> Path:
     """Copy a file into the cache, if it is the published one."""
     check_sum(file, Fingerprint(path.stat().st_size, sha256_of(path)), path)
     target = files / (file.folder or folder) / file.name
-    with locked(target), replacing(target) as partial:
+    with exclusively(target), replacing(target) as partial:
         shutil.copyfile(path, partial)
     return target

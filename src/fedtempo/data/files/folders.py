@@ -93,7 +93,7 @@ def locate(data_set: DataSet, data_dir: str | Path | None, cache_dir: str | Path
     paths = present(data_set, data_dir, cache)
     if paths is None:
         raise DataError(missing(data_set, data_dir, cache))
-    marks = {file: fingerprint(path, cache) for file, path in paths.items()}
+    marks = {file: fingerprint_of(path, cache) for file, path in paths.items()}
     if verify:
         for file, mark in marks.items():
             check_sum(data_set.file(file), mark, paths[file])
@@ -124,7 +124,7 @@ def check_sum(file: File, mark: Fingerprint, path: Path) -> None:
         )
 
 
-def fingerprint(path: Path, cache: Path) -> Fingerprint:
+def fingerprint_of(path: Path, cache: Path) -> Fingerprint:
     """A file's size and SHA-256, remembered in the cache for as long as size and time of change stay the same."""
     state = path.stat()
     place = str(path.resolve())

@@ -28,7 +28,7 @@ _GZIP = b"\x1f\x8b"
 
 
 @contextmanager
-def locked(path: Path) -> Iterator[None]:
+def exclusively(path: Path) -> Iterator[None]:
     """One process at a time works on `path`; the lock goes with the process, however it ends."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -27,7 +27,7 @@ def verdicts(reproduction: Reproduction, outcome: Outcome) -> dict[str, Verdict]
     return {claim.text: claim.judge(outcome) for claim in reproduction.claims}
 
 
-def record(reproduction: Reproduction, outcome: Outcome) -> dict[str, Any]:
+def outcome_record(reproduction: Reproduction, outcome: Outcome) -> dict[str, Any]:
     """The whole outcome as plain data, without anything that differs from run to run: no times, no dates."""
     return {
         "name": reproduction.name,
@@ -125,7 +125,7 @@ def save(reproduction: Reproduction, outcome: Outcome, folder: Path, provenance:
     """Write table.json, table.csv, page.md and the figures."""
     drawn = {figure.name: svg(figure, outcome, reproduction.reported) for figure in reproduction.figures}
     files = {
-        TABLE_JSON: json.dumps(record(reproduction, outcome), indent=1) + "\n",
+        TABLE_JSON: json.dumps(outcome_record(reproduction, outcome), indent=1) + "\n",
         TABLE_CSV: _csv(reproduction, outcome),
         **{f"{name}.svg": text for name, text in drawn.items()},
         PAGE: page(reproduction, outcome, provenance, {name: f"{name}.svg" for name in drawn}),

@@ -12,7 +12,7 @@ from fedtempo.data.files.folders import cache_folder, missing, present
 from fedtempo.data.load import DATASETS
 from fedtempo.errors import ConfigError, DataError, TrainingError, is_count, require, unknown
 from fedtempo.files import write_atomically
-from fedtempo.papers.framework.frame import Curve, Measured, Run, Scale, key_of
+from fedtempo.papers.framework.frame import Curve, Measured, PaperRun, Scale, key_of
 from fedtempo.papers.framework.outcomes import Outcome
 from fedtempo.papers.framework.reproduction import SCALES, Reproduction, gathered
 from fedtempo.training.pool import Ask, Done, Pool, WorkerDiedError
@@ -23,10 +23,10 @@ KEPT = "runs"
 
 
 @dataclass(frozen=True)
-class Task:
+class SeededRun:
     """One run of one seed, and the file its measurements go to."""
 
-    run: Run
+    run: PaperRun
     seed: int
     path: Path
 
@@ -40,7 +40,7 @@ Observer = Callable[[int, int, str], None]
 """Called with the number of finished runs, of all runs, and the name of the one that has just finished."""
 
 
-def plan(reproduction: Reproduction, scale: str, seeds: int | None, out: Path) -> list[Task]:
+def plan(reproduction: Reproduction, scale: str, seeds: int | None, out: Path) -> list[SeededRun]:
     """Every run of every seed, in a fixed order."""
     if scale not in SCALES:
         raise unknown("scale", scale, SCALES)
@@ -52,11 +52,11 @@ def plan(reproduction: Reproduction, scale: str, seeds: int | None, out: Path) -
         labels = [run.label for run in runs]
         if len(set(labels)) < len(labels):
             raise ConfigError(f"{reproduction.name}: labels must differ. Got {labels}.")
-        tasks += [Task(run, seed, out / KEPT / f"{key_of(reproduction.name, run, seed)}.json") for run in runs]
+        tasks += [SeededRun(run, seed, out / KEPT / f"{key_of(reproduction.name, run, seed)}.json") for run in runs]
     return tasks
 
 
-def check_data(tasks: Sequence[Task], data_dir: Path | None) -> None:
+def require_data_sets(tasks: Sequence[SeededRun], data_dir: Path | None) -> None:
     """Every data set is here; the error says how to get one that is not."""
     for name in sorted({name for task in tasks for name in task.run.data_sets}):
         if DATASETS[name].ways and present(DATASETS[name], data_dir, cache_folder()) is None:
@@ -79,7 +79,7 @@ def reproduce(
     """
     require(is_count(processes), "processes", "an int >= 1", processes)
     tasks = plan(reproduction, scale, seeds, out)
-    check_data(tasks, data_dir)
+    require_data_sets(tasks, data_dir)
     waiting = [task for task in tasks if _kept(task.path) is None]
     observe(len(tasks) - len(waiting), len(tasks), "")
     can_fork = "fork" in multiprocessing.get_all_start_methods()
@@ -96,7 +96,7 @@ def reproduce(
     return gathered(reproduction, scale, list(by_seed.values()))
 
 
-def _perform(task: Task, data_dir: Path | None) -> None:
+def _perform(task: SeededRun, data_dir: Path | None) -> None:
     measured = task.run.perform(data_dir)
     content = {
         "label": task.run.label,
@@ -117,13 +117,13 @@ def _kept(path: Path) -> Measured | None:
         return None
 
 
-def _here(tasks: Sequence[Task], data_dir: Path | None) -> Iterator[Task]:
+def _here(tasks: Sequence[SeededRun], data_dir: Path | None) -> Iterator[SeededRun]:
     for task in tasks:
         _perform(task, data_dir)
         yield task
 
 
-def _in_processes(tasks: Sequence[Task], data_dir: Path | None, processes: int) -> Iterator[Task]:
+def _in_processes(tasks: Sequence[SeededRun], data_dir: Path | None, processes: int) -> Iterator[SeededRun]:
     """The tasks over several processes; each is yielded as it ends."""
 
     def perform(number: int, ask: Ask) -> None:
@@ -144,7 +144,7 @@ def _in_processes(tasks: Sequence[Task], data_dir: Path | None, processes: int) 
                 yield task
 
 
-def _named(error: Exception, task: Task) -> Exception:
+def _named(error: Exception, task: SeededRun) -> Exception:
     """The error with the run that it ended."""
     again = ". Finished runs are kept: run the command again." if isinstance(error, WorkerDiedError) else ""
     return type(error)(f"{task.name}: {error}{again}")
