@@ -6,6 +6,7 @@ from fedtempo import (
     metrics,
     models,
     objectives,
+    optimizers,
     params,
     schedules,
     tasks,
@@ -14,7 +15,7 @@ from fedtempo import (
     transforms,
 )
 from fedtempo.algorithms import Algorithm
-from fedtempo.algorithms.algorithm import Memory, Serving, Uploads, named
+from fedtempo.algorithms.algorithm import ClientSettings, Memory, Serving, Uploads, named
 from fedtempo.api import compare, run, train
 from fedtempo.client.phase import Carry, Phase, StepInfo, length
 from fedtempo.contracts import check_algorithm, check_backend, check_loss, check_metric, check_model
@@ -39,6 +40,7 @@ __all__ = [
     "Aggregate",
     "Algorithm",
     "Carry",
+    "ClientSettings",
     "ConfigError",
     "DataError",
     "Evaluation",
@@ -76,6 +78,7 @@ __all__ = [
     "models",
     "named",
     "objectives",
+    "optimizers",
     "params",
     "robust",
     "run",

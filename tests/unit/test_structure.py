@@ -17,7 +17,7 @@ ORDER = [
     ["errors", "display", "terminal"],
     ["params", "randomness", "identity"],
     ["schedules", "metrics", "tasks"],
-    ["transforms", "objectives"],
+    ["transforms", "objectives", "optimizers"],
     ["data"],
     ["models"],
     ["client"],
@@ -153,6 +153,7 @@ def test_public_names() -> None:
         "Aggregate",
         "Algorithm",
         "Carry",
+        "ClientSettings",
         "ConfigError",
         "DataError",
         "Evaluation",
@@ -190,6 +191,7 @@ def test_public_names() -> None:
         "models",
         "named",
         "objectives",
+        "optimizers",
         "params",
         "robust",
         "run",
@@ -241,7 +243,7 @@ def test_files_and_functions_are_small() -> None:
 def test_nothing_is_subclassed_but_what_must_be() -> None:
     """Exceptions, torch modules and modes, pydantic models, typing's own forms, http.server's and rich's classes."""
     allowed = re.compile(
-        r"(Error|Exception)$|^(nn\.Module|BaseModel|NamedTuple|Protocol|Torch(Function|Dispatch)Mode|Sequence\[int\]|Section|SplitNetwork|StrEnum|BaseHTTPRequestHandler|ThreadingHTTPServer|Console|torch\.autograd\.Function)$"
+        r"(Error|Exception)$|^(nn\.Module|BaseModel|NamedTuple|Protocol|TypedDict|Torch(Function|Dispatch)Mode|Sequence\[int\]|Section|SplitNetwork|StrEnum|BaseHTTPRequestHandler|ThreadingHTTPServer|Console|torch\.autograd\.Function)$"
     )
     wrong = [
         f"{path.relative_to(SOURCE)}:{node.name}"

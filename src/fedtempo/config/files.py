@@ -26,7 +26,7 @@ from fedtempo.server.admission import Admission
 from fedtempo.server.cohort import Cohort, bernoulli
 from fedtempo.server.faults import Faults
 from fedtempo.server.robust import AGGREGATORS, Aggregator, plain_mean
-from fedtempo.tasks import TASKS, Task, classification
+from fedtempo.tasks import LOSSES, Task, classification
 from fedtempo.trackers import TRACKERS, Tracker
 from fedtempo.training.checks import check_device
 
@@ -102,6 +102,7 @@ def settings_of(experiment: ExperimentFile, data: FederatedData | None = None) -
         "metrics": experiment.metrics,
         "metric": experiment.metric,
         "dtype": getattr(torch, experiment.dtype),
+        "autocast": experiment.autocast,
         "device": experiment.device,
         "backend": experiment.backend,
         "workers": experiment.workers,
@@ -164,7 +165,7 @@ def _check_names(experiment: ExperimentFile) -> None:
     """Everything that can be checked without loading data."""
     for field, value, known in (
         ("backend", experiment.backend, BACKEND_NAMES),
-        ("loss", experiment.loss, TASKS),
+        ("loss", experiment.loss, LOSSES),
         ("metric", experiment.metric, (*METRICS, "loss")),
         *((f"metrics[{place}]", name, METRICS) for place, name in enumerate(experiment.metrics or ())),
     ):

@@ -101,7 +101,10 @@ class ExperimentFile(BaseModel):
     loss: str | Section | None = Field(None, description="a string, or a table with a name")
     metrics: list[str] | None = Field(None, description="a list of names")
     metric: str | None = Field(None, description="a string")
-    dtype: Literal["float32", "float64"] = Field("float32", description="'float32' or 'float64'")
+    dtype: Literal["bfloat16", "float32", "float64"] = Field(
+        "float32", description="'bfloat16', 'float32' or 'float64'"
+    )
+    autocast: bool = Field(False, description="true or false")
     device: str = Field("cpu", description="a string")
     backend: str = Field("auto", description="a string")
     workers: int | None = Field(None, ge=1, le=1024, description="an int in [1, 1024]")

@@ -119,18 +119,25 @@ def _run(algorithm: Algorithm, **settings: Any) -> Result:
 
 
 def _check_upload(result: Result, algorithm: Algorithm) -> None:
-    """Only trained shared tensors and shared buffers leave a client; personal ones never do."""
+    """Of the model, only trained shared tensors and shared buffers leave a client; personal ones never do.
+
+    What is sent under other names, such as FedNova's step count, must not depend on the client's personal tensors.
+    """
     federation = result.experiment.federation
     received = Received(result.params, federation.algorithm.server.extra(result.server_state))
-    carry = federation.program.init(received, result.client_state(0))
-    groups, _, _ = federation.program.finish(received, carry)
+    client = int(federation.problem.data.clients[0])
+    order = (federation.problem, federation.program, received, result.now, np.array([client]))
+    (trained,) = serial.train(*order, [result.client_state(client)])
+    groups, _, _ = federation.program.finish(received, trained.carry)
+    model = {*federation.problem.network.parameters, *federation.problem.network.buffers}
     allowed = federation.trained_names | set(federation.problem.network.buffers)
-    sent = {n for group, tensors in groups.items() if group != "squared_norm" for n in tensors}
-    require_kept(
-        sent <= allowed - federation.personal_names,
-        algorithm,
-        f"sends shared tensors only (sends {sorted(sent - allowed)})",
-    )
+    sent = {n for group, tensors in groups.items() for n in tensors if n in model and group != "squared_norm"}
+    wrong = sent - (allowed - federation.personal_names)
+    require_kept(not wrong, algorithm, f"sends shared tensors only (sends {sorted(wrong)})")
+    own = {n: t + 1 if n in federation.personal_names else t for n, t in trained.carry.personal.items()}
+    others, _, _ = federation.program.finish(received, trained.carry._replace(personal=own))
+    told = [f"{g}/{n}" for g, tensors in groups.items() for n, t in tensors.items() if not t.equal(others[g][n])]
+    require_kept(not told, algorithm, f"sends shared tensors only (personal ones decide {told})")
     require_kept(
         not set(result.params) & federation.personal_names, algorithm, "keeps personal tensors out of the shared model"
     )

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from fedtempo.metrics import IGNORED
 from fedtempo.tasks.batch_loss import hide_padded_outputs, mean_loss, weighed
-from fedtempo.tasks.choice import as_task
+from fedtempo.tasks.choice import LOSSES, as_task
 from fedtempo.tasks.known import TASKS, classification, direct, is_known, language, multilabel, regression
 from fedtempo.tasks.task import SAMPLE_WEIGHT, Batch, PerSample, Task, with_fitting_metrics, with_metrics
 
 __all__ = [
     "Batch",
     "IGNORED",
+    "LOSSES",
     "PerSample",
     "SAMPLE_WEIGHT",
     "TASKS",

@@ -15,14 +15,20 @@ from fedtempo.metrics import IGNORED, Metric
 from fedtempo.tasks.known import TASKS, classification, direct, language, multilabel, regression
 from fedtempo.tasks.task import PerSample, Task
 
+OWN = "own"
+"""The loss that a model makes itself, as those of `transformers` do."""
+LOSSES = (*TASKS, OWN)
+
 
 def as_task(loss: str | Task | PerSample | None, targets: Tensor | None) -> Task:
     """The task meant by a name, a task or a loss function; by default the one that fits the targets."""
     if loss is None:
         return _fitting(targets)
     if isinstance(loss, str):
+        if loss == OWN:
+            return _own(targets)
         if loss not in TASKS:
-            raise unknown("loss", loss, TASKS)
+            raise unknown("loss", loss, LOSSES)
         return TASKS[loss]
     given: object = loss
     if given is classification:
@@ -46,6 +52,13 @@ def _fitting(targets: Tensor | None) -> Task:
     if targets.dim() > 1:
         return replace(language, reason="guessed from targets that are rows of integers")
     return replace(classification(), reason="guessed from targets that are integers")
+
+
+def _own(targets: Tensor | None) -> Task:
+    if targets is None:
+        raise ConfigError("loss 'own' needs the targets in the column 'y', which the model gets as `labels`. Got none.")
+    # The model's loss is one number per batch, so padding would be felt.
+    return replace(_fitting(targets), own=True, mean=None, rows_apart=False, reason="the model's own loss")
 
 
 def _refuse_ambiguous(targets: Tensor) -> None:

@@ -36,6 +36,8 @@ class Task:
     """What each row counts, given its target: the loss of rows is sum(losses) / sum(weights)."""
     rows_apart: bool = False
     """A promise: one number per row, which no other row influences. Then batches may be padded."""
+    own: bool = False
+    """Whether the model makes its training loss itself, of the targets as `labels`; scores are made as usual."""
     main: str = ""
     """The metric that selects a round; by default the first."""
     asked: tuple[str, ...] = ()

@@ -96,11 +96,11 @@ class Experiment:
             "seed": str(federation.problem.seed),
             "algorithm": repr(federation.algorithm),
             "start": self.start.words,
-            "loss": federation.problem.task.name,
+            "loss": ("the model's own, " if federation.problem.task.own else "") + federation.problem.task.name,
             "metrics": f"{federation.problem.task.metric} of {list(federation.problem.task.scores.values())}",
             "batching": repr(federation.problem.batching),
             "augment": repr(federation.problem.augment),
-            "dtype": str(federation.problem.dtype),
+            "dtype": str(federation.problem.dtype) + (", autocast" if federation.problem.autocast else ""),
             "cohort": self.cohort.description,
             "rounds": str(self.rounds),
             "backend": self.backend.name,
@@ -161,6 +161,7 @@ def prepare(
     metrics: Sequence[str | Metric] | None = None,
     metric: str | Metric | None = None,
     dtype: torch.dtype = torch.float32,
+    autocast: bool = False,
     device: str = "cpu",
     init: Mapping[str, Tensor] | Literal["model", "seed"] | None = None,
     init_clients: Mapping[int, Mapping[str, Tensor]] | None = None,
@@ -186,9 +187,11 @@ def prepare(
     data.check()
     first, origin = first_model(model, seed, init)
     first = first.to(dtype=dtype, device=device)
+    require(isinstance(autocast, bool), "autocast", "true or false", autocast)
     check_sample_weights(data)
     task = with_metrics(as_task(loss, first_targets(data)), metrics, metric)
-    problem = Problem(first, data, task, batching, seed, dtype, device, augment=as_augment(augment))
+    pieces = (first, data, task, batching, seed, dtype, device)
+    problem = Problem(*pieces, augment=as_augment(augment), autocast=autocast)
     given = given_tensors(init)
     federation = with_starts(Federation(problem, algorithm), given, init_clients, origin)
     draws_masks, pads_batches, pads_scoring, outputs, targets = check_model(federation)
@@ -210,6 +213,7 @@ def prepare(
     federation = replace(federation, policy=_policy(admission, faults, aggregator))
     check_private(federation, rule, rounds, evaluation, quorum, over_selection)
     start = federation.first_shared(given)
+    federation = federation.with_averaged_optimizers(start)
     asked = (backend, 0 if cluster and workers is None else workers, block, first, expected)
     choice = choose(*asked)
     obstacle = why_not_vectorised(federation, start) if backend == "auto" and choice.backend is vectorised else None
