@@ -20,9 +20,10 @@ from fedtempo.params import Params, select, size_in_bytes
 from fedtempo.schedules import Now
 from fedtempo.training.durable import DATABASE, DurableStore
 from fedtempo.training.experiment import Experiment
-from fedtempo.training.result import Result, Snapshot
+from fedtempo.training.result import Result
 from fedtempo.training.round import DROPPED, conclude, norm_limit, now_in, participants
 from fedtempo.training.round_report import RoundReport, RoundState
+from fedtempo.training.saved import Snapshot
 from fedtempo.training.smoothing import Progress
 from fedtempo.training.state import State
 from fedtempo.training.store import MemoryStore, Store
