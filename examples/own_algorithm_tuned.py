@@ -30,7 +30,7 @@ def shrinking(lr: Rate, steps: Rate, shrink: float = 0.01) -> ft.Algorithm:
     return ft.Algorithm((phase,), server=ft.Server(plain.init, step))
 
 
-print(ft.check_algorithm(shrinking(lr=0.1, steps=3)))  # the battery that built-in algorithms pass
+ft.check_algorithm(shrinking(lr=0.1, steps=3))  # the battery that built-in algorithms pass
 ft.algorithms.ALGORITHMS["shrinking"] = shrinking  # from here on, files know its name
 
 path = Path(__file__).parent / "own_algorithm.toml"
