@@ -2,7 +2,7 @@
 
 from fedtempo.config.construct import make_algorithm, make_data
 from fedtempo.config.files import dump, fingerprint, parse, read, read_values, settings_of, trackers_of
-from fedtempo.config.places import places_outside, read_stored, without_places
+from fedtempo.config.places import places_outside, read_stored, stored_file, without_places
 from fedtempo.config.schema import ExperimentFile
 
 __all__ = [
@@ -17,6 +17,7 @@ __all__ = [
     "read_stored",
     "read_values",
     "settings_of",
+    "stored_file",
     "trackers_of",
     "without_places",
 ]

@@ -99,8 +99,11 @@ class ExperimentFile(BaseModel):
     batches: Literal["epochs", "replace"] = Field("epochs", description="'epochs' or 'replace'")
     seed: int = Field(0, ge=0, description="an int >= 0")
     loss: str | Section | None = Field(None, description="a string, or a table with a name")
-    metrics: list[str] | None = Field(None, description="a list of names")
-    metric: str | None = Field(None, description="a string")
+    metrics: list[str | Section] | None = Field(None, description="a list of names, or of tables with a name")
+    metric: str | Section | None = Field(None, description="a string, or a table with a name")
+    augment: str | Section | list[str | Section] | None = Field(
+        None, description="a name, a table with a name, or a list of them"
+    )
     dtype: Literal["bfloat16", "float32", "float64"] = Field(
         "float32", description="'bfloat16', 'float32' or 'float64'"
     )
