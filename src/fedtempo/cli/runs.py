@@ -13,7 +13,7 @@ import typer
 from fedtempo.algorithms import ALGORITHMS
 from fedtempo.api import train_file
 from fedtempo.cli.demo import run_demo
-from fedtempo.cli.options import AsJson, ExperimentPath, Overrides, Quiet, new_folder, saying_how_to_resume
+from fedtempo.cli.options import AllowCode, AsJson, ExperimentPath, Overrides, Quiet, new_folder, saying_how_to_resume
 from fedtempo.config import read, read_stored, trackers_of
 from fedtempo.deploy.launch import DEPLOYMENT
 from fedtempo.errors import FedTempoError, OutputError, first_line, is_count, require
@@ -93,6 +93,7 @@ def resume(
         list[str] | None,
         typer.Option(help="A place outside the folder that its experiment file names and that may be written."),
     ] = None,
+    allow_code: AllowCode = None,
     as_json: AsJson = False,
     quiet: Quiet = False,
 ) -> None:
@@ -100,11 +101,11 @@ def resume(
     if (folder / DEPLOYMENT).exists():
         from fedtempo.cli import deploy
 
-        deploy.resume(folder, as_json, quiet)
+        deploy.resume(folder, as_json, quiet, allow_code)
         return
     if not (folder / DATABASE).exists():
         raise OutputError(f"a folder to resume must hold a run. Got {folder}, which does not.")
-    file = read_stored(folder / EXPERIMENT, allow or [])
+    file = read_stored(folder / EXPERIMENT, allow or [], allow_code or [])
     rounds = train_file(file, folder, resume=True, trackers=trackers_of(file))
     with saying_how_to_resume(folder, file):
         result = follow(rounds, file.rounds, label=file.algorithm.name, quiet=quiet or as_json)

@@ -242,7 +242,7 @@ def _own_data(section: DataSection) -> FederatedData:
         parts = {part: getattr(section, part) for part in ("validation", "test") if part not in settings}
         with at("data", section.name, DataSection.model_fields):
             return _split(section, data, parts)
-    untouched = DataSection(name=section.name)
+    untouched = DataSection.model_validate({"name": section.name})
     for field in ("split", "new_clients", "validation", "test", "min_samples", "relabel"):
         value = getattr(section, field)
         if field not in settings and value != getattr(untouched, field):

@@ -23,7 +23,7 @@ from fedtempo.config.construct import (
     make_model,
     make_schedule,
 )
-from fedtempo.config.own_code import make_importable, names_own_code
+from fedtempo.config.own_code import make_importable, own_names
 from fedtempo.config.schema import ExperimentFile, one_line
 from fedtempo.config.settings import check_settings, make
 from fedtempo.data.federated import FederatedData
@@ -48,7 +48,7 @@ def read(path: Path, overrides: list[str] | None = None) -> ExperimentFile:
     values = read_values(path)
     for override in overrides or []:
         _set(values, override)
-    if names_own_code(values):
+    if own_names(values):
         make_importable(path.parent)
     return parse(values)
 

@@ -59,13 +59,13 @@ def is_own(name: object) -> bool:
     return isinstance(name, str) and ":" in name
 
 
-def names_own_code(values: Any) -> bool:
-    """Whether something in a file's values reads like a name of own code, at whatever depth."""
+def own_names(values: Any) -> set[str]:
+    """What reads like a name of own code in a file's values, at whatever depth."""
     if isinstance(values, Mapping):
-        return any(map(names_own_code, values.values()))
+        return own_names(list(values.values()))
     if isinstance(values, list):
-        return any(map(names_own_code, values))
-    return isinstance(values, str) and _OWN.fullmatch(values) is not None
+        return set().union(*map(own_names, values))
+    return {values} if isinstance(values, str) and _OWN.fullmatch(values) is not None else set()
 
 
 @contextmanager

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import tomli_w
@@ -41,6 +42,8 @@ def write_app(folder: Path, file: ExperimentFile, clients: int | None, patience:
     }
     package = folder / PACKAGE
     try:
+        if folder.is_dir():
+            shutil.rmtree(folder)  # Flower runs whatever lies here, also what a stored folder brought along
         package.mkdir(parents=True, exist_ok=True)
         (folder / "pyproject.toml").write_text(tomli_w.dumps(described))
         (package / "__init__.py").write_text('"""A FedTempo experiment as a Flower app."""\n')
