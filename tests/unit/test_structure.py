@@ -237,7 +237,7 @@ def test_files_and_functions_are_small() -> None:
 
 
 def test_nothing_is_subclassed_but_what_must_be() -> None:
-    """Exceptions, torch modules, functions and modes, pydantic models, typing's own forms, http.server's and rich's classes."""
+    """Exceptions, torch modules, functions and modes, pydantic models, typing's forms, http.server's and rich's classes."""
     allowed = re.compile(
         r"(Error|Exception)$|^(nn\.Module|BaseModel|NamedTuple|Protocol|TypedDict|Torch(Function|Dispatch)Mode|Sequence\[int\]|Section|SplitNetwork|StrEnum|BaseHTTPRequestHandler|ThreadingHTTPServer|Console|torch\.autograd\.Function)$"
     )
