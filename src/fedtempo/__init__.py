@@ -3,6 +3,7 @@
 from fedtempo import (
     algorithms,
     data,
+    metrics,
     models,
     objectives,
     optimizers,
@@ -17,9 +18,10 @@ from fedtempo.algorithms import Algorithm
 from fedtempo.algorithms.algorithm import ClientSettings, Memory, Serving, Uploads, named
 from fedtempo.api import compare, run, train
 from fedtempo.client.phase import Carry, Phase, StepInfo, length
-from fedtempo.contracts import check_algorithm, check_backend, check_model
+from fedtempo.contracts import check_algorithm, check_backend, check_loss, check_metric, check_model
 from fedtempo.errors import ConfigError, DataError, FedTempoError, ModelError, OutputError, StoreError, TrainingError
 from fedtempo.evaluation.protocol import Evaluation
+from fedtempo.metrics import Metric
 from fedtempo.objectives import Received
 from fedtempo.schedules import Now, Schedule
 from fedtempo.server import cohort, robust
@@ -45,6 +47,7 @@ __all__ = [
     "Faults",
     "FedTempoError",
     "Memory",
+    "Metric",
     "ModelError",
     "Now",
     "OutputError",
@@ -63,12 +66,15 @@ __all__ = [
     "algorithms",
     "check_algorithm",
     "check_backend",
+    "check_loss",
+    "check_metric",
     "check_model",
     "cohort",
     "compare",
     "data",
     "descend",
     "length",
+    "metrics",
     "models",
     "named",
     "objectives",

@@ -18,6 +18,7 @@ from fedtempo.data.augment import Augment
 from fedtempo.data.federated import FederatedData
 from fedtempo.errors import ConfigError, is_count, python_numbers, require, unknown
 from fedtempo.evaluation.protocol import Evaluation
+from fedtempo.metrics import Metric
 from fedtempo.report.folder import export, write_experiment
 from fedtempo.report.tables import ResultTable
 from fedtempo.schedules import Schedule
@@ -68,6 +69,8 @@ def run(
     batches: Literal["epochs", "replace"] = "epochs",
     augment: Augment | Callable[[dict[str, Tensor], Tensor], dict[str, Tensor]] | None = None,
     loss: str | Task | PerSample | None = None,
+    metrics: Sequence[str | Metric] | None = None,
+    metric: str | Metric | None = None,
     seed: int = 0,
     dtype: torch.dtype = torch.float32,
     autocast: bool = False,
@@ -108,6 +111,8 @@ def run(
         batches: `"epochs"` visits every row once per epoch, `"replace"` draws each batch anew.
         augment: Changes training batches at random: one of `fedtempo.data.augment`, or your function of (batch, key).
         loss: The name of a task, a `Task`, or a function of (outputs, targets); by default what fits the targets.
+        metrics: Names of `fedtempo.metrics` and `Metric`s to report, before those of the task.
+        metric: The main one, by which validation selects; by default the first of `metrics`, or the task's own.
         seed: Everything random is derived from it.
         dtype: The floating-point type of the model and of the inputs.
         autocast: Whether the model computes in bfloat16 where torch holds that safe (`torch.autocast`); weights, losses

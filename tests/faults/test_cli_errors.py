@@ -97,6 +97,7 @@ def test_an_error_is_one_line_and_a_code(
     (line,) = printed.err.splitlines()
     assert line.startswith("fedtempo: ")
     assert expected in line
+    assert line.count("Did you mean") <= 1
     assert arguments == [] or not printed.out
 
 

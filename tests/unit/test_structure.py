@@ -16,7 +16,7 @@ UNIT = Path(__file__).parent
 ORDER = [
     ["errors", "display", "terminal"],
     ["params", "randomness", "identity"],
-    ["schedules", "tasks"],
+    ["schedules", "metrics", "tasks"],
     ["transforms", "objectives", "optimizers"],
     ["data"],
     ["models"],
@@ -160,6 +160,7 @@ def test_public_names() -> None:
         "Faults",
         "FedTempoError",
         "Memory",
+        "Metric",
         "ModelError",
         "Now",
         "OutputError",
@@ -178,12 +179,15 @@ def test_public_names() -> None:
         "algorithms",
         "check_algorithm",
         "check_backend",
+        "check_loss",
+        "check_metric",
         "check_model",
         "cohort",
         "compare",
         "data",
         "descend",
         "length",
+        "metrics",
         "models",
         "named",
         "objectives",
@@ -237,7 +241,7 @@ def test_files_and_functions_are_small() -> None:
 
 
 def test_nothing_is_subclassed_but_what_must_be() -> None:
-    """Exceptions, torch modules, functions and modes, pydantic models, typing's forms, http.server's and rich's classes."""
+    """Exceptions, torch modules and modes, pydantic models, typing's own forms, http.server's and rich's classes."""
     allowed = re.compile(
         r"(Error|Exception)$|^(nn\.Module|BaseModel|NamedTuple|Protocol|TypedDict|Torch(Function|Dispatch)Mode|Sequence\[int\]|Section|SplitNetwork|StrEnum|BaseHTTPRequestHandler|ThreadingHTTPServer|Console|torch\.autograd\.Function)$"
     )

@@ -80,7 +80,9 @@ def expectation(network: Network, task: Task, received: Received, carry: Carry, 
 
 
 def _losses(network: Network, task: Task, params: Params, data: Batch) -> Tensor:
-    return task.losses(hide_padded_outputs(network.forward(params, data), data), data["y"])
+    losses = task.losses(hide_padded_outputs(network.forward(params, data), data), data["y"])
+    require(losses.dim() == 1, f"the loss {task.name!r}", "one number per row for a mixture", "one number per batch")
+    return losses
 
 
 def predict_mixture(network: Network, shared: Params, personal: Params, batch: Batch, train: bool = False) -> Tensor:

@@ -29,6 +29,7 @@ from fedtempo.deploy.launch import (
 from fedtempo.deploy.processes import Processes
 from fedtempo.deploy.trial import demonstration, try_out
 from fedtempo.errors import ConfigError, TrainingError, is_count, require
+from fedtempo.terminal import say
 
 app = typer.Typer(help="Run an experiment on real clients, or try it on this machine.", no_args_is_help=True)
 
@@ -47,8 +48,8 @@ def init(
     """Make a certificate authority, a server certificate, and a key for each node."""
     check_installed()
     make_keys(folder, nodes, [*dict.fromkeys([*(host or []), *LOOPBACK])])
-    print(f"{folder / 'server'} belongs on the server, {folder / 'node-1'} and so on each on its node.")
-    print(f"{folder / 'authority'} signs certificates: keep it where neither of them is.")
+    say(f"{folder / 'server'} belongs on the server, {folder / 'node-1'} and so on each on its node.")
+    say(f"{folder / 'authority'} signs certificates: keep it where neither of them is.")
 
 
 @app.command("server")
@@ -112,7 +113,7 @@ def client(
     with Processes() as processes:
         node = start_node(file, plan, processes)
         if not quiet:
-            print(f"node {node.pid} for {server}; its log is {node.log}", flush=True)
+            say(f"node {node.pid} for {server}; its log is {node.log}")
         while node.wait(LOOK_SECONDS) is None:
             check_admitted(node)
             check_reachable(plan)
@@ -158,13 +159,13 @@ def trial(
     began = time.monotonic()
     found = try_out(file, out, nodes, _teller(quiet or as_json))
     if as_json:
-        print(json.dumps({"deployed": found.deployed, "simulated": found.simulated, "equal": found.equal}))
+        say(json.dumps({"deployed": found.deployed, "simulated": found.simulated, "equal": found.equal}))
     elif found.equal:
-        print(f"deployed and simulated runs have the same digest, {found.deployed[:16]}")
+        say(f"deployed and simulated runs have the same digest, {found.deployed[:16]}")
     if not found.equal:
         raise TrainingError(f"digests differ: deployed {found.deployed[:16]}, simulated {found.simulated[:16]}.")
     if not (quiet or as_json):
-        print(f"{found.seconds:.0f} s of rounds, {time.monotonic() - began:.0f} s in all; everything is in {out}")
+        say(f"{found.seconds:.0f} s of rounds, {time.monotonic() - began:.0f} s in all; everything is in {out}")
 
 
 def _served(server: Server, plan: ServerPlan, out: Path, as_json: bool, quiet: bool) -> None:
@@ -189,16 +190,16 @@ def _simulated(file: ExperimentFile, nodes: int, out: Path, state: Path) -> None
 def _show(out: Path, as_json: bool) -> None:
     summary: dict[str, Any] = json.loads((out / SUMMARY).read_text())
     if as_json:
-        print(json.dumps(summary))
+        say(json.dumps(summary))
         return
     for group, metrics in (summary["scores"] or {}).items():
         numbers = ", ".join(f"{name} {values['mean']:.4f}" for name, values in metrics.items())
-        print(f"{group.replace('_', ' ')}: {numbers}")
-    print(f"{summary['rounds']} rounds, digest {summary['digest'][:16]}")
+        say(f"{group.replace('_', ' ')}: {numbers}")
+    say(f"{summary['rounds']} rounds, digest {summary['digest'][:16]}")
 
 
 def _teller(quiet: bool) -> Any:
-    return (lambda line: None) if quiet else lambda line: print(line, flush=True)
+    return (lambda line: None) if quiet else say
 
 
 def _check_keys(keys: Path | None, insecure: bool) -> None:

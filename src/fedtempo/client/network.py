@@ -13,9 +13,10 @@ from torch import Tensor, nn
 from fedtempo.client.dropout import seeded_dropout, uses_dropout
 from fedtempo.errors import ModelError
 from fedtempo.params import Params
-from fedtempo.tasks import Batch, Task, mean_loss
+from fedtempo.tasks import SAMPLE_WEIGHT, Batch, Task, mean_loss
 
 TARGET = "y"
+NOT_INPUTS = (TARGET, SAMPLE_WEIGHT)
 LABELS = "labels"
 """The name under which a model that makes its own loss gets the targets, as `transformers` has it."""
 
@@ -50,8 +51,8 @@ class Callee(NamedTuple):
 class Network:
     """The model in training and in evaluation mode, without weights of its own.
 
-    A batch is a dict. `y` is the target; a name with a leading underscore is the library's; the rest are
-    the model's inputs: one input goes in by position, several by name.
+    A batch is a dict. `y` is the target, `sample_weight` what rows count in the loss; a name with a leading underscore
+    is the library's; the rest are the model's inputs: one input goes in by position, several by name.
     """
 
     def __init__(self, model: nn.Module) -> None:
@@ -192,8 +193,8 @@ def own_loss(output: Any) -> Tensor:
 
 
 def inputs_of(batch: Mapping[str, Tensor]) -> Batch:
-    """The model's inputs in a batch: everything but the target and the library's own columns."""
-    return {name: value for name, value in batch.items() if name != TARGET and not name.startswith("_")}
+    """The model's inputs in a batch: everything but the target, what rows count, and the library's own columns."""
+    return {name: value for name, value in batch.items() if name not in NOT_INPUTS and not name.startswith("_")}
 
 
 def _callee(model: nn.Module, part: str) -> Callee:

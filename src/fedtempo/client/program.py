@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from fedtempo.client.gradients import GradientOf, Replayed, ValueOf, by_autograd, by_transform_together, in_pieces
-from fedtempo.client.network import Network
+from fedtempo.client.network import NOT_INPUTS, Network
 from fedtempo.client.optimizer_state import GROUP, belongs_to, named_state, restored, without_states
 from fedtempo.client.phase import Carry, Phase, StepInfo
 from fedtempo.data.batches import Batching
@@ -22,7 +22,7 @@ from fedtempo.errors import require
 from fedtempo.objectives import Loss, Received, Value, View, supervised
 from fedtempo.params import Params, Scalar, add, combine, partition, select, tree_map
 from fedtempo.schedules import Now, Position
-from fedtempo.tasks import TASKS, Batch, Task
+from fedtempo.tasks import Batch, Task, is_known
 
 CACHED_TIMELINES = 16
 """Client sizes whose step positions are kept. Clients of one size share a timeline, and most cohorts have few sizes."""
@@ -175,7 +175,7 @@ def _stage(index: int, phase: Phase, network: Network, task: Task) -> Stage:
         if phase.enter is not None:
             return phase.enter(network, task, _visible(received), carry, data)
         features = network.features(_model(phase, carry), data, train=True)
-        kept = {n: v for n, v in data.items() if n == "y" or n.startswith("_")}
+        kept = {n: v for n, v in data.items() if n in NOT_INPUTS or n.startswith("_")}
         return carry, {**kept, "_features": features}
 
     def split(carry: Carry) -> tuple[Params, Params]:
@@ -260,7 +260,7 @@ def _plain(phase: Phase, network: Network, task: Task, value_of: ValueOf) -> Pla
     """
     if phase.objective is not supervised or phase.accumulate > 1 or network.hooked():
         return None
-    watch = None if network.is_known() and task in TASKS.values() else _unchanged(network)
+    watch = None if network.is_known() and is_known(task) else _unchanged(network)
     return Plain(value_of, Replayed(by_autograd, watch), Replayed(by_transform_together, watch))
 
 

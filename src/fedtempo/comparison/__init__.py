@@ -4,7 +4,7 @@ from fedtempo.comparison.comparison import Comparison, Difference, Line, compare
 from fedtempo.comparison.entrants import Entrant, Follow, entrants_of, run_entrants, stored_result
 from fedtempo.comparison.intervals import Estimate
 from fedtempo.comparison.protocol import labels_of
-from fedtempo.comparison.runs import Run, quality, read_rounds, read_run, run_of
+from fedtempo.comparison.runs import Run, read_rounds, read_run, run_of
 from fedtempo.comparison.tables import tables_of
 
 __all__ = [
@@ -18,7 +18,6 @@ __all__ = [
     "compare_runs",
     "entrants_of",
     "labels_of",
-    "quality",
     "read_rounds",
     "read_run",
     "run_entrants",

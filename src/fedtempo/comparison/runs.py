@@ -11,7 +11,7 @@ from pathlib import Path
 
 from fedtempo.costs import Costs
 from fedtempo.errors import ConfigError, OutputError, StoreError
-from fedtempo.evaluation.protocol import LOWER_IS_BETTER, Scores
+from fedtempo.evaluation.protocol import Scores
 from fedtempo.training.database import DATABASE, seal_of
 from fedtempo.training.result import Result
 from fedtempo.training.round_report import RoundReport
@@ -84,9 +84,3 @@ def read_rounds(folder: Path) -> tuple[dict[str, str], list[RoundReport]]:
     except StoreError as error:
         raise StoreError(f"{folder}: {error}") from None
     return seal.identity, history
-
-
-def quality(scores: Scores) -> float:
-    """What validation selects by: the mean over the guiding users after fine-tuning, larger is better."""
-    value = scores.guiding.summary(scores.metric)["mean"]
-    return -value if scores.metric in LOWER_IS_BETTER else value

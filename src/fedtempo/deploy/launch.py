@@ -91,11 +91,13 @@ class Server:
         run, recorded = self._start("run", command, log), time.monotonic()
         while True:
             ended = run.wait(0.5)
-            lines = run.log.read_text(errors="replace").splitlines()
-            for line in lines[told : len(lines) if ended is not None else -1]:
+            text = run.log.read_text(errors="replace")
+            lines = text.splitlines()
+            whole = len(lines) - (ended is None and not text.endswith("\n"))  # the last line may still be growing
+            for line in lines[told:whole]:
                 if line.startswith("fedtempo: "):
                     tell(line.removeprefix("fedtempo: "))
-            told = max(told, len(lines) - (ended is None))
+            told = max(told, whole)
             if ended is not None:
                 break
             if time.monotonic() > recorded + RECORD_SECONDS:

@@ -32,7 +32,9 @@ class Problem:
     draws_masks: bool = False
     """Whether training the model needs dropout keys."""
     pads_batches: bool = True
-    """Whether batches of different lengths may be padded: rows do not influence each other."""
+    """Whether batches of different lengths may be padded: rows do not influence each other, nor does a user's loss."""
+    pads_scoring: bool = True
+    """The same of predictions: whether a row's output stays what it is beside other rows."""
     autocast: bool = False
     """Whether the model computes in bfloat16 where torch holds that safe."""
     augment: Augment | None = None

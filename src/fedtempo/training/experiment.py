@@ -8,7 +8,6 @@ from dataclasses import dataclass, fields, replace
 from importlib.metadata import version
 from typing import Any, Literal
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -22,6 +21,7 @@ from fedtempo.evaluation.protocol import Evaluation
 from fedtempo.federation.federation import Federation
 from fedtempo.federation.problem import Problem
 from fedtempo.identity import Unstable, identity_of
+from fedtempo.metrics import Metric
 from fedtempo.models.weights import KEPT, Start
 from fedtempo.params import Params
 from fedtempo.schedules import Schedule
@@ -31,8 +31,9 @@ from fedtempo.server.cohort import Cohort, as_cohort
 from fedtempo.server.faults import Faults
 from fedtempo.server.policy import UploadPolicy
 from fedtempo.server.robust import Aggregator, plain_mean
-from fedtempo.tasks import PerSample, Task, as_task
+from fedtempo.tasks import PerSample, Task, as_task, with_metrics
 from fedtempo.training.attempt import why_not_vectorised
+from fedtempo.training.check_scoring import check_metrics, check_sample_weights, first_targets, fitted_task
 from fedtempo.training.checks import (
     check_cohort,
     check_device,
@@ -96,6 +97,7 @@ class Experiment:
             "algorithm": repr(federation.algorithm),
             "start": self.start.words,
             "loss": ("the model's own, " if federation.problem.task.own else "") + federation.problem.task.name,
+            "metrics": f"{federation.problem.task.metric} of {list(federation.problem.task.scores.values())}",
             "batching": repr(federation.problem.batching),
             "augment": repr(federation.problem.augment),
             "dtype": str(federation.problem.dtype) + (", autocast" if federation.problem.autocast else ""),
@@ -156,6 +158,8 @@ def prepare(
     augment: Augment | PerClient | None = None,
     seed: int = 0,
     loss: str | Task | PerSample | None = None,
+    metrics: Sequence[str | Metric] | None = None,
+    metric: str | Metric | None = None,
     dtype: torch.dtype = torch.float32,
     autocast: bool = False,
     device: str = "cpu",
@@ -184,13 +188,19 @@ def prepare(
     first, origin = first_model(model, seed, init)
     first = first.to(dtype=dtype, device=device)
     require(isinstance(autocast, bool), "autocast", "true or false", autocast)
-    pieces = (first, data, _task(loss, data), batching, seed, dtype, device)
+    check_sample_weights(data)
+    task = with_metrics(as_task(loss, first_targets(data)), metrics, metric)
+    pieces = (first, data, task, batching, seed, dtype, device)
     problem = Problem(*pieces, augment=as_augment(augment), autocast=autocast)
     given = given_tensors(init)
     federation = with_starts(Federation(problem, algorithm), given, init_clients, origin)
-    draws_masks, independent = check_model(federation)
-    problem = replace(problem, draws_masks=draws_masks, pads_batches=independent)
+    draws_masks, pads_batches, pads_scoring, outputs, targets = check_model(federation)
+    # A metric that was asked for has to fit; a task's own that says nothing here is left out.
+    task = fitted_task(federation, outputs, targets)
+    problem = replace(problem, task=task, draws_masks=draws_masks, pads_batches=pads_batches, pads_scoring=pads_scoring)
     federation = replace(federation, problem=problem)
+    if evaluation is not None:
+        check_metrics(federation)
     check_cohort(rule, federation, rounds)
     expected = rule.expected(federation.problem.now(0, 1.0), len(data.clients))
     check_schedules(federation, rounds, expected)
@@ -237,10 +247,3 @@ def _policy(admission: Admission | None, faults: Faults | None, aggregator: Aggr
     require(isinstance(aggregator, Aggregator), "aggregator", "an Aggregator, such as robust.median()", aggregator)
     policy = UploadPolicy(admission or Admission(), faults or Faults(), aggregator)
     return policy if policy.needed else None
-
-
-def _task(loss: str | Task | PerSample | None, data: FederatedData) -> Task:
-    targets = None
-    if "y" in data.columns:
-        targets = torch.from_numpy(np.array(data.columns["y"][:2]))
-    return as_task(loss, targets)

@@ -31,8 +31,8 @@ OURS = (
 
 def locked(folder: Path) -> FileLock:
     """The folder, made if need be, for this process alone. A folder of another process is left as it is."""
-    missing = [parent for parent in (folder, *folder.parents) if not parent.exists()]
     try:
+        missing = [parent for parent in (folder, *folder.parents) if not parent.exists()]
         folder.mkdir(parents=True, exist_ok=True)
         for made in missing:
             synced(made.parent)

@@ -13,7 +13,6 @@ import torch
 
 from fedtempo.backends import Block, Engine, Order, WorkerPool, engine_for
 from fedtempo.costs import Ledger
-from fedtempo.evaluation.protocol import Scores
 from fedtempo.evaluation.scoring import Evaluator
 from fedtempo.federation.federation import Federation
 from fedtempo.objectives import Received
@@ -200,17 +199,11 @@ def _evaluated(
         (only,) = evaluator.scores(model, extra, now, "test" if has_test else "train")
         return state, replace(report, test=only)
     validation, *test = evaluator.scores(model, extra, now, "validation", *(("test",) if has_test else ()))
-    quality = _quality(validation)
-    if not quality > state.best_validation:  # NaN is no quality
+    quality = validation.quality()
+    if not quality > state.best_validation:  # so that NaN never wins
         return state, replace(report, validation=validation)
     selected = test[0] if test else validation
     return state._replace(best_validation=quality), replace(report, validation=validation, test=selected)
-
-
-def _quality(scores: Scores) -> float:
-    """Mean over the guiding users after fine-tuning, larger is better."""
-    value = scores.guiding.summary(scores.metric)["mean"]
-    return -value if scores.metric == "loss" else value
 
 
 @contextmanager

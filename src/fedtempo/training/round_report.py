@@ -130,6 +130,7 @@ def _scores_to_plain(scores: Scores) -> dict[str, Any]:
             "samples": users.samples.tolist(),
             "values": {metric: values.tolist() for metric, values in users.values.items()},
             "interpolated": users.interpolated,
+            "lower": sorted(users.lower),
         }
         for name, users in scores.groups().items()
     }
@@ -143,6 +144,7 @@ def _scores_from_plain(plain: Mapping[str, Any]) -> Scores:
             np.array(users["samples"], dtype=np.int64),
             {metric: np.array(values, dtype=np.float64) for metric, values in users["values"].items()},
             users["interpolated"],
+            frozenset(users["lower"]),
         )
         for name, users in plain.items()
         if name not in ("part", "metric")

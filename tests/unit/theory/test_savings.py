@@ -1,5 +1,7 @@
 """Local steps of a K schedule: the toy's 4,586 and the nine fractions of the decaying-K paper's Table 1."""
 
+import math
+
 import pytest
 
 from fedtempo.errors import ConfigError
@@ -46,5 +48,16 @@ def test_guard_against_rounding_up():
 def test_wrong_input_is_named():
     with pytest.raises(ConfigError, match=r"rounds must be an int >= 1. Got 0"):
         local_steps(3, 0)
-    with pytest.raises(ConfigError, match=r"steps must be at least 1 in every round. Got 0 in round 1"):
+    with pytest.raises(ConfigError, match=r"steps in round 1 must be at least 1. Got 0.0"):
         local_steps(piecewise(2, {1: 0.0}), 3)
+
+
+def test_at_least_one_step_is_taken_as_in_training():
+    """Figure 1's d = 0.99 over 3,000 rounds: K falls below any rounding guard, and training takes one step."""
+    schedule = decaying_k(10, 0.99)
+    by_hand = [max(1, math.ceil(10 * 0.99**t - 1e-9)) for t in range(3000)]
+    assert local_steps(schedule, 3000) == by_hand
+    assert by_hand[230:] == [1] * 2770 and by_hand[229] == 2
+    assert total_local_steps(schedule, 3000) == sum(by_hand)
+    assert step_fraction(schedule, 3000) == sum(by_hand) / 30_000
+    assert steps_saved(schedule, 3000) == 1 - sum(by_hand) / 30_000

@@ -78,12 +78,11 @@ def test_a_grid_tries_every_point_in_order_and_writes_the_best_out(grid_search: 
 
 def test_a_trial_is_worth_what_validation_selects_by_in_the_run_itself(grid_search: tuple[Path, Found]) -> None:
     import fedtempo as ft
-    from fedtempo.comparison import quality
     from fedtempo.config import settings_of
 
     folder, found = grid_search
     result = ft.run(**settings_of(read(folder / "out" / "best.toml")))
-    scores = [quality(report.validation) for report in result.history if report.validation]
+    scores = [report.validation.quality() for report in result.history if report.validation]
     assert found.best.outcome.value == max(scores)
     assert result.selected is not None and found.best.outcome.best_round == result.selected.round + 1
 
@@ -170,6 +169,14 @@ def test_a_failed_trial_says_why_and_the_others_go_on(tmp_path: Path) -> None:
     assert found.best.number in (0, 2)
     with pytest.raises(TrainingError, match=r"no trial finished. cohort must be"):
         print(Found(plan, found.records[1:2], {}).best)
+
+
+def test_grids_are_as_released_where_they_say_so() -> None:
+    """FedDecay's code scales the displacement of an epoch; Algorithm 3 of decaying K corrects bias, without weights."""
+    assert GRIDS["feddecay"].algorithm["per"] == GRIDS["feddecay_linear"].algorithm["per"] == "epoch_displacement"
+    adam = GRIDS["decaying_k_adam"].algorithm
+    assert adam["bias_correction"] is True and adam["weighting"] == "uniform"
+    assert GRIDS["decaying_k"].algorithm["weighting"] == "samples"
 
 
 @pytest.mark.parametrize("name", GRIDS)
