@@ -221,6 +221,7 @@ SHARED_NAMES = {
     "chain": "one after the other: transforms of a step, augmentations of a row",
     "check_model": "the contract for users, and the check of a run that calls it",
     "uniform": "a draw, and the cohort of equally likely clients",
+    "sgd": "a client's optimizer by keyword, and the transform it is made of",
 }
 
 
