@@ -261,7 +261,7 @@ def test_files_and_functions_are_small() -> None:
 
 
 def test_nothing_is_subclassed_but_what_must_be() -> None:
-    """Exceptions, torch modules and modes, pydantic models, typing's forms; http.server's, rich's and typer's classes."""
+    """Exceptions, torch modules and modes, pydantic models, typing's forms; http.server's, rich's, typer's classes."""
     allowed = re.compile(
         r"(Error|Exception)$|^(nn\.Module|BaseModel|NamedTuple|Protocol|Torch(Function|Dispatch)Mode|Sequence\[int\]|FileSection|SplitNetwork|StrEnum|BaseHTTPRequestHandler|ThreadingHTTPServer|Console|TyperGroup|torch\.autograd\.Function)$"
     )
