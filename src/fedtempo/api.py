@@ -16,8 +16,9 @@ from fedtempo.backends import Backend
 from fedtempo.data.augment import Augment
 from fedtempo.data.federated import FederatedData
 from fedtempo.display import shown_by
-from fedtempo.errors import ConfigError, is_count, require, unknown
+from fedtempo.errors import ConfigError, is_count, python_numbers, require, unknown
 from fedtempo.evaluation.protocol import Evaluation
+from fedtempo.metrics import Metric
 from fedtempo.schedules import Schedule
 from fedtempo.server.admission import Admission
 from fedtempo.server.cohort import Cohort
@@ -54,7 +55,7 @@ def _spelt(function: Callable[P, R]) -> Callable[P, R]:
         for name, parameter in parameters.items():
             if parameter.default is parameter.empty and name not in kwargs:
                 raise ConfigError(f"{name} must be given. Got nothing.")
-        return function(**kwargs)  # type: ignore[call-arg]
+        return function(**python_numbers(kwargs))  # type: ignore[call-arg]
 
     return call
 
@@ -72,8 +73,11 @@ def run(
     batches: Literal["epochs", "replace"] = "epochs",
     augment: Augment | Callable[[dict[str, Tensor], Tensor], dict[str, Tensor]] | None = None,
     loss: str | Task | PerSample | None = None,
+    metrics: Sequence[str | Metric] | None = None,
+    metric: str | Metric | None = None,
     seed: int = 0,
     dtype: torch.dtype = torch.float32,
+    autocast: bool = False,
     device: str = "cpu",
     init: Mapping[str, Tensor] | Literal["model", "seed"] | None = None,
     init_clients: Mapping[int, Mapping[str, Tensor]] | None = None,
@@ -95,6 +99,7 @@ def run(
     resume: bool = False,
     commit_every: int = 1,
     trackers: Iterable[str | Tracker] = (),
+    states: bool = False,
 ) -> Result:
     """Train to the end and return the result.
 
@@ -110,8 +115,12 @@ def run(
         batches: `"epochs"` visits every row once per epoch, `"replace"` draws each batch anew.
         augment: Changes training batches at random: one of `fedtempo.data.augment`, or your function of (batch, key).
         loss: The name of a task, a `Task`, or a function of (outputs, targets); by default what fits the targets.
+        metrics: Names of `fedtempo.metrics` and `Metric`s to report, before those of the task.
+        metric: The main one, by which validation selects; by default the first of `metrics`, or the task's own.
         seed: Everything random is derived from it.
         dtype: The floating-point type of the model and of the inputs.
+        autocast: Whether the model computes in bfloat16 where torch holds that safe (`torch.autocast`); weights, losses
+            and updates stay in `dtype`.
         device: Where the model trains, as torch names it.
         init: Tensors to start from, `"model"` to keep the module's own weights, or `"seed"` to draw them all.
         init_clients: Personal tensors that particular clients start from.
@@ -134,6 +143,8 @@ def run(
         resume: Continue the run in `out` where it stopped.
         commit_every: Rounds that share one transaction.
         trackers: Where every round's numbers go as well, such as `["progress", "tensorboard"]`.
+        states: Whether each report holds the whole state after its round in `report.state`: shared, server, and what
+            the cohort keeps.
 
     """
     settings = dict(locals())  # every parameter, passed on by name
@@ -163,11 +174,13 @@ def train(**settings: Any) -> Generator[RoundReport, None, Result]:
     Takes the parameters of `run`. A resumed run yields the rounds that are still to come.
     """
     out, resume = settings.pop("out", None), settings.pop("resume", False)
+    states = settings.pop("states", False)
+    require(isinstance(states, bool), "states", "true or false", states)
     commit_every, trackers = settings.pop("commit_every", 1), as_trackers(settings.pop("trackers", ()))
     require(is_count(commit_every), "commit_every", "an int >= 1", commit_every)
     require(out is not None or not resume, "out", "given where a run is to be resumed", out)
     folder = None if out is None else Path(out)
-    return train_experiment(prepare(**settings), folder, resume, commit_every, trackers)
+    return train_experiment(prepare(**settings), folder, resume, commit_every, trackers, states=states)
 
 
 def train_file(

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import dataclasses
 import difflib
+import functools
+import inspect
 import math
 import types
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Literal, Union, get_args, get_origin
+from typing import Any, Literal, ParamSpec, TypeVar, Union, get_args, get_origin
+
+import numpy as np
 
 LONGEST_VALUE = 200
 """Characters of a value that an error message shows."""
@@ -76,8 +81,8 @@ def first_line(error: BaseException) -> str:
 
 
 def is_number(value: Any) -> bool:
-    """True for a finite int or float; a bool is not a number here."""
-    if not isinstance(value, (int, float)) or isinstance(value, bool):
+    """True for a finite int or float, Python's or numpy's; a bool is not a number here."""
+    if not isinstance(value, (int, float, np.integer, np.floating)) or isinstance(value, bool):
         return False
     try:
         return math.isfinite(value)
@@ -85,9 +90,49 @@ def is_number(value: Any) -> bool:
         return False
 
 
+def is_int(value: Any) -> bool:
+    """True for an int, Python's or numpy's; a bool is not an int here."""
+    return isinstance(value, (int, np.integer)) and not isinstance(value, bool)
+
+
 def is_count(value: Any, minimum: int = 1) -> bool:
     """True for an int of at least `minimum`; a bool is not a count."""
-    return isinstance(value, int) and not isinstance(value, bool) and value >= minimum
+    return is_int(value) and bool(value >= minimum)
+
+
+def python_numbers(value: Any) -> Any:
+    """The value with Python's numbers in place of numpy's, also inside lists, tables and small frozen values.
+
+    What was given is printed, stored and compared later, and torch takes some of numpy's numbers for arrays.
+
+    >>> python_numbers([np.float64(0.5), {"steps": np.int64(3)}])
+    [0.5, {'steps': 3}]
+    """
+    if isinstance(value, np.generic):
+        return value.item()
+    if type(value) in (list, tuple):
+        return type(value)(python_numbers(entry) for entry in value)
+    if type(value) is dict:
+        return {python_numbers(key): python_numbers(entry) for key, entry in value.items()}
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        given = {f.name: getattr(value, f.name) for f in dataclasses.fields(value) if f.init}
+        numpy = {name: entry.item() for name, entry in given.items() if isinstance(entry, np.generic)}
+        return dataclasses.replace(value, **numpy) if numpy else value
+    return value
+
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+def takes_numbers(function: Callable[P, R]) -> Callable[P, R]:
+    """The function, which sees Python's numbers where numpy's were given."""
+
+    @functools.wraps(function)
+    def call(*args: P.args, **kwargs: P.kwargs) -> R:
+        return function(*map(python_numbers, args), **{name: python_numbers(v) for name, v in kwargs.items()})
+
+    return call
 
 
 def unknown(kind: str, name: object, known: Iterable[str]) -> ConfigError:
@@ -142,11 +187,35 @@ def wording(kind: Any, words: Mapping[Any, str]) -> str:
     return f"a {getattr(kind, '__name__', str(kind))}"
 
 
+def bound_arguments(
+    name: str,
+    signature: inspect.Signature,
+    kinds: Mapping[str, Any],
+    call: tuple[Sequence[Any], Mapping[str, Any]],
+    words: Mapping[Any, str],
+) -> dict[str, Any]:
+    """The arguments of a call by name, each of its annotated type; one that is wrong or unknown is the error."""
+    args, kwargs = call
+    for given in kwargs:
+        if given not in signature.parameters:
+            raise unknown(f"{name}: setting", given, signature.parameters)
+    try:
+        bound: dict[str, Any] = python_numbers(dict(signature.bind(*args, **kwargs).arguments))
+    except TypeError as error:
+        raise ConfigError(f"{name}: {error}.") from None
+    for field, value in bound.items():
+        # A function of `Now` may stand wherever a schedule may.
+        scheduled = any(getattr(part, "__name__", "") == "Schedule" for part in get_args(kinds[field]))
+        holds = fits(value, kinds[field]) or (callable(value) and scheduled)
+        require(holds, field, wording(kinds[field], words), value)
+    return bound
+
+
 PLAIN: dict[Any, tuple[str, Callable[[Any], bool]]] = {
     Any: ("anything", lambda value: True),
     types.NoneType: ("left out", lambda value: value is None),
-    bool: ("true or false", lambda value: isinstance(value, bool)),
-    int: ("an int", lambda value: isinstance(value, int) and not isinstance(value, bool)),
+    bool: ("true or false", lambda value: isinstance(value, (bool, np.bool_))),
+    int: ("an int", is_int),
     float: ("a finite number", is_number),
     str: ("a string", lambda value: isinstance(value, str)),
 }

@@ -24,13 +24,27 @@ DRIFT = "_drift/"
 """Leads the names of c - c_i among a client's notes."""
 
 
+class Forward(Protocol):
+    """The model as a pure function of its tensors."""
+
+    def forward(self, params: Params, batch: Batch, train: bool = False) -> Tensor:
+        """The model's outputs with these tensors."""
+        ...
+
+    def features(self, params: Params, batch: Batch, train: bool = False) -> Tensor:
+        """What the model's `body` hands to its `head`."""
+        ...
+
+
 class View(NamedTuple):
-    """What a client sees besides its batch: what it received, its local copy, what it keeps, its notes of the round."""
+    """What a client sees besides its batch: what it received, its local copy, what it keeps, its notes, the network."""
 
     received: Received
     shared: Params
     personal: Params
     scratch: Params
+    network: Forward
+    """For objectives that look at another model's outputs or features on the batch, such as the received one's."""
 
 
 class Loss(Protocol):

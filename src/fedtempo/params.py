@@ -12,6 +12,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -21,11 +22,13 @@ Scalar = float | Tensor
 
 @dataclass(frozen=True)
 class Selector:
-    """Names some tensors of a model. `~selector` names the others.
+    """Names some tensors of a model. `a | b`, `a & b` and `~a` name what either, both or the others do.
 
     >>> model = nn.ModuleDict({"body": nn.Linear(2, 3), "head": nn.Linear(3, 1)})
     >>> sorted(submodule("head").names(model))
     ['head.bias', 'head.weight']
+    >>> (~submodule("head") & matching("*.bias")).names(model)
+    frozenset({'body.bias'})
     """
 
     description: str
@@ -45,6 +48,22 @@ class Selector:
     def __invert__(self) -> Selector:
         return Selector(f"not {self.description}", lambda name, module: not self.picks(name, module))
 
+    def __or__(self, other: Selector) -> Selector:
+        return Selector(
+            f"({self.description} or {other.description})",
+            lambda name, module: self.picks(name, module) or other.picks(name, module),
+            self.optional and other.optional,
+        )
+
+    def __and__(self, other: Selector) -> Selector:
+        if self is everything or other is everything:
+            return other if self is everything else self
+        return Selector(
+            f"({self.description} and {other.description})",
+            lambda name, module: self.picks(name, module) and other.picks(name, module),
+            self.optional or other.optional,
+        )
+
     def __repr__(self) -> str:
         return self.description
 
@@ -54,13 +73,16 @@ nothing = Selector("nothing", lambda name, module: False, optional=True)
 
 
 def submodule(prefix: str) -> Selector:
-    """All tensors below one submodule, such as `head`."""
-    return Selector(f"submodule {prefix!r}", lambda name, module: name.startswith(prefix + "."))
+    """All tensors below one submodule, such as `head`, or below all that a shell pattern such as `layers.*` matches."""
+    return Selector(f"submodule {prefix!r}", lambda name, module: fnmatch.fnmatchcase(name, prefix + ".*"))
 
 
-def matching(pattern: str) -> Selector:
-    """All tensors whose name matches a shell pattern, such as `layers.*.bias`."""
-    return Selector(f"names like {pattern!r}", lambda name, module: fnmatch.fnmatchcase(name, pattern))
+def matching(*patterns: str) -> Selector:
+    """All tensors whose name matches one of these shell patterns, such as `layers.*.bias`."""
+    label = " or ".join(map(repr, patterns))
+    return Selector(
+        f"names like {label}", lambda name, module: any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns)
+    )
 
 
 def of_type(*types: type[nn.Module], optional: bool = False) -> Selector:
@@ -136,9 +158,24 @@ def all_finite(tensors: Iterable[Tensor]) -> bool:
     return all(bool(torch.isfinite(t).all()) for t in floats)
 
 
+def bits_of(tensor: Tensor) -> np.ndarray:
+    """The tensor's bits as an array, to be hashed; numpy has no bfloat16, which comes as 16-bit integers."""
+    plain = tensor.detach().cpu().contiguous()
+    array: np.ndarray = (plain.view(torch.int16) if plain.dtype == torch.bfloat16 else plain).numpy()
+    return array
+
+
 def size_in_bytes(a: Mapping[str, Tensor]) -> int:
     """What sending these tensors costs."""
     return sum(p.numel() * p.element_size() for p in a.values())
+
+
+def leaves(tree: Any, path: str) -> Params:
+    """The tensors of nested dicts and tuples, named by where they stand: `path/key/0`."""
+    if isinstance(tree, Tensor):
+        return {path: tree}
+    parts = tree.items() if isinstance(tree, dict) else enumerate(tree)
+    return {name: t for key, part in parts for name, t in leaves(part, f"{path}/{key}").items()}
 
 
 def tree_map(fn: Callable[..., Any], *trees: Any) -> Any:

@@ -1,13 +1,27 @@
 """Every public name of FedTempo. `fedtempo` itself hands them out when they are first asked for."""
 
-from fedtempo import algorithms, data, models, objectives, params, schedules, tasks, theory, trackers, transforms
+from fedtempo import (
+    algorithms,
+    data,
+    metrics,
+    models,
+    objectives,
+    optimizers,
+    params,
+    schedules,
+    tasks,
+    theory,
+    trackers,
+    transforms,
+)
 from fedtempo.algorithms import Algorithm
-from fedtempo.algorithms.algorithm import Memory, Serving, Uploads, named
+from fedtempo.algorithms.algorithm import ClientSettings, Memory, Serving, Uploads, named
 from fedtempo.api import compare, run, train
 from fedtempo.client.phase import Carry, Phase, StepInfo, length
-from fedtempo.contracts import check_algorithm, check_backend, check_model
+from fedtempo.contracts import check_algorithm, check_backend, check_loss, check_metric, check_model
 from fedtempo.errors import ConfigError, DataError, FedTempoError, ModelError, OutputError, StoreError, TrainingError
 from fedtempo.evaluation.protocol import Evaluation
+from fedtempo.metrics import Metric
 from fedtempo.objectives import Received
 from fedtempo.schedules import Now, Schedule
 from fedtempo.server import cohort, robust
@@ -24,12 +38,14 @@ __all__ = [
     "Aggregate",
     "Algorithm",
     "Carry",
+    "ClientSettings",
     "ConfigError",
     "DataError",
     "Evaluation",
     "Faults",
     "FedTempoError",
     "Memory",
+    "Metric",
     "ModelError",
     "Now",
     "OutputError",
@@ -48,15 +64,19 @@ __all__ = [
     "algorithms",
     "check_algorithm",
     "check_backend",
+    "check_loss",
+    "check_metric",
     "check_model",
     "cohort",
     "compare",
     "data",
     "descend",
     "length",
+    "metrics",
     "models",
     "named",
     "objectives",
+    "optimizers",
     "params",
     "robust",
     "run",

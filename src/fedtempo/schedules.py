@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from fedtempo.display import html_of
-from fedtempo.errors import ConfigError, is_count, is_number, require, unknown
+from fedtempo.errors import ConfigError, is_count, is_number, require, takes_numbers, unknown
 from fedtempo.params import Scalar
 
 
@@ -77,6 +77,7 @@ class Schedule:
     name: str
     settings: Mapping[str, Any]
     rule: Callable[[Now], float] = field(compare=False)
+    __array_ufunc__ = None  # numpy's number times a schedule is a schedule, not numpy's business
 
     def __call__(self, now: Position) -> Scalar:
         """The value at a place: one number, or one per client where clients stand at different places."""
@@ -106,12 +107,14 @@ class Schedule:
 Rate = float | Schedule
 
 
+@takes_numbers
 def constant(value: float) -> Schedule:
     """The same number everywhere."""
     require(is_number(value), "value", "a finite number", value)
     return Schedule("constant", {"value": value}, lambda now: value)
 
 
+@takes_numbers
 def per_round(value: float, factor: float) -> Schedule:
     """`value * factor**round`: FedNAR's and decaying-gamma's annealing.
 
@@ -123,6 +126,7 @@ def per_round(value: float, factor: float) -> Schedule:
     return Schedule("per_round", {"value": value, "factor": factor}, lambda now: value * factor**now.round)
 
 
+@takes_numbers
 def per_step(value: float, factor: float, per: str = "step") -> Schedule:
     """`value * factor**step` with 0**0 = 1, starting afresh each round: FedDecay's beta (eq. 4).
 
@@ -136,6 +140,7 @@ def per_step(value: float, factor: float, per: str = "step") -> Schedule:
     )
 
 
+@takes_numbers
 def linear_in_round(value: float, beta: float, per: str = "step") -> Schedule:
     """`value * max(1 - step (1 - beta), 0)`: FedDecay's linear decay. beta=1 is FedAvg, beta=0 FedSGD."""
     require(is_number(value), "value", "a finite number", value)
@@ -145,6 +150,7 @@ def linear_in_round(value: float, beta: float, per: str = "step") -> Schedule:
     return Schedule("linear_in_round", settings, lambda now: value * max(1 - index(now) * (1 - beta), 0.0))
 
 
+@takes_numbers
 def inverse_time(c: float, d: float) -> Schedule:
     """`c / (round + d)`: the schedule of the convergence theorems (FedDecay's alpha_n)."""
     require(is_number(c), "c", "a finite number", c)
@@ -152,6 +158,7 @@ def inverse_time(c: float, d: float) -> Schedule:
     return Schedule("inverse_time", {"c": c, "d": d}, lambda now: c / (now.round + d))
 
 
+@takes_numbers
 def cosine(value: float, rounds: int, final: float = 0.0) -> Schedule:
     """Half a cosine from `value` in round 0 to `final` in round `rounds`, flat afterwards."""
     require(is_number(value) and is_number(final), "value", "a finite number", value)
@@ -164,6 +171,7 @@ def cosine(value: float, rounds: int, final: float = 0.0) -> Schedule:
     return Schedule("cosine", {"value": value, "rounds": rounds, "final": final}, rule)
 
 
+@takes_numbers
 def piecewise(value: float, steps: Mapping[int | str, float]) -> Schedule:
     """`value`, multiplied by each factor from its round on: `piecewise(0.1, {50: 0.1, 75: 0.1})`."""
     require(is_number(value), "value", "a finite number", value)
@@ -177,10 +185,11 @@ def piecewise(value: float, steps: Mapping[int | str, float]) -> Schedule:
     return Schedule("piecewise", {"value": value, "steps": {str(r): f for r, f in factors.items()}}, rule)
 
 
+@takes_numbers
 def sequence(values: Iterable[float], over: str = "step") -> Schedule:
     """The given numbers one after the other, over `"step"`, `"epoch"` or `"round"`; the last one stays."""
     require(isinstance(values, Iterable) and not isinstance(values, str), "values", "a list of numbers", values)
-    numbers = [v if isinstance(v, bool) or not isinstance(v, (int, float)) else float(v) for v in values]
+    numbers = [float(v) if is_number(v) else v for v in values]
     require(bool(numbers) and all(map(is_number, numbers)), "values", "one or more finite numbers", numbers)
     index = (lambda now: now.round) if over == "round" else _index(over)
     return Schedule(
@@ -188,6 +197,7 @@ def sequence(values: Iterable[float], over: str = "step") -> Schedule:
     )
 
 
+@takes_numbers
 def by_loss(value: float, power: float = 1 / 3) -> Schedule:
     """`value * min(1, loss / first loss)**power`: shrinks as the smoothed training loss falls."""
     require(is_number(value), "value", "a finite number", value)
@@ -195,6 +205,7 @@ def by_loss(value: float, power: float = 1 / 3) -> Schedule:
     return Schedule("by_loss", {"value": value, "power": power}, lambda now: value * min(1.0, now.loss_ratio) ** power)
 
 
+@takes_numbers
 def on_plateau(value: float, factor: float = 0.1) -> Schedule:
     """`value`, times `factor` for every time the smoothed training loss stopped falling."""
     require(is_number(value), "value", "a finite number", value)

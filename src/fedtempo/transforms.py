@@ -12,7 +12,7 @@ from typing import Any, Literal, NamedTuple
 import torch
 from torch import Tensor
 
-from fedtempo.errors import is_number, require
+from fedtempo.errors import is_number, require, takes_numbers
 from fedtempo.params import Params, add, is_plain, norm, scaled, zeros_like
 from fedtempo.schedules import Position, Rate, Schedule, as_schedule, checked_rate
 
@@ -75,6 +75,7 @@ def add_weight_decay(rate: Rate) -> Transform:
     return stateless(lambda g, p, now: add(g, p, decay(now)), weight_decay=decay)
 
 
+@takes_numbers
 def clip_by_global_norm(limit: Rate, eps: float = 0.0) -> Transform:
     """`min(1, limit / (norm + eps)) * gradient` with one norm over all parameters.
 
@@ -110,6 +111,7 @@ def _clipped(gradient: Params, state: Any, length: float, most: float, eps: floa
     return gradient if short_enough else scaled(gradient, most / (length + eps)), state
 
 
+@takes_numbers
 def momentum(decay: float, nesterov: bool = False) -> Transform:
     """`u <- decay * u + gradient`, no dampening: FedAvgM's server and torch's SGD momentum."""
     require(is_number(decay) and 0 <= decay < 1, "momentum", "a number in [0, 1)", decay)
@@ -134,27 +136,30 @@ def _second_moment(
     require(is_number(b2) and 0 <= b2 < 1, "b2", "a number in [0, 1)", b2)
     require(is_number(eps) and eps >= 0, "eps", "a number >= 0", eps)
 
-    def init(params: Params) -> dict[str, Any]:
-        first = next(iter(params.values()))
-        count = torch.zeros((), dtype=torch.float64, device=first.device)
-        return {
-            "count": count,
-            "m": zeros_like(params),
-            "v": {n: torch.full_like(p, initial) for n, p in params.items()},
-        }
+    def init(params: Params) -> dict[str, Params]:
+        # Each tensor has its own count, as in torch: tensors may be trained by different clients.
+        counts = {n: torch.zeros((), dtype=torch.float64, device=p.device) for n, p in params.items()}
+        moments = {"m": zeros_like(params), "v": {n: torch.full_like(p, initial) for n, p in params.items()}}
+        return moments if corrects == "nothing" else {"count": counts, **moments}
 
     def update(gradient: Params, state: Any, params: Params, now: Position) -> tuple[Params, Any]:
-        count = state["count"] + 1
         m = {n: b1 * state["m"][n] + (1 - b1) * g for n, g in gradient.items()}
         v = {n: grow(state["v"][n], g * g) for n, g in gradient.items()}
-        first, second = (1 - b1**count, torch.sqrt(1 - b2**count)) if corrects != "nothing" else (1.0, 1.0)
-        root = second if corrects == "moments" else 1.0
-        rate = (1.0 if corrects == "moments" else second) / first
-        return {n: rate * m[n] / (torch.sqrt(v[n]) / root + eps) for n in m}, {"count": count, "m": m, "v": v}
+        if corrects == "nothing":
+            return {n: m[n] / (torch.sqrt(v[n]) + eps) for n in m}, {"m": m, "v": v}
+        counts = {n: count + 1 for n, count in state["count"].items()}
+        return {n: corrected(m[n], v[n], counts[n]) for n in m}, {"count": counts, "m": m, "v": v}
+
+    def corrected(m: Tensor, v: Tensor, count: Tensor) -> Tensor:
+        first, second = (1 - b1**count).to(m.dtype), torch.sqrt(1 - b2**count).to(m.dtype)
+        if corrects == "moments":
+            return m / first / (torch.sqrt(v) / second + eps)
+        return second / first * m / (torch.sqrt(v) + eps)
 
     return Transform(init, update)
 
 
+@takes_numbers
 def scale_by_adam(
     b1: float = 0.9, b2: float = 0.99, eps: float = 1e-3, corrects: Correction = "nothing", initial: float | None = None
 ) -> Transform:
@@ -168,18 +173,21 @@ def scale_by_adam(
     return _second_moment(b1, b2, eps, start, lambda v, g2: b2 * v + (1 - b2) * g2, corrects)
 
 
+@takes_numbers
 def scale_by_yogi(b1: float = 0.9, b2: float = 0.99, eps: float = 1e-3, initial: float | None = None) -> Transform:
     """As Adam, with v <- v - (1 - b2) g^2 sign(v - g^2) (Reddi et al., Algorithm 2)."""
     start = initial if initial is not None else eps**2
     return _second_moment(b1, b2, eps, start, lambda v, g2: v - (1 - b2) * g2 * torch.sign(v - g2), "nothing")
 
 
+@takes_numbers
 def scale_by_adagrad(b1: float = 0.0, eps: float = 1e-3, initial: float | None = None) -> Transform:
     """As Adam, with v <- v + g^2 (Reddi et al., Algorithm 2)."""
     start = initial if initial is not None else eps**2
     return _second_moment(b1, 0.0, eps, start, lambda v, g2: v + g2, "nothing")
 
 
+@takes_numbers
 def scale_by_fednar_adam(eps: Rate = 0.01, b1: float = 0.9, b2: float = 0.99) -> Transform:
     """Adam as the FedNAR and FedExP code has it, to reproduce their tables only.
 
@@ -199,6 +207,7 @@ def scale_by_fednar_adam(eps: Rate = 0.01, b1: float = 0.9, b2: float = 0.99) ->
     return Transform(start, update, schedules=(("eps", offset),))
 
 
+@takes_numbers
 def sgd(lr: Rate, momentum_decay: float = 0.0) -> Transform:
     """`lr * gradient`, with heavy-ball momentum if asked for."""
     rate = as_schedule(lr)

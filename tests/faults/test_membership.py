@@ -58,7 +58,7 @@ def test_rounds_give_away_something_and_no_more_than_epsilon(case: str) -> None:
     assert 0 < proven <= accounted(1.0, how, DELTA)
 
 
-@pytest.mark.slow
+@pytest.mark.slow("thousands of whole runs")
 @pytest.mark.parametrize("noise", [1.0, 4.0])
 @pytest.mark.parametrize("case", CASES)
 def test_many_rounds_give_away_no_more_than_epsilon(case: str, noise: float) -> None:

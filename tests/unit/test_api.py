@@ -86,3 +86,21 @@ def test_results_of_one_label_are_averaged() -> None:
     table = ft.compare(results, ["both", "both"])
     assert [len(row.values["steps"]) for row in table.rows] == [2]
     assert [row.label for row in ft.compare(results[:1]).rows] == [repr(zoo.ALGORITHMS["fedavg"])]
+
+
+def test_train_yields_the_whole_state_where_it_is_asked_for() -> None:
+    """Shared, server and the cohort's personal tensors, as the result has them at the end; nothing by default."""
+    given = settings(
+        algorithm=ft.algorithms.fedper(0.1, 1, optimizer=ft.optimizers.sgd(0.9, state="average")), cohort=2
+    )
+    reports = list(ft.train(**given, states=True))
+    result = ft.run(**given)
+    last = reports[-1].state
+    assert last is not None
+    assert set(last.personal) == set(reports[-1].clients)
+    assert all(t.equal(result.params[n]) for n, t in last.shared.items())
+    for client, own in last.personal.items():
+        assert all(t.equal(result.client_state(client)[n]) for n, t in own.items())
+    velocities = last.server["optimizer"]
+    assert all(t.equal(result.server_state["optimizer"][n]) for n, t in velocities.items()) and velocities
+    assert all(report.state is None for report in ft.train(**given))

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+import pytest
 import torch
 from torch import nn
 
 from fedtempo.params import (
+    Selector,
     add,
     all_finite,
     combine,
@@ -91,3 +93,41 @@ def test_selectors_by_hand() -> None:
     assert everything.names(net) == set(net.state_dict())
     assert not nothing.names(net)
     assert repr(~submodule("body")) == "not submodule 'body'"
+
+
+LAYERS = nn.ModuleDict(
+    {
+        "body": nn.Sequential(nn.Linear(2, 3), nn.BatchNorm1d(3), nn.Linear(3, 3)),
+        "head": nn.Linear(3, 1),
+    }
+)
+TENSORS = everything.names(LAYERS)
+
+
+def chosen(selector: Selector) -> frozenset[str]:
+    return selector.names(LAYERS)
+
+
+PAIRS = [
+    (submodule("head"), matching("*.bias")),
+    (of_type(nn.BatchNorm1d), submodule("body.*")),
+    (matching("body.0.*", "head.*"), nothing),
+    (everything, submodule("body.1")),
+]
+
+
+@pytest.mark.parametrize(("a", "b"), PAIRS)
+def test_selectors_are_sets(a: Selector, b: Selector) -> None:
+    assert chosen(a | b) == chosen(a) | chosen(b)
+    assert chosen(a & b) == chosen(a) & chosen(b)
+    assert chosen(~a) == TENSORS - chosen(a)
+    assert chosen(~(a | b)) == chosen(~a & ~b)
+
+
+def test_patterns() -> None:
+    assert chosen(submodule("body.*")) == {n for n in TENSORS if n.startswith("body.")}
+    assert chosen(matching("*.0.*", "head.bias")) == {"body.0.weight", "body.0.bias", "head.bias"}
+
+
+def test_they_print_as_they_compose() -> None:
+    assert repr(~submodule("head") & matching("*.bias")) == "(not submodule 'head' and names like '*.bias')"

@@ -16,8 +16,8 @@ UNIT = Path(__file__).parent
 ORDER = [
     ["errors", "display", "files", "extras", "terminal"],
     ["params", "randomness", "identity"],
-    ["schedules", "tasks"],
-    ["transforms", "objectives"],
+    ["schedules", "metrics", "tasks"],
+    ["transforms", "objectives", "optimizers"],
     ["data"],
     ["models"],
     ["client"],
@@ -155,12 +155,14 @@ def test_public_names() -> None:
         "Aggregate",
         "Algorithm",
         "Carry",
+        "ClientSettings",
         "ConfigError",
         "DataError",
         "Evaluation",
         "Faults",
         "FedTempoError",
         "Memory",
+        "Metric",
         "ModelError",
         "Now",
         "OutputError",
@@ -179,15 +181,19 @@ def test_public_names() -> None:
         "algorithms",
         "check_algorithm",
         "check_backend",
+        "check_loss",
+        "check_metric",
         "check_model",
         "cohort",
         "compare",
         "data",
         "descend",
         "length",
+        "metrics",
         "models",
         "named",
         "objectives",
+        "optimizers",
         "params",
         "robust",
         "run",
@@ -215,6 +221,7 @@ SHARED_NAMES = {
     "chain": "one after the other: transforms of a step, augmentations of a row",
     "check_model": "the contract for users, and the check of a run that calls it",
     "uniform": "a draw, and the cohort of equally likely clients",
+    "sgd": "a client's optimizer by keyword, and the transform it is made of",
 }
 
 
@@ -261,9 +268,9 @@ def test_files_and_functions_are_small() -> None:
 
 
 def test_nothing_is_subclassed_but_what_must_be() -> None:
-    """Exceptions, torch modules and modes, pydantic models, typing's forms; http.server's, rich's, typer's classes."""
+    """Exceptions, torch modules and modes, pydantic models, typing's forms; classes of http.server, rich and typer."""
     allowed = re.compile(
-        r"(Error|Exception)$|^(nn\.Module|BaseModel|NamedTuple|Protocol|Torch(Function|Dispatch)Mode|Sequence\[int\]|FileSection|SplitNetwork|StrEnum|BaseHTTPRequestHandler|ThreadingHTTPServer|Console|TyperGroup|torch\.autograd\.Function)$"
+        r"(Error|Exception)$|^(nn\.Module|BaseModel|NamedTuple|Protocol|TypedDict|Torch(Function|Dispatch)Mode|Sequence\[int\]|FileSection|SplitNetwork|StrEnum|BaseHTTPRequestHandler|ThreadingHTTPServer|Console|TyperGroup|torch\.autograd\.Function)$"
     )
     wrong = [
         f"{path.relative_to(SOURCE)}:{node.name}"

@@ -96,11 +96,11 @@ def test_the_task_that_fits_the_targets(targets: torch.Tensor | None, name: str)
 
 
 def test_a_loss_of_ones_own_may_be_per_sample_or_not() -> None:
-    assert as_task(lambda outputs, targets: outputs.sum(-1), None).per_sample
-    alone = as_task(lambda outputs, targets: outputs.mean(), None)
-    assert not alone.per_sample
-    assert float(mean_loss(alone, LOGITS, {"y": TARGETS})) == pytest.approx(float(LOGITS.mean()))
-    assert alone.metric == "loss"
+    for loss in (lambda outputs, targets: outputs.mean(-1), lambda outputs, targets: outputs.mean()):
+        own = as_task(loss, None)
+        assert float(mean_loss(own, LOGITS, {"y": TARGETS})) == pytest.approx(float(LOGITS.mean()))
+        assert own.metric == "loss"
+        assert not own.rows_apart  # nothing is promised, so nothing is padded
 
 
 @pytest.mark.parametrize(("loss", "message"), [("clasification", "Did you mean 'classification'"), (3, "Got 3")])

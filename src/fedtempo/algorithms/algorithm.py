@@ -5,22 +5,24 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
-from typing import Any, Literal, ParamSpec, get_args, get_type_hints
+from dataclasses import dataclass, field, fields, replace
+from typing import Any, Literal, ParamSpec, TypedDict, get_args, get_type_hints
 
 from torch import Tensor
 
 from fedtempo.client.network import Network
 from fedtempo.client.phase import Carry, Phase, Where
 from fedtempo.client.program import Begin, FinalState, Upload
-from fedtempo.errors import ConfigError, fits, require, unknown, wording
+from fedtempo.errors import bound_arguments, require
 from fedtempo.objectives import Received
-from fedtempo.params import Params, Selector, combine, nothing, subtract
+from fedtempo.optimizers import Optimizer, plain
+from fedtempo.params import Params, Selector, combine, everything, nothing, subtract
 from fedtempo.schedules import Schedule
 from fedtempo.server.step import Server, descend
 from fedtempo.server.sums import Groups
 from fedtempo.tasks import Batch
 from fedtempo.transforms import Transform, sgd
+from fedtempo.transforms import momentum as heavy_ball
 
 Weighting = Literal["uniform", "samples", "processed"]
 Predict = Callable[[Network, Params, Params, Batch, bool], Tensor]
@@ -54,8 +56,8 @@ def predict_shared(network: Network, shared: Params, personal: Params, batch: Ba
 
 
 def predict_personal(network: Network, shared: Params, personal: Params, batch: Batch, train: bool = False) -> Tensor:
-    """The client's own full model."""
-    return network.forward(personal, batch, train)
+    """The client's own model; only tensors that nobody may change are the shared ones."""
+    return network.forward(combine(shared, personal), batch, train)
 
 
 def full_copy(shared: Params, trained: frozenset[str]) -> Params:
@@ -161,32 +163,70 @@ def _in_words(value: object) -> str:
     return str(getattr(value, "__qualname__", "partial")) if is_function else repr(value)
 
 
+class ClientSettings(TypedDict, total=False):
+    """What every algorithm takes besides its own settings: how its clients step."""
+
+    optimizer: Optimizer
+    """How local steps turn gradients into directions, and what becomes of the optimizer's state between rounds."""
+    trains: Selector
+    """The tensors that move; the others keep their first values and are not sent up."""
+    accumulate: int
+    """Pieces in which each batch goes through the model: the same gradient in less memory."""
+
+
+def restricted(clients: ClientSettings, to: Selector) -> ClientSettings:
+    """The clients' settings for a phase that trains only these tensors, such as a head."""
+    return {**clients, "trains": to & clients.get("trains", everything)}
+
+
+def gradient_only(clients: ClientSettings) -> ClientSettings:
+    """The clients' settings for a phase whose gradient itself is wanted, so that no optimizer may change it."""
+    return {**clients, "optimizer": plain}
+
+
+def momentum_transform(decay: float, clients: ClientSettings) -> Transform:
+    """The `momentum=` of an algorithm; an optimizer brings its own."""
+    require(not (decay and "optimizer" in clients), "momentum", "left to the optimizer where one is given", decay)
+    return heavy_ball(decay)
+
+
 Arguments = ParamSpec("Arguments")
 WORDS: dict[Any, str] = {
     Schedule: "a schedule",
     Selector: "a selector, such as submodule('head')",
     Transform: "a transform",
+    Optimizer: "an optimizer, such as optimizers.adamw()",
     Algorithm: "an Algorithm",
 }
 
 
 def named(build: Callable[Arguments, Algorithm]) -> Callable[Arguments, Algorithm]:
     """Check arguments against their annotations, and let the algorithm print as the call that made it."""
-    signature = inspect.signature(build)
+    signature, kinds = _spelt_out(build)
 
     @functools.wraps(build)
     def call(*args: Arguments.args, **kwargs: Arguments.kwargs) -> Algorithm:
-        for name in kwargs:
-            if name not in signature.parameters:
-                raise unknown(f"{build.__name__}: setting", name, signature.parameters)
-        try:
-            bound = signature.bind(*args, **kwargs)
-        except TypeError as error:
-            raise ConfigError(f"{build.__name__}: {error}.") from None
-        kinds = dict.fromkeys(signature.parameters, Any) | get_type_hints(build)
-        for name, value in bound.arguments.items():
-            holds = fits(value, kinds[name]) or (callable(value) and Schedule in get_args(kinds[name]))
-            require(holds, name, wording(kinds[name], WORDS), value)
-        return replace(build(*args, **kwargs), name=build.__name__, settings=dict(bound.arguments))
+        given = bound_arguments(build.__name__, signature, kinds, (args, kwargs), WORDS)
+        return replace(build(**given), name=build.__name__, settings=given)  # type: ignore[call-arg]
 
+    call.__signature__ = signature  # type: ignore[attr-defined]
+    call.__annotations__ = kinds
     return call
+
+
+def _spelt_out(build: Callable[..., Algorithm]) -> tuple[inspect.Signature, dict[str, Any]]:
+    """The function's signature and types, with the keywords of `**clients: Unpack[ClientSettings]` one by one."""
+    signature = inspect.signature(build)
+    kinds = dict.fromkeys(signature.parameters, Any) | get_type_hints(build)
+    parameters = list(signature.parameters.values())
+    if not parameters or parameters[-1].kind is not inspect.Parameter.VAR_KEYWORD:
+        return signature, kinds
+    own, rest = parameters[:-1], parameters[-1].name
+    shared = get_type_hints(get_args(kinds[rest])[0])
+    defaults = {f.name: f.default for f in fields(Phase)}
+    added = [
+        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=defaults[name], annotation=kind)
+        for name, kind in shared.items()
+    ]
+    spelt = {**{name: kind for name, kind in kinds.items() if name != rest}, **shared}
+    return signature.replace(parameters=[*own, *added]), spelt

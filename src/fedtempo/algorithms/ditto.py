@@ -3,8 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Unpack
 
-from fedtempo.algorithms.algorithm import Algorithm, Memory, Serving, Weighting, full_copy, named, predict_personal
+from fedtempo.algorithms.algorithm import (
+    Algorithm,
+    ClientSettings,
+    Memory,
+    Serving,
+    Weighting,
+    full_copy,
+    named,
+    predict_personal,
+)
 from fedtempo.algorithms.fedavg import fedavg
 from fedtempo.client.phase import Phase, length
 from fedtempo.objectives import proximal
@@ -23,6 +33,7 @@ def ditto(
     personal_epochs: Rate | None = None,
     server_lr: Rate = 1.0,
     weighting: Weighting = "uniform",
+    **clients: Unpack[ClientSettings],
 ) -> Algorithm:
     """v_i <- v_i - eta_p (grad f_i(v_i) + lam (v_i - x_t)) beside a FedAvg update of x (Li et al., 2021).
 
@@ -35,8 +46,8 @@ def ditto(
         epochs if personal_steps is None and personal_epochs is None else personal_epochs,
     )
     rate = checked_rate(lr if personal_lr is None else personal_lr, "personal_lr")
-    own = Phase(own_length, rate, objective=proximal(strength), rates=(("lam", strength),), on="personal")
-    plain = fedavg(lr, steps, epochs=epochs, server_lr=server_lr, weighting=weighting)
+    own = Phase(own_length, rate, objective=proximal(strength), rates=(("lam", strength),), on="personal", **clients)
+    plain = fedavg(lr, steps, epochs=epochs, server_lr=server_lr, weighting=weighting, **clients)
     return replace(
         plain,
         phases=(own, *(replace(phase, on="shared") for phase in plain.phases)),

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Unpack
 
 from fedtempo.algorithms.algorithm import (
     Algorithm,
+    ClientSettings,
     Memory,
     Serving,
     Uploads,
     Weighting,
     full_copy,
+    momentum_transform,
     named,
     predict_personal,
 )
@@ -18,7 +21,6 @@ from fedtempo.client.phase import Phase, length
 from fedtempo.errors import is_count, require
 from fedtempo.schedules import Rate, checked_rate
 from fedtempo.server.step import descend
-from fedtempo.transforms import momentum as heavy_ball
 from fedtempo.transforms import sgd
 
 
@@ -32,6 +34,7 @@ def fedavg(
     weighting: Weighting = "uniform",
     momentum: float = 0.0,
     average_buffers: bool = True,
+    **clients: Unpack[ClientSettings],
 ) -> Algorithm:
     """K local SGD steps, then the mean: y <- y - l grad f_i(y); x <- x + eta_g sum_i w_i (y_i - x).
 
@@ -42,37 +45,57 @@ def fedavg(
     >>> fedavg(lr=0.1, steps=5)
     fedavg(lr=0.1, steps=5)
     """
-    phase = Phase(length(steps, epochs), checked_rate(lr, "lr"), direction=heavy_ball(momentum))
+    direction = momentum_transform(momentum, clients)
+    phase = Phase(length(steps, epochs), checked_rate(lr, "lr"), direction=direction, **clients)
     server = descend(sgd(checked_rate(server_lr, "server_lr")))
     return Algorithm((phase,), server, weighting, uploads=Uploads(average_buffers=average_buffers))
 
 
 @named
-def fedsgd(lr: Rate, *, server_lr: Rate = 1.0, weighting: Weighting = "uniform", full_batch: bool = False) -> Algorithm:
+def fedsgd(
+    lr: Rate,
+    *,
+    server_lr: Rate = 1.0,
+    weighting: Weighting = "uniform",
+    full_batch: bool = False,
+    **clients: Unpack[ClientSettings],
+) -> Algorithm:
     """One local gradient step: x <- x - l sum_i w_i grad f_i(x). FedAvg with K = 1 (McMahan et al.).
 
     The step sees one batch of the experiment's size; `full_batch=True` takes all local data, as McMahan et al. do.
     """
-    algorithm = fedavg(lr, 1, server_lr=server_lr, weighting=weighting)
+    algorithm = fedavg(lr, 1, server_lr=server_lr, weighting=weighting, **clients)
     return replace(algorithm, phases=tuple(replace(p, full_batch=full_batch) for p in algorithm.phases))
 
 
 @named
-def reptile(lr: Rate, steps: Rate | None = None, *, epochs: Rate | None = None, server_lr: Rate = 1.0) -> Algorithm:
+def reptile(
+    lr: Rate,
+    steps: Rate | None = None,
+    *,
+    epochs: Rate | None = None,
+    server_lr: Rate = 1.0,
+    **clients: Unpack[ClientSettings],
+) -> Algorithm:
     """x <- x + eps mean_i (y_i - x): Nichol et al. (2018). `server_lr=1` is FedAvg with uniform weights."""
-    return fedavg(lr, steps, epochs=epochs, server_lr=server_lr)
+    return fedavg(lr, steps, epochs=epochs, server_lr=server_lr, **clients)
 
 
 @named
 def local_only(
-    lr: Rate, steps: Rate | None = None, *, epochs: Rate | None = None, newcomer_rounds: int = 10
+    lr: Rate,
+    steps: Rate | None = None,
+    *,
+    epochs: Rate | None = None,
+    newcomer_rounds: int = 10,
+    **clients: Unpack[ClientSettings],
 ) -> Algorithm:
     """Every client trains a model of its own from the common start and shares nothing: the honest baseline.
 
     A new client trains alone too, for `newcomer_rounds` times the local work of one round.
     """
     require(is_count(newcomer_rounds), "newcomer_rounds", "an int >= 1", newcomer_rounds)
-    phase = Phase(length(steps, epochs), checked_rate(lr, "lr"), on="personal")
+    phase = Phase(length(steps, epochs), checked_rate(lr, "lr"), on="personal", **clients)
     alone = replace(phase, length=replace(phase.length, times=newcomer_rounds))
     return Algorithm(
         (phase,),

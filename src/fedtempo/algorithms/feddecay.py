@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Literal
+from typing import Literal, Unpack
 
 import torch
 
-from fedtempo.algorithms.algorithm import Algorithm, Memory, Serving, Weighting, named
+from fedtempo.algorithms.algorithm import Algorithm, ClientSettings, Memory, Serving, Weighting, named
 from fedtempo.algorithms.fedavg import fedavg
 from fedtempo.client.phase import AfterStep, Carry, StepInfo
 from fedtempo.errors import ConfigError, is_number, require
@@ -30,6 +30,7 @@ def feddecay(
     per: Granularity = "step",
     server_lr: Rate = 1.0,
     weighting: Weighting = "uniform",
+    **clients: Unpack[ClientSettings],
 ) -> Algorithm:
     """FedAvg whose j-th local step has learning rate l b_j (FedDecay, eqs. 4 and 5).
 
@@ -42,8 +43,10 @@ def feddecay(
     """
     factors = _factors(beta, decay, "step" if per == "step" else "epoch")
     if per != "epoch_displacement":
-        return fedavg(checked_rate(lr, "lr") * factors, steps, epochs=epochs, server_lr=server_lr, weighting=weighting)
-    plain = fedavg(lr, steps, epochs=epochs, server_lr=server_lr, weighting=weighting)
+        return fedavg(
+            checked_rate(lr, "lr") * factors, steps, epochs=epochs, server_lr=server_lr, weighting=weighting, **clients
+        )
+    plain = fedavg(lr, steps, epochs=epochs, server_lr=server_lr, weighting=weighting, **clients)
     phases = tuple(replace(p, after=_shorten_epochs(factors)) for p in plain.phases)
     return replace(plain, phases=phases, memory=Memory(begin=_note_start), serving=Serving(after_decays=True))
 

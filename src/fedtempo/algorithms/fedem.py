@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Literal
+from typing import Literal, Unpack
 
 import torch
 from torch import Tensor
 
-from fedtempo.algorithms.algorithm import Algorithm, Memory, Serving, Weighting, named
+from fedtempo.algorithms.algorithm import Algorithm, ClientSettings, Memory, Serving, Weighting, named
 from fedtempo.client.network import Network
 from fedtempo.client.phase import Carry, Length, Phase, length
 from fedtempo.errors import is_count, require
@@ -31,6 +31,7 @@ def fedem(
     server_lr: Rate = 1.0,
     weighting: Weighting = "samples",
     over: Literal["sampled", "all"] = "sampled",
+    **clients: Unpack[ClientSettings],
 ) -> Algorithm:
     """E-step q_m(s) ~ pi_m exp(-loss_m(s)) with the received components, pi_m = mean_s q_m(s); M-step: K steps on q.
 
@@ -40,7 +41,9 @@ def fedem(
     makes one E-step with frozen components. One component is FedAvg.
     """
     require(is_count(components), "components", "an int >= 1", components)
-    phase = Phase(length(steps, epochs), checked_rate(lr, "lr"), objective=mixture, on="shared", enter=expectation)
+    phase = Phase(
+        length(steps, epochs), checked_rate(lr, "lr"), objective=mixture, on="shared", enter=expectation, **clients
+    )
     transform = sgd(checked_rate(server_lr, "server_lr"))
 
     def share_of_all(aggregate: Aggregate, now: Now) -> float:
@@ -77,7 +80,9 @@ def expectation(network: Network, task: Task, received: Received, carry: Carry, 
 
 
 def _losses(network: Network, task: Task, params: Params, data: Batch) -> Tensor:
-    return task.losses(hide_padded_outputs(network.forward(params, data), data), data["y"])
+    losses = task.losses(hide_padded_outputs(network.forward(params, data), data), data["y"])
+    require(losses.dim() == 1, f"the loss {task.name!r}", "one number per row for a mixture", "one number per batch")
+    return losses
 
 
 def predict_mixture(network: Network, shared: Params, personal: Params, batch: Batch, train: bool = False) -> Tensor:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
+from typing import Any, Unpack
 
 import torch
 
-from fedtempo.algorithms.algorithm import Algorithm, Uploads, Weighting, named
+from fedtempo.algorithms.algorithm import Algorithm, ClientSettings, Uploads, Weighting, named
 from fedtempo.algorithms.fedavg import fedavg
 from fedtempo.errors import ConfigError
 from fedtempo.params import Params, add, squared_norm
@@ -26,6 +26,7 @@ def fedexp(
     eps_per_client: bool = False,
     average_last_two: bool = True,
     weighting: Weighting = "uniform",
+    **clients: Unpack[ClientSettings],
 ) -> Algorithm:
     """x <- x + eta_g D with eta_g = max(1, sum_i w_i ||Delta_i||^2 / (2 (||D||^2 + eps))), D = sum_i w_i Delta_i.
 
@@ -35,7 +36,7 @@ def fedexp(
     training goes on from the last.
     """
     checked_rate(eps, "eps")
-    plain = fedavg(lr, steps, epochs=epochs, weighting=weighting)
+    plain = fedavg(lr, steps, epochs=epochs, weighting=weighting, **clients)
     return replace(plain, uploads=Uploads(sends_norm=True), server=_server(eps, eps_per_client, average_last_two))
 
 

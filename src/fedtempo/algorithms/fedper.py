@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Unpack
 
-from fedtempo.algorithms.algorithm import Algorithm, Serving, Weighting, named
+from fedtempo.algorithms.algorithm import (
+    Algorithm,
+    ClientSettings,
+    Serving,
+    Weighting,
+    momentum_transform,
+    named,
+    restricted,
+)
 from fedtempo.client.phase import Phase, length
 from fedtempo.params import Selector, everything, submodule
 from fedtempo.schedules import Rate, checked_rate
 from fedtempo.server.step import descend
-from fedtempo.transforms import momentum as heavy_ball
 from fedtempo.transforms import sgd
 
 
@@ -23,12 +31,14 @@ def fedper(
     server_lr: Rate = 1.0,
     momentum: float = 0.0,
     weighting: Weighting = "samples",
+    **clients: Unpack[ClientSettings],
 ) -> Algorithm:
     """K joint steps on (theta, W_i); theta is averaged, W_i stays (Arivazhagan et al., 2019).
 
     `head=nothing` is FedAvg. A new client gets a fresh head and fine-tunes body and head for one round's steps.
     """
-    phase = Phase(length(steps, epochs), checked_rate(lr, "lr"), direction=heavy_ball(momentum))
+    direction = momentum_transform(momentum, clients)
+    phase = Phase(length(steps, epochs), checked_rate(lr, "lr"), direction=direction, **clients)
     server = descend(sgd(checked_rate(server_lr, "server_lr")))
     return Algorithm((phase,), server, weighting, personal=head, serving=Serving(newcomer_phases=(phase,)))
 
@@ -45,6 +55,7 @@ def fedrep(
     head: Selector = submodule("head"),
     momentum: float = 0.0,
     weighting: Weighting = "uniform",
+    **clients: Unpack[ClientSettings],
 ) -> Algorithm:
     """The head on the received body, then the body under the new head; bodies are averaged (Collins et al., 2021).
 
@@ -52,8 +63,10 @@ def fedrep(
     A new client gets a fresh head and trains it alone.
     """
     rate = checked_rate(lr if head_lr is None else head_lr, "head_lr")
-    first = Phase(length(head_steps, head_epochs, minimum=0), rate, direction=heavy_ball(momentum), trains=head)
-    then = Phase(length(body_steps, body_epochs), checked_rate(lr, "lr"), direction=heavy_ball(momentum), trains=~head)
+    direction = momentum_transform(momentum, clients)
+    on_head, on_body = restricted(clients, head), restricted(clients, ~head)
+    first = Phase(length(head_steps, head_epochs, minimum=0), rate, direction=direction, **on_head)
+    then = Phase(length(body_steps, body_epochs), checked_rate(lr, "lr"), direction=direction, **on_body)
     return Algorithm((first, then), weighting=weighting, personal=head, serving=Serving(newcomer_phases=(first,)))
 
 
@@ -66,11 +79,14 @@ def fedbabu(
     head: Selector = submodule("head"),
     momentum: float = 0.0,
     weighting: Weighting = "samples",
+    **clients: Unpack[ClientSettings],
 ) -> Algorithm:
     """The body is trained and averaged; the head keeps its first value for everybody (Oh et al., 2022).
 
     No personal state: a client, new or not, fine-tunes a copy of body and head when it is evaluated. The authors' code
     has momentum 0.9 and uniform weights, the paper weighs by samples.
     """
-    phase = Phase(length(steps, epochs), checked_rate(lr, "lr"), direction=heavy_ball(momentum), trains=~head)
-    return Algorithm((phase,), weighting=weighting, serving=Serving(finetune_like=replace(phase, trains=everything)))
+    direction = momentum_transform(momentum, clients)
+    phase = Phase(length(steps, epochs), checked_rate(lr, "lr"), direction=direction, **restricted(clients, ~head))
+    tuned = replace(phase, trains=clients.get("trains", everything))
+    return Algorithm((phase,), weighting=weighting, serving=Serving(finetune_like=tuned))

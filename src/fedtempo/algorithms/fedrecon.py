@@ -2,9 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Literal, Unpack
 
-from fedtempo.algorithms.algorithm import Algorithm, Memory, Serving, Uploads, Weighting, named
+from fedtempo.algorithms.algorithm import (
+    Algorithm,
+    ClientSettings,
+    Memory,
+    Serving,
+    Uploads,
+    Weighting,
+    gradient_only,
+    named,
+    restricted,
+)
 from fedtempo.algorithms.last_step import begin_with_zeros, note_direction, upload_note
 from fedtempo.client.phase import Length, Phase, Rows, length
 from fedtempo.params import Selector, submodule
@@ -26,6 +36,7 @@ def fedrecon(
     server_optimizer: Literal["sgd", "adam"] = "sgd",
     weighting: Weighting = "processed",
     full_batch: bool = False,
+    **clients: Unpack[ClientSettings],
 ) -> Algorithm:
     """A fresh head is fitted on the support half, then the body moves on the query half (Singhal et al., 2021).
 
@@ -35,10 +46,11 @@ def fedrecon(
     """
     support: Rows = "train" if same_data else "support"
     query: Rows = "train" if same_data else "query"
+    on_head, on_body = restricted(clients, head), restricted(clients, ~head)
     rebuild = Phase(
-        length(head_steps), checked_rate(head_lr, "head_lr"), trains=head, part=support, full_batch=full_batch
+        length(head_steps), checked_rate(head_lr, "head_lr"), part=support, full_batch=full_batch, **on_head
     )
-    improve = Phase(length(body_steps), checked_rate(lr, "lr"), trains=~head, part=query, full_batch=full_batch)
+    improve = Phase(length(body_steps), checked_rate(lr, "lr"), part=query, full_batch=full_batch, **on_body)
     return Algorithm(
         (rebuild, improve),
         descend(server_transform(server_optimizer, checked_rate(server_lr, "server_lr"))),
@@ -59,14 +71,16 @@ def fedrecon_stateful(
     server_optimizer: Literal["sgd", "adam"] = "sgd",
     weighting: Weighting = "samples",
     full_batch: bool = True,
+    **clients: Unpack[ClientSettings],
 ) -> Algorithm:
     """FedRecon as PFLEGO's code has it: heads are kept, and one body gradient at the new head is sent.
 
     tau head steps on all data, then theta <- theta - lr sum_{i in S} (n_i / n_S) grad_theta l_i. The authors' code
     uses Adam at the server by default; the gradient is taken *after* all head steps, PFLEGO's is not.
     """
-    fit = Phase(length(head_steps), checked_rate(head_lr, "head_lr"), trains=head, full_batch=full_batch)
-    look = Phase(Length(constant(1)), constant(1.0), trains=~head, full_batch=full_batch, after=note_direction)
+    on_head, exact = restricted(clients, head), gradient_only(restricted(clients, ~head))
+    fit = Phase(length(head_steps), checked_rate(head_lr, "head_lr"), full_batch=full_batch, **on_head)
+    look = Phase(Length(constant(1)), constant(1.0), full_batch=full_batch, after=note_direction, **exact)
     return Algorithm(
         (fit, look),
         descend(server_transform(server_optimizer, checked_rate(server_lr, "server_lr"))),

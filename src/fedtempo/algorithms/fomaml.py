@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Unpack
 
-from fedtempo.algorithms.algorithm import Algorithm, Memory, Uploads, Weighting, named
+from fedtempo.algorithms.algorithm import Algorithm, ClientSettings, Memory, Uploads, Weighting, named
 from fedtempo.algorithms.fedavg import fedavg
 from fedtempo.algorithms.last_step import begin_with_zeros, note_direction, note_update, upload_note
 from fedtempo.schedules import Rate, checked_rate
@@ -18,6 +19,7 @@ def fomaml(
     epochs: Rate | None = None,
     server_lr: Rate | None = None,
     weighting: Weighting = "uniform",
+    **clients: Unpack[ClientSettings],
 ) -> Algorithm:
     """x <- x - eta_out mean_i grad f_i(y_{K-1}) after K - 1 inner steps (FedDecay, eq. 6; Nichol et al., 2018).
 
@@ -28,7 +30,9 @@ def fomaml(
     """
     if server_lr is not None:
         checked_rate(server_lr, "server_lr")
-    plain = fedavg(lr, steps, epochs=epochs, server_lr=1.0 if server_lr is None else server_lr, weighting=weighting)
+    plain = fedavg(
+        lr, steps, epochs=epochs, server_lr=1.0 if server_lr is None else server_lr, weighting=weighting, **clients
+    )
     note = note_update if server_lr is None else note_direction
     phases = tuple(replace(phase, after=note) for phase in plain.phases)
     return replace(plain, phases=phases, memory=Memory(begin=begin_with_zeros), uploads=Uploads(upload_note))

@@ -2,9 +2,20 @@
 
 from __future__ import annotations
 
+from typing import Unpack
+
 import torch
 
-from fedtempo.algorithms.algorithm import Algorithm, Memory, Serving, Weighting, full_copy, named, predict_personal
+from fedtempo.algorithms.algorithm import (
+    Algorithm,
+    ClientSettings,
+    Memory,
+    Serving,
+    Weighting,
+    full_copy,
+    named,
+    predict_personal,
+)
 from fedtempo.client.phase import AfterStep, Carry, Phase, StepInfo, length
 from fedtempo.errors import is_count, require
 from fedtempo.objectives import Received, moreau
@@ -26,6 +37,7 @@ def pfedme(
     warm_start: bool = True,
     l2: float = 0.0,
     weighting: Weighting = "uniform",
+    **clients: Unpack[ClientSettings],
 ) -> Algorithm:
     """R times: K steps theta <- theta - eta_p (grad f_i(theta) + lam (theta - w)), then w <- w - eta lam (w - theta).
 
@@ -43,6 +55,7 @@ def pfedme(
         rates=(("lam", strength),),
         direction=add_weight_decay(l2) if l2 else identity,
         on="personal",
+        **clients,
         repeat=inner_steps,
         after=_move_local(checked_rate(lr, "lr") * strength, inner_steps, warm_start),
     )
@@ -56,7 +69,7 @@ def pfedme(
 
 
 def _start_at_received(received: Received, personal: Params) -> tuple[Params, Params]:
-    return dict(received.shared), {}
+    return {n: received.shared[n] for n in personal}, {}
 
 
 def _move_local(rate: Schedule, inner_steps: int, warm_start: bool) -> AfterStep:

@@ -2,9 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Literal, Unpack
 
-from fedtempo.algorithms.algorithm import Algorithm, Memory, Serving, Uploads, named
+from fedtempo.algorithms.algorithm import (
+    Algorithm,
+    ClientSettings,
+    Memory,
+    Serving,
+    Uploads,
+    gradient_only,
+    named,
+    restricted,
+)
 from fedtempo.algorithms.fedrecon import server_transform
 from fedtempo.algorithms.last_step import begin_with_zeros, note_direction, upload_note
 from fedtempo.client.phase import Length, Phase, length
@@ -25,6 +34,7 @@ def pflego(
     alpha_over: Literal["all", "sampled"] = "all",
     server_optimizer: Literal["sgd", "adam"] = "sgd",
     full_batch: bool = True,
+    **clients: Unpack[ClientSettings],
 ) -> Algorithm:
     """tau - 1 steps on the head alone, then one joint gradient: the head moves, the body's gradient is sent.
 
@@ -37,13 +47,15 @@ def pflego(
     last step too (eq. 5; `alpha_in_head_step=True`) is a round an unbiased SGD step on the joint loss. The authors'
     code normalises alpha over the sampled clients (`alpha_over="sampled"`) and uses Adam (`server_optimizer="adam"`,
     torch's). r is the expected cohort, I rho for Bernoulli participation. A new client gets a fresh head and takes
-    tau head-only steps.
+    tau head-only steps. An `optimizer` is for the head-only steps; the joint gradient stays as it is.
     """
     rho = checked_rate(server_lr, "server_lr")
     last_rate = rho * inverse_participation() * (data_share() if alpha_in_head_step else constant(1.0))
-    inner = Phase(length(steps, offset=-1), checked_rate(head_lr, "head_lr"), trains=head, full_batch=full_batch)
-    joint = Phase(Length(constant(1)), last_rate, full_batch=full_batch, after=note_direction)
-    newcomer = Phase(length(steps), checked_rate(head_lr, "head_lr"), trains=head, full_batch=full_batch)
+    on_head = restricted(clients, head)
+    inner = Phase(length(steps, offset=-1), checked_rate(head_lr, "head_lr"), full_batch=full_batch, **on_head)
+    exact = gradient_only(clients)
+    joint = Phase(Length(constant(1)), last_rate, full_batch=full_batch, after=note_direction, **exact)
+    newcomer = Phase(length(steps), checked_rate(head_lr, "head_lr"), full_batch=full_batch, **on_head)
 
     def unbiased(aggregate: Aggregate, now: Now) -> float:
         share = aggregate.weight / now.total_samples if alpha_over == "all" else 1.0

@@ -3,11 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any, Literal
+from typing import Any, Literal, Unpack
 
 import torch
 
-from fedtempo.algorithms.algorithm import Algorithm, Memory, Serving, Uploads, Weighting, named, predict_shared
+from fedtempo.algorithms.algorithm import (
+    Algorithm,
+    ClientSettings,
+    Memory,
+    Serving,
+    Uploads,
+    Weighting,
+    named,
+    predict_shared,
+)
 from fedtempo.algorithms.fedavg import fedavg
 from fedtempo.client.network import Network
 from fedtempo.client.phase import Carry, StepInfo
@@ -16,7 +25,7 @@ from fedtempo.params import Params, add, select, subtract, zeros_like
 from fedtempo.schedules import Now, Position, Rate
 from fedtempo.server.step import Server
 from fedtempo.server.sums import Aggregate, Groups
-from fedtempo.tasks import Batch, Task, mean_loss
+from fedtempo.tasks import Batch, Task
 
 TRAVELLED = "_travelled"
 
@@ -30,6 +39,7 @@ def scaffold(
     option: Literal["I", "II"] = "II",
     server_lr: Rate = 1.0,
     weighting: Weighting = "uniform",
+    **clients: Unpack[ClientSettings],
 ) -> Algorithm:
     """Local steps along g = grad f_i(y) - c_i + c, then new control variates (Karimireddy et al., 2020).
 
@@ -38,7 +48,7 @@ def scaffold(
     with N all clients. The c of a round is the one sent at its start. Weight decay and clipping enter c_i through
     the displacement, as in the FedNAR code; that code weighs c by samples, the paper and we do not.
     """
-    plain = fedavg(lr, steps, epochs=epochs, server_lr=server_lr, weighting=weighting)
+    plain = fedavg(lr, steps, epochs=epochs, server_lr=server_lr, weighting=weighting, **clients)
     phases = tuple(
         replace(
             p,
@@ -84,7 +94,7 @@ def _full_gradient(network: Network, task: Task, received: Received, carry: Carr
     trained, others = select(carry.shared, carry.personal), dict(carry.shared)
 
     def loss(params: Params) -> torch.Tensor:
-        return mean_loss(task, network.forward({**others, **params}, data), data)
+        return network.loss(task, {**others, **params}, data)
 
     return carry._replace(scratch={**carry.scratch, **torch.func.grad(loss)(trained)}), data
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Unpack
 
-from fedtempo.algorithms.algorithm import Algorithm, Weighting, named
+from fedtempo.algorithms.algorithm import Algorithm, ClientSettings, Weighting, named
 from fedtempo.algorithms.fedavg import fedavg
 from fedtempo.errors import is_number, require
 from fedtempo.schedules import Rate, checked_rate
@@ -42,9 +43,12 @@ def fedavgm(
     server_lr: Rate = 1.0,
     momentum: float = 0.9,
     weighting: Weighting = "uniform",
+    **clients: Unpack[ClientSettings],
 ) -> Algorithm:
     """u <- momentum u + mean Delta; x <- x + eta_g u, no dampening, no Nesterov (Hsu et al., 2019)."""
-    return with_server(fedavg(lr, steps, epochs=epochs, weighting=weighting), heavy_ball(momentum), server_lr)
+    return with_server(
+        fedavg(lr, steps, epochs=epochs, weighting=weighting, **clients), heavy_ball(momentum), server_lr
+    )
 
 
 @named
@@ -60,6 +64,7 @@ def fedadam(
     bias_correction: bool = False,
     fednar_compat: bool = False,
     weighting: Weighting = "uniform",
+    **clients: Unpack[ClientSettings],
 ) -> Algorithm:
     """m <- b1 m + (1 - b1) D, v <- b2 v + (1 - b2) D^2, x <- x + eta_g m / (sqrt(v) + eps), D = mean Delta.
 
@@ -67,7 +72,7 @@ def fedadam(
     `bias_correction=True`: the decaying-K paper's Algorithm 3, b2=.999, eps=1e-8, times sqrt(1 - b2^t) / (1 - b1^t).
     `fednar_compat=True`: as the FedNAR code has it (see `scale_by_fednar_adam`), to reproduce its tables only.
     """
-    plain = fedavg(lr, steps, epochs=epochs, weighting=weighting)
+    plain = fedavg(lr, steps, epochs=epochs, weighting=weighting, **clients)
     if fednar_compat:
         return with_server(
             plain, scale_by_fednar_adam(0.01 if eps is None else eps, b1, 0.99 if b2 is None else b2), server_lr
@@ -90,9 +95,12 @@ def fedyogi(
     b2: float = 0.99,
     eps: float = 1e-3,
     weighting: Weighting = "uniform",
+    **clients: Unpack[ClientSettings],
 ) -> Algorithm:
     """As FedAdam with v <- v - (1 - b2) D^2 sign(v - D^2) (Reddi et al., Algorithm 2)."""
-    return with_server(fedavg(lr, steps, epochs=epochs, weighting=weighting), scale_by_yogi(b1, b2, eps), server_lr)
+    return with_server(
+        fedavg(lr, steps, epochs=epochs, weighting=weighting, **clients), scale_by_yogi(b1, b2, eps), server_lr
+    )
 
 
 @named
@@ -105,6 +113,9 @@ def fedadagrad(
     b1: float = 0.0,
     eps: float = 1e-3,
     weighting: Weighting = "uniform",
+    **clients: Unpack[ClientSettings],
 ) -> Algorithm:
     """As FedAdam with v <- v + D^2 and, by default, no momentum (Reddi et al., Algorithm 2)."""
-    return with_server(fedavg(lr, steps, epochs=epochs, weighting=weighting), scale_by_adagrad(b1, eps), server_lr)
+    return with_server(
+        fedavg(lr, steps, epochs=epochs, weighting=weighting, **clients), scale_by_adagrad(b1, eps), server_lr
+    )

@@ -132,11 +132,37 @@ def _groups(active: np.ndarray, lengths: np.ndarray, pads: bool) -> list[np.ndar
 
 
 def _enter(lanes: Lanes, stage: Stage, carry: Carry, starts: np.ndarray, counts: np.ndarray) -> tuple[Carry, Batch]:
-    """The stage's pass over all rows of every client, padded to the longest."""
-    local = np.minimum(np.arange(int(counts.max())), counts[:, None] - 1)
-    data = _extended(lanes, lanes.problem.rows(lanes.clients, starts[:, None] + local), counts, np.arange(len(counts)))
-    carry, data = side_by_side(lambda c, d: stage.enter(lanes.received, c, d))(carry, data)
-    return carry, data
+    """The stage's pass over all rows of every client, padded to the longest; where that is felt, length by length."""
+    everybody = np.arange(len(counts))
+    groups = _groups(everybody, counts, lanes.problem.pads_batches)
+    entered = [_enter_group(lanes, stage, carry, starts, counts, group) for group in groups]
+    if len(entered) == 1:
+        return entered[0]
+    width = int(counts.max())
+    back = torch.as_tensor(np.argsort(np.concatenate(groups)), device=lanes.problem.device)
+    kept = tree_map(lambda *parts: torch.cat(parts)[back], *(carry for carry, _ in entered))
+    data = [{n: _widened(t, width) for n, t in rows.items() if n != "_rows"} for _, rows in entered]
+    return kept, {n: torch.cat([rows[n] for rows in data])[back] for n in data[0]}
+
+
+def _enter_group(
+    lanes: Lanes, stage: Stage, carry: Carry, starts: np.ndarray, counts: np.ndarray, group: np.ndarray
+) -> tuple[Carry, Batch]:
+    mine = counts[group]
+    local = np.minimum(np.arange(int(mine.max())), mine[:, None] - 1)
+    data = _extended(lanes, lanes.problem.rows(lanes.clients[group], starts[group][:, None] + local), mine, group)
+    if len(group) < len(counts):
+        chosen = torch.as_tensor(group, device=lanes.problem.device)
+        carry = tree_map(lambda t: t[chosen], carry)
+    entered: tuple[Carry, Batch] = side_by_side(lambda c, d: stage.enter(lanes.received, c, d))(carry, data)
+    return entered
+
+
+def _widened(stacked: Tensor, width: int) -> Tensor:
+    """Zeros below the rows of every client; batches are drawn from above them."""
+    if stacked.dim() < 2 or stacked.shape[1] == width:
+        return stacked
+    return torch.cat([stacked, stacked.new_zeros(len(stacked), width - stacked.shape[1], *stacked.shape[2:])], dim=1)
 
 
 def _extended(lanes: Lanes, batch: Batch, lengths: np.ndarray, group: np.ndarray) -> Batch:

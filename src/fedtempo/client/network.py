@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import copy
 from collections.abc import Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -13,9 +13,12 @@ from torch import Tensor, nn
 from fedtempo.client.dropout import seeded_dropout, uses_dropout
 from fedtempo.errors import ModelError
 from fedtempo.params import Params
-from fedtempo.tasks import Batch
+from fedtempo.tasks import SAMPLE_WEIGHT, Batch, Task, mean_loss
 
 TARGET = "y"
+NOT_INPUTS = (TARGET, SAMPLE_WEIGHT)
+LABELS = "labels"
+"""The name under which a model that makes its own loss gets the targets, as `transformers` has it."""
 
 
 class Slot(NamedTuple):
@@ -32,27 +35,24 @@ class Callee(NamedTuple):
     module: nn.Module
     slots: tuple[Slot, ...]
 
-    def __call__(self, params: Params, inputs: Batch) -> Tensor:
-        """The module's output with these tensors in place of its own."""
+    def __call__(self, params: Params, inputs: Batch) -> Any:
+        """What the module returns with these tensors in place of its own."""
         own = [slot.holder[slot.leaf] for slot in self.slots]
         try:
             for holder, leaf, name in self.slots:
                 if name in params:
                     holder[leaf] = params[name]
-            output = self.module(*inputs.values()) if len(inputs) == 1 else self.module(**inputs)
+            return self.module(*inputs.values()) if len(inputs) == 1 else self.module(**inputs)
         finally:
             for slot, tensor in zip(self.slots, own, strict=True):
                 slot.holder[slot.leaf] = tensor
-        if not isinstance(output, Tensor):
-            raise ModelError(f"model must return one tensor. Got {type(output).__name__}.")
-        return output
 
 
 class Network:
     """The model in training and in evaluation mode, without weights of its own.
 
-    A batch is a dict. `y` is the target; a name with a leading underscore is the library's; the rest are
-    the model's inputs: one input goes in by position, several by name.
+    A batch is a dict. `y` is the target, `sample_weight` what rows count in the loss; a name with a leading underscore
+    is the library's; the rest are the model's inputs: one input goes in by position, several by name.
     """
 
     def __init__(self, model: nn.Module) -> None:
@@ -67,6 +67,9 @@ class Network:
             if isinstance(module, nn.Conv2d)
         )
         self.dropout = uses_dropout(model)
+        self.autocast = False
+        """Whether the model computes in bfloat16 where torch holds that safe; outputs come in the weights' type."""
+        self._type = next((p.dtype for p in model.parameters() if p.is_floating_point()), torch.float32)
         self.augmented = False
         """Whether inputs change from step to step, so that features cannot be reused."""
         self.has_head = isinstance(getattr(model, "body", None), nn.Module) and isinstance(
@@ -81,14 +84,38 @@ class Network:
     def forward(self, params: Params, batch: Batch, train: bool = False) -> Tensor:
         """The model's outputs. In training, buffers inside `params` are updated in place."""
         if "_features" in batch:
-            return self._callees[train, "head"](params, {"x": batch["_features"]})
+            return self._tensor(self._call("head", params, {"x": batch["_features"]}, train))
         with self._randomness(batch, train):
-            return self._callees[train, ""](params, inputs_of(batch))
+            return self._tensor(self._call("", params, inputs_of(batch), train))
 
     def features(self, params: Params, batch: Batch, train: bool = False) -> Tensor:
         """What the body hands to the head."""
+        if not self.has_head:
+            raise ModelError("the model must have submodules 'body' and 'head' for its features. Got neither or one.")
         with self._randomness(batch, train):
-            return self._callees[train, "body"](params, inputs_of(batch))
+            return self._tensor(self._call("body", params, inputs_of(batch), train))
+
+    def loss(
+        self, task: Task, params: Params, batch: Batch, train: bool = False, weights: Tensor | None = None
+    ) -> Tensor:
+        """The batch's mean loss: the task's, or the one that the model itself makes of the targets as `labels`."""
+        if not task.own:
+            return mean_loss(task, self.forward(params, batch, train), batch, weights)
+        if weights is not None:
+            raise ModelError("loss must be one of ours where samples are weighed (FedEM). Got the model's own.")
+        with self._randomness(batch, train):
+            return own_loss(self._call("", params, {**inputs_of(batch), LABELS: batch[TARGET]}, train)).to(self._type)
+
+    def _call(self, part: str, params: Params, inputs: Batch, train: bool) -> Any:
+        callee = self._callees[train, part]
+        if not self.autocast:
+            return callee(params, inputs)
+        with torch.autocast(next(iter(inputs.values())).device.type, torch.bfloat16):
+            return callee(params, inputs)
+
+    def _tensor(self, output: Any) -> Tensor:
+        tensor = outputs_of(output)
+        return tensor.to(self._type) if self.autocast else tensor
 
     def _randomness(self, batch: Batch, train: bool) -> contextlib.AbstractContextManager[object]:
         return seeded_dropout(batch["_key"]) if train and self.dropout and "_key" in batch else contextlib.nullcontext()
@@ -131,9 +158,43 @@ class Network:
         ]
 
 
+def outputs_of(output: Any) -> Tensor:
+    """The tensor that a model's output is about: the logits of a Hugging Face output, a dict or a tuple."""
+    if isinstance(output, Tensor):
+        return output
+    if isinstance(output, Mapping):
+        named = {str(n): t for n, t in output.items() if isinstance(t, Tensor) and n != "loss"}
+        tensors, found = (
+            list(named.values()),
+            f"a {type(output).__name__} of {', '.join(map(str, output)) or 'nothing'}",
+        )
+    else:
+        # A tuple may begin with the loss, which is one number.
+        tensors = [t for t in output if isinstance(t, Tensor) and t.dim()] if isinstance(output, (tuple, list)) else []
+        named, found = {}, f"a {type(output).__name__} with {len(tensors)} tensors"
+    chosen = named.get("logits", getattr(output, "logits", tensors[0] if len(tensors) == 1 else None))
+    if not isinstance(chosen, Tensor):
+        raise ModelError(f"model must return one tensor, or a dict or tuple with 'logits'. Got {found}.")
+    return chosen
+
+
+def own_loss(output: Any) -> Tensor:
+    """The loss that a model returned beside its logits."""
+    if isinstance(output, Mapping):
+        loss = output.get("loss")
+    else:
+        loss = output[0] if isinstance(output, (tuple, list)) and output else getattr(output, "loss", None)
+    if not isinstance(loss, Tensor) or loss.dim():
+        what = f"shape {tuple(loss.shape)}" if isinstance(loss, Tensor) else type(output).__name__
+        raise ModelError(
+            f"model must return its loss as one number when it is given {LABELS!r} (loss='own'). Got {what}."
+        )
+    return loss
+
+
 def inputs_of(batch: Mapping[str, Tensor]) -> Batch:
-    """The model's inputs in a batch: everything but the target and the library's own columns."""
-    return {name: value for name, value in batch.items() if name != TARGET and not name.startswith("_")}
+    """The model's inputs in a batch: everything but the target, what rows count, and the library's own columns."""
+    return {name: value for name, value in batch.items() if name not in NOT_INPUTS and not name.startswith("_")}
 
 
 def _callee(model: nn.Module, part: str) -> Callee:

@@ -8,8 +8,9 @@ from typing import Any, Literal, NamedTuple
 
 from fedtempo.client.network import Network
 from fedtempo.data.batches import Batching
-from fedtempo.errors import ConfigError, is_number, require
+from fedtempo.errors import ConfigError, is_count, is_number, require
 from fedtempo.objectives import Correction, Objective, Received, supervised
+from fedtempo.optimizers import Optimizer, plain
 from fedtempo.params import Params, Scalar, Selector, everything
 from fedtempo.schedules import Now, Position, Rate, Schedule, as_schedule, at_step, whole_number
 from fedtempo.tasks import Batch, Task
@@ -70,7 +71,7 @@ class Carry(NamedTuple):
     personal: Params
     """Tensors that stay with the client."""
     states: tuple[Any, ...]
-    """The state of each phase's optimizer."""
+    """The state of each phase: of the algorithm's transform, and of the optimizer."""
     scratch: Params
     """The algorithm's own notes, dropped after the round."""
 
@@ -90,7 +91,7 @@ Enter = Callable[[Network, Task, Received, Carry, Batch], tuple[Carry, Batch]]
 
 @dataclass(frozen=True)
 class Phase:
-    """`length` gradient steps on `objective`: y <- y - lr * direction(gradient)."""
+    """`length` gradient steps on `objective`: y <- y - lr * optimizer(direction(gradient))."""
 
     length: Length
     lr: Schedule
@@ -100,7 +101,9 @@ class Phase:
     correction: Correction | None = None
     """Added to every gradient: the derivative of a linear term, such as SCAFFOLD's c - c_i."""
     direction: Transform = identity
-    """From gradient to direction: momentum, clipping, weight decay, Adam, ..."""
+    """What the algorithm does to the gradient before the optimizer sees it: clipping, weight decay, ..."""
+    optimizer: Optimizer = plain
+    """How clients step with it: SGD, momentum, Adam, ..., and what becomes of the state between rounds."""
     trains: Selector = everything
     """The tensors that move."""
     on: Where = "both"
@@ -109,12 +112,19 @@ class Phase:
     part: Rows = "train"
     repeat: int = 1
     """Steps taken on each batch."""
+    accumulate: int = 1
+    """Pieces in which a batch goes through the model; the gradient is that of the whole batch, in less memory."""
     enter: Enter | None = None
     """Sees all of the client's rows once, before the first step."""
     after: AfterStep | None = None
     """Called after every step."""
     after_reads_start: bool = True
     """Whether `after` reads where the step began. If not, a step may overwrite its start."""
+
+    def __post_init__(self) -> None:
+        require(is_count(self.accumulate), "accumulate", "an int >= 1", self.accumulate)
+        rule = "an Optimizer, such as optimizers.adamw()"
+        require(isinstance(self.optimizer, Optimizer), "optimizer", rule, self.optimizer)
 
     def batching(self, batching: Batching) -> Batching:
         """The experiment's batching, unless this phase works on the full batch."""

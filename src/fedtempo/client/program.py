@@ -13,15 +13,16 @@ from typing import Any, NamedTuple, Protocol
 import torch
 from torch import Tensor
 
-from fedtempo.client.gradients import GradientOf, Replayed, ValueOf, by_autograd, by_transform_together
-from fedtempo.client.network import Network
+from fedtempo.client.gradients import GradientOf, Replayed, ValueOf, by_autograd, by_transform_together, in_pieces
+from fedtempo.client.network import NOT_INPUTS, Network
+from fedtempo.client.optimizer_state import GROUP, belongs_to, named_state, restored, without_states
 from fedtempo.client.phase import Carry, Phase, StepInfo
 from fedtempo.data.batches import Batching
 from fedtempo.errors import require
 from fedtempo.objectives import Loss, Received, Value, View, supervised
 from fedtempo.params import Params, Scalar, add, combine, partition, select, tree_map
 from fedtempo.schedules import Now, Position
-from fedtempo.tasks import TASKS, Batch, Task, mean_loss
+from fedtempo.tasks import Batch, Task, is_known
 
 CACHED_TIMELINES = 16
 """Client sizes whose step positions are kept. Clients of one size share a timeline, and most cohorts have few sizes."""
@@ -86,6 +87,8 @@ class ClientProgram(NamedTuple):
     stages: tuple[Stage, ...]
     finish: Callable[[Received, Carry], tuple[dict[str, Params], Params, dict[str, Tensor]]]
     """(upload by group, personal state to keep, measurements)."""
+    first_states: Callable[[Params, Params], tuple[Params, Params]]
+    """(shared, personal) -> first optimizer states: those the client keeps, those the server sends down."""
 
 
 def compile_client(
@@ -95,41 +98,84 @@ def compile_client(
     upload: Upload,
     final_state: FinalState,
     begin: Begin,
+    remembers: bool = False,
 ) -> ClientProgram:
-    """Bind phases to a model."""
+    """Bind phases to a model. Only a training round `remembers`: its optimizers go on from the states of the last."""
     stages = tuple(_stage(i, phase, network, task) for i, phase in enumerate(phases))
+    remembers = remembers and any(phase.optimizer.state != "reset" for phase in phases)
 
     def init(received: Received, personal: Params) -> Carry:
-        own, scratch = begin(received, personal)
+        own, scratch = begin(_visible(received), without_states(personal))
         carry = Carry(received.shared, own, (), scratch)
-        states = tuple(s.phase.direction.init(select(_model(s.phase, carry), s.trained)) for s in stages)
-        return carry._replace(states=states)
+        stored = {**received.extra, **personal} if remembers else {}
+        return carry._replace(states=_first_states(stages, carry, stored))
 
     def finish(received: Received, carry: Carry) -> tuple[dict[str, Params], Params, dict[str, Tensor]]:
         measured: dict[str, Tensor] = {}
-        for stage, state in zip(stages, carry.states, strict=True):
-            for name, value in stage.phase.direction.measurements(state).items():
+        for stage, (transformed, stepped) in zip(stages, carry.states, strict=True):
+            counted = stage.phase.direction.measurements(transformed)
+            for name, value in (*counted.items(), *stage.phase.optimizer.transform.measurements(stepped).items()):
                 measured[name] = measured[name] + value if name in measured else value
-        return upload(received, carry), final_state(received, carry), measured
+        here = _visible(received)
+        groups, kept = upload(here, carry), final_state(here, carry)
+        own, averaged = _between_rounds(stages, carry) if remembers else ({}, {})
+        # A client that sends nothing has nobody to average with.
+        if averaged and groups:
+            return {**groups, GROUP: averaged}, {**kept, **own}, measured
+        return groups, {**kept, **own}, measured
 
-    return ClientProgram(init, stages, finish)
+    def first_states(shared: Params, personal: Params) -> tuple[Params, Params]:
+        if not remembers:
+            return {}, {}
+        carry = Carry(shared, personal, (), {})
+        carry = carry._replace(states=_first_states(stages, carry, {}))
+        return _between_rounds(stages, carry)
+
+    return ClientProgram(init, stages, finish, first_states)
+
+
+def _visible(received: Received) -> Received:
+    """What came down for the algorithm; the optimizers' averaged states are none of its business."""
+    extra = without_states(received.extra)
+    return received if extra is received.extra else received._replace(extra=extra)
+
+
+def _first_states(stages: Sequence[Stage], carry: Carry, stored: Params) -> tuple[Any, ...]:
+    """Every phase's state at the start of a round, with what was stored of the optimizers'."""
+    states = []
+    for index, stage in enumerate(stages):
+        trained = select(_model(stage.phase, carry), stage.trained)
+        stepped = stage.phase.optimizer.transform.init(trained)
+        if stored and stage.phase.optimizer.state != "reset":
+            stepped = restored(index, stepped, stored)
+        states.append((stage.phase.direction.init(trained), stepped))
+    return tuple(states)
+
+
+def _between_rounds(stages: Sequence[Stage], carry: Carry) -> tuple[Params, Params]:
+    """The optimizer states that the client keeps, and those that are averaged with the others'."""
+    kept: Params = {}
+    averaged: Params = {}
+    for index, (stage, (_, stepped)) in enumerate(zip(stages, carry.states, strict=True)):
+        rule, on = stage.phase.optimizer.state, stage.phase.on
+        for name, tensor in ({} if rule == "reset" else named_state(index, stepped)).items():
+            # What is personal never leaves the client, and neither does what was computed from it.
+            own = on == "personal" or (on == "both" and belongs_to(name, carry.personal))
+            (kept if rule == "keep" or own else averaged)[name] = tensor
+    return kept, averaged
 
 
 def _stage(index: int, phase: Phase, network: Network, task: Task) -> Stage:
-    matched = phase.trains.names(network.training) & frozenset(network.parameters)
-    require(bool(matched), "trains", "a selector that matches at least one parameter", phase.trains)
-    trained = matched - network.frozen
-    rule = "a selector that matches at least one parameter that is not frozen (requires_grad=False)"
-    require(bool(trained), "trains", rule, phase.trains)
+    trained = _trained(phase, network)
     # Only a head on an unchanging body can reuse features: a moving body or dropout would change them at every step.
     reuses = phase.on == "both" and network.body_is_pure() and all(n.startswith("head.") for n in trained)
     loss = _loss_of(network, task)
 
     def enter(received: Received, carry: Carry, data: Batch) -> tuple[Carry, Batch]:
         if phase.enter is not None:
-            return phase.enter(network, task, received, carry, data)
+            return phase.enter(network, task, _visible(received), carry, data)
         features = network.features(_model(phase, carry), data, train=True)
-        kept = {n: v for n, v in data.items() if n == "y" or n.startswith("_")}
+        kept = {n: v for n, v in data.items() if n in NOT_INPUTS or n.startswith("_")}
         return carry, {**kept, "_features": features}
 
     def split(carry: Carry) -> tuple[Params, Params]:
@@ -139,14 +185,8 @@ def _stage(index: int, phase: Phase, network: Network, task: Task) -> Stage:
         value, after = loss({**fixed, **free}, batch)
         return Value(value, value, after)
 
-    # A recorded step replays torch's operations. That is the same step only if nothing but weights and batch decides
-    # which operations they are. Torch's layers and ours are like that; a user's code is watched while it is replayed.
-    plain = None
-    if phase.objective is supervised and not network.hooked():
-        watch = None if network.is_known() and task in TASKS.values() else _unchanged(network)
-        plain = Plain(value_of, Replayed(by_autograd, watch), Replayed(by_transform_together, watch))
-    step, positions = _step_of(index, phase, loss, split), lru_cache(CACHED_TIMELINES)(phase.positions)
-    return Stage(phase, trained, reuses, enter, step, split, plain, positions)
+    step, plain = _step_of(index, phase, network, loss, split), _plain(phase, network, task, value_of)
+    return Stage(phase, trained, reuses, enter, step, split, plain, lru_cache(CACHED_TIMELINES)(phase.positions))
 
 
 def _loss_of(network: Network, task: Task) -> Loss:
@@ -156,14 +196,15 @@ def _loss_of(network: Network, task: Task) -> Loss:
     def loss(params: Params, batch: Batch, weights: Tensor | None = None) -> tuple[Tensor, Params]:
         # BatchNorm writes its statistics in place; the clones keep the caller's tensors as they were.
         after = {n: p.clone() for n, p in params.items() if n in buffers}
-        outputs = network.forward({**params, **after}, batch, train=True)
-        return mean_loss(task, outputs, batch, weights), after
+        return network.loss(task, {**params, **after}, batch, train=True, weights=weights), after
 
     return loss
 
 
-def _step_of(index: int, phase: Phase, loss: Loss, split: Callable[[Carry], tuple[Params, Params]]) -> Step:
-    """One gradient step of the phase: y <- y - lr * direction(gradient)."""
+def _step_of(
+    index: int, phase: Phase, network: Network, loss: Loss, split: Callable[[Carry], tuple[Params, Params]]
+) -> Step:
+    """One gradient step of the phase: y <- y - lr * optimizer(direction(gradient))."""
 
     def step(
         gradient_of: GradientOf,
@@ -174,13 +215,17 @@ def _step_of(index: int, phase: Phase, loss: Loss, split: Callable[[Carry], tupl
         may_overwrite: bool = False,
     ) -> tuple[Carry, Tensor]:
         before, frozen = split(carry)
-        view = View(received, carry.shared, carry.personal, carry.scratch)
-        gradient, value = gradient_of(
+        here = _visible(received)
+        view = View(here, carry.shared, carry.personal, carry.scratch, network)
+        gradient, value = in_pieces(gradient_of, phase.accumulate)(
             lambda free, fixed, rows: phase.objective(loss, {**fixed, **free}, rows, view, now), before, frozen, batch
         )
         if phase.correction is not None:
             gradient = {**gradient, **add(phase.correction(view), gradient)}
-        direction, state = phase.direction.update(gradient, carry.states[index], before, now)
+        transformed, stepped = carry.states[index]
+        direction, transformed = phase.direction.update(gradient, transformed, before, now)
+        direction, stepped = phase.optimizer.transform.update(direction, stepped, before, now)
+        state = (transformed, stepped)
         rate = phase.lr(now)
         # Writing the step over its start keeps the weights in the cache. It is safe where nobody reads the start
         # again: not the caller, not `after`, and not a transform that keeps the weights themselves in its state.
@@ -191,10 +236,32 @@ def _step_of(index: int, phase: Phase, loss: Loss, split: Callable[[Carry], tupl
         moved = _replaced(phase, carry._replace(states=states), {**after, **value.buffers})
         if phase.after is not None:
             info = StepInfo({} if in_place else before, after, direction, rate)
-            moved = phase.after(moved, info, received, now)
+            moved = phase.after(moved, info, here, now)
         return moved, value.loss
 
     return step
+
+
+def _trained(phase: Phase, network: Network) -> frozenset[str]:
+    """The parameters that a phase moves."""
+    matched = phase.trains.names(network.training) & frozenset(network.parameters)
+    require(bool(matched), "trains", "a selector that matches at least one parameter", phase.trains)
+    trained = matched - network.frozen
+    rule = "a selector that matches at least one parameter that is not frozen (requires_grad=False)"
+    require(bool(trained), "trains", rule, phase.trains)
+    return trained
+
+
+def _plain(phase: Phase, network: Network, task: Task, value_of: ValueOf) -> Plain | None:
+    """The fast ways to the gradient, where the objective is the data loss of whole batches.
+
+    A recorded step replays torch's operations. That is the same step only if nothing but weights and batch decides
+    which operations they are. Torch's layers and ours are like that; a user's code is watched while it is replayed.
+    """
+    if phase.objective is not supervised or phase.accumulate > 1 or network.hooked():
+        return None
+    watch = None if network.is_known() and is_known(task) else _unchanged(network)
+    return Plain(value_of, Replayed(by_autograd, watch), Replayed(by_transform_together, watch))
 
 
 def _unchanged(network: Network) -> Callable[[], bool]:
@@ -205,9 +272,10 @@ def _unchanged(network: Network) -> Callable[[], bool]:
 
 def _model(phase: Phase, carry: Carry) -> Params:
     """The tensors that the phase's model is made of."""
-    if phase.on == "both":
-        return combine(carry.shared, carry.personal) if carry.personal else carry.shared
-    return carry.shared if phase.on == "shared" else carry.personal
+    if phase.on == "shared" or not carry.personal:
+        return carry.shared
+    # A model of one's own lacks the tensors that nobody may change: those are the shared ones.
+    return combine(carry.shared, carry.personal)
 
 
 def _replaced(phase: Phase, carry: Carry, new: Params) -> Carry:

@@ -18,7 +18,7 @@ from fedtempo.comparison.runs import Run
 from fedtempo.comparison.targets import Reached, cost_to_reach, whole_costs
 from fedtempo.display import html_of
 from fedtempo.errors import unknown
-from fedtempo.evaluation.protocol import LOWER_IS_BETTER, UserScores
+from fedtempo.evaluation.protocol import UserScores
 
 GROUPS = ("existing_before", "existing_after", "new_before", "new_after")
 STATISTICS = ("mean", "bottom_decile", "std")
@@ -57,6 +57,7 @@ class Comparison:
     target: float | None
     lines: list[Line]
     notes: list[str]
+    lower_is_better: bool = False
 
     def records(self) -> list[dict[str, Any]]:
         """Plain data, one dict per contestant."""
@@ -66,6 +67,7 @@ class Comparison:
         """Everything as plain data."""
         return {
             "metric": self.metric,
+            "lower_is_better": self.lower_is_better,
             "part": self.part,
             "reference": self.reference,
             "target": self.target,
@@ -100,8 +102,8 @@ def compare_runs(runs: Sequence[Run], reference: str | None = None, target: floa
     base = next(c for c in contestants if reference is None or c.label == reference)
     scores = runs[0].scores
     lines = [_line(contestant, base, scores.metric, target) for contestant in contestants]
-    notes = [*notes_on(runs), *_unpaired(contestants, base)]
-    return Comparison(scores.metric, scores.part, base.label, target, lines, notes)
+    notes = [*notes_on(runs), *_unpaired(contestants, base), *_undefined(contestants)]
+    return Comparison(scores.metric, scores.part, base.label, target, lines, notes, scores.lower_is_better)
 
 
 def _line(contestant: Contestant, base: Contestant, metric: str, target: float | None) -> Line:
@@ -148,12 +150,13 @@ def _group_differences(
         mine = [pair for pair, own in zip(pairs, data, strict=True) if own == digest]
         populations.append(paired([ours for ours, _ in mine], [theirs for _, theirs in mine], metric))
     gains = np.concatenate([(p.ours - p.theirs).mean(0) for p in populations])
-    gains = -gains if metric in LOWER_IS_BETTER else gains
+    lower = metric in pairs[0][0].lower
+    gains = -gains if lower else gains
     ahead = float(((gains > 0) + 0.5 * (gains == 0)).mean()) if len(gains) else math.nan
     return {
         statistic: Difference(
             over_seeds([a.summary(metric)[statistic] - b.summary(metric)[statistic] for a, b in pairs]),
-            over_users(populations, statistic, metric, pairs[0][0].interpolated),
+            over_users(populations, statistic, lower, pairs[0][0].interpolated),
             ahead,
         )
         for statistic in STATISTICS
@@ -167,6 +170,15 @@ def _unpaired(contestants: Sequence[Contestant], base: Contestant) -> list[str]:
             common = sorted(set(contestant.runs) & set(base.runs))
             used = f"seeds {common}" if common else "nothing, for no seed is common"
             notes.append(f"{contestant.label} is paired with {base.label} on {used}")
+    return notes
+
+
+def _undefined(contestants: Sequence[Contestant]) -> list[str]:
+    """For whom the metric says nothing; those users are in no statistic and in no pair."""
+    notes = []
+    for contestant in contestants:
+        found = {run.scores.undefined() for run in contestant.runs.values()} - {""}
+        notes += [f"{contestant.label}: {text}" for text in sorted(found)]
     return notes
 
 

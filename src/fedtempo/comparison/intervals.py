@@ -10,7 +10,7 @@ from statistics import stdev
 
 import numpy as np
 
-from fedtempo.evaluation.protocol import LOWER_IS_BETTER, UserScores
+from fedtempo.evaluation.protocol import UserScores, bottom_decile
 from fedtempo.randomness import generator
 
 LEVEL = 0.95
@@ -94,11 +94,11 @@ def _student_mass(angle: float, degrees: int) -> float:
     return 2 / math.pi * (angle + (math.sin(angle) * total if degrees > 1 else 0.0))
 
 
-def over_users(populations: Sequence[Pairs], statistic: str, metric: str, interpolated: bool = False) -> Estimate:
+def over_users(populations: Sequence[Pairs], statistic: str, lower: bool, interpolated: bool = False) -> Estimate:
     """The difference of a statistic, ours minus theirs, with a percentile interval from resampling users.
 
     A resample takes the same users under both contestants and under all seeds. Populations (other data, other users)
-    are resampled apart, and count by their seeds.
+    are resampled apart, and count by their seeds. `lower` says that lower is better: the bottom decile is then high.
     """
     counts = np.array([len(pairs.ours) for pairs in populations], dtype=float)
     if not len(counts) or not all(pairs.ours.shape[1] for pairs in populations):
@@ -107,15 +107,15 @@ def over_users(populations: Sequence[Pairs], statistic: str, metric: str, interp
     observed, draws = 0.0, np.zeros(DRAWS)
     for index, (pairs, weight) in enumerate(zip(populations, weights, strict=True)):
         everybody = np.arange(pairs.ours.shape[1])[None]
-        observed += weight * float(_difference(pairs, everybody, statistic, metric, interpolated)[0])
-        draws += weight * _resampled(pairs, index, statistic, metric, interpolated)
+        observed += weight * float(_difference(pairs, everybody, statistic, lower, interpolated)[0])
+        draws += weight * _resampled(pairs, index, statistic, lower, interpolated)
     low, high = np.quantile(draws, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
     return Estimate(observed, float(low), float(high))
 
 
 def paired(ours: Sequence[UserScores], theirs: Sequence[UserScores], metric: str) -> Pairs:
-    """The users who were scored under both contestants and every seed, in one order."""
-    scored = [set(users.clients[users.samples > 0].tolist()) for users in (*ours, *theirs)]
+    """The users whom the metric says something about under both contestants and every seed, in one order."""
+    scored = [set(users.clients[users.scored(metric)].tolist()) for users in (*ours, *theirs)]
     common = np.array(sorted(set.intersection(*scored)), dtype=np.int64)
     return Pairs(_columns(ours, common, metric), _columns(theirs, common, metric))
 
@@ -128,39 +128,34 @@ def _columns(scores: Sequence[UserScores], clients: np.ndarray, metric: str) -> 
     return np.array(rows)
 
 
-def _resampled(pairs: Pairs, population: int, statistic: str, metric: str, interpolated: bool) -> np.ndarray:
+def _resampled(pairs: Pairs, population: int, statistic: str, lower: bool, interpolated: bool) -> np.ndarray:
     users = pairs.ours.shape[1]
     random = generator(0, "bootstrap", population, users)
     chunk = max(1, _AT_ONCE // users)
     found = []
     for start in range(0, DRAWS, chunk):
         chosen = random.integers(0, users, (min(chunk, DRAWS - start), users))
-        found.append(_difference(pairs, chosen, statistic, metric, interpolated))
+        found.append(_difference(pairs, chosen, statistic, lower, interpolated))
     return np.concatenate(found)
 
 
-def _difference(pairs: Pairs, chosen: np.ndarray, statistic: str, metric: str, interpolated: bool) -> np.ndarray:
+def _difference(pairs: Pairs, chosen: np.ndarray, statistic: str, lower: bool, interpolated: bool) -> np.ndarray:
     """Ours minus theirs for each resample (a row of `chosen`), averaged over seeds."""
     by_seed = [
-        _statistic(ours[chosen], statistic, metric, interpolated)
-        - _statistic(theirs[chosen], statistic, metric, interpolated)
+        _statistic(ours[chosen], statistic, lower, interpolated)
+        - _statistic(theirs[chosen], statistic, lower, interpolated)
         for ours, theirs in zip(pairs.ours, pairs.theirs, strict=True)
     ]
     mean: np.ndarray = np.mean(by_seed, axis=0)
     return mean
 
 
-def _statistic(values: np.ndarray, statistic: str, metric: str, interpolated: bool) -> np.ndarray:
+def _statistic(values: np.ndarray, statistic: str, lower: bool, interpolated: bool) -> np.ndarray:
     """`UserScores.summary`'s statistics, along the last axis."""
     if statistic == "mean":
         found: np.ndarray = values.mean(-1)
     elif statistic == "std":
         found = values.std(-1)
-    elif interpolated:
-        found = np.quantile(values, 0.1, axis=-1)
     else:
-        last = values.shape[-1] - 1
-        tenth = values.shape[-1] // 10
-        place = last - tenth if metric in LOWER_IS_BETTER else tenth
-        found = np.partition(values, place, axis=-1)[..., place]
+        found = bottom_decile(values, lower, interpolated)
     return found

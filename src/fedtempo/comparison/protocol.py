@@ -71,6 +71,7 @@ def _check_shared(runs: Sequence[Run]) -> None:
         "evaluation": _protocol,
         "the scored part": lambda run: run.scores.part,
         "the metric": lambda run: run.scores.metric,
+        "which way the metric is better": lambda run: "lower" if run.scores.lower_is_better else "higher",
     }
     for name, reading in readings.items():
         first = runs[0]

@@ -31,10 +31,11 @@ def tables_of(comparison: Comparison) -> list[Table]:
 def _scores(comparison: Comparison) -> Table:
     seeds = max(len(line.seeds) for line in comparison.lines)
     spread = f", mean ± 95 % interval over {seeds} seeds" if seeds > 1 else ""
-    table = _table(f"{comparison.metric} on the {comparison.part} part{spread}")
+    lower = ", lower is better" if comparison.lower_is_better else ""
+    table = _table(f"{comparison.metric} on the {comparison.part} part{lower}{spread}")
     kinds = [kind for kind in KINDS if any(f"{kind}_after" in line.scores for line in comparison.lines)]
     for kind in kinds:
-        for heading in (f"{kind}\nbefore", "\nafter", "\nlow10%", "\nstd"):
+        for heading in (f"{kind}\nbefore", "\nafter", "\nworst10%", "\nstd"):
             table.add_column(heading, justify="right", no_wrap=True)
     for line in comparison.lines:
         table.add_row(line.label, *(cell for kind in kinds for cell in _user_cells(line, kind)))
@@ -53,7 +54,7 @@ def _differences(comparison: Comparison) -> Table:
     """A line for each contestant and kind of user."""
     table = _table(f"after fine-tuning, minus {comparison.reference}; 95 % intervals over seeds (t), users (bootstrap)")
     table.add_column("users")
-    for heading in ("mean", "over seeds", "over users", "ahead", "low10%"):
+    for heading in ("mean", "over seeds", "over users", "ahead", "worst10%"):
         table.add_column(heading, justify="right", no_wrap=True)
     for line in comparison.lines:
         for kind in KINDS:

@@ -8,7 +8,6 @@ from statistics import fmean
 
 from fedtempo.comparison.runs import Run
 from fedtempo.costs import Costs
-from fedtempo.evaluation.protocol import LOWER_IS_BETTER
 
 COSTS = {"rounds": "rounds", "steps": "steps", "bytes": "bytes", "flops": "FLOPs", "seconds": "seconds"}
 
@@ -43,7 +42,7 @@ def _first_reaching(run: Run, target: float) -> dict[str, float] | None:
         seconds += report.seconds
         if report.scores is None:
             continue
-        wanted = -target if report.scores.metric in LOWER_IS_BETTER else target
+        wanted = -target if report.scores.lower_is_better else target
         if report.scores.quality() >= wanted:
             return _costs(report.round + 1, report.total_costs, seconds)
     return None

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
+import operator
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,15 +14,18 @@ from fedtempo.algorithms import ALGORITHMS, Algorithm
 from fedtempo.config.schema import DataSection
 from fedtempo.data import DATASETS, SPLITS, FederatedData, Split, load
 from fedtempo.errors import ConfigError, FedTempoError, first_line, fits, require, unknown, wording
+from fedtempo.optimizers import OPTIMIZERS, Optimizer
 from fedtempo.params import Selector, matching, submodule
 from fedtempo.schedules import SCHEDULES, Schedule, from_config, product
 
 Makers = Mapping[str, Callable[..., Any]]
 
 SELECTORS: dict[str, Callable[[str], Selector]] = {"submodule": submodule, "matching": matching}
+COMBINED: dict[str, Callable[[Selector, Selector], Selector]] = {"any": operator.or_, "all": operator.and_}
 WORDS: dict[Any, str] = {
     Schedule: '{ schedule = "...", ... }',
     Selector: '{ submodule = "..." } or { matching = "..." }',
+    Optimizer: '{ name = "adamw", ... }',
     Algorithm: "a table with a name",
     Path: "a path",
 }
@@ -72,7 +77,7 @@ def _at(field: str, name: str, known: Iterable[str]) -> Iterator[None]:
 def make_algorithm(section: Mapping[str, Any], field: str = "algorithm") -> Algorithm:
     """The algorithm of a file. `around` is the backbone of a wrapper; tables stand for schedules and selectors."""
     name = section.get("name")
-    settings = {key: make_value(f"{field}.{key}", value) for key, value in section.items() if key != "name"}
+    settings = {key: _setting(f"{field}.{key}", key, value) for key, value in section.items() if key != "name"}
     if not isinstance(name, str) or name not in ALGORITHMS:
         raise unknown(f"{field}.name", name, ALGORITHMS)
     wraps = "algorithm" in inspect.signature(ALGORITHMS[name]).parameters
@@ -88,17 +93,45 @@ def make_algorithm(section: Mapping[str, Any], field: str = "algorithm") -> Algo
     return algorithm
 
 
+def _setting(field: str, key: str, value: Any) -> Any:
+    return make_optimizer(field, value) if key == "optimizer" else make_value(field, value)
+
+
+def make_optimizer(field: str, value: Any) -> Optimizer:
+    """The optimizer of a name or of a table such as `{ name = "adamw", weight_decay = 0.01, state = "keep" }`."""
+    section = {"name": value} if isinstance(value, str) else value
+    require(isinstance(section, Mapping), field, WORDS[Optimizer], value)
+    settings = {key: make_value(f"{field}.{key}", entry) for key, entry in section.items() if key != "name"}
+    optimizer: Optimizer = make(field, section.get("name"), OPTIMIZERS, settings)
+    return optimizer
+
+
 def make_value(field: str, value: Any) -> Any:
-    """A value of a file: a table with `schedule` is a schedule, one with `submodule` or `matching` a selector."""
+    """A value of a file: a table with `schedule` is a schedule, one with `submodule`, `matching`, ... a selector."""
     if not isinstance(value, Mapping):
         return value
     if "schedule" in value:
         return make_schedule(field, value)
-    if len(value) == 1 and set(value) <= set(SELECTORS):
-        ((kind, text),) = value.items()
-        require(isinstance(text, str) and bool(text), f"{field}.{kind}", "a string", text)
-        return SELECTORS[kind](text)
+    if len(value) == 1 and set(value) <= {*SELECTORS, *COMBINED, "not"}:
+        return make_selector(field, value)
     return value
+
+
+def make_selector(field: str, value: Any) -> Selector:
+    """The selector of a table: `{ matching = "*.bias" }`, `{ not = {...} }`, `{ any = [{...}, {...}] }`."""
+    form = isinstance(value, Mapping) and len(value) == 1 and set(value) <= {*SELECTORS, *COMBINED, "not"}
+    require(form, field, WORDS[Selector], value)
+    ((kind, content),) = value.items()
+    if kind == "not":
+        return ~make_selector(f"{field}.not", content)
+    if kind in COMBINED:
+        parts = content if isinstance(content, list) else []
+        require(bool(parts), f"{field}.{kind}", "a list of selectors", content)
+        return functools.reduce(COMBINED[kind], (make_selector(f"{field}.{kind}", part) for part in parts))
+    patterns = [content] if isinstance(content, str) else content
+    holds = fits(patterns, list[str]) and bool(patterns) and all(patterns)
+    require(holds, f"{field}.{kind}", "a string or a list of strings", content)
+    return functools.reduce(operator.or_, (SELECTORS[kind](pattern) for pattern in patterns))
 
 
 def make_schedule(field: str, value: Any) -> Schedule:

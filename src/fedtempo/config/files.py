@@ -15,10 +15,11 @@ from fedtempo.backends import BACKEND_NAMES
 from fedtempo.config import toml
 from fedtempo.config.construct import check_data, check_settings, make, make_algorithm, make_data, make_schedule
 from fedtempo.config.pairs import pairs_of, put
-from fedtempo.config.schema import ExperimentFile, one_line
+from fedtempo.config.schema import ExperimentFile, FileSection, one_line
 from fedtempo.data.federated import FederatedData
 from fedtempo.errors import ConfigError, first_line, is_number, require, unknown
 from fedtempo.evaluation.protocol import Evaluation
+from fedtempo.metrics import METRICS
 from fedtempo.models import MODELS
 from fedtempo.models.weights import seeded
 from fedtempo.schedules import Schedule
@@ -26,7 +27,7 @@ from fedtempo.server.admission import Admission
 from fedtempo.server.cohort import Cohort, bernoulli
 from fedtempo.server.faults import Faults
 from fedtempo.server.robust import AGGREGATORS, Aggregator, plain_mean
-from fedtempo.tasks import TASKS
+from fedtempo.tasks import LOSSES, Task, classification
 from fedtempo.trackers import TRACKERS, Tracker
 from fedtempo.training.checks import check_device
 
@@ -103,8 +104,11 @@ def settings_of(experiment: ExperimentFile, data: FederatedData | None = None) -
         "batch_size": None if experiment.full_batch else experiment.batch_size,
         "batches": experiment.batches,
         "seed": experiment.seed,
-        "loss": experiment.loss,
+        "loss": _loss(experiment),
+        "metrics": experiment.metrics,
+        "metric": experiment.metric,
         "dtype": getattr(torch, experiment.dtype),
+        "autocast": experiment.autocast,
         "device": experiment.device,
         "backend": experiment.backend,
         "workers": experiment.workers,
@@ -139,6 +143,19 @@ def _aggregator(experiment: ExperimentFile) -> Aggregator:
     return aggregator
 
 
+def _loss(experiment: ExperimentFile) -> str | Task | None:
+    """The task by its name, or made with settings such as `class_weights`."""
+    if not isinstance(experiment.loss, FileSection):
+        return experiment.loss
+    task: Task = make("loss", experiment.loss.name, {"classification": _classification}, experiment.loss.settings)
+    return task
+
+
+def _classification(class_weights: list[float] | None = None, label_smoothing: float = 0.0) -> Task:
+    """With the types that a file has."""
+    return classification(class_weights, label_smoothing)
+
+
 def _cohort(value: int | float | dict[str, Any]) -> int | float | Schedule | Cohort:
     """A number or a fraction as it is; a table is a schedule, or the probability of each client on its own."""
     if not isinstance(value, dict):
@@ -154,10 +171,13 @@ def _check_names(experiment: ExperimentFile) -> None:
     """Everything that can be checked without loading data."""
     for field, value, known in (
         ("backend", experiment.backend, BACKEND_NAMES),
-        ("loss", experiment.loss, TASKS),
+        ("loss", experiment.loss, LOSSES),
+        ("metric", experiment.metric, (*METRICS, "loss")),
+        *((f"metrics[{place}]", name, METRICS) for place, name in enumerate(experiment.metrics or ())),
     ):
-        if value is not None and value not in known:
+        if value is not None and not isinstance(value, FileSection) and value not in known:
             raise unknown(field, value, known)
+    _loss(experiment)
     check_device(experiment.device)
     check_data(experiment.data)
     check_settings("model", experiment.model.name, MODELS, experiment.model.settings)

@@ -98,8 +98,13 @@ class ExperimentFile(BaseModel):
     full_batch: bool = Field(False, description="true or false")
     batches: Literal["epochs", "replace"] = Field("epochs", description="'epochs' or 'replace'")
     seed: int = Field(0, ge=0, description="an int >= 0")
-    loss: str | None = Field(None, description="a string")
-    dtype: Literal["float32", "float64"] = Field("float32", description="'float32' or 'float64'")
+    loss: str | FileSection | None = Field(None, description="a string, or a table with a name")
+    metrics: list[str] | None = Field(None, description="a list of names")
+    metric: str | None = Field(None, description="a string")
+    dtype: Literal["bfloat16", "float32", "float64"] = Field(
+        "float32", description="'bfloat16', 'float32' or 'float64'"
+    )
+    autocast: bool = Field(False, description="true or false")
     device: str = Field("cpu", description="a string")
     backend: str = Field("auto", description="a string")
     workers: int | None = Field(None, ge=1, le=1024, description="an int in [1, 1024]")

@@ -1,4 +1,4 @@
-"""Contracts: what every algorithm, backend and model must keep. Run them on your own in one line."""
+"""Contracts: what every algorithm, backend, model, metric and loss must keep. Run them on your own in one line."""
 
 from fedtempo.contracts.algorithms import (
     ContractError,
@@ -9,11 +9,14 @@ from fedtempo.contracts.algorithms import (
     small_data,
 )
 from fedtempo.contracts.models import check_model
+from fedtempo.contracts.scoring import check_loss, check_metric
 
 __all__ = [
     "ContractError",
     "check_algorithm",
     "check_backend",
+    "check_loss",
+    "check_metric",
     "check_model",
     "distance",
     "representative_algorithms",

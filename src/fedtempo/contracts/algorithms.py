@@ -1,4 +1,4 @@
-"""Contracts: what every algorithm and every backend must keep. Run them on your own in one line.
+"""What every algorithm and every backend must keep.
 
 >>> from fedtempo.algorithms import fedavg
 >>> check_algorithm(fedavg(lr=0.1, steps=3))
@@ -27,7 +27,7 @@ _SIZES = (7, 12, 5, 16, 9, 10)
 
 
 class ContractError(FedTempoError, AssertionError):
-    """A promise that every algorithm or backend makes was not kept."""
+    """A promise that everything of its kind makes was not kept."""
 
 
 def check_algorithm(algorithm: Algorithm, **settings: Any) -> None:
@@ -36,20 +36,22 @@ def check_algorithm(algorithm: Algorithm, **settings: Any) -> None:
     `settings` replace those of the small problem it is tried on, such as `model=` and `data=` of your own.
     """
     first = _run(algorithm, **settings)
-    _require(_run(algorithm, **settings).digest() == first.digest(), algorithm, "gives the same bits for the same seed")
-    _require(_run(algorithm, **{"seed": 8, **settings}).digest() != first.digest(), algorithm, "follows the seed")
+    require_kept(
+        _run(algorithm, **settings).digest() == first.digest(), algorithm, "gives the same bits for the same seed"
+    )
+    require_kept(_run(algorithm, **{"seed": 8, **settings}).digest() != first.digest(), algorithm, "follows the seed")
     torch.manual_seed(123)
     np.random.seed(123)
     torch.rand(5)
-    _require(_run(algorithm, **settings).digest() == first.digest(), algorithm, "ignores the global generators")
+    require_kept(_run(algorithm, **settings).digest() == first.digest(), algorithm, "ignores the global generators")
     backwards = [cohort[::-1] for cohort in _COHORTS]
     ordered = _run(algorithm, **{**settings, "cohorts": _COHORTS}).digest()
-    _require(
+    require_kept(
         _run(algorithm, **{**settings, "cohorts": backwards}).digest() == ordered, algorithm, "ignores cohort order"
     )
     lanes = _run(algorithm, **{**settings, "backend": vectorised})
     difference = distance(first, lanes)
-    _require(difference <= TOLERANCE, algorithm, f"is the same side by side (differs by {difference:.1e})")
+    require_kept(difference <= TOLERANCE, algorithm, f"is the same side by side (differs by {difference:.1e})")
     _check_upload(first, algorithm)
     rows = first.experiment.federation.problem.client_rows(0)
     first.personalize(rows)
@@ -59,7 +61,7 @@ def check_backend(backend: Backend) -> None:
     """Raise `ContractError` unless the backend computes what the serial one does and keeps clients apart."""
     for algorithm in representative_algorithms():
         difference = distance(_run(algorithm), _run(algorithm, backend=backend))
-        _require(
+        require_kept(
             difference <= TOLERANCE, backend.name, f"equals serial on {algorithm.name} (differs by {difference:.1e})"
         )
     _check_leakage(backend)
@@ -117,19 +119,26 @@ def _run(algorithm: Algorithm, **settings: Any) -> Result:
 
 
 def _check_upload(result: Result, algorithm: Algorithm) -> None:
-    """Only trained shared tensors and shared buffers leave a client; personal ones never do."""
+    """Of the model, only trained shared tensors and shared buffers leave a client; personal ones never do.
+
+    What is sent under other names, such as FedNova's step count, must not depend on the client's personal tensors.
+    """
     federation = result.experiment.federation
     received = Received(result.params, federation.algorithm.server.extra(result.server_state))
-    carry = federation.program.init(received, result.client_state(0))
-    groups, _, _ = federation.program.finish(received, carry)
+    client = int(federation.problem.data.clients[0])
+    order = (federation.problem, federation.program, received, result.now, np.array([client]))
+    (trained,) = serial.train(*order, [result.client_state(client)])
+    groups, _, _ = federation.program.finish(received, trained.carry)
+    model = {*federation.problem.network.parameters, *federation.problem.network.buffers}
     allowed = federation.trained_names | set(federation.problem.network.buffers)
-    sent = {n for group, tensors in groups.items() if group != "squared_norm" for n in tensors}
-    _require(
-        sent <= allowed - federation.personal_names,
-        algorithm,
-        f"sends shared tensors only (sends {sorted(sent - allowed)})",
-    )
-    _require(
+    sent = {n for group, tensors in groups.items() for n in tensors if n in model and group != "squared_norm"}
+    wrong = sent - (allowed - federation.personal_names)
+    require_kept(not wrong, algorithm, f"sends shared tensors only (sends {sorted(wrong)})")
+    own = {n: t + 1 if n in federation.personal_names else t for n, t in trained.carry.personal.items()}
+    others, _, _ = federation.program.finish(received, trained.carry._replace(personal=own))
+    told = [f"{g}/{n}" for g, tensors in groups.items() for n, t in tensors.items() if not t.equal(others[g][n])]
+    require_kept(not told, algorithm, f"sends shared tensors only (personal ones decide {told})")
+    require_kept(
         not set(result.params) & federation.personal_names, algorithm, "keeps personal tensors out of the shared model"
     )
 
@@ -143,7 +152,7 @@ def _check_leakage(backend: Backend) -> None:
     ]
     for client in range(1, len(_SIZES)):
         difference = _relative(runs[0].client_state(client), runs[1].client_state(client))
-        _require(
+        require_kept(
             difference <= TOLERANCE, backend.name, f"keeps clients apart (client {client} changed by {difference:.1e})"
         )
 
@@ -156,6 +165,7 @@ def _relative(a: Params, b: Params) -> float:
     return gap / max(size, 1e-300)
 
 
-def _require(holds: bool, what: object, promise: str) -> None:
+def require_kept(holds: bool, what: object, promise: str) -> None:
+    """Raise `ContractError` unless the promise holds."""
     if not holds:
         raise ContractError(f"{what!r} must keep its promise: it {promise}.")

@@ -176,9 +176,18 @@ class FederatedData:
             chunk = column[start : start + rows_at_once]
             if not np.isfinite(chunk).all():
                 bad = np.argwhere(~np.isfinite(chunk.reshape(len(chunk), -1)).all(axis=1))[0, 0]
-                raise DataError(
-                    f"column {name!r} must be finite. Got NaN or infinity in row {(start + int(bad)) * stride}."
-                )
+                row = (start + int(bad)) * stride
+                raise DataError(f"column {name!r} must be finite. Got NaN or infinity in {self._owner(row)}.")
+
+    def _owner(self, row: int) -> str:
+        """Whose row of the columns this is, and which of that client's rows."""
+        places = [row] if self.order is None else np.flatnonzero(self.order == row).tolist()
+        if not places or places[0] >= self.bounds[-1, -1]:
+            return f"row {row}, which no client has"
+        client = int(np.searchsorted(self.bounds[:, -1], places[0], side="right"))
+        part = max((part for part in PARTS if self.bounds[client, PARTS[part]] <= places[0]), key=PARTS.__getitem__)
+        inside = places[0] - int(self.bounds[client, PARTS[part]])
+        return f"row {inside} of the {part} rows of client {self.name_of(client)}"
 
     def name_of(self, client: int) -> str:
         """The client's natural name, or its number."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from fedtempo.data.parts import TEST, TRAIN, UNUSED, VALIDATION
-from fedtempo.errors import DataError, is_number, require
+from fedtempo.errors import DataError, is_int, is_number, require
 from fedtempo.randomness import generator
 
 
@@ -17,7 +17,7 @@ def choose_held_out(clients: int, new_clients: float | int, seed: int) -> np.nda
         f"a fraction or int in [0, {clients})",
         new_clients,
     )
-    count = new_clients if isinstance(new_clients, int) else round(new_clients * clients)
+    count = int(new_clients) if is_int(new_clients) else round(new_clients * clients)
     require(count < clients, "new_clients", "small enough to leave a training client", new_clients)
     return np.sort(generator(seed, "new clients").permutation(clients)[:count]).astype(np.int64)
 

@@ -21,7 +21,7 @@ from fedtempo.deploy.orders import (
 )
 from fedtempo.deploy.roster import Reply, Request, Roster
 from fedtempo.deploy.wire import Upload, WireError
-from fedtempo.evaluation.scoring import ANSWERED, Sums
+from fedtempo.evaluation.scoring import ANSWERED, BlockScores
 from fedtempo.objectives import Received
 from fedtempo.params import Params, select
 from fedtempo.server.policy import UploadPolicy
@@ -88,7 +88,7 @@ class RemoteEngine:
 
     # ------------------------------------------------------------------ scoring
 
-    def score(self, scoring: Scoring, blocks: Iterable[Block]) -> Iterator[tuple[Sums, Sums]]:
+    def score(self, scoring: Scoring, blocks: Iterable[Block]) -> Iterator[tuple[BlockScores, BlockScores]]:
         """Ask every user on the node that holds it; one without an answer is left out of the statistics."""
         asked = list(blocks)
         tasks = {task.client: task for block in asked for task in _tasks(block.clients, block.personal)}
@@ -99,16 +99,16 @@ class RemoteEngine:
         for reply in self._ask("score", body, tasks, {}):
             for client, data in reply.answers():
                 try:
-                    scored, round_number, sums = scores_from_bytes(data, len(parts), len(metrics))
+                    scored, round_number, values = scores_from_bytes(data, len(parts), len(metrics))
                 except WireError:  # a user without scores is left out of the statistics
                     continue
                 if (scored, round_number) == (client, scoring.now.round):
-                    scores[client] = sums.numpy()
+                    scores[client] = values.numpy()
         nothing = np.zeros((2, len(parts), len(metrics)))
         for clients, _ in asked:
             found = np.stack([scores.get(client, nothing) for client in clients.tolist()], axis=-1)
             answered = np.array([client in scores for client in clients.tolist()])
-            yield _sums(found[0], parts, metrics, answered), _sums(found[1], parts, metrics, answered)
+            yield _named(found[0], parts, metrics, answered), _named(found[1], parts, metrics, answered)
 
     # ------------------------------------------------------------------ nodes
 
@@ -145,7 +145,7 @@ def _upload(gate: Gate, client: int, data: bytes) -> Upload:
     return gate.admit(data, client)
 
 
-def _sums(values: np.ndarray, parts: Iterable[Any], metrics: Iterable[str], answered: np.ndarray) -> Sums:
+def _named(values: np.ndarray, parts: Iterable[Any], metrics: Iterable[str], answered: np.ndarray) -> BlockScores:
     return {
         part: {**dict(zip(metrics, by_metric, strict=True)), ANSWERED: answered}
         for part, by_metric in zip(parts, values, strict=True)

@@ -106,8 +106,8 @@ class Node:
         context = EvaluationContext(order.received, order.now, order.parts, order.newcomers, protocol)
         block = Block(np.array([task.client]), [self._personal(order, task)])
         stages = context.score_block(self.experiment.federation, serial, block)
-        sums = [[[values[0] for values in stage[part].values()] for part in order.parts] for stage in stages]
-        return scores_to_bytes(task.client, order.now.round, torch.tensor(sums, dtype=torch.float64))
+        scores = [[[values[0] for values in stage[part].values()] for part in order.parts] for stage in stages]
+        return scores_to_bytes(task.client, order.now.round, torch.tensor(scores, dtype=torch.float64))
 
     def _personal(self, order: RemoteOrder, task: NodeTask) -> Params:
         federation = self.experiment.federation

@@ -104,18 +104,19 @@ def _task_layout(count: int) -> Layout:
     return Layout("tasks", (), (), (clients, ("kept", torch.Size([count, HASH]), torch.uint8)))
 
 
-def scores_to_bytes(client: int, round_number: int, sums: Tensor) -> bytes:
-    """One user's sums of loss and scores, before and after fine-tuning, by part and metric."""
-    return encode("scores", Contents({"client": client, "round": round_number}, {}, {"sums": sums}))
+def scores_to_bytes(client: int, round_number: int, values: Tensor) -> bytes:
+    """One user's loss and scores, before and after fine-tuning, by part and metric."""
+    return encode("scores", Contents({"client": client, "round": round_number}, {}, {"values": values}))
 
 
 def scores_from_bytes(data: bytes, parts: int, metrics: int) -> tuple[int, int, Tensor]:
-    """(client, round, sums), or `WireError`."""
+    """(client, round, values), or `WireError`. The first metric is the loss; any other may be undefined, NaN."""
     shape = torch.Size([2, parts, metrics])
-    integers, _, tensors = decode(Layout("scores", ("client", "round"), (), (("sums", shape, torch.float64),)), data)
-    if not bool(torch.isfinite(tensors["sums"]).all()):
-        raise WireError("scores must be finite. They are not.")
-    return integers["client"], integers["round"], tensors["sums"]
+    integers, _, tensors = decode(Layout("scores", ("client", "round"), (), (("values", shape, torch.float64),)), data)
+    values = tensors["values"]
+    if bool(values.isinf().any()) or bool(values[..., 0].isnan().any()):
+        raise WireError("scores must be finite, or NaN where undefined, and the loss finite. They are not.")
+    return integers["client"], integers["round"], values
 
 
 _FAILURE = Layout("failure", (), (), (("reason", torch.Size([LONGEST_REASON]), torch.uint8),))

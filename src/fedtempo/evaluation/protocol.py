@@ -8,6 +8,7 @@ from typing import Literal
 import numpy as np
 
 from fedtempo.errors import is_count, require
+from fedtempo.metrics import LOWER_IS_BETTER
 from fedtempo.randomness import generator
 from fedtempo.schedules import Rate
 
@@ -55,6 +56,9 @@ class Evaluation:
         return np.sort(generator(seed, "evaluated", kind).choice(clients, self.users, replace=False))
 
 
+STATISTICS = ("mean", "weighted_mean", "bottom_decile", "worst", "std")
+
+
 @dataclass(frozen=True)
 class UserScores:
     """Loss and scores of each user, and statistics over users."""
@@ -62,27 +66,53 @@ class UserScores:
     clients: np.ndarray
     samples: np.ndarray
     values: dict[str, np.ndarray]
-    """Means over each user's samples, by metric; `loss` is one of them."""
+    """Each user's score, by metric; `loss` is one of them. NaN where a metric is undefined for a user."""
     interpolated: bool = False
+    lower: frozenset[str] = LOWER_IS_BETTER
+    """The metrics that are better when they are low."""
 
     def summary(self, metric: str) -> dict[str, float]:
-        """Mean, sample-weighted mean, bottom decile, worst and population standard deviation over users."""
-        seen = self.samples > 0
-        values, samples = self.values[metric][seen], self.samples[seen]
+        """Mean, sample-weighted mean, bottom decile, worst and population standard deviation over users.
+
+        The bottom decile and the worst are of those who are served worst, whichever way the metric goes. `undefined`
+        counts the users for whom the metric says nothing; the statistics are without them.
+        """
+        scored = self.scored(metric)
+        undefined = float(np.count_nonzero(self.samples > 0) - np.count_nonzero(scored))
+        values, samples = self.values[metric][scored], self.samples[scored]
         if not len(values):
-            return dict.fromkeys(("mean", "weighted_mean", "bottom_decile", "worst", "std"), float("nan"))
-        ordered = np.sort(values) if metric not in LOWER_IS_BETTER else np.sort(values)[::-1]
-        decile = float(np.quantile(values, 0.1)) if self.interpolated else float(ordered[len(ordered) // 10])
-        return {
-            "mean": float(values.mean()),
-            "weighted_mean": float(np.average(values, weights=samples)),
-            "bottom_decile": decile,
-            "worst": float(ordered[0]),
-            "std": float(values.std()),
-        }
+            return {**dict.fromkeys(STATISTICS, float("nan")), "undefined": undefined}
+        with np.errstate(invalid="ignore"):  # a diverged user's infinity has no deviation
+            return {
+                "mean": float(values.mean()),
+                "weighted_mean": float(np.average(values, weights=samples)),
+                "bottom_decile": float(bottom_decile(values, metric in self.lower, self.interpolated)),
+                "worst": float(values.max() if metric in self.lower else values.min()),
+                "std": float(values.std()),
+                "undefined": undefined,
+            }
+
+    def scored(self, metric: str) -> np.ndarray:
+        """Which users the metric says something about. A loss that is NaN is a model that diverged, so it counts."""
+        known = ~np.isnan(self.values[metric]) | (metric == "loss")
+        return np.asarray((self.samples > 0) & known)
+
+    def undefined(self, metric: str) -> int:
+        """How many users have rows, but none that the metric says something about."""
+        return int(np.count_nonzero(self.samples > 0) - np.count_nonzero(self.scored(metric)))
 
 
-LOWER_IS_BETTER = frozenset({"loss", "perplexity"})
+def bottom_decile(values: np.ndarray, lower_is_better: bool, interpolated: bool = False) -> np.ndarray:
+    """The score that a tenth of the users are worse off than, along the last axis.
+
+    >>> float(bottom_decile(np.arange(20.0), lower_is_better=True))
+    17.0
+    """
+    if interpolated:
+        return np.asarray(np.quantile(values, 0.9 if lower_is_better else 0.1, axis=-1))
+    tenth = values.shape[-1] // 10
+    place = values.shape[-1] - 1 - tenth if lower_is_better else tenth
+    return np.asarray(np.partition(values, place, axis=-1)[..., place])
 
 
 @dataclass(frozen=True)
@@ -102,11 +132,6 @@ class Scores:
         none = not len(self.existing_after.clients)
         return self.new_after if none and self.new_after is not None else self.existing_after
 
-    def quality(self) -> float:
-        """What validation selects by: the mean over the guiding users after fine-tuning; larger is better."""
-        mean = self.guiding.summary(self.metric)["mean"]
-        return -mean if self.metric in LOWER_IS_BETTER else mean
-
     def groups(self) -> dict[str, UserScores]:
         """The four groups that are there, by name."""
         named = {name: getattr(self, name) for name in ("existing_before", "existing_after", "new_before", "new_after")}
@@ -115,3 +140,19 @@ class Scores:
     def summary(self) -> dict[str, dict[str, dict[str, float]]]:
         """Statistics by group and metric."""
         return {name: {m: s.summary(m) for m in s.values} for name, s in self.groups().items()}
+
+    @property
+    def lower_is_better(self) -> bool:
+        """Whether the main metric is better when it is low."""
+        return self.metric in self.guiding.lower
+
+    def quality(self) -> float:
+        """What validation selects by: the mean over the guiding users after fine-tuning; larger is better."""
+        mean = self.guiding.summary(self.metric)["mean"]
+        return -mean if self.lower_is_better else mean
+
+    def undefined(self) -> str:
+        """In words, for how many users the main metric is undefined; empty where it is for none."""
+        counts = {name: scores.undefined(self.metric) for name, scores in self.groups().items()}
+        found = [f"{count} {name.replace('_', ' ')}" for name, count in counts.items() if count]
+        return f"{self.metric} is undefined for some users, who are left out: {', '.join(found)}" if found else ""

@@ -13,7 +13,7 @@ import numpy as np
 
 from fedtempo.algorithms.algorithm import Algorithm
 from fedtempo.client.phase import Length, Phase, length
-from fedtempo.evaluation.protocol import LOWER_IS_BETTER, Evaluation, Scores
+from fedtempo.evaluation.protocol import Evaluation, Scores
 from fedtempo.federation.federation import Federation
 from fedtempo.objectives import supervised
 from fedtempo.params import Selector, everything, submodule
@@ -130,7 +130,7 @@ def harm(scores: Scores) -> tuple[float, float] | None:
     """The means before and after where fine-tuning made existing users clearly worse; None where it did not."""
     seen = scores.existing_after.samples > 0
     before, after = (s.values[scores.metric][seen] for s in (scores.existing_before, scores.existing_after))
-    loss = (after - before) if scores.metric in LOWER_IS_BETTER else (before - after)
+    loss = (after - before) if scores.lower_is_better else (before - after)
     loss = loss[np.isfinite(loss)]
     if len(loss) < 2:
         return None

@@ -12,6 +12,7 @@ from torch import nn
 
 from fedtempo.algorithms.algorithm import Algorithm, begin_as_kept
 from fedtempo.client.network import tensors_of
+from fedtempo.client.optimizer_state import GROUP
 from fedtempo.client.phase import Carry, Phase
 from fedtempo.client.program import ClientProgram, compile_client
 from fedtempo.data.federated import FederatedData
@@ -22,6 +23,7 @@ from fedtempo.objectives import Received
 from fedtempo.params import Params, select, squared_norm
 from fedtempo.server.admission import Expected
 from fedtempo.server.policy import UploadPolicy
+from fedtempo.server.step import averaging
 from fedtempo.server.sums import Groups
 
 
@@ -48,7 +50,8 @@ class Federation:
         memory = self.algorithm.memory
         upload = self._upload if uploads else _no_upload
         begin = begin_as_kept if as_kept else memory.begin
-        return compile_client(phases, self.problem.network, self.problem.task, upload, memory.final_state, begin)
+        network, task = self.problem.network, self.problem.task
+        return compile_client(phases, network, task, upload, memory.final_state, begin, remembers=uploads)
 
     # ------------------------------------------------------------------ which tensors travel
 
@@ -161,17 +164,25 @@ class Federation:
     def first_personal(self, client: int, shared: Params) -> Params:
         """What a client keeps before its first round; for a newcomer, `shared` is the trained model."""
         given = (self.given_clients or {}).get(client)
-        own = {**self._fresh(client), **self.algorithm.memory.initial_state(shared, self.trained_names)}
+        own = {**self._fresh(client), **self._initial(shared)}
         for name, value in (given or {}).items():
             if name not in own:
                 raise ConfigError(f"init_clients[{client}] must name personal tensors. Got {name!r}.")
             own[name] = value.detach().clone().to(device=self.problem.device, dtype=own[name].dtype)
-        return own
+        optimizers, _ = self.program.first_states(shared, own)
+        return {**own, **optimizers}
+
+    def _initial(self, shared: Params) -> Params:
+        """What the algorithm has a client keep. A copy of the model goes without the tensors that nobody may change."""
+        initial = self.algorithm.memory.initial_state(shared, self.trained_names)
+        return {n: t for n, t in initial.items() if n not in self.problem.network.frozen}
 
     def keeps_nothing(self, shared: Params) -> bool:
         """Whether no client has anything of its own from one round to the next."""
-        initial = self.algorithm.memory.initial_state(shared, self.trained_names)
-        return not (self.given_clients or self.personal_names or initial)
+        initial = self._initial(shared)
+        if self.given_clients or self.personal_names or initial:
+            return False
+        return not self.program.first_states(shared, initial)[0]
 
     def _fresh(self, client: int) -> Params:
         """The client's personal tensors of the model, drawn for it or the common ones that were given."""
@@ -198,7 +209,24 @@ class Federation:
                 mine = any(_join(prefix, leaf) in self.personal_names for leaf in (*layer._parameters, *layer._buffers))
                 if mine and callable(reset):
                     reset()
-        return select(tensors_of(template, problem.dtype, problem.device), self.personal_names)
+        drawn = select(tensors_of(template, problem.dtype, problem.device), self.personal_names)
+        return {n: torch.zeros_like(t) if n in self._zeros else t for n, t in drawn.items()}
+
+    @cached_property
+    def _zeros(self) -> frozenset[str]:
+        """Tensors that their author starts at zero, such as B of a LoRA adapter: they start there for everybody."""
+        named = (*self.problem.model.named_parameters(), *self.problem.model.named_buffers())
+        return frozenset(name for name, tensor in named if not tensor.any())
+
+    def with_averaged_optimizers(self, shared: Params) -> Federation:
+        """These rules, where the server also keeps and sends what clients' optimizers average (`state="average"`)."""
+        if all(phase.optimizer.state != "average" for phase in self.algorithm.phases) or self.algorithm.uploads.nothing:
+            return self
+        own = self.first_personal(int(self.problem.data.clients[0]), shared)
+        _, averaged = self.program.first_states(shared, own)
+        return replace(
+            self, algorithm=replace(self.algorithm, server=averaging(self.algorithm.server, GROUP, averaged))
+        )
 
     def on_data(self, data: FederatedData) -> Federation:
         """The same rules for other clients' data, such as a new user's."""

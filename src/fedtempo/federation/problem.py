@@ -32,7 +32,11 @@ class Problem:
     draws_masks: bool = False
     """Whether training the model needs dropout keys."""
     pads_batches: bool = True
-    """Whether batches of different lengths may be padded: rows do not influence each other."""
+    """Whether batches of different lengths may be padded: rows do not influence each other, nor does a user's loss."""
+    pads_scoring: bool = True
+    """The same of predictions: whether a row's output stays what it is beside other rows."""
+    autocast: bool = False
+    """Whether the model computes in bfloat16 where torch holds that safe."""
     augment: Augment | None = None
     """How training batches are changed at random before each step."""
 
@@ -41,6 +45,7 @@ class Problem:
         """The model as a pure function of its tensors."""
         network = Network(self.model.to(dtype=self.dtype, device=self.device))
         network.dropout = network.dropout or self.draws_masks
+        network.autocast = self.autocast
         network.augmented = self.augment is not None
         return network
 

@@ -29,6 +29,7 @@ import torch
 from torch import Tensor, nn
 
 from fedtempo.identity.code import code_of, globals_of, is_installed, source_of
+from fedtempo.params import bits_of
 
 READ_IN_FULL = 256 * 2**20
 """Bytes of an array in a mapped file that are read in full; of a larger one, blocks all over it."""
@@ -75,6 +76,8 @@ class _Walk:
             self._say("float", value.hex())
         elif isinstance(value, (*_PLAIN, *_TYPES)):
             self._say(type(value).__name__, repr(value) if not isinstance(value, PurePath) else str(value))
+        elif isinstance(value, np.generic) and type(value.item()) in (bool, int, float):
+            self.absorb(value.item(), path, in_function)
         elif isinstance(value, np.generic):
             self._array(value, path)  # type: ignore[arg-type]
         elif id(value) in self._met:
@@ -87,7 +90,7 @@ class _Walk:
     def _structure(self, value: Any, path: str, in_function: bool) -> None:
         if isinstance(value, Tensor):
             self._say("tensor", str(value.requires_grad))
-            self._array(_numpy(value), path)
+            self._array(bits_of(value), path)
         elif isinstance(value, np.ndarray):
             self._array(value, path)
         elif isinstance(value, types.ModuleType):
@@ -251,11 +254,6 @@ class _Walk:
             self.state.update(len(data).to_bytes(8, "big"))
             self.state.update(data)
         self.state.update(b"\n")
-
-
-def _numpy(tensor: Tensor) -> np.ndarray:
-    plain = tensor.detach().cpu().contiguous()
-    return plain.view(torch.int16).numpy() if plain.dtype == torch.bfloat16 else plain.numpy()
 
 
 def _field(value: tuple[Any, ...], index: int) -> str:

@@ -72,6 +72,8 @@ def summary(result: Result) -> dict[str, Any]:
     return {
         "algorithm": repr(result.experiment.federation.algorithm),
         "data": repr(result.experiment.federation.problem.data) if privacy is None else WITHHELD,
+        "task": str(result.experiment.federation.problem.task),
+        "metric": result.experiment.federation.problem.task.metric,
         "backend": result.experiment.backend.name,
         "ran_as": result.ran_as,
         "rounds": len(result.history),

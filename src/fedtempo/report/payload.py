@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from fedtempo.evaluation.protocol import LOWER_IS_BETTER, UserScores
+from fedtempo.evaluation.protocol import Scores, UserScores
 from fedtempo.report.pictures import DataPicture, RatePlan
 from fedtempo.report.runs import ReportRun
 from fedtempo.report.sections import Bars, Section
@@ -37,7 +37,8 @@ def payload(runs: Sequence[ReportRun], title: str, sections: Sequence[Section] =
         "title": title,
         "metric": scored.metric if scored else "loss",
         "metrics": _metrics(runs),
-        "lower": sorted(LOWER_IS_BETTER),
+        "lower": sorted({name for scores in _evaluations(runs) for name in scores.existing_after.lower}),
+        "shares": [metric for metric in _metrics(runs) if _is_share(runs, metric)],
         "part": scored.part if scored else None,
         "runs": [_run(run, users, places) for run in runs],
         "pictures": [_picture(picture) for picture in pictures.values()],
@@ -142,7 +143,8 @@ def _users(run: ReportRun, most: int) -> dict[str, Any] | None:
 
 def _user_columns(before: UserScores, after: UserScores, metric: str, most: int) -> dict[str, Any]:
     seen = np.flatnonzero(after.samples > 0)
-    order = seen[np.argsort(after.values[metric][seen], kind="stable")]
+    scores = after.values[metric][seen]
+    order = seen[np.argsort(-scores if metric in after.lower else scores, kind="stable")]
     kept = np.array(_evenly(order.tolist(), most), dtype=np.int64)
     return {
         "count": len(seen),
@@ -193,9 +195,20 @@ def _figure(section: Section) -> dict[str, Any] | None:
 def _metrics(runs: Sequence[ReportRun]) -> list[str]:
     """Every metric that some run has, the main one first and the loss last."""
     names: dict[str, None] = {}
-    for scores in (report.scores for run in runs for report in run.history if report.scores):
+    for scores in _evaluations(runs):
         names.update(dict.fromkeys([scores.metric, *scores.existing_after.values]))
     return sorted(names, key=lambda name: name == "loss") or ["loss"]
+
+
+def _evaluations(runs: Sequence[ReportRun]) -> list[Scores]:
+    return [report.scores for run in runs for report in run.history if report.scores]
+
+
+def _is_share(runs: Sequence[ReportRun], metric: str) -> bool:
+    """Whether every user's score, in the rounds that count, is a share: an axis may then end at 0 and 1."""
+    groups = [group for run in runs if run.scores for group in run.scores.groups().values() if metric in group.values]
+    values = [group.values[metric][group.scored(metric)] for group in groups]
+    return metric != "loss" and all(bool(((v >= 0) & (v <= 1)).all()) for v in values)
 
 
 def _notes(runs: Sequence[ReportRun], users: int) -> list[str]:
@@ -210,6 +223,7 @@ def _notes(runs: Sequence[ReportRun], users: int) -> list[str]:
         notes.append(
             f"Of each run's users {users}, evenly spaced from worst to best, are drawn; statistics are over all."
         )
+    notes += dict.fromkeys(f"{run.label}: {text}." for run in runs if run.scores and (text := run.scores.undefined()))
     pictures = [run.picture for run in runs if run.picture is not None]
     if any(len(picture.clients) < picture.total for picture in pictures):
         notes.append("The picture of the data shows evenly spaced clients, not all of them.")

@@ -100,7 +100,7 @@ def facts_of(experiment: Experiment) -> dict[str, str]:
         "rounds": str(experiment.rounds),
         "cohort": experiment.cohort.description,
         "batches": repr(federation.problem.batching),
-        "loss": federation.problem.task.name,
+        "task": str(federation.problem.task),
         "seed": str(federation.problem.seed),
         "evaluation": repr(experiment.evaluation),
         "backend": f"{experiment.backend.name}{workers}, {federation.problem.dtype}".replace("torch.", ""),

@@ -82,7 +82,12 @@ class ResultTable:
         self.rows = [Row(name, _numbers(group)) for name, group in grouped.items()]
         scored = next((r.scores for r in results if r.scores), None)
         self.metric = scored.metric if scored else "loss"
-        self.title = f"{self.metric} on the {scored.part} part{_which_round(results)}" if scored else "costs"
+        self.title = (
+            f"{self.metric} on the {scored.part} part{direction(scored)}{_which_round(results)}" if scored else "costs"
+        )
+        told = {text: None for result in results if result.scores and (text := result.scores.undefined())}
+        self.notes = list(told)
+        """What the numbers leave out."""
 
     @property
     def columns(self) -> list[str]:
@@ -99,7 +104,7 @@ class ResultTable:
         return self._wide() if width >= WIDE else self._narrow()
 
     def _wide(self) -> RichTable:
-        table = RichTable(title=self.title)
+        table = RichTable(title=self.title, caption=self._caption, caption_justify="left")
         table.add_column("algorithm", overflow="fold", max_width=60)
         for column in self.columns:
             table.add_column(_heading(column), justify="right", no_wrap=True)
@@ -108,11 +113,12 @@ class ResultTable:
         return table
 
     def _narrow(self) -> RichTable:
-        table = RichTable(title=self.title, box=None, padding=(0, 1, 0, 0), pad_edge=False)
+        shape = {"box": None, "padding": (0, 1, 0, 0), "pad_edge": False}
+        table = RichTable(title=self.title, caption=self._caption, caption_justify="left", **shape)  # type: ignore[arg-type]
         table.add_column("\nalgorithm", overflow="fold", min_width=12, max_width=40)
         users = [kind for kind in ("existing", "new") if f"{kind}_after/mean" in self.columns]
         for kind in users:
-            for heading in (f"{kind}\nbefore→after", "\nlow10%", "\nstd"):
+            for heading in (f"{kind}\nbefore→after", "\nworst10%", "\nstd"):
                 table.add_column(heading, justify="right", no_wrap=True)
         for heading in COSTS.values():
             table.add_column(f"\n{heading}", justify="right", no_wrap=True)
@@ -126,6 +132,10 @@ class ResultTable:
         Terminal(file=buffer, width=110, force_terminal=False).print(self.rich(width=0))
         return "\n".join(line.rstrip() for line in buffer.getvalue().rstrip().splitlines())
 
+    @property
+    def _caption(self) -> str | None:
+        return "; ".join(self.notes) or None
+
     def _repr_html_(self) -> str:
         head = "".join(f"<th>{escape(_heading(c)).replace(chr(10), '<br>')}</th>" for c in self.columns)
         body = "".join(
@@ -134,8 +144,13 @@ class ResultTable:
             + "</tr>"
             for row in self.rows
         )
-        caption = f"<caption>{escape(self.title)}</caption>"
+        caption = f"<caption>{escape('. '.join([self.title, *self.notes]))}</caption>"
         return f"<table>{caption}<thead><tr><th>algorithm</th>{head}</tr></thead><tbody>{body}</tbody></table>"
+
+
+def direction(scores: Scores) -> str:
+    """Said only where it would surprise: that lower is better."""
+    return ", lower is better" if scores.lower_is_better else ""
 
 
 def _which_round(results: list[Scored]) -> str:

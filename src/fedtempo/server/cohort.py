@@ -9,7 +9,7 @@ from typing import Protocol
 
 import numpy as np
 
-from fedtempo.errors import is_count, is_number, require
+from fedtempo.errors import is_count, is_int, is_number, require, takes_numbers
 from fedtempo.randomness import generator
 from fedtempo.schedules import Now, Schedule, whole_number
 from fedtempo.server.accounting import Sampling
@@ -39,6 +39,7 @@ class Cohort:
     """The cohorts that were written down, if they were."""
 
 
+@takes_numbers
 def uniform(size: int | float | Schedule) -> Cohort:
     """Clients drawn without replacement: an int, a fraction of all, or a schedule of numbers of clients."""
     if not isinstance(size, Schedule):
@@ -61,6 +62,7 @@ def uniform(size: int | float | Schedule) -> Cohort:
     return Cohort(repr(size), lambda now, clients: float(count(now, clients)), choose, "fixed-size")
 
 
+@takes_numbers
 def bernoulli(probability: float) -> Cohort:
     """Each client takes part on its own with this probability (PFLEGO, section 3.2.1); I * rho are expected."""
     require(is_number(probability) and 0 < probability <= 1, "probability", "a number in (0, 1]", probability)
@@ -94,7 +96,7 @@ def _members(cohort: object) -> list[int]:
     """A cohort's clients in ascending order; nothing where it is not a list of client numbers."""
     if not isinstance(cohort, (list, tuple, np.ndarray)):
         return []
-    numbers = all(isinstance(c, (int, np.integer)) and not isinstance(c, bool) for c in cohort)
+    numbers = all(is_int(c) for c in cohort)
     return sorted(int(c) for c in cohort) if numbers else []
 
 

@@ -43,7 +43,8 @@ class Exact(NamedTuple):
         if tensor.device.type != "cpu":
             self.merge(sum_of_rows(tensor.unsqueeze(0) * weight))
             return
-        high, low, values = (t.detach().reshape(-1).numpy() for t in (self.high, self.low, tensor))
+        wide = tensor.float() if tensor.dtype == torch.bfloat16 else tensor  # exact, and numpy has no bfloat16
+        high, low, values = (t.detach().reshape(-1).numpy() for t in (self.high, self.low, wide))
         for start in range(0, values.size, _CHUNK):
             here = slice(start, start + _CHUNK)
             _add_chunk(high[here], low[here], values[here], weight)

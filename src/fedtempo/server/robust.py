@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from fedtempo.errors import ConfigError, is_count, is_number, require
+from fedtempo.errors import ConfigError, is_count, is_number, require, takes_numbers
 from fedtempo.params import Params, norm, scaled
 from fedtempo.server.accounting import Guarantee, epsilon
 from fedtempo.server.noise import Secret, fresh_secret, insecure_secret
@@ -94,6 +94,7 @@ def median() -> Aggregator:
     return Aggregator("median", combine=combine)
 
 
+@takes_numbers
 def trimmed_mean(share: float = 0.1) -> Aggregator:
     """The mean of each coordinate without the `share` smallest and the `share` largest values (Yin et al., 2018)."""
     require(is_number(share) and 0 <= share < 0.5, "share", "a number in [0, 0.5)", share)
@@ -105,12 +106,14 @@ def trimmed_mean(share: float = 0.1) -> Aggregator:
     return Aggregator(f"trimmed_mean({share})", combine=combine)
 
 
+@takes_numbers
 def norm_bounded(bound: float) -> Aggregator:
     """The mean of displacements shortened to at most `bound`."""
     require(is_number(bound) and bound > 0, "bound", "a number > 0", bound)
     return Aggregator(f"norm_bounded({bound})", bound=bound)
 
 
+@takes_numbers
 def krum(faulty: int, keep: int = 1) -> Aggregator:
     """The mean of the `keep` displacements closest to their n - faulty - 2 nearest others (Blanchard et al., 2017)."""
     require(is_count(faulty, 0), "faulty", "an int >= 0", faulty)
@@ -130,6 +133,7 @@ def krum(faulty: int, keep: int = 1) -> Aggregator:
     return Aggregator(f"krum({faulty}, {keep})", combine=combine)
 
 
+@takes_numbers
 def private_mean(
     bound: float, noise: float, *, delta: float | None = None, noise_seed: int | None = None
 ) -> Aggregator:

@@ -51,3 +51,21 @@ def descend_scaled(server: Server, factor: Callable[[Aggregate, Now], float]) ->
         return server.step(shared, state, aggregate._replace(means=means), now)
 
     return server._replace(step=step, rewrap=lambda other: descend_scaled(other, factor))
+
+
+def averaging(server: Server, group: str, first: Params) -> Server:
+    """As `server`, which also averages a group of the upload, keeps it and sends it down; it begins as `first`."""
+
+    def step(shared: Params, state: Any, aggregate: Aggregate, now: Now) -> tuple[Params, Any]:
+        shared, inner = server.step(shared, state["server"], aggregate, now)
+        mean = {n: t.to(first[n].dtype) for n, t in aggregate.means.get(group, {}).items()}
+        return shared, {"server": inner, group: {**state[group], **mean}}
+
+    return server._replace(
+        init=lambda shared: {"server": server.init(shared), group: first},
+        step=step,
+        extra=lambda state: {**server.extra(state["server"]), **state[group]},
+        model=lambda shared, state: server.model(shared, state["server"]),
+        measurements=lambda state: server.measurements(state["server"]),
+        rewrap=lambda other: averaging(server.rewrap(other), group, first),
+    )

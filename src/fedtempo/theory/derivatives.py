@@ -11,7 +11,7 @@ from torch.func import grad
 from fedtempo.client.network import Network, tensors_of
 from fedtempo.params import Params, combine, norm, partition, scaled, squared_norm
 from fedtempo.randomness import generator
-from fedtempo.tasks import Batch, PerSample, Task, as_task, mean_loss
+from fedtempo.tasks import Batch, PerSample, Task, as_task
 
 Loss = Callable[[Params, Batch], Tensor]
 """The mean loss of a batch, as a function of the parameters."""
@@ -33,7 +33,7 @@ def model_loss(
     params, buffers = partition(tensors_of(model, dtype, "cpu"), network.parameters)
 
     def mean(at: Params, batch: Batch) -> Tensor:
-        return mean_loss(task, network.forward(combine(at, buffers), batch), batch)
+        return network.loss(task, combine(at, buffers), batch)
 
     return mean, params
 

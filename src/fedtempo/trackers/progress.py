@@ -30,7 +30,9 @@ class ProgressTracker:
         self._look: Look | None = None
 
     def start(self, run: RunInfo) -> int:
-        """Draw the bar."""
+        """Say what was decided for the user, and draw the bar."""
+        for note in run.notes:
+            print(note, file=sys.stdout if in_notebook() else sys.stderr, flush=True)
         self._look = look(run.rounds, self._label)
         return run.done
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -22,6 +22,7 @@ from fedtempo.params import Params, all_finite
 from fedtempo.schedules import Now, Schedule, at_step
 from fedtempo.server.cohort import FIXED, Cohort
 from fedtempo.tasks import IGNORED, Batch
+from fedtempo.training.check_scoring import check_loss_fits
 
 MOST = 1_000_000_000
 """The largest count that makes sense for rounds, rows of a batch and clients."""
@@ -124,8 +125,18 @@ def _number(name: str, now: Now, rule: Callable[[], Any]) -> Any:
         raise ConfigError(f"{name} must be a number in every round. Got {what}.") from error
 
 
-def check_model(federation: Federation) -> tuple[bool, bool]:
-    """The model runs on the data and fits the labels. Returns (draws random masks, rows are independent)."""
+class ModelFacts(NamedTuple):
+    """What was found out about a model when it was tried on a few rows."""
+
+    draws_masks: bool
+    pads_batches: bool
+    pads_scoring: bool
+    outputs: torch.Size
+    targets: torch.Size
+
+
+def check_model(federation: Federation) -> ModelFacts:
+    """The model runs on the data, its outputs fit the labels, and the loss is a loss."""
     _check_pieces(federation)
     full = federation.problem.client_rows(int(federation.problem.data.clients[0]))
     rows = {n: t[:4] if len(t) > 1 else t.expand(2, *t.shape[1:]).contiguous() for n, t in full.items()}
@@ -143,11 +154,12 @@ def check_model(federation: Federation) -> tuple[bool, bool]:
         raise ModelError(f"the model does not run on a batch of shapes {shapes}: {first_line(error)}") from error
     _check_outputs(federation, outputs, rows)
     masks = _draws_masks(federation, params, rows)
-    independent = federation.problem.task.per_sample and _rows_are_independent(federation, params, rows)
+    independent = federation.problem.task.rows_apart and _rows_are_independent(federation, params, rows)
     if not independent:
         _check_single_rows(federation, params, rows)
     _check_given_clients(federation)
-    return masks, independent
+    predicts_apart = _rows_are_independent(federation, params, rows, train=False)
+    return ModelFacts(masks, independent, predicts_apart, outputs.shape, rows.get("y", outputs).shape)
 
 
 def _check_pieces(federation: Federation) -> None:
@@ -223,7 +235,7 @@ def _check_outputs(federation: Federation, outputs: torch.Tensor, rows: Batch) -
     """One output per row and, for classes, one entry for each of them; a loss that the weights can lower."""
     task, count = federation.problem.task, len(next(iter(rows.values())))
     shape = f"shape {tuple(outputs.shape)} for {count} rows"
-    if task.per_sample and (outputs.dim() == 0 or len(outputs) != count):
+    if task.rows_apart and (outputs.dim() == 0 or len(outputs) != count):
         raise ModelError(f"the model's output must have one entry per row. Got {shape}.")
     if not outputs.is_floating_point():
         raise ModelError(f"the model's output must be floating-point. Got {outputs.dtype}.")
@@ -231,7 +243,7 @@ def _check_outputs(federation: Federation, outputs: torch.Tensor, rows: Batch) -
     if task.classes:
         _check_classes(federation, outputs, rows, own_heads)
     if not own_heads:
-        _check_loss(federation, outputs, rows)
+        check_loss_fits(federation, outputs, rows)
 
 
 def _check_classes(federation: Federation, outputs: torch.Tensor, rows: Batch, own_heads: bool) -> None:
@@ -245,24 +257,6 @@ def _check_classes(federation: Federation, outputs: torch.Tensor, rows: Batch, o
             f"the model's output must have one entry per class: labels of shape {tuple(rows['y'].shape)} "
             f"run from {lowest} to {highest}, the output has shape {tuple(outputs.shape)}."
         )
-
-
-def _check_loss(federation: Federation, outputs: torch.Tensor, rows: Batch) -> None:
-    task = federation.problem.task
-    targets = rows.get("y", outputs)
-    try:
-        losses = task.losses(outputs, targets)
-    except Exception as error:
-        shapes = f"outputs {tuple(outputs.shape)}, targets {tuple(targets.shape)}"
-        raise ModelError(f"the loss {task.name!r} does not fit: {shapes}: {first_line(error)}") from error
-    rule = f"the loss {task.name!r} must be"
-    if not isinstance(losses, torch.Tensor) or losses.shape not in ((), (len(targets),)):
-        shape = tuple(losses.shape) if isinstance(losses, torch.Tensor) else type(losses).__name__
-        raise ModelError(f"{rule} a tensor with one number, or one per row ({len(targets)}). Got {shape}.")
-    if not losses.requires_grad:
-        raise ModelError(f"{rule} a function of the model's weights. Got one without a gradient.")
-    if not bool(torch.isfinite(losses).all()):
-        raise ModelError(f"{rule} finite on the first client's first rows. Got {shown(losses.detach().tolist())}.")
 
 
 def _draws_masks(federation: Federation, params: Params, rows: Batch) -> bool:
@@ -289,15 +283,17 @@ def _training_output(federation: Federation, params: Params, rows: Batch, seed: 
             raise ModelError(f"the model cannot be trained on a small batch: {first_line(error)}") from error
 
 
-def _rows_are_independent(federation: Federation, params: Params, rows: Batch) -> bool:
-    """Whether a row's output stays the same beside other rows; BatchNorm's does not, whatever the rows are."""
-    if any(isinstance(m, _BatchNorm) for m in federation.problem.model.modules()):
+def _rows_are_independent(federation: Federation, params: Params, rows: Batch, train: bool = True) -> bool:
+    """Whether a row's output stays the same beside other rows; BatchNorm's does not in training, whatever they are."""
+    if train and any(isinstance(m, _BatchNorm) for m in federation.problem.model.modules()):
         return False
     more = {n: torch.cat([t, _unlike(t[:1])]) for n, t in rows.items()}
     with seeded_dropout(torch.zeros((), dtype=torch.int64, device=federation.problem.device)):
         # Masks depend on the batch's shape, so only the rows' influence on each other in evaluation can be compared.
-        train = not federation.problem.network.dropout
+        train = train and not federation.problem.network.dropout
         alone, beside = (_output(federation, params, batch, train) for batch in (rows, more))
+    if alone.dim() == 0 or len(alone) != len(next(iter(rows.values()))):
+        return False
     return bool(torch.allclose(alone, beside[: len(alone)], rtol=1e-5, atol=1e-6))
 
 

@@ -28,7 +28,7 @@ FORMATS: dict[str, str] = {"safetensors": ".safetensors", "torch": ".pt2", "onnx
 SERVED: dict[Predict, Callable[[Params, Params], Params]] = {
     predict_together: combine,
     predict_shared: lambda shared, personal: shared,
-    predict_personal: lambda shared, personal: personal,
+    predict_personal: lambda shared, personal: {**shared, **personal},
 }
 """Which tensors a user's model is made of, by how it predicts."""
 
@@ -106,3 +106,29 @@ def _write_onnx(model: nn.Module, example: Mapping[str, Tensor], place: Path) ->
         torch.onnx.export(
             program, f=place, input_names=list(inputs_of(example)), output_names=["output"], external_data=False
         )
+
+
+class PersonalModel(nn.Module):
+    """One user's model: call it on inputs to get outputs."""
+
+    def __init__(
+        self, shared: Params, personal: Params, predict: Callable[[Params, Params, dict[str, Tensor]], Tensor]
+    ) -> None:
+        super().__init__()
+        self.shared = shared
+        self.personal = personal
+        self._predict = predict
+
+    def forward(self, x: Tensor | None = None, **inputs: Tensor) -> Tensor:
+        """Outputs for one input by position or several by name."""
+        given = {"x": x, **inputs} if x is not None else inputs
+        like = next(p for p in (*self.shared.values(), *self.personal.values()) if p.is_floating_point())
+        batch = {name: _as_input(value, like) for name, value in given.items()}
+        with torch.no_grad():
+            return self._predict(self.shared, self.personal, batch)
+
+
+def _as_input(value: Any, like: Tensor) -> Tensor:
+    """An array or tensor where the model is; floating-point numbers in the model's type."""
+    tensor = torch.as_tensor(value, device=like.device)
+    return tensor.to(like.dtype) if tensor.is_floating_point() else tensor

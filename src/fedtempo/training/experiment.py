@@ -8,7 +8,6 @@ from dataclasses import dataclass, fields, replace
 from importlib.metadata import version
 from typing import Any, Literal
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -22,6 +21,7 @@ from fedtempo.evaluation.protocol import Evaluation
 from fedtempo.federation.federation import Federation
 from fedtempo.federation.problem import Problem
 from fedtempo.identity import Unstable, identity_of
+from fedtempo.metrics import Metric
 from fedtempo.models.weights import KEPT, Start
 from fedtempo.params import Params
 from fedtempo.schedules import Schedule
@@ -31,8 +31,9 @@ from fedtempo.server.cohort import Cohort, as_cohort
 from fedtempo.server.faults import Faults
 from fedtempo.server.policy import UploadPolicy
 from fedtempo.server.robust import Aggregator, plain_mean
-from fedtempo.tasks import PerSample, Task, as_task
+from fedtempo.tasks import PerSample, Task, as_task, with_metrics
 from fedtempo.training.attempt import why_not_vectorised
+from fedtempo.training.check_scoring import check_metrics, check_sample_weights, first_targets, fitted_task
 from fedtempo.training.checks import (
     check_cohort,
     check_device,
@@ -95,10 +96,11 @@ class Experiment:
             "seed": str(federation.problem.seed),
             "algorithm": repr(federation.algorithm),
             "start": self.start.words,
-            "loss": federation.problem.task.name,
+            "loss": ("the model's own, " if federation.problem.task.own else "") + federation.problem.task.name,
+            "metrics": f"{federation.problem.task.metric} of {list(federation.problem.task.scores.values())}",
             "batching": repr(federation.problem.batching),
             "augment": repr(federation.problem.augment),
-            "dtype": str(federation.problem.dtype),
+            "dtype": str(federation.problem.dtype) + (", autocast" if federation.problem.autocast else ""),
             "cohort": self.cohort.description,
             "rounds": str(self.rounds),
             "backend": self.backend.name,
@@ -156,7 +158,10 @@ def prepare(
     augment: Augment | PerClient | None = None,
     seed: int = 0,
     loss: str | Task | PerSample | None = None,
+    metrics: Sequence[str | Metric] | None = None,
+    metric: str | Metric | None = None,
     dtype: torch.dtype = torch.float32,
+    autocast: bool = False,
     device: str = "cpu",
     init: Mapping[str, Tensor] | Literal["model", "seed"] | None = None,
     init_clients: Mapping[int, Mapping[str, Tensor]] | None = None,
@@ -182,12 +187,20 @@ def prepare(
     data.check()
     first, origin = first_model(model, seed, init)
     first = first.to(dtype=dtype, device=device)
-    problem = Problem(first, data, _task(loss, data), batching, seed, dtype, device, augment=as_augment(augment))
+    require(isinstance(autocast, bool), "autocast", "true or false", autocast)
+    check_sample_weights(data)
+    task = with_metrics(as_task(loss, first_targets(data)), metrics, metric)
+    pieces = (first, data, task, batching, seed, dtype, device)
+    problem = Problem(*pieces, augment=as_augment(augment), autocast=autocast)
     given = given_tensors(init)
     federation = with_starts(Federation(problem, algorithm), given, init_clients, origin)
-    draws_masks, independent = check_model(federation)
-    problem = replace(problem, draws_masks=draws_masks, pads_batches=independent)
+    draws_masks, pads_batches, pads_scoring, outputs, targets = check_model(federation)
+    # A metric that was asked for has to fit; a task's own that says nothing here is left out.
+    task = fitted_task(federation, outputs, targets)
+    problem = replace(problem, task=task, draws_masks=draws_masks, pads_batches=pads_batches, pads_scoring=pads_scoring)
     federation = replace(federation, problem=problem)
+    if evaluation is not None:
+        check_metrics(federation)
     check_cohort(rule, federation, rounds)
     expected = rule.expected(federation.problem.now(0, 1.0), len(data.clients))
     check_schedules(federation, rounds, expected)
@@ -200,6 +213,7 @@ def prepare(
     federation = replace(federation, policy=_policy(admission, faults, aggregator))
     check_private(federation, rule, rounds, evaluation, quorum, over_selection)
     start = federation.first_shared(given)
+    federation = federation.with_averaged_optimizers(start)
     asked = (backend, 0 if cluster and workers is None else workers, block, first, expected)
     choice = choose(*asked)
     obstacle = why_not_vectorised(federation, start) if backend == "auto" and choice.backend is vectorised else None
@@ -233,10 +247,3 @@ def _policy(admission: Admission | None, faults: Faults | None, aggregator: Aggr
     require(isinstance(aggregator, Aggregator), "aggregator", "an Aggregator, such as robust.median()", aggregator)
     policy = UploadPolicy(admission or Admission(), faults or Faults(), aggregator)
     return policy if policy.needed else None
-
-
-def _task(loss: str | Task | PerSample | None, data: FederatedData) -> Task:
-    targets = None
-    if "y" in data.columns:
-        targets = torch.from_numpy(np.array(data.columns["y"][:2]))
-    return as_task(loss, targets)

@@ -51,7 +51,7 @@ def told(
     if given is not None:
         rest = "" if set(given) >= set(federation.first_shared()) else f"; others {origin.words.partition(': ')[2]}"
         origin = Start(origin.kept, f"first weights: given by init{rest}")
-    notes = [origin.words]
+    notes = [origin.words, f"task: {federation.problem.task}"]
     personal = federation.algorithm.personal
     if personal.optional and personal is not nothing and not federation.personal_names:
         name = federation.algorithm.name

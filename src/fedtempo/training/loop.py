@@ -22,7 +22,7 @@ from fedtempo.training.durable import DATABASE, DurableStore
 from fedtempo.training.experiment import Experiment
 from fedtempo.training.result import Result, Snapshot
 from fedtempo.training.round import DROPPED, conclude, norm_limit, now_in, participants
-from fedtempo.training.round_report import RoundReport
+from fedtempo.training.round_report import RoundReport, RoundState
 from fedtempo.training.smoothing import Progress
 from fedtempo.training.state import State
 from fedtempo.training.store import MemoryStore, Store
@@ -40,11 +40,12 @@ def train_experiment(
     trackers: Sequence[Tracker] = (),
     engine: Engine | None = None,
     claimed: Callable[[Path], None] | None = None,
+    states: bool = False,
 ) -> Generator[RoundReport, None, Result]:
     """Train round by round: choose clients, let them work, step, score, commit, yield the report.
 
     The experiment says where clients run, unless the caller brings an `engine` of its own. `claimed` is called once a
-    new folder belongs to this run, and may write into it.
+    new folder belongs to this run, and may write into it. With `states` every report holds the whole state.
     """
     federation, server = experiment.federation, experiment.federation.algorithm.server
     state, history, store = _start(experiment, out, resume, commit_every, claimed)
@@ -74,6 +75,8 @@ def train_experiment(
             # The commit comes before anybody hears of the round: what was told is never lost.
             store.commit(state, personal, report)
             told.round(report)
+            if states:
+                report = replace(report, state=RoundState(state.shared, state.server, dict(personal)))
             history.append(report if keeps_models else replace(report, params={}))
             yield report
         timed = None if federation.private else clients.status.calibration  # how many blocks there are tells who came
@@ -197,7 +200,7 @@ def _evaluated(
         return state, replace(report, test=only)
     validation, *test = evaluator.scores(model, extra, now, "validation", *(("test",) if has_test else ()))
     quality = validation.quality()
-    if not quality > state.best_validation:  # NaN is no quality
+    if not quality > state.best_validation:  # so that NaN never wins
         return state, replace(report, validation=validation)
     selected = test[0] if test else validation
     return state._replace(best_validation=quality), replace(report, validation=validation, test=selected)

@@ -17,13 +17,14 @@ from fedtempo.costs import Costs
 from fedtempo.data.federated import FederatedData
 from fedtempo.data.own_clients import ClientData
 from fedtempo.display import html_of, show
-from fedtempo.errors import require
+from fedtempo.errors import is_count, require
 from fedtempo.evaluation.protocol import Evaluation, Scores
 from fedtempo.evaluation.serving import fine_tuning_in_words, harm, served_phases
 from fedtempo.objectives import Received
-from fedtempo.params import Params
+from fedtempo.params import Params, bits_of
 from fedtempo.schedules import Now, Rate
 from fedtempo.server.accounting import Guarantee
+from fedtempo.training.delivery import Format, PersonalModel, plain_module, write_model
 from fedtempo.training.experiment import Experiment
 from fedtempo.training.round_report import RoundReport
 from fedtempo.training.state import digest_of
@@ -193,6 +194,18 @@ class Result:
         the rate of either; `steps=0` leaves the model as it is. `which` is the round whose model is used: the one that
         validation selected, or the `"last"`.
         """
+        return PersonalModel(*self._served_to(data, steps, epochs, lr, outputs, which), _predictor(self.experiment))
+
+    def _served_to(
+        self,
+        data: ClientData,
+        steps: Rate | None,
+        epochs: Rate | None,
+        lr: Rate | None,
+        outputs: int | None,
+        which: Which,
+    ) -> tuple[Params, Params]:
+        """The shared and the personal tensors that a new user is served with."""
         sizes = None if outputs is None else [outputs]
         federation = self.experiment.federation.on_data(FederatedData.from_clients([data], outputs=sizes))
         protocol = Evaluation(steps=steps, epochs=epochs, lr=lr)
@@ -202,7 +215,56 @@ class Result:
         program = federation.compile(phases, as_kept=as_kept)
         personal = federation.first_personal(0, received.shared)
         (trained,) = serial.train(federation.problem, program, received, state.now, np.array([0]), [personal])
-        return PersonalModel(trained.carry.shared, trained.carry.personal, _predictor(self.experiment))
+        return trained.carry.shared, trained.carry.personal
+
+    def model(
+        self,
+        rows: ClientData | None = None,
+        *,
+        client: int | None = None,
+        steps: Rate | None = None,
+        epochs: Rate | None = None,
+        lr: Rate | None = None,
+        outputs: int | None = None,
+        which: Which = "selected",
+    ) -> nn.Module:
+        """A plain module of your own class with the trained tensors in it: nothing of FedTempo, ready to pickle.
+
+        Without arguments it is the shared model, with `client` that of one client, with `rows` that of a new user with
+        these training rows, who is served as by `personalize`. It comes in evaluation mode.
+        """
+        require(rows is None or client is None, "client", "left out where rows are given", client)
+        federation = self.experiment.federation
+        if rows is not None:
+            return plain_module(federation, *self._served_to(rows, steps, epochs, lr, outputs, which))
+        for name, value in (("steps", steps), ("epochs", epochs), ("lr", lr), ("outputs", outputs)):
+            require(value is None, name, "left out: only a new user, given by rows, is fine-tuned", value)
+        return plain_module(federation, self.served(which), {} if client is None else self._state_of(client, which))
+
+    def _state_of(self, client: int, which: Which) -> Params:
+        clients = len(self.experiment.federation.problem.data)
+        require(is_count(client, 0) and client < clients, "client", f"an int in [0, {clients})", client)
+        return self.client_state(client, which)
+
+    def predict(self, client: int, part: str = "test", which: Which = "selected") -> Tensor:
+        """The outputs of a client's model on its own rows of a part, without fine-tuning, in the rows' order."""
+        federation, personal = self.experiment.federation, self._state_of(client, which)
+        rows = federation.problem.client_rows(client, part)
+        with torch.no_grad():
+            network = federation.problem.network
+            return federation.algorithm.serving.predict(network, self.served(which), personal, rows, False)
+
+    def save_model(
+        self, path: str | Path, format: Format = "safetensors", *, client: int | None = None, which: Which = "selected"
+    ) -> Path:
+        """Write the shared model, or a client's, to a file that is read without FedTempo.
+
+        `"safetensors"` holds the tensors; `"torch"` (for `torch.export.load`) and `"onnx"` also hold the computation.
+        """
+        problem = self.experiment.federation.problem
+        example = problem.client_rows(int(problem.data.clients[0]) if client is None else client)
+        few = {name: rows[:2] if len(rows) > 1 else rows.expand(2, *rows.shape[1:]) for name, rows in example.items()}
+        return write_model(self.model(client=client, which=which), few, Path(path), format)
 
     def table(self) -> ShownTable:
         """Existing and new users: mean, bottom decile, spread, and what it cost."""
@@ -227,32 +289,6 @@ class Result:
         return html_of(self)
 
 
-class PersonalModel(nn.Module):
-    """One user's model: call it on inputs to get outputs."""
-
-    def __init__(
-        self, shared: Params, personal: Params, predict: Callable[[Params, Params, dict[str, Tensor]], Tensor]
-    ) -> None:
-        super().__init__()
-        self.shared = shared
-        self.personal = personal
-        self._predict = predict
-
-    def forward(self, x: Tensor | None = None, **inputs: Tensor) -> Tensor:
-        """Outputs for one input by position or several by name."""
-        given = {"x": x, **inputs} if x is not None else inputs
-        like = next(p for p in (*self.shared.values(), *self.personal.values()) if p.is_floating_point())
-        batch = {name: _as_input(value, like) for name, value in given.items()}
-        with torch.no_grad():
-            return self._predict(self.shared, self.personal, batch)
-
-
-def _as_input(value: Any, like: Tensor) -> Tensor:
-    """An array or tensor where the model is; floating-point numbers in the model's type."""
-    tensor = torch.as_tensor(value, device=like.device)
-    return tensor.to(like.dtype) if tensor.is_floating_point() else tensor
-
-
 def _predictor(experiment: Experiment) -> Callable[[Params, Params, dict[str, Tensor]], Tensor]:
     federation = experiment.federation
     return lambda shared, personal, batch: federation.algorithm.serving.predict(
@@ -268,6 +304,5 @@ def _absorb(state: Any, name: str, tree: Any) -> None:
         for index, part in enumerate(tree):
             _absorb(state, f"{name}/{index}", part)
     elif isinstance(tree, Tensor):
-        array = tree.detach().cpu().contiguous()
-        state.update(f"{name} {array.dtype} {tuple(array.shape)}\n".encode())
-        state.update(array.numpy().tobytes())
+        state.update(f"{name} {tree.dtype} {tuple(tree.shape)}\n".encode())
+        state.update(bits_of(tree).tobytes())

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any, overload
+from typing import Any, NamedTuple, overload
 
 import numpy as np
 
@@ -49,6 +49,17 @@ class Clients(Sequence[int]):
         return repr(tuple(self))
 
 
+class RoundState(NamedTuple):
+    """Everything that a round left behind."""
+
+    shared: Params
+    """The shared model."""
+    server: Any
+    """The server's state: momentum, control variates, averaged optimizer states."""
+    personal: dict[int, Params]
+    """What each client of the cohort keeps; nothing where clients keep nothing."""
+
+
 @dataclass(frozen=True)
 class RoundReport:
     """One round: who took part, how it went, what it cost.
@@ -73,6 +84,8 @@ class RoundReport:
     private: bool = False
     """Whether the round was private: then it says nothing of its clients but what the noised mean tells."""
     params: Params = field(default_factory=dict, repr=False, compare=False)
+    state: RoundState | None = field(default=None, repr=False, compare=False)
+    """The whole state after the round, where `states=True` asks for it."""
 
     @property
     def selects(self) -> bool:
@@ -90,7 +103,7 @@ class RoundReport:
 
 def to_json(report: RoundReport) -> str:
     """The whole report but the parameters; numbers keep every bit."""
-    values = {name: value for name, value in vars(report).items() if name != "params"}
+    values = {name: value for name, value in vars(report).items() if name not in ("params", "state")}
     values["costs"], values["total_costs"] = asdict(report.costs), asdict(report.total_costs)
     values["clients"] = list(report.clients)
     values["failures"] = [list(failure) for failure in report.failures]
@@ -117,6 +130,7 @@ def _scores_to_plain(scores: Scores) -> dict[str, Any]:
             "samples": users.samples.tolist(),
             "values": {metric: values.tolist() for metric, values in users.values.items()},
             "interpolated": users.interpolated,
+            "lower": sorted(users.lower),
         }
         for name, users in scores.groups().items()
     }
@@ -130,6 +144,7 @@ def _scores_from_plain(plain: Mapping[str, Any]) -> Scores:
             np.array(users["samples"], dtype=np.int64),
             {metric: np.array(values, dtype=np.float64) for metric, values in users["values"].items()},
             users["interpolated"],
+            frozenset(users["lower"]),
         )
         for name, users in plain.items()
         if name not in ("part", "metric")

@@ -9,12 +9,14 @@ from dataclasses import asdict, replace
 from typing import Any, NamedTuple
 
 import torch
-from safetensors.numpy import load, save
+from safetensors.numpy import save
+from safetensors.torch import load
+from safetensors.torch import save as save_torch
 from torch import Tensor
 
 from fedtempo.costs import Costs
 from fedtempo.errors import StoreError
-from fedtempo.params import Params
+from fedtempo.params import Params, bits_of, leaves
 from fedtempo.server.noise import Secret
 from fedtempo.training.smoothing import Progress
 
@@ -40,15 +42,16 @@ def tensors_to_bytes(tensors: Mapping[str, Tensor]) -> bytes:
 
     safetensors sorts by name. A number before each name keeps our order, which decides in which order norms are summed.
     """
-    numbered = enumerate(tensors.items())
-    return bytes(save({f"{index:06d} {name}": t.detach().cpu().contiguous().numpy() for index, (name, t) in numbered}))
+    numbered = {f"{index:06d} {name}": t.detach().cpu().contiguous() for index, (name, t) in enumerate(tensors.items())}
+    if any(t.dtype == torch.bfloat16 for t in numbered.values()):  # numpy has no such type, and torch's wants copies
+        return bytes(save_torch({name: t.clone() for name, t in numbered.items()}))
+    return bytes(save({name: t.numpy() for name, t in numbered.items()}))
 
 
 def tensors_from_bytes(data: bytes) -> Params:
     """The inverse of `tensors_to_bytes`."""
     try:
-        arrays = sorted(load(data).items())
-        return {name.partition(" ")[2]: torch.from_numpy(array.copy()) for name, array in arrays}
+        return {name.partition(" ")[2]: tensor.clone() for name, tensor in sorted(load(data).items())}
     except Exception as error:
         raise StoreError(f"stored tensors must be safetensors: {type(error).__name__}: {error}") from None
 
@@ -62,9 +65,8 @@ def digest_of(tensors: Params) -> bytes:
         return tensors[RECEIPT].numpy().tobytes()
     state = hashlib.sha256()
     for name, tensor in sorted(tensors.items()):
-        array = tensor.detach().cpu().contiguous()
-        state.update(f"{name} {array.dtype} {tuple(array.shape)}\n".encode())
-        state.update(array.numpy().tobytes())
+        state.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}\n".encode())
+        state.update(bits_of(tensor).tobytes())
     return state.digest()
 
 
@@ -83,7 +85,7 @@ def state_to_bytes(state: State) -> tuple[bytes, str]:
     }
     if state.secret is not None:
         numbers |= {"secret": state.secret.key.hex(), "releases": state.releases}
-    tensors = {**_flat(state.shared, "shared"), **_flat(state.server, "server")}
+    tensors = {**leaves(state.shared, "shared"), **leaves(state.server, "server")}
     return tensors_to_bytes(tensors), json.dumps(numbers)
 
 
@@ -109,13 +111,6 @@ def _secret(values: Mapping[str, Any], template: Secret | None) -> Secret | None
     if "secret" not in values:
         raise StoreError("stored state must hold the key of its private mean. It does not.")
     return replace(template, key=bytes.fromhex(values["secret"]))
-
-
-def _flat(tree: Any, path: str) -> Params:
-    if isinstance(tree, Tensor):
-        return {path: tree}
-    parts = tree.items() if isinstance(tree, dict) else enumerate(tree)
-    return {name: t for key, part in parts for name, t in _flat(part, f"{path}/{key}").items()}
 
 
 def _rebuilt(template: Any, tensors: Params, path: str) -> Any:

@@ -29,6 +29,8 @@ class RunInfo:
     resumed: bool = False
     done: int = 0
     """Rounds that were over before."""
+    notes: tuple[str, ...] = ()
+    """What was decided for the user, a line each."""
 
     def place(self, given: Path | None, name: str, tracker: str) -> Path:
         """Where a tracker writes: the path it was given, or `name` in the run folder. A new run finds nothing there."""
@@ -116,7 +118,8 @@ def tracking(
     told = Tracking()
     try:
         if trackers:
-            run = RunInfo(tracked_settings(experiment), experiment.rounds, folder, resumed, len(history))
+            settings = tracked_settings(experiment)
+            run = RunInfo(settings, experiment.rounds, folder, resumed, len(history), experiment.notes)
             for tracker in trackers:
                 told.start(tracker, run, history)
         yield told

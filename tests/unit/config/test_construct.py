@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
@@ -63,3 +64,52 @@ def test_seed_reaches_a_generated_data_set() -> None:
     )
     assert one.columns["x"].shape != two.columns["x"].shape or (one.columns["x"] != two.columns["x"]).any()
     assert (one.columns["x"] == again.columns["x"]).all()
+
+
+def test_optimizers_and_selectors_in_files() -> None:
+    section = {
+        "name": "fednar",
+        "weight_decay": 0.1,
+        "max_norm": 1.0,
+        "around": {
+            "name": "fedavg",
+            "lr": 0.1,
+            "steps": 2,
+            "accumulate": 4,
+            "optimizer": {
+                "name": "adamw",
+                "weight_decay": {"schedule": "per_round", "value": 0.1, "factor": 0.5},
+                "state": "keep",
+            },
+            "trains": {
+                "any": [{"submodule": "head"}, {"all": [{"matching": ["*.bias"]}, {"not": {"submodule": "x.*"}}]}]
+            },
+        },
+    }
+    (phase,) = make_algorithm(section).phases
+    assert repr(phase.optimizer) == "adamw(weight_decay=per_round(value=0.1, factor=0.5), state='keep')"
+    assert phase.accumulate == 4
+    model = ft.models.mlp(6, [5], 4)
+    assert phase.trains.names(model) == {"head.weight", "head.bias", "body.1.bias"}
+    assert (
+        make_algorithm({"name": "fedavg", "lr": 0.1, "steps": 1, "optimizer": "adam"}).phases[0].optimizer.name
+        == "adam"
+    )
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({"optimizer": "adma"}, "algorithm.optimizer.name 'adma' is not known. Did you mean 'adam'"),
+        ({"optimizer": {"name": "adam", "beta": 1}}, "algorithm.optimizer 'adam': setting 'beta' is not known"),
+        ({"optimizer": {"name": "adam", "state": "lost"}}, "algorithm.optimizer.state must be 'reset' or 'keep'"),
+        ({"optimizer": 3}, "algorithm.optimizer must be { name"),
+        ({"trains": {"any": []}}, "algorithm.trains.any must be a list of selectors"),
+        ({"trains": {"not": "head"}}, "algorithm.trains.not must be"),
+        ({"trains": {"matching": [3]}}, "algorithm.trains.matching must be a string or a list"),
+        ({"accumulate": 0}, "algorithm.accumulate must be an int >= 1"),
+    ],
+)
+def test_wrong_clients_settings_in_files_are_named_by_their_place(given: dict[str, object], words: str) -> None:
+    with pytest.raises(ft.ConfigError, match=re.escape(words)):
+        make_algorithm({"name": "fedavg", "lr": 0.1, "steps": 1, **given})

@@ -41,3 +41,22 @@ def test_a_backend_that_is_off_is_caught() -> None:
 
     with pytest.raises(ContractError, match="equals serial"):
         ft.check_backend(Backend("off", twice))
+
+
+def test_numbers_that_are_not_shaped_like_the_model_may_be_sent() -> None:
+    def counted(received: Received, carry: Carry) -> dict[str, dict[str, torch.Tensor]]:
+        delta = {n: p - received.shared[n] for n, p in carry.shared.items()}
+        votes = torch.ones(3, dtype=torch.float64)
+        return {"delta": delta, "votes": {"for": votes}, "steps": {"tau": votes.sum()}}
+
+    ft.check_algorithm(replace(ft.algorithms.fedper(lr=0.1, steps=1), uploads=ft.Uploads(counted)))
+
+
+def test_personal_tensors_under_another_name_are_caught() -> None:
+    def disguised(received: Received, carry: Carry) -> dict[str, dict[str, torch.Tensor]]:
+        delta = {n: p - received.shared[n] for n, p in carry.shared.items()}
+        return {"delta": delta, "statistics": {"mean": carry.personal["head.weight"].mean()}}
+
+    broken = replace(ft.algorithms.fedper(lr=0.1, steps=1), uploads=ft.Uploads(disguised))
+    with pytest.raises(ContractError, match="personal ones decide"):
+        ft.check_algorithm(broken)

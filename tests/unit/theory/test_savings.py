@@ -53,7 +53,7 @@ def test_wrong_input_is_named():
 
 
 def test_at_least_one_step_is_taken_as_in_training():
-    """Figure 1's d = 0.99 over 3,000 rounds: 10 * 0.99^t falls below any rounding guard, and training takes one step."""
+    """Figure 1's d = 0.99 over 3,000 rounds: K falls below any rounding guard, and training takes one step."""
     schedule = decaying_k(10, 0.99)
     by_hand = [max(1, math.ceil(10 * 0.99**t - 1e-9)) for t in range(3000)]
     assert local_steps(schedule, 3000) == by_hand

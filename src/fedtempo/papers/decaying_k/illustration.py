@@ -11,7 +11,7 @@ import torch
 
 from fedtempo.data import natural
 from fedtempo.papers.decaying_k.quadratic import COHORT, START, settings
-from fedtempo.papers.framework.claims import Claim, all_of, at_least, at_most, at_paper_scale, higher, lower, near
+from fedtempo.papers.framework.claims import Claim, above, all_of, at_most, at_paper_scale, higher, lower, near
 from fedtempo.papers.framework.figures import Curves
 from fedtempo.papers.framework.frame import Column, Curve, Data, Measured, Model, PaperRun, Scale, Training, sized
 from fedtempo.papers.framework.measures import costs
@@ -110,7 +110,7 @@ QUADRATIC = Reproduction(
         Claim("Decaying gamma ends nearer to the minimiser than constant gamma.", lower(GAMMA, K10, "distance")),
         Claim(
             "The curve with decaying gamma overshoots the minimiser around round 500.",
-            at_least(GAMMA, "around_500", 0.0),
+            above(GAMMA, "around_500", 0.0),
         ),
         Claim("Decaying K (0.995) ends nearer to the minimiser than constant K.", lower(GOOD, K10, "distance")),
         Claim(

@@ -27,7 +27,7 @@ from fedtempo.papers.fednar.setting import (
     on_cifar10,
     with_nar,
 )
-from fedtempo.papers.framework.claims import Claim, all_of, at_least, at_most, equal, higher, lower
+from fedtempo.papers.framework.claims import Claim, above, all_of, at_most, equal, higher, lower
 from fedtempo.papers.framework.figures import Curves
 from fedtempo.papers.framework.frame import Column, PaperRun, Scale, Values, sized
 from fedtempo.papers.framework.reproduction import Reproduction
@@ -167,11 +167,11 @@ CLIPPING = Reproduction(
     claims=(
         Claim(
             "More steps are clipped as training goes on.",
-            all_of(*(at_least(_at(alpha), "clipped_change", 0.0) for alpha in ALPHAS)),
+            all_of(*(above(_at(alpha), "clipped_change", 0.0) for alpha in ALPHAS)),
         ),
         Claim(
             "The norm of clipped steps grows as training goes on.",
-            all_of(*(at_least(_at(alpha), "clipped_norm_change", 0.0) for alpha in ALPHAS)),
+            all_of(*(above(_at(alpha), "clipped_norm_change", 0.0) for alpha in ALPHAS)),
         ),
     ),
     figures=(

@@ -26,7 +26,7 @@ from fedtempo.papers.fednar.setting import (
     plug_in_gains,
     with_nar,
 )
-from fedtempo.papers.framework.claims import Claim, at_least
+from fedtempo.papers.framework.claims import Claim, above
 from fedtempo.papers.framework.figures import Curves
 from fedtempo.papers.framework.frame import Column, Data, Model, PaperRun, Scale, Training, Values, sized
 from fedtempo.papers.framework.reproduction import Reproduction
@@ -141,9 +141,9 @@ SHAKESPEARE = Reproduction(
     derive=_gains,
     reported=_reported(),
     claims=(
-        Claim("FedNAR helps, on average over everything.", at_least(_judged(FEDAVG), "gain_of_all", 0.0)),
+        Claim("FedNAR helps, on average over everything.", above(_judged(FEDAVG), "gain_of_all", 0.0)),
         *(
-            Claim(f"FedNAR helps {name}, on average over both WD.", at_least(_judged(name), "gain_of_backbone", 0.0))
+            Claim(f"FedNAR helps {name}, on average over both WD.", above(_judged(name), "gain_of_backbone", 0.0))
             for name in BACKBONES
         ),
     ),

@@ -84,6 +84,16 @@ def at_least(label: str, column: str, bound: float) -> Rule:
     return rule
 
 
+def above(label: str, column: str, bound: float) -> Rule:
+    """`label`'s value is larger than `bound`: a gain of exactly 0 is none."""
+
+    def rule(outcome: Outcome) -> Verdict:
+        value = outcome.interval(label, column)
+        return _above(value, bound, f"{column}: {label} has {_shown(value)}, must exceed {bound:g}")
+
+    return rule
+
+
 def near(label: str, column: str, target: float, within: float) -> Rule:
     """`label`'s value is `target`, give or take `within`."""
     return all_of(at_least(label, column, target - within), at_most(label, column, target + within))

@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable
 from statistics import fmean
 
-from fedtempo.evaluation.protocol import LOWER_IS_BETTER, Scores
+from fedtempo.evaluation.protocol import Scores
 from fedtempo.papers.framework.frame import Curve, Measured
 from fedtempo.training.result import Result
 from fedtempo.training.round_report import RoundReport
@@ -89,4 +89,5 @@ def _mean(scores: Scores, group: str) -> float:
 
 
 def _lower_is_better(result: Result) -> bool:
-    return result.experiment.federation.problem.task.metric in LOWER_IS_BETTER
+    task = result.experiment.federation.problem.task
+    return task.metric in task.lower_is_better

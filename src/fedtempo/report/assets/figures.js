@@ -5,7 +5,7 @@ const whenName = (state) => (state.when === "after" ? "after fine-tuning" : "bef
 const group = (state) => `${state.users}_${state.when}`;
 const yAxis = (state) => ({
   name: `${plain(state.metric)}, ${STATISTICS[state.statistic]} over users`,
-  share: !["loss", "perplexity"].includes(state.metric),
+  share: numbers.share(state.metric),
 });
 
 const scorePoints = (state, axis) => (run) => {
@@ -129,7 +129,7 @@ function usersFigure(numbers) {
           domain: [0, 1],
           tip: (x) => `${show.share(x)} of users are worse off`,
         },
-        y: { name: plain(state.metric), share: !numbers.lower(state.metric) },
+        y: { name: plain(state.metric), share: numbers.share(state.metric) },
         shade: { from: 0, to: 0.1, name: "bottom decile" },
         height: "medium",
         whatItShows: `Sorted scores of ${usersName(state).toLowerCase()} ${whenName(state)}`,

@@ -29,6 +29,19 @@ class Numbers {
     return this.data.lower.includes(metric);
   }
 
+  // Whether all scores lie in [0, 1], so that an axis may end there.
+  share(metric) {
+    return this.data.shares.includes(metric);
+  }
+
+  // Users in sight for whom the metric says nothing: they are in no statistic.
+  undefinedUsers(state) {
+    const groups = this.shown(state).flatMap(([, runs]) =>
+      runs.flatMap((run) => Object.values(run.final?.scores[state.metric] || {})),
+    );
+    return Math.max(0, ...groups.map((group) => group.undefined || 0));
+  }
+
   // Labels in sight, each with its runs in sight.
   shown(state) {
     return this.labels

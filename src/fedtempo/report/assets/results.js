@@ -49,7 +49,7 @@ function tiles() {
 const COLUMNS = [
   ["before", "mean", "before"],
   ["after", "mean", "after"],
-  ["after", "bottom_decile", "bottom 10 %"],
+  ["after", "bottom_decile", "worst 10 %"],
   ["after", "std", "std"],
 ];
 const COSTS = { bytes: show.bytes, steps: show.large, flops: show.large, seconds: show.seconds };
@@ -61,7 +61,7 @@ function scoreColumns(kind) {
     name,
     first: place === 0,
     values: (runs) => numbers.finals(runs, state.metric, `${kind}_${when}`, statistic),
-    bar: when === "after" && statistic === "mean" && !lower,
+    bar: when === "after" && statistic === "mean" && !lower && numbers.share(state.metric),
     better: statistic === "std" || lower ? -1 : 1,
   }));
 }
@@ -96,7 +96,10 @@ function tableTitle(count) {
   const { part } = numbers.data;
   const what = part ? `${sentence(plain(state.metric))} on the ${part} part, in the round that counts` : "Costs so far";
   const seeds = numbers.several ? "; means over seeds ± their standard deviation" : "";
-  return `${what}${seeds}${count > 1 && part ? "; best in bold" : ""}.`;
+  const lower = part && numbers.lower(state.metric) ? "; lower is better" : "";
+  const missing = numbers.undefinedUsers(state);
+  const left = missing ? ` It is undefined for up to ${missing} users of a run, who are left out.` : "";
+  return `${what}${lower}${seeds}${count > 1 && part ? "; best in bold" : ""}.${left}`;
 }
 
 function tableHead(groups) {

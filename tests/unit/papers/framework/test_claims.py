@@ -10,6 +10,7 @@ from fedtempo.papers.framework.claims import (
     Claim,
     Rule,
     Verdict,
+    above,
     all_of,
     any_of,
     at_least,
@@ -41,6 +42,9 @@ from tests.unit.papers.framework.by_hand import FAILS, HOLDS, THREE, UNCLEAR, ou
         (equal("a", "b", "score", 0.01), FAILS),
         (at_least("a", "missing", 0.0), UNCLEAR),
         (at_paper_scale(at_least("a", "score", 0.2)), UNCLEAR),
+        (above("a", "steps", 7.0), FAILS),  # exactly seven: at least that, and no more
+        (at_least("a", "steps", 7.0), HOLDS),
+        (above("a", "steps", 6.9), HOLDS),
     ],
 )
 def test_rules(rule: Rule, answer: Answer) -> None:

@@ -1,0 +1,47 @@
+"""What becomes of an optimizer's state between rounds: its tensors by name, at the client or with the shared model."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import Any
+
+from torch import Tensor
+
+from fedtempo.params import Params, leaves, tree_map
+
+PREFIX = "_optimizer/"
+"""Leads the names of optimizer states among what a client keeps, what it sends, and what the server sends down."""
+GROUP = "optimizer"
+"""The group of an upload that holds the states to be averaged."""
+
+
+def without_states(tensors: Params) -> Params:
+    """The tensors that are no optimizer's."""
+    if not any(name.startswith(PREFIX) for name in tensors):
+        return tensors
+    return {name: t for name, t in tensors.items() if not name.startswith(PREFIX)}
+
+
+def named_state(index: int, state: Any) -> Params:
+    """The tensors of a phase's optimizer state; a name ends with the model's tensor it belongs to."""
+    return leaves(state, f"{PREFIX}{index}")
+
+
+def restored(index: int, fresh: Any, stored: Mapping[str, Tensor]) -> Any:
+    """A state of the form of `fresh`, with every tensor that was stored in its place."""
+    names = list(named_state(index, fresh))
+    if not any(name in stored for name in names):
+        return fresh
+    remaining = iter(names)
+
+    def pick(tensor: Tensor) -> Tensor:
+        found = stored.get(next(remaining), tensor)
+        # A mean comes down in the model's type; counts are kept in a wider one.
+        return found if found.dtype == tensor.dtype else found.to(tensor.dtype)
+
+    return tree_map(pick, fresh)
+
+
+def belongs_to(name: str, tensors: Collection[str]) -> bool:
+    """Whether a state's tensor belongs to one of these tensors of the model."""
+    return name.rsplit("/", 1)[-1] in tensors

@@ -1,0 +1,162 @@
+"""Scores of clients on their own rows.
+
+Many clients predict at once, on rows that are padded to the longest. What is ours and a mean over rows is added up
+right there. Everything else (a user's loss or metric, a number of all rows) is called client by client, on outputs
+that are cut to the client's own rows first: code of a user never sees a row that only pads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fedtempo.backends import Trained
+from fedtempo.errors import FedTempoError, TrainingError, first_line
+from fedtempo.evaluation.protocol import Part
+from fedtempo.federation.federation import Federation
+from fedtempo.metrics import IGNORED, Metric
+from fedtempo.params import tree_map
+from fedtempo.tasks import SAMPLE_WEIGHT, Batch, Task, hide_padded_outputs, mean_loss, weighed
+
+Sums = dict[str, tuple[Tensor, Tensor]]
+"""By metric: a sum over rows, and what the rows count."""
+
+
+def score(federation: Federation, trained: Trained, part: Part) -> dict[str, np.ndarray]:
+    """Loss and metrics of each client on its rows of the part; 0 where it has none."""
+    counts = federation.problem.data.sizes(part)[trained.clients]
+    scores = {name: np.zeros(len(counts)) for name in ("loss", *federation.problem.task.scores)}
+    for lanes in _together(counts, federation.problem.pads_scoring):
+        for name, values in _score_lanes(federation, _only(trained, lanes), part, counts[lanes]).items():
+            scores[name][lanes] = np.where(counts[lanes] > 0, values, 0.0)
+    return scores
+
+
+def _together(counts: np.ndarray, pads: bool) -> list[np.ndarray]:
+    """Lanes that predict together: all, or those with equally many rows where a padded row would be felt."""
+    if not counts.any():
+        return []
+    if pads:
+        return [np.arange(len(counts))]
+    return [np.flatnonzero(counts == count) for count in np.unique(counts[counts > 0])]
+
+
+def _only(trained: Trained, lanes: np.ndarray) -> Trained:
+    """Some of the clients."""
+    if len(lanes) == len(trained.clients):
+        return trained
+
+    def chosen(t: Tensor) -> Tensor:
+        return t[torch.as_tensor(lanes, device=t.device)]
+
+    shapes = [trained.shapes[lane] for lane in lanes.tolist()] if trained.shapes else []
+    return trained._replace(clients=trained.clients[lanes], carry=tree_map(chosen, trained.carry), shapes=shapes)
+
+
+def _score_lanes(federation: Federation, trained: Trained, part: Part, counts: np.ndarray) -> dict[str, np.ndarray]:
+    task = federation.problem.task
+    batch = _padded_rows(federation, trained, part, counts)
+    apart = [metric for metric in task.scores.values() if not metric.vectorised]
+    needs_outputs = bool(apart) or not task.rows_apart
+
+    def client(carry: Any, rows: Batch) -> tuple[Sums, Tensor]:
+        problem = federation.problem
+        outputs = federation.algorithm.serving.predict(problem.network, carry.shared, carry.personal, rows, False)
+        outputs = hide_padded_outputs(outputs, rows)
+        return _sums(task, outputs, rows), outputs if needs_outputs else outputs.new_zeros(())
+
+    with torch.no_grad():
+        sums, outputs = trained.each(client, batch)
+        scores = {
+            name: _finished(task.scores.get(name), total.cpu().numpy(), count.cpu().numpy())
+            for name, (total, count) in sums.items()
+        }
+        if needs_outputs:
+            scores |= _one_by_one(federation, trained.clients, counts, apart, outputs, batch)
+    return scores
+
+
+def _padded_rows(federation: Federation, trained: Trained, part: Part, counts: np.ndarray) -> Batch:
+    """Every client's rows of the part; a client without any gets another's, which count nothing."""
+    problem, width = federation.problem, int(counts.max())
+    local = np.minimum(np.arange(width), np.maximum(counts - 1, 0)[:, None])
+    empty = counts == 0
+    batch = problem.rows(
+        np.where(empty, trained.clients[~empty][0], trained.clients), np.where(empty[:, None], 0, local), part
+    )
+    batch["_rows"] = torch.from_numpy(np.arange(width) < counts[:, None]).to(problem.device)
+    if trained.shapes and problem.data.outputs is not None:
+        batch["_outputs"] = torch.as_tensor(problem.data.outputs[trained.clients], device=problem.device)
+    return batch
+
+
+def _sums(task: Task, outputs: Tensor, batch: Batch) -> Sums:
+    """What is a mean over rows and ours, added up over one client's rows."""
+    targets = batch.get("y", outputs)
+    sums: Sums = {}
+    if task.rows_apart:
+        sums["loss"] = weighed(task, task.losses(outputs, targets).to(torch.float64), targets, batch)
+    rows = batch["_rows"]
+    if task.classes and targets.dim() == 1:
+        rows = rows & (targets != IGNORED)
+    rows = rows.to(torch.float64)
+    for name, metric in task.scores.items():
+        if metric.vectorised and metric.fn is task.losses and SAMPLE_WEIGHT not in batch:
+            sums[name] = sums["loss"]  # perplexity: the loss is there already
+        elif metric.vectorised:
+            sums[name] = ((metric.fn(outputs, targets) * rows).sum(), rows.sum())
+    return sums
+
+
+def _finished(metric: Metric | None, totals: np.ndarray, counts: np.ndarray) -> np.ndarray:
+    """Means over rows; undefined where no row counts."""
+    with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
+        means = np.asarray(totals / counts)
+        return means if metric is None or metric.finish is None else np.asarray(metric.finish(means))
+
+
+def _one_by_one(
+    federation: Federation, clients: np.ndarray, counts: np.ndarray, apart: list[Metric], outputs: Tensor, batch: Batch
+) -> dict[str, np.ndarray]:
+    """What has to see exactly one client's rows, client after client."""
+    problem, task = federation.problem, federation.problem.task
+    names = [metric.name for metric in apart] if task.rows_apart else ["loss", *(metric.name for metric in apart)]
+    found = {name: np.zeros(len(clients)) for name in names}
+    for lane in np.flatnonzero(counts).tolist():
+        rows = dict(_own_rows(batch, lane, int(counts[lane])))
+        predicted = _own_outputs(outputs[lane], batch, lane, int(counts[lane]))
+        try:
+            if not task.rows_apart:
+                found["loss"][lane] = float(mean_loss(task, predicted, rows))
+            for metric in apart:
+                found[metric.name][lane] = metric.of_client(*_labelled(task, predicted, rows))
+        except FedTempoError:
+            raise
+        except Exception as error:  # a loss or a metric is the user's code and may raise anything
+            what = f"{type(error).__name__}: {first_line(error)}"
+            raise TrainingError(f"scoring client {problem.data.name_of(int(clients[lane]))} failed: {what}") from error
+    return found
+
+
+def _own_rows(batch: Batch, lane: int, count: int) -> Iterator[tuple[str, Tensor]]:
+    return ((name, batch[name][lane, :count]) for name in ("y", SAMPLE_WEIGHT) if name in batch)
+
+
+def _own_outputs(outputs: Tensor, batch: Batch, lane: int, count: int) -> Tensor:
+    """Without rows that pad the batch, and without classes that pad the client's head."""
+    if count < batch["_rows"].shape[1]:
+        outputs = outputs[:count]
+    return outputs[..., : int(batch["_outputs"][lane])] if "_outputs" in batch else outputs
+
+
+def _labelled(task: Task, outputs: Tensor, rows: Batch) -> tuple[Tensor, Tensor]:
+    """Outputs and targets of the rows that have a label, as copies that a metric may do with what it likes."""
+    targets = rows.get("y", outputs)
+    if task.classes and targets.dim() == 1:
+        labelled = targets != IGNORED
+        outputs, targets = outputs[labelled], targets[labelled]
+    return outputs.detach().cpu().clone(), targets.detach().cpu().clone()

@@ -1,0 +1,78 @@
+"""A metric as a value: a function, which way is better, and whether it is a mean over rows."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import KW_ONLY, dataclass
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+
+from fedtempo.errors import ConfigError, require
+
+Fits = Callable[[torch.Size, torch.Size], str]
+"""(shape of outputs, shape of targets) -> what it needs instead; empty where it fits."""
+
+
+@dataclass(frozen=True, repr=False)
+class Metric:
+    """A function of (outputs, targets), which way is better, and what it returns: a number per row, or per client.
+
+    A client's score is the mean over its rows (`per="sample"`) or what the function returns for all of them
+    (`per="client"`). NaN says that it is undefined for this client, which is then left out of statistics and counted.
+
+    >>> def error(outputs, targets): return (outputs.squeeze(-1) - targets).abs()
+    >>> Metric(error, higher_is_better=False)
+    Metric('error', lower is better, per sample)
+    """
+
+    fn: Callable[[Tensor, Tensor], Any]
+    _: KW_ONLY
+    higher_is_better: bool
+    per: Literal["sample", "client"] = "sample"
+    name: str = ""
+    finish: Callable[[Any], Any] | None = None
+    """Applied to the mean over rows, such as the root of RMSE."""
+    fits: Fits | None = None
+    """What outputs and targets it is for; by default any."""
+    vectorised: bool = False
+    """A promise: rows do not influence each other and `torch.vmap` can run it. Then many clients are scored at once."""
+
+    def __post_init__(self) -> None:
+        require(callable(self.fn), "metric", "a function of (outputs, targets)", self.fn)
+        require(isinstance(self.higher_is_better, bool), "higher_is_better", "True or False", self.higher_is_better)
+        require(self.per in ("sample", "client"), "per", "'sample' or 'client'", self.per)
+        name = self.name or getattr(self.fn, "__name__", "")
+        good = isinstance(name, str) and name.isidentifier()
+        require(good, "name", "a name of letters, digits and underscores for the metric", name)
+        require(name not in RESERVED, "name", "another name: this one is the library's", name)
+        require(not (self.vectorised and self.per == "client"), "vectorised", "False for a metric per client", True)
+        object.__setattr__(self, "name", name)
+
+    def __repr__(self) -> str:
+        return f"Metric({self.name!r}, {'higher' if self.higher_is_better else 'lower'} is better, per {self.per})"
+
+    def __call__(self, outputs: Tensor, targets: Tensor) -> Any:
+        """What the function returns."""
+        return self.fn(outputs, targets)
+
+    def of_client(self, outputs: Tensor, targets: Tensor) -> float:
+        """The score of a client with exactly these rows; NaN where it is undefined."""
+        if not len(targets):
+            return math.nan
+        # A model that has diverged is no user without a score: leaving it out would flatter the others.
+        if bool((outputs.isnan() | (outputs == math.inf)).any()):
+            return -math.inf if self.higher_is_better else math.inf
+        found = self.fn(outputs, targets)
+        values = torch.as_tensor(found, dtype=torch.float64)
+        wanted = (len(targets),) if self.per == "sample" else ()
+        if tuple(values.shape) != wanted:
+            rule = f"one number per row, shape {wanted}" if self.per == "sample" else "one number"
+            raise ConfigError(f"metric {self.name!r} must return {rule}. Got shape {tuple(values.shape)}.")
+        value = values.mean() if self.per == "sample" else values
+        return float(value if self.finish is None else self.finish(float(value)))
+
+
+RESERVED = ("loss", "part", "metric", "answered")

@@ -1,0 +1,31 @@
+"""Tasks: what a model's output means. A loss, what each row counts in it, and the metrics that evaluation reports."""
+
+from __future__ import annotations
+
+from fedtempo.metrics import IGNORED
+from fedtempo.tasks.batch_loss import hide_padded_outputs, mean_loss, weighed
+from fedtempo.tasks.choice import LOSSES, as_task
+from fedtempo.tasks.known import TASKS, classification, direct, is_known, language, multilabel, regression
+from fedtempo.tasks.task import SAMPLE_WEIGHT, Batch, PerSample, Task, with_fitting_metrics, with_metrics
+
+__all__ = [
+    "Batch",
+    "IGNORED",
+    "LOSSES",
+    "PerSample",
+    "SAMPLE_WEIGHT",
+    "TASKS",
+    "Task",
+    "as_task",
+    "classification",
+    "direct",
+    "hide_padded_outputs",
+    "is_known",
+    "language",
+    "mean_loss",
+    "multilabel",
+    "regression",
+    "weighed",
+    "with_fitting_metrics",
+    "with_metrics",
+]

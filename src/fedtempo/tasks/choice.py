@@ -1,0 +1,101 @@
+"""Which task is meant: by name, by a loss of torch or of a user, or by the targets."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from fedtempo.errors import ConfigError, unknown
+from fedtempo.metrics import IGNORED, Metric
+from fedtempo.tasks.known import TASKS, classification, direct, language, multilabel, regression
+from fedtempo.tasks.task import PerSample, Task
+
+OWN = "own"
+"""The loss that a model makes itself, as those of `transformers` do."""
+LOSSES = (*TASKS, OWN)
+
+
+def as_task(loss: str | Task | PerSample | None, targets: Tensor | None) -> Task:
+    """The task meant by a name, a task or a loss function; by default the one that fits the targets."""
+    if loss is None:
+        return _fitting(targets)
+    if isinstance(loss, str):
+        if loss == OWN:
+            return _own(targets)
+        if loss not in TASKS:
+            raise unknown("loss", loss, LOSSES)
+        return TASKS[loss]
+    given: object = loss
+    if given is classification:
+        return classification()
+    if isinstance(loss, Task):
+        return loss
+    if not callable(loss):
+        raise ConfigError(f"loss must be a name, a Task or a function (outputs, targets). Got {loss!r}.")
+    return _of_torch(loss) or _custom(loss, targets)
+
+
+def _fitting(targets: Tensor | None) -> Task:
+    """Floats are regressed on, booleans are labels, rows of integers are sequences, single integers classes."""
+    if targets is None:
+        return replace(direct, reason="because there are no targets")
+    if targets.is_floating_point():
+        _refuse_ambiguous(targets)
+        return replace(regression, reason="guessed from targets that are floats")
+    if targets.dtype == torch.bool:
+        return replace(multilabel, reason="guessed from targets that are booleans")
+    if targets.dim() > 1:
+        return replace(language, reason="guessed from targets that are rows of integers")
+    return replace(classification(), reason="guessed from targets that are integers")
+
+
+def _own(targets: Tensor | None) -> Task:
+    if targets is None:
+        raise ConfigError("loss 'own' needs the targets in the column 'y', which the model gets as `labels`. Got none.")
+    # The model's loss is one number per batch, so padding would be felt.
+    return replace(_fitting(targets), own=True, mean=None, rows_apart=False, reason="the model's own loss")
+
+
+def _refuse_ambiguous(targets: Tensor) -> None:
+    """Zeros and ones as floats are classes to one reader and numbers to another."""
+    ones = targets == 1
+    if not bool((ones | (targets == 0)).all()) or not bool(ones.any()):
+        return
+    number = "loss='regression' if they are numbers"
+    if targets.dim() == 1:
+        ways, what = f"integers, y.astype(int), if they are classes; {number}", "floats that are all 0 or 1"
+    elif bool((ones.flatten(1).sum(1) == 1).all()):
+        ways, what = f"class numbers, y.argmax(1), if rows are one-hot; {number}", "rows of floats with a single 1"
+    else:
+        ways, what = f"loss='multilabel' if they are labels; {number}", "rows of floats that are all 0 or 1"
+    raise ConfigError(f"loss must be said where targets can be read in two ways: {ways}. Got {what}.")
+
+
+def _of_torch(loss: Any) -> Task | None:
+    """A loss of torch that is a mean over rows, as a task whose rows stand for themselves; None for any other."""
+    if loss is F.cross_entropy:
+        return replace(classification(), reason="given as cross_entropy")
+    if loss is F.mse_loss:
+        return replace(regression, reason="given as mse_loss")
+    if loss is F.binary_cross_entropy_with_logits:
+        return replace(multilabel, reason="given as binary_cross_entropy_with_logits")
+    reason = f"given as {type(loss).__name__}"
+    if getattr(loss, "reduction", None) != "mean":
+        return None
+    if type(loss) is nn.CrossEntropyLoss and loss.ignore_index == IGNORED:
+        return replace(classification(loss.weight, loss.label_smoothing), reason=reason)
+    return replace(regression, reason=reason) if type(loss) is nn.MSELoss else None
+
+
+def _custom(loss: PerSample, targets: Tensor | None) -> Task:
+    """A user's loss, with the metrics that fit the targets."""
+    scores: Mapping[str, Metric] = {}
+    if targets is not None and not targets.is_floating_point():
+        scores = _fitting(targets).scores
+    name = getattr(loss, "__name__", type(loss).__name__)
+    return Task(name, loss, scores, reason="a loss of your own")

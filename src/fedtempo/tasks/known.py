@@ -1,0 +1,129 @@
+"""The tasks that the library knows, and their losses."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from fedtempo.errors import is_number, require
+from fedtempo.metrics import IGNORED, METRICS, accuracy, cross_entropy, perplexity
+from fedtempo.tasks.task import PerSample, Task
+
+
+def _class_losses(outputs: Tensor, targets: Tensor) -> Tensor:
+    if _is_one_of_many(outputs, targets):
+        return _by_logarithms(outputs, targets)
+    return F.cross_entropy(outputs, targets, reduction="none")
+
+
+def _mean_class_loss(outputs: Tensor, targets: Tensor) -> Tensor:
+    if _is_one_of_many(outputs, targets):
+        return _by_logarithms(outputs, targets).sum() / (targets != IGNORED).sum()
+    return F.cross_entropy(outputs, targets)
+
+
+def _is_one_of_many(outputs: Tensor, targets: Tensor) -> bool:
+    """Whether clients are trained side by side, each on rows of a few classes."""
+    transformed: bool = torch._C._functorch.is_functorch_wrapped_tensor(outputs)
+    return transformed and outputs.dim() == 2 and not targets.is_floating_point()
+
+
+def _by_logarithms(outputs: Tensor, targets: Tensor) -> Tensor:
+    """Cross-entropy from its parts: torch's own takes five times as long where there are many rows of few classes."""
+    counted = targets != IGNORED
+    shifted = outputs - outputs.detach().amax(1, keepdim=True)
+    own = shifted.gather(1, torch.where(counted, targets, 0).unsqueeze(1)).squeeze(1)
+    return torch.where(counted, shifted.exp().sum(1).log() - own, 0.0)
+
+
+def _labelled(targets: Tensor) -> Tensor:
+    return targets != IGNORED
+
+
+def _weighted_losses(class_weights: Tensor | None, label_smoothing: float) -> PerSample:
+    """torch's cross-entropy with class weights w and smoothing e: (1 - e) w_y l_y + e / C sum_c w_c l_c."""
+
+    def losses(outputs: Tensor, targets: Tensor) -> Tensor:
+        counted = targets != IGNORED
+        each = -outputs.log_softmax(-1)
+        # A class that only pads this client's head has probability 0 and must not count in the smoothing.
+        own = outputs > torch.finfo(outputs.dtype).min
+        if class_weights is not None:
+            each = each * class_weights.to(outputs)
+        picked = each.gather(-1, torch.where(counted, targets, 0).unsqueeze(-1)).squeeze(-1)
+        spread = torch.where(own, each, 0.0).sum(-1) / own.sum(-1)
+        return torch.where(counted, (1 - label_smoothing) * picked + label_smoothing * spread, 0.0)
+
+    return losses
+
+
+def _over_outputs(losses: Tensor) -> Tensor:
+    return losses.flatten(1).mean(-1) if losses.dim() > 1 else losses
+
+
+def _label_losses(outputs: Tensor, targets: Tensor) -> Tensor:
+    return _over_outputs(F.binary_cross_entropy_with_logits(outputs, targets.to(outputs.dtype), reduction="none"))
+
+
+def _squares(outputs: Tensor, targets: Tensor) -> Tensor:
+    return _over_outputs((outputs.reshape(targets.shape) - targets.to(outputs.dtype)).square())
+
+
+def _outputs(outputs: Tensor, targets: Tensor) -> Tensor:
+    return _over_outputs(outputs)
+
+
+_CLASS_SCORES = {"accuracy": accuracy, "top5": METRICS["top5"]}
+_LABEL_SCORES = {"recall_at_5": METRICS["recall_at_5"], "recall_at_1": METRICS["recall_at_1"]}
+_PLAIN = Task(
+    "classification",
+    _class_losses,
+    _CLASS_SCORES,
+    classes=True,
+    mean=_mean_class_loss,
+    weights=_labelled,
+    rows_apart=True,
+)
+
+
+def classification(
+    class_weights: Sequence[float] | Tensor | None = None,
+    label_smoothing: float = 0.0,
+) -> Task:
+    """Cross-entropy of class numbers. A batch's loss is sum_i w_{y_i} l_i / sum_i w_{y_i}, as in torch.
+
+    >>> classification(class_weights=[1.0, 5.0]).metric
+    'accuracy'
+    """
+    smooth = is_number(label_smoothing) and 0 <= label_smoothing < 1
+    require(smooth, "label_smoothing", "a number in [0, 1)", label_smoothing)
+    if class_weights is None and not label_smoothing:
+        return _PLAIN
+    if class_weights is None:
+        return replace(_PLAIN, losses=_weighted_losses(None, label_smoothing), mean=None)
+    weights = torch.as_tensor(class_weights, dtype=torch.float64).detach().cpu()
+    holds = weights.dim() == 1 and bool((weights >= 0).all() and weights.isfinite().all() and weights.any())
+    require(holds, "class_weights", "a finite number >= 0 for each class", class_weights)
+
+    def of_rows(targets: Tensor) -> Tensor:
+        return torch.where(targets != IGNORED, weights.to(targets.device)[targets.clamp(min=0)], 0.0)
+
+    return replace(_PLAIN, losses=_weighted_losses(weights, label_smoothing), mean=None, weights=of_rows)
+
+
+language = Task("language", cross_entropy, {"accuracy": accuracy, "perplexity": perplexity}, True, rows_apart=True)
+multilabel = Task("multilabel", _label_losses, _LABEL_SCORES, rows_apart=True)
+regression = Task("regression", _squares, rows_apart=True)
+direct = Task("direct", _outputs, rows_apart=True)
+"""The model's output is already each sample's loss, as in the quadratic illustrations."""
+
+TASKS: dict[str, Task] = {t.name: t for t in (_PLAIN, language, multilabel, regression, direct)}
+
+
+def is_known(task: Task) -> bool:
+    """Whether the loss is one of ours as it is, whatever the metrics."""
+    return any(task.losses is one.losses and task.mean is one.mean for one in TASKS.values())

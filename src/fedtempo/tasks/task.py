@@ -1,0 +1,100 @@
+"""A task as a value: a loss, what each row counts in it, and metrics."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+import torch
+from torch import Tensor
+
+from fedtempo.errors import ConfigError, require
+from fedtempo.metrics import Metric, accuracy, as_metric, has_classes
+
+Batch = dict[str, Tensor]
+PerSample = Callable[[Tensor, Tensor], Tensor]
+SAMPLE_WEIGHT = "sample_weight"
+"""The column that says what each row counts in the loss. The model is not given it."""
+
+
+@dataclass(frozen=True)
+class Task:
+    """A loss, and the metrics that evaluation reports; the first one is the main one.
+
+    `losses` returns one number per row, or one number for the whole batch. A loss of your own never sees a row that
+    only pads a batch, whichever it returns.
+    """
+
+    name: str
+    losses: PerSample
+    scores: Mapping[str, Metric] = field(default_factory=dict)
+    classes: bool = False
+    """Whether the targets are class indices, so that the model's outputs can be checked against them."""
+    mean: PerSample | None = None
+    """The mean of the losses in one operation, where torch has one."""
+    weights: Callable[[Tensor], Tensor] | None = None
+    """What each row counts, given its target: the loss of rows is sum(losses) / sum(weights)."""
+    rows_apart: bool = False
+    """A promise: one number per row, which no other row influences. Then batches may be padded."""
+    own: bool = False
+    """Whether the model makes its training loss itself, of the targets as `labels`; scores are made as usual."""
+    main: str = ""
+    """The metric that selects a round; by default the first."""
+    asked: tuple[str, ...] = ()
+    """The metrics that a user asked for: they are never left out without a word."""
+    reason: str = field(default="given", compare=False)
+    """How this task was chosen."""
+
+    def __post_init__(self) -> None:
+        for name, metric in self.scores.items():
+            as_metric(metric, f"scores[{name!r}]")
+
+    @property
+    def metric(self) -> str:
+        """The name of the main metric; the loss where a task has none."""
+        return self.main or next(iter(self.scores), "loss")
+
+    @property
+    def lower_is_better(self) -> frozenset[str]:
+        """The names of all that is better when it is low."""
+        return frozenset({"loss", *(name for name, metric in self.scores.items() if not metric.higher_is_better)})
+
+    def __str__(self) -> str:
+        direction = "lower" if self.metric in self.lower_is_better else "higher"
+        others = [name for name in self.scores if name != self.metric]
+        also = f"; also {', '.join(others)}" if others else ""
+        return f"{self.name} ({self.reason}), selected by {self.metric} ({direction} is better){also}"
+
+
+def with_metrics(task: Task, metrics: Sequence[str | Metric] | None, metric: str | Metric | None) -> Task:
+    """The task with these metrics before its own; `metric` is the main one, or else the first of them."""
+    listed = metrics is None or (isinstance(metrics, Sequence) and not isinstance(metrics, str))
+    require(listed, "metrics", "a list of names and ft.Metric", metrics)
+    given = [as_metric(one, f"metrics[{place}]") for place, one in enumerate(metrics or ())]
+    main = "loss" if isinstance(metric, str) and metric == "loss" else ""
+    if metric is not None and not main:
+        own = task.scores.get(metric) if isinstance(metric, str) else None
+        chosen = next((one for one in given if one.name == metric), None) or own or as_metric(metric)
+        given = given if chosen in given else [*given, chosen]
+        main = chosen.name
+    names = [one.name for one in given]
+    require(len(set(names)) == len(names), "metrics", "metrics of different names", names)
+    scores = {**{one.name: one for one in given}, **{n: m for n, m in task.scores.items() if n not in names}}
+    return replace(task, scores=scores, main=main, asked=tuple(names)) if given or main else task
+
+
+def with_fitting_metrics(task: Task, outputs: torch.Size, targets: torch.Size) -> Task:
+    """The task without metrics that say nothing about such outputs; one that was asked for is refused instead."""
+    kept: dict[str, Metric] = {}
+    for name, metric in task.scores.items():
+        rule = metric.fits(outputs, targets) if metric.fits is not None else ""
+        if rule and name in task.asked:
+            shapes = f"outputs of shape {tuple(outputs)} for targets of shape {tuple(targets)}"
+            raise ConfigError(f"metric {name!r} must have {rule}. Got {shapes}.")
+        # One output may be a logit or a probability: we do not guess which for a user's own loss.
+        guessed = name not in task.asked and not task.rows_apart and name == accuracy.name
+        if not rule and not (guessed and not has_classes(outputs, targets)):
+            kept[name] = metric
+    if "recall_at_5" in kept and "recall_at_1" not in task.asked:
+        kept.pop("recall_at_1", None)
+    return task if kept == task.scores else replace(task, scores=kept)

@@ -1,0 +1,102 @@
+"""Checks of what users are scored by, before training: the metrics fit the outputs, and what rows count is a weight."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+
+from fedtempo.data.federated import FederatedData
+from fedtempo.errors import ConfigError, DataError, FedTempoError, ModelError, first_line, shown
+from fedtempo.federation.federation import Federation
+from fedtempo.metrics import Metric
+from fedtempo.tasks import SAMPLE_WEIGHT, Batch, Task, with_fitting_metrics
+
+ROWS_READ = 4096
+"""Rows of the targets that are looked at to guess the task."""
+
+
+def first_targets(data: FederatedData) -> torch.Tensor | None:
+    """Some targets, by which a task is chosen; None where there are none."""
+    return torch.from_numpy(np.array(data.columns["y"][:ROWS_READ])) if "y" in data.columns else None
+
+
+def check_sample_weights(data: FederatedData) -> None:
+    """What rows count is one number >= 0 for each, and something for every client."""
+    if SAMPLE_WEIGHT not in data.columns:
+        return
+    column = data.columns[SAMPLE_WEIGHT]
+    if column.ndim != 1:
+        raise DataError(f"column {SAMPLE_WEIGHT!r} must hold one number per row. Got rows of shape {column.shape[1:]}.")
+    if _is_stand_in(column):
+        return
+    for client in data.clients.tolist():
+        own = column[data.positions(client)]
+        if (own < 0).any() or not own.any():
+            rule = "numbers >= 0, not all of them 0"
+            found = f"{float(own.min()):g} as the smallest of client {data.name_of(client)}"
+            raise DataError(f"column {SAMPLE_WEIGHT!r} must hold {rule}. Got {found}.")
+
+
+def check_loss_fits(federation: Federation, outputs: torch.Tensor, rows: Batch) -> None:
+    """The loss is one number, or one per row, finite, and can be lowered by the weights."""
+    task = federation.problem.task
+    targets = rows.get("y", outputs)
+    try:
+        losses = task.losses(outputs, targets)
+    except Exception as error:
+        shapes = f"outputs {tuple(outputs.shape)}, targets {tuple(targets.shape)}"
+        raise ModelError(f"the loss {task.name!r} does not fit: {shapes}: {first_line(error)}") from error
+    rule = f"the loss {task.name!r} must be"
+    wanted = [(len(targets),)] if task.rows_apart else [(), (len(targets),)]
+    if not isinstance(losses, torch.Tensor) or tuple(losses.shape) not in wanted:
+        shape = tuple(losses.shape) if isinstance(losses, torch.Tensor) else type(losses).__name__
+        raise ModelError(f"{rule} a tensor with one number, or one per row ({len(targets)}). Got {shape}.")
+    if not losses.requires_grad:
+        raise ModelError(f"{rule} a function of the model's weights. Got one without a gradient.")
+    if not bool(torch.isfinite(losses).all()):
+        raise ModelError(f"{rule} finite on the first client's first rows. Got {shown(losses.detach().tolist())}.")
+
+
+def fitted_task(federation: Federation, outputs: torch.Size, targets: torch.Size) -> Task:
+    """The task with the metrics that say something about such outputs; what was asked for must be among them."""
+    data = federation.problem.data
+    if data.outputs is not None and len(outputs) > len(targets):
+        outputs = torch.Size([*outputs[:-1], int(data.outputs.max())])
+    return with_fitting_metrics(federation.problem.task, outputs, targets)
+
+
+def check_metrics(federation: Federation) -> None:
+    """Every metric can be computed for the first user who will be scored."""
+    problem = federation.problem
+    data, task = problem.data, problem.task
+    if not task.scores or data.outputs is not None or _is_stand_in(data.columns.get("y")):
+        return
+    part = next((part for part in ("validation", "test") if data.sizes(part)[data.clients].any()), "train")
+    client = int(data.clients[data.sizes(part)[data.clients] > 0][0])
+    rows = problem.client_rows(client, part)
+    shared = federation.first_shared()
+    with torch.no_grad():
+        own = federation.first_personal(client, shared)
+        outputs = federation.algorithm.serving.predict(problem.network, shared, own, rows, False).cpu()
+    targets = rows.get("y", outputs).cpu()
+    for metric in task.scores.values():
+        _try(metric, outputs.clone(), targets.clone(), data.name_of(client))
+
+
+def _try(metric: Metric, outputs: torch.Tensor, targets: torch.Tensor, client: str) -> None:
+    try:
+        metric.of_client(outputs, targets)
+        if metric.vectorised:
+            torch.vmap(metric.fn)(outputs.unsqueeze(0), targets.unsqueeze(0))
+    except FedTempoError:
+        raise
+    except Exception as error:  # a metric is the user's code and may raise anything
+        what = f"{type(error).__name__}: {first_line(error)}"
+        rule = f"computable for every user; return float('nan') where it is undefined. Got, for client {client}, {what}"
+        raise ConfigError(f"metric {metric.name!r} must be {rule}") from error
+
+
+def _is_stand_in(column: np.ndarray | None) -> bool:
+    """Whether the numbers are only there for their shape: a deployment's server knows how many rows there are."""
+    strides = getattr(column, "strides", None)
+    return column is None or (len(column) > 1 and strides is not None and strides[0] == 0)
