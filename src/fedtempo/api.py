@@ -6,21 +6,19 @@ import functools
 import inspect
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypeVar
 
 import torch
 from torch import Tensor, nn
 
 from fedtempo.algorithms.algorithm import Algorithm
 from fedtempo.backends import Backend
-from fedtempo.config import ExperimentFile, settings_of
 from fedtempo.data.augment import Augment
 from fedtempo.data.federated import FederatedData
+from fedtempo.display import shown_by
 from fedtempo.errors import ConfigError, is_count, python_numbers, require, unknown
 from fedtempo.evaluation.protocol import Evaluation
 from fedtempo.metrics import Metric
-from fedtempo.report.folder import export, write_experiment
-from fedtempo.report.tables import ResultTable
 from fedtempo.schedules import Schedule
 from fedtempo.server.admission import Admission
 from fedtempo.server.cohort import Cohort
@@ -29,10 +27,17 @@ from fedtempo.server.robust import Aggregator, plain_mean
 from fedtempo.tasks import PerSample, Task
 from fedtempo.trackers import as_trackers
 from fedtempo.training.experiment import prepare
+from fedtempo.training.extension import check_as_planned
 from fedtempo.training.loop import drained, train_experiment
 from fedtempo.training.result import Result
 from fedtempo.training.round_report import RoundReport
 from fedtempo.training.tracking import Tracker
+
+if TYPE_CHECKING:
+    from fedtempo.config import ExperimentFile
+    from fedtempo.report.tables import ResultTable
+
+shown_by("fedtempo.report")  # tables and pages need libraries that training does not
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -93,8 +98,10 @@ def run(
     worker_timeout: float | None = None,
     out: str | Path | None = None,
     resume: bool = False,
+    as_planned: bool = False,
     commit_every: int = 1,
     trackers: Iterable[str | Tracker] = (),
+    progress: bool = False,
     states: bool = False,
 ) -> Result:
     """Train to the end and return the result.
@@ -136,9 +143,12 @@ def run(
         worker_timeout: Seconds without a finished block after which a worker counts as hung and is replaced; by
             default twenty times the slowest block so far, at least a minute.
         out: A folder to which every round is committed.
-        resume: Continue the run in `out` where it stopped.
+        resume: Continue the run in `out` where it stopped. It may get more `rounds` than it had.
+        as_planned: Where a run gets more rounds: keep what depended on their number (a cosine over them, how often it
+            is evaluated) as it was planned. Without it such a run is refused.
         commit_every: Rounds that share one transaction.
         trackers: Where every round's numbers go as well, such as `["progress", "tensorboard"]`.
+        progress: Show a bar in a terminal or a notebook, and lines elsewhere.
         states: Whether each report holds the whole state after its round in `report.state`: shared, server, and what
             the cohort keeps.
 
@@ -146,7 +156,7 @@ def run(
     settings = dict(locals())  # every parameter, passed on by name
     result = drained(train(**settings))
     if out is not None:
-        export(result, Path(out))
+        result.export(Path(out))
     return result
 
 
@@ -170,26 +180,43 @@ def train(**settings: Any) -> Generator[RoundReport, None, Result]:
     Takes the parameters of `run`. A resumed run yields the rounds that are still to come.
     """
     out, resume = settings.pop("out", None), settings.pop("resume", False)
-    states = settings.pop("states", False)
+    states, as_planned = settings.pop("states", False), settings.pop("as_planned", False)
+    check_as_planned(as_planned, resume)
+    shows = settings.pop("progress", False)
+    require(isinstance(shows, bool), "progress", "true or false", shows)
     require(isinstance(states, bool), "states", "true or false", states)
     commit_every, trackers = settings.pop("commit_every", 1), as_trackers(settings.pop("trackers", ()))
     require(is_count(commit_every), "commit_every", "an int >= 1", commit_every)
     require(out is not None or not resume, "out", "given where a run is to be resumed", out)
+    if shows and not any(tracker.name == "progress" for tracker in trackers):
+        trackers = [*trackers, *as_trackers(["progress"])]
     folder = None if out is None else Path(out)
-    return train_experiment(prepare(**settings), folder, resume, commit_every, trackers, states=states)
+    experiment = prepare(**settings)
+    return train_experiment(experiment, folder, resume, commit_every, trackers, states=states, as_planned=as_planned)
 
 
 def train_file(
-    file: ExperimentFile, out: Path | None, resume: bool = False, trackers: Sequence[Tracker] = ()
+    file: ExperimentFile,
+    out: Path | None,
+    resume: bool = False,
+    trackers: Sequence[Tracker] = (),
+    as_planned: bool = False,
 ) -> Generator[RoundReport, None, Result]:
     """Train an experiment file as `train` does. A new folder gets the resolved file once it belongs to this run.
 
     Settings are checked now, the folder is claimed with the first round: a run that cannot start leaves none behind.
     """
+    from fedtempo.config import settings_of
+    from fedtempo.report.folder import write_experiment
+
     keep = functools.partial(write_experiment, experiment=file)
-    return train_experiment(prepare(**settings_of(file)), out, resume, trackers=trackers, claimed=keep)
+    return train_experiment(
+        prepare(**settings_of(file)), out, resume, trackers=trackers, claimed=keep, as_planned=as_planned
+    )
 
 
 def compare(results: Sequence[Result], labels: Sequence[str] | None = None) -> ResultTable:
     """Results side by side in one table; those with the same label, such as several seeds, are averaged."""
+    from fedtempo.report.tables import ResultTable
+
     return ResultTable(results, labels)

@@ -13,7 +13,7 @@ from torch import nn
 
 from fedtempo.algorithms import ALGORITHMS, Algorithm
 from fedtempo.config.own_code import find
-from fedtempo.config.schema import DataSection, Section
+from fedtempo.config.schema import DataSection, FileSection
 from fedtempo.config.settings import WORDS, at, check_types, checked, function_or_made, made_as, make
 from fedtempo.data import DATASETS, SPLITS, FederatedData, Split, Table, load
 from fedtempo.data.augment import AUGMENTATIONS, Augment, as_augment, chain
@@ -120,13 +120,13 @@ def _schedule(field: str, name: Any, settings: Mapping[str, Any]) -> Schedule:
     return Schedule(name, dict(settings), as_schedule(made).rule)
 
 
-def make_model(section: Section) -> nn.Module:
+def make_model(section: FileSection) -> nn.Module:
     """The model of a file."""
     model: nn.Module = made_as("model", section.name, MODELS, section.settings, nn.Module, "an nn.Module")
     return copy.deepcopy(model) if model is find("model", section.name, MODELS) else model
 
 
-def make_loss(given: str | Section | None) -> str | Task | PerSample | None:
+def make_loss(given: str | FileSection | None) -> str | Task | PerSample | None:
     """The task by its name, made with settings such as `class_weights`, or a loss of the user's own."""
     if given is None or (isinstance(given, str) and given in (*TASKS, OWN)):
         return given
@@ -144,7 +144,7 @@ def _classification(class_weights: list[float] | None = None, label_smoothing: f
     return classification(class_weights, label_smoothing)
 
 
-def make_metric(field: str, given: str | Section) -> str | Metric:
+def make_metric(field: str, given: str | FileSection) -> str | Metric:
     """A metric by its name, or the user's own."""
     if isinstance(given, str) and given in METRICS:
         return given
@@ -156,7 +156,7 @@ def make_metric(field: str, given: str | Section) -> str | Metric:
     return made
 
 
-def make_augment(given: str | Section | list[str | Section] | None) -> Augment | None:
+def make_augment(given: str | FileSection | list[str | FileSection] | None) -> Augment | None:
     """The augmentation of a name or a table; a list is one after the other."""
     if given is None:
         return None
@@ -167,7 +167,7 @@ def make_augment(given: str | Section | list[str | Section] | None) -> Augment |
     return _augment("augment", given)
 
 
-def _augment(field: str, given: str | Section) -> Augment:
+def _augment(field: str, given: str | FileSection) -> Augment:
     name, settings = (given, {}) if isinstance(given, str) else (given.name, given.settings)
     made = as_augment(function_or_made(field, name, AUGMENTATIONS, settings, "augment", 2))
     assert made is not None  # only None becomes None
@@ -182,7 +182,7 @@ def check_data(section: DataSection) -> None:
     if section.name not in DATASETS:
         checked("data", section.name, DATASETS, _own_settings(section))
         return
-    loader = DATASETS[section.name]
+    loader = DATASETS[section.name].load
     own = [p for p in inspect.signature(loader).parameters if p != "sources"]
     common = [p.name for p in inspect.signature(load).parameters.values() if p.kind is not p.VAR_KEYWORD]
     for setting, value in section.settings.items():
@@ -207,7 +207,7 @@ def make_data(section: DataSection) -> FederatedData:
     """
     if section.name not in DATASETS:
         return _own_data(section)
-    own = inspect.signature(DATASETS[section.name]).parameters
+    own = inspect.signature(DATASETS[section.name].load).parameters
     given = section.model_dump(include={"validation", "test", "seed"} & set(own), exclude_none=True)
     redrawn = {part: getattr(section, part) for part in ("validation", "test") if part not in own}
     with at("data", section.name, {*own, *DataSection.model_fields}):

@@ -24,6 +24,7 @@ from fedtempo.config.construct import (
     make_schedule,
 )
 from fedtempo.config.own_code import make_importable, own_names
+from fedtempo.config.pairs import pairs_of, put
 from fedtempo.config.schema import ExperimentFile, one_line
 from fedtempo.config.settings import check_settings, make
 from fedtempo.data.federated import FederatedData
@@ -46,11 +47,16 @@ BERNOULLI = "bernoulli"
 def read(path: Path, overrides: list[str] | None = None) -> ExperimentFile:
     """The experiment in a TOML file, with `a.b=value` overrides."""
     values = read_values(path)
-    for override in overrides or []:
-        _set(values, override)
+    for field, value in overrides_of(overrides).items():
+        put(values, field, value, "--set")
     if own_names(values):
         make_importable(path.parent)
     return parse(values)
+
+
+def overrides_of(texts: list[str] | None) -> dict[str, Any]:
+    """The fields that `--set a.b=value` sets, with their values."""
+    return pairs_of(texts or (), "--set", "a.b=value")
 
 
 def read_values(path: Path) -> dict[str, Any]:
@@ -80,6 +86,11 @@ def parse(values: Mapping[str, Any]) -> ExperimentFile:
         raise one_line(error) from error
     _check_names(experiment)
     return experiment
+
+
+def with_rounds(experiment: ExperimentFile, rounds: int) -> ExperimentFile:
+    """The same experiment for another number of rounds."""
+    return parse({**experiment.model_dump(exclude_none=True), "rounds": rounds})
 
 
 def dump(experiment: ExperimentFile) -> str:
@@ -188,27 +199,6 @@ def _check_names(experiment: ExperimentFile) -> None:
     _cohort(experiment.cohort)
     both = experiment.evaluation.steps is not None and experiment.evaluation.epochs is not None
     require(not both, "evaluation", "given steps or epochs, not both", experiment.evaluation.steps)
-
-
-def _set(values: dict[str, Any], override: str) -> None:
-    path, separator, text = override.partition("=")
-    *parents, last = path.strip().split(".")
-    if not separator or not all(part.strip() for part in (*parents, last)):
-        raise ConfigError(f"--set must be written a.b=value. Got {override!r}.")
-    for parent in parents:
-        values = values.setdefault(parent, {})
-        if not isinstance(values, dict):
-            raise ConfigError(f"--set {path.strip()} must lead into a table. Got {parent!r}, which is a value.")
-    values[last] = _toml_value(text)
-
-
-def _toml_value(text: str) -> Any:
-    """The TOML value that a text is; any other text is a string, so that names need no quotes."""
-    try:
-        values = toml.loads(f"value = {text}")
-    except (ValueError, RecursionError):
-        return text.strip()
-    return values["value"] if len(values) == 1 else text.strip()
 
 
 def _depth(value: Any) -> int:

@@ -22,7 +22,7 @@ from fedtempo.params import Params, all_finite
 from fedtempo.schedules import Now, Schedule, at_step
 from fedtempo.server.cohort import FIXED, Cohort
 from fedtempo.tasks import IGNORED, Batch
-from fedtempo.training.check_scoring import check_loss
+from fedtempo.training.check_scoring import check_loss_fits
 
 MOST = 1_000_000_000
 """The largest count that makes sense for rounds, rows of a batch and clients."""
@@ -63,6 +63,9 @@ def check_evaluation(protocol: Any, federation: Federation) -> None:
     require(protocol is None or isinstance(protocol, Evaluation), "evaluation", "an Evaluation or None", protocol)
     if protocol is None:
         return
+    validates = bool(federation.problem.data.sizes("validation").any())
+    rule = "left out where no rows are for validation: nothing says that a round is better"
+    require(protocol.patience is None or validates, "evaluation.patience", rule, protocol.patience)
     now = federation.problem.now(0, 1.0)
     try:
         for newcomers in (False, True):
@@ -243,7 +246,7 @@ def _check_outputs(federation: Federation, outputs: torch.Tensor, rows: Batch) -
     if task.classes:
         _check_classes(federation, outputs, rows, own_heads)
     if not own_heads:
-        check_loss(federation, outputs, rows)
+        check_loss_fits(federation, outputs, rows)
 
 
 def _check_classes(federation: Federation, outputs: torch.Tensor, rows: Batch, own_heads: bool) -> None:

@@ -61,6 +61,7 @@ class DurableStore:
         resume: bool,
         commit_every: int = 1,
         claimed: Callable[[Path], None] | None = None,
+        extend: Callable[[int], None] | None = None,
     ) -> None:
         self._path = folder / DATABASE
         self._every = commit_every
@@ -72,7 +73,7 @@ class DurableStore:
                 if claimed is not None:
                     claimed(folder)
                 create(self._path, Seal.new(identity))
-            self._connection, self._seal = opened(self._path, identity, resume)
+            self._connection, self._seal = opened(self._path, identity, resume, extend)
             self._count = RoundCount(folder, self._seal)
             self._manifest, self._last_hash = 0, ""
             self._tables = SelectionTables(self._connection, self._seal)
@@ -97,6 +98,11 @@ class DurableStore:
             return saved
         except sqlite3.DatabaseError as error:
             raise StoreError(f"{self._path.name} is damaged: {error}. Start afresh in another folder.") from None
+
+    @property
+    def planned(self) -> int | None:
+        """The rounds that the run was to have when it began."""
+        return self._seal.planned
 
     @property
     def selected(self) -> Selected | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import time
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
@@ -20,9 +21,10 @@ from fedtempo.params import Params, select, size_in_bytes
 from fedtempo.schedules import Now
 from fedtempo.training.durable import DATABASE, DurableStore
 from fedtempo.training.experiment import Experiment
+from fedtempo.training.extension import check_extension
 from fedtempo.training.result import Result, Snapshot
 from fedtempo.training.round import DROPPED, conclude, norm_limit, now_in, participants
-from fedtempo.training.round_report import RoundReport, RoundState
+from fedtempo.training.round_report import RoundReport, RoundState, fruitless
 from fedtempo.training.smoothing import Progress
 from fedtempo.training.state import State
 from fedtempo.training.store import MemoryStore, Store
@@ -41,14 +43,16 @@ def train_experiment(
     engine: Engine | None = None,
     claimed: Callable[[Path], None] | None = None,
     states: bool = False,
+    as_planned: bool = False,
 ) -> Generator[RoundReport, None, Result]:
     """Train round by round: choose clients, let them work, step, score, commit, yield the report.
 
     The experiment says where clients run, unless the caller brings an `engine` of its own. `claimed` is called once a
-    new folder belongs to this run, and may write into it. With `states` every report holds the whole state.
+    new folder belongs to this run, and may write into it. With `states` every report holds the whole state. A stored
+    run may be given more rounds; `as_planned` says what then becomes of choices that depended on their number.
     """
     federation, server = experiment.federation, experiment.federation.algorithm.server
-    state, history, store = _start(experiment, out, resume, commit_every, claimed)
+    state, history, store = _start(experiment, out, resume, commit_every, claimed, as_planned)
     if federation.private and resume and engine is not None and len(history) < experiment.rounds:
         # The round that was cut short may have been seen, and real clients may answer it differently now: one more.
         state = state._replace(releases=state.releases + 1)
@@ -61,7 +65,7 @@ def train_experiment(
         tracking(trackers, experiment, out, resume, history) as told,
     ):
         ledger = Ledger(federation, experiment.first_shared, server.extra(state.server), _asked(history))
-        for round_number in range(len(history), experiment.rounds):
+        for round_number in range(len(history), 0 if _stopped(history) else experiment.rounds):
             started, replaced = time.perf_counter(), clients.status.replaced
             now = now_in(experiment, state, round_number)
             cohort = participants(experiment, state, now, real=engine is not None)
@@ -70,7 +74,8 @@ def train_experiment(
             block = clients.train(order, _blocks(experiment, store, cohort.clients))
             state, personal, report = conclude(experiment, state, block, cohort, now, ledger)
             evaluator = _evaluator(experiment, clients, store, personal)
-            state, report = _evaluated(experiment, evaluator, state, report, now)
+            state, report = _evaluated(experiment, evaluator, state, report, now, store.planned)
+            report = replace(report, stops=_gives_up(experiment, [*history, report]))
             report = _timed(report, started, clients.status.replaced - replaced)
             # The commit comes before anybody hears of the round: what was told is never lost.
             store.commit(state, personal, report)
@@ -79,6 +84,8 @@ def train_experiment(
                 report = replace(report, state=RoundState(state.shared, state.server, dict(personal)))
             history.append(report if keeps_models else replace(report, params={}))
             yield report
+            if report.stops:
+                break
         timed = None if federation.private else clients.status.calibration  # how many blocks there are tells who came
         ran_as = "clients on nodes of their own" if engine else experiment.ran_as(timed)
         last = _snapshot(experiment, history, state, None)
@@ -90,9 +97,20 @@ def train_experiment(
     return result
 
 
+def _stopped(history: Sequence[RoundReport]) -> bool:
+    return bool(history) and history[-1].stops
+
+
+def _gives_up(experiment: Experiment, history: Sequence[RoundReport]) -> bool:
+    """Whether validation has not selected a round for as many evaluations as the run has patience for."""
+    patience = None if experiment.evaluation is None else experiment.evaluation.patience
+    evaluated = patience is not None and history[-1].validation is not None
+    return evaluated and len(history) < experiment.rounds and fruitless(history) >= (patience or 0)
+
+
 def _snapshot(experiment: Experiment, history: Sequence[RoundReport], state: State, number: int | None) -> Snapshot:
     """The state after a round (the last if not said), and where that round stood, as its evaluation saw it."""
-    last = experiment.rounds - 1 if number is None else number
+    last = len(history) - 1 if number is None else number
     progress = Progress()
     for report in history[:last]:
         progress = progress if report.abandoned else progress.after(report.loss)
@@ -139,6 +157,7 @@ def _start(
     resume: bool,
     commit_every: int,
     claimed: Callable[[Path], None] | None,
+    as_planned: bool,
 ) -> tuple[State, list[RoundReport], Store]:
     """The first state, or the one a stored run had reached."""
     federation = experiment.federation
@@ -147,7 +166,8 @@ def _start(
     state = State(experiment.first_shared, federation.algorithm.server.init(trained), secret=secret)
     if out is None:
         return state, [], MemoryStore()
-    store = DurableStore(out, experiment.identity(), resume, commit_every, claimed)
+    extend = functools.partial(check_extension, experiment, as_planned)
+    store = DurableStore(out, experiment.identity(), resume, commit_every, claimed, extend)
     if secret is not None:  # the log beside the database takes over its mode
         for part in out.glob(f"{DATABASE}*"):
             part.chmod(0o600)
@@ -185,10 +205,15 @@ def _evaluator(experiment: Experiment, engine: Engine, store: Store, latest: Map
 
 
 def _evaluated(
-    experiment: Experiment, evaluator: Evaluator | None, state: State, report: RoundReport, now: Now
+    experiment: Experiment,
+    evaluator: Evaluator | None,
+    state: State,
+    report: RoundReport,
+    now: Now,
+    planned: int | None,
 ) -> tuple[State, RoundReport]:
     """Score the round if it is due. Validation selects; test scores are kept only for a round it has just selected."""
-    if evaluator is None or not evaluator.protocol.due(now.round, experiment.rounds):
+    if evaluator is None or not evaluator.protocol.due(now.round, experiment.rounds, planned):
         return state, report
     server = experiment.federation.algorithm.server
     model = {**state.shared, **server.model(state.shared, state.server)}

@@ -31,7 +31,7 @@ from fedtempo.training.state import digest_of
 from fedtempo.training.store import Store
 
 
-class Table(Protocol):
+class ShownTable(Protocol):
     """A table of results: it prints, a notebook shows it, and `records` are its numbers."""
 
     def records(self) -> list[dict[str, Any]]:
@@ -97,6 +97,12 @@ class Result:
 
     def _remarks(self) -> Iterator[str]:
         last = self.last.round + 1
+        if self.stopped_early is not None:
+            patience = self.experiment.evaluation.patience if self.experiment.evaluation else None
+            yield (
+                f"stopped early in round {last} of {self.experiment.rounds}: no better validation score in {patience} "
+                "evaluations"
+            )
         if self.chosen is not None:
             yield f"model: round {self.chosen.round + 1} of {last}, selected by validation"
         else:
@@ -110,6 +116,11 @@ class Result:
                 f"warning: fine-tuning made existing users worse ({self.scores.metric} {before:.3g} to {after:.3g}). "
                 "Give it a rate of its own: Evaluation(lr=...)"
             )
+
+    @property
+    def stopped_early(self) -> int | None:
+        """The round, counted from 1, in which `Evaluation(patience=...)` ended the run; None if it ran to its end."""
+        return len(self.history) if self.history and self.history[-1].stops else None
 
     @property
     def privacy(self) -> Guarantee | None:
@@ -266,9 +277,9 @@ class Result:
         few = {name: rows[:2] if len(rows) > 1 else rows.expand(2, *rows.shape[1:]) for name, rows in example.items()}
         return write_model(self.model(client=client, which=which), few, Path(path), format)
 
-    def table(self) -> Table:
+    def table(self) -> ShownTable:
         """Existing and new users: mean, bottom decile, spread, and what it cost."""
-        table: Table = show(self, "table")
+        table: ShownTable = show(self, "table")
         return table
 
     def report(self, path: str | Path) -> Path:
