@@ -51,8 +51,8 @@ def export(result: Result, folder: Path) -> None:
 def _write_models(result: Result, folder: Path) -> None:
     """The shared model of the selected and of the last round, for use without this library.
 
-    Neither is written where there is no single shared model: where some tensors are personal (`fedtempo export --client`
-    hands out a client's), or where the algorithm predicts with several. What lies there from fewer rounds goes.
+    Neither is written where there is no single shared model: where some tensors are personal (`fedtempo export
+    --client` hands out a client's), or where the algorithm predicts with several. What lies there from before goes.
     """
     for which in get_args(Which):
         path = folder / MODEL.format(which=which)

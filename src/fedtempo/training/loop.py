@@ -22,6 +22,7 @@ from fedtempo.schedules import Now
 from fedtempo.training.durable import DATABASE, DurableStore
 from fedtempo.training.experiment import Experiment
 from fedtempo.training.extension import check_extension
+from fedtempo.training.log import log_end, log_round, log_start
 from fedtempo.training.result import Result, Snapshot
 from fedtempo.training.round import DROPPED, conclude, norm_limit, now_in, participants
 from fedtempo.training.round_report import RoundReport, RoundState, fruitless
@@ -64,6 +65,7 @@ def train_experiment(
         nullcontext(engine) if engine else _engine(experiment, experiment.rounds - len(history)) as clients,
         tracking(trackers, experiment, out, resume, history) as told,
     ):
+        log_start(experiment, history)
         ledger = Ledger(federation, experiment.first_shared, server.extra(state.server), _asked(history))
         for round_number in range(len(history), 0 if _stopped(history) else experiment.rounds):
             started, replaced = time.perf_counter(), clients.status.replaced
@@ -80,6 +82,7 @@ def train_experiment(
             # The commit comes before anybody hears of the round: what was told is never lost.
             store.commit(state, personal, report)
             told.round(report)
+            log_round(report, experiment.rounds)
             if states:
                 report = replace(report, state=RoundState(state.shared, state.server, dict(personal)))
             history.append(report if keeps_models else replace(report, params={}))
@@ -94,6 +97,7 @@ def train_experiment(
         if chosen is not None:
             result.chosen = _snapshot(experiment, history, chosen.state, chosen.round)
         told.end(result)
+        log_end(result)
     return result
 
 
