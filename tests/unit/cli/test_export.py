@@ -82,7 +82,8 @@ def test_resume_with_more_rounds_says_so_in_the_folder(folder: Path, caplog: pyt
 def test_shells_can_complete() -> None:
     asked = {"_FEDTEMPO_COMPLETE": "complete_bash", "COMP_WORDS": "fedtempo res", "COMP_CWORD": "1"}
     code = "import sys; sys.argv = ['fedtempo']; from fedtempo.cli import main; main()"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env={**os.environ, **asked})
+    environment = {**os.environ, **asked}
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment, check=False)
     assert done.stdout.split() == ["resume"]
     assert "--install-completion" in CliRunner().invoke(app, ["--help"]).output
 
