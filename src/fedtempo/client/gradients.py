@@ -1,7 +1,7 @@
 """Three ways to compute an objective's gradient: torch's tape, `torch.func` under `vmap`, and a recording of either.
 
-A recording gives the bits of what it recorded; tape and `vmap` agree to rounding. The backend chooses, so a step does not
-know which one it uses.
+A recording gives the bits of what it recorded; tape and `vmap` agree to rounding. The backend chooses, so a step does
+not know which one it uses.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """A phase: some gradient steps of one client, described as a value.
 
-An algorithm lists the phases of its round: FedAvg has one, FedRep has two (head, then body). A phase knows nothing about
-a model or about other clients. `client/program.py` binds it to a model; backends run the result.
+An algorithm lists the phases of its round: FedAvg has one, FedRep has two (head, then body). A phase knows neither the
+model nor other clients. `client/program.py` binds it to a model; backends run the result.
 """
 
 from __future__ import annotations

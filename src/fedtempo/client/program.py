@@ -1,8 +1,8 @@
 """A client's round as pure functions of one client: phases bound to a model.
 
-`compile_client` turns an algorithm's phases into a `ClientProgram`: `init`, then the steps of each stage, then `finish`.
-Everything here is written for one client. Backends add the rest: the loop over clients, `vmap`, processes, machines.
-The local step itself is `step` inside `_step_of`.
+`compile_client` turns an algorithm's phases into a `ClientProgram`: `init`, the steps of each stage, `finish`. It is
+written for one client. Backends add the rest: the loop over clients, `vmap`, processes, machines. The local step is
+`step` inside `_step_of`.
 """
 
 from __future__ import annotations
