@@ -111,7 +111,7 @@ def _run_stage(
     data = {n: t[start : start + count] for n, t in data.items()} if count < samples else data
     here = stage.positions(now, samples, problem.batching)
     if stage.needs_all_rows(len(here), count, batching):
-        # What this pass computes (a frozen body's features, FedEM's mixture) is constant during the steps: no gradients.
+        # What this pass computes (a frozen body's features, FedEM's mixture) stays constant, so it needs no gradients.
         with torch.no_grad():
             carry, data = stage.enter(received, carry, data)
     # Batches depend on seed, client and round alone: neither on the backend nor on who trained before.
