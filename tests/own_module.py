@@ -11,7 +11,7 @@ import tomli_w
 
 from fedtempo.config import own_code
 
-MODULE = '''
+MODULE = """
 import numpy as np
 import torch
 from torch import nn
@@ -41,7 +41,7 @@ def loss(outputs, targets):
 
 def algorithm(lr: float, steps: int = 2):
     return ft.algorithms.fedper(lr=lr, steps=steps)
-'''
+"""
 HELPER = "HALF = 0.5\n\n\ndef halved(losses):\n    return HALF * losses\n"
 EXPERIMENT = {
     "rounds": 2,

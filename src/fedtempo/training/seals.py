@@ -23,7 +23,7 @@ NAME, HASH = "run", "sha256"
 ROUNDS, EXTENDED = "rounds", "extended"
 """The field that may grow, and the row that says how far it has; hashes stay those of the run as it began."""
 MALFORMED = (ValueError, KeyError, TypeError, AttributeError, RecursionError)
-"""What reading a record may raise whose hash is right and whose content is not ours."""
+"""What reading a record may raise if its hash is right but its content has another form."""
 
 
 class Seal:
