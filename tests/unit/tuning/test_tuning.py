@@ -196,6 +196,7 @@ def test_a_grid_can_be_adjusted_and_added_to(tmp_path: Path) -> None:
     assert file.batch_size == 16 and file.algorithm.settings == {
         "epochs": 1,
         "decay": "exponential",
+        "per": "epoch_displacement",
         "lr": 0.1,
         "beta": 0.8,
     }
