@@ -1,4 +1,4 @@
-"""The database of a run: its tables, how it comes into being, and what must hold before a row of it is believed."""
+"""The database of a run: its tables, how it is created, and what is checked before a row is read."""
 
 from __future__ import annotations
 
@@ -48,6 +48,8 @@ def create(path: Path, seal: Seal) -> None:
         _remove(new)
         with closing(sqlite3.connect(new, isolation_level=None)) as connection:
             connection.execute("PRAGMA page_size=16384")  # tensors are large
+            # A write-ahead log, so that `fedtempo watch` can read while a round is written; FULL, so that a committed
+            # round survives a power cut.
             connection.execute("PRAGMA journal_mode=WAL")
             connection.execute("PRAGMA synchronous=FULL")
             connection.execute("BEGIN IMMEDIATE")
@@ -97,7 +99,7 @@ def seal_of(connection: sqlite3.Connection, path: Path) -> Seal:
     found = {name: sql for name, sql in connection.execute("SELECT name, sql FROM sqlite_master") if sql is not None}
     if version != FORMAT and found.keys() == TABLES.keys():
         raise OutputError(f"a run folder must be of format {FORMAT}, which this release writes. Got {path}: {version}.")
-    # Views and triggers of somebody else's making would be SQL that we run without having written it.
+    # A foreign view or trigger would be SQL that runs although we did not write it.
     if version != FORMAT or found != TABLES:
         raise StoreError(f"{path.name} is damaged: its tables are not those of a run.")
     return Seal.stored(connection.execute("SELECT field, value FROM identity"))

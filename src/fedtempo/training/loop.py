@@ -1,4 +1,8 @@
-"""The training loop: a generator that yields a report after every round."""
+"""The training loop: a generator that yields a report after every round.
+
+The simulator, Ray and a Flower deployment all run this loop; they differ in the engine that it is given. What happens
+in a round at the server is in `training/round.py`, what happens at a client in `client/program.py`.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +33,7 @@ from fedtempo.training.store import MemoryStore, Store
 from fedtempo.training.tracking import Tracker, tracking
 
 KEPT_MODELS = 64 * 2**20
-"""Bytes of models that a result's history may hold; a longer run's history has reports without parameters."""
+"""Bytes of models that a result's history may hold. Reports of a longer run have no parameters."""
 
 
 def train_experiment(
@@ -42,17 +46,18 @@ def train_experiment(
     claimed: Callable[[Path], None] | None = None,
     states: bool = False,
 ) -> Generator[RoundReport, None, Result]:
-    """Train round by round: choose clients, let them work, step, score, commit, yield the report.
+    """Train round by round: choose clients, train them, take the server's step, score, commit, yield the report.
 
-    The experiment says where clients run, unless the caller brings an `engine` of its own. `claimed` is called once a
-    new folder belongs to this run, and may write into it. With `states` every report holds the whole state.
+    The experiment says where clients run, unless the caller gives an `engine`. `claimed` is called once a new folder
+    belongs to this run, and may write into it. With `states` every report holds the whole state.
     """
     federation, server = experiment.federation, experiment.federation.algorithm.server
     state, history, store = _start(experiment, out, resume, commit_every, claimed)
     if federation.private and resume and engine is not None and len(history) < experiment.rounds:
-        # The round that was cut short may have been seen, and real clients may answer it differently now: one more.
+        # Clients may have seen the round that was cut short, and may answer it differently now. So it is released
+        # twice, and the privacy accountant has to charge it twice.
         state = state._replace(releases=state.releases + 1)
-    # A long run's history would hold one model per round; reports then come without parameters.
+    # A history of all models may not fit into memory. Long runs keep the reports and drop their models.
     keeps_models = size_in_bytes(state.shared) * experiment.rounds <= KEPT_MODELS
     with (
         one_thread(),
@@ -60,15 +65,18 @@ def train_experiment(
         nullcontext(engine) if engine else _engine(experiment, experiment.rounds - len(history)) as clients,
         tracking(trackers, experiment, out, resume, history) as told,
     ):
+        # The ledger has to know who was asked before: a client gets the tensors that never change only once.
         ledger = Ledger(federation, experiment.first_shared, server.extra(state.server), _asked(history))
         for round_number in range(len(history), experiment.rounds):
             started, replaced = time.perf_counter(), clients.status.replaced
             now = now_in(experiment, state, round_number)
             cohort = participants(experiment, state, now, real=engine is not None)
+            # The order is what all clients of the round get: the model, the position, and the largest norm allowed.
             order = Order(Received(state.shared, server.extra(state.server)), now, norm_limit(federation, state))
             _maybe_kill(federation, clients, now)
             block = clients.train(order, _blocks(experiment, store, cohort.clients))
             state, personal, report = conclude(experiment, state, block, cohort, now, ledger)
+            # Scoring comes before the commit: validation may select this round, and the selection is committed with it.
             evaluator = _evaluator(experiment, clients, store, personal)
             state, report = _evaluated(experiment, evaluator, state, report, now)
             report = _timed(report, started, clients.status.replaced - replaced)
@@ -79,7 +87,8 @@ def train_experiment(
                 report = replace(report, state=RoundState(state.shared, state.server, dict(personal)))
             history.append(report if keeps_models else replace(report, params={}))
             yield report
-        timed = None if federation.private else clients.status.calibration  # how many blocks there are tells who came
+        # The number of blocks would tell how many clients took part, which a private run does not publish.
+        timed = None if federation.private else clients.status.calibration
         ran_as = "clients on nodes of their own" if engine else experiment.ran_as(timed)
         last = _snapshot(experiment, history, state, None)
         result = Result(experiment, last, history, store, ran_as, releases=state.releases)
@@ -91,8 +100,9 @@ def train_experiment(
 
 
 def _snapshot(experiment: Experiment, history: Sequence[RoundReport], state: State, number: int | None) -> Snapshot:
-    """The state after a round (the last if not said), and where that round stood, as its evaluation saw it."""
+    """The state after a round (by default the last), with the position that its evaluation was made at."""
     last = experiment.rounds - 1 if number is None else number
+    # Schedules may follow the smoothed loss. It is not stored per round, so it is computed again from the reports.
     progress = Progress()
     for report in history[:last]:
         progress = progress if report.abandoned else progress.after(report.loss)
@@ -129,7 +139,8 @@ def _timed(report: RoundReport, started: float, replaced: int) -> RoundReport:
     """The report with the round's time, and with the workers that had to be replaced."""
     lost = {"workers_replaced": float(replaced)} if replaced else {}
     measured = {**report.measurements, **lost}
-    seconds = 0.0 if report.private else time.perf_counter() - started  # a slow client would be seen in it
+    # A round's time would betray that a slow client took part, so a private run reports none.
+    seconds = 0.0 if report.private else time.perf_counter() - started
     return replace(report, seconds=seconds, measurements=measured)
 
 
@@ -148,7 +159,8 @@ def _start(
     if out is None:
         return state, [], MemoryStore()
     store = DurableStore(out, experiment.identity(), resume, commit_every, claimed)
-    if secret is not None:  # the log beside the database takes over its mode
+    if secret is not None:
+        # The key of the noise is in the database: only its owner may read it. SQLite gives its log the same mode.
         for part in out.glob(f"{DATABASE}*"):
             part.chmod(0o600)
     try:
@@ -160,7 +172,10 @@ def _start(
 
 
 def _blocks(experiment: Experiment, store: Store, clients: np.ndarray) -> Iterator[Block]:
-    """The cohort cut into clients that run together, with what each of them keeps."""
+    """The cohort cut into blocks of clients that run together, with what each client keeps.
+
+    A generator: an engine in this process reads personal states from the store one block at a time.
+    """
     nothing = experiment.federation.keeps_nothing(experiment.first_shared)
     for start in range(0, len(clients), experiment.block):
         together = clients[start : start + experiment.block]
@@ -174,7 +189,7 @@ def _state_of(experiment: Experiment, store: Store, client: int) -> Params:
 
 
 def _evaluator(experiment: Experiment, engine: Engine, store: Store, latest: Mapping[int, Params]) -> Evaluator | None:
-    """Scores users on what they have now: this round's clients on what is about to be committed."""
+    """The evaluator of this round, or None. This round's clients are scored on the state that is not committed yet."""
     if experiment.evaluation is None:
         return None
 
@@ -187,7 +202,11 @@ def _evaluator(experiment: Experiment, engine: Engine, store: Store, latest: Map
 def _evaluated(
     experiment: Experiment, evaluator: Evaluator | None, state: State, report: RoundReport, now: Now
 ) -> tuple[State, RoundReport]:
-    """Score the round if it is due. Validation selects; test scores are kept only for a round it has just selected."""
+    """Score the round if an evaluation is due.
+
+    Validation selects the round. Test scores are kept only for a round that validation has just selected, so nobody can
+    select by them.
+    """
     if evaluator is None or not evaluator.protocol.due(now.round, experiment.rounds):
         return state, report
     server = experiment.federation.algorithm.server
@@ -200,7 +219,7 @@ def _evaluated(
         return state, replace(report, test=only)
     validation, *test = evaluator.scores(model, extra, now, "validation", *(("test",) if has_test else ()))
     quality = validation.quality()
-    if not quality > state.best_validation:  # so that NaN never wins
+    if not quality > state.best_validation:  # written this way round, a NaN never wins
         return state, replace(report, validation=validation)
     selected = test[0] if test else validation
     return state._replace(best_validation=quality), replace(report, validation=validation, test=selected)
@@ -208,7 +227,7 @@ def _evaluated(
 
 @contextmanager
 def one_thread() -> Iterator[None]:
-    """One torch thread while training: repeatable bits, and faster than threads that fight for two cores."""
+    """One torch thread while training: sums inside a layer keep their order, and workers do not compete for cores."""
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     try:

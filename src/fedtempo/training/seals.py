@@ -21,7 +21,7 @@ from fedtempo.training.round_report import RoundReport, from_json
 NAME, HASH = "run", "sha256"
 """Rows of the identity table that are not fields of the identity."""
 MALFORMED = (ValueError, KeyError, TypeError, AttributeError, RecursionError)
-"""What reading a record may raise whose hash is right and whose content is not ours."""
+"""What reading a record may raise if its hash is right but its content has another form."""
 
 
 class Seal:

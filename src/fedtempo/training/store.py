@@ -32,7 +32,7 @@ class Store(Protocol):
         ...
 
     def close(self) -> None:
-        """Write what is still to be written, and let others in."""
+        """Write what is still waiting, and release the store to others."""
         ...
 
 
