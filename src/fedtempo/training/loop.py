@@ -80,7 +80,7 @@ def train_experiment(
             evaluator = _evaluator(experiment, clients, store, personal)
             state, report = _evaluated(experiment, evaluator, state, report, now)
             report = _timed(report, started, clients.status.replaced - replaced)
-            # The commit comes before anybody hears of the round: what was told is never lost.
+            # Commit first, report afterwards: a round that was reported is never lost.
             store.commit(state, personal, report)
             told.round(report)
             if states:
