@@ -21,7 +21,7 @@ $(VENV)/.demo: pyproject.toml constraints.txt
 	@touch $@
 
 $(VENV)/.dev: $(VENV)/.demo
-	$(PIP) -e '.[dev,docs,text,peft,privacy,flower,tune,ray,tensorboard,mlflow,wandb]'
+	$(PIP) -e '.[all,dev,docs]'
 	@touch $@
 
 demo: $(VENV)/.demo ## compare FedSGD, FedDecay, FedAvg and local training on digits (under a minute)

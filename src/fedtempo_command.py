@@ -1,4 +1,4 @@
-"""The program `fedtempo`, outside the package, whose import takes seconds: Ctrl-C is answered from the start."""
+"""The program `fedtempo`, outside the package: Ctrl-C is answered from the start, before a command has loaded torch."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ INTERRUPTED = 130
 
 
 def main() -> None:
-    """Import the command line and run it; until then nothing has begun that would have to be ended."""
+    """Import the command line and run it. A command that is loaded takes the signals over."""
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # a shell lets background programs ignore it
         signal.signal(signal.SIGINT, _stop)
     from fedtempo.cli import main as command

@@ -1,91 +1,21 @@
 """FedTempo: federated learning that cares about what clients do between two aggregations."""
 
-from fedtempo import (
-    algorithms,
-    data,
-    metrics,
-    models,
-    objectives,
-    optimizers,
-    params,
-    schedules,
-    tasks,
-    theory,
-    trackers,
-    transforms,
-)
-from fedtempo.algorithms import Algorithm
-from fedtempo.algorithms.algorithm import ClientSettings, Memory, Serving, Uploads, named
-from fedtempo.api import compare, run, train
-from fedtempo.client.phase import Carry, Phase, StepInfo, length
-from fedtempo.contracts import check_algorithm, check_backend, check_loss, check_metric, check_model
-from fedtempo.errors import ConfigError, DataError, FedTempoError, ModelError, OutputError, StoreError, TrainingError
-from fedtempo.evaluation.protocol import Evaluation
-from fedtempo.metrics import Metric
-from fedtempo.objectives import Received
-from fedtempo.schedules import Now, Schedule
-from fedtempo.server import cohort, robust
-from fedtempo.server.admission import Admission
-from fedtempo.server.faults import Faults
-from fedtempo.server.step import Server, descend
-from fedtempo.server.sums import Aggregate
-from fedtempo.training.result import Result
-from fedtempo.training.round_report import RoundReport
-from fedtempo.transforms import Transform
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
 
-__all__ = [
-    "Admission",
-    "Aggregate",
-    "Algorithm",
-    "Carry",
-    "ClientSettings",
-    "ConfigError",
-    "DataError",
-    "Evaluation",
-    "Faults",
-    "FedTempoError",
-    "Memory",
-    "Metric",
-    "ModelError",
-    "Now",
-    "OutputError",
-    "Phase",
-    "Received",
-    "Result",
-    "RoundReport",
-    "Schedule",
-    "Server",
-    "Serving",
-    "StepInfo",
-    "StoreError",
-    "TrainingError",
-    "Transform",
-    "Uploads",
-    "algorithms",
-    "check_algorithm",
-    "check_backend",
-    "check_loss",
-    "check_metric",
-    "check_model",
-    "cohort",
-    "compare",
-    "data",
-    "descend",
-    "length",
-    "metrics",
-    "models",
-    "named",
-    "objectives",
-    "optimizers",
-    "params",
-    "robust",
-    "run",
-    "schedules",
-    "tasks",
-    "theory",
-    "trackers",
-    "train",
-    "transforms",
-]
+if TYPE_CHECKING:
+    from fedtempo.public import *  # noqa: F403
+    from fedtempo.public import __all__ as __all__
+else:  # a type checker shall know the names above, and refuse others
+    # `fedtempo --help` shall not wait for torch: the public names are loaded when the first of them is used.
+    def __getattr__(name: str) -> Any:
+        if name == "__all__" or not name.startswith("_"):
+            public = import_module("fedtempo.public")
+            if name in ("__all__", *public.__all__):
+                return getattr(public, name)
+        raise AttributeError(f"module 'fedtempo' has no attribute {name!r}")
+
+    def __dir__() -> list[str]:
+        return [*import_module("fedtempo.public").__all__, "__version__"]

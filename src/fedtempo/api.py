@@ -6,21 +6,19 @@ import functools
 import inspect
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypeVar
 
 import torch
 from torch import Tensor, nn
 
 from fedtempo.algorithms.algorithm import Algorithm
 from fedtempo.backends import Backend
-from fedtempo.config import ExperimentFile, settings_of
 from fedtempo.data.augment import Augment
 from fedtempo.data.federated import FederatedData
+from fedtempo.display import shown_by
 from fedtempo.errors import ConfigError, is_count, python_numbers, require, unknown
 from fedtempo.evaluation.protocol import Evaluation
 from fedtempo.metrics import Metric
-from fedtempo.report.folder import export, write_experiment
-from fedtempo.report.tables import ResultTable
 from fedtempo.schedules import Schedule
 from fedtempo.server.admission import Admission
 from fedtempo.server.cohort import Cohort
@@ -33,6 +31,12 @@ from fedtempo.training.loop import drained, train_experiment
 from fedtempo.training.result import Result
 from fedtempo.training.round_report import RoundReport
 from fedtempo.training.tracking import Tracker
+
+if TYPE_CHECKING:
+    from fedtempo.config import ExperimentFile
+    from fedtempo.report.tables import ResultTable
+
+shown_by("fedtempo.report")  # tables and pages need libraries that training does not
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -146,7 +150,7 @@ def run(
     settings = dict(locals())  # every parameter, passed on by name
     result = drained(train(**settings))
     if out is not None:
-        export(result, Path(out))
+        result.export(Path(out))
     return result
 
 
@@ -186,10 +190,15 @@ def train_file(
 
     Settings are checked now, the folder is claimed with the first round: a run that cannot start leaves none behind.
     """
+    from fedtempo.config import settings_of
+    from fedtempo.report.folder import write_experiment
+
     keep = functools.partial(write_experiment, experiment=file)
     return train_experiment(prepare(**settings_of(file)), out, resume, trackers=trackers, claimed=keep)
 
 
 def compare(results: Sequence[Result], labels: Sequence[str] | None = None) -> ResultTable:
     """Results side by side in one table; those with the same label, such as several seeds, are averaged."""
+    from fedtempo.report.tables import ResultTable
+
     return ResultTable(results, labels)

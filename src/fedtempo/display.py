@@ -6,10 +6,12 @@ So a schedule is a picture in a notebook and `Result.table()` makes a table, tho
 from __future__ import annotations
 
 from collections.abc import Callable
+from importlib import import_module
 from typing import Any, TypeVar
 
 Way = TypeVar("Way", bound=Callable[..., Any])
 _WAYS: dict[tuple[type, str], Callable[..., Any]] = {}
+_PROVIDERS: list[str] = []
 
 
 def shows(kind: type, way: str = "html") -> Callable[[Way], Way]:
@@ -22,8 +24,15 @@ def shows(kind: type, way: str = "html") -> Callable[[Way], Way]:
     return register
 
 
+def shown_by(module: str) -> None:
+    """Name a module that registers ways to show values. It is imported when the first value is shown, not before."""
+    _PROVIDERS.append(module)
+
+
 def show(value: object, way: str, *arguments: Any) -> Any:
     """The value shown in this way."""
+    while (type(value), way) not in _WAYS and _PROVIDERS:
+        import_module(_PROVIDERS.pop())
     return _WAYS[type(value), way](value, *arguments)
 
 

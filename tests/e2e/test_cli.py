@@ -89,7 +89,8 @@ def test_schedule_prints_the_rates_and_the_ratio(fedtempo: Any, tmp_path: Path) 
     assert not error
     assert "local steps K" in printed
     assert "rates by step" in printed
-    assert "<html" in plot.read_text().lower()
+    drawn = json.loads(plot.read_text().split('id="numbers">')[1].split("</script>")[0])["figures"]
+    assert [name for name, _ in drawn[0]["series"]] == ["lr, phase 0"]
     values = json.loads(fedtempo("schedule", EXAMPLE, "--rounds", "0,29", "--json")[0])
     rates = [step["rates"]["lr"] for step in values["steps"] if step["round"] == 29]
     assert rates == pytest.approx([0.1 * 0.6**step for step in range(10)])

@@ -16,6 +16,7 @@ import typer.main
 
 from fedtempo import errors
 from fedtempo.algorithms import ALGORITHMS
+from fedtempo.cli.commands import imported
 from fedtempo.cli.main import INTERRUPTED, UNEXPECTED, USAGE, app
 from fedtempo.config import parse
 from fedtempo.trackers import TRACKERS
@@ -81,7 +82,7 @@ def test_commands_parse(page: Path) -> None:
         while hasattr(command, "commands") and arguments and not arguments[0].startswith("-"):
             name = arguments.pop(0)
             assert name in command.commands, f"fedtempo {' '.join(words)}"
-            command = command.commands[name]
+            command = imported(name) if command.name == "fedtempo" else command.commands[name]
         assert command.make_context(name, arguments).info_name == name
 
 

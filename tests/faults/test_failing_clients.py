@@ -13,8 +13,8 @@ import torch
 
 import fedtempo as ft
 from fedtempo.deploy.blueprint import blueprint_of
-from fedtempo.deploy.gate import form_of
-from fedtempo.deploy.server import Plan, serve
+from fedtempo.deploy.gate import upload_form
+from fedtempo.deploy.server import Plan, serve_run
 from fedtempo.deploy.wire import upload_from_bytes, upload_to_bytes
 from fedtempo.training.experiment import prepare
 from tests.e2e.deploy.wires import Wires, nodes_of
@@ -67,7 +67,7 @@ def test_the_same_clients_that_always_drop_are_named(tmp_path: Path) -> None:
     silent = {7 * part + 1 for part in (0, 3, 6, 9, 12, 15)}
     wires = Wires(nodes_of(blueprint, 20, tmp_path))
     wires.spoil = lambda node, kind, parts: None if kind == "train" and node in silent else parts
-    result = serve(wires, blueprint, Plan(out=tmp_path / "run"))
+    result = serve_run(wires, blueprint, Plan(out=tmp_path / "run"))
     assert len(result.history) == 20
     assert result.never_heard == [0, 3, 6, 9, 12, 15]
     assert not any(report.abandoned for report in result.history)
@@ -151,7 +151,7 @@ def test_weights_of_nothing_abandon_the_round_without_a_division(tmp_path: Path)
     """Every client says that it has processed nothing: no upload counts, and nothing is divided by zero."""
     algorithm = ft.algorithms.fedavg(lr=0.1, steps=2, weighting="processed")
     given = prepare(**settings(rounds=2, backend="serial", evaluation=None, algorithm=algorithm))
-    blueprint, form = blueprint_of(given), form_of(given.federation)
+    blueprint, form = blueprint_of(given), upload_form(given.federation)
 
     def weightless(node: int, kind: str, parts: list[bytes]) -> list[bytes]:
         if kind != "train":
@@ -159,7 +159,7 @@ def test_weights_of_nothing_abandon_the_round_without_a_division(tmp_path: Path)
         uploads = [upload_from_bytes(part, form.layout, form.expected) for part in parts]
         return [upload_to_bytes(replace(upload, weight=0.0)) for upload in uploads]
 
-    result = serve(Wires(nodes_of(blueprint, 2, tmp_path), weightless), blueprint, Plan())
+    result = serve_run(Wires(nodes_of(blueprint, 2, tmp_path), weightless), blueprint, Plan())
     for report in result.history:
         assert report.abandoned
         assert {failure.reason for failure in report.failures} == {"wrong weight"}

@@ -83,9 +83,10 @@ def test_pages_of_another_run_are_damage(tmp_path: Path) -> None:
         place = slice(page * PAGE, (page + 1) * PAGE)
         (folder / DATABASE).write_bytes(ours[: place.start] + theirs[place] + ours[place.stop :])
         seen.append(verdict(folder, expected)[0])
-    # The index of the identity is the same in both runs, and what clients had before is not looked at.
+    # The index of the identity is the same in both runs, and what clients had before is not looked at. Nothing was
+    # selected, so the pages of the selected round, of what was put aside and of its index are empty in both.
     assert "wrong" not in seen
-    assert seen.count("silent") <= 2, seen
+    assert seen.count("silent") <= 5, seen
 
 
 @pytest.mark.parametrize("algorithm", [None, PLAIN], ids=["heads", "one model"])

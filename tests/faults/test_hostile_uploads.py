@@ -18,7 +18,7 @@ import torch
 
 import fedtempo as ft
 from fedtempo.backends import finish, serial
-from fedtempo.deploy.gate import Form, Gate, UploadError, form_of
+from fedtempo.deploy.gate import Gate, UploadError, UploadForm, upload_form
 from fedtempo.deploy.wire import (
     HASH,
     MARK,
@@ -42,7 +42,7 @@ MOST_SECONDS = 0.1
 
 
 @cache
-def parts() -> tuple[Federation, Form, Upload, bytes]:
+def parts() -> tuple[Federation, UploadForm, Upload, bytes]:
     """SCAFFOLD keeps a control variate and sends two groups; its one upload here is a client's real one."""
     rng = np.random.default_rng(0)
     clients = [(rng.standard_normal((9, 6)).astype(np.float32), rng.integers(0, 4, 9)) for _ in range(5)]
@@ -73,7 +73,7 @@ def parts() -> tuple[Federation, Form, Upload, bytes]:
     numbers = {name: float(value) for name, value in measured.items()}
     weight = float(finish(federation, received, one).weights[0])
     upload = Upload(CLIENT, ROUND, weight, float(one.loss[0]), groups, numbers, kept)
-    return federation, form_of(federation), upload, upload_to_bytes(upload)
+    return federation, upload_form(federation), upload, upload_to_bytes(upload)
 
 
 def gate(limit: float = 1e3) -> Gate:

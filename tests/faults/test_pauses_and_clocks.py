@@ -14,7 +14,7 @@ import pytest
 
 import fedtempo as ft
 from fedtempo.deploy.blueprint import blueprint_of
-from fedtempo.deploy.server import Plan, serve
+from fedtempo.deploy.server import Plan, serve_run
 from fedtempo.training.experiment import prepare
 from tests import ROOT
 from tests.e2e.deploy.wires import Wires, nodes_of
@@ -146,7 +146,7 @@ def test_late_uploads_do_not_count_in_their_round_or_the_next(tmp_path: Path) ->
         held.append(parts)
         return held[-2] if len(held) > 1 else []
 
-    result = serve(Wires(nodes_of(blueprint, 2, tmp_path), late), blueprint, Plan())
+    result = serve_run(Wires(nodes_of(blueprint, 2, tmp_path), late), blueprint, Plan())
     reasons = [{failure.reason for failure in report.failures} for report in result.history]
     assert reasons == [{"no answer"}, {"another round"}, {"another round"}]
     mine = ft.run(**problem(**{**changes, "cohorts": [[0, 2, 4]] * 3}))

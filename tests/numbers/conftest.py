@@ -5,7 +5,7 @@ import os
 import pytest
 
 from fedtempo.data.files.folders import present
-from fedtempo.data.files.registry import CATALOGUE
+from fedtempo.data.load import DATASETS
 
 
 @pytest.fixture
@@ -17,8 +17,8 @@ def real(decoded):
         folder = os.environ.get("FEDTEMPO_DATA")
         if not folder:
             pytest.skip("FEDTEMPO_DATA is not set: no real files")
-        if present(name, folder, decoded) is None:
-            pytest.skip(f"{name} is not in FEDTEMPO_DATA ({CATALOGUE[name].page})")
+        if present(DATASETS[name], folder, decoded) is None:
+            pytest.skip(f"{name} is not in FEDTEMPO_DATA ({DATASETS[name].page})")
         return load(name, data_dir=folder, cache_dir=decoded, **settings)
 
     return loader

@@ -14,8 +14,8 @@ from fedtempo.comparison import (
     Follow,
     compare_runs,
     entrants_of,
+    finished_run,
     labels_of,
-    read_run,
     run_entrants,
     run_of,
     stored_result,
@@ -23,6 +23,7 @@ from fedtempo.comparison import (
 )
 from fedtempo.config import read, without_places
 from fedtempo.errors import ConfigError, OutputError, is_number, require
+from fedtempo.files import write_atomically
 from fedtempo.report import EXPERIMENT, follow, write_report
 from fedtempo.terminal import Terminal, say
 from fedtempo.training.result import Result
@@ -63,7 +64,7 @@ def compare(
     results: list[Result] = []
     if folders:
         _refuse_with_folders(algorithms, seeds, only, overrides)
-        runs = [read_run(folder) for folder in folders]
+        runs = [finished_run(folder) for folder in folders]
     else:
         entrants = _entrants(paths, algorithms, only, overrides)
         results, labels = run_entrants(entrants, 1 if seeds is None else seeds, out, _follow(quiet or as_json))
@@ -116,13 +117,7 @@ def _write(comparison: Comparison, out: Path | None, csv: Path | None) -> None:
     if csv is not None:
         files[csv] = comparison.csv()
     for path, text in files.items():
-        try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(text, encoding="utf-8")
-        except OSError as error:
-            raise OutputError(
-                f"{path.name} must be a path that can be written. Got {path}: {error.strerror}."
-            ) from None
+        write_atomically(path, text, path.name)
 
 
 def _show(comparison: Comparison, page: Path | None, as_json: bool) -> None:

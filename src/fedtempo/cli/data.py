@@ -11,11 +11,12 @@ from rich.progress import BarColumn, DownloadColumn, Progress, TaskID, TextColum
 from rich.table import Column
 from rich.table import Table as Grid
 
+from fedtempo.config.pairs import pairs_of
 from fedtempo.data import summary
 from fedtempo.data.files.cache import verify_arrays
-from fedtempo.data.files.download import get as get_files
+from fedtempo.data.files.download import get_files
 from fedtempo.data.files.folders import cache_folder, missing, present, sha256_of
-from fedtempo.data.files.registry import CATALOGUE
+from fedtempo.data.files.published import DataSet
 from fedtempo.data.load import DATASETS, load
 from fedtempo.data.splits import SPLITS
 from fedtempo.errors import ConfigError, DataError, unknown
@@ -36,7 +37,7 @@ _HEADINGS = {"about": "", "clients": "natural clients: ", "licence": "licence: "
 def list_data(data_dir: DataDir = None, cache_dir: CacheDir = None, as_json: AsJson = False) -> None:
     """Show every data set: whether it is here, its size, licence, citation and natural clients."""
     cache = cache_folder(cache_dir)
-    lines = {name: _line(name, data_dir, cache) for name in DATASETS}
+    lines = {name: _line(one, data_dir, cache) for name, one in DATASETS.items()}
     if as_json:
         _print_json(lines)
         return
@@ -56,9 +57,8 @@ def _state(line: dict[str, Any]) -> str:
     return f"not here; {size / 1e6:.1f} MB to download" if size else f"not here; not one download, see {line['page']}"
 
 
-def _line(name: str, data_dir: Path | None, cache: Path) -> dict[str, Any]:
-    entry = CATALOGUE[name]
-    found = present(name, data_dir, cache)
+def _line(entry: DataSet, data_dir: Path | None, cache: Path) -> dict[str, Any]:
+    found = present(entry, data_dir, cache)
     return {
         "here": found is not None or not entry.ways,
         "generated": not entry.ways,
@@ -84,7 +84,7 @@ def get(
     as_json: AsJson = False,
 ) -> None:
     """Download a data set's files into the cache, or copy them from a folder; every file's SHA-256 is checked."""
-    _known(name)
+    chosen = _known(name)
     cache = cache_folder(cache_dir)
     columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TimeRemainingColumn())
     bars = Progress(*columns, console=Terminal(stderr=True))
@@ -97,7 +97,7 @@ def get(
         bars.update(tasks[file], completed=done)
 
     try:
-        paths = get_files(name, cache, source, mirror, show)
+        paths = get_files(chosen, cache, source, mirror, show)
     finally:
         if tasks:
             bars.stop()
@@ -124,7 +124,7 @@ def describe(
 ) -> None:
     """Print clients, rows per client and label distribution of a division; draw clients by labels."""
     _known(name)
-    table = load(name, data_dir, cache_dir, **_pairs(setting or []))
+    table = load(name, data_dir, cache_dir, **pairs_of(setting or [], "--set"))
     data = summary.divided_by_default(table, seed) if split is None else table.split(_split(split), seed=seed)
     found = summary.describe(data)
     if picture is not None:
@@ -152,10 +152,11 @@ def verify(
 ) -> None:
     """Hash every file and every decoded array again; an altered one is an error."""
     cache = cache_folder(cache_dir)
-    names = [_known(name)] if name else [n for n in DATASETS if present(n, data_dir, cache)]
-    if name and CATALOGUE[name].ways and not present(name, data_dir, cache):
-        raise DataError(missing(name, data_dir, cache))
-    lines = [line for one in names for line in _verified(one, data_dir, cache)]
+    chosen = [_known(name)] if name else [one for one in DATASETS.values() if present(one, data_dir, cache)]
+    for one in chosen:
+        if one.ways and not present(one, data_dir, cache):
+            raise DataError(missing(one, data_dir, cache))
+    lines = [line for one in chosen for line in _verified(one, data_dir, cache)]
     if as_json:
         _print_json(lines)
     else:
@@ -170,10 +171,10 @@ def verify(
         )
 
 
-def _verified(name: str, data_dir: Path | None, cache: Path) -> list[dict[str, str]]:
-    lines = []
-    for file, path in (present(name, data_dir, cache) or {}).items():
-        wanted, found = CATALOGUE[name].file(file).sha256, sha256_of(path)
+def _verified(entry: DataSet, data_dir: Path | None, cache: Path) -> list[dict[str, str]]:
+    name, lines = entry.name, []
+    for file, path in (present(entry, data_dir, cache) or {}).items():
+        wanted, found = entry.file(file).sha256, sha256_of(path)
         state = ("ok" if found in wanted else "altered") if wanted else "unpinned"
         lines.append({"name": name, "path": str(path), "state": state, "wanted": " or ".join(wanted), "sha256": found})
     for path, wanted_sum, found in verify_arrays(cache, name):
@@ -182,10 +183,10 @@ def _verified(name: str, data_dir: Path | None, cache: Path) -> list[dict[str, s
     return lines
 
 
-def _known(name: str) -> str:
+def _known(name: str) -> DataSet:
     if name not in DATASETS:
         raise unknown("data set", name, DATASETS)
-    return name
+    return DATASETS[name]
 
 
 def _split(text: str) -> Any:
@@ -193,22 +194,9 @@ def _split(text: str) -> Any:
     if name not in SPLITS:
         raise unknown("split", name, SPLITS)
     try:
-        return SPLITS[name](**_pairs([pair for pair in settings.split(",") if pair]))
+        return SPLITS[name](**pairs_of(filter(None, settings.split(",")), "--split"))
     except TypeError as error:
         raise ConfigError(f"split {name!r} does not take these settings: {error}.") from None
-
-
-def _pairs(texts: list[str]) -> dict[str, Any]:
-    pairs = {}
-    for text in texts:
-        key, equals, value = text.partition("=")
-        if not equals or not key:
-            raise ConfigError(f"a setting must be KEY=VALUE. Got {text!r}.")
-        try:
-            pairs[key] = json.loads(value)
-        except ValueError:
-            pairs[key] = value
-    return pairs
 
 
 def _print_json(value: object) -> None:

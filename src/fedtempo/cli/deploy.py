@@ -18,7 +18,7 @@ from fedtempo.deploy.keys import LOOPBACK, make_keys
 from fedtempo.deploy.launch import (
     SUMMARY,
     NodePlan,
-    Server,
+    ServerLaunch,
     ServerPlan,
     check_admitted,
     check_reachable,
@@ -26,7 +26,7 @@ from fedtempo.deploy.launch import (
     start_node,
     stored_server,
 )
-from fedtempo.deploy.processes import Processes
+from fedtempo.deploy.processes import ProcessGroup
 from fedtempo.deploy.trial import demonstration, try_out
 from fedtempo.errors import ConfigError, TrainingError, is_count, require
 from fedtempo.terminal import say
@@ -76,17 +76,17 @@ def server(
     _check_keys(keys, insecure)
     plan = ServerPlan(None if keys is None else str(keys), host, port, clients, patience)
     new_folder(out)
-    with Processes() as processes:
+    with ProcessGroup() as processes:
         prepare_server(out, file, plan)
-        _served(Server(out, file, plan, processes), plan, out, as_json, quiet)
+        _served(ServerLaunch(out, file, plan, processes), plan, out, as_json, quiet)
 
 
-def resume(out: Path, as_json: bool, quiet: bool) -> None:
+def resume_server(out: Path, as_json: bool, quiet: bool) -> None:
     """Go on with a deployment after a restart of the server."""
     check_installed()
     file, plan = stored_server(out)
-    with Processes() as processes:
-        _served(Server(out, file, plan, processes), plan, out, as_json, quiet)
+    with ProcessGroup() as processes:
+        _served(ServerLaunch(out, file, plan, processes), plan, out, as_json, quiet)
 
 
 @app.command("client")
@@ -110,7 +110,7 @@ def client(
     _check_keys(keys, insecure)
     plan = NodePlan(keys, server, state, None if part is None else _part(part), data, loader)
     check_reachable(plan)
-    with Processes() as processes:
+    with ProcessGroup() as processes:
         node = start_node(file, plan, processes)
         if not quiet:
             say(f"node {node.pid} for {server}; its log is {node.log}")
@@ -168,7 +168,7 @@ def trial(
         say(f"{found.seconds:.0f} s of rounds, {time.monotonic() - began:.0f} s in all; everything is in {out}")
 
 
-def _served(server: Server, plan: ServerPlan, out: Path, as_json: bool, quiet: bool) -> None:
+def _served(server: ServerLaunch, plan: ServerPlan, out: Path, as_json: bool, quiet: bool) -> None:
     tell = _teller(quiet or as_json)
     with saying_how_to_resume(out):
         server.start()

@@ -3,47 +3,39 @@
 from __future__ import annotations
 
 import re
-import signal
 import sys
 import traceback
 import warnings
 from typing import Annotated, TextIO
 
-import click
 import typer
 
-import fedtempo
-from fedtempo.cli import compare, data, deploy, plan, reproduce, runs, tune, watch
+from fedtempo import __version__
+from fedtempo.cli.commands import LazyCommands
 from fedtempo.errors import FedTempoError
 from fedtempo.terminal import say
 
 INTERRUPTED = 130
 USAGE = 2
 UNEXPECTED = 70
+# typer is built on click, of which newer releases have a copy of their own: the class is found by way of typer's.
+COMMAND_LINE_ERROR: type[Exception] = next(
+    kind for kind in typer.BadParameter.__mro__ if kind.__name__ == "ClickException"
+)
 
 app = typer.Typer(
     name="fedtempo",
+    cls=LazyCommands,
     help="Federated learning that cares about what clients do between two aggregations.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     add_completion=False,
 )
-app.add_typer(data.app, name="data")
-app.add_typer(deploy.app, name="deploy")
-app.command("demo")(runs.demo)
-app.command("run", epilog=runs.algorithms_text())(runs.run)
-app.command("resume")(runs.resume)
-app.command("watch")(watch.watch)
-app.command("schedule")(plan.schedule)
-app.command("advise")(plan.advise)
-app.command("compare")(compare.compare)
-app.command("tune", epilog=tune.grids_text())(tune.tune)
-app.command("reproduce")(reproduce.reproduce)
 
 
 def _version(asked: bool) -> None:
     if asked:
-        say(fedtempo.__version__)
+        say(__version__)
         raise typer.Exit
 
 
@@ -62,12 +54,11 @@ def main() -> None:
     debug = "--debug" in sys.argv
     arguments = [a for a in sys.argv[1:] if a != "--debug"]
     try:
-        _heed_signals()
         warnings.showwarning = _show_warning
         code = app(args=arguments, standalone_mode=False)
     except typer.Abort:
         _fail("interrupted", INTERRUPTED, debug)
-    except click.ClickException as error:
+    except COMMAND_LINE_ERROR as error:
         _fail(_usage(error), USAGE, debug)
     except FedTempoError as error:
         _fail(str(error), error.exit_code, debug)
@@ -82,13 +73,6 @@ def main() -> None:
     if code == INTERRUPTED:  # typer turns Ctrl-C into this code, without a word
         _fail("interrupted", INTERRUPTED, debug=False)
     sys.exit(code or 0)
-
-
-def _heed_signals() -> None:
-    """Both signals end the program as Ctrl-C does: the last round is committed, and one line says so."""
-    if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
-        signal.signal(signal.SIGINT, signal.default_int_handler)
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
 
 
 def _show_warning(
@@ -110,7 +94,7 @@ def _fail(message: str, code: int, debug: bool) -> None:
     sys.exit(code)
 
 
-def _usage(error: click.ClickException) -> str:
+def _usage(error: Exception) -> str:
     """A wrong option or argument, as one sentence."""
     describe = getattr(error, "format_message", None)
     message = str(describe() if callable(describe) else error).strip() or "a command must be given"

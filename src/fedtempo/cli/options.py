@@ -14,7 +14,7 @@ import typer
 from fedtempo.config import ExperimentFile, places_outside
 from fedtempo.errors import OutputError
 from fedtempo.terminal import say
-from fedtempo.training.durable import DATABASE
+from fedtempo.training.database import DATABASE
 
 ExperimentPath = Annotated[Path, typer.Argument(help="The experiment, a TOML file.")]
 Overrides = Annotated[list[str] | None, typer.Option("--set", help="Override a setting: --set algorithm.beta=0.4")]

@@ -9,14 +9,14 @@ from pathlib import Path
 from typing import Annotated
 
 import numpy as np
-import plotly.graph_objects as go
 import typer
 from rich.table import Table
 
 from fedtempo.cli.options import AsJson, ExperimentPath, Overrides
 from fedtempo.config import read, settings_of
-from fedtempo.errors import ConfigError, OutputError, is_count, is_number, require
+from fedtempo.errors import ConfigError, is_count, is_number, require
 from fedtempo.models.weights import build
+from fedtempo.report import Lines, Section, report, write_page
 from fedtempo.terminal import Terminal, say
 from fedtempo.theory import advise_for
 from fedtempo.training.experiment import Experiment, prepare
@@ -114,16 +114,10 @@ def _step_table(steps: Sequence[PlannedStep]) -> Table:
 
 
 def _draw(steps: Sequence[PlannedStep], path: Path) -> None:
-    figure = go.Figure()
-    for name in dict.fromkeys(name for step in steps for name in step.rates):
-        for phase in sorted({step.phase for step in steps}):
-            mine = [s for s in steps if s.phase == phase and name in s.rates]
-            x = [s.round + s.step / max(s.steps, 1) for s in mine]
-            figure.add_scatter(
-                x=x, y=[s.rates[name] for s in mine], name=f"{name}, phase {phase}", mode="lines+markers"
-            )
-    figure.update_layout(title="Rates over rounds and steps", xaxis_title="round", template="plotly_white")
-    try:
-        figure.write_html(path, include_plotlyjs=True)
-    except OSError as error:
-        raise OutputError(f"plot must be a path that can be written. Got {path}: {error.strerror}.") from None
+    curves: dict[str, list[tuple[float, float]]] = {}
+    for step in steps:
+        for name, rate in step.rates.items():
+            place = (step.round + step.step / max(step.steps, 1), rate)
+            curves.setdefault(f"{name}, phase {step.phase}", []).append(place)
+    drawn = Section("Rates over rounds and steps", figure=Lines(curves, "round", "rate"))
+    write_page(path, report([], title="Rates over rounds and steps", sections=[drawn]), "plot")

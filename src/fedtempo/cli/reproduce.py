@@ -22,9 +22,9 @@ from fedtempo.errors import ConfigError, unknown
 from fedtempo.papers import REPRODUCTIONS, SCALES, Reproduction
 from fedtempo.papers import reproduce as perform
 from fedtempo.papers.framework.outcomes import Outcome
-from fedtempo.papers.framework.pages import record, rich_table, save, save_into_docs, verdicts
+from fedtempo.papers.framework.pages import outcome_record, rich_table, save, save_into_docs, verdicts
 from fedtempo.papers.framework.probing import duration, estimated_seconds
-from fedtempo.papers.framework.running import PROCESSES, Observer, check_data, plan
+from fedtempo.papers.framework.running import PROCESSES, Observer, plan, require_data_sets
 from fedtempo.terminal import Terminal, say
 
 ENVIRONMENT = ("torch", "numpy")
@@ -62,7 +62,7 @@ def reproduce(
     chosen = REPRODUCTIONS[name]
     folder = out or Path("reproduced") / name / scale
     tasks = plan(chosen, scale, seeds, folder)
-    check_data(tasks, data_dir)
+    require_data_sets(tasks, data_dir)
     if scale == "paper" and not quiet:
         waiting = [task for task in tasks if not task.path.exists()]
         left = estimated_seconds(waiting, data_dir, processes) if waiting else 0.0
@@ -81,7 +81,7 @@ def reproduce(
     if docs is not None:
         paths.append(save_into_docs(chosen, outcome, docs, _provenance()))
     if as_json:
-        say(json.dumps(record(chosen, outcome)))
+        say(json.dumps(outcome_record(chosen, outcome)))
         return
     _show(chosen, outcome, paths)
 

@@ -19,7 +19,7 @@ from fedtempo.deploy.launch import DEPLOYMENT
 from fedtempo.errors import FedTempoError, OutputError, first_line, is_count, require
 from fedtempo.report import EXPERIMENT, REPORT, ResultTable, follow, summary
 from fedtempo.terminal import Terminal, say
-from fedtempo.training.durable import DATABASE
+from fedtempo.training.database import DATABASE
 from fedtempo.training.result import Result
 
 
@@ -100,7 +100,7 @@ def resume(
     if (folder / DEPLOYMENT).exists():
         from fedtempo.cli import deploy
 
-        deploy.resume(folder, as_json, quiet)
+        deploy.resume_server(folder, as_json, quiet)
         return
     if not (folder / DATABASE).exists():
         raise OutputError(f"a folder to resume must hold a run. Got {folder}, which does not.")

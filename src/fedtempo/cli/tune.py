@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-import tomllib
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
 from fedtempo.cli.options import AsJson, ExperimentPath, Overrides, Quiet
-from fedtempo.errors import ConfigError
+from fedtempo.config import overrides_of
 from fedtempo.terminal import Terminal, say
 from fedtempo.tuning import GRIDS, Found, Record, line_of, plan_search, search, space_of
 
@@ -41,7 +40,7 @@ def tune(
     What is tried stands in the table "tune" of the file, such as "algorithm.lr" = { log = [0.001, 1.0] }, or comes
     from a --grid.
     """
-    found_space = space_of(experiment, grid, space, _settings(overrides))
+    found_space = space_of(experiment, grid, space, overrides_of(overrides))
     plan = plan_search(found_space, method, trials, seeds, sampler)
 
     def show(record: Record, done: int) -> None:
@@ -65,17 +64,3 @@ def _print(found: Found, out: Path) -> None:
     for name, share in found.importances.items():
         console.print(f"importance of {name}: {share:.0%}", soft_wrap=True, highlight=False)
     console.print(f"best: trial {found.best.number}. Run it: fedtempo run {out / 'best.toml'}", soft_wrap=True)
-
-
-def _settings(overrides: list[str] | None) -> dict[str, Any]:
-    """`a.b=value` texts as fields and values."""
-    settings = {}
-    for text in overrides or []:
-        field, equals, value = (piece.strip() for piece in text.partition("="))
-        if not equals or not all(field.split(".")):
-            raise ConfigError(f"--set must be written a.b=value. Got {text!r}.")
-        try:
-            settings[field] = tomllib.loads(f"value = {value}")["value"]
-        except ValueError:
-            settings[field] = value
-    return settings

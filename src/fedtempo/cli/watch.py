@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from fedtempo.errors import is_count, require
-from fedtempo.report.watching import server
+from fedtempo.report.watching import page_server
 from fedtempo.terminal import say
 
 
@@ -18,7 +18,7 @@ def watch(
 ) -> None:
     """Serve a live page of a run to this machine's browser. It only reads; the run goes on when it ends."""
     require(is_count(port, 0) and port < 2**16, "port", "an int in [0, 65535]", port)
-    with server(folder, port) as pages:
+    with page_server(folder, port) as pages:
         say(f"http://127.0.0.1:{pages.server_address[1]}/")
         say(f"Watching {folder}; open the address in a browser. Ctrl-C ends watching, not the run.", error=True)
         try:

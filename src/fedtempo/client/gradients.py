@@ -63,54 +63,51 @@ WHOLE = ("_key", "_outputs")
 """Columns of a batch that have no row dimension: the dropout key and the client's number of classes."""
 
 
-def in_pieces(way: GradientOf, pieces: int) -> GradientOf:
+def in_pieces(way: GradientOf, pieces: int, counts: Callable[[Batch], Tensor]) -> GradientOf:
     """A gradient function that passes a batch through the model in pieces and returns the whole batch's gradient.
 
-    Each piece has its own dropout masks, and BatchNorm sees one piece at a time.
+    `counts` says what each row counts in the loss. Each piece has its own dropout masks, and BatchNorm sees one piece
+    at a time.
     """
     if pieces == 1:
         return way
 
     def gradient_of(value_of: ValueOf, params: Params, frozen: Params, batch: Batch) -> tuple[Params, Value]:
+        total = counts(batch).sum()
         gradients: list[Params] = []
         values: list[Value] = []
-        weights: list[Tensor | float] = []
-        for piece, weight in _cut(batch, pieces):
+        weights: list[Tensor] = []
+        for piece in _cut(batch, pieces):
             gradient, value = way(value_of, params, frozen, piece)
             # Running statistics of one piece are the start of the next, as if the pieces were batches in a row.
             frozen = {**frozen, **value.buffers}
             gradients.append(gradient)
             values.append(value)
-            weights.append(weight)
+            weights.append(counts(piece).sum() / total)
 
         def mean(parts: list[Tensor]) -> Tensor:
-            return sum((w * p for w, p in zip(weights[1:], parts[1:], strict=True)), weights[0] * parts[0])
+            # The mean of a piece in which no row counts is no number, and says nothing.
+            weighed = [torch.where(w > 0, w.to(p.dtype) * p, 0.0) for w, p in zip(weights, parts, strict=True)]
+            return sum(weighed[1:], weighed[0])
 
-        total, loss = mean([v.total for v in values]), mean([v.loss for v in values])
-        return {n: mean([g[n] for g in gradients]) for n in params}, Value(total, loss, values[-1].buffers)
+        all_of_it, loss = mean([v.total for v in values]), mean([v.loss for v in values])
+        return {n: mean([g[n] for g in gradients]) for n in params}, Value(all_of_it, loss, values[-1].buffers)
 
     return gradient_of
 
 
-def _cut(batch: Batch, pieces: int) -> list[tuple[Batch, Tensor | float]]:
-    """The pieces of a batch that have rows, each with its share of the rows that count."""
+def _cut(batch: Batch, pieces: int) -> list[Batch]:
+    """The pieces of a batch that have rows."""
     rows = {n: t for n, t in batch.items() if n not in WHOLE}
     count = len(next(iter(rows.values())))
     size = -(-count // pieces)
-    cut: list[tuple[Batch, Tensor | float]] = []
+    cut = []
     for number, start in enumerate(range(0, count, size)):
-        piece = {n: t[start : start + size] for n, t in rows.items()}
-        weight: Tensor | float = len(next(iter(piece.values()))) / count
-        if "_rows" in batch:
-            real = batch["_rows"][start : start + size]
-            weight = real.sum().to(torch.float64) / batch["_rows"].sum()
-            # A piece of padding alone has weight 0; one row counts in it, so that its mean is a number.
-            piece["_rows"] = real | ((torch.arange(len(real), device=real.device) == 0) & ~real.any())
         whole = {n: batch[n] for n in WHOLE if n in batch}
         # The first piece keeps the batch's key, so that one piece draws the masks of an undivided batch.
         if "_key" in whole and number:
             whole["_key"] = scramble(whole["_key"] + number)
-        cut.append(({**piece, **whole}, weight))
+        cut.append({**{n: t[start : start + size] for n, t in rows.items()}, **whole})
     return cut
 
 

@@ -8,7 +8,7 @@ written for one client. Backends add the rest: the loop over clients, `vmap`, pr
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any, NamedTuple, Protocol
 
 import torch
@@ -23,7 +23,7 @@ from fedtempo.errors import require
 from fedtempo.objectives import Loss, Received, Value, View, supervised
 from fedtempo.params import Params, Scalar, add, combine, partition, select, tree_map
 from fedtempo.schedules import Now, Position
-from fedtempo.tasks import Batch, Task, is_known
+from fedtempo.tasks import Batch, Task, is_known, row_counts
 
 CACHED_TIMELINES = 16
 """Client sizes whose step positions are kept. Clients of one size share a timeline, and most cohorts have few sizes."""
@@ -191,7 +191,7 @@ def _stage(index: int, phase: Phase, network: Network, task: Task) -> Stage:
         value, after = loss({**fixed, **free}, batch)
         return Value(value, value, after)
 
-    step, plain = _step_of(index, phase, network, loss, split), _plain(phase, network, task, value_of)
+    step, plain = _step_of(index, phase, network, task, split), _plain(phase, network, task, value_of)
     return Stage(phase, trained, reuses, enter, step, split, plain, lru_cache(CACHED_TIMELINES)(phase.positions))
 
 
@@ -208,9 +208,10 @@ def _loss_of(network: Network, task: Task) -> Loss:
 
 
 def _step_of(
-    index: int, phase: Phase, network: Network, loss: Loss, split: Callable[[Carry], tuple[Params, Params]]
+    index: int, phase: Phase, network: Network, task: Task, split: Callable[[Carry], tuple[Params, Params]]
 ) -> Step:
     """One gradient step of the phase: y <- y - lr * optimizer(direction(gradient))."""
+    loss, counts = _loss_of(network, task), partial(row_counts, task)
 
     def step(
         gradient_of: GradientOf,
@@ -224,7 +225,7 @@ def _step_of(
         before, frozen = split(carry)
         here = _visible(received)
         view = View(here, carry.shared, carry.personal, carry.scratch, network)
-        gradient, value = in_pieces(gradient_of, phase.accumulate)(
+        gradient, value = in_pieces(gradient_of, phase.accumulate, counts)(
             lambda free, fixed, rows: phase.objective(loss, {**fixed, **free}, rows, view, now), before, frozen, batch
         )
         if phase.correction is not None:

@@ -4,7 +4,7 @@ from fedtempo.comparison.comparison import Comparison, Difference, Line, compare
 from fedtempo.comparison.entrants import Entrant, Follow, entrants_of, run_entrants, stored_result
 from fedtempo.comparison.intervals import Estimate
 from fedtempo.comparison.protocol import labels_of
-from fedtempo.comparison.runs import Run, read_rounds, read_run, run_of
+from fedtempo.comparison.runs import Run, finished_run, run_of
 from fedtempo.comparison.tables import tables_of
 
 __all__ = [
@@ -17,9 +17,8 @@ __all__ = [
     "Run",
     "compare_runs",
     "entrants_of",
+    "finished_run",
     "labels_of",
-    "read_rounds",
-    "read_run",
     "run_entrants",
     "run_of",
     "stored_result",

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import inspect
 import re
-import tomllib
 from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -13,8 +12,9 @@ from typing import Any
 from fedtempo.algorithms import ALGORITHMS
 from fedtempo.api import train, train_file
 from fedtempo.config import ExperimentFile, parse, settings_of
+from fedtempo.config.pairs import pairs_of
 from fedtempo.errors import ConfigError, is_count, require, unknown
-from fedtempo.training.durable import DATABASE
+from fedtempo.training.database import DATABASE
 from fedtempo.training.loop import drained
 from fedtempo.training.result import Result
 from fedtempo.training.round_report import RoundReport
@@ -72,20 +72,7 @@ def _named(label: str) -> tuple[str, dict[str, Any]]:
     name, _, rest = label.partition(":")
     if name not in ALGORITHMS:
         raise unknown("algorithm", name, ALGORITHMS)
-    settings = {}
-    for pair in filter(None, rest.split(",")):
-        key, equals, value = (piece.strip() for piece in pair.partition("="))
-        if not equals or not key:
-            raise ConfigError(f"a setting in --algorithms must be KEY=VALUE. Got {pair!r}.")
-        settings[key] = _value(value)
-    return name, settings
-
-
-def _value(text: str) -> Any:
-    try:
-        return tomllib.loads(f"value = {text}")["value"]
-    except ValueError:
-        return text
+    return name, pairs_of(filter(None, rest.split(",")), "a setting in --algorithms")
 
 
 def _entrant(file: ExperimentFile, label: str, name: str, settings: Mapping[str, Any]) -> Entrant:

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import os
-import sqlite3
 from collections.abc import Mapping, Sequence
-from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
 from fedtempo.costs import Costs
-from fedtempo.errors import ConfigError, OutputError, StoreError
+from fedtempo.errors import ConfigError
 from fedtempo.evaluation.protocol import Scores
-from fedtempo.training.database import DATABASE, seal_of
+from fedtempo.training.reader import RunReader
 from fedtempo.training.result import Result
 from fedtempo.training.round_report import RoundReport
 
@@ -57,30 +54,13 @@ def run_of(result: Result, label: str | None = None) -> Run:
     return Run(label or "a result", result.experiment.identity(strict=False), result.history, label)
 
 
-def read_run(folder: Path, label: str | None = None) -> Run:
+def finished_run(folder: Path, label: str | None = None) -> Run:
     """A run folder, as a run to compare. Nothing is written, no data are loaded; damage is an error."""
-    identity, history = read_rounds(folder)
-    wanted = int(identity["rounds"])
+    reader = RunReader(folder)
+    history, wanted = reader.refresh(), int(reader.identity["rounds"])
     if len(history) != wanted:
         raise ConfigError(
             f"a run to compare must be finished. Got {folder}, which has {len(history)} of {wanted} rounds: "
             f"go on with `fedtempo resume {folder}`."
         )
-    return Run(str(folder), identity, history, label)
-
-
-def read_rounds(folder: Path) -> tuple[dict[str, str], list[RoundReport]]:
-    """The identity of a stored run and the rounds that it has so far."""
-    path = folder / DATABASE
-    if not path.is_file():
-        raise OutputError(f"a run to compare must be a folder that holds one. Got {folder}, which does not.")
-    unchanging = "" if os.access(folder, os.W_OK) else "&immutable=1"
-    try:
-        with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro{unchanging}", uri=True)) as connection:
-            seal = seal_of(connection, path)
-            history, _ = seal.history(connection.execute("SELECT round, report, sha256 FROM reports ORDER BY round"))
-    except sqlite3.DatabaseError as error:
-        raise StoreError(f"{path} cannot be read: {error}.") from None
-    except StoreError as error:
-        raise StoreError(f"{folder}: {error}") from None
-    return seal.identity, history
+    return Run(str(folder), reader.identity, history, label)

@@ -1,7 +1,16 @@
 """Experiment files: TOML in, checked by pydantic, with one-line errors that name field, rule and value."""
 
 from fedtempo.config.construct import make_algorithm, make_data
-from fedtempo.config.files import dump, fingerprint, parse, read, read_values, settings_of, trackers_of
+from fedtempo.config.files import (
+    dump,
+    fingerprint,
+    overrides_of,
+    parse,
+    read,
+    read_values,
+    settings_of,
+    trackers_of,
+)
 from fedtempo.config.places import places_outside, read_stored, without_places
 from fedtempo.config.schema import ExperimentFile
 
@@ -11,6 +20,7 @@ __all__ = [
     "fingerprint",
     "make_algorithm",
     "make_data",
+    "overrides_of",
     "parse",
     "places_outside",
     "read",

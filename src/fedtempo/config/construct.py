@@ -155,7 +155,7 @@ def check_data(section: DataSection) -> None:
     """The data set is known, and so is every setting: ours, those of `load`, and the loader's own."""
     if section.name not in DATASETS:
         raise unknown("data.name", section.name, DATASETS)
-    loader = DATASETS[section.name]
+    loader = DATASETS[section.name].load
     own = [p for p in inspect.signature(loader).parameters if p != "sources"]
     common = [p.name for p in inspect.signature(load).parameters.values() if p.kind is not p.VAR_KEYWORD]
     for setting, value in section.settings.items():
@@ -181,7 +181,7 @@ def make_data(section: DataSection) -> FederatedData:
     `seed`, `validation` and `test` also go to a loader that takes them. One that makes the parts itself knows where
     they may be cut (between a text's windows, for instance), so the split then keeps its parts.
     """
-    own = inspect.signature(DATASETS[section.name]).parameters
+    own = inspect.signature(DATASETS[section.name].load).parameters
     given = section.model_dump(include={"validation", "test", "seed"} & set(own), exclude_none=True)
     redrawn = {part: getattr(section, part) for part in ("validation", "test") if part not in own}
     with _at("data", section.name, {*own, *DataSection.model_fields}):

@@ -14,7 +14,8 @@ from pydantic import ValidationError
 from fedtempo.backends import BACKEND_NAMES
 from fedtempo.config import toml
 from fedtempo.config.construct import check_data, check_settings, make, make_algorithm, make_data, make_schedule
-from fedtempo.config.schema import ExperimentFile, Section, one_line
+from fedtempo.config.pairs import pairs_of, put
+from fedtempo.config.schema import ExperimentFile, FileSection, one_line
 from fedtempo.data.federated import FederatedData
 from fedtempo.errors import ConfigError, first_line, is_number, require, unknown
 from fedtempo.evaluation.protocol import Evaluation
@@ -36,9 +37,14 @@ BERNOULLI = "bernoulli"
 def read(path: Path, overrides: list[str] | None = None) -> ExperimentFile:
     """The experiment in a TOML file, with `a.b=value` overrides."""
     values = read_values(path)
-    for override in overrides or []:
-        _set(values, override)
+    for field, value in overrides_of(overrides).items():
+        put(values, field, value, "--set")
     return parse(values)
+
+
+def overrides_of(texts: list[str] | None) -> dict[str, Any]:
+    """The fields that `--set a.b=value` sets, with their values."""
+    return pairs_of(texts or (), "--set", "a.b=value")
 
 
 def read_values(path: Path) -> dict[str, Any]:
@@ -139,7 +145,7 @@ def _aggregator(experiment: ExperimentFile) -> Aggregator:
 
 def _loss(experiment: ExperimentFile) -> str | Task | None:
     """The task by its name, or made with settings such as `class_weights`."""
-    if not isinstance(experiment.loss, Section):
+    if not isinstance(experiment.loss, FileSection):
         return experiment.loss
     task: Task = make("loss", experiment.loss.name, {"classification": _classification}, experiment.loss.settings)
     return task
@@ -169,7 +175,7 @@ def _check_names(experiment: ExperimentFile) -> None:
         ("metric", experiment.metric, (*METRICS, "loss")),
         *((f"metrics[{place}]", name, METRICS) for place, name in enumerate(experiment.metrics or ())),
     ):
-        if value is not None and not isinstance(value, Section) and value not in known:
+        if value is not None and not isinstance(value, FileSection) and value not in known:
             raise unknown(field, value, known)
     _loss(experiment)
     check_device(experiment.device)
@@ -182,27 +188,6 @@ def _check_names(experiment: ExperimentFile) -> None:
     _cohort(experiment.cohort)
     both = experiment.evaluation.steps is not None and experiment.evaluation.epochs is not None
     require(not both, "evaluation", "given steps or epochs, not both", experiment.evaluation.steps)
-
-
-def _set(values: dict[str, Any], override: str) -> None:
-    path, separator, text = override.partition("=")
-    *parents, last = path.strip().split(".")
-    if not separator or not all(part.strip() for part in (*parents, last)):
-        raise ConfigError(f"--set must be written a.b=value. Got {override!r}.")
-    for parent in parents:
-        values = values.setdefault(parent, {})
-        if not isinstance(values, dict):
-            raise ConfigError(f"--set {path.strip()} must lead into a table. Got {parent!r}, which is a value.")
-    values[last] = _toml_value(text)
-
-
-def _toml_value(text: str) -> Any:
-    """The TOML value that a text is; any other text is a string, so that names need no quotes."""
-    try:
-        values = toml.loads(f"value = {text}")
-    except (ValueError, RecursionError):
-        return text.strip()
-    return values["value"] if len(values) == 1 else text.strip()
 
 
 def _depth(value: Any) -> int:

@@ -20,7 +20,7 @@ Part = Annotated[float, Field(ge=0, le=1)]
 PART = "a share in [0, 1]"
 
 
-class Section(BaseModel):
+class FileSection(BaseModel):
     """A part of the file that names something and gives its settings."""
 
     model_config = ConfigDict(extra="allow", strict=True)
@@ -32,10 +32,10 @@ class Section(BaseModel):
         return dict(self.model_extra or {})
 
 
-class DataSection(Section):
+class DataSection(FileSection):
     """The data set, how it is split, and which clients are held out."""
 
-    split: Section | None = Field(None, description="a table with a name")
+    split: FileSection | None = Field(None, description="a table with a name")
     new_clients: Annotated[int, Field(ge=0)] | Share = Field(0, description="a fraction in [0, 1) or an int >= 0")
     validation: Share | None = Field(None, description="a fraction in [0, 1)")
     test: Share | None = Field(None, description="a fraction in [0, 1)")
@@ -89,8 +89,8 @@ class ExperimentFile(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True)
     rounds: Count = Field(description=COUNT)
     data: DataSection = Field(description="a table with a name")
-    model: Section = Field(description="a table with a name")
-    algorithm: Section = Field(description="a table with a name")
+    model: FileSection = Field(description="a table with a name")
+    algorithm: FileSection = Field(description="a table with a name")
     cohort: Count | Annotated[float, Field(gt=0, le=1)] | dict[str, Any] = Field(
         1.0, description='an int >= 1, a fraction in (0, 1], { bernoulli = 0.1 } or { schedule = "...", ... }'
     )
@@ -98,7 +98,7 @@ class ExperimentFile(BaseModel):
     full_batch: bool = Field(False, description="true or false")
     batches: Literal["epochs", "replace"] = Field("epochs", description="'epochs' or 'replace'")
     seed: int = Field(0, ge=0, description="an int >= 0")
-    loss: str | Section | None = Field(None, description="a string, or a table with a name")
+    loss: str | FileSection | None = Field(None, description="a string, or a table with a name")
     metrics: list[str] | None = Field(None, description="a list of names")
     metric: str | None = Field(None, description="a string")
     dtype: Literal["bfloat16", "float32", "float64"] = Field(
@@ -114,10 +114,10 @@ class ExperimentFile(BaseModel):
     quorum: Count = Field(1, description=COUNT)
     over_selection: float = Field(0.0, ge=0, le=100, description="a finite number in [0, 100]")
     deadline: float | None = Field(None, gt=0, le=1e7, description="a finite number in (0, 10000000]")
-    aggregator: Section | None = Field(None, description="a table with a name")
+    aggregator: FileSection | None = Field(None, description="a table with a name")
     admission: AdmissionSection | None = Field(None, description="a table")
     faults: FaultsSection | None = Field(None, description="a table")
-    trackers: list[str | Section] = Field([], description="a list of names or of tables with a name")
+    trackers: list[str | FileSection] = Field([], description="a list of names or of tables with a name")
     tune: dict[str, Any] | None = Field(None, exclude=True, description="a table of fields to try")
     """Read by `fedtempo tune` alone."""
     evaluation: EvaluationSection = Field(
@@ -127,11 +127,11 @@ class ExperimentFile(BaseModel):
 
 SECTIONS: dict[str, type[BaseModel]] = {
     "data": DataSection,
-    "split": Section,
-    "model": Section,
-    "algorithm": Section,
+    "split": FileSection,
+    "model": FileSection,
+    "algorithm": FileSection,
     "evaluation": EvaluationSection,
-    "aggregator": Section,
+    "aggregator": FileSection,
     "admission": AdmissionSection,
     "faults": FaultsSection,
 }

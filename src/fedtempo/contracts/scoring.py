@@ -226,15 +226,14 @@ def _check_descent(name: str, result: Result) -> None:
 
 def _check_scored_loss(name: str, result: Result) -> None:
     """The reported loss of a user is the loss of exactly that user's rows."""
-    problem, report = result.experiment.federation.problem, result.history[-1]
-    if report.scores is None or result.experiment.federation.personal_names:
+    problem, scores = result.experiment.federation.problem, result.scores
+    if scores is None or result.experiment.federation.personal_names:
         return
-    users = report.scores.existing_before
+    users = scores.existing_before
     for client, reported in zip(users.clients.tolist(), users.values["loss"].tolist(), strict=True):
-        rows = problem.client_rows(client, report.scores.part)
+        rows = problem.client_rows(client, scores.part)
         if not len(rows["y"]):
             continue
-        outputs = problem.network.forward(result.model_params, rows)
-        expected = float(mean_loss(problem.task, outputs, rows))
+        expected = float(mean_loss(problem.task, problem.network.forward(result.model_params, rows), rows))
         same = math.isclose(expected, reported, rel_tol=1e-6, abs_tol=1e-9)
         require_kept(same, name, f"is reported as it is ({expected:.6g} for client {client}, not {reported:.6g})")

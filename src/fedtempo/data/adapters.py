@@ -17,6 +17,7 @@ from fedtempo.data.lazy import CACHE_BYTES, lazy_items
 from fedtempo.data.parts import PARTS
 from fedtempo.data.table import Table
 from fedtempo.errors import DataError, unknown
+from fedtempo.extras import library
 
 Columns = dict[str, np.ndarray]
 Normalise = Mapping[str, tuple[float, float]]
@@ -67,14 +68,11 @@ def from_hugging_face(
     respected, so text is tokenised and padded there first. Images become channels-first bytes and are read as in
     `from_torch`. Needs the `datasets` extra.
     """
-    try:
-        from datasets import Dataset as HuggingFaceDataset
-    except ImportError:
-        raise _missing("from_hugging_face", "datasets", "datasets") from None
+    kind = library("datasets", "datasets", "from_hugging_face", DataError).Dataset
     wanted = dict(columns) if client is None else {**columns, _CLIENT: client}
     read = {}
     for part, each in _by_part(dataset).items():
-        if not isinstance(each, HuggingFaceDataset):
+        if not isinstance(each, kind):
             raise DataError(f"dataset must be a datasets.Dataset or a DatasetDict. Got {type(each).__name__}.")
         read[part] = _read_hugging_face(each, wanted, name)
     owners = None if client is None else {part: found.pop(_CLIENT) for part, found in read.items()}
@@ -91,15 +89,12 @@ def from_flower_partitioner(
     """The partitions of a `flwr_datasets` partitioner, client by client; `.split()` keeps them.
 
     The partitioner must have its data set. A mapping from parts to partitioners keeps the parts: partition i of each is
-    client i. `columns` is as in `from_hugging_face`. Needs the `flower` extra.
+    client i. `columns` is as in `from_hugging_face`. Needs `flwr-datasets`.
     """
-    try:
-        from flwr_datasets.partitioner import Partitioner
-    except ImportError:
-        raise _missing("from_flower_partitioner", "flwr-datasets", "flower") from None
+    kind = library("flwr_datasets.partitioner", None, "from_flower_partitioner", DataError).Partitioner
     read, owners = {}, {}
     for part, each in _by_part(partitioner).items():
-        if not isinstance(each, Partitioner):
+        if not isinstance(each, kind):
             raise DataError(f"partitioner must be a flwr_datasets Partitioner. Got {type(each).__name__}.")
         if not each.is_dataset_assigned():
             raise DataError("partitioner must have its data set: set `partitioner.dataset` first. Got none.")
@@ -114,10 +109,6 @@ def from_flower_partitioner(
 
 _CLIENT = "_client"
 _WHOLE = ""
-
-
-def _missing(function: str, library: str, extra: str) -> DataError:
-    return DataError(f"{function} needs {library}. Install it with: pip install 'fedtempo[{extra}]'")
 
 
 def _by_part(given: Any) -> Mapping[str, Any]:

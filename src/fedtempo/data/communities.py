@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import networkx as nx  # type: ignore[import-untyped]
 import numpy as np
+
+from fedtempo.extras import library
 
 
 def communities(edges: np.ndarray, nodes: int, clients: int | None, seed: int) -> np.ndarray:
@@ -13,6 +14,7 @@ def communities(edges: np.ndarray, nodes: int, clients: int | None, seed: int) -
     the pieces, largest first, then go to the client that has fewest nodes so far. FederatedScope fills clients
     one after the other instead, up to a tolerance of 20 nodes; the sizes agree to about as much.
     """
+    nx = library("networkx", "graph", "louvain")
     graph = nx.Graph()
     graph.add_nodes_from(range(nodes))
     graph.add_edges_from(edges.tolist())

@@ -1,47 +1,50 @@
-"""Loading a data set by name."""
+"""The data sets by name, and loading one."""
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 from fedtempo.data.files.folders import locate
-from fedtempo.data.files.registry import CATALOGUE
-from fedtempo.data.sets.cifar10 import cifar10
-from fedtempo.data.sets.digits import digits
-from fedtempo.data.sets.emnist import emnist
-from fedtempo.data.sets.femnist import femnist
-from fedtempo.data.sets.mnist import fashion_mnist, mnist
-from fedtempo.data.sets.omniglot import omniglot
-from fedtempo.data.sets.planetoid import citeseer, cora, pubmed
-from fedtempo.data.sets.quadratic import quadratic
-from fedtempo.data.sets.shakespeare import shakespeare, tinyshakespeare
-from fedtempo.data.sets.sst2 import sst2
-from fedtempo.data.sets.stackoverflow import stackoverflow
-from fedtempo.data.sets.synthetic import synthetic
+from fedtempo.data.files.published import DataSet
+from fedtempo.data.sets.cifar10 import CIFAR10
+from fedtempo.data.sets.digits import DIGITS
+from fedtempo.data.sets.emnist import EMNIST
+from fedtempo.data.sets.femnist import FEMNIST
+from fedtempo.data.sets.mnist import FASHION_MNIST, MNIST
+from fedtempo.data.sets.omniglot import OMNIGLOT
+from fedtempo.data.sets.planetoid import CITESEER, CORA, PUBMED
+from fedtempo.data.sets.quadratic import QUADRATIC
+from fedtempo.data.sets.shakespeare import SHAKESPEARE, TINYSHAKESPEARE
+from fedtempo.data.sets.sst2 import SST2
+from fedtempo.data.sets.stackoverflow import STACKOVERFLOW
+from fedtempo.data.sets.synthetic import SYNTHETIC
 from fedtempo.data.table import Table
 from fedtempo.errors import ConfigError, unknown
 
-DATASETS: dict[str, Callable[..., Table]] = {
-    "digits": digits,
-    "mnist": mnist,
-    "fashion_mnist": fashion_mnist,
-    "emnist": emnist,
-    "omniglot": omniglot,
-    "cifar10": cifar10,
-    "femnist": femnist,
-    "shakespeare": shakespeare,
-    "tinyshakespeare": tinyshakespeare,
-    "stackoverflow": stackoverflow,
-    "sst2": sst2,
-    "pubmed": pubmed,
-    "cora": cora,
-    "citeseer": citeseer,
-    "synthetic": synthetic,
-    "quadratic": quadratic,
+DATASETS: dict[str, DataSet] = {
+    one.name: one
+    for one in (
+        DIGITS,
+        MNIST,
+        FASHION_MNIST,
+        EMNIST,
+        OMNIGLOT,
+        CIFAR10,
+        FEMNIST,
+        SHAKESPEARE,
+        TINYSHAKESPEARE,
+        STACKOVERFLOW,
+        SST2,
+        PUBMED,
+        CORA,
+        CITESEER,
+        SYNTHETIC,
+        QUADRATIC,
+    )
 }
+"""Every data set by name. A new one is a file in `data/sets` that ends in its `DataSet`, and a line here."""
 
 
 def load(
@@ -63,16 +66,16 @@ def load(
     """
     if not isinstance(name, str) or name not in DATASETS:
         raise unknown("data set", name, DATASETS)
-    loader = DATASETS[name]
-    _check_settings(name, loader, settings)
-    entry = CATALOGUE[name]
-    table = loader(locate(name, data_dir, cache_dir, verify), **settings) if entry.ways else loader(**settings)
-    return replace(table, about={"licence": entry.licence, "citation": entry.citation, **table.about})
+    chosen = DATASETS[name]
+    _check_settings(chosen, settings)
+    sources = (locate(chosen, data_dir, cache_dir, verify),) if chosen.ways else ()
+    table = chosen.load(*sources, **settings)
+    return replace(table, about={"licence": chosen.licence, "citation": chosen.citation, **table.about})
 
 
-def _check_settings(name: str, loader: Callable[..., Table], settings: dict[str, object]) -> None:
-    known = [p for p in inspect.signature(loader).parameters if p != "sources"]
+def _check_settings(chosen: DataSet, settings: dict[str, object]) -> None:
+    known = [p for p in inspect.signature(chosen.load).parameters if p != "sources"]
     for setting in settings:
         if setting not in known:
             takes = f"takes {', '.join(known)}" if known else "takes no settings"
-            raise ConfigError(f"data set {name!r} has no setting {setting!r}; it {takes}.")
+            raise ConfigError(f"data set {chosen.name!r} has no setting {setting!r}; it {takes}.")

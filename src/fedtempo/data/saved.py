@@ -10,9 +10,9 @@ import numpy as np
 
 from fedtempo.data.federated import FederatedData
 from fedtempo.data.files.archives import read_npz
-from fedtempo.data.files.safe import write_atomically
 from fedtempo.data.table import Table, relabelled
 from fedtempo.errors import DataError
+from fedtempo.files import write_atomically
 
 _KINDS = {"bounds": "i", "order": "i", "held_out": "i", "relabelled": "b", "names": "U", "about": "U"}
 

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from rich.text import Text
 
 from fedtempo.data.federated import FederatedData
 from fedtempo.data.parts import PARTS, TRAIN
 from fedtempo.data.splits import dirichlet, louvain
 from fedtempo.data.table import Table, natural
-from fedtempo.errors import OutputError
+from fedtempo.display import show
+
+if TYPE_CHECKING:
+    from rich.text import Text
 
 _SHADES = " ░▒▓█"
 
@@ -73,6 +75,8 @@ def heat_map(counts: np.ndarray, rows: int = 24, columns: int = 62) -> Text:
     shown = _shrunk(_shrunk(counts, rows).T, columns).T
     most = max(1, int(shown.max(initial=1)))
     shades = np.ceil(shown / most * (len(_SHADES) - 1)).astype(int)
+    from rich.text import Text
+
     lines = ["".join(_SHADES[shade] for shade in row) for row in shades]
     return Text("\n".join(f"|{line}|" for line in lines))
 
@@ -84,14 +88,6 @@ def _shrunk(counts: np.ndarray, rows: int) -> np.ndarray:
 
 
 def picture(data: FederatedData, path: str | Path) -> Path:
-    """Draw clients by labels into an HTML file that needs nothing else."""
-    import plotly.graph_objects as go
-
-    figure = go.Figure(go.Heatmap(z=client_by_label(data), colorscale="Blues", colorbar={"title": "rows"}))
-    figure.update_layout(title=data.description, xaxis_title="label", yaxis_title="client")
-    target = Path(path)
-    try:
-        target.write_text(figure.to_html(include_plotlyjs=True), encoding="utf-8")
-    except OSError as error:
-        raise OutputError(f"the picture {target} cannot be written: {error.strerror or error}.") from None
-    return target
+    """Draw clients by labels into an HTML file that needs nothing else; returns its path."""
+    drawn: Path = show(data, "page", Path(path))
+    return drawn

@@ -10,7 +10,8 @@ from fedtempo.config import ExperimentFile
 from fedtempo.deploy.blueprint import blueprint_of
 from fedtempo.deploy.nodedata import NodeData
 from fedtempo.deploy.server import Plan
-from fedtempo.errors import ConfigError, is_count, is_number, require
+from fedtempo.errors import is_count, is_number, require
+from fedtempo.extras import library
 from fedtempo.training.experiment import Experiment
 
 if TYPE_CHECKING:
@@ -52,7 +53,4 @@ def check_installed() -> None:
     """Flower is here, and does not report home unless told to."""
     os.environ.setdefault("FLWR_TELEMETRY_ENABLED", "0")
     os.environ.setdefault("FLWR_DISABLE_UPDATE_CHECK", "1")
-    try:
-        import flwr  # noqa: F401
-    except ImportError:
-        raise ConfigError("deployment needs Flower, which is not installed: pip install 'fedtempo[flower]'.") from None
+    library("flwr", "flower", "deployment")

@@ -7,7 +7,7 @@ from pathlib import Path
 import tomli_w
 
 from fedtempo.config import ExperimentFile, dump
-from fedtempo.errors import OutputError
+from fedtempo.files import write_atomically
 
 PACKAGE = "fedtempo_app"
 _MODULE = '''"""The experiment beside this file, as Flower apps."""
@@ -40,11 +40,11 @@ def write_app(folder: Path, file: ExperimentFile, clients: int | None, patience:
         },
     }
     package = folder / PACKAGE
-    try:
-        package.mkdir(parents=True, exist_ok=True)
-        (folder / "pyproject.toml").write_text(tomli_w.dumps(described))
-        (package / "__init__.py").write_text('"""A FedTempo experiment as a Flower app."""\n')
-        (package / "apps.py").write_text(_MODULE.format(settings=f"clients={clients!r}, patience={patience!r}"))
-        (package / "experiment.toml").write_text(dump(file))
-    except OSError as error:
-        raise OutputError(f"out must be a folder that can be written. Got {folder}: {error.strerror}.") from None
+    files = {
+        folder / "pyproject.toml": tomli_w.dumps(described),
+        package / "__init__.py": '"""A FedTempo experiment as a Flower app."""\n',
+        package / "apps.py": _MODULE.format(settings=f"clients={clients!r}, patience={patience!r}"),
+        package / "experiment.toml": dump(file),
+    }
+    for path, text in files.items():
+        write_atomically(path, text, "out")

@@ -30,7 +30,7 @@ Kind = Literal[
 ]
 
 
-class Column(BaseModel):
+class ColumnKind(BaseModel):
     """A column's type, the shape of one row, and whether rows are normalised to floating-point numbers."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
@@ -56,7 +56,7 @@ class Census(BaseModel):
     new: list[Number]
     """Those of the clients that are never trained on."""
     outputs: list[Annotated[int, Field(ge=1, le=1 << 20)]] | None
-    columns: Annotated[dict[str, Column], Field(min_length=1, max_length=64)]
+    columns: Annotated[dict[str, ColumnKind], Field(min_length=1, max_length=64)]
     population: Number | None
 
     @model_validator(mode="after")
@@ -90,7 +90,7 @@ def census_of(node: NodeData, experiment: str) -> bytes:
     """A node's answer, as JSON."""
     data = node.data
     columns = {
-        name: Column(kind=str(c.dtype), shape=list(c.shape[1:]), normalised=name in data.normalise)  # type: ignore[arg-type]
+        name: ColumnKind(kind=str(c.dtype), shape=list(c.shape[1:]), normalised=name in data.normalise)  # type: ignore[arg-type]
         for name, c in data.columns.items()
     }
     counted = Census(

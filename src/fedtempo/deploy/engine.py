@@ -10,10 +10,10 @@ import numpy as np
 from fedtempo.backends import Block, Order
 from fedtempo.backends.collect import add_admitted
 from fedtempo.backends.engine import EngineStatus, Scoring
-from fedtempo.deploy.gate import NOTHING_KEPT, Gate, UploadError, form_of
+from fedtempo.deploy.gate import NOTHING_KEPT, Gate, UploadError, upload_form
 from fedtempo.deploy.orders import (
+    NodeTask,
     RemoteOrder,
-    Task,
     failure_from_bytes,
     order_to_bytes,
     scores_from_bytes,
@@ -41,7 +41,7 @@ class RemoteEngine:
         self._federation = experiment.federation
         self._roster = roster
         self._run = run
-        self._form = form_of(experiment.federation)
+        self._form = upload_form(experiment.federation)
         self.status = EngineStatus()
 
     # ------------------------------------------------------------------ training
@@ -121,7 +121,7 @@ class RemoteEngine:
         deadline = self._experiment.deadline
         return NO_ANSWER if deadline is None else f"{NO_ANSWER} within the deadline of {deadline:g} s"
 
-    def _ask(self, kind: str, body: bytes, tasks: Mapping[int, Task], failures: dict[int, str]) -> Iterator[Reply]:
+    def _ask(self, kind: str, body: bytes, tasks: Mapping[int, NodeTask], failures: dict[int, str]) -> Iterator[Reply]:
         """Ask every node for its clients. Clients of nodes that are away or answer with an error are failures."""
         if not tasks:  # an empty cohort, or nobody to score: there is nobody to wait for
             return iter(())
@@ -132,9 +132,9 @@ class RemoteEngine:
         return self._roster.ask(tasks, request, self._experiment.deadline, failures)
 
 
-def _tasks(clients: np.ndarray, personal: list[Params]) -> Iterator[Task]:
+def _tasks(clients: np.ndarray, personal: list[Params]) -> Iterator[NodeTask]:
     for client, tensors in zip(clients.tolist(), personal, strict=True):
-        yield Task(client, digest_of(tensors) if RECEIPT in tensors else NOTHING_KEPT)
+        yield NodeTask(client, digest_of(tensors) if RECEIPT in tensors else NOTHING_KEPT)
 
 
 def _upload(gate: Gate, client: int, data: bytes) -> Upload:

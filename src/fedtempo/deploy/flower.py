@@ -14,9 +14,9 @@ from flwr.serverapp import Grid, ServerApp
 
 from fedtempo.deploy.blueprint import Blueprint
 from fedtempo.deploy.node import NODES
-from fedtempo.deploy.orders import printable, reason_of
+from fedtempo.deploy.orders import one_short_line, reason_of
 from fedtempo.deploy.roster import NOT_CONNECTED, Reply, Request
-from fedtempo.deploy.server import Plan, serve
+from fedtempo.deploy.server import Plan, serve_run
 
 RECORD = "fedtempo"
 FAILED = "failed"
@@ -34,7 +34,7 @@ def apps(blueprint: Blueprint, plan: Plan, state: Path | None) -> tuple[ServerAp
 
     @server.main()
     def main(grid: Grid, context: Context) -> None:
-        serve(GridTransport(grid), blueprint, plan)
+        serve_run(GridTransport(grid), blueprint, plan)
 
     @client.query("census")
     def census(message: Message, context: Context) -> Message:
@@ -104,7 +104,7 @@ class GridTransport:
         except (OSError, httpx.HTTPError):  # the SuperLink is gone
             raise
         except Exception as error:
-            return Reply(node, clients, [], printable(f"malformed: {type(error).__name__}: {error}"))
+            return Reply(node, clients, [], one_short_line(f"malformed: {type(error).__name__}: {error}"))
 
 
 def simulate(server: ServerApp, client: ClientApp, nodes: int, processors: int) -> None:
@@ -121,12 +121,12 @@ def simulate(server: ServerApp, client: ClientApp, nodes: int, processors: int) 
 def _reply(node: int, clients: Sequence[int], message: Message) -> Reply:
     if message.has_error():
         error = message.error
-        reason = printable(f"error {error.code}: {error.reason or 'no reason given'}")
+        reason = one_short_line(f"error {error.code}: {error.reason or 'no reason given'}")
         return Reply(node, clients, [], reason, gone=error.code == NODE_UNAVAILABLE)
     record = message.content.get(RECORD)
     failed = record.get(FAILED) if isinstance(record, ConfigRecord) else None
     if isinstance(failed, str):
-        return Reply(node, clients, [], printable(failed) or "no reason given")
+        return Reply(node, clients, [], one_short_line(failed) or "no reason given")
     return Reply(node, clients, _unpacked(message))
 
 

@@ -21,7 +21,7 @@ class UploadError(WireError):
 
 
 @dataclass(frozen=True)
-class Form:
+class UploadForm:
     """What a client of this federation must send, from the server's own model and client program."""
 
     expected: Expected
@@ -30,7 +30,7 @@ class Form:
     """Whether clients keep something for themselves between rounds."""
 
 
-def form_of(federation: Federation) -> Form:
+def upload_form(federation: Federation) -> UploadForm:
     """Run the client program on nothing to see what it leaves."""
     shared = federation.first_shared()
     server = federation.algorithm.server
@@ -39,7 +39,7 @@ def form_of(federation: Federation) -> Form:
     carry = federation.program.init(received, federation.first_personal(client, shared))
     _, personal, measured = federation.program.finish(received, carry)
     keeps = bool(personal) and not federation.algorithm.memory.stateless
-    return Form(federation.expected, upload_layout(federation.expected, measured), keeps)
+    return UploadForm(federation.expected, upload_layout(federation.expected, measured), keeps)
 
 
 @dataclass
@@ -47,7 +47,7 @@ class Gate:
     """One round's gate."""
 
     federation: Federation
-    form: Form
+    form: UploadForm
     round: int
     cohort: Collection[int]
     limit: float = math.inf

@@ -18,9 +18,10 @@ from fedtempo.deploy import RUN_FOLDER
 from fedtempo.deploy.appfolder import write_app
 from fedtempo.deploy.keys import check_server, is_loopback, node_keys, public_keys, server_keys
 from fedtempo.deploy.leftovers import end_leftovers, write_record
-from fedtempo.deploy.processes import Processes, Running, environment, free_port, wait_for_port
+from fedtempo.deploy.processes import ProcessGroup, Running, environment, free_port, wait_for_port
 from fedtempo.deploy.registered import Registered
 from fedtempo.errors import ConfigError, OutputError, TrainingError, require
+from fedtempo.files import write_atomically
 from fedtempo.report import EXPERIMENT, write_experiment
 
 DEPLOYMENT = "deployment.toml"
@@ -49,10 +50,10 @@ class ServerPlan:
             raise ConfigError(f"host must be a loopback address without keys (--insecure). Got {self.host!r}.")
 
 
-class Server:
+class ServerLaunch:
     """A SuperLink in a run folder, and the experiment's run on it."""
 
-    def __init__(self, out: Path, file: ExperimentFile, plan: ServerPlan, processes: Processes) -> None:
+    def __init__(self, out: Path, file: ExperimentFile, plan: ServerPlan, processes: ProcessGroup) -> None:
         self._out, self._file, self._plan, self._processes = out.absolute(), file, plan, processes
         self._home = self._out / "flower"
         self._env = environment(self._home, {RUN_FOLDER: str(self._out)})
@@ -69,7 +70,7 @@ class Server:
         write_app(home / "app", self._file, plan.clients, plan.patience)
         link: dict[str, object] = {"address": f"127.0.0.1:{plan.port}"}
         link |= {"insecure": True} if keys is None else {"root-certificates": str(keys.authority.absolute())}
-        (home / "config.toml").write_text(tomli_w.dumps({"superlink": {"default": LINK, LINK: link}}))
+        write_atomically(home / "config.toml", tomli_w.dumps({"superlink": {"default": LINK, LINK: link}}), "out")
         command = ["flower-superlink", "--host", plan.host, "--port", str(plan.port)]
         command += ["--database", str(home / "superlink.db"), "--disable-runtime-dependency-installation"]
         if keys is None:
@@ -128,11 +129,7 @@ def prepare_server(out: Path, file: ExperimentFile, plan: ServerPlan) -> None:
     keys = None if plan.keys is None else str(Path(plan.keys).absolute())
     values = {name: value for name, value in {**asdict(plan), "keys": keys}.items() if value is not None}
     write_experiment(out, file)
-    try:
-        (out / "flower").mkdir(exist_ok=True)
-        (out / DEPLOYMENT).write_text(tomli_w.dumps(values))
-    except OSError as error:
-        raise OutputError(f"out must be a folder that can be written. Got {out}: {error.strerror}.") from None
+    write_atomically(out / DEPLOYMENT, tomli_w.dumps(values), "out")
 
 
 def stored_server(out: Path) -> tuple[ExperimentFile, ServerPlan]:
@@ -199,7 +196,7 @@ def check_reachable(plan: NodePlan) -> None:
         check_server(host, int(port), node_keys(plan.keys).authority)
 
 
-def start_node(file: ExperimentFile, plan: NodePlan, processes: Processes, name: str = "SuperNode") -> Running:
+def start_node(file: ExperimentFile, plan: NodePlan, processes: ProcessGroup, name: str = "SuperNode") -> Running:
     """Start a SuperNode; its log and Flower's files are in its state folder."""
     if plan.data is not None and not plan.data.is_dir():
         raise ConfigError(f"data must be a folder. Got {plan.data}.")

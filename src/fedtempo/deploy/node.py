@@ -13,10 +13,10 @@ from fedtempo.backends import Block, finish, serial
 from fedtempo.data.federated import FederatedData
 from fedtempo.deploy.blueprint import Blueprint
 from fedtempo.deploy.census import census_of
-from fedtempo.deploy.nodedata import NodeConfig, NodeData, load, placed
+from fedtempo.deploy.nodedata import NodeConfig, NodeData, load_node_data, placed
 from fedtempo.deploy.orders import (
+    NodeTask,
     RemoteOrder,
-    Task,
     failure_to_bytes,
     order_from_bytes,
     order_layout,
@@ -61,7 +61,7 @@ class Node:
         """Each user's scores, or why there are none."""
         return self._each(order, tasks, self._scores)
 
-    def _each(self, order: bytes, tasks: bytes, work: Callable[[RemoteOrder, Task], bytes]) -> list[bytes]:
+    def _each(self, order: bytes, tasks: bytes, work: Callable[[RemoteOrder, NodeTask], bytes]) -> list[bytes]:
         told, mine = self._completed(order_from_bytes(order, self.layout)), set(map(int, self.data.numbers))
         answers = []
         with one_thread():
@@ -79,7 +79,7 @@ class Node:
         shared = {**self.experiment.first_shared, **order.received.shared}
         return order._replace(received=order.received._replace(shared=shared))
 
-    def _upload(self, order: RemoteOrder, task: Task) -> bytes:
+    def _upload(self, order: RemoteOrder, task: NodeTask) -> bytes:
         federation, received, now = self.experiment.federation, order.received, order.now
         client = np.array([task.client])
         personal = self._personal(order, task)
@@ -99,7 +99,7 @@ class Node:
         numbers = {name: float(values[0]) for name, values in finished.measured.items()}
         return upload_to_bytes(Upload(task.client, now.round, weight, loss, groups, numbers, kept))
 
-    def _scores(self, order: RemoteOrder, task: Task) -> bytes:
+    def _scores(self, order: RemoteOrder, task: NodeTask) -> bytes:
         protocol = self.experiment.evaluation
         if protocol is None:
             raise ConfigError("this experiment has no evaluation")
@@ -109,7 +109,7 @@ class Node:
         scores = [[[values[0] for values in stage[part].values()] for part in order.parts] for stage in stages]
         return scores_to_bytes(task.client, order.now.round, torch.tensor(scores, dtype=torch.float64))
 
-    def _personal(self, order: RemoteOrder, task: Task) -> Params:
+    def _personal(self, order: RemoteOrder, task: NodeTask) -> Params:
         federation = self.experiment.federation
         if order.newcomers:
             return federation.first_personal(task.client, order.received.shared)
@@ -128,7 +128,7 @@ def make_node(blueprint: Blueprint, config: NodeConfig, state: Path | None = Non
     agreed = config.get("experiment", blueprint.fingerprint)
     if agreed != blueprint.fingerprint:
         raise ConfigError(f"the experiment must be the one this node was started for, {agreed}.")
-    data = load(config, blueprint.data)
+    data = load_node_data(config, blueprint.data)
     experiment = blueprint.node(placed(data))
     folder = Path(str(config["state-dir"])) if "state-dir" in config else state
     if folder is not None and "state-dir" not in config:

@@ -80,7 +80,7 @@ def _raised(name: str, error: BaseException) -> str:
     return f"{name} raised {type(error).__name__}: {first_line(error)}."
 
 
-def load(config: NodeConfig, experiments_own: Callable[[], FederatedData]) -> NodeData:
+def load_node_data(config: NodeConfig, experiments_own: Callable[[], FederatedData]) -> NodeData:
     """The node's data, as its configuration says; without a word about it, its share of the experiment's data set."""
     if "data-folder" in config:
         found = from_folder(Path(str(config["data-folder"])))

@@ -74,27 +74,27 @@ def order_from_bytes(data: bytes, layout: Layout) -> RemoteOrder:
     return RemoteOrder(tensors["run"].numpy().tobytes(), received, now, bool(integers["newcomers"]), parts)
 
 
-class Task(NamedTuple):
+class NodeTask(NamedTuple):
     """One client's turn: its number, and the hash of the state it starts from (zeros for its first)."""
 
     client: int
     kept: bytes
 
 
-def tasks_to_bytes(tasks: Sequence[Task]) -> bytes:
+def tasks_to_bytes(tasks: Sequence[NodeTask]) -> bytes:
     """Which of its clients a node is to work on."""
     clients = torch.tensor([task.client for task in tasks], dtype=torch.int64)
     kept = _raw(b"".join(task.kept for task in tasks)).reshape(len(tasks), HASH)
     return encode("tasks", Contents({}, {}, {"clients": clients, "kept": kept}))
 
 
-def tasks_from_bytes(data: bytes) -> list[Task]:
+def tasks_from_bytes(data: bytes) -> list[NodeTask]:
     """The work list; its length follows from its size."""
     empty = _task_layout(0).size
     count = max(0, len(data) - empty) // (_task_layout(1).size - empty)
     _, _, tensors = decode(_task_layout(count), data)
     return [
-        Task(client, row.numpy().tobytes())
+        NodeTask(client, row.numpy().tobytes())
         for client, row in zip(tensors["clients"].tolist(), tensors["kept"], strict=True)
     ]
 
@@ -133,7 +133,7 @@ def failure_from_bytes(data: bytes) -> str | None:
     if not isinstance(data, bytes) or data[len(MARK) : len(MARK) + HASH] != _FAILURE.fingerprint:
         return None
     _, _, tensors = decode(_FAILURE, data)
-    return printable(tensors["reason"].numpy().tobytes().rstrip(b"\0").decode(errors="replace"))
+    return one_short_line(tensors["reason"].numpy().tobytes().rstrip(b"\0").decode(errors="replace"))
 
 
 def reason_of(error: BaseException) -> str:
@@ -142,7 +142,7 @@ def reason_of(error: BaseException) -> str:
     return first_line(error) if known else f"{type(error).__name__}: {first_line(error)}"
 
 
-def printable(text: str) -> str:
+def one_short_line(text: str) -> str:
     """Received text as one short line without control characters."""
     line = "".join(letter if letter.isprintable() else " " for letter in text)
     return " ".join(line.split())[:LONGEST_REASON]

@@ -97,7 +97,7 @@ class Running:
         return " | ".join(line.strip() for line in self.output().splitlines() if line.strip())[-200 * lines :]
 
 
-class Processes:
+class ProcessGroup:
     """Processes that end together, whatever happens."""
 
     def __init__(self) -> None:

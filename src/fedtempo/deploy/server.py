@@ -12,7 +12,8 @@ from fedtempo.deploy.engine import RemoteEngine
 from fedtempo.deploy.orders import TOKEN
 from fedtempo.deploy.roster import Roster, Transport
 from fedtempo.errors import OutputError
-from fedtempo.training.durable import DATABASE
+from fedtempo.files import write_atomically
+from fedtempo.training.database import DATABASE
 from fedtempo.training.loop import drained, train_experiment
 from fedtempo.training.result import Result
 from fedtempo.training.round_report import RoundReport
@@ -33,7 +34,7 @@ class Plan:
     """Seconds to wait for clients at the start, and for anybody where all nodes are gone."""
 
 
-def serve(transport: Transport, blueprint: Blueprint, plan: Plan) -> Result:
+def serve_run(transport: Transport, blueprint: Blueprint, plan: Plan) -> Result:
     """Run an experiment on the nodes that a transport leads to."""
     resume = plan.out is not None and (plan.out / DATABASE).exists()
     run = _token(plan.out, resume)
@@ -54,11 +55,7 @@ def _token(out: Path | None, resume: bool) -> bytes:
         return secrets.token_bytes(TOKEN)
     path = out / RUN
     if not resume:
-        try:
-            out.mkdir(parents=True, exist_ok=True)
-            path.write_text(secrets.token_hex(TOKEN) + "\n")
-        except OSError as error:
-            raise OutputError(f"out must be a folder that can be written. Got {out}: {error.strerror}.") from None
+        write_atomically(path, secrets.token_hex(TOKEN) + "\n", "out")
     try:
         token = bytes.fromhex(path.read_text().strip())
     except (OSError, ValueError):

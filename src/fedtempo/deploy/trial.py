@@ -10,8 +10,8 @@ from pathlib import Path
 from fedtempo.api import run
 from fedtempo.config import ExperimentFile, parse, settings_of
 from fedtempo.deploy.keys import make_keys
-from fedtempo.deploy.launch import SUMMARY, NodePlan, Server, ServerPlan, prepare_server, start_node
-from fedtempo.deploy.processes import Processes, free_port
+from fedtempo.deploy.launch import SUMMARY, NodePlan, ServerLaunch, ServerPlan, prepare_server, start_node
+from fedtempo.deploy.processes import ProcessGroup, free_port
 from fedtempo.errors import OutputError
 
 SERIAL = {"backend": "serial", "workers": None, "ray_address": None, "ray_gpus": None}
@@ -60,8 +60,8 @@ def try_out(file: ExperimentFile, folder: Path, nodes: int, tell: Callable[[str]
     plan = ServerPlan(str(folder / "keys" / "server"), port=free_port())
     out = folder / "run"
     prepare_server(out, file, plan)
-    with Processes() as processes:
-        server = Server(out, file, plan, processes)
+    with ProcessGroup() as processes:
+        server = ServerLaunch(out, file, plan, processes)
         tell(f"starting a SuperLink on 127.0.0.1:{plan.port}, with TLS and {nodes} registered keys")
         server.start()
         for part in range(nodes):

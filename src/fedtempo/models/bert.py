@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +10,7 @@ from safetensors import SafetensorError
 from torch import Tensor, nn
 
 from fedtempo.errors import ModelError, is_count, require
+from fedtempo.extras import library
 from fedtempo.models.weights import freshly_drawn
 
 BERT_TINY = "google/bert_uncased_L-2_H-128_A-2"
@@ -91,10 +91,7 @@ def bert_tiny(source: str | Path = BERT_TINY, outputs: int = 2, pretrained: bool
     Needs the `text` extra.
     """
     require(is_count(outputs), "outputs", "an int >= 1", outputs)
-    try:
-        transformers: Any = import_module("transformers")
-    except ImportError:
-        raise ModelError("bert_tiny needs transformers. Install it with: pip install 'fedtempo[text]'") from None
+    transformers = library("transformers", "text", "bert_tiny", ModelError)
     try:
         configuration = transformers.BertConfig.from_pretrained(source, attn_implementation="eager")
         bert = _pretrained(transformers, source, configuration) if pretrained else transformers.BertModel(configuration)

@@ -19,7 +19,7 @@ from fedtempo.models import MODELS
 from fedtempo.papers.framework.budgets import at_budgets
 from fedtempo.papers.framework.claims import Claim, all_of, at_least, higher
 from fedtempo.papers.framework.figures import Figure, Sweep
-from fedtempo.papers.framework.frame import Column, Data, Measure, Model, Run, Scale, Training, Values, scale
+from fedtempo.papers.framework.frame import Column, Data, Measure, Model, PaperRun, Scale, Training, Values, sized
 from fedtempo.papers.framework.measures import costs
 from fedtempo.papers.framework.reproduction import Reproduction
 from fedtempo.papers.framework.svg import Axes
@@ -86,7 +86,9 @@ def budgets(scale: Scale, model: Model) -> Mapping[str, float]:
     }
 
 
-def trainings(scale: Scale, seed: int, data: Data, model: Model, strengths: Strengths) -> Sequence[Run]:
+def composition_trainings(
+    scale: Scale, seed: int, data: Data, model: Model, strengths: Strengths
+) -> Sequence[PaperRun]:
     """One run for every chosen combination."""
     settings = {
         "rounds": scale["rounds"],
@@ -103,7 +105,7 @@ def trainings(scale: Scale, seed: int, data: Data, model: Model, strengths: Stre
     ]
 
 
-def gains(values: Values) -> Values:
+def composition_gains(values: Values) -> Values:
     """Over FedAvg, and of that what is more than the sum of the ingredients' gains alone."""
     found: dict[str, dict[str, float]] = {label: {} for label in CHOSEN}
     for budget, column in BUDGETS.items():
@@ -157,7 +159,7 @@ def _label(one: str, other: str) -> str:
     return next((pair for pair, both in PAIRS.items() if set(both) == {one, other}), one)
 
 
-def figures(title: str) -> tuple[Figure, ...]:
+def composition_figures(title: str) -> tuple[Figure, ...]:
     """The gain of each ingredient alone, and with each other one."""
     lines = {
         "alone": {float(place): one for place, one in enumerate(INGREDIENTS)},
@@ -194,22 +196,22 @@ LONG: dict[str, Any] = {"rounds": 500, "cohort": 10, "every": 25, "users": None,
 OWN_PARTS = {"new_clients": 0.2, "validation": 0.0, "test": 0.2}
 
 
-def _femnist_runs(scale: Scale, seed: int) -> Sequence[Run]:
+def _femnist_runs(scale: Scale, seed: int) -> Sequence[PaperRun]:
     data = Data("femnist", natural(scale["clients"]), seed, OWN_PARTS, {"writers": "all"})
-    return trainings(scale, seed, data, Model(*scale["model"]), Strengths(lr=0.05, weight_decay=0.02))
+    return composition_trainings(scale, seed, data, Model(*scale["model"]), Strengths(lr=0.05, weight_decay=0.02))
 
 
-def _mnist_runs(scale: Scale, seed: int) -> Sequence[Run]:
+def _mnist_runs(scale: Scale, seed: int) -> Sequence[PaperRun]:
     data = Data("mnist", natural(scale["clients"]), seed, OWN_PARTS)
     model = Model("mlp", {"hidden": [scale["hidden"]]})
-    return trainings(scale, seed, data, model, Strengths(lr=0.1, weight_decay=0.01))
+    return composition_trainings(scale, seed, data, model, Strengths(lr=0.1, weight_decay=0.01))
 
 
-def _shakespeare_runs(scale: Scale, seed: int) -> Sequence[Run]:
+def _shakespeare_runs(scale: Scale, seed: int) -> Sequence[PaperRun]:
     windows = {"window": scale["window"], "limit": scale["limit"]}
     data = Data("shakespeare", natural(scale["clients"]), seed, {"new_clients": 0.2}, windows)
     model = Model("character_gru", {"hidden": scale["hidden"], "layers": scale["layers"]})
-    return trainings(scale, seed, data, model, Strengths(lr=1.0, weight_decay=0.001, server_lr=0.03))
+    return composition_trainings(scale, seed, data, model, Strengths(lr=1.0, weight_decay=0.001, server_lr=0.03))
 
 
 FEMNIST = Reproduction(
@@ -218,15 +220,15 @@ FEMNIST = Reproduction(
     source="FEMNIST",
     title="five ingredients, alone, in pairs and together",
     scales={
-        "smoke": scale(seeds=1, minutes=0.1, clients=5, model=("mlp", {"hidden": [8], "outputs": 62}), **SMOKE),
-        "small": scale(seeds=3, minutes=2.5, clients=30, model=("mlp", {"hidden": [64], "outputs": 62}), **SMALL),
-        "paper": scale(seeds=5, minutes=9000, clients=180, model=("femnist_cnn", {}), **LONG),
+        "smoke": sized(seeds=1, minutes=0.1, clients=5, model=("mlp", {"hidden": [8], "outputs": 62}), **SMOKE),
+        "small": sized(seeds=3, minutes=2.5, clients=30, model=("mlp", {"hidden": [64], "outputs": 62}), **SMALL),
+        "paper": sized(seeds=5, minutes=9000, clients=180, model=("femnist_cnn", {}), **LONG),
     },
     runs=_femnist_runs,
     columns=COLUMNS,
     claims=CLAIMS,
-    figures=figures("FEMNIST"),
-    derive=gains,
+    figures=composition_figures("FEMNIST"),
+    derive=composition_gains,
     notes=NOTES,
 )
 
@@ -236,15 +238,15 @@ MNIST = Reproduction(
     source="MNIST by writer",
     title="five ingredients, alone, in pairs and together",
     scales={
-        "smoke": scale(seeds=1, minutes=0.1, clients=5, hidden=4, **SMOKE),
-        "small": scale(seeds=3, minutes=1.5, clients=30, hidden=32, **SMALL),
-        "paper": scale(seeds=5, minutes=1500, clients=539, hidden=200, **LONG),
+        "smoke": sized(seeds=1, minutes=0.1, clients=5, hidden=4, **SMOKE),
+        "small": sized(seeds=3, minutes=1.5, clients=30, hidden=32, **SMALL),
+        "paper": sized(seeds=5, minutes=1500, clients=539, hidden=200, **LONG),
     },
     runs=_mnist_runs,
     columns=COLUMNS,
     claims=CLAIMS,
-    figures=figures("MNIST by writer"),
-    derive=gains,
+    figures=composition_figures("MNIST by writer"),
+    derive=composition_gains,
     notes=NOTES,
 )
 
@@ -254,15 +256,15 @@ SHAKESPEARE = Reproduction(
     source="Shakespeare",
     title="five ingredients, alone, in pairs and together",
     scales={
-        "smoke": scale(seeds=1, minutes=0.1, clients=5, window=5, limit=10, hidden=4, layers=1, **SMOKE),
-        "small": scale(seeds=3, minutes=2.5, clients=30, window=10, limit=60, hidden=32, layers=1, **SHORT),
-        "paper": scale(seeds=5, minutes=60000, clients=1000, window=80, limit=None, hidden=256, layers=2, **LONG),
+        "smoke": sized(seeds=1, minutes=0.1, clients=5, window=5, limit=10, hidden=4, layers=1, **SMOKE),
+        "small": sized(seeds=3, minutes=2.5, clients=30, window=10, limit=60, hidden=32, layers=1, **SHORT),
+        "paper": sized(seeds=5, minutes=60000, clients=1000, window=80, limit=None, hidden=256, layers=2, **LONG),
     },
     runs=_shakespeare_runs,
     columns=COLUMNS,
     claims=CLAIMS,
-    figures=figures("Shakespeare"),
-    derive=gains,
+    figures=composition_figures("Shakespeare"),
+    derive=composition_gains,
     notes=NOTES,
 )
 

@@ -4,6 +4,7 @@ from fedtempo.report import notebook
 from fedtempo.report.folder import EXPERIMENT, REPORT, export, summary, write_experiment
 from fedtempo.report.html import report, write_page, write_report
 from fedtempo.report.live import follow
+from fedtempo.report.notebook import tables_html
 from fedtempo.report.runs import ReportRun
 from fedtempo.report.sections import Bars, Grid, Lines, Section
 from fedtempo.report.stored import read_run
@@ -24,6 +25,7 @@ __all__ = [
     "read_run",
     "report",
     "summary",
+    "tables_html",
     "write_experiment",
     "write_page",
     "write_report",

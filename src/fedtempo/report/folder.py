@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import json
-import os
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from fedtempo.config import ExperimentFile, dump, fingerprint
 from fedtempo.display import shows
-from fedtempo.errors import OutputError
+from fedtempo.files import write_atomically
 from fedtempo.report.html import report as page_about
 from fedtempo.report.runs import ReportRun, script_command, timestamp, versions
 from fedtempo.trackers.csv import rounds_as_csv
@@ -27,19 +25,23 @@ AGAIN = f"fedtempo run {EXPERIMENT}"
 def write_experiment(folder: Path, experiment: ExperimentFile) -> None:
     """The resolved experiment, with its hash, at the head of a new run folder."""
     text = f"# sha256 {fingerprint(experiment)}\n{dump(experiment)}"
-    _replace(folder / EXPERIMENT, text)
+    write_atomically(folder / EXPERIMENT, text, "out")
 
 
 @shows(Result, "folder")
 def export(result: Result, folder: Path) -> None:
     """Metrics of every round, in lines of JSON and as a table, a summary, and the report page."""
-    _replace(folder / "metrics.jsonl", "".join(json.dumps(record(report)) + "\n" for report in result.history))
-    _replace(folder / "metrics.csv", rounds_as_csv(result.history))
-    _replace(folder / SUMMARY, json.dumps({**summary(result), **_circumstances(folder)}, indent=2) + "\n")
+    texts = {
+        "metrics.jsonl": "".join(json.dumps(round_record(report)) + "\n" for report in result.history),
+        "metrics.csv": rounds_as_csv(result.history),
+        SUMMARY: json.dumps({**summary(result), **_circumstances(folder)}, indent=2) + "\n",
+    }
+    for name, text in texts.items():
+        write_atomically(folder / name, text, "out")
     file = folder / EXPERIMENT
     experiment = file.read_text(encoding="utf-8") if file.is_file() else None
     run = ReportRun.of(result, command=AGAIN if experiment else None, experiment=experiment)
-    _replace(folder / REPORT, page_about([run], title=run.label))
+    write_atomically(folder / REPORT, page_about([run], title=run.label), "out")
 
 
 def _circumstances(folder: Path) -> dict[str, Any]:
@@ -48,26 +50,7 @@ def _circumstances(folder: Path) -> dict[str, Any]:
     return {"finished": timestamp(), "versions": versions(), "command": command}
 
 
-def _replace(path: Path, text: str) -> None:
-    """Write a file so that a reader sees the old one or the new one, never half of either."""
-    partial = path.with_name(path.name + ".partial")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with partial.open("w", encoding="utf-8") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        partial.replace(path)
-    except BaseException as error:
-        with suppress(OSError):
-            partial.unlink(missing_ok=True)
-        if isinstance(error, OSError):
-            rule = "out must be a folder that can be written"
-            raise OutputError(f"{rule}. Got {path.parent}: {error.strerror}.") from None
-        raise
-
-
-def record(report: RoundReport) -> dict[str, Any]:
+def round_record(report: RoundReport) -> dict[str, Any]:
     """A round as plain data."""
     return {
         "round": report.round,

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from fedtempo.display import shows
-from fedtempo.errors import OutputError
+from fedtempo.files import write_atomically
 from fedtempo.report.body import footer, head, runs_section, section
 from fedtempo.report.payload import payload
 from fedtempo.report.runs import ReportRun
@@ -79,14 +79,9 @@ def write_report(
     return write_page(path, report(runs, title=named, command=command, sections=sections))
 
 
-def write_page(path: Path, page: str) -> Path:
-    """Write a page where it can be written."""
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(page, encoding="utf-8")
-    except OSError as error:
-        raise OutputError(f"report must be a path that can be written. Got {path}: {error.strerror}.") from None
-    return path
+def write_page(path: Path, page: str, setting: str = "report") -> Path:
+    """Write a page and return where it is; `setting` is what the caller calls the path."""
+    return write_atomically(path, page, setting)
 
 
 def as_json(numbers: Any) -> str:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from html import escape
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -17,6 +18,7 @@ from fedtempo.data.parts import PARTS
 from fedtempo.display import shows
 from fedtempo.errors import FedTempoError
 from fedtempo.evaluation.protocol import Scores
+from fedtempo.report.html import write_page
 from fedtempo.report.pictures import DataPicture, picture_of
 from fedtempo.report.tables import ResultTable, with_unit
 from fedtempo.schedules import Now, Schedule
@@ -88,6 +90,17 @@ def data_html(data: FederatedData) -> str:
         ("digest", f"<code>{data.digest()[:16]}</code>"),
     ]
     return f"<div><b>{escape(data.description)}</b>{_facts(facts)}{_heat_map(picture_of(data))}</div>"
+
+
+@shows(FederatedData, "page")
+def data_page(data: FederatedData, path: Path) -> Path:
+    """The same as a page of its own."""
+    head = '<meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">'
+    style = "<style>:root { color-scheme: light dark; font-family: sans-serif } svg { margin-top: 1em }</style>"
+    title = f"<title>{escape(data.description)}</title>"
+    about = "<p>Clients run from left to right and labels from top to bottom; the more rows, the darker.</p>"
+    start = f'<!doctype html><html lang="en"><head>{head}{title}{style}</head><body>'
+    return write_page(path, f"{start}{data_html(data)}{about}</body></html>\n", "picture")
 
 
 @shows(Result)

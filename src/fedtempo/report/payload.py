@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from fedtempo.evaluation.protocol import Scores, UserScores
-from fedtempo.report.pictures import DataPicture, Plan
+from fedtempo.report.pictures import DataPicture, RatePlan
 from fedtempo.report.runs import ReportRun
 from fedtempo.report.sections import Bars, Section
 from fedtempo.training.round_report import RoundReport
@@ -168,7 +168,7 @@ def _picture(picture: DataPicture) -> dict[str, Any]:
     }
 
 
-def _plan(plan: Plan) -> dict[str, Any]:
+def _plan(plan: RatePlan) -> dict[str, Any]:
     def columns(entries: Sequence[Mapping[str, float]]) -> dict[str, list[float | None]]:
         names = dict.fromkeys(name for entry in entries for name in entry)
         return {name: [_number(entry.get(name)) for entry in entries] for name in names}

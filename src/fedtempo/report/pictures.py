@@ -51,7 +51,7 @@ class DataPicture:
 
 
 @dataclass(frozen=True)
-class Plan:
+class RatePlan:
     """Rates of a median client: by round at the first and the last step, and step by step in a few rounds."""
 
     samples: int
@@ -99,14 +99,14 @@ def _grouped(counts: np.ndarray) -> np.ndarray:
     return np.stack([group.sum(axis=1) for group in np.array_split(counts, MOST_LABELS, axis=1)], axis=1)
 
 
-def plan_of(experiment: Experiment, history: Sequence[RoundReport] = ()) -> Plan:
+def plan_of(experiment: Experiment, history: Sequence[RoundReport] = ()) -> RatePlan:
     """The rates that were used; schedules that follow the loss follow that of the history as far as it goes."""
     federation = experiment.federation
     samples = int(np.median(federation.problem.sizes[federation.problem.data.clients]))
     rounds = _spread(experiment.rounds, _affordable(experiment, samples))
     steps = [_steps(experiment, samples, now) for now in _places(experiment, history, rounds)]
     phases = range(len(federation.algorithm.phases))
-    return Plan(
+    return RatePlan(
         samples=samples,
         rounds=rounds,
         first=[[by_phase[phase][0] for by_phase in steps] for phase in phases],

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from fedtempo.costs import Costs
 from fedtempo.evaluation.protocol import Scores
-from fedtempo.report.pictures import DataPicture, Plan, picture_of, plan_of
+from fedtempo.report.pictures import DataPicture, RatePlan, picture_of, plan_of
 from fedtempo.training.experiment import Experiment
 from fedtempo.training.result import Result
 from fedtempo.training.round_report import RoundReport
@@ -34,7 +34,7 @@ class ReportRun:
     facts: Mapping[str, str] = field(default_factory=dict)
     """Every choice of the run, in words."""
     picture: DataPicture | None = None
-    plan: Plan | None = None
+    plan: RatePlan | None = None
     digest: str | None = None
     command: str | None = None
     """The exact command that runs it again."""

@@ -3,24 +3,22 @@
 from __future__ import annotations
 
 import json
-import sqlite3
 import time
 from collections.abc import Mapping
-from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from fedtempo.config import read, settings_of, without_places
-from fedtempo.errors import FedTempoError, OutputError, StoreError
+from fedtempo.errors import FedTempoError, StoreError
 from fedtempo.report.folder import AGAIN, EXPERIMENT, SUMMARY
 from fedtempo.report.pictures import picture_of, plan_of
 from fedtempo.report.runs import ReportRun, facts_of
-from fedtempo.training.durable import DATABASE
+from fedtempo.training.database import DATABASE
 from fedtempo.training.experiment import CONTENT, prepare
-from fedtempo.training.round_report import RoundReport, from_json
+from fedtempo.training.reader import RunReader
 
-HASHES = ("model", "data", "version", "run", "sha256")
+HASHES = ("model", "data", "version")
 
 
 class StoredRun:
@@ -28,38 +26,29 @@ class StoredRun:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        if not (folder / DATABASE).is_file():
-            raise OutputError(f"a run folder must hold {DATABASE}. Got {folder}, which does not.")
-        self._history: list[RoundReport] = []
-        self.identity: dict[str, str] = dict(_rows(folder, "SELECT field, value FROM identity"))
+        self._reader = RunReader(folder)
 
     def refresh(self) -> None:
-        """Read what is new. A run that went back a round is read from the start."""
-        latest = int(_rows(self.folder, "SELECT COALESCE(MAX(round), -1) FROM reports")[0][0])
-        if latest + 1 < len(self._history):
-            self._history = []
-        query = "SELECT report FROM reports WHERE round >= ? ORDER BY round"
-        try:
-            self._history += [from_json(row[0]) for row in _rows(self.folder, query, len(self._history))]
-        except (ValueError, KeyError, TypeError) as error:
-            raise StoreError(f"{DATABASE} is damaged: a report cannot be read ({type(error).__name__}).") from None
+        """Read what is new."""
+        self._reader.refresh()
 
     def run(self, label: str | None = None) -> ReportRun:
         """The run as far as it was read, without pictures of the data and the schedules."""
         summary, experiment = _summary(self.folder), self.folder / EXPERIMENT
         has_file = experiment.is_file()
+        identity, history = self._reader.identity, self._reader.history
         notes = {"notes": "; ".join(map(str, summary["notes"]))} if isinstance(summary.get("notes"), list) else {}
         return ReportRun(
-            label=label or self.identity.get("algorithm", self.folder.name),
-            history=list(self._history),
-            seed=int(self.identity["seed"]) if self.identity.get("seed", "").isdecimal() else None,
-            total=int(self.identity.get("rounds", len(self._history))),
-            facts={**{name: value for name, value in self.identity.items() if not _is_hash(name)}, **notes}
+            label=label or identity.get("algorithm", self.folder.name),
+            history=history,
+            seed=int(identity["seed"]) if identity.get("seed", "").isdecimal() else None,
+            total=int(identity.get("rounds", len(history))),
+            facts={**{name: value for name, value in identity.items() if not _is_hash(name)}, **notes}
             | _privacy(summary),
             digest=summary.get("digest"),
             command=AGAIN if has_file else summary.get("command"),
             experiment=experiment.read_text(encoding="utf-8") if has_file else None,
-            versions=summary.get("versions") or {"fedtempo": self.identity.get("version", "")},
+            versions=summary.get("versions") or {"fedtempo": identity.get("version", "")},
             finished=summary.get("finished"),
         )
 
@@ -113,17 +102,3 @@ def _summary(folder: Path) -> Mapping[str, Any]:
     if not isinstance(values, dict):
         raise StoreError(f"{SUMMARY} is damaged: it must be a JSON object.")
     return values
-
-
-def _rows(folder: Path, query: str, *values: int) -> list[tuple[Any, ...]]:
-    """The answer to a query. Nothing is locked for longer than it takes, and nothing is written.
-
-    Without a write-ahead log nobody is writing; then SQLite is told so, or it would leave a log behind.
-    """
-    path = (folder / DATABASE).absolute()
-    mode = "mode=ro" if Path(f"{path}-wal").exists() else "mode=ro&immutable=1"
-    try:
-        with closing(sqlite3.connect(f"{path.as_uri()}?{mode}", uri=True, timeout=5)) as connection:
-            return connection.execute(query, values).fetchall()
-    except sqlite3.DatabaseError as error:
-        raise StoreError(f"{DATABASE} in {folder} cannot be read: {error}.") from None

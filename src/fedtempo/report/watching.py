@@ -131,7 +131,7 @@ class PageServer(ThreadingHTTPServer):
         """Say nothing: connections break, and that is no news for whoever watches a run."""
 
 
-def server(folder: Path, port: int = 0) -> PageServer:
+def page_server(folder: Path, port: int = 0) -> PageServer:
     """A server of the run's live page on 127.0.0.1; port 0 is any free one."""
     watched = Watched(folder)
     try:

@@ -7,6 +7,7 @@ import io
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
+from fedtempo.files import write_atomically
 from fedtempo.trackers.lines import whole_lines
 from fedtempo.trackers.tracker import numbers
 from fedtempo.training.result import Result
@@ -60,10 +61,8 @@ class CommaSeparated:
         with self._path.open(encoding="utf-8", newline="") as file:
             rows = list(csv_format.DictReader(file))
         self._columns += new
-        partial = self._path.with_name(self._path.name + ".partial")
         table = _rows(self._columns, [{name: name for name in self._columns}, *rows])
-        partial.write_text(table, encoding="utf-8", newline="")
-        partial.replace(self._path)
+        write_atomically(self._path, table)
 
 
 def _rows(columns: list[str], rows: Iterable[Mapping[str, object]]) -> str:

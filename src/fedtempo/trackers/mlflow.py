@@ -7,7 +7,8 @@ import time
 from typing import Any
 
 from fedtempo.errors import ConfigError, OutputError, first_line
-from fedtempo.trackers.tracker import library, numbers
+from fedtempo.files import write_atomically
+from fedtempo.trackers.tracker import numbers, tracker_library
 from fedtempo.training.result import Result
 from fedtempo.training.round_report import RoundReport
 from fedtempo.training.tracking import RunInfo, Tracker
@@ -20,7 +21,7 @@ LONGEST = 500
 def mlflow(uri: str | None = None, experiment: str = "fedtempo") -> Tracker:
     """A run in the store `uri`: by default what MLFLOW_TRACKING_URI says, else `mlflow.db` in the run folder."""
     os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")  # a run tells nobody but the store it was given
-    library("mlflow", "mlflow")
+    tracker_library("mlflow", "mlflow")
     return MLflow(uri or os.environ.get("MLFLOW_TRACKING_URI"), experiment)
 
 
@@ -43,7 +44,7 @@ class MLflow:
                 raise ConfigError("tracker 'mlflow' must be given a uri where the run has no out folder. Got none.")
             uri = f"sqlite:///{run.folder.absolute() / 'mlflow.db'}"
         try:
-            self._client = library("mlflow", self.name).MlflowClient(tracking_uri=uri)
+            self._client = tracker_library("mlflow", self.name).MlflowClient(tracking_uri=uri)
             if run.resumed and note is not None and note.exists():
                 self._run = note.read_text(encoding="utf-8").strip()
                 self._client.update_run(self._run, status="RUNNING")
@@ -52,12 +53,12 @@ class MLflow:
         except Exception as error:  # whatever the store's driver raises, it is this address that does not work
             raise OutputError(f"mlflow uri must be a store that works. Got {uri!r}: {first_line(error)}.") from error
         if note is not None:
-            note.write_text(self._run + "\n", encoding="utf-8")
+            write_atomically(note, self._run + "\n")
         return 0
 
     def round(self, report: RoundReport) -> None:
         """Log the round's metrics in one batch."""
-        metric = library("mlflow.entities", self.name).Metric
+        metric = tracker_library("mlflow.entities", self.name).Metric
         now = int(time.time() * 1000)
         metrics = [metric(name, value, now, report.round) for name, value in numbers(report).items()]
         self._client.log_batch(self._run, metrics=metrics)
@@ -71,7 +72,7 @@ class MLflow:
     def _begin(self, run: RunInfo) -> None:
         known = self._client.get_experiment_by_name(self._experiment)
         number = self._client.create_experiment(self._experiment) if known is None else known.experiment_id
-        parameter = library("mlflow.entities", self.name).Param
+        parameter = tracker_library("mlflow.entities", self.name).Param
         self._run = self._client.create_run(number, run_name=run.settings.get("algorithm", "")[:100]).info.run_id
         parameters = [parameter(name, value[:LONGEST]) for name, value in run.settings.items()]
         self._client.log_batch(self._run, params=parameters)

@@ -7,10 +7,6 @@ import time
 from html import escape
 from typing import Any, Protocol
 
-from rich.progress import BarColumn, TextColumn, TimeRemainingColumn
-from rich.progress import Progress as RichProgress
-
-from fedtempo.terminal import Terminal, say
 from fedtempo.training.result import Result
 from fedtempo.training.round_report import RoundReport
 from fedtempo.training.tracking import RunInfo, Tracker
@@ -21,10 +17,10 @@ REDRAWN = 0.1
 
 def progress(label: str = "") -> Tracker:
     """How far the run is, its loss, its last score and its speed, on standard error or in the notebook."""
-    return Progress(label)
+    return ProgressTracker(label)
 
 
-class Progress:
+class ProgressTracker:
     """Shows the rounds of this session; those before a resumed run are not told again."""
 
     name = "progress"
@@ -67,7 +63,7 @@ def look(total: int, label: str) -> Look:
     """What suits the place: a notebook's bar, a terminal's, or lines."""
     if in_notebook():
         return NotebookBar(total, label)
-    return TerminalBar(total, label) if sys.stderr.isatty() else Lines(total, label)
+    return TerminalBar(total, label) if sys.stderr.isatty() else PlainLines(total, label)
 
 
 def in_notebook() -> bool:
@@ -76,7 +72,7 @@ def in_notebook() -> bool:
     return hasattr(ipython.get_ipython(), "kernel") if ipython is not None else False
 
 
-class Pace:
+class RoundPace:
     """Rounds done and to do, how fast they go, and the last score."""
 
     def __init__(self, total: int, label: str) -> None:
@@ -102,14 +98,16 @@ class Pace:
         return (self.total - self.done) / self.speed
 
 
-class Lines:
+class PlainLines:
     """Plain lines: the first round, every evaluated one, the last."""
 
     def __init__(self, total: int, label: str) -> None:
-        self._pace = Pace(total, label)
+        self._pace = RoundPace(total, label)
 
     def show(self, report: RoundReport) -> None:
         """Print a line where there is something to say."""
+        from fedtempo.terminal import say
+
         pace, first = self._pace, self._pace.done == 0
         numbers = pace.after(report)
         if not first and pace.done != pace.total and report.scores is None:
@@ -128,7 +126,11 @@ class TerminalBar:
     """A bar that is redrawn in place."""
 
     def __init__(self, total: int, label: str) -> None:
-        self._pace = Pace(total, label)
+        from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
+        from fedtempo.terminal import Terminal
+
+        self._pace = RoundPace(total, label)
         columns = (
             TextColumn("{task.description}", markup=False),
             BarColumn(),
@@ -136,7 +138,7 @@ class TerminalBar:
             TextColumn("{task.fields[numbers]}", markup=False),
             TimeRemainingColumn(),
         )
-        self._bar = RichProgress(*columns, console=Terminal(stderr=True))
+        self._bar = Progress(*columns, console=Terminal(stderr=True))
         self._task = self._bar.add_task(label or "training", total=total, numbers="")
         self._bar.start()
 
@@ -155,7 +157,7 @@ class NotebookBar:
     """A bar below the cell, of plain HTML: it needs no widgets, and stays in the saved notebook."""
 
     def __init__(self, total: int, label: str) -> None:
-        self._pace = Pace(total, label)
+        self._pace = RoundPace(total, label)
         self._drawn = time.perf_counter()
         display = sys.modules["IPython"].display
         self._handle: Any = display.DisplayHandle()

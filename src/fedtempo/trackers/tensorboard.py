@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from fedtempo.trackers.tracker import library, numbers
+from fedtempo.trackers.tracker import numbers, tracker_library
 from fedtempo.training.result import Result
 from fedtempo.training.round_report import RoundReport
 from fedtempo.training.tracking import RunInfo, Tracker, unwritable
@@ -16,7 +16,7 @@ ALWAYS = "seconds"
 
 def tensorboard(path: str | Path | None = None) -> Tracker:
     """Event files in the folder `path`, by default `tensorboard` in the run folder."""
-    library("tensorboard", "tensorboard")
+    tracker_library("tensorboard", "tensorboard")
     return TensorBoard(None if path is None else Path(path))
 
 
@@ -34,7 +34,7 @@ class TensorBoard:
         folder = run.place(self._given, "tensorboard", self.name)
         held = _held(folder) if run.resumed and folder.exists() else 0
         try:
-            self._writer = library("torch.utils.tensorboard", self.name).SummaryWriter(str(folder))
+            self._writer = tracker_library("torch.utils.tensorboard", self.name).SummaryWriter(str(folder))
         except OSError as error:
             raise unwritable(self.name, folder, error) from None
         if not held:
@@ -56,7 +56,7 @@ class TensorBoard:
 
 def _held(folder: Path) -> int:
     """How many rounds the event files of a folder hold."""
-    events = library("tensorboard.backend.event_processing.event_accumulator", "tensorboard")
+    events = tracker_library("tensorboard.backend.event_processing.event_accumulator", "tensorboard")
     found = events.EventAccumulator(str(folder), size_guidance={events.SCALARS: 1})
     found.Reload()
     if ALWAYS not in found.Tags()[events.SCALARS]:

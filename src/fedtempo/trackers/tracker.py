@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from types import ModuleType
+from typing import Any
 
-from fedtempo.errors import ConfigError
 from fedtempo.evaluation.protocol import Scores
+from fedtempo.extras import library
 from fedtempo.training.round_report import RoundReport
 
 
@@ -37,13 +37,6 @@ def score_numbers(scores: Scores) -> dict[str, float]:
     }
 
 
-def library(name: str, extra: str) -> ModuleType:
-    """Another project's library; where it is not installed, the error says how to install it."""
-    from importlib import import_module
-
-    try:
-        return import_module(name)
-    except ImportError as error:
-        raise ConfigError(
-            f"tracker {extra!r} must have its library installed: pip install 'fedtempo[{extra}]'. Got {error}."
-        ) from None
+def tracker_library(module: str, name: str) -> Any:
+    """The library that a tracker writes with."""
+    return library(module, name, f"tracker {name!r}")

@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from fedtempo.errors import ConfigError, OutputError, first_line
-from fedtempo.trackers.tracker import library, numbers, score_numbers
+from fedtempo.files import write_atomically
+from fedtempo.trackers.tracker import numbers, score_numbers, tracker_library
 from fedtempo.training.result import Result
 from fedtempo.training.round_report import RoundReport
 from fedtempo.training.tracking import RunInfo, Tracker
@@ -15,7 +16,7 @@ from fedtempo.training.tracking import RunInfo, Tracker
 
 def wandb(path: str | Path | None = None, project: str = "fedtempo") -> Tracker:
     """An offline run below the folder `path`, by default below the run folder. Nothing is sent."""
-    library("wandb", "wandb")
+    tracker_library("wandb", "wandb")
     return WeightsAndBiases(None if path is None else Path(path), project)
 
 
@@ -44,9 +45,7 @@ class WeightsAndBiases:
     def round(self, report: RoundReport) -> None:
         """Log the round. It is noted first: a kill in between may lose it here, but never logs it twice."""
         if self._note is not None:
-            partial = self._note.with_name(self._note.name + ".partial")
-            partial.write_text(json.dumps({"id": self._run.id, "rounds": report.round + 1}), encoding="utf-8")
-            partial.replace(self._note)
+            write_atomically(self._note, json.dumps({"id": self._run.id, "rounds": report.round + 1}))
         self._run.log(numbers(report), step=report.round)
 
     def end(self, result: Result | None) -> None:
@@ -57,7 +56,7 @@ class WeightsAndBiases:
         self._run.finish(exit_code=0 if result is not None else 1)
 
     def _begin(self, place: Path, run: RunInfo, identifier: str | None) -> Any:
-        theirs = library("wandb", self.name)
+        theirs = tracker_library("wandb", self.name)
         settings = theirs.Settings(
             silent=True, console="off", disable_git=True, disable_code=True, x_disable_stats=True, x_disable_meta=True
         )

@@ -37,7 +37,7 @@ def check_sample_weights(data: FederatedData) -> None:
             raise DataError(f"column {SAMPLE_WEIGHT!r} must hold {rule}. Got {found}.")
 
 
-def check_loss(federation: Federation, outputs: torch.Tensor, rows: Batch) -> None:
+def check_loss_fits(federation: Federation, outputs: torch.Tensor, rows: Batch) -> None:
     """The loss is one number, or one per row, finite, and can be lowered by the weights."""
     task = federation.problem.task
     targets = rows.get("y", outputs)

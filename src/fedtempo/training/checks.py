@@ -22,7 +22,7 @@ from fedtempo.params import Params, all_finite
 from fedtempo.schedules import Now, Schedule, at_step
 from fedtempo.server.cohort import FIXED, Cohort
 from fedtempo.tasks import IGNORED, Batch
-from fedtempo.training.check_scoring import check_loss
+from fedtempo.training.check_scoring import check_loss_fits
 
 MOST = 1_000_000_000
 """The largest count that makes sense for rounds, rows of a batch and clients."""
@@ -243,7 +243,7 @@ def _check_outputs(federation: Federation, outputs: torch.Tensor, rows: Batch) -
     if task.classes:
         _check_classes(federation, outputs, rows, own_heads)
     if not own_heads:
-        check_loss(federation, outputs, rows)
+        check_loss_fits(federation, outputs, rows)
 
 
 def _check_classes(federation: Federation, outputs: torch.Tensor, rows: Batch, own_heads: bool) -> None:

@@ -71,7 +71,8 @@ def _ours(folder: Path) -> Iterator[Path]:
     for path in folder.iterdir():
         if path.name.removeprefix(".").startswith(OURS):
             yield path
-            if path.is_dir() and not path.is_symlink():
+            # W&B links its logs to the user's cache, and begins a new folder of its own every time.
+            if path.is_dir() and not path.is_symlink() and path.name != "wandb":
                 for parent, folders, files in os.walk(path):
                     yield from (Path(parent) / name for name in (*folders, *files))
 

@@ -31,7 +31,7 @@ from fedtempo.training.state import digest_of
 from fedtempo.training.store import Store
 
 
-class Table(Protocol):
+class ShownTable(Protocol):
     """A table of results: it prints, a notebook shows it, and `records` are its numbers."""
 
     def records(self) -> list[dict[str, Any]]:
@@ -266,9 +266,9 @@ class Result:
         few = {name: rows[:2] if len(rows) > 1 else rows.expand(2, *rows.shape[1:]) for name, rows in example.items()}
         return write_model(self.model(client=client, which=which), few, Path(path), format)
 
-    def table(self) -> Table:
+    def table(self) -> ShownTable:
         """Existing and new users: mean, bottom decile, spread, and what it cost."""
-        table: Table = show(self, "table")
+        table: ShownTable = show(self, "table")
         return table
 
     def report(self, path: str | Path) -> Path:

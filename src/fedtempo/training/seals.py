@@ -65,13 +65,17 @@ class Seal:
         """The hash of a round's report; `before` is that of the round before, and empty for the first."""
         return self.hash("report", number, report, before)
 
-    def history(self, rows: Iterable[tuple[Any, Any, Any]]) -> tuple[list[RoundReport], str]:
-        """Reports from rows of (round, report, sha256) in ascending order, and the hash of the last."""
+    def history(
+        self, rows: Iterable[tuple[Any, Any, Any]], first: int = 0, last: str = ""
+    ) -> tuple[list[RoundReport], str]:
+        """Reports from rows of (round, report, sha256) in ascending order, and the hash of the last.
+
+        The rows may begin with round `first`; `last` is then the hash of the round before.
+        """
         history: list[RoundReport] = []
-        last = ""
-        for number, report, digest in rows:
-            if number != len(history) or self.report_hash(number, report, last) != digest:
-                raise StoreError(f"the report of round {len(history)} is damaged or missing")
+        for expected, (number, report, digest) in enumerate(rows, first):
+            if number != expected or self.report_hash(number, report, last) != digest:
+                raise StoreError(f"the report of round {expected} is damaged or missing")
             try:
                 history.append(from_json(report))
             except MALFORMED as error:

@@ -118,7 +118,8 @@ def tracking(
     told = Tracking()
     try:
         if trackers:
-            run = RunInfo(settings_of(experiment), experiment.rounds, folder, resumed, len(history), experiment.notes)
+            settings = tracked_settings(experiment)
+            run = RunInfo(settings, experiment.rounds, folder, resumed, len(history), experiment.notes)
             for tracker in trackers:
                 told.start(tracker, run, history)
         yield told
@@ -126,7 +127,7 @@ def tracking(
         told.end(None)
 
 
-def settings_of(experiment: Experiment) -> dict[str, str]:
+def tracked_settings(experiment: Experiment) -> dict[str, str]:
     """What a run is: everything that decides its numbers, and the algorithm's settings one by one."""
     algorithm, promised = experiment.federation.algorithm, experiment.guarantee()
     settings = {**experiment.describe(), **{f"algorithm.{name}": repr(v) for name, v in algorithm.settings.items()}}

@@ -1,7 +1,7 @@
 """Tuning: grid and Hyperband searches over any field of an experiment file, by validation scores."""
 
-from fedtempo.tuning.book import Plan, Record
-from fedtempo.tuning.grids import GRIDS, Grid
+from fedtempo.tuning.book import Record, SearchPlan
+from fedtempo.tuning.grids import GRIDS, PaperGrid
 from fedtempo.tuning.outcome import Found, line_of
 from fedtempo.tuning.search import plan_search, search, space_of
 from fedtempo.tuning.space import Dimension, Space, dimensions_of
@@ -10,8 +10,8 @@ __all__ = [
     "GRIDS",
     "Dimension",
     "Found",
-    "Grid",
-    "Plan",
+    "PaperGrid",
+    "SearchPlan",
     "Record",
     "Space",
     "dimensions_of",

@@ -11,10 +11,11 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fedtempo.errors import ConfigError, OutputError, StoreError, first_line
+from fedtempo.errors import OutputError, StoreError, first_line
+from fedtempo.extras import library
 from fedtempo.randomness import seed_for
 from fedtempo.tuning.space import Dimension, Space
-from fedtempo.tuning.trial import Outcome
+from fedtempo.tuning.trial import TrialOutcome
 
 if TYPE_CHECKING:
     import optuna
@@ -28,7 +29,7 @@ SAMPLERS = ("random", "tpe")
 
 
 @dataclass(frozen=True)
-class Plan:
+class SearchPlan:
     """A whole search. `trials` is the number of Hyperband's trials; a grid has as many as it has points."""
 
     space: Space
@@ -65,13 +66,13 @@ class Record:
 
     number: int
     values: dict[str, Any]
-    outcome: Outcome
+    outcome: TrialOutcome
 
 
 class Book:
     """Asks Optuna for trials and writes down what becomes of them."""
 
-    def __init__(self, plan: Plan, folder: Path, resume: bool) -> None:
+    def __init__(self, plan: SearchPlan, folder: Path, resume: bool) -> None:
         self._optuna = optuna_or_error()
         self._plan = plan
         self._trials: dict[int, optuna.trial.Trial] = {}
@@ -110,7 +111,7 @@ class Book:
             trial.set_user_attr(ENDED, rounds)
         return not ends
 
-    def finish(self, number: int, outcome: Outcome) -> None:
+    def finish(self, number: int, outcome: TrialOutcome) -> None:
         """Write down how a trial ended."""
         trial, states = self._trials.pop(number), self._optuna.trial.TrialState
         for name, fact in asdict(outcome).items():
@@ -195,9 +196,9 @@ class Book:
         return pruner
 
 
-def _outcome(noted: Mapping[str, Any]) -> Outcome:
+def _outcome(noted: Mapping[str, Any]) -> TrialOutcome:
     facts = {name: fact for name, fact in noted.items() if name != ENDED and fact is not None}
-    return Outcome(**facts)
+    return TrialOutcome(**facts)
 
 
 def _suggested(trial: optuna.trial.Trial, dimension: Dimension) -> Any:
@@ -212,10 +213,4 @@ def _suggested(trial: optuna.trial.Trial, dimension: Dimension) -> Any:
 
 def optuna_or_error() -> Any:
     """Optuna, or how to get it."""
-    try:
-        import optuna
-    except ImportError:
-        raise ConfigError(
-            "tune must have Optuna installed. Got none: install it with pip install 'fedtempo[tune]'."
-        ) from None
-    return optuna
+    return library("optuna", "tune", "tune")

@@ -17,7 +17,7 @@ WEIGHT_DECAYS = [1e-4, 1e-3, 1e-2, 5e-2, 1e-1]
 
 
 @dataclass(frozen=True)
-class Grid:
+class PaperGrid:
     """An algorithm's table with what is fixed, and the values tried, by field."""
 
     about: str
@@ -29,16 +29,16 @@ def _per_round(value: float, factor: float) -> dict[str, Any]:
     return {"schedule": "per_round", "value": value, "factor": factor}
 
 
-def _feddecay(decay: str) -> Grid:
-    return Grid(
+def _feddecay(decay: str) -> PaperGrid:
+    return PaperGrid(
         f"FedDecay, Table 2 as released: {decay} decay, 3 epochs",
         {"name": "feddecay", "epochs": 3, "decay": decay, "per": "epoch_displacement"},
         {"algorithm.lr": RATES, "algorithm.beta": [0.2, 0.4, 0.6, 0.8]},
     )
 
 
-def _fixed_weight_decay(name: str, text: str) -> Grid:
-    return Grid(
+def _fixed_weight_decay(name: str, text: str) -> PaperGrid:
+    return PaperGrid(
         f"FedNAR, Figure 2: weight decay of {text} around FedAvg, 20 steps",
         {
             "name": name,
@@ -49,40 +49,42 @@ def _fixed_weight_decay(name: str, text: str) -> Grid:
     )
 
 
-def _over_rounds(name: str, about: str, lr: Any, steps: Any, choices: Mapping[str, list[Any]]) -> Grid:
+def _over_rounds(name: str, about: str, lr: Any, steps: Any, choices: Mapping[str, list[Any]]) -> PaperGrid:
     server_lr: Any = _per_round(1.0, 0.9996) if name == "fedavg" else 0.3
     # Algorithm 1 weighs clients by samples; Algorithm 3 (FedAdam) takes the plain mean and corrects Adam's bias.
     adam = {"weighting": "uniform", "bias_correction": True}
     own: Mapping[str, Any] = {"weighting": "samples"} if name == "fedavg" else adam
     algorithm = {"name": name, **own, "lr": lr, "steps": steps, "server_lr": server_lr}
-    return Grid(f"decaying K, Table 4: {about}, K_0 = 10", algorithm, choices)
+    return PaperGrid(f"decaying K, Table 4: {about}, K_0 = 10", algorithm, choices)
 
 
 SERVER = {"algorithm.server_lr.value": START_RATES, "algorithm.server_lr.factor": DECAYS}
 
-GRIDS: dict[str, Grid] = {
+GRIDS: dict[str, PaperGrid] = {
     "feddecay": _feddecay("exponential"),
     "feddecay_linear": _feddecay("linear"),
-    "fedavg": Grid(
+    "fedavg": PaperGrid(
         "FedDecay, Table 2: FedAvg", {"name": "fedavg"}, {"algorithm.lr": RATES, "algorithm.epochs": EPOCHS}
     ),
-    "fomaml": Grid(
+    "fomaml": PaperGrid(
         "FedDecay, Table 2 as released: FOMAML, 3 epochs",
         {"name": "fomaml", "epochs": 3},
         {"algorithm.lr": RATES},
     ),
-    "ditto": Grid(
+    "ditto": PaperGrid(
         "FedDecay, Table 2 as released: Ditto",
         {"name": "ditto"},
         {"algorithm.lr": RATES, "algorithm.epochs,algorithm.personal_epochs": EPOCHS, "algorithm.lam": STRENGTHS},
     ),
-    "fedbn": Grid("FedDecay, Table 2: FedBN", {"name": "fedbn"}, {"algorithm.lr": RATES, "algorithm.epochs": EPOCHS}),
-    "fedem": Grid(
+    "fedbn": PaperGrid(
+        "FedDecay, Table 2: FedBN", {"name": "fedbn"}, {"algorithm.lr": RATES, "algorithm.epochs": EPOCHS}
+    ),
+    "fedem": PaperGrid(
         "FedDecay, Table 2: FedEM, 3 components",
         {"name": "fedem", "components": 3},
         {"algorithm.lr": RATES, "algorithm.epochs": EPOCHS},
     ),
-    "pfedme": Grid(
+    "pfedme": PaperGrid(
         "FedDecay, Table 2 as released: pFedMe; K counts local rounds, the paper's epochs",
         {"name": "pfedme"},
         {
@@ -116,7 +118,7 @@ GRIDS: dict[str, Grid] = {
         _per_round(10, 0.9996),
         {"algorithm.server_lr": START_RATES, "algorithm.lr": START_RATES, "algorithm.steps.factor": DECAYS},
     ),
-    "pflego": Grid(
+    "pflego": PaperGrid(
         "PFLEGO, Figure 4: its six tau (the paper names no search over rates)",
         {"name": "pflego", "head_lr": 0.007, "server_lr": 0.001},
         {"algorithm.steps": [5, 10, 25, 50, 75, 100]},

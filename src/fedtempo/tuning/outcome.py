@@ -14,10 +14,10 @@ from typing import Any
 from rich.table import Table
 
 from fedtempo.config import dump, fingerprint
-from fedtempo.errors import OutputError, TrainingError
+from fedtempo.errors import TrainingError
+from fedtempo.files import write_atomically
 from fedtempo.report import REPORT, Bars, Grid, Lines, Section, report
-from fedtempo.tuning.book import Plan, Record
-from fedtempo.tuning.plot import importance_svg
+from fedtempo.tuning.book import Record, SearchPlan
 
 FACTS = ("state", "value", "rounds", "best_round", "seconds", "reason")
 
@@ -26,7 +26,7 @@ FACTS = ("state", "value", "rounds", "best_round", "seconds", "reason")
 class Found:
     """A finished search. A trial's value is its best validation score: the mean over existing users, fine-tuned."""
 
-    plan: Plan
+    plan: SearchPlan
     records: list[Record]
     importances: dict[str, float]
 
@@ -69,19 +69,15 @@ class Found:
         )
 
     def write(self, folder: Path) -> None:
-        """Leave `best.toml`, `trials.csv`, `summary.json`, `importances.svg` and `report.html` in the folder."""
+        """Leave `best.toml`, `trials.csv`, `summary.json` and `report.html` in the folder."""
         files = {
             "trials.csv": self.csv(),
-            "importances.svg": importance_svg(self.importances, "What the validation score depends on"),
             "summary.json": json.dumps(self.as_dict(), indent=1) + "\n",
             "best.toml": self.best_file(),
             REPORT: self.page(),
         }
         for name, text in files.items():
-            try:
-                (folder / name).write_text(text, encoding="utf-8")
-            except OSError as error:
-                raise OutputError(f"{name} must be written to {folder}. Got {error.strerror}.") from None
+            write_atomically(folder / name, text, "out")
 
     def page(self) -> str:
         """The search as a report page."""

@@ -10,14 +10,15 @@ from typing import Any
 from filelock import FileLock, Timeout
 
 from fedtempo.config import ExperimentFile, settings_of
+from fedtempo.config.pairs import put
 from fedtempo.errors import ConfigError, OutputError, is_count, require, unknown
 from fedtempo.training.experiment import Experiment, prepare
-from fedtempo.tuning.book import METHODS, SAMPLERS, Book, Plan, Record, optuna_or_error
+from fedtempo.training.pool import Ask, Asked, Pool
+from fedtempo.tuning.book import METHODS, SAMPLERS, Book, Record, SearchPlan, optuna_or_error
 from fedtempo.tuning.grids import GRIDS
 from fedtempo.tuning.outcome import Found
-from fedtempo.tuning.space import Dimension, Space, dimensions_of, put, read_tables
-from fedtempo.tuning.trial import Job, run_trial
-from fedtempo.tuning.workers import Crew, Score
+from fedtempo.tuning.space import Dimension, Space, dimensions_of, read_tables
+from fedtempo.tuning.trial import Job, TrialOutcome, run_trial
 
 LOCK = "tune.lock"
 MOST_TRIALS = 100_000
@@ -41,7 +42,7 @@ def space_of(
         values["algorithm"] = dict(GRIDS[grid].algorithm)
         dimensions = dimensions_of(dict(GRIDS[grid].choices))
     for field, value in (settings or {}).items():
-        put(values, field, value)
+        put(values, field, value, "--set")
     dimensions |= dimensions_of(table)
     space = Space(values, tuple(dimensions.values()))
     space.check()
@@ -55,7 +56,7 @@ def plan_search(
     seeds: int = 1,
     sampler: str = "random",
     reduction: int = 3,
-) -> Plan:
+) -> SearchPlan:
     """Check everything that a search needs before it starts; the method is a grid where every dimension has choices."""
     optuna_or_error()
     open_ended = [dimension.name for dimension in space.dimensions if dimension.range is not None]
@@ -75,7 +76,7 @@ def plan_search(
         require(trials is None, "trials", "left out with a grid, which has its own number", trials)
     else:
         _check_hyperband(space, experiment.rounds, every, reduction)
-    return Plan(space, chosen, experiment.rounds, every, first.seed, seeds, trials or 30, sampler, reduction)
+    return SearchPlan(space, chosen, experiment.rounds, every, first.seed, seeds, trials or 30, sampler, reduction)
 
 
 def _checked(file: ExperimentFile) -> Experiment:
@@ -103,7 +104,9 @@ def _check_hyperband(space: Space, rounds: int, every: int, reduction: int) -> N
     )
 
 
-def search(plan: Plan, out: Path, *, workers: int = 1, resume: bool = False, observe: Observe | None = None) -> Found:
+def search(
+    plan: SearchPlan, out: Path, *, workers: int = 1, resume: bool = False, observe: Observe | None = None
+) -> Found:
     """Run every trial that is not done yet, and leave the study, the table, the plot and the winner in the folder.
 
     An interrupted search goes on where it was: finished trials stay, running ones go on from their last
@@ -130,7 +133,7 @@ def _reporter(book: Book, number: int) -> Callable[[int, float], bool]:
     return lambda rounds, value: book.report(number, rounds, value)
 
 
-def _jobs(book: Book, plan: Plan, out: Path) -> Iterator[Job]:
+def _jobs(book: Book, plan: SearchPlan, out: Path) -> Iterator[Job]:
     while (given := book.next()) is not None:
         number, chosen = given
         values = plan.space.experiment(chosen).model_dump(exclude_none=True)
@@ -138,18 +141,25 @@ def _jobs(book: Book, plan: Plan, out: Path) -> Iterator[Job]:
 
 
 def _in_parallel(book: Book, jobs: Iterator[Job], workers: int, watch: Observe) -> None:
-    with Crew(workers) as crew:
+    # Spawned, not forked: the check of the experiment may have started CUDA here, which a fork does not survive.
+    with Pool(_trial, workers, "spawn") as pool:
         while True:
-            while crew.has_room and (job := next(jobs, None)) is not None:
-                crew.start(job)
-            if crew.at_rest:
+            while pool.has_room and (job := next(jobs, None)) is not None:
+                pool.start(job.number, job)
+            if pool.at_rest:
                 return
-            for message in crew.messages():
-                if isinstance(message, Score):
-                    crew.answer(message.number, book.report(*message))
+            for message in pool.messages():
+                if isinstance(message, Asked):
+                    pool.answer(message.number, book.report(message.number, *message.question))
                 else:
-                    book.finish(message.number, message.outcome)
+                    failed = TrialOutcome("failed", reason=str(message.error))
+                    book.finish(message.number, message.result if message.error is None else failed)
                     _tell(book, message.number, watch)
+
+
+def _trial(job: Job, ask: Ask) -> TrialOutcome:
+    """What a worker does with a trial: it asks after every evaluation whether to go on."""
+    return run_trial(job, lambda rounds, value: bool(ask((rounds, value))))
 
 
 def _tell(book: Book, number: int, watch: Observe) -> None:

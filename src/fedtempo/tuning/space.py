@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import itertools
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from math import prod
 from pathlib import Path
@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from fedtempo.config import ExperimentFile, parse, read_values
+from fedtempo.config.pairs import put
 from fedtempo.errors import ConfigError, is_count, is_number, require, unknown
 
 RANGES = {"uniform": (False, False), "log": (True, False), "int": (False, True), "log_int": (True, True)}
@@ -73,7 +74,7 @@ class Space:
         values = copy.deepcopy(dict(self.values))
         for dimension in self.dimensions:
             for field in dimension.fields:
-                put(values, field, chosen[dimension.name])
+                put(values, field, chosen[dimension.name], "tune")
         return parse(values)
 
     @property
@@ -150,31 +151,6 @@ def _range(name: str, kind: str, ends: Any) -> Range:
     whole = all(isinstance(end, int) for end in ends)
     require(not integer or whole, f"tune {name!r}: {kind}", "two whole numbers", ends)
     return Range(ends[0], ends[1], log, integer) if integer else Range(float(ends[0]), float(ends[1]), log, integer)
-
-
-def put(values: dict[str, Any], field: str, value: Any) -> None:
-    """Set a field such as `algorithm.lr` or `algorithm.lr.of.0.value`; tables on the way are made."""
-    *parents, last = field.split(".")
-    where: Any = values
-    for parent in parents:
-        where = _inside(where, parent, field)
-    if isinstance(where, list):
-        where[_index(where, last, field)] = value
-    else:
-        where[last] = value
-
-
-def _inside(where: Any, key: str, field: str) -> Any:
-    inner = where[_index(where, key, field)] if isinstance(where, list) else where.setdefault(key, {})
-    if not isinstance(inner, (dict, list)):
-        raise ConfigError(f"tune {field!r} must lead into a table. Got {key!r}, which is a value.")
-    return inner
-
-
-def _index(entries: Sequence[Any], key: str, field: str) -> int:
-    if not key.isdecimal() or int(key) >= len(entries):
-        raise ConfigError(f"tune {field!r} must name an entry in [0, {len(entries)}) of the list. Got {key!r}.")
-    return int(key)
 
 
 def read_tables(path: Path) -> tuple[dict[str, Any], dict[str, Any]]:

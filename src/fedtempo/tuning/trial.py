@@ -13,10 +13,10 @@ from statistics import fmean
 from typing import Any, Literal
 
 from fedtempo.api import train
-from fedtempo.comparison import read_rounds
 from fedtempo.config import ExperimentFile, parse, settings_of
 from fedtempo.errors import FedTempoError, StoreError
-from fedtempo.training.durable import DATABASE
+from fedtempo.training.database import DATABASE
+from fedtempo.training.reader import RunReader
 from fedtempo.training.round_report import RoundReport
 
 GoesOn = Callable[[int, float], bool]
@@ -34,7 +34,7 @@ class Job:
 
 
 @dataclass(frozen=True)
-class Outcome:
+class TrialOutcome:
     """How a trial ended. `value` is the best score of any evaluated round, a mean over seeds; larger is better."""
 
     state: Literal["complete", "pruned", "failed"]
@@ -45,19 +45,19 @@ class Outcome:
     reason: str = ""
 
 
-def run_trial(job: Job, goes_on: GoesOn) -> Outcome:
+def run_trial(job: Job, goes_on: GoesOn) -> TrialOutcome:
     """Train the job's experiment round by round, all seeds in step; what goes wrong in it is its outcome."""
     started = time.perf_counter()
     try:
         outcome = _scored(job, goes_on, started)
     except FedTempoError as error:
         reason = " ".join(str(error).split())
-        outcome = Outcome("failed", seconds=time.perf_counter() - started, reason=reason)
+        outcome = TrialOutcome("failed", seconds=time.perf_counter() - started, reason=reason)
     shutil.rmtree(job.folder, ignore_errors=True)
     return outcome
 
 
-def _scored(job: Job, goes_on: GoesOn, started: float) -> Outcome:
+def _scored(job: Job, goes_on: GoesOn, started: float) -> TrialOutcome:
     file = parse(job.values).model_copy(update={"workers": 1})
     best, best_round, done = -math.inf, 0, 0
     with ExitStack() as stack:
@@ -70,11 +70,11 @@ def _scored(job: Job, goes_on: GoesOn, started: float) -> Outcome:
                 continue
             if math.isnan(score):
                 reason = f"the validation score of round {done} is not a number"
-                return Outcome("failed", rounds=done, seconds=time.perf_counter() - started, reason=reason)
+                return TrialOutcome("failed", rounds=done, seconds=time.perf_counter() - started, reason=reason)
             best, best_round = (score, done) if score > best else (best, best_round)
             if not goes_on(done, best):
-                return Outcome("pruned", best, done, best_round, time.perf_counter() - started)
-    return Outcome("complete", best, done, best_round, time.perf_counter() - started)
+                return TrialOutcome("pruned", best, done, best_round, time.perf_counter() - started)
+    return TrialOutcome("complete", best, done, best_round, time.perf_counter() - started)
 
 
 def _score(reports: Sequence[RoundReport]) -> float | None:
@@ -100,7 +100,7 @@ def _stored(folder: Path) -> list[RoundReport]:
     if not (folder / DATABASE).exists():
         return []
     try:
-        _, history = read_rounds(folder)
+        history = RunReader(folder).refresh()
     except StoreError:
         history = []
     if not history:

@@ -20,7 +20,7 @@ from fedtempo.api import train
 from fedtempo.config import read, settings_of
 from fedtempo.errors import OutputError, StoreError
 from fedtempo.report import write_experiment
-from fedtempo.report.watching import server
+from fedtempo.report.watching import page_server
 from tests import ROOT
 from tests.e2e.browser.conftest import Browser
 
@@ -38,7 +38,7 @@ def training(folder: Path, rounds: int) -> Any:
 
 @contextmanager
 def served(folder: Path) -> Iterator[int]:
-    with server(folder) as pages:
+    with page_server(folder) as pages:
         thread = threading.Thread(target=pages.serve_forever, kwargs={"poll_interval": 0.05})
         thread.start()
         try:
@@ -106,15 +106,15 @@ def test_only_this_machine_and_only_two_addresses(tmp_path: Path) -> None:
         assert ask(port, "/../experiment.toml")[0] == 404
         assert ask(port, "/run.sqlite")[0] == 404
         with pytest.raises(OutputError, match=f"port must be a free port of this machine. Got {port}"):
-            server(tmp_path / "run", port)
+            page_server(tmp_path / "run", port)
 
 
 def test_a_folder_without_a_run_and_a_damaged_one(tmp_path: Path) -> None:
     with pytest.raises(OutputError, match=r"a run folder must hold run\.sqlite"):
-        server(tmp_path)
+        page_server(tmp_path)
     (tmp_path / "run.sqlite").write_bytes(b"not a database at all, whatever its name says" * 100)
     with pytest.raises(StoreError, match="cannot be read"):
-        server(tmp_path)
+        page_server(tmp_path)
 
 
 def test_the_command_prints_the_address_and_ends_on_ctrl_c(tmp_path: Path) -> None:

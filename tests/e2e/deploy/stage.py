@@ -10,8 +10,8 @@ from pathlib import Path
 import fedtempo as ft
 from fedtempo.config import ExperimentFile, settings_of
 from fedtempo.deploy.keys import make_keys
-from fedtempo.deploy.launch import NodePlan, Server, ServerPlan, prepare_server, start_node
-from fedtempo.deploy.processes import Processes, Running, free_port
+from fedtempo.deploy.launch import NodePlan, ServerLaunch, ServerPlan, prepare_server, start_node
+from fedtempo.deploy.processes import ProcessGroup, Running, free_port
 
 
 def left_over(folder: Path) -> list[str]:
@@ -34,7 +34,7 @@ class Stage:
         self,
         folder: Path,
         file: ExperimentFile,
-        processes: Processes,
+        processes: ProcessGroup,
         nodes: int = 2,
         start: bool = True,
         patience: float = 300.0,
@@ -44,7 +44,7 @@ class Stage:
         self.plan = ServerPlan(str(folder / "keys" / "server"), port=free_port(), patience=patience)
         self.lines: list[str] = []
         prepare_server(folder / "run", file, self.plan)
-        self.server = Server(folder / "run", file, self.plan, processes)
+        self.server = ServerLaunch(folder / "run", file, self.plan, processes)
         self.link = self.server.start()
         self.nodes = [self.node(number, (number - 1, nodes)) for number in range(1, nodes + 1) if start]
 

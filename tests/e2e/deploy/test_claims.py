@@ -14,7 +14,7 @@ import fedtempo as ft
 from fedtempo.deploy.blueprint import Blueprint, blueprint_of
 from fedtempo.deploy.census import data_of, read_census
 from fedtempo.deploy.roster import Reply, Request
-from fedtempo.deploy.server import Plan, serve
+from fedtempo.deploy.server import Plan, serve_run
 from fedtempo.deploy.wire import WireError
 from fedtempo.training.experiment import Experiment
 from tests.e2e.deploy.experiments import experiment_file
@@ -73,7 +73,7 @@ def test_a_false_claim_costs_the_node_that_makes_it(
     change, reason = LIES[name]
     honest = nodes_of(blueprint, 3, None)
     wires = Wires({LIAR: honest[1], **honest}, changed(change))
-    result = serve(wires, blueprint, Plan(clients=clients, patience=5.0))
+    result = serve_run(wires, blueprint, Plan(clients=clients, patience=5.0))
     assert result.digest() == simulated(given).digest()
     said = capsys.readouterr().err
     assert f"node {LIAR} is refused: " in said
@@ -103,7 +103,7 @@ def test_a_claim_of_many_rows_costs_the_server_no_memory(rows: int) -> None:
         counts[0] = [rows, rows, 0]
 
     wires = Wires(nodes_of(blueprint, 2, None), changed(claim, liar=1))
-    result = serve(wires, blueprint, Plan(patience=5.0))
+    result = serve_run(wires, blueprint, Plan(patience=5.0))
     assert int(result.experiment.federation.problem.data.sizes("train")[0]) == rows
 
 
@@ -157,7 +157,7 @@ def test_a_false_population_is_named_when_nobody_can_tell_who_is_right(blueprint
     wires = Wires({LIAR: honest[1], **honest}, changed(one_client(0, population=1 << 25)))
     began = time.monotonic()
     with pytest.raises(ft.TrainingError, match=r"nodes must agree .* 20 \(1 node\), 33554432 \(1 node\).*--clients"):
-        serve(wires, blueprint, Plan(patience=0.5))
+        serve_run(wires, blueprint, Plan(patience=0.5))
     assert time.monotonic() - began < 10.0
 
 
@@ -181,5 +181,5 @@ def test_nobody_waits_for_a_node_that_does_not_say_who_it_is(rounds: int, digits
     honest = nodes_of(blueprint, 2, None)
     wires = SlowWires({**honest, LIAR: honest[1]})
     wires.silent = frozenset({LIAR})
-    assert serve(wires, blueprint, Plan()).digest() == simulated(given).digest()
+    assert serve_run(wires, blueprint, Plan()).digest() == simulated(given).digest()
     assert wires.waited == 0.0

@@ -16,8 +16,8 @@ import pytest
 import fedtempo as ft
 from fedtempo.config import dump
 from fedtempo.deploy.keys import make_keys
-from fedtempo.deploy.launch import NodePlan, Server, start_node, stored_server
-from fedtempo.deploy.processes import Processes, Running, free_port
+from fedtempo.deploy.launch import NodePlan, ServerLaunch, start_node, stored_server
+from fedtempo.deploy.processes import ProcessGroup, Running, free_port
 from fedtempo.deploy.trial import try_out
 from tests.e2e.deploy.experiments import ALGORITHMS, experiment_file
 from tests.e2e.deploy.stage import Stage, left_over, simulated
@@ -38,12 +38,12 @@ def test_a_deployment_has_the_digest_of_the_simulator(name: str, tmp_path: Path)
 
 
 @pytest.fixture
-def processes() -> Iterator[Processes]:
-    with Processes() as every:
+def processes() -> Iterator[ProcessGroup]:
+    with ProcessGroup() as every:
         yield every
 
 
-def test_intruders_are_refused_and_the_run_does_not_notice(tmp_path: Path, processes: Processes) -> None:
+def test_intruders_are_refused_and_the_run_does_not_notice(tmp_path: Path, processes: ProcessGroup) -> None:
     file = experiment_file("FedDecay", rounds=3)
     stage = Stage(tmp_path, file, processes)
     make_keys(tmp_path / "others", 2)
@@ -74,7 +74,7 @@ def test_intruders_are_refused_and_the_run_does_not_notice(tmp_path: Path, proce
         assert "Connection attempt failed" in text or "onnection" in text
 
 
-def test_a_plain_or_foreign_client_cannot_speak_to_the_port(tmp_path: Path, processes: Processes) -> None:
+def test_a_plain_or_foreign_client_cannot_speak_to_the_port(tmp_path: Path, processes: ProcessGroup) -> None:
     stage = Stage(tmp_path, experiment_file("FedDecay", rounds=1), processes)
     with socket.create_connection(("127.0.0.1", stage.plan.port), timeout=10) as plain:
         plain.sendall(b"GET /v1/fleet HTTP/1.1\r\nHost: localhost\r\n\r\n")
@@ -90,7 +90,7 @@ def test_a_plain_or_foreign_client_cannot_speak_to_the_port(tmp_path: Path, proc
         context.wrap_socket(raw, server_hostname="localhost")
 
 
-def test_a_node_killed_and_restarted_costs_its_own_clients_only(tmp_path: Path, processes: Processes) -> None:
+def test_a_node_killed_and_restarted_costs_its_own_clients_only(tmp_path: Path, processes: ProcessGroup) -> None:
     stage = Stage(tmp_path, experiment_file("PFLEGO", rounds=8), processes)
 
     def kill_then_restart(line: str) -> None:
@@ -109,7 +109,7 @@ def test_a_node_killed_and_restarted_costs_its_own_clients_only(tmp_path: Path, 
     assert rounds[-1]["failures"] == [], "the restarted node takes part again, with the state it had kept"
 
 
-def test_a_killed_superlink_is_resumed_to_the_same_digest(tmp_path: Path, processes: Processes) -> None:
+def test_a_killed_superlink_is_resumed_to_the_same_digest(tmp_path: Path, processes: ProcessGroup) -> None:
     file = experiment_file("PFLEGO")
     stage = Stage(tmp_path, file, processes)
     with pytest.raises(ft.TrainingError, match="before its time"):
@@ -118,14 +118,14 @@ def test_a_killed_superlink_is_resumed_to_the_same_digest(tmp_path: Path, proces
     assert 1 <= done < 5
     again, plan = stored_server(tmp_path / "run")
     assert (again, plan.port) == (file, stage.plan.port)
-    stage.server = Server(tmp_path / "run", again, plan, processes)
+    stage.server = ServerLaunch(tmp_path / "run", again, plan, processes)
     stage.server.start()
     stage.run(lambda line: None)
     assert stage.digest() == simulated(file)
     assert not any(line.startswith("round 1/") for line in stage.lines[done:]), "what was committed is not done again"
 
 
-def test_the_commands_with_a_folder_of_data(tmp_path: Path, processes: Processes) -> None:
+def test_the_commands_with_a_folder_of_data(tmp_path: Path, processes: ProcessGroup) -> None:
     """`deploy server` and `deploy client` as people use them, here without TLS, on data that only the node has."""
     rng = np.random.default_rng(0)
     (tmp_path / "data").mkdir()

@@ -17,7 +17,7 @@ import pytest
 from fedtempo.config import dump, read
 from fedtempo.deploy.keys import make_keys, server_keys
 from fedtempo.deploy.launch import NodePlan, start_node, stored_server
-from fedtempo.deploy.processes import Processes, Running, environment, free_port, wait_for_port
+from fedtempo.deploy.processes import ProcessGroup, Running, environment, free_port, wait_for_port
 from tests.e2e.deploy.experiments import experiment_file
 from tests.e2e.deploy.stage import Stage, simulated
 from tests.e2e.deploy.test_leftovers import started_for, wait_until
@@ -28,12 +28,12 @@ FEDTEMPO = str(Path(sys.executable).parent / "fedtempo")
 
 
 @pytest.fixture
-def processes() -> Iterator[Processes]:
-    with Processes() as every:
+def processes() -> Iterator[ProcessGroup]:
+    with ProcessGroup() as every:
         yield every
 
 
-def command(processes: Processes, log: Path, *arguments: object) -> Running:
+def command(processes: ProcessGroup, log: Path, *arguments: object) -> Running:
     """`fedtempo ...` as people use it."""
     return processes.start(log.stem, [FEDTEMPO, *map(str, arguments)], log, {**os.environ, "OMP_NUM_THREADS": "1"})
 
@@ -43,7 +43,9 @@ def said(log: Path) -> str:
 
 
 @pytest.mark.parametrize("how", ["the server", "the server and its guards"])
-def test_a_server_killed_at_once_leaves_nobody_and_is_resumed(how: str, tmp_path: Path, processes: Processes) -> None:
+def test_a_server_killed_at_once_leaves_nobody_and_is_resumed(
+    how: str, tmp_path: Path, processes: ProcessGroup
+) -> None:
     file, port, run = tmp_path / "experiment.toml", free_port(), tmp_path / "run"
     file.write_text(dump(experiment_file("PFLEGO")))
     log, again = tmp_path / "server.log", tmp_path / "resumed.log"
@@ -65,7 +67,7 @@ def test_a_server_killed_at_once_leaves_nobody_and_is_resumed(how: str, tmp_path
     assert not started_for(home)
 
 
-def test_a_second_server_of_a_run_is_refused(tmp_path: Path, processes: Processes) -> None:
+def test_a_second_server_of_a_run_is_refused(tmp_path: Path, processes: ProcessGroup) -> None:
     file, port, run = tmp_path / "experiment.toml", free_port(), tmp_path / "run"
     file.write_text(dump(experiment_file("FedDecay")))
     log, second = tmp_path / "server.log", tmp_path / "second.log"
@@ -77,7 +79,7 @@ def test_a_second_server_of_a_run_is_refused(tmp_path: Path, processes: Processe
     assert first.code is None
 
 
-def test_a_certificate_that_expires(tmp_path: Path, processes: Processes) -> None:
+def test_a_certificate_that_expires(tmp_path: Path, processes: ProcessGroup) -> None:
     """The server refuses to start with one. A node that meets one says so, where Flower's own would try on and on."""
     make_keys(tmp_path / "keys", 1, days=-1.0)
     keys, port, file = tmp_path / "keys", free_port(), tmp_path / "experiment.toml"
@@ -102,7 +104,7 @@ def test_a_certificate_that_expires(tmp_path: Path, processes: Processes) -> Non
 
 
 def test_a_node_that_is_revoked_during_a_run(
-    tmp_path: Path, processes: Processes, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, processes: ProcessGroup, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Its clients are lost from then on, it is not let in again, and both sides say so."""
     file, log = tmp_path / "experiment.toml", tmp_path / "client.log"
@@ -130,7 +132,7 @@ def test_a_node_that_is_revoked_during_a_run(
 
 
 def test_a_server_whose_only_node_is_killed_in_a_round_waits_and_asks_again(
-    tmp_path: Path, processes: Processes
+    tmp_path: Path, processes: ProcessGroup
 ) -> None:
     file = experiment_file("PFLEGO", rounds=3)
     stage = Stage(tmp_path, file, processes, nodes=1)
@@ -207,7 +209,7 @@ internal._init_connection = doubled
 
 
 def test_oversized_slow_and_doubled_answers(
-    tmp_path: Path, processes: Processes, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, processes: ProcessGroup, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Three nodes misbehave, each in its own way; the fourth sends every reply twice. Its clients alone count."""
     everybody = {"cohort": 16, "deadline": 120.0, "evaluation": None}
@@ -237,7 +239,7 @@ def test_oversized_slow_and_doubled_answers(
 
 
 def test_a_loader_that_raises_is_named_at_the_server(
-    tmp_path: Path, processes: Processes, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, processes: ProcessGroup, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     file = experiment_file("FedDecay", rounds=1)
     (tmp_path / "broken.py").write_text("def load(config):\n    raise RuntimeError('no database')\n")

@@ -14,7 +14,7 @@ import fedtempo as ft
 from fedtempo.config import parse
 from fedtempo.deploy.blueprint import blueprint_of, of_file
 from fedtempo.deploy.personal import DATABASE
-from fedtempo.deploy.server import Plan, serve
+from fedtempo.deploy.server import Plan, serve_run
 from tests.e2e.deploy.experiments import experiment_file
 from tests.e2e.deploy.wires import FOUR, Gone, Wires, experiment, nodes_of, simulated
 
@@ -26,7 +26,7 @@ def test_the_digest_is_that_of_the_simulator(
 ) -> None:
     given = experiment(digits, FOUR[name]())
     blueprint = blueprint_of(given)
-    here, there = simulated(given), serve(Wires(nodes_of(blueprint, count, tmp_path)), blueprint, Plan())
+    here, there = simulated(given), serve_run(Wires(nodes_of(blueprint, count, tmp_path)), blueprint, Plan())
     assert there.digest() == here.digest()
     for mine, theirs in zip(here.history, there.history, strict=True):
         assert (mine.loss, mine.clients, mine.costs) == (theirs.loss, theirs.clients, theirs.costs)
@@ -49,7 +49,7 @@ def test_so_it_is_with_uploads_looked_at_one_by_one(
 ) -> None:
     given = experiment(digits, FOUR["FedDecay"](), **changes)
     blueprint = blueprint_of(given)
-    here, there = simulated(given), serve(Wires(nodes_of(blueprint, 2, tmp_path)), blueprint, Plan())
+    here, there = simulated(given), serve_run(Wires(nodes_of(blueprint, 2, tmp_path)), blueprint, Plan())
     assert there.digest() == here.digest()
     assert [r.failures for r in here.history] == [r.failures for r in there.history]
 
@@ -62,7 +62,7 @@ def test_a_private_mean_on_nodes_is_the_simulators(digits: ft.data.FederatedData
         given = experiment(digits, FOUR["FedDecay"](), aggregator=aggregator, cohort=ft.cohort.bernoulli(0.4))
         blueprint, out = blueprint_of(given), tmp_path / f"run {aggregator.noise_seed}"
         here = simulated(given)
-        there = serve(Wires(nodes_of(blueprint, 2, tmp_path)), blueprint, Plan(out=out))
+        there = serve_run(Wires(nodes_of(blueprint, 2, tmp_path)), blueprint, Plan(out=out))
         assert (there.digest() == here.digest()) == (aggregator is predictable)
         assert all(not r.failures and not len(r.clients) and np.isnan(r.loss) for r in there.history)
         assert (there.releases, there.privacy) == (given.rounds, here.privacy)
@@ -72,7 +72,7 @@ def test_an_empty_cohort_waits_for_nobody(digits: ft.data.FederatedData, tmp_pat
     given = experiment(digits, FOUR["FedDecay"](), cohort=ft.cohort.bernoulli(0.07), rounds=8, evaluation=None)
     blueprint, here = blueprint_of(given), simulated(given)
     assert any(not len(report.clients) for report in here.history)
-    there = serve(Wires(nodes_of(blueprint, 2, tmp_path)), blueprint, Plan(patience=5.0))
+    there = serve_run(Wires(nodes_of(blueprint, 2, tmp_path)), blueprint, Plan(patience=5.0))
     assert there.digest() == here.digest()
 
 
@@ -88,8 +88,8 @@ def test_a_resumed_private_deployment_is_charged_one_mean_more(digits: ft.data.F
         return parts
 
     with pytest.raises(KeyboardInterrupt):
-        serve(Wires(nodes_of(blueprint, 2, tmp_path), stop), blueprint, plan)
-    resumed = serve(Wires(nodes_of(blueprint, 2, tmp_path)), blueprint, plan)
+        serve_run(Wires(nodes_of(blueprint, 2, tmp_path), stop), blueprint, plan)
+    resumed = serve_run(Wires(nodes_of(blueprint, 2, tmp_path)), blueprint, plan)
     assert resumed.releases == given.rounds + 1
     assert resumed.privacy is not None and resumed.privacy.rounds == given.rounds + 1
 
@@ -106,7 +106,7 @@ def test_a_node_needs_nothing_of_what_makes_a_mean_private(digits: ft.data.Feder
 
 def test_the_server_never_sees_a_personal_tensor_or_a_row(digits: ft.data.FederatedData, tmp_path: Path) -> None:
     blueprint = blueprint_of(experiment(digits, FOUR["PFLEGO"]()))
-    result = serve(Wires(nodes_of(blueprint, 2, tmp_path)), blueprint, Plan(out=tmp_path / "run"))
+    result = serve_run(Wires(nodes_of(blueprint, 2, tmp_path)), blueprint, Plan(out=tmp_path / "run"))
     assert {name for client in digits.clients for name in result.store.get(int(client)) or {}} == {"sha256"}
     assert not any(np.any(column) for column in result.experiment.federation.problem.data.columns.values())
 
@@ -128,8 +128,8 @@ def test_server_and_nodes_that_stop_in_a_round_go_on_to_the_same_digest(
 
     plan = Plan(out=tmp_path / "run")
     with pytest.raises(KeyboardInterrupt):
-        serve(Wires(nodes_of(blueprint, 2, tmp_path), stop), blueprint, plan)
-    result = serve(Wires(nodes_of(blueprint, 2, tmp_path)), blueprint, plan)
+        serve_run(Wires(nodes_of(blueprint, 2, tmp_path), stop), blueprint, plan)
+    result = serve_run(Wires(nodes_of(blueprint, 2, tmp_path)), blueprint, plan)
     assert result.digest() == simulated(given).digest()
 
 
@@ -156,7 +156,7 @@ def test_a_node_that_does_not_answer_well_costs_its_own_clients(
         calls.append(node) if kind == "train" else None
         return answer if kind == "train" and node == 8 and calls.count(8) == 1 else parts
 
-    result = serve(Wires(nodes_of(blueprint, 2, tmp_path), spoil), blueprint, Plan())
+    result = serve_run(Wires(nodes_of(blueprint, 2, tmp_path), spoil), blueprint, Plan())
     assert [f.client for f in result.history[0].failures] == [1, 3]
     assert all(f.reason.startswith(reason) for f in result.history[0].failures)
     assert not result.history[1].failures
@@ -170,7 +170,7 @@ def test_a_node_cannot_send_for_another_or_twice(digits: ft.data.FederatedData, 
     def mixed(node: int, kind: str, parts: list[bytes]) -> list[bytes]:
         return [parts[1], parts[1], parts[0]] if kind == "train" and node == 1 else parts
 
-    result = serve(Wires(nodes_of(blueprint, 2, tmp_path), mixed), blueprint, Plan())
+    result = serve_run(Wires(nodes_of(blueprint, 2, tmp_path), mixed), blueprint, Plan())
     reasons = {f.client: f.reason for f in result.history[0].failures}
     assert reasons == {0: "another client's upload", 4: "another client's upload"}
     assert result.history[0].clients == (2, 5)
@@ -181,7 +181,7 @@ def test_more_answers_than_clients_are_none(digits: ft.data.FederatedData, tmp_p
     blueprint = blueprint_of(experiment(digits, FOUR["FedDecay"](), **changes))
     twice = Wires(nodes_of(blueprint, 2, tmp_path))
     twice.spoil = lambda node, kind, parts: parts * 2 if (node, kind) == (1, "train") else parts
-    (report,) = serve(twice, blueprint, Plan()).history
+    (report,) = serve_run(twice, blueprint, Plan()).history
     assert sorted(report.failures) == [(0, "4 answers for 2 clients"), (2, "4 answers for 2 clients")]
     assert report.clients == (5,)
 
@@ -207,7 +207,7 @@ def test_where_all_nodes_go_in_the_middle_of_a_round_it_waits(
 
     wires.spoil = go
     began = time.monotonic()
-    result = serve(wires, blueprint, Plan(patience=30.0 if back else 1.0))
+    result = serve_run(wires, blueprint, Plan(patience=30.0 if back else 1.0))
     if back:
         assert result.digest() == simulated(given).digest()
         assert not result.history[1].failures
@@ -230,7 +230,7 @@ def test_a_node_that_goes_away_is_missed_and_welcome_back(digits: ft.data.Federa
         return parts
 
     wires.spoil = come_and_go
-    result = serve(wires, blueprint, Plan())
+    result = serve_run(wires, blueprint, Plan())
     assert [r.failures for r in result.history] == [(), ((1, "not connected"),), ()]
     scores = result.history[-1].scores
     assert scores is not None
@@ -240,7 +240,7 @@ def test_a_node_that_goes_away_is_missed_and_welcome_back(digits: ft.data.Federa
 def test_of_more_clients_than_needed_the_first_to_answer_count(digits: ft.data.FederatedData, tmp_path: Path) -> None:
     given = experiment(digits, FOUR["PFLEGO"](), rounds=2, cohort=4, over_selection=1.0, evaluation=None)
     blueprint = blueprint_of(given)
-    result = serve(Wires(nodes_of(blueprint, 4, tmp_path)), blueprint, Plan())
+    result = serve_run(Wires(nodes_of(blueprint, 4, tmp_path)), blueprint, Plan())
     for report in result.history:
         late = [failure.client for failure in report.failures]
         assert (len(report.clients), len(late)) == (4, 4)
@@ -255,7 +255,7 @@ def test_users_that_do_not_answer_are_left_out_of_the_statistics(digits: ft.data
     blueprint = blueprint_of(given)
     silent = Wires(nodes_of(blueprint, 2, tmp_path))
     silent.spoil = lambda node, kind, parts: None if (node, kind) == (8, "score") else parts
-    here, there = simulated(given).history[0].scores, serve(silent, blueprint, Plan()).history[0].scores
+    here, there = simulated(given).history[0].scores, serve_run(silent, blueprint, Plan()).history[0].scores
     assert here is not None
     assert there is not None
     seen = there.existing_after.samples > 0
@@ -275,14 +275,14 @@ def test_a_lost_personal_state_is_said_and_never_begun_afresh(digits: ft.data.Fe
             (tmp_path / "node-1" / DATABASE).write_bytes(b"")
         return parts
 
-    result = serve(Wires(nodes_of(blueprint, 2, tmp_path), lose), blueprint, Plan())
+    result = serve_run(Wires(nodes_of(blueprint, 2, tmp_path), lose), blueprint, Plan())
     assert [r.failures for r in result.history] == [(), *[((1, "its personal state is not on this node"),)] * 2]
 
 
 def test_a_folder_for_personal_state_is_asked_for_where_it_is_needed(digits: ft.data.FederatedData) -> None:
     changes = {"rounds": 1, "evaluation": None}
     blueprint = blueprint_of(experiment(digits, FOUR["PFLEGO"](), **changes))
-    result = serve(Wires(nodes_of(blueprint, 1, None)), blueprint, Plan())
+    result = serve_run(Wires(nodes_of(blueprint, 1, None)), blueprint, Plan())
     assert all("state-dir" in failure.reason for failure in result.history[0].failures)
     stateless = blueprint_of(experiment(digits, FOUR["FedDecay"](), **changes))
-    assert not serve(Wires(nodes_of(stateless, 1, None)), stateless, Plan()).history[0].failures
+    assert not serve_run(Wires(nodes_of(stateless, 1, None)), stateless, Plan()).history[0].failures

@@ -119,7 +119,8 @@ def test_what_cannot_be_sent_is_said(cluster: Any) -> None:
     held = (number for number in ())
     model = zoo.model("mlp")
     model.register_forward_hook(lambda module, inputs, output: held and None)
-    federation = replace(experiment(4).federation, model=model)
+    federation = experiment(4).federation
+    federation = replace(federation, problem=replace(federation.problem, model=model))
     with pytest.raises(ft.ConfigError, match="must be able to send"), RayActors(federation, serial, 1):
         pass
 

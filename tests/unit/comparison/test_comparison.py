@@ -17,7 +17,7 @@ import pytest
 
 import fedtempo as ft
 from fedtempo.cli import main
-from fedtempo.comparison import Run, compare_runs, entrants_of, read_run, run_of
+from fedtempo.comparison import Run, compare_runs, entrants_of, finished_run, run_of
 from fedtempo.comparison.entrants import parse_algorithms
 from fedtempo.comparison.intervals import Pairs, over_seeds, over_users, paired
 from fedtempo.comparison.targets import cost_to_reach
@@ -87,7 +87,7 @@ def folders(digits: ft.data.FederatedData, tmp_path_factory: pytest.TempPathFact
 
 @pytest.fixture(scope="module")
 def runs(folders: dict[str, Path]) -> list[Run]:
-    return [read_run(folder) for folder in folders.values()]
+    return [finished_run(folder) for folder in folders.values()]
 
 
 def test_a_comparison_has_the_scores_and_paired_differences_of_the_runs(runs: list[Run]) -> None:
@@ -204,14 +204,14 @@ def test_an_unfinished_or_damaged_folder_is_refused(folders: dict[str, Path], tm
         connection.execute(
             "UPDATE reports SET report = replace(report, '\"round\": 1', '\"round\": 2') WHERE round = 1"
         )
-    with pytest.raises(StoreError, match=r"report of round 1 in .* is damaged"):
-        read_run(tmp_path)
+    with pytest.raises(StoreError, match=r"report of round 1 is damaged or missing \(in "):
+        finished_run(tmp_path)
     with sqlite3.connect(copy) as connection:
         connection.execute("DELETE FROM reports WHERE round > 0")
     with pytest.raises(ConfigError, match=r"must be finished\. Got .*1 of 3 rounds: go on with `fedtempo resume"):
-        read_run(tmp_path)
-    with pytest.raises(ft.OutputError, match=r"must be a folder that holds one"):
-        read_run(tmp_path / "nothing")
+        finished_run(tmp_path)
+    with pytest.raises(ft.OutputError, match=r"a run folder must hold run\.sqlite"):
+        finished_run(tmp_path / "nothing")
 
 
 def test_csv_and_json_hold_the_same_numbers(runs: list[Run]) -> None:

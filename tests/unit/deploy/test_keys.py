@@ -19,7 +19,7 @@ from fedtempo.cli import main
 from fedtempo.config import read
 from fedtempo.deploy.keys import check_server, is_loopback, make_keys, node_keys, server_keys
 from fedtempo.deploy.launch import NodePlan, ServerPlan, node_command, prepare_server, stored_server
-from fedtempo.deploy.processes import Processes, free_port
+from fedtempo.deploy.processes import ProcessGroup, free_port
 from tests import ROOT
 from tests.waiting import until
 
@@ -156,7 +156,7 @@ def test_one_module_knows_flower() -> None:
 def test_processes_leave_nobody_behind(tmp_path: Path) -> None:
     waits = "import threading; threading.Event().wait(600)"
     parent = f"import subprocess, sys; subprocess.Popen([sys.executable, '-c', '{waits}']).wait()"
-    with Processes() as processes:
+    with ProcessGroup() as processes:
         running = processes.start("sleeper", [sys.executable, "-c", parent], tmp_path / "log", {})
         assert running.wait(1.0) is None
         assert len(alive(running.pid)) == 3, "a guard, a parent and a child"

@@ -20,7 +20,7 @@ from fedtempo.deploy.census import census_of, data_of, read_census
 from fedtempo.deploy.node import Nodes, make_node
 from fedtempo.deploy.nodedata import from_folder, placed, share
 from fedtempo.deploy.personal import DATABASE, PersonalStore
-from fedtempo.deploy.server import RUN, Plan, serve
+from fedtempo.deploy.server import RUN, Plan, serve_run
 from fedtempo.deploy.wire import HASH, WireError
 from fedtempo.training.state import digest_of
 from tests.e2e.deploy.wires import FOUR, Wires, experiment, nodes_of, simulated
@@ -59,7 +59,7 @@ def test_data_from_folders_and_functions_train_like_the_same_data_in_the_simulat
         {"data-loader": f"{__name__}:loaded_by_function", "first": 2, "state-dir": str(tmp_path / "b")},
     ]
     nodes = {number: make_node(blueprint, config) for number, config in enumerate(configs)}  # type: ignore[arg-type]
-    result = serve(Wires(nodes), blueprint, Plan(clients=4))
+    result = serve_run(Wires(nodes), blueprint, Plan(clients=4))
     assert result.digest() == simulated(given).digest()
 
 
@@ -185,7 +185,7 @@ def test_who_is_not_let_in(digits: ft.data.FederatedData, tmp_path: Path, capsys
     order = dict(sorted(spoiled.made.items()))
     spoiled.made = order
     spoiled.exchange = _in_order(spoiled)  # type: ignore[method-assign]
-    result = serve(spoiled, blueprint, Plan())
+    result = serve_run(spoiled, blueprint, Plan())
     assert result.digest() == simulated(given).digest()
     said = capsys.readouterr().err
     assert "node 20 is refused: it was started for another experiment" in said
@@ -205,11 +205,11 @@ def test_a_start_without_everybody_ends_in_time_and_says_who_is_missing(digits: 
     blueprint = blueprint_of(experiment(digits, FOUR["FedDecay"]()))
     one = {1: nodes_of(blueprint, 2, None)[1]}
     with pytest.raises(ft.TrainingError, match=r"10 of 20 clients connected in 0.1 s; without \[1, 3, 5, 7, 9\]"):
-        serve(Wires(one), blueprint, Plan(patience=0.1))
+        serve_run(Wires(one), blueprint, Plan(patience=0.1))
     with pytest.raises(ft.TrainingError, match="0 of clients connected"):
-        serve(Wires({}), blueprint, Plan(patience=0.1))
+        serve_run(Wires({}), blueprint, Plan(patience=0.1))
     with pytest.raises(ft.TrainingError, match=r"0 of 10 clients .* node 1 was refused: there must be 10 clients"):
-        serve(Wires(one), blueprint, Plan(clients=10, patience=0.1))
+        serve_run(Wires(one), blueprint, Plan(clients=10, patience=0.1))
 
 
 def test_a_node_started_for_another_experiment_does_not_serve_this_one(digits: ft.data.FederatedData) -> None:
@@ -284,7 +284,7 @@ def test_a_damaged_state_is_noticed_and_a_readable_database_refused(tmp_path: Pa
 
 def test_a_run_folder_without_its_token_is_not_resumed(digits: ft.data.FederatedData, tmp_path: Path) -> None:
     blueprint = blueprint_of(experiment(digits, FOUR["FedDecay"](), rounds=1, evaluation=None))
-    serve(Wires(nodes_of(blueprint, 1, None)), blueprint, Plan(out=tmp_path / "run"))
+    serve_run(Wires(nodes_of(blueprint, 1, None)), blueprint, Plan(out=tmp_path / "run"))
     (tmp_path / "run" / RUN).write_text("zz")
     with pytest.raises(ft.OutputError, match=r"run\.token"):
-        serve(Wires(nodes_of(blueprint, 1, None)), blueprint, Plan(out=tmp_path / "run"))
+        serve_run(Wires(nodes_of(blueprint, 1, None)), blueprint, Plan(out=tmp_path / "run"))

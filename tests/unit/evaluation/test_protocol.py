@@ -8,7 +8,7 @@ import torch
 
 import fedtempo as ft
 from fedtempo import algorithms as a
-from fedtempo.evaluation.protocol import Evaluation, UserScores
+from fedtempo.evaluation.protocol import Evaluation, Scores, UserScores
 
 
 def users(values: list[float], samples: list[int] | None = None, interpolated: bool = False) -> UserScores:
@@ -37,6 +37,18 @@ def test_sample_weighted_mean_and_users_without_rows() -> None:
 
 def test_for_a_loss_the_worst_is_the_largest() -> None:
     assert users([1.0, 2.0, 3.0]).summary("loss")["worst"] == 3.0
+
+
+def test_quality_is_the_mean_and_what_is_better_when_low_counts_negative() -> None:
+    """Perplexities 2 and 4 are worth -3, less than those of 1 and 4: selection must take the second."""
+
+    def quality(metric: str, values: list[float]) -> float:
+        scored = UserScores(np.arange(2), np.array([1, 1]), {metric: np.array(values)})
+        return Scores("validation", scored, scored, metric=metric).quality()
+
+    assert quality("accuracy", [0.25, 0.75]) == 0.5
+    assert quality("loss", [2.0, 4.0]) == quality("perplexity", [2.0, 4.0]) == -3.0
+    assert quality("perplexity", [1.0, 4.0]) > quality("perplexity", [2.0, 4.0])
 
 
 def test_initial_scores_are_the_shared_models(digits: ft.data.FederatedData) -> None:

@@ -16,21 +16,21 @@ def weight(model: nn.Module) -> torch.Tensor:
 def test_the_seed_decides_whatever_the_module_held_before() -> None:
     one, other = mlp(4, [3], 2), mlp(4, [3], 2)
     assert not torch.equal(weight(one), weight(other))
-    assert torch.equal(weight(build(one, 5)), weight(build(other, 5)))
-    assert torch.equal(weight(build(one, 5)), weight(build(lambda: mlp(4, [3], 2), 5)))
-    assert not torch.equal(weight(build(one, 5)), weight(build(one, 6)))
+    assert torch.equal(weight(build(one, 5)[0]), weight(build(other, 5)[0]))
+    assert torch.equal(weight(build(one, 5)[0]), weight(build(lambda: mlp(4, [3], 2), 5)[0]))
+    assert not torch.equal(weight(build(one, 5)[0]), weight(build(one, 6)[0]))
 
 
 def test_weights_are_kept_on_request_and_where_a_module_cannot_be_drawn_again() -> None:
     own = mlp(4, [3], 2)
-    assert torch.equal(weight(build(own, 5, keep_weights=True)), weight(own))
+    assert torch.equal(weight(build(own, 5, "model")[0]), weight(own))
     plain = nn.Sequential(nn.Linear(2, 2))
-    assert torch.equal(build(plain, 5).state_dict()["0.weight"], plain.state_dict()["0.weight"])
+    assert torch.equal(build(plain, 5)[0].state_dict()["0.weight"], plain.state_dict()["0.weight"])
 
 
 def test_the_module_that_was_given_is_not_the_one_that_trains() -> None:
     own = mlp(4, [3], 2)
-    built = build(own, 5, keep_weights=True)
+    built = build(own, 5, "model")[0]
     with torch.no_grad():
         built.head.weight.zero_()
     assert weight(own).any()

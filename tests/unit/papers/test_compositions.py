@@ -21,12 +21,12 @@ from fedtempo.papers.compositions import (
     Strengths,
     budgets,
     composed,
-    gains,
+    composition_gains,
 )
 from fedtempo.papers.framework.budgets import at_budgets
-from fedtempo.papers.framework.frame import Data, Model, scale
+from fedtempo.papers.framework.frame import Data, Model, sized
 
-SCALE = scale(seeds=1, minutes=0, rounds=6, cohort=4, k=5)
+SCALE = sized(seeds=1, minutes=0, rounds=6, cohort=4, k=5)
 STRENGTHS = Strengths(lr=0.1, weight_decay=0.01)
 MODEL = Model("mlp", {"inputs": 64, "hidden": [8], "outputs": 10})
 DATA = Data("digits", ft.data.dirichlet(10, 0.5), 0, {"new_clients": 2, "min_samples": 3}, rows=400)
@@ -79,7 +79,7 @@ def test_gains_that_add_up_leave_nothing_over() -> None:
     }
     pair = next(iter(PAIRS))
     values[pair] = dict.fromkeys(BUDGETS.values(), 0.5)
-    found = gains(values)
+    found = composition_gains(values)
     assert found[ALL]["extra_steps"] == pytest.approx(0.0)
     assert found[pair]["extra_bytes"] == pytest.approx(-0.03)
     assert math.isclose(found[INGREDIENTS[4]]["gain_steps"], 0.05)

@@ -66,8 +66,10 @@ def test_a_frozen_body_does_not_move_by_a_bit(algorithm, backend):
 def test_frozen_tensors_are_not_noised_nor_averaged_nor_sent_again():
     model = ft.models.mlp(6, [5], 4)
     model.body.requires_grad_(False)
-    result = run(model, aggregator=ft.robust.private_mean(1.0, 0.5), cohort=4)
-    assert torch.equal(result.params["body.1.weight"], start_of(result)["body.1.weight"])
+    noised = run(model, aggregator=ft.robust.private_mean(1.0, 0.5), cohort=4)
+    assert torch.equal(noised.params["body.1.weight"], start_of(noised)["body.1.weight"])
+    assert not torch.equal(noised.params["head.weight"], start_of(noised)["head.weight"])
+    result = run(model, cohort=4)
     head, body = 4 * (5 * 4 + 4), 4 * (6 * 5 + 5)
     first, second = (result.history[i].costs for i in (0, 1))
     assert first.bytes_down == 4 * (head + body) and first.bytes_up == 4 * head

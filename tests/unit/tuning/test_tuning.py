@@ -7,16 +7,15 @@ import signal
 import subprocess
 import sys
 import tomllib
-import xml.etree.ElementTree
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from fedtempo.cli import main
-from fedtempo.comparison import read_rounds
 from fedtempo.config import read
 from fedtempo.errors import ConfigError, OutputError, TrainingError
+from fedtempo.training.reader import RunReader
 from fedtempo.tuning import GRIDS, Found, plan_search, search, space_of
 from fedtempo.tuning.space import Space, dimensions_of
 from fedtempo.tuning.trial import Job, run_trial
@@ -90,9 +89,10 @@ def test_a_trial_is_worth_what_validation_selects_by_in_the_run_itself(grid_sear
 def test_importances_are_shares_and_drawn(grid_search: tuple[Path, Found]) -> None:
     folder, found = grid_search
     assert sum(found.importances.values()) == pytest.approx(1)
-    picture = xml.etree.ElementTree.fromstring((folder / "out" / "importances.svg").read_text())
-    texts = [element.text for element in picture.iter("{http://www.w3.org/2000/svg}text")]
-    assert set(found.importances) <= set(texts)
+    page = (folder / "out" / "report.html").read_text()
+    drawn = json.loads(page.split('id="numbers">')[1].split("</script>")[0])["figures"]
+    (bars,) = (one["values"] for one in drawn if one and one["kind"] == "bars")
+    assert dict(bars) == pytest.approx(found.importances)
 
 
 @pytest.mark.slow("two processes that load torch; the processes of training run every time")
@@ -139,7 +139,7 @@ def test_a_stopped_trial_goes_on_from_its_last_stored_round(tmp_path: Path) -> N
     whole = run_trial(Job(0, values, 2, tmp_path / "whole"), told_and_on)
     with pytest.raises(KeyboardInterrupt):
         run_trial(Job(0, values, 2, tmp_path / "half"), interrupted)
-    assert [len(read_rounds(tmp_path / "half" / f"seed-{seed}")[1]) for seed in (0, 1)] == [3, 3]
+    assert [len(RunReader(tmp_path / "half" / f"seed-{seed}").refresh()) for seed in (0, 1)] == [3, 3]
     first, told[:] = list(told), []
     half = run_trial(Job(0, values, 2, tmp_path / "half"), told_and_on)
     assert told == first
@@ -196,6 +196,7 @@ def test_a_grid_can_be_adjusted_and_added_to(tmp_path: Path) -> None:
     assert file.batch_size == 16 and file.algorithm.settings == {
         "epochs": 1,
         "decay": "exponential",
+        "per": "epoch_displacement",
         "lr": 0.1,
         "beta": 0.8,
     }

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from fedtempo.data.files.folders import Sources, sha256_of
-from fedtempo.data.files.safe import locked
+from fedtempo.data.files.safe import exclusively
 from fedtempo.errors import DataError, OutputError
 
 LAYOUT = 1
@@ -37,7 +37,7 @@ def _key(sources: Sources, settings: Mapping[str, Any]) -> str:
 
 
 def _build(folder: Path, sources: Sources, settings: Mapping[str, Any], decode: Decode) -> None:
-    with locked(folder):
+    with exclusively(folder):
         if (folder / _INDEX).is_file():
             return
         for leftover in (path for path in folder.parent.glob(f".{folder.name}.*") if path.is_dir()):

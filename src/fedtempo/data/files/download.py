@@ -6,37 +6,35 @@ time works on a file (the others wait, then find it), and an interrupted downloa
 
 from __future__ import annotations
 
-import logging
-import os
 import shutil
-import tempfile
 from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-import pooch
-import requests
-
 from fedtempo.data.files.folders import Fingerprint, check_sum, present, sha256_of
-from fedtempo.data.files.published import File
-from fedtempo.data.files.registry import CATALOGUE
-from fedtempo.data.files.safe import kind_of, locked
+from fedtempo.data.files.published import DataSet, File
+from fedtempo.data.files.safe import exclusively, kind_of
 from fedtempo.errors import DataError, OutputError
+from fedtempo.extras import library
+from fedtempo.files import replacing
 
 Progress = Callable[[str, int, int], None]
 """Called with a file's name, the bytes that are there and the bytes there will be."""
 TIMEOUT = 30.0
 _CHUNK = 1 << 16
 _PART = "part"
+_REASONS = {
+    "ConnectionError": "no connection",
+    "ConnectTimeout": "no answer",
+    "ReadTimeout": "no answer",
+    "InvalidSchema": "it leads to an address that is neither http nor https",
+}
 
-# pooch tells of every download on stderr; the progress bar does that here.
-pooch.get_logger().setLevel(logging.WARNING)
 
-
-def get(
-    name: str,
+def get_files(
+    data_set: DataSet,
     cache: Path,
     source: str | Path | None = None,
     mirror: str | None = None,
@@ -46,19 +44,19 @@ def get(
 
     `mirror` is an address that holds `<folder>/<file>` for every file; the sums are the same.
     """
-    entry = CATALOGUE[name]
-    if not entry.ways:
+    name = data_set.name
+    if not data_set.ways:
         return []
     if source is not None:
-        return _take_all(name, Path(source).expanduser(), cache)
-    if not entry.downloads:
+        return _take_all(data_set, Path(source).expanduser(), cache)
+    if not data_set.downloads:
         raise DataError(
-            f"data set {name!r} cannot be downloaded as files. Get {_needed(name)} by way of {entry.page}, "
+            f"data set {name!r} cannot be downloaded as files. Get {_needed(data_set)} by way of {data_set.page}, "
             f"then `fedtempo data get {name} --from DIR`."
         )
     found = []
-    for file in entry.downloads:
-        folder = file.folder or entry.folder
+    for file in data_set.downloads:
+        folder = file.folder or data_set.folder
         url = str(file.url) if mirror is None else f"{mirror.rstrip('/')}/{folder}/{file.name}"
         found.append(fetch(file, cache / "files" / folder, url, progress))
     return found
@@ -69,7 +67,7 @@ def fetch(file: File, folder: Path, url: str, progress: Progress = lambda name, 
     _check_address(url)
     path = folder / file.name
     incoming = folder / f".{file.name}.incoming"
-    with locked(path):
+    with exclusively(path):
         if path.is_file() and sha256_of(path) in file.sha256:
             return path
         resumed = (incoming / _PART).is_file()
@@ -88,16 +86,19 @@ class _WrongSumError(DataError):
 
 def _retrieve(file: File, path: Path, incoming: Path, url: str, progress: Progress) -> Path:
     """Everything unfinished lives in `incoming`, which goes when the file is there or turns out to be another."""
-
-    def downloader(address: str, target: str, _: Any) -> None:
-        _resume(file, incoming / _PART, address, progress)
-        (incoming / _PART).replace(target)
-
+    requests = library("requests", "data", "a download", DataError)
+    part = incoming / _PART
     try:
-        whole = pooch.retrieve(url, file.sha256[0], path.name, incoming, downloader=downloader)
-        Path(whole).replace(path)
+        incoming.mkdir(parents=True, exist_ok=True)
+        _resume(file, part, url, progress)
+        if (found := sha256_of(part)) != file.sha256[0]:
+            raise _WrongSumError(
+                f"{file.name} from {url} is not the published file: it must have the SHA-256 {file.sha256[0]}. "
+                f"Got {found}."
+            )
+        part.replace(path)
     except requests.RequestException as error:
-        if not (incoming / _PART).is_file():
+        if not part.is_file():
             shutil.rmtree(incoming, ignore_errors=True)
         raise DataError(
             f"{file.name} could not be downloaded from {url} ({_reason(error)}). Run the command again to go on, "
@@ -106,18 +107,10 @@ def _retrieve(file: File, path: Path, incoming: Path, url: str, progress: Progre
     except DataError:
         shutil.rmtree(incoming, ignore_errors=True)
         raise
-    except ValueError as error:
-        shutil.rmtree(incoming, ignore_errors=True)
-        raise _WrongSumError(f"{file.name} from {url} is not the published file: {_sums(error)}.") from None
     except OSError as error:
         raise OutputError(f"{path} cannot be written: {error.strerror or error}.") from None
     shutil.rmtree(incoming, ignore_errors=True)
     return path
-
-
-def _sums(error: ValueError) -> str:
-    """The part of pooch's message that gives the sum expected and the sum found."""
-    return str(error).partition(". Deleted")[0]
 
 
 def _resume(file: File, part: Path, url: str, progress: Progress) -> None:
@@ -128,6 +121,7 @@ def _resume(file: File, part: Path, url: str, progress: Progress) -> None:
         have = 0
     if have == file.size:
         return
+    requests = library("requests", "data", "a download", DataError)
     headers = {"Range": f"bytes={have}-"} if have else {}
     # Accept-Encoding: the bytes as they are, so that sizes and offsets mean the same to both sides.
     headers["Accept-Encoding"] = "identity"
@@ -167,41 +161,30 @@ def _check_address(url: str, before: str | None = None) -> None:
         raise DataError(f"the address {before!r} must not lead to an unencrypted one. Got {url!r}.")
 
 
-def _reason(error: requests.RequestException) -> str:
-    if isinstance(error, requests.HTTPError) and error.response is not None:
+def _reason(error: Any) -> str:
+    """What went wrong, from one of the exceptions of `requests`."""
+    kind = type(error).__name__
+    if kind == "HTTPError" and error.response is not None:
         return f"the server answered {error.response.status_code}"
-    if isinstance(error, requests.exceptions.InvalidSchema):
-        return "it leads to an address that is neither http nor https"
-    return {"ConnectionError": "no connection", "ConnectTimeout": "no answer", "ReadTimeout": "no answer"}.get(
-        type(error).__name__, "the connection broke off"
-    )
+    return _REASONS.get(kind, "the connection broke off")
 
 
-def _needed(name: str) -> str:
-    return " or ".join(" + ".join(way) for way in CATALOGUE[name].ways)
+def _needed(data_set: DataSet) -> str:
+    return " or ".join(" + ".join(way) for way in data_set.ways)
 
 
-def _take_all(name: str, source: Path, cache: Path) -> list[Path]:
-    entry = CATALOGUE[name]
-    found = present(name, source, cache)
+def _take_all(data_set: DataSet, source: Path, cache: Path) -> list[Path]:
+    found = present(data_set, source, cache)
     if found is None:
-        raise DataError(
-            f"data set {name!r} needs {_needed(name)}; not all of it is in {source / entry.folder} or {source}."
-        )
-    return [_take(entry.file(file), path, cache / "files", entry.folder) for file, path in found.items()]
+        folders = f"{source / data_set.folder} or {source}"
+        raise DataError(f"data set {data_set.name!r} needs {_needed(data_set)}; not all of it is in {folders}.")
+    return [_take(data_set.file(file), path, cache / "files", data_set.folder) for file, path in found.items()]
 
 
 def _take(file: File, path: Path, files: Path, folder: str) -> Path:
     """Copy a file into the cache, if it is the published one."""
     check_sum(file, Fingerprint(path.stat().st_size, sha256_of(path)), path)
     target = files / (file.folder or folder) / file.name
-    with locked(target):
-        handle, temporary = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
-        os.close(handle)
-        try:
-            shutil.copyfile(path, temporary)
-            Path(temporary).replace(target)
-        except OSError as error:
-            Path(temporary).unlink(missing_ok=True)
-            raise OutputError(f"{target} cannot be written: {error.strerror or error}.") from None
+    with exclusively(target), replacing(target) as partial:
+        shutil.copyfile(path, partial)
     return target

@@ -9,12 +9,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-import pooch
+from platformdirs import user_cache_dir
 
-from fedtempo.data.files.published import File
-from fedtempo.data.files.registry import CATALOGUE, Entry
-from fedtempo.data.files.safe import write_atomically
+from fedtempo.data.files.published import DataSet, File
 from fedtempo.errors import DataError
+from fedtempo.files import write_atomically
 
 DATA_VARIABLE = "FEDTEMPO_DATA"
 CACHE_VARIABLE = "FEDTEMPO_CACHE"
@@ -51,25 +50,24 @@ class Sources:
 
 def cache_folder(cache_dir: str | Path | None = None) -> Path:
     """The folder for downloads and decoded arrays: as asked, else FEDTEMPO_CACHE, else the platform's cache."""
-    chosen = cache_dir or os.environ.get(CACHE_VARIABLE) or pooch.os_cache("fedtempo")
+    chosen = cache_dir or os.environ.get(CACHE_VARIABLE) or user_cache_dir("fedtempo")
     return Path(chosen).expanduser().absolute()
 
 
-def roots(entry: Entry, data_dir: str | Path | None, cache: Path, file: File | None = None) -> list[Path]:
+def roots(data_set: DataSet, data_dir: str | Path | None, cache: Path, file: File | None = None) -> list[Path]:
     """The folders that may hold a file of this data set, best first."""
-    folder = (file.folder if file else None) or entry.folder
+    folder = (file.folder if file else None) or data_set.folder
     given = data_dir or os.environ.get(DATA_VARIABLE)
     found = [] if not given else [Path(given).expanduser() / folder, Path(given).expanduser()]
     return found if data_dir else [*found, cache / "files" / folder]
 
 
-def present(name: str, data_dir: str | Path | None, cache: Path) -> dict[str, Path] | None:
+def present(data_set: DataSet, data_dir: str | Path | None, cache: Path) -> dict[str, Path] | None:
     """The files of the first complete way to load this data set, or None."""
-    entry = CATALOGUE[name]
-    for way in entry.ways:
+    for way in data_set.ways:
         found: dict[str, Path] = {}
         for wanted in way:
-            hits = _search(wanted, roots(entry, data_dir, cache, entry.file(wanted)))
+            hits = _search(wanted, roots(data_set, data_dir, cache, data_set.file(wanted)))
             if not hits:
                 break
             found.update(hits)
@@ -89,30 +87,30 @@ def _search(wanted: str, folders: list[Path]) -> dict[str, Path]:
     return {}
 
 
-def locate(name: str, data_dir: str | Path | None, cache_dir: str | Path | None, verify: bool) -> Sources:
+def locate(data_set: DataSet, data_dir: str | Path | None, cache_dir: str | Path | None, verify: bool) -> Sources:
     """The files of a data set, checked against their pinned sums unless `verify` is off."""
     cache = cache_folder(cache_dir)
-    paths = present(name, data_dir, cache)
+    paths = present(data_set, data_dir, cache)
     if paths is None:
-        raise DataError(missing(name, data_dir, cache))
-    marks = {file: fingerprint(path, cache) for file, path in paths.items()}
+        raise DataError(missing(data_set, data_dir, cache))
+    marks = {file: fingerprint_of(path, cache) for file, path in paths.items()}
     if verify:
         for file, mark in marks.items():
-            check_sum(CATALOGUE[name].file(file), mark, paths[file])
-    return Sources(name, paths, marks, cache)
+            check_sum(data_set.file(file), mark, paths[file])
+    return Sources(data_set.name, paths, marks, cache)
 
 
-def missing(name: str, data_dir: str | Path | None, cache: Path) -> str:
+def missing(data_set: DataSet, data_dir: str | Path | None, cache: Path) -> str:
     """One line that says which file is not there, where it comes from and where it goes."""
-    entry = CATALOGUE[name]
-    for wanted in entry.ways[0]:
-        file = entry.file(wanted)
-        folders = roots(entry, data_dir, cache, file)
+    name = data_set.name
+    for wanted in data_set.ways[0]:
+        file = data_set.file(wanted)
+        folders = roots(data_set, data_dir, cache, file)
         if not _search(wanted, folders):
             break
-    others = " or ".join(" + ".join(way) for way in entry.ways if wanted not in way)
+    others = " or ".join(" + ".join(way) for way in data_set.ways if wanted not in way)
     also = f" (or {others})" if others else ""
-    how = f"Run `fedtempo data get {name}`, which downloads {file.url}" if file.url else f"Get it from {entry.page}"
+    how = f"Run `fedtempo data get {name}`, which downloads {file.url}" if file.url else f"Get it from {data_set.page}"
     return f"data set {name!r} needs {wanted}{also}, which is not in {folders[0]}. {how}, or put it into that folder."
 
 
@@ -126,7 +124,7 @@ def check_sum(file: File, mark: Fingerprint, path: Path) -> None:
         )
 
 
-def fingerprint(path: Path, cache: Path) -> Fingerprint:
+def fingerprint_of(path: Path, cache: Path) -> Fingerprint:
     """A file's size and SHA-256, remembered in the cache for as long as size and time of change stay the same."""
     state = path.stat()
     place = str(path.resolve())
@@ -139,7 +137,7 @@ def fingerprint(path: Path, cache: Path) -> Fingerprint:
     except (OSError, ValueError, KeyError, TypeError):
         pass
     mark = Fingerprint(state.st_size, sha256_of(path))
-    write_atomically(note, json.dumps({"seen": seen, "sha256": mark.sha256}).encode())
+    write_atomically(note, json.dumps({"seen": seen, "sha256": mark.sha256}))
     return mark
 
 

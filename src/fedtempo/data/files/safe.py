@@ -1,12 +1,10 @@
-"""Reading bytes that may be hostile, and writing files that are whole or not there."""
+"""Reading bytes that may be hostile, one process at a time."""
 
 from __future__ import annotations
 
 import gzip
 import io
 import math
-import os
-import tempfile
 import tokenize
 import zlib
 from collections.abc import Iterator
@@ -29,24 +27,8 @@ _BAD_ARRAY = (ValueError, EOFError, SyntaxError, TypeError, OverflowError, Recur
 _GZIP = b"\x1f\x8b"
 
 
-def write_atomically(path: Path, content: bytes) -> None:
-    """Put `content` at `path` in one step: a reader sees the old file or the new one, never a part."""
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-        try:
-            with os.fdopen(handle, "wb") as stream:
-                stream.write(content)
-            Path(temporary).replace(path)
-        except BaseException:
-            Path(temporary).unlink(missing_ok=True)
-            raise
-    except OSError as error:
-        raise OutputError(f"{path} cannot be written: {error.strerror or error}.") from None
-
-
 @contextmanager
-def locked(path: Path) -> Iterator[None]:
+def exclusively(path: Path) -> Iterator[None]:
     """One process at a time works on `path`; the lock goes with the process, however it ends."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)

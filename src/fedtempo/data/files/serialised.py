@@ -1,6 +1,9 @@
 """Reads the few shapes of value in Planetoid's official files without running anything that the files name.
 
-Those files are programs for a stack machine (Python 2's object format, protocol 2). This reader knows the two dozen
+Planetoid's graphs are published only as pickles, and unpickling a downloaded file would run whatever it says: that is
+why this small reader stays.
+
+The files are programs for a stack machine (Python 2's object format, protocol 2). The reader knows the two dozen
 instructions that occur in them, builds tuples, lists, dicts and byte strings, and keeps every class or function that a
 file names as text. Afterwards `array_of` and `rows_of` take numbers out of the two forms they expect.
 """

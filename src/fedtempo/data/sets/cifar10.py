@@ -7,6 +7,7 @@ import numpy as np
 from fedtempo.data.files.archives import read_tar_gz
 from fedtempo.data.files.cache import cached
 from fedtempo.data.files.folders import Sources
+from fedtempo.data.files.published import DataSet, File
 from fedtempo.data.parts import TEST, TRAIN
 from fedtempo.data.table import Table
 from fedtempo.errors import DataError
@@ -52,3 +53,27 @@ def _records(content: bytes, name: str) -> np.ndarray:
     if rows[:, 0].max() > 9:
         raise DataError(f"{name} must have labels in [0, 9]. Got {int(rows[:, 0].max())}.")
     return rows
+
+
+_CIFAR10_FILES = (
+    File(
+        "cifar-10-binary.tar.gz",
+        ("c4a38c50a1bc5f3a1c5537f2155ab9d68f9f25eb1ed8d9ddda3db29a59bca1dd",),
+        170052171,
+        "https://www.cs.toronto.edu/~kriz/cifar-10-binary.tar.gz",
+    ),
+    File(
+        "cifar-10-binary-subset.tar.gz", ("eb9c0227c9fc9e4af2a8f58b787b94830506d69bac1fb2150115f440e154356e",), 33908307
+    ),
+)
+CIFAR10 = DataSet(
+    name="cifar10",
+    load=cifar10,
+    files=_CIFAR10_FILES,
+    ways=(("cifar-10-binary.tar.gz",), ("cifar-10-binary-subset.tar.gz",)),
+    page="https://www.cs.toronto.edu/~kriz/cifar.html",
+    licence="not stated by the authors",
+    citation="Krizhevsky, Learning Multiple Layers of Features from Tiny Images (2009)",
+    clients="none",
+    about="50,000 / 10,000 32x32 colour images of 10 classes (the subset archive: 10,000 / 2,000)",
+)

@@ -11,6 +11,7 @@ from fedtempo.data.files.archives import read_zip
 from fedtempo.data.files.cache import cached
 from fedtempo.data.files.folders import Sources
 from fedtempo.data.files.idx import read_images
+from fedtempo.data.files.published import DataSet, File
 from fedtempo.data.parts import TEST, TRAIN
 from fedtempo.data.table import Table
 from fedtempo.errors import DataError, require
@@ -56,3 +57,24 @@ def _decode(files: Mapping[str, Path | bytes], variant: str) -> dict[str, np.nda
         "y": np.concatenate([y for _, y in pieces]) - first_label,
         "part": np.repeat(np.array([TRAIN, TEST], dtype=np.int8), [len(y) for _, y in pieces]),
     }
+
+
+_EMNIST_FILES = (
+    File(
+        "gzip.zip",
+        ("fb9bb67e33772a9cc0b895e4ecf36d2cf35be8b709693c3564cea2a019fcda8e",),
+        561753746,
+        "https://biometrics.nist.gov/cs_links/EMNIST/gzip.zip",
+    ),
+)
+EMNIST = DataSet(
+    name="emnist",
+    load=emnist,
+    files=_EMNIST_FILES,
+    ways=(("gzip.zip",), ("emnist-*-idx*-ubyte.gz",)),
+    page="https://www.nist.gov/itl/products-and-services/emnist-dataset",
+    licence="public domain (NIST)",
+    citation="Cohen et al., EMNIST: Extending MNIST to handwritten letters (2017)",
+    clients="none",
+    about="28x28 handwritten characters; byclass: 814,255 images of 62 classes",
+)

@@ -12,6 +12,7 @@ import numpy as np
 from fedtempo.data.files.archives import read_npz
 from fedtempo.data.files.cache import cached
 from fedtempo.data.files.folders import Sources
+from fedtempo.data.files.published import DataSet, File
 from fedtempo.data.files.safe import read_text
 from fedtempo.data.parts import TEST, TRAIN
 from fedtempo.data.table import Table
@@ -105,3 +106,19 @@ def _leaf_file(path: Path, part: int) -> list[tuple[str, np.ndarray, np.ndarray,
     except (KeyError, TypeError, ValueError, RecursionError) as error:
         raise DataError(f"{path.name} is not a LEAF file: {error}.") from None
     return found
+
+
+_FEMNIST_FILES = (
+    File("femnist_leaf_sample.npz", ("8c510f83356edd405adb20f1c95e114be2c7d67b3aa215fb58f1146ffc50fb22",), 2119351),
+)
+FEMNIST = DataSet(
+    name="femnist",
+    load=femnist,
+    files=_FEMNIST_FILES,
+    ways=(("train/*.json", "test/*.json"), ("femnist_leaf_sample.npz",)),
+    page="https://github.com/TalwalkarLab/leaf",
+    licence="public domain (NIST SD19); BSD-2-Clause (LEAF)",
+    citation="Caldas et al., LEAF: A Benchmark for Federated Settings (2018)",
+    clients="writers (sample: 105 with training data, 79 with test data only)",
+    about="28x28 handwritten characters of 62 classes (the sample: 18,796 images)",
+)

@@ -6,15 +6,16 @@ import io
 import itertools
 
 import numpy as np
-from PIL import Image
 
 from fedtempo.data.files.archives import read_zip
 from fedtempo.data.files.cache import cached
 from fedtempo.data.files.folders import Sources
+from fedtempo.data.files.published import DataSet, File
 from fedtempo.data.parts import TEST, TRAIN
 from fedtempo.data.rotation import rotated
 from fedtempo.data.table import Table
 from fedtempo.errors import DataError, is_count, require
+from fedtempo.extras import library
 
 _DRAWN = (105, 105)
 _SIDE = 28
@@ -79,13 +80,48 @@ def _drawings(sources: Sources, archive: str) -> list[tuple[str, str, int, np.nd
 
 
 def _pixels(content: bytes, name: str) -> np.ndarray:
+    images = library("PIL.Image", "data", "data set 'omniglot'", DataError)
     try:
-        with Image.open(io.BytesIO(content), formats=("PNG",)) as image:
+        with images.open(io.BytesIO(content), formats=("PNG",)) as image:
             if image.size != _DRAWN:
                 raise DataError(f"{name} must be 105x105 pixels. Got {image.size[0]}x{image.size[1]}.")
-            small = image.convert("L").resize((_SIDE, _SIDE), Image.Resampling.LANCZOS)
+            small = image.convert("L").resize((_SIDE, _SIDE), images.Resampling.LANCZOS)
     except DataError:
         raise
     except (OSError, SyntaxError, ValueError) as error:
         raise DataError(f"{name} is not a readable PNG image: {error}.") from None
     return 255 - np.asarray(small, dtype=np.uint8)
+
+
+_URL = "https://github.com/brendenlake/omniglot/raw/master/python/"
+_OMNIGLOT_FILES = (
+    File(
+        "images_background.zip",
+        (
+            "ad41ab679c8b5d90b271ef46be6987cc81211774a695c29dcc5367b2b26ee640",
+            "8e569bd8878efa365e2418d51cf9b080951424f998453216e805c1f47d88f80d",
+        ),
+        9464212,
+        _URL + "images_background.zip",
+    ),
+    File(
+        "images_evaluation.zip",
+        (
+            "1f61a8f3366785b057fc117d9228e78a16e3d976c8953b2a10fcc74cf0609cee",
+            "1125ecdd71b1b9f77bfe32c057642e3fab37ce830c7f3238d2ab4ed3a418a58b",
+        ),
+        6462886,
+        _URL + "images_evaluation.zip",
+    ),
+)
+OMNIGLOT = DataSet(
+    name="omniglot",
+    load=omniglot,
+    files=_OMNIGLOT_FILES,
+    ways=(tuple(file.name for file in _OMNIGLOT_FILES),),
+    page="https://github.com/brendenlake/omniglot",
+    licence="MIT",
+    citation="Lake, Salakhutdinov, Tenenbaum, Human-level concept learning (2015)",
+    clients="50 alphabets",
+    about="32,460 drawings of 1,623 characters, read as 28x28",
+)

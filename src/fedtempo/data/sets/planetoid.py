@@ -28,6 +28,7 @@ from fedtempo.data.federated import FederatedData
 from fedtempo.data.files.archives import read_npz
 from fedtempo.data.files.cache import cached
 from fedtempo.data.files.folders import Sources
+from fedtempo.data.files.published import DataSet, File
 from fedtempo.data.files.serialised import MOST_FEATURES, array_of, links_of, read_serialised, rows_of
 from fedtempo.data.parts import PARTS, TEST, TRAIN, VALIDATION
 from fedtempo.data.table import Table
@@ -179,3 +180,67 @@ def _rows(
         classes[np.searchsorted(nodes, here)] = data.columns["y"][here]
         rows.append({"x": features, "edges": links, "mask": mask, "y": classes})
     return rows
+
+
+_URL = "https://github.com/kimiyoung/planetoid/raw/master/data/"
+
+
+def _official(name: str, sha256: str, size: int) -> File:
+    return File(f"ind.{name}", (sha256,), size, f"{_URL}ind.{name}")
+
+
+_PUBMED_FILES = (
+    File("pubmed.npz", ("831740dc0afe660eef5ef8bbe6f038887481cb5b8e1131d623dbcd121faa7746",), 4526134),
+    _official("pubmed.allx", "508e538e2abdccdd54c4d3e9f49d638b4af7107d85845f66ddea5a5152658b7e", 7578385),
+    _official("pubmed.ally", "0c37bbe3b5014ec365e9d393cf4791925e5ed94fb194305d74f064a8d7b50f0e", 224739),
+    _official("pubmed.tx", "4eb5f5d0f30f26497eb0ac6ac9719d09c67e284f1ed0385c93f3ef27a671da3d", 405505),
+    _official("pubmed.ty", "ee2e0d4819d9fbcc403689c3bf2e49face401b605932f093bc58ab6461130fdd", 12135),
+    _official("pubmed.graph", "5b89f0036ca22909471f1e6558eb42fa06e0c730a577bde5b058b40638f81dc9", 471808),
+    _official("pubmed.test.index", "b101d421688bbaecbd82e8a18f1e282378d6830f3a37666f28ebc47f844341b5", 6000),
+)
+_CORA_FILES = (
+    File("cora.npz", ("fa192ebb6ce797580ad6e09e675606531c05635860445439e1a7f083296044e7",), 89735),
+    _official("cora.allx", "9419ba2f26f5c35243db64aba110e0f35a04851609e0dc5433450676ca6b8543", 257305),
+    _official("cora.ally", "2b998f5cc7fedc86e7f97ca2498f47a1ffc1462c29e2d578b23bf3f62b6e7d71", 47959),
+    _official("cora.tx", "b9afbaa4a400df991f6f02ef677e1e44da55ffc04801fd02f9e673987829226a", 148025),
+    _official("cora.ty", "41f5ac76596a1699cc33f53084a2419e92961c42bb75f36fc38e616d348532ad", 28135),
+    _official("cora.graph", "58f13302f39dde8852dad6fe6d15b89b077b6d7f837626bce671ef80344b383d", 59847),
+    _official("cora.test.index", "297ce89af2b51a6a194181c7dbe1796c6a1cf9cd9349a88383b1b1e227867875", 5000),
+)
+_CITESEER_FILES = (File("citeseer.npz", ("e93679c5a9d7b0a9b6e704c32c5f8c8f46184c71dc20421d4a174f498dbf2ca5",), 176755),)
+PUBMED = DataSet(
+    name="pubmed",
+    load=pubmed,
+    folder="planetoid",
+    files=_PUBMED_FILES,
+    ways=(("pubmed.npz",), tuple(file.name for file in _PUBMED_FILES[1:])),
+    page="https://github.com/kimiyoung/planetoid",
+    licence="MIT (planetoid repository); LINQS data, free for research",
+    citation="Namata et al., Query-driven Active Surveying (2012); Yang et al., Planetoid (2016)",
+    clients="Louvain communities",
+    about="19,717 papers, 44,324 links, 500 features, 3 classes",
+)
+CORA = DataSet(
+    name="cora",
+    load=cora,
+    folder="planetoid",
+    files=_CORA_FILES,
+    ways=(("cora.npz",), tuple(file.name for file in _CORA_FILES[1:])),
+    page="https://github.com/kimiyoung/planetoid",
+    licence="MIT (planetoid repository); LINQS data, free for research",
+    citation="Sen et al., Collective Classification in Network Data (2008); Yang et al., Planetoid (2016)",
+    clients="Louvain communities",
+    about="2,708 papers, 5,278 links, 1,433 features, 7 classes",
+)
+CITESEER = DataSet(
+    name="citeseer",
+    load=citeseer,
+    folder="planetoid",
+    files=_CITESEER_FILES,
+    ways=(("citeseer.npz",),),
+    page="https://github.com/kimiyoung/planetoid",
+    licence="MIT (planetoid repository); LINQS data, free for research",
+    citation="Sen et al., Collective Classification in Network Data (2008); Yang et al., Planetoid (2016)",
+    clients="Louvain communities",
+    about="3,327 papers, 4,552 links, 3,703 features, 6 classes",
+)

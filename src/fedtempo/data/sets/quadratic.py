@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from fedtempo.data.files.published import DataSet
 from fedtempo.data.table import Table
 from fedtempo.errors import is_count, require
 from fedtempo.randomness import generator
@@ -22,3 +23,14 @@ def quadratic(clients: int = 1000, seed: int = 0) -> Table:
     require(is_count(clients), "clients", "an int >= 1", clients)
     share = generator(seed, "quadratic").random(clients)
     return Table("quadratic", {"x": (1 + share * (np.sqrt(3) - 1)) ** 2}, keys=np.arange(clients))
+
+
+QUADRATIC = DataSet(
+    name="quadratic",
+    load=quadratic,
+    page="https://arxiv.org/abs/2305.09628",
+    licence="none needed: generated",
+    citation="Mills, Hu, Min, Faster Federated Learning with Decaying Number of Local SGD Steps (2023)",
+    clients="one number each",
+    about="z on [1, 3] with density proportional to z^-1/2",
+)

@@ -8,6 +8,7 @@ from dataclasses import asdict
 
 from fedtempo.data.files.cache import cached
 from fedtempo.data.files.folders import Sources
+from fedtempo.data.files.published import DataSet, File
 from fedtempo.data.files.safe import gunzip, read_text
 from fedtempo.data.sets.characters import Windows, cut
 from fedtempo.data.table import Table
@@ -95,3 +96,43 @@ def _extract(sources: Sources) -> dict[str, str]:
     if not spoken:
         raise DataError(f"{sources.name} must hold speeches that begin with a line 'ROLE:'. Got none.")
     return {name: "\n".join(texts) for name, texts in spoken.items()}
+
+
+_CHAR_RNN_URL = "https://raw.githubusercontent.com/karpathy/char-rnn/master/data/tinyshakespeare/"
+_SHAKESPEARE_FILES = (
+    File(
+        "shakespeare_speeches.jsonl.gz", ("29f57ac26463e3e5848cc38e2642c92eed8a598717de51ecc688935c039724a6",), 2038445
+    ),
+)
+_TINYSHAKESPEARE_FILES = (
+    File(
+        "input.txt",
+        ("86c4e6aa9db7c042ec79f339dcb96d42b0075e16b8fc2e86bf0ca57e2dc565ed",),
+        1115394,
+        _CHAR_RNN_URL + "input.txt",
+    ),
+    File("tinyshakespeare_input.txt.gz", ("bed00f18e91cda6838950656f0a95e07e0f4dbe8649a4b959f7602a7e53fbc6e",), 433627),
+)
+SHAKESPEARE = DataSet(
+    name="shakespeare",
+    load=shakespeare,
+    files=_SHAKESPEARE_FILES,
+    ways=(("shakespeare_speeches.jsonl.gz",),),
+    page="https://shakespeare.mit.edu/",
+    licence="public domain (Moby Shakespeare)",
+    citation="Shakespeare, complete plays; Caldas et al., LEAF (2018) for the task",
+    clients="(play, role): 1,346",
+    about="30,943 speeches of 37 plays, 4.3 million characters",
+)
+TINYSHAKESPEARE = DataSet(
+    name="tinyshakespeare",
+    load=tinyshakespeare,
+    folder="shakespeare",
+    files=_TINYSHAKESPEARE_FILES,
+    ways=(("input.txt",), ("tinyshakespeare_input.txt.gz",)),
+    page="https://github.com/karpathy/char-rnn",
+    licence="public domain",
+    citation="Karpathy, char-rnn (2015)",
+    clients="roles, all plays together",
+    about="1.1 million characters of Shakespeare",
+)

@@ -7,15 +7,18 @@ import numpy as np
 from fedtempo.data.files.archives import read_zip
 from fedtempo.data.files.cache import cached
 from fedtempo.data.files.folders import Sources
+from fedtempo.data.files.published import DataSet, File
 from fedtempo.data.files.safe import gunzip, read_text
 from fedtempo.data.parts import TEST, TRAIN, VALIDATION
-from fedtempo.data.sets.wordpiece import WordPiece
 from fedtempo.data.table import Table
 from fedtempo.errors import DataError, is_count, is_number, require
+from fedtempo.extras import library
 from fedtempo.randomness import generator
 
 _ARCHIVE, _VOCABULARY = "SST-2.zip", "vocab.txt"
 _HEADING = "sentence\tlabel"
+_SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]")
+_UNKNOWN = {"unk_token": "[UNK]", "max_input_chars_per_word": 100}
 
 
 def sst2(sources: Sources, max_length: int = 128, validation: float = 0.2, seed: int = 0) -> Table:
@@ -39,10 +42,34 @@ def _decode(sources: Sources, max_length: int) -> dict[str, np.ndarray]:
     vocabulary = read_text(sources[_VOCABULARY].read_bytes(), _VOCABULARY).splitlines()
     pieces = [_phrases(sources, name) for name in ("train", "dev")]
     texts = [text for phrases, _ in pieces for text in phrases]
-    tokens, mask = WordPiece(vocabulary).encode_all(texts, max_length)
+    tokens, mask = uncased_tokens(texts, vocabulary, max_length)
     part = np.repeat(np.array([TRAIN, TEST], dtype=np.int8), [len(labels) for _, labels in pieces])
     labels = np.array([label for _, labels in pieces for label in labels], dtype=np.int64)
     return {"input_ids": tokens, "attention_mask": mask, "y": labels, "part": part}
+
+
+def uncased_tokens(texts: list[str], vocabulary: list[str], most: int) -> tuple[np.ndarray, np.ndarray]:
+    """Token numbers of BERT's uncased tokenizer, padded to the longest text, and the mask that is 1 where a token is.
+
+    Every row is [CLS], the pieces of the text and [SEP], at most `most` numbers. Needs the `text` extra.
+    """
+    theirs = library("tokenizers", "text", "data set 'sst2'", DataError)
+    numbers = {piece: number for number, piece in enumerate(vocabulary)}
+    if missing := [name for name in _SPECIAL if name not in numbers]:
+        raise DataError(f"the vocabulary must hold {missing[0]}. Got {len(vocabulary)} other pieces.")
+    tokenizer = theirs.Tokenizer(theirs.models.WordPiece(numbers, **_UNKNOWN))
+    tokenizer.normalizer = theirs.normalizers.BertNormalizer(lowercase=True)
+    tokenizer.pre_tokenizer = theirs.pre_tokenizers.BertPreTokenizer()
+    ends = [(name, numbers[name]) for name in ("[SEP]", "[CLS]")]
+    tokenizer.post_processor = theirs.processors.BertProcessing(*ends)
+    tokenizer.enable_truncation(most)
+    # One text at a time: a batch would start threads, and the processes that are forked later complain about them.
+    rows = [tokenizer.encode(text).ids for text in texts]
+    lengths = np.array([len(row) for row in rows])
+    mask = np.arange(lengths.max()) < lengths[:, None]
+    tokens = np.full(mask.shape, numbers["[PAD]"], dtype=np.int32)
+    tokens[mask] = np.concatenate(rows)
+    return tokens, mask.astype(np.uint8)
 
 
 def _phrases(sources: Sources, name: str) -> tuple[list[str], list[int]]:
@@ -66,3 +93,34 @@ def _content(sources: Sources, name: str) -> bytes:
     if not members:
         raise DataError(f"{_ARCHIVE} must hold SST-2/{name}.tsv. Got other files.")
     return members[f"SST-2/{name}.tsv"]
+
+
+_BERT_URL = "https://huggingface.co/google/bert_uncased_L-2_H-128_A-2/resolve/main/"
+_SST2_FILES = (
+    File(
+        "SST-2.zip",
+        ("d67e16fb55739c1b32cdce9877596db1c127dc322d93c082281f64057c16deaa",),
+        7439277,
+        "https://dl.fbaipublicfiles.com/glue/data/SST-2.zip",
+    ),
+    File("train.tsv.gz", ("1c4843303462f8f93e006ff618a9e61d207468cafd030046d7d7fd6b78af342b",), 1443733),
+    File("dev.tsv.gz", ("19553efc6f7bac0b7fdd37d4e29dc37c15e9e779767249a16f857fbfcedb23fa",), 38131),
+    File(
+        "vocab.txt",
+        ("07eced375cec144d27c900241f3e339478dec958f92fddbc551f295c992038a3",),
+        231508,
+        _BERT_URL + "vocab.txt",
+        folder="bert_tiny",
+    ),
+)
+SST2 = DataSet(
+    name="sst2",
+    load=sst2,
+    files=_SST2_FILES,
+    ways=(("SST-2.zip", "vocab.txt"), ("train.tsv.gz", "dev.tsv.gz", "vocab.txt")),
+    page="https://gluebenchmark.com",
+    licence="not stated (GLUE); offered for research",
+    citation="Socher et al. (2013); Wang et al., GLUE (2019); vocabulary: Devlin et al., BERT (2019)",
+    clients="none",
+    about="67,349 / 872 film-review phrases, positive or negative",
+)

@@ -12,6 +12,7 @@ import numpy as np
 
 from fedtempo.data.files.cache import cached
 from fedtempo.data.files.folders import Sources
+from fedtempo.data.files.published import DataSet, File
 from fedtempo.data.files.safe import gunzip, read_text
 from fedtempo.data.parts import TEST, TRAIN
 from fedtempo.data.table import Table
@@ -93,3 +94,23 @@ def _presence(rows: list[list[str]], known: dict[str, int]) -> np.ndarray:
     for number, names in enumerate(rows):
         found[number, [known[name] for name in names if name in known]] = 1
     return found
+
+
+_STACKOVERFLOW_FILES = (
+    File(
+        "so_questions_title_tags_users.jsonl.gz",
+        ("18d242b00bc1c0cd7995274bbb21a72ad7e3ce85b4f740885bebd98078458a6d",),
+        1171540,
+    ),
+)
+STACKOVERFLOW = DataSet(
+    name="stackoverflow",
+    load=stackoverflow,
+    files=_STACKOVERFLOW_FILES,
+    ways=(("so_questions_title_tags_users.jsonl.gz",),),
+    page="https://archive.org/details/stackexchange",
+    licence="CC BY-SA 2.5 / 3.0 / 4.0 by date of post",
+    citation="Stack Exchange, Stack Overflow questions; Reddi et al. (2021) for the task",
+    clients="users: 2,531",
+    about="22,739 question titles with tags (a sample, not random)",
+)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from fedtempo.data.files.published import DataSet
 from fedtempo.data.table import Table
 from fedtempo.errors import is_count, is_number, require
 from fedtempo.randomness import generator
@@ -38,3 +39,14 @@ def _client(spread: tuple[float, float] | None, size: int, seed: int, client: in
     weight, bias = model.normal(center, 1, (FEATURES, CLASSES)), model.normal(center, 1, CLASSES)
     x = inputs.normal(middle, np.arange(1, FEATURES + 1) ** -0.6, (size, FEATURES))
     return x.astype(np.float32), np.argmax(x @ weight + bias, axis=1).astype(np.int64)
+
+
+SYNTHETIC = DataSet(
+    name="synthetic",
+    load=synthetic,
+    page="https://github.com/TalwalkarLab/leaf",
+    licence="none needed: generated",
+    citation="Li et al., FedProx (2020), synthetic(alpha, beta)",
+    clients="generated",
+    about="60 features, 10 classes, from a seed",
+)

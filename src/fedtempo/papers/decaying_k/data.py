@@ -21,18 +21,18 @@ from fedtempo.papers.decaying_k.schemes import (
     SIZES,
     STEPS,
     USED,
-    Rates,
+    SchemeRates,
     by_size,
     claims,
     columns,
-    figures,
     label,
     no_worse,
     reported,
-    trainings,
+    scheme_figures,
+    scheme_trainings,
 )
 from fedtempo.papers.framework.claims import Claim, all_of, at_paper_scale, higher, lower
-from fedtempo.papers.framework.frame import Data, Model, Run, Scale, scale
+from fedtempo.papers.framework.frame import Data, Model, PaperRun, Scale, sized
 from fedtempo.papers.framework.reproduction import Reproduction
 
 GENTLE = "Decays are stretched so that the scale's rounds decay as far as the paper's 4,000 do"
@@ -44,7 +44,7 @@ HIGHER_IS_WORSE = Claim(
 )
 
 
-def _at(rates: Sequence[Rates], scale: Scale) -> Sequence[Rates]:
+def _at(rates: Sequence[SchemeRates], scale: Scale) -> Sequence[SchemeRates]:
     """The paper's rows with the scale's K and clients' rate."""
     gamma = scale["gamma"]
     return [
@@ -52,11 +52,11 @@ def _at(rates: Sequence[Rates], scale: Scale) -> Sequence[Rates]:
     ]
 
 
-def _stackoverflow_runs(scale: Scale, seed: int) -> Sequence[Run]:
+def _stackoverflow_runs(scale: Scale, seed: int) -> Sequence[PaperRun]:
     words, tags = scale["tokens"], scale["tags"]
     data = Data("stackoverflow", natural(scale["clients"]), seed, {}, {"tokens": words, "tags": tags})
     model = Model("logistic_regression", {"inputs": words, "outputs": tags})
-    return trainings(scale, seed, data, model, _at(STACKOVERFLOW_RATES, scale), "multilabel")
+    return scheme_trainings(scale, seed, data, model, _at(STACKOVERFLOW_RATES, scale), "multilabel")
 
 
 STACKOVERFLOW = Reproduction(
@@ -65,7 +65,7 @@ STACKOVERFLOW = Reproduction(
     source="Table 1 and Figure 2",
     title="FedAdam on StackOverflow, recall of the five likeliest tags",
     scales={
-        "smoke": scale(
+        "smoke": sized(
             seeds=1,
             minutes=0.1,
             rounds=2,
@@ -78,7 +78,7 @@ STACKOVERFLOW = Reproduction(
             gamma=None,
             gentlest=0.0,
         ),
-        "small": scale(
+        "small": sized(
             seeds=3,
             minutes=2,
             rounds=60,
@@ -91,7 +91,7 @@ STACKOVERFLOW = Reproduction(
             gamma=None,
             gentlest=0.0,
         ),
-        "paper": scale(
+        "paper": sized(
             seeds=5,
             minutes=5000,
             rounds=PAPER_ROUNDS,
@@ -127,7 +127,7 @@ STACKOVERFLOW = Reproduction(
             all_of(*(higher(label(size, STEPS), label(size, CONSTANT), BEST) for size in SIZES)),
         ),
     ),
-    figures=figures(2, "recall at 5"),
+    figures=scheme_figures(2, "recall at 5"),
     notes=(
         "Words are those of the questions' titles, and each user's last questions are the test part: the sample at hand"
         " has 22,739 questions of 2,531 users, no bodies, and the official test users are not among them.",
@@ -138,9 +138,9 @@ STACKOVERFLOW = Reproduction(
 )
 
 
-def _femnist_runs(scale: Scale, seed: int) -> Sequence[Run]:
+def _femnist_runs(scale: Scale, seed: int) -> Sequence[PaperRun]:
     data = Data("femnist", natural(scale["writers"]), seed)
-    return trainings(scale, seed, data, Model(*scale["model"]), _at(FEMNIST_RATES, scale))
+    return scheme_trainings(scale, seed, data, Model(*scale["model"]), _at(FEMNIST_RATES, scale))
 
 
 FEMNIST = Reproduction(
@@ -149,7 +149,7 @@ FEMNIST = Reproduction(
     source="Table 1 and Figure 3",
     title="FedSGD with a decaying server rate on FEMNIST, accuracy",
     scales={
-        "smoke": scale(
+        "smoke": sized(
             seeds=1,
             minutes=0.1,
             rounds=2,
@@ -161,7 +161,7 @@ FEMNIST = Reproduction(
             gamma=0.1,
             gentlest=0.0,
         ),
-        "small": scale(
+        "small": sized(
             seeds=3,
             minutes=2.5,
             rounds=200,
@@ -173,7 +173,7 @@ FEMNIST = Reproduction(
             gamma=0.1,
             gentlest=0.0,
         ),
-        "paper": scale(
+        "paper": sized(
             seeds=5,
             minutes=7000,
             rounds=PAPER_ROUNDS,
@@ -199,7 +199,7 @@ FEMNIST = Reproduction(
         no_worse(STEPS),
         HIGHER_IS_WORSE,
     ),
-    figures=figures(3, "accuracy"),
+    figures=scheme_figures(3, "accuracy"),
     notes=(
         "Small scale: LEAF's sample of 105 writers instead of 1,000, a hidden layer of 64 units instead of two"
         f" convolutions and 512, 5 clients a round, 200 rounds, the clients' rate 0.1 instead of 0.3. {GENTLE}.",
@@ -210,11 +210,11 @@ FEMNIST = Reproduction(
 )
 
 
-def _shakespeare_runs(scale: Scale, seed: int) -> Sequence[Run]:
+def _shakespeare_runs(scale: Scale, seed: int) -> Sequence[PaperRun]:
     window, limit = scale["window"], scale["limit"]
     data = Data("shakespeare", natural(scale["roles"]), seed, {}, {"window": window, "limit": limit})
     model = Model("character_gru", {"hidden": scale["hidden"], "layers": scale["layers"]})
-    return trainings(scale, seed, data, model, _at(SHAKESPEARE_RATES, scale))
+    return scheme_trainings(scale, seed, data, model, _at(SHAKESPEARE_RATES, scale))
 
 
 SHAKESPEARE = Reproduction(
@@ -223,7 +223,7 @@ SHAKESPEARE = Reproduction(
     source="Table 1 and Figure 4",
     title="FedSGD with a decaying server rate on Shakespeare, accuracy of the next character",
     scales={
-        "smoke": scale(
+        "smoke": sized(
             seeds=1,
             minutes=0.1,
             rounds=2,
@@ -238,7 +238,7 @@ SHAKESPEARE = Reproduction(
             gamma=None,
             gentlest=0.9996,
         ),
-        "small": scale(
+        "small": sized(
             seeds=3,
             minutes=2.5,
             rounds=50,
@@ -253,7 +253,7 @@ SHAKESPEARE = Reproduction(
             gamma=None,
             gentlest=0.9996,
         ),
-        "paper": scale(
+        "paper": sized(
             seeds=5,
             minutes=40000,
             rounds=PAPER_ROUNDS,
@@ -282,7 +282,7 @@ SHAKESPEARE = Reproduction(
         no_worse(STEPS),
         HIGHER_IS_WORSE,
     ),
-    figures=figures(4, "accuracy"),
+    figures=scheme_figures(4, "accuracy"),
     notes=(
         "Small scale: the 100 roles with most text, 100 windows of 10 characters of each, one GRU layer of 32,"
         f" K = 3, 10, 30 instead of 10, 33, 100, 50 rounds. {GENTLE}, rates no further than 0.9996 would: the"

@@ -4,27 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from fedtempo.papers.decaying_k.schemes import PAPER_ROUNDS, USED, Rates
+from fedtempo.papers.decaying_k.schemes import PAPER_ROUNDS, USED, SchemeRates
 from fedtempo.papers.framework.claims import Claim, all_of, near
-from fedtempo.papers.framework.frame import Calculation, Column, Measured, Run, Scale, scale
+from fedtempo.papers.framework.frame import Calculation, Column, Measured, PaperRun, Scale, sized
 from fedtempo.papers.framework.reproduction import Reproduction
 from fedtempo.schedules import decaying_k
 from fedtempo.theory import step_fraction
 
 STACKOVERFLOW_RATES = (
-    Rates(10, 0.3, 1.0, 1.0, 0.999, 0.9996, adam=True),
-    Rates(33, 0.3, 1.0, 1.0, 0.999, 0.9996, adam=True),
-    Rates(100, 0.3, 1.0, 1.0, 0.9996, 0.9996, adam=True),
+    SchemeRates(10, 0.3, 1.0, 1.0, 0.999, 0.9996, adam=True),
+    SchemeRates(33, 0.3, 1.0, 1.0, 0.999, 0.9996, adam=True),
+    SchemeRates(100, 0.3, 1.0, 1.0, 0.9996, 0.9996, adam=True),
 )
 FEMNIST_RATES = (
-    Rates(3, 1.0, 0.9996, 0.3, 0.9996, 0.9996),
-    Rates(10, 1.0, 0.9996, 0.3, 0.9996, 0.9996),
-    Rates(33, 1.0, 0.9996, 0.3, 0.9996, 0.999),
+    SchemeRates(3, 1.0, 0.9996, 0.3, 0.9996, 0.9996),
+    SchemeRates(10, 1.0, 0.9996, 0.3, 0.9996, 0.9996),
+    SchemeRates(33, 1.0, 0.9996, 0.3, 0.9996, 0.999),
 )
 SHAKESPEARE_RATES = (
-    Rates(10, 1.0, 0.9996, 1.0, 0.9996, 0.9996),
-    Rates(33, 1.0, 0.999, 1.0, 0.999, 0.9996),
-    Rates(100, 1.0, 0.996, 1.0, 0.996, 0.9996),
+    SchemeRates(10, 1.0, 0.9996, 1.0, 0.9996, 0.9996),
+    SchemeRates(33, 1.0, 0.999, 1.0, 0.999, 0.9996),
+    SchemeRates(100, 1.0, 0.996, 1.0, 0.996, 0.9996),
 )
 FRACTIONS = {
     "StackOverflow": (STACKOVERFLOW_RATES, (0.55, 0.51, 0.50)),
@@ -37,7 +37,7 @@ def _fraction(k: int, decay: float, rounds: int) -> Measured:
     return Measured({USED: step_fraction(decaying_k(k, decay), rounds)})
 
 
-def _fraction_runs(scale: Scale, seed: int) -> Sequence[Run]:
+def _fraction_runs(scale: Scale, seed: int) -> Sequence[PaperRun]:
     return [
         Calculation(f"{name}, K = {row.k}", {"k": row.k, "decay": row.k_decay, "rounds": scale["rounds"]}, _fraction)
         for name, (rates, _) in FRACTIONS.items()
@@ -57,9 +57,9 @@ FRACTION = Reproduction(
     source="Table 1, last row",
     title="the fraction of SGD steps that decaying K uses",
     scales={
-        "smoke": scale(seeds=1, minutes=0.01, rounds=40),
-        "small": scale(seeds=1, minutes=0.01, rounds=PAPER_ROUNDS),
-        "paper": scale(seeds=1, minutes=0.01, rounds=PAPER_ROUNDS),
+        "smoke": sized(seeds=1, minutes=0.01, rounds=40),
+        "small": sized(seeds=1, minutes=0.01, rounds=PAPER_ROUNDS),
+        "paper": sized(seeds=1, minutes=0.01, rounds=PAPER_ROUNDS),
     },
     runs=_fraction_runs,
     columns={USED: Column("fraction of SGD steps used", ".4f", exact=True)},

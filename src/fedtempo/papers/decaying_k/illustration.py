@@ -12,8 +12,8 @@ import torch
 from fedtempo.data import natural
 from fedtempo.papers.decaying_k.quadratic import COHORT, START, settings
 from fedtempo.papers.framework.claims import Claim, above, all_of, at_most, at_paper_scale, higher, lower, near
-from fedtempo.papers.framework.figures import Lines
-from fedtempo.papers.framework.frame import Column, Curve, Data, Measured, Model, Run, Scale, Training, scale
+from fedtempo.papers.framework.figures import Curves
+from fedtempo.papers.framework.frame import Column, Curve, Data, Measured, Model, PaperRun, Scale, Training, sized
 from fedtempo.papers.framework.measures import costs
 from fedtempo.papers.framework.reproduction import Reproduction
 from fedtempo.papers.framework.svg import Axes
@@ -55,7 +55,7 @@ def _smoothed(x: np.ndarray, width: int = 100) -> np.ndarray:
     return np.asarray((sums[ends] - sums[starts]) / (ends - starts))
 
 
-def _quadratic_runs(scale: Scale, seed: int) -> Sequence[Run]:
+def _quadratic_runs(scale: Scale, seed: int) -> Sequence[PaperRun]:
     data = Data(
         "quadratic",
         natural(),
@@ -88,9 +88,9 @@ QUADRATIC = Reproduction(
     source="Figure 1",
     title="x after every round on the quadratic problem",
     scales={
-        "smoke": scale(seeds=1, minutes=0.1, rounds=6, clients=20, server_lr=0.01),
-        "small": scale(seeds=3, minutes=3, rounds=600, clients=1000, server_lr=0.01),
-        "paper": scale(seeds=10, minutes=15, rounds=3000, clients=1000, server_lr=0.01),
+        "smoke": sized(seeds=1, minutes=0.1, rounds=6, clients=20, server_lr=0.01),
+        "small": sized(seeds=3, minutes=3, rounds=600, clients=1000, server_lr=0.01),
+        "paper": sized(seeds=10, minutes=15, rounds=3000, clients=1000, server_lr=0.01),
     },
     runs=_quadratic_runs,
     columns={
@@ -123,10 +123,10 @@ QUADRATIC = Reproduction(
         Claim("0.995 takes at most 60 % of the steps of constant K.", at_most(GOOD, "steps_used", 0.6)),
     ),
     figures=(
-        Lines(
+        Curves(
             "a", "x", Axes("(a) constant K, decaying gamma", "round", "x", reference=MINIMISER), (K1, K10, K20, GAMMA)
         ),
-        Lines("b", "x", Axes("(b) decaying K", "round", "x", reference=MINIMISER), (FAST, GOOD, SLOW)),
+        Curves("b", "x", Axes("(b) decaying K", "round", "x", reference=MINIMISER), (FAST, GOOD, SLOW)),
     ),
     notes=(
         "The server's rate is 0.01, not 0.001: with 0.001 and a mean over clients no curve comes near the minimiser.",

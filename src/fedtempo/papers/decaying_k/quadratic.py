@@ -18,7 +18,7 @@ START = 0.4
 
 
 @dataclass(frozen=True)
-class Curve:
+class QuadraticCurve:
     """The global model after every round of one setting, averaged over runs, and the local steps of one client."""
 
     label: str
@@ -43,12 +43,12 @@ def settings(server_lr: float = 0.01) -> dict[str, Algorithm]:
     return curves
 
 
-def figure_1(rounds: int = 3000, runs: int = 10, clients: int = 1000, server_lr: float = 0.01) -> list[Curve]:
+def figure_1(rounds: int = 3000, runs: int = 10, clients: int = 1000, server_lr: float = 0.01) -> list[QuadraticCurve]:
     """Run every curve on the library's engine: one sample z per client, ten clients a round, x_1 = 0.4."""
     return [_curve(label, algorithm, rounds, runs, clients) for label, algorithm in settings(server_lr).items()]
 
 
-def _curve(label: str, algorithm: Algorithm, rounds: int, runs: int, clients: int) -> Curve:
+def _curve(label: str, algorithm: Algorithm, rounds: int, runs: int, clients: int) -> QuadraticCurve:
     totals, steps = [0.0] * rounds, 0
     for seed in range(runs):
         data = load("quadratic", clients=clients, seed=seed).split(natural(), validation=0.0, test=0.0)
@@ -67,4 +67,4 @@ def _curve(label: str, algorithm: Algorithm, rounds: int, runs: int, clients: in
         for report in reports:
             totals[report.round] += float(report.params["x"])
             steps = report.total_costs.steps // COHORT
-    return Curve(label, [value / runs for value in totals], steps)
+    return QuadraticCurve(label, [value / runs for value in totals], steps)

@@ -13,8 +13,8 @@ from fedtempo.algorithms import Algorithm, fedadam, fedavg
 from fedtempo.evaluation.protocol import Evaluation
 from fedtempo.papers.framework.budgets import at_budgets
 from fedtempo.papers.framework.claims import Claim, all_of, at_most, higher, lower, near
-from fedtempo.papers.framework.figures import Figure, Lines
-from fedtempo.papers.framework.frame import Column, Curve, Data, Measured, Model, Run, Scale, Training, Values
+from fedtempo.papers.framework.figures import Curves, Figure
+from fedtempo.papers.framework.frame import Column, Curve, Data, Measured, Model, PaperRun, Scale, Training, Values
 from fedtempo.papers.framework.measures import costs
 from fedtempo.papers.framework.svg import Axes
 from fedtempo.schedules import decaying_k, decaying_lr
@@ -35,7 +35,7 @@ BEST, ERROR, FIRST_K, USED, AT_STEPS, EARLY = "best", "error", "first_k", "steps
 
 
 @dataclass(frozen=True)
-class Rates:
+class SchemeRates:
     """A row of Table 5: K, the server's and the clients' first rates, and the three decays over 4,000 rounds."""
 
     k: int
@@ -60,7 +60,7 @@ def over(decay: float, scale: Scale) -> float:
     return float(max(decay, scale["gentlest"]) ** (PAPER_ROUNDS / scale["rounds"]))
 
 
-def algorithm(rates: Rates, scheme: str, scale: Scale) -> Algorithm:
+def algorithm(rates: SchemeRates, scheme: str, scale: Scale) -> Algorithm:
     """FedSGD with a server rate that decays (Algorithm 1), or FedAdam (Algorithm 3), under one of the schemes."""
     gamma = decaying_lr(rates.gamma, over(rates.gamma_decay, scale)) if scheme == GAMMA else rates.gamma
     steps = decaying_k(rates.k, rates.k_decay ** (PAPER_ROUNDS / scale["rounds"])) if scheme == STEPS else rates.k
@@ -92,9 +92,9 @@ def trajectory(result: Result, first_k: int) -> Measured:
     )
 
 
-def trainings(
-    scale: Scale, seed: int, data: Data, model: Model, rows: Sequence[Rates], loss: str | None = None
-) -> Sequence[Run]:
+def scheme_trainings(
+    scale: Scale, seed: int, data: Data, model: Model, rows: Sequence[SchemeRates], loss: str | None = None
+) -> Sequence[PaperRun]:
     """The nine runs of a figure: three K, each constant, with decaying gamma and with decaying K."""
     settings = {
         "rounds": scale["rounds"],
@@ -203,11 +203,11 @@ def no_worse(scheme: str) -> Claim:
     )
 
 
-def figures(number: int, score: str) -> tuple[Figure, ...]:
+def scheme_figures(number: int, score: str) -> tuple[Figure, ...]:
     """Panels (a), (b), (c) of training error and score over rounds, and the score over steps."""
     panels = tuple(zip("abc", SCHEMES, strict=True))
     lines = [
-        Lines(
+        Curves(
             f"{panel}-{curve}",
             curve,
             Axes(f"Figure {number} ({panel}): {scheme}", "round", heading),
@@ -217,4 +217,4 @@ def figures(number: int, score: str) -> tuple[Figure, ...]:
         for panel, scheme in panels
     ]
     steps = Axes(f"Figure {number}, high K, over steps", "steps of all clients", score)
-    return (*lines, Lines("steps", "by_steps", steps, tuple(label("high K", scheme) for scheme in SCHEMES)))
+    return (*lines, Curves("steps", "by_steps", steps, tuple(label("high K", scheme) for scheme in SCHEMES)))

@@ -42,7 +42,7 @@ SIMILAR = 0.02
 
 
 @dataclass(frozen=True)
-class Rates:
+class MethodRates:
     """Hyper-parameters; a rate for all methods, and those of the methods that have their own."""
 
     lr: float
@@ -66,7 +66,7 @@ class Rates:
         return self.own.get(label, self.lr)
 
 
-def methods(rates: Rates) -> dict[str, Algorithm]:
+def methods(rates: MethodRates) -> dict[str, Algorithm]:
     """Every label's algorithm. Decay goes epoch by epoch, as in the code that made the paper's tables."""
 
     def decaying(label: str, beta: float, decay: str = "exponential") -> Algorithm:
@@ -168,7 +168,7 @@ CLAIMS = (
 )
 
 
-def figures(beta: float) -> tuple[Figure, ...]:
+def method_figures(beta: float) -> tuple[Figure, ...]:
     """Bytes and FLOPs by method (Figure 1), accuracy against beta (Table 5) and by decay (Figure 2)."""
     accuracy = "accuracy after fine-tuning"
     sweep = {0.0: FEDSGD, **FEDDECAY, 1.0: FEDAVG}

@@ -9,8 +9,8 @@ import torch
 import torch.nn.functional as F
 
 from fedtempo.papers.framework.claims import Answer, Claim, Rule, Verdict, all_of, at_least, higher
-from fedtempo.papers.framework.figures import Lines
-from fedtempo.papers.framework.frame import Calculation, Column, Curve, Measured, Run, Scale, Values, scale
+from fedtempo.papers.framework.figures import Curves
+from fedtempo.papers.framework.frame import Calculation, Column, Curve, Measured, PaperRun, Scale, Values, sized
 from fedtempo.papers.framework.outcomes import Outcome
 from fedtempo.papers.framework.reproduction import Reproduction
 from fedtempo.papers.framework.svg import Axes
@@ -93,7 +93,7 @@ def _loss(params: Params, batch: Batch) -> torch.Tensor:
     return F.softplus(-batch["y"] * (batch["x"] @ params["weights"])).mean()
 
 
-def _runs(scale: Scale, seed: int) -> Sequence[Run]:
+def _runs(scale: Scale, seed: int) -> Sequence[PaperRun]:
     betas = {FEDSGD: 0.0, **{label: beta for beta, label in FEDDECAY.items()}, FEDAVG: 1.0, FOMAML: 1.0}
     return [
         Calculation(label, {"method": label, "beta": beta, **scale.settings}, ratios) for label, beta in betas.items()
@@ -134,9 +134,9 @@ TABLE_1 = Reproduction(
     source="Table 1",
     title="weight of AvgGradInner over that of AvgGrad, in units of the learning rate",
     scales={
-        "smoke": scale(seeds=1, minutes=0.05, lr=1e-4, clients=2, batches=3),
-        "small": scale(seeds=1, minutes=0.1, lr=1e-4, clients=5, batches=4),
-        "paper": scale(seeds=1, minutes=0.2, lr=1e-4, clients=10, batches=5),
+        "smoke": sized(seeds=1, minutes=0.05, lr=1e-4, clients=2, batches=3),
+        "small": sized(seeds=1, minutes=0.1, lr=1e-4, clients=5, batches=4),
+        "paper": sized(seeds=1, minutes=0.2, lr=1e-4, clients=10, batches=5),
     },
     runs=_runs,
     columns={
@@ -170,7 +170,7 @@ TABLE_1 = Reproduction(
         ),
     ),
     reported=_reported(),
-    figures=(Lines("ratio", "ratio", Axes("ratio over the learning rate", "local steps K", "ratio", log_y=True)),),
+    figures=(Curves("ratio", "ratio", Axes("ratio over the learning rate", "local steps K", "ratio", log_y=True)),),
     notes=(
         "The paper's values are its formulas at these K, with eta = 1.",
         "Walked: the change that clients send after three steps at learning rate 0.0001 on logistic regressions of"

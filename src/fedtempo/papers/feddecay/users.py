@@ -22,11 +22,11 @@ from fedtempo.papers.feddecay.methods import (
     MEASURES,
     NEW,
     PFEDME,
-    Rates,
-    figures,
+    MethodRates,
+    method_figures,
     methods,
 )
-from fedtempo.papers.framework.frame import Data, Model, Run, Scale, Training, Values, scale
+from fedtempo.papers.framework.frame import Data, Model, PaperRun, Scale, Training, Values, sized
 from fedtempo.papers.framework.reproduction import Reproduction
 
 NO_CLIPPING = 1e9
@@ -38,8 +38,14 @@ SEVERAL = "Tables 3, 4, 5, 6 and Figures 1, 2"
 
 
 def _trainings(
-    scale: Scale, seed: int, data: Data, model: Model, rates: Rates, tuning: Evaluation, batches: Mapping[str, int]
-) -> Sequence[Run]:
+    scale: Scale,
+    seed: int,
+    data: Data,
+    model: Model,
+    rates: MethodRates,
+    tuning: Evaluation,
+    batches: Mapping[str, int],
+) -> Sequence[PaperRun]:
     """All methods. Batch sizes are by label, or for `ANYBODY`; without any, batches are full."""
     shared = {
         "rounds": scale["rounds"],
@@ -71,8 +77,8 @@ def _swept(betas: Mapping[float, tuple[float, float]]) -> Values:
 
 
 FEMNIST_RATES = {
-    "small": Rates(0.1, {}, pfedme_lam=0.05, pfedme_lr=10.0, pfedme_rounds=9, outer_lr=0.5),
-    "paper": Rates(
+    "small": MethodRates(0.1, {}, pfedme_lam=0.05, pfedme_lr=10.0, pfedme_rounds=9, outer_lr=0.5),
+    "paper": MethodRates(
         0.05,
         {DITTO: 0.1, FEDBN: 0.01, FEDEM: 0.1, PFEDME: 0.5, FOMAML: 0.5, FEDSGD: 0.1, LINEAR: 0.1},
         pfedme_lam=0.05,
@@ -83,7 +89,7 @@ FEMNIST_RATES = {
 }
 
 
-def _femnist_runs(scale: Scale, seed: int) -> Sequence[Run]:
+def _femnist_runs(scale: Scale, seed: int) -> Sequence[PaperRun]:
     division = {"new_clients": 0.2, "validation": 0.2, "test": 0.2}
     data = Data("femnist", natural(scale["writers"]), seed, division, {"writers": "all"}, scale["rows"])
     model = {"outputs": 62, "batch_norm": True, "kernel": 5, "channels": scale["channels"], "hidden": scale["hidden"]}
@@ -99,7 +105,7 @@ FEMNIST = Reproduction(
     source=SEVERAL,
     title="FEMNIST, new and existing users after fine-tuning",
     scales={
-        "smoke": scale(
+        "smoke": sized(
             seeds=1,
             minutes=0.1,
             rounds=1,
@@ -111,7 +117,7 @@ FEMNIST = Reproduction(
             hidden=8,
             rates="small",
         ),
-        "small": scale(
+        "small": sized(
             seeds=3,
             minutes=5,
             rounds=40,
@@ -123,7 +129,7 @@ FEMNIST = Reproduction(
             hidden=64,
             rates="small",
         ),
-        "paper": scale(
+        "paper": sized(
             seeds=3,
             minutes=6000,
             rounds=1000,
@@ -149,7 +155,7 @@ FEMNIST = Reproduction(
         FEDSGD: _row((0.9055, 0.8491, 0.0530), (0.8851, 0.8039, 0.0750)),
         FEDDECAY[0.2]: _row((0.9152, 0.8421, 0.0485), (0.8986, 0.8214, 0.0711)),
     },
-    figures=figures(0.2),
+    figures=method_figures(0.2),
     notes=(
         "Small scale: 60 writers, one convolution and a hidden layer of 64 instead of two and 2,048, 40 rounds of 6"
         " clients instead of 1,000 of 32, and one learning rate for all, 0.1 (FOMAML's outer rate is 0.5).",
@@ -163,12 +169,12 @@ FEMNIST = Reproduction(
 )
 
 SST2_RATES = {
-    "small": Rates(2.0, {}, lam=0.8, pfedme_lam=0.8, pfedme_lr=0.625, pfedme_rounds=10),
-    "paper": Rates(0.05, {FEDBN: 0.1}, lam=0.8, pfedme_lam=0.8, pfedme_lr=0.05, pfedme_rounds=51),
+    "small": MethodRates(2.0, {}, lam=0.8, pfedme_lam=0.8, pfedme_lr=0.625, pfedme_rounds=10),
+    "paper": MethodRates(0.05, {FEDBN: 0.1}, lam=0.8, pfedme_lam=0.8, pfedme_lr=0.05, pfedme_rounds=51),
 }
 
 
-def _sst2_runs(scale: Scale, seed: int) -> Sequence[Run]:
+def _sst2_runs(scale: Scale, seed: int) -> Sequence[PaperRun]:
     division = {"new_clients": 0.2, "min_samples": 4}
     if scale["rates"] == "paper":
         data = Data("sst2", dirichlet(scale["clients"], 0.4), seed, {"new_clients": 0.2, "min_samples": 1})
@@ -188,11 +194,11 @@ SST2 = Reproduction(
     source="Tables 3, 4, 5 and Figures 1, 2",
     title="SST-2, new and existing users after fine-tuning",
     scales={
-        "smoke": scale(seeds=1, minutes=0.1, rounds=1, cohort=2, every=1, clients=5, rows=100, width=1, rates="small"),
-        "small": scale(
+        "smoke": sized(seeds=1, minutes=0.1, rounds=1, cohort=2, every=1, clients=5, rows=100, width=1, rates="small"),
+        "small": sized(
             seeds=3, minutes=3, rounds=40, cohort=8, every=20, clients=50, rows=5000, width=16, rates="small"
         ),
-        "paper": scale(seeds=1, minutes=2500, rounds=500, cohort=0.2, every=5, clients=50, rates="paper"),
+        "paper": sized(seeds=1, minutes=2500, rounds=500, cohort=0.2, every=5, clients=50, rates="paper"),
     },
     runs=_sst2_runs,
     columns=COLUMNS,
@@ -207,7 +213,7 @@ SST2 = Reproduction(
         FEDAVG: _row((0.7680, 0.6667, 0.1057), (0.7654, 0.5556, 0.1634)),
         FEDDECAY[0.6]: _row((0.8101, 0.6724, 0.1087), (0.7815, 0.5556, 0.1727)),
     },
-    figures=figures(0.6),
+    figures=method_figures(0.6),
     notes=(
         "Small scale: the mean of word vectors drawn at random and a hidden layer instead of a pretrained BERT-Tiny,"
         " 5,000 phrases, 40 rounds at learning rate 2. A fifth of each client's own phrases is its test part; the paper"
@@ -219,14 +225,14 @@ SST2 = Reproduction(
 )
 
 PUBMED_RATES = {
-    "small": Rates(
+    "small": MethodRates(
         0.5, {}, lam=0.1, pfedme_lam=0.5, pfedme_lr=1.0, pfedme_steps=1, clip=NO_CLIPPING, weight_decay=5e-4
     ),
 }
 PUBMED_RATES["paper"] = replace(PUBMED_RATES["small"], own={DITTO: 0.005, FEDBN: 0.005}, ditto_epochs=1, pfedme_lr=0.5)
 
 
-def _pubmed_runs(scale: Scale, seed: int) -> Sequence[Run]:
+def _pubmed_runs(scale: Scale, seed: int) -> Sequence[PaperRun]:
     data = Data(scale["graph"], louvain(5), seed, {"new_clients": 1, "validation": 0.1, "test": 0.1})
     features, outputs = {"pubmed": (500, 3), "cora": (1433, 7)}[scale["graph"]]
     model = Model("gin", {"features": features, "outputs": outputs, "hidden": scale["hidden"]})
@@ -239,9 +245,9 @@ PUBMED = Reproduction(
     source="Tables 3, 4, 5, 7 and Figures 1, 2",
     title="PubMed, new and existing users after fine-tuning",
     scales={
-        "smoke": scale(seeds=1, minutes=0.1, rounds=1, cohort=1.0, every=1, graph="cora", hidden=2, rates="small"),
-        "small": scale(seeds=3, minutes=3, rounds=24, cohort=1.0, every=8, graph="pubmed", hidden=16, rates="small"),
-        "paper": scale(seeds=1, minutes=40, rounds=500, cohort=1.0, every=5, graph="pubmed", hidden=64, rates="paper"),
+        "smoke": sized(seeds=1, minutes=0.1, rounds=1, cohort=1.0, every=1, graph="cora", hidden=2, rates="small"),
+        "small": sized(seeds=3, minutes=3, rounds=24, cohort=1.0, every=8, graph="pubmed", hidden=16, rates="small"),
+        "paper": sized(seeds=1, minutes=40, rounds=500, cohort=1.0, every=5, graph="pubmed", hidden=64, rates="paper"),
     },
     runs=_pubmed_runs,
     columns=COLUMNS,
@@ -256,7 +262,7 @@ PUBMED = Reproduction(
         FEDSGD: _row((0.7914,), (0.8671, 0.8342, 0.0267)),
         FEDDECAY[0.4]: _row((0.8039,), (0.8722, 0.8490, 0.0233)),
     },
-    figures=figures(0.4),
+    figures=method_figures(0.4),
     notes=(
         "Small scale: 16 hidden units instead of 64 and 24 rounds instead of 500; one user of five is held out, another"
         " one for each seed.",

@@ -28,8 +28,8 @@ from fedtempo.papers.fednar.setting import (
     with_nar,
 )
 from fedtempo.papers.framework.claims import Claim, above, all_of, at_most, equal, higher, lower
-from fedtempo.papers.framework.figures import Lines
-from fedtempo.papers.framework.frame import Column, Run, Scale, Values, scale
+from fedtempo.papers.framework.figures import Curves
+from fedtempo.papers.framework.frame import Column, PaperRun, Scale, Values, sized
 from fedtempo.papers.framework.reproduction import Reproduction
 from fedtempo.papers.framework.svg import Axes
 
@@ -48,7 +48,7 @@ def _unclipped(name: str) -> str:
     return f"{name}, nothing clipped"
 
 
-def _adjustment_runs(scale: Scale, seed: int) -> Sequence[Run]:
+def _adjustment_runs(scale: Scale, seed: int) -> Sequence[PaperRun]:
     clipped = [
         on_cifar10(_started(label, weight_decay), scale, seed, SKEWED, algorithm)
         for name in ADJUSTED
@@ -88,9 +88,9 @@ SELF_ADJUSTMENT = Reproduction(
     source="Figure 4",
     title="CIFAR-10 from a good and from too large a weight decay",
     scales={
-        "smoke": scale(seeds=1, minutes=0.1, **SMOKE),
-        "small": scale(seeds=3, minutes=1.5, **SMALL),
-        "paper": scale(seeds=3, minutes=210 * DAY, **PAPER),
+        "smoke": sized(seeds=1, minutes=0.1, **SMOKE),
+        "small": sized(seeds=3, minutes=1.5, **SMALL),
+        "paper": sized(seeds=3, minutes=210 * DAY, **PAPER),
     },
     runs=_adjustment_runs,
     columns=columns_with(cost=Column("lost against WD = 0.01", "+.2f")),
@@ -117,7 +117,7 @@ SELF_ADJUSTMENT = Reproduction(
         ),
     ),
     figures=tuple(
-        Lines(
+        Curves(
             name.lower(),
             ACCURACY,
             Axes(f"{name}, alpha = 0.3", "round", "test accuracy, %"),
@@ -140,7 +140,7 @@ def _at(alpha: float) -> str:
     return f"{with_nar(FEDAVG)}, alpha = {alpha:g}"
 
 
-def _clipping_runs(scale: Scale, seed: int) -> Sequence[Run]:
+def _clipping_runs(scale: Scale, seed: int) -> Sequence[PaperRun]:
     method = algorithms(FEDAVG, scale["lr"], scale["steps"], 0.05, scale["max_norm"])[with_nar(FEDAVG)]
     return [on_cifar10(_at(alpha), scale, seed, alpha, method) for alpha in ALPHAS]
 
@@ -151,9 +151,9 @@ CLIPPING = Reproduction(
     source="Figure 5",
     title="How often and how strongly FedNAR clips",
     scales={
-        "smoke": scale(seeds=1, minutes=0.1, **SMOKE),
-        "small": scale(seeds=3, minutes=1, **{**SMALL, "rounds": 30, "max_norm": 5.0}),
-        "paper": scale(seeds=3, minutes=40 * DAY, **PAPER),
+        "smoke": sized(seeds=1, minutes=0.1, **SMOKE),
+        "small": sized(seeds=3, minutes=1, **{**SMALL, "rounds": 30, "max_norm": 5.0}),
+        "paper": sized(seeds=3, minutes=40 * DAY, **PAPER),
     },
     runs=_clipping_runs,
     columns={
@@ -175,8 +175,8 @@ CLIPPING = Reproduction(
         ),
     ),
     figures=(
-        Lines("frequency", "clipped", Axes("How often", "round", "steps clipped, %")),
-        Lines("strength", "clipped_norm", Axes("How strongly", "round", "mean norm of clipped steps")),
+        Curves("frequency", "clipped", Axes("How often", "round", "steps clipped, %")),
+        Curves("strength", "clipped_norm", Axes("How strongly", "round", "mean norm of clipped steps")),
     ),
     notes=(
         "Weight decay is 0.05, as in the released script of FedAvg.",

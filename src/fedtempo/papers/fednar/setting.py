@@ -125,7 +125,7 @@ def with_nar(name: str) -> str:
     return f"{name} + FedNAR"
 
 
-def common(scale: Scale, seed: int) -> dict[str, Any]:
+def fednar_settings(scale: Scale, seed: int) -> dict[str, Any]:
     """Settings of `fedtempo.run` that all runs have. Nobody fine-tunes: the paper has one model for all."""
     return {
         "rounds": scale["rounds"],
@@ -137,7 +137,7 @@ def common(scale: Scale, seed: int) -> dict[str, Any]:
     }
 
 
-def cifar10(scale: Scale, seed: int, alpha: float) -> Data:
+def dirichlet_cifar10(scale: Scale, seed: int, alpha: float) -> Data:
     """Equal clients whose classes are mixed as Dirichlet(alpha) draws them."""
     return Data("cifar10", dirichlet(scale["clients"], alpha, equal=True), seed, rows=scale["rows"])
 
@@ -145,7 +145,14 @@ def cifar10(scale: Scale, seed: int, alpha: float) -> Data:
 def on_cifar10(label: str, scale: Scale, seed: int, alpha: float, algorithm: Algorithm) -> Training:
     """A labelled run with the scale's network."""
     measures = (partial(accuracy, last=scale["last"]), clipping, model)
-    return Training(label, cifar10(scale, seed, alpha), Model(scale["model"]), algorithm, common(scale, seed), measures)
+    return Training(
+        label,
+        dirichlet_cifar10(scale, seed, alpha),
+        Model(scale["model"]),
+        algorithm,
+        fednar_settings(scale, seed),
+        measures,
+    )
 
 
 def accuracy(result: Result, last: int) -> Measured:
@@ -191,7 +198,7 @@ def model(result: Result) -> Measured:
     return Measured({LENGTH: float(squared_norm(parameters)) ** 0.5, CHECKSUM: float(checksum)})
 
 
-def gains(
+def plug_in_gains(
     pairs: Mapping[str, Mapping[str, str]], values: Mapping[str, Mapping[str, float]]
 ) -> dict[str, dict[str, float]]:
     """What the plug-in adds to each baseline (`gain`), and its means over a backbone's settings and over everything.

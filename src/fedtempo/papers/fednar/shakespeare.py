@@ -21,14 +21,14 @@ from fedtempo.papers.fednar.setting import (
     algorithms,
     clipping,
     columns_with,
-    common,
-    gains,
+    fednar_settings,
     model,
+    plug_in_gains,
     with_nar,
 )
 from fedtempo.papers.framework.claims import Claim, above
-from fedtempo.papers.framework.figures import Lines
-from fedtempo.papers.framework.frame import Column, Data, Model, Run, Scale, Training, Values, scale
+from fedtempo.papers.framework.figures import Curves
+from fedtempo.papers.framework.frame import Column, Data, Model, PaperRun, Scale, Training, Values, sized
 from fedtempo.papers.framework.reproduction import Reproduction
 from fedtempo.papers.framework.svg import Axes
 
@@ -83,15 +83,15 @@ PAIRS = {name: {_with(with_nar(name), size): _with(name, size) for size in SIZES
 
 
 def _gains(values: Values) -> Values:
-    return gains(PAIRS, values)
+    return plug_in_gains(PAIRS, values)
 
 
-def _runs(scale: Scale, seed: int) -> Sequence[Run]:
+def _runs(scale: Scale, seed: int) -> Sequence[PaperRun]:
     data = Data("shakespeare", natural(scale["clients"]), seed, settings=scale["text"])
     network = Model("character_transformer", scale["model"])
     measures = (partial(accuracy, last=scale["last"]), clipping, model)
     return [
-        Training(_with(label, size), data, network, algorithm, common(scale, seed), measures)
+        Training(_with(label, size), data, network, algorithm, fednar_settings(scale, seed), measures)
         for size, weight_decay in zip(SIZES, scale["weight_decays"], strict=True)
         for name in BACKBONES
         for label, algorithm in algorithms(name, scale["lr"], scale["steps"], weight_decay, scale["max_norm"]).items()
@@ -116,7 +116,7 @@ def _reported() -> dict[str, dict[str, float]]:
         for place, size in enumerate(SIZES)
         for with_plug_in, label in enumerate((name, with_nar(name)))
     }
-    more = gains(PAIRS, cells)
+    more = plug_in_gains(PAIRS, cells)
     return {label: {**cell, **more.get(label, {})} for label, cell in cells.items()}
 
 
@@ -130,9 +130,9 @@ SHAKESPEARE = Reproduction(
     source="Table 2",
     title="Shakespeare, six backbones with and without FedNAR",
     scales={
-        "smoke": scale(seeds=1, minutes=0.1, **SMOKE),
-        "small": scale(seeds=3, minutes=2, **SMALL),
-        "paper": scale(seeds=1, minutes=125 * DAY, **PAPER),
+        "smoke": sized(seeds=1, minutes=0.1, **SMOKE),
+        "small": sized(seeds=3, minutes=2, **SMALL),
+        "paper": sized(seeds=1, minutes=125 * DAY, **PAPER),
     },
     runs=_runs,
     columns=columns_with(
@@ -148,7 +148,7 @@ SHAKESPEARE = Reproduction(
         ),
     ),
     figures=tuple(
-        Lines(
+        Curves(
             size,
             ACCURACY,
             Axes(f"FedAvg and SCAFFOLD, {size} weight decay", "round", "test accuracy, %"),

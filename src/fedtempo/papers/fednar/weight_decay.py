@@ -24,13 +24,13 @@ from fedtempo.papers.fednar.setting import (
     SMOKE,
     algorithms,
     columns_with,
-    gains,
     on_cifar10,
+    plug_in_gains,
     with_nar,
 )
 from fedtempo.papers.framework.claims import Claim, above, all_of, any_of, at_least, at_paper_scale, higher, lower
-from fedtempo.papers.framework.figures import Lines, Sweep
-from fedtempo.papers.framework.frame import Column, Run, Scale, Values, scale
+from fedtempo.papers.framework.figures import Curves, Sweep
+from fedtempo.papers.framework.frame import Column, PaperRun, Scale, Values, sized
 from fedtempo.papers.framework.reproduction import Reproduction
 from fedtempo.papers.framework.svg import Axes
 
@@ -43,7 +43,7 @@ def _at(name: str, alpha: float) -> str:
     return f"{name}, alpha = {alpha:g}"
 
 
-def _table_runs(scale: Scale, seed: int) -> Sequence[Run]:
+def _table_runs(scale: Scale, seed: int) -> Sequence[PaperRun]:
     return [
         on_cifar10(_at(label, alpha), scale, seed, alpha, algorithm)
         for alpha in ALPHAS
@@ -56,7 +56,7 @@ PAIRS = {name: {_at(with_nar(name), alpha): _at(name, alpha) for alpha in ALPHAS
 
 
 def _table_gains(values: Values) -> Values:
-    return gains(PAIRS, values)
+    return plug_in_gains(PAIRS, values)
 
 
 REPORTED_CIFAR10 = {
@@ -77,7 +77,7 @@ def _reported() -> dict[str, dict[str, float]]:
         for place, alpha in enumerate(ALPHAS)
         for with_plug_in, label in enumerate((name, with_nar(name)))
     }
-    more = gains(PAIRS, cells)
+    more = plug_in_gains(PAIRS, cells)
     return {label: {**cell, **more.get(label, {})} for label, cell in cells.items()}
 
 
@@ -91,9 +91,9 @@ TABLE = Reproduction(
     source="Table 1 and Figure 3",
     title="CIFAR-10, six backbones with and without FedNAR",
     scales={
-        "smoke": scale(seeds=1, minutes=0.1, **SMOKE),
-        "small": scale(seeds=3, minutes=2.5, **SMALL),
-        "paper": scale(seeds=3, minutes=480 * DAY, **PAPER),
+        "smoke": sized(seeds=1, minutes=0.1, **SMOKE),
+        "small": sized(seeds=3, minutes=2.5, **SMALL),
+        "paper": sized(seeds=3, minutes=480 * DAY, **PAPER),
     },
     runs=_table_runs,
     columns=columns_with(gain=Column("gain by FedNAR", "+.2f"), gain_of_backbone=Column("its mean over alpha", "+.2f")),
@@ -111,7 +111,7 @@ TABLE = Reproduction(
         ),
     ),
     figures=tuple(
-        Lines(
+        Curves(
             name.lower(),
             ACCURACY,
             Axes(f"{name}, alpha = 0.3", "round", "test accuracy, %"),
@@ -142,7 +142,7 @@ def _swept(name: str, setting: str, weight_decay: float) -> str:
     return f"{name} {setting}, WD = {weight_decay:g}"
 
 
-def _sweep_runs(scale: Scale, seed: int) -> Sequence[Run]:
+def _sweep_runs(scale: Scale, seed: int) -> Sequence[PaperRun]:
     return [
         on_cifar10(_swept(name, setting, weight_decay), scale, seed, alpha, methods[name])
         for setting, (alpha, steps) in SETTINGS.items()
@@ -174,9 +174,9 @@ SWEEP = Reproduction(
     source="Figures 1 and 2",
     title="CIFAR-10 with clip-then-decay, over weight decay",
     scales={
-        "smoke": scale(seeds=1, minutes=0.1, backbones=(FEDAVG, SCAFFOLD), **SMOKE),
-        "small": scale(seeds=3, minutes=2, backbones=(FEDAVG, SCAFFOLD), **SMALL),
-        "paper": scale(seeds=1, minutes=300 * DAY, backbones=BACKBONES, **PAPER),
+        "smoke": sized(seeds=1, minutes=0.1, backbones=(FEDAVG, SCAFFOLD), **SMOKE),
+        "small": sized(seeds=3, minutes=2, backbones=(FEDAVG, SCAFFOLD), **SMALL),
+        "paper": sized(seeds=1, minutes=300 * DAY, backbones=BACKBONES, **PAPER),
     },
     runs=_sweep_runs,
     columns=columns_with(drop=Column("lost against the best WD", ".2f")),

@@ -11,7 +11,7 @@ from fedtempo.papers.framework.svg import Axes, Series, draw
 
 
 @dataclass(frozen=True)
-class Lines:
+class Curves:
     """A measured curve of every run (or of `labels`): the mean over seeds with its 95 % confidence band."""
 
     name: str
@@ -79,7 +79,7 @@ class Points:
         ]
 
 
-Figure = Lines | Sweep | Points
+Figure = Curves | Sweep | Points
 
 
 def svg(figure: Figure, outcome: Outcome, reported: Values) -> str:

@@ -166,10 +166,10 @@ class Calculation:
         return repr((self.label, sorted(self.settings.items()), _source(self.compute)))
 
 
-Run = Training | Calculation
+PaperRun = Training | Calculation
 
 
-def key_of(name: str, run: Run, seed: int) -> str:
+def key_of(name: str, run: PaperRun, seed: int) -> str:
     """A hash of a run's settings, of the code that measures it and of the library's version."""
     text = repr((version("fedtempo"), name, seed, run.identity()))
     if " at 0x" in text:
@@ -197,7 +197,7 @@ class Scale:
         return self.settings[name]
 
 
-def scale(seeds: int, minutes: float, **settings: Any) -> Scale:
+def sized(seeds: int, minutes: float, **settings: Any) -> Scale:
     """A scale: `scale(seeds=3, minutes=2, rounds=100)["rounds"]` is 100."""
     return Scale(seeds, minutes, settings)
 

@@ -5,14 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from statistics import fmean, stdev
+from statistics import fmean
 
-from scipy import stats
-
+from fedtempo.comparison.intervals import half_width
 from fedtempo.errors import unknown
 from fedtempo.papers.framework.frame import Column, Curve, Measured
-
-CONFIDENCE = 0.95
 
 
 @dataclass(frozen=True)
@@ -33,10 +30,7 @@ class Interval:
         mean = fmean(values)
         if exact or not math.isfinite(mean):
             return cls(mean, mean, mean)
-        if len(values) == 1:
-            return cls(mean, -math.inf, math.inf)
-        quantile = float(stats.t.ppf((1 + CONFIDENCE) / 2, len(values) - 1))
-        half = quantile * stdev(values) / math.sqrt(len(values))
+        half = half_width(values)
         return cls(mean, mean - half, mean + half)
 
     @property

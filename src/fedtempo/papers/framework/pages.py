@@ -13,7 +13,7 @@ from typing import Any
 
 from rich.table import Table as RichTable
 
-from fedtempo.data.files.safe import write_atomically
+from fedtempo.files import write_atomically
 from fedtempo.papers.framework.claims import Verdict
 from fedtempo.papers.framework.figures import svg
 from fedtempo.papers.framework.outcomes import Outcome
@@ -27,7 +27,7 @@ def verdicts(reproduction: Reproduction, outcome: Outcome) -> dict[str, Verdict]
     return {claim.text: claim.judge(outcome) for claim in reproduction.claims}
 
 
-def record(reproduction: Reproduction, outcome: Outcome) -> dict[str, Any]:
+def outcome_record(reproduction: Reproduction, outcome: Outcome) -> dict[str, Any]:
     """The whole outcome as plain data, without anything that differs from run to run: no times, no dates."""
     return {
         "name": reproduction.name,
@@ -125,13 +125,13 @@ def save(reproduction: Reproduction, outcome: Outcome, folder: Path, provenance:
     """Write table.json, table.csv, page.md and the figures."""
     drawn = {figure.name: svg(figure, outcome, reproduction.reported) for figure in reproduction.figures}
     files = {
-        TABLE_JSON: json.dumps(record(reproduction, outcome), indent=1) + "\n",
+        TABLE_JSON: json.dumps(outcome_record(reproduction, outcome), indent=1) + "\n",
         TABLE_CSV: _csv(reproduction, outcome),
         **{f"{name}.svg": text for name, text in drawn.items()},
         PAGE: page(reproduction, outcome, provenance, {name: f"{name}.svg" for name in drawn}),
     }
     for name, text in files.items():
-        write_atomically(folder / name, text.encode())
+        write_atomically(folder / name, text)
     return [folder / name for name in files]
 
 
@@ -145,7 +145,7 @@ def save_into_docs(reproduction: Reproduction, outcome: Outcome, folder: Path, p
     for figure in reproduction.figures:
         figures[figure.name] = f"figures/{name}-{figure.name}.svg"
         text = svg(figure, outcome, reproduction.reported)
-        write_atomically(folder / figures[figure.name], text.encode())
+        write_atomically(folder / figures[figure.name], text)
     path = folder / f"{reproduction.paper}.md"
     before = path.read_text(encoding="utf-8") if path.exists() else f"# {PAPERS[reproduction.paper]}\n"
     begin, end = f"<!-- {name}: begin -->", f"<!-- {name}: end -->"
@@ -155,5 +155,5 @@ def save_into_docs(reproduction: Reproduction, outcome: Outcome, folder: Path, p
         after = start + section + rest.split(end, 1)[1]
     else:
         after = f"{before.rstrip()}\n\n{section}\n"
-    write_atomically(path, after.encode())
+    write_atomically(path, after)
     return path

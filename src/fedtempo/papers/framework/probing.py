@@ -10,13 +10,13 @@ from statistics import fmean
 from fedtempo.api import run
 from fedtempo.evaluation.protocol import Evaluation
 from fedtempo.papers.framework.frame import Training
-from fedtempo.papers.framework.running import PROCESSES, Task
+from fedtempo.papers.framework.running import PROCESSES, SeededRun
 
 ROUNDS = 3
 MOST_PROBES = 6
 
 
-def estimated_seconds(tasks: Sequence[Task], data_dir: Path | None, processes: int = PROCESSES) -> float:
+def estimated_seconds(tasks: Sequence[SeededRun], data_dir: Path | None, processes: int = PROCESSES) -> float:
     """Time three rounds of some of the first seed's runs, the last of them with its evaluation, and multiply.
 
     Local steps that become fewer over the rounds make the real time shorter.

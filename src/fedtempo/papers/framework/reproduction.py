@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from fedtempo.errors import require
 from fedtempo.papers.framework.claims import Claim
 from fedtempo.papers.framework.figures import Figure
-from fedtempo.papers.framework.frame import Column, Measured, Run, Scale, Values
+from fedtempo.papers.framework.frame import Column, Measured, PaperRun, Scale, Values
 from fedtempo.papers.framework.outcomes import Outcome
 
 SCALES = ("smoke", "small", "paper")
@@ -32,7 +32,7 @@ class Reproduction:
     """Where in the paper: 'Table 3', 'Figure 1'."""
     title: str
     scales: Mapping[str, Scale]
-    runs: Callable[[Scale, int], Sequence[Run]]
+    runs: Callable[[Scale, int], Sequence[PaperRun]]
     """From a scale and a seed to the labelled runs; the same labels for every seed."""
     columns: Mapping[str, Column]
     """Which measured values the table shows, by name."""

@@ -4,21 +4,18 @@ from __future__ import annotations
 
 import json
 import multiprocessing
-import warnings
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from multiprocessing.connection import Connection, wait
-from multiprocessing.context import ForkContext, ForkProcess
 from pathlib import Path
 
 from fedtempo.data.files.folders import cache_folder, missing, present
-from fedtempo.data.files.registry import CATALOGUE
-from fedtempo.data.files.safe import write_atomically
-from fedtempo.errors import ConfigError, DataError, FedTempoError, TrainingError, is_count, require, unknown
-from fedtempo.papers.framework.frame import Curve, Measured, Run, Scale, key_of
+from fedtempo.data.load import DATASETS
+from fedtempo.errors import ConfigError, DataError, TrainingError, is_count, require, unknown
+from fedtempo.files import write_atomically
+from fedtempo.papers.framework.frame import Curve, Measured, PaperRun, Scale, key_of
 from fedtempo.papers.framework.outcomes import Outcome
 from fedtempo.papers.framework.reproduction import SCALES, Reproduction, gathered
+from fedtempo.training.pool import Ask, Done, Pool, WorkerDiedError
 
 PROCESSES = 2
 KEPT = "runs"
@@ -26,10 +23,10 @@ KEPT = "runs"
 
 
 @dataclass(frozen=True)
-class Task:
+class SeededRun:
     """One run of one seed, and the file its measurements go to."""
 
-    run: Run
+    run: PaperRun
     seed: int
     path: Path
 
@@ -43,7 +40,7 @@ Observer = Callable[[int, int, str], None]
 """Called with the number of finished runs, of all runs, and the name of the one that has just finished."""
 
 
-def plan(reproduction: Reproduction, scale: str, seeds: int | None, out: Path) -> list[Task]:
+def plan(reproduction: Reproduction, scale: str, seeds: int | None, out: Path) -> list[SeededRun]:
     """Every run of every seed, in a fixed order."""
     if scale not in SCALES:
         raise unknown("scale", scale, SCALES)
@@ -55,15 +52,15 @@ def plan(reproduction: Reproduction, scale: str, seeds: int | None, out: Path) -
         labels = [run.label for run in runs]
         if len(set(labels)) < len(labels):
             raise ConfigError(f"{reproduction.name}: labels must differ. Got {labels}.")
-        tasks += [Task(run, seed, out / KEPT / f"{key_of(reproduction.name, run, seed)}.json") for run in runs]
+        tasks += [SeededRun(run, seed, out / KEPT / f"{key_of(reproduction.name, run, seed)}.json") for run in runs]
     return tasks
 
 
-def check_data(tasks: Sequence[Task], data_dir: Path | None) -> None:
+def require_data_sets(tasks: Sequence[SeededRun], data_dir: Path | None) -> None:
     """Every data set is here; the error says how to get one that is not."""
     for name in sorted({name for task in tasks for name in task.run.data_sets}):
-        if CATALOGUE[name].ways and present(name, data_dir, cache_folder()) is None:
-            raise DataError(missing(name, data_dir, cache_folder()))
+        if DATASETS[name].ways and present(DATASETS[name], data_dir, cache_folder()) is None:
+            raise DataError(missing(DATASETS[name], data_dir, cache_folder()))
 
 
 def reproduce(
@@ -82,7 +79,7 @@ def reproduce(
     """
     require(is_count(processes), "processes", "an int >= 1", processes)
     tasks = plan(reproduction, scale, seeds, out)
-    check_data(tasks, data_dir)
+    require_data_sets(tasks, data_dir)
     waiting = [task for task in tasks if _kept(task.path) is None]
     observe(len(tasks) - len(waiting), len(tasks), "")
     can_fork = "fork" in multiprocessing.get_all_start_methods()
@@ -99,7 +96,7 @@ def reproduce(
     return gathered(reproduction, scale, list(by_seed.values()))
 
 
-def _perform(task: Task, data_dir: Path | None) -> None:
+def _perform(task: SeededRun, data_dir: Path | None) -> None:
     measured = task.run.perform(data_dir)
     content = {
         "label": task.run.label,
@@ -107,7 +104,7 @@ def _perform(task: Task, data_dir: Path | None) -> None:
         "values": {name: float(value) for name, value in measured.values.items()},
         "curves": {name: [list(curve.x), list(curve.y)] for name, curve in measured.curves.items()},
     }
-    write_atomically(task.path, json.dumps(content).encode())
+    write_atomically(task.path, json.dumps(content))
 
 
 def _kept(path: Path) -> Measured | None:
@@ -120,78 +117,34 @@ def _kept(path: Path) -> Measured | None:
         return None
 
 
-def _here(tasks: Sequence[Task], data_dir: Path | None) -> Iterator[Task]:
+def _here(tasks: Sequence[SeededRun], data_dir: Path | None) -> Iterator[SeededRun]:
     for task in tasks:
         _perform(task, data_dir)
         yield task
 
 
-def _in_processes(tasks: Sequence[Task], data_dir: Path | None, processes: int) -> Iterator[Task]:
-    """Forked processes fetch one task after the other; each yields as it ends."""
-    queue = iter(range(len(tasks)))
-    with _workers(tasks, data_dir, min(processes, len(tasks))) as pipes:
-        busy: dict[Connection, int] = {}
-        for pipe in pipes:
-            busy[pipe] = next(queue)
-            pipe.send(busy[pipe])
-        while busy:
-            ready = wait(list(busy))
-            for pipe in [pipe for pipe in busy if pipe in ready]:
-                index = busy.pop(pipe)
-                _raise_if_failed(pipe, tasks[index])
-                upcoming = next(queue, None)
-                if upcoming is not None:
-                    busy[pipe] = upcoming
-                    pipe.send(upcoming)
-                yield tasks[index]
+def _in_processes(tasks: Sequence[SeededRun], data_dir: Path | None, processes: int) -> Iterator[SeededRun]:
+    """The tasks over several processes; each is yielded as it ends."""
 
+    def perform(number: int, ask: Ask) -> None:
+        _perform(tasks[number], data_dir)
 
-def _raise_if_failed(pipe: Connection, task: Task) -> None:
-    try:
-        error = pipe.recv()
-    except EOFError:
-        raise TrainingError(
-            f"the process that ran {task.name} died. Finished runs are kept: run the command again."
-        ) from None
-    if error is not None:
-        raise error
-
-
-@contextmanager
-def _workers(tasks: Sequence[Task], data_dir: Path | None, count: int) -> Iterator[list[Connection]]:
-    context: ForkContext = multiprocessing.get_context("fork")
-    started: list[tuple[ForkProcess, Connection]] = []
-    try:
-        for _ in range(count):
-            here, there = context.Pipe()
-            others = [here, *(pipe for _, pipe in started)]
-            process = context.Process(target=_serve, args=(there, others, tasks, data_dir), daemon=True)
-            with warnings.catch_warnings():
-                # Newer Pythons warn about forking beside threads; the workers only use what this thread owns.
-                warnings.filterwarnings("ignore", category=DeprecationWarning, message=".*fork")
-                process.start()
-            there.close()
-            started.append((process, here))
-        yield [pipe for _, pipe in started]
-    finally:
-        for process, pipe in started:
-            pipe.close()
-            process.kill()
-            process.join()
-
-
-def _serve(pipe: Connection, others: Sequence[Connection], tasks: Sequence[Task], data_dir: Path | None) -> None:
-    """Perform the tasks whose numbers come through the pipe, until it is closed."""
-    for other in others:
-        other.close()
-    with suppress(EOFError, BrokenPipeError, KeyboardInterrupt):
+    waiting = iter(range(len(tasks)))
+    # Forked, because a task's measures may be functions that cannot be pickled.
+    with Pool(perform, processes, "fork") as pool:
         while True:
-            task = tasks[pipe.recv()]
-            try:
-                _perform(task, data_dir)
-            except FedTempoError as error:
-                pipe.send(type(error)(f"{task.name}: {error}"))
-            except Exception as error:  # whatever it is belongs to the caller, not to this process's standard error
-                pipe.send(RuntimeError(f"{task.name}: {type(error).__name__}: {error}"))
-            else:
-                pipe.send(None)
+            while pool.has_room and (number := next(waiting, None)) is not None:
+                pool.start(number, number)
+            if pool.at_rest:
+                return
+            for message in pool.messages():
+                task = tasks[message.number]
+                if isinstance(message, Done) and message.error is not None:
+                    raise _named(message.error, task)
+                yield task
+
+
+def _named(error: Exception, task: SeededRun) -> Exception:
+    """The error with the run that it ended."""
+    again = ". Finished runs are kept: run the command again." if isinstance(error, WorkerDiedError) else ""
+    return type(error)(f"{task.name}: {error}{again}")

@@ -43,7 +43,7 @@ class Axes:
 
 
 @dataclass(frozen=True)
-class Range:
+class PixelRange:
     """From values to pixels."""
 
     low: float
@@ -100,15 +100,15 @@ def _drawable(one: Series, axes: Axes) -> Series:
     return Series(one.name, x, y, low if bounded else (), high if bounded else (), one.marks)
 
 
-def _range(values: Sequence[float], start: float, end: float, log: bool) -> Range:
+def _range(values: Sequence[float], start: float, end: float, log: bool) -> PixelRange:
     low, high = min(values), max(values)
     if log:
-        return Range(low / 1.1, high * 1.1, start, end, log)
+        return PixelRange(low / 1.1, high * 1.1, start, end, log)
     margin = (high - low) * 0.04 or abs(high) * 0.1 or 1.0
-    return Range(low - margin, high + margin, start, end, log)
+    return PixelRange(low - margin, high + margin, start, end, log)
 
 
-def _frame(axes: Axes, across: Range, up: Range) -> list[str]:
+def _frame(axes: Axes, across: PixelRange, up: PixelRange) -> list[str]:
     bottom, right = HEIGHT - BOTTOM, WIDTH - RIGHT
     parts = [_text((LEFT + right) / 2, 20, axes.title, "middle", ' font-weight="bold"')]
     named = [(float(i), name) for i, name in enumerate(axes.ticks)]
@@ -126,7 +126,7 @@ def _frame(axes: Axes, across: Range, up: Range) -> list[str]:
     return [*parts, _text(16, (TOP + bottom) / 2, axes.y, "middle", turned)]
 
 
-def _series(one: Series, across: Range, up: Range, index: int) -> list[str]:
+def _series(one: Series, across: PixelRange, up: PixelRange, index: int) -> list[str]:
     colour, dash = COLOURS[index % len(COLOURS)], DASHES[index // len(COLOURS) % len(DASHES)]
     points = [(across(x), up(y)) for x, y in zip(one.x, one.y, strict=True)]
     parts = []

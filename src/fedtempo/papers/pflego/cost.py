@@ -13,7 +13,7 @@ from fedtempo.data import FederatedData
 from fedtempo.models import MODELS
 from fedtempo.papers.framework.claims import Claim, all_of, at_least, at_most, equal
 from fedtempo.papers.framework.figures import Sweep
-from fedtempo.papers.framework.frame import Calculation, Column, Measured, Run, Scale, Values, scale
+from fedtempo.papers.framework.frame import Calculation, Column, Measured, PaperRun, Scale, Values, sized
 from fedtempo.papers.framework.reproduction import Reproduction
 from fedtempo.papers.framework.svg import Axes
 from fedtempo.papers.pflego.omniglot import OUTPUTS, TAUS, at_tau, by_tau
@@ -47,7 +47,7 @@ def counted(network: str, settings: Mapping[str, Any], image: tuple[int, ...], a
     return Measured({"passes": seen.count(ROWS), "flops": report.costs.flops / ROWS})
 
 
-def _cost_runs(scale: Scale, seed: int) -> Sequence[Run]:
+def _cost_runs(scale: Scale, seed: int) -> Sequence[PaperRun]:
     network, settings = scale["model"]
     algorithms = {
         PFLEGO: {tau: pflego(0.007, 0.001, tau) for tau in TAUS},
@@ -82,9 +82,9 @@ COST = Reproduction(
     source="Section 3.3",
     title="what a client's round costs for six numbers of local steps",
     scales={
-        "smoke": scale(seeds=1, minutes=0.1, model=("mlp", {"hidden": [8], "outputs": OUTPUTS})),
-        "small": scale(seeds=1, minutes=0.3, model=("omniglot_cnn", {"outputs": OUTPUTS})),
-        "paper": scale(seeds=1, minutes=0.3, model=("omniglot_cnn", {"outputs": OUTPUTS})),
+        "smoke": sized(seeds=1, minutes=0.1, model=("mlp", {"hidden": [8], "outputs": OUTPUTS})),
+        "small": sized(seeds=1, minutes=0.3, model=("omniglot_cnn", {"outputs": OUTPUTS})),
+        "paper": sized(seeds=1, minutes=0.3, model=("omniglot_cnn", {"outputs": OUTPUTS})),
     },
     runs=_cost_runs,
     columns={

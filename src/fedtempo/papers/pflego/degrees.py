@@ -7,8 +7,8 @@ from functools import partial
 from typing import Any
 
 from fedtempo.papers.framework.claims import Claim, all_of, higher, lower
-from fedtempo.papers.framework.figures import Lines, Sweep
-from fedtempo.papers.framework.frame import Data, Model, Run, Scale, Training, scale
+from fedtempo.papers.framework.figures import Curves, Sweep
+from fedtempo.papers.framework.frame import Data, Model, PaperRun, Scale, Training, sized
 from fedtempo.papers.framework.measures import learning, train_loss, users
 from fedtempo.papers.framework.reproduction import Reproduction
 from fedtempo.papers.framework.svg import Axes
@@ -23,8 +23,8 @@ from fedtempo.papers.pflego.setting import (
     SERVED,
     TUNED,
     Method,
-    common,
     joint_loss,
+    pflego_settings,
     random_classes,
     three_methods,
 )
@@ -55,19 +55,21 @@ def training(label: str, method: Method, scale: Scale, seed: int, classes: int) 
         {**parts, "relabel": own},
         rows=scale["rows"],
     )
-    return Training(label, data, Model(*scale["model"]), method.algorithm, common(scale, seed, method), MEASURES)
+    return Training(
+        label, data, Model(*scale["model"]), method.algorithm, pflego_settings(scale, seed, method), MEASURES
+    )
 
 
 def _labels(degree: str) -> tuple[str, str, str]:
     return f"{degree}: {PFLEGO}", f"{degree}: {FEDPER}", f"{degree}: {FEDAVG}"
 
 
-def _one_degree(degree: str, scale: Scale, seed: int) -> Sequence[Run]:
+def _one_degree(degree: str, scale: Scale, seed: int) -> Sequence[PaperRun]:
     methods = three_methods(scale)
     return [training(label, one, scale, seed, scale["degrees"][degree]) for label, one in methods.items()]
 
 
-def _all_degrees(scale: Scale, seed: int) -> Sequence[Run]:
+def _all_degrees(scale: Scale, seed: int) -> Sequence[PaperRun]:
     methods = three_methods(scale)
     return [
         training(f"{degree}: {label}", method, scale, seed, classes)
@@ -119,9 +121,9 @@ def _mlp_scales(data: str, minutes: tuple[float, float], rows: int) -> dict[str,
     fixed = {"data": data, "degrees": TEN, "own_classes": True}
     tiny = ("mlp", {"hidden": [8]})
     return {
-        "smoke": scale(seeds=1, minutes=0.1, **SMOKE, **fixed, rows=600, model=tiny),
-        "small": scale(seeds=3, minutes=minutes[0], **SMALL_MLP, **fixed, rows=rows, test=0.5, model=MLP),
-        "paper": scale(seeds=1, minutes=minutes[1], **PAPER_MLP, **fixed, rows=None, test=None, model=MLP),
+        "smoke": sized(seeds=1, minutes=0.1, **SMOKE, **fixed, rows=600, model=tiny),
+        "small": sized(seeds=3, minutes=minutes[0], **SMALL_MLP, **fixed, rows=rows, test=0.5, model=MLP),
+        "paper": sized(seeds=1, minutes=minutes[1], **PAPER_MLP, **fixed, rows=None, test=None, model=MLP),
     }
 
 
@@ -146,8 +148,8 @@ def _mnist(degree: str) -> Reproduction:
         reported={label: {TUNED: round(value / 100, 4)} for label, value in columns},
         claims=(*_claims(degree, PFLEGO, FEDPER, FEDAVG), *(() if degree == "none" else (faster,))),
         figures=(
-            Lines("loss", "train_loss", Axes("training loss of the round's clients", "round", "loss", log_y=True)),
-            Lines("accuracy", "existing_after", Axes("test accuracy after own steps", "round", "accuracy")),
+            Curves("loss", "train_loss", Axes("training loss of the round's clients", "round", "loss", log_y=True)),
+            Curves("accuracy", "existing_after", Axes("test accuracy after own steps", "round", "accuracy")),
         ),
         notes=(SERVED, CLASSES_DRAWN, USUAL_FEDAVG, ADAM, SMALLER),
     )
@@ -194,7 +196,7 @@ EMNIST = _table(
     "pflego-emnist",
     "EMNIST (FEMNIST's characters at smaller scales), three degrees of personalization",
     {
-        "smoke": scale(
+        "smoke": sized(
             seeds=1,
             minutes=0.1,
             **SMOKE,
@@ -203,7 +205,7 @@ EMNIST = _table(
             rows=600,
             model=("mlp", {"hidden": [8], "outputs": 62}),
         ),
-        "small": scale(
+        "small": sized(
             seeds=3,
             minutes=2.5,
             **SMALL_MLP,
@@ -213,7 +215,7 @@ EMNIST = _table(
             test=0.5,
             model=("mlp", {"outputs": 62}),
         ),
-        "paper": scale(
+        "paper": sized(
             seeds=1,
             minutes=1200,
             **PAPER_MLP,
@@ -257,9 +259,9 @@ CIFAR = _table(
     "pflego-cifar10",
     "CIFAR-10, three degrees of personalization",
     {
-        "smoke": scale(seeds=1, minutes=0.1, **SMOKE_CIFAR),
-        "small": scale(seeds=3, minutes=2.5, **SMALL_CIFAR),
-        "paper": scale(seeds=1, minutes=60_000, **PAPER_CIFAR),
+        "smoke": sized(seeds=1, minutes=0.1, **SMOKE_CIFAR),
+        "small": sized(seeds=3, minutes=2.5, **SMALL_CIFAR),
+        "paper": sized(seeds=1, minutes=60_000, **PAPER_CIFAR),
     },
     {"high": (87.81, 85.15, 85.18), "medium": (74.83, 61.01, 64.53), "none": (58.98, 37.88, 61.33)},
     NOT_THE_NETWORK,

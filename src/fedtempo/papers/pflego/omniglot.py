@@ -8,8 +8,8 @@ from typing import Any
 
 from fedtempo.algorithms import ditto, fedbabu, fedprox, fedrecon_stateful, fedrep
 from fedtempo.papers.framework.claims import Claim, Rule, all_of, higher, lower
-from fedtempo.papers.framework.figures import Lines, Sweep
-from fedtempo.papers.framework.frame import Data, Model, Run, Scale, Training, scale
+from fedtempo.papers.framework.figures import Curves, Sweep
+from fedtempo.papers.framework.frame import Data, Model, PaperRun, Scale, Training, sized
 from fedtempo.papers.framework.measures import learning, train_loss, users
 from fedtempo.papers.framework.reproduction import Reproduction
 from fedtempo.papers.framework.svg import Axes
@@ -23,9 +23,9 @@ from fedtempo.papers.pflego.setting import (
     SERVED,
     TUNED,
     Method,
-    common,
     fewest_rows,
     joint_loss,
+    pflego_settings,
     three_methods,
 )
 from fedtempo.randomness import generator
@@ -59,11 +59,11 @@ def _training(label: str, method: Method, scale: Scale, seed: int, cohort: Any) 
         {"relabel": method.own_classes},
         {"labels": "alphabet", "rotations": scale["rotations"], "test_drawings": scale["test_drawings"]},
     )
-    settings = {**common(scale, seed, method), "cohort": cohort}
+    settings = {**pflego_settings(scale, seed, method), "cohort": cohort}
     return Training(label, data, Model(*scale["model"]), method.algorithm, settings, MEASURES)
 
 
-def _table_runs(scale: Scale, seed: int) -> Sequence[Run]:
+def _table_runs(scale: Scale, seed: int) -> Sequence[PaperRun]:
     methods = eight_methods(scale)
     return [_training(label, method, scale, seed, scale["cohort"]) for label, method in methods.items()]
 
@@ -144,9 +144,9 @@ TABLE_2 = Reproduction(
     source="Table 2 and Figure 3",
     title="Omniglot, one alphabet per client, eight methods",
     scales={
-        "smoke": scale(seeds=1, minutes=0.1, **SMOKE),
-        "small": scale(seeds=3, minutes=2.5, **SMALL),
-        "paper": scale(seeds=1, minutes=140_000, **PAPER),
+        "smoke": sized(seeds=1, minutes=0.1, **SMOKE),
+        "small": sized(seeds=3, minutes=2.5, **SMALL),
+        "paper": sized(seeds=1, minutes=140_000, **PAPER),
     },
     runs=_table_runs,
     columns=COLUMNS,
@@ -177,8 +177,8 @@ TABLE_2 = Reproduction(
         ),
     ),
     figures=(
-        Lines("loss", "train_loss", Axes("training loss of the round's clients", "round", "loss")),
-        Lines("accuracy", "existing_after", Axes("test accuracy after own steps", "round", "accuracy")),
+        Curves("loss", "train_loss", Axes("training loss of the round's clients", "round", "loss")),
+        Curves("accuracy", "existing_after", Axes("test accuracy after own steps", "round", "accuracy")),
     ),
     notes=(SERVED, SMALLER, AS_MUCH_TRAINING, ROTATED, RECONSTRUCTION, UNSTATED, ADAM),
 )
@@ -189,7 +189,7 @@ def at_tau(method: str, tau: int) -> str:
     return f"{method}, tau = {tau}"
 
 
-def _tau_runs(scale: Scale, seed: int) -> Sequence[Run]:
+def _tau_runs(scale: Scale, seed: int) -> Sequence[PaperRun]:
     low, high = scale["between"]
     sizes = generator(seed, "participants").integers(low, high + 1, scale["rounds"]).tolist()
     runs = []
@@ -214,9 +214,9 @@ FIGURE_4 = Reproduction(
     source="Figure 4",
     title="Omniglot, PFLEGO and FedRecon for six numbers of local steps",
     scales={
-        "smoke": scale(seeds=1, minutes=0.1, **SMOKE),
-        "small": scale(seeds=3, minutes=2.5, **{**SMALL, "rounds": 48, "every": 12, "beta": 0.1}),
-        "paper": scale(seeds=1, minutes=50_000, **{**PAPER, "rounds": 5000, "every": 500, "rho": 0.001}),
+        "smoke": sized(seeds=1, minutes=0.1, **SMOKE),
+        "small": sized(seeds=3, minutes=2.5, **{**SMALL, "rounds": 48, "every": 12, "beta": 0.1}),
+        "paper": sized(seeds=1, minutes=50_000, **{**PAPER, "rounds": 5000, "every": 500, "rho": 0.001}),
     },
     runs=_tau_runs,
     columns=COLUMNS,
@@ -235,7 +235,7 @@ FIGURE_4 = Reproduction(
     ),
     figures=(
         Sweep("tau", TUNED, Axes("test accuracy after own steps", "tau", "accuracy"), by_tau(PFLEGO, FEDRECON)),
-        Lines(
+        Curves(
             "accuracy",
             "existing_after",
             Axes("test accuracy over rounds", "round", "accuracy"),

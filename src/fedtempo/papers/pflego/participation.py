@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from fedtempo.papers.framework.claims import Claim, all_of, lower, near
-from fedtempo.papers.framework.figures import Lines
-from fedtempo.papers.framework.frame import Column, Run, Scale, Values, scale
+from fedtempo.papers.framework.figures import Curves
+from fedtempo.papers.framework.frame import Column, PaperRun, Scale, Values, sized
 from fedtempo.papers.framework.reproduction import Reproduction
 from fedtempo.papers.framework.svg import Axes
 from fedtempo.papers.pflego.degrees import (
@@ -22,7 +22,7 @@ from fedtempo.papers.pflego.degrees import (
 from fedtempo.papers.pflego.setting import ADAM, COLUMNS, FEDAVG, FEDPER, LOSS, PFLEGO, SERVED, three_methods
 
 
-def _participation_runs(scale: Scale, seed: int) -> Sequence[Run]:
+def _participation_runs(scale: Scale, seed: int) -> Sequence[PaperRun]:
     return [
         training(_at(label, share), method, at_share, seed, scale["degrees"]["high"])
         for share in scale["shares"]
@@ -57,9 +57,9 @@ PARTICIPATION = Reproduction(
     source="Figure 6",
     title="CIFAR-10, high personalization, with 40 % and 100 % of the clients in each round",
     scales={
-        "smoke": scale(seeds=1, minutes=0.1, **SMOKE_CIFAR, shares=SHARES),
-        "small": scale(seeds=3, minutes=2.5, **{**SMALL_CIFAR, "clients": 10, "rows": 1_500}, shares=SHARES),
-        "paper": scale(seeds=1, minutes=90_000, **PAPER_CIFAR, shares=SHARES),
+        "smoke": sized(seeds=1, minutes=0.1, **SMOKE_CIFAR, shares=SHARES),
+        "small": sized(seeds=3, minutes=2.5, **{**SMALL_CIFAR, "clients": 10, "rows": 1_500}, shares=SHARES),
+        "paper": sized(seeds=1, minutes=90_000, **PAPER_CIFAR, shares=SHARES),
     },
     runs=_participation_runs,
     columns={**COLUMNS, "loss_ratio": Column("training loss, of that at 40 %")},
@@ -77,7 +77,7 @@ PARTICIPATION = Reproduction(
             all_of(lower(_at(PFLEGO, 1.0), _at(FEDPER, 1.0), LOSS), lower(_at(PFLEGO, 1.0), _at(FEDAVG, 1.0), LOSS)),
         ),
     ),
-    figures=(Lines("loss", "train_loss", Axes("training loss of the round's clients", "round", "loss", log_y=True)),),
+    figures=(Curves("loss", "train_loss", Axes("training loss of the round's clients", "round", "loss", log_y=True)),),
     derive=_against_fewer,
     notes=(SERVED, CLASSES_DRAWN, USUAL_FEDAVG, ADAM, NOT_THE_NETWORK),
 )

@@ -56,7 +56,7 @@ def three_methods(scale: Scale) -> dict[str, Method]:
     }
 
 
-def common(scale: Scale, seed: int, method: Method) -> dict[str, Any]:
+def pflego_settings(scale: Scale, seed: int, method: Method) -> dict[str, Any]:
     """Settings of `fedtempo.run` that all runs have: every step sees all of a client's rows."""
     return {
         "rounds": scale["rounds"],

@@ -124,7 +124,7 @@ def test_a_redirect_is_followed(tmp_path, server):
 @pytest.mark.parametrize(
     ("kind", "message"),
     [
-        ("altered", rf"expected {SUM} but got [0-9a-f]{{64}}"),
+        ("altered", rf"must have the SHA-256 {SUM}\. Got [0-9a-f]{{64}}"),
         ("short", rf"the SHA-256 {SUM}. Got 299999 bytes, SHA-256 [0-9a-f]{{64}}"),
         ("long", r"must have 300000 bytes. Got more"),
         ("html", r"Got 38 bytes, SHA-256 [0-9a-f]{64}: an HTML page"),

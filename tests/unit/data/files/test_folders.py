@@ -38,11 +38,11 @@ def test_files_are_found_by_the_variable_and_below_the_folder_itself(tmp_path, e
 
 
 def test_a_fingerprint_is_taken_again_when_the_file_changes(tmp_path):
-    from fedtempo.data.files.folders import fingerprint
+    from fedtempo.data.files.folders import fingerprint_of
 
     path = tiny.put(tmp_path, "a", b"one")
-    first = fingerprint(path, tmp_path / "cache")
-    assert fingerprint(path, tmp_path / "cache") == first
+    first = fingerprint_of(path, tmp_path / "cache")
+    assert fingerprint_of(path, tmp_path / "cache") == first
     path.write_bytes(b"two")
     os.utime(path, ns=(time.time_ns(), time.time_ns() + 10**9))
-    assert fingerprint(path, tmp_path / "cache") != first
+    assert fingerprint_of(path, tmp_path / "cache") != first

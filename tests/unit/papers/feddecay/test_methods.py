@@ -15,7 +15,7 @@ from fedtempo.papers.feddecay.methods import (
     LINEAR,
     NEW,
     VALIDATION,
-    Rates,
+    MethodRates,
     beats,
     methods,
     selected,
@@ -54,7 +54,7 @@ def test_similar_is_within_two_points_on_both_sides(linear: float, answer: Answe
 
 
 def test_one_rate_for_all_and_rates_of_their_own() -> None:
-    made = methods(Rates(0.1, {FEDAVG: 0.2}, weight_decay=0.01))
+    made = methods(MethodRates(0.1, {FEDAVG: 0.2}, weight_decay=0.01))
     assert tuple(made) == LABELS
     assert repr(made[FEDAVG]) == repr(clip_then_decay(fedavg(0.2, epochs=3), weight_decay=0.01, max_norm=5.0))
     assert "fedavg(lr=0.1, epochs=1)" in repr(made[FEDSGD])

@@ -9,8 +9,8 @@ import pytest
 
 import fedtempo as ft
 from fedtempo.papers import SCALES, reproduce
-from fedtempo.papers.framework.frame import Calculation, Measured, scale
-from fedtempo.papers.framework.pages import record
+from fedtempo.papers.framework.frame import Calculation, Measured, sized
+from fedtempo.papers.framework.pages import outcome_record
 from fedtempo.papers.framework.reproduction import Reproduction
 from tests.unit.papers.framework.small_runs import QUADRATIC
 
@@ -18,7 +18,7 @@ from tests.unit.papers.framework.small_runs import QUADRATIC
 def test_numbers_are_the_same_in_one_process_and_in_two(tmp_path: Path) -> None:
     one = reproduce(QUADRATIC, "smoke", tmp_path / "one", processes=1, seeds=2)
     two = reproduce(QUADRATIC, "smoke", tmp_path / "two", processes=2, seeds=2)
-    assert json.dumps(record(QUADRATIC, one)) == json.dumps(record(QUADRATIC, two))
+    assert json.dumps(outcome_record(QUADRATIC, one)) == json.dumps(outcome_record(QUADRATIC, two))
 
 
 def test_finished_runs_are_kept_and_damaged_ones_done_again(tmp_path: Path) -> None:
@@ -44,7 +44,7 @@ def failing(number: int) -> Measured:
 def test_an_error_in_a_process_comes_back_with_its_run(tmp_path: Path) -> None:
     runs = [Calculation(f"run {number}", {"number": number}, failing) for number in (1, 2)]
     broken = Reproduction(
-        **{**vars(QUADRATIC), "runs": lambda scale, seed: runs, "scales": dict.fromkeys(SCALES, scale(1, 0.1))}
+        **{**vars(QUADRATIC), "runs": lambda scale, seed: runs, "scales": dict.fromkeys(SCALES, sized(1, 0.1))}
     )
     with pytest.raises(ft.DataError, match="run 1, seed 0: 1 must be smaller"):
         reproduce(broken, "smoke", tmp_path, processes=2)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from fedtempo.papers.framework.svg import Axes, Range, Series, draw
+from fedtempo.papers.framework.svg import Axes, PixelRange, Series, draw
 
 
 def test_drawings_leave_out_what_cannot_be_drawn() -> None:
@@ -14,5 +14,5 @@ def test_drawings_leave_out_what_cannot_be_drawn() -> None:
     assert "infinite" not in drawing
     assert "nan" not in drawing
     assert draw([], Axes("t", "x", "y", log_y=True, reference=1.0)).startswith("<svg")
-    assert Range(0, 10, 0, 100).ticks() == [0, 2, 4, 6, 8, 10]
-    assert Range(1, 1000, 0, 100, log=True).ticks() == [1, 10, 100, 1000]
+    assert PixelRange(0, 10, 0, 100).ticks() == [0, 2, 4, 6, 8, 10]
+    assert PixelRange(1, 1000, 0, 100, log=True).ticks() == [1, 10, 100, 1000]

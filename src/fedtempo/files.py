@@ -1,0 +1,82 @@
+"""Writing files that are whole or not there, also after a power cut."""
+
+from __future__ import annotations
+
+import errno
+import os
+import secrets
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from fedtempo.errors import OutputError
+
+ABANDONED_SECONDS = 3600.0
+"""A partial file that nobody has touched for so long belongs to a process that was killed."""
+
+
+def write_atomically(path: str | Path, content: str | bytes, setting: str | None = None) -> Path:
+    """Put `content` at `path` in one step: a reader sees the old file or the new one, never a part.
+
+    Text is written as UTF-8, its line ends unchanged. `setting` is the name that a user gave the path under; the error
+    for a path that cannot be written names it. Returns the path.
+    """
+    data = content.encode() if isinstance(content, str) else content
+    with replacing(path, setting) as partial:
+        partial.write_bytes(data)
+    return Path(path)
+
+
+@contextmanager
+def replacing(path: str | Path, setting: str | None = None) -> Iterator[Path]:
+    """A file beside `path` to write into; at the end of the block it takes the place of `path`."""
+    try:
+        # A link stays a link to the new file; a terminal or a pipe (/dev/stdout) cannot be replaced, only written to.
+        target = Path(path).expanduser().resolve()
+        target.parent.mkdir(parents=True, exist_ok=True)
+        if target.exists() and not target.is_file():
+            yield target
+            return
+        _clear_abandoned(target)
+        partial = target.with_name(f".{target.name}.{secrets.token_hex(4)}.partial")
+        try:
+            # Not tempfile: its files are for their owner only, and a report should be as readable as any other file.
+            os.close(os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666))
+            yield partial
+            _sync(partial)
+            partial.replace(target)
+            _sync(target.parent)  # the new name is on the disk only once its folder is
+        except BaseException:
+            with suppress(OSError):
+                partial.unlink(missing_ok=True)
+            raise
+    except OutputError:
+        raise
+    except OSError as error:
+        rule = f"{setting} must be a path that can be written. Got {path}" if setting else f"{path} cannot be written"
+        raise OutputError(f"{rule}: {error.strerror or error}.") from None
+
+
+def _clear_abandoned(target: Path) -> None:
+    for leftover in target.parent.glob(f".{_literal(target.name)}.????????.partial"):
+        with suppress(OSError):
+            if time.time() - leftover.stat().st_mtime > ABANDONED_SECONDS:
+                leftover.unlink()
+
+
+def _literal(name: str) -> str:
+    """A name as a pattern that matches nothing else."""
+    return "".join(f"[{letter}]" if letter in "*?[" else letter for letter in name)
+
+
+def _sync(path: Path) -> None:
+    """Wait until a file's bytes, or a folder's names, are on the disk."""
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    except OSError as error:
+        if error.errno not in (errno.EINVAL, errno.ENOTSUP):  # file systems whose folders cannot be synced
+            raise
+    finally:
+        os.close(handle)

@@ -1,0 +1,89 @@
+"""Every public name of FedTempo. `fedtempo` itself hands them out when they are first asked for."""
+
+from fedtempo import (
+    algorithms,
+    data,
+    metrics,
+    models,
+    objectives,
+    optimizers,
+    params,
+    schedules,
+    tasks,
+    theory,
+    trackers,
+    transforms,
+)
+from fedtempo.algorithms import Algorithm
+from fedtempo.algorithms.algorithm import ClientSettings, Memory, Serving, Uploads, named
+from fedtempo.api import compare, run, train
+from fedtempo.client.phase import Carry, Phase, StepInfo, length
+from fedtempo.contracts import check_algorithm, check_backend, check_loss, check_metric, check_model
+from fedtempo.errors import ConfigError, DataError, FedTempoError, ModelError, OutputError, StoreError, TrainingError
+from fedtempo.evaluation.protocol import Evaluation
+from fedtempo.metrics import Metric
+from fedtempo.objectives import Received
+from fedtempo.schedules import Now, Schedule
+from fedtempo.server import cohort, robust
+from fedtempo.server.admission import Admission
+from fedtempo.server.faults import Faults
+from fedtempo.server.step import Server, descend
+from fedtempo.server.sums import Aggregate
+from fedtempo.training.result import Result
+from fedtempo.training.round_report import RoundReport
+from fedtempo.transforms import Transform
+
+__all__ = [
+    "Admission",
+    "Aggregate",
+    "Algorithm",
+    "Carry",
+    "ClientSettings",
+    "ConfigError",
+    "DataError",
+    "Evaluation",
+    "Faults",
+    "FedTempoError",
+    "Memory",
+    "Metric",
+    "ModelError",
+    "Now",
+    "OutputError",
+    "Phase",
+    "Received",
+    "Result",
+    "RoundReport",
+    "Schedule",
+    "Server",
+    "Serving",
+    "StepInfo",
+    "StoreError",
+    "TrainingError",
+    "Transform",
+    "Uploads",
+    "algorithms",
+    "check_algorithm",
+    "check_backend",
+    "check_loss",
+    "check_metric",
+    "check_model",
+    "cohort",
+    "compare",
+    "data",
+    "descend",
+    "length",
+    "metrics",
+    "models",
+    "named",
+    "objectives",
+    "optimizers",
+    "params",
+    "robust",
+    "run",
+    "schedules",
+    "tasks",
+    "theory",
+    "trackers",
+    "train",
+    "transforms",
+]

@@ -1,0 +1,175 @@
+"""Whole runs in processes of their own, one thread each: the trials of a search, the runs of a reproduction."""
+
+from __future__ import annotations
+
+import contextlib
+import multiprocessing
+import os
+import signal
+import threading
+import warnings
+from collections.abc import Callable, Iterator
+from multiprocessing.connection import Connection, wait
+from multiprocessing.process import BaseProcess
+from types import TracebackType
+from typing import Any, Literal, NamedTuple, Self
+
+import torch
+
+from fedtempo.errors import FedTempoError, TrainingError
+
+STOP_WITHIN_SECONDS = 5.0
+Ask = Callable[[Any], Any]
+"""Puts a question to the pool's owner and waits for the answer."""
+Perform = Callable[[Any, Ask], Any]
+"""What a worker does with a job; what it returns is the job's result."""
+
+
+class WorkerDiedError(TrainingError):
+    """A worker ended without a word: it was killed, or its memory did not suffice."""
+
+
+class Asked(NamedTuple):
+    """A job waits for an answer."""
+
+    number: int
+    question: Any
+
+
+class Done(NamedTuple):
+    """A job's end: what it returned, or the error that ended it."""
+
+    number: int
+    result: Any
+    error: Exception | None = None
+
+
+class _Worker(NamedTuple):
+    process: BaseProcess
+    pipe: Connection
+
+
+class Pool:
+    """Processes that perform one job after the other, each with a pipe to the owner.
+
+    They start when they are first needed. By "spawn", a worker is a new process that imports everything, and jobs and
+    `perform` are pickled; by "fork", it is a copy of this one, which may hold what cannot be pickled.
+    """
+
+    def __init__(self, perform: Perform, workers: int, method: Literal["fork", "spawn"]) -> None:
+        self._context: Any = multiprocessing.get_context(method)
+        self._perform = perform
+        self._most = workers
+        self._idle: list[_Worker] = []
+        self._busy: dict[int, _Worker] = {}
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        workers = [*self._idle, *self._busy.values()]
+        for worker in workers:
+            worker.pipe.close()
+            worker.process.terminate()
+        for worker in workers:
+            worker.process.join(STOP_WITHIN_SECONDS)
+            if worker.process.is_alive():
+                worker.process.kill()
+                worker.process.join()
+
+    @property
+    def has_room(self) -> bool:
+        """Whether another job can start."""
+        return len(self._busy) < self._most
+
+    @property
+    def at_rest(self) -> bool:
+        """Whether no job is running."""
+        return not self._busy
+
+    def start(self, number: int, job: Any) -> None:
+        """Give a job to a worker that is free, or to a new one."""
+        worker = self._idle.pop() if self._idle else self._new_worker()
+        self._busy[number] = worker
+        with contextlib.suppress(ConnectionError):  # a worker that died meanwhile is found out in `messages`
+            worker.pipe.send((number, job))
+
+    def answer(self, number: int, answer: Any) -> None:
+        """Answer the job that asked."""
+        with contextlib.suppress(ConnectionError):
+            self._busy[number].pipe.send(answer)
+
+    def messages(self) -> Iterator[Asked | Done]:
+        """Wait until a worker says something; what they said, in the order of the jobs."""
+        ready = set(wait([worker.pipe for worker in self._busy.values()]))
+        for number, worker in sorted(self._busy.items()):
+            if worker.pipe not in ready:
+                continue
+            try:
+                message: Asked | Done = worker.pipe.recv()
+            except (EOFError, ConnectionError):
+                self._busy.pop(number)
+                worker.pipe.close()
+                worker.process.join()
+                died = WorkerDiedError(f"its worker process died (exit code {worker.process.exitcode})")
+                message = Done(number, None, died)
+            else:
+                if isinstance(message, Done):
+                    self._idle.append(self._busy.pop(number))
+            yield message
+
+    def _new_worker(self) -> _Worker:
+        here, there = self._context.Pipe()
+        # A forked worker inherits our ends of all pipes; it would not notice that we closed one while it holds a copy.
+        others = [worker.pipe for worker in (*self._idle, *self._busy.values())] + [here]
+        inherited = others if self._context.get_start_method() == "fork" else []
+        process = self._context.Process(target=_serve, args=(there, inherited, self._perform), daemon=True)
+        with warnings.catch_warnings():
+            # Newer Pythons warn about forking beside threads; a worker only uses what this thread owns.
+            warnings.filterwarnings("ignore", category=DeprecationWarning, message=".*fork")
+            process.start()
+        there.close()
+        return _Worker(process, here)
+
+
+def _serve(pipe: Connection, inherited: list[Connection], perform: Perform) -> None:
+    """A worker's life: jobs come in, questions and results go out, until nobody is at the other end."""
+    for other in inherited:
+        other.close()
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the owner, who then ends us
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+    torch.set_num_threads(1)
+    with contextlib.suppress(EOFError, ConnectionError):
+        while True:
+            number, job = pipe.recv()
+            pipe.send(_performed(perform, number, job, _asking(pipe, number)))
+
+
+def _performed(perform: Perform, number: int, job: Any, ask: Ask) -> Done:
+    try:
+        return Done(number, perform(job, ask))
+    except (EOFError, ConnectionError):
+        raise
+    except FedTempoError as error:
+        return Done(number, None, type(error)(str(error)))
+    except Exception as error:  # an exception of another library may not survive being sent
+        return Done(number, None, RuntimeError(f"{type(error).__name__}: {error}"))
+
+
+def _asking(pipe: Connection, number: int) -> Ask:
+    def ask(question: Any) -> Any:
+        pipe.send(Asked(number, question))
+        return pipe.recv()
+
+    return ask
+
+
+def _end_with_parent() -> None:
+    """End when the owner was killed, who cannot end us: whoever goes on wants the folders that we hold."""
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        wait([parent.sentinel])
+        os._exit(1)

@@ -1,0 +1,93 @@
+"""What starts quickly stays quick: which libraries are loaded by `import fedtempo`, its first use and `--help`."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import typer
+
+from fedtempo import __version__
+from fedtempo.cli.commands import COMMANDS, imported
+
+SOURCE = Path(__file__).resolve().parents[3] / "src"
+EXTRAS = {
+    *("datasets", "flwr", "flwr_datasets", "matplotlib", "mlflow", "networkx", "onnx", "opacus", "optuna", "pandas"),
+    *("peft", "PIL", "plotly", "pooch", "ray", "requests", "scipy", "sklearn", "tensorboard", "tokenizers"),
+    *("torch_geometric", "transformers", "wandb"),
+}
+"""Libraries that only a part of FedTempo needs."""
+SCREEN = {"pydantic", "rich", "typer"}
+"""What experiment files, tables and the command line need, and training from Python does not."""
+
+
+def loaded_by(code: str) -> set[str]:
+    """The libraries that are there after some code, but for those that torch brings by itself."""
+    report = "import json, sys; print('\\n' + json.dumps(sorted({name.partition('.')[0] for name in sys.modules})))"
+    environment = {**os.environ, "PYTHONPATH": str(SOURCE)}
+    done = subprocess.run(
+        [sys.executable, "-c", f"{code}\n{report}"], capture_output=True, text=True, check=True, env=environment
+    )
+    return set(json.loads(done.stdout.splitlines()[-1]))
+
+
+@pytest.fixture(scope="module")
+def torch_s_own() -> set[str]:
+    return loaded_by("import torch")
+
+
+def test_importing_loads_nothing_before_a_name_is_used() -> None:
+    assert not loaded_by("import fedtempo") & {"torch", "numpy", *EXTRAS, *SCREEN}
+
+
+def test_the_public_names_load_torch_and_little_else(torch_s_own: set[str]) -> None:
+    loaded = loaded_by("import fedtempo; fedtempo.run, fedtempo.algorithms, fedtempo.trackers, fedtempo.compare")
+    assert "torch" in loaded
+    assert not (loaded - torch_s_own) & {*EXTRAS, *SCREEN}
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["--version"], []])
+def test_help_does_not_wait_for_torch(arguments: list[str]) -> None:
+    code = (
+        f"import sys; sys.argv = ['fedtempo', *{arguments}]\n"
+        "from fedtempo.cli import main\ntry:\n    main()\nexcept SystemExit:\n    pass"
+    )
+    assert not loaded_by(code) & {"torch", *EXTRAS}
+
+
+def test_a_run_needs_no_extra(torch_s_own: set[str]) -> None:
+    code = """
+import fedtempo as ft
+data = ft.data.load("digits").split(ft.data.iid(clients=4), seed=0)
+ft.run(model=ft.models.softmax_regression(64, 10), data=data, algorithm=ft.algorithms.fedavg(lr=0.1, steps=1), rounds=1)
+"""
+    assert not (loaded_by(code) - torch_s_own) & EXTRAS
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_the_list_says_what_the_command_s_own_help_begins_with(name: str) -> None:
+    command = imported(name)
+    assert COMMANDS[name].help == (command.help or "").split("\n\n")[0].replace("\n", " ")
+
+
+def test_every_command_is_listed() -> None:
+    import fedtempo.cli.data
+    import fedtempo.cli.deploy
+
+    apps = {name for name, one in COMMANDS.items() if one.function == "app"}
+    assert apps == {"data", "deploy"}
+    assert all(isinstance(app, typer.Typer) for app in (fedtempo.cli.data.app, fedtempo.cli.deploy.app))
+
+
+def test_the_package_is_a_program() -> None:
+    environment = {**os.environ, "PYTHONPATH": str(SOURCE)}
+    command = [sys.executable, "-m", "fedtempo"]
+    done = subprocess.run([*command, "--version"], capture_output=True, text=True, check=False, env=environment)
+    assert (done.returncode, done.stdout, done.stderr) == (0, f"{__version__}\n", "")
+    wrong = subprocess.run([*command, "runn"], capture_output=True, text=True, check=False, env=environment)
+    assert (wrong.returncode, wrong.stdout) == (2, "")
+    assert wrong.stderr.startswith("fedtempo: No such command 'runn'") and wrong.stderr.count("\n") == 1

@@ -1,0 +1,29 @@
+"""Student's interval: against scipy, and by hand."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from scipy.special import stdtrit
+
+from fedtempo.comparison.intervals import half_width, over_seeds, student_quantile
+from fedtempo.papers.framework.outcomes import Interval
+
+
+@pytest.mark.parametrize("level", [0.5, 0.9, 0.95, 0.99, 0.999])
+def test_quantiles_are_scipys(level: float) -> None:
+    for degrees in (*range(1, 60), 99, 100, 1000, 9999):
+        assert student_quantile(degrees, level) == pytest.approx(stdtrit(degrees, (1 + level) / 2), rel=1e-11)
+
+
+def test_one_degree_is_the_cauchy_distribution_and_two_have_a_formula() -> None:
+    assert student_quantile(1, 0.5) == pytest.approx(1.0, rel=1e-15)
+    assert student_quantile(2, 0.95) == pytest.approx(0.95 * math.sqrt(2 / (1 - 0.95**2)), rel=1e-14)
+
+
+def test_comparisons_and_papers_have_the_same_interval() -> None:
+    values = [0.51, 0.62, 0.47, 0.55]
+    ours, theirs = over_seeds(values), Interval.of(values)
+    assert (theirs.low, theirs.high) == pytest.approx((ours.low, ours.high), rel=1e-15)
+    assert half_width([3.0]) == math.inf
