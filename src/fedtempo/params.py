@@ -146,12 +146,12 @@ def norm(a: Mapping[str, Tensor]) -> Tensor:
 
 
 def is_plain(tensor: Tensor) -> bool:
-    """Whether the numbers can be looked at cheaply: in this process's memory, and no function transform around them."""
+    """Whether Python can read the numbers cheaply: they are on the CPU, and no function transform wraps them."""
     return tensor.device.type == "cpu" and not torch._C._functorch.is_functorch_wrapped_tensor(tensor)
 
 
 def all_finite(tensors: Iterable[Tensor]) -> bool:
-    """Whether all numbers are finite. A finite sum says so at once; one that overflows is looked at again."""
+    """Whether all numbers are finite. A finite sum proves it; a sum that overflows is checked number by number."""
     floats = [t for t in tensors if t.is_floating_point()]
     if math.isfinite(sum(t.sum().item() for t in floats)):
         return True
@@ -166,7 +166,7 @@ def bits_of(tensor: Tensor) -> np.ndarray:
 
 
 def size_in_bytes(a: Mapping[str, Tensor]) -> int:
-    """What sending these tensors costs."""
+    """The number of bytes of these tensors."""
     return sum(p.numel() * p.element_size() for p in a.values())
 
 

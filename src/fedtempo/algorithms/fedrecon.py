@@ -1,4 +1,4 @@
-"""FedRecon: heads are rebuilt from the client's data each time, not remembered."""
+"""FedRecon: heads are fitted again to the client's data in every round; clients keep no state."""
 
 from __future__ import annotations
 

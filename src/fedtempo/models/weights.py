@@ -1,4 +1,4 @@
-"""A model's first weights: drawn on the run's seed, or kept as they came."""
+"""A model's first weights: drawn from the run's seed, or kept as the user gave them."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ from fedtempo.training.smoothing import Progress
 
 
 class State(NamedTuple):
-    """The shared model, the server's state, and how the run is getting on."""
+    """The shared model, the server's state, and the numbers that a run carries from round to round."""
 
     shared: Params
     server: Any
@@ -71,7 +71,7 @@ def digest_of(tensors: Params) -> bytes:
 
 
 def receipt(digest: bytes) -> Params:
-    """What stands here for the personal tensors of a client on another machine: their hash."""
+    """A placeholder for the personal tensors of a client on another machine: their hash."""
     return {RECEIPT: torch.frombuffer(bytearray(digest), dtype=torch.uint8)}
 
 

@@ -94,7 +94,7 @@ class Tracking:
             self._forget(tracker)
 
     def _tell(self, tracker: Tracker, word: Callable[[], None]) -> None:
-        """A tracker that fails is left out from then on; the run is worth more than its log."""
+        """Tell one tracker. If it fails it is dropped with a warning: a full disk for logs must not stop the run."""
         try:
             word()
         except Exception as error:
