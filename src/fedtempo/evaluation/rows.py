@@ -23,7 +23,7 @@ from fedtempo.params import tree_map
 from fedtempo.tasks import SAMPLE_WEIGHT, Batch, Task, hide_padded_outputs, mean_loss, weighed
 
 Sums = dict[str, tuple[Tensor, Tensor]]
-"""By metric: a sum over rows, and what the rows count."""
+"""By metric: a sum over rows, and the sum of the rows' weights."""
 
 
 def score(federation: Federation, trained: Trained, part: Part) -> dict[str, np.ndarray]:
@@ -60,6 +60,8 @@ def _only(trained: Trained, lanes: np.ndarray) -> Trained:
 def _score_lanes(federation: Federation, trained: Trained, part: Part, counts: np.ndarray) -> dict[str, np.ndarray]:
     task = federation.problem.task
     batch = _padded_rows(federation, trained, part, counts)
+    # Means over rows are summed for all clients at once, and padded rows count 0. Other metrics (AUROC, F1) would see
+    # the padding, so they get each client's own rows.
     apart = [metric for metric in task.scores.values() if not metric.vectorised]
     needs_outputs = bool(apart) or not task.rows_apart
 
@@ -67,6 +69,7 @@ def _score_lanes(federation: Federation, trained: Trained, part: Part, counts: n
         problem = federation.problem
         outputs = federation.algorithm.serving.predict(problem.network, carry.shared, carry.personal, rows, False)
         outputs = hide_padded_outputs(outputs, rows)
+        # Outputs of all rows of all clients may be large, so they are returned only if somebody needs them.
         return _sums(task, outputs, rows), outputs if needs_outputs else outputs.new_zeros(())
 
     with torch.no_grad():
@@ -136,7 +139,8 @@ def _one_by_one(
                 found[metric.name][lane] = metric.of_client(*_labelled(task, predicted, rows))
         except FedTempoError:
             raise
-        except Exception as error:  # a loss or a metric is the user's code and may raise anything
+        # A loss or a metric may be the user's code and may raise anything. The error has to name the client.
+        except Exception as error:
             what = f"{type(error).__name__}: {first_line(error)}"
             raise TrainingError(f"scoring client {problem.data.name_of(int(clients[lane]))} failed: {what}") from error
     return found
