@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from fedtempo import algorithms as known
+import fedtempo.algorithms as known
 from fedtempo.algorithms.algorithm import Algorithm
 from fedtempo.api import run
 from fedtempo.backends import Backend, serial, vectorised

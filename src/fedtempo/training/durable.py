@@ -1,9 +1,9 @@
 """A durable store: one SQLite database per run, one transaction per round.
 
-Every record has a hash that is bound to the run (`seals.py`), and the shared record has a sum over all clients' hashes,
-so a record that was altered, renamed or lost, or that belongs to another run or another moment, is noticed. The last
-two rounds are kept: where the newest is damaged, the run goes back one round and says so; where both are, it refuses
-to go on.
+Every record has a hash that is bound to the run (`seals.py`). The shared record also has a sum over all clients'
+hashes, the manifest. So a record that was altered, renamed or lost, or that belongs to another run or another moment,
+is noticed. The last two rounds are kept. If the newest is damaged, the run goes back one round and warns; if both are,
+it stops.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Saved(NamedTuple):
 
 
 class _Kept(NamedTuple):
-    """Rounds that are not written yet: the newest state, what their clients keep, and their reports."""
+    """Rounds that wait for the next write (`commit_every`): the newest state, what clients keep, the reports."""
 
     round: int
     state: State
@@ -49,9 +49,9 @@ class _Kept(NamedTuple):
 
 
 class DurableStore:
-    """The store of a run folder. `earlier` holds what the newest round's clients had before it.
+    """The store of a run folder. Its table `earlier` holds what the newest round's clients had before that round.
 
-    `claimed` is called when a new folder is ours, before there is a run in it: what it writes is this run's.
+    `claimed` is called when the lock of a new folder is held and before a run is created in it.
     """
 
     def __init__(
@@ -61,6 +61,7 @@ class DurableStore:
         resume: bool,
         commit_every: int = 1,
         claimed: Callable[[Path], None] | None = None,
+        extend: Callable[[int], None] | None = None,
     ) -> None:
         self._path = folder / DATABASE
         self._every = commit_every
@@ -72,7 +73,7 @@ class DurableStore:
                 if claimed is not None:
                     claimed(folder)
                 create(self._path, Seal.new(identity))
-            self._connection, self._seal = opened(self._path, identity, resume)
+            self._connection, self._seal = opened(self._path, identity, resume, extend)
             self._count = RoundCount(folder, self._seal)
             self._manifest, self._last_hash = 0, ""
             self._tables = SelectionTables(self._connection, self._seal)
@@ -82,7 +83,7 @@ class DurableStore:
             raise
 
     def load(self, template: State) -> Saved | None:
-        """The last committed round, or None. Damage is an error or, where an earlier round is sound, told loudly."""
+        """The last committed round, or None. Damage is an error or, if the round before is sound, a warning."""
         try:
             rounds = [row[0] for row in self._connection.execute("SELECT round FROM shared ORDER BY round DESC")]
             if not rounds:
@@ -97,6 +98,11 @@ class DurableStore:
             return saved
         except sqlite3.DatabaseError as error:
             raise StoreError(f"{self._path.name} is damaged: {error}. Start afresh in another folder.") from None
+
+    @property
+    def planned(self) -> int | None:
+        """The rounds that the run was to have when it began."""
+        return self._seal.planned
 
     @property
     def selected(self) -> Selected | None:
@@ -174,19 +180,20 @@ class DurableStore:
         try:
             try:
                 return question(self._connection)
-            except sqlite3.ProgrammingError:  # closed: the run is over
+            except sqlite3.ProgrammingError:  # the run is over and the connection closed, but results can still be read
                 with closing(sqlite3.connect(self._path)) as connection:
                     return question(connection)
         except sqlite3.DatabaseError as error:
             raise StoreError(f"{self._path.name} is damaged: {error}.") from None
 
     def _write(self, kept: _Kept) -> None:
-        """One transaction: shared state, personal states, reports."""
+        """One transaction: shared state, personal states, reports. `fault` is where tests let the process die."""
         connection = self._connection
         fault("commit:begin")
         try:
             connection.execute("BEGIN IMMEDIATE")
-            # Ctrl-C may have come between the commit and the next line of Python: then these rounds are written.
+            # Ctrl-C may have come right after COMMIT, before `_kept` was cleared: then these rounds are written
+            # already.
             if connection.execute("SELECT 1 FROM shared WHERE round = ?", (kept.round,)).fetchone():
                 connection.execute("ROLLBACK")
                 self._selection, self._kept = Changes(kept.selection.selected), None
@@ -228,6 +235,7 @@ class DurableStore:
             data = tensors_to_bytes(tensors)
             digest = self._seal.hash("client", client, data)
             self._connection.execute("INSERT OR REPLACE INTO clients VALUES (?, ?, ?)", (client, data, digest))
+            # The manifest is a sum, so replacing one client costs the same whether there are ten or a million.
             manifest += self._token(client, digest) - (self._token(client, before[1]) if before else 0)
         return manifest % _MODULUS
 
@@ -282,7 +290,7 @@ class DurableStore:
         return saved
 
     def _tell_losses(self, rounds: int, damage: StoreError | None) -> None:
-        """Say which committed rounds are lost, if any are, and clear away what is left of them."""
+        """Warn if committed rounds are lost, and delete what is left of them."""
         (newest,) = self._connection.execute("SELECT COALESCE(MAX(round), -1) FROM reports").fetchone()
         committed = max(rounds, newest + 1, self._count.read())
         if committed > rounds:

@@ -129,7 +129,8 @@ def test_of_more_that_were_asked_some_arrive_first() -> None:
 def test_who_drops_out_is_a_failure_and_trains_nothing() -> None:
     prepared = experiment(*ROWS, faults=ft.Faults(drop=0.5))
     state = start(prepared)
-    clients, failures = participants(prepared, state, now_in(prepared, state, 0))
+    now = now_in(prepared, state, 0)
+    clients, failures = participants(prepared, state, now)
     assert sorted([*clients.tolist(), *(failure.client for failure in failures)]) == list(range(10))
     assert {failure.reason for failure in failures} == {"dropped out"}
     assert 0 < len(failures) < 10
