@@ -135,8 +135,10 @@ def takes_numbers(function: Callable[P, R]) -> Callable[P, R]:
     return call
 
 
-def unknown(kind: str, name: object, known: Iterable[str]) -> ConfigError:
-    """The error for an unknown name, with the nearest known one."""
+def unknown(kind: str, name: object, known: Iterable[str], now: str | None = None) -> ConfigError:
+    """The error for an unknown name, with the nearest known one, or with what replaces it `now`."""
+    if now is not None:
+        return ConfigError(f"{kind} {shown(name)} is not known any more. {now}")
     names = sorted(known)
     near = difflib.get_close_matches(name, names, n=1) if isinstance(name, str) else []
     hint = f" Did you mean {near[0]!r}?" if near else f" Known: {', '.join(names) or 'none'}."

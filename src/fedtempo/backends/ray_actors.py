@@ -22,7 +22,7 @@ from fedtempo.backends.pace import Pace
 from fedtempo.backends.processes import MOST_DEATHS, chunked, chunked_for_sums
 from fedtempo.backends.ray_cluster import Cluster, connected
 from fedtempo.backends.ray_worker import Actor, made_with
-from fedtempo.backends.shipment import packed, serialise, unpacked
+from fedtempo.backends.shipment import modules_by_value, packed, serialise, unpacked
 from fedtempo.backends.worker import Chunk
 from fedtempo.errors import ConfigError, TrainingError, first_line
 from fedtempo.federation.federation import Federation
@@ -69,6 +69,8 @@ class RayActors:
         with ExitStack() as stack:
             self._ray = stack.enter_context(connected(self._cluster.address, self._workers))
             stack.callback(self._stop)
+            for module in modules_by_value():
+                self._ray.cloudpickle.register_pickle_by_value(module)
             count, share = self._places()
             self._gpu = share > 0
             # No restarts by Ray: a restarted actor would have lost its federation, so `_replace` makes a new one.

@@ -9,9 +9,11 @@ from __future__ import annotations
 import copy
 import mmap
 import platform
+import sys
 from collections.abc import Callable
 from dataclasses import fields, replace
 from pathlib import Path
+from types import ModuleType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -22,6 +24,10 @@ from fedtempo.backends.mailbox import Packed, exchange
 from fedtempo.data.federated import FederatedData
 from fedtempo.errors import DataError, first_line
 from fedtempo.federation.federation import Federation
+from fedtempo.identity.code import is_installed
+
+_CODE: set[Path] = set()
+"""Folders of code that an experiment file has named; other machines do not have it."""
 
 
 class Mapped(NamedTuple):
@@ -40,6 +46,21 @@ class Shipment(NamedTuple):
     loader: Callable[[], FederatedData] | None
     digest: str
     """Of the data at the sender, which the loader's have to match."""
+
+
+def send_code_in(folder: Path) -> None:
+    """From now on, modules that lie in this folder are sent to other machines by value."""
+    _CODE.add(folder.resolve())
+
+
+def modules_by_value() -> list[ModuleType]:
+    """The imported modules of those folders. Installed packages must be installed there too."""
+    found = [(name, module, getattr(module, "__file__", None)) for name, module in list(sys.modules.items())]
+    return [
+        module
+        for name, module, file in found
+        if file and _CODE.intersection(Path(file).resolve().parents) and not is_installed(name)
+    ]
 
 
 def packed(tree: Any) -> Any:

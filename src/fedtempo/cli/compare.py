@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from fedtempo.cli.options import AsJson, Overrides, Quiet
+from fedtempo.cli.options import AllowCode, AsJson, Overrides, Quiet
 from fedtempo.comparison import (
     Comparison,
     Entrant,
@@ -21,7 +21,7 @@ from fedtempo.comparison import (
     stored_result,
     tables_of,
 )
-from fedtempo.config import read, without_places
+from fedtempo.config import read, stored_file, without_places
 from fedtempo.errors import ConfigError, OutputError, is_number, require
 from fedtempo.files import write_atomically
 from fedtempo.report import EXPERIMENT, follow, write_report
@@ -48,6 +48,7 @@ def compare(
     ] = None,
     csv: Annotated[Path | None, typer.Option(help="Write the numbers into this CSV file.")] = None,
     report: Annotated[Path | None, typer.Option(help="Write a report page into this HTML file.")] = None,
+    allow_code: AllowCode = None,
     as_json: AsJson = False,
     quiet: Quiet = False,
 ) -> None:
@@ -72,7 +73,9 @@ def compare(
     comparison = compare_runs(runs, reference, target)
     _write(comparison, out, csv)
     if page is not None:
-        write_report(results or [_result(f) for f in folders], page, labels_of(runs), "FedTempo comparison")
+        write_report(
+            results or [_result(f, allow_code or []) for f in folders], page, labels_of(runs), "FedTempo comparison"
+        )
     _show(comparison, page, as_json)
 
 
@@ -104,10 +107,10 @@ def _refuse_with_folders(algorithms: str | None, seeds: int | None, only: bool, 
         require(given is None, f"--{name}", "left out with run folders: they have been run", given)
 
 
-def _result(folder: Path) -> Result:
+def _result(folder: Path, allow_code: list[str]) -> Result:
     if not (folder / EXPERIMENT).exists():
         raise OutputError(f"a report page needs the {EXPERIMENT} of each run. Got {folder}, which has none.")
-    return stored_result(folder, without_places(read(folder / EXPERIMENT)))
+    return stored_result(folder, without_places(stored_file(folder / EXPERIMENT, allow_code)))
 
 
 def _write(comparison: Comparison, out: Path | None, csv: Path | None) -> None:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import closing, suppress
 from pathlib import Path
 
 from fedtempo.errors import OutputError, StoreError
 from fedtempo.training import selection
 from fedtempo.training.folders import RoundCount, synced
-from fedtempo.training.seals import Seal
+from fedtempo.training.seals import ROUNDS, Seal
 
 DATABASE = "run.sqlite"
 FORMAT = 3
@@ -68,8 +68,14 @@ def create(path: Path, seal: Seal) -> None:
         raise OutputError(f"out must be a folder that can be written. Got {path.parent}: {reason}.") from None
 
 
-def opened(path: Path, identity: Mapping[str, str], resume: bool) -> tuple[sqlite3.Connection, Seal]:
-    """The database of the run with this identity, checked, and the seal of its records."""
+def opened(
+    path: Path, identity: Mapping[str, str], resume: bool, extend: Callable[[int], None] | None = None
+) -> tuple[sqlite3.Connection, Seal]:
+    """The database of the run with this identity, checked, and the seal of its records.
+
+    A run may get more rounds than it was stored with, and nothing else may differ. `extend` is told how many those were
+    and raises where it matters.
+    """
     try:
         connection = sqlite3.connect(path, isolation_level=None)
         try:
@@ -87,10 +93,23 @@ def opened(path: Path, identity: Mapping[str, str], resume: bool) -> tuple[sqlit
         raise OutputError(f"out must be a folder that can be written. Got {path.parent}: {error}.") from None
     for field in dict.fromkeys([*identity, *seal.identity]):
         stored, given = seal.identity.get(field), identity.get(field)
-        if stored != given:
+        if stored != given and not (field == ROUNDS and resume and extend is not None and _is_more(stored, given)):
             connection.close()
             raise OutputError(f"{field} must be that of the stored run, {stored!r}. Got {given!r}.")
+    if identity.get(ROUNDS) != seal.identity.get(ROUNDS) and extend is not None:
+        try:
+            extend(int(seal.identity[ROUNDS]))
+            seal = seal.extended(int(identity[ROUNDS]))
+            connection.executemany("INSERT OR REPLACE INTO identity VALUES (?, ?)", seal.rows())
+        except BaseException:
+            connection.close()
+            raise
     return connection, seal
+
+
+def _is_more(stored: str | None, given: str | None) -> bool:
+    numbers = (stored or "").isdecimal() and (given or "").isdecimal()
+    return numbers and int(given or 0) > int(stored or 0)
 
 
 def seal_of(connection: sqlite3.Connection, path: Path) -> Seal:

@@ -29,6 +29,7 @@ __all__ = ["DATABASE", "LOCK", "DurableStore", "Saved"]
 
 _MODULUS = 1 << 256
 _CLIENT = "SELECT tensors, sha256 FROM clients WHERE client = ?"
+_SHARED = "SELECT tensors, numbers, manifest, sha256 FROM shared WHERE round = ?"
 
 
 class Saved(NamedTuple):
@@ -61,6 +62,7 @@ class DurableStore:
         resume: bool,
         commit_every: int = 1,
         claimed: Callable[[Path], None] | None = None,
+        extend: Callable[[int], None] | None = None,
     ) -> None:
         self._path = folder / DATABASE
         self._every = commit_every
@@ -72,7 +74,7 @@ class DurableStore:
                 if claimed is not None:
                     claimed(folder)
                 create(self._path, Seal.new(identity))
-            self._connection, self._seal = opened(self._path, identity, resume)
+            self._connection, self._seal = opened(self._path, identity, resume, extend)
             self._count = RoundCount(folder, self._seal)
             self._manifest, self._last_hash = 0, ""
             self._tables = SelectionTables(self._connection, self._seal)
@@ -97,6 +99,11 @@ class DurableStore:
             return saved
         except sqlite3.DatabaseError as error:
             raise StoreError(f"{self._path.name} is damaged: {error}. Start afresh in another folder.") from None
+
+    @property
+    def planned(self) -> int | None:
+        """The rounds that the run was to have when it began."""
+        return self._seal.planned
 
     @property
     def selected(self) -> Selected | None:
@@ -248,8 +255,7 @@ class DurableStore:
         history, last = self._seal.history(rows)
         if len(history) != round_number + 1:
             raise StoreError(f"the report of round {len(history)} is missing")
-        query = "SELECT tensors, numbers, manifest, sha256 FROM shared WHERE round = ?"
-        row = self._connection.execute(query, (round_number,)).fetchone()  # a damaged tree lists rows it cannot find
+        row = self._connection.execute(_SHARED, (round_number,)).fetchone()  # a damaged tree lists rows it cannot find
         if row is None or self._seal.hash("shared", round_number, *row[:3], last) != row[3]:
             raise StoreError(f"the stored state of round {round_number} is damaged")
         tensors, numbers, manifest, _ = row
@@ -260,8 +266,8 @@ class DurableStore:
         try:
             state = state_from_bytes(tensors, numbers, template)
         except MALFORMED as error:
-            message = f"the stored state of round {round_number} cannot be read ({type(error).__name__})"
-            raise StoreError(message) from None
+            kind = type(error).__name__
+            raise StoreError(f"the stored state of round {round_number} cannot be read ({kind})") from None
         self._manifest, self._last_hash, self._selection = clients, last, Changes(selected)
         return Saved(state, history)
 
@@ -289,9 +295,10 @@ class DurableStore:
         committed = max(rounds, newest + 1, self._count.read())
         if committed > rounds:
             self._connection.execute("DELETE FROM reports WHERE round >= ?", (rounds,))
-            reason = damage or f"{self._path.name} or its log is damaged"
-            lost = f"{committed - rounds} of {committed} committed rounds are lost"
-            warnings.warn(f"{reason}; {lost}: going on from round {rounds - 1}", RuntimeWarning, stacklevel=3)
+            lost = f"{committed - rounds} of {committed} committed rounds are lost: going on from round {rounds - 1}"
+            warnings.warn(
+                f"{damage or f'{self._path.name} or its log is damaged'}; {lost}", RuntimeWarning, stacklevel=3
+            )
             with suppress(OSError):  # then it is told again next time
                 self._count.write(rounds)
 
@@ -299,10 +306,9 @@ class DurableStore:
         for anything in ("SELECT 1 FROM clients LIMIT 1", "SELECT 1 FROM reports LIMIT 1"):
             if self._connection.execute(anything).fetchone():
                 raise StoreError("the stored shared state is missing. Start afresh in another folder.")
-        committed = self._count.read()
-        if committed:
-            lost = f"all {committed} committed rounds are lost"
-            raise StoreError(f"{self._path.name} is damaged: {lost}. Start afresh in another folder.")
+        if committed := self._count.read():
+            lost = f"is damaged: all {committed} committed rounds are lost"
+            raise StoreError(f"{self._path.name} {lost}. Start afresh in another folder.")
 
     def _summed(self) -> int:
         """The sum of all clients' hashes: it changes when a client's record is altered, renamed, lost or added."""

@@ -19,6 +19,7 @@ OURS = (
     "run.",
     "experiment.toml",
     "metrics.",
+    "model-",
     "summary.json",
     "report.html",
     "rounds.",

@@ -6,6 +6,7 @@ in a round at the server is in `training/round.py`, what happens at a client in 
 
 from __future__ import annotations
 
+import functools
 import time
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
@@ -24,9 +25,11 @@ from fedtempo.params import Params, select, size_in_bytes
 from fedtempo.schedules import Now
 from fedtempo.training.durable import DATABASE, DurableStore
 from fedtempo.training.experiment import Experiment
+from fedtempo.training.extension import check_extension
+from fedtempo.training.log import log_end, log_round, log_start
 from fedtempo.training.result import Result, Snapshot
 from fedtempo.training.round import DROPPED, conclude, norm_limit, now_in, participants
-from fedtempo.training.round_report import RoundReport, RoundState
+from fedtempo.training.round_report import RoundReport, RoundState, fruitless
 from fedtempo.training.smoothing import Progress
 from fedtempo.training.state import State
 from fedtempo.training.store import MemoryStore, Store
@@ -45,14 +48,16 @@ def train_experiment(
     engine: Engine | None = None,
     claimed: Callable[[Path], None] | None = None,
     states: bool = False,
+    as_planned: bool = False,
 ) -> Generator[RoundReport, None, Result]:
     """Train round by round: choose clients, train them, take the server's step, score, commit, yield the report.
 
     The experiment says where clients run, unless the caller gives an `engine`. `claimed` is called once a new folder
-    belongs to this run, and may write into it. With `states` every report holds the whole state.
+    belongs to this run, and may write into it. With `states` every report holds the whole state. A stored run may be
+    given more rounds; `as_planned` keeps what was chosen for their number.
     """
     federation, server = experiment.federation, experiment.federation.algorithm.server
-    state, history, store = _start(experiment, out, resume, commit_every, claimed)
+    state, history, store = _start(experiment, out, resume, commit_every, claimed, as_planned)
     if federation.private and resume and engine is not None and len(history) < experiment.rounds:
         # Clients may have seen the round that was cut short, and may answer it differently now. So it is released
         # twice, and the privacy accountant has to charge it twice.
@@ -65,9 +70,10 @@ def train_experiment(
         nullcontext(engine) if engine else _engine(experiment, experiment.rounds - len(history)) as clients,
         tracking(trackers, experiment, out, resume, history) as told,
     ):
+        log_start(experiment, history)
         # The ledger has to know who was asked before: a client gets the tensors that never change only once.
         ledger = Ledger(federation, experiment.first_shared, server.extra(state.server), _asked(history))
-        for round_number in range(len(history), experiment.rounds):
+        for round_number in range(len(history), 0 if _stopped(history) else experiment.rounds):
             started, replaced = time.perf_counter(), clients.status.replaced
             now = now_in(experiment, state, round_number)
             cohort = participants(experiment, state, now, real=engine is not None)
@@ -78,15 +84,19 @@ def train_experiment(
             state, personal, report = conclude(experiment, state, block, cohort, now, ledger)
             # Scoring comes before the commit: validation may select this round, and the selection is committed with it.
             evaluator = _evaluator(experiment, clients, store, personal)
-            state, report = _evaluated(experiment, evaluator, state, report, now)
+            state, report = _evaluated(experiment, evaluator, state, report, now, store.planned)
+            report = replace(report, stops=_gives_up(experiment, history, report))
             report = _timed(report, started, clients.status.replaced - replaced)
             # Commit first, report afterwards: a round that was reported is never lost.
             store.commit(state, personal, report)
             told.round(report)
+            log_round(report, experiment.rounds)
             if states:
                 report = replace(report, state=RoundState(state.shared, state.server, dict(personal)))
             history.append(report if keeps_models else replace(report, params={}))
             yield report
+            if report.stops:
+                break
         # The number of blocks would tell how many clients took part, which a private run does not publish.
         timed = None if federation.private else clients.status.calibration
         ran_as = "clients on nodes of their own" if engine else experiment.ran_as(timed)
@@ -96,12 +106,25 @@ def train_experiment(
         if chosen is not None:
             result.chosen = _snapshot(experiment, history, chosen.state, chosen.round)
         told.end(result)
+        log_end(result)
     return result
+
+
+def _stopped(history: Sequence[RoundReport]) -> bool:
+    return bool(history) and history[-1].stops
+
+
+def _gives_up(experiment: Experiment, history: Sequence[RoundReport], report: RoundReport) -> bool:
+    """Whether validation has not selected a round for as many evaluations as the run has patience for."""
+    patience = None if experiment.evaluation is None else experiment.evaluation.patience
+    if patience is None or report.validation is None or report.round + 1 == experiment.rounds:
+        return False
+    return fruitless([*history, report]) >= patience
 
 
 def _snapshot(experiment: Experiment, history: Sequence[RoundReport], state: State, number: int | None) -> Snapshot:
     """The state after a round (by default the last), with the position that its evaluation was made at."""
-    last = experiment.rounds - 1 if number is None else number
+    last = len(history) - 1 if number is None else number
     # Schedules may follow the smoothed loss. It is not stored per round, so it is computed again from the reports.
     progress = Progress()
     for report in history[:last]:
@@ -150,6 +173,7 @@ def _start(
     resume: bool,
     commit_every: int,
     claimed: Callable[[Path], None] | None,
+    as_planned: bool,
 ) -> tuple[State, list[RoundReport], Store]:
     """The first state, or the one a stored run had reached."""
     federation = experiment.federation
@@ -158,7 +182,8 @@ def _start(
     state = State(experiment.first_shared, federation.algorithm.server.init(trained), secret=secret)
     if out is None:
         return state, [], MemoryStore()
-    store = DurableStore(out, experiment.identity(), resume, commit_every, claimed)
+    extend = functools.partial(check_extension, experiment, as_planned)
+    store = DurableStore(out, experiment.identity(), resume, commit_every, claimed, extend)
     if secret is not None:
         # The key of the noise is in the database: only its owner may read it. SQLite gives its log the same mode.
         for part in out.glob(f"{DATABASE}*"):
@@ -200,14 +225,19 @@ def _evaluator(experiment: Experiment, engine: Engine, store: Store, latest: Map
 
 
 def _evaluated(
-    experiment: Experiment, evaluator: Evaluator | None, state: State, report: RoundReport, now: Now
+    experiment: Experiment,
+    evaluator: Evaluator | None,
+    state: State,
+    report: RoundReport,
+    now: Now,
+    planned: int | None,
 ) -> tuple[State, RoundReport]:
     """Score the round if an evaluation is due.
 
     Validation selects the round. Test scores are kept only for a round that validation has just selected, so nobody can
     select by them.
     """
-    if evaluator is None or not evaluator.protocol.due(now.round, experiment.rounds):
+    if evaluator is None or not evaluator.protocol.due(now.round, experiment.rounds, planned):
         return state, report
     server = experiment.federation.algorithm.server
     model = {**state.shared, **server.model(state.shared, state.server)}

@@ -97,6 +97,12 @@ class Result:
 
     def _remarks(self) -> Iterator[str]:
         last = self.last.round + 1
+        if self.stopped_early is not None:
+            patience = self.experiment.evaluation.patience if self.experiment.evaluation else None
+            yield (
+                f"stopped early in round {last} of {self.experiment.rounds}: no better validation score in {patience} "
+                "evaluations"
+            )
         if self.chosen is not None:
             yield f"model: round {self.chosen.round + 1} of {last}, selected by validation"
         else:
@@ -110,6 +116,11 @@ class Result:
                 f"warning: fine-tuning made existing users worse ({self.scores.metric} {before:.3g} to {after:.3g}). "
                 "Give it a rate of its own: Evaluation(lr=...)"
             )
+
+    @property
+    def stopped_early(self) -> int | None:
+        """The round, counted from 1, in which `Evaluation(patience=...)` ended the run; None if it ran to its end."""
+        return len(self.history) if self.history and self.history[-1].stops else None
 
     @property
     def privacy(self) -> Guarantee | None:

@@ -19,6 +19,11 @@ class Store(Protocol):
         ...
 
     @property
+    def planned(self) -> int | None:
+        """The rounds that a stored run was to have when it began; None where it is this run."""
+        ...
+
+    @property
     def selected(self) -> Selected | None:
         """The state of the round that validation has selected; None if it has selected none."""
         ...
@@ -43,6 +48,7 @@ class MemoryStore:
         self._states: dict[int, Params] = {}
         self._aside: dict[int, Params | None] = {}
         self.selected: Selected | None = None
+        self.planned: int | None = None
 
     def get(self, client: int, selected: bool = False) -> Params | None:
         """A client's personal tensors now, or as of the selected round; None before its first round."""
