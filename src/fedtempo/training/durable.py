@@ -24,19 +24,13 @@ from fedtempo.training.round_report import RoundReport, to_json
 from fedtempo.training.seals import MALFORMED, Seal
 from fedtempo.training.selection import Changes, Selected, SelectionTables
 from fedtempo.training.state import State, state_from_bytes, state_to_bytes, tensors_from_bytes, tensors_to_bytes
+from fedtempo.training.store import Saved
 
-__all__ = ["DATABASE", "LOCK", "DurableStore", "Saved"]
+__all__ = ["DATABASE", "LOCK", "DurableStore"]
 
 _MODULUS = 1 << 256
 _CLIENT = "SELECT tensors, sha256 FROM clients WHERE client = ?"
 _SHARED = "SELECT tensors, numbers, manifest, sha256 FROM shared WHERE round = ?"
-
-
-class Saved(NamedTuple):
-    """What a stopped run left: its state after the last committed round, and the reports up to it."""
-
-    state: State
-    history: list[RoundReport]
 
 
 class _Kept(NamedTuple):
