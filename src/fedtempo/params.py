@@ -109,7 +109,7 @@ def combine(*parts: Mapping[str, Tensor]) -> Params:
 
 def add(a: Mapping[str, Tensor], b: Mapping[str, Tensor], scale: Scalar = 1.0) -> Params:
     """`a + scale * b`, over the names of `a`."""
-    # Three cases with equal results and different speed: no product, a fused product, and a rate that is a tensor.
+    # Three cases, for speed: no product, a product inside the addition, and a rate that is a tensor (under `vmap`).
     if isinstance(scale, float) and scale == 1.0:
         return {n: p + b[n] for n, p in a.items()}
     if isinstance(scale, (int, float)):
