@@ -1,4 +1,4 @@
-"""The front door: `run` trains to the end, `train` yields round by round."""
+"""The main functions of the library: `run` trains to the end, `train` yields round by round."""
 
 from __future__ import annotations
 
@@ -27,6 +27,7 @@ from fedtempo.server.robust import Aggregator, plain_mean
 from fedtempo.tasks import PerSample, Task
 from fedtempo.trackers import as_trackers
 from fedtempo.training.experiment import prepare
+from fedtempo.training.extension import check_as_planned
 from fedtempo.training.loop import drained, train_experiment
 from fedtempo.training.result import Result
 from fedtempo.training.round_report import RoundReport
@@ -97,8 +98,10 @@ def run(
     worker_timeout: float | None = None,
     out: str | Path | None = None,
     resume: bool = False,
+    as_planned: bool = False,
     commit_every: int = 1,
     trackers: Iterable[str | Tracker] = (),
+    progress: bool = False,
     states: bool = False,
 ) -> Result:
     """Train to the end and return the result.
@@ -140,9 +143,12 @@ def run(
         worker_timeout: Seconds without a finished block after which a worker counts as hung and is replaced; by
             default twenty times the slowest block so far, at least a minute.
         out: A folder to which every round is committed.
-        resume: Continue the run in `out` where it stopped.
+        resume: Continue the run in `out` where it stopped. It may get more `rounds` than it had.
+        as_planned: Where a run gets more rounds: keep what depended on their number (a cosine over them, how often it
+            is evaluated) as it was planned. Without it such a run is refused.
         commit_every: Rounds that share one transaction.
         trackers: Where every round's numbers go as well, such as `["progress", "tensorboard"]`.
+        progress: Show a bar in a terminal or a notebook, and lines elsewhere.
         states: Whether each report holds the whole state after its round in `report.state`: shared, server, and what
             the cohort keeps.
 
@@ -174,17 +180,27 @@ def train(**settings: Any) -> Generator[RoundReport, None, Result]:
     Takes the parameters of `run`. A resumed run yields the rounds that are still to come.
     """
     out, resume = settings.pop("out", None), settings.pop("resume", False)
-    states = settings.pop("states", False)
+    states, as_planned = settings.pop("states", False), settings.pop("as_planned", False)
+    check_as_planned(as_planned, resume)
+    shows = settings.pop("progress", False)
+    require(isinstance(shows, bool), "progress", "true or false", shows)
     require(isinstance(states, bool), "states", "true or false", states)
     commit_every, trackers = settings.pop("commit_every", 1), as_trackers(settings.pop("trackers", ()))
     require(is_count(commit_every), "commit_every", "an int >= 1", commit_every)
     require(out is not None or not resume, "out", "given where a run is to be resumed", out)
+    if shows and not any(tracker.name == "progress" for tracker in trackers):
+        trackers = [*trackers, *as_trackers(["progress"])]
     folder = None if out is None else Path(out)
-    return train_experiment(prepare(**settings), folder, resume, commit_every, trackers, states=states)
+    experiment = prepare(**settings)
+    return train_experiment(experiment, folder, resume, commit_every, trackers, states=states, as_planned=as_planned)
 
 
 def train_file(
-    file: ExperimentFile, out: Path | None, resume: bool = False, trackers: Sequence[Tracker] = ()
+    file: ExperimentFile,
+    out: Path | None,
+    resume: bool = False,
+    trackers: Sequence[Tracker] = (),
+    as_planned: bool = False,
 ) -> Generator[RoundReport, None, Result]:
     """Train an experiment file as `train` does. A new folder gets the resolved file once it belongs to this run.
 
@@ -194,7 +210,9 @@ def train_file(
     from fedtempo.report.folder import write_experiment
 
     keep = functools.partial(write_experiment, experiment=file)
-    return train_experiment(prepare(**settings_of(file)), out, resume, trackers=trackers, claimed=keep)
+    return train_experiment(
+        prepare(**settings_of(file)), out, resume, trackers=trackers, claimed=keep, as_planned=as_planned
+    )
 
 
 def compare(results: Sequence[Result], labels: Sequence[str] | None = None) -> ResultTable:

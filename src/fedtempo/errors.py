@@ -126,7 +126,7 @@ R = TypeVar("R")
 
 
 def takes_numbers(function: Callable[P, R]) -> Callable[P, R]:
-    """The function, which sees Python's numbers where numpy's were given."""
+    """A decorator: the function gets Python numbers where the caller gave numpy numbers."""
 
     @functools.wraps(function)
     def call(*args: P.args, **kwargs: P.kwargs) -> R:
@@ -135,8 +135,10 @@ def takes_numbers(function: Callable[P, R]) -> Callable[P, R]:
     return call
 
 
-def unknown(kind: str, name: object, known: Iterable[str]) -> ConfigError:
-    """The error for a name nobody knows, with the nearest name that somebody does."""
+def unknown(kind: str, name: object, known: Iterable[str], now: str | None = None) -> ConfigError:
+    """The error for an unknown name, with the nearest known one, or with what stands for it `now`."""
+    if now is not None:
+        return ConfigError(f"{kind} {shown(name)} is not known any more. {now}")
     names = sorted(known)
     near = difflib.get_close_matches(name, names, n=1) if isinstance(name, str) else []
     hint = f" Did you mean {near[0]!r}?" if near else f" Known: {', '.join(names) or 'none'}."

@@ -68,7 +68,7 @@ def test_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: py
         "smoke",
         "--out",
         str(tmp_path / "a"),
-        "--processes",
+        "--workers",
         "1",
     )
     assert called(monkeypatch, *arguments, "--docs", str(tmp_path / "docs")) == 0
@@ -89,7 +89,7 @@ def test_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: py
         (("decaying-k-quadratik",), "Did you mean 'decaying-k-quadratic'"),
         (("decaying-k-quadratic", "--scale", "huge"), "scale 'huge' is not known"),
         (("decaying-k-quadratic", "--seeds", "0"), "seeds must be an int >= 1"),
-        (("decaying-k-quadratic", "--scale", "smoke", "--processes", "0"), "processes must be an int >= 1"),
+        (("decaying-k-quadratic", "--scale", "smoke", "--workers", "0"), "workers must be an int >= 1"),
     ],
 )
 def test_wrong_arguments(

@@ -123,7 +123,14 @@ def test_a_clock_that_is_set_back_an_hour_again_and_again(backend: str, tmp_path
 
 def test_no_waiting_looks_at_the_wall_clock() -> None:
     """The wall clock stamps files and certificates; what waits or gives up uses one that cannot be set."""
-    stamps = {"report/runs.py", "report/stored.py", "deploy/keys.py", "cli/reproduce.py", "trackers/mlflow.py"}
+    stamps = {
+        "files.py",
+        "report/runs.py",
+        "report/stored.py",
+        "deploy/keys.py",
+        "cli/reproduce.py",
+        "trackers/mlflow.py",
+    }
     source = ROOT / "src" / "fedtempo"
     found = {
         str(path.relative_to(source))

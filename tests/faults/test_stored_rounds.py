@@ -149,7 +149,9 @@ def test_a_damaged_log_never_gives_a_wrong_result(tmp_path: Path) -> None:
 
 def test_a_dead_owners_lock_and_leftovers_do_not_hold_anybody_up(tmp_path: Path) -> None:
     killed_in_round(3, tmp_path / "run")
-    (tmp_path / "run" / "summary.json.partial").write_text("{half of")
+    left = tmp_path / "run" / ".summary.json.0123abcd.partial"
+    left.write_text("{half of")
+    os.utime(left, (0, 0))  # long ago; one that is being written now is somebody's
     assert (tmp_path / "run" / LOCK).exists()
     began = time.monotonic()
     reports = ft.train(**settings(), out=tmp_path / "run", resume=True)
@@ -158,7 +160,7 @@ def test_a_dead_owners_lock_and_leftovers_do_not_hold_anybody_up(tmp_path: Path)
     reports.close()
     result = ft.run(**settings(), out=tmp_path / "run", resume=True)
     assert result.digest() == ft.run(**settings()).digest()
-    assert not list((tmp_path / "run").glob("*.partial"))
+    assert not list((tmp_path / "run").glob(".*.partial"))
 
 
 def test_a_second_process_is_refused_at_once(tmp_path: Path) -> None:

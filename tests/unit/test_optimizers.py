@@ -239,6 +239,26 @@ def test_micro_batches_give_the_batchs_gradient(pieces: int) -> None:
         assert cut.history[0].costs == whole.history[0].costs
 
 
+def test_micro_batches_weigh_rows_as_the_loss_does() -> None:
+    """Rows of weights 0 and 3, classes of weights, ignored targets: the pieces' mean is still the batch's."""
+    rng = np.random.default_rng(1)
+    weights = [rng.choice([0.0, 1.0, 3.0], n) for n in (7, 12, 5)]
+    rows = [
+        {
+            "x": rng.standard_normal((len(w), 6)),
+            "y": np.where(w == 1, -100, rng.integers(0, 4, len(w))),
+            "sample_weight": w,
+        }
+        for w in weights
+    ]
+    data = ft.data.FederatedData.from_clients(rows, validation=0, test=0)
+    settings = {"data": data, "loss": ft.tasks.classification(class_weights=[1.0, 2.0, 5.0, 1.0]), "cohort": 3}
+    whole = run(ft.algorithms.fedavg(0.1, 3), batch_size=5, backend="serial", **settings)
+    for backend in ("serial", "vectorised"):
+        cut = run(ft.algorithms.fedavg(0.1, 3, accumulate=3), batch_size=5, backend=backend, **settings)
+        assert distance(whole, cut) < 1e-12
+
+
 def test_micro_batches_are_seen_by_the_model_one_by_one() -> None:
     largest = []
 

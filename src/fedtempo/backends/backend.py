@@ -1,4 +1,7 @@
-"""A backend: how clients run. It turns a block of clients into clients after their local work."""
+"""A backend: how clients run. It takes a block of clients and yields them after their local work.
+
+A backend does not aggregate (`collect.py` does) and does not know where it runs (an `Engine` does, see `engine.py`).
+"""
 
 from __future__ import annotations
 
@@ -22,8 +25,8 @@ from fedtempo.schedules import Now
 def side_by_side(fn: Callable[..., Any]) -> Callable[..., Any]:
     """`vmap` for passes without gradients.
 
-    Torch has no batching rule for a whole recurrent layer, only for the small operations it is made of, and uses those
-    only where a gradient could be asked for. So we ask for one, of a number that nothing depends on.
+    Torch has no batching rule for a whole recurrent layer, only for the small operations inside it. It uses those only
+    where a gradient may be asked for. So this asks for the gradient of a number that nothing depends on.
     """
 
     def with_tape(*arguments: Any) -> Any:
@@ -34,7 +37,10 @@ def side_by_side(fn: Callable[..., Any]) -> Callable[..., Any]:
 
 
 class Trained(NamedTuple):
-    """One client after its local work, or several side by side with a leading dimension on every tensor."""
+    """One client after its local work, or several side by side with a leading dimension on every tensor.
+
+    Both forms are one type, so that everything after training is written once.
+    """
 
     clients: np.ndarray
     carry: Carry
@@ -56,6 +62,7 @@ class Trained(NamedTuple):
 
     def own(self, stacked: Params, lane: int) -> Params:
         """One client's tensors out of stacked ones, in their true shapes."""
+        # The clone matters: a view would keep the whole stack of all clients alive as long as this client is stored.
         shapes = self.shapes[lane] if self.shapes else {}
         return {
             n: _cut(t[lane], shapes.get(n)).clone(memory_format=torch.contiguous_format) for n, t in stacked.items()
@@ -63,6 +70,7 @@ class Trained(NamedTuple):
 
 
 TrainBlock = Callable[[Problem, ClientProgram, Received, Now, np.ndarray, list[Params]], Iterator[Trained]]
+"""(problem, client program, what came down, position, clients, what each keeps) -> the clients after training."""
 
 
 class Backend(NamedTuple):
@@ -73,11 +81,11 @@ class Backend(NamedTuple):
 
 
 class Block(NamedTuple):
-    """Clients in ascending order, with what each keeps for itself."""
+    """Clients that run together, in ascending order, with what each keeps for itself."""
 
     clients: np.ndarray
     kept: list[Params]
-    """One for each client; empty where no client keeps anything, so that a thousand clients are sent as an array."""
+    """One entry per client. Empty where no client keeps anything: then a block travels as one array of numbers."""
 
     @property
     def personal(self) -> list[Params]:
@@ -94,7 +102,7 @@ class Order(NamedTuple):
 
 
 def in_float64(values: Tensor) -> np.ndarray:
-    """A vector's numbers for the sums."""
+    """A vector as a numpy array in float64, the type of all sums."""
     return values.detach().to("cpu", torch.float64).numpy()
 
 

@@ -1,6 +1,6 @@
-"""Whether workers pay, found out from the first clients of a run.
+"""Decides whether worker processes save time, by timing the first clients of a run.
 
-The clock decides only where clients run. Sums are exact, so that changes no bit. The timed clients do a part of the
+The clock decides only where clients run. Sums are exact, so that changes no bit. The timed clients are part of the
 first round: nothing is computed for the measurement alone.
 """
 
@@ -20,11 +20,11 @@ from fedtempo.federation.federation import Federation
 from fedtempo.server.sums import BlockSum
 
 LEAST_BLOCKS, LEAST_SECONDS = 2, 0.05
-"""What is timed. The first block also pays for what is done once, so the quickest one counts."""
+"""How much is timed at least. The first block also pays for one-time work, so the fastest block is taken."""
 START_SECONDS = 0.5
-"""What workers must save over the whole run."""
+"""What workers must save over the whole run, to pay for starting them."""
 ROUND_SECONDS = 0.004
-"""What they must save in a round: about twice what it costs to talk to them."""
+"""What workers must save in a round: about twice the cost of the messages to them."""
 
 
 class Calibrated:
@@ -43,7 +43,7 @@ class Calibrated:
 
     @property
     def status(self) -> EngineStatus:
-        """What is known so far, with what was measured."""
+        """Workers replaced so far, and the measurement once it was made."""
         return EngineStatus(self._engine.status.replaced, self._calibration)
 
     def __enter__(self) -> Self:
@@ -81,7 +81,8 @@ class Calibrated:
         return result
 
     def _settle(self, seconds: float, blocks: int) -> None:
-        """Start workers where they will save more than they cost."""
+        """Start workers if they will save more than they cost."""
+        # With w workers a round takes as long as the largest share, ceil(blocks / w) blocks. The rest is saved.
         workers = min(self._most, blocks)
         saved = seconds * (blocks - -(-blocks // workers))
         pays = saved >= ROUND_SECONDS and saved * self._rounds >= START_SECONDS

@@ -1,7 +1,8 @@
-"""How clients run when nobody says: model size picks the backend and the block size, timing picks the workers.
+"""How clients run by default: model size picks the backend and the block size, timing picks the number of workers.
 
 Vectorised and serial code differ in the last bits, and so do vectorised blocks of different sizes. If a clock chose
 them, two runs of one experiment could differ. So fixed rules choose them, calibrated once on the benchmark's workloads.
+The number of workers changes no bit, so a clock may choose it (`calibration.py`).
 """
 
 from __future__ import annotations
@@ -28,12 +29,16 @@ BACKENDS: dict[str, Backend] = {"serial": serial, "vectorised": vectorised}
 BACKEND_NAMES = (*BACKENDS, "processes", "ray", "auto")
 VECTORISED_BELOW = 100_000
 VECTORISED_IMAGES_BELOW = 10_000
-"""Models with fewer parameters than this run side by side by default; larger ones, and convolutions sooner, are faster
-one by one."""
+"""Models with fewer parameters than this run side by side by default. Larger ones are faster one by one; for models
+with convolutions the limit is lower."""
 LANES_IN_CACHE = 2_000_000
+"""Parameters of all lanes of a vectorised block together: about what stays in the processor's cache."""
 MOST_LANES = 512
+"""Lanes of a vectorised block at most, however small the model is."""
 SMALLEST_SUM = 100_000
+"""Parameters that a serial block adds up at least, so that the work per block outweighs its message to a worker."""
 MOST_IN_A_SUM = 64
+"""Clients of a serial block at most, so that workers get equal shares."""
 
 
 class Choice(NamedTuple):
@@ -43,7 +48,7 @@ class Choice(NamedTuple):
     workers: int
     block: int
     calibrates: bool = False
-    """Whether `workers` is how many there may be, and the run finds out whether they pay."""
+    """Whether `workers` is only an upper limit, and the first round measures whether workers save time."""
 
     def __str__(self) -> str:
         where = "in this process" if self.workers == 1 else f"in {self.workers} processes"
@@ -59,12 +64,13 @@ def choose(
     cohort: float,
     vectorises: bool = True,
 ) -> Choice:
-    """What was asked for, and for the rest what suits the model and the machine."""
+    """The choice for a run: what the user set, and defaults for the rest by model size and number of processors."""
     parameters = sum(p.numel() for p in model.parameters())
     images = any(isinstance(module, nn.Conv2d) for module in model.modules())
     code = choose_backend(backend, parameters, images) if vectorises else serial
     size = block or block_size(parameters, code)
     if workers is None and backend == "auto":
+        # A cohort that fits into one block cannot be shared between workers.
         most = _processors() if cohort > size else 1
         return Choice(code, most, size, most > 1)
     return Choice(code, choose_workers(backend, workers), size)
@@ -104,7 +110,7 @@ def engine_for(
     calibrate_for: int | None = None,
     worker_timeout: float | None = None,
 ) -> AbstractContextManager[Engine]:
-    """Where blocks run. `calibrate_for` rounds, the run finds out by itself whether workers pay."""
+    """The engine that runs the blocks. `calibrate_for`: rounds of a run that measures first whether workers pay."""
     if cluster is not None:
         return RayActors(federation, backend, workers, cluster, worker_timeout)
     if calibrate_for is not None:
@@ -117,7 +123,8 @@ def engine_for(
 def block_size(parameters: int, backend: Backend = vectorised) -> int:
     """Clients per block.
 
-    Side by side, as many copies of the model as stay near the cache; one by one, so few that workers share evenly.
+    A vectorised block has as many copies of the model as stay near the cache. A serial block is small, so that workers
+    share a cohort evenly.
     """
     if backend.name == vectorised.name:
         return int(min(MOST_LANES, max(4, LANES_IN_CACHE // max(parameters, 1))))

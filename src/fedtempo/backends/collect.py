@@ -1,7 +1,8 @@
 """From trained clients to one sum: every backend, every worker and every node of a deployment goes through here.
 
-The server only ever needs sums. So a block of clients is reduced to its `BlockSum` where it was trained, and what
-travels does not grow with the number of clients.
+The server only ever needs sums. So a block of clients is reduced to its `BlockSum` where it was trained, and the
+traffic does not grow with the number of clients. Uploads are refused here, before they are added: `_add_together`
+looks for numbers that are not finite, `_add_one_by_one` asks `server/admission.py` as well.
 """
 
 from __future__ import annotations
@@ -38,6 +39,8 @@ def run_blocks(
         trained = backend.train(federation.problem, federation.program, received, now, block.clients, block.personal)
         for clients in trained:
             finished = finish(federation, received, clients)
+            # Most runs only need sums, and adding a whole stack at once is much faster. Only injected faults, rules of
+            # admission and robust aggregators have to see uploads one by one.
             if federation.policy is None:
                 _add_together(into, federation, finished)
             else:
@@ -65,7 +68,8 @@ class Finished(NamedTuple):
         floats = [t.reshape(lanes, -1) for t in tensors if t.is_floating_point()]
         if not floats:
             return np.ones(lanes, dtype=bool)
-        # NaN and infinity survive a sum, so one number per tensor tells; float64 keeps large sums finite.
+        # A sum with a NaN or an infinity in it is not finite either, so one sum per client is enough to tell. Summing
+        # in float64 keeps sums of large finite numbers from overflowing.
         sums = torch.stack([t.sum(1, dtype=torch.float64) for t in floats]).sum(0)
         return torch.isfinite(sums).cpu().numpy()
 
@@ -82,6 +86,7 @@ class Finished(NamedTuple):
 def finish(federation: Federation, received: Received, trained: Trained) -> Finished:
     """The end of a client's round: its upload, what it keeps, and how much it counts."""
     groups, personal, measured = trained.each(lambda carry: federation.program.finish(received, carry))
+    # `weighting="processed"` counts the samples that moved shared tensors. Steps on a personal head count nothing.
     stages = zip(federation.program.stages, trained.samples, strict=True)
     processed = sum(seen for stage, seen in stages if stage.trained & federation.trained_names)
     clients = trained.clients
@@ -91,7 +96,7 @@ def finish(federation: Federation, received: Received, trained: Trained) -> Fini
 
 
 def _add_together(result: BlockSum, federation: Federation, finished: Finished) -> None:
-    """Add all clients at once; one whose tensors are not finite leaves only its name and the reason."""
+    """Add all clients at once; of a client whose tensors are not finite, only the failure is recorded."""
     finite = finished.finite()
     clients = finished.trained.clients
     result.failures += [Failure(client, "not finite") for client in clients[~finite].tolist()]
@@ -104,6 +109,7 @@ def _add_together(result: BlockSum, federation: Federation, finished: Finished) 
         # One upload needs no stacked sum; adding it directly saves a copy of the model.
         result.add_upload(finished.upload(0), float(finished.weights[0]), unweighted)
     elif finished.groups:
+        # Drop refused clients before summing. A weight of 0 would not do: 0 times NaN is NaN.
         groups = finished.groups if finite.all() else tree_map(lambda t: t[torch.from_numpy(lanes)], finished.groups)
         device = next(_tensors(groups)).device
         factors = torch.from_numpy(finished.weights[lanes]).to(device)
@@ -118,8 +124,9 @@ def _add_together(result: BlockSum, federation: Federation, finished: Finished) 
 def _add_one_by_one(
     result: BlockSum, federation: Federation, policy: UploadPolicy, order: Order, finished: Finished
 ) -> None:
-    """Add uploads in client order: faults injected, admission checked. A refused client leaves only the reason."""
+    """Add uploads in client order: inject faults, check admission. Of a refused client only the reason is recorded."""
     clients = finished.trained.clients
+    # Which client fails how is drawn from seed, round and client. So the draw is the same wherever the client runs.
     kinds = policy.faults.assigned(federation.problem.seed, order.now.round, clients)
     finite = finished.finite()
     for lane, (client, kind) in enumerate(zip(clients.tolist(), kinds, strict=True)):
@@ -128,6 +135,7 @@ def _add_one_by_one(
         reason = None
         if policy.admission.checks:
             reason = refusal(groups, weight, federation.expected, order.limit)
+            # `refusal` sees the upload; `finite` also covers the personal tensors, which the server never sees.
             reason = reason or (None if finite[lane] else "not finite")
         if reason is not None:
             result.failures.append(Failure(client, reason))
@@ -137,7 +145,8 @@ def _add_one_by_one(
 
 
 def _count(result: BlockSum, federation: Federation, finished: Finished, lanes: np.ndarray) -> None:
-    """Everything about accepted clients but their uploads: weights, losses, measurements, what they keep."""
+    """Record everything about accepted clients but their uploads: weights, losses, measurements, what they keep."""
+    # Refused clients do not come here, so they also keep their personal state of the last round.
     measured = {name: values[lanes] for name, values in finished.measured.items()}
     result.add_clients(finished.weights[lanes], finished.losses[lanes], measured)
     if finished.personal and not federation.algorithm.memory.stateless:
@@ -146,7 +155,7 @@ def _count(result: BlockSum, federation: Federation, finished: Finished, lanes: 
 
 
 def add_admitted(result: BlockSum, groups: Groups, weight: float, federation: Federation, policy: UploadPolicy) -> None:
-    """Add one upload that counts, shortened as the aggregator says, and keep what the aggregator needs of it."""
+    """Add one accepted upload, clipped as the aggregator says, and keep what the aggregator needs of it."""
     groups = policy.aggregator.bounded(groups)
     if groups.get("delta"):
         result.norms.append(length_of(groups))

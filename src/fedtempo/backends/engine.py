@@ -1,4 +1,7 @@
-"""Engines: where blocks of clients run. In this process, in worker processes, on Ray, or on nodes of a deployment."""
+"""Engines: where blocks of clients run. In this process, in worker processes, on Ray, or on nodes of a deployment.
+
+The loop sees an engine only through `train` and `score`. Sums are exact, so the choice of an engine changes no bit.
+"""
 
 from __future__ import annotations
 
@@ -43,7 +46,7 @@ class Scoring(Protocol):
 
 
 class Calibration(NamedTuple):
-    """How long a block of clients takes here, how many there are in a round, and how many processes suit that."""
+    """What was measured: seconds of one block, blocks of a round, and the number of processes chosen from them."""
 
     seconds: float
     blocks: int
@@ -60,7 +63,7 @@ class EngineStatus:
     replaced: int = 0
     """Workers that died or hung and were replaced."""
     calibration: Calibration | None = None
-    """What was measured to decide where clients run, where that was left to the machine."""
+    """The measurement behind the number of workers; None where the user set it."""
 
 
 class Engine(Protocol):
@@ -82,7 +85,7 @@ class Engine(Protocol):
 
 @runtime_checkable
 class WorkerPool(Protocol):
-    """An engine with workers that can be killed, for whoever wants to see that it does not matter."""
+    """An engine whose workers can be killed, to test that a death changes nothing."""
 
     def kill_worker(self) -> None:
         """Kill one worker."""

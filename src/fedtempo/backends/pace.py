@@ -12,9 +12,9 @@ from collections.abc import Mapping
 PATIENCE = 20.0
 """Multiples of the slowest block so far."""
 LEAST_SECONDS = 60.0
-"""Nobody hangs sooner than this."""
+"""No worker counts as hung sooner than this."""
 UNKNOWN_SECONDS = 600.0
-"""Before any block has been finished, nobody knows how long one takes."""
+"""The limit before the first block is finished, when nobody knows yet how long a block takes."""
 
 
 class Pace:
@@ -38,17 +38,17 @@ class Pace:
         return min(1.0, self.limit / 4)
 
     def started(self, worker: int, count: int, now: float | None = None) -> None:
-        """A worker got something to do."""
+        """Note that a worker got blocks to run; its silence counts from now."""
         self._seen[worker] = count, time.monotonic() if now is None else now
 
     def finished(self, worker: int, blocks: int, now: float | None = None) -> None:
-        """A worker that shows no progress meanwhile has finished all its blocks."""
+        """Note that a worker without a progress counter (a Ray actor) has finished all its blocks."""
         now = time.monotonic() if now is None else now
         _, since = self._seen.pop(worker, (0, now))
         self._slowest = max(self._slowest or 0.0, (now - since) / max(blocks, 1))
 
     def overdue(self, blocks: Mapping[int, int], now: float | None = None) -> list[int]:
-        """Of workers that show no progress meanwhile, given how many blocks each has: those past all patience."""
+        """The workers without a progress counter that are silent for too long, given how many blocks each has."""
         now = time.monotonic() if now is None else now
         return [worker for worker, count in blocks.items() if now - self._seen[worker][1] > self.limit * max(count, 1)]
 

@@ -39,7 +39,7 @@ class _Worker(NamedTuple):
 
 
 class Processes:
-    """An engine of forked workers."""
+    """An engine of forked worker processes. Use it in a `with` block; leaving it ends the workers."""
 
     def __init__(self, federation: Federation, backend: Backend, workers: int, timeout: float | None = None) -> None:
         if "fork" not in multiprocessing.get_all_start_methods():
@@ -64,6 +64,7 @@ class Processes:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         for worker in self._workers:
+            # A worker ends by itself when its pipe closes. After an error it may be in the middle of a block: kill it.
             worker.pipe.close()
             if kind is not None:
                 worker.process.kill()
@@ -77,20 +78,21 @@ class Processes:
     def _start(self) -> _Worker:
         context: ForkContext = multiprocessing.get_context("fork")
         here, there = context.Pipe()
-        # A fork inherits the driver's ends of all pipes; it closes them, or nobody would notice a death.
+        # A fork inherits the driver's ends of all pipes and has to close them. While any process holds an end open, the
+        # other side never sees the end of file by which a death is noticed.
         foreign = [here, *(worker.pipe for worker in self._workers)]
         mailbox = Mailbox(COPIES_OF_THE_MODEL * self._model_bytes)
         arguments = (there, mailbox, foreign, self._federation, self._backend)
         process = context.Process(target=serve, args=arguments, daemon=True)
         with warnings.catch_warnings():
-            # Newer Pythons warn about forking beside threads; our workers only ever use what this thread owns.
+            # Newer Pythons warn about forking beside threads. Our workers only use objects of the forking thread.
             warnings.filterwarnings("ignore", category=DeprecationWarning, message=".*fork")
             process.start()
         there.close()
         return _Worker(process, here, mailbox)
 
     def score(self, scoring: Scoring, blocks: Iterable[Block]) -> Iterator[Any]:
-        """Score blocks on whoever is free; yield the scores in the blocks' order."""
+        """Score blocks on whichever worker is free; yield the scores in the order of the blocks."""
         waiting = chunked(list(enumerate(blocks)), self._count)
         done: dict[int, Any] = {}
         next_index = 0
@@ -113,11 +115,14 @@ class Processes:
 
         def assign(slot: int) -> Assignment | None:
             if waiting:
+                # While enough chunks wait, a worker keeps its sum and goes on. With its last chunk it sends the sum, so
+                # sums travel once per worker and not once per chunk.
                 chunk = waiting.pop()
                 return Assignment("train" if len(waiting) >= self._count else "finish", chunk)
             return Assignment("finish", []) if in_worker[slot] else None
 
         def lose(slot: int, task: Assignment) -> None:
+            # All chunks whose sums died with the worker run again, not only the one it was working on.
             waiting.extend(chunk for chunk in (task.chunk, *in_worker[slot]) if chunk)
             in_worker[slot] = []
 
@@ -148,6 +153,7 @@ class Processes:
         The chunk of a worker that died or hung goes back by `lose`.
         """
         running: dict[int, Assignment] = {}
+        # Workers that have this round's model. It is sent to each worker once, with its first chunk.
         informed: set[int] = set()
         while True:
             for slot in range(self._count):
@@ -164,7 +170,7 @@ class Processes:
                 task = running.pop(slot)
                 try:
                     if slot in hung:
-                        raise EOFError
+                        raise EOFError  # a hung worker is treated like a dead one
                     packed = self._receive(slot)
                 except (EOFError, ConnectionError):
                     self._replace(slot)
@@ -188,7 +194,7 @@ class Processes:
                 return answered, hung
 
     def _send(self, slot: int, message: tuple[str, Any, list[Block]]) -> None:
-        # A dead worker is found out where its result is received, and replaced there.
+        # A worker may have died already. That is noticed and mended in one place: where its result is received.
         worker = self._workers[slot]
         self._pace.started(slot, worker.mailbox.progress)
         with contextlib.suppress(ConnectionError):

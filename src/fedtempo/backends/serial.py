@@ -1,4 +1,7 @@
-"""The serial backend: one client after the other, one step after the other. All other backends must agree with it."""
+"""The serial backend: one client after the other, one step after the other.
+
+It is the reference: all other backends must agree with it. Read `_run_stage` to see what a client does in which order.
+"""
 
 from __future__ import annotations
 
@@ -31,6 +34,7 @@ def train(
     personal: list[Params],
 ) -> Iterator[Trained]:
     """Train clients one by one, with convolutions in the memory layout that is fastest for them."""
+    # Convert the received model once for the whole block, not once per client.
     laid_out = problem.network.channels_last
     here = Received(laid_out(received.shared), received.extra)
 
@@ -75,7 +79,8 @@ def _train_client(
             carry, loss, taken, seen = _run_stage(problem, stage, gradient(stage), received, now, client, carry, data)
         except FedTempoError:
             raise
-        except Exception as error:  # a model is the user's code and may raise anything
+        # The model is the user's code and may raise anything. The error has to name the client and the round.
+        except Exception as error:
             raise TrainingError(f"client {problem.data.name_of(client)}, round {now.round}: {error}") from error
         total, steps = total + loss.cpu(), steps + taken
         samples.append(np.array([seen]))
@@ -101,14 +106,18 @@ def _run_stage(
 ) -> tuple[Carry, torch.Tensor, int, int]:
     batching = stage.phase.batching(problem.batching)
     samples = int(problem.sizes[client])
+    # A phase may see only half of the rows (FedRecon). Row numbers below count from the start of that half.
     start, count = stage.phase.rows(samples)
     data = {n: t[start : start + count] for n, t in data.items()} if count < samples else data
     here = stage.positions(now, samples, problem.batching)
     if stage.needs_all_rows(len(here), count, batching):
+        # What this pass computes (a frozen body's features, FedEM's mixture) stays constant, so it needs no gradients.
         with torch.no_grad():
             carry, data = stage.enter(received, carry, data)
+    # Batches depend on seed, client and round alone: neither on the backend nor on who trained before.
     keys = client_keys(problem.seed, np.array([client]), "batches", now.round)
     rows = BatchRows(batching, keys, np.array([count]))
+    # Losses stay tensors until the end: reading a number would wait for the device at every step.
     losses, seen = [torch.zeros((), dtype=torch.float64, device=problem.device)], 0
     for step, place in enumerate(here):
         batch = _batch(data, rows, batching, step // stage.phase.repeat)
@@ -116,6 +125,7 @@ def _run_stage(
             key = step_keys(problem.seed, np.array([client]), now.round, step).to(problem.device)
             batch = problem.augment.one(batch, key)
         if problem.network.dropout:
+            # Dropout takes its masks from this key, so they are the same in every backend.
             batch["_key"] = torch.tensor(
                 int(dropout_keys(problem, np.array([client]), now, step)[0]), device=problem.device
             )
@@ -140,4 +150,4 @@ def dropout_keys(problem: Problem, clients: np.ndarray, now: Now, step: int) -> 
 
 serial = Backend("serial", train)
 row_by_row = Backend("serial, row by row", train_row_by_row)
-"""For comparisons, and for a model that a channels-last layout does not suit."""
+"""The serial backend without its fast paths: for comparisons, and for models that channels-last slows down."""

@@ -9,9 +9,11 @@ from __future__ import annotations
 import copy
 import mmap
 import platform
+import sys
 from collections.abc import Callable
 from dataclasses import fields, replace
 from pathlib import Path
+from types import ModuleType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -22,6 +24,10 @@ from fedtempo.backends.mailbox import Packed, exchange
 from fedtempo.data.federated import FederatedData
 from fedtempo.errors import DataError, first_line
 from fedtempo.federation.federation import Federation
+from fedtempo.identity.code import is_installed
+
+_CODE: set[Path] = set()
+"""Folders of code that an experiment file has named; other machines do not have it."""
 
 
 class Mapped(NamedTuple):
@@ -42,13 +48,28 @@ class Shipment(NamedTuple):
     """Of the data at the sender, which the loader's have to match."""
 
 
+def send_code_in(folder: Path) -> None:
+    """From now on, modules that lie in this folder are sent to other machines by value."""
+    _CODE.add(folder.resolve())
+
+
+def modules_by_value() -> list[ModuleType]:
+    """The imported modules of those folders. Installed packages must be installed there too."""
+    found = [(name, module, getattr(module, "__file__", None)) for name, module in list(sys.modules.items())]
+    return [
+        module
+        for name, module, file in found
+        if file and _CODE.intersection(Path(file).resolve().parents) and not is_installed(name)
+    ]
+
+
 def packed(tree: Any) -> Any:
     """The same value with an array in place of every tensor."""
     return exchange(tree, Tensor, lambda tensor: Packed(tensor.detach().cpu().contiguous().numpy()))
 
 
 def unpacked(tree: Any, device: str = "cpu") -> Any:
-    """The inverse of `packed`; arrays in shared memory are copied, since tensors can be written to."""
+    """The inverse of `packed`. Read-only arrays in shared memory are copied, because a tensor can be written to."""
 
     def tensor(values: np.ndarray) -> Tensor:
         return torch.from_numpy(values if values.flags.writeable else values.copy()).to(device)
@@ -57,7 +78,7 @@ def unpacked(tree: Any, device: str = "cpu") -> Any:
 
 
 def serialise(federation: Federation, loader: Callable[[], FederatedData] | None) -> Shipment:
-    """What an actor is made from. Nothing that was computed here goes along, nor anything on a GPU."""
+    """A federation ready to be sent: without cached values and on the CPU, because the receiver has its own device."""
     problem = federation.problem
     data = _without_rows(problem.data) if loader is not None else _each_array(problem.data, lambda a: mapped(a) or a)
     sent = replace(problem, model=copy.deepcopy(problem.model).cpu(), data=data)
@@ -66,7 +87,7 @@ def serialise(federation: Federation, loader: Callable[[], FederatedData] | None
 
 
 def receive(shipment: Shipment, device: str) -> Federation:
-    """The federation again, on this machine's device."""
+    """The federation of a shipment, rebuilt on this machine's device."""
     federation, loader, digest = shipment
     problem = federation.problem
     data = _each_array(problem.data, _opened) if loader is None else loader()
@@ -77,7 +98,7 @@ def receive(shipment: Shipment, device: str) -> Federation:
 
 
 def mapped(array: np.ndarray) -> Mapped | None:
-    """Where in a file the array lies; None where it is in memory, in pieces, or changed in this process alone."""
+    """Where in a file the array lies; None if it is in memory, not contiguous, or a private (copy-on-write) mapping."""
     owner: Any = array
     found: np.memmap[Any, Any] | None = None
     while isinstance(owner, np.ndarray):
@@ -87,6 +108,7 @@ def mapped(array: np.ndarray) -> Mapped | None:
         return None
     if found.filename is None or not Path(found.filename).is_file():
         return None
+    # A mapping starts at a multiple of the allocation granularity, before the array's own first byte.
     window = found.offset - found.offset % mmap.ALLOCATIONGRANULARITY
     into_window = array.ctypes.data - np.frombuffer(owner, np.uint8).ctypes.data
     return Mapped(str(Path(found.filename).resolve()), array.dtype, array.shape, window + into_window)

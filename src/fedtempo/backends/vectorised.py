@@ -1,4 +1,9 @@
-"""The vectorised backend: a block of clients takes each step together, by `torch.func.vmap`."""
+"""The vectorised backend: a block of clients takes each step together, by `torch.func.vmap`.
+
+The step is the one of `client/program.py`, written for one client. Clients differ in their number of rows and steps,
+and most of this file is about that: short batches are padded, and clients that have finished stay in the stack
+unchanged.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +32,7 @@ from fedtempo.tasks import Batch
 
 
 class Lanes(NamedTuple):
-    """The clients of a block: who they are and how many rows each has."""
+    """What all steps of a block share. A lane is a client's place in the stack."""
 
     problem: Problem
     received: Received
@@ -61,6 +66,7 @@ def train(
     padded = bool(shapes) and problem.data.outputs is not None
     outputs = torch.as_tensor(problem.data.outputs[clients]) if padded else None  # type: ignore[index]
     lanes = Lanes(problem, received, now, clients, problem.sizes[clients], outputs)
+    # `vmap` needs something to map over, even where clients keep nothing: the index is that.
     index = torch.arange(len(clients), device=problem.device)
     carry = vmap(lambda lane, own: program.init(received, own))(index, stacked)
     zeros = np.zeros(len(clients), dtype=np.int64)
@@ -70,14 +76,19 @@ def train(
             carry, tally = _run_stage(lanes, stage, carry, tally)
         except FedTempoError:
             raise
-        except Exception as error:  # a model is the user's code and may raise anything
+        # The model is the user's code and may raise anything. Which client it was cannot be told inside `vmap`.
+        except Exception as error:
             raise TrainingError(f"clients {clients[0]} to {clients[-1]}, round {now.round}: {error}") from error
     loss = tally.loss.cpu() / torch.from_numpy(np.maximum(tally.steps, 1))
     yield Trained(clients, carry, loss, tally.samples, True, shapes)
 
 
 def stack_padded(personal: list[Params]) -> tuple[Params, list[dict[str, torch.Size]]]:
-    """Personal tensors of all clients, stacked; padded with zeros where first dimensions differ."""
+    """Personal tensors of all clients, stacked, and their true shapes where padding was needed.
+
+    Heads have as many rows as the client has classes. Shorter ones are padded with zeros; `_outputs` in the batch tells
+    the loss which outputs are real.
+    """
     if not any(personal):
         return {}, []
     shapes = [{n: t.shape for n, t in own.items()} for own in personal]
@@ -125,20 +136,24 @@ def _run_stage(lanes: Lanes, stage: Stage, carry: Carry, tally: Tally) -> tuple[
 
 
 def _groups(active: np.ndarray, lengths: np.ndarray, pads: bool) -> list[np.ndarray]:
-    """Clients that step together: all of them, or, where padding would change results, those with one batch length."""
+    """Groups of clients that step together: all of them or, where padding changes results, one group per batch length.
+
+    Padding changes results where rows of a batch influence each other, as in BatchNorm.
+    """
     if pads:
         return [active]
     return [active[lengths[active] == length] for length in np.unique(lengths[active])]
 
 
 def _enter(lanes: Lanes, stage: Stage, carry: Carry, starts: np.ndarray, counts: np.ndarray) -> tuple[Carry, Batch]:
-    """The stage's pass over all rows of every client, padded to the longest; where that is felt, length by length."""
+    """The stage's pass over all rows of every client, padded to the longest client or grouped by length."""
     everybody = np.arange(len(counts))
     groups = _groups(everybody, counts, lanes.problem.pads_batches)
     entered = [_enter_group(lanes, stage, carry, starts, counts, group) for group in groups]
     if len(entered) == 1:
         return entered[0]
     width = int(counts.max())
+    # Groups are ordered by length. `back` restores the order of the lanes.
     back = torch.as_tensor(np.argsort(np.concatenate(groups)), device=lanes.problem.device)
     kept = tree_map(lambda *parts: torch.cat(parts)[back], *(carry for carry, _ in entered))
     data = [{n: _widened(t, width) for n, t in rows.items() if n != "_rows"} for _, rows in entered]
@@ -149,6 +164,7 @@ def _enter_group(
     lanes: Lanes, stage: Stage, carry: Carry, starts: np.ndarray, counts: np.ndarray, group: np.ndarray
 ) -> tuple[Carry, Batch]:
     mine = counts[group]
+    # Padding repeats the last row, so that it is a legal input; `_rows` keeps it out of the loss.
     local = np.minimum(np.arange(int(mine.max())), mine[:, None] - 1)
     data = _extended(lanes, lanes.problem.rows(lanes.clients[group], starts[group][:, None] + local), mine, group)
     if len(group) < len(counts):
@@ -159,7 +175,7 @@ def _enter_group(
 
 
 def _widened(stacked: Tensor, width: int) -> Tensor:
-    """Zeros below the rows of every client; batches are drawn from above them."""
+    """The stack with zero rows appended, up to `width` rows per client. No batch is ever drawn from them."""
     if stacked.dim() < 2 or stacked.shape[1] == width:
         return stacked
     return torch.cat([stacked, stacked.new_zeros(len(stacked), width - stacked.shape[1], *stacked.shape[2:])], dim=1)
@@ -206,6 +222,7 @@ def _batch(
 def _step(
     lanes: Lanes, stage: Stage, carry: Carry, batch: Batch, here: list[Now], members: np.ndarray, group: np.ndarray
 ) -> tuple[Carry, Tensor]:
+    # Each lane looks up its schedule values by the size class of its client.
     index = torch.as_tensor(members[group], device=lanes.problem.device)
 
     def one(lane: Tensor, mine: Carry, rows: Batch, known: Any) -> tuple[Carry, Tensor]:
@@ -213,12 +230,15 @@ def _step(
         return stage.step((lambda *_: known) if known else by_transform, lanes.received, mine, rows, place)
 
     def step(together: Carry) -> tuple[Carry, Tensor]:
+        # A plain loss has a recorded gradient for the whole stack. It is computed outside `vmap` and handed in,
+        # because it was recorded for stacked tensors and not for one lane.
         known = stage.plain.together(stage.plain.value_of, *stage.split(together), batch) if stage.plain else ()
         moved, losses = vmap(one)(index, together, batch, known)
         return moved, losses
 
     if len(group) == len(lanes.clients):
         return step(carry)
+    # Only some clients step: take them out of the stack, and write them back afterwards.
     chosen = torch.as_tensor(group, device=lanes.problem.device)
     moved, losses = step(tree_map(lambda t: t[chosen], carry))
     return tree_map(lambda old, new: old.index_copy(0, chosen, new), carry, moved), losses

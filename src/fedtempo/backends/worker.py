@@ -25,7 +25,7 @@ Chunk = list[tuple[int, Block]]
 
 
 class Assignment(NamedTuple):
-    """What a worker is asked: to score a chunk, to train it into its sum, or to train it and hand the sum over."""
+    """What a worker is asked to do: score a chunk, train it and keep the sum, or train it and send the sum."""
 
     kind: Literal["score", "train", "finish"]
     chunk: Chunk
@@ -34,7 +34,7 @@ class Assignment(NamedTuple):
 def serve(
     pipe: Connection, mailbox: Mailbox, foreign: list[Connection], federation: Federation, backend: Backend
 ) -> None:
-    """A worker's life: take work, send results, stop when the pipe closes."""
+    """The main loop of a worker: receive work, send results, end when the pipe closes."""
     for other in foreign:
         other.close()
     torch.set_num_threads(1)
@@ -49,7 +49,7 @@ def serve(
 
 
 class _WorkerState:
-    """What a worker holds between messages: the message that all blocks of a round share, and the sum it is making."""
+    """What a worker holds between messages: what all blocks of a round share, and the sum so far."""
 
     def __init__(self, federation: Federation, backend: Backend, advance: Callable[[], None]) -> None:
         self._with = federation, backend
@@ -58,7 +58,8 @@ class _WorkerState:
         self._sum = BlockSum()
 
     def do(self, kind: str, common: Any, blocks: list[Block]) -> Any:
-        """Score blocks, or train them into the sum; `finish` hands the sum over."""
+        """Score blocks, or train them into the sum; `finish` returns the sum and starts a new one."""
+        # The driver sends the shared part once per round. Its arrival therefore marks the start of a round.
         if common is not None:
             self._common, self._sum = common, BlockSum()
         if kind == "score":
@@ -76,7 +77,7 @@ class _WorkerState:
 
 
 def _keep_freed_memory() -> None:
-    """Let the C library keep what is freed: a worker needs it again at once, and fresh pages are slow to get."""
+    """Tell the C library to keep freed memory: a worker needs it again at once, and fresh pages are slow to get."""
     with contextlib.suppress(OSError, AttributeError):
         library = ctypes.CDLL(None)
         library.mallopt(_TRIM_THRESHOLD, 2**30)
@@ -84,10 +85,10 @@ def _keep_freed_memory() -> None:
 
 
 def answered(compute: Callable[..., Any], *arguments: Any) -> tuple[str, Any]:
-    """What was computed, or the error that prevented it; our own errors as they are."""
+    """("result", value) or ("error", error). Our own errors go back as they are, others as a TrainingError."""
     try:
         return "result", compute(*arguments)
     except FedTempoError as error:
         return "error", error
-    except Exception as error:  # whatever it is, the driver has to know
+    except Exception as error:  # a worker must answer, whatever happened: the driver waits for it
         return "error", TrainingError(f"a worker failed: {type(error).__name__}: {error}")

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from fedtempo.cli.options import AsJson, Overrides, Quiet
+from fedtempo.cli.options import AllowCode, AsJson, Overrides, Quiet
 from fedtempo.comparison import (
     Comparison,
     Entrant,
@@ -29,7 +29,7 @@ from fedtempo.comparison import (
     tests_in_words,
     write_figures,
 )
-from fedtempo.config import read, without_places
+from fedtempo.config import read, stored_file, without_places
 from fedtempo.errors import ConfigError, OutputError, is_number, require
 from fedtempo.files import write_atomically
 from fedtempo.report import EXPERIMENT, follow, tidy_csv, tidy_rows, write_report
@@ -69,7 +69,7 @@ def compare(
     reference: Annotated[str | None, typer.Option(help="The label that differences are to; else the first.")] = None,
     out: Annotated[
         Path | None,
-        typer.Option(help="A folder for the runs, comparison.csv, .json, .md and .tex, tidy.csv, report.html."),
+        typer.Option(help="A folder for the runs, comparison.csv, .json, .md, .tex, tidy.csv and report.html."),
     ] = None,
     csv: Annotated[Path | None, typer.Option(help="Write the numbers into this CSV file.")] = None,
     report: Annotated[Path | None, typer.Option(help="Write a report page into this HTML file.")] = None,
@@ -79,6 +79,7 @@ def compare(
     test: Annotated[Tests, typer.Option(help="The paired test over seeds; auto is exact for few seeds.")] = Tests.auto,
     figures: Annotated[Path | None, typer.Option(help="A folder for figures as SVG, PDF and PNG.")] = None,
     workers: Annotated[int, typer.Option(help="Runs at a time, each in a process with one thread.")] = 1,
+    allow_code: AllowCode = None,
     as_json: AsJson = False,
     quiet: Quiet = False,
 ) -> None:
@@ -107,7 +108,9 @@ def compare(
     if figures is not None:
         write_figures(comparison, runs, figures)
     if page is not None:
-        write_report(results or [_result(f) for f in folders], page, labels_of(runs), "FedTempo comparison")
+        write_report(
+            results or [_result(f, allow_code or []) for f in folders], page, labels_of(runs), "FedTempo comparison"
+        )
     _show(comparison, page, as_json, style, method)
 
 
@@ -139,10 +142,10 @@ def _refuse_with_folders(algorithms: str | None, seeds: int | None, only: bool, 
         require(given is None, f"--{name}", "left out with run folders: they have been run", given)
 
 
-def _result(folder: Path) -> Result:
+def _result(folder: Path, allow_code: list[str]) -> Result:
     if not (folder / EXPERIMENT).exists():
         raise OutputError(f"a report page needs the {EXPERIMENT} of each run. Got {folder}, which has none.")
-    return stored_result(folder, without_places(read(folder / EXPERIMENT)))
+    return stored_result(folder, without_places(stored_file(folder / EXPERIMENT, allow_code)))
 
 
 def _write(comparison: Comparison, runs: Sequence[Run], out: Path | None, csv: Path | None, method: Method) -> None:

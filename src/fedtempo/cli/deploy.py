@@ -81,10 +81,10 @@ def server(
         _served(ServerLaunch(out, file, plan, processes), plan, out, as_json, quiet)
 
 
-def resume_server(out: Path, as_json: bool, quiet: bool) -> None:
+def resume_server(out: Path, as_json: bool, quiet: bool, allow_code: list[str] | None = None) -> None:
     """Go on with a deployment after a restart of the server."""
     check_installed()
-    file, plan = stored_server(out)
+    file, plan = stored_server(out, allow_code or ())
     with ProcessGroup() as processes:
         _served(ServerLaunch(out, file, plan, processes), plan, out, as_json, quiet)
 

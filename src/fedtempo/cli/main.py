@@ -29,7 +29,6 @@ app = typer.Typer(
     help="Federated learning that cares about what clients do between two aggregations.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
-    add_completion=False,
 )
 
 

@@ -12,12 +12,17 @@ from typing import Annotated
 import typer
 
 from fedtempo.config import ExperimentFile, places_outside
+from fedtempo.config.own_code import own_names
 from fedtempo.errors import OutputError
 from fedtempo.terminal import say
 from fedtempo.training.database import DATABASE
 
 ExperimentPath = Annotated[Path, typer.Argument(help="The experiment, a TOML file.")]
 Overrides = Annotated[list[str] | None, typer.Option("--set", help="Override a setting: --set algorithm.beta=0.4")]
+AllowCode = Annotated[
+    list[str] | None,
+    typer.Option(help="A module of its own code that a stored run names and that you trust: package.module."),
+]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress.")]
 
@@ -41,5 +46,7 @@ def saying_how_to_resume(folder: Path | None, file: ExperimentFile | None = None
         if folder is not None:
             outside = [] if file is None else places_outside(file, folder)
             allowed = "".join(f" --allow {shlex.quote(place)}" for _, place in outside)
+            own = [] if file is None else sorted(own_names(file.model_dump()))
+            allowed += "".join(f" --allow-code {name.partition(':')[0]}" for name in own)
             say(f"fedtempo: go on with: fedtempo resume {shlex.quote(str(folder))}{allowed}", error=True)
         raise

@@ -18,7 +18,7 @@ from rich.table import Column, Table
 from fedtempo.cli.data import DataDir
 from fedtempo.cli.options import AsJson, Quiet
 from fedtempo.cli.reproduction_page import write_reproduction
-from fedtempo.errors import ConfigError, unknown
+from fedtempo.errors import ConfigError, is_count, require, unknown
 from fedtempo.papers import REPRODUCTIONS, SCALES, Reproduction
 from fedtempo.papers import reproduce as perform
 from fedtempo.papers.framework.outcomes import Outcome
@@ -44,7 +44,7 @@ def reproduce(
     docs: Annotated[
         Path | None, typer.Option(help="Also put the section into the paper's page in this folder.")
     ] = None,
-    processes: Annotated[int, typer.Option(help="Runs at the same time; the numbers do not depend on it.")] = PROCESSES,
+    workers: Annotated[int, typer.Option(help="Runs at the same time; the numbers do not depend on it.")] = PROCESSES,
     as_json: AsJson = False,
     quiet: Quiet = False,
 ) -> None:
@@ -59,13 +59,14 @@ def reproduce(
         raise ConfigError(f"a name must be given. Known: {', '.join(REPRODUCTIONS)}.")
     if name not in REPRODUCTIONS:
         raise unknown("reproduction", name, REPRODUCTIONS)
+    require(is_count(workers), "workers", "an int >= 1", workers)
     chosen = REPRODUCTIONS[name]
     folder = out or Path("reproduced") / name / scale
     tasks = plan(chosen, scale, seeds, folder)
     require_data_sets(tasks, data_dir)
     if scale == "paper" and not quiet:
         waiting = [task for task in tasks if not task.path.exists()]
-        left = estimated_seconds(waiting, data_dir, processes) if waiting else 0.0
+        left = estimated_seconds(waiting, data_dir, workers) if waiting else 0.0
         say(f"{len(waiting)} of {len(tasks)} runs are left: about {duration(left)}", error=True)
     with _said_how_to_go_on():
         outcome = perform(
@@ -74,7 +75,7 @@ def reproduce(
             folder,
             seeds=seeds,
             data_dir=data_dir,
-            processes=processes,
+            processes=workers,
             observe=_observer(quiet or as_json),
         )
     paths = [*save(chosen, outcome, folder, _provenance()), write_reproduction(chosen, outcome, folder, _provenance())]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated
@@ -13,14 +13,16 @@ import typer
 from fedtempo.algorithms import ALGORITHMS
 from fedtempo.api import train_file
 from fedtempo.cli.demo import run_demo
-from fedtempo.cli.options import AsJson, ExperimentPath, Overrides, Quiet, new_folder, saying_how_to_resume
-from fedtempo.config import read, read_stored, trackers_of
+from fedtempo.cli.options import AllowCode, AsJson, ExperimentPath, Overrides, Quiet, new_folder, saying_how_to_resume
+from fedtempo.config import ExperimentFile, read, read_stored, trackers_of, with_rounds
 from fedtempo.deploy.launch import DEPLOYMENT
 from fedtempo.errors import FedTempoError, OutputError, first_line, is_count, require
 from fedtempo.report import EXPERIMENT, REPORT, ResultTable, follow, summary
+from fedtempo.report.folder import write_experiment
 from fedtempo.terminal import Terminal, say
 from fedtempo.training.database import DATABASE
 from fedtempo.training.result import Result
+from fedtempo.training.round_report import RoundReport
 
 
 def algorithms_text() -> str:
@@ -93,6 +95,11 @@ def resume(
         list[str] | None,
         typer.Option(help="A place outside the folder that its experiment file names and that may be written."),
     ] = None,
+    allow_code: AllowCode = None,
+    rounds: Annotated[int | None, typer.Option(help="Go on to this many rounds, more than the run had.")] = None,
+    as_planned: Annotated[
+        bool, typer.Option("--as-planned", help="With --rounds: keep what depended on the number of rounds as it was.")
+    ] = False,
     as_json: AsJson = False,
     quiet: Quiet = False,
 ) -> None:
@@ -100,15 +107,35 @@ def resume(
     if (folder / DEPLOYMENT).exists():
         from fedtempo.cli import deploy
 
-        deploy.resume_server(folder, as_json, quiet)
+        require(rounds is None, "rounds", "left out for a deployment: its nodes know the number", rounds)
+        deploy.resume_server(folder, as_json, quiet, allow_code)
         return
     if not (folder / DATABASE).exists():
         raise OutputError(f"a folder to resume must hold a run. Got {folder}, which does not.")
-    file = read_stored(folder / EXPERIMENT, allow or [])
-    rounds = train_file(file, folder, resume=True, trackers=trackers_of(file))
+    file = read_stored(folder / EXPERIMENT, allow or [], allow_code or [])
+    if rounds is not None:
+        file = with_rounds(file, rounds)
+    training = train_file(file, folder, resume=True, trackers=trackers_of(file), as_planned=as_planned)
     with saying_how_to_resume(folder, file):
-        result = follow(rounds, file.rounds, label=file.algorithm.name, quiet=quiet or as_json)
+        if rounds is not None:
+            training = _noted(training, folder, file)
+        result = follow(training, file.rounds, label=file.algorithm.name, quiet=quiet or as_json)
     _finish(result, folder, as_json)
+
+
+def _noted(
+    training: Generator[RoundReport, None, Result], folder: Path, file: ExperimentFile
+) -> Generator[RoundReport, None, Result]:
+    """The same rounds; once the store has agreed to more of them, the folder's experiment file says so too."""
+    try:
+        report = next(training)
+    except StopIteration as stop:
+        write_experiment(folder, file)
+        result: Result = stop.value
+        return result
+    write_experiment(folder, file)
+    yield report
+    return (yield from training)
 
 
 def _finish(result: Result, out: Path | None, as_json: bool) -> None:

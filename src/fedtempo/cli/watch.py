@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from fedtempo.cli.options import AllowCode
 from fedtempo.errors import is_count, require
 from fedtempo.report.watching import page_server
 from fedtempo.terminal import say
@@ -15,10 +16,11 @@ from fedtempo.terminal import say
 def watch(
     folder: Annotated[Path, typer.Argument(help="The folder of a run, going on or finished.")],
     port: Annotated[int, typer.Option(help="The port to serve on; 0 is any free one.")] = 0,
+    allow_code: AllowCode = None,
 ) -> None:
     """Serve a live page of a run to this machine's browser. It only reads; the run goes on when it ends."""
     require(is_count(port, 0) and port < 2**16, "port", "an int in [0, 65535]", port)
-    with page_server(folder, port) as pages:
+    with page_server(folder, port, allow_code or ()) as pages:
         say(f"http://127.0.0.1:{pages.server_address[1]}/")
         say(f"Watching {folder}; open the address in a browser. Ctrl-C ends watching, not the run.", error=True)
         try:

@@ -64,6 +64,7 @@ class seeded_dropout(TorchFunctionMode):  # noqa: N801 - used as a context manag
             return F.scaled_dot_product_attention(
                 query, key, value, attn_mask=attn_mask, is_causal=is_causal, scale=scale, **kwargs
             )
+        # Torch's fused kernel draws its own masks, so attention with dropout is written out.
         scores = query @ key.transpose(-2, -1) * (scale or 1 / math.sqrt(query.shape[-1]))
         if is_causal:
             future = torch.ones(query.shape[-2], key.shape[-2], dtype=torch.bool, device=query.device).triu(1)

@@ -1,4 +1,8 @@
-"""Ways to an objective's gradient: torch's tape, a function transform, and a recording of either."""
+"""Three ways to compute an objective's gradient: torch's tape, `torch.func` under `vmap`, and a recording of either.
+
+A recording gives the bits of what it recorded; tape and `vmap` agree to rounding. The backend chooses, so a step does
+not know which one it uses.
+"""
 
 from __future__ import annotations
 
@@ -23,13 +27,14 @@ GradientOf = Callable[[ValueOf, Params, Params, Batch], tuple[Params, Value]]
 """The objective's gradient with respect to the parameters to train, and its value."""
 
 MOST_RECORDINGS = 128
-"""Of one stage: clients whose batches have ever new shapes must not fill the memory."""
+"""Recordings that one stage may hold. Without a limit, batches of ever new shapes would fill the memory."""
 FIRST_COMPARED = 4
 """Replays of unknown code that are all compared with the original."""
 
 
 def by_autograd(value_of: ValueOf, params: Params, frozen: Params, batch: Batch) -> tuple[Params, Value]:
-    """Gradients for one client; torch's tape is faster than `torch.func` where there is nothing to vectorise."""
+    """Gradients for one client, by torch's tape: faster than `torch.func` where there is nothing to vectorise."""
+    # Detached leaves are new tensors on the same memory: the client's own tensors never require gradients.
     leaves = {n: p.detach().requires_grad_() for n, p in params.items()}
     value = value_of(leaves, frozen, batch)
     gradients = torch.autograd.grad(value.total, list(leaves.values()), materialize_grads=True)
@@ -55,55 +60,54 @@ def by_transform_together(value_of: ValueOf, params: Params, frozen: Params, bat
 
 
 WHOLE = ("_key", "_outputs")
-"""Columns of a batch that are no rows: the dropout key and the number of a client's classes."""
+"""Columns of a batch that have no row dimension: the dropout key and the client's number of classes."""
 
 
-def in_pieces(way: GradientOf, pieces: int) -> GradientOf:
-    """The gradient of a batch that goes through the model in pieces: the mean over rows, as of the batch at once.
+def in_pieces(way: GradientOf, pieces: int, counts: Callable[[Batch], Tensor]) -> GradientOf:
+    """A gradient function that passes a batch through the model in pieces and returns the whole batch's gradient.
 
-    Each piece has its own dropout masks, and BatchNorm sees one piece at a time.
+    `counts` says what each row counts in the loss. Each piece has its own dropout masks, and BatchNorm sees one piece
+    at a time.
     """
     if pieces == 1:
         return way
 
     def gradient_of(value_of: ValueOf, params: Params, frozen: Params, batch: Batch) -> tuple[Params, Value]:
+        total = counts(batch).sum()
         gradients: list[Params] = []
         values: list[Value] = []
-        weights: list[Tensor | float] = []
-        for piece, weight in _cut(batch, pieces):
+        weights: list[Tensor] = []
+        for piece in _cut(batch, pieces):
             gradient, value = way(value_of, params, frozen, piece)
+            # Running statistics of one piece are the start of the next, as if the pieces were batches in a row.
             frozen = {**frozen, **value.buffers}
             gradients.append(gradient)
             values.append(value)
-            weights.append(weight)
+            weights.append(counts(piece).sum() / total)
 
         def mean(parts: list[Tensor]) -> Tensor:
-            return sum((w * p for w, p in zip(weights[1:], parts[1:], strict=True)), weights[0] * parts[0])
+            # The mean of a piece in which no row counts is no number, and says nothing.
+            weighed = [torch.where(w > 0, w.to(p.dtype) * p, 0.0) for w, p in zip(weights, parts, strict=True)]
+            return sum(weighed[1:], weighed[0])
 
-        total, loss = mean([v.total for v in values]), mean([v.loss for v in values])
-        return {n: mean([g[n] for g in gradients]) for n in params}, Value(total, loss, values[-1].buffers)
+        all_of_it, loss = mean([v.total for v in values]), mean([v.loss for v in values])
+        return {n: mean([g[n] for g in gradients]) for n in params}, Value(all_of_it, loss, values[-1].buffers)
 
     return gradient_of
 
 
-def _cut(batch: Batch, pieces: int) -> list[tuple[Batch, Tensor | float]]:
-    """The pieces of a batch that have rows, each with its share of the rows that count."""
+def _cut(batch: Batch, pieces: int) -> list[Batch]:
+    """The pieces of a batch that have rows."""
     rows = {n: t for n, t in batch.items() if n not in WHOLE}
     count = len(next(iter(rows.values())))
     size = -(-count // pieces)
-    cut: list[tuple[Batch, Tensor | float]] = []
+    cut = []
     for number, start in enumerate(range(0, count, size)):
-        piece = {n: t[start : start + size] for n, t in rows.items()}
-        weight: Tensor | float = len(next(iter(piece.values()))) / count
-        if "_rows" in batch:
-            real = batch["_rows"][start : start + size]
-            weight = real.sum().to(torch.float64) / batch["_rows"].sum()
-            # A piece of padding alone has weight 0; one row counts in it, so that its mean is a number.
-            piece["_rows"] = real | ((torch.arange(len(real), device=real.device) == 0) & ~real.any())
         whole = {n: batch[n] for n in WHOLE if n in batch}
+        # The first piece keeps the batch's key, so that one piece draws the masks of an undivided batch.
         if "_key" in whole and number:
             whole["_key"] = scramble(whole["_key"] + number)
-        cut.append(({**piece, **whole}, weight))
+        cut.append({**{n: t[start : start + size] for n, t in rows.items()}, **whole})
     return cut
 
 
@@ -111,18 +115,18 @@ Layout = tuple[object, ...]
 
 
 class _Remembered(NamedTuple):
-    """How the gradient for batches of one layout is found."""
+    """How gradients for batches of one layout are computed: by replaying a recording, or not."""
 
     recording: Recording | Refusal
     buffers: tuple[str, ...] = ()
 
 
 class Replayed:
-    """Another way to the gradient, replayed from a recording as soon as shapes come again; the bits are the same.
+    """A way to compute gradients, recorded when shapes repeat and replayed from then on; the bits are the same.
 
-    Only for an objective whose value depends on its arguments alone: the parameters, the other tensors and the batch.
-    Code that is not known to be like that is watched: `unchanged` says whether its Python state is as it was, and the
-    recording is compared with the original on the next batches and, ever more rarely, on later ones.
+    This is sound only if the objective depends on nothing but its arguments: the parameters, the other tensors and the
+    batch. Torch's layers and ours are known to be like that. Other code is watched: `unchanged` says whether its Python
+    state is as it was, and replays are compared with the original, always at first and ever more rarely later.
     """
 
     def __init__(self, way: GradientOf, unchanged: Callable[[], bool] | None = None) -> None:
@@ -140,6 +144,7 @@ class Replayed:
     def __call__(self, value_of: ValueOf, params: Params, frozen: Params, batch: Batch) -> tuple[Params, Value]:
         """The gradient and the value."""
         inputs = [*params.values(), *frozen.values(), *batch.values()]
+        # Strides belong to the key: torch picks its kernels by them, and another kernel may round differently.
         layout = (*batch, *((t.shape, t.stride(), t.dtype) for t in inputs))
         remembered = self._remembered.get(layout)
         if remembered is None:
@@ -156,7 +161,10 @@ class Replayed:
     def _meet(
         self, layout: Layout, value_of: ValueOf, params: Params, frozen: Params, batch: Batch
     ) -> tuple[Params, Value]:
-        """Shapes that come for the first time are noted only; the second time they are recorded."""
+        """Compute the gradient of a layout without a recording: note it the first time, record it the second.
+
+        Recording costs several steps. A shape that comes only once would not pay that back.
+        """
         if layout in self._remembered:
             self._remembered[layout] = self._remember(value_of, params, frozen, batch)
         elif len(self._remembered) < MOST_RECORDINGS:
@@ -191,6 +199,7 @@ class Replayed:
         if same(original, outputs):
             return outputs
         if count > FIRST_COMPARED:
+            # Earlier replays have been used already, so the run cannot fall back to the original: it has to stop.
             raise TrainingError(
                 f"run stopped: after {count} equal steps the model computes something else for the same shapes. Its "
                 "forward must depend on its inputs and weights alone, not on what it remembers in Python."

@@ -1,4 +1,8 @@
-"""A plain `nn.Module`, seen as a pure function of its tensors."""
+"""A plain `nn.Module`, seen as a pure function of its tensors.
+
+A module keeps its weights inside. Clients share one module and differ in their weights, so the weights have to come in
+as arguments. Nothing here trains: `client/program.py` takes gradients of `Network.loss`.
+"""
 
 from __future__ import annotations
 
@@ -30,13 +34,18 @@ class Slot(NamedTuple):
 
 
 class Callee(NamedTuple):
-    """A module, and where its tensors go in. `torch.func.functional_call` finds that out again at every call."""
+    """A module and the places of its tensors.
+
+    `torch.func.functional_call` does the same, but looks the places up again at every call. For a small model that
+    takes longer than the model.
+    """
 
     module: nn.Module
     slots: tuple[Slot, ...]
 
     def __call__(self, params: Params, inputs: Batch) -> Any:
         """What the module returns with these tensors in place of its own."""
+        # Put the module's own tensors back even after an error: the module is shared by all clients.
         own = [slot.holder[slot.leaf] for slot in self.slots]
         try:
             for holder, leaf, name in self.slots:
@@ -51,11 +60,13 @@ class Callee(NamedTuple):
 class Network:
     """The model in training and in evaluation mode, without weights of its own.
 
-    A batch is a dict. `y` is the target, `sample_weight` what rows count in the loss; a name with a leading underscore
-    is the library's; the rest are the model's inputs: one input goes in by position, several by name.
+    A batch is a dict. `y` is the target and `sample_weight` says how much each row counts in the loss. Names with a
+    leading underscore belong to the library. The rest are the model's inputs: one input goes in by position, several by
+    name.
     """
 
     def __init__(self, model: nn.Module) -> None:
+        # One copy per mode: training and scoring alternate, and nobody has to remember to switch the mode back.
         self.training = _stripped(model).train()
         self.evaluating = _stripped(model).train(False)
         self.parameters = tuple(name for name, _ in model.named_parameters())
@@ -89,7 +100,7 @@ class Network:
             return self._tensor(self._call("", params, inputs_of(batch), train))
 
     def features(self, params: Params, batch: Batch, train: bool = False) -> Tensor:
-        """What the body hands to the head."""
+        """The output of the model's body, which is the input of its head."""
         if not self.has_head:
             raise ModelError("the model must have submodules 'body' and 'head' for its features. Got neither or one.")
         with self._randomness(batch, train):
@@ -121,7 +132,7 @@ class Network:
         return seeded_dropout(batch["_key"]) if train and self.dropout and "_key" in batch else contextlib.nullcontext()
 
     def channels_last(self, params: Params) -> Params:
-        """The same numbers, with the kernels of convolutions laid out as the processor likes them best.
+        """The same numbers, with convolution kernels in the channels-last memory layout.
 
         The activations follow the kernels, so a model of images trains about 1.4 times faster.
         """
@@ -137,7 +148,7 @@ class Network:
         return not any(True for _ in body.buffers()) and not uses_dropout(body)
 
     def hooked(self) -> bool:
-        """Whether some module has hooks: they may do anything at every call."""
+        """Whether some module has hooks. A hook may do anything at every call, so such a model is not recorded."""
         return any(
             module._forward_hooks or module._forward_pre_hooks or module._backward_hooks or module._backward_pre_hooks
             for module in self.training.modules()
@@ -159,7 +170,7 @@ class Network:
 
 
 def outputs_of(output: Any) -> Tensor:
-    """The tensor that a model's output is about: the logits of a Hugging Face output, a dict or a tuple."""
+    """The tensor to score: the output itself, or the logits of a Hugging Face output, a dict or a tuple."""
     if isinstance(output, Tensor):
         return output
     if isinstance(output, Mapping):
@@ -193,12 +204,13 @@ def own_loss(output: Any) -> Tensor:
 
 
 def inputs_of(batch: Mapping[str, Tensor]) -> Batch:
-    """The model's inputs in a batch: everything but the target, what rows count, and the library's own columns."""
+    """The model's inputs in a batch: every column but the target, the sample weights and the library's own columns."""
     return {name: value for name, value in batch.items() if name not in NOT_INPUTS and not name.startswith("_")}
 
 
 def _callee(model: nn.Module, part: str) -> Callee:
-    """The model, or one of its submodules, with the slots in it."""
+    """The model, or one of its submodules, with the places of its tensors."""
+    # Tied weights are one tensor in several places. The first name stands for all of them, as in `named_parameters`.
     names: dict[int, str] = {}
     slots = []
     for prefix, module in model.named_modules():
@@ -213,7 +225,9 @@ def _callee(model: nn.Module, part: str) -> Callee:
 
 
 def _channels_last(kernel: Tensor) -> Tensor:
-    """Kernels of one channel have one order in memory and two names for it; convolutions go by the name."""
+    """A convolution kernel in channels-last layout."""
+    # With one input channel both layouts are the same bytes, and `contiguous` would return the kernel as it is. But
+    # torch chooses the convolution by the strides, so the strides have to be written out.
     if kernel.shape[1] > 1:
         return kernel.contiguous(memory_format=torch.channels_last)
     _, _, height, width = kernel.shape
@@ -221,7 +235,7 @@ def _channels_last(kernel: Tensor) -> Tensor:
 
 
 def _stripped(model: nn.Module) -> nn.Module:
-    """A copy without gradients: weights always come in from outside."""
+    """A copy that records no gradients, because weights always come in from outside."""
     mine = copy.deepcopy(model).requires_grad_(False)
     for module in mine.modules():
         if type(module) is nn.Sequential:
@@ -230,7 +244,10 @@ def _stripped(model: nn.Module) -> nn.Module:
 
 
 def _pool_first(layers: nn.Sequential) -> None:
-    """Where a ReLU precedes a maximum, take the maximum first: the same bits either way, for a quarter of the ReLUs."""
+    """Swap a ReLU with the max-pooling after it.
+
+    max(relu(x)) = relu(max(x)) to the bit, and after a 2x2 pooling there are a quarter as many numbers for the ReLU.
+    """
     for place in range(len(layers) - 1):
         first, second = layers[place], layers[place + 1]
         hooked = any(layer._forward_hooks or layer._forward_pre_hooks for layer in (first, second))

@@ -1,4 +1,4 @@
-"""What becomes of an optimizer's state between rounds: its tensors by name, at the client or with the shared model."""
+"""Optimizer states between rounds: flattened to named tensors, so that clients can keep, send and average them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ GROUP = "optimizer"
 
 
 def without_states(tensors: Params) -> Params:
-    """The tensors that are no optimizer's."""
+    """The tensors without those that belong to an optimizer's state."""
     if not any(name.startswith(PREFIX) for name in tensors):
         return tensors
     return {name: t for name, t in tensors.items() if not name.startswith(PREFIX)}

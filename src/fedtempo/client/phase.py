@@ -1,4 +1,8 @@
-"""A phase: some gradient steps of one client, as a value. An algorithm lists the phases of its round."""
+"""A phase: some gradient steps of one client, described as a value.
+
+An algorithm lists the phases of its round: FedAvg has one, FedRep has two (head, then body). A phase knows neither the
+model nor other clients. `client/program.py` binds it to a model; backends run the result.
+"""
 
 from __future__ import annotations
 
@@ -24,23 +28,28 @@ Where = Literal["both", "shared", "personal"]
 
 @dataclass(frozen=True)
 class Length:
-    """A number of local steps or epochs, constant or scheduled over rounds."""
+    """How long a phase lasts: a number of local steps or epochs, constant or scheduled over rounds."""
 
     count: Schedule
     unit: Literal["steps", "epochs"] = "steps"
     minimum: int = 1
+    """The smallest number of units allowed. 0 lets a phase be empty, such as FedRep's head steps."""
     offset: int = 0
+    """Steps added at the end, whatever the unit. PFLEGO's tau counts its joint step, so its head phase has -1."""
     times: int = 1
+    """A constant factor on the units: pFedMe takes `inner_steps` steps for each of its local rounds."""
 
     def units(self, now: Now) -> int:
-        """The schedule's value, rounded up, at least `minimum`."""
+        """The number of steps or epochs in this round: the schedule's value, rounded up, at least `minimum`."""
         value = self.count.at(now)
+        # A decaying schedule falls below 1 without reaching 0, and still means one step. A value of 0 is a mistake.
         holds = value >= self.minimum or (value > 0 and self.minimum == 1)
         require(holds, f"{self.unit} in round {now.round}", f"at least {self.minimum}", value)
         return max(self.minimum, whole_number(value))
 
     def steps(self, now: Now, samples: int, batching: Batching) -> int:
         """The number of gradient steps for a client with this many samples."""
+        # An epoch is longer for a client with more rows. So lengths in epochs differ between clients of one cohort.
         per_unit = batching.per_epoch(samples) if self.unit == "epochs" else 1
         return self.units(now) * self.times * per_unit + self.offset
 
@@ -71,22 +80,26 @@ class Carry(NamedTuple):
     personal: Params
     """Tensors that stay with the client."""
     states: tuple[Any, ...]
-    """The state of each phase: of the algorithm's transform, and of the optimizer."""
+    """For each phase a pair: the state of the algorithm's gradient transform, and the state of the optimizer."""
     scratch: Params
-    """The algorithm's own notes, dropped after the round."""
+    """What the algorithm notes during the round, such as FedNova's step count. Dropped when the round ends."""
 
 
 class StepInfo(NamedTuple):
-    """One step, for algorithms that need more than its outcome."""
+    """One step, for algorithms that look at more than the new weights."""
 
     before: Params
+    """The trained tensors before the step; empty where the step overwrote them (`Phase.after_reads_start`)."""
     after: Params
     direction: Params
+    """What was subtracted, before it was multiplied by the rate."""
     rate: Scalar
 
 
 AfterStep = Callable[[Carry, StepInfo, Received, Position], Carry]
+"""(carry after the step, the step, what came down, position) -> the carry to go on with."""
 Enter = Callable[[Network, Task, Received, Carry, Batch], tuple[Carry, Batch]]
+"""(network, task, what came down, carry, all of the client's rows) -> the carry and the rows to train on."""
 
 
 @dataclass(frozen=True)
@@ -105,21 +118,24 @@ class Phase:
     optimizer: Optimizer = plain
     """How clients step with it: SGD, momentum, Adam, ..., and what becomes of the state between rounds."""
     trains: Selector = everything
-    """The tensors that move."""
+    """The tensors that move. The others are constants of the objective."""
     on: Where = "both"
-    """The tensors that make up the model."""
+    """The tensors that make up the model. Ditto trains its personal model with "personal", the shared one with
+    "shared"."""
     full_batch: bool = False
+    """Whether every step sees all rows, whatever batch size the experiment has."""
     part: Rows = "train"
+    """Which training rows the phase sees. FedRecon fits the head on "support" and the body on "query" rows."""
     repeat: int = 1
-    """Steps taken on each batch."""
+    """Steps taken on each batch before the next one is drawn."""
     accumulate: int = 1
     """Pieces in which a batch goes through the model; the gradient is that of the whole batch, in less memory."""
     enter: Enter | None = None
     """Sees all of the client's rows once, before the first step."""
     after: AfterStep | None = None
-    """Called after every step."""
+    """Called after every step; what it returns is the carry of the next step."""
     after_reads_start: bool = True
-    """Whether `after` reads where the step began. If not, a step may overwrite its start."""
+    """Whether `after` reads `StepInfo.before`. If not, a step may overwrite the weights in place, which is faster."""
 
     def __post_init__(self) -> None:
         require(is_count(self.accumulate), "accumulate", "an int >= 1", self.accumulate)
@@ -132,6 +148,7 @@ class Phase:
 
     def rows(self, samples: int) -> tuple[int, int]:
         """First row and number of rows of the phase's part of the client's training data."""
+        # An odd row goes to the support half, so that both halves exist from two rows on.
         support = (samples + 1) // 2
         if self.part == "support":
             return 0, support
@@ -141,11 +158,17 @@ class Phase:
         return 0, samples
 
     def positions(self, now: Now, samples: int, batching: Batching) -> Sequence[Now]:
-        """Where each step of a client with this many samples stands. Training and `fedtempo schedule` both use it."""
+        """Round, step and epoch of each step that a client with this many samples takes.
+
+        Training and `fedtempo schedule` both call this, so the printed schedule is the one that is used.
+        """
         mine = self.batching(batching)
+        # Steps and epochs follow from the rows of the phase's part, but a schedule such as `data_share` means the whole
+        # client: `samples` stays the number of all its training rows.
         _, rows = self.rows(samples)
         steps = self.length.steps(now, rows, mine)
         here = replace(now, samples=samples)
+        # A batch that is used `repeat` times makes an epoch that many times as long, counted in steps.
         return [at_step(here, step, steps, mine.per_epoch(rows) * self.repeat) for step in range(steps)]
 
     def with_direction(self, wrap: Callable[[Transform], Transform]) -> Phase:

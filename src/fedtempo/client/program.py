@@ -1,13 +1,14 @@
 """A client's round as pure functions of one client: phases bound to a model.
 
-`compile_client` turns an algorithm's phases into a `ClientProgram`. Backends add everything else: the loop over
-clients, the client dimension of `vmap`, processes, machines.
+`compile_client` turns an algorithm's phases into a `ClientProgram`: `init`, the steps of each stage, `finish`. It is
+written for one client. Backends add the rest: the loop over clients, `vmap`, processes, machines. The local step is
+`step` inside `_step_of`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any, NamedTuple, Protocol
 
 import torch
@@ -22,13 +23,15 @@ from fedtempo.errors import require
 from fedtempo.objectives import Loss, Received, Value, View, supervised
 from fedtempo.params import Params, Scalar, add, combine, partition, select, tree_map
 from fedtempo.schedules import Now, Position
-from fedtempo.tasks import Batch, Task, is_known
+from fedtempo.tasks import Batch, Task, is_known, row_counts
 
 CACHED_TIMELINES = 16
 """Client sizes whose step positions are kept. Clients of one size share a timeline, and most cohorts have few sizes."""
 
 Upload = Callable[[Received, Carry], dict[str, Params]]
+"""(what came down, carry after the last step) -> what goes up, by group."""
 FinalState = Callable[[Received, Carry], Params]
+"""(what came down, carry after the last step) -> the personal state that the client keeps for its next round."""
 Begin = Callable[[Received, Params], tuple[Params, Params]]
 """(received, personal state) -> (personal state to start from, scratch)."""
 
@@ -105,12 +108,14 @@ def compile_client(
     remembers = remembers and any(phase.optimizer.state != "reset" for phase in phases)
 
     def init(received: Received, personal: Params) -> Carry:
+        # Optimizer states are stored among the personal tensors. The algorithm must not take them for its own.
         own, scratch = begin(_visible(received), without_states(personal))
         carry = Carry(received.shared, own, (), scratch)
         stored = {**received.extra, **personal} if remembers else {}
         return carry._replace(states=_first_states(stages, carry, stored))
 
     def finish(received: Received, carry: Carry) -> tuple[dict[str, Params], Params, dict[str, Tensor]]:
+        # Two phases may count the same thing, such as clipped steps; their counts add up.
         measured: dict[str, Tensor] = {}
         for stage, (transformed, stepped) in zip(stages, carry.states, strict=True):
             counted = stage.phase.direction.measurements(transformed)
@@ -135,13 +140,13 @@ def compile_client(
 
 
 def _visible(received: Received) -> Received:
-    """What came down for the algorithm; the optimizers' averaged states are none of its business."""
+    """What came down, as the algorithm sees it: without the averaged states of the optimizers."""
     extra = without_states(received.extra)
     return received if extra is received.extra else received._replace(extra=extra)
 
 
 def _first_states(stages: Sequence[Stage], carry: Carry, stored: Params) -> tuple[Any, ...]:
-    """Every phase's state at the start of a round, with what was stored of the optimizers'."""
+    """Every phase's state at the start of a round: fresh, or restored where an optimizer's state was stored."""
     states = []
     for index, stage in enumerate(stages):
         trained = select(_model(stage.phase, carry), stage.trained)
@@ -182,10 +187,11 @@ def _stage(index: int, phase: Phase, network: Network, task: Task) -> Stage:
         return partition(_model(phase, carry), trained)
 
     def value_of(free: Params, fixed: Params, batch: Batch) -> Value:
+        # Used only where the objective is `supervised` (see `_plain`), which needs neither the view nor the position.
         value, after = loss({**fixed, **free}, batch)
         return Value(value, value, after)
 
-    step, plain = _step_of(index, phase, network, loss, split), _plain(phase, network, task, value_of)
+    step, plain = _step_of(index, phase, network, task, split), _plain(phase, network, task, value_of)
     return Stage(phase, trained, reuses, enter, step, split, plain, lru_cache(CACHED_TIMELINES)(phase.positions))
 
 
@@ -202,9 +208,10 @@ def _loss_of(network: Network, task: Task) -> Loss:
 
 
 def _step_of(
-    index: int, phase: Phase, network: Network, loss: Loss, split: Callable[[Carry], tuple[Params, Params]]
+    index: int, phase: Phase, network: Network, task: Task, split: Callable[[Carry], tuple[Params, Params]]
 ) -> Step:
     """One gradient step of the phase: y <- y - lr * optimizer(direction(gradient))."""
+    loss, counts = _loss_of(network, task), partial(row_counts, task)
 
     def step(
         gradient_of: GradientOf,
@@ -214,10 +221,11 @@ def _step_of(
         now: Position,
         may_overwrite: bool = False,
     ) -> tuple[Carry, Tensor]:
+        # `before` are the tensors that this phase trains, `frozen` the other tensors of its model.
         before, frozen = split(carry)
         here = _visible(received)
         view = View(here, carry.shared, carry.personal, carry.scratch, network)
-        gradient, value = in_pieces(gradient_of, phase.accumulate)(
+        gradient, value = in_pieces(gradient_of, phase.accumulate, counts)(
             lambda free, fixed, rows: phase.objective(loss, {**fixed, **free}, rows, view, now), before, frozen, batch
         )
         if phase.correction is not None:
@@ -265,7 +273,7 @@ def _plain(phase: Phase, network: Network, task: Task, value_of: ValueOf) -> Pla
 
 
 def _unchanged(network: Network) -> Callable[[], bool]:
-    """Whether the model remembers in Python what it remembered at first."""
+    """A function that says whether the model's Python attributes are still what they are now."""
     before = network.python_state()
     return lambda: network.python_state() == before
 
@@ -274,7 +282,7 @@ def _model(phase: Phase, carry: Carry) -> Params:
     """The tensors that the phase's model is made of."""
     if phase.on == "shared" or not carry.personal:
         return carry.shared
-    # A model of one's own lacks the tensors that nobody may change: those are the shared ones.
+    # A personal copy of the model (Ditto) leaves out frozen tensors to save memory; they come from the shared model.
     return combine(carry.shared, carry.personal)
 
 
@@ -290,6 +298,7 @@ def _replaced(phase: Phase, carry: Carry, new: Params) -> Carry:
 
 def _descend(p: Tensor, direction: Tensor, rate: Scalar, in_place: bool) -> Tensor:
     """p - rate * direction, with the same bits whether it overwrites `p` or not."""
+    # Under `vmap` clients of different sizes have different rates, and the rate is a tensor: `alpha` takes none.
     if not isinstance(rate, (int, float)):
         return p - rate * direction
     return p.sub_(direction, alpha=rate) if in_place else torch.sub(p, direction, alpha=rate)

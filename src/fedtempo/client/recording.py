@@ -1,8 +1,8 @@
-"""A function of tensors, recorded once as the list of torch's operations and replayed from then on.
+"""A function of tensors, recorded once as a list of torch operations and replayed from then on.
 
-Most of a small network's step is spent between its operations: in modules, in torch's tape, in choosing derivatives.
-A recording has none of that, and the same operations in the same order give the same bits. A function whose operations
-could change from call to call is refused, with the reason.
+A small network's step spends most of its time between operations: in modules, in torch's tape, in choosing derivatives.
+A replay skips all of that. The same operations in the same order give the same bits. A function whose operations could
+change from call to call is refused, with the reason.
 
 >>> double = record(lambda x: [x + x], [torch.ones(2)])
 >>> double([torch.arange(2.0)])
@@ -81,6 +81,7 @@ class Recording:
 
     def __call__(self, inputs: Sequence[Tensor]) -> list[Tensor]:
         """What the function would have returned."""
+        # A fresh copy for every call: results must not outlive the call, and a call may happen inside another.
         registers = self._registers.copy()
         registers[self._inputs] = inputs
         for function, arguments, results in self._program:
@@ -101,8 +102,8 @@ class Refusal(NamedTuple):
 def record(function: Callable[..., list[Tensor]], inputs: Sequence[Tensor]) -> Recording | Refusal:
     """The operations of `function(*inputs)`, or why they cannot be replayed on other numbers.
 
-    Noticed here: numbers that Python reads, random draws (torch's, Python's, numpy's), tensors from elsewhere. What
-    the function remembers from call to call in Python cannot be seen here: its caller has to look for that.
+    Refused are functions that read numbers out of tensors, draw at random (by torch, Python or numpy) or use tensors
+    that are not inputs. Python state that the function changes cannot be seen here; the caller has to watch for that.
     """
     drawn = _generators()
     with _Reading() as reading, _Tape(inputs) as tape:
@@ -141,7 +142,7 @@ class _Reading(TorchFunctionMode):
 
 
 class _Tape(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Notes every operation below torch's tape of derivatives."""
+    """Notes every operation that torch dispatches. Backward passes are included: they consist of operations, too."""
 
     def __init__(self, inputs: Sequence[Tensor]) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
@@ -185,6 +186,7 @@ class _Tape(TorchDispatchMode):  # type: ignore[no-untyped-call]
             return f"uses a tensor that is neither its input nor made from it ({func.name()})"
         if any(True for _ in _tensors(kwargs.values())):
             return f"passes tensors by name ({func.name()})"
+        # A detached tensor and a matrix transposed twice are the same numbers in the same memory: nothing to replay.
         if func is ALIAS or self._undoes(func, args):
             origin = self._known[id(args[0])]
             self._known[id(result)] = origin if func is ALIAS else self._transposed[origin]
@@ -248,7 +250,11 @@ def _needed(calls: Sequence[_Call], outputs: Iterable[int]) -> list[_Call]:
 
 
 def _shared_registers(calls: Sequence[_Call], kept: set[int]) -> dict[int, int]:
-    """A place for every register. A result takes the place of one that is not read any more, whose memory is freed."""
+    """A place for every register.
+
+    A result takes the place of a register that is not read again. That frees the old tensor at once, so a replay needs
+    about as much memory as the original.
+    """
     last = {register: index for index, call in enumerate(calls) for register in call.arguments}
     places = {NOWHERE: NOWHERE}
     for register in sorted(kept):

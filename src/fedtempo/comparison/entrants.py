@@ -13,8 +13,9 @@ from typing import Any
 from fedtempo.algorithms import ALGORITHMS
 from fedtempo.api import train, train_file
 from fedtempo.config import ExperimentFile, parse, settings_of
+from fedtempo.config.own_code import find
 from fedtempo.config.pairs import pairs_of
-from fedtempo.errors import ConfigError, is_count, require, unknown
+from fedtempo.errors import ConfigError, is_count, require
 from fedtempo.training.database import DATABASE
 from fedtempo.training.loop import drained
 from fedtempo.training.pool import Ask, Done, Pool
@@ -72,8 +73,10 @@ def parse_algorithms(text: str) -> list[tuple[str, str, dict[str, Any]]]:
 
 def _named(label: str) -> tuple[str, dict[str, Any]]:
     name, _, rest = label.partition(":")
-    if name not in ALGORITHMS:
-        raise unknown("algorithm", name, ALGORITHMS)
+    own, _, after = rest.partition(":")
+    if own.replace(".", "").isidentifier():  # package.module:name, and then perhaps its settings
+        name, rest = f"{name}:{own}", after
+    find("algorithm", name, ALGORITHMS, "")
     return name, pairs_of(filter(None, rest.split(",")), "a setting in --algorithms")
 
 
@@ -93,7 +96,8 @@ def _borrowed(section: Mapping[str, Any], name: str) -> dict[str, Any]:
     inner: Mapping[str, Any] = section
     while "around" in inner:
         inner = inner["around"]
-    known = inspect.signature(ALGORITHMS[name]).parameters
+    build = find("algorithm", name, ALGORITHMS, "")
+    known = inspect.signature(build).parameters if callable(build) else {}
     if "algorithm" in known:
         kept = {key: value for key, value in section.items() if key in known}
         return {**kept, "around": dict(inner)}

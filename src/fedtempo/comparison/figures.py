@@ -76,6 +76,7 @@ def _curves(figures: Any, comparison: Comparison, runs: Sequence[Run]) -> Any:
     guiding = runs[0].history[-1].scores
     part = guiding.part if guiding is not None else comparison.part
     axes.set_xlabel("round")
+    axes.xaxis.get_major_locator().set_params(integer=True)
     axes.set_ylabel(f"{comparison.metric}, {part} part")
     axes.legend(fontsize=7)
     return figure

@@ -10,8 +10,9 @@ from fedtempo.config.files import (
     read_values,
     settings_of,
     trackers_of,
+    with_rounds,
 )
-from fedtempo.config.places import places_outside, read_stored, without_places
+from fedtempo.config.places import places_outside, read_stored, stored_file, without_places
 from fedtempo.config.schema import ExperimentFile
 
 __all__ = [
@@ -27,6 +28,8 @@ __all__ = [
     "read_stored",
     "read_values",
     "settings_of",
+    "stored_file",
     "trackers_of",
+    "with_rounds",
     "without_places",
 ]

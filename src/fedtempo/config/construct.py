@@ -2,85 +2,40 @@
 
 from __future__ import annotations
 
+import copy
 import functools
 import inspect
 import operator
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
-from pathlib import Path
+from collections.abc import Callable, Mapping
 from typing import Any, get_type_hints
 
+from torch import nn
+
 from fedtempo.algorithms import ALGORITHMS, Algorithm
-from fedtempo.config.schema import DataSection
-from fedtempo.data import DATASETS, SPLITS, FederatedData, Split, load
-from fedtempo.errors import ConfigError, FedTempoError, first_line, fits, require, unknown, wording
+from fedtempo.config.own_code import find
+from fedtempo.config.schema import DataSection, FileSection
+from fedtempo.config.settings import WORDS, at, check_types, checked, function_or_made, made_as, make
+from fedtempo.data import DATASETS, SPLITS, FederatedData, Split, Table, load
+from fedtempo.data.augment import AUGMENTATIONS, Augment, as_augment, chain
+from fedtempo.errors import ConfigError, fits, require, unknown, wording
+from fedtempo.metrics import METRICS, Metric
+from fedtempo.models import MODELS
 from fedtempo.optimizers import OPTIMIZERS, Optimizer
 from fedtempo.params import Selector, matching, submodule
-from fedtempo.schedules import SCHEDULES, Schedule, from_config, product
-
-Makers = Mapping[str, Callable[..., Any]]
+from fedtempo.schedules import SCHEDULES, Schedule, as_schedule, from_config, product
+from fedtempo.tasks import TASKS, PerSample, Task, classification
+from fedtempo.tasks.choice import OWN
 
 SELECTORS: dict[str, Callable[[str], Selector]] = {"submodule": submodule, "matching": matching}
 COMBINED: dict[str, Callable[[Selector, Selector], Selector]] = {"any": operator.or_, "all": operator.and_}
-WORDS: dict[Any, str] = {
-    Schedule: '{ schedule = "...", ... }',
-    Selector: '{ submodule = "..." } or { matching = "..." }',
-    Optimizer: '{ name = "adamw", ... }',
-    Algorithm: "a table with a name",
-    Path: "a path",
-}
-"""How the values that TOML has no type for are written in a file."""
-
-
-def make(field: str, name: Any, known: Makers, settings: Mapping[str, Any], key: str = "name") -> Any:
-    """Call the function a name stands for; what is wrong is named by its place in the file."""
-    check_settings(field, name, known, settings, key)
-    with _at(field, name, inspect.signature(known[name]).parameters):
-        return known[name](**settings)
-
-
-def check_settings(field: str, name: Any, known: Makers, settings: Mapping[str, Any], key: str = "name") -> None:
-    """The name is known, every setting is one of its parameters and of its type, and none that it needs is missing."""
-    if not isinstance(name, str) or name not in known:
-        raise unknown(f"{field}.{key}", name, known)
-    parameters = inspect.signature(known[name]).parameters
-    for setting in settings:
-        if setting not in parameters:
-            raise unknown(f"{field} {name!r}: setting", setting, parameters)
-    _check_types(field, known[name], settings)
-    missing = [p.name for p in parameters.values() if p.default is p.empty and p.name not in settings]
-    if missing:
-        raise ConfigError(f"{field}.{missing[0]} must be given for {name!r}. Got nothing.")
-
-
-def _check_types(field: str, function: Callable[..., Any], settings: Mapping[str, Any]) -> None:
-    kinds = get_type_hints(function)
-    for setting, value in settings.items():
-        kind = kinds.get(setting, Any)
-        require(fits(value, kind), f"{field}.{setting}", wording(kind, WORDS), value)
-
-
-@contextmanager
-def _at(field: str, name: str, known: Iterable[str]) -> Iterator[None]:
-    """Errors from in here name the setting by its place in the file, whoever raised them."""
-    try:
-        yield
-    except ConfigError as error:
-        place = f"{field}." if str(error).split(" ", 1)[0] in known else f"{field} {name!r}: "
-        raise ConfigError(f"{place}{error}") from error
-    except FedTempoError:
-        raise
-    except (TypeError, ValueError, AttributeError, ArithmeticError, MemoryError, RuntimeError) as error:
-        raise ConfigError(f"{field} {name!r} cannot be made from these settings: {first_line(error)}.") from error
 
 
 def make_algorithm(section: Mapping[str, Any], field: str = "algorithm") -> Algorithm:
     """The algorithm of a file. `around` is the backbone of a wrapper; tables stand for schedules and selectors."""
     name = section.get("name")
     settings = {key: _setting(f"{field}.{key}", key, value) for key, value in section.items() if key != "name"}
-    if not isinstance(name, str) or name not in ALGORITHMS:
-        raise unknown(f"{field}.name", name, ALGORITHMS)
-    wraps = "algorithm" in inspect.signature(ALGORITHMS[name]).parameters
+    build = find(field, name, ALGORITHMS)
+    wraps = callable(build) and "algorithm" in inspect.signature(build).parameters
     if wraps and "algorithm" in settings:
         raise unknown(f"{field} {name!r}: setting", "algorithm", ["around"])
     if wraps:
@@ -89,7 +44,7 @@ def make_algorithm(section: Mapping[str, Any], field: str = "algorithm") -> Algo
         settings["algorithm"] = make_algorithm(backbone, f"{field}.around")
     elif "around" in settings:
         raise ConfigError(f"{field}.around must be left out: {name!r} is no wrapper. Got {settings['around']!r}.")
-    algorithm: Algorithm = make(field, name, ALGORITHMS, settings)
+    algorithm: Algorithm = made_as(field, name, ALGORITHMS, settings, Algorithm, "an Algorithm")
     return algorithm
 
 
@@ -102,7 +57,8 @@ def make_optimizer(field: str, value: Any) -> Optimizer:
     section = {"name": value} if isinstance(value, str) else value
     require(isinstance(section, Mapping), field, WORDS[Optimizer], value)
     settings = {key: make_value(f"{field}.{key}", entry) for key, entry in section.items() if key != "name"}
-    optimizer: Optimizer = make(field, section.get("name"), OPTIMIZERS, settings)
+    name = section.get("name")
+    optimizer: Optimizer = made_as(field, name, OPTIMIZERS, settings, Optimizer, "an Optimizer", kind="optimizer")
     return optimizer
 
 
@@ -141,8 +97,7 @@ def make_schedule(field: str, value: Any) -> Schedule:
         return from_config(value)
     settings = {key: entry for key, entry in value.items() if key != "schedule"}
     if value.get("schedule") != "product":
-        schedule: Schedule = make(field, value.get("schedule"), SCHEDULES, settings, key="schedule")
-        return schedule
+        return _schedule(field, value.get("schedule"), settings)
     for key in settings:
         if key != "of":
             raise unknown(f"{field} 'product': setting", key, ["of"])
@@ -151,20 +106,89 @@ def make_schedule(field: str, value: Any) -> Schedule:
     return product(*(make_schedule(f"{field}.of", factor) for factor in factors or []))
 
 
+def _schedule(field: str, name: Any, settings: Mapping[str, Any]) -> Schedule:
+    """A built-in, or a user's: a function of `Now` with settings bound, a schedule, or a function that makes one."""
+    if isinstance(name, str) and name in SCHEDULES:
+        schedule: Schedule = make(field, name, SCHEDULES, settings, key="schedule")
+        return schedule
+    found = find(field, name, SCHEDULES, "schedule", "schedule")
+    made = found if isinstance(found, Schedule) else function_or_made(field, name, SCHEDULES, settings, "schedule", 1)
+    require(isinstance(made, Schedule) or callable(made), f"{field} {name!r}", "a schedule or a function of Now", made)
+    if isinstance(made, Schedule):
+        return made
+    # The settings are part of what it prints as, which tells two runs apart.
+    return Schedule(name, dict(settings), as_schedule(made).rule)
+
+
+def make_model(section: FileSection) -> nn.Module:
+    """The model of a file."""
+    model: nn.Module = made_as("model", section.name, MODELS, section.settings, nn.Module, "an nn.Module")
+    return copy.deepcopy(model) if model is find("model", section.name, MODELS) else model
+
+
+def make_loss(given: str | FileSection | None) -> str | Task | PerSample | None:
+    """The task by its name, made with settings such as `class_weights`, or a loss of the user's own."""
+    if given is None or (isinstance(given, str) and given in (*TASKS, OWN)):
+        return given
+    name, settings = (given, {}) if isinstance(given, str) else (given.name, given.settings)
+    known = {"classification": _classification} if settings or not isinstance(given, str) else {}
+    if not known:
+        find("loss", name, {**TASKS, OWN: None}, "")  # so that a misspelt name is told all of them
+    task: Task | PerSample = function_or_made("loss", name, known, settings, "loss", 2)
+    require(isinstance(task, Task) or callable(task), f"loss {name!r}", "a Task or a function of two", task)
+    return task
+
+
+def _classification(class_weights: list[float] | None = None, label_smoothing: float = 0.0) -> Task:
+    """With the types that a file has."""
+    return classification(class_weights, label_smoothing)
+
+
+def make_metric(field: str, given: str | FileSection) -> str | Metric:
+    """A metric by its name, or the user's own."""
+    if isinstance(given, str) and given in METRICS:
+        return given
+    name, settings = (given, {}) if isinstance(given, str) else (given.name, given.settings)
+    made: Metric = function_or_made(field, name, METRICS, settings, "metric", 2)
+    if not isinstance(made, Metric):
+        rule = "a Metric, which says what is better: Metric(function, higher_is_better=...)"
+        raise ConfigError(f"{field} {name!r} must be {rule}. Got a {type(made).__name__}.")
+    return made
+
+
+def make_augment(given: str | FileSection | list[str | FileSection] | None) -> Augment | None:
+    """The augmentation of a name or a table; a list is one after the other."""
+    if given is None:
+        return None
+    if isinstance(given, list):
+        require(bool(given), "augment", "one or more augmentations", given)
+        parts = [_augment(f"augment[{place}]", each) for place, each in enumerate(given)]
+        return parts[0] if len(parts) == 1 else chain(*parts)
+    return _augment("augment", given)
+
+
+def _augment(field: str, given: str | FileSection) -> Augment:
+    name, settings = (given, {}) if isinstance(given, str) else (given.name, given.settings)
+    made = as_augment(function_or_made(field, name, AUGMENTATIONS, settings, "augment", 2))
+    assert made is not None  # only None becomes None
+    return made
+
+
 def check_data(section: DataSection) -> None:
     """The data set is known, and so is every setting: ours, those of `load`, and the loader's own."""
+    validation, test = section.validation or 0, section.test or 0
+    require(validation + test < 1, "data.validation + data.test", "below 1", validation + test)
+    make_split(section)
     if section.name not in DATASETS:
-        raise unknown("data.name", section.name, DATASETS)
+        checked("data", section.name, DATASETS, _own_settings(section))
+        return
     loader = DATASETS[section.name].load
     own = [p for p in inspect.signature(loader).parameters if p != "sources"]
     common = [p.name for p in inspect.signature(load).parameters.values() if p.kind is not p.VAR_KEYWORD]
     for setting, value in section.settings.items():
         if setting not in (*own, *common):
             raise unknown(f"data {section.name!r}: setting", setting, {*own, *common, *DataSection.model_fields})
-        _check_types("data", loader if setting in own else load, {setting: value})
-    validation, test = section.validation or 0, section.test or 0
-    require(validation + test < 1, "data.validation + data.test", "below 1", validation + test)
-    make_split(section)
+        check_types("data", get_type_hints(loader if setting in own else load), {setting: value})
 
 
 def make_split(section: DataSection) -> Split | None:
@@ -181,16 +205,48 @@ def make_data(section: DataSection) -> FederatedData:
     `seed`, `validation` and `test` also go to a loader that takes them. One that makes the parts itself knows where
     they may be cut (between a text's windows, for instance), so the split then keeps its parts.
     """
+    if section.name not in DATASETS:
+        return _own_data(section)
     own = inspect.signature(DATASETS[section.name].load).parameters
     given = section.model_dump(include={"validation", "test", "seed"} & set(own), exclude_none=True)
     redrawn = {part: getattr(section, part) for part in ("validation", "test") if part not in own}
-    with _at("data", section.name, {*own, *DataSection.model_fields}):
-        table = load(section.name, **{**section.settings, **given})
-        return table.split(
-            make_split(section),
-            new_clients=section.new_clients,
-            **redrawn,
-            seed=section.seed,
-            min_samples=section.min_samples,
-            relabel=section.relabel,
-        )
+    with at("data", section.name, {*own, *DataSection.model_fields}):
+        return _split(section, load(section.name, **{**section.settings, **given}), redrawn)
+
+
+def _split(section: DataSection, table: Table, parts: Mapping[str, float | None]) -> FederatedData:
+    return table.split(
+        make_split(section),
+        new_clients=section.new_clients,
+        **parts,
+        seed=section.seed,
+        min_samples=section.min_samples,
+        relabel=section.relabel,
+    )
+
+
+def _own_settings(section: DataSection) -> dict[str, Any]:
+    """What a user's data function is called with: its settings, and those of ours that are among its parameters."""
+    function = find("data", section.name, DATASETS)
+    own = inspect.signature(function).parameters if callable(function) else {}
+    given = section.model_dump(include={"validation", "test", "seed"} & set(own), exclude_none=True)
+    return {**section.settings, **given}
+
+
+def _own_data(section: DataSection) -> FederatedData:
+    """The data of a user's function: a table that is split as usual, or clients as they are."""
+    settings = _own_settings(section)
+    what = "a Table or FederatedData"
+    data = made_as("data", section.name, DATASETS, settings, (Table, FederatedData), what)
+    if isinstance(data, Table):
+        parts = {part: getattr(section, part) for part in ("validation", "test") if part not in settings}
+        with at("data", section.name, DataSection.model_fields):
+            return _split(section, data, parts)
+    untouched = DataSection.model_validate({"name": section.name})
+    for field in ("split", "new_clients", "validation", "test", "min_samples", "relabel"):
+        value = getattr(section, field)
+        if field not in settings and value != getattr(untouched, field):
+            rule = f"left out: {section.name!r} returns clients that are divided already"
+            raise ConfigError(f"data.{field} must be {rule}. Got {value!r}.")
+    clients: FederatedData = data
+    return clients

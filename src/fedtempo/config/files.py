@@ -13,13 +13,24 @@ from pydantic import ValidationError
 
 from fedtempo.backends import BACKEND_NAMES
 from fedtempo.config import toml
-from fedtempo.config.construct import check_data, check_settings, make, make_algorithm, make_data, make_schedule
+from fedtempo.config.construct import (
+    check_data,
+    make_algorithm,
+    make_augment,
+    make_data,
+    make_loss,
+    make_metric,
+    make_model,
+    make_schedule,
+)
+from fedtempo.config.own_code import make_importable, own_names
 from fedtempo.config.pairs import pairs_of, put
-from fedtempo.config.schema import ExperimentFile, FileSection, one_line
+from fedtempo.config.schema import ExperimentFile, one_line
+from fedtempo.config.settings import check_settings, make
 from fedtempo.data.federated import FederatedData
 from fedtempo.errors import ConfigError, first_line, is_number, require, unknown
 from fedtempo.evaluation.protocol import Evaluation
-from fedtempo.metrics import METRICS
+from fedtempo.metrics import Metric
 from fedtempo.models import MODELS
 from fedtempo.models.weights import seeded
 from fedtempo.schedules import Schedule
@@ -27,7 +38,6 @@ from fedtempo.server.admission import Admission
 from fedtempo.server.cohort import Cohort, bernoulli
 from fedtempo.server.faults import Faults
 from fedtempo.server.robust import AGGREGATORS, Aggregator, plain_mean
-from fedtempo.tasks import LOSSES, Task, classification
 from fedtempo.trackers import TRACKERS, Tracker
 from fedtempo.training.checks import check_device
 
@@ -39,6 +49,8 @@ def read(path: Path, overrides: list[str] | None = None) -> ExperimentFile:
     values = read_values(path)
     for field, value in overrides_of(overrides).items():
         put(values, field, value, "--set")
+    if own_names(values):
+        make_importable(path.parent)
     return parse(values)
 
 
@@ -76,6 +88,11 @@ def parse(values: Mapping[str, Any]) -> ExperimentFile:
     return experiment
 
 
+def with_rounds(experiment: ExperimentFile, rounds: int) -> ExperimentFile:
+    """The same experiment for another number of rounds."""
+    return parse({**experiment.model_dump(exclude_none=True), "rounds": rounds})
+
+
 def dump(experiment: ExperimentFile) -> str:
     """The file with every default filled in, as TOML."""
     return tomli_w.dumps(_without_none(experiment.model_dump()))
@@ -90,7 +107,7 @@ def settings_of(experiment: ExperimentFile, data: FederatedData | None = None) -
     """Keyword arguments for `fedtempo.run`; other data may take the place of the file's."""
 
     def model() -> Any:
-        return make("model", experiment.model.name, MODELS, experiment.model.settings)
+        return make_model(experiment.model)
 
     cohort = experiment.cohort
     with seeded(0, "probe"):
@@ -104,9 +121,9 @@ def settings_of(experiment: ExperimentFile, data: FederatedData | None = None) -
         "batch_size": None if experiment.full_batch else experiment.batch_size,
         "batches": experiment.batches,
         "seed": experiment.seed,
-        "loss": _loss(experiment),
-        "metrics": experiment.metrics,
-        "metric": experiment.metric,
+        "loss": make_loss(experiment.loss),
+        **_metrics(experiment),
+        "augment": make_augment(experiment.augment),
         "dtype": getattr(torch, experiment.dtype),
         "autocast": experiment.autocast,
         "device": experiment.device,
@@ -143,17 +160,15 @@ def _aggregator(experiment: ExperimentFile) -> Aggregator:
     return aggregator
 
 
-def _loss(experiment: ExperimentFile) -> str | Task | None:
-    """The task by its name, or made with settings such as `class_weights`."""
-    if not isinstance(experiment.loss, FileSection):
-        return experiment.loss
-    task: Task = make("loss", experiment.loss.name, {"classification": _classification}, experiment.loss.settings)
-    return task
-
-
-def _classification(class_weights: list[float] | None = None, label_smoothing: float = 0.0) -> Task:
-    """With the types that a file has."""
-    return classification(class_weights, label_smoothing)
+def _metrics(experiment: ExperimentFile) -> dict[str, Any]:
+    """The metrics to report and the main one. One of the user's own may be meant by the name it has itself."""
+    listed = experiment.metrics
+    given = None if listed is None else [make_metric(f"metrics[{place}]", each) for place, each in enumerate(listed)]
+    names = {each.name for each in given or () if isinstance(each, Metric)}
+    main = experiment.metric
+    if main is None or main == "loss" or (isinstance(main, str) and main in names):
+        return {"metrics": given, "metric": main}
+    return {"metrics": given, "metric": make_metric("metric", main)}
 
 
 def _cohort(value: int | float | dict[str, Any]) -> int | float | Schedule | Cohort:
@@ -169,15 +184,11 @@ def _cohort(value: int | float | dict[str, Any]) -> int | float | Schedule | Coh
 
 def _check_names(experiment: ExperimentFile) -> None:
     """Everything that can be checked without loading data."""
-    for field, value, known in (
-        ("backend", experiment.backend, BACKEND_NAMES),
-        ("loss", experiment.loss, LOSSES),
-        ("metric", experiment.metric, (*METRICS, "loss")),
-        *((f"metrics[{place}]", name, METRICS) for place, name in enumerate(experiment.metrics or ())),
-    ):
-        if value is not None and not isinstance(value, FileSection) and value not in known:
-            raise unknown(field, value, known)
-    _loss(experiment)
+    if experiment.backend not in BACKEND_NAMES:
+        raise unknown("backend", experiment.backend, BACKEND_NAMES)
+    make_loss(experiment.loss)
+    _metrics(experiment)
+    make_augment(experiment.augment)
     check_device(experiment.device)
     check_data(experiment.data)
     check_settings("model", experiment.model.name, MODELS, experiment.model.settings)

@@ -6,7 +6,8 @@ import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from fedtempo.config.files import named_trackers, read
+from fedtempo.config.files import named_trackers, parse, read_values
+from fedtempo.config.own_code import allowing
 from fedtempo.config.schema import ExperimentFile
 from fedtempo.errors import ConfigError, shown
 
@@ -15,9 +16,16 @@ HERE = (None, "auto", "local")
 """Ray addresses that name no machine."""
 
 
-def read_stored(path: Path, allow: Sequence[str] = ()) -> ExperimentFile:
-    """The experiment file of a run folder; a place outside the folder must be one that the user allows now."""
-    experiment = read(path)
+def stored_file(path: Path, allow_code: Sequence[str] = ()) -> ExperimentFile:
+    """The experiment file of a run folder. Code of its own must be in a module that the user allows now."""
+    values = read_values(path)
+    with allowing(allow_code, path.parent):
+        return parse(values)
+
+
+def read_stored(path: Path, allow: Sequence[str] = (), allow_code: Sequence[str] = ()) -> ExperimentFile:
+    """The same, to go on with: a place outside the folder must also be one that the user allows now."""
+    experiment = stored_file(path, allow_code)
     for field, place in places_outside(experiment, path.parent):
         if place not in allow and not any(_same(place, allowed) for allowed in allow):
             raise ConfigError(

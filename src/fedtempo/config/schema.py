@@ -55,6 +55,7 @@ class EvaluationSection(BaseModel):
     lr: float | None = Field(None, ge=0, description="a finite number >= 0")
     trains: Literal["all", "head"] | None = Field(None, description="'all' or 'head'")
     decays: bool = Field(False, description="true or false")
+    patience: Count | None = Field(None, description=COUNT)
     interpolated: bool = Field(False, description="true or false")
 
 
@@ -99,8 +100,11 @@ class ExperimentFile(BaseModel):
     batches: Literal["epochs", "replace"] = Field("epochs", description="'epochs' or 'replace'")
     seed: int = Field(0, ge=0, description="an int >= 0")
     loss: str | FileSection | None = Field(None, description="a string, or a table with a name")
-    metrics: list[str] | None = Field(None, description="a list of names")
-    metric: str | None = Field(None, description="a string")
+    metrics: list[str | FileSection] | None = Field(None, description="a list of names, or of tables with a name")
+    metric: str | FileSection | None = Field(None, description="a string, or a table with a name")
+    augment: str | FileSection | list[str | FileSection] | None = Field(
+        None, description="a name, a table with a name, or a list of them"
+    )
     dtype: Literal["bfloat16", "float32", "float64"] = Field(
         "float32", description="'bfloat16', 'float32' or 'float64'"
     )

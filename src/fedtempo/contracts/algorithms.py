@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from fedtempo import algorithms as known
+import fedtempo.algorithms as known
 from fedtempo.algorithms.algorithm import Algorithm
 from fedtempo.api import run
 from fedtempo.backends import Backend, serial, vectorised
@@ -27,7 +27,7 @@ _SIZES = (7, 12, 5, 16, 9, 10)
 
 
 class ContractError(FedTempoError, AssertionError):
-    """A promise that everything of its kind makes was not kept."""
+    """An algorithm, backend, model, metric or loss breaks a law of its kind."""
 
 
 def check_algorithm(algorithm: Algorithm, **settings: Any) -> None:

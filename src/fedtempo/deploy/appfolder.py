@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import tomli_w
@@ -40,6 +41,8 @@ def write_app(folder: Path, file: ExperimentFile, clients: int | None, patience:
         },
     }
     package = folder / PACKAGE
+    if folder.is_dir():
+        shutil.rmtree(folder)  # Flower runs whatever lies here, also what a stored folder brought along
     files = {
         folder / "pyproject.toml": tomli_w.dumps(described),
         package / "__init__.py": '"""A FedTempo experiment as a Flower app."""\n',

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from fedtempo.backends import serial
-from fedtempo.config import ExperimentFile, fingerprint, read, settings_of
+from fedtempo.config import ExperimentFile, fingerprint, parse, read_values, settings_of
 from fedtempo.config.construct import make_data
 from fedtempo.data.federated import FederatedData
 from fedtempo.errors import require
@@ -35,7 +35,7 @@ class Blueprint:
 def blueprint_of(experiment: Experiment | ExperimentFile | str | Path) -> Blueprint:
     """The blueprint of an experiment file, of its path, or of an experiment that is built already."""
     if isinstance(experiment, (str, Path)):
-        return of_file(read(Path(experiment)))
+        return of_file(parse(read_values(Path(experiment))))
     known = isinstance(experiment, (Experiment, ExperimentFile))
     require(known, "experiment", "an Experiment, or the path of an experiment file", experiment)
     return of_file(experiment) if isinstance(experiment, ExperimentFile) else _of_experiment(experiment)

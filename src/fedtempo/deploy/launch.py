@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import json
-import os
 import sys
 import time
 import tomllib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import tomli_w
 
-from fedtempo.config import ExperimentFile, fingerprint, read
+from fedtempo.config import ExperimentFile, fingerprint, stored_file
 from fedtempo.deploy import RUN_FOLDER
 from fedtempo.deploy.appfolder import write_app
 from fedtempo.deploy.keys import check_server, is_loopback, node_keys, public_keys, server_keys
@@ -56,7 +55,7 @@ class ServerLaunch:
     def __init__(self, out: Path, file: ExperimentFile, plan: ServerPlan, processes: ProcessGroup) -> None:
         self._out, self._file, self._plan, self._processes = out.absolute(), file, plan, processes
         self._home = self._out / "flower"
-        self._env = environment(self._home, {RUN_FOLDER: str(self._out)})
+        self._env = environment(self._home, more={RUN_FOLDER: str(self._out)})
         self._keys = None if plan.keys is None else server_keys(Path(plan.keys))
         self._registered = Registered(self._home, LINK, self._start)
 
@@ -132,11 +131,11 @@ def prepare_server(out: Path, file: ExperimentFile, plan: ServerPlan) -> None:
     write_atomically(out / DEPLOYMENT, tomli_w.dumps(values), "out")
 
 
-def stored_server(out: Path) -> tuple[ExperimentFile, ServerPlan]:
+def stored_server(out: Path, allow_code: Sequence[str] = ()) -> tuple[ExperimentFile, ServerPlan]:
     """What a run folder was served with."""
     try:
         values = tomllib.loads((out / DEPLOYMENT).read_text())
-        return read(out / EXPERIMENT), ServerPlan(**{"keys": None, **values})
+        return stored_file(out / EXPERIMENT, allow_code), ServerPlan(**{"keys": None, **values})
     except (OSError, ValueError, TypeError) as error:
         raise OutputError(f"{out / DEPLOYMENT} must say how the run was served: {error}.") from None
 
@@ -201,9 +200,7 @@ def start_node(file: ExperimentFile, plan: NodePlan, processes: ProcessGroup, na
     if plan.data is not None and not plan.data.is_dir():
         raise ConfigError(f"data must be a folder. Got {plan.data}.")
     plan.state.mkdir(mode=0o700, parents=True, exist_ok=True)
-    found = os.pathsep.join(filter(None, [str(Path.cwd()), os.environ.get("PYTHONPATH")]))
-    paths = {"PYTHONPATH": found} if plan.loader else {}
-    env = environment(plan.state / "flower", paths)
+    env = environment(plan.state / "flower", [Path.cwd()] if plan.loader else [])
     return processes.start(name, node_command(file, plan), plan.state / "node.log", env)
 
 

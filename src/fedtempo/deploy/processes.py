@@ -14,6 +14,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from fedtempo.config.own_code import code_folders
 from fedtempo.deploy import guard
 from fedtempo.deploy.guard import descendants
 from fedtempo.deploy.leftovers import HOME
@@ -29,10 +30,15 @@ _QUIET = {
 }
 
 
-def environment(home: Path, more: Mapping[str, str] | None = None) -> dict[str, str]:
-    """For Flower's programs: its files under `home`, its commands those of this Python, nothing reported home."""
+def environment(home: Path, code: Sequence[Path] = (), more: Mapping[str, str] | None = None) -> dict[str, str]:
+    """For Flower's programs: its files under `home`, its commands those of this Python, nothing reported home.
+
+    Code that an experiment names is found in these folders, and where this process finds it: never in what was sent.
+    """
     commands = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}"
-    return {**os.environ, **_QUIET, "PATH": commands, HOME: str(home.absolute()), **(more or {})}
+    places = [*map(str, (*code, *code_folders())), *filter(None, [os.environ.get("PYTHONPATH")])]
+    paths = {"PYTHONPATH": os.pathsep.join(places)} if places else {}
+    return {**os.environ, **_QUIET, "PATH": commands, **paths, HOME: str(home.absolute()), **(more or {})}
 
 
 class Running:

@@ -36,17 +36,21 @@ class Evaluation:
     trains: Literal["all", "head"] | None = None
     """What fine-tuning moves; by default the tensors that the algorithm trains."""
     decays: bool = False
+    patience: int | None = None
+    """Stop early after this many evaluations in a row without a better validation score; by default never."""
     interpolated: bool = False
     """Interpolate the bottom decile instead of taking sorted[n // 10]."""
 
     def __post_init__(self) -> None:
         require(self.every is None or is_count(self.every), "evaluation.every", "an int >= 1", self.every)
         require(self.users is None or is_count(self.users), "evaluation.users", "an int >= 1", self.users)
+        patient = self.patience is None or is_count(self.patience)
+        require(patient, "evaluation.patience", "an int >= 1", self.patience)
         require(self.trains in (None, "all", "head"), "evaluation.trains", "'all' or 'head'", self.trains)
 
-    def due(self, round_number: int, rounds: int) -> bool:
-        """Whether the round with this number (from 0) is evaluated."""
-        every = self.every or max(1, rounds // 10)
+    def due(self, round_number: int, rounds: int, planned: int | None = None) -> bool:
+        """Whether the round with this number (from 0) is evaluated. `planned` is what a longer run was to be first."""
+        every = self.every or max(1, (planned or rounds) // 10)
         return (round_number + 1) % every == 0 or round_number + 1 == rounds
 
     def sample(self, clients: np.ndarray, seed: int, kind: str) -> np.ndarray:
@@ -93,17 +97,17 @@ class UserScores:
             }
 
     def scored(self, metric: str) -> np.ndarray:
-        """Which users the metric says something about. A loss that is NaN is a model that diverged, so it counts."""
+        """Which users the metric is defined for. A NaN loss means that the model diverged, so that user counts."""
         known = ~np.isnan(self.values[metric]) | (metric == "loss")
         return np.asarray((self.samples > 0) & known)
 
     def undefined(self, metric: str) -> int:
-        """How many users have rows, but none that the metric says something about."""
+        """How many users have rows, but none for which the metric is defined."""
         return int(np.count_nonzero(self.samples > 0) - np.count_nonzero(self.scored(metric)))
 
 
 def bottom_decile(values: np.ndarray, lower_is_better: bool, interpolated: bool = False) -> np.ndarray:
-    """The score that a tenth of the users are worse off than, along the last axis.
+    """The score below which the worst-served tenth of the users are, along the last axis.
 
     >>> float(bottom_decile(np.arange(20.0), lower_is_better=True))
     17.0

@@ -29,7 +29,7 @@ from fedtempo.server.sums import Groups
 
 @dataclass(frozen=True)
 class Federation:
-    """The rules for clients. Nothing here changes during a run."""
+    """The rules for clients: which tensors travel, what a client starts from, what it sends. Constant during a run."""
 
     problem: Problem
     algorithm: Algorithm
@@ -38,7 +38,7 @@ class Federation:
     given_clients: dict[int, Params] | None = None
     """First personal tensors of particular clients."""
     policy: UploadPolicy | None = None
-    """How uploads are looked at one by one; None where only finiteness is checked."""
+    """The rules that need every upload by itself; None where only finiteness is checked."""
 
     @cached_property
     def program(self) -> ClientProgram:
@@ -46,7 +46,11 @@ class Federation:
         return self.compile(self.algorithm.phases, uploads=True)
 
     def compile(self, phases: tuple[Phase, ...], uploads: bool = False, as_kept: bool = False) -> ClientProgram:
-        """A client program from phases; without uploads for newcomers, from the state as kept for fine-tuning."""
+        """A client program from phases.
+
+        Training has `uploads`; serving a new user and fine-tuning have none. Fine-tuning starts `as_kept`: from the
+        state that the client holds, without what the algorithm does to it at the start of a round.
+        """
         memory = self.algorithm.memory
         upload = self._upload if uploads else _no_upload
         begin = begin_as_kept if as_kept else memory.begin
@@ -100,6 +104,7 @@ class Federation:
         if rules.nothing:
             return {}
         groups = rules.upload(received, carry)
+        # The algorithm may compute with all tensors. Only here is it decided what leaves the client.
         delta = select(groups["delta"], self.trained_names)
         sent = {**groups, "delta": delta}
         if rules.sends_norm:
@@ -112,6 +117,7 @@ class Federation:
     @cached_property
     def expected(self) -> Expected:
         """Shape and type of every tensor that an upload must have, from the server's own model."""
+        # An upload of zero steps has the form of every other upload, and needs no data.
         shared = self.first_shared()
         server = self.algorithm.server
         extra = server.extra(server.init(select(shared, self.trained_names)))
@@ -173,7 +179,7 @@ class Federation:
         return {**own, **optimizers}
 
     def _initial(self, shared: Params) -> Params:
-        """What the algorithm has a client keep. A copy of the model goes without the tensors that nobody may change."""
+        """What the algorithm lets a client keep. A copy of the model leaves out frozen tensors, to save memory."""
         initial = self.algorithm.memory.initial_state(shared, self.trained_names)
         return {n: t for n, t in initial.items() if n not in self.problem.network.frozen}
 
@@ -203,6 +209,8 @@ class Federation:
         template = copy.deepcopy(problem.model)
         if outputs is not None:
             resize_head(template, outputs)
+        # Seed and client number decide the draw. So a client that joins in round 500 starts as it would have in round
+        # 0.
         with seeded(problem.seed, "personal", client):
             for prefix, layer in template.named_modules():
                 reset = getattr(layer, "reset_parameters", None)
@@ -214,12 +222,12 @@ class Federation:
 
     @cached_property
     def _zeros(self) -> frozenset[str]:
-        """Tensors that their author starts at zero, such as B of a LoRA adapter: they start there for everybody."""
+        """Tensors that are zero in the given model, such as B of a LoRA adapter: they start at zero for everybody."""
         named = (*self.problem.model.named_parameters(), *self.problem.model.named_buffers())
         return frozenset(name for name, tensor in named if not tensor.any())
 
     def with_averaged_optimizers(self, shared: Params) -> Federation:
-        """These rules, where the server also keeps and sends what clients' optimizers average (`state="average"`)."""
+        """The same federation, whose server also averages optimizer states where clients use `state="average"`."""
         if all(phase.optimizer.state != "average" for phase in self.algorithm.phases) or self.algorithm.uploads.nothing:
             return self
         own = self.first_personal(int(self.problem.data.clients[0]), shared)

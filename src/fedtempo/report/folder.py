@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 from fedtempo.config import ExperimentFile, dump, fingerprint
 from fedtempo.display import shows
+from fedtempo.errors import ConfigError
 from fedtempo.files import write_atomically
 from fedtempo.report.html import report as page_about
 from fedtempo.report.runs import ReportRun, script_command, timestamp, versions
@@ -15,10 +16,13 @@ from fedtempo.trackers.csv import rounds_as_csv
 from fedtempo.training.private import WITHHELD
 from fedtempo.training.result import Result
 from fedtempo.training.round_report import RoundReport
+from fedtempo.training.saved import Which
 
 EXPERIMENT = "experiment.toml"
 SUMMARY = "summary.json"
 REPORT = "report.html"
+MODEL = "model-{which}.safetensors"
+"""The shared model of a finished run, `selected` and `last`."""
 AGAIN = f"fedtempo run {EXPERIMENT}"
 
 
@@ -38,10 +42,27 @@ def export(result: Result, folder: Path) -> None:
     }
     for name, text in texts.items():
         write_atomically(folder / name, text, "out")
+    _write_models(result, folder)
     file = folder / EXPERIMENT
     experiment = file.read_text(encoding="utf-8") if file.is_file() else None
     run = ReportRun.of(result, command=AGAIN if experiment else None, experiment=experiment)
     write_atomically(folder / REPORT, page_about([run], title=run.label), "out")
+
+
+def _write_models(result: Result, folder: Path) -> None:
+    """The shared model of the selected and of the last round, for use without this library.
+
+    Neither is written where there is no single shared model: where some tensors are personal (`fedtempo export
+    --client` hands out a client's), or where the algorithm predicts with several. What lies there from before goes.
+    """
+    for which in get_args(Which):
+        path = folder / MODEL.format(which=which)
+        partial = path.with_name(f"{path.stem}.partial{path.suffix}")
+        try:
+            result.save_model(partial, "safetensors", which=which)
+            partial.replace(path)  # a reader sees the old one or the new one
+        except ConfigError:
+            path.unlink(missing_ok=True)
 
 
 def _circumstances(folder: Path) -> dict[str, Any]:
@@ -78,6 +99,7 @@ def summary(result: Result) -> dict[str, Any]:
         "backend": result.experiment.backend.name,
         "ran_as": result.ran_as,
         "rounds": len(result.history),
+        "stopped_early": result.stopped_early,
         "selected_round": selected.round if selected else None,
         "model_round": result.at().round,
         "notes": list(result.notes),

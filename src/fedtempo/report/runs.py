@@ -54,7 +54,7 @@ class ReportRun:
             label=label or repr(choices.federation.algorithm),
             history=result.history,
             seed=choices.federation.problem.seed,
-            total=choices.rounds,
+            total=len(result.history),
             facts=facts_of(choices)
             | {"notes": "; ".join(result.notes)}
             | ({} if result.privacy is None else {"privacy": str(result.privacy)}),

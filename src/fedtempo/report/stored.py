@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from fedtempo.config import read, settings_of, without_places
+from fedtempo.config import settings_of, stored_file, without_places
 from fedtempo.errors import FedTempoError, StoreError
 from fedtempo.report.folder import AGAIN, EXPERIMENT, SUMMARY
 from fedtempo.report.pictures import picture_of, plan_of
@@ -58,20 +58,23 @@ class StoredRun:
         return max(0.0, time.time() - max(file.stat().st_mtime for file in files if file.exists()))
 
 
-def read_run(folder: str | Path, label: str | None = None) -> ReportRun:
+def read_run(folder: str | Path, label: str | None = None, allow_code: Sequence[str] = ()) -> ReportRun:
     """The run of a folder, with pictures where its experiment file and its data are there."""
     stored = StoredRun(Path(folder))
     stored.refresh()
-    return with_pictures(stored.run(label), stored.folder)
+    return with_pictures(stored.run(label), stored.folder, allow_code)
 
 
-def with_pictures(run: ReportRun, folder: Path) -> ReportRun:
-    """The run with what its experiment file tells: settings, who has which labels, which rates were used."""
+def with_pictures(run: ReportRun, folder: Path, allow_code: Sequence[str] = ()) -> ReportRun:
+    """The run with what its experiment file tells: settings, who has which labels, which rates were used.
+
+    A file that names code of its own tells it only where the user allows that code; without, the page has no pictures.
+    """
     if not (folder / EXPERIMENT).is_file():
         return run
     try:
-        experiment = prepare(**settings_of(without_places(read(folder / EXPERIMENT))))
-    except FedTempoError:  # the data may not be on this machine; the page does without
+        experiment = prepare(**settings_of(without_places(stored_file(folder / EXPERIMENT, allow_code))))
+    except FedTempoError:  # the data may not be on this machine, or the code not be allowed; the page does without
         return run
     if experiment.federation.private:
         return replace(run, facts={**facts_of(experiment), **_privacy(_summary(folder))})

@@ -5,7 +5,7 @@ from __future__ import annotations
 import socket
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from http import HTTPStatus
@@ -37,8 +37,8 @@ SPARED = 10
 class Watched:
     """What the page is told: the run so far, made anew when a round was committed."""
 
-    def __init__(self, folder: Path) -> None:
-        self._stored = StoredRun(folder)
+    def __init__(self, folder: Path, allow_code: Sequence[str] = ()) -> None:
+        self._stored, self._allow_code = StoredRun(folder), allow_code
         self._lock = threading.Lock()
         self._pictures: ReportRun | None = None
         self._stored.refresh()
@@ -48,7 +48,7 @@ class Watched:
 
     def _draw(self) -> None:
         """Data and schedules take a while to load; the page begins without them."""
-        drawn = with_pictures(self._run, self._stored.folder)
+        drawn = with_pictures(self._run, self._stored.folder, self._allow_code)
         with self._lock:
             self._pictures, self._not_before = drawn, 0.0
 
@@ -131,9 +131,9 @@ class PageServer(ThreadingHTTPServer):
         """Say nothing: connections break, and that is no news for whoever watches a run."""
 
 
-def page_server(folder: Path, port: int = 0) -> PageServer:
+def page_server(folder: Path, port: int = 0, allow_code: Sequence[str] = ()) -> PageServer:
     """A server of the run's live page on 127.0.0.1; port 0 is any free one."""
-    watched = Watched(folder)
+    watched = Watched(folder, allow_code)
     try:
         return PageServer((HOST, port), _handler(watched))
     except (OSError, OverflowError) as error:

@@ -1,4 +1,4 @@
-"""Admission: which uploads count. Checked against the server's own model before anything is added."""
+"""Admission: which uploads count. `refusal` checks an upload against the server's own model before it is added."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ Expected = Mapping[str, Mapping[str, tuple[torch.Size, torch.dtype]]]
 
 @dataclass(frozen=True)
 class Admission:
-    """The rules. An upload that breaks one is refused with a reason and costs nothing but itself."""
+    """The rules. An upload that breaks one is refused with a reason; the other uploads are not affected."""
 
     max_norm: float | None = None
     """The largest norm of an upload's displacement."""
     max_ratio: float | None = None
     """The largest norm as a multiple of the running median of accepted ones, from the second round on."""
     checks: bool = True
-    """Switch off only to see what happens."""
+    """False accepts every upload, to show what the checks prevent."""
 
     def __post_init__(self) -> None:
         for name in ("max_norm", "max_ratio"):
@@ -41,7 +41,10 @@ class Admission:
 
 
 def refusal(groups: Groups, weight: float, expected: Expected, limit: float = math.inf) -> str | None:
-    """Why an upload does not count, or None if it does."""
+    """Why an upload does not count, or None if it does.
+
+    Names, shapes and types come first: the later checks would fail on, or broadcast over, an upload of another form.
+    """
     for group in (*expected, *(g for g in groups if g not in expected)):
         if group not in groups or group not in expected or set(groups[group]) != set(expected[group]):
             return "wrong names"
@@ -64,7 +67,7 @@ def length_of(groups: Groups) -> float:
 
 
 MOST_WEIGHT = 1e15
-"""No client has more samples than this; a larger weight would drown everybody else."""
+"""No client has this many samples; with a larger weight the other clients would no longer matter."""
 
 
 @dataclass
@@ -76,7 +79,7 @@ class Inbox:
     seen: set[int] = field(default_factory=set)
 
     def refusal(self, client: int, round_number: int) -> str | None:
-        """Why a message does not count, or None; then the client has had its turn."""
+        """Why a message does not count, or None. An accepted message uses up the client's turn."""
         if client not in self.cohort:
             return "unknown client"
         if round_number != self.round:

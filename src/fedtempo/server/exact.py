@@ -1,9 +1,12 @@
 """Exact sums: their bits depend neither on the order nor on the grouping of the terms.
 
-Every number is split into a multiple of 2^-24 and a remainder rounded to a multiple of 2^-58. The two parts are summed
-separately in float64. Such multiples add without rounding while a sum stays below 2^29 in size and has fewer than a
-million terms. So partial sums can be made anywhere, and leaving a client out gives the bits of a run without it. Beyond
-that range a sum is an ordinary float64 sum: as accurate as any, but dependent on the order.
+Floating-point addition rounds, so (a + b) + c and a + (b + c) may differ in the last bit. Workers add clients up in
+whatever order they finish, and a run must not depend on that. Therefore every number is split into two parts that add
+without rounding: a multiple of 2^-24, and the remainder rounded to a multiple of 2^-58. The parts are summed separately
+in float64. Multiples of one power of two add exactly as long as the sum fits into float64's 53 bits: here, while a sum
+stays below 2^29 in size and has fewer than a million terms. So partial sums can be made anywhere, and leaving a client
+out gives the bits of a run without it. Beyond that range a sum is an ordinary float64 sum: as accurate as any, but
+dependent on the order.
 """
 
 from __future__ import annotations
@@ -16,13 +19,14 @@ from torch import Tensor
 
 _COARSE = 1.5 * 2.0**28
 _FINE = 1.5 * 2.0**-6
-"""Adding one of these and subtracting it again rounds to the multiples named above: float64 has 53 bits, and the
-constant's exponent decides which of them survive."""
+"""Adding one of these and subtracting it again rounds to the multiples named above. A float64 has 53 bits: next to 2^28
+its last bit is worth 2^-24, so smaller bits are rounded away. The factor 1.5 keeps the exponent the same when a
+negative number is added."""
 _CHUNK = 1 << 15
 """Numbers per piece: small enough that all passes over a piece stay in the processor's cache."""
 
 _QUIET = np.errstate(invalid="ignore", over="ignore")
-"""Non-finite inputs propagate into the sum, where they are looked for."""
+"""Non-finite inputs propagate into the sum, where they are looked for; numpy need not warn about them here."""
 
 Number = TypeVar("Number", np.ndarray, Tensor)
 
@@ -40,11 +44,13 @@ class Exact(NamedTuple):
 
     def add(self, tensor: Tensor, weight: float = 1.0) -> None:
         """Add a tensor times a weight."""
+        # On a GPU numpy is no option, so torch does the same arithmetic in one pass.
         if tensor.device.type != "cpu":
             self.merge(sum_of_rows(tensor.unsqueeze(0) * weight))
             return
         wide = tensor.float() if tensor.dtype == torch.bfloat16 else tensor  # exact, and numpy has no bfloat16
         high, low, values = (t.detach().reshape(-1).numpy() for t in (self.high, self.low, wide))
+        # `high` and `low` are views: adding to a slice of them changes the sum itself.
         for start in range(0, values.size, _CHUNK):
             here = slice(start, start + _CHUNK)
             _add_chunk(high[here], low[here], values[here], weight)
@@ -85,6 +91,8 @@ def nothing(like: Tensor) -> Exact:
 
 def sum_of_rows(tensor: Tensor, factors: Tensor | None = None) -> Exact:
     """The sum over the first dimension, each row times its factor."""
+    # The product with the weight is rounded once, in float64, and only then split. So `Exact.add` with a weight and
+    # this function give the same bits for the same client.
     values = tensor.to(torch.float64)
     if factors is not None:
         values = values * factors.view(-1, *[1] * (tensor.dim() - 1))
@@ -94,7 +102,7 @@ def sum_of_rows(tensor: Tensor, factors: Tensor | None = None) -> Exact:
 
 @_QUIET
 def _add_chunk(high: np.ndarray, low: np.ndarray, values: np.ndarray, weight: float) -> None:
-    """`_parts` into sums, every operation in place: numpy is quicker than torch on pieces of this size."""
+    """As `_parts`, added to the sums, every operation in place: numpy is faster than torch on pieces this small."""
     rest = values.astype(np.float64)
     if weight != 1.0:
         rest *= weight
@@ -108,5 +116,6 @@ def _add_chunk(high: np.ndarray, low: np.ndarray, values: np.ndarray, weight: fl
 
 
 def _parts(value: Number) -> tuple[Number, Number]:
+    # The order of these operations is the rounding. Python evaluates them as written and never simplifies them.
     high = (value + _COARSE) - _COARSE
     return high, ((value - high) + _FINE) - _FINE

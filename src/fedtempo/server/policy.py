@@ -19,5 +19,5 @@ class UploadPolicy:
 
     @property
     def needed(self) -> bool:
-        """Whether anything here asks for more than a finite sum."""
+        """Whether anything here needs to see uploads one by one. If not, a run adds whole blocks, which is faster."""
         return self != UploadPolicy()

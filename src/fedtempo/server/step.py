@@ -1,4 +1,4 @@
-"""What the server does with the mean of the uploads: two pure functions, like a gradient transform."""
+"""The server's step: from the mean upload to the next model, as two pure functions, like a gradient transform."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Server(NamedTuple):
     model: Callable[[Params, Any], Params] = serve_shared
     """The parameters that are evaluated and served."""
     rewrap: Callable[[Any], Any] = lambda server: server
-    """Puts what this server does besides descending around another server's step (see `with_server`)."""
+    """server -> the same additions (a factor, a control variate) around another server's step (see `with_server`)."""
     measurements: Callable[[Any], dict[str, float]] = lambda state: {}
     schedules: tuple[tuple[str, Schedule], ...] = ()
 
@@ -44,7 +44,7 @@ def descend(transform: Transform) -> Server:
 
 
 def descend_scaled(server: Server, factor: Callable[[Aggregate, Now], float]) -> Server:
-    """As `server`, with the mean displacement first multiplied by a factor that knows who took part."""
+    """As `server`, with the mean displacement first multiplied by `factor(aggregate, now)`."""
 
     def step(shared: Params, state: Any, aggregate: Aggregate, now: Now) -> tuple[Params, Any]:
         means = {**aggregate.means, "delta": scaled(aggregate.means["delta"], factor(aggregate, now))}
@@ -54,7 +54,7 @@ def descend_scaled(server: Server, factor: Callable[[Aggregate, Now], float]) ->
 
 
 def averaging(server: Server, group: str, first: Params) -> Server:
-    """As `server`, which also averages a group of the upload, keeps it and sends it down; it begins as `first`."""
+    """As `server`, and also keep the mean of one group of the upload and send it down. It starts as `first`."""
 
     def step(shared: Params, state: Any, aggregate: Aggregate, now: Now) -> tuple[Params, Any]:
         shared, inner = server.step(shared, state["server"], aggregate, now)

@@ -1,7 +1,7 @@
 """Aggregation: uploads are added up exactly, in any order and any grouping.
 
-A server only ever sees sums, so partial sums can be made anywhere: in a worker, on another machine. The sums are exact,
-so the total has the same bits wherever and however they were made, and a refused upload is as if never asked for.
+The server needs sums only, so partial sums can be made anywhere: in a worker, on another machine. The sums are exact
+(`exact.py`), so the total has the same bits wherever they were made, and a refused upload leaves no trace in it.
 """
 
 from __future__ import annotations
@@ -17,7 +17,9 @@ from fedtempo.params import Params
 from fedtempo.server.exact import Exact, ExactNumber, nothing
 
 Groups = dict[str, Params]
+"""An upload: tensors by name, by group. The group "delta" is the displacement; SCAFFOLD adds one for its variates."""
 Sums = dict[str, dict[str, Exact]]
+"""Sums over uploads, in the same form."""
 
 
 class Failure(NamedTuple):
@@ -29,16 +31,18 @@ class Failure(NamedTuple):
 
 @dataclass
 class BlockSum:
-    """The sum over a block of clients: as large for a thousand clients as for one, but for what they keep."""
+    """The sum over a block of clients. Apart from personal states its size does not depend on the number of clients."""
 
     sums: Sums = field(default_factory=dict)
     weight: float = 0.0
+    """The sum of the clients' weights: whole numbers, or ones, so it is exact without further care."""
     clients: int = 0
     loss: ExactNumber = field(default_factory=ExactNumber)
     """Weighted by the clients' weights; `loss_weight` is the weight of those whose loss is finite."""
     loss_weight: float = 0.0
     measurements: dict[str, ExactNumber] = field(default_factory=dict)
     personal: dict[int, Params] = field(default_factory=dict)
+    """What each accepted client keeps for its next round."""
     failures: list[Failure] = field(default_factory=list)
     norms: list[float] = field(default_factory=list)
     """Norms of accepted displacements, where admission or an aggregator looks at them."""
@@ -50,6 +54,7 @@ class BlockSum:
 
         A loss or measurement that is not finite is left out, so that the others' numbers can still be read.
         """
+        # A client may have a sound update and an infinite loss (a row with probability 0). Its update still counts.
         known = np.isfinite(losses)
         if not known.all():
             measurements = {**measurements, "losses_left_out": (~known).astype(np.float64)}
@@ -72,7 +77,7 @@ class BlockSum:
                 total[name].add(tensor, factor)
 
     def add_sums(self, sums: Sums) -> None:
-        """Add sums over other clients, which are used up."""
+        """Add sums over other clients. Their tensors may become this sum's own: do not use them afterwards."""
         for group, tensors in sums.items():
             total = self.sums.setdefault(group, {})
             for name, tensor in tensors.items():
@@ -82,7 +87,7 @@ class BlockSum:
                     total[name] = tensor
 
     def add_block(self, other: BlockSum) -> None:
-        """Add another block, which is used up."""
+        """Add another block. Its tensors may become this block's own: do not use it afterwards."""
         self.add_sums(other.sums)
         self.weight += other.weight
         self.clients += other.clients
@@ -102,7 +107,7 @@ class Aggregate(NamedTuple):
     means: Groups
     weight: float
     clients: float
-    """How many uploads there are; of a private mean, how many were expected."""
+    """How many uploads there are; for a private mean, how many were expected, because the true number is secret."""
 
 
 def total(blocks: Iterable[BlockSum]) -> BlockSum:
@@ -114,7 +119,8 @@ def total(blocks: Iterable[BlockSum]) -> BlockSum:
 
 
 def mean(block: BlockSum, unweighted: Collection[str], dtype: torch.dtype) -> Aggregate:
-    """Divide sums by the total weight, or by the number of clients for unweighted groups."""
+    """The mean of each group: its sum over the total weight, or over the number of clients for unweighted groups."""
+    # The division happens once, at the very end: a mean of means would round at every worker.
     means = {
         group: {
             n: (t.value / (block.clients if group in unweighted else block.weight)).to(dtype)

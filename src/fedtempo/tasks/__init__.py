@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from fedtempo.metrics import IGNORED
-from fedtempo.tasks.batch_loss import hide_padded_outputs, mean_loss, weighed
+from fedtempo.tasks.batch_loss import hide_padded_outputs, mean_loss, row_counts, weighed
 from fedtempo.tasks.choice import LOSSES, as_task
 from fedtempo.tasks.known import TASKS, classification, direct, is_known, language, multilabel, regression
 from fedtempo.tasks.task import SAMPLE_WEIGHT, Batch, PerSample, Task, with_fitting_metrics, with_metrics
@@ -25,6 +25,7 @@ __all__ = [
     "mean_loss",
     "multilabel",
     "regression",
+    "row_counts",
     "weighed",
     "with_fitting_metrics",
     "with_metrics",

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from fedtempo.errors import require
+from fedtempo.metrics import IGNORED
 from fedtempo.tasks.task import SAMPLE_WEIGHT, Batch, Task
 
 SHARE, OTHER_TARGET = "_share", "_other_y"
@@ -47,6 +48,23 @@ def weighed(task: Task, losses: Tensor, targets: Tensor, batch: Batch) -> tuple[
         # Rows of weight 0 alone say nothing: their loss is 0, and so is its gradient.
         count = torch.where(count > 0, count, torch.ones_like(count))
     return losses.sum(), count
+
+
+def row_counts(task: Task, batch: Batch) -> Tensor:
+    """What each row of a batch counts in its loss, as `weighed` has it; pieces of a batch are weighed by their sums."""
+    targets = batch.get("y")
+    rows = len(next(t for name, t in batch.items() if name not in ("_key", "_outputs")))
+    counts = torch.ones(rows, dtype=torch.float64, device=next(iter(batch.values())).device)
+    if task.own and targets is not None and not targets.is_floating_point():
+        counts = (targets != IGNORED).reshape(rows, -1).sum(1).to(torch.float64)
+    elif task.weights is not None and targets is not None:
+        counts = task.weights(targets).to(torch.float64)
+        counts = (
+            _mixed(counts, task.weights(batch[OTHER_TARGET]).to(torch.float64), batch) if SHARE in batch else counts
+        )
+    for name in (SAMPLE_WEIGHT, "_rows"):
+        counts = counts * batch[name] if name in batch else counts
+    return counts
 
 
 def _mixed(mine: Tensor, other: Tensor, batch: Batch) -> Tensor:

@@ -63,6 +63,9 @@ def check_evaluation(protocol: Any, federation: Federation) -> None:
     require(protocol is None or isinstance(protocol, Evaluation), "evaluation", "an Evaluation or None", protocol)
     if protocol is None:
         return
+    validates = bool(federation.problem.data.sizes("validation").any())
+    rule = "left out where no rows are for validation: nothing says that a round is better"
+    require(protocol.patience is None or validates, "evaluation.patience", rule, protocol.patience)
     now = federation.problem.now(0, 1.0)
     try:
         for newcomers in (False, True):

@@ -1,16 +1,16 @@
-"""The database of a run: its tables, how it comes into being, and what must hold before a row of it is believed."""
+"""The database of a run: its tables, how it is created, and what is checked before a row is read."""
 
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import closing, suppress
 from pathlib import Path
 
 from fedtempo.errors import OutputError, StoreError
 from fedtempo.training import selection
 from fedtempo.training.folders import RoundCount, synced
-from fedtempo.training.seals import Seal
+from fedtempo.training.seals import ROUNDS, Seal
 
 DATABASE = "run.sqlite"
 FORMAT = 3
@@ -48,6 +48,8 @@ def create(path: Path, seal: Seal) -> None:
         _remove(new)
         with closing(sqlite3.connect(new, isolation_level=None)) as connection:
             connection.execute("PRAGMA page_size=16384")  # tensors are large
+            # A write-ahead log, so that `fedtempo watch` can read while a round is written; FULL, so that a committed
+            # round survives a power cut.
             connection.execute("PRAGMA journal_mode=WAL")
             connection.execute("PRAGMA synchronous=FULL")
             connection.execute("BEGIN IMMEDIATE")
@@ -66,8 +68,14 @@ def create(path: Path, seal: Seal) -> None:
         raise OutputError(f"out must be a folder that can be written. Got {path.parent}: {reason}.") from None
 
 
-def opened(path: Path, identity: Mapping[str, str], resume: bool) -> tuple[sqlite3.Connection, Seal]:
-    """The database of the run with this identity, checked, and the seal of its records."""
+def opened(
+    path: Path, identity: Mapping[str, str], resume: bool, extend: Callable[[int], None] | None = None
+) -> tuple[sqlite3.Connection, Seal]:
+    """The database of the run with this identity, checked, and the seal of its records.
+
+    A run may get more rounds than it was stored with, and nothing else may differ. `extend` is told how many those were
+    and raises where it matters.
+    """
     try:
         connection = sqlite3.connect(path, isolation_level=None)
         try:
@@ -85,10 +93,23 @@ def opened(path: Path, identity: Mapping[str, str], resume: bool) -> tuple[sqlit
         raise OutputError(f"out must be a folder that can be written. Got {path.parent}: {error}.") from None
     for field in dict.fromkeys([*identity, *seal.identity]):
         stored, given = seal.identity.get(field), identity.get(field)
-        if stored != given:
+        if stored != given and not (field == ROUNDS and resume and extend is not None and _is_more(stored, given)):
             connection.close()
             raise OutputError(f"{field} must be that of the stored run, {stored!r}. Got {given!r}.")
+    if identity.get(ROUNDS) != seal.identity.get(ROUNDS) and extend is not None:
+        try:
+            extend(int(seal.identity[ROUNDS]))
+            seal = seal.extended(int(identity[ROUNDS]))
+            connection.executemany("INSERT OR REPLACE INTO identity VALUES (?, ?)", seal.rows())
+        except BaseException:
+            connection.close()
+            raise
     return connection, seal
+
+
+def _is_more(stored: str | None, given: str | None) -> bool:
+    numbers = (stored or "").isdecimal() and (given or "").isdecimal()
+    return numbers and int(given or 0) > int(stored or 0)
 
 
 def seal_of(connection: sqlite3.Connection, path: Path) -> Seal:
@@ -97,7 +118,7 @@ def seal_of(connection: sqlite3.Connection, path: Path) -> Seal:
     found = {name: sql for name, sql in connection.execute("SELECT name, sql FROM sqlite_master") if sql is not None}
     if version != FORMAT and found.keys() == TABLES.keys():
         raise OutputError(f"a run folder must be of format {FORMAT}, which this release writes. Got {path}: {version}.")
-    # Views and triggers of somebody else's making would be SQL that we run without having written it.
+    # A foreign view or trigger would be SQL that runs although we did not write it.
     if version != FORMAT or found != TABLES:
         raise StoreError(f"{path.name} is damaged: its tables are not those of a run.")
     return Seal.stored(connection.execute("SELECT field, value FROM identity"))

@@ -1,9 +1,9 @@
 """A durable store: one SQLite database per run, one transaction per round.
 
-Every record has a hash that is bound to the run (`seals.py`), and the shared record has a sum over all clients' hashes,
-so a record that was altered, renamed or lost, or that belongs to another run or another moment, is noticed. The last
-two rounds are kept: where the newest is damaged, the run goes back one round and says so; where both are, it refuses
-to go on.
+Every record has a hash that is bound to the run (`seals.py`). The shared record also has a sum over all clients'
+hashes, the manifest. So a record that was altered, renamed or lost, or that belongs to another run or another moment,
+is noticed. The last two rounds are kept. If the newest is damaged, the run goes back one round and warns; if both are,
+it stops.
 """
 
 from __future__ import annotations
@@ -24,22 +24,17 @@ from fedtempo.training.round_report import RoundReport, to_json
 from fedtempo.training.seals import MALFORMED, Seal
 from fedtempo.training.selection import Changes, Selected, SelectionTables
 from fedtempo.training.state import State, state_from_bytes, state_to_bytes, tensors_from_bytes, tensors_to_bytes
+from fedtempo.training.store import Saved
 
-__all__ = ["DATABASE", "LOCK", "DurableStore", "Saved"]
+__all__ = ["DATABASE", "LOCK", "DurableStore"]
 
 _MODULUS = 1 << 256
 _CLIENT = "SELECT tensors, sha256 FROM clients WHERE client = ?"
-
-
-class Saved(NamedTuple):
-    """What a stopped run left: its state after the last committed round, and the reports up to it."""
-
-    state: State
-    history: list[RoundReport]
+_SHARED = "SELECT tensors, numbers, manifest, sha256 FROM shared WHERE round = ?"
 
 
 class _Kept(NamedTuple):
-    """Rounds that are not written yet: the newest state, what their clients keep, and their reports."""
+    """Rounds that wait for the next write (`commit_every`): the newest state, what clients keep, the reports."""
 
     round: int
     state: State
@@ -49,9 +44,9 @@ class _Kept(NamedTuple):
 
 
 class DurableStore:
-    """The store of a run folder. `earlier` holds what the newest round's clients had before it.
+    """The store of a run folder. Its table `earlier` holds what the newest round's clients had before that round.
 
-    `claimed` is called when a new folder is ours, before there is a run in it: what it writes is this run's.
+    `claimed` is called when the lock of a new folder is held and before a run is created in it.
     """
 
     def __init__(
@@ -61,6 +56,7 @@ class DurableStore:
         resume: bool,
         commit_every: int = 1,
         claimed: Callable[[Path], None] | None = None,
+        extend: Callable[[int], None] | None = None,
     ) -> None:
         self._path = folder / DATABASE
         self._every = commit_every
@@ -72,7 +68,7 @@ class DurableStore:
                 if claimed is not None:
                     claimed(folder)
                 create(self._path, Seal.new(identity))
-            self._connection, self._seal = opened(self._path, identity, resume)
+            self._connection, self._seal = opened(self._path, identity, resume, extend)
             self._count = RoundCount(folder, self._seal)
             self._manifest, self._last_hash = 0, ""
             self._tables = SelectionTables(self._connection, self._seal)
@@ -82,7 +78,7 @@ class DurableStore:
             raise
 
     def load(self, template: State) -> Saved | None:
-        """The last committed round, or None. Damage is an error or, where an earlier round is sound, told loudly."""
+        """The last committed round, or None. Damage is an error or, if the round before is sound, a warning."""
         try:
             rounds = [row[0] for row in self._connection.execute("SELECT round FROM shared ORDER BY round DESC")]
             if not rounds:
@@ -97,6 +93,11 @@ class DurableStore:
             return saved
         except sqlite3.DatabaseError as error:
             raise StoreError(f"{self._path.name} is damaged: {error}. Start afresh in another folder.") from None
+
+    @property
+    def planned(self) -> int | None:
+        """The rounds that the run was to have when it began."""
+        return self._seal.planned
 
     @property
     def selected(self) -> Selected | None:
@@ -174,19 +175,20 @@ class DurableStore:
         try:
             try:
                 return question(self._connection)
-            except sqlite3.ProgrammingError:  # closed: the run is over
+            except sqlite3.ProgrammingError:  # the run is over and the connection closed, but results can still be read
                 with closing(sqlite3.connect(self._path)) as connection:
                     return question(connection)
         except sqlite3.DatabaseError as error:
             raise StoreError(f"{self._path.name} is damaged: {error}.") from None
 
     def _write(self, kept: _Kept) -> None:
-        """One transaction: shared state, personal states, reports."""
+        """One transaction: shared state, personal states, reports. `fault` is where tests let the process die."""
         connection = self._connection
         fault("commit:begin")
         try:
             connection.execute("BEGIN IMMEDIATE")
-            # Ctrl-C may have come between the commit and the next line of Python: then these rounds are written.
+            # Ctrl-C may have come right after COMMIT, before `_kept` was cleared: then these rounds are written
+            # already.
             if connection.execute("SELECT 1 FROM shared WHERE round = ?", (kept.round,)).fetchone():
                 connection.execute("ROLLBACK")
                 self._selection, self._kept = Changes(kept.selection.selected), None
@@ -228,6 +230,7 @@ class DurableStore:
             data = tensors_to_bytes(tensors)
             digest = self._seal.hash("client", client, data)
             self._connection.execute("INSERT OR REPLACE INTO clients VALUES (?, ?, ?)", (client, data, digest))
+            # The manifest is a sum, so replacing one client costs the same whether there are ten or a million.
             manifest += self._token(client, digest) - (self._token(client, before[1]) if before else 0)
         return manifest % _MODULUS
 
@@ -246,8 +249,7 @@ class DurableStore:
         history, last = self._seal.history(rows)
         if len(history) != round_number + 1:
             raise StoreError(f"the report of round {len(history)} is missing")
-        query = "SELECT tensors, numbers, manifest, sha256 FROM shared WHERE round = ?"
-        row = self._connection.execute(query, (round_number,)).fetchone()  # a damaged tree lists rows it cannot find
+        row = self._connection.execute(_SHARED, (round_number,)).fetchone()  # a damaged tree lists rows it cannot find
         if row is None or self._seal.hash("shared", round_number, *row[:3], last) != row[3]:
             raise StoreError(f"the stored state of round {round_number} is damaged")
         tensors, numbers, manifest, _ = row
@@ -258,8 +260,8 @@ class DurableStore:
         try:
             state = state_from_bytes(tensors, numbers, template)
         except MALFORMED as error:
-            message = f"the stored state of round {round_number} cannot be read ({type(error).__name__})"
-            raise StoreError(message) from None
+            kind = type(error).__name__
+            raise StoreError(f"the stored state of round {round_number} cannot be read ({kind})") from None
         self._manifest, self._last_hash, self._selection = clients, last, Changes(selected)
         return Saved(state, history)
 
@@ -282,14 +284,15 @@ class DurableStore:
         return saved
 
     def _tell_losses(self, rounds: int, damage: StoreError | None) -> None:
-        """Say which committed rounds are lost, if any are, and clear away what is left of them."""
+        """Warn if committed rounds are lost, and delete what is left of them."""
         (newest,) = self._connection.execute("SELECT COALESCE(MAX(round), -1) FROM reports").fetchone()
         committed = max(rounds, newest + 1, self._count.read())
         if committed > rounds:
             self._connection.execute("DELETE FROM reports WHERE round >= ?", (rounds,))
-            reason = damage or f"{self._path.name} or its log is damaged"
-            lost = f"{committed - rounds} of {committed} committed rounds are lost"
-            warnings.warn(f"{reason}; {lost}: going on from round {rounds - 1}", RuntimeWarning, stacklevel=3)
+            lost = f"{committed - rounds} of {committed} committed rounds are lost: going on from round {rounds - 1}"
+            warnings.warn(
+                f"{damage or f'{self._path.name} or its log is damaged'}; {lost}", RuntimeWarning, stacklevel=3
+            )
             with suppress(OSError):  # then it is told again next time
                 self._count.write(rounds)
 
@@ -297,10 +300,9 @@ class DurableStore:
         for anything in ("SELECT 1 FROM clients LIMIT 1", "SELECT 1 FROM reports LIMIT 1"):
             if self._connection.execute(anything).fetchone():
                 raise StoreError("the stored shared state is missing. Start afresh in another folder.")
-        committed = self._count.read()
-        if committed:
-            lost = f"all {committed} committed rounds are lost"
-            raise StoreError(f"{self._path.name} is damaged: {lost}. Start afresh in another folder.")
+        if committed := self._count.read():
+            lost = f"is damaged: all {committed} committed rounds are lost"
+            raise StoreError(f"{self._path.name} {lost}. Start afresh in another folder.")
 
     def _summed(self) -> int:
         """The sum of all clients' hashes: it changes when a client's record is altered, renamed, lost or added."""

@@ -1,4 +1,7 @@
-"""An experiment: every choice of a run, checked before anything is trained."""
+"""An experiment: every choice of a run, checked before anything is trained.
+
+`prepare` turns the user's settings into an `Experiment`, or refuses them. `training/loop.py` trains it.
+"""
 
 from __future__ import annotations
 
@@ -46,12 +49,12 @@ from fedtempo.training.first_state import first_model, given_tensors, told, with
 from fedtempo.training.private import check_private, guarantee
 
 CONTENT = " (content)"
-"""Ends the names of an identity's fields that are hashes; those of the model and the data have no words beside them."""
+"""Ends the names of identity fields that are hashes and stand beside a field in words."""
 
 
 @dataclass(frozen=True)
 class Experiment:
-    """A federation and how it is to be run."""
+    """A federation and how it is to be run. `backend`, `workers` and `block` are settled: nothing here says "auto"."""
 
     federation: Federation
     backend: Backend
@@ -64,11 +67,11 @@ class Experiment:
     quorum: int = 1
     over_selection: float = 0.0
     deadline: float | None = None
-    """Seconds that real clients have for a round; whoever is later does not count. Simulated ones have all the time."""
+    """Seconds that real clients have for a round; later answers do not count. Simulated clients are never late."""
     cluster: Cluster | None = None
     """The Ray cluster, where the clients run on one; `workers` is 0 for one worker per processor."""
     calibrates: bool = False
-    """Whether the run finds out by itself if `workers` pay."""
+    """Whether the first round measures if `workers` save time; if not, clients run in this process."""
     worker_timeout: float | None = None
     """Seconds of silence after which a worker counts as hung; None goes by the slowest block so far."""
     start: Start = KEPT
@@ -113,16 +116,18 @@ class Experiment:
         return {name: re.sub(r" at 0x[0-9a-f]+", "", text) for name, text in words.items()}
 
     def identity(self, strict: bool = True) -> dict[str, str]:
-        """What must be the same for a stored run to be continued: every choice, in words and by its content.
+        """What must be equal for a stored run to be continued: every choice, in words and by a hash of its content.
 
-        The content is code and values: of the algorithm, the model, the data, the loss and the metrics. What has no
-        lasting identity is an error, or the same for everybody where not `strict`.
+        The content is code and values: of the algorithm, the model, the data, the loss and the metrics. A part without
+        a stable identity, such as a function that captures a list, is an error. Without `strict` its field says "not
+        stable".
         """
         contents = {name: _content(part, name.removesuffix(CONTENT), strict) for name, part in self._parts()}
         return {**self.describe(), **contents}
 
     def _parts(self) -> Iterator[tuple[str, object]]:
         federation, problem = self.federation, self.federation.problem
+        # Field by field, so that the error names the part that differs. Name and settings are in `describe` already.
         for part in fields(federation.algorithm):
             if part.name not in ("name", "settings"):
                 yield f"algorithm.{part.name}{CONTENT}", getattr(federation.algorithm, part.name)
@@ -180,11 +185,16 @@ def prepare(
     ray_loader: Callable[[], FederatedData] | None = None,
     worker_timeout: float | None = None,
 ) -> Experiment:
-    """Check every setting and bind the pieces together; see `fedtempo.run` for their meaning."""
+    """Check every setting and bind the pieces together; see `fedtempo.run` for their meaning.
+
+    The order is from cheap to expensive and from general to particular: settings on their own, then data, model and
+    task, then the model on a real batch, then what depends on the cohort, last the backend.
+    """
     _check_plain(data, algorithm, rounds, seed, dtype, device, block, workers)
     cluster = cluster_for(backend, ray_address, ray_gpus, ray_loader)
     batching, rule = Batching(batch_size, batches), as_cohort(cohort, cohorts)
     data.check()
+    # Weights that are drawn depend on the run's seed alone, not on what the program drew before this call.
     first, origin = first_model(model, seed, init)
     first = first.to(dtype=dtype, device=device)
     require(isinstance(autocast, bool), "autocast", "true or false", autocast)
@@ -194,8 +204,10 @@ def prepare(
     problem = Problem(*pieces, augment=as_augment(augment), autocast=autocast)
     given = given_tensors(init)
     federation = with_starts(Federation(problem, algorithm), given, init_clients, origin)
+    # Only running the model on a batch tells whether it draws dropout masks and whether its rows influence each other.
+    # What is found out goes into the problem, so the federation is rebuilt on it.
     draws_masks, pads_batches, pads_scoring, outputs, targets = check_model(federation)
-    # A metric that was asked for has to fit; a task's own that says nothing here is left out.
+    # A metric that the user asked for must fit the model's outputs. A default metric that does not fit is left out.
     task = fitted_task(federation, outputs, targets)
     problem = replace(problem, task=task, draws_masks=draws_masks, pads_batches=pads_batches, pads_scoring=pads_scoring)
     federation = replace(federation, problem=problem)
@@ -203,6 +215,7 @@ def prepare(
         check_metrics(federation)
     check_cohort(rule, federation, rounds)
     expected = rule.expected(federation.problem.now(0, 1.0), len(data.clients))
+    # Schedules may be the user's functions: evaluate them for all rounds now rather than fail in round 900.
     check_schedules(federation, rounds, expected)
     check_evaluation(evaluation, federation)
     require(is_count(quorum) and quorum <= expected, "quorum", f"an int in [1, {expected:g}] (the cohort)", quorum)
@@ -214,10 +227,13 @@ def prepare(
     check_private(federation, rule, rounds, evaluation, quorum, over_selection)
     start = federation.first_shared(given)
     federation = federation.with_averaged_optimizers(start)
+    # The backend comes last: it depends on the model's size and the cohort, and "auto" falls back to serial code for a
+    # model that `vmap` cannot run. On Ray, 0 workers stands for one per processor of the cluster.
     asked = (backend, 0 if cluster and workers is None else workers, block, first, expected)
     choice = choose(*asked)
     obstacle = why_not_vectorised(federation, start) if backend == "auto" and choice.backend is vectorised else None
     choice = choose(*asked, vectorises=False) if obstacle else choice
+    # Killing workers needs workers, so such a run does not wait for a measurement to start them.
     alone = choice.workers == 1 and cluster is None
     require(not (alone and faults and faults.kill), "faults.kill", "0 where no workers can be killed", faults)
     calibrates = choice.calibrates and not (faults and faults.kill)
@@ -229,7 +245,7 @@ def prepare(
 def _check_plain(
     data: Any, algorithm: Any, rounds: Any, seed: Any, dtype: Any, device: Any, block: Any, workers: Any
 ) -> None:
-    """What can be said about each setting on its own."""
+    """Check the settings that can be judged without looking at any other."""
     check_rounds(rounds)
     check_device(device)
     require(isinstance(data, FederatedData), "data", "a FederatedData (split a table first)", data)
@@ -241,7 +257,7 @@ def _check_plain(
 
 
 def _policy(admission: Admission | None, faults: Faults | None, aggregator: Aggregator) -> UploadPolicy | None:
-    """What has to be looked at upload by upload; None where sums are enough."""
+    """The rules that need every upload by itself; None where sums are enough, which is faster."""
     require(admission is None or isinstance(admission, Admission), "admission", "an Admission", admission)
     require(faults is None or isinstance(faults, Faults), "faults", "a Faults", faults)
     require(isinstance(aggregator, Aggregator), "aggregator", "an Aggregator, such as robust.median()", aggregator)

@@ -1,4 +1,4 @@
-"""What a run starts from: its model, tensors that were given, and what the user is told of it."""
+"""What a run starts from: its model, the tensors that the user gave, and the notes about both."""
 
 from __future__ import annotations
 

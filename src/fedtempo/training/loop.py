@@ -1,7 +1,12 @@
-"""The training loop: a generator that yields a report after every round."""
+"""The training loop: a generator that yields a report after every round.
+
+The simulator, Ray and a Flower deployment all run this loop; they differ in the engine that it is given. What happens
+in a round at the server is in `training/round.py`, what happens at a client in `client/program.py`.
+"""
 
 from __future__ import annotations
 
+import functools
 import time
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
@@ -20,9 +25,11 @@ from fedtempo.params import Params, select, size_in_bytes
 from fedtempo.schedules import Now
 from fedtempo.training.durable import DATABASE, DurableStore
 from fedtempo.training.experiment import Experiment
+from fedtempo.training.extension import check_extension
+from fedtempo.training.log import log_end, log_round, log_start
 from fedtempo.training.result import Result
 from fedtempo.training.round import DROPPED, conclude, norm_limit, now_in, participants
-from fedtempo.training.round_report import RoundReport, RoundState
+from fedtempo.training.round_report import RoundReport, RoundState, fruitless
 from fedtempo.training.saved import Snapshot
 from fedtempo.training.smoothing import Progress
 from fedtempo.training.state import State
@@ -30,7 +37,7 @@ from fedtempo.training.store import MemoryStore, Store
 from fedtempo.training.tracking import Tracker, tracking
 
 KEPT_MODELS = 64 * 2**20
-"""Bytes of models that a result's history may hold; a longer run's history has reports without parameters."""
+"""Bytes of models that a result's history may hold. Reports of a longer run have no parameters."""
 
 
 def train_experiment(
@@ -42,18 +49,21 @@ def train_experiment(
     engine: Engine | None = None,
     claimed: Callable[[Path], None] | None = None,
     states: bool = False,
+    as_planned: bool = False,
 ) -> Generator[RoundReport, None, Result]:
-    """Train round by round: choose clients, let them work, step, score, commit, yield the report.
+    """Train round by round: choose clients, train them, take the server's step, score, commit, yield the report.
 
-    The experiment says where clients run, unless the caller brings an `engine` of its own. `claimed` is called once a
-    new folder belongs to this run, and may write into it. With `states` every report holds the whole state.
+    The experiment says where clients run, unless the caller gives an `engine`. `claimed` is called once a new folder
+    belongs to this run, and may write into it. With `states` every report holds the whole state. A stored run may be
+    given more rounds; `as_planned` keeps what was chosen for their number.
     """
     federation, server = experiment.federation, experiment.federation.algorithm.server
-    state, history, store = _start(experiment, out, resume, commit_every, claimed)
+    state, history, store = _start(experiment, out, resume, commit_every, claimed, as_planned)
     if federation.private and resume and engine is not None and len(history) < experiment.rounds:
-        # The round that was cut short may have been seen, and real clients may answer it differently now: one more.
+        # Clients may have seen the round that was cut short, and may answer it differently now. So it is released
+        # twice, and the privacy accountant has to charge it twice.
         state = state._replace(releases=state.releases + 1)
-    # A long run's history would hold one model per round; reports then come without parameters.
+    # A history of all models may not fit into memory. Long runs keep the reports and drop their models.
     keeps_models = size_in_bytes(state.shared) * experiment.rounds <= KEPT_MODELS
     with (
         one_thread(),
@@ -61,26 +71,35 @@ def train_experiment(
         nullcontext(engine) if engine else _engine(experiment, experiment.rounds - len(history)) as clients,
         tracking(trackers, experiment, out, resume, history) as told,
     ):
+        log_start(experiment, history)
+        # The ledger has to know who was asked before: a client gets the tensors that never change only once.
         ledger = Ledger(federation, experiment.first_shared, server.extra(state.server), _asked(history))
-        for round_number in range(len(history), experiment.rounds):
+        for round_number in range(len(history), 0 if _stopped(history) else experiment.rounds):
             started, replaced = time.perf_counter(), clients.status.replaced
             now = now_in(experiment, state, round_number)
             cohort = participants(experiment, state, now, real=engine is not None)
+            # The order is what all clients of the round get: the model, the position, and the largest norm allowed.
             order = Order(Received(state.shared, server.extra(state.server)), now, norm_limit(federation, state))
             _maybe_kill(federation, clients, now)
             block = clients.train(order, _blocks(experiment, store, cohort.clients))
             state, personal, report = conclude(experiment, state, block, cohort, now, ledger)
+            # Scoring comes before the commit: validation may select this round, and the selection is committed with it.
             evaluator = _evaluator(experiment, clients, store, personal)
-            state, report = _evaluated(experiment, evaluator, state, report, now)
+            state, report = _evaluated(experiment, evaluator, state, report, now, store.planned)
+            report = replace(report, stops=_gives_up(experiment, history, report))
             report = _timed(report, started, clients.status.replaced - replaced)
-            # The commit comes before anybody hears of the round: what was told is never lost.
+            # Commit first, report afterwards: a round that was reported is never lost.
             store.commit(state, personal, report)
             told.round(report)
+            log_round(report, experiment.rounds)
             if states:
                 report = replace(report, state=RoundState(state.shared, state.server, dict(personal)))
             history.append(report if keeps_models else replace(report, params={}))
             yield report
-        timed = None if federation.private else clients.status.calibration  # how many blocks there are tells who came
+            if report.stops:
+                break
+        # The number of blocks would tell how many clients took part, which a private run does not publish.
+        timed = None if federation.private else clients.status.calibration
         ran_as = "clients on nodes of their own" if engine else experiment.ran_as(timed)
         last = _snapshot(experiment, history, state, None)
         result = Result(experiment, last, history, store, ran_as, releases=state.releases)
@@ -88,12 +107,26 @@ def train_experiment(
         if chosen is not None:
             result.chosen = _snapshot(experiment, history, chosen.state, chosen.round)
         told.end(result)
+        log_end(result)
     return result
 
 
+def _stopped(history: Sequence[RoundReport]) -> bool:
+    return bool(history) and history[-1].stops
+
+
+def _gives_up(experiment: Experiment, history: Sequence[RoundReport], report: RoundReport) -> bool:
+    """Whether validation has not selected a round for as many evaluations as the run has patience for."""
+    patience = None if experiment.evaluation is None else experiment.evaluation.patience
+    if patience is None or report.validation is None or report.round + 1 == experiment.rounds:
+        return False
+    return fruitless([*history, report]) >= patience
+
+
 def _snapshot(experiment: Experiment, history: Sequence[RoundReport], state: State, number: int | None) -> Snapshot:
-    """The state after a round (the last if not said), and where that round stood, as its evaluation saw it."""
-    last = experiment.rounds - 1 if number is None else number
+    """The state after a round (by default the last), with the position that its evaluation was made at."""
+    last = len(history) - 1 if number is None else number
+    # Schedules may follow the smoothed loss. It is not stored per round, so it is computed again from the reports.
     progress = Progress()
     for report in history[:last]:
         progress = progress if report.abandoned else progress.after(report.loss)
@@ -130,7 +163,8 @@ def _timed(report: RoundReport, started: float, replaced: int) -> RoundReport:
     """The report with the round's time, and with the workers that had to be replaced."""
     lost = {"workers_replaced": float(replaced)} if replaced else {}
     measured = {**report.measurements, **lost}
-    seconds = 0.0 if report.private else time.perf_counter() - started  # a slow client would be seen in it
+    # A round's time would betray that a slow client took part, so a private run reports none.
+    seconds = 0.0 if report.private else time.perf_counter() - started
     return replace(report, seconds=seconds, measurements=measured)
 
 
@@ -140,6 +174,7 @@ def _start(
     resume: bool,
     commit_every: int,
     claimed: Callable[[Path], None] | None,
+    as_planned: bool,
 ) -> tuple[State, list[RoundReport], Store]:
     """The first state, or the one a stored run had reached."""
     federation = experiment.federation
@@ -148,8 +183,10 @@ def _start(
     state = State(experiment.first_shared, federation.algorithm.server.init(trained), secret=secret)
     if out is None:
         return state, [], MemoryStore()
-    store = DurableStore(out, experiment.identity(), resume, commit_every, claimed)
-    if secret is not None:  # the log beside the database takes over its mode
+    extend = functools.partial(check_extension, experiment, as_planned)
+    store = DurableStore(out, experiment.identity(), resume, commit_every, claimed, extend)
+    if secret is not None:
+        # The key of the noise is in the database: only its owner may read it. SQLite gives its log the same mode.
         for part in out.glob(f"{DATABASE}*"):
             part.chmod(0o600)
     try:
@@ -161,7 +198,10 @@ def _start(
 
 
 def _blocks(experiment: Experiment, store: Store, clients: np.ndarray) -> Iterator[Block]:
-    """The cohort cut into clients that run together, with what each of them keeps."""
+    """The cohort cut into blocks of clients that run together, with what each client keeps.
+
+    A generator: an engine in this process reads personal states from the store one block at a time.
+    """
     nothing = experiment.federation.keeps_nothing(experiment.first_shared)
     for start in range(0, len(clients), experiment.block):
         together = clients[start : start + experiment.block]
@@ -175,7 +215,7 @@ def _state_of(experiment: Experiment, store: Store, client: int) -> Params:
 
 
 def _evaluator(experiment: Experiment, engine: Engine, store: Store, latest: Mapping[int, Params]) -> Evaluator | None:
-    """Scores users on what they have now: this round's clients on what is about to be committed."""
+    """The evaluator of this round, or None. This round's clients are scored on the state that is not committed yet."""
     if experiment.evaluation is None:
         return None
 
@@ -186,10 +226,19 @@ def _evaluator(experiment: Experiment, engine: Engine, store: Store, latest: Map
 
 
 def _evaluated(
-    experiment: Experiment, evaluator: Evaluator | None, state: State, report: RoundReport, now: Now
+    experiment: Experiment,
+    evaluator: Evaluator | None,
+    state: State,
+    report: RoundReport,
+    now: Now,
+    planned: int | None,
 ) -> tuple[State, RoundReport]:
-    """Score the round if it is due. Validation selects; test scores are kept only for a round it has just selected."""
-    if evaluator is None or not evaluator.protocol.due(now.round, experiment.rounds):
+    """Score the round if an evaluation is due.
+
+    Validation selects the round. Test scores are kept only for a round that validation has just selected, so nobody can
+    select by them.
+    """
+    if evaluator is None or not evaluator.protocol.due(now.round, experiment.rounds, planned):
         return state, report
     server = experiment.federation.algorithm.server
     model = {**state.shared, **server.model(state.shared, state.server)}
@@ -201,7 +250,7 @@ def _evaluated(
         return state, replace(report, test=only)
     validation, *test = evaluator.scores(model, extra, now, "validation", *(("test",) if has_test else ()))
     quality = validation.quality()
-    if not quality > state.best_validation:  # so that NaN never wins
+    if not quality > state.best_validation:  # written this way round, a NaN never wins
         return state, replace(report, validation=validation)
     selected = test[0] if test else validation
     return state._replace(best_validation=quality), replace(report, validation=validation, test=selected)
@@ -209,7 +258,7 @@ def _evaluated(
 
 @contextmanager
 def one_thread() -> Iterator[None]:
-    """One torch thread while training: repeatable bits, and faster than threads that fight for two cores."""
+    """One torch thread while training: sums inside a layer keep their order, and workers do not compete for cores."""
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     try:

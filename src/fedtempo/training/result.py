@@ -1,9 +1,9 @@
-"""What a run leaves behind: the model, everybody's state, the history, and how a new user is served."""
+"""The result of a run: the model, the clients' states, the history, and the model that a new user gets."""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, get_args
@@ -24,7 +24,7 @@ from fedtempo.objectives import Received
 from fedtempo.params import Params
 from fedtempo.schedules import Now, Rate
 from fedtempo.server.accounting import Guarantee
-from fedtempo.training.delivery import Format, PersonalModel, plain_module, write_model
+from fedtempo.training.delivery import Format, PersonalModel, plain_module, predictor, write_model
 from fedtempo.training.experiment import Experiment
 from fedtempo.training.private import WITHHELD
 from fedtempo.training.round_report import RoundReport
@@ -65,7 +65,7 @@ class Result:
 
     @property
     def now(self) -> Now:
-        """Where the selected round stood."""
+        """The position of the selected round, for schedules."""
         return self.at().now
 
     @property
@@ -75,6 +75,12 @@ class Result:
 
     def _remarks(self) -> Iterator[str]:
         last = self.last.round + 1
+        if self.stopped_early is not None:
+            patience = self.experiment.evaluation.patience if self.experiment.evaluation else None
+            yield (
+                f"stopped early in round {last} of {self.experiment.rounds}: no better validation score in {patience} "
+                "evaluations"
+            )
         if self.chosen is not None:
             yield f"model: round {self.chosen.round + 1} of {last}, selected by validation"
         else:
@@ -88,6 +94,11 @@ class Result:
                 f"warning: fine-tuning made existing users worse ({self.scores.metric} {before:.3g} to {after:.3g}). "
                 "Give it a rate of its own: Evaluation(lr=...)"
             )
+
+    @property
+    def stopped_early(self) -> int | None:
+        """The round, counted from 1, in which `Evaluation(patience=...)` ended the run; None if it ran to its end."""
+        return len(self.history) if self.history and self.history[-1].stops else None
 
     @property
     def privacy(self) -> Guarantee | None:
@@ -131,7 +142,7 @@ class Result:
 
     @property
     def never_heard(self) -> list[int]:
-        """Clients that were asked and never sent anything that counted: always away, or always wrong."""
+        """Clients that were asked and never sent an accepted upload."""
         failed = {failure.client for report in self.history for failure in report.failures}
         for report in self.history:
             if failed and not report.abandoned:
@@ -176,7 +187,9 @@ class Result:
         the rate of either; `steps=0` leaves the model as it is. `which` is the round whose model is used: the one that
         validation selected, or the `"last"`.
         """
-        return PersonalModel(*self._served_to(data, steps, epochs, lr, outputs, which), _predictor(self.experiment))
+        return PersonalModel(
+            *self._served_to(data, steps, epochs, lr, outputs, which), predictor(self.experiment.federation)
+        )
 
     def _served_to(
         self,
@@ -306,10 +319,3 @@ class Result:
 
     def _repr_html_(self) -> str:
         return html_of(self)
-
-
-def _predictor(experiment: Experiment) -> Callable[[Params, Params, dict[str, Tensor]], Tensor]:
-    federation = experiment.federation
-    return lambda shared, personal, batch: federation.algorithm.serving.predict(
-        federation.problem.network, shared, personal, batch, False
-    )

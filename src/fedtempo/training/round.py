@@ -36,9 +36,10 @@ class Participants(NamedTuple):
 
 
 def now_in(experiment: Experiment, state: State, round_number: int) -> Now:
-    """Where a round stands before it begins."""
+    """The position of a round before its first step: round number, cohort, samples, progress of the loss."""
     progress = state.progress
-    if experiment.federation.private:  # clients are told no sums over others' rows or losses
+    if experiment.federation.private:
+        # The position is sent to clients. Totals over rows and losses would tell them something about other clients.
         now = replace(experiment.federation.problem.now(round_number, 1.0), total_samples=1)
         return replace(now, cohort=experiment.cohort.expected(now, now.clients))
     now = experiment.federation.problem.now(round_number, 1.0, progress.ratio, progress.plateaus)
@@ -46,10 +47,11 @@ def now_in(experiment: Experiment, state: State, round_number: int) -> Now:
 
 
 def participants(experiment: Experiment, state: State, now: Now, real: bool = False) -> Participants:
-    """Choose the cohort, with over-selection; of those that do not drop out, the first to arrive are enough.
+    """The cohort, with over-selection: of the clients that do not drop out, the first to arrive count.
 
-    Who arrives first is drawn, unless the clients are real: then all are asked, and it is seen. Cohorts of a private
-    run are drawn from its secret: whoever could tell them from the run's seed would undo what sampling hides.
+    For simulated clients the order of arrival is drawn. Real clients are all asked, and their order is observed. The
+    cohorts of a private run are drawn from its secret key: if the run's seed told who took part, sampling would hide
+    nothing.
     """
     federation, over = experiment.federation, experiment.over_selection
     seed = federation.problem.seed if state.secret is None else state.secret.cohort_seed
@@ -76,7 +78,7 @@ def norm_limit(federation: Federation, state: State) -> float:
 def conclude(
     experiment: Experiment, state: State, block: BlockSum, cohort: Participants, now: Now, ledger: Ledger
 ) -> tuple[State, dict[int, Params], RoundReport]:
-    """The state after the round, what clients keep, and the report. Below quorum nothing changes but the clock."""
+    """The state after the round, what clients keep, and the report. Below quorum only the round number moves on."""
     if experiment.federation.private:
         return _conclude_privately(experiment, state, block, cohort, now, ledger)
     abandoned = block.clients < experiment.quorum
@@ -105,10 +107,10 @@ def conclude(
 def _conclude_privately(
     experiment: Experiment, state: State, block: BlockSum, cohort: Participants, now: Now, ledger: Ledger
 ) -> tuple[State, dict[int, Params], RoundReport]:
-    """The same for a private run. A round always counts, even one that nobody came to: its model is then noise.
+    """As `conclude`, for a private run. Every round counts, even one without uploads: its mean is then noise alone.
 
-    Of the block only the noised sum and what clients keep is used. Its loss, measurements, norms, failures and number
-    of clients end here; so do the rows and steps that `ledger` knows of the cohort.
+    Only the noised sum and what clients keep is used of the block. Its loss, measurements, norms, failures and number
+    of clients are dropped here, and so are the rows and steps that `ledger` knows of the cohort.
     """
     federation = experiment.federation
     assert federation.policy is not None and state.secret is not None
@@ -131,7 +133,7 @@ def _conclude_privately(
 
 
 def _check_alive(federation: Federation, block: BlockSum, now: Now) -> None:
-    """Clients that all diverge, with no fault injected, are the learning rate's fault and not theirs."""
+    """Stop the run if every client diverged and no fault was injected: then the learning rate is too large."""
     injected = federation.policy is not None and federation.policy.faults != Faults()
     if not injected and not block.clients and any(f.reason == "not finite" for f in block.failures):
         raise TrainingError(f"run stopped: no client's update is finite in round {now.round}. Lower the learning rate.")
@@ -139,7 +141,7 @@ def _check_alive(federation: Federation, block: BlockSum, now: Now) -> None:
 
 def _server_step(federation: Federation, state: State, block: BlockSum, now: Now) -> State:
     """One server step on the mean upload; a model that is no longer finite stops the run at the last good round."""
-    if not block.sums:
+    if not block.sums:  # local training sends nothing, so there is nothing to step on
         return state
     algorithm = federation.algorithm
     aggregate = mean(block, algorithm.uploads.unweighted, federation.problem.dtype)
@@ -152,6 +154,7 @@ def _server_step(federation: Federation, state: State, block: BlockSum, now: Now
 def _stepped(federation: Federation, state: State, aggregate: Aggregate, now: Now) -> State:
     """The server's step on a mean upload."""
     algorithm = federation.algorithm
+    # The server's rule sees trained parameters only: Adam must not adapt to BatchNorm's statistics. Those are averaged.
     trained = select(state.shared, federation.trained_names)
     moved, server = algorithm.server.step(trained, state.server, aggregate, now)
     buffers = aggregate.means.get("buffers", {})

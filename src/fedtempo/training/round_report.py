@@ -83,6 +83,8 @@ class RoundReport:
     """Kept only when validation has just selected this round, or where there is no validation part."""
     private: bool = False
     """Whether the round was private: then it says nothing of its clients but what the noised mean tells."""
+    stops: bool = False
+    """Whether the run ends with this round since validation has not improved for `Evaluation(patience=...)`."""
     params: Params = field(default_factory=dict, repr=False, compare=False)
     state: RoundState | None = field(default=None, repr=False, compare=False)
     """The whole state after the round, where `states=True` asks for it."""
@@ -99,6 +101,12 @@ class RoundReport:
 
     def _repr_html_(self) -> str:
         return html_of(self)
+
+
+def fruitless(history: Sequence[RoundReport]) -> int:
+    """Evaluations since the last one that validation selected."""
+    evaluated = [report for report in history if report.validation is not None]
+    return next((count for count, report in enumerate(reversed(evaluated)) if report.selects), len(evaluated))
 
 
 def to_json(report: RoundReport) -> str:

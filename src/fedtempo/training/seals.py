@@ -20,15 +20,18 @@ from fedtempo.training.round_report import RoundReport, from_json
 
 NAME, HASH = "run", "sha256"
 """Rows of the identity table that are not fields of the identity."""
+ROUNDS, EXTENDED = "rounds", "extended"
+"""The field that may grow, and the row that says how far it has; hashes stay those of the run as it began."""
 MALFORMED = (ValueError, KeyError, TypeError, AttributeError, RecursionError)
-"""What reading a record may raise whose hash is right and whose content is not ours."""
+"""What reading a record may raise if its hash is right but its content has another form."""
 
 
 class Seal:
     """Makes the hashes of one run's records."""
 
-    def __init__(self, name: str, identity: Mapping[str, str]) -> None:
-        self.name, self.identity = name, dict(identity)
+    def __init__(self, name: str, identity: Mapping[str, str], extended: str = "") -> None:
+        self.name, self._began, self._extended = name, dict(identity), extended
+        self.identity = {**identity, ROUNDS: extended} if extended else dict(identity)
         self._start = hashlib.sha256(json.dumps([name, sorted(identity.items())]).encode())
 
     @classmethod
@@ -43,14 +46,27 @@ class Seal:
         if all(isinstance(field, str) and isinstance(value, str) for field, value in fields):
             identity = dict(fields)
             name, digest = identity.pop(NAME, ""), identity.pop(HASH, "")
-            seal = cls(name, identity)
-            if name and digest == seal.hash("identity"):
+            rounds, _, mark = identity.pop(EXTENDED, "").partition(" ")
+            seal = cls(name, identity, rounds)
+            whole = rounds.isdecimal() and mark == seal.hash(EXTENDED, rounds)
+            if name and digest == seal.hash("identity") and (whole or not rounds + mark):
                 return seal
         raise StoreError("the stored description of the run is damaged.")
 
     def rows(self) -> list[tuple[str, str]]:
         """The rows of the identity table."""
-        return [*self.identity.items(), (NAME, self.name), (HASH, self.hash("identity"))]
+        more = [(EXTENDED, f"{self._extended} {self.hash(EXTENDED, self._extended)}")] if self._extended else []
+        return [*self._began.items(), (NAME, self.name), (HASH, self.hash("identity")), *more]
+
+    @property
+    def planned(self) -> int | None:
+        """The rounds that the run was to have when it began."""
+        rounds = self._began.get(ROUNDS, "")
+        return int(rounds) if rounds.isdecimal() else None
+
+    def extended(self, rounds: int) -> Seal:
+        """The seal of the same run with more rounds."""
+        return Seal(self.name, self._began, str(rounds))
 
     def hash(self, kind: str, *parts: object) -> str:
         """The hash of a record. Types and lengths are part of it: 5, "5" and b"5" differ."""

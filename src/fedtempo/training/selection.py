@@ -1,8 +1,8 @@
 """The state of the round that validation selected, kept beside the newest one.
 
 The shared state is kept as it was. Of the clients only those are kept that have changed since: a client's old state is
-put aside when a new one replaces it, until the next selection. So the price is small and does not grow with the number
-of clients, and every client's state as of the selected round can still be told.
+put aside when a new one replaces it, until the next selection. So the cost does not grow with the number of clients,
+and every client's state as of the selected round can still be read.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Changes(NamedTuple):
     """What happened to the selection in rounds that are not written yet."""
 
     selected: Selected | None = None
-    """The round in force."""
+    """The round that is selected now."""
     is_new: bool = False
     """Whether it was selected in these rounds."""
     aside: Mapping[int, Params | None] = {}
@@ -89,7 +89,7 @@ class SelectionTables:
         return total
 
     def committed(self, changes: Changes, total: int) -> None:
-        """The transaction is through."""
+        """Note that the transaction was committed."""
         self._committed, self.sum = (changes.selected.round if changes.selected else None), total
 
     def go_back(self, round_number: int) -> None:
@@ -97,7 +97,7 @@ class SelectionTables:
         self._connection.execute("DELETE FROM put_aside WHERE since > ?", (round_number,))
 
     def load(self, round_number: int | None, template: State) -> Selected | None:
-        """The state of the round that was in force, or None if none was; damage is an error."""
+        """The state of the selected round, or None if none was selected; damage is an error."""
         self._committed, self.sum = round_number, 0
         if round_number is None:
             return None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from fedtempo.params import Params
 from fedtempo.training.round_report import RoundReport
@@ -16,6 +16,11 @@ class Store(Protocol):
 
     def get(self, client: int, selected: bool = False) -> Params | None:
         """A client's personal tensors now, or as of the selected round; None before its first round."""
+        ...
+
+    @property
+    def planned(self) -> int | None:
+        """The rounds that a stored run was to have when it began; None where it is this run."""
         ...
 
     @property
@@ -32,7 +37,7 @@ class Store(Protocol):
         ...
 
     def close(self) -> None:
-        """Write what is still to be written, and let others in."""
+        """Write what is still waiting, and release the store to others."""
         ...
 
 
@@ -43,6 +48,7 @@ class MemoryStore:
         self._states: dict[int, Params] = {}
         self._aside: dict[int, Params | None] = {}
         self.selected: Selected | None = None
+        self.planned: int | None = None
 
     def get(self, client: int, selected: bool = False) -> Params | None:
         """A client's personal tensors now, or as of the selected round; None before its first round."""
@@ -63,3 +69,10 @@ class MemoryStore:
 
     def close(self) -> None:
         """Nothing to close."""
+
+
+class Saved(NamedTuple):
+    """What a stopped run left: its state after the last committed round, and the reports up to it."""
+
+    state: State
+    history: list[RoundReport]

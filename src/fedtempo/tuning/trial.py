@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import shutil
 import time
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -63,8 +63,8 @@ def _scored(job: Job, goes_on: GoesOn, started: float) -> TrialOutcome:
     with ExitStack() as stack:
         seeds = range(file.seed, file.seed + job.seeds)
         runs = [stack.enter_context(closing(_rounds(file, seed, job.folder / f"seed-{seed}"))) for seed in seeds]
-        for reports in zip(*runs, strict=True):
-            done = reports[0].round + 1
+        for reports in _in_step(runs):
+            done = max(report.round for report in reports) + 1
             score = _score(reports)
             if score is None:
                 continue
@@ -75,6 +75,17 @@ def _scored(job: Job, goes_on: GoesOn, started: float) -> TrialOutcome:
             if not goes_on(done, best):
                 return TrialOutcome("pruned", best, done, best_round, time.perf_counter() - started)
     return TrialOutcome("complete", best, done, best_round, time.perf_counter() - started)
+
+
+def _in_step(runs: Sequence[Iterator[RoundReport]]) -> Iterator[list[RoundReport]]:
+    """The next round of every seed. One that has stopped early stays as its last evaluation left it."""
+    latest: list[RoundReport | None] = [None] * len(runs)
+    while True:
+        news = [next(run, None) for run in runs]
+        if not any(news):
+            return
+        latest = [new or old for new, old in zip(news, latest, strict=True)]
+        yield [report for report in latest if report is not None]
 
 
 def _score(reports: Sequence[RoundReport]) -> float | None:

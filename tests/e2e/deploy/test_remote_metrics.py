@@ -12,7 +12,7 @@ import torch
 import fedtempo as ft
 from fedtempo.deploy.blueprint import blueprint_of
 from fedtempo.deploy.orders import scores_from_bytes, scores_to_bytes
-from fedtempo.deploy.server import Plan, serve
+from fedtempo.deploy.server import Plan, serve_run
 from fedtempo.deploy.wire import WireError
 from tests.e2e.deploy.wires import FOUR, Wires, experiment, nodes_of, simulated
 
@@ -29,7 +29,7 @@ def test_scores_are_those_of_the_simulator_undefined_ones_too(
     metrics = ["auroc", "brier", ft.Metric(own_spread, higher_is_better=False, per="client")]
     given = experiment(digits, FOUR[name](), metrics=metrics, rounds=2)
     blueprint = blueprint_of(given)
-    here, there = simulated(given), serve(Wires(nodes_of(blueprint, 2, tmp_path)), blueprint, Plan())
+    here, there = simulated(given), serve_run(Wires(nodes_of(blueprint, 2, tmp_path)), blueprint, Plan())
     assert there.history[-1].scores is not None
     assert there.history[-1].scores.metric == "auroc"
     for mine, theirs in zip(here.history, there.history, strict=True):

@@ -16,6 +16,7 @@ import fedtempo as ft
 from fedtempo import algorithms as a
 from fedtempo.backends import Order, RayActors, ray_actors, serial
 from fedtempo.backends.ray_cluster import loopback, started
+from fedtempo.config import read, settings_of
 from fedtempo.objectives import Received
 from fedtempo.schedules import decaying_k
 from fedtempo.training.experiment import prepare
@@ -23,6 +24,7 @@ from fedtempo.training.loop import _blocks
 from fedtempo.training.store import MemoryStore
 from tests import zoo
 from tests.breaking import Fatal, Unlucky
+from tests.own_module import own_project
 from tests.slow import slow_but
 
 
@@ -119,7 +121,8 @@ def test_what_cannot_be_sent_is_said(cluster: Any) -> None:
     held = (number for number in ())
     model = zoo.model("mlp")
     model.register_forward_hook(lambda module, inputs, output: held and None)
-    federation = replace(experiment(4).federation, model=model)
+    federation = experiment(4).federation
+    federation = replace(federation, problem=replace(federation.problem, model=model))
     with pytest.raises(ft.ConfigError, match="must be able to send"), RayActors(federation, serial, 1):
         pass
 
@@ -211,3 +214,10 @@ def test_mapped_data_are_opened_and_not_sent(tmp_path: Path, cluster: Any) -> No
         )
     one, other = (ft.run(model=zoo.model("mlp"), data=data, backend=b, **settings) for b in ("serial", "ray"))
     assert one.digest() == other.digest()
+
+
+def test_own_code_of_a_file_reaches_the_actors(cluster: Any, tmp_path: Path) -> None:
+    with own_project(tmp_path) as path:
+        here = ft.run(**settings_of(read(path, ["backend=serial"])))
+        there = ft.run(**settings_of(read(path, ["backend=ray", "workers=2"])))
+    assert there.digest() == here.digest()

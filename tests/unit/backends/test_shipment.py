@@ -41,7 +41,7 @@ def test_a_federation_arrives_as_it_was_sent() -> None:
     assert arrived.problem.data.digest() == federation.problem.data.digest()
     assert arrived.problem.model is not federation.problem.model
     loaded = receive(serialise(federation, lambda: federation.problem.data), "cpu")
-    assert loaded.data is federation.problem.data
+    assert loaded.problem.data is federation.problem.data
     with pytest.raises(ft.DataError, match="ray_loader must return the data of the run"):
         receive(serialise(federation, lambda: replace(federation.problem.data, held_out=np.array([0]))), "cpu")
 

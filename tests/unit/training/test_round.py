@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -120,16 +119,18 @@ def test_norms_of_the_latest_rounds_set_the_limit() -> None:
 
 def test_of_more_that_were_asked_some_arrive_first() -> None:
     prepared = experiment(*ROWS, cohort=4, over_selection=0.5)
-    now = now_in(prepared, start(prepared), 3)
-    everybody, first = (participants(prepared, now, real=real).clients.tolist() for real in (True, False))
+    state = start(prepared)
+    now = now_in(prepared, state, 3)
+    everybody, first = (participants(prepared, state, now, real=real).clients.tolist() for real in (True, False))
     assert (len(everybody), len(first), now.cohort) == (6, 4, 4.0)
     assert set(first) < set(everybody) and first == sorted(first)
 
 
 def test_who_drops_out_is_a_failure_and_trains_nothing() -> None:
     prepared = experiment(*ROWS, faults=ft.Faults(drop=0.5))
-    now = now_in(prepared, start(prepared), 0)
-    clients, failures = participants(prepared, now)
+    state = start(prepared)
+    now = now_in(prepared, state, 0)
+    clients, failures = participants(prepared, state, now)
     assert sorted([*clients.tolist(), *(failure.client for failure in failures)]) == list(range(10))
     assert {failure.reason for failure in failures} == {"dropped out"}
     assert 0 < len(failures) < 10
@@ -141,12 +142,3 @@ def test_now_knows_how_training_is_getting_on() -> None:
     now = now_in(prepared, state, 7)
     assert (now.round, now.cohort, now.clients, now.total_samples) == (7, 3.0, 10, 10)
     assert (now.loss_ratio, now.plateaus) == (0.25, 2)
-
-
-def test_noise_is_decided_by_seed_and_round() -> None:
-    prepared = experiment(*ROWS, aggregator=ft.robust.private_mean(1.0, 2.0))
-    one, again = (concluded(prepared, block(1.0, 1.0))[0].shared["w"] for _ in range(2))
-    assert torch.equal(one, again)
-    federation = prepared.federation
-    other = replace(prepared, federation=replace(federation, problem=replace(federation.problem, seed=1)))
-    assert not torch.equal(concluded(other, block(1.0, 1.0))[0].shared["w"], one)

@@ -1,0 +1,278 @@
+"""Own code by name: every place of a file takes it, stored folders import it only where that is allowed."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import tomli_w
+
+import fedtempo as ft
+from fedtempo.api import train_file
+from fedtempo.comparison import entrants_of
+from fedtempo.config import own_code, parse, read, read_stored, settings_of, stored_file
+from fedtempo.errors import ConfigError
+from fedtempo.report import read_run
+from fedtempo.training.loop import drained
+from fedtempo.tuning import plan_search, search, space_of
+from tests.unit.config.experiments import SMALL, experiment
+
+MINE = """
+import numpy as np
+import torch
+from torch import nn
+
+import fedtempo as ft
+
+
+def clients(count: int = 4, noise: float = 0.1):
+    rng = np.random.default_rng(0)
+    def one():
+        x = rng.normal(size=(20, 3)).astype(np.float32)
+        return x, (x[:, 0] + noise * rng.normal(size=20) > 0).astype(np.int64)
+    return ft.data.FederatedData.from_clients([one() for _ in range(count)], validation=0.2, test=0.2)
+
+
+def table(rows: int = 120, seed: int = 0):
+    rng = np.random.default_rng(seed)
+    x = rng.normal(size=(rows, 3)).astype(np.float32)
+    return ft.data.Table("mine", {"x": x, "y": (x[:, 0] > 0).astype(np.int64)})
+
+
+class Net(nn.Module):
+    def __init__(self, width: int = 3):
+        super().__init__()
+        self.body, self.head = nn.Linear(3, width), nn.Linear(width, 2)
+
+    def forward(self, x):
+        return self.head(torch.tanh(self.body(x)))
+
+
+def slow(lr: float, steps: int = 2):
+    return ft.algorithms.fedavg(lr=lr / 2, steps=steps)
+
+
+def warmup(now, value: float = 0.1):
+    return value * min(1.0, (now.round + 1) / 3)
+
+
+def focal(outputs, targets, gamma: float = 0.0):
+    loss = nn.functional.cross_entropy(outputs, targets, reduction="none")
+    return (1 - torch.exp(-loss)) ** gamma * loss
+
+
+def _agreement(outputs, targets):
+    return (outputs.argmax(-1) == targets).float()
+
+
+agreement = ft.Metric(_agreement, higher_is_better=True, name="agreement")
+
+
+def jitter(batch, key, size: float = 0.1):
+    noise = torch.from_numpy(np.random.default_rng(int(key) % 2**32).normal(size=batch["x"].shape))
+    return {**batch, "x": batch["x"] + size * noise.to(batch["x"].dtype)}
+
+
+def damped(momentum: float = 0.5):
+    return ft.optimizers.sgd(momentum)
+"""
+
+
+@pytest.fixture
+def mine(tmp_path: Path) -> Iterator[Path]:
+    """A folder with own code in `mine_here.py`; what was imported from it is forgotten afterwards."""
+    paths, folders = list(sys.path), list(own_code._folders)
+    folder = tmp_path / "project"
+    folder.mkdir()
+    (folder / "mine_here.py").write_text(MINE)
+    yield folder
+    sys.path[:], own_code._folders[:] = paths, folders
+    sys.modules.pop("mine_here", None)
+
+
+def own_experiment(**changes: Any) -> dict[str, Any]:
+    return {
+        "rounds": 3,
+        "data": {"name": "mine_here:clients", "count": 5},
+        "model": {"name": "mine_here:Net", "width": 4},
+        "algorithm": {"name": "mine_here:slow", "lr": 0.2, "steps": 2},
+        "loss": {"name": "mine_here:focal", "gamma": 2.0},
+        "metrics": ["mine_here:agreement"],
+        "augment": ["noise", {"name": "mine_here:jitter", "size": 0.2}],
+        "batch_size": 4,
+        "evaluation": {"every": 1},
+        **changes,
+    }
+
+
+def written(folder: Path, **changes: Any) -> Path:
+    path = folder / "experiment.toml"
+    path.write_text(tomli_w.dumps(own_experiment(**changes)))
+    return path
+
+
+def test_a_file_of_own_code_is_the_same_run_as_in_python(mine: Path) -> None:
+    file = read(written(mine))
+    settings = settings_of(file)
+    import mine_here
+
+    result = ft.run(**settings)
+    by_hand = ft.run(
+        model=lambda: mine_here.Net(4),
+        data=mine_here.clients(5),
+        algorithm=ft.algorithms.fedavg(lr=0.1, steps=2),
+        rounds=3,
+        batch_size=4,
+        loss=lambda outputs, targets: mine_here.focal(outputs, targets, 2.0),
+        metrics=[mine_here.agreement],
+        augment=ft.data.augment.noise() | ft.data.augment.as_augment(lambda b, k: mine_here.jitter(b, k, 0.2)),
+        evaluation=ft.Evaluation(every=1),
+    )
+    assert result.digest() == by_hand.digest()
+    assert result.scores is not None
+    assert result.scores.metric == "agreement"
+
+
+def test_names_nest_and_tables_are_split_as_usual(mine: Path) -> None:
+    algorithm = {
+        "name": "fednar",
+        "weight_decay": 0.01,
+        "max_norm": 1.0,
+        "around": {
+            "name": "mine_here:slow",
+            "lr": 0.1,
+        },
+    }
+    split = {"name": "iid", "clients": 6}
+    data = {"name": "mine_here:table", "rows": 90, "seed": 3, "split": split, "validation": 0.2}
+    settings = settings_of(read(written(mine, algorithm=algorithm, data=data)))
+    assert len(settings["data"]) == 6
+    rate = {"schedule": "mine_here:warmup", "value": 0.3}
+    builtin = {"name": "fedavg", "lr": rate, "steps": 1, "optimizer": {"name": "mine_here:damped", "momentum": 0.9}}
+    made = settings_of(read(written(mine, algorithm=builtin)))["algorithm"]
+    assert repr(made) == "fedavg(lr=mine_here:warmup(value=0.3), steps=1, optimizer=sgd(momentum=0.9))"
+    lr = made.phases[0].lr
+    assert [lr.at(ft.Now(round=r)) for r in (0, 1, 5)] == pytest.approx([0.1, 0.2, 0.3])
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"algorithm": {"name": "mine_here:slw", "lr": 0.1}}, "algorithm: mine_here has no name 'slw' is not known"),
+        ({"algorithm": {"name": "mine_here:slow", "lr": "x"}}, "algorithm.lr must be a finite number. Got 'x'."),
+        ({"algorithm": {"name": "mine_here:slow"}}, "algorithm.lr must be given for 'mine_here:slow'. Got nothing."),
+        ({"algorithm": {"name": "mine_here:table"}}, "must return an Algorithm. Got a Table."),
+        ({"model": {"name": "not_here_at_all:Net"}}, "model 'not_here_at_all:Net' cannot be imported: ModuleNotFound"),
+        ({"model": {"name": "mine here:Net"}}, "model must name own code as 'package.module:name'."),
+        ({"metrics": ["mine_here:_agreement"]}, "must be a Metric, which says what is better"),
+        ({"data": {"name": "mine_here:clients", "new_clients": 2}}, "data.new_clients must be left out"),
+    ],
+)
+def test_what_is_wrong_with_own_code_is_one_line(mine: Path, changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError) as error:
+        settings_of(read(written(mine, **changes)))
+    assert message in str(error.value)
+
+
+def test_only_what_the_file_names_is_imported(tmp_path: Path, mine: Path) -> None:
+    before = list(sys.path)
+    (mine / "plain.toml").write_text(tomli_w.dumps(SMALL))
+    read(mine / "plain.toml")
+    assert sys.path == before
+    assert "mine_here" not in sys.modules
+
+
+def test_one_name_in_two_folders_is_refused(tmp_path: Path, mine: Path) -> None:
+    read(written(mine))
+    other = tmp_path / "other"
+    other.mkdir()
+    (other / "mine_here.py").write_text(MINE.replace("lr / 2", "lr / 3"))
+    with pytest.raises(ConfigError, match="must mean one module"):
+        read(written(other))
+
+
+def test_a_stored_folder_imports_only_what_is_allowed(tmp_path: Path, mine: Path, monkeypatch: Any) -> None:
+    out = tmp_path / "run"
+    result = drained(train_file(read(written(mine)), out))
+    result.export(out)
+    (out / "mine_here.py").write_text("raise RuntimeError('imported from inside the run')")
+    stored = out / "experiment.toml"
+    with pytest.raises(ConfigError, match="add --allow-code mine_here"):
+        read_stored(stored)
+    assert read_run(out).picture is None
+    assert read_run(out, allow_code=["mine_here"]).picture is not None
+    assert drained(train_file(read_stored(stored, allow_code=["mine_here"]), out, True)).digest() == result.digest()
+    # The folder's own module is never the one: neither by the current folder nor by the search path.
+    sys.modules.pop("mine_here")
+    sys.path[:] = [str(out), *(place for place in sys.path if place != str(mine.resolve()))]
+    own_code._folders.clear()
+    monkeypatch.chdir(out)
+    with pytest.raises(ConfigError, match="cannot be imported: ModuleNotFoundError"):
+        stored_file(stored, ["mine_here"])
+    # As a part of a package above the folder it is found, and refused.
+    monkeypatch.chdir(tmp_path)
+    text = stored.read_text().replace("mine_here:", "run.mine_here:")
+    stored.write_text(text)
+    with pytest.raises(ConfigError, match="must not lie inside the stored run"):
+        stored_file(stored, ["run"])
+
+
+def test_registered_names_are_known(mine: Path, tmp_path: Path) -> None:
+    site = tmp_path / "site"
+    (site / "mine_pack-1.0.dist-info").mkdir(parents=True)
+    (site / "mine_pack-1.0.dist-info" / "METADATA").write_text("Metadata-Version: 2.1\nName: mine-pack\nVersion: 1.0\n")
+    (site / "mine_pack-1.0.dist-info" / "entry_points.txt").write_text(
+        "[fedtempo.algorithms]\nslower = mine_here:slow\n"
+    )
+    sys.path.insert(0, str(site))
+    sys.path.insert(0, str(mine))
+    file = parse(experiment(algorithm={"name": "slower", "lr": 0.2}))
+    assert repr(settings_of(file)["algorithm"]) == "fedavg(lr=0.1, steps=2)"
+    (tmp_path / "experiment.toml").write_text(tomli_w.dumps(file.model_dump(exclude_none=True)))
+    with pytest.raises(ConfigError, match="add --allow-code mine_here"):
+        stored_file(tmp_path / "experiment.toml")
+    with pytest.raises(ConfigError, match="Did you mean 'slower'"):
+        parse(experiment(algorithm={"name": "slowr", "lr": 0.2}))
+
+
+def test_compare_and_tune_take_own_code(mine: Path, tmp_path: Path) -> None:
+    path = written(mine)
+    file = read(path)
+    entrants = entrants_of(file, "mine_here:slow:lr=0.3,steps=1,fedavg", only=True)
+    assert [entrant.label for entrant in entrants] == ["mine_here:slow:lr=0.3,steps=1", "fedavg"]
+    assert entrants[0].file.algorithm.settings == {"lr": 0.3, "steps": 1}
+    space = tmp_path / "space.toml"
+    space.write_text('[tune]\n"algorithm.lr" = [0.1, 0.2]\n')
+    found = search(plan_search(space_of(path, None, space, {}), None, None, 1, "random"), tmp_path / "tune", workers=2)
+    assert [record.outcome.state for record in found.records] == ["complete"] * 2
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "message"),
+    [
+        (
+            {"name": "reptile", "lr": 0.1, "steps": 1, "outer_lr": 1.0},
+            "'outer_lr' is not known any more. It is server_lr",
+        ),
+        (
+            {"name": "fomaml", "lr": 0.1, "steps": 1, "outer_lr": 1.0},
+            "'outer_lr' is not known any more. It is server_lr",
+        ),
+        ({"name": "fedrep", "body_lr": 0.1}, "lr is the body's rate; the head's is head_lr."),
+        ({"name": "pflego", "lr": 0.1, "steps": 1}, "'lr' is not known any more. It is head_lr now."),
+    ],
+)
+def test_old_names_are_answered_with_the_new_one(algorithm: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError) as error:
+        parse(experiment(algorithm=algorithm))
+    assert message in str(error.value)
+
+
+def test_a_file_survives_writing_and_reading(mine: Path) -> None:
+    file = read(written(mine))
+    again = parse(json.loads(json.dumps(file.model_dump(exclude_none=True))))
+    assert again == file
