@@ -1,6 +1,7 @@
 """An algorithm of one's own, tuned by an experiment file: FedAvg whose server shrinks the model towards zero.
 
-The values to try stand in own_algorithm.toml. Validation picks; test scores of the winner are looked at once.
+own_algorithm.toml names the function below and the values to try, so the command line knows it as well:
+fedtempo tune examples/own_algorithm.toml --out search. Validation picks; test scores of the winner are looked at once.
 Needs `pip install 'fedtempo[tune]'`.
 Run: python examples/own_algorithm_tuned.py     FEDTEMPO_QUICK=1 makes it take seconds.
 """
@@ -30,15 +31,17 @@ def shrinking(lr: Rate, steps: Rate, shrink: float = 0.01) -> ft.Algorithm:
     return ft.Algorithm((phase,), server=ft.Server(plain.init, step))
 
 
-ft.check_algorithm(shrinking(lr=0.1, steps=3))  # the battery that built-in algorithms pass
-ft.algorithms.ALGORITHMS["shrinking"] = shrinking  # from here on, files know its name
+def main() -> None:
+    """Check the algorithm, try the values of the file, run the winner."""
+    ft.check_algorithm(shrinking(lr=0.1, steps=3))  # the battery that built-in algorithms pass
+    path = Path(__file__).parent / "own_algorithm.toml"
+    folder = Path(mkdtemp()) / "search"
+    search(plan_search(space_of(path, settings={"rounds": 2} if QUICK else {})), folder)
+    print((folder / "trials.csv").read_text())
+    result = ft.run(**settings_of(read(folder / "best.toml")))
+    print("the winner, on test rows that played no part in the choice:")
+    print(result.table())
 
-path = Path(__file__).parent / "own_algorithm.toml"
-settings = {"rounds": 2} if QUICK else {}
-folder = Path(mkdtemp()) / "search"
-search(plan_search(space_of(path, settings=settings)), folder)
-print((folder / "trials.csv").read_text())
 
-result = ft.run(**settings_of(read(folder / "best.toml")))
-print("the winner, on test rows that played no part in the choice:")
-print(result.table())
+if __name__ == "__main__":
+    main()

@@ -143,16 +143,16 @@ def _train_all(jobs: Sequence[tuple[str, ExperimentFile]], out: Path, workers: i
         while waiting or not pool.at_rest:
             while waiting and pool.has_room:
                 number, (label, file) = waiting.pop()
-                pool.start(number, (label, file, out))
+                pool.start(number, (label, file.model_dump(), out))
             for message in pool.messages():
                 if isinstance(message, Done) and message.error is not None:
                     label, file = jobs[message.number]
                     raise type(message.error)(f"seed {file.seed}, {label}: {message.error}")
 
 
-def _in_worker(job: tuple[str, ExperimentFile, Path], ask: Ask) -> None:
-    label, file, out = job
-    _run(label, file.model_copy(update={"workers": 1}), out, lambda rounds, total, title: drained(rounds))
+def _in_worker(job: tuple[str, dict[str, Any], Path], ask: Ask) -> None:
+    label, values, out = job
+    _run(label, parse({**values, "workers": 1}), out, lambda rounds, total, title: drained(rounds))
 
 
 def _run(label: str, file: ExperimentFile, out: Path | None, follow: Follow) -> Result:

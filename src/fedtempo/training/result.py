@@ -27,7 +27,7 @@ from fedtempo.server.accounting import Guarantee
 from fedtempo.training.delivery import Format, PersonalModel, plain_module, predictor, write_model
 from fedtempo.training.experiment import Experiment
 from fedtempo.training.private import WITHHELD
-from fedtempo.training.round_report import RoundReport
+from fedtempo.training.round_report import RoundReport, unheard
 from fedtempo.training.saved import SavedResult, ShownTable, Snapshot, Which, require_which, saved_from_bytes
 from fedtempo.training.state import absorb, digest_of
 from fedtempo.training.store import Store
@@ -143,11 +143,7 @@ class Result:
     @property
     def never_heard(self) -> list[int]:
         """Clients that were asked and never sent an accepted upload."""
-        failed = {failure.client for report in self.history for failure in report.failures}
-        for report in self.history:
-            if failed and not report.abandoned:
-                failed.difference_update(report.clients)
-        return sorted(failed)
+        return unheard(self.history)
 
     def client_state(self, client: int, which: Which = "selected") -> Params:
         """A client's personal tensors after the selected round, or after the last; or its first ones."""
