@@ -275,3 +275,9 @@ def test_the_command_runs_algorithms_and_compares_what_it_stored(
         assert record["scores"] == first[label]["scores"]
     assert again["contestants"][1]["difference"] == first["feddecay"]["difference"]
     assert "<html" in (tmp_path / "page.html").read_text().lower()
+    rows = list(csv.DictReader(io.StringIO((out / "tidy.csv").read_text())))
+    assert {(row["run"], row["seed"]) for row in rows} >= {(n, s) for n in ("fedavg", "feddecay") for s in ("0", "1")}
+    assert (out / "comparison.tex").read_text().count("\\mathbf") >= 3
+    table = fedtempo("compare", *stored, "--format", "markdown", "--test", "t")
+    assert table.startswith("|  | existing, before") and "paired t test" in table
+    assert "(sign-flip test, 2 seeds)" in fedtempo("compare", *stored)
