@@ -1,4 +1,4 @@
-"""FedTempo: federated learning that cares about what clients do between two aggregations."""
+"""FedTempo: federated learning in PyTorch, about what clients do between two aggregations."""
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any

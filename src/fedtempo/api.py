@@ -1,4 +1,4 @@
-"""The front door: `run` trains to the end, `train` yields round by round."""
+"""The main functions of the library: `run` trains to the end, `train` yields round by round."""
 
 from __future__ import annotations
 

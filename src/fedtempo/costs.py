@@ -38,7 +38,7 @@ class Costs:
         return Costs(*(getattr(self, f.name) + getattr(other, f.name) for f in fields(self)))
 
     def times(self, count: int) -> Costs:
-        """The costs of `count` clients alike."""
+        """The costs of `count` equal clients."""
         return Costs(*(getattr(self, f.name) * count for f in fields(self)))
 
     @property
@@ -49,7 +49,7 @@ class Costs:
 
 @dataclass(frozen=True)
 class StageFlops:
-    """Operations per sample of one stage: a plain step, the pass over all rows, a step on what that pass left."""
+    """Operations per sample of one stage: of a plain step, of the pass over all rows, and of a step after that pass."""
 
     step: float
     enter: float
@@ -73,7 +73,7 @@ class Ledger:
         self._price = lru_cache(maxsize=4096)(self._client)
 
     def clients(self, clients: Sequence[int] | np.ndarray, now: Now) -> Costs:
-        """What these clients' round costs. They have the whole model from then on."""
+        """What a round of these clients costs. From then on they hold the tensors that never change."""
         chosen = np.asarray(clients, dtype=np.int64)
         sizes, counts = np.unique(self._federation.problem.sizes[chosen], return_counts=True)
         prices = (
@@ -84,7 +84,7 @@ class Ledger:
         return sum(prices, Costs(bytes_down=first_time * self._once))
 
     def traffic(self, clients: float) -> Costs:
-        """Bytes down and up of so many clients, and nothing that depends on how many rows they have."""
+        """Bytes down and up of so many clients, without anything that depends on their rows (for private runs)."""
         return Costs(bytes_down=round(self._down * clients), bytes_up=round(self._up * clients))
 
     def _client(self, samples: int, now: Now) -> Costs:

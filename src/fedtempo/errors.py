@@ -126,7 +126,7 @@ R = TypeVar("R")
 
 
 def takes_numbers(function: Callable[P, R]) -> Callable[P, R]:
-    """The function, which sees Python's numbers where numpy's were given."""
+    """A decorator: the function gets Python numbers where the caller gave numpy numbers."""
 
     @functools.wraps(function)
     def call(*args: P.args, **kwargs: P.kwargs) -> R:
@@ -136,7 +136,7 @@ def takes_numbers(function: Callable[P, R]) -> Callable[P, R]:
 
 
 def unknown(kind: str, name: object, known: Iterable[str], now: str | None = None) -> ConfigError:
-    """The error for a name nobody knows, with the nearest name that somebody does, or what stands for it `now`."""
+    """The error for an unknown name, with the nearest known one, or with what stands for it `now`."""
     if now is not None:
         return ConfigError(f"{kind} {shown(name)} is not known any more. {now}")
     names = sorted(known)

@@ -1,4 +1,4 @@
-"""Objectives: what a local step descends on, given the data loss and what the client can see."""
+"""Objectives: what a local step minimises, given the data loss and what the client can see."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ class Forward(Protocol):
         ...
 
     def features(self, params: Params, batch: Batch, train: bool = False) -> Tensor:
-        """What the model's `body` hands to its `head`."""
+        """The output of the model's `body`, which is the input of its `head`."""
         ...
 
 
 class View(NamedTuple):
-    """What a client sees besides its batch: what it received, its local copy, what it keeps, its notes, the network."""
+    """What an objective sees besides the batch: what came down, the local copy, personal tensors, scratch, network."""
 
     received: Received
     shared: Params

@@ -56,6 +56,7 @@ class Selector:
         )
 
     def __and__(self, other: Selector) -> Selector:
+        # Keeps the printed form short: every algorithm intersects its own selector with the user's `trains`.
         if self is everything or other is everything:
             return other if self is everything else self
         return Selector(
@@ -108,6 +109,7 @@ def combine(*parts: Mapping[str, Tensor]) -> Params:
 
 def add(a: Mapping[str, Tensor], b: Mapping[str, Tensor], scale: Scalar = 1.0) -> Params:
     """`a + scale * b`, over the names of `a`."""
+    # Three cases, for speed: no product, a product inside the addition, and a rate that is a tensor (under `vmap`).
     if isinstance(scale, float) and scale == 1.0:
         return {n: p + b[n] for n, p in a.items()}
     if isinstance(scale, (int, float)):
@@ -146,12 +148,12 @@ def norm(a: Mapping[str, Tensor]) -> Tensor:
 
 
 def is_plain(tensor: Tensor) -> bool:
-    """Whether the numbers can be looked at cheaply: in this process's memory, and no function transform around them."""
+    """Whether Python can read the numbers cheaply: they are on the CPU, and no function transform wraps them."""
     return tensor.device.type == "cpu" and not torch._C._functorch.is_functorch_wrapped_tensor(tensor)
 
 
 def all_finite(tensors: Iterable[Tensor]) -> bool:
-    """Whether all numbers are finite. A finite sum says so at once; one that overflows is looked at again."""
+    """Whether all numbers are finite. A finite sum proves it; a sum that overflows is checked number by number."""
     floats = [t for t in tensors if t.is_floating_point()]
     if math.isfinite(sum(t.sum().item() for t in floats)):
         return True
@@ -166,7 +168,7 @@ def bits_of(tensor: Tensor) -> np.ndarray:
 
 
 def size_in_bytes(a: Mapping[str, Tensor]) -> int:
-    """What sending these tensors costs."""
+    """The number of bytes of these tensors."""
     return sum(p.numel() * p.element_size() for p in a.values())
 
 

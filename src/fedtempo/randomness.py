@@ -1,4 +1,4 @@
-"""Randomness depends on where we are, never on when.
+"""Randomness that depends on the position in a run (seed, round, client, purpose), never on the order of draws.
 
 Every random number is a function of `(seed, path)`: the path says round, client and purpose. There is
 no generator state to save and no order to keep, so a resumed run, another backend or another

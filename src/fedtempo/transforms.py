@@ -104,7 +104,7 @@ def clip_by_global_norm(limit: Rate, eps: float = 0.0) -> Transform:
 
 
 def _clipped(gradient: Params, state: Any, length: float, most: float, eps: float) -> tuple[Params, Any]:
-    """The same for one client by itself, where a step that is short enough need not be touched."""
+    """The same for a single client, where a gradient within the limit can be returned as it is."""
     if length > most:
         state = {"clipped_steps": state["clipped_steps"] + 1.0, "clipped_norm": state["clipped_norm"] + length}
     short_enough = length + eps <= most

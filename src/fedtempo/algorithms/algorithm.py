@@ -41,7 +41,7 @@ def keep_personal(received: Received, carry: Carry) -> Params:
 
 
 def begin_as_kept(received: Received, personal: Params) -> tuple[Params, Params]:
-    """The usual start of a round: personal tensors as they were kept, no notes."""
+    """The usual start of a round: personal tensors as they were kept, and an empty scratch."""
     return personal, {}
 
 
@@ -56,12 +56,12 @@ def predict_shared(network: Network, shared: Params, personal: Params, batch: Ba
 
 
 def predict_personal(network: Network, shared: Params, personal: Params, batch: Batch, train: bool = False) -> Tensor:
-    """The client's own model; only tensors that nobody may change are the shared ones."""
+    """The client's own model; frozen tensors, which it does not keep, come from the shared model."""
     return network.forward(combine(shared, personal), batch, train)
 
 
 def full_copy(shared: Params, trained: frozenset[str]) -> Params:
-    """A model of one's own, equal to the shared one so far (Ditto, pFedMe, local training)."""
+    """A whole model for the client, equal to the shared model at first (Ditto, pFedMe, local training)."""
     return dict(shared)
 
 

@@ -1,4 +1,4 @@
-"""Ditto: everybody has a full model of their own, kept near the shared one."""
+"""Ditto: every client has a whole model of its own, kept near the shared one."""
 
 from __future__ import annotations
 

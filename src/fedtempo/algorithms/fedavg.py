@@ -1,4 +1,4 @@
-"""FedAvg, FedSGD, Reptile and local training: the plain ones."""
+"""FedAvg, FedSGD, Reptile and local training."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""FedBN: normalisation layers stay at home."""
+"""FedBN: normalisation layers stay at the client."""
 
 from __future__ import annotations
 

@@ -69,6 +69,7 @@ def _shorten_epochs(factors: Schedule) -> AfterStep:
     """After the last step of epoch e: y <- y + (b_e - 1) (y - start), with start where the epoch began."""
 
     def after(carry: Carry, moved: StepInfo, received: Received, now: Position) -> Carry:
+        # Side by side, only some clients may end an epoch here: then `ends` is a tensor of 0 and 1.
         ends = now.value(lambda here: float(here.ends_epoch))
         if isinstance(ends, float) and not ends:
             return carry

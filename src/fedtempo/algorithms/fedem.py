@@ -70,8 +70,9 @@ def _even(shared: Params, components: int) -> Tensor:
 
 
 def expectation(network: Network, task: Task, received: Received, carry: Carry, data: Batch) -> tuple[Carry, Batch]:
-    """Responsibilities of every training sample under the components at hand, and the new mixture weights."""
+    """The E-step: responsibilities of every training row under the current components, and new mixture weights."""
     pi = carry.personal["pi"]
+    # A softmax of log pi_m - loss_m is pi_m exp(-loss_m) normalised, without underflow for large losses.
     losses = [_losses(network, task, component(carry.shared, m), data) for m in range(pi.shape[0])]
     responsibilities = torch.softmax(torch.log(pi) - torch.stack(losses, dim=-1), dim=-1)
     rows = data["_rows"].to(pi.dtype) if "_rows" in data else torch.ones_like(responsibilities[:, 0])

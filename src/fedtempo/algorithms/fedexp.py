@@ -44,6 +44,8 @@ def _server(eps: Rate, per_client: bool, average: bool) -> Server:
     offset = as_schedule(eps)
 
     def step(shared: Params, state: Any, aggregate: Aggregate, now: Now) -> tuple[Params, Any]:
+        # `squared_norm` is the mean of ||Delta_i||^2, which a server cannot compute from the mean Delta: clients send
+        # it.
         delta = aggregate.means["delta"]
         spread = aggregate.means["squared_norm"]["delta"]
         below = 2 * (squared_norm(delta) + offset.at(now) * (aggregate.clients if per_client else 1))

@@ -1,4 +1,4 @@
-"""FedRecon: heads are rebuilt from the client's data each time, not remembered."""
+"""FedRecon: heads are fitted again to the client's data in every round; clients keep no state."""
 
 from __future__ import annotations
 
@@ -80,6 +80,7 @@ def fedrecon_stateful(
     """
     on_head, exact = restricted(clients, head), gradient_only(restricted(clients, ~head))
     fit = Phase(length(head_steps), checked_rate(head_lr, "head_lr"), full_batch=full_batch, **on_head)
+    # The step of this phase is thrown away; only its direction, the body's gradient, is sent.
     look = Phase(Length(constant(1)), constant(1.0), full_batch=full_batch, after=note_direction, **exact)
     return Algorithm(
         (fit, look),

@@ -10,7 +10,7 @@ from fedtempo.server.sums import Groups
 
 
 def begin_with_zeros(received: Received, personal: Params) -> tuple[Params, Params]:
-    """Notes of the shape of the shared model, so far nothing."""
+    """The start of a round: personal tensors as kept, and zeros of the shared model's shape as scratch."""
     return personal, zeros_like(received.shared)
 
 

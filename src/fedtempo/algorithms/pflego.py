@@ -57,6 +57,8 @@ def pflego(
     joint = Phase(Length(constant(1)), last_rate, full_batch=full_batch, after=note_direction, **exact)
     newcomer = Phase(length(steps), checked_rate(head_lr, "head_lr"), full_batch=full_batch, **on_head)
 
+    # The mean upload is sum_S n_i g_i / sum_S n_i. Times sum_S n_i / sum_all n_j it becomes sum_S alpha_i g_i, and I /
+    # r makes that an unbiased estimate of the sum over all clients.
     def unbiased(aggregate: Aggregate, now: Now) -> float:
         share = aggregate.weight / now.total_samples if alpha_over == "all" else 1.0
         return share * now.clients / now.cohort

@@ -28,6 +28,7 @@ from fedtempo.server.sums import Aggregate, Groups
 from fedtempo.tasks import Batch, Task
 
 TRAVELLED = "_travelled"
+"""The scratch entry that holds sum_k l_k, the sum of the learning rates of the steps so far."""
 
 
 @named
@@ -75,12 +76,14 @@ def scaffold(
 
 
 def _begin(received: Received, personal: Params) -> tuple[Params, Params]:
+    # c - c_i is constant during a round, so it is computed once and not at every step.
     device = next(iter(received.shared.values())).device
     drift = {DRIFT + n: c - personal[n] for n, c in received.extra.items()}
     return personal, {TRAVELLED: torch.zeros((), dtype=torch.float64, device=device), **drift}
 
 
 def _begin_with_gradient(received: Received, personal: Params) -> tuple[Params, Params]:
+    # `_full_gradient` replaces the zeros. They are there because `vmap` needs the same tensors before and after.
     _, scratch = _begin(received, personal)
     return personal, {**scratch, **zeros_like(personal)}
 
@@ -102,7 +105,7 @@ def _full_gradient(network: Network, task: Task, received: Received, carry: Carr
 def _new_control(received: Received, carry: Carry, option: str) -> Params:
     if option == "I":
         return {n: carry.scratch[n] for n in carry.personal}
-    # The displacement is over where the steps led; a tiny floor keeps a round of zero rates at c_i - c.
+    # If all rates are 0 the displacement is 0 as well; the tiny floor makes 0 / 0 a 0.
     travelled = carry.scratch[TRAVELLED].clamp(min=torch.finfo(torch.float64).tiny)
     c = received.extra
     return {

@@ -30,7 +30,7 @@ from fedtempo.server.sums import BlockSum
 
 START_WITHIN_SECONDS = 60.0
 FINEST_SHARE = 10_000
-"""Ray counts shares of a GPU in these parts."""
+"""Ray divides a GPU into this many parts, so shares are rounded down to one."""
 MOST_SUMS = 8
 """Sums that the driver fetches in a round at the most, and that an actor adds up at once."""
 _LOG = logging.getLogger(__name__)
@@ -73,6 +73,7 @@ class RayActors:
                 self._ray.cloudpickle.register_pickle_by_value(module)
             count, share = self._places()
             self._gpu = share > 0
+            # No restarts by Ray: a restarted actor would have lost its federation, so `_replace` makes a new one.
             self._make = self._ray.remote(num_cpus=1, num_gpus=share, max_restarts=0)(Actor)
             self._shipment = self._put(serialise(self._federation, self._cluster.loader))
             self._start(range(count))
@@ -104,7 +105,7 @@ class RayActors:
         return count, share
 
     def _start(self, slots: Iterable[int]) -> None:
-        """Start actors and wait for them; the run goes on without those that the cluster has no room for."""
+        """Start actors and wait for them. The run goes on without those that the cluster has no room for."""
         opening = {}
         for slot in slots:
             actor = self._make.remote(self._backend)
@@ -131,7 +132,7 @@ class RayActors:
             raise ConfigError(f"the Ray cluster must have {made_with()}, as here. Got {theirs}.")
 
     def score(self, scoring: Scoring, blocks: Iterable[Block]) -> Iterator[Any]:
-        """Score blocks on whoever is free; yield the scores in the blocks' order."""
+        """Score blocks on whichever actor is free; yield the scores in the order of the blocks."""
         done: dict[int, Any] = {}
         next_index = 0
         chunks = chunked(list(enumerate(blocks)), len(self._actors))
@@ -142,7 +143,7 @@ class RayActors:
                 next_index += 1
 
     def train(self, order: Order, blocks: Iterable[Block]) -> BlockSum:
-        """Actors add up what they trained, then each other's sums; what is lost on the way is done again."""
+        """Train blocks: actors sum what they trained, then each other's sums. What is lost on the way runs again."""
         waiting = chunked_for_sums(list(enumerate(blocks)), len(self._actors))
         result = BlockSum()
         while waiting:
@@ -152,16 +153,19 @@ class RayActors:
                 try:
                     result.add_sums(unpacked(self._got(part.sums), self._federation.problem.device))
                 except _LostError as lost:
+                    # A machine is gone, with the sums in its memory: all chunks behind this sum run again.
                     self._count(lost)
                     waiting += part.chunks
                 else:
+                    # Numbers are added only together with their sums, so that no client counts twice or by half.
                     for numbers in part.numbers:
                         result.add_block(numbers)
         return result
 
     def _merged(self, parts: list[PartialSum]) -> list[PartialSum]:
-        """The same sums in few parts, added up by neighbours. Where that fails they stay apart."""
+        """The same sums in at most `MOST_SUMS` parts, merged by the actors. If a merge fails, its parts stay apart."""
         while len(parts) > MOST_SUMS:
+            # Sorted by actor: neighbours are often on one machine, and sums then need not travel.
             ordered = sorted(parts, key=lambda part: part.slot)
             groups = [ordered[start : start + MOST_SUMS] for start in range(0, len(ordered), MOST_SUMS)]
             asked = [self._ask(group[0].slot, "merge", *(part.sums for part in group)) for group in groups]
@@ -177,8 +181,9 @@ class RayActors:
         return parts
 
     def _arrivals(self, kind: str, common: Any, waiting: list[Chunk]) -> Iterator[tuple[int, Chunk, Any, Any]]:
-        """Who did which chunk, what came of it, and where its sums are, as it comes."""
+        """Give out chunks; yield (actor, chunk, its numbers, the reference to its sums) as answers arrive."""
         running: dict[Any, tuple[int, Chunk, Any]] = {}
+        # The ticket tells an actor whether it has unpacked this round's model already.
         self._ticket += 1
         shared = self._put(packed(common)) if waiting else None
         while waiting or running:

@@ -69,7 +69,7 @@ def cluster_for(backend: object, address: Any, gpus: Any, loader: Any) -> Cluste
 
 @contextmanager
 def connected(address: str | None, workers: int) -> Iterator[Any]:
-    """The module `ray`, connected. What was started for it is stopped, and nothing else."""
+    """The module `ray`, connected. At the end, only what was started here is stopped."""
     ray: Any = importlib.import_module("ray")
     if ray.is_initialized():
         _check_shared(ray, address)
@@ -88,7 +88,7 @@ def connected(address: str | None, workers: int) -> Iterator[Any]:
 
 
 def _check_shared(ray: Any, address: str | None) -> None:
-    """A connection that is there is used, unless it is to another cluster or ends with another run."""
+    """Refuse an existing connection that leads to another cluster, or that another run will close."""
     context = ray.get_runtime_context()
     if context.namespace == NAMESPACE:
         raise ConfigError(
@@ -115,7 +115,7 @@ def _folder() -> Iterator[Path]:
 
 @contextmanager
 def started(ray: Any, start: Callable[..., None], **settings: Any) -> Iterator[None]:
-    """Ray until the end of the block. It answers to SIGTERM by an orderly exit meanwhile, and only meanwhile."""
+    """Ray until the end of the block. Ray installs its own handler of SIGTERM; the old one is put back afterwards."""
     main = threading.current_thread() is threading.main_thread()
     handler = signal.getsignal(signal.SIGTERM)
     try:
@@ -166,10 +166,10 @@ def loopback(ray: Any, **settings: Any) -> None:
 
 @contextmanager
 def _only_loopback() -> Iterator[None]:
-    """Ray takes a loopback address as it stands.
+    """Make Ray listen on the loopback address only.
 
-    Otherwise it puts the machine's outward address in its place, and listens on every interface. It does not where
-    clusters of several machines are disabled, so they are for the moment.
+    By default Ray replaces a loopback address by the machine's outward address and listens on every interface. It does
+    not if clusters of several machines are disabled. So they are disabled while Ray starts.
     """
     constants: Any = importlib.import_module("ray._private.ray_constants")
     enabled, before = constants.ENABLE_RAY_CLUSTER, {name: os.environ.get(name) for name in QUIET}

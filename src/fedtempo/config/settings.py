@@ -78,7 +78,7 @@ def function_or_made(
     found = find(field, name, known, "", kind)
     if is_value(found) or isinstance(found, type) or name in known:
         return make(field, name, known, settings, "", kind)
-    lacks = [p for p in lacking(inspect.signature(found).parameters, settings) if p.kind is not p.KEYWORD_ONLY]
+    lacks = [p for p in not_given(inspect.signature(found).parameters, settings) if p.kind is not p.KEYWORD_ONLY]
     if len(lacks) != takes:
         return make(field, name, known, settings, "", kind)
     _check_known(field, name, found, settings)
@@ -112,7 +112,7 @@ def checked(
         return found
     _check_known(field, name, found, settings)
     _check_types(field, found, settings)
-    lacks = lacking(inspect.signature(found).parameters, settings)
+    lacks = not_given(inspect.signature(found).parameters, settings)
     if lacks:
         raise ConfigError(f"{field}.{lacks[0].name} must be given for {name!r}. Got nothing.")
     return found
@@ -123,7 +123,7 @@ def is_value(found: Any) -> bool:
     return not callable(found) or isinstance(found, nn.Module)
 
 
-def lacking(parameters: Mapping[str, inspect.Parameter], settings: Iterable[str]) -> list[inspect.Parameter]:
+def not_given(parameters: Mapping[str, inspect.Parameter], settings: Iterable[str]) -> list[inspect.Parameter]:
     """The parameters that have no default and are not given."""
     given = set(settings)
     several = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)

@@ -1,4 +1,4 @@
-"""Contracts: what every algorithm, backend, model, metric and loss must keep. Run them on your own in one line."""
+"""Contracts: the laws of every algorithm, backend, model, metric and loss. One call checks them for your own."""
 
 from fedtempo.contracts.algorithms import (
     ContractError,

@@ -27,7 +27,7 @@ _SIZES = (7, 12, 5, 16, 9, 10)
 
 
 class ContractError(FedTempoError, AssertionError):
-    """A promise that everything of its kind makes was not kept."""
+    """An algorithm, backend, model, metric or loss breaks a law of its kind."""
 
 
 def check_algorithm(algorithm: Algorithm, **settings: Any) -> None:

@@ -81,7 +81,7 @@ def _vectorises(model: nn.Module | Callable[[], nn.Module], settings: dict[str, 
 
 
 def _check_padding(result: Result, model: object) -> None:
-    """Where rows count as independent, batches are padded: then a row's output must not depend on its neighbours."""
+    """If rows count as independent, batches are padded; so a row's output must not depend on its neighbours."""
     federation = result.experiment.federation
     if not federation.problem.pads_batches:
         return

@@ -97,17 +97,17 @@ class UserScores:
             }
 
     def scored(self, metric: str) -> np.ndarray:
-        """Which users the metric says something about. A loss that is NaN is a model that diverged, so it counts."""
+        """Which users the metric is defined for. A NaN loss means that the model diverged, so that user counts."""
         known = ~np.isnan(self.values[metric]) | (metric == "loss")
         return np.asarray((self.samples > 0) & known)
 
     def undefined(self, metric: str) -> int:
-        """How many users have rows, but none that the metric says something about."""
+        """How many users have rows, but none for which the metric is defined."""
         return int(np.count_nonzero(self.samples > 0) - np.count_nonzero(self.scored(metric)))
 
 
 def bottom_decile(values: np.ndarray, lower_is_better: bool, interpolated: bool = False) -> np.ndarray:
-    """The score that a tenth of the users are worse off than, along the last axis.
+    """The score below which the worst-served tenth of the users are, along the last axis.
 
     >>> float(bottom_decile(np.arange(20.0), lower_is_better=True))
     17.0

@@ -23,7 +23,7 @@ from fedtempo.params import tree_map
 from fedtempo.tasks import SAMPLE_WEIGHT, Batch, Task, hide_padded_outputs, mean_loss, weighed
 
 Sums = dict[str, tuple[Tensor, Tensor]]
-"""By metric: a sum over rows, and what the rows count."""
+"""By metric: a sum over rows, and the sum of the rows' weights."""
 
 
 def score(federation: Federation, trained: Trained, part: Part) -> dict[str, np.ndarray]:
@@ -37,7 +37,7 @@ def score(federation: Federation, trained: Trained, part: Part) -> dict[str, np.
 
 
 def _together(counts: np.ndarray, pads: bool) -> list[np.ndarray]:
-    """Lanes that predict together: all, or those with equally many rows where a padded row would be felt."""
+    """Groups of clients that predict together: all, or one group per number of rows where padding changes outputs."""
     if not counts.any():
         return []
     if pads:
@@ -60,6 +60,8 @@ def _only(trained: Trained, lanes: np.ndarray) -> Trained:
 def _score_lanes(federation: Federation, trained: Trained, part: Part, counts: np.ndarray) -> dict[str, np.ndarray]:
     task = federation.problem.task
     batch = _padded_rows(federation, trained, part, counts)
+    # Means over rows are summed for all clients at once, and padded rows count 0. Other metrics (AUROC, F1) would see
+    # the padding, so they get each client's own rows.
     apart = [metric for metric in task.scores.values() if not metric.vectorised]
     needs_outputs = bool(apart) or not task.rows_apart
 
@@ -67,6 +69,7 @@ def _score_lanes(federation: Federation, trained: Trained, part: Part, counts: n
         problem = federation.problem
         outputs = federation.algorithm.serving.predict(problem.network, carry.shared, carry.personal, rows, False)
         outputs = hide_padded_outputs(outputs, rows)
+        # Outputs of all rows of all clients may be large, so they are returned only if somebody needs them.
         return _sums(task, outputs, rows), outputs if needs_outputs else outputs.new_zeros(())
 
     with torch.no_grad():
@@ -81,7 +84,7 @@ def _score_lanes(federation: Federation, trained: Trained, part: Part, counts: n
 
 
 def _padded_rows(federation: Federation, trained: Trained, part: Part, counts: np.ndarray) -> Batch:
-    """Every client's rows of the part; a client without any gets another's, which count nothing."""
+    """Every client's rows of the part, padded. A client without rows gets another client's, with weight 0."""
     problem, width = federation.problem, int(counts.max())
     local = np.minimum(np.arange(width), np.maximum(counts - 1, 0)[:, None])
     empty = counts == 0
@@ -95,7 +98,7 @@ def _padded_rows(federation: Federation, trained: Trained, part: Part, counts: n
 
 
 def _sums(task: Task, outputs: Tensor, batch: Batch) -> Sums:
-    """What is a mean over rows and ours, added up over one client's rows."""
+    """Sums over one client's rows, for the loss and for those of our metrics that are means over rows."""
     targets = batch.get("y", outputs)
     sums: Sums = {}
     if task.rows_apart:
@@ -122,7 +125,7 @@ def _finished(metric: Metric | None, totals: np.ndarray, counts: np.ndarray) -> 
 def _one_by_one(
     federation: Federation, clients: np.ndarray, counts: np.ndarray, apart: list[Metric], outputs: Tensor, batch: Batch
 ) -> dict[str, np.ndarray]:
-    """What has to see exactly one client's rows, client after client."""
+    """Metrics and losses that must see exactly one client's rows, computed client by client."""
     problem, task = federation.problem, federation.problem.task
     names = [metric.name for metric in apart] if task.rows_apart else ["loss", *(metric.name for metric in apart)]
     found = {name: np.zeros(len(clients)) for name in names}
@@ -136,7 +139,8 @@ def _one_by_one(
                 found[metric.name][lane] = metric.of_client(*_labelled(task, predicted, rows))
         except FedTempoError:
             raise
-        except Exception as error:  # a loss or a metric is the user's code and may raise anything
+        # A loss or a metric may be the user's code and may raise anything. The error has to name the client.
+        except Exception as error:
             what = f"{type(error).__name__}: {first_line(error)}"
             raise TrainingError(f"scoring client {problem.data.name_of(int(clients[lane]))} failed: {what}") from error
     return found
@@ -147,14 +151,14 @@ def _own_rows(batch: Batch, lane: int, count: int) -> Iterator[tuple[str, Tensor
 
 
 def _own_outputs(outputs: Tensor, batch: Batch, lane: int, count: int) -> Tensor:
-    """Without rows that pad the batch, and without classes that pad the client's head."""
+    """One client's outputs, without padded rows and without padded classes."""
     if count < batch["_rows"].shape[1]:
         outputs = outputs[:count]
     return outputs[..., : int(batch["_outputs"][lane])] if "_outputs" in batch else outputs
 
 
 def _labelled(task: Task, outputs: Tensor, rows: Batch) -> tuple[Tensor, Tensor]:
-    """Outputs and targets of the rows that have a label, as copies that a metric may do with what it likes."""
+    """Outputs and targets of the rows that have a label, as copies, because a metric may change its arguments."""
     targets = rows.get("y", outputs)
     if task.classes and targets.dim() == 1:
         labelled = targets != IGNORED

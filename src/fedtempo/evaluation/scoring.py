@@ -1,4 +1,4 @@
-"""Scoring users, block by block, on whatever engine the run has."""
+"""Scoring users, block by block, on the engine that also trains them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from fedtempo.schedules import Now
 BlockScores = dict[Part, dict[str, np.ndarray]]
 """By part and metric, one number for each user of a block."""
 ANSWERED = "answered"
-"""Where users are on other machines: among their scores, who has answered. The others count as users without rows."""
+"""A score that only deployments have: 1 for users whose node answered. The others count as users without rows."""
 
 
 class EvaluationContext(NamedTuple):
@@ -36,6 +36,9 @@ class EvaluationContext(NamedTuple):
         """Loss and scores of a block of users by part, before and after fine-tuning."""
         served = served_phases(federation, self.protocol, self.now, self.newcomers)
         found: list[BlockScores] = []
+        # Before fine-tuning is a program without phases: the same code then gives the model that a user holds.
+        # Before fine-tuning is a program without phases: the same code then gives the model that a user holds.
+        # Before fine-tuning is a program without phases: the same code then gives the model that a user holds.
         for phases, as_kept in (((), True), served):
             program = federation.compile(phases, as_kept=as_kept)
             users = (federation.problem, program, self.received, self.now, block.clients, block.personal)
@@ -55,10 +58,13 @@ class Evaluator:
     personal_of: Callable[[int], Params] = field(repr=False)
 
     def scores(self, shared: Params, extra: Params, now: Now, *parts: Part) -> list[Scores]:
-        """Evaluate existing users, and new ones where the data hold some out; users fine-tune once for all parts."""
+        """The scores of each part: of existing users, and of new users if the data hold some out.
+
+        Users are fine-tuned once and then scored on all parts.
+        """
         received = Received(shared, extra)
         data, protocol, seed = self.federation.problem.data, self.protocol, self.federation.problem.seed
-        # A private run scores nobody whose data it protects: the score would be an exact function of them.
+        # A private run does not score training clients: a score is an exact function of the data that it protects.
         training = data.clients[:0] if self.federation.private else data.clients
         existing = protocol.sample(training, seed, "existing")
         pairs = self._users(EvaluationContext(received, now, parts, False, protocol), existing)

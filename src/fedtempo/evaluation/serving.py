@@ -1,7 +1,7 @@
-"""How a user is served: which phases it goes through before its model predicts.
+"""How a user is served: which phases its model goes through before it predicts.
 
-By default that is what the algorithm does itself: its optimizer, its objective, the tensors it trains. What the
-protocol gives (a length, a rate, the tensors) replaces the algorithm's, for existing and for new users alike.
+By default fine-tuning does what the algorithm does in training: the same optimizer, objective and trained tensors. What
+the evaluation protocol sets (a length, a rate, the tensors) replaces that, for existing and for new users alike.
 """
 
 from __future__ import annotations
@@ -22,17 +22,18 @@ from fedtempo.transforms import identity
 
 
 class Served(NamedTuple):
-    """What a user does before it is served."""
+    """How a user's model is made."""
 
     phases: tuple[Phase, ...]
     as_kept: bool
-    """Whether it starts from the state as it was kept, without the algorithm's own start of a round."""
+    """Whether to start from the state that the client holds, without what the algorithm does to it in a round."""
 
 
 def served_phases(federation: Federation, protocol: Evaluation, now: Now, newcomers: bool) -> Served:
     """The phases a user goes through before being served.
 
-    New users are served as the algorithm says; so are existing ones where nothing is remembered (FedRecon).
+    New users are served as the algorithm prescribes. So are existing users of an algorithm that keeps no state at
+    clients (FedRecon). All others fine-tune the model that they hold.
     """
     algorithm = federation.algorithm
     own = algorithm.serving.newcomer_phases
@@ -45,8 +46,8 @@ def served_phases(federation: Federation, protocol: Evaluation, now: Now, newcom
 def fine_tuning(federation: Federation, protocol: Evaluation) -> Phase:
     """One epoch of the algorithm's own local steps, unless the protocol says otherwise."""
     model_phase = _own_phase(federation.algorithm)
-    # What a step leaves behind for the server (notes, corrections) is no part of adapting to one user, and neither is
-    # a decay inside the round, which some algorithms apply after a step.
+    # Control variates and notes for the server serve the average over clients, not this user. A decay inside the round
+    # would end fine-tuning early. So fine-tuning leaves out corrections and what an algorithm does after a step.
     after = model_phase.after if protocol.decays and federation.algorithm.serving.after_decays else None
     plain = replace(
         model_phase, on=federation.algorithm.serving.finetune_on, correction=None, after=after, after_reads_start=True
@@ -66,7 +67,7 @@ def _own_phase(algorithm: Algorithm) -> Phase:
 
 
 def _as_told(phase: Phase, protocol: Evaluation, own_length: Length) -> Phase:
-    """The phase with what the protocol gives."""
+    """The phase with the length, rate and tensors that the protocol sets."""
     told = protocol.steps is not None or protocol.epochs is not None
     return replace(
         phase,
@@ -77,7 +78,7 @@ def _as_told(phase: Phase, protocol: Evaluation, own_length: Length) -> Phase:
 
 
 def _rate(phase: Phase, protocol: Evaluation) -> Schedule:
-    """The given rate, or the phase's own, which inside the round stays what it is at its first step."""
+    """The protocol's rate, or the phase's own rate at its first step, constant over all steps unless `decays`."""
     if protocol.lr is not None:
         return as_schedule(protocol.lr)
     own = phase.lr
@@ -93,7 +94,7 @@ def _trains(phase: Phase, protocol: Evaluation) -> Selector:
 
 
 def fine_tuning_in_words(federation: Federation, protocol: Evaluation) -> str:
-    """What fine-tuning is, in one line: for existing users and, where it differs, for new ones."""
+    """One line that says how users are fine-tuned: existing users and, if it differs, new users."""
     now = federation.problem.now(0, 1.0)
     existing, new = (
         " then ".join(map(_in_words, served_phases(federation, protocol, now, newcomers).phases))

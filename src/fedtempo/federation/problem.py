@@ -74,7 +74,7 @@ class Problem:
         return batch if self.device == "cpu" else {n: t.to(self.device) for n, t in batch.items()}
 
     def now(self, round_number: int, cohort: float, loss_ratio: float = 1.0, plateaus: int = 0) -> Now:
-        """Where a round stands before its first step."""
+        """The position of a round before its first step."""
         return Now(
             round=round_number,
             clients=len(self.data.clients),

@@ -1,4 +1,4 @@
-"""A model's first weights: drawn on the run's seed, or kept as they came."""
+"""A model's first weights: drawn from the run's seed, or kept as the user gave them."""
 
 from __future__ import annotations
 
@@ -72,7 +72,8 @@ def is_untouched(model: nn.Module) -> bool:
     mark = getattr(model, _MARK, None)
     if not isinstance(mark, _Mark):
         return False
-    # Loading the very numbers that are there changes no number, but torch counts the write. A copy counts from 0.
+    # Loading the same numbers again changes no number, but the user has given weights; torch's count of writes tells.
+    # A copy of the model counts from 0, so the count is compared only for the original object.
     written = mark.owner == id(model) and mark.versions != _versions(model)
     return not written and mark.content == _content(model)
 
@@ -115,7 +116,7 @@ def _draw(module: nn.Module, strict: bool) -> None:
 
 
 def _require_rules(module: nn.Module, path: str) -> None:
-    """Every tensor belongs to a layer that can draw it."""
+    """Raise `ModelError` unless every parameter belongs to a layer that can draw it again."""
     if _reset_of(module) is not None:
         return
     if any(True for _ in module.parameters(recurse=False)):

@@ -85,7 +85,7 @@ def write_page(path: Path, page: str, setting: str = "report") -> Path:
 
 
 def as_json(numbers: Any) -> str:
-    """JSON that no HTML parser can take for the end of the script it stands in."""
+    """JSON for a script element: `</script>` inside a string is escaped, so that it cannot end the element."""
     text = json.dumps(numbers, ensure_ascii=True, allow_nan=False, separators=(",", ":"))
     return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
 
@@ -101,7 +101,7 @@ def _script() -> str:
 
 
 def _source(text: str) -> str:
-    """The hash by which a content security policy knows a script or a style sheet."""
+    """The hash by which a content security policy allows a script or a style sheet."""
     return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
 
 

@@ -20,7 +20,7 @@ def follow(
     quiet: bool = False,
     observe: Observer | None = None,
 ) -> Result:
-    """Drain a training generator, show how it goes on standard error or in the notebook, and return its result."""
+    """Run a training generator to its end, show its progress, and return its result."""
     shown = None if quiet else look(total, label)
     observers = [*([shown.show] if shown else []), *([observe] if observe else [])]
     try:

@@ -81,7 +81,7 @@ def _score_facts(scores: Scores) -> Iterator[tuple[str, str]]:
 
 @shows(FederatedData)
 def data_html(data: FederatedData) -> str:
-    """Who has how much of what."""
+    """How many rows each client has, by label."""
     sizes = data.sizes("train")
     facts = [
         ("clients", f"{len(data.clients):,} that train, {len(data.held_out):,} new"),

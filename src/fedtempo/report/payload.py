@@ -249,7 +249,7 @@ def _rounded(values: Mapping[str, float]) -> dict[str, float | None]:
 
 
 def _number(value: float | None) -> float | None:
-    """Rounded; nothing where it is not a finite number, which JSON has no word for."""
+    """The number rounded, or None if it is not finite: JSON has no NaN and no infinity."""
     if value is None or not math.isfinite(value):
         return None
     rounded = float(f"{value:.{DIGITS}g}")

@@ -1,7 +1,7 @@
-"""The personalization ratio: how much a round's local steps care about fine-tuning well against being good at once.
+"""The personalization ratio R: what local steps improve more, the model before or the model after fine-tuning.
 
-FedDecay's Taylor argument writes the expected change a client sends as
-`c1 AvgGrad - c2 AvgGradInner`; R = c2 / c1. Small R favours a good shared model, large R one that adapts fast.
+FedDecay's Taylor argument writes the expected displacement of a client as `c1 AvgGrad - c2 AvgGradInner`; R = c2 / c1.
+A small R favours the model before fine-tuning, a large R the model after it.
 """
 
 from __future__ import annotations
@@ -47,6 +47,7 @@ def gradient_coefficients(factors: Sequence[float], lr: float, sent: Sequence[fl
     require(len(weights) == len(walked) and all(map(is_number, weights)), "sent", "as long as factors", weights)
     require(sum(weights) > 0, "factors" if sent is None else "sent", "of positive sum", weights)
     require(is_number(lr) and lr >= 0, "lr", "a number >= 0", lr)
+    # `before` is B(j), the sum of the factors of all steps before step j.
     before, inner = 0.0, 0.0
     for factor, weight in zip(walked, weights, strict=True):
         inner += weight * before

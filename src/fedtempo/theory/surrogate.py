@@ -1,4 +1,4 @@
-"""What many local steps really minimise: the decaying-K paper's surrogate, exact for quadratic clients.
+"""The loss that rounds of many local steps minimise: the decaying-K paper's surrogate, exact for quadratic clients.
 
 Client i has `f_i(x) = (x - c_i)^T A_i (x - c_i) / 2`. K local steps of rate gamma move it, on average, by
 `gamma Q_i A_i (c_i - x)`, so rounds converge to the minimiser of a surrogate, not to that of the mean loss. With
@@ -80,6 +80,7 @@ def distortion(curvature: ArrayLike, lr: float, steps: int) -> Array:
     require(is_count(steps), "steps", "an int >= 1", steps)
     hessian = np.asarray(curvature, dtype=np.float64)
     identity = np.broadcast_to(np.eye(hessian.shape[-1]), hessian.shape)
+    # Horner's scheme: sum_{j<K} M^j = I + M (I + M (...)).
     total = identity.copy()
     for _ in range(steps - 1):
         total = identity + (identity - lr * hessian) @ total

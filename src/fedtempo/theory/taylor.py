@@ -19,6 +19,7 @@ from fedtempo.theory.derivatives import Loss, gradient, hessian_vector
 from fedtempo.theory.ratio import gradient_coefficients
 
 MOST_ORDERS = 720
+"""All orders of batches are enumerated up to this number, 6!; beyond it the caller says how many to draw."""
 
 
 @dataclass(frozen=True)
@@ -46,6 +47,7 @@ def taylor_terms(loss: Loss, params: Params, clients: Sequence[Sequence[Batch]])
         gradients = [gradient(loss, params, batch) for batch in batches]
         total = _total(gradients, params)
         average = add(average, total, 1 / (len(batches) * len(clients)))
+        # The mean over pairs k != l of H_k g_l needs no loop over pairs: for each k the g_l are summed first.
         for batch, own in zip(batches, gradients, strict=True):
             others = subtract(total, own) if len(batches) > 1 else own
             pairs = len(batches) * max(len(batches) - 1, 1)

@@ -14,6 +14,7 @@ from fedtempo.training.round_report import RoundReport
 from fedtempo.training.tracking import RunInfo, Tracker
 
 ALWAYS = "seconds"
+"""A metric that every round has: its last step tells which rounds a resumed run has logged."""
 LONGEST = 500
 """Characters of a parameter that every MLflow server takes."""
 

@@ -24,18 +24,13 @@ from fedtempo.training.round_report import RoundReport, to_json
 from fedtempo.training.seals import MALFORMED, Seal
 from fedtempo.training.selection import Changes, Selected, SelectionTables
 from fedtempo.training.state import State, state_from_bytes, state_to_bytes, tensors_from_bytes, tensors_to_bytes
+from fedtempo.training.store import Saved
 
-__all__ = ["DATABASE", "LOCK", "DurableStore", "Saved"]
+__all__ = ["DATABASE", "LOCK", "DurableStore"]
 
 _MODULUS = 1 << 256
 _CLIENT = "SELECT tensors, sha256 FROM clients WHERE client = ?"
-
-
-class Saved(NamedTuple):
-    """What a stopped run left: its state after the last committed round, and the reports up to it."""
-
-    state: State
-    history: list[RoundReport]
+_SHARED = "SELECT tensors, numbers, manifest, sha256 FROM shared WHERE round = ?"
 
 
 class _Kept(NamedTuple):
@@ -250,8 +245,7 @@ class DurableStore:
         history, last = self._seal.history(rows)
         if len(history) != round_number + 1:
             raise StoreError(f"the report of round {len(history)} is missing")
-        query = "SELECT tensors, numbers, manifest, sha256 FROM shared WHERE round = ?"
-        row = self._connection.execute(query, (round_number,)).fetchone()  # a damaged tree lists rows it cannot find
+        row = self._connection.execute(_SHARED, (round_number,)).fetchone()  # a damaged tree lists rows it cannot find
         if row is None or self._seal.hash("shared", round_number, *row[:3], last) != row[3]:
             raise StoreError(f"the stored state of round {round_number} is damaged")
         tensors, numbers, manifest, _ = row
@@ -262,8 +256,8 @@ class DurableStore:
         try:
             state = state_from_bytes(tensors, numbers, template)
         except MALFORMED as error:
-            message = f"the stored state of round {round_number} cannot be read ({type(error).__name__})"
-            raise StoreError(message) from None
+            kind = type(error).__name__
+            raise StoreError(f"the stored state of round {round_number} cannot be read ({kind})") from None
         self._manifest, self._last_hash, self._selection = clients, last, Changes(selected)
         return Saved(state, history)
 
@@ -291,9 +285,10 @@ class DurableStore:
         committed = max(rounds, newest + 1, self._count.read())
         if committed > rounds:
             self._connection.execute("DELETE FROM reports WHERE round >= ?", (rounds,))
-            reason = damage or f"{self._path.name} or its log is damaged"
-            lost = f"{committed - rounds} of {committed} committed rounds are lost"
-            warnings.warn(f"{reason}; {lost}: going on from round {rounds - 1}", RuntimeWarning, stacklevel=3)
+            lost = f"{committed - rounds} of {committed} committed rounds are lost: going on from round {rounds - 1}"
+            warnings.warn(
+                f"{damage or f'{self._path.name} or its log is damaged'}; {lost}", RuntimeWarning, stacklevel=3
+            )
             with suppress(OSError):  # then it is told again next time
                 self._count.write(rounds)
 
@@ -301,10 +296,9 @@ class DurableStore:
         for anything in ("SELECT 1 FROM clients LIMIT 1", "SELECT 1 FROM reports LIMIT 1"):
             if self._connection.execute(anything).fetchone():
                 raise StoreError("the stored shared state is missing. Start afresh in another folder.")
-        committed = self._count.read()
-        if committed:
-            lost = f"all {committed} committed rounds are lost"
-            raise StoreError(f"{self._path.name} is damaged: {lost}. Start afresh in another folder.")
+        if committed := self._count.read():
+            lost = f"is damaged: all {committed} committed rounds are lost"
+            raise StoreError(f"{self._path.name} {lost}. Start afresh in another folder.")
 
     def _summed(self) -> int:
         """The sum of all clients' hashes: it changes when a client's record is altered, renamed, lost or added."""

@@ -1,4 +1,4 @@
-"""A run folder: one owner at a time, nothing in it that leads out of it, and how many rounds were committed to it."""
+"""A run folder: its lock, the check that no file in it points outside, and the count of committed rounds."""
 
 from __future__ import annotations
 

@@ -87,7 +87,7 @@ def train_experiment(
             state, report = _evaluated(experiment, evaluator, state, report, now, store.planned)
             report = replace(report, stops=_gives_up(experiment, history, report))
             report = _timed(report, started, clients.status.replaced - replaced)
-            # The commit comes before anybody hears of the round: what was told is never lost.
+            # Commit first, report afterwards: a round that was reported is never lost.
             store.commit(state, personal, report)
             told.round(report)
             log_round(report, experiment.rounds)

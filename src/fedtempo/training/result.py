@@ -1,4 +1,4 @@
-"""What a run leaves behind: the model, everybody's state, the history, and how a new user is served."""
+"""The result of a run: the model, the clients' states, the history, and the model that a new user gets."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ class Result:
 
     @property
     def now(self) -> Now:
-        """Where the selected round stood."""
+        """The position of the selected round, for schedules."""
         return self.at().now
 
     @property
@@ -160,7 +160,7 @@ class Result:
 
     @property
     def never_heard(self) -> list[int]:
-        """Clients that were asked and never sent anything that counted: always away, or always wrong."""
+        """Clients that were asked and never sent an accepted upload."""
         failed = {failure.client for report in self.history for failure in report.failures}
         for report in self.history:
             if failed and not report.abandoned:

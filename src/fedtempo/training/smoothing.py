@@ -1,4 +1,4 @@
-"""How training is getting on: the smoothed loss that adaptive schedules look at."""
+"""Progress of training: the smoothed loss that adaptive schedules follow."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ from fedtempo.training.smoothing import Progress
 
 
 class State(NamedTuple):
-    """The shared model, the server's state, and how the run is getting on."""
+    """The shared model, the server's state, and the numbers that a run carries from round to round."""
 
     shared: Params
     server: Any
@@ -40,7 +40,8 @@ class State(NamedTuple):
 def tensors_to_bytes(tensors: Mapping[str, Tensor]) -> bytes:
     """Tensors as safetensors: names, types, shapes and numbers, and nothing that could run.
 
-    safetensors sorts by name. A number before each name keeps our order, which decides in which order norms are summed.
+    safetensors sorts by name. A number before each name keeps our order: norms are summed in that order, and a resumed
+    run must sum in the order of the uninterrupted one.
     """
     numbered = {f"{index:06d} {name}": t.detach().cpu().contiguous() for index, (name, t) in enumerate(tensors.items())}
     if any(t.dtype == torch.bfloat16 for t in numbered.values()):  # numpy has no such type, and torch's wants copies
@@ -57,6 +58,7 @@ def tensors_from_bytes(data: bytes) -> Params:
 
 
 RECEIPT = "sha256"
+"""The name of the only entry of a receipt."""
 
 
 def digest_of(tensors: Params) -> bytes:
@@ -71,7 +73,7 @@ def digest_of(tensors: Params) -> bytes:
 
 
 def receipt(digest: bytes) -> Params:
-    """What stands here for the personal tensors of a client on another machine: their hash."""
+    """A placeholder for the personal tensors of a client on another machine: their hash."""
     return {RECEIPT: torch.frombuffer(bytearray(digest), dtype=torch.uint8)}
 
 
@@ -91,6 +93,7 @@ def state_to_bytes(state: State) -> tuple[bytes, str]:
 
 def state_from_bytes(data: bytes, numbers: str, template: State) -> State:
     """The state again, in the form of `template`: the state that the same run starts with."""
+    # Stored bytes decide numbers only. Names, shapes and types come from the template and are compared with it.
     tensors, values = tensors_from_bytes(data), json.loads(numbers)
     return State(
         _rebuilt(template.shared, tensors, "shared"),
@@ -105,7 +108,7 @@ def state_from_bytes(data: bytes, numbers: str, template: State) -> State:
 
 
 def _secret(values: Mapping[str, Any], template: Secret | None) -> Secret | None:
-    """The stored key: a private run that went on with another one would not be the same run."""
+    """The stored key of a private run. With another key, the resumed run would draw other noise and other cohorts."""
     if template is None:
         return None
     if "secret" not in values:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from fedtempo.params import Params
 from fedtempo.training.round_report import RoundReport
@@ -69,3 +69,10 @@ class MemoryStore:
 
     def close(self) -> None:
         """Nothing to close."""
+
+
+class Saved(NamedTuple):
+    """What a stopped run left: its state after the last committed round, and the reports up to it."""
+
+    state: State
+    history: list[RoundReport]

@@ -94,7 +94,7 @@ class Tracking:
             self._forget(tracker)
 
     def _tell(self, tracker: Tracker, word: Callable[[], None]) -> None:
-        """A tracker that fails is left out from then on; the run is worth more than its log."""
+        """Tell one tracker. If it fails it is dropped with a warning: a full disk for logs must not stop the run."""
         try:
             word()
         except Exception as error:
@@ -133,7 +133,8 @@ def tracked_settings(experiment: Experiment) -> dict[str, str]:
     settings = {**experiment.describe(), **{f"algorithm.{name}": repr(v) for name, v in algorithm.settings.items()}}
     if promised is None:
         return settings
-    return {**settings, "data": WITHHELD, "privacy": str(promised)}  # a guess at the data could be checked by its hash
+    # With the hash of the data, somebody could check a guess at a private run's data. So it is not published.
+    return {**settings, "data": WITHHELD, "privacy": str(promised)}
 
 
 def unwritable(tracker: str, place: Path, error: OSError) -> OutputError:

@@ -49,7 +49,7 @@ MODELS: dict[str, Callable[[], nn.Module]] = {
 def test_replayed_gradients_have_the_bits_of_the_tape(name: str) -> None:
     network = Network(MODELS[name]())
     assert network.is_known() and not network.hooked()
-    tensors = tensors_of(build(MODELS[name], 3), torch.float32, "cpu")
+    tensors = tensors_of(build(MODELS[name], 3)[0], torch.float32, "cpu")
     params = {n: tensors[n] for n in network.parameters}
     frozen = {n: tensors[n] for n in network.buffers}
     replayed, value = Replayed(by_autograd), value_of(network, "classification")
@@ -73,7 +73,7 @@ def test_replayed_gradients_have_the_bits_of_the_tape(name: str) -> None:
 
 def test_a_graph_network_is_replayed_too() -> None:
     network = Network(gin(6, dropout=0.0))
-    tensors = tensors_of(build(gin(6, dropout=0.0), 3), torch.float32, "cpu")
+    tensors = tensors_of(build(gin(6, dropout=0.0), 3)[0], torch.float32, "cpu")
     params, frozen = ({n: tensors[n] for n in names} for names in (network.parameters, network.buffers))
     replayed, value = Replayed(by_autograd), value_of(network, "language")
     for step in range(4):
@@ -169,7 +169,7 @@ def test_models_of_text_are_replayed_alone_and_side_by_side(name: str, lanes: in
     network = Network(make())
     way: GradientOf = by_transform_together if lanes else by_autograd
     replayed, value = Replayed(way), value_of(network, task)
-    tensors = tensors_of(build(make, 3), torch.float64, "cpu")
+    tensors = tensors_of(build(make, 3)[0], torch.float64, "cpu")
     params = {n: torch.stack([tensors[n]] * lanes) if lanes else tensors[n] for n in network.parameters}
     frozen = {n: torch.stack([tensors[n]] * lanes) if lanes else tensors[n] for n in network.buffers}
     leading = (lanes, 2) if lanes else (2,)

@@ -204,7 +204,7 @@ def test_an_unfinished_or_damaged_folder_is_refused(folders: dict[str, Path], tm
         connection.execute(
             "UPDATE reports SET report = replace(report, '\"round\": 1', '\"round\": 2') WHERE round = 1"
         )
-    with pytest.raises(StoreError, match=r"report of round 1 is damaged or missing \(in "):
+    with pytest.raises(StoreError, match=r"the report of round 1 is damaged or missing"):
         finished_run(tmp_path)
     with sqlite3.connect(copy) as connection:
         connection.execute("DELETE FROM reports WHERE round > 0")

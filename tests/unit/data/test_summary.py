@@ -24,8 +24,8 @@ def test_describe_and_draw(tmp_path):
     assert ((counts > 0).sum(axis=1) == 2).all()
     text = picture(data, tmp_path / "picture.html").read_text(encoding="utf-8")
     assert "classes_per_client" in text
-    with pytest.raises(OutputError, match="cannot be written"):
-        picture(data, tmp_path / "no" / "such" / "folder.html")
+    with pytest.raises(OutputError, match="picture must be a path that can be written"):
+        picture(data, tmp_path)
 
 
 def test_a_picture_of_many_clients_and_labels_stays_small():

@@ -1,73 +1,25 @@
 """Schedules: every number of an algorithm may change over rounds and over the steps inside a round.
 
-A schedule is a function of `Now`. Schedules multiply (`per_round(0.1, 0.998) * per_step(1.0, 0.6)`),
-print as the call that made them, and go to and from TOML.
+A schedule is a function of `Now`. Schedules multiply, print as the call that made them, and go to and from TOML.
+
+>>> lr = per_round(0.1, 0.5) * per_step(1.0, 0.6)
+>>> lr
+per_round(value=0.1, factor=0.5) * per_step(value=1.0, factor=0.6, per='step')
+>>> round(lr.at(Now(round=1, step=2)), 6)
+0.018
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, replace
-from typing import Any, Protocol
-
-import torch
-from torch import Tensor
+from dataclasses import dataclass, field
+from typing import Any
 
 from fedtempo.display import html_of
-from fedtempo.errors import ConfigError, is_count, is_number, require, takes_numbers, unknown
+from fedtempo.errors import ConfigError, is_count, is_number, require, takes_numbers
 from fedtempo.params import Scalar
-
-
-@dataclass(frozen=True)
-class Now:
-    """Where one client's training stands. Sent along with the model, so it is the same on every backend."""
-
-    round: int = 0
-    step: int = 0
-    steps: int = 1
-    epoch: int = 0
-    ends_epoch: bool = False
-    clients: int = 1
-    """How many clients can take part (I in PFLEGO)."""
-    cohort: float = 1.0
-    """How many are expected to take part this round (r in PFLEGO)."""
-    samples: int = 1
-    """This client's number of training samples."""
-    total_samples: int = 1
-    """The number of training samples of all clients together."""
-    loss_ratio: float = 1.0
-    """Smoothed training loss over its value in the first round."""
-    plateaus: int = 0
-    """How often the smoothed training loss has stopped falling so far."""
-
-    def value(self, rule: Callable[[Now], float]) -> Scalar:
-        """The rule's value here. A block of clients at different places has one value per client."""
-        return rule(self)
-
-
-class Position(Protocol):
-    """Somewhere a schedule can be evaluated: one `Now`, or a block of clients, each with its own."""
-
-    def value(self, rule: Callable[[Now], float]) -> Scalar:
-        """The rule's value at this place."""
-        ...
-
-
-@dataclass(frozen=True)
-class LanePosition:
-    """The places of clients that run side by side under `vmap`; `lane` is this client's index."""
-
-    places: tuple[Now, ...]
-    lane: Tensor
-
-    def value(self, rule: Callable[[Now], float]) -> Scalar:
-        """One number if all lanes agree, else this lane's entry of a table."""
-        values = [rule(place) for place in self.places]
-        if all(v == values[0] for v in values):
-            return values[0]
-        table = torch.tensor(values, dtype=torch.float64, device=self.lane.device)
-        return table.gather(0, self.lane.view(1))[0]
+from fedtempo.schedules.position import Now, Position
 
 
 @dataclass(frozen=True)
@@ -77,14 +29,14 @@ class Schedule:
     name: str
     settings: Mapping[str, Any]
     rule: Callable[[Now], float] = field(compare=False)
-    __array_ufunc__ = None  # numpy's number times a schedule is a schedule, not numpy's business
+    __array_ufunc__ = None  # a numpy number times a schedule must come to `__rmul__`, not become an array
 
     def __call__(self, now: Position) -> Scalar:
-        """The value at a place: one number, or one per client where clients stand at different places."""
+        """The value at a position: one number, or one per client where clients stand at different positions."""
         return now.value(self.at)
 
     def at(self, now: Now) -> float:
-        """The number at one place; NaN and infinity are errors."""
+        """The number at one position; NaN and infinity are errors."""
         value = float(self.rule(now))
         if not math.isfinite(value):
             raise ConfigError(f"schedule {self!r} must be finite. Got {value} at round {now.round}, step {now.step}.")
@@ -109,7 +61,11 @@ Rate = float | Schedule
 
 @takes_numbers
 def constant(value: float) -> Schedule:
-    """The same number everywhere."""
+    """The same number everywhere.
+
+    >>> constant(0.1).at(Now(round=5))
+    0.1
+    """
     require(is_number(value), "value", "a finite number", value)
     return Schedule("constant", {"value": value}, lambda now: value)
 
@@ -128,9 +84,12 @@ def per_round(value: float, factor: float) -> Schedule:
 
 @takes_numbers
 def per_step(value: float, factor: float, per: str = "step") -> Schedule:
-    """`value * factor**step` with 0**0 = 1, starting afresh each round: FedDecay's beta (eq. 4).
+    """`value * factor**step` with 0**0 = 1, from the start in every round: FedDecay's beta (eq. 4).
 
     `per="epoch"` counts local epochs instead of steps, as the released FedDecay code does.
+
+    >>> [per_step(0.4, 0.5).at(Now(round=7, step=step)) for step in range(3)]
+    [0.4, 0.2, 0.1]
     """
     require(is_number(value), "value", "a finite number", value)
     require(is_number(factor) and factor >= 0, "factor", "a number >= 0", factor)
@@ -142,7 +101,11 @@ def per_step(value: float, factor: float, per: str = "step") -> Schedule:
 
 @takes_numbers
 def linear_in_round(value: float, beta: float, per: str = "step") -> Schedule:
-    """`value * max(1 - step (1 - beta), 0)`: FedDecay's linear decay. beta=1 is FedAvg, beta=0 FedSGD."""
+    """`value * max(1 - step (1 - beta), 0)`: FedDecay's linear decay. beta=1 is FedAvg, beta=0 FedSGD.
+
+    >>> [linear_in_round(1.0, 0.5).at(Now(step=step)) for step in range(4)]
+    [1.0, 0.5, 0.0, 0.0]
+    """
     require(is_number(value), "value", "a finite number", value)
     require(is_number(beta) and 0 <= beta <= 1, "beta", "a number in [0, 1]", beta)
     index = _index(per)
@@ -152,7 +115,11 @@ def linear_in_round(value: float, beta: float, per: str = "step") -> Schedule:
 
 @takes_numbers
 def inverse_time(c: float, d: float) -> Schedule:
-    """`c / (round + d)`: the schedule of the convergence theorems (FedDecay's alpha_n)."""
+    """`c / (round + d)`: the schedule of the convergence theorems (FedDecay's alpha_n).
+
+    >>> [inverse_time(1.0, 2.0).at(Now(round=n)) for n in (0, 2)]
+    [0.5, 0.25]
+    """
     require(is_number(c), "c", "a finite number", c)
     require(is_number(d) and d > 0, "d", "a number > 0", d)
     return Schedule("inverse_time", {"c": c, "d": d}, lambda now: c / (now.round + d))
@@ -160,7 +127,11 @@ def inverse_time(c: float, d: float) -> Schedule:
 
 @takes_numbers
 def cosine(value: float, rounds: int, final: float = 0.0) -> Schedule:
-    """Half a cosine from `value` in round 0 to `final` in round `rounds`, flat afterwards."""
+    """Half a cosine from `value` in round 0 to `final` in round `rounds`, constant afterwards.
+
+    >>> [round(cosine(1.0, 10).at(Now(round=n)), 3) for n in (0, 5, 10, 11)]
+    [1.0, 0.5, 0.0, 0.0]
+    """
     require(is_number(value) and is_number(final), "value", "a finite number", value)
     require(is_count(rounds), "rounds", "an int >= 1", rounds)
 
@@ -173,7 +144,11 @@ def cosine(value: float, rounds: int, final: float = 0.0) -> Schedule:
 
 @takes_numbers
 def piecewise(value: float, steps: Mapping[int | str, float]) -> Schedule:
-    """`value`, multiplied by each factor from its round on: `piecewise(0.1, {50: 0.1, 75: 0.1})`."""
+    """`value`, multiplied by each factor from its round on.
+
+    >>> [piecewise(1.0, {50: 0.5, 75: 0.5}).at(Now(round=n)) for n in (49, 50, 75)]
+    [1.0, 0.5, 0.25]
+    """
     require(is_number(value), "value", "a finite number", value)
     form = isinstance(steps, Mapping) and all(str(r).isdecimal() and is_number(f) for r, f in steps.items())
     require(form, "steps", "factors by round, such as {50: 0.1}", steps)
@@ -187,7 +162,11 @@ def piecewise(value: float, steps: Mapping[int | str, float]) -> Schedule:
 
 @takes_numbers
 def sequence(values: Iterable[float], over: str = "step") -> Schedule:
-    """The given numbers one after the other, over `"step"`, `"epoch"` or `"round"`; the last one stays."""
+    """The given numbers in order, over `"step"`, `"epoch"` or `"round"`; the last one stays.
+
+    >>> [sequence([3, 2], over="round").at(Now(round=n)) for n in range(3)]
+    [3.0, 2.0, 2.0]
+    """
     require(isinstance(values, Iterable) and not isinstance(values, str), "values", "a list of numbers", values)
     numbers = [float(v) if is_number(v) else v for v in values]
     require(bool(numbers) and all(map(is_number, numbers)), "values", "one or more finite numbers", numbers)
@@ -199,7 +178,11 @@ def sequence(values: Iterable[float], over: str = "step") -> Schedule:
 
 @takes_numbers
 def by_loss(value: float, power: float = 1 / 3) -> Schedule:
-    """`value * min(1, loss / first loss)**power`: shrinks as the smoothed training loss falls."""
+    """`value * min(1, loss / first loss)**power`: falls with the smoothed training loss.
+
+    >>> by_loss(0.1, power=1).at(Now(loss_ratio=0.5))
+    0.05
+    """
     require(is_number(value), "value", "a finite number", value)
     require(is_number(power) and power >= 0, "power", "a number >= 0", power)
     return Schedule("by_loss", {"value": value, "power": power}, lambda now: value * min(1.0, now.loss_ratio) ** power)
@@ -207,43 +190,71 @@ def by_loss(value: float, power: float = 1 / 3) -> Schedule:
 
 @takes_numbers
 def on_plateau(value: float, factor: float = 0.1) -> Schedule:
-    """`value`, times `factor` for every time the smoothed training loss stopped falling."""
+    """`value`, times `factor` for every time that the smoothed training loss stopped falling.
+
+    >>> on_plateau(1.0, 0.5).at(Now(plateaus=2))
+    0.25
+    """
     require(is_number(value), "value", "a finite number", value)
     require(is_number(factor) and factor >= 0, "factor", "a number >= 0", factor)
     return Schedule("on_plateau", {"value": value, "factor": factor}, lambda now: value * factor**now.plateaus)
 
 
 def decaying_k(k0: int, rate: float) -> Schedule:
-    """K_t = ceil(K_0 d^t): fewer local steps each round (decaying-K paper, section 3)."""
+    """K_t = ceil(K_0 d^t): fewer local steps each round (decaying-K paper, section 3). `Length` takes the ceiling.
+
+    >>> [whole_number(decaying_k(10, 0.5).at(Now(round=n))) for n in range(4)]
+    [10, 5, 3, 2]
+    """
     require(is_count(k0), "k0", "an int >= 1", k0)
     require(is_number(rate) and 0 < rate <= 1, "rate", "a number in (0, 1]", rate)
     return per_round(k0, rate)
 
 
 def decaying_lr(value: float, rate: float) -> Schedule:
-    """gamma_t = gamma_0 d^t or eta_t = eta_0 d^t: the decaying client or server learning rate."""
+    """gamma_t = gamma_0 d^t or eta_t = eta_0 d^t: the decaying client or server learning rate.
+
+    >>> decaying_lr(1.0, 0.5).at(Now(round=3))
+    0.125
+    """
     require(is_number(rate) and 0 < rate <= 1, "rate", "a number in (0, 1]", rate)
     return per_round(value, rate)
 
 
 def inverse_participation() -> Schedule:
-    """I / r: all clients over the expected cohort, PFLEGO's factor that keeps the gradient unbiased."""
+    """I / r: all clients over the expected cohort, the factor that keeps PFLEGO's gradient unbiased.
+
+    >>> inverse_participation().at(Now(clients=100, cohort=20))
+    5.0
+    """
     return Schedule("inverse_participation", {}, lambda now: now.clients / now.cohort)
 
 
 def data_share() -> Schedule:
-    """alpha_i = n_i / sum_j n_j: this client's share of all training samples."""
+    """alpha_i = n_i / sum_j n_j: this client's share of all training samples.
+
+    >>> data_share().at(Now(samples=50, total_samples=200))
+    0.25
+    """
     return Schedule("data_share", {}, lambda now: now.samples / now.total_samples)
 
 
 def product(*of: Schedule) -> Schedule:
-    """The product of schedules; written `a * b`."""
+    """The product of schedules; written `a * b`.
+
+    >>> product(constant(2.0), per_round(1.0, 0.5)).at(Now(round=1))
+    1.0
+    """
     flat = [f for s in of for f in (s.settings["of"] if s.name == "product" else [s])]
     return Schedule("product", {"of": flat}, lambda now: math.prod(s.rule(now) for s in flat))
 
 
 def as_schedule(value: float | Schedule | Callable[[Now], float]) -> Schedule:
-    """A schedule from a number, a schedule or any function of `Now`."""
+    """A schedule from a number, a schedule or any function of `Now`.
+
+    >>> as_schedule(lambda now: 0.1 * (now.round + 1)).at(Now(round=1))
+    0.2
+    """
     if isinstance(value, Schedule):
         return value
     if callable(value):
@@ -261,60 +272,14 @@ def checked_rate(value: Rate | Callable[[Now], float], name: str, positive: bool
 
 
 def whole_number(value: float) -> int:
-    """The ceiling, where 10.000000001 (a rounding error) still counts as 10."""
+    """The ceiling, except that 10.000000001 counts as 10: it is a rounding error of a product.
+
+    >>> whole_number(2.1), whole_number(10.000000001)
+    (3, 10)
+    """
     return math.ceil(value - 1e-9)
 
 
 def _index(per: str) -> Callable[[Now], int]:
     require(per in ("step", "epoch"), "per", "'step' or 'epoch'", per)
     return (lambda now: now.step) if per == "step" else (lambda now: now.epoch)
-
-
-SCHEDULES: dict[str, Callable[..., Schedule]] = {
-    "constant": constant,
-    "per_round": per_round,
-    "per_step": per_step,
-    "linear_in_round": linear_in_round,
-    "inverse_time": inverse_time,
-    "cosine": cosine,
-    "piecewise": piecewise,
-    "sequence": sequence,
-    "by_loss": by_loss,
-    "on_plateau": on_plateau,
-    "inverse_participation": inverse_participation,
-    "data_share": data_share,
-}
-
-
-def to_config(schedule: Schedule) -> dict[str, Any] | float:
-    """What stands for the schedule in a TOML file; a constant is its number."""
-    if schedule.name == "constant":
-        return float(schedule.settings["value"])
-    if schedule.name == "product":
-        return {"schedule": "product", "of": [to_config(s) for s in schedule.settings["of"]]}
-    if schedule.name not in SCHEDULES:
-        raise ConfigError(f"schedule {schedule.name!r} was made from a function and has no TOML form.")
-    return {"schedule": schedule.name, **schedule.settings}
-
-
-def from_config(value: float | Mapping[str, Any]) -> Schedule:
-    """The schedule a TOML value stands for: the inverse of `to_config`."""
-    if not isinstance(value, Mapping):
-        return constant(value)
-    settings = dict(value)
-    name = settings.pop("schedule", None)
-    if name == "product":
-        return product(*(from_config(s) for s in settings.get("of", [])))
-    if name not in SCHEDULES:
-        raise unknown("schedule", name, [*SCHEDULES, "product"])
-    try:
-        return SCHEDULES[name](**settings)
-    except TypeError as error:
-        raise ConfigError(f"schedule {name!r} does not take these settings: {error}.") from None
-
-
-def at_step(now: Now, step: int, steps: int, batches_per_epoch: int) -> Now:
-    """`now`, moved to one step of a phase of `steps` steps."""
-    epoch, position = divmod(step, batches_per_epoch)
-    ends = position == batches_per_epoch - 1 or step == steps - 1
-    return replace(now, step=step, steps=steps, epoch=epoch, ends_epoch=ends)

@@ -1,0 +1,74 @@
+"""Schedules in experiment files: a number, or a table that names the schedule and its settings."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from fedtempo.errors import ConfigError, unknown
+from fedtempo.schedules.schedule import (
+    Schedule,
+    by_loss,
+    constant,
+    cosine,
+    data_share,
+    inverse_participation,
+    inverse_time,
+    linear_in_round,
+    on_plateau,
+    per_round,
+    per_step,
+    piecewise,
+    product,
+    sequence,
+)
+
+SCHEDULES: dict[str, Callable[..., Schedule]] = {
+    "constant": constant,
+    "per_round": per_round,
+    "per_step": per_step,
+    "linear_in_round": linear_in_round,
+    "inverse_time": inverse_time,
+    "cosine": cosine,
+    "piecewise": piecewise,
+    "sequence": sequence,
+    "by_loss": by_loss,
+    "on_plateau": on_plateau,
+    "inverse_participation": inverse_participation,
+    "data_share": data_share,
+}
+
+
+def to_config(schedule: Schedule) -> dict[str, Any] | float:
+    """The value that stands for the schedule in a TOML file; a constant is its number.
+
+    >>> to_config(per_round(0.1, 0.9))
+    {'schedule': 'per_round', 'value': 0.1, 'factor': 0.9}
+    """
+    if schedule.name == "constant":
+        return float(schedule.settings["value"])
+    if schedule.name == "product":
+        return {"schedule": "product", "of": [to_config(s) for s in schedule.settings["of"]]}
+    if schedule.name not in SCHEDULES:
+        raise ConfigError(f"schedule {schedule.name!r} was made from a function and has no TOML form.")
+    return {"schedule": schedule.name, **schedule.settings}
+
+
+def from_config(value: float | Mapping[str, Any]) -> Schedule:
+    """The schedule that a TOML value stands for: the inverse of `to_config`.
+
+    >>> from_config({"schedule": "per_round", "value": 0.1, "factor": 0.9})
+    per_round(value=0.1, factor=0.9)
+    """
+    if not isinstance(value, Mapping):
+        return constant(value)
+    settings = dict(value)
+    name = settings.pop("schedule", None)
+    if name == "product":
+        return product(*(from_config(s) for s in settings.get("of", [])))
+    if name not in SCHEDULES:
+        raise unknown("schedule", name, [*SCHEDULES, "product"])
+    try:
+        return SCHEDULES[name](**settings)
+    except TypeError as error:
+        raise ConfigError(f"schedule {name!r} does not take these settings: {error}.") from None

@@ -1,0 +1,81 @@
+"""Where training stands: the round, the step inside it, and what else a schedule may depend on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from fedtempo.params import Scalar
+
+
+@dataclass(frozen=True)
+class Now:
+    """The position of one client's training. It is sent with the model, so it is the same on every backend."""
+
+    round: int = 0
+    """The round, from 0."""
+    step: int = 0
+    """The step inside the phase, from 0."""
+    steps: int = 1
+    """How many steps the phase has."""
+    epoch: int = 0
+    """The local epoch inside the phase, from 0."""
+    ends_epoch: bool = False
+    """Whether this is the last step of its epoch."""
+    clients: int = 1
+    """How many clients can take part (I in PFLEGO)."""
+    cohort: float = 1.0
+    """How many are expected to take part this round (r in PFLEGO)."""
+    samples: int = 1
+    """This client's number of training samples."""
+    total_samples: int = 1
+    """The number of training samples of all clients together."""
+    loss_ratio: float = 1.0
+    """Smoothed training loss over its value in the first round."""
+    plateaus: int = 0
+    """How often the smoothed training loss has stopped falling so far."""
+
+    def value(self, rule: Callable[[Now], float]) -> Scalar:
+        """The rule's value at this position."""
+        return rule(self)
+
+
+class Position(Protocol):
+    """Where a schedule can be evaluated: one `Now`, or a block of clients with a `Now` each."""
+
+    def value(self, rule: Callable[[Now], float]) -> Scalar:
+        """The rule's value at this position."""
+        ...
+
+
+@dataclass(frozen=True)
+class LanePosition:
+    """The positions of clients that run side by side under `vmap`; `lane` is this client's index into them."""
+
+    places: tuple[Now, ...]
+    lane: Tensor
+
+    def value(self, rule: Callable[[Now], float]) -> Scalar:
+        """One number if all lanes agree, else this lane's entry of a table."""
+        # Rules are Python functions of numbers and cannot run on `vmap`'s tensors. So every position is evaluated in
+        # Python, and the lane picks its number. A plain number is faster where all agree, which is the usual case.
+        values = [rule(place) for place in self.places]
+        if all(v == values[0] for v in values):
+            return values[0]
+        table = torch.tensor(values, dtype=torch.float64, device=self.lane.device)
+        return table.gather(0, self.lane.view(1))[0]
+
+
+def at_step(now: Now, step: int, steps: int, batches_per_epoch: int) -> Now:
+    """`now`, moved to one step of a phase of `steps` steps.
+
+    >>> at_step(Now(round=3), step=5, steps=10, batches_per_epoch=4).epoch
+    1
+    """
+    epoch, position = divmod(step, batches_per_epoch)
+    ends = position == batches_per_epoch - 1 or step == steps - 1
+    return replace(now, step=step, steps=steps, epoch=epoch, ends_epoch=ends)
