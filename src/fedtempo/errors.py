@@ -136,7 +136,7 @@ def takes_numbers(function: Callable[P, R]) -> Callable[P, R]:
 
 
 def unknown(kind: str, name: object, known: Iterable[str], now: str | None = None) -> ConfigError:
-    """The error for an unknown name, with the nearest known one, or with what replaces it `now`."""
+    """The error for an unknown name, with the nearest known one, or with what stands for it `now`."""
     if now is not None:
         return ConfigError(f"{kind} {shown(name)} is not known any more. {now}")
     names = sorted(known)

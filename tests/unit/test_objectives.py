@@ -6,12 +6,16 @@ import pytest
 import torch
 from torch import Tensor
 
+from fedtempo.client.network import Network
 from fedtempo.objectives import DRIFT, Received, View, component, control, mixture, moreau, proximal, supervised
 from fedtempo.params import Params
 from fedtempo.schedules import Now, per_round
 from fedtempo.tasks import Batch
+from tests.one_weight import OneWeight
 
 PARAMS = {"w": torch.tensor([3.0, 1.0]), "count": torch.tensor(5)}
+NETWORK = Network(OneWeight())
+"""None of these objectives looks at it."""
 BATCH = {"x": torch.tensor([1.0, 2.0])}
 
 
@@ -22,6 +26,7 @@ def view(received: float, shared: float) -> View:
         {"w": torch.full((2,), shared)},
         {},
         {},
+        NETWORK,
     )
 
 
@@ -54,10 +59,9 @@ def test_the_strength_may_be_a_schedule() -> None:
 
 
 def test_control_variates_are_found_among_the_notes() -> None:
-    notes = View(
-        Received({}, {"w": torch.zeros(1)}), {}, {}, {DRIFT + "w": torch.tensor([0.5]), "other": torch.ones(1)}
-    )
-    assert {n: t.tolist() for n, t in control(notes).items()} == {"w": [0.5]}
+    notes = {DRIFT + "w": torch.tensor([0.5]), "other": torch.ones(1)}
+    seen = View(Received({}, {"w": torch.zeros(1)}), {}, {}, notes, NETWORK)
+    assert {n: t.tolist() for n, t in control(seen).items()} == {"w": [0.5]}
 
 
 def test_a_mixture_weighs_samples_by_their_responsibilities() -> None:

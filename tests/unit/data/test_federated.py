@@ -85,7 +85,10 @@ def test_the_digest_knows_who_owns_what() -> None:
     ("changes", "message"),
     [
         ({"bounds": np.array([[0, 0, 3, 4], [4, 5, 5, 6]])}, r"client 0 has no training data \(1 such clients\)"),
-        ({"columns": {"x": np.where(X == 7, np.nan, X)}}, "'x' must be finite. Got NaN or infinity in row 3"),
+        (
+            {"columns": {"x": np.where(X == 7, np.nan, X)}},
+            "'x' must be finite. Got NaN or infinity in row 0 of the test rows of client 0",
+        ),
     ],
 )
 def test_data_that_cannot_be_trained_on(changes: dict[str, object], message: str) -> None:

@@ -61,7 +61,7 @@ def test_parameters_are_as_counted_by_hand(transformers, tmp_path):
 
 
 def test_pretrained_weights_give_the_librarys_own_outputs_and_survive_a_run_s_seed(transformers, folder):
-    model = build(bert_tiny(folder), 5).eval()
+    model = build(bert_tiny(folder), 5)[0].eval()
     reference = transformers.BertModel.from_pretrained(folder).eval()
     x = tokens()[0]
     expected = reference(x, attention_mask=(x != 0).long()).pooler_output
@@ -69,7 +69,7 @@ def test_pretrained_weights_give_the_librarys_own_outputs_and_survive_a_run_s_se
     assert torch.equal(model(x), model.head(model.body(x)))
     assert model.pretrained
     assert model.initial_weights == f"pretrained ({folder})"
-    assert not torch.equal(model.head.weight, build(bert_tiny(folder), 6).head.weight)
+    assert not torch.equal(model.head.weight, build(bert_tiny(folder), 6)[0].head.weight)
 
 
 def test_padding_does_not_change_a_sentence(folder):
@@ -94,7 +94,7 @@ def test_random_weights_come_only_on_request_and_from_the_seed(configuration, fo
     model = bert_tiny(folder, pretrained=False)
     assert not model.pretrained
     assert model.initial_weights.startswith("random")
-    first, again, other = (build(model, seed).state_dict() for seed in (1, 1, 2))
+    first, again, other = (build(model, seed)[0].state_dict() for seed in (1, 1, 2))
     assert all(torch.equal(first[name], again[name]) for name in first)
     assert all(not torch.equal(first[name], other[name]) for name in first if first[name].std() > 0)
     assert first["body.embeddings.word_embeddings.weight"].std() == pytest.approx(0.02, rel=0.1)
@@ -119,7 +119,7 @@ def test_a_sentence_that_is_too_long_is_named(folder):
 
 def test_lanes_side_by_side_have_the_gradients_of_lanes_one_by_one(folder):
     network = Network(bert_tiny(folder, pretrained=False))
-    lanes = [tensors_of(build(bert_tiny(folder, pretrained=False), seed), torch.float64, "cpu") for seed in range(2)]
+    lanes = [tensors_of(build(bert_tiny(folder, pretrained=False), seed)[0], torch.float64, "cpu") for seed in range(2)]
     batch = {
         "input_ids": tokens(),
         "attention_mask": (tokens() != 0).long(),

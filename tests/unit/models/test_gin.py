@@ -45,10 +45,10 @@ def test_parameters_are_as_counted_by_hand():
 
 def test_outputs_are_the_head_of_the_body_and_the_seed_decides():
     batch = graph(10, 15, padded_nodes=1, padded_links=0)
-    model = build(gin(6), 1).double().eval()
+    model = build(gin(6), 1)[0].double().eval()
     assert model(**inputs(batch)).shape == (1, 11, 3)
     assert torch.equal(model(**inputs(batch)), model.head(model.body(**inputs(batch))))
-    first, again, other = (build(gin(6), seed).state_dict() for seed in (1, 1, 2))
+    first, again, other = (build(gin(6), seed)[0].state_dict() for seed in (1, 1, 2))
     assert all(torch.equal(first[name], again[name]) for name in first)
     assert not torch.equal(first["head.weight"], other["head.weight"])
 
@@ -107,7 +107,7 @@ def test_it_is_torch_geometrics_gin(train):
 
 def test_padding_changes_neither_predictions_nor_statistics():
     tight, loose = graph(10, 15, 1, 0), graph(10, 15, 8, 20)
-    first, second = (build(gin(6, dropout=0.0), 3).double() for _ in range(2))
+    first, second = (build(gin(6, dropout=0.0), 3)[0].double() for _ in range(2))
     outputs = first(**inputs(tight))[:, :10], second(**inputs(loose))[:, :10]
     torch.testing.assert_close(*outputs, rtol=1e-12, atol=1e-12)
     torch.testing.assert_close(dict(first.named_buffers()), dict(second.named_buffers()), rtol=1e-12, atol=1e-12)
@@ -115,7 +115,7 @@ def test_padding_changes_neither_predictions_nor_statistics():
 
 def test_lanes_side_by_side_are_lanes_one_by_one():
     network = Network(gin(6))
-    lanes = [tensors_of(build(gin(6), seed), torch.float64, "cpu") for seed in range(2)]
+    lanes = [tensors_of(build(gin(6), seed)[0], torch.float64, "cpu") for seed in range(2)]
     rows = [
         {**graph(10, 15, 3, 4, seed=1), "_key": torch.tensor(8)},
         {**graph(12, 16, 1, 2, seed=2), "_key": torch.tensor(9)},
