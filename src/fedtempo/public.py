@@ -31,6 +31,7 @@ from fedtempo.server.step import Server, descend
 from fedtempo.server.sums import Aggregate
 from fedtempo.training.result import Result
 from fedtempo.training.round_report import RoundReport
+from fedtempo.training.saved import load_result
 from fedtempo.transforms import Transform
 
 __all__ = [
@@ -72,6 +73,7 @@ __all__ = [
     "data",
     "descend",
     "length",
+    "load_result",
     "metrics",
     "models",
     "named",

@@ -189,6 +189,7 @@ def test_public_names() -> None:
         "data",
         "descend",
         "length",
+        "load_result",
         "metrics",
         "models",
         "named",

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -12,19 +14,25 @@ from fedtempo.comparison import (
     Comparison,
     Entrant,
     Follow,
+    Method,
+    Run,
     compare_runs,
     entrants_of,
     finished_run,
     labels_of,
+    latex,
+    markdown,
     run_entrants,
     run_of,
     stored_result,
     tables_of,
+    tests_in_words,
+    write_figures,
 )
 from fedtempo.config import read, stored_file, without_places
 from fedtempo.errors import ConfigError, OutputError, is_number, require
 from fedtempo.files import write_atomically
-from fedtempo.report import EXPERIMENT, follow, write_report
+from fedtempo.report import EXPERIMENT, follow, tidy_csv, tidy_rows, write_report
 from fedtempo.terminal import Terminal, say
 from fedtempo.training.result import Result
 
@@ -33,6 +41,22 @@ Algorithms = Annotated[
     str | None,
     typer.Option(help="Run these on the experiment file, such as fedavg,feddecay:beta=0.4,pflego:server_lr=0.1"),
 ]
+
+
+class Style(StrEnum):
+    """How tables are printed."""
+
+    terminal = "terminal"
+    markdown = "markdown"
+    latex = "latex"
+
+
+class Tests(StrEnum):
+    """The paired tests."""
+
+    auto = "auto"
+    t = "t"
+    sign_flip = "sign-flip"
 
 
 def compare(
@@ -44,10 +68,17 @@ def compare(
     target: Annotated[float | None, typer.Option(help="Also print what it cost to reach this score.")] = None,
     reference: Annotated[str | None, typer.Option(help="The label that differences are to; else the first.")] = None,
     out: Annotated[
-        Path | None, typer.Option(help="A folder for the runs, comparison.csv, .json and report.html.")
+        Path | None,
+        typer.Option(help="A folder for the runs, comparison.csv, .json, .md, .tex, tidy.csv and report.html."),
     ] = None,
     csv: Annotated[Path | None, typer.Option(help="Write the numbers into this CSV file.")] = None,
     report: Annotated[Path | None, typer.Option(help="Write a report page into this HTML file.")] = None,
+    style: Annotated[
+        Style, typer.Option("--format", help="Print tables for a terminal, for Markdown or for LaTeX.")
+    ] = Style.terminal,
+    test: Annotated[Tests, typer.Option(help="The paired test over seeds; auto is exact for few seeds.")] = Tests.auto,
+    figures: Annotated[Path | None, typer.Option(help="A folder for figures as SVG, PDF and PNG.")] = None,
+    workers: Annotated[int, typer.Option(help="Runs at a time, each in a process with one thread.")] = 1,
     allow_code: AllowCode = None,
     as_json: AsJson = False,
     quiet: Quiet = False,
@@ -68,15 +99,19 @@ def compare(
         runs = [finished_run(folder) for folder in folders]
     else:
         entrants = _entrants(paths, algorithms, only, overrides)
-        results, labels = run_entrants(entrants, 1 if seeds is None else seeds, out, _follow(quiet or as_json))
+        silent = quiet or as_json or workers > 1
+        results, labels = run_entrants(entrants, 1 if seeds is None else seeds, out, _follow(silent), workers)
         runs = [run_of(result, label) for result, label in zip(results, labels, strict=True)]
     comparison = compare_runs(runs, reference, target)
-    _write(comparison, out, csv)
+    method: Method = test.value
+    _write(comparison, runs, out, csv, method)
+    if figures is not None:
+        write_figures(comparison, runs, figures)
     if page is not None:
         write_report(
             results or [_result(f, allow_code or []) for f in folders], page, labels_of(runs), "FedTempo comparison"
         )
-    _show(comparison, page, as_json)
+    _show(comparison, page, as_json, style, method)
 
 
 def _follow(quiet: bool) -> Follow:
@@ -113,24 +148,38 @@ def _result(folder: Path, allow_code: list[str]) -> Result:
     return stored_result(folder, without_places(stored_file(folder / EXPERIMENT, allow_code)))
 
 
-def _write(comparison: Comparison, out: Path | None, csv: Path | None) -> None:
-    files = (
-        {} if out is None else {out / "comparison.csv": comparison.csv(), out / "comparison.json": comparison.json()}
-    )
-    if csv is not None:
-        files[csv] = comparison.csv()
+def _write(comparison: Comparison, runs: Sequence[Run], out: Path | None, csv: Path | None, method: Method) -> None:
+    files = {} if csv is None else {csv: comparison.csv()}
+    if out is not None:
+        rows = [row for run, label in zip(runs, labels_of(runs), strict=True) for row in _rows(run, label)]
+        files |= {
+            out / "comparison.csv": comparison.csv(),
+            out / "comparison.json": comparison.json(),
+            out / "comparison.md": markdown(comparison, method),
+            out / "comparison.tex": latex(comparison, method),
+            out / "tidy.csv": tidy_csv(rows),
+        }
     for path, text in files.items():
         write_atomically(path, text, path.name)
 
 
-def _show(comparison: Comparison, page: Path | None, as_json: bool) -> None:
+def _rows(run: Run, label: str) -> list[dict[str, Any]]:
+    return tidy_rows(run.history, label, run.seed)
+
+
+def _show(comparison: Comparison, page: Path | None, as_json: bool, style: Style, method: Method) -> None:
     if as_json:
         say(comparison.json())
+        return
+    if style is not Style.terminal:
+        say((markdown if style is Style.markdown else latex)(comparison, method).rstrip())
         return
     console = Terminal()
     for table in tables_of(comparison):
         console.print(table)
         console.print()
+    for line in tests_in_words(comparison, method):
+        console.print(line, soft_wrap=True, markup=False, highlight=False)
     for note in comparison.notes:
         console.print(f"note: {note}", soft_wrap=True, markup=False, highlight=False)
     if page is not None:

@@ -7,6 +7,7 @@ import re
 from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from fedtempo.algorithms import ALGORITHMS
@@ -17,6 +18,7 @@ from fedtempo.config.pairs import pairs_of
 from fedtempo.errors import ConfigError, is_count, require
 from fedtempo.training.database import DATABASE
 from fedtempo.training.loop import drained
+from fedtempo.training.pool import Ask, Done, Pool
 from fedtempo.training.result import Result
 from fedtempo.training.round_report import RoundReport
 
@@ -112,17 +114,45 @@ def _even(rate: Any) -> Any:
 
 
 def run_entrants(
-    entrants: Sequence[Entrant], seeds: int, out: Path | None, follow: Follow
+    entrants: Sequence[Entrant], seeds: int, out: Path | None, follow: Follow, workers: int = 1
 ) -> tuple[list[Result], list[str]]:
-    """Train everybody with seeds s, s + 1, ... of the file; where there is a folder, runs in it are gone on with."""
+    """Train everybody with seeds s, s + 1, ... of the file; where there is a folder, runs in it are gone on with.
+
+    Several workers train whole runs side by side, one thread each, and leave them in folders; here they are then read.
+    """
     require(is_count(seeds), "seeds", "an int >= 1", seeds)
-    results, labels = [], []
-    for offset in range(seeds):
-        for entrant in entrants:
-            file = entrant.file.model_copy(update={"seed": entrant.file.seed + offset})
-            results.append(_run(entrant.label, file, out, follow))
-            labels.append(entrant.label)
-    return results, labels
+    require(is_count(workers), "workers", "an int >= 1", workers)
+    jobs = [
+        (entrant.label, entrant.file.model_copy(update={"seed": entrant.file.seed + offset}))
+        for offset in range(seeds)
+        for entrant in entrants
+    ]
+    labels = [label for label, _ in jobs]
+    if workers == 1:
+        return [_run(label, file, out, follow) for label, file in jobs], labels
+    with TemporaryDirectory() as place:
+        folder = out or Path(place)
+        _train_all(jobs, folder, workers)
+        return [_run(label, file, folder, follow) for label, file in jobs], labels
+
+
+def _train_all(jobs: Sequence[tuple[str, ExperimentFile]], out: Path, workers: int) -> None:
+    """Every run to its end, as many at a time as there are workers. The first error ends them all."""
+    waiting = list(enumerate(jobs))[::-1]
+    with Pool(_in_worker, workers, "spawn") as pool:
+        while waiting or not pool.at_rest:
+            while waiting and pool.has_room:
+                number, (label, file) = waiting.pop()
+                pool.start(number, (label, file.model_dump(), out))
+            for message in pool.messages():
+                if isinstance(message, Done) and message.error is not None:
+                    label, file = jobs[message.number]
+                    raise type(message.error)(f"seed {file.seed}, {label}: {message.error}")
+
+
+def _in_worker(job: tuple[str, dict[str, Any], Path], ask: Ask) -> None:
+    label, values, out = job
+    _run(label, parse({**values, "workers": 1}), out, lambda rounds, total, title: drained(rounds))
 
 
 def _run(label: str, file: ExperimentFile, out: Path | None, follow: Follow) -> Result:

@@ -78,11 +78,11 @@ def student_quantile(degrees: int, level: float = LEVEL) -> float:
     """
     low, high = 0.0, math.pi / 2
     while low < (middle := (low + high) / 2) < high:
-        low, high = (middle, high) if _student_mass(middle, degrees) < level else (low, middle)
+        low, high = (middle, high) if student_mass(middle, degrees) < level else (low, middle)
     return math.sqrt(degrees) * math.tan(high)
 
 
-def _student_mass(angle: float, degrees: int) -> float:
+def student_mass(angle: float, degrees: int) -> float:
     """The probability of values within +- sqrt(degrees) tan(angle)."""
     odd, squared = degrees % 2, math.cos(angle) ** 2
     term = total = math.cos(angle) if odd else 1.0

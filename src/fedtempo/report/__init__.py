@@ -2,6 +2,7 @@
 
 from fedtempo.report import notebook
 from fedtempo.report.folder import EXPERIMENT, REPORT, export, summary, write_experiment
+from fedtempo.report.frames import tidy_csv, tidy_rows
 from fedtempo.report.html import report, write_page, write_report
 from fedtempo.report.live import follow
 from fedtempo.report.notebook import tables_html
@@ -26,6 +27,8 @@ __all__ = [
     "report",
     "summary",
     "tables_html",
+    "tidy_csv",
+    "tidy_rows",
     "write_experiment",
     "write_page",
     "write_report",

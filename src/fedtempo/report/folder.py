@@ -13,9 +13,10 @@ from fedtempo.files import write_atomically
 from fedtempo.report.html import report as page_about
 from fedtempo.report.runs import ReportRun, script_command, timestamp, versions
 from fedtempo.trackers.csv import rounds_as_csv
-from fedtempo.training.result import Result, Which
+from fedtempo.training.private import WITHHELD
+from fedtempo.training.result import Result
 from fedtempo.training.round_report import RoundReport
-from fedtempo.training.tracking import WITHHELD
+from fedtempo.training.saved import Which
 
 EXPERIMENT = "experiment.toml"
 SUMMARY = "summary.json"
@@ -86,6 +87,7 @@ def round_record(report: RoundReport) -> dict[str, Any]:
     }
 
 
+@shows(Result, "summary")
 def summary(result: Result) -> dict[str, Any]:
     """A run as plain data."""
     selected, privacy = result.selected, result.privacy

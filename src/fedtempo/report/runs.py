@@ -15,9 +15,9 @@ from fedtempo.costs import Costs
 from fedtempo.evaluation.protocol import Scores
 from fedtempo.report.pictures import DataPicture, RatePlan, picture_of, plan_of
 from fedtempo.training.experiment import Experiment
+from fedtempo.training.private import WITHHELD
 from fedtempo.training.result import Result
 from fedtempo.training.round_report import RoundReport
-from fedtempo.training.tracking import WITHHELD
 
 LIBRARIES = ("fedtempo", "torch", "numpy")
 

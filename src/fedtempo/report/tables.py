@@ -17,6 +17,7 @@ from fedtempo.evaluation.protocol import Scores
 from fedtempo.report.runs import ReportRun
 from fedtempo.terminal import Terminal
 from fedtempo.training.result import Result
+from fedtempo.training.saved import SavedResult
 
 GROUPS = {
     "existing_before": "existing, before",
@@ -155,7 +156,7 @@ def direction(scores: Scores) -> str:
 
 def _which_round(results: list[Scored]) -> str:
     """Which round the scores, and the model that is handed out, are of."""
-    runs = [(run.selected, len(run.history)) for run in results if isinstance(run, (Result, ReportRun))]
+    runs = [(run.selected, len(run.history)) for run in results if isinstance(run, (Result, SavedResult, ReportRun))]
     selected = {(report.round + 1, rounds) for report, rounds in runs if report is not None and report.selects}
     if not selected:
         return ""
@@ -166,6 +167,8 @@ def _which_round(results: list[Scored]) -> str:
 
 
 def _name(result: Scored) -> str:
+    if isinstance(result, SavedResult):
+        return str(result.summary["algorithm"])
     return repr(result.experiment.federation.algorithm) if isinstance(result, Result) else "run"
 
 
@@ -196,6 +199,7 @@ def _heading(column: str) -> str:
     return f"{GROUPS[group]}\n{STATISTICS[statistic]}"
 
 
+@shows(SavedResult, "table")
 @shows(Result, "table")
-def _table_of(result: Result) -> ResultTable:
+def _table_of(result: Result | SavedResult) -> ResultTable:
     return ResultTable([result])

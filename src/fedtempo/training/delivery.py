@@ -132,3 +132,10 @@ def _as_input(value: Any, like: Tensor) -> Tensor:
     """An array or tensor where the model is; floating-point numbers in the model's type."""
     tensor = torch.as_tensor(value, device=like.device)
     return tensor.to(like.dtype) if tensor.is_floating_point() else tensor
+
+
+def predictor(federation: Federation) -> Callable[[Params, Params, dict[str, Tensor]], Tensor]:
+    """From shared and personal tensors and a batch to what the algorithm predicts."""
+    return lambda shared, personal, batch: federation.algorithm.serving.predict(
+        federation.problem.network, shared, personal, batch, False
+    )

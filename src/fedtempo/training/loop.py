@@ -27,9 +27,10 @@ from fedtempo.training.durable import DATABASE, DurableStore
 from fedtempo.training.experiment import Experiment
 from fedtempo.training.extension import check_extension
 from fedtempo.training.log import log_end, log_round, log_start
-from fedtempo.training.result import Result, Snapshot
+from fedtempo.training.result import Result
 from fedtempo.training.round import DROPPED, conclude, norm_limit, now_in, participants
 from fedtempo.training.round_report import RoundReport, RoundState, fruitless
+from fedtempo.training.saved import Snapshot
 from fedtempo.training.smoothing import Progress
 from fedtempo.training.state import State
 from fedtempo.training.store import MemoryStore, Store

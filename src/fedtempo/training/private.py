@@ -23,6 +23,8 @@ from fedtempo.server.robust import Aggregator
 from fedtempo.training.checks import sampled_rounds
 
 USUAL_DELTA = 1e-5
+WITHHELD = "withheld (private)"
+"""What stands where a description of the data would stand."""
 OUTSIDE = {
     "control": "control variates (SCAFFOLD)",
     "buffers": "statistics of the data, such as BatchNorm's; keep them at home with average_buffers=False or fedbn",

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, Protocol, get_args
+from typing import Any, get_args
 
 import numpy as np
 import torch
@@ -21,38 +21,16 @@ from fedtempo.errors import is_count, require
 from fedtempo.evaluation.protocol import Evaluation, Scores
 from fedtempo.evaluation.serving import fine_tuning_in_words, harm, served_phases
 from fedtempo.objectives import Received
-from fedtempo.params import Params, bits_of
+from fedtempo.params import Params
 from fedtempo.schedules import Now, Rate
 from fedtempo.server.accounting import Guarantee
-from fedtempo.training.delivery import Format, PersonalModel, plain_module, write_model
+from fedtempo.training.delivery import Format, PersonalModel, plain_module, predictor, write_model
 from fedtempo.training.experiment import Experiment
-from fedtempo.training.round_report import RoundReport
-from fedtempo.training.state import digest_of
+from fedtempo.training.private import WITHHELD
+from fedtempo.training.round_report import RoundReport, unheard
+from fedtempo.training.saved import SavedResult, ShownTable, Snapshot, Which, require_which, saved_from_bytes
+from fedtempo.training.state import absorb, digest_of
 from fedtempo.training.store import Store
-
-
-class ShownTable(Protocol):
-    """A table of results: it prints, a notebook shows it, and `records` are its numbers."""
-
-    def records(self) -> list[dict[str, Any]]:
-        """One dict per row."""
-        ...
-
-    def __str__(self) -> str: ...
-
-
-Which = Literal["selected", "last"]
-"""The round that validation selected (the last one where there is no validation), or the last."""
-
-
-class Snapshot(NamedTuple):
-    """The run after one of its rounds."""
-
-    round: int
-    shared: Params
-    server: Any
-    now: Now
-    """Where that round stood; its rates are those of fine-tuning."""
 
 
 @dataclass
@@ -72,7 +50,7 @@ class Result:
 
     def at(self, which: Which = "selected") -> Snapshot:
         """The run after the selected round, or after the last."""
-        require(which in get_args(Which), "which", " or ".join(map(repr, get_args(Which))), which)
+        require_which(which)
         return self.chosen if self.chosen is not None and which == "selected" else self.last
 
     @property
@@ -155,17 +133,17 @@ class Result:
 
     def served(self, which: Which = "selected") -> Params:
         """The parameters that are served after the selected round, or after the last."""
+        return {**self.at(which).shared, **self._mixed(which)}
+
+    def _mixed(self, which: Which) -> Params:
+        """What is served instead of the shared model's own tensors, where the algorithm serves a mean of several."""
         state = self.at(which)
-        return {**state.shared, **self.experiment.federation.algorithm.server.model(state.shared, state.server)}
+        return self.experiment.federation.algorithm.server.model(state.shared, state.server)
 
     @property
     def never_heard(self) -> list[int]:
         """Clients that were asked and never sent an accepted upload."""
-        failed = {failure.client for report in self.history for failure in report.failures}
-        for report in self.history:
-            if failed and not report.abandoned:
-                failed.difference_update(report.clients)
-        return sorted(failed)
+        return unheard(self.history)
 
     def client_state(self, client: int, which: Which = "selected") -> Params:
         """A client's personal tensors after the selected round, or after the last; or its first ones."""
@@ -180,8 +158,8 @@ class Result:
         leaves the personal tensors out: a guess at a client's data could be checked against it.
         """
         state = hashlib.sha256()
-        _absorb(state, "shared", self.last.shared)
-        _absorb(state, "server", self.last.server)
+        absorb(state, "shared", self.last.shared)
+        absorb(state, "server", self.last.server)
         if self.experiment.federation.private:
             return state.hexdigest()
         for client, tensors in self.store.items():
@@ -205,7 +183,9 @@ class Result:
         the rate of either; `steps=0` leaves the model as it is. `which` is the round whose model is used: the one that
         validation selected, or the `"last"`.
         """
-        return PersonalModel(*self._served_to(data, steps, epochs, lr, outputs, which), _predictor(self.experiment))
+        return PersonalModel(
+            *self._served_to(data, steps, epochs, lr, outputs, which), predictor(self.experiment.federation)
+        )
 
     def _served_to(
         self,
@@ -282,6 +262,43 @@ class Result:
         table: ShownTable = show(self, "table")
         return table
 
+    def to_frame(self) -> Any:
+        """Scores as a pandas frame, a row per round, part, group and metric."""
+        return show(self, "frame")
+
+    def history_frame(self) -> Any:
+        """Losses, costs and times as a pandas frame, a row per round."""
+        return show(self, "history_frame")
+
+    def save_frame(self, path: str | Path) -> Path:
+        """Write the rows of `to_frame` to a .csv or .parquet file."""
+        written: Path = show(self, "frame_file", Path(path))
+        return written
+
+    def save(self, path: str | Path) -> Path:
+        """Write numbers and tensors to one file, which `ft.load_result` reads without the data, model and algorithm."""
+        return self.saved().save(path)
+
+    def saved(self) -> SavedResult:
+        """What is left of the result without the experiment. A private run's personal tensors are left out."""
+        identity, private = self.experiment.identity(strict=False), self.experiment.federation.private
+        last = {} if private else {client: state for client, state in self.store.items() if state}
+        selected = {} if self.chosen is None else {client: self.client_state(client) for client in last}
+        return SavedResult(
+            show(self, "summary"),
+            {**identity, **({"data": WITHHELD} if private else {})},
+            [replace(report, params={}, state=None) for report in self.history],
+            self.last,
+            self.chosen,
+            {which: self._mixed(which) for which in get_args(Which)},
+            last,
+            {client: state for client, state in selected.items() if digest_of(state) != digest_of(last[client])},
+        )
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickled, a result is what it is saved as: models and data need not be picklable."""
+        return saved_from_bytes, (self.saved().to_bytes(),)
+
     def report(self, path: str | Path) -> Path:
         """Write a self-contained HTML page about the run."""
         written: Path = show(self, "page", Path(path))
@@ -298,22 +315,3 @@ class Result:
 
     def _repr_html_(self) -> str:
         return html_of(self)
-
-
-def _predictor(experiment: Experiment) -> Callable[[Params, Params, dict[str, Tensor]], Tensor]:
-    federation = experiment.federation
-    return lambda shared, personal, batch: federation.algorithm.serving.predict(
-        federation.problem.network, shared, personal, batch, False
-    )
-
-
-def _absorb(state: Any, name: str, tree: Any) -> None:
-    if isinstance(tree, Mapping):
-        for key in sorted(tree):
-            _absorb(state, f"{name}/{key}", tree[key])
-    elif isinstance(tree, (tuple, list)):
-        for index, part in enumerate(tree):
-            _absorb(state, f"{name}/{index}", part)
-    elif isinstance(tree, Tensor):
-        state.update(f"{name} {tree.dtype} {tuple(tree.shape)}\n".encode())
-        state.update(bits_of(tree).tobytes())

@@ -109,6 +109,16 @@ def fruitless(history: Sequence[RoundReport]) -> int:
     return next((count for count, report in enumerate(reversed(evaluated)) if report.selects), len(evaluated))
 
 
+def unheard(history: Iterable[RoundReport]) -> list[int]:
+    """Clients that were asked and never sent anything that counted."""
+    reports = list(history)
+    failed = {failure.client for report in reports for failure in report.failures}
+    for report in reports:
+        if failed and not report.abandoned:
+            failed.difference_update(report.clients)
+    return sorted(failed)
+
+
 def to_json(report: RoundReport) -> str:
     """The whole report but the parameters; numbers keep every bit."""
     values = {name: value for name, value in vars(report).items() if name not in ("params", "state")}

@@ -57,6 +57,19 @@ def tensors_from_bytes(data: bytes) -> Params:
         raise StoreError(f"stored tensors must be safetensors: {type(error).__name__}: {error}") from None
 
 
+def absorb(state: Any, name: str, tree: Any) -> None:
+    """Add a tree's tensors to a hash, in the order of their names, each with its name, type and shape."""
+    if isinstance(tree, Mapping):
+        for key in sorted(tree):
+            absorb(state, f"{name}/{key}", tree[key])
+    elif isinstance(tree, (tuple, list)):
+        for index, part in enumerate(tree):
+            absorb(state, f"{name}/{index}", part)
+    elif isinstance(tree, Tensor):
+        state.update(f"{name} {tree.dtype} {tuple(tree.shape)}\n".encode())
+        state.update(bits_of(tree).tobytes())
+
+
 RECEIPT = "sha256"
 """The name of the only entry of a receipt."""
 

@@ -12,10 +12,9 @@ from typing import Protocol
 
 from fedtempo.errors import ConfigError, OutputError, first_line
 from fedtempo.training.experiment import Experiment
+from fedtempo.training.private import WITHHELD
 from fedtempo.training.result import Result
 from fedtempo.training.round_report import RoundReport
-
-WITHHELD = "withheld (private)"
 
 
 @dataclass(frozen=True)

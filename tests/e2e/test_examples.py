@@ -1,0 +1,63 @@
+"""The gallery: every program of examples/ runs as it stands, shrunk to seconds, and is short."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+from tests import ROOT
+
+EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
+NEEDS = {
+    "images_lazily": ("PIL",),
+    "bert_lora": ("peft", "transformers"),
+    "own_algorithm_tuned": ("optuna",),
+    "early_stopping_onnx": ("onnx", "onnxscript", "onnxruntime"),
+    "paper_comparison": ("matplotlib", "pandas"),
+    "saved_results": ("pandas",),
+    "tabular_csv": ("sklearn",),
+}
+SAYS = {
+    "tabular_csv": "auroc on the test part",
+    "images_lazily": "in memory at the end",
+    "bert_lora": "client 0 keeps 8 tensors of its own",
+    "next_character": "perplexity after fine-tuning",
+    "own_algorithm_tuned": "the winner, on test rows",
+    "early_stopping_onnx": "ONNX Runtime, without FedTempo",
+    "saved_results": "the same digest",
+    "paper_comparison": r"\begin{tabular}",
+}
+
+
+def test_the_gallery_is_listed() -> None:
+    page = (ROOT / "docs" / "gallery.md").read_text()
+    assert {path.stem for path in EXAMPLES} == set(SAYS)
+    assert all(path.name in page for path in [*EXAMPLES, ROOT / "examples" / "first-steps.ipynb"])
+
+
+@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
+def test_the_program_runs(path: Path, tmp_path: Path) -> None:
+    assert len(path.read_text().splitlines()) <= 60
+    missing = [name for name in NEEDS.get(path.stem, ()) if find_spec(name) is None]
+    if missing:
+        pytest.skip(f"{', '.join(missing)} not installed")
+    data = os.environ.get("FEDTEMPO_DATA")
+    if path.stem == "bert_lora" and not (data and (Path(data) / "bert_tiny" / "config.json").is_file()):
+        pytest.skip("FEDTEMPO_DATA has no bert_tiny")
+    surroundings = {**os.environ, "FEDTEMPO_QUICK": "1", "TMPDIR": str(tmp_path)}
+    ran = subprocess.run(
+        [sys.executable, str(path)],
+        env=surroundings,
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert ran.returncode == 0, ran.stderr
+    assert SAYS[path.stem] in ran.stdout
