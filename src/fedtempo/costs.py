@@ -57,7 +57,7 @@ class StageFlops:
 
 
 class Ledger:
-    """Prices one client's round. Operations are measured once on the real model, then multiplied."""
+    """Counts what rounds cost. Operations are measured once on the real model, then multiplied by steps and rows."""
 
     def __init__(self, federation: Federation, shared: Params, extra: Params, asked: Iterable[int] = ()) -> None:
         self._federation = federation
@@ -70,6 +70,7 @@ class Ledger:
         self._has_it = np.zeros(len(federation.problem.data), dtype=bool)
         self._has_it[np.fromiter(asked, dtype=np.int64)] = True
         self._up = _upload_bytes(federation, shared, extra)
+        # Clients of one size cost the same in one round, so a cohort of thousands needs a few evaluations.
         self._price = lru_cache(maxsize=4096)(self._client)
 
     def clients(self, clients: Sequence[int] | np.ndarray, now: Now) -> Costs:
@@ -89,6 +90,7 @@ class Ledger:
 
     def _client(self, samples: int, now: Now) -> Costs:
         steps, seen, flops, at_first = 0, 0, 0.0, 0
+        # `steps_saved` compares with the steps that the same client would have taken in round 0.
         first = replace(now, round=0, loss_ratio=1.0, plateaus=0)
         batching = self._federation.problem.batching
         for stage, price in zip(self._federation.program.stages, self._stages, strict=True):
@@ -109,6 +111,7 @@ def _measure(federation: Federation, shared: Params, extra: Params) -> list[Stag
     client = int(federation.problem.data.clients[0])
     received = Received(shared, extra)
     carry = federation.program.init(received, federation.first_personal(client, shared))
+    # Two rows, because BatchNorm cannot train on one. The first row twice, because a client may have only one.
     rows = {n: t[:1].expand(2, *t.shape[1:]) for n, t in federation.problem.client_rows(client).items()}
     if federation.problem.network.dropout:
         rows["_key"] = torch.zeros((), dtype=torch.int64, device=federation.problem.device)

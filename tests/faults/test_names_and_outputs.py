@@ -62,7 +62,18 @@ ROUND = {
 }
 SUMMARY = {
     *("algorithm", "data", "backend", "ran_as", "rounds", "selected_round", "scores", "costs", "never_heard"),
-    *("seconds", "digest", "finished", "versions", "command", "metric", "task", "model_round", "notes"),
+    *(
+        "seconds",
+        "digest",
+        "finished",
+        "versions",
+        "command",
+        "metric",
+        "task",
+        "model_round",
+        "notes",
+        "stopped_early",
+    ),
 }
 
 

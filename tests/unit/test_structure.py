@@ -215,7 +215,7 @@ def test_public_names() -> None:
 # Names that stand in more than one module, each with its reason. Everything else has one meaning.
 SHARED_NAMES = {
     **dict.fromkeys(
-        ("advise", "compare", "describe", "export", "reproduce", "run", "simulate"),
+        ("advise", "compare", "describe", "reproduce", "run", "simulate"),
         "a command has the name of what it calls",
     ),
     "train": "the front door, and the one method of each backend",

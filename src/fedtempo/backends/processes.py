@@ -2,7 +2,7 @@
 
 Workers inherit the federation, so data are never sent. Per round they get the model once and send back a few sums: the
 traffic does not grow with the cohort. Sums are exact, so the bits are those of the serial run, whatever the number of
-workers and whoever trained whom. A worker that dies or hangs is replaced and its blocks are run again.
+workers and whichever worker trained a client. A worker that dies or hangs is replaced and its blocks run again.
 """
 
 from __future__ import annotations

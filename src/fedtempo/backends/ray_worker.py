@@ -46,7 +46,7 @@ class Actor:
         return [packed(scoring.score_block(self._federation, self._backend, block)) for block in self._mine(blocks)]
 
     def train(self, ticket: int, common: Any, blocks: Any) -> tuple[tuple[str, Any], Any]:
-        """Train blocks and add up; the sums come apart from the rest, for whoever fetches them."""
+        """Train blocks and sum them. The sums are returned separately, so that they can stay in Ray's store."""
         kind, value = answered(self._sum, ticket, common, blocks)
         return ((kind, replace(value, sums={})), value.sums) if kind == "result" else ((kind, value), None)
 

@@ -1,7 +1,7 @@
 """How a federation and its messages are sent to another machine: arrays as arrays, mapped files by their path.
 
-An array that is mapped from a file is not sent: whoever receives it opens the file, at the same path. Other arrays go
-as they are; Ray puts them into memory that all actors of a machine share and none can write to.
+An array that is mapped from a file is not sent: the receiver opens the file, at the same path. Other arrays are sent as
+they are; Ray puts them into memory that all actors of a machine share and none can write to.
 """
 
 from __future__ import annotations

@@ -30,7 +30,7 @@ COMMANDS = {
     "resume": Command(
         "runs", "resume", "Go on where a run stopped; the result is that of the uninterrupted run, bit for bit."
     ),
-    "export": Command("export", "export", "Write a stored run's model to a file that is used without FedTempo."),
+    "export": Command("export", "export_model", "Write a stored run's model to a file that is used without FedTempo."),
     "watch": Command(
         "watch",
         "watch",

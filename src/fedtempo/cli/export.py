@@ -16,7 +16,7 @@ from fedtempo.terminal import say
 from fedtempo.training.delivery import FORMATS
 
 
-def export(
+def export_model(
     folder: Annotated[Path, typer.Argument(help="The folder of a finished run.")],
     out: Annotated[Path, typer.Option(help="The file to write; without an ending it gets the format's.")],
     format: Annotated[

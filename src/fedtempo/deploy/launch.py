@@ -133,9 +133,10 @@ def prepare_server(out: Path, file: ExperimentFile, plan: ServerPlan) -> None:
 
 def stored_server(out: Path, allow_code: Sequence[str] = ()) -> tuple[ExperimentFile, ServerPlan]:
     """What a run folder was served with."""
+    file = stored_file(out / EXPERIMENT, allow_code)
     try:
         values = tomllib.loads((out / DEPLOYMENT).read_text())
-        return stored_file(out / EXPERIMENT, allow_code), ServerPlan(**{"keys": None, **values})
+        return file, ServerPlan(**{"keys": None, **values})
     except (OSError, ValueError, TypeError) as error:
         raise OutputError(f"{out / DEPLOYMENT} must say how the run was served: {error}.") from None
 

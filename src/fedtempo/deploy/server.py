@@ -11,12 +11,15 @@ from fedtempo.deploy.blueprint import Blueprint
 from fedtempo.deploy.engine import RemoteEngine
 from fedtempo.deploy.orders import TOKEN
 from fedtempo.deploy.roster import Roster, Transport
+from fedtempo.display import shown_by
 from fedtempo.errors import OutputError
 from fedtempo.files import write_atomically
 from fedtempo.training.database import DATABASE
 from fedtempo.training.loop import drained, train_experiment
 from fedtempo.training.result import Result
 from fedtempo.training.round_report import RoundReport
+
+shown_by("fedtempo.report")  # Flower's process does not load the front door, which says so elsewhere
 
 RUN = "run.token"
 """The file that holds a run's name on its nodes."""

@@ -1,4 +1,4 @@
-"""Progress while a run goes on, for whoever owns the loop."""
+"""Progress of a running training generator."""
 
 from __future__ import annotations
 

@@ -128,7 +128,7 @@ class PageServer(ThreadingHTTPServer):
         super().shutdown_request(request)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Say nothing: connections break, and that is no news for whoever watches a run."""
+        """Print nothing: a browser that closes its connection is not an error."""
 
 
 def page_server(folder: Path, port: int = 0, allow_code: Sequence[str] = ()) -> PageServer:

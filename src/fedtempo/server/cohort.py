@@ -55,6 +55,7 @@ def uniform(size: int | float | Schedule) -> Cohort:
         return wanted
 
     def choose(clients: np.ndarray, now: Now, seed: int, over: float = 0.0) -> np.ndarray:
+        # The small number undoes rounding: 10 * 1.1 is 11.000000000000002 in floating point and means 11.
         wanted = min(len(clients), math.ceil(count(now, len(clients)) * (1 + over) - 1e-9))
         picks = generator(seed, "cohort", now.round).choice(len(clients), wanted, replace=False)
         return np.asarray(clients[np.sort(picks)])
@@ -74,7 +75,7 @@ def bernoulli(probability: float) -> Cohort:
 
 
 def fixed(cohorts: Sequence[Sequence[int]]) -> Cohort:
-    """The cohorts written down, one list a round; after the last it starts again."""
+    """Given cohorts, one list per round; after the last list it starts again from the first."""
     lists = [_members(cohort) for cohort in cohorts] if isinstance(cohorts, (list, tuple, np.ndarray)) else []
     require(bool(lists) and all(lists), "cohorts", "one or more lists of client numbers", cohorts)
 
@@ -83,8 +84,8 @@ def fixed(cohorts: Sequence[Sequence[int]]) -> Cohort:
 
     def choose(clients: np.ndarray, now: Now, seed: int, over: float = 0.0) -> np.ndarray:
         chosen = members(now)
-        strangers = sorted(set(chosen) - set(clients.tolist()))
-        require(not strangers, "cohorts", "lists of training clients", strangers)
+        others = sorted(set(chosen) - set(clients.tolist()))
+        require(not others, "cohorts", "lists of training clients", others)
         require(len(set(chosen)) == len(chosen), "cohorts", "lists that name each client once", chosen)
         return np.array(chosen, dtype=np.int64)
 

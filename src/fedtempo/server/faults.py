@@ -30,7 +30,7 @@ class Faults:
     infinite: float = 0.0
     """Sends infinity everywhere."""
     huge: float = 0.0
-    """Sends its update a million times over."""
+    """Sends its update multiplied by a million."""
     misshapen: float = 0.0
     """Sends single numbers that would broadcast."""
     renamed: float = 0.0
@@ -41,7 +41,7 @@ class Faults:
     kill: float = 0.0
     """The share of rounds in which a worker process is killed. Its clients run again, so the numbers do not change."""
     until: int | None = None
-    """Rounds after which all is well."""
+    """The round from which no faults are injected any more; None injects them to the end."""
 
     def __post_init__(self) -> None:
         for item in fields(self):
@@ -58,6 +58,7 @@ class Faults:
         """The fault of each client this round, or None."""
         if self.until is not None and round_number >= self.until:
             return [None] * len(clients)
+        # One uniform draw per client falls into one of the intervals of `edges`, or beyond them: then nothing fails.
         bits = random_bits(client_keys(seed, clients, "faults", round_number), 1)[:, 0]
         draws = (bits & np.iinfo(np.int64).max) / 2.0**63
         edges = np.cumsum(list(self._shares().values()))

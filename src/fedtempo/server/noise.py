@@ -1,8 +1,8 @@
 """Gaussian noise that nobody can predict: a key from the operating system, expanded by a cryptographic hash.
 
 A run of a private mean draws one key of 256 bits. SHAKE256 of the key, the round and the sum turns it into as many bits
-as the round needs. Ordinary generators would not do: whoever knows most of the clients' data can work out the noise on
-many coordinates, and from enough outputs of a Mersenne Twister or a PCG the rest follows.
+as the round needs. Ordinary generators are not enough: an attacker who knows most of the clients' data can compute the
+noise on many coordinates, and enough outputs of a Mersenne Twister or a PCG reveal all others.
 
 The sum is part of what is hashed, as in deterministic signatures. A round that is computed again from the same uploads,
 after a crash, has the same noise and tells nothing new; a round that is computed again from other uploads has fresh
@@ -69,6 +69,7 @@ def grid_of(deviation: float) -> float:
 def noised(sums: Mapping[str, Tensor], deviation: float, secret: Secret, round_number: int) -> Params:
     """Sums in float64, rounded to the grid, plus Gaussian noise on the grid."""
     grid = grid_of(deviation)
+    # In units of the grid all numbers are whole, so adding them is exact.
     steps = {name: torch.round(total.to("cpu", torch.float64) / grid) for name, total in sums.items()}
     occasion = round_number.to_bytes(8, "big") + (b"" if secret.insecure else _digest(steps))
     result = {}

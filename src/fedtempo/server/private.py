@@ -18,6 +18,7 @@ def clipped(delta: Mapping[str, Tensor], bound: float, noise: float) -> Params:
     """The displacement in float64, no longer than the bound even after the sum has been rounded to the noise's grid."""
     wide = {name: tensor.to(torch.float64) for name, tensor in delta.items()}
     length = math.sqrt(math.fsum(float(t.square().sum()) for t in wide.values()))
+    # Rounding the sum to the grid may move it by up to one grid step per coordinate. The clip leaves room for that.
     room = math.sqrt(sum(t.numel() for t in wide.values())) * grid_of(noise * bound)
     limit = bound - room - bound * 2.0**-40  # the last term is for the rounding of the norm itself
     require(limit > 0, "bound", f"larger than the rounding of so many parameters ({room:g})", bound)
@@ -35,8 +36,9 @@ def private_aggregate(
 ) -> Aggregate:
     """(sum of clipped displacements + noise) / expected cohort.
 
-    Whoever was not asked, did not answer or was refused counts as a displacement of zero. The divisor is the expected
-    number of clients, not the number that came: that one is a fact about the clients, and would leave without noise.
+    A client that was not asked, did not answer or was refused counts as a displacement of zero. The divisor is the
+    expected number of clients. The true number depends on the clients, and dividing by it would publish it without
+    noise.
     """
     sums = {name: total.value for name, total in block.sums.get("delta", {}).items()}
     sums = sums or {name: torch.zeros(shape, dtype=torch.float64) for name, (shape, _) in like.items()}

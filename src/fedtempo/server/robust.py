@@ -40,16 +40,16 @@ Combine = Callable[[Stacked, Tensor], Params]
 
 @dataclass(frozen=True)
 class Aggregator:
-    """How uploads become one. `bound` shortens each displacement first; `noise` is added to the mean."""
+    """How uploads are combined. Each displacement is first clipped to norm `bound`; `noise` is added to their sum."""
 
     name: str
     bound: float | None = None
     noise: float = 0.0
     """Standard deviation of the noise on the sum, as a multiple of the bound."""
     combine: Combine | None = field(default=None, compare=False)
-    """For aggregators that need every upload."""
+    """For aggregators that need every upload, such as a median. None for those that need only the sum."""
     delta: float | None = None
-    """The delta that a private run's epsilon is said at."""
+    """The delta at which a private run reports its epsilon."""
     noise_seed: int | None = None
     """Makes the noise predictable, for tests; INSECURE."""
 
@@ -126,6 +126,8 @@ def krum(faulty: int, keep: int = 1) -> Aggregator:
             raise ConfigError(
                 f"krum must see more than {faulty + 2} uploads for {faulty} faulty ones. Got {len(flat)}."
             )
+        # Column 0 of the sorted distances is the upload's distance to itself. Sorting the chosen indices keeps the
+        # order of summation independent of who was closest.
         distances = torch.cdist(flat, flat).square().sort(dim=1).values
         chosen = distances[:, 1 : others + 1].sum(1).argsort()[:keep].sort().values
         return {n: t[chosen].mean(dim=0) for n, t in stacked.items()}

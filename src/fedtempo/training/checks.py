@@ -118,7 +118,7 @@ def _check_rate(name: str, schedule: Schedule, now: Now, largest: float) -> None
 
 
 def _number(name: str, now: Now, rule: Callable[[], Any]) -> Any:
-    """What a schedule says; one that fails is named instead of failing in the middle of the run."""
+    """The value of a schedule. An error in it is reported now, with its name, and not in the middle of the run."""
     try:
         return rule()
     except FedTempoError:
@@ -129,7 +129,7 @@ def _number(name: str, now: Now, rule: Callable[[], Any]) -> Any:
 
 
 class ModelFacts(NamedTuple):
-    """What was found out about a model when it was tried on a few rows."""
+    """What a trial on a few rows shows about a model."""
 
     draws_masks: bool
     pads_batches: bool
@@ -264,6 +264,8 @@ def _check_classes(federation: Federation, outputs: torch.Tensor, rows: Batch, o
 
 def _draws_masks(federation: Federation, params: Params, rows: Batch) -> bool:
     """Whether training draws random numbers; those that no seed of ours can reach are refused."""
+    # Under two seeds of torch a model without random draws gives equal outputs. Inside `seeded_dropout` a model whose
+    # only draws are dropout does, too. What still differs draws in a way that we cannot repeat.
     plain = [_training_output(federation, params, rows, seed) for seed in (1, 2)]
     if torch.equal(*plain):
         return federation.problem.network.dropout
@@ -287,7 +289,7 @@ def _training_output(federation: Federation, params: Params, rows: Batch, seed: 
 
 
 def _rows_are_independent(federation: Federation, params: Params, rows: Batch, train: bool = True) -> bool:
-    """Whether a row's output stays the same beside other rows; BatchNorm's does not in training, whatever they are."""
+    """Whether a row's output stays the same beside other rows. With BatchNorm it never does in training."""
     if train and any(isinstance(m, _BatchNorm) for m in federation.problem.model.modules()):
         return False
     more = {n: torch.cat([t, _unlike(t[:1])]) for n, t in rows.items()}

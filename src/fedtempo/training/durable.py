@@ -69,6 +69,7 @@ class DurableStore:
                     claimed(folder)
                 create(self._path, Seal.new(identity))
             self._connection, self._seal = opened(self._path, identity, resume, extend)
+            self.planned = self._seal.planned
             self._count = RoundCount(folder, self._seal)
             self._manifest, self._last_hash = 0, ""
             self._tables = SelectionTables(self._connection, self._seal)
@@ -93,11 +94,6 @@ class DurableStore:
             return saved
         except sqlite3.DatabaseError as error:
             raise StoreError(f"{self._path.name} is damaged: {error}. Start afresh in another folder.") from None
-
-    @property
-    def planned(self) -> int | None:
-        """The rounds that the run was to have when it began."""
-        return self._seal.planned
 
     @property
     def selected(self) -> Selected | None:

@@ -215,7 +215,7 @@ def prepare(
         check_metrics(federation)
     check_cohort(rule, federation, rounds)
     expected = rule.expected(federation.problem.now(0, 1.0), len(data.clients))
-    # Schedules may be the user's functions: evaluate them for all rounds now rather than fail in round 900.
+    # Schedules may be the user's functions: try them over the whole run now rather than fail in round 900.
     check_schedules(federation, rounds, expected)
     check_evaluation(evaluation, federation)
     require(is_count(quorum) and quorum <= expected, "quorum", f"an int in [1, {expected:g}] (the cohort)", quorum)

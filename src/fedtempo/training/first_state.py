@@ -78,7 +78,7 @@ def with_starts(
     common = select(template, federation.personal_names) if origin.kept else {}
     common |= {n: init[n].detach().clone().to(template[n].dtype) for n in names} if init else {}
     given = {int(c): dict(tensors) for c, tensors in (init_clients or {}).items()}
-    strangers = set(given) - set(range(len(federation.problem.data)))
-    if strangers:
-        raise DataError(f"init_clients must name clients in [0, {len(federation.problem.data)}). Got {min(strangers)}.")
+    others = set(given) - set(range(len(federation.problem.data)))
+    if others:
+        raise DataError(f"init_clients must name clients in [0, {len(federation.problem.data)}). Got {min(others)}.")
     return replace(federation, common_start=common or None, given_clients=given)

@@ -168,7 +168,7 @@ def _asking(pipe: Connection, number: int) -> Ask:
 
 
 def _end_with_parent() -> None:
-    """End when the owner was killed, who cannot end us: whoever goes on wants the folders that we hold."""
+    """End this worker when its owner was killed: it holds locks on run folders that a new process will need."""
     parent = multiprocessing.parent_process()
     if parent is not None:
         wait([parent.sentinel])

@@ -14,13 +14,14 @@ import numpy as np
 import pytest
 
 import fedtempo as ft
-from fedtempo.config import dump
+from fedtempo.config import dump, read
 from fedtempo.deploy.keys import make_keys
 from fedtempo.deploy.launch import NodePlan, ServerLaunch, start_node, stored_server
 from fedtempo.deploy.processes import ProcessGroup, Running, free_port
 from fedtempo.deploy.trial import try_out
 from tests.e2e.deploy.experiments import ALGORITHMS, experiment_file
 from tests.e2e.deploy.stage import Stage, left_over, simulated
+from tests.own_module import own_project
 
 pytest.importorskip("flwr")
 pytestmark = pytest.mark.slow(
@@ -35,6 +36,16 @@ def test_a_deployment_has_the_digest_of_the_simulator(name: str, tmp_path: Path)
     assert found.deployed == found.simulated
     assert sum(line.startswith("round ") for line in lines) == 5
     assert not left_over(tmp_path)
+
+
+def test_nodes_find_own_code_on_their_own_disk(tmp_path: Path) -> None:
+    (tmp_path / "project").mkdir()
+    with own_project(tmp_path / "project") as path:
+        found = try_out(read(path), tmp_path / "trial", 2, lambda line: None)
+        assert found.equal
+        with pytest.raises(ft.ConfigError, match="add --allow-code own_project"):
+            stored_server(tmp_path / "trial" / "run")
+        stored_server(tmp_path / "trial" / "run", ["own_project"])
 
 
 @pytest.fixture

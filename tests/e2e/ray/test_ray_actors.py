@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import tempfile
 from collections.abc import Iterator
 from dataclasses import replace
@@ -20,7 +22,7 @@ from fedtempo.config import read, settings_of
 from fedtempo.objectives import Received
 from fedtempo.schedules import decaying_k
 from fedtempo.training.experiment import prepare
-from fedtempo.training.loop import _blocks
+from fedtempo.training.loop import _blocks, drained
 from fedtempo.training.store import MemoryStore
 from tests import zoo
 from tests.breaking import Fatal, Unlucky
@@ -78,6 +80,44 @@ def test_a_loader_gives_actors_their_data(cluster: Any) -> None:
         return zoo.data("mlp")
 
     assert run(backend="ray", ray_loader=load, rounds=1).digest() == run(backend="serial", rounds=1).digest()
+
+
+class Hanging(torch.nn.Module):
+    """A model that stops its process for good, once, where a file says so."""
+
+    def __init__(self, marker: str) -> None:
+        super().__init__()
+        self.marker = marker
+        self.layer = torch.nn.Linear(6, 4)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if Path(self.marker).exists():
+            Path(self.marker).unlink()
+            os.kill(os.getpid(), signal.SIGSTOP)
+        output: torch.Tensor = self.layer(x)
+        return output
+
+
+@pytest.mark.slow("new actors load torch, for seconds; the same mechanism runs every time in worker processes")
+def test_an_actor_that_hangs_is_replaced_and_the_bits_stay(tmp_path: Path, cluster: Any) -> None:
+    results = []
+    for backend in ("serial", "ray"):
+        torch.manual_seed(0)
+        settings = {"rounds": 2, "cohort": 5, "batch_size": 4, "block": 1, "evaluation": None, "backend": backend}
+        rounds = ft.train(
+            model=Hanging(str(tmp_path / "hang")),
+            data=zoo.data("mlp"),
+            algorithm=zoo.ALGORITHMS["fedavg"],
+            worker_timeout=3.0,
+            **settings,
+        )
+        next(rounds)
+        if backend == "ray":
+            (tmp_path / "hang").touch()
+        results.append(drained(rounds))
+    assert not (tmp_path / "hang").exists()
+    assert results[0].digest() == results[1].digest()
+    assert sum(report.measurements.get("workers_replaced", 0) for report in results[1].history) == 1
 
 
 @pytest.mark.slow("new actors load torch, for seconds; the same mechanism runs every time in worker processes")

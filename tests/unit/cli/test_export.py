@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 
 import fedtempo as ft
 from fedtempo.cli.commands import COMMANDS, imported
-from fedtempo.cli.export import export
+from fedtempo.cli.export import export_model
 from fedtempo.cli.main import app
 from fedtempo.cli.runs import resume, run
 from fedtempo.config import read
@@ -40,13 +40,13 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_a_folder_holds_its_models_and_export_writes_the_same(folder: Path, tmp_path: Path) -> None:
     stored = folder / "shared"
-    export(stored, tmp_path / "model")
+    export_model(stored, tmp_path / "model")
     selected = load_file(tmp_path / "model.safetensors")
     beside = load_file(stored / MODEL.format(which="selected"))
     assert selected.keys() == beside.keys()
     assert all(torch.equal(selected[name], beside[name]) for name in selected)
     assert (stored / MODEL.format(which="last")).exists()
-    export(stored, tmp_path / "model.pt2", format="torch", which="last")
+    export_model(stored, tmp_path / "model.pt2", format="torch", which="last")
     program = torch.export.load(tmp_path / "model.pt2").module()
     last = load_file(stored / MODEL.format(which="last"))
     network = ft.models.mlp(64, [4], 10)
@@ -59,13 +59,13 @@ def test_a_personal_model_is_exported_by_client(folder: Path, tmp_path: Path) ->
     stored = folder / "personal"
     assert not list(stored.glob("model-*"))
     with pytest.raises(ft.ConfigError, match="is personal: say whose"):
-        export(stored, tmp_path / "model")
-    export(stored, tmp_path / "model", client=1)
+        export_model(stored, tmp_path / "model")
+    export_model(stored, tmp_path / "model", client=1)
     assert "head.weight" in load_file(tmp_path / "model.safetensors")
     with pytest.raises(ft.DataError, match="client must be an int in"):
-        export(stored, tmp_path / "model", client=99)
+        export_model(stored, tmp_path / "model", client=99)
     with pytest.raises(ft.ConfigError, match="format must be"):
-        export(stored, tmp_path / "model", format="pickle")
+        export_model(stored, tmp_path / "model", format="pickle")
 
 
 def test_resume_with_more_rounds_says_so_in_the_folder(folder: Path, caplog: pytest.LogCaptureFixture) -> None:
