@@ -101,3 +101,15 @@ def test_errors_are_one_line(tmp_path: Path) -> None:
 def test_clients_that_keep_nothing_have_an_empty_state(tmp_path: Path) -> None:
     result = run(ALGORITHMS["fedavg"])
     assert ft.load_result(result.save(tmp_path / "run.ft")).client_state(0) == result.client_state(0) == {}
+
+
+def test_a_private_run_saves_nothing_of_its_clients(tmp_path: Path) -> None:
+    pytest.importorskip("opacus")
+    mean = ft.robust.private_mean(bound=1.0, noise=1.0)
+    result = run(ft.algorithms.fedper(lr=0.1, steps=1, weighting="uniform"), aggregator=mean)
+    assert any(state for _, state in result.store.items())
+    loaded = ft.load_result(result.save(tmp_path / "run.ft"))
+    assert loaded.personal == loaded.personal_selected == {}
+    assert loaded.identity["data"] == loaded.summary["data"] == "withheld (private)"
+    with pytest.raises(StoreError, match="whose tensors were saved"):
+        loaded.client_state(0)
