@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import math
 import warnings
 from collections.abc import Callable, Iterator
@@ -13,7 +12,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedtempo.errors import ConfigError, is_count, require
+from fedtempo.errors import is_count, require
+from fedtempo.extras import library
 from fedtempo.metrics.metric import Fits, Metric
 from fedtempo.metrics.outputs import (
     counted_tokens,
@@ -30,10 +30,7 @@ from fedtempo.metrics.outputs import (
 @contextmanager
 def _scikit_learn() -> Iterator[Any]:
     """Its metrics, silent: what is undefined is returned as NaN here, not warned of."""
-    try:
-        found = importlib.import_module("sklearn.metrics")
-    except ImportError:
-        raise ConfigError("this metric needs scikit-learn. Install it with: pip install scikit-learn") from None
+    found = library("sklearn.metrics", "metrics", "this metric")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         yield found
