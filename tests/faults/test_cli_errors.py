@@ -39,7 +39,7 @@ WRONG: dict[str, tuple[int, list[str], str]] = {
     "an unknown backend": (CONFIG, [*RUN, "--backend", "serail"], "Did you mean 'serial'?"),
     "a hostile backend": (CONFIG, [*RUN, "--backend", 'x"\nseed=1'], "backend"),
     "an unknown loss": (CONFIG, [*RUN, "--set", "loss=clasification"], "Did you mean 'classification'?"),
-    "an unknown dtype": (CONFIG, [*RUN, "--set", "dtype=float16"], "dtype must be 'float32' or 'float64'"),
+    "an unknown dtype": (CONFIG, [*RUN, "--set", "dtype=float16"], "dtype must be 'bfloat16', 'float32' or 'float64'"),
     "a device that is not here": (CONFIG, [*RUN, "--set", "device=cuda:99"], "device must be"),
     "beta above 1": (
         CONFIG,

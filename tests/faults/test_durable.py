@@ -88,7 +88,7 @@ OTHER_RUNS: dict[str, dict[str, Any]] = {
     "algorithm": {"algorithm": a.pflego(head_lr=0.2, server_lr=0.05, steps=3, server_optimizer="adam")},
     "model": {"model": ft.models.mlp(6, [7], 4)},
     "data": {"data": ft.data.FederatedData.from_clients([(np.zeros((5, 6)), np.zeros(5, dtype=int))] * 4)},
-    "rounds": {"rounds": 7},
+    "rounds": {"rounds": 3},
     "batching": {"batch_size": 5},
     "cohort": {"cohort": 2},
     "backend": {"backend": "vectorised"},

@@ -7,6 +7,7 @@ import time
 from html import escape
 from typing import Any, Protocol
 
+from fedtempo.terminal import say
 from fedtempo.training.result import Result
 from fedtempo.training.round_report import RoundReport
 from fedtempo.training.tracking import RunInfo, Tracker
@@ -32,7 +33,7 @@ class ProgressTracker:
     def start(self, run: RunInfo) -> int:
         """Say what was decided for the user, and draw the bar."""
         for note in run.notes:
-            print(note, file=sys.stdout if in_notebook() else sys.stderr, flush=True)
+            say(note, error=not in_notebook())
         self._look = look(run.rounds, self._label)
         return run.done
 

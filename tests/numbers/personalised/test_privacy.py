@@ -28,7 +28,9 @@ def uploads(result: ft.Result, clients: list[int]) -> dict[int, dict[str, torch.
     now = federation.problem.now(0, float(len(clients)))
     personal = [federation.first_personal(c, experiment.first_shared) for c in clients]
     sent: dict[int, dict[str, torch.Tensor]] = {}
-    blocks = experiment.backend.train(federation, federation.program, received, now, np.array(clients), personal)
+    blocks = experiment.backend.train(
+        federation.problem, federation.program, received, now, np.array(clients), personal
+    )
     for trained in blocks:
         groups, _, _ = trained.each(lambda carry: federation.program.finish(received, carry))
         for lane, client in enumerate(trained.clients.tolist()):

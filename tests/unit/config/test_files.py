@@ -28,7 +28,7 @@ def nested(values: dict[str, Any], *path: str) -> Any:
 def test_every_example_survives_the_round_trip(path: Path) -> None:
     first = read(path)
     again = parse(tomllib.loads(dump(first)))
-    assert again == first
+    assert again == first.model_copy(update={"tune": None})  # a search is no part of the run
     assert dump(again) == dump(first)
     assert fingerprint(again) == fingerprint(first)
 
