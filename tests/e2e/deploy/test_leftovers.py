@@ -19,12 +19,12 @@ from tests.waiting import until
 SERVER = """
 import sys, time
 from pathlib import Path
-from fedtempo.deploy.processes import Processes, environment
+from fedtempo.deploy.processes import ProcessGroup, environment
 folder = Path(sys.argv[1])
 detached = "import os, sys, time; os.setsid(); print(os.getpid(), flush=True); time.sleep(600)"
 between = f"import subprocess, sys; subprocess.Popen([sys.executable, '-c', {detached!r}]); print('ended', flush=True)"
 middle = f"import subprocess, sys, time; subprocess.run([sys.executable, '-c', {between!r}]); time.sleep(600)"
-with Processes() as processes:
+with ProcessGroup() as processes:
     processes.start("link", [sys.executable, "-c", middle], folder / "log", environment(folder))
     time.sleep(600)
 """

@@ -72,7 +72,7 @@ def test_existing_users_of_fedem_are_scored_with_their_mixture(backend: str) -> 
 @both_backends
 @pytest.mark.parametrize("name", ["pflego", "fedper"])
 def test_fine_tuning_of_existing_users(backend: str, name: str) -> None:
-    """One epoch, here one full-batch step, at the training rate, on what the first phase trains: for PFLEGO the head."""
+    """One epoch, here one full-batch step, at the training rate, on what the first phase trains (PFLEGO: the head)."""
     result = CASES[name].run(PARTIAL, backend=backend, evaluation=ft.Evaluation())
     shared = {n: t.numpy() for n, t in result.params.items()}
     expected = []
