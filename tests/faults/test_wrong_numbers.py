@@ -60,6 +60,7 @@ ALLOWED: dict[str, list[Any]] = {
     "quorum": [1, 10**9],
     "over_selection": [0, 0.0, 100],
     "deadline": [1e-9, 1, 1e7],
+    "worker_timeout": [1e-9, 1, 1e7],
     "ray_gpus": [0, 0.5, 1024],
     "admission.max_norm": [1e-300, 1],
     "admission.max_ratio": [1e-300, 1],
@@ -73,6 +74,7 @@ BELOW: dict[str, list[Any]] = {
     "admission.max_norm": [0, 0.0],
     "admission.max_ratio": [0, 0.0],
     "deadline": [0, 0.0],
+    "worker_timeout": [0, 0.0],
 }
 ABOVE: dict[str, list[Any]] = {
     "cohort": [1.0000001, 2.0],
@@ -87,6 +89,7 @@ ABOVE: dict[str, list[Any]] = {
     "evaluation.epochs": [10**6 + 1],
     "over_selection": [101],
     "deadline": [1.1e7],
+    "worker_timeout": [1.1e7],
     "ray_gpus": [1025],
     "admission.max_norm": [10**400],
     "admission.max_ratio": [10**400],

@@ -132,6 +132,7 @@ def settings_of(experiment: ExperimentFile, data: FederatedData | None = None) -
         "block": experiment.block,
         "ray_address": experiment.ray_address,
         "ray_gpus": experiment.ray_gpus,
+        "worker_timeout": experiment.worker_timeout,
         "evaluation": Evaluation(**experiment.evaluation.model_dump()),
         "quorum": experiment.quorum,
         "over_selection": experiment.over_selection,

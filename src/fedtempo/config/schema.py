@@ -115,6 +115,7 @@ class ExperimentFile(BaseModel):
     block: Count | None = Field(None, description=COUNT)
     ray_address: str | None = Field(None, min_length=1, description="an address")
     ray_gpus: float | None = Field(None, ge=0, le=1024, description="a share in [0, 1] or a whole number")
+    worker_timeout: float | None = Field(None, gt=0, le=1e7, description="a finite number in (0, 10000000]")
     quorum: Count = Field(1, description=COUNT)
     over_selection: float = Field(0.0, ge=0, le=100, description="a finite number in [0, 100]")
     deadline: float | None = Field(None, gt=0, le=1e7, description="a finite number in (0, 10000000]")
