@@ -7,7 +7,6 @@ import time
 from html import escape
 from typing import Any, Protocol
 
-from fedtempo.terminal import say
 from fedtempo.training.result import Result
 from fedtempo.training.round_report import RoundReport
 from fedtempo.training.tracking import RunInfo, Tracker
@@ -32,6 +31,8 @@ class ProgressTracker:
 
     def start(self, run: RunInfo) -> int:
         """Say what was decided for the user, and draw the bar."""
+        from fedtempo.terminal import say  # it loads Rich, which training without a bar does not need
+
         for note in run.notes:
             say(note, error=not in_notebook())
         self._look = look(run.rounds, self._label)
