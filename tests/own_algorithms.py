@@ -11,7 +11,7 @@ import torch.nn.functional as F
 import fedtempo as ft
 from fedtempo.algorithms import fedavg
 from fedtempo.algorithms.algorithm import full_copy, predict_shared
-from fedtempo.objectives import Value, proximal
+from fedtempo.client.objectives import Value, proximal
 from fedtempo.params import add, combine, scaled, select, subtract, zeros_like
 from fedtempo.schedules import Rate
 from fedtempo.server.step import descend_scaled

@@ -15,7 +15,6 @@ from fedtempo.algorithms.algorithm import Algorithm
 from fedtempo.backends import Backend
 from fedtempo.data.augment import Augment
 from fedtempo.data.federated import FederatedData
-from fedtempo.display import shown_by
 from fedtempo.errors import ConfigError, is_count, python_numbers, require, unknown
 from fedtempo.evaluation.protocol import Evaluation
 from fedtempo.metrics import Metric
@@ -24,6 +23,7 @@ from fedtempo.server.admission import Admission
 from fedtempo.server.cohort import Cohort
 from fedtempo.server.faults import Faults
 from fedtempo.server.robust import Aggregator, plain_mean
+from fedtempo.support.display import shown_by
 from fedtempo.tasks import PerSample, Task
 from fedtempo.trackers import as_trackers
 from fedtempo.training.experiment import prepare

@@ -13,10 +13,10 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import flop_registry
 
 from fedtempo.client.gradients import by_autograd
+from fedtempo.client.objectives import Received
 from fedtempo.client.phase import Carry
 from fedtempo.client.program import Stage
 from fedtempo.federation.federation import Federation
-from fedtempo.objectives import Received
 from fedtempo.params import Params, partition, size_in_bytes
 from fedtempo.schedules import Now
 from fedtempo.tasks import Batch

@@ -1,28 +1,17 @@
 """Every public name of FedTempo. `fedtempo` itself hands them out when they are first asked for."""
 
-from fedtempo import (
-    algorithms,
-    data,
-    metrics,
-    models,
-    objectives,
-    optimizers,
-    params,
-    schedules,
-    tasks,
-    theory,
-    trackers,
-    transforms,
-)
+from fedtempo import algorithms, data, metrics, models, params, schedules, tasks, theory, trackers
 from fedtempo.algorithms import Algorithm
 from fedtempo.algorithms.algorithm import ClientSettings, Memory, Serving, Uploads, named
 from fedtempo.api import compare, run, train
+from fedtempo.client import objectives, optimizers, transforms
+from fedtempo.client.objectives import Received
 from fedtempo.client.phase import Carry, Phase, StepInfo, length
+from fedtempo.client.transforms import Transform
 from fedtempo.contracts import check_algorithm, check_backend, check_loss, check_metric, check_model
 from fedtempo.errors import ConfigError, DataError, FedTempoError, ModelError, OutputError, StoreError, TrainingError
 from fedtempo.evaluation.protocol import Evaluation
 from fedtempo.metrics import Metric
-from fedtempo.objectives import Received
 from fedtempo.schedules import Now, Schedule
 from fedtempo.server import cohort, robust
 from fedtempo.server.admission import Admission
@@ -32,7 +21,6 @@ from fedtempo.server.sums import Aggregate
 from fedtempo.training.result import Result
 from fedtempo.training.round_report import RoundReport
 from fedtempo.training.saved import load_result
-from fedtempo.transforms import Transform
 
 __all__ = [
     "Admission",

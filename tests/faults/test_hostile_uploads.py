@@ -18,6 +18,7 @@ import torch
 
 import fedtempo as ft
 from fedtempo.backends import finish, serial
+from fedtempo.client.objectives import Received
 from fedtempo.deploy.gate import Gate, UploadError, UploadForm, upload_form
 from fedtempo.deploy.wire import (
     HASH,
@@ -33,7 +34,6 @@ from fedtempo.deploy.wire import (
 )
 from fedtempo.deploy.wire import form_of as tensors_form
 from fedtempo.federation.federation import Federation
-from fedtempo.objectives import Received
 from fedtempo.server.sums import BlockSum
 from fedtempo.training.experiment import prepare
 

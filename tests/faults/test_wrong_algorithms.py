@@ -7,8 +7,8 @@ import torch
 
 import fedtempo as ft
 from fedtempo import algorithms as fl
+from fedtempo.client.transforms import scale_by_adam
 from fedtempo.schedules import as_schedule, constant, decaying_k, decaying_lr, per_round, piecewise, sequence
-from fedtempo.transforms import scale_by_adam
 from tests.numbers.single_model.problem import HAND
 
 NAN = float("nan")

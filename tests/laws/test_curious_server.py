@@ -10,9 +10,9 @@ import torch
 from torch import nn
 
 import fedtempo as ft
+from fedtempo.client.objectives import Received
 from fedtempo.contracts import small_data
 from fedtempo.federation.federation import Federation
-from fedtempo.objectives import Received
 from fedtempo.params import select
 from fedtempo.training.experiment import prepare
 from tests.zoo import ALGORITHMS

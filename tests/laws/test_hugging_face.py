@@ -13,8 +13,8 @@ from torch import nn
 
 import fedtempo as ft
 from fedtempo.client.network import outputs_of, own_loss
+from fedtempo.client.optimizers import adamw
 from fedtempo.errors import ModelError
-from fedtempo.optimizers import adamw
 from fedtempo.params import matching
 from fedtempo.schedules import per_round
 

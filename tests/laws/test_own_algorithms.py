@@ -11,8 +11,8 @@ import torch
 from torch import nn
 
 import fedtempo as ft
+from fedtempo.client.optimizers import adamw
 from fedtempo.contracts import distance, small_data
-from fedtempo.optimizers import adamw
 from tests.own_algorithms import feddyn, fednova, halved, moon
 
 OWN: dict[str, ft.Algorithm] = {

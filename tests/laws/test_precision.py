@@ -9,9 +9,9 @@ import torch
 from torch import nn
 
 import fedtempo as ft
+from fedtempo.client.optimizers import adamw
 from fedtempo.config import parse, settings_of
 from fedtempo.contracts import distance, small_data
-from fedtempo.optimizers import adamw
 
 SETTINGS = {"model": ft.models.mlp(6, [5], 4), "data": small_data(), "rounds": 3, "cohort": 4, "batch_size": 4}
 

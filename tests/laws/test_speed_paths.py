@@ -11,10 +11,10 @@ from torch import nn
 
 import fedtempo as ft
 from fedtempo.backends import row_by_row, serial
+from fedtempo.client.transforms import Transform
 from fedtempo.contracts import distance
 from fedtempo.params import Params
 from fedtempo.schedules import Position
-from fedtempo.transforms import Transform
 from tests import zoo
 
 

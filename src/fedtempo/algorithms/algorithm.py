@@ -11,18 +11,18 @@ from typing import Any, Literal, ParamSpec, TypedDict, get_args, get_type_hints
 from torch import Tensor
 
 from fedtempo.client.network import Network
+from fedtempo.client.objectives import Received
+from fedtempo.client.optimizers import Optimizer, plain
 from fedtempo.client.phase import Carry, Phase, Where
 from fedtempo.client.program import Begin, FinalState, Upload
+from fedtempo.client.transforms import Transform, sgd
+from fedtempo.client.transforms import momentum as heavy_ball
 from fedtempo.errors import bound_arguments, require
-from fedtempo.objectives import Received
-from fedtempo.optimizers import Optimizer, plain
 from fedtempo.params import Params, Selector, combine, everything, nothing, subtract
 from fedtempo.schedules import Schedule
 from fedtempo.server.step import Server, descend
 from fedtempo.server.sums import Groups
 from fedtempo.tasks import Batch
-from fedtempo.transforms import Transform, sgd
-from fedtempo.transforms import momentum as heavy_ball
 
 Weighting = Literal["uniform", "samples", "processed"]
 Predict = Callable[[Network, Params, Params, Batch, bool], Tensor]

@@ -16,8 +16,8 @@ from fedtempo.algorithms.algorithm import (
     predict_personal,
 )
 from fedtempo.algorithms.fedavg import fedavg
+from fedtempo.client.objectives import proximal
 from fedtempo.client.phase import Phase, length
-from fedtempo.objectives import proximal
 from fedtempo.schedules import Rate, checked_rate
 
 

@@ -18,10 +18,10 @@ from fedtempo.algorithms.algorithm import (
     predict_personal,
 )
 from fedtempo.client.phase import Phase, length
+from fedtempo.client.transforms import sgd
 from fedtempo.errors import is_count, require
 from fedtempo.schedules import Rate, checked_rate
 from fedtempo.server.step import descend
-from fedtempo.transforms import sgd
 
 
 @named

@@ -10,9 +10,9 @@ import torch
 
 from fedtempo.algorithms.algorithm import Algorithm, ClientSettings, Memory, Serving, Weighting, named
 from fedtempo.algorithms.fedavg import fedavg
+from fedtempo.client.objectives import Received
 from fedtempo.client.phase import AfterStep, Carry, StepInfo
 from fedtempo.errors import ConfigError, is_number, require
-from fedtempo.objectives import Received
 from fedtempo.params import Params
 from fedtempo.schedules import Position, Rate, Schedule, checked_rate, linear_in_round, per_step, sequence
 

@@ -10,15 +10,15 @@ from torch import Tensor
 
 from fedtempo.algorithms.algorithm import Algorithm, ClientSettings, Memory, Serving, Weighting, named
 from fedtempo.client.network import Network
+from fedtempo.client.objectives import Received, component, mixture
 from fedtempo.client.phase import Carry, Length, Phase, length
+from fedtempo.client.transforms import sgd
 from fedtempo.errors import is_count, require
-from fedtempo.objectives import Received, component, mixture
 from fedtempo.params import Params
 from fedtempo.schedules import Now, Rate, checked_rate, constant
 from fedtempo.server.step import descend, descend_scaled
 from fedtempo.server.sums import Aggregate
 from fedtempo.tasks import Batch, Task, hide_padded_outputs
-from fedtempo.transforms import sgd
 
 
 @named

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from fedtempo.algorithms.algorithm import Algorithm, named
+from fedtempo.client.transforms import Transform, add_weight_decay, chain, clip_by_global_norm
 from fedtempo.errors import require
 from fedtempo.schedules import Rate, checked_rate
-from fedtempo.transforms import Transform, add_weight_decay, chain, clip_by_global_norm
 
 
 @named

@@ -15,10 +15,10 @@ from fedtempo.algorithms.algorithm import (
     restricted,
 )
 from fedtempo.client.phase import Phase, length
+from fedtempo.client.transforms import sgd
 from fedtempo.params import Selector, everything, submodule
 from fedtempo.schedules import Rate, checked_rate
 from fedtempo.server.step import descend
-from fedtempo.transforms import sgd
 
 
 @named

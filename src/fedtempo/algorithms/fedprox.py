@@ -7,7 +7,7 @@ from typing import Unpack
 
 from fedtempo.algorithms.algorithm import Algorithm, ClientSettings, Weighting, named
 from fedtempo.algorithms.fedavg import fedavg
-from fedtempo.objectives import proximal
+from fedtempo.client.objectives import proximal
 from fedtempo.schedules import Rate, checked_rate
 
 

@@ -17,10 +17,10 @@ from fedtempo.algorithms.algorithm import (
 )
 from fedtempo.algorithms.last_step import begin_with_zeros, note_direction, upload_note
 from fedtempo.client.phase import Length, Phase, Rows, length
+from fedtempo.client.transforms import Transform, chain, identity, scale_by_adam, sgd
 from fedtempo.params import Selector, submodule
 from fedtempo.schedules import Rate, Schedule, checked_rate, constant
 from fedtempo.server.step import descend
-from fedtempo.transforms import Transform, chain, identity, scale_by_adam, sgd
 
 
 @named

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from fedtempo.client.objectives import Received
 from fedtempo.client.phase import Carry, StepInfo
-from fedtempo.objectives import Received
 from fedtempo.params import Params, zeros_like
 from fedtempo.schedules import Position
 from fedtempo.server.sums import Groups

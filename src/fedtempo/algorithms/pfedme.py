@@ -16,13 +16,13 @@ from fedtempo.algorithms.algorithm import (
     named,
     predict_personal,
 )
+from fedtempo.client.objectives import Received, moreau
 from fedtempo.client.phase import AfterStep, Carry, Phase, StepInfo, length
+from fedtempo.client.transforms import add_weight_decay, identity, sgd
 from fedtempo.errors import is_count, require
-from fedtempo.objectives import Received, moreau
 from fedtempo.params import Params
 from fedtempo.schedules import Position, Rate, Schedule, checked_rate
 from fedtempo.server.step import descend
-from fedtempo.transforms import add_weight_decay, identity, sgd
 
 
 @named

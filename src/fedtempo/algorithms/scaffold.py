@@ -19,8 +19,8 @@ from fedtempo.algorithms.algorithm import (
 )
 from fedtempo.algorithms.fedavg import fedavg
 from fedtempo.client.network import Network
+from fedtempo.client.objectives import DRIFT, Received, control
 from fedtempo.client.phase import Carry, StepInfo
-from fedtempo.objectives import DRIFT, Received, control
 from fedtempo.params import Params, add, select, subtract, zeros_like
 from fedtempo.schedules import Now, Position, Rate
 from fedtempo.server.step import Server

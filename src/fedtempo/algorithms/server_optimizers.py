@@ -7,10 +7,7 @@ from typing import Unpack
 
 from fedtempo.algorithms.algorithm import Algorithm, ClientSettings, Weighting, named
 from fedtempo.algorithms.fedavg import fedavg
-from fedtempo.errors import is_number, require
-from fedtempo.schedules import Rate, checked_rate
-from fedtempo.server.step import descend
-from fedtempo.transforms import (
+from fedtempo.client.transforms import (
     Transform,
     chain,
     scale_by_adagrad,
@@ -19,9 +16,12 @@ from fedtempo.transforms import (
     scale_by_yogi,
     sgd,
 )
-from fedtempo.transforms import (
+from fedtempo.client.transforms import (
     momentum as heavy_ball,
 )
+from fedtempo.errors import is_number, require
+from fedtempo.schedules import Rate, checked_rate
+from fedtempo.server.step import descend
 
 
 @named

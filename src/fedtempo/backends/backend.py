@@ -14,10 +14,10 @@ import torch
 from torch import Tensor
 from torch.func import vmap
 
+from fedtempo.client.objectives import Received
 from fedtempo.client.phase import Carry
 from fedtempo.client.program import ClientProgram
 from fedtempo.federation.problem import Problem
-from fedtempo.objectives import Received
 from fedtempo.params import Params, tree_map
 from fedtempo.schedules import Now
 

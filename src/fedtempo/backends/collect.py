@@ -15,8 +15,8 @@ import torch
 from torch import Tensor
 
 from fedtempo.backends.backend import Backend, Block, Order, Trained, in_float64
+from fedtempo.client.objectives import Received
 from fedtempo.federation.federation import Federation
-from fedtempo.objectives import Received
 from fedtempo.params import Params, all_finite, tree_map
 from fedtempo.server.admission import length_of, refusal
 from fedtempo.server.exact import sum_of_rows

@@ -11,8 +11,8 @@ from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 from fedtempo.backends.backend import Backend, Block, Order
 from fedtempo.backends.collect import run_blocks
+from fedtempo.client.objectives import Received
 from fedtempo.federation.federation import Federation
-from fedtempo.objectives import Received
 from fedtempo.schedules import Now
 from fedtempo.server.sums import BlockSum
 

@@ -12,13 +12,13 @@ import torch
 
 from fedtempo.backends.backend import Backend, Trained
 from fedtempo.client.gradients import GradientOf, by_autograd
+from fedtempo.client.objectives import Received
 from fedtempo.client.phase import Carry
 from fedtempo.client.program import ClientProgram, Stage
 from fedtempo.data.augment import step_keys
 from fedtempo.data.batches import Batching, BatchRows
 from fedtempo.errors import FedTempoError, TrainingError
 from fedtempo.federation.problem import Problem
-from fedtempo.objectives import Received
 from fedtempo.params import Params
 from fedtempo.randomness import client_keys, scramble
 from fedtempo.schedules import Now

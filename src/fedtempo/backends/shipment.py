@@ -24,7 +24,7 @@ from fedtempo.backends.mailbox import Packed, exchange
 from fedtempo.data.federated import FederatedData
 from fedtempo.errors import DataError, first_line
 from fedtempo.federation.federation import Federation
-from fedtempo.identity.code import is_installed
+from fedtempo.support.identity.code import is_installed
 
 _CODE: set[Path] = set()
 """Folders of code that an experiment file has named; other machines do not have it."""

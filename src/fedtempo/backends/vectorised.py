@@ -18,13 +18,13 @@ from torch.func import vmap
 from fedtempo.backends.backend import Backend, Trained, side_by_side
 from fedtempo.backends.serial import dropout_keys
 from fedtempo.client.gradients import by_transform
+from fedtempo.client.objectives import Received
 from fedtempo.client.phase import Carry
 from fedtempo.client.program import ClientProgram, Stage
 from fedtempo.data.augment import step_keys
 from fedtempo.data.batches import BatchRows
 from fedtempo.errors import FedTempoError, TrainingError
 from fedtempo.federation.problem import Problem
-from fedtempo.objectives import Received
 from fedtempo.params import Params, tree_map
 from fedtempo.randomness import client_keys
 from fedtempo.schedules import LanePosition, Now, Position

@@ -31,9 +31,9 @@ from fedtempo.comparison import (
 )
 from fedtempo.config import read, stored_file, without_places
 from fedtempo.errors import ConfigError, OutputError, is_number, require
-from fedtempo.files import write_atomically
 from fedtempo.report import EXPERIMENT, follow, tidy_csv, tidy_rows, write_report
-from fedtempo.terminal import Terminal, say
+from fedtempo.support.files import write_atomically
+from fedtempo.support.terminal import Terminal, say
 from fedtempo.training.result import Result
 
 Paths = Annotated[list[Path], typer.Argument(help="Run folders, or experiment files to run.", metavar="PATH...")]

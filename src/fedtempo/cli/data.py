@@ -20,7 +20,7 @@ from fedtempo.data.files.published import DataSet
 from fedtempo.data.load import DATASETS, load
 from fedtempo.data.splits import SPLITS
 from fedtempo.errors import ConfigError, DataError, unknown
-from fedtempo.terminal import Terminal
+from fedtempo.support.terminal import Terminal
 
 app = typer.Typer(help="Data sets: list, get, describe, verify.", no_args_is_help=True)
 

@@ -29,7 +29,7 @@ from fedtempo.deploy.launch import (
 from fedtempo.deploy.processes import ProcessGroup
 from fedtempo.deploy.trial import demonstration, try_out
 from fedtempo.errors import ConfigError, TrainingError, is_count, require
-from fedtempo.terminal import say
+from fedtempo.support.terminal import say
 
 app = typer.Typer(help="Run an experiment on real clients, or try it on this machine.", no_args_is_help=True)
 

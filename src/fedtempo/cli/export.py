@@ -12,7 +12,7 @@ from fedtempo.comparison import finished_run, stored_result
 from fedtempo.config import stored_file, without_places
 from fedtempo.errors import OutputError, require
 from fedtempo.report import EXPERIMENT
-from fedtempo.terminal import say
+from fedtempo.support.terminal import say
 from fedtempo.training.delivery import FORMATS
 
 

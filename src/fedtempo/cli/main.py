@@ -13,7 +13,7 @@ import typer
 from fedtempo import __version__
 from fedtempo.cli.commands import LazyCommands
 from fedtempo.errors import FedTempoError
-from fedtempo.terminal import say
+from fedtempo.support.terminal import say
 
 INTERRUPTED = 130
 USAGE = 2

@@ -14,7 +14,7 @@ import typer
 from fedtempo.config import ExperimentFile, places_outside
 from fedtempo.config.own_code import own_names
 from fedtempo.errors import OutputError
-from fedtempo.terminal import say
+from fedtempo.support.terminal import say
 from fedtempo.training.database import DATABASE
 
 ExperimentPath = Annotated[Path, typer.Argument(help="The experiment, a TOML file.")]

@@ -17,7 +17,7 @@ from fedtempo.config import read, settings_of
 from fedtempo.errors import ConfigError, is_count, is_number, require
 from fedtempo.models.weights import build
 from fedtempo.report import Lines, Section, report, write_page
-from fedtempo.terminal import Terminal, say
+from fedtempo.support.terminal import Terminal, say
 from fedtempo.theory import advise_for
 from fedtempo.training.experiment import Experiment, prepare
 from fedtempo.training.plan import PlannedRound, PlannedStep, planned_rounds, planned_steps

@@ -25,7 +25,7 @@ from fedtempo.papers.framework.outcomes import Outcome
 from fedtempo.papers.framework.pages import outcome_record, rich_table, save, save_into_docs, verdicts
 from fedtempo.papers.framework.probing import duration, estimated_seconds
 from fedtempo.papers.framework.running import PROCESSES, Observer, plan, require_data_sets
-from fedtempo.terminal import Terminal, say
+from fedtempo.support.terminal import Terminal, say
 
 ENVIRONMENT = ("torch", "numpy")
 

@@ -19,7 +19,7 @@ from fedtempo.deploy.launch import DEPLOYMENT
 from fedtempo.errors import FedTempoError, OutputError, first_line, is_count, require
 from fedtempo.report import EXPERIMENT, REPORT, ResultTable, follow, summary
 from fedtempo.report.folder import write_experiment
-from fedtempo.terminal import Terminal, say
+from fedtempo.support.terminal import Terminal, say
 from fedtempo.training.database import DATABASE
 from fedtempo.training.result import Result
 from fedtempo.training.round_report import RoundReport

@@ -10,7 +10,7 @@ import typer
 
 from fedtempo.cli.options import AsJson, ExperimentPath, Overrides, Quiet
 from fedtempo.config import overrides_of
-from fedtempo.terminal import Terminal, say
+from fedtempo.support.terminal import Terminal, say
 from fedtempo.tuning import GRIDS, Found, Record, line_of, plan_search, search, space_of
 
 

@@ -10,7 +10,7 @@ import typer
 from fedtempo.cli.options import AllowCode
 from fedtempo.errors import is_count, require
 from fedtempo.report.watching import page_server
-from fedtempo.terminal import say
+from fedtempo.support.terminal import say
 
 
 def watch(

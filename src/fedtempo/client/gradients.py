@@ -14,9 +14,9 @@ import torch
 from torch import Tensor
 from torch.func import vmap
 
+from fedtempo.client.objectives import Value
 from fedtempo.client.recording import Recording, Refusal, record, same
 from fedtempo.errors import TrainingError
-from fedtempo.objectives import Value
 from fedtempo.params import Params
 from fedtempo.randomness import scramble
 from fedtempo.tasks import Batch

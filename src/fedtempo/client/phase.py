@@ -11,14 +11,14 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal, NamedTuple
 
 from fedtempo.client.network import Network
+from fedtempo.client.objectives import Correction, Objective, Received, supervised
+from fedtempo.client.optimizers import Optimizer, plain
+from fedtempo.client.transforms import Transform, identity
 from fedtempo.data.batches import Batching
 from fedtempo.errors import ConfigError, is_count, is_number, require
-from fedtempo.objectives import Correction, Objective, Received, supervised
-from fedtempo.optimizers import Optimizer, plain
 from fedtempo.params import Params, Scalar, Selector, everything
 from fedtempo.schedules import Now, Position, Rate, Schedule, as_schedule, at_step, whole_number
 from fedtempo.tasks import Batch, Task
-from fedtempo.transforms import Transform, identity
 
 Rows = Literal["train", "support", "query"]
 """All training rows, their first half, or their second half."""

@@ -16,11 +16,11 @@ from torch import Tensor
 
 from fedtempo.client.gradients import GradientOf, Replayed, ValueOf, by_autograd, by_transform_together, in_pieces
 from fedtempo.client.network import NOT_INPUTS, Network
+from fedtempo.client.objectives import Loss, Received, Value, View, supervised
 from fedtempo.client.optimizer_state import GROUP, belongs_to, named_state, restored, without_states
 from fedtempo.client.phase import Carry, Phase, StepInfo
 from fedtempo.data.batches import Batching
 from fedtempo.errors import require
-from fedtempo.objectives import Loss, Received, Value, View, supervised
 from fedtempo.params import Params, Scalar, add, combine, partition, select, tree_map
 from fedtempo.schedules import Now, Position
 from fedtempo.tasks import Batch, Task, is_known, row_counts

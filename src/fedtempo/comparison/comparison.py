@@ -16,9 +16,9 @@ from fedtempo.comparison.intervals import Estimate, over_seeds, over_users, pair
 from fedtempo.comparison.protocol import Contestant, contestants_of, notes_on
 from fedtempo.comparison.runs import Run
 from fedtempo.comparison.targets import Reached, cost_to_reach, whole_costs
-from fedtempo.display import html_of
 from fedtempo.errors import unknown
 from fedtempo.evaluation.protocol import UserScores
+from fedtempo.support.display import html_of
 
 GROUPS = ("existing_before", "existing_after", "new_before", "new_after")
 STATISTICS = ("mean", "bottom_decile", "std")

@@ -12,8 +12,8 @@ from fedtempo.comparison.intervals import Estimate, over_seeds
 from fedtempo.comparison.protocol import contestants_of
 from fedtempo.comparison.runs import Run
 from fedtempo.errors import OutputError
-from fedtempo.extras import library
-from fedtempo.files import replacing
+from fedtempo.support.extras import library
+from fedtempo.support.files import replacing
 
 FORMATS = ("svg", "pdf", "png")
 STYLE = {

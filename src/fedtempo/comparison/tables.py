@@ -10,9 +10,9 @@ from rich.table import Table
 from fedtempo.comparison.comparison import Comparison, Difference, Line
 from fedtempo.comparison.intervals import Estimate
 from fedtempo.comparison.targets import COSTS
-from fedtempo.display import shows
 from fedtempo.report.notebook import tables_html
 from fedtempo.report.tables import with_unit
+from fedtempo.support.display import shows
 
 KINDS = ("existing", "new")
 

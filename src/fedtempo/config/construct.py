@@ -12,6 +12,7 @@ from typing import Any, get_type_hints
 from torch import nn
 
 from fedtempo.algorithms import ALGORITHMS, Algorithm
+from fedtempo.client.optimizers import OPTIMIZERS, Optimizer
 from fedtempo.config.own_code import find
 from fedtempo.config.schema import DataSection, FileSection
 from fedtempo.config.settings import WORDS, at, check_types, checked, function_or_made, made_as, make
@@ -20,7 +21,6 @@ from fedtempo.data.augment import AUGMENTATIONS, Augment, as_augment, chain
 from fedtempo.errors import ConfigError, fits, require, unknown, wording
 from fedtempo.metrics import METRICS, Metric
 from fedtempo.models import MODELS
-from fedtempo.optimizers import OPTIMIZERS, Optimizer
 from fedtempo.params import Selector, matching, submodule
 from fedtempo.schedules import SCHEDULES, Schedule, as_schedule, from_config, product
 from fedtempo.tasks import TASKS, PerSample, Task, classification

@@ -34,7 +34,7 @@ GROUPS = {
     "metric": "fedtempo.metrics",
     "schedule": "fedtempo.schedules",
     "augment": "fedtempo.augmentations",
-    "optimizer": "fedtempo.optimizers",
+    "optimizer": "fedtempo.client.optimizers",
 }
 _OWN = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*(\.[^\W\d]\w*)*")
 _folders: list[Path] = []

@@ -12,9 +12,9 @@ from typing import Any, get_type_hints
 from torch import nn
 
 from fedtempo.algorithms import Algorithm
+from fedtempo.client.optimizers import Optimizer
 from fedtempo.config.own_code import find
 from fedtempo.errors import ConfigError, FedTempoError, first_line, fits, require, unknown, wording
-from fedtempo.optimizers import Optimizer
 from fedtempo.params import Selector
 from fedtempo.schedules import Schedule
 

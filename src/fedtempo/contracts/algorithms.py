@@ -15,10 +15,10 @@ import fedtempo.algorithms as known
 from fedtempo.algorithms.algorithm import Algorithm
 from fedtempo.api import run
 from fedtempo.backends import Backend, serial, vectorised
+from fedtempo.client.objectives import Received
 from fedtempo.data.federated import FederatedData
 from fedtempo.errors import FedTempoError
 from fedtempo.models.mlp import mlp
-from fedtempo.objectives import Received
 from fedtempo.params import Params
 from fedtempo.training.result import Result
 

@@ -17,7 +17,7 @@ from fedtempo.data.lazy import CACHE_BYTES, lazy_items
 from fedtempo.data.parts import PARTS
 from fedtempo.data.table import Table
 from fedtempo.errors import DataError, unknown
-from fedtempo.extras import library
+from fedtempo.support.extras import library
 
 Columns = dict[str, np.ndarray]
 Normalise = Mapping[str, tuple[float, float]]

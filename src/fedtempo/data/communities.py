@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from fedtempo.extras import library
+from fedtempo.support.extras import library
 
 
 def communities(edges: np.ndarray, nodes: int, clients: int | None, seed: int) -> np.ndarray:

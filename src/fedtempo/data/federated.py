@@ -16,8 +16,8 @@ from fedtempo.data.layout import choose_held_out
 from fedtempo.data.mapped_pages import Residence
 from fedtempo.data.own_clients import ClientData, as_one_table
 from fedtempo.data.parts import PARTS
-from fedtempo.display import html_of
 from fedtempo.errors import DataError
+from fedtempo.support.display import html_of
 from fedtempo.tasks import Batch
 
 LARGEST_READ = 1 << 30

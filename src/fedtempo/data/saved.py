@@ -12,7 +12,7 @@ from fedtempo.data.federated import FederatedData
 from fedtempo.data.files.archives import read_npz
 from fedtempo.data.table import Table, relabelled
 from fedtempo.errors import DataError
-from fedtempo.files import write_atomically
+from fedtempo.support.files import write_atomically
 
 _KINDS = {"bounds": "i", "order": "i", "held_out": "i", "relabelled": "b", "names": "U", "about": "U"}
 

@@ -11,7 +11,7 @@ from fedtempo.data.federated import FederatedData
 from fedtempo.data.parts import PARTS, TRAIN
 from fedtempo.data.splits import dirichlet, louvain
 from fedtempo.data.table import Table, natural
-from fedtempo.display import show
+from fedtempo.support.display import show
 
 if TYPE_CHECKING:
     from rich.text import Text

@@ -11,7 +11,7 @@ from fedtempo.deploy.blueprint import blueprint_of
 from fedtempo.deploy.nodedata import NodeData
 from fedtempo.deploy.server import Plan
 from fedtempo.errors import is_count, is_number, require
-from fedtempo.extras import library
+from fedtempo.support.extras import library
 from fedtempo.training.experiment import Experiment
 
 if TYPE_CHECKING:

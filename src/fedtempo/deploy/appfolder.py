@@ -8,7 +8,7 @@ from pathlib import Path
 import tomli_w
 
 from fedtempo.config import ExperimentFile, dump
-from fedtempo.files import write_atomically
+from fedtempo.support.files import write_atomically
 
 PACKAGE = "fedtempo_app"
 _MODULE = '''"""The experiment beside this file, as Flower apps."""

@@ -10,6 +10,7 @@ import numpy as np
 from fedtempo.backends import Block, Order
 from fedtempo.backends.collect import add_admitted
 from fedtempo.backends.engine import EngineStatus, Scoring
+from fedtempo.client.objectives import Received
 from fedtempo.deploy.gate import NOTHING_KEPT, Gate, UploadError, upload_form
 from fedtempo.deploy.orders import (
     NodeTask,
@@ -22,7 +23,6 @@ from fedtempo.deploy.orders import (
 from fedtempo.deploy.roster import Reply, Request, Roster
 from fedtempo.deploy.wire import Upload, WireError
 from fedtempo.evaluation.scoring import ANSWERED, BlockScores
-from fedtempo.objectives import Received
 from fedtempo.params import Params, select
 from fedtempo.server.policy import UploadPolicy
 from fedtempo.server.sums import BlockSum, Failure

@@ -7,9 +7,9 @@ from collections.abc import Collection
 from dataclasses import dataclass, field
 from functools import cached_property
 
+from fedtempo.client.objectives import Received
 from fedtempo.deploy.wire import HASH, Layout, Upload, WireError, upload_from_bytes, upload_layout
 from fedtempo.federation.federation import Federation
-from fedtempo.objectives import Received
 from fedtempo.params import select
 from fedtempo.server.admission import Admission, Expected, Inbox, refusal
 

@@ -20,8 +20,8 @@ from fedtempo.deploy.leftovers import end_leftovers, write_record
 from fedtempo.deploy.processes import ProcessGroup, Running, environment, free_port, wait_for_port
 from fedtempo.deploy.registered import Registered
 from fedtempo.errors import ConfigError, OutputError, TrainingError, require
-from fedtempo.files import write_atomically
 from fedtempo.report import EXPERIMENT, write_experiment
+from fedtempo.support.files import write_atomically
 
 DEPLOYMENT = "deployment.toml"
 LINK = "fedtempo"

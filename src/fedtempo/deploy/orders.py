@@ -8,11 +8,11 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from fedtempo.client.objectives import Received
 from fedtempo.deploy.wire import HASH, MARK, Contents, Layout, WireError, decode, encode, form_of
 from fedtempo.errors import FedTempoError, first_line
 from fedtempo.evaluation.protocol import Part
 from fedtempo.federation.federation import Federation
-from fedtempo.objectives import Received
 from fedtempo.params import Params, select
 from fedtempo.schedules import Now
 

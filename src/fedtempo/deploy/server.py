@@ -11,9 +11,9 @@ from fedtempo.deploy.blueprint import Blueprint
 from fedtempo.deploy.engine import RemoteEngine
 from fedtempo.deploy.orders import TOKEN
 from fedtempo.deploy.roster import Roster, Transport
-from fedtempo.display import shown_by
 from fedtempo.errors import OutputError
-from fedtempo.files import write_atomically
+from fedtempo.support.display import shown_by
+from fedtempo.support.files import write_atomically
 from fedtempo.training.database import DATABASE
 from fedtempo.training.loop import drained, train_experiment
 from fedtempo.training.result import Result

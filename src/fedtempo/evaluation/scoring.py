@@ -9,11 +9,11 @@ from typing import NamedTuple
 import numpy as np
 
 from fedtempo.backends import Backend, Block, Engine
+from fedtempo.client.objectives import Received
 from fedtempo.evaluation.protocol import Evaluation, Part, Scores, UserScores
 from fedtempo.evaluation.rows import score
 from fedtempo.evaluation.serving import served_phases
 from fedtempo.federation.federation import Federation
-from fedtempo.objectives import Received
 from fedtempo.params import Params
 from fedtempo.schedules import Now
 

@@ -12,13 +12,13 @@ from typing import NamedTuple
 import numpy as np
 
 from fedtempo.algorithms.algorithm import Algorithm
+from fedtempo.client.objectives import supervised
 from fedtempo.client.phase import Length, Phase, length
+from fedtempo.client.transforms import identity
 from fedtempo.evaluation.protocol import Evaluation, Scores
 from fedtempo.federation.federation import Federation
-from fedtempo.objectives import supervised
 from fedtempo.params import Selector, everything, submodule
 from fedtempo.schedules import Now, Schedule, as_schedule
-from fedtempo.transforms import identity
 
 
 class Served(NamedTuple):

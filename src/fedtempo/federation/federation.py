@@ -12,6 +12,7 @@ from torch import nn
 
 from fedtempo.algorithms.algorithm import Algorithm, begin_as_kept
 from fedtempo.client.network import tensors_of
+from fedtempo.client.objectives import Received
 from fedtempo.client.optimizer_state import GROUP
 from fedtempo.client.phase import Carry, Phase
 from fedtempo.client.program import ClientProgram, compile_client
@@ -19,7 +20,6 @@ from fedtempo.data.federated import FederatedData
 from fedtempo.errors import ConfigError, ModelError
 from fedtempo.federation.problem import Problem
 from fedtempo.models.weights import redraw, seeded
-from fedtempo.objectives import Received
 from fedtempo.params import Params, select, squared_norm
 from fedtempo.server.admission import Expected
 from fedtempo.server.policy import UploadPolicy

@@ -13,7 +13,6 @@ import torch
 from torch import Tensor
 
 from fedtempo.errors import is_count, require
-from fedtempo.extras import library
 from fedtempo.metrics.metric import Fits, Metric
 from fedtempo.metrics.outputs import (
     counted_tokens,
@@ -25,6 +24,7 @@ from fedtempo.metrics.outputs import (
     predicted,
     probabilities,
 )
+from fedtempo.support.extras import library
 
 
 @contextmanager

@@ -10,8 +10,8 @@ from safetensors import SafetensorError
 from torch import Tensor, nn
 
 from fedtempo.errors import ModelError, is_count, require
-from fedtempo.extras import library
 from fedtempo.models.weights import freshly_drawn
+from fedtempo.support.extras import library
 
 BERT_TINY = "google/bert_uncased_L-2_H-128_A-2"
 

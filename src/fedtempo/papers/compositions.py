@@ -13,6 +13,7 @@ from itertools import combinations
 from typing import Any
 
 from fedtempo.algorithms import Algorithm, clip_then_decay, fedavg, fednar, fedper, with_server
+from fedtempo.client.transforms import scale_by_adam
 from fedtempo.data import natural
 from fedtempo.evaluation.protocol import Evaluation
 from fedtempo.models import MODELS
@@ -26,7 +27,6 @@ from fedtempo.papers.framework.svg import Axes
 from fedtempo.params import size_in_bytes
 from fedtempo.schedules import Rate, decaying_k, per_step
 from fedtempo.theory import total_local_steps
-from fedtempo.transforms import scale_by_adam
 
 FEDDECAY, FEDNAR, STEPS, ADAM, HEADS = "FedDecay", "FedNAR", "decaying K", "server Adam", "personal heads"
 INGREDIENTS = (FEDDECAY, FEDNAR, STEPS, ADAM, HEADS)

@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Any, get_args
 
 from fedtempo.config import ExperimentFile, dump, fingerprint
-from fedtempo.display import shows
 from fedtempo.errors import ConfigError
-from fedtempo.files import write_atomically
 from fedtempo.report.html import report as page_about
 from fedtempo.report.runs import ReportRun, script_command, timestamp, versions
+from fedtempo.support.display import shows
+from fedtempo.support.files import write_atomically
 from fedtempo.trackers.csv import rounds_as_csv
 from fedtempo.training.private import WITHHELD
 from fedtempo.training.result import Result

@@ -21,10 +21,10 @@ from typing import Any
 
 import numpy as np
 
-from fedtempo.display import shows
 from fedtempo.errors import OutputError, require
-from fedtempo.extras import library
-from fedtempo.files import replacing, write_atomically
+from fedtempo.support.display import shows
+from fedtempo.support.extras import library
+from fedtempo.support.files import replacing, write_atomically
 from fedtempo.training.result import Result
 from fedtempo.training.round_report import RoundReport
 from fedtempo.training.saved import SavedResult

@@ -16,13 +16,13 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from fedtempo.display import shows
-from fedtempo.files import write_atomically
 from fedtempo.report.body import footer, head, runs_section, section
 from fedtempo.report.payload import payload
 from fedtempo.report.runs import ReportRun
 from fedtempo.report.sections import Section
 from fedtempo.report.tables import ResultTable
+from fedtempo.support.display import shows
+from fedtempo.support.files import write_atomically
 from fedtempo.training.result import Result
 
 SCRIPTS = ("draw", "points", "lines", "marks", "numbers", "figures", "setup", "controls", "results", "page")

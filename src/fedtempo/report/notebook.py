@@ -15,13 +15,13 @@ import numpy as np
 
 from fedtempo.data.federated import FederatedData
 from fedtempo.data.parts import PARTS
-from fedtempo.display import shows
 from fedtempo.errors import FedTempoError
 from fedtempo.evaluation.protocol import Scores
 from fedtempo.report.html import write_page
 from fedtempo.report.pictures import DataPicture, picture_of
 from fedtempo.report.tables import ResultTable, with_unit
 from fedtempo.schedules import Now, Schedule
+from fedtempo.support.display import shows
 from fedtempo.training.result import Result
 from fedtempo.training.round_report import RoundReport
 

@@ -12,10 +12,10 @@ from typing import Any, Protocol
 from rich.table import Table as RichTable
 
 from fedtempo.costs import Costs
-from fedtempo.display import shows
 from fedtempo.evaluation.protocol import Scores
 from fedtempo.report.runs import ReportRun
-from fedtempo.terminal import Terminal
+from fedtempo.support.display import shows
+from fedtempo.support.terminal import Terminal
 from fedtempo.training.result import Result
 from fedtempo.training.saved import SavedResult
 

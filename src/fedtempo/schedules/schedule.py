@@ -16,10 +16,10 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from fedtempo.display import html_of
 from fedtempo.errors import ConfigError, is_count, is_number, require, takes_numbers
 from fedtempo.params import Scalar
 from fedtempo.schedules.position import Now, Position
+from fedtempo.support.display import html_of
 
 
 @dataclass(frozen=True)

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+from fedtempo.client.transforms import Transform
 from fedtempo.params import Params, scaled, subtract
 from fedtempo.schedules import Now, Schedule
 from fedtempo.server.sums import Aggregate
-from fedtempo.transforms import Transform
 
 
 def serve_shared(shared: Params, state: Any) -> Params:

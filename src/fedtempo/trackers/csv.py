@@ -7,7 +7,7 @@ import io
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from fedtempo.files import write_atomically
+from fedtempo.support.files import write_atomically
 from fedtempo.trackers.lines import whole_lines
 from fedtempo.trackers.tracker import numbers
 from fedtempo.training.result import Result

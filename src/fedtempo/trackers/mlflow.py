@@ -7,7 +7,7 @@ import time
 from typing import Any
 
 from fedtempo.errors import ConfigError, OutputError, first_line
-from fedtempo.files import write_atomically
+from fedtempo.support.files import write_atomically
 from fedtempo.trackers.tracker import numbers, tracker_library
 from fedtempo.training.result import Result
 from fedtempo.training.round_report import RoundReport

@@ -31,7 +31,7 @@ class ProgressTracker:
 
     def start(self, run: RunInfo) -> int:
         """Say what was decided for the user, and draw the bar."""
-        from fedtempo.terminal import say  # it loads Rich, which training without a bar does not need
+        from fedtempo.support.terminal import say  # it loads Rich, which training without a bar does not need
 
         for note in run.notes:
             say(note, error=not in_notebook())
@@ -108,7 +108,7 @@ class PlainLines:
 
     def show(self, report: RoundReport) -> None:
         """Print a line where there is something to say."""
-        from fedtempo.terminal import say
+        from fedtempo.support.terminal import say
 
         pace, first = self._pace, self._pace.done == 0
         numbers = pace.after(report)
@@ -130,7 +130,7 @@ class TerminalBar:
     def __init__(self, total: int, label: str) -> None:
         from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
-        from fedtempo.terminal import Terminal
+        from fedtempo.support.terminal import Terminal
 
         self._pace = RoundPace(total, label)
         columns = (

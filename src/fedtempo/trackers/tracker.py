@@ -6,7 +6,7 @@ from dataclasses import asdict
 from typing import Any
 
 from fedtempo.evaluation.protocol import Scores
-from fedtempo.extras import library
+from fedtempo.support.extras import library
 from fedtempo.training.round_report import RoundReport
 
 

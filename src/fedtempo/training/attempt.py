@@ -8,10 +8,10 @@ from dataclasses import replace
 import numpy as np
 
 from fedtempo.backends import vectorised
+from fedtempo.client.objectives import Received
 from fedtempo.client.phase import Length
 from fedtempo.errors import first_line
 from fedtempo.federation.federation import Federation
-from fedtempo.objectives import Received
 from fedtempo.params import Params, select
 from fedtempo.schedules import constant
 

@@ -23,7 +23,6 @@ from fedtempo.errors import ConfigError, is_count, is_number, require
 from fedtempo.evaluation.protocol import Evaluation
 from fedtempo.federation.federation import Federation
 from fedtempo.federation.problem import Problem
-from fedtempo.identity import Unstable, identity_of
 from fedtempo.metrics import Metric
 from fedtempo.models.weights import KEPT, Start
 from fedtempo.params import Params
@@ -34,6 +33,7 @@ from fedtempo.server.cohort import Cohort, as_cohort
 from fedtempo.server.faults import Faults
 from fedtempo.server.policy import UploadPolicy
 from fedtempo.server.robust import Aggregator, plain_mean
+from fedtempo.support.identity import Unstable, identity_of
 from fedtempo.tasks import PerSample, Task, as_task, with_metrics
 from fedtempo.training.attempt import why_not_vectorised
 from fedtempo.training.check_scoring import check_metrics, check_sample_weights, first_targets, fitted_task

@@ -17,10 +17,10 @@ import numpy as np
 import torch
 
 from fedtempo.backends import Block, Engine, Order, WorkerPool, engine_for
+from fedtempo.client.objectives import Received
 from fedtempo.costs import Ledger
 from fedtempo.evaluation.scoring import Evaluator
 from fedtempo.federation.federation import Federation
-from fedtempo.objectives import Received
 from fedtempo.params import Params, select, size_in_bytes
 from fedtempo.schedules import Now
 from fedtempo.training.durable import DATABASE, DurableStore

@@ -13,17 +13,17 @@ import torch
 from torch import Tensor, nn
 
 from fedtempo.backends import serial
+from fedtempo.client.objectives import Received
 from fedtempo.costs import Costs
 from fedtempo.data.federated import FederatedData
 from fedtempo.data.own_clients import ClientData
-from fedtempo.display import html_of, show
 from fedtempo.errors import is_count, require
 from fedtempo.evaluation.protocol import Evaluation, Scores
 from fedtempo.evaluation.serving import fine_tuning_in_words, harm, served_phases
-from fedtempo.objectives import Received
 from fedtempo.params import Params
 from fedtempo.schedules import Now, Rate
 from fedtempo.server.accounting import Guarantee
+from fedtempo.support.display import html_of, show
 from fedtempo.training.delivery import Format, PersonalModel, plain_module, predictor, write_model
 from fedtempo.training.experiment import Experiment
 from fedtempo.training.private import WITHHELD

@@ -10,10 +10,10 @@ from typing import Any, NamedTuple, overload
 import numpy as np
 
 from fedtempo.costs import Costs
-from fedtempo.display import html_of
 from fedtempo.evaluation.protocol import Scores, UserScores
 from fedtempo.params import Params
 from fedtempo.server.sums import Failure
+from fedtempo.support.display import html_of
 
 
 class Clients(Sequence[int]):

@@ -17,12 +17,12 @@ import torch
 from torch import Tensor
 
 from fedtempo.costs import Costs
-from fedtempo.display import html_of, show
 from fedtempo.errors import OutputError, StoreError, require
 from fedtempo.evaluation.protocol import Scores
-from fedtempo.files import write_atomically
 from fedtempo.params import Params, leaves
 from fedtempo.schedules import Now
+from fedtempo.support.display import html_of, show
+from fedtempo.support.files import write_atomically
 from fedtempo.training.round_report import RoundReport, from_json, to_json
 from fedtempo.training.state import digest_of, tensors_from_bytes, tensors_to_bytes
 

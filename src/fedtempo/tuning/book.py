@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fedtempo.errors import OutputError, StoreError, first_line
-from fedtempo.extras import library
 from fedtempo.randomness import seed_for
+from fedtempo.support.extras import library
 from fedtempo.tuning.space import Dimension, Space
 from fedtempo.tuning.trial import TrialOutcome
 

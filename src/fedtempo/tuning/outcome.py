@@ -15,8 +15,8 @@ from rich.table import Table
 
 from fedtempo.config import dump, fingerprint
 from fedtempo.errors import TrainingError
-from fedtempo.files import write_atomically
 from fedtempo.report import REPORT, Bars, Grid, Lines, Section, report
+from fedtempo.support.files import write_atomically
 from fedtempo.tuning.book import Record, SearchPlan
 
 FACTS = ("state", "value", "rounds", "best_round", "seconds", "reason")

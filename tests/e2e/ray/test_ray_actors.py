@@ -18,8 +18,8 @@ import fedtempo as ft
 from fedtempo import algorithms as a
 from fedtempo.backends import Order, RayActors, ray_actors, serial
 from fedtempo.backends.ray_cluster import loopback, started
+from fedtempo.client.objectives import Received
 from fedtempo.config import read, settings_of
-from fedtempo.objectives import Received
 from fedtempo.schedules import decaying_k
 from fedtempo.training.experiment import prepare
 from fedtempo.training.loop import _blocks, drained

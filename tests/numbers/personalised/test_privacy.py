@@ -5,7 +5,7 @@ import pytest
 import torch
 
 import fedtempo as ft
-from fedtempo.objectives import Received
+from fedtempo.client.objectives import Received
 from tests.numbers.personalised.cases import CASES
 from tests.numbers.personalised.setting import (
     CLIENTS,

@@ -18,8 +18,8 @@ import numpy as np
 import pytest
 
 from fedtempo import algorithms as fl
+from fedtempo.client.transforms import chain, momentum, scale_by_adam
 from fedtempo.schedules import decaying_k, per_round, per_step
-from fedtempo.transforms import chain, momentum, scale_by_adam
 from tests.numbers.single_model.problem import LINE, LINE_START, assert_same, flat, run
 from tests.numbers.single_model.reference import GROWTH, Adaptive, NormalizedDecay, federate, last_update, sgd
 

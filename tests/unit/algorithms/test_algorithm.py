@@ -8,10 +8,10 @@ import torch
 import fedtempo as ft
 from fedtempo import algorithms as a
 from fedtempo.algorithms.algorithm import Algorithm, displacement, named
+from fedtempo.client.objectives import Received
 from fedtempo.client.phase import Carry, Phase, length
-from fedtempo.objectives import Received
+from fedtempo.client.transforms import scale
 from fedtempo.schedules import Now, Rate, as_schedule, per_round
-from fedtempo.transforms import scale
 from tests import zoo
 
 

@@ -11,7 +11,7 @@ import torch
 
 import fedtempo as ft
 from fedtempo.backends import BACKENDS, Backend, Block, Order, run_blocks, serial
-from fedtempo.objectives import Received
+from fedtempo.client.objectives import Received
 from fedtempo.params import Params
 from fedtempo.server.sums import BlockSum, mean
 from fedtempo.training.experiment import Experiment

@@ -17,11 +17,11 @@ from fedtempo.client.gradients import (
     by_transform_together,
 )
 from fedtempo.client.network import Network, tensors_of
+from fedtempo.client.objectives import Value
 from fedtempo.client.recording import Recording
 from fedtempo.errors import TrainingError
 from fedtempo.models import character_gru, character_transformer, gin, mlp, word_average
 from fedtempo.models.weights import build
-from fedtempo.objectives import Value
 from fedtempo.params import Params
 from fedtempo.tasks import TASKS, Batch, mean_loss
 

@@ -10,13 +10,13 @@ import torch
 import fedtempo as ft
 from fedtempo.client.gradients import by_autograd, by_transform
 from fedtempo.client.network import Network
+from fedtempo.client.objectives import Received, View
 from fedtempo.client.phase import Carry, Phase, StepInfo, length
 from fedtempo.client.program import ClientProgram, compile_client
-from fedtempo.objectives import Received, View
+from fedtempo.client.transforms import momentum
 from fedtempo.params import Params
 from fedtempo.schedules import Now, as_schedule, per_step
 from fedtempo.tasks import TASKS
-from fedtempo.transforms import momentum
 from tests.one_weight import OneWeight
 
 START, TARGET = 1.0, 3.0

@@ -9,9 +9,9 @@ import torch
 
 import fedtempo as ft
 from fedtempo.backends import Backend, serial
+from fedtempo.client.objectives import Received
 from fedtempo.client.phase import Carry
 from fedtempo.contracts import ContractError
-from fedtempo.objectives import Received
 
 
 def test_an_algorithm_that_draws_at_random_is_caught() -> None:

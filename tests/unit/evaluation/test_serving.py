@@ -9,7 +9,7 @@ from torch import nn
 
 import fedtempo as ft
 from fedtempo import algorithms as known
-from fedtempo import transforms
+from fedtempo.client import transforms
 from fedtempo.client.phase import Phase, length
 from fedtempo.evaluation.serving import fine_tuning_in_words, served_phases
 from fedtempo.params import matching, submodule

@@ -10,8 +10,8 @@ import torch
 
 import fedtempo as ft
 from fedtempo import algorithms as a
+from fedtempo.client.objectives import Received
 from fedtempo.federation.federation import Federation, resize_head
-from fedtempo.objectives import Received
 from fedtempo.training.experiment import prepare
 from tests import zoo
 

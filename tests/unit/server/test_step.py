@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 import torch
 
+from fedtempo.client.transforms import chain, momentum, scale, sgd
 from fedtempo.schedules import Now, per_round
 from fedtempo.server.step import descend, descend_scaled
 from fedtempo.server.sums import Aggregate
-from fedtempo.transforms import chain, momentum, scale, sgd
 
 X = {"w": torch.tensor([1.0, -2.0])}
 

@@ -17,8 +17,8 @@ from fedtempo.data.files.folders import Fingerprint, check_sum, present, sha256_
 from fedtempo.data.files.published import DataSet, File
 from fedtempo.data.files.safe import exclusively, kind_of
 from fedtempo.errors import DataError, OutputError
-from fedtempo.extras import library
-from fedtempo.files import replacing
+from fedtempo.support.extras import library
+from fedtempo.support.files import replacing
 
 Progress = Callable[[str, int, int], None]
 """Called with a file's name, the bytes that are there and the bytes there will be."""

@@ -13,7 +13,7 @@ from platformdirs import user_cache_dir
 
 from fedtempo.data.files.published import DataSet, File
 from fedtempo.errors import DataError
-from fedtempo.files import write_atomically
+from fedtempo.support.files import write_atomically
 
 DATA_VARIABLE = "FEDTEMPO_DATA"
 CACHE_VARIABLE = "FEDTEMPO_CACHE"

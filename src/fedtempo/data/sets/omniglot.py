@@ -15,7 +15,7 @@ from fedtempo.data.parts import TEST, TRAIN
 from fedtempo.data.rotation import rotated
 from fedtempo.data.table import Table
 from fedtempo.errors import DataError, is_count, require
-from fedtempo.extras import library
+from fedtempo.support.extras import library
 
 _DRAWN = (105, 105)
 _SIDE = 28

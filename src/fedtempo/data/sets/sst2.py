@@ -12,8 +12,8 @@ from fedtempo.data.files.safe import gunzip, read_text
 from fedtempo.data.parts import TEST, TRAIN, VALIDATION
 from fedtempo.data.table import Table
 from fedtempo.errors import DataError, is_count, is_number, require
-from fedtempo.extras import library
 from fedtempo.randomness import generator
+from fedtempo.support.extras import library
 
 _ARCHIVE, _VOCABULARY = "SST-2.zip", "vocab.txt"
 _HEADING = "sentence\tlabel"

@@ -13,11 +13,11 @@ from typing import Any
 
 from rich.table import Table as RichTable
 
-from fedtempo.files import write_atomically
 from fedtempo.papers.framework.claims import Verdict
 from fedtempo.papers.framework.figures import svg
 from fedtempo.papers.framework.outcomes import Outcome
 from fedtempo.papers.framework.reproduction import PAPERS, Reproduction
+from fedtempo.support.files import write_atomically
 
 TABLE_JSON, TABLE_CSV, PAGE = "table.json", "table.csv", "page.md"
 

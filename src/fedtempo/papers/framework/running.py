@@ -11,10 +11,10 @@ from pathlib import Path
 from fedtempo.data.files.folders import cache_folder, missing, present
 from fedtempo.data.load import DATASETS
 from fedtempo.errors import ConfigError, DataError, TrainingError, is_count, require, unknown
-from fedtempo.files import write_atomically
 from fedtempo.papers.framework.frame import Curve, Measured, PaperRun, Scale, key_of
 from fedtempo.papers.framework.outcomes import Outcome
 from fedtempo.papers.framework.reproduction import SCALES, Reproduction, gathered
+from fedtempo.support.files import write_atomically
 from fedtempo.training.pool import Ask, Done, Pool, WorkerDiedError
 
 PROCESSES = 2

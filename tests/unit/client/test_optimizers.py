@@ -13,9 +13,9 @@ from torch import nn
 
 import fedtempo as ft
 from fedtempo.client.optimizer_state import PREFIX
+from fedtempo.client.optimizers import OPTIMIZERS, Optimizer, adam, adamw, rmsprop, sgd
 from fedtempo.contracts import distance, small_data
 from fedtempo.errors import ConfigError
-from fedtempo.optimizers import OPTIMIZERS, Optimizer, adam, adamw, rmsprop, sgd
 from fedtempo.schedules import per_round
 
 Torchs = Callable[..., torch.optim.Optimizer]

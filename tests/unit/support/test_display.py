@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import fedtempo as ft
-from fedtempo.display import html_of, show, shows
+from fedtempo.support.display import html_of, show, shows
 
 
 class Fruit:

@@ -14,9 +14,9 @@ import torch
 from torch import nn
 
 import fedtempo as ft
-from fedtempo import transforms
+from fedtempo.client import transforms
 from fedtempo.errors import ConfigError, OutputError
-from fedtempo.identity import Unstable, identity_of
+from fedtempo.support.identity import Unstable, identity_of
 from tests.zoo import ALGORITHMS
 
 RATE = 0.1
@@ -204,7 +204,7 @@ def test_every_algorithm_has_an_identity_of_its_own():
 
 
 def test_a_large_mapped_column_is_sampled_and_one_in_memory_is_not(tmp_path, monkeypatch):
-    monkeypatch.setattr("fedtempo.identity.walk.READ_IN_FULL", 2**20)
+    monkeypatch.setattr("fedtempo.support.identity.walk.READ_IN_FULL", 2**20)
     path = tmp_path / "column.npy"
     np.save(path, np.zeros(2**25, dtype=np.float32))
     mapped = np.load(path, mmap_mode="r+")

@@ -28,8 +28,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from fedtempo.identity.code import code_of, globals_of, is_installed, source_of
 from fedtempo.params import bits_of
+from fedtempo.support.identity.code import code_of, globals_of, is_installed, source_of
 
 READ_IN_FULL = 256 * 2**20
 """Bytes of an array in a mapped file that are read in full; of a larger one, blocks all over it."""

@@ -15,7 +15,7 @@ import pytest
 from rich.table import Table
 
 import fedtempo as ft
-from fedtempo.terminal import Terminal, printable
+from fedtempo.support.terminal import Terminal, printable
 
 SOURCE = Path(ft.__file__).parent
 EXAMPLE = SOURCE.parents[1] / "examples" / "feddecay.toml"

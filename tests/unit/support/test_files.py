@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from fedtempo import files
 from fedtempo.errors import OutputError
-from fedtempo.files import replacing, write_atomically
+from fedtempo.support import files
+from fedtempo.support.files import replacing, write_atomically
 
 
 def test_text_and_bytes_arrive_as_they_are(tmp_path: Path) -> None:

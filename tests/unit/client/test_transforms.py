@@ -7,7 +7,7 @@ import math
 import pytest
 import torch
 
-from fedtempo import transforms as t
+from fedtempo.client import transforms as t
 from fedtempo.errors import ConfigError
 from fedtempo.params import norm
 from fedtempo.schedules import Now, per_round

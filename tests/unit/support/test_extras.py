@@ -16,7 +16,7 @@ from fedtempo.data.files.download import fetch
 from fedtempo.data.files.published import File
 from fedtempo.data.sets.omniglot import _pixels
 from fedtempo.data.sets.sst2 import uncased_tokens
-from fedtempo.extras import library
+from fedtempo.support.extras import library
 
 NEEDS: dict[str, tuple[str, Callable[[], object]]] = {
     "requests": ("data", lambda: fetch(File("a", ("0" * 64,), 1), Path("/tmp/never"), "http://127.0.0.1:9/a")),
@@ -46,7 +46,7 @@ def test_a_library_that_lacks_something_itself_says_what(tmp_path: Path, monkeyp
 
 
 def test_all_holds_every_extra_but_the_developers() -> None:
-    path = Path(__file__).resolve().parents[2] / "pyproject.toml"
+    path = Path(__file__).resolve().parents[3] / "pyproject.toml"
     extras = tomllib.loads(path.read_text())["project"]["optional-dependencies"]
     named = extras["all"][0].partition("[")[2].rstrip("]").split(",")
     assert sorted(named) == sorted(set(extras) - {"all", "dev", "docs"})

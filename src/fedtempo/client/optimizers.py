@@ -19,11 +19,11 @@ from typing import Any, Literal, ParamSpec, get_type_hints
 
 import torch
 
+from fedtempo.client.transforms import Transform, add_weight_decay, chain, identity, scale_by_adam
+from fedtempo.client.transforms import momentum as heavy_ball
 from fedtempo.errors import bound_arguments, is_number, require
 from fedtempo.params import Params, add, zeros_like
 from fedtempo.schedules import Position, Rate, Schedule, checked_rate
-from fedtempo.transforms import Transform, add_weight_decay, chain, identity, scale_by_adam
-from fedtempo.transforms import momentum as heavy_ball
 
 Between = Literal["reset", "keep", "average"]
 """Between rounds: start afresh; stay with the client; be averaged like the model and come down with it."""

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from fedtempo.client.network import Network
-from fedtempo.objectives import DRIFT, Received, View, component, control, mixture, moreau, proximal, supervised
+from fedtempo.client.objectives import DRIFT, Received, View, component, control, mixture, moreau, proximal, supervised
 from fedtempo.params import Params
 from fedtempo.schedules import Now, per_round
 from fedtempo.tasks import Batch
