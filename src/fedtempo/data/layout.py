@@ -22,6 +22,12 @@ def choose_held_out(clients: int, new_clients: float | int, seed: int) -> np.nda
     return np.sort(generator(seed, "new clients").permutation(clients)[:count]).astype(np.int64)
 
 
+def without_training_rows(owner: np.ndarray, part: np.ndarray, clients: int) -> np.ndarray:
+    """The clients that have rows, but none in the official training part."""
+    trained = np.unique(owner[(part == TRAIN) & (owner != UNUSED)])
+    return np.setdiff1d(np.unique(owner[owner != UNUSED]), trained).astype(np.int64)
+
+
 def drawn_parts(owner: np.ndarray, clients: int, validation: float | None, test: float | None, seed: int) -> np.ndarray:
     """Train, validation or test for each row, drawn inside each client; training keeps at least one row."""
     validation, test = 0.2 if validation is None else validation, 0.2 if test is None else test
