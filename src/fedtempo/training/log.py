@@ -1,6 +1,7 @@
 """What a run says, on the logger `fedtempo`: what was decided for the user, every round, and how it ended.
 
-Rounds that were evaluated are told at INFO, the others at DEBUG.
+Rounds that were evaluated are told at INFO, the others at DEBUG. What was decided for the user is told at WARNING, if
+nothing else shows it: that is the lowest level that Python prints where a script has not configured logging.
 """
 
 from __future__ import annotations
@@ -15,12 +16,16 @@ from fedtempo.training.round_report import RoundReport
 LOGGER = logging.getLogger("fedtempo")
 
 
-def log_start(experiment: Experiment, history: Sequence[RoundReport]) -> None:
-    """The run and the notes of its beginning."""
+def log_start(experiment: Experiment, history: Sequence[RoundReport], aloud: bool = False) -> None:
+    """The run and the notes of its beginning: one line for its task and its first weights, one for each other note.
+
+    `aloud` is for runs whose notes nobody else shows: they are logged as warnings then, which a plain script prints.
+    """
     done = f", {len(history)} of them done" if history else ""
     LOGGER.info("%r, %d rounds%s", experiment.federation.algorithm, experiment.rounds, done)
-    for note in experiment.notes:
-        LOGGER.info("%s", note)
+    weights, task, *others = experiment.notes
+    for note in (f"{task}; {weights}", *others):
+        LOGGER.log(logging.WARNING if aloud else logging.INFO, "%s", note)
 
 
 def log_round(report: RoundReport, rounds: int) -> None:
