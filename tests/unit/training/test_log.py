@@ -64,7 +64,7 @@ def test_a_note_of_another_kind_is_a_line_of_its_own(caplog):
 
 
 def test_progress_must_be_true_false_or_none(caplog):
-    with pytest.raises(ft.ConfigError, match="progress must be true, false or None. Got 'loud'"):
+    with pytest.raises(ft.ConfigError, match=r"progress must be true, false or None\. Got .loud."):
         said(caplog, progress="loud")
 
 
