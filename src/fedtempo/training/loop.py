@@ -83,7 +83,7 @@ def train_experiment(
             # The order is what all clients of the round get: the model, the position, and the largest norm allowed.
             order = Order(Received(state.shared, server.extra(state.server)), now, norm_limit(federation, state))
             _maybe_kill(federation, clients, now)
-            block = clients.train(order, _blocks(experiment, store, cohort.clients))
+            block = clients.train(order, _blocks(experiment, store, cohort.clients, engine is not None))
             state, personal, report = conclude(experiment, state, block, cohort, now, ledger)
             # Scoring comes before the commit: validation may select this round, and the selection is committed with it.
             evaluator = _evaluator(experiment, clients, store, personal)
@@ -199,16 +199,19 @@ def _start(
     return (state, [], store) if saved is None else (saved.state, saved.history, store)
 
 
-def _blocks(experiment: Experiment, store: Store, clients: np.ndarray) -> Iterator[Block]:
+def _blocks(experiment: Experiment, store: Store, clients: np.ndarray, elsewhere: bool) -> Iterator[Block]:
     """The cohort cut into blocks of clients that run together, with what each client keeps.
 
-    A generator: an engine in this process reads personal states from the store one block at a time.
+    A generator: an engine in this process reads personal states from the store one block at a time. Clients `elsewhere`
+    keep their states themselves, and are told which one belongs to the selected round.
     """
     nothing = experiment.federation.keeps_nothing(experiment.first_shared)
     for start in range(0, len(clients), experiment.block):
         together = clients[start : start + experiment.block]
         kept = [] if nothing else [_state_of(experiment, store, client) for client in together.tolist()]
-        yield Block(together, kept)
+        aside = bool(kept) and elsewhere and store.selected is not None
+        selected = [store.get(client, selected=True) or {} for client in together.tolist()] if aside else []
+        yield Block(together, kept, selected)
 
 
 def _state_of(experiment: Experiment, store: Store, client: int) -> Params:
