@@ -40,6 +40,7 @@ def counted(network: str, settings: Mapping[str, Any], image: tuple[int, ...], a
         backend="serial",
         workers=1,
         evaluation=None,
+        progress=False,
     )
     # Preparing the run has tried the model on the client's rows.
     seen.clear()
