@@ -96,10 +96,10 @@ SELF_ADJUSTMENT = Reproduction(
         "small": sized(seeds=3, minutes=1.5, **SMALL),
         "medium": sized(
             5,
-            60,
+            50,
             tuned({label: _started(label, GOOD) for name in ADJUSTED for label in (name, with_nar(name))}),
             SETTLED,
-            **{**MEDIUM, "augmented": True},
+            **{**MEDIUM, "rounds": 240, "augmented": True},
         ),
         "paper": sized(seeds=3, minutes=210 * DAY, **PAPER),
     },

@@ -61,7 +61,7 @@ CLIPPING = Reproduction(
         "smoke": sized(seeds=1, minutes=0.1, backbones=(FEDAVG,), **SMOKE),
         "small": sized(seeds=3, minutes=1, backbones=(FEDAVG,), **{**SMALL, "rounds": 30, "max_norm": 5.0}),
         "medium": sized(
-            5,
+            8,
             45,
             tuned({with_nar(name): _at(name, ALPHAS[0]) for name in CLIPPED}),
             SETTLED,
