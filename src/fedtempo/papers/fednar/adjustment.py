@@ -27,8 +27,8 @@ from fedtempo.papers.fednar.setting import (
     SMOKE,
     algorithms,
     columns_with,
+    fednar_tuning,
     on_cifar10,
-    tuned,
     with_nar,
 )
 from fedtempo.papers.framework.claims import Claim, all_of, at_most, equal, higher, lower
@@ -97,7 +97,7 @@ SELF_ADJUSTMENT = Reproduction(
         "medium": sized(
             5,
             50,
-            tuned({label: _started(label, GOOD) for name in ADJUSTED for label in (name, with_nar(name))}),
+            fednar_tuning({label: _started(label, GOOD) for name in ADJUSTED for label in (name, with_nar(name))}),
             SETTLED,
             **{**MEDIUM, "rounds": 240, "augmented": True},
         ),

@@ -19,8 +19,8 @@ from fedtempo.papers.fednar.setting import (
     SMALL_CIFAR,
     SMOKE,
     algorithms,
+    fednar_tuning,
     on_cifar10,
-    tuned,
     with_nar,
 )
 from fedtempo.papers.fednar.weight_decay import where_run
@@ -63,7 +63,7 @@ CLIPPING = Reproduction(
         "medium": sized(
             8,
             45,
-            tuned({with_nar(name): _at(name, ALPHAS[0]) for name in CLIPPED}),
+            fednar_tuning({with_nar(name): _at(name, ALPHAS[0]) for name in CLIPPED}),
             SETTLED,
             backbones=CLIPPED,
             **{**MEDIUM, "every": 30, "max_norm": 5.0, "augmented": True},

@@ -147,7 +147,7 @@ def to_target_column(scale: Mapping[str, Any]) -> Column:
     return Column("rounds to the target", ".0f", margin=float(scale["every"]))
 
 
-def tuned(labels: Mapping[str, str]) -> Tuning:
+def fednar_tuning(labels: Mapping[str, str]) -> Tuning:
     """Every contestant's rate, on the run that the contestant leads to, by accuracy on validation rows."""
     return Tuning({name: Contestant(label, RATES) for name, label in labels.items()}, VALIDATION)
 

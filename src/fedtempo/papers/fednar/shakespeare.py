@@ -31,7 +31,6 @@ from fedtempo.papers.fednar.setting import (
     FEDEXP,
     FEDPROX,
     SCAFFOLD,
-    SETTLED,
     algorithms,
     fednar_settings,
     to_target_column,
@@ -46,6 +45,7 @@ from fedtempo.papers.framework.frame import (
     Model,
     PaperRun,
     Scale,
+    Settling,
     Training,
     Tuning,
     score,
@@ -90,9 +90,9 @@ MEDIUM = {
     "last": 1,
     "patience": 6,
     "text": {"window": 20, "limit": 200, "validation": 0.1},
-    "target": 30.0,
+    "target": 28.0,
 }
-RATES = (0.5, 1.0, 2.0)
+RATES = (0.5, 1.5, 4.0)
 PAPER = {
     **SMALL,
     "rounds": 300,
@@ -159,7 +159,7 @@ SHAKESPEARE = Reproduction(
     scales={
         "smoke": sized(seeds=1, minutes=0.1, **SMOKE),
         "small": sized(seeds=3, minutes=2, **SMALL),
-        "medium": sized(5, 60, Tuning(CONTESTANTS, VALIDATION), SETTLED, **MEDIUM),
+        "medium": sized(5, 50, Tuning(CONTESTANTS, VALIDATION), Settling(ACCURACY, within=1.0), **MEDIUM),
         "paper": sized(seeds=1, minutes=125 * DAY, **PAPER),
     },
     runs=_runs,

@@ -22,8 +22,8 @@ from fedtempo.papers.fednar.setting import (
     SMOKE,
     algorithms,
     columns_with,
+    fednar_tuning,
     on_cifar10,
-    tuned,
 )
 from fedtempo.papers.framework.claims import Answer, Claim, Rule, Verdict, any_of, at_least, higher, lower
 from fedtempo.papers.framework.figures import Sweep
@@ -105,7 +105,7 @@ SWEEP = Reproduction(
         "medium": sized(
             5,
             60,
-            tuned({name: _swept(name, SKEWED, GOOD) for name in BACKBONES}),
+            fednar_tuning({name: _swept(name, SKEWED, GOOD) for name in BACKBONES}),
             SETTLED,
             backbones=BACKBONES,
             **{**MEDIUM, "rounds": 150},
