@@ -149,7 +149,7 @@ def composition_trainings(
     spent = budgets(scale, model)
     scored: list[Measure] = [partial(at_budgets, group=group, budgets=spent) for group in (USERS, "new_after")]
     reached = partial(spent_to_target, target=scale["target"], most=most_spent(scale, model))
-    measures = (costs, users, partial(learning, group=USERS), clipped_share, reached, *scored)
+    measures: tuple[Measure, ...] = (costs, users, partial(learning, group=USERS), clipped_share, reached, *scored)
     return [
         Training(
             label, data, model, composed(chosen, tuned_strengths(label, strengths, scale), scale), settings, measures
