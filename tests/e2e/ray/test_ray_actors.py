@@ -54,9 +54,14 @@ ALGORITHMS = {
 }
 
 
+def mean_output(outputs: torch.Tensor, targets: torch.Tensor) -> float:
+    return float(outputs.mean())
+
+
 @pytest.mark.parametrize("name", slow_but(["PFLEGO"], ALGORITHMS, "new actors load torch, for seconds each time"))
 def test_actors_give_the_serial_bits(name: str, digits: ft.data.FederatedData, cluster: Any) -> None:
-    settings = {"rounds": 5, "cohort": 8, "seed": 4, "evaluation": ft.Evaluation(every=5)}
+    own = ft.Metric(mean_output, higher_is_better=True, per="client")
+    settings = {"rounds": 3, "cohort": 8, "seed": 4, "evaluation": ft.Evaluation(every=3), "metrics": ["auroc", own]}
     one, forked, actors = (
         ft.run(model=ft.models.mlp(64, [32], 10), data=digits, algorithm=ALGORITHMS[name], **settings, **where)
         for where in ({"backend": "serial"}, {"backend": "processes", "workers": 2}, {"backend": "ray", "workers": 2})
