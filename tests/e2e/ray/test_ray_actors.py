@@ -141,6 +141,7 @@ def test_an_actor_killed_three_times_changes_nothing(tmp_path: Path, cluster: An
     assert sum(report.measurements.get("workers_replaced", 0) for report in results[1].history) == 3
 
 
+@pytest.mark.slow("new actors load torch, for seconds; the same mechanism runs every time in worker processes")
 def test_an_error_in_an_actor_names_the_client(cluster: Any) -> None:
     rng = np.random.default_rng(0)
     rows = [(rng.standard_normal((8, 6)), rng.integers(0, 4, 8)) for _ in range(6)]
@@ -261,6 +262,7 @@ def test_mapped_data_are_opened_and_not_sent(tmp_path: Path, cluster: Any) -> No
     assert one.digest() == other.digest()
 
 
+@pytest.mark.slow("new actors load torch, for seconds; own code reaches worker processes every time")
 def test_own_code_of_a_file_reaches_the_actors(cluster: Any, tmp_path: Path) -> None:
     with own_project(tmp_path) as path:
         here = ft.run(**settings_of(read(path, ["backend=serial"])))
