@@ -85,6 +85,7 @@ COST = Reproduction(
     scales={
         "smoke": sized(seeds=1, minutes=0.1, model=("mlp", {"hidden": [8], "outputs": OUTPUTS})),
         "small": sized(seeds=1, minutes=0.3, model=("omniglot_cnn", {"outputs": OUTPUTS})),
+        "medium": sized(seeds=1, minutes=0.3, model=("omniglot_cnn", {"outputs": OUTPUTS})),
         "paper": sized(seeds=1, minutes=0.3, model=("omniglot_cnn", {"outputs": OUTPUTS})),
     },
     runs=_cost_runs,
