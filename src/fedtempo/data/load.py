@@ -9,6 +9,7 @@ from pathlib import Path
 from fedtempo.data.files.folders import locate
 from fedtempo.data.files.published import DataSet
 from fedtempo.data.sets.cifar10 import CIFAR10
+from fedtempo.data.sets.cifar100 import CIFAR100
 from fedtempo.data.sets.digits import DIGITS
 from fedtempo.data.sets.emnist import EMNIST
 from fedtempo.data.sets.femnist import FEMNIST
@@ -17,6 +18,7 @@ from fedtempo.data.sets.omniglot import OMNIGLOT
 from fedtempo.data.sets.own_files import CSV, PARQUET
 from fedtempo.data.sets.planetoid import CITESEER, CORA, PUBMED
 from fedtempo.data.sets.quadratic import QUADRATIC
+from fedtempo.data.sets.sentiment140 import SENTIMENT140
 from fedtempo.data.sets.shakespeare import SHAKESPEARE, TINYSHAKESPEARE
 from fedtempo.data.sets.sst2 import SST2
 from fedtempo.data.sets.stackoverflow import STACKOVERFLOW
@@ -33,11 +35,13 @@ DATASETS: dict[str, DataSet] = {
         EMNIST,
         OMNIGLOT,
         CIFAR10,
+        CIFAR100,
         FEMNIST,
         SHAKESPEARE,
         TINYSHAKESPEARE,
         STACKOVERFLOW,
         SST2,
+        SENTIMENT140,
         PUBMED,
         CORA,
         CITESEER,
