@@ -71,9 +71,10 @@ def rounding(bits: int, *, feedback: Feedback = "none") -> Compressor:
         lowest, highest = _scales(parts, "range", form, 2)
         if not lowest <= highest:
             raise PackedError("range must be the smallest number and the largest. It is not.")
-        share = unpacked_numbers(parts["levels"], bits, form.size) / top
-        # Written so that both ends come out as they were sent.
-        return torch.from_numpy(lowest * (1 - share) + highest * share).to(form.dtype)
+        level = unpacked_numbers(parts["levels"], bits, form.size)
+        # The division may round; no number may leave the range, and a constant tensor has to stay what it is.
+        back = np.clip((lowest * (top - level) + highest * level) / top, lowest, highest)
+        return torch.from_numpy(back).to(form.dtype)
 
     return Compressor(encode, decode, feedback)
 
