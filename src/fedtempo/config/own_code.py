@@ -34,7 +34,7 @@ GROUPS = {
     "metric": "fedtempo.metrics",
     "schedule": "fedtempo.schedules",
     "augment": "fedtempo.augmentations",
-    "optimizer": "fedtempo.client.optimizers",
+    "optimizer": "fedtempo.optimizers",
     "compressor": "fedtempo.compressors",
 }
 _OWN = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*(\.[^\W\d]\w*)*")
