@@ -39,6 +39,16 @@ ALGORITHMS: dict[str, ft.Algorithm] = {
         weight_decay=0.01,
         max_norm=1.0,
     ),
+    "fedavg with top-k": a.fedavg(lr=0.1, steps=3, compress=ft.compress.top_k(0.3)),
+    "scaffold with signs": a.scaffold(
+        lr=0.1, steps=3, compress=ft.compress.sign(), compress_down=ft.compress.rounding(12)
+    ),
+    "fednar with EF21": a.fednar(
+        a.feddecay(lr=0.1, beta=0.6, steps=3, weighting="samples"),
+        weight_decay=0.1,
+        max_norm=0.5,
+        compress=ft.compress.chain([ft.compress.random_k(0.5), ft.compress.qsgd(64)], feedback="ef21"),
+    ),
     "pflego": a.pflego(head_lr=0.1, server_lr=0.2, steps=5),
     "pflego as released": a.pflego(
         head_lr=0.1, server_lr=0.05, steps=5, alpha_in_head_step=True, alpha_over="sampled", server_optimizer="adam"
