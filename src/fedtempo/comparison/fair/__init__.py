@@ -1,9 +1,9 @@
 """The fair comparison: everybody is tuned alike on seeds of their own, then judged on fresh ones."""
 
-from fedtempo.comparison.fair.decisions import Decision, Finding, decide_all
+from fedtempo.comparison.fair.decisions import Decision, Finding, decide_all, decide_pairs
 from fedtempo.comparison.fair.outcome import FairComparison, TunedValues
 from fedtempo.comparison.fair.plan import PLAN, Budget, FairPlan, make_plan
-from fedtempo.comparison.fair.protocol import compare_fairly
+from fedtempo.comparison.fair.protocol import compare_fairly, tune_alike
 from fedtempo.comparison.fair.tunable import Tunable, from_entrants, from_functions, middle_rates
 
 __all__ = [
@@ -17,8 +17,10 @@ __all__ = [
     "TunedValues",
     "compare_fairly",
     "decide_all",
+    "decide_pairs",
     "from_entrants",
     "from_functions",
     "make_plan",
     "middle_rates",
+    "tune_alike",
 ]

@@ -79,19 +79,26 @@ def validation_curve(run: Run) -> list[float]:
 def decide_all(runs: Mapping[str, Sequence[Run]], plan: FairPlan) -> tuple[list[Decision], dict[str, Ending]]:
     """An answer for every claim of the plan, and how each contestant's training ended."""
     ended = {label: how_it_ended(own, plan.converged_within) for label, own in runs.items()}
-    gaps = [_gaps(runs[label], runs[other], GROUPS[users]) for label, other, users in plan.claims]
+    short = [label for label, one in ended.items() if not one.converged]
+    return decide_pairs(runs, plan.claims, plan.margin, short), ended
+
+
+def decide_pairs(
+    runs: Mapping[str, Sequence[Run]], claims: Sequence[tuple[str, str, str]], margin: float, short: Sequence[str] = ()
+) -> list[Decision]:
+    """An answer for every claim: (label, other, "existing" or "new"). Those in `short` have not converged."""
+    gaps = [_gaps(runs[label], runs[other], GROUPS[users]) for label, other, users in claims]
     tests = [paired_t(by_seed) for by_seed, _ in gaps]
     decisions = []
-    for claim, (by_seed, populations), p, corrected in zip(plan.claims, gaps, tests, holm(tests), strict=True):
+    for claim, (by_seed, populations), p, corrected in zip(claims, gaps, tests, holm(tests), strict=True):
         label, other, users = claim
         seeds, both = over_seeds(by_seed), over_seeds_and_users(populations)
-        short = [name for name in (label, other) if not ended[name].converged]
-        finding, reason = _finding(seeds, both, corrected, plan.margin, short)
-        needed = seeds_needed(by_seed, plan.margin) if finding is Finding.UNCLEAR else None
+        finding, reason = _finding(seeds, both, corrected, margin, [name for name in (label, other) if name in short])
+        needed = seeds_needed(by_seed, margin) if finding is Finding.UNCLEAR else None
         if finding is Finding.UNCLEAR:
             reason = f"{reason}; {_more(needed, len(by_seed))}"
         decisions.append(Decision(label, other, users, finding, seeds, both, p, corrected, needed, reason))
-    return decisions, ended
+    return decisions
 
 
 def _finding(

@@ -42,17 +42,28 @@ def compare_fairly(
     require(len(set(slugs)) == len(slugs), "contestants", "of names that differ in letters or digits", slugs)
     with _folder(out) as folder, sole_user(folder, LOCK):
         plan.write(folder)
-        can_be_sent = all(isinstance(tunable.make, FromFile) for tunable in tunables)
-        trials = [run for tunable in tunables for run in trials_of(tunable, plan, folder)]
-        perform_all(trials, workers, can_be_sent, observe, "trials")
-        tuned = {tunable.label: _chosen(tunable, plan, folder) for tunable in tunables}
+        tuned = tune_alike(tunables, plan, folder, workers, observe)
         judged = [run for one in tunables for run in judged_of(one, tuned[one.label].values, plan, folder)]
-        perform_all(judged, workers, can_be_sent, observe, "judged runs")
+        perform_all(judged, workers, _can_be_sent(tunables), observe, "judged runs")
         runs = [finished_run(run.folder, run.label) for run in judged]
         found = _judge(plan, tuned, runs)
         if out is not None:
             found.write(folder)
     return found
+
+
+def tune_alike(
+    tunables: Sequence[Tunable], plan: FairPlan, folder: Path, workers: int, observe: Observe
+) -> dict[str, TunedValues]:
+    """Every contestant's best values, by as many trials and rounds as all others have."""
+    trials = [run for tunable in tunables for run in trials_of(tunable, plan, folder)]
+    perform_all(trials, workers, _can_be_sent(tunables), observe, "trials")
+    return {tunable.label: _chosen(tunable, plan, folder) for tunable in tunables}
+
+
+def _can_be_sent(tunables: Sequence[Tunable]) -> bool:
+    """Whether runs can go to other processes: an experiment file can, a user's own function may not."""
+    return all(isinstance(tunable.make, FromFile) for tunable in tunables)
 
 
 def _judge(plan: FairPlan, tuned: Mapping[str, TunedValues], runs: Sequence[Run]) -> FairComparison:
