@@ -113,7 +113,9 @@ def run_demo(rounds: int, seeds: int, workers: int, announce: Callable[[int, int
 
 def _one(seed: int, alpha: float, label: str, rounds: int, command: str) -> DemoRun:
     algorithm = MAKERS[label](**TUNED[alpha][label])
-    result = drained(train(**settings_for(rounds), data=demo_data(seed, alpha), algorithm=algorithm, seed=seed))
+    result = drained(
+        train(**settings_for(rounds), data=demo_data(seed, alpha), algorithm=algorithm, seed=seed, progress=False)
+    )
     result.history = [replace(report, params={}) for report in result.history]
     return DemoRun(label, alpha, seed, run_of(result, label), ReportRun.of(result, label, command=command))
 

@@ -65,7 +65,7 @@ class FairRun:
         protocol: Evaluation = settings.get("evaluation") or Evaluation()
         settings["evaluation"] = replace(protocol, every=self.every, patience=self.patience)
         if self.outcome is None:
-            drained(train(**settings, out=self.folder, resume=(self.folder / DATABASE).exists()))
+            drained(train(**settings, progress=False, out=self.folder, resume=(self.folder / DATABASE).exists()))
             return
         found = _trial(settings, self.folder, self.every)
         write_atomically(self.outcome, json.dumps({"values": dict(self.chosen), "seed": self.seed, **found}, indent=1))
@@ -83,12 +83,12 @@ def _trial(settings: Mapping[str, Any], folder: Path, every: int) -> dict[str, A
 def _trained(settings: Mapping[str, Any], folder: Path, every: int) -> Sequence[RoundReport]:
     begun = (folder / DATABASE).exists()
     try:
-        return drained(train(**settings, out=folder, resume=begun, commit_every=every)).history
+        return drained(train(**settings, progress=False, out=folder, resume=begun, commit_every=every)).history
     except (StoreError, OutputError):  # what an interrupted trial left cannot be gone on with: it starts again
         if not begun:
             raise
         shutil.rmtree(folder)
-        return drained(train(**settings, out=folder, commit_every=every)).history
+        return drained(train(**settings, progress=False, out=folder, commit_every=every)).history
 
 
 def _scored(history: Sequence[RoundReport]) -> dict[str, Any]:
