@@ -19,6 +19,7 @@ PAPERS = {
     "pflego": "Personalized Federated Learning with Exact Distributed Stochastic Gradient Descent Updates",
     "decaying-k": "Faster Federated Learning with Decaying Number of Local SGD Steps",
     "compositions": "No paper: what happens when the papers' ideas are put together",
+    "compression": "No paper: accuracy against bytes where uploads are compressed",
 }
 
 
