@@ -121,14 +121,18 @@ def tuned_strengths(label: str, strengths: Strengths, scale: Scale) -> Strengths
     return replace(strengths, lr=scale.rate(label, strengths.lr))
 
 
-def composition_tuning(strengths: Strengths) -> Tuning:
-    """Three rates for every combination, around the one that it has where nothing is tuned; by validation rows."""
-    contestants = {
-        label: Contestant(
-            label, tuple(factor * (strengths.server_lr if ADAM in chosen else strengths.lr) for factor in FACTORS)
-        )
-        for label, chosen in CHOSEN.items()
-    }
+def composition_tuning(strengths: Strengths, factors: Sequence[float] = FACTORS) -> Tuning:
+    """Three rates for every combination, of the one that it has where nothing is tuned; by validation rows.
+
+    `factors` are those of a clients' rate; a server with Adam always has `FACTORS`.
+    """
+
+    def candidates(chosen: Sequence[str]) -> tuple[float, ...]:
+        if ADAM in chosen:
+            return tuple(factor * strengths.server_lr for factor in FACTORS)
+        return tuple(factor * strengths.lr for factor in factors)
+
+    contestants = {label: Contestant(label, candidates(chosen)) for label, chosen in CHOSEN.items()}
     return Tuning(contestants, f"{USERS}/best")
 
 
