@@ -17,7 +17,6 @@ from fedtempo.evaluation.protocol import Evaluation
 from fedtempo.models import MODELS
 from fedtempo.papers.framework.budgets import at_budgets
 from fedtempo.papers.framework.frame import (
-    Contestant,
     Data,
     Measure,
     Measured,
@@ -25,6 +24,7 @@ from fedtempo.papers.framework.frame import (
     PaperRun,
     Scale,
     Training,
+    TunedSetting,
     Tuning,
 )
 from fedtempo.papers.framework.measures import AXES, costs, learning, users
@@ -124,7 +124,7 @@ def tuned_strengths(label: str, strengths: Strengths, scale: Scale) -> Strengths
 def composition_tuning(strengths: Strengths) -> Tuning:
     """Three rates for every combination, around the one that it has where nothing is tuned; by validation rows."""
     contestants = {
-        label: Contestant(
+        label: TunedSetting(
             label, tuple(factor * (strengths.server_lr if ADAM in chosen else strengths.lr) for factor in FACTORS)
         )
         for label, chosen in CHOSEN.items()

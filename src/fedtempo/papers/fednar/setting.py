@@ -37,13 +37,13 @@ from fedtempo.papers.fednar.measuring import (
 )
 from fedtempo.papers.framework.frame import (
     Column,
-    Contestant,
     Data,
     Measure,
     Model,
     Scale,
     Settling,
     Training,
+    TunedSetting,
     Tuning,
 )
 from fedtempo.schedules import Schedule, per_round
@@ -149,7 +149,7 @@ def to_target_column(scale: Mapping[str, Any]) -> Column:
 
 def fednar_tuning(labels: Mapping[str, str]) -> Tuning:
     """Every contestant's rate, on the run that the contestant leads to, by accuracy on validation rows."""
-    return Tuning({name: Contestant(label, RATES) for name, label in labels.items()}, VALIDATION)
+    return Tuning({name: TunedSetting(label, RATES) for name, label in labels.items()}, VALIDATION)
 
 
 def backbone(name: str, lr: Schedule, steps: int) -> Algorithm:
