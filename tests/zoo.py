@@ -20,6 +20,7 @@ ALGORITHMS: dict[str, ft.Algorithm] = {
     "feddecay": a.feddecay(lr=0.1, beta=0.6, steps=4),
     "feddecay linear": a.feddecay(lr=0.1, beta=0.6, steps=4, decay="linear"),
     "feddecay sequence": a.feddecay(lr=0.1, steps=3, decay=[1.0, 0.5, 0.1]),
+    "feddecay of equal travel": a.feddecay(lr=0.05, beta=0.6, steps=4, travel="equal"),
     "feddecay per epoch": a.feddecay(lr=0.1, beta=0.6, epochs=3, per="epoch"),
     "feddecay by displacement": a.feddecay(lr=0.1, beta=0.6, epochs=3, per="epoch_displacement"),
     "fedprox": a.fedprox(lr=0.1, steps=3, mu=0.1),

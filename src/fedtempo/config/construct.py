@@ -203,6 +203,9 @@ def check_data(section: DataSection) -> None:
     loader = DATASETS[section.name].load
     own = [p for p in inspect.signature(loader).parameters if p != "sources"]
     common = [p.name for p in inspect.signature(load).parameters.values() if p.kind is not p.VAR_KEYWORD]
+    needed = [p for p in own if inspect.signature(loader).parameters[p].default is inspect.Parameter.empty]
+    for setting in needed:
+        require(setting in section.settings, f"data.{setting}", f"given for {section.name!r}", "nothing")
     for setting, value in section.settings.items():
         if setting not in (*own, *common):
             raise unknown(f"data {section.name!r}: setting", setting, {*own, *common, *DataSection.model_fields})
