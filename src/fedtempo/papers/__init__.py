@@ -33,10 +33,7 @@ from fedtempo.papers.decaying_k.quadratic import figure_1
 from fedtempo.papers.framework.reproduction import PAPERS, SCALES, Reproduction
 from fedtempo.papers.framework.running import reproduce
 
-REPRODUCTIONS: dict[str, Reproduction] = {
-    one.name: one
-    for paper in (feddecay, fednar, pflego, decaying_k, compositions, compressors)
-    for one in paper.REPRODUCTIONS
-}
+_PAPERS = (feddecay, fednar, pflego, decaying_k, compositions, compressors)
+REPRODUCTIONS: dict[str, Reproduction] = {one.name: one for paper in _PAPERS for one in paper.REPRODUCTIONS}
 
 __all__ = ["PAPERS", "REPRODUCTIONS", "SCALES", "Reproduction", "figure_1", "reproduce"]
