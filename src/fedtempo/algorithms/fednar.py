@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fedtempo.algorithms.algorithm import Algorithm, named
+from fedtempo.algorithms.algorithm import NORMALISED, Algorithm, named
 from fedtempo.client.transforms import Transform, add_weight_decay, chain, clip_by_global_norm
 from fedtempo.errors import require
 from fedtempo.schedules import Rate, checked_rate
@@ -23,7 +23,8 @@ def fednar(algorithm: Algorithm, *, weight_decay: Rate, max_norm: Rate, eps: flo
     'fednar'
     """
     decay, clip = _pieces(weight_decay, max_norm, eps)
-    return algorithm.with_direction(lambda direction: chain(decay, clip, direction))
+    free = algorithm.leaving(NORMALISED, "fednar")
+    return free.with_direction(lambda direction: chain(decay, clip, direction))
 
 
 @named
@@ -33,7 +34,8 @@ def clip_then_decay(algorithm: Algorithm, *, weight_decay: Rate, max_norm: Rate,
     x <- x - l_t (s g + weight_decay x) with s = min(1, max_norm / ||g||): the decay is not clipped.
     """
     decay, clip = _pieces(weight_decay, max_norm, eps)
-    return algorithm.with_direction(lambda direction: chain(clip, decay, direction))
+    free = algorithm.leaving(NORMALISED, "clip_then_decay")
+    return free.with_direction(lambda direction: chain(clip, decay, direction))
 
 
 def _pieces(weight_decay: Rate, max_norm: Rate, eps: float) -> tuple[Transform, Transform]:
