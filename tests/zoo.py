@@ -20,6 +20,7 @@ ALGORITHMS: dict[str, ft.Algorithm] = {
     "feddecay": a.feddecay(lr=0.1, beta=0.6, steps=4),
     "feddecay linear": a.feddecay(lr=0.1, beta=0.6, steps=4, decay="linear"),
     "feddecay sequence": a.feddecay(lr=0.1, steps=3, decay=[1.0, 0.5, 0.1]),
+    "feddecay of equal travel": a.feddecay(lr=0.05, beta=0.6, steps=4, travel="equal"),
     "feddecay per epoch": a.feddecay(lr=0.1, beta=0.6, epochs=3, per="epoch"),
     "feddecay by displacement": a.feddecay(lr=0.1, beta=0.6, epochs=3, per="epoch_displacement"),
     "fedprox": a.fedprox(lr=0.1, steps=3, mu=0.1),
@@ -38,6 +39,16 @@ ALGORITHMS: dict[str, ft.Algorithm] = {
         a.fedadam(lr=per_round(0.1, 0.99) * per_step(1.0, 0.7), steps=decaying_k(5, 0.9), server_lr=0.05),
         weight_decay=0.01,
         max_norm=1.0,
+    ),
+    "fedavg with top-k": a.fedavg(lr=0.1, steps=3, compress=ft.compress.top_k(0.3)),
+    "scaffold with signs": a.scaffold(
+        lr=0.1, steps=3, compress=ft.compress.sign(), compress_down=ft.compress.rounding(12)
+    ),
+    "fednar with EF21": a.fednar(
+        a.feddecay(lr=0.1, beta=0.6, steps=3, weighting="samples"),
+        weight_decay=0.1,
+        max_norm=0.5,
+        compress=ft.compress.chain([ft.compress.random_k(0.5), ft.compress.qsgd(64)], feedback="ef21"),
     ),
     "pflego": a.pflego(head_lr=0.1, server_lr=0.2, steps=5),
     "pflego as released": a.pflego(

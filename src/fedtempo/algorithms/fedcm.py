@@ -59,7 +59,7 @@ def fedcm(
         phases=phases,
         server=around(plain.server, "direction", zeros_like, before, sends),
         memory=Memory(begin=lambda received, personal: (personal, {TRAVELLED: zero_of(received.shared)})),
-        uploads=Uploads(_upload),
+        uploads=Uploads(_upload, compresses=frozenset({"delta", "direction"})),
     )
 
 

@@ -70,7 +70,11 @@ def scaffold(
             begin=_begin_with_gradient if option == "I" else _begin,
             final_state=lambda received, carry: _new_control(received, carry, option),
         ),
-        uploads=Uploads(lambda received, carry: _upload(received, carry, option), unweighted=frozenset({"control"})),
+        uploads=Uploads(
+            lambda received, carry: _upload(received, carry, option),
+            unweighted=frozenset({"control"}),
+            compresses=frozenset({"delta", "control"}),
+        ),
         serving=Serving(predict_shared, finetune_on="shared"),
     )
 

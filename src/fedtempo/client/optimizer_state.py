@@ -7,6 +7,7 @@ from typing import Any
 
 from torch import Tensor
 
+from fedtempo.compression.packing import PREFIX as MEMORY
 from fedtempo.params import Params, leaves, tree_map
 
 PREFIX = "_optimizer/"
@@ -16,10 +17,10 @@ GROUP = "optimizer"
 
 
 def without_states(tensors: Params) -> Params:
-    """The tensors without those that belong to an optimizer's state."""
-    if not any(name.startswith(PREFIX) for name in tensors):
+    """The tensors without those that belong to an optimizer's state or to the memory of a compressor."""
+    if not any(name.startswith((PREFIX, MEMORY)) for name in tensors):
         return tensors
-    return {name: t for name, t in tensors.items() if not name.startswith(PREFIX)}
+    return {name: t for name, t in tensors.items() if not name.startswith((PREFIX, MEMORY))}
 
 
 def named_state(index: int | str, state: Any) -> Params:

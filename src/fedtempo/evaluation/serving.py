@@ -92,7 +92,10 @@ def _rate(phase: Phase, protocol: Evaluation) -> Schedule:
     own = phase.lr
     if protocol.decays or own.name == "constant":
         return own
-    return Schedule(own.name, own.settings, lambda now: own.at(replace(now, step=0, epoch=0, ends_epoch=False)))
+    # One step of one: a rate that makes up for later, smaller steps has none to make up for.
+    return Schedule(
+        own.name, own.settings, lambda now: own.at(replace(now, step=0, steps=1, epoch=0, ends_epoch=False))
+    )
 
 
 def _trains(phase: Phase, protocol: Evaluation) -> Selector:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from fedtempo.client.transforms import Transform
-from fedtempo.params import Params, scaled, subtract
+from fedtempo.params import Params, add, scaled, subtract, zeros_like
 from fedtempo.schedules import Now, Schedule
 from fedtempo.server.sums import Aggregate
 
@@ -96,4 +96,28 @@ def averaging(server: Server, group: str, first: Params) -> Server:
         model=lambda shared, state: server.model(shared, state["server"]),
         measurements=lambda state: server.measurements(state["server"]),
         rewrap=lambda other: averaging(server.rewrap(other), group, first),
+    )
+
+
+def estimating(server: Server, by_samples: bool = False) -> Server:
+    """As `server`, on EF21's estimate: the mean over all N clients of what each has sent so far.
+
+    d <- d + (1/N) sum_{i in S} c_i, and the inner step sees d. An absent client counts with what it sent last. With
+    `by_samples` clients count by their samples, in d too.
+    """
+
+    def step(shared: Params, state: Any, aggregate: Aggregate, now: Now) -> tuple[Params, Any]:
+        share = aggregate.weight / now.total_samples if by_samples else aggregate.clients / now.clients
+        estimate = add(state["estimate"], aggregate.means["delta"], share)
+        seen = aggregate._replace(means={**aggregate.means, "delta": estimate})
+        shared, inner = server.step(shared, state["server"], seen, now)
+        return shared, {"server": inner, "estimate": estimate}
+
+    return server._replace(
+        init=lambda shared: {"server": server.init(shared), "estimate": zeros_like(shared)},
+        step=step,
+        extra=lambda state: server.extra(state["server"]),
+        model=lambda shared, state: server.model(shared, state["server"]),
+        measurements=lambda state: server.measurements(state["server"]),
+        rewrap=lambda other: estimating(server.rewrap(other), by_samples),
     )
