@@ -9,7 +9,7 @@ import torch
 
 from fedtempo.algorithms.algorithm import Algorithm, displacement, named
 from fedtempo.algorithms.notes import noting
-from fedtempo.algorithms.rate_rules import sharing
+from fedtempo.algorithms.rate_rules import moving
 from fedtempo.client.objectives import Received
 from fedtempo.client.phase import Carry
 from fedtempo.client.step import START
@@ -66,6 +66,6 @@ def fedinit(
         delta = {n: d + carry.scratch.get(OFFSET + n, 0.0) for n, d in groups["delta"].items()}
         return {**groups, "delta": delta}
 
-    wrapped = sharing(algorithm, "fedinit").claimed("where clients start", "fedinit")
+    wrapped = moving(algorithm, "fedinit").claimed("where clients start", "fedinit")
     uploads = replace(wrapped.uploads, upload=upload) if sends == "models" else wrapped.uploads
     return replace(wrapped, memory=noting(wrapped, "_init/", first, use, then), uploads=uploads)

@@ -10,7 +10,7 @@ import torch
 from fedtempo.algorithms.algorithm import Algorithm, named
 from fedtempo.algorithms.fedsam import POINT
 from fedtempo.algorithms.notes import noting
-from fedtempo.algorithms.rate_rules import sharing
+from fedtempo.algorithms.rate_rules import moving
 from fedtempo.client.objectives import Received, Value, View
 from fedtempo.client.phase import Carry, Phase
 from fedtempo.client.rules import GradientAt
@@ -64,7 +64,7 @@ def fedlesam(
     def then(received: Received, carry: Carry, notes: Params) -> Params:
         return select(received.shared, notes)
 
-    wrapped = sharing(algorithm, "fedlesam").claimed(POINT, "fedlesam").with_phases(change)
+    wrapped = moving(algorithm, "fedlesam").claimed(POINT, "fedlesam").with_phases(change)
     if previous == "received":
         return replace(wrapped, memory=_with_last_received(wrapped, use))
     server = around(

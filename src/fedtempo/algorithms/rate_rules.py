@@ -23,8 +23,16 @@ def ruled(algorithm: Algorithm, rule: RateRule, who: str, counts_earlier: bool =
 
 
 def sharing(algorithm: Algorithm, who: str) -> Algorithm:
-    """The algorithm itself; an error where no phase moves the shared model by steps of its own."""
-    moves = any(phase.on != "personal" and not phase.prescribed_rate for phase in algorithm.phases)
-    if algorithm.uploads.nothing or not moves:
-        raise ConfigError(f"{who} must be around local steps on the shared model. Got {algorithm.name}.")
+    """The algorithm itself; an error where nothing is shared."""
+    if algorithm.uploads.nothing:
+        raise ConfigError(f"{who} must be around an algorithm that shares something. Got {algorithm.name}.")
+    return algorithm
+
+
+def moving(algorithm: Algorithm, who: str) -> Algorithm:
+    """The algorithm itself; an error where clients do not move the shared model by steps of their own."""
+    own = all(not phase.prescribed_rate for phase in algorithm.phases)
+    moves = any(phase.on != "personal" for phase in algorithm.phases)
+    if not (own and moves) or algorithm.uploads.nothing:
+        raise ConfigError(f"{who} must be around clients' own steps on the shared model. Got {algorithm.name}.")
     return algorithm

@@ -9,9 +9,6 @@ from fedtempo.errors import ConfigError, is_count, is_number, require, takes_num
 from fedtempo.schedules.position import Now
 from fedtempo.schedules.schedule import Rate, Schedule, checked_rate
 
-REMEMBERED = 256
-"""Kinds of client whose steps so far are remembered."""
-
 
 @takes_numbers
 def qsr(
@@ -47,7 +44,6 @@ def qsr(
     )
     bounded = most is not None or budget is not None or rate.name == "constant"
     require(bounded, "most or budget", "given where lr is a schedule, because steps grow as it falls", None)
-    so_far: dict[Now, list[int]] = {}
 
     def wanted(now: Now) -> float:
         value = rate.at(now)
@@ -65,15 +61,11 @@ def qsr(
 
     def rule(now: Now) -> float:
         first = replace(now, step=0, steps=1, epoch=0, ends_epoch=False, earlier=0)
-        if budget is None and not warmup_steps:
-            return steps(first, 0)
-        totals = so_far.setdefault(replace(first, round=0), [0])
-        while len(totals) <= now.round:
-            place = replace(first, round=len(totals) - 1)
-            totals.append(totals[-1] + steps(place, totals[-1]))
-        if len(so_far) > REMEMBERED:
-            so_far.clear()
-        return steps(first, totals[now.round])
+        taken = 0
+        if budget is not None or warmup_steps:
+            for earlier in range(now.round):
+                taken += steps(replace(first, round=earlier), taken)
+        return steps(first, taken)
 
     settings = {"lr": rate, "alpha": alpha, "k_base": k_base, "power": power, "most": most, "budget": budget}
     settings |= {"warmup_steps": warmup_steps, "warmup_k": warmup_k}
