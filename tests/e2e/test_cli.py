@@ -122,7 +122,7 @@ def test_the_demo_writes_its_page(fedtempo: Any, tmp_path: Path) -> None:
         assert printed.count(label) >= 2, "a row of the table and a sentence"
     assert "these seeds can't tell" in printed and "better" not in printed, "one seed makes no lead"
     assert "very different users (alpha 0.1)" in printed and "x after" in printed
-    assert "14 of 14 runs" in error
+    assert "12 of 12 runs" in error
     page = (tmp_path / "demo" / "report.html").read_text()
     assert "Before and after fine-tuning, by beta" in page
     assert (tmp_path / "demo" / "trade-off.svg").read_text().startswith("<svg")

@@ -22,10 +22,10 @@ from fedtempo.training.loop import drained
 from fedtempo.training.pool import Ask, Done, Pool
 from fedtempo.tuning.space import dimensions_of
 
-ROUNDS, SEEDS, STEPS = 40, 5, 10
+ROUNDS, SEEDS, STEPS = 40, 7, 10
 DIFFERENT, SIMILAR = 0.1, 10.0
 """Dirichlet's alpha: how differently the digits are spread over users."""
-BETAS = (0.0, 0.4, 0.6, 0.8, 1.0)
+BETAS = (0.0, 0.4, 0.8, 1.0)
 BY_BETA = {0.0: "FedSGD", **{beta: f"FedDecay {beta:g}" for beta in BETAS[1:-1]}, 1.0: "FedAvg"}
 """FedDecay from one end to the other: beta = 0 is FedSGD, beta = 1 is FedAvg."""
 FINE_TUNING = 0.1
@@ -34,7 +34,6 @@ FINE_TUNING = 0.1
 MAKERS: dict[str, Callable[..., Algorithm]] = {
     "FedSGD": lambda lr: fedsgd(lr=lr),
     "FedDecay 0.4": lambda lr: feddecay(lr=lr, beta=0.4, steps=STEPS),
-    "FedDecay 0.6": lambda lr: feddecay(lr=lr, beta=0.6, steps=STEPS),
     "FedDecay 0.8": lambda lr: feddecay(lr=lr, beta=0.8, steps=STEPS),
     "FedAvg": lambda lr: fedavg(lr=lr, steps=STEPS),
     "FedNAR": lambda lr: fednar(fedavg(lr=lr, steps=STEPS), weight_decay=0.01, max_norm=1.0),
@@ -51,7 +50,6 @@ TUNED: Mapping[float, Mapping[str, Mapping[str, float]]] = {
     DIFFERENT: {
         "FedSGD": {"lr": 0.9051},
         "FedDecay 0.4": {"lr": 0.9051},
-        "FedDecay 0.6": {"lr": 0.9051},
         "FedDecay 0.8": {"lr": 0.9051},
         "FedAvg": {"lr": 0.4525},
         "FedNAR": {"lr": 0.4525},
@@ -62,12 +60,11 @@ TUNED: Mapping[float, Mapping[str, Mapping[str, float]]] = {
     SIMILAR: {
         "FedSGD": {"lr": 0.9051},
         "FedDecay 0.4": {"lr": 1.81},
-        "FedDecay 0.6": {"lr": 1.81},
         "FedDecay 0.8": {"lr": 0.9051},
         "FedAvg": {"lr": 0.9051},
     },
 }
-"""What `fedtempo demo --tune --out tuned` found: the best of eight trials each, on two seeds that the demo leaves out."""
+"""What `fedtempo demo --tune --out tuned` found: the best of eight trials each, on two other seeds."""
 
 
 @dataclass(frozen=True)
