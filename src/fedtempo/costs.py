@@ -92,6 +92,7 @@ class Ledger:
     def _client(self, samples: int, now: Now) -> Costs:
         steps, seen, flops, at_first = 0, 0, 0.0, 0
         # `steps_saved` compares with the steps that the same client would have taken in round 0.
+        now = replace(now, samples=samples)
         first = replace(now, round=0, loss_ratio=1.0, plateaus=0)
         batching = self._federation.problem.batching
         for stage, price in zip(self._federation.program.stages, self._stages, strict=True):
@@ -120,7 +121,8 @@ def _measure(federation: Federation, shared: Params, extra: Params) -> list[Stag
 
 
 def _measure_stage(stage: Stage, received: Received, carry: Carry, rows: Batch) -> StageFlops:
-    now = Now(samples=2, total_samples=2)
+    # Delta-SGD takes its second gradient from the second step on, so that is the step to measure.
+    now = Now(samples=2, total_samples=2, step=1, steps=2) if stage.looks_elsewhere else Now(samples=2, total_samples=2)
     if stage.phase.enter is None and not stage.reuses_features:
         plain = _count(lambda: stage.step(by_autograd, received, carry, rows, now))
         return StageFlops(plain, 0.0, plain)

@@ -115,7 +115,9 @@ def make_schedule(field: str, value: Any) -> Schedule:
         return from_config(value)
     settings = {key: entry for key, entry in value.items() if key != "schedule"}
     if value.get("schedule") != "product":
-        return _schedule(field, value.get("schedule"), settings)
+        # A schedule may be made from another one: QSR's steps follow a learning rate.
+        made = {key: make_value(f"{field}.{key}", entry) for key, entry in settings.items()}
+        return _schedule(field, value.get("schedule"), made)
     for key in settings:
         if key != "of":
             raise unknown(f"{field} 'product': setting", key, ["of"])

@@ -17,7 +17,6 @@ from fedtempo.evaluation.protocol import Evaluation
 from fedtempo.models import MODELS
 from fedtempo.papers.framework.budgets import at_budgets
 from fedtempo.papers.framework.frame import (
-    Contestant,
     Data,
     Measure,
     Measured,
@@ -25,6 +24,7 @@ from fedtempo.papers.framework.frame import (
     PaperRun,
     Scale,
     Training,
+    TunedSetting,
     Tuning,
 )
 from fedtempo.papers.framework.measures import AXES, costs, learning, users
@@ -132,7 +132,7 @@ def composition_tuning(strengths: Strengths, factors: Sequence[float] = FACTORS)
             return tuple(factor * strengths.server_lr for factor in FACTORS)
         return tuple(factor * strengths.lr for factor in factors)
 
-    contestants = {label: Contestant(label, candidates(chosen)) for label, chosen in CHOSEN.items()}
+    contestants = {label: TunedSetting(label, candidates(chosen)) for label, chosen in CHOSEN.items()}
     return Tuning(contestants, f"{USERS}/best")
 
 

@@ -37,13 +37,13 @@ from fedtempo.papers.fednar.measuring import (
 )
 from fedtempo.papers.framework.frame import (
     Column,
-    Contestant,
     Data,
     Measure,
     Model,
     Scale,
     Settling,
     Training,
+    TunedSetting,
     Tuning,
 )
 from fedtempo.schedules import Schedule, per_round
@@ -149,7 +149,7 @@ def to_target_column(scale: Mapping[str, Any]) -> Column:
 
 def fednar_tuning(labels: Mapping[str, Sequence[str]]) -> Tuning:
     """Every contestant's rate by accuracy on validation rows: tuned on its first label, used for all of them."""
-    contestants = {name: Contestant(first, RATES, tuple(others)) for name, (first, *others) in labels.items()}
+    contestants = {name: TunedSetting(first, RATES, tuple(others)) for name, (first, *others) in labels.items()}
     return Tuning(contestants, VALIDATION)
 
 

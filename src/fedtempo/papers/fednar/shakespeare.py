@@ -41,15 +41,15 @@ from fedtempo.papers.framework.claims import Claim, higher, lower
 from fedtempo.papers.framework.figures import Curves
 from fedtempo.papers.framework.frame import (
     Column,
-    Contestant,
     Data,
     Model,
     PaperRun,
     Scale,
     Settling,
     Training,
+    TunedSetting,
     Tuning,
-    score,
+    score_column,
     sized,
 )
 from fedtempo.papers.framework.reproduction import Reproduction
@@ -120,7 +120,7 @@ PAIRS = {name: {_with(with_nar(name), size): _with(name, size) for size in SIZES
 
 
 CONTESTANTS = {
-    label: Contestant(_with(label, SIZES[0]), RATES, (_with(label, SIZES[1]),))
+    label: TunedSetting(_with(label, SIZES[0]), RATES, (_with(label, SIZES[1]),))
     for name in BACKBONES
     for label in (name, with_nar(name))
 }
@@ -168,10 +168,10 @@ SHAKESPEARE = Reproduction(
     runs=_runs,
     columns={
         ACCURACY: ACCURACY_COLUMN,
-        "gain": score("gain by FedNAR", "+.2f", POINT),
-        "gain_of_backbone": score("its mean over both WD", "+.2f", POINT),
-        "of_backbone": score("accuracy, mean over both WD", ".2f", POINT),
-        "of_all": score("accuracy, mean over everything", ".2f", POINT),
+        "gain": score_column("gain by FedNAR", "+.2f", POINT),
+        "gain_of_backbone": score_column("its mean over both WD", "+.2f", POINT),
+        "of_backbone": score_column("accuracy, mean over both WD", ".2f", POINT),
+        "of_all": score_column("accuracy, mean over everything", ".2f", POINT),
         TO_TARGET: to_target_column(MEDIUM),
         "clipped": Column("steps clipped, %", ".0f"),
         LENGTH: LENGTH_COLUMN,

@@ -27,7 +27,7 @@ from fedtempo.papers.fednar.setting import (
 )
 from fedtempo.papers.framework.claims import Answer, Claim, Rule, Verdict, any_of, at_least, higher, lower
 from fedtempo.papers.framework.figures import Sweep
-from fedtempo.papers.framework.frame import PaperRun, Scale, Values, score, sized
+from fedtempo.papers.framework.frame import PaperRun, Scale, Values, score_column, sized
 from fedtempo.papers.framework.outcomes import Outcome
 from fedtempo.papers.framework.reproduction import Reproduction
 from fedtempo.papers.framework.svg import Axes
@@ -120,9 +120,9 @@ SWEEP = Reproduction(
     },
     runs=_sweep_runs,
     columns=columns_with(
-        drop=score("lost against the best WD", ".2f", POINT),
-        mean_drop=score("its mean over backbones", ".2f", POINT),
-        rise=score("the best WD, over the smallest", ".2f", POINT),
+        drop=score_column("lost against the best WD", ".2f", POINT),
+        mean_drop=score_column("its mean over backbones", ".2f", POINT),
+        rise=score_column("the best WD, over the smallest", ".2f", POINT),
     ),
     derive=weight_decay_drops,
     claims=(

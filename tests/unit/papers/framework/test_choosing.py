@@ -17,14 +17,14 @@ from fedtempo.papers.framework.claims import Answer, Claim, higher
 from fedtempo.papers.framework.frame import (
     FIRST_TUNING_SEED,
     Calculation,
-    Contestant,
     Curve,
     Measured,
     Scale,
     Settling,
     Training,
+    TunedSetting,
     Tuning,
-    score,
+    score_column,
     sized,
 )
 from fedtempo.papers.framework.pages import outcome_record, page, verdicts
@@ -49,7 +49,7 @@ def runs(scale: Scale, seed: int) -> list[Calculation]:
     ]
 
 
-TUNING = Tuning({label: Contestant(label, VALUES) for label in BEST}, "validation", seeds=(10_000, 10_001))
+TUNING = Tuning({label: TunedSetting(label, VALUES) for label in BEST}, "validation", seeds=(10_000, 10_001))
 MEDIUM = sized(3, 1, TUNING, Settling("validation", 0.005))
 TUNED = Reproduction(
     name="tuned",
@@ -58,7 +58,7 @@ TUNED = Reproduction(
     title="a score that depends on the rate",
     scales={**dict.fromkeys(("smoke", "small", "paper"), sized(1, 1)), "medium": MEDIUM},
     runs=runs,
-    columns={"test": score("test")},
+    columns={"test": score_column("test")},
     claims=(Claim("Large steps are better.", higher("large steps", "small steps", "test")),),
 )
 
