@@ -34,7 +34,7 @@ from fedtempo.papers.decaying_k.schemes import (
 )
 from fedtempo.papers.framework.claims import Claim, all_of, at_paper_scale, higher, lower
 from fedtempo.papers.framework.frame import Data, Model, PaperRun, Scale, sized
-from fedtempo.papers.framework.reproduction import Reproduction
+from fedtempo.papers.framework.reproduction import REQUIRED, Reproduction
 
 GENTLE = "Decays are stretched so that the scale's rounds decay as far as the paper's 4,000 do"
 BORDER = "'Min Test Error' of Table 1's decaying-K rows is read as the training error."
@@ -55,7 +55,7 @@ def _scales(**settings: tuple[Any, Any, Any]) -> dict[str, Scale]:
     """The three scales, of settings that each have a value for smoke, small and paper, in this order."""
     return {
         name: sized(seeds=seeds, **{setting: values[place] for setting, values in settings.items()})
-        for place, (name, seeds) in enumerate({"smoke": 1, "small": 3, "paper": 5}.items())
+        for place, (name, seeds) in enumerate(zip(REQUIRED, (1, 3, 5), strict=True))
     }
 
 

@@ -83,7 +83,8 @@ CONVERGED = Settling("existing_after", within=0.005)
 def rates_to_tune(*values: float) -> Tuning:
     """The same candidates for every method, chosen by existing users' validation rows."""
     labels = [label for label in LABELS if label not in LIKE]
-    return Tuning({label: Contestant(label, values) for label in labels}, VALIDATION)
+    also = {like: (label,) for label, like in LIKE.items()}
+    return Tuning({label: Contestant(label, values, also.get(label, ())) for label in labels}, VALIDATION)
 
 
 def methods(rates: MethodRates) -> dict[str, Algorithm]:

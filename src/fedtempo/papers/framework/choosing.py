@@ -33,13 +33,14 @@ class PlannedTrial:
     run: PaperRun
 
 
-def trials(reproduction: Reproduction, scale: Scale) -> list[PlannedTrial]:
-    """Every contestant with every candidate on every tuning seed."""
+def trials(reproduction: Reproduction, scale: Scale, only: Sequence[str] = ()) -> list[PlannedTrial]:
+    """Every contestant with every candidate on every tuning seed; those that `only` these labels need, if any."""
     if scale.tuning is None:
         return []
     return [
         PlannedTrial(name, value, seed, _trial(reproduction, scale, name, contestant, value, seed))
         for name, contestant in scale.tuning.contestants.items()
+        if contestant.serves(only)
         for value in contestant.values
         for seed in scale.tuning.seeds
     ]
@@ -62,8 +63,9 @@ def choices(tuning: Tuning, tried: Sequence[PlannedTrial], measured: Sequence[Me
         scores.setdefault((trial.contestant, trial.value), []).append(one.values.get(tuning.column, math.nan))
     sign = 1 if tuning.higher_is_better else -1
     found = {}
-    for name, contestant in tuning.contestants.items():
-        results = tuple(Trial(value, fmean(scores[name, value])) for value in contestant.values)
+    for name in dict.fromkeys(trial.contestant for trial in tried):
+        values = tuning.contestants[name].values
+        results = tuple(Trial(value, fmean(scores[name, value])) for value in values)
         best = max(results, key=lambda result: -math.inf if math.isnan(result.score) else sign * result.score)
         found[name] = Choice(best.value, results)
     return found

@@ -9,7 +9,7 @@ import functools
 import hashlib
 import inspect
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from importlib.metadata import version
 from pathlib import Path
@@ -194,6 +194,12 @@ class Contestant:
 
     label: str
     values: tuple[float, ...]
+    also: tuple[str, ...] = ()
+    """Other labels that take the chosen value."""
+
+    def serves(self, only: Sequence[str]) -> bool:
+        """Whether one of these labels needs the value; all labels are meant where none is given."""
+        return not only or bool({self.label, *self.also} & set(only))
 
 
 @dataclass(frozen=True)

@@ -108,7 +108,7 @@ def reproduce(
     found: dict[str, Choice] = {}
     if sized.tuning is not None:
         write_plan(reproduction, scale, seeds or sized.seeds, out)
-        tried = trials(reproduction, sized)
+        tried = trials(reproduction, sized, only)
         tasks = [_seeded(reproduction, trial.run, trial.seed, out, is_trial=True) for trial in tried]
         found = choices(sized.tuning, tried, _all_measured(tasks, data_dir, processes, observe))
     chosen = replace(sized, chosen={name: choice.value for name, choice in found.items()})

@@ -107,7 +107,7 @@ def test_the_plan_stands_before_the_first_run(tmp_path: Path) -> None:
     with pytest.raises(ft.DataError, match="no rows"):
         reproduce(failing, "medium", tmp_path, processes=1)
     plan = json.loads((tmp_path / PLAN).read_text())
-    assert plan["tuned"]["small steps"] == {"label": "small steps", "values": list(VALUES)}
+    assert plan["tuned"]["small steps"] == {"label": "small steps", "values": list(VALUES), "also": []}
     assert plan["claims"] == ["Large steps are better."]
     assert plan["converged_if"]["within"] == 0.005
 
@@ -138,6 +138,7 @@ def test_claims_about_labels_that_were_left_out_say_so(tmp_path: Path) -> None:
     (verdict,) = verdicts(TUNED, outcome).values()
     assert outcome.labels == ("small steps",)
     assert (verdict.answer, verdict.reason) == (Answer.UNCLEAR, "large steps was not run")
+    assert set(outcome.choices) == {"small steps"}, "what nobody needs is not tuned"
     with pytest.raises(ft.ConfigError, match="label"):
         reproduce(TUNED, "medium", tmp_path, processes=1, only=["no such"])
 
