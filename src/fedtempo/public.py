@@ -1,6 +1,7 @@
 """Every public name of FedTempo. `fedtempo` itself hands them out when they are first asked for."""
 
 from fedtempo import algorithms, data, metrics, models, params, schedules, tasks, theory, trackers
+from fedtempo import compression as compress
 from fedtempo.algorithms import Algorithm
 from fedtempo.algorithms.algorithm import ClientSettings, Memory, Serving, Uploads, named
 from fedtempo.api import run, train
@@ -59,6 +60,7 @@ __all__ = [
     "check_model",
     "cohort",
     "compare",
+    "compress",
     "data",
     "descend",
     "length",

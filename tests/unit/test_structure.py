@@ -16,7 +16,7 @@ UNIT = Path(__file__).parent
 ORDER = [
     ["errors"],
     ["params", "randomness", "support"],
-    ["schedules", "metrics", "tasks"],
+    ["schedules", "metrics", "tasks", "compression"],
     ["data"],
     ["models"],
     ["client"],
@@ -133,6 +133,7 @@ def test_every_unit_test_stands_where_its_module_stands() -> None:
 # Tests that let time pass for its own sake; all others wait for a condition, by `tests.waiting.until`.
 SLEEPS = {
     "waiting.py": "asks again after a moment",
+    "programs.py": "asks a process again after a moment",
     "e2e/browser/conftest.py": "asks a page again after a moment",
     "faults/figures.py": "kills a run at moments that are drawn",
     "faults/test_durable.py": "kills a run at moments that are drawn",
@@ -186,6 +187,7 @@ def test_public_names() -> None:
         "check_model",
         "cohort",
         "compare",
+        "compress",
         "data",
         "descend",
         "length",
@@ -220,7 +222,7 @@ SHARED_NAMES = {
     ),
     "train": "the front door, and the one method of each backend",
     "quadratic": "a data set and the model for it",
-    "chain": "one after the other: transforms of a step, augmentations of a row",
+    "chain": "one after the other: transforms of a step, augmentations of a row, compressors of a tensor",
     "check_model": "the contract for users, and the check of a run that calls it",
     "uniform": "a draw, and the cohort of equally likely clients",
     "sgd": "a client's optimizer by keyword, and the transform it is made of",

@@ -26,6 +26,7 @@ COMMANDS = {
         "demo",
         "Show what clients can do between two aggregations: eight ways on digits, each at its tuned rate. Offline.",
     ),
+    "new": Command("new", "new", "Write a commented experiment file to start from; ask for what is not given."),
     "run": Command("runs", "run", "Train an experiment file and print its table.", "algorithms_text"),
     "resume": Command(
         "runs", "resume", "Go on where a run stopped; the result is that of the uninterrupted run, bit for bit."

@@ -21,6 +21,7 @@ from fedtempo.client.objectives import Received
 from fedtempo.costs import Ledger
 from fedtempo.evaluation.scoring import Evaluator
 from fedtempo.federation.federation import Federation
+from fedtempo.federation.traffic import compress_download
 from fedtempo.params import Params, select, size_in_bytes
 from fedtempo.schedules import Now
 from fedtempo.training.durable import DATABASE, DurableStore
@@ -81,7 +82,9 @@ def train_experiment(
             now = now_in(experiment, state, round_number)
             cohort = participants(experiment, state, now, real=engine is not None)
             # The order is what all clients of the round get: the model, the position, and the largest norm allowed.
-            order = Order(Received(state.shared, server.extra(state.server)), now, norm_limit(federation, state))
+            down = compress_download(federation, state.shared, round_number)
+            received = Received(down.shared, server.extra(state.server))
+            order = Order(received, now, norm_limit(federation, state), down.packed)
             _maybe_kill(federation, clients, now)
             block = clients.train(order, _blocks(experiment, store, cohort.clients, engine is not None))
             state, personal, report = conclude(experiment, state, block, cohort, now, ledger)
@@ -215,8 +218,7 @@ def _blocks(experiment: Experiment, store: Store, clients: np.ndarray, elsewhere
 
 
 def _state_of(experiment: Experiment, store: Store, client: int) -> Params:
-    kept = store.get(client)
-    return kept if kept is not None else experiment.federation.first_personal(client, experiment.first_shared)
+    return experiment.federation.personal_state(client, experiment.first_shared, store.get(client))
 
 
 def _evaluator(experiment: Experiment, engine: Engine, store: Store, latest: Mapping[int, Params]) -> Evaluator | None:
@@ -225,7 +227,9 @@ def _evaluator(experiment: Experiment, engine: Engine, store: Store, latest: Map
         return None
 
     def personal_of(client: int) -> Params:
-        return latest[client] if client in latest else _state_of(experiment, store, client)
+        if client not in latest:
+            return _state_of(experiment, store, client)
+        return experiment.federation.personal_state(client, experiment.first_shared, latest[client])
 
     return Evaluator(experiment.federation, engine, experiment.evaluation, experiment.block, personal_of)
 
