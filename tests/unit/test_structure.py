@@ -133,6 +133,7 @@ def test_every_unit_test_stands_where_its_module_stands() -> None:
 # Tests that let time pass for its own sake; all others wait for a condition, by `tests.waiting.until`.
 SLEEPS = {
     "waiting.py": "asks again after a moment",
+    "programs.py": "asks a process again after a moment",
     "e2e/browser/conftest.py": "asks a page again after a moment",
     "faults/figures.py": "kills a run at moments that are drawn",
     "faults/test_durable.py": "kills a run at moments that are drawn",

@@ -21,12 +21,11 @@ HEIGHT, WIDTH = 9, 34
 KINDS = {DIFFERENT: "very different users", SIMILAR: "similar users"}
 IDEAS = {
     "FedSGD": "one step a round, so clients never drift apart",
-    "FedDecay 0.4": "local steps shrink fast: close to FedSGD",
-    "FedDecay 0.6": "local steps shrink by 0.6 each",
-    "FedDecay 0.8": "local steps shrink slowly: close to FedAvg",
+    "FedDecay 0.4": "local steps shrink by 0.4 each, close to FedSGD",
+    "FedDecay 0.8": "local steps shrink by 0.8 each, close to FedAvg",
     "FedNAR": "gradient and weight decay are clipped together",
     "decaying K": "fewer local steps as training goes on",
-    "PFLEGO": "heads stay with their users, only the body is shared",
+    "PFLEGO": "heads stay with their users, the body is shared, and a new user starts with a fresh head",
     "local only": "no federation at all",
 }
 """What each contestant does differently from FedAvg."""

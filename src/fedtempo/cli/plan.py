@@ -120,9 +120,10 @@ def _show_travel(first: Mapping[str, PlannedRound], size: int, as_json: bool) ->
         say(json.dumps({label: asdict(row) for label, row in first.items()}))
         return
     number = next(iter(first.values())).round
-    table = Table(title=f"round {number}, a client with {size} samples")
-    for heading in ("contestant", "local steps K", "sum of factors", "sum of rates", "R (inner : average gradient)"):
-        table.add_column(heading, justify="left" if heading == "contestant" else "right")
+    title = f"round {number}, a client with {size} samples"
+    table = Table(title=title, title_justify="left", box=None, padding=(0, 2, 0, 0), pad_edge=False)
+    for heading in ("contestant", "K", "sum of factors", "sum of rates", "R"):
+        table.add_column(heading, justify="left" if heading == "contestant" else "right", overflow="fold")
     for label, row in first.items():
         steps = " + ".join(map(str, row.steps))
         table.add_row(label, steps, f"{row.factors:.4g}", f"{row.travel:.4g}", f"{row.ratio:.6g}")
