@@ -16,6 +16,7 @@ from torch import Tensor
 
 from fedtempo.backends.backend import Backend, Block, Order, Trained, in_float64
 from fedtempo.client.objectives import Received
+from fedtempo.client.optimizer_state import LAST_LOSS
 from fedtempo.federation.federation import Federation
 from fedtempo.params import Params, all_finite, tree_map
 from fedtempo.server.admission import length_of, refusal
@@ -92,6 +93,8 @@ def finish(federation: Federation, received: Received, trained: Trained) -> Fini
     clients = trained.clients
     weights = federation.weights(clients, np.broadcast_to(np.asarray(processed), clients.shape))
     numbers = {name: in_float64(values) for name, values in measured.items()}
+    if federation.problem.keeps_loss:
+        personal = {**personal, LAST_LOSS: trained.loss.detach().to("cpu", torch.float64)}
     return Finished(trained, groups, personal, numbers, in_float64(trained.loss), weights)
 
 
@@ -127,7 +130,7 @@ def _add_one_by_one(
     """Add uploads in client order: inject faults, check admission. Of a refused client only the reason is recorded."""
     clients = finished.trained.clients
     # Which client fails how is drawn from seed, round and client. So the draw is the same wherever the client runs.
-    kinds = policy.faults.assigned(federation.problem.seed, order.now.round, clients)
+    kinds = policy.faults.assigned(federation.problem.seed, order.now.round, clients, order.now.again)
     finite = finished.finite()
     for lane, (client, kind) in enumerate(zip(clients.tolist(), kinds, strict=True)):
         groups = corrupted(finished.upload(lane), kind, policy.faults.delay)

@@ -41,6 +41,7 @@ def schedule(
     problem = federation.problem
     size = samples or int(np.median(problem.sizes[problem.data.clients]))
     now = problem.now(0, prepared.cohort.expected(problem.now(0, 1.0), len(problem.data.clients)))
+    (now,) = problem.places(now, problem.median_client)
     plan = (federation.algorithm, chosen, size, problem.batching, now)
     by_round, by_step = list(planned_rounds(*plan)), list(planned_steps(*plan))
     if plot is not None:
@@ -65,7 +66,7 @@ def advise(
     prepared = prepare(**settings)
     federation = prepared.federation
     phase = federation.algorithm.phases[0]
-    now = federation.problem.now(0, 1.0)
+    (now,) = federation.problem.places(federation.problem.now(0, 1.0), federation.problem.median_client)
     size = int(np.median(federation.problem.sizes[federation.problem.data.clients]))
     advice = advise_for(
         build(settings["model"], federation.problem.seed)[0],

@@ -13,13 +13,15 @@ PREFIX = "_optimizer/"
 """Leads the names of optimizer states among what a client keeps, what it sends, and what the server sends down."""
 GROUP = "optimizer"
 """The group of an upload that holds the states to be averaged."""
+LAST_LOSS = "_last_loss"
+"""The client's mean training loss of its last round, among what it keeps, where a schedule looks at it."""
 
 
 def without_states(tensors: Params) -> Params:
-    """The tensors without those that belong to an optimizer's state."""
-    if not any(name.startswith(PREFIX) for name in tensors):
+    """The tensors without those that are the library's notes: optimizer states and the last loss."""
+    if not any(name.startswith((PREFIX, LAST_LOSS)) for name in tensors):
         return tensors
-    return {name: t for name, t in tensors.items() if not name.startswith(PREFIX)}
+    return {name: t for name, t in tensors.items() if not name.startswith((PREFIX, LAST_LOSS))}
 
 
 def named_state(index: int, state: Any) -> Params:

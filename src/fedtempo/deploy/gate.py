@@ -38,7 +38,7 @@ def upload_form(federation: Federation) -> UploadForm:
     client = int(federation.problem.data.clients[0])
     carry = federation.program.init(received, federation.first_personal(client, shared))
     _, personal, measured = federation.program.finish(received, carry)
-    keeps = bool(personal) and not federation.algorithm.memory.stateless
+    keeps = (bool(personal) or federation.problem.keeps_loss) and not federation.algorithm.memory.stateless
     return UploadForm(federation.expected, upload_layout(federation.expected, measured), keeps)
 
 

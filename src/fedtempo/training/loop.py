@@ -13,22 +13,23 @@ from contextlib import AbstractContextManager, closing, contextmanager, nullcont
 from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
 import torch
 
-from fedtempo.backends import Block, Engine, Order, WorkerPool, engine_for
-from fedtempo.client.objectives import Received
+from fedtempo.backends import Engine, WorkerPool, engine_for
 from fedtempo.costs import Ledger
 from fedtempo.evaluation.scoring import Evaluator
 from fedtempo.federation.federation import Federation
 from fedtempo.params import Params, select, size_in_bytes
 from fedtempo.schedules import Now
+from fedtempo.training.asynchronous import next_version
+from fedtempo.training.clock import AWAY, LEFT
 from fedtempo.training.durable import DATABASE, DurableStore
 from fedtempo.training.experiment import Experiment
 from fedtempo.training.extension import check_extension
 from fedtempo.training.log import log_end, log_round, log_start
+from fedtempo.training.one_round import next_round, state_of
 from fedtempo.training.result import Result
-from fedtempo.training.round import DROPPED, conclude, norm_limit, now_in, participants
+from fedtempo.training.round import DROPPED, now_in
 from fedtempo.training.round_report import RoundReport, RoundState, fruitless
 from fedtempo.training.saved import Snapshot
 from fedtempo.training.smoothing import Progress
@@ -77,12 +78,11 @@ def train_experiment(
         for round_number in range(len(history), 0 if _stopped(history) else experiment.rounds):
             started, replaced = time.perf_counter(), clients.status.replaced
             now = now_in(experiment, state, round_number)
-            cohort = participants(experiment, state, now, real=engine is not None)
-            # The order is what all clients of the round get: the model, the position, and the largest norm allowed.
-            order = Order(Received(state.shared, server.extra(state.server)), now, norm_limit(federation, state))
             _maybe_kill(federation, clients, now)
-            block = clients.train(order, _blocks(experiment, store, cohort.clients))
-            state, personal, report = conclude(experiment, state, block, cohort, now, ledger)
+            if experiment.asynchrony is None:
+                state, personal, report = next_round(experiment, state, clients, store, ledger, now, engine is not None)
+            else:
+                state, personal, report = next_version(experiment, state, clients, store, ledger, now)
             # Scoring comes before the commit: validation may select this round, and the selection is committed with it.
             evaluator = _evaluator(experiment, clients, store, personal)
             state, report = _evaluated(experiment, evaluator, state, report, now, store.planned)
@@ -153,10 +153,10 @@ def _maybe_kill(federation: Federation, engine: Engine, now: Now) -> None:
 
 
 def _asked(history: Sequence[RoundReport]) -> Iterator[int]:
-    """Clients that were sent a model in these rounds, whether or not they sent anything back."""
+    """Clients that were sent a whole model in these rounds, whether or not they sent anything back."""
     for report in history:
         yield from report.clients
-        yield from (failure.client for failure in report.failures if failure.reason != DROPPED)
+        yield from (failure.client for failure in report.failures if failure.reason not in (DROPPED, AWAY, LEFT))
 
 
 def _timed(report: RoundReport, started: float, replaced: int) -> RoundReport:
@@ -197,30 +197,13 @@ def _start(
     return (state, [], store) if saved is None else (saved.state, saved.history, store)
 
 
-def _blocks(experiment: Experiment, store: Store, clients: np.ndarray) -> Iterator[Block]:
-    """The cohort cut into blocks of clients that run together, with what each client keeps.
-
-    A generator: an engine in this process reads personal states from the store one block at a time.
-    """
-    nothing = experiment.federation.keeps_nothing(experiment.first_shared)
-    for start in range(0, len(clients), experiment.block):
-        together = clients[start : start + experiment.block]
-        kept = [] if nothing else [_state_of(experiment, store, client) for client in together.tolist()]
-        yield Block(together, kept)
-
-
-def _state_of(experiment: Experiment, store: Store, client: int) -> Params:
-    kept = store.get(client)
-    return kept if kept is not None else experiment.federation.first_personal(client, experiment.first_shared)
-
-
 def _evaluator(experiment: Experiment, engine: Engine, store: Store, latest: Mapping[int, Params]) -> Evaluator | None:
     """The evaluator of this round, or None. This round's clients are scored on the state that is not committed yet."""
     if experiment.evaluation is None:
         return None
 
     def personal_of(client: int) -> Params:
-        return latest[client] if client in latest else _state_of(experiment, store, client)
+        return latest[client] if client in latest else state_of(experiment, store, client)
 
     return Evaluator(experiment.federation, engine, experiment.evaluation, experiment.block, personal_of)
 
