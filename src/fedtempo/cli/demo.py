@@ -48,6 +48,7 @@ def run_demo(
                 batch_size=16,
                 seed=seed,
                 evaluation=Evaluation(every=max(1, rounds // 4)),
+                progress=False,
             )
             results.append(follow(reports, rounds, label=f"seed {seed}, {label}", quiet=quiet))
             labels.append(label)

@@ -168,7 +168,7 @@ def _run(label: str, file: ExperimentFile, out: Path | None, follow: Follow) -> 
 
 def stored_result(folder: Path, file: ExperimentFile) -> Result:
     """The result of a finished run folder, for what needs more of it than its rounds; loads the data."""
-    return drained(train(**settings_of(file), out=folder, resume=True))
+    return drained(train(**settings_of(file), out=folder, resume=True, progress=False))
 
 
 def slug(label: str) -> str:

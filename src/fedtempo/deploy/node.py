@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from torch import nn
 
 from fedtempo.backends import Block, finish, serial
 from fedtempo.data.federated import FederatedData
@@ -22,19 +23,20 @@ from fedtempo.deploy.orders import (
     order_layout,
     reason_of,
     scores_to_bytes,
+    settled_to_bytes,
     tasks_from_bytes,
 )
-from fedtempo.deploy.personal import PersonalStore
-from fedtempo.deploy.wire import HASH, Layout, Upload, upload_to_bytes
-from fedtempo.errors import ConfigError
+from fedtempo.deploy.personal import NOTHING, PersonalStore
+from fedtempo.deploy.wire import Layout, Upload, upload_to_bytes
+from fedtempo.errors import ConfigError, require, shown
 from fedtempo.evaluation.scoring import EvaluationContext
 from fedtempo.params import Params
 from fedtempo.server.faults import corrupted
+from fedtempo.training.delivery import plain_module
 from fedtempo.training.experiment import Experiment
 from fedtempo.training.loop import one_thread
+from fedtempo.training.saved import Which, require_which
 
-FIRST = bytes(HASH)
-"""Stands for the state that a client starts its first round with."""
 MOST_NODES = 256
 """Nodes that a process keeps; one process of a simulation may be many nodes in turn."""
 
@@ -60,6 +62,36 @@ class Node:
     def score(self, order: bytes, tasks: bytes) -> list[bytes]:
         """Each user's scores, or why there are none."""
         return self._each(order, tasks, self._scores)
+
+    def settle(self, selected: bytes, last: bytes, tasks: bytes) -> list[bytes]:
+        """The run is over: keep its selected and its last model, and of each client the states that belong to them."""
+        models: dict[Which, RemoteOrder] = {
+            "selected": order_from_bytes(selected, self.layout),
+            "last": order_from_bytes(last, self.layout),
+        }
+
+        def keep(order: RemoteOrder, task: NodeTask) -> bytes:
+            run = order.run.hex()
+            while models:  # with the first client: a node that cannot keep anything says so for each of them
+                which, told = next(iter(models.items()))
+                self._store().finish(run, self.fingerprint, which, told.now.round, told.received.shared)
+                del models[which]
+            self._store().settle(run, task.client, task.selected, task.kept)
+            return settled_to_bytes(task.client)
+
+        return self._each(last, tasks, keep)
+
+    def model(self, client: int, which: Which = "selected") -> nn.Module:
+        """A client's model as of the selected round of the latest finished run, or of its last: a plain module."""
+        require_which(which)
+        mine, federation = self.data.numbers.tolist(), self.experiment.federation
+        require(client in mine, "client", f"one of this node's, {shown(mine)}", client)
+        finished = self._store().finished(self.fingerprint, which)
+        shared = {**self.experiment.first_shared, **finished.shared}
+        personal = self._store().personal(finished.run, client, which)
+        if personal is None:
+            personal = federation.first_personal(client, self.experiment.first_shared)
+        return plain_module(federation, shared, personal)
 
     def _each(self, order: bytes, tasks: bytes, work: Callable[[RemoteOrder, NodeTask], bytes]) -> list[bytes]:
         told, mine = self._completed(order_from_bytes(order, self.layout)), set(map(int, self.data.numbers))
@@ -92,9 +124,9 @@ class Node:
             faults = federation.policy.faults
             (kind,) = faults.assigned(federation.problem.seed, now.round, client)
             groups = corrupted(groups, kind, faults.delay)
-        kept = FIRST
+        kept = NOTHING
         if own and not federation.algorithm.memory.stateless:
-            kept = self._store().put(order.run.hex(), task.client, task.kept, own)
+            kept = self._store().put(order.run.hex(), task.client, task.kept, own, task.selected)
         weight, loss = float(finished.weights[0]), float(finished.losses[0])
         numbers = {name: float(values[0]) for name, values in finished.measured.items()}
         return upload_to_bytes(Upload(task.client, now.round, weight, loss, groups, numbers, kept))
@@ -113,7 +145,7 @@ class Node:
         federation = self.experiment.federation
         if order.newcomers:
             return federation.first_personal(task.client, order.received.shared)
-        if task.kept == FIRST:
+        if task.kept == NOTHING:
             return federation.first_personal(task.client, self.experiment.first_shared)
         return self._store().get(order.run.hex(), task.client, task.kept)
 

@@ -51,12 +51,14 @@ def train_experiment(
     claimed: Callable[[Path], None] | None = None,
     states: bool = False,
     as_planned: bool = False,
+    aloud: bool = False,
 ) -> Generator[RoundReport, None, Result]:
     """Train round by round: choose clients, train them, take the server's step, score, commit, yield the report.
 
     The experiment says where clients run, unless the caller gives an `engine`. `claimed` is called once a new folder
     belongs to this run, and may write into it. With `states` every report holds the whole state. A stored run may be
-    given more rounds; `as_planned` keeps what was chosen for their number.
+    given more rounds; `as_planned` keeps what was chosen for their number. `aloud` logs what was decided for the user
+    as a warning.
     """
     federation, server = experiment.federation, experiment.federation.algorithm.server
     state, history, store = _start(experiment, out, resume, commit_every, claimed, as_planned)
@@ -72,7 +74,7 @@ def train_experiment(
         nullcontext(engine) if engine else _engine(experiment, experiment.rounds - len(history)) as clients,
         tracking(trackers, experiment, out, resume, history) as told,
     ):
-        log_start(experiment, history)
+        log_start(experiment, history, aloud)
         # The ledger has to know who was asked before: a client gets the tensors that never change only once.
         ledger = Ledger(federation, experiment.first_shared, server.extra(state.server), _asked(history))
         for round_number in range(len(history), 0 if _stopped(history) else experiment.rounds):

@@ -38,24 +38,31 @@ def next_round(
     # The order is what all clients of the round get: the model, the position, and the largest norm allowed.
     order = Order(Received(state.shared, server.extra(state.server)), now, norm_limit(federation, state))
     began = time.perf_counter()
-    block = engine.train(order, blocks_of(experiment, store, cohort.clients))
+    block = engine.train(order, blocks_of(experiment, store, cohort.clients, elsewhere=real))
     if real:
         cohort = cohort._replace(seconds=0.0 if federation.private else time.perf_counter() - began)
     return conclude(experiment, state, block, cohort, now, ledger, kept_by)
 
 
 def blocks_of(
-    experiment: Experiment, store: Store, clients: np.ndarray, newer: Mapping[int, Params] | None = None
+    experiment: Experiment,
+    store: Store,
+    clients: np.ndarray,
+    newer: Mapping[int, Params] | None = None,
+    elsewhere: bool = False,
 ) -> Iterator[Block]:
     """The clients cut into blocks that run together, with what each client keeps; `newer` goes before the store.
 
-    A generator: an engine in this process reads personal states from the store one block at a time.
+    A generator: an engine in this process reads personal states from the store one block at a time. Clients `elsewhere`
+    keep their states themselves, and are told which one belongs to the selected round.
     """
     nothing = experiment.federation.keeps_nothing(experiment.first_shared)
     for start in range(0, len(clients), experiment.block):
         together = clients[start : start + experiment.block]
         kept = [] if nothing else [state_of(experiment, store, client, newer) for client in together.tolist()]
-        yield Block(together, kept)
+        aside = bool(kept) and elsewhere and store.selected is not None
+        selected = [store.get(client, selected=True) or {} for client in together.tolist()] if aside else []
+        yield Block(together, kept, selected)
 
 
 def state_of(experiment: Experiment, store: Store, client: int, newer: Mapping[int, Params] | None = None) -> Params:

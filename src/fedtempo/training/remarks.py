@@ -20,9 +20,8 @@ def remarks(
     done, protocol = last + 1, experiment.evaluation
     if history and history[-1].stops:
         patience = protocol.patience if protocol else None
-        yield (
-            f"stopped early in round {done} of {experiment.rounds}: no better validation score in {patience} evaluations"
-        )
+        why = f"no better validation score in {patience} evaluations"
+        yield f"stopped early in round {done} of {experiment.rounds}: {why}"
     if chosen is not None:
         yield f"model: round {chosen + 1} of {done}, selected by validation"
     else:

@@ -23,7 +23,7 @@ from fedtempo.params import Params
 from fedtempo.schedules import Now, Rate
 from fedtempo.server.accounting import Guarantee
 from fedtempo.support.display import html_of, show
-from fedtempo.training.delivery import Format, PersonalModel, plain_module, predictor, write_model
+from fedtempo.training.delivery import Format, PersonalModel, example_batch, plain_module, predictor, write_model
 from fedtempo.training.experiment import Experiment
 from fedtempo.training.private import WITHHELD
 from fedtempo.training.remarks import remarks
@@ -91,7 +91,7 @@ class Result:
 
     @property
     def time(self) -> float:
-        """Seconds of the clock that the run took: of devices, or measured in a deployment; 0 where there is no clock."""
+        """Seconds of the clock that the run took: of devices, or measured in a deployment; 0 without a clock."""
         return self.history[-1].total_time if self.history else 0.0
 
     @property
@@ -247,9 +247,8 @@ class Result:
         `"safetensors"` holds the tensors; `"torch"` (for `torch.export.load`) and `"onnx"` also hold the computation.
         """
         problem = self.experiment.federation.problem
-        example = problem.client_rows(int(problem.data.clients[0]) if client is None else client)
-        few = {name: rows[:2] if len(rows) > 1 else rows.expand(2, *rows.shape[1:]) for name, rows in example.items()}
-        return write_model(self.model(client=client, which=which), few, Path(path), format)
+        example = example_batch(problem, int(problem.data.clients[0]) if client is None else client)
+        return write_model(self.model(client=client, which=which), example, Path(path), format)
 
     def table(self) -> ShownTable:
         """Existing and new users: mean, bottom decile, spread, and what it cost."""

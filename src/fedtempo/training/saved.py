@@ -122,7 +122,7 @@ class SavedResult:
 
     @property
     def time(self) -> float:
-        """Seconds of the clock that the run took: of devices, or measured in a deployment; 0 where there is no clock."""
+        """Seconds of the clock that the run took: of devices, or measured in a deployment; 0 without a clock."""
         return self.history[-1].total_time if self.history else 0.0
 
     @property

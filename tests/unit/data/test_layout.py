@@ -84,3 +84,13 @@ def test_clients_without_official_training_rows_are_held_out() -> None:
     for wrong, table_of in (("untrainde", table), ("untrained", replace(table, parts=None))):
         with pytest.raises(ConfigError, match="new_clients must be a fraction, an int, or 'untrained'"):
             table_of.split(natural(), new_clients=wrong)  # type: ignore[arg-type]
+
+
+def test_new_clients_can_be_named() -> None:
+    columns = {"x": np.zeros((6, 1), np.float32), "y": np.zeros(6, np.int64)}
+    table = Table("three", columns, keys=np.array([0, 0, 1, 1, 2, 2]))
+    data = table.split(natural(), new_clients=[2, 0], validation=0.0, test=0.5)
+    assert data.held_out.tolist() == [0, 2]
+    for wrong in ([3], [-1], [0, 0], [0, 1, 2], [0.5]):
+        with pytest.raises(ConfigError, match="new_clients must be different clients in"):
+            table.split(natural(), new_clients=wrong)  # type: ignore[arg-type]

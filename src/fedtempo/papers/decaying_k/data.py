@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 from fedtempo.data import natural
 from fedtempo.papers.decaying_k.fractions import (
@@ -33,15 +34,29 @@ from fedtempo.papers.decaying_k.schemes import (
 )
 from fedtempo.papers.framework.claims import Claim, all_of, at_paper_scale, higher, lower
 from fedtempo.papers.framework.frame import Data, Model, PaperRun, Scale, sized
-from fedtempo.papers.framework.reproduction import Reproduction
+from fedtempo.papers.framework.reproduction import SCALES, Reproduction
 
 GENTLE = "Decays are stretched so that the scale's rounds decay as far as the paper's 4,000 do"
 BORDER = "'Min Test Error' of Table 1's decaying-K rows is read as the training error."
 
-HIGHER_IS_WORSE = Claim(
-    "Higher constant K ends at lower accuracy.",
-    at_paper_scale(lower(label("high K", CONSTANT), label("low K", CONSTANT), BEST)),
-)
+
+def _accuracy_claims(data_set: str) -> tuple[Claim, ...]:
+    """What the paper says of the two data sets whose score is the accuracy."""
+    ends_lower = at_paper_scale(lower(label("high K", CONSTANT), label("low K", CONSTANT), BEST))
+    return (
+        *claims(FRACTIONS[data_set][1]),
+        no_worse(GAMMA),
+        no_worse(STEPS),
+        Claim("Higher constant K ends at lower accuracy.", ends_lower),
+    )
+
+
+def _scales(**settings: tuple[Any, Any, Any]) -> dict[str, Scale]:
+    """The three scales, of settings that each have a value for smoke, small and paper, in this order."""
+    return {
+        name: sized(seeds=seeds, **{setting: values[place] for setting, values in settings.items()})
+        for place, (name, seeds) in enumerate(zip(SCALES, (1, 3, 5), strict=True))
+    }
 
 
 def _at(rates: Sequence[SchemeRates], scale: Scale) -> Sequence[SchemeRates]:
@@ -64,47 +79,18 @@ STACKOVERFLOW = Reproduction(
     paper="decaying-k",
     source="Table 1 and Figure 2",
     title="FedAdam on StackOverflow, recall of the five likeliest tags",
-    scales={
-        "smoke": sized(
-            seeds=1,
-            minutes=0.1,
-            rounds=2,
-            cohort=2,
-            every=1,
-            k=(2, 3, 4),
-            clients=4,
-            tokens=20,
-            tags=8,
-            gamma=None,
-            gentlest=0.0,
-        ),
-        "small": sized(
-            seeds=3,
-            minutes=2,
-            rounds=60,
-            cohort=5,
-            every=6,
-            k=(10, 33, 100),
-            clients=200,
-            tokens=1000,
-            tags=100,
-            gamma=None,
-            gentlest=0.0,
-        ),
-        "paper": sized(
-            seeds=5,
-            minutes=5000,
-            rounds=PAPER_ROUNDS,
-            cohort=10,
-            every=40,
-            k=(10, 33, 100),
-            clients=1000,
-            tokens=10_000,
-            tags=500,
-            gamma=None,
-            gentlest=0.0,
-        ),
-    },
+    scales=_scales(
+        minutes=(0.1, 2, 5000),
+        rounds=(2, 60, PAPER_ROUNDS),
+        cohort=(2, 5, 10),
+        every=(1, 6, 40),
+        k=((2, 3, 4), (10, 33, 100), (10, 33, 100)),
+        clients=(4, 200, 1000),
+        tokens=(20, 1000, 10_000),
+        tags=(8, 100, 500),
+        gamma=(None, None, None),
+        gentlest=(0.0, 0.0, 0.0),
+    ),
     runs=_stackoverflow_runs,
     columns=columns("recall"),
     reported=reported(
@@ -148,44 +134,17 @@ FEMNIST = Reproduction(
     paper="decaying-k",
     source="Table 1 and Figure 3",
     title="FedSGD with a decaying server rate on FEMNIST, accuracy",
-    scales={
-        "smoke": sized(
-            seeds=1,
-            minutes=0.1,
-            rounds=2,
-            cohort=2,
-            every=2,
-            k=(1, 2, 3),
-            writers=4,
-            model=("mlp", {"hidden": [8], "outputs": 62}),
-            gamma=0.1,
-            gentlest=0.0,
-        ),
-        "small": sized(
-            seeds=3,
-            minutes=2.5,
-            rounds=200,
-            cohort=5,
-            every=10,
-            k=(3, 10, 33),
-            writers=None,
-            model=("mlp", {"hidden": [64], "outputs": 62}),
-            gamma=0.1,
-            gentlest=0.0,
-        ),
-        "paper": sized(
-            seeds=5,
-            minutes=7000,
-            rounds=PAPER_ROUNDS,
-            cohort=10,
-            every=40,
-            k=(3, 10, 33),
-            writers=1000,
-            model=("femnist_cnn", {}),
-            gamma=None,
-            gentlest=0.0,
-        ),
-    },
+    scales=_scales(
+        minutes=(0.1, 2.5, 7000),
+        rounds=(2, 200, PAPER_ROUNDS),
+        cohort=(2, 5, 10),
+        every=(2, 10, 40),
+        k=((1, 2, 3), (3, 10, 33), (3, 10, 33)),
+        writers=(4, None, 1000),
+        model=(("mlp", {"hidden": [8], "outputs": 62}), ("mlp", {"hidden": [64], "outputs": 62}), ("femnist_cnn", {})),
+        gamma=(0.1, 0.1, None),
+        gentlest=(0.0, 0.0, 0.0),
+    ),
     runs=_femnist_runs,
     columns=columns("accuracy"),
     reported=reported(
@@ -193,12 +152,7 @@ FEMNIST = Reproduction(
         {ERROR: by_size(0.22, 0.11, 0.05), BEST: by_size(0.91, 0.92, 0.91)},
         {ERROR: by_size(0.23, 0.16, 0.14), BEST: by_size(0.91, 0.92, 0.92), USED: by_size(0.65, 0.55, 0.26)},
     ),
-    claims=(
-        *claims(FRACTIONS["FEMNIST"][1]),
-        no_worse(GAMMA),
-        no_worse(STEPS),
-        HIGHER_IS_WORSE,
-    ),
+    claims=_accuracy_claims("FEMNIST"),
     figures=scheme_figures(3, "accuracy"),
     notes=(
         "Small scale: LEAF's sample of 105 writers instead of 1,000, a hidden layer of 64 units instead of two"
@@ -222,53 +176,20 @@ SHAKESPEARE = Reproduction(
     paper="decaying-k",
     source="Table 1 and Figure 4",
     title="FedSGD with a decaying server rate on Shakespeare, accuracy of the next character",
-    scales={
-        "smoke": sized(
-            seeds=1,
-            minutes=0.1,
-            rounds=2,
-            cohort=2,
-            every=2,
-            k=(1, 2, 3),
-            roles=3,
-            window=5,
-            limit=10,
-            hidden=4,
-            layers=1,
-            gamma=None,
-            gentlest=0.9996,
-        ),
-        "small": sized(
-            seeds=3,
-            minutes=2.5,
-            rounds=50,
-            cohort=10,
-            every=5,
-            k=(3, 10, 30),
-            roles=100,
-            window=10,
-            limit=100,
-            hidden=32,
-            layers=1,
-            gamma=None,
-            gentlest=0.9996,
-        ),
-        "paper": sized(
-            seeds=5,
-            minutes=40000,
-            rounds=PAPER_ROUNDS,
-            cohort=10,
-            every=40,
-            k=(10, 33, 100),
-            roles=1000,
-            window=80,
-            limit=None,
-            hidden=256,
-            layers=2,
-            gamma=None,
-            gentlest=0.0,
-        ),
-    },
+    scales=_scales(
+        minutes=(0.1, 2.5, 40000),
+        rounds=(2, 50, PAPER_ROUNDS),
+        cohort=(2, 10, 10),
+        every=(2, 5, 40),
+        k=((1, 2, 3), (3, 10, 30), (10, 33, 100)),
+        roles=(3, 100, 1000),
+        window=(5, 10, 80),
+        limit=(10, 100, None),
+        hidden=(4, 32, 256),
+        layers=(1, 1, 2),
+        gamma=(None, None, None),
+        gentlest=(0.9996, 0.9996, 0.0),
+    ),
     runs=_shakespeare_runs,
     columns=columns("accuracy"),
     reported=reported(
@@ -276,12 +197,7 @@ SHAKESPEARE = Reproduction(
         {ERROR: by_size(1.33, 1.12, 0.87), BEST: by_size(0.55, 0.57, 0.57)},
         {ERROR: by_size(1.44, 1.23, 0.84), BEST: by_size(0.54, 0.56, 0.58), USED: by_size(0.55, 0.51, 0.50)},
     ),
-    claims=(
-        *claims(FRACTIONS["Shakespeare"][1]),
-        no_worse(GAMMA),
-        no_worse(STEPS),
-        HIGHER_IS_WORSE,
-    ),
+    claims=_accuracy_claims("Shakespeare"),
     figures=scheme_figures(4, "accuracy"),
     notes=(
         "Small scale: the 100 roles with most text, 100 windows of 10 characters of each, one GRU layer of 32,"

@@ -215,3 +215,19 @@ def plug_in_gains(
         for labels in gain.values()
         for label, value in labels.items()
     }
+
+
+def printed_pairs(
+    pairs: Mapping[str, Mapping[str, str]], table: Mapping[str, Sequence[float]]
+) -> dict[str, dict[str, float]]:
+    """A table as the paper prints it, with the gains that follow from it.
+
+    A backbone's row has two accuracies a setting: the baseline's, then the plug-in's.
+    """
+    cells = {
+        label: {ACCURACY: accuracy}
+        for name, row in table.items()
+        for label, accuracy in zip((one for pair in pairs[name].items() for one in reversed(pair)), row, strict=True)
+    }
+    gains = plug_in_gains(pairs, cells)
+    return {label: {**cell, **gains.get(label, {})} for label, cell in cells.items()}

@@ -24,11 +24,12 @@ from fedtempo.papers.fednar.setting import (
     fednar_settings,
     model,
     plug_in_gains,
+    printed_pairs,
     with_nar,
 )
 from fedtempo.papers.framework.claims import Claim, above
 from fedtempo.papers.framework.figures import Curves
-from fedtempo.papers.framework.frame import Column, Data, Model, PaperRun, Scale, Training, Values, sized
+from fedtempo.papers.framework.frame import Column, Data, Model, PaperRun, Scale, Training, sized
 from fedtempo.papers.framework.reproduction import Reproduction
 from fedtempo.papers.framework.svg import Axes
 
@@ -82,10 +83,6 @@ def _with(name: str, size: str) -> str:
 PAIRS = {name: {_with(with_nar(name), size): _with(name, size) for size in SIZES} for name in BACKBONES}
 
 
-def _gains(values: Values) -> Values:
-    return plug_in_gains(PAIRS, values)
-
-
 def _runs(scale: Scale, seed: int) -> Sequence[PaperRun]:
     data = Data("shakespeare", natural(scale["clients"]), seed, settings=scale["text"])
     network = Model("character_transformer", scale["model"])
@@ -108,18 +105,6 @@ REPORTED_TABLE = {
 }
 
 
-def _reported() -> dict[str, dict[str, float]]:
-    """Table 2 as printed, with the gains that follow from it."""
-    cells = {
-        _with(label, size): {ACCURACY: row[2 * place + with_plug_in]}
-        for name, row in REPORTED_TABLE.items()
-        for place, size in enumerate(SIZES)
-        for with_plug_in, label in enumerate((name, with_nar(name)))
-    }
-    more = plug_in_gains(PAIRS, cells)
-    return {label: {**cell, **more.get(label, {})} for label, cell in cells.items()}
-
-
 def _judged(name: str) -> str:
     return _with(with_nar(name), SIZES[1])
 
@@ -138,8 +123,8 @@ SHAKESPEARE = Reproduction(
     columns=columns_with(
         gain=Column("gain by FedNAR", "+.2f"), gain_of_backbone=Column("its mean over both WD", "+.2f")
     ),
-    derive=_gains,
-    reported=_reported(),
+    derive=partial(plug_in_gains, PAIRS),
+    reported=printed_pairs(PAIRS, REPORTED_TABLE),
     claims=(
         Claim("FedNAR helps, on average over everything.", above(_judged(FEDAVG), "gain_of_all", 0.0)),
         *(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 from fedtempo.papers.fednar.setting import (
     ACCURACY,
@@ -26,6 +27,7 @@ from fedtempo.papers.fednar.setting import (
     columns_with,
     on_cifar10,
     plug_in_gains,
+    printed_pairs,
     with_nar,
 )
 from fedtempo.papers.framework.claims import Claim, above, all_of, any_of, at_least, at_paper_scale, higher, lower
@@ -55,10 +57,6 @@ def _table_runs(scale: Scale, seed: int) -> Sequence[PaperRun]:
 PAIRS = {name: {_at(with_nar(name), alpha): _at(name, alpha) for alpha in ALPHAS} for name in BACKBONES}
 
 
-def _table_gains(values: Values) -> Values:
-    return plug_in_gains(PAIRS, values)
-
-
 REPORTED_CIFAR10 = {
     FEDAVG: (85.19, 87.64, 88.50, 89.55, 89.45, 90.23),
     FEDPROX: (85.02, 87.45, 88.56, 89.58, 89.37, 90.38),
@@ -67,18 +65,6 @@ REPORTED_CIFAR10 = {
     FEDADAM: (84.12, 85.81, 87.35, 87.78, 88.86, 89.56),
     FEDAVGM: (90.33, 90.43, 91.60, 91.76, 92.19, 91.15),
 }
-
-
-def _reported() -> dict[str, dict[str, float]]:
-    """Table 1 as printed, with the gains that follow from it."""
-    cells = {
-        _at(label, alpha): {ACCURACY: row[2 * place + with_plug_in]}
-        for name, row in REPORTED_CIFAR10.items()
-        for place, alpha in enumerate(ALPHAS)
-        for with_plug_in, label in enumerate((name, with_nar(name)))
-    }
-    more = plug_in_gains(PAIRS, cells)
-    return {label: {**cell, **more.get(label, {})} for label, cell in cells.items()}
 
 
 def _skewed(name: str) -> str:
@@ -97,8 +83,8 @@ TABLE = Reproduction(
     },
     runs=_table_runs,
     columns=columns_with(gain=Column("gain by FedNAR", "+.2f"), gain_of_backbone=Column("its mean over alpha", "+.2f")),
-    derive=_table_gains,
-    reported=_reported(),
+    derive=partial(plug_in_gains, PAIRS),
+    reported=printed_pairs(PAIRS, REPORTED_CIFAR10),
     claims=(
         Claim("FedNAR helps, on average over backbones and alpha.", above(_skewed(FEDAVG), "gain_of_all", 0.0)),
         *(

@@ -168,6 +168,15 @@ def at_paper_scale(rule: Rule) -> Rule:
     return bound
 
 
+def where_tuned(rule: Rule) -> Rule:
+    """A rule about runs that only scales with tuning have; elsewhere it can't be told."""
+
+    def bound(outcome: Outcome) -> Verdict:
+        return rule(outcome) if outcome.choices else Verdict(Answer.UNCLEAR, "not run at this scale")
+
+    return bound
+
+
 def _joined(rules: tuple[Rule, ...], order: tuple[Answer, ...]) -> Rule:
     """The answer that comes first in the order."""
 

@@ -134,6 +134,7 @@ class Training:
             "data": self.data.load(data_dir),
             "algorithm": self.algorithm,
             "workers": 1,
+            "progress": False,
             **self.settings,
         }
 
