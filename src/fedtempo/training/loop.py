@@ -17,6 +17,7 @@ import torch
 
 from fedtempo.backends import Engine, WorkerPool, engine_for
 from fedtempo.costs import Ledger
+from fedtempo.errors import require
 from fedtempo.evaluation.scoring import Evaluator
 from fedtempo.federation.federation import Federation
 from fedtempo.params import Params, select, size_in_bytes
@@ -61,6 +62,8 @@ def train_experiment(
     as a warning.
     """
     federation, server = experiment.federation, experiment.federation.algorithm.server
+    waits = engine is None or experiment.asynchrony is None
+    require(waits, "asynchrony", "left out in a deployment, which waits for its cohort", experiment.asynchrony)
     state, history, store = _start(experiment, out, resume, commit_every, claimed, as_planned)
     if federation.private and resume and engine is not None and len(history) < experiment.rounds:
         # Clients may have seen the round that was cut short, and may answer it differently now. So it is released
