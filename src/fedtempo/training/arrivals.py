@@ -122,7 +122,7 @@ class ByDevice:
         idle = (work.seconds[1] <= 0) & bool(place.deadline)
         left = leaves < np.minimum(arrivals, limit)
         late = ~left & ((arrivals > limit * (1 + 1e-9)) | idle)
-        lasts = np.where(left, leaves, np.minimum(arrivals, limit))
+        lasts = np.where(left, leaves, np.where(late, limit, arrivals))
         joules = work.spent(lasts)
         reasons = [LEFT if gone else LATE if slow else "" for gone, slow in zip(left, late, strict=True)]
         columns = zip(clients.tolist(), lasts.tolist(), joules.tolist(), reasons, strict=True)

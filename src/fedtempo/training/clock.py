@@ -72,7 +72,7 @@ def passage(
     arrived = np.flatnonzero(~left & ~late)
     # Equal times are ordered by client number, so that the outcome does not depend on the order of the cohort.
     order = arrived[np.lexsort((clients[arrived], arrivals[arrived]))]
-    ends = np.where(left, leaves, np.minimum(arrivals, limit))
+    ends = np.where(left, leaves, np.where(late, limit, arrivals))
     if enough is not None and len(order) >= enough:
         order = order[:enough]
         seconds = float(arrivals[order[-1]]) if enough else 0.0

@@ -30,10 +30,13 @@ def run(**settings: Any) -> Result:
 
 def test_arrivals_by_hand() -> None:
     # Everybody is at work; whoever arrives starts again. Client 0 arrives at 1, 2, 3, ..., client 1 at 2, 4, ...
+    # At equal times the lower number comes first.
     first, second, third, *_ = run().history
-    assert (tuple(first.clients), first.time) == ((0, 0), 2.0)  # at 1 and at 2, before client 1
-    assert (tuple(second.clients), second.total_time) == ((1, 2), 3.0)  # at 2 and at 3: 0 comes before 2 at 3?
-    assert third.total_time >= second.total_time
+    assert (tuple(first.clients), first.total_time) == ((0, 0), 2.0)  # 0 at 1, 0 again at 2
+    assert (tuple(second.clients), second.total_time) == ((0, 1), 3.0)  # 1 at 2, 0 at 3
+    assert (tuple(third.clients), third.total_time) == ((0, 2), 4.0)  # 2 at 3, 0 at 4
+    staleness = [report.measurements["staleness"] for report in (first, second, third)]
+    assert staleness == [0.0, 0.5, 1.0]  # 1 started from version 0, one version ago; 2 two versions ago
 
 
 def test_too_stale_late_and_gone() -> None:

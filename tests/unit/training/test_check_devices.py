@@ -31,7 +31,7 @@ BUFF = ft.asynchrony.fedbuff(2)
         ({"asynchrony": ft.asynchrony.fedbuff(1, events=[("start", 9), ("finish", 9)])}, "events"),
         ({"asynchrony": ft.asynchrony.fedbuff(2, events=[("start", 1), ("finish", 1)])}, "rounds"),
         ({"devices": 3}, "devices"),
-        ({"devices": FLEET, "aggregator": ft.robust.private_mean(clip=1.0, noise=1.0, noise_seed=0)}, "devices"),
+        ({"devices": FLEET, "aggregator": ft.robust.private_mean(bound=1.0, noise=1.0)}, "devices"),
         ({"partial_work": True, "deadline": 3.0}, "partial_work"),
         ({"partial_work": True, "devices": FLEET}, "partial_work"),
         ({"partial_work": 1, "devices": FLEET, "deadline": 3.0}, "partial_work"),

@@ -21,6 +21,8 @@ AXES: dict[str, Callable[[RoundReport], float]] = {
     "steps": lambda report: report.total_costs.steps,
     "bytes": lambda report: report.total_costs.bytes,
     "flops": lambda report: report.total_costs.flops,
+    "time": lambda report: report.total_time,
+    "energy": lambda report: report.total_energy,
 }
 
 
