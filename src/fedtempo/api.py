@@ -38,7 +38,6 @@ from fedtempo.training.tracking import Tracker
 
 if TYPE_CHECKING:
     from fedtempo.config import ExperimentFile
-    from fedtempo.report.tables import ResultTable
 
 shown_by("fedtempo.report")  # tables and pages need libraries that training does not
 
@@ -227,10 +226,3 @@ def train_file(
     return train_experiment(
         prepare(**settings_of(file)), out, resume, trackers=trackers, claimed=keep, as_planned=as_planned
     )
-
-
-def compare(results: Sequence[Result], labels: Sequence[str] | None = None) -> ResultTable:
-    """Results side by side in one table; those with the same label, such as several seeds, are averaged."""
-    from fedtempo.report.tables import ResultTable
-
-    return ResultTable(results, labels)

@@ -147,6 +147,10 @@ class Sources(HTMLParser):
         ] + refreshed
 
 
+SITE = pytest.mark.slow("builds the whole site, as make docs does; links between its sources are followed every time")
+
+
+@SITE
 def test_the_site_fetches_nothing(site: Path) -> None:
     outside = [
         f"{page.relative_to(site)}: {source}"
@@ -161,6 +165,7 @@ def test_the_site_fetches_nothing(site: Path) -> None:
     assert not styles
 
 
+@SITE
 def test_the_links_of_the_site_resolve(site: Path) -> None:
     pages = {page.resolve(): Sources(page) for page in site.rglob("*.html")}
     broken = []
@@ -176,6 +181,7 @@ def test_the_links_of_the_site_resolve(site: Path) -> None:
     assert not broken
 
 
+@SITE
 def test_formulas_are_drawn_and_examples_are_code(site: Path) -> None:
     paper = (site / "papers" / "feddecay.html").read_text()
     assert paper.count("<math") > 10
@@ -186,6 +192,7 @@ def test_formulas_are_drawn_and_examples_are_code(site: Path) -> None:
     assert "<blockquote>" not in reference
 
 
+@SITE
 def test_every_page_is_in_the_site_and_can_be_searched(site: Path) -> None:
     import json
 

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from fedtempo.algorithms.algorithm import Algorithm, named
+from typing import Unpack
+
+from fedtempo.algorithms.algorithm import NORMALISED, Algorithm, TrafficSettings, named
 from fedtempo.client.transforms import Transform, add_weight_decay, chain, clip_by_global_norm
 from fedtempo.errors import require
 from fedtempo.schedules import Rate, checked_rate
 
 
 @named
-def fednar(algorithm: Algorithm, *, weight_decay: Rate, max_norm: Rate, eps: float = 0.0) -> Algorithm:
+def fednar(
+    algorithm: Algorithm, *, weight_decay: Rate, max_norm: Rate, eps: float = 0.0, **traffic: Unpack[TrafficSettings]
+) -> Algorithm:
     """Every local step of `algorithm` becomes x <- x - l_t s d, d = g + weight_decay x, s = min(1, max_norm / ||d||).
 
     FedNAR, eqs. 3 and 4. g is the backbone's gradient with its proximal and control terms, the norm is one norm over
@@ -23,17 +27,21 @@ def fednar(algorithm: Algorithm, *, weight_decay: Rate, max_norm: Rate, eps: flo
     'fednar'
     """
     decay, clip = _pieces(weight_decay, max_norm, eps)
-    return algorithm.with_direction(lambda direction: chain(decay, clip, direction))
+    free = algorithm.leaving(NORMALISED, "fednar")
+    return free.with_direction(lambda direction: chain(decay, clip, direction))
 
 
 @named
-def clip_then_decay(algorithm: Algorithm, *, weight_decay: Rate, max_norm: Rate, eps: float = 0.0) -> Algorithm:
+def clip_then_decay(
+    algorithm: Algorithm, *, weight_decay: Rate, max_norm: Rate, eps: float = 0.0, **traffic: Unpack[TrafficSettings]
+) -> Algorithm:
     """The baseline FedNAR is compared with: the same two pieces in the other order (eq. 5).
 
     x <- x - l_t (s g + weight_decay x) with s = min(1, max_norm / ||g||): the decay is not clipped.
     """
     decay, clip = _pieces(weight_decay, max_norm, eps)
-    return algorithm.with_direction(lambda direction: chain(clip, decay, direction))
+    free = algorithm.leaving(NORMALISED, "clip_then_decay")
+    return free.with_direction(lambda direction: chain(clip, decay, direction))
 
 
 def _pieces(weight_decay: Rate, max_norm: Rate, eps: float) -> tuple[Transform, Transform]:

@@ -101,6 +101,9 @@ class Order(NamedTuple):
     received: Received
     now: Now
     limit: float = math.inf
+    packed: Params | None = None
+    """The shared model as it travels to real clients, where downloads are compressed; `received` then is what they
+    read."""
 
 
 def in_float64(values: Tensor) -> np.ndarray:

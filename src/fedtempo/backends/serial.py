@@ -142,7 +142,10 @@ def _run_stage(
         carry, loss = stage.step(gradient, received, carry, batch, place, may_overwrite=step > 0)
         losses.append(loss.to(torch.float64))
         seen += batching.length(count, step // stage.phase.repeat)
-    return carry, torch.stack(losses).sum(), len(here), seen
+        over = stage.stopped(carry)
+        if over is not None and bool(over):
+            break
+    return carry, torch.stack(losses).sum(), len(losses) - 1, seen
 
 
 def until_deadline(planned: Sequence[Now], now: Now, before: int) -> Sequence[Now]:

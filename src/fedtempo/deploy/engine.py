@@ -55,7 +55,9 @@ class RemoteEngine:
         """Ask every client on the node that holds it, and add up what counts."""
         tasks = {task.client: task for block in blocks for task in _tasks(*block)}
         gate = Gate(self._federation, self._form, order.now.round, tasks.keys(), order.limit)
-        body = order_to_bytes(RemoteOrder(self._run, self._sent(order.received), order.now))
+        whole = self._sent(order.received)
+        sent = whole if order.packed is None else whole._replace(shared=order.packed)
+        body = order_to_bytes(RemoteOrder(self._run, sent, order.now))
         uploads: dict[int, Upload] = {}
         failures: dict[int, str] = {}
         result = BlockSum()

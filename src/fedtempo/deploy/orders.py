@@ -13,6 +13,7 @@ from fedtempo.deploy.wire import HASH, MARK, Contents, Layout, WireError, decode
 from fedtempo.errors import FedTempoError, first_line
 from fedtempo.evaluation.protocol import Part
 from fedtempo.federation.federation import Federation
+from fedtempo.federation.traffic import download_forms
 from fedtempo.params import Params, select
 from fedtempo.schedules import Now
 
@@ -49,13 +50,16 @@ def order_to_bytes(order: RemoteOrder) -> bytes:
     )
 
 
-def order_layout(federation: Federation, shared: Params) -> Layout:
-    """What an order must look like, from the node's own model."""
+def order_layout(federation: Federation, shared: Params, trains: bool = False) -> Layout:
+    """What an order must look like, from the node's own model; one to train may have a compressed model in it."""
     server = federation.algorithm.server
     extra = server.extra(server.init(select(shared, federation.trained_names)))
-    received = Received(select(shared, federation.moving_names), extra)
     run = ("run", torch.Size([TOKEN]), torch.uint8)
-    return Layout("order", _INTEGERS, _NUMBERS, (run, *form_of(_joined(received))))
+    if not trains or federation.algorithm.compress_down is None:
+        received = Received(select(shared, federation.moving_names), extra)
+        return Layout("order", _INTEGERS, _NUMBERS, (run, *form_of(_joined(received))))
+    parts = ((f"shared/{name}", *form) for name, form in download_forms(federation, shared).items())
+    return Layout("order", _INTEGERS, _NUMBERS, (run, *parts, *form_of(_joined(Received({}, extra)))))
 
 
 def order_from_bytes(data: bytes, layout: Layout) -> RemoteOrder:

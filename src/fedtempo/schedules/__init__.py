@@ -2,7 +2,7 @@
 
 from fedtempo.schedules.by_client import by_own_loss, finish_by, over_time, sees_clients
 from fedtempo.schedules.config_form import SCHEDULES, from_config, to_config
-from fedtempo.schedules.position import LanePosition, Now, Position, at_step
+from fedtempo.schedules.position import LanePosition, Now, Position, at_step, step_number
 from fedtempo.schedules.schedule import (
     Rate,
     Schedule,
@@ -25,6 +25,7 @@ from fedtempo.schedules.schedule import (
     sequence,
     whole_number,
 )
+from fedtempo.schedules.synchronisation import qsr
 
 __all__ = [
     "LanePosition",
@@ -54,8 +55,10 @@ __all__ = [
     "per_step",
     "piecewise",
     "product",
+    "qsr",
     "sees_clients",
     "sequence",
+    "step_number",
     "to_config",
     "whole_number",
 ]

@@ -15,10 +15,10 @@ def sees_clients(schedule: Schedule) -> bool:
     >>> sees_clients(finish_by(10.0)), sees_clients(over_time(1.0, 0.5, 60.0))
     (True, False)
     """
-    if schedule.name == "product" and "of" in schedule.settings:
-        return any(sees_clients(factor) for factor in schedule.settings["of"])
-    module = getattr(schedule.rule, "__module__", None)
-    return module != Schedule.__module__ and not (module == __name__ and schedule.name == "over_time")
+    module = str(getattr(schedule.rule, "__module__", None))
+    ours = module.startswith("fedtempo.schedules.") and (module != __name__ or schedule.name == "over_time")
+    inner = (*schedule.settings.values(), *schedule.settings.get("of", ()))
+    return not ours or any(sees_clients(each) for each in inner if isinstance(each, Schedule))
 
 
 @takes_numbers

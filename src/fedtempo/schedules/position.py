@@ -53,11 +53,19 @@ class Now:
     """Seconds after which this client stops and sends what it has; 0 where it finishes its work."""
     again: int = 0
     """How often this client has started from this round's model before (asynchronous runs)."""
+    earlier: int = 0
+    """Steps of this phase in all earlier rounds, as if the client had taken part in each. Counted only for phases
+    that ask for it."""
 
     @property
     def path(self) -> tuple[int, ...]:
         """What tells this start of a client from all its others: randomness is derived from it."""
         return (self.round, self.again) if self.again else (self.round,)
+
+    @property
+    def draw(self) -> int:
+        """The path as one number, for draws that know rounds only."""
+        return self.round + (self.again << 32)
 
     @property
     def most_steps(self) -> int | None:
@@ -100,6 +108,16 @@ class LanePosition:
             return values[0]
         table = torch.tensor(values, dtype=torch.float64, device=self.lane.device)
         return table.gather(0, self.lane.view(1))[0]
+
+
+def step_number(now: Position) -> int:
+    """The step that is being taken: one number, because clients that run side by side are all at the same step.
+
+    >>> step_number(Now(step=3))
+    3
+    """
+    # Places of clients that have finished stay behind at their last step.
+    return max(place.step for place in now.places) if isinstance(now, LanePosition) else now.step  # type: ignore[attr-defined]
 
 
 def at_step(now: Now, step: int, steps: int, batches_per_epoch: int) -> Now:

@@ -68,11 +68,17 @@ class Asynchrony:
         return self.max_staleness is not None and staleness > self.max_staleness
 
     def aggregate(
-        self, groups: Mapping[int, BlockSum], version: int, models: Mapping[int, Params], dtype: torch.dtype
+        self,
+        groups: Mapping[int, BlockSum],
+        version: int,
+        models: Mapping[int, Params],
+        newest: Params,
+        dtype: torch.dtype,
     ) -> Aggregate:
         """The buffer as one upload.
 
-        `groups` are sums of uploads by the version they started from, `models` those versions and the newest.
+        `groups` are sums of uploads by the version they started from, `models` those versions as clients read them,
+        `newest` is the server's model.
         """
         scales = {start: self.weight(version - start) for start in sorted(groups)}
         weight = sum(groups[start].weight for start in scales)
@@ -89,11 +95,16 @@ class Asynchrony:
                 parts = [groups[start].sums[group][name].value * scale for start, scale in scales.items()]
                 means[group][name] = (sum(parts[1:], parts[0]) / divisor).to(dtype)
         if self.mixing is not None:
-            means = self._towards(groups, version, models, dtype)
+            means = self._towards(groups, version, models, newest, dtype)
         return Aggregate(means, weight, sum(block.clients for block in groups.values()))
 
     def _towards(
-        self, groups: Mapping[int, BlockSum], version: int, models: Mapping[int, Params], dtype: torch.dtype
+        self,
+        groups: Mapping[int, BlockSum],
+        version: int,
+        models: Mapping[int, Params],
+        newest: Params,
+        dtype: torch.dtype,
     ) -> Groups:
         """FedAsync's displacement: a share of the way from the newest model to the client's."""
         ((start, block),) = groups.items()
@@ -103,8 +114,8 @@ class Asynchrony:
         for group, tensors in block.sums.items():
             means[group] = {}
             for name, total in tensors.items():
-                newest, began = (models[number][name].to(torch.float64) for number in (version, start))
-                means[group][name] = (share * (began - newest + total.value / block.weight)).to(dtype)
+                here, began = newest[name].to(torch.float64), models[start][name].to(torch.float64)
+                means[group][name] = (share * (began - here + total.value / block.weight)).to(dtype)
         return means
 
     def __repr__(self) -> str:

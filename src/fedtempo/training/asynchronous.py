@@ -16,6 +16,7 @@ from fedtempo.backends import Engine, Order
 from fedtempo.client.objectives import Received
 from fedtempo.costs import Costs, Ledger
 from fedtempo.errors import TrainingError
+from fedtempo.federation.traffic import compress_download
 from fedtempo.params import Params
 from fedtempo.schedules import Now
 from fedtempo.server.asynchrony import Asynchrony
@@ -62,7 +63,8 @@ def next_version(
     assert rule is not None
     now = replace(now, cohort=float(rule.buffer))
     flights = state.flights or Flights(time=state.time)
-    newest = Version(state.shared, now.loss_ratio, now.plateaus, flights.time)
+    down = compress_download(experiment.federation, state.shared, now.round)
+    newest = Version(down.shared, now.loss_ratio, now.plateaus, flights.time)
     flights = flights._replace(versions={**flights.versions, now.round: newest})
     buffer = _Buffer()
 
@@ -162,7 +164,7 @@ def _concluded(
     """The server's step on the buffer, and the report."""
     federation = experiment.federation
     models = {number: one.shared for number, one in flights.versions.items()}
-    aggregate = rule.aggregate(buffer.sums, now.round, models, federation.problem.dtype)
+    aggregate = rule.aggregate(buffer.sums, now.round, models, state.shared, federation.problem.dtype)
     total = BlockSum()
     for version in sorted(buffer.sums):
         total.add_block(replace(buffer.sums[version], sums={}))

@@ -102,6 +102,9 @@ def check_asynchrony(
     require(plain, "aggregator", "the plain mean in an asynchronous run", federation.policy)
     require(quorum == 1, "quorum", "1 in an asynchronous run: the buffer is what is waited for", quorum)
     require(over_selection == 0, "over_selection", "0 in an asynchronous run: nobody is waited for", over_selection)
+    compress = algorithm.uploads.compress
+    plain = compress is None or compress.feedback != "ef21"
+    require(plain, "compress", "without EF21 in an asynchronous run: its server adds what is missing", compress)
     server = algorithm.server
     extra = server.extra(server.init(select(federation.first_shared(), federation.trained_names)))
     if algorithm.uploads.nothing or extra or not set(federation.expected) <= PLAIN_UPLOADS:

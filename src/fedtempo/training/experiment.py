@@ -39,6 +39,7 @@ from fedtempo.server.robust import Aggregator, plain_mean
 from fedtempo.support.identity import Unstable, identity_of
 from fedtempo.tasks import PerSample, Task, as_task, with_metrics
 from fedtempo.training.attempt import why_not_vectorised
+from fedtempo.training.check_compression import check_compression
 from fedtempo.training.check_devices import check_asynchrony, with_devices
 from fedtempo.training.check_scoring import check_metrics, check_sample_weights, first_targets, fitted_task
 from fedtempo.training.checks import (
@@ -248,10 +249,11 @@ def prepare(
     require(timed or not partial_work, "partial_work", "false without devices and a deadline", partial_work)
     federation = replace(federation, policy=_policy(admission, faults, aggregator))
     check_private(federation, rule, rounds, evaluation, quorum, over_selection)
+    check_compression(federation)
     private = federation.private and devices is not None
     require(not private, "devices", "left out for a private mean: times would tell who took part", devices)
     start = federation.first_shared(given)
-    federation = federation.with_averaged_optimizers(start)
+    federation = federation.with_averaged_optimizers(start).with_estimates()
     check_asynchrony(asynchrony, federation, rule, rounds, quorum, over_selection)
     # The backend comes last: it depends on the model's size and the cohort, and "auto" falls back to serial code for a
     # model that `vmap` cannot run. On Ray, 0 workers stands for one per processor of the cluster.

@@ -208,7 +208,9 @@ def _evaluator(experiment: Experiment, engine: Engine, store: Store, latest: Map
         return None
 
     def personal_of(client: int) -> Params:
-        return latest[client] if client in latest else state_of(experiment, store, client)
+        if client not in latest:
+            return state_of(experiment, store, client)
+        return experiment.federation.personal_state(client, experiment.first_shared, latest[client])
 
     return Evaluator(experiment.federation, engine, experiment.evaluation, experiment.block, personal_of)
 

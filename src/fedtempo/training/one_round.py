@@ -11,6 +11,7 @@ import numpy as np
 from fedtempo.backends import Block, Engine, Order
 from fedtempo.client.objectives import Received
 from fedtempo.costs import Ledger
+from fedtempo.federation.traffic import compress_download
 from fedtempo.params import Params
 from fedtempo.schedules import Now
 from fedtempo.training.experiment import Experiment
@@ -36,7 +37,9 @@ def next_round(
 
     cohort = participants(experiment, state, now, ledger, kept_by, real)
     # The order is what all clients of the round get: the model, the position, and the largest norm allowed.
-    order = Order(Received(state.shared, server.extra(state.server)), now, norm_limit(federation, state))
+    down = compress_download(federation, state.shared, now.round)
+    received = Received(down.shared, server.extra(state.server))
+    order = Order(received, now, norm_limit(federation, state), down.packed)
     began = time.perf_counter()
     block = engine.train(order, blocks_of(experiment, store, cohort.clients, elsewhere=real))
     if real:
@@ -68,4 +71,4 @@ def blocks_of(
 def state_of(experiment: Experiment, store: Store, client: int, newer: Mapping[int, Params] | None = None) -> Params:
     """What a client keeps: the newest there is, or what it starts with."""
     kept = newer[client] if newer is not None and client in newer else store.get(client)
-    return kept if kept is not None else experiment.federation.first_personal(client, experiment.first_shared)
+    return experiment.federation.personal_state(client, experiment.first_shared, kept)

@@ -143,7 +143,7 @@ class Result:
         """A client's personal tensors after the selected round, or after the last; or its first ones."""
         kept = self.store.get(client, selected=self.at(which) is self.chosen)
         federation = self.experiment.federation
-        return dict(kept) if kept is not None else federation.first_personal(client, self.experiment.first_shared)
+        return dict(federation.personal_state(client, self.experiment.first_shared, kept))
 
     def digest(self) -> str:
         """A hash of the *last* state: shared model, server state and, client by client, hashes of personal tensors.

@@ -69,6 +69,17 @@ def test_seed_reaches_a_generated_data_set() -> None:
     assert (one.columns["x"] == again.columns["x"]).all()
 
 
+def test_compressors_in_files() -> None:
+    """By name, by table, or as a list, which is a chain; on wrappers too."""
+    backbone = {"name": "feddecay", "lr": 0.1, "beta": 0.5, "steps": 2}
+    top = {"name": "top_k", "fraction": 0.01, "feedback": "ef21"}
+    made = make_algorithm({"name": "fednar", "around": backbone, "weight_decay": 0.1, "max_norm": 1.0, "compress": top})
+    assert repr(made.uploads.compress) == "top_k(fraction=0.01, feedback='ef21')"
+    chain = make_algorithm({**backbone, "compress": [top, "sign"], "compress_down": {"name": "rounding", "bits": 8}})
+    assert repr(chain.uploads.compress) == "chain(of=[top_k(fraction=0.01, feedback='ef21'), sign()])"
+    assert repr(chain.compress_down) == "rounding(bits=8)"
+
+
 def test_optimizers_and_selectors_in_files() -> None:
     section = {
         "name": "fednar",
@@ -107,6 +118,14 @@ def test_optimizers_and_selectors_in_files() -> None:
         ({"optimizer": {"name": "adam", "beta": 1}}, "algorithm.optimizer 'adam': setting 'beta' is not known"),
         ({"optimizer": {"name": "adam", "state": "lost"}}, "algorithm.optimizer.state must be 'reset' or 'keep'"),
         ({"optimizer": 3}, "algorithm.optimizer must be { name"),
+        ({"compress": "top_j"}, "algorithm.compress.name 'top_j' is not known. Did you mean 'top_k'"),
+        ({"compress": "top_k"}, "algorithm.compress.fraction must be given for 'top_k'"),
+        (
+            {"compress": {"name": "qsgd", "levels": 0}},
+            "algorithm.compress.levels must be an int in [1, 32768]. Got 0",
+        ),
+        ({"compress": ["sign", "sign"]}, "algorithm.compress.of must be compressors that leave numbers"),
+        ({"compress_down": 8}, "algorithm.compress_down must be { name"),
         ({"trains": {"any": []}}, "algorithm.trains.any must be a list of selectors"),
         ({"trains": {"not": "head"}}, "algorithm.trains.not must be"),
         ({"trains": {"matching": [3]}}, "algorithm.trains.matching must be a string or a list"),

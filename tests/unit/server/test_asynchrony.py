@@ -33,15 +33,15 @@ def test_a_buffer_as_one_upload(divide: str, moved: float) -> None:
     # counts half: 8 + 2 * 4 / 2 = 12. The weights add up to 3, those with staleness to 2.
     rule = fedbuff(2, staleness=0.5, divide_by=divide)  # type: ignore[arg-type]
     groups = {2: upload(4.0, 2.0), 5: upload(8.0)}
-    aggregate = rule.aggregate(groups, 5, {}, torch.float64)
+    aggregate = rule.aggregate(groups, 5, {}, {}, torch.float64)
     assert aggregate.means["delta"]["w"].item() == moved and aggregate.clients == 2
 
 
 def test_fedasync_goes_part_of_the_way_to_the_client() -> None:
     rule = fedasync(mixing=0.5, staleness=1.0)
-    models = {1: {"w": torch.tensor([2.0])}, 4: {"w": torch.tensor([10.0])}}
+    models = {1: {"w": torch.tensor([2.0])}}
     # The client is at 2 + 4 = 6, the newest model at 10; three versions late it counts a quarter of a half.
-    aggregate = rule.aggregate({1: upload(4.0)}, 4, models, torch.float64)
+    aggregate = rule.aggregate({1: upload(4.0)}, 4, models, {"w": torch.tensor([10.0])}, torch.float64)
     assert aggregate.means["delta"]["w"].item() == 0.125 * (6.0 - 10.0)
 
 

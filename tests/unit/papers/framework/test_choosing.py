@@ -17,13 +17,13 @@ from fedtempo.papers.framework.claims import Answer, Claim, higher
 from fedtempo.papers.framework.frame import (
     FIRST_TUNING_SEED,
     Calculation,
-    Contestant,
     Curve,
     Measured,
     Scale,
     Settling,
+    TunedSetting,
     Tuning,
-    score,
+    score_column,
     sized,
 )
 from fedtempo.papers.framework.pages import outcome_record, page, verdicts
@@ -48,7 +48,7 @@ def runs(scale: Scale, seed: int) -> list[Calculation]:
     ]
 
 
-TUNING = Tuning({label: Contestant(label, VALUES) for label in BEST}, "validation", seeds=(10_000, 10_001))
+TUNING = Tuning({label: TunedSetting(label, VALUES) for label in BEST}, "validation", seeds=(10_000, 10_001))
 MEDIUM = sized(3, 1, TUNING, Settling("validation", 0.005))
 TUNED = Reproduction(
     name="tuned",
@@ -57,7 +57,7 @@ TUNED = Reproduction(
     title="a score that depends on the rate",
     scales={**dict.fromkeys(("smoke", "small", "paper"), sized(1, 1)), "medium": MEDIUM},
     runs=runs,
-    columns={"test": score("test")},
+    columns={"test": score_column("test")},
     claims=(Claim("Large steps are better.", higher("large steps", "small steps", "test")),),
 )
 
@@ -107,7 +107,7 @@ def test_the_plan_stands_before_the_first_run(tmp_path: Path) -> None:
     with pytest.raises(ft.DataError, match="no rows"):
         reproduce(failing, "medium", tmp_path, processes=1)
     plan = json.loads((tmp_path / PLAN).read_text())
-    assert plan["tuned"]["small steps"] == {"label": "small steps", "values": list(VALUES)}
+    assert plan["tuned"]["small steps"] == {"label": "small steps", "values": list(VALUES), "also": []}
     assert plan["claims"] == ["Large steps are better."]
     assert plan["converged_if"]["within"] == 0.005
 
@@ -138,6 +138,7 @@ def test_claims_about_labels_that_were_left_out_say_so(tmp_path: Path) -> None:
     (verdict,) = verdicts(TUNED, outcome).values()
     assert outcome.labels == ("small steps",)
     assert (verdict.answer, verdict.reason) == (Answer.UNCLEAR, "large steps was not run")
+    assert set(outcome.choices) == {"small steps"}, "what nobody needs is not tuned"
     with pytest.raises(ft.ConfigError, match="label"):
         reproduce(TUNED, "medium", tmp_path, processes=1, only=["no such"])
 
