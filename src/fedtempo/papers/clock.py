@@ -56,7 +56,7 @@ FEDAVG, ROUNDS, TIME, DECAY, BOTH, TOGETHER = (
 WAIT, DEADLINE, OVER, BUFFER, MIXING = (*("waits for everybody", "deadline", "over-selection", "FedBuff", "FedAsync"),)
 
 
-def spent(result: Result) -> Measured:
+def devices_spent(result: Result) -> Measured:
     """Seconds and joules of the devices in the whole run."""
     return Measured({"time": result.time, "energy": result.energy})
 
@@ -128,7 +128,7 @@ def _training(scale: Scale, seed: int, label: str, algorithm: Algorithm, rule: M
     }
     budgets = {"time": scale["seconds"], "energy": scale["joules"]}
     scored = [partial(at_budgets, group=group, budgets=budgets) for group in (USERS, NEW)]
-    measures = (spent, learning, partial(against_time, seconds=scale["seconds"]), *scored)
+    measures = (devices_spent, learning, partial(against_time, seconds=scale["seconds"]), *scored)
     data = Data("mnist", natural(scale["clients"]), seed, {"new_clients": 0.2, "validation": 0.2, "test": 0.2})
     return Training(label, data, Model("mlp", {"hidden": [scale["hidden"]]}), algorithm, settings, measures)
 
