@@ -45,7 +45,7 @@ TUNED = (
     " reaches it counts with all steps of constant K."
 )
 SMALL_MLP = ("mlp", {"hidden": [64], "outputs": 62})
-OWN_PARTS = {"validation": 0.1, "test": 0.2}
+OWN_PARTS: dict[str, Any] = {"validation": 0.1, "test": 0.2}
 SETTLED = Settling("score", within=0.005)
 
 
