@@ -155,7 +155,7 @@ SMALL_MLP: dict[str, Any] = {
     "beta": 0.07,
     "rho": 0.001,
 }
-MEDIUM_MLP: Settings = {
+MEDIUM_MLP: dict[str, Any] = {
     **SMALL_MLP,
     "rounds": 300,
     "every": 15,
@@ -163,7 +163,7 @@ MEDIUM_MLP: Settings = {
     "validation": 0.2,
     "test": 0.4,
 }
-SMOKE: Settings = {
+SMOKE: dict[str, Any] = {
     "rounds": 2,
     "every": 2,
     "cohort": 2,
