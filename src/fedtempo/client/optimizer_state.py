@@ -22,7 +22,7 @@ def without_states(tensors: Params) -> Params:
     return {name: t for name, t in tensors.items() if not name.startswith(PREFIX)}
 
 
-def named_state(index: int, state: Any) -> Params:
+def named_state(index: int, state: object) -> Params:
     """The tensors of a phase's optimizer state; a name ends with the model's tensor it belongs to."""
     return leaves(state, f"{PREFIX}{index}")
 

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import torch
 
 from fedtempo.data.table import Table
@@ -172,7 +173,9 @@ def lazy_items(
     return {column: LazyColumn(partial(read, column=column), len(dataset), share, column) for column in columns}
 
 
-def pad_sequences(sequences: Sequence[Any], length: int | None = None, value: float = 0) -> dict[str, np.ndarray]:
+def pad_sequences(
+    sequences: Sequence[npt.ArrayLike], length: int | None = None, value: float = 0
+) -> dict[str, np.ndarray]:
     """Sequences of different length as columns: `x`, cut or padded to `length` (the longest), and `lengths`.
 
     >>> pad_sequences([[1, 2, 3], [4]])["x"].tolist(), pad_sequences([[1, 2, 3], [4]])["lengths"].tolist()

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 from filelock import FileLock, Timeout
 
@@ -27,7 +26,7 @@ Observe = Callable[[Record, int], None]
 
 
 def space_of(
-    path: Path, grid: str | None = None, ranges: Path | None = None, settings: Mapping[str, Any] | None = None
+    path: Path, grid: str | None = None, ranges: Path | None = None, settings: Mapping[str, object] | None = None
 ) -> Space:
     """The space of an experiment file: its own `[tune]` table, or another file's, on top of a paper's grid.
 
