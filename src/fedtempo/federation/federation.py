@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from collections import deque
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -13,7 +14,7 @@ from torch import nn
 from fedtempo.algorithms.algorithm import Algorithm, begin_as_kept
 from fedtempo.client.network import tensors_of
 from fedtempo.client.objectives import Received
-from fedtempo.client.optimizer_state import GROUP
+from fedtempo.client.optimizer_state import GROUP, LAST_LOSS
 from fedtempo.client.phase import Carry, Phase
 from fedtempo.client.program import ClientProgram, compile_client
 from fedtempo.compression.packing import first_memory, memory_in
@@ -26,6 +27,9 @@ from fedtempo.server.admission import Expected
 from fedtempo.server.policy import UploadPolicy
 from fedtempo.server.step import averaging, estimating
 from fedtempo.server.sums import Groups
+
+KEPT_PROGRAMS = 8
+"""Programs by which users are served that are kept: before and after fine-tuning, existing and new users."""
 
 
 @dataclass(frozen=True)
@@ -57,6 +61,18 @@ class Federation:
         begin = begin_as_kept if as_kept else memory.begin
         network, task = self.problem.network, self.problem.task
         return compile_client(phases, network, task, upload, memory.final_state, begin, remembers=uploads)
+
+    def compiled_once(self, key: object, phases: tuple[Phase, ...], as_kept: bool) -> ClientProgram:
+        """As `compile`, for phases that are the same whenever the key is equal: recordings of steps live on in it."""
+        for known, program in self._compiled:
+            if known == key:
+                return program
+        self._compiled.append((key, self.compile(phases, as_kept=as_kept)))
+        return self._compiled[-1][1]
+
+    @cached_property
+    def _compiled(self) -> deque[tuple[object, ClientProgram]]:
+        return deque(maxlen=KEPT_PROGRAMS)
 
     # ------------------------------------------------------------------ which tensors travel
 
@@ -203,7 +219,8 @@ class Federation:
                 raise ConfigError(f"init_clients[{client}] must name personal tensors. Got {name!r}.")
             own[name] = value.detach().clone().to(device=self.problem.device, dtype=own[name].dtype)
         optimizers, _ = self.program.first_states(shared, own)
-        return {**own, **optimizers}
+        loss = {LAST_LOSS: torch.zeros((), dtype=torch.float64)} if self.problem.keeps_loss else {}
+        return {**own, **optimizers, **loss}
 
     def _initial(self, shared: Params) -> Params:
         """What the algorithm lets a client keep. A copy of the model leaves out frozen tensors, to save memory."""
@@ -213,7 +230,7 @@ class Federation:
     def keeps_nothing(self, shared: Params) -> bool:
         """Whether no client has anything of its own from one round to the next."""
         initial = self._initial(shared)
-        if self.given_clients or self.personal_names or initial or self.first_memory:
+        if self.given_clients or self.personal_names or initial or self.first_memory or self.problem.keeps_loss:
             return False
         return not self.program.first_states(shared, initial)[0]
 
