@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any, Literal, Unpack
 
-from fedtempo.algorithms.algorithm import Algorithm, ClientSettings, Memory, Serving, named, predict_shared
+from fedtempo.algorithms.algorithm import HISTORY, Algorithm, ClientSettings, Memory, Serving, named, predict_shared
 from fedtempo.algorithms.fedavg import fedavg
 from fedtempo.client.objectives import Correction, Received, View
 from fedtempo.client.phase import Carry
@@ -50,6 +50,7 @@ def feddyn(
         server=with_history(plain.server, serves == "mean"),
         memory=history_memory,
         serving=Serving(predict_shared, finetune_on="shared"),
+        owns=frozenset({HISTORY}),
     )
 
 

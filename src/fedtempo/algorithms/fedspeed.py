@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Literal, Unpack
 
-from fedtempo.algorithms.algorithm import Algorithm, ClientSettings, Serving, Uploads, named, predict_shared
+from fedtempo.algorithms.algorithm import HISTORY, Algorithm, ClientSettings, Serving, Uploads, named, predict_shared
 from fedtempo.algorithms.fedavg import fedavg
 from fedtempo.algorithms.feddyn import history_memory, longer_history, pull_to_centre, with_history
 from fedtempo.algorithms.fedsam import POINT, ascending
@@ -52,7 +52,7 @@ def fedspeed(
         memory=history_memory,
         uploads=Uploads(_with_history) if history == "participants" else Uploads(),
         serving=Serving(predict_shared, finetune_on="shared"),
-        owns=frozenset({POINT}),
+        owns=frozenset({HISTORY, POINT}),
     )
 
 
