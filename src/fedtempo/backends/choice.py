@@ -7,7 +7,6 @@ The number of workers changes no bit, so a clock may choose it (`calibration.py`
 
 from __future__ import annotations
 
-import multiprocessing
 import os
 from contextlib import AbstractContextManager, nullcontext
 from typing import NamedTuple
@@ -21,6 +20,7 @@ from fedtempo.backends.processes import Processes
 from fedtempo.backends.ray_actors import RayActors
 from fedtempo.backends.ray_cluster import Cluster
 from fedtempo.backends.serial import serial
+from fedtempo.backends.start import start_method
 from fedtempo.backends.vectorised import vectorised
 from fedtempo.errors import unknown
 from fedtempo.federation.federation import Federation
@@ -96,8 +96,8 @@ def choose_workers(backend: str | Backend, workers: int | None) -> int:
 
 
 def _processors() -> int:
-    """Processors this process may use; one where processes cannot be forked."""
-    if "fork" not in multiprocessing.get_all_start_methods():
+    """Processors this process may use; one where worker processes cannot be started."""
+    if start_method() is None:
         return 1
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from collections import deque
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -26,6 +27,9 @@ from fedtempo.server.admission import Expected
 from fedtempo.server.policy import UploadPolicy
 from fedtempo.server.step import averaging, estimating
 from fedtempo.server.sums import Groups
+
+KEPT_PROGRAMS = 8
+"""Programs by which users are served that are kept: before and after fine-tuning, existing and new users."""
 
 
 @dataclass(frozen=True)
@@ -57,6 +61,18 @@ class Federation:
         begin = begin_as_kept if as_kept else memory.begin
         network, task = self.problem.network, self.problem.task
         return compile_client(phases, network, task, upload, memory.final_state, begin, remembers=uploads)
+
+    def compiled_once(self, key: object, phases: tuple[Phase, ...], as_kept: bool) -> ClientProgram:
+        """As `compile`, for phases that are the same whenever the key is equal: recordings of steps live on in it."""
+        for known, program in self._compiled:
+            if known == key:
+                return program
+        self._compiled.append((key, self.compile(phases, as_kept=as_kept)))
+        return self._compiled[-1][1]
+
+    @cached_property
+    def _compiled(self) -> deque[tuple[object, ClientProgram]]:
+        return deque(maxlen=KEPT_PROGRAMS)
 
     # ------------------------------------------------------------------ which tensors travel
 

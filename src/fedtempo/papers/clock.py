@@ -21,7 +21,6 @@ from fedtempo.papers.framework.claims import Claim, higher
 from fedtempo.papers.framework.figures import Curves
 from fedtempo.papers.framework.frame import (
     Column,
-    Contestant,
     Curve,
     Data,
     Measured,
@@ -30,8 +29,9 @@ from fedtempo.papers.framework.frame import (
     Scale,
     Settling,
     Training,
+    TunedSetting,
     Tuning,
-    score,
+    score_column,
     sized,
 )
 from fedtempo.papers.framework.measures import learning
@@ -134,10 +134,10 @@ def _training(scale: Scale, seed: int, label: str, algorithm: Algorithm, rule: M
 
 
 COLUMNS = {
-    f"{USERS}/at_time": score("existing users, equal time"),
-    f"{NEW}/at_time": score("new users, equal time"),
-    f"{USERS}/at_energy": score("existing users, equal energy"),
-    f"{USERS}/best": score("best of the run"),
+    f"{USERS}/at_time": score_column("existing users, equal time"),
+    f"{NEW}/at_time": score_column("new users, equal time"),
+    f"{USERS}/at_energy": score_column("existing users, equal energy"),
+    f"{USERS}/best": score_column("best of the run"),
     "time": Column("seconds of the run", ".0f"),
     "energy": Column("joules of the run", ".0f"),
 }
@@ -151,7 +151,7 @@ NOTES = (
 
 def _scales(*labels: str, **budgets: tuple[float, float, float, float]) -> dict[str, Scale]:
     """Smoke, small, medium (tuned) and the whole data set."""
-    tuning = Tuning({label: Contestant(label, RATES) for label in labels}, f"{USERS}/best")
+    tuning = Tuning({label: TunedSetting(label, RATES) for label in labels}, f"{USERS}/best")
     sizes: list[tuple[str, dict[str, Any]]] = [
         (
             "smoke",

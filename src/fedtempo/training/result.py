@@ -16,7 +16,7 @@ from fedtempo.client.objectives import Received
 from fedtempo.costs import Costs
 from fedtempo.data.federated import FederatedData
 from fedtempo.data.own_clients import ClientData
-from fedtempo.errors import is_count, require
+from fedtempo.errors import ConfigError, is_count, require
 from fedtempo.evaluation.protocol import Evaluation, Scores
 from fedtempo.evaluation.serving import served_phases
 from fedtempo.params import Params
@@ -29,7 +29,7 @@ from fedtempo.training.private import WITHHELD
 from fedtempo.training.remarks import remarks
 from fedtempo.training.round_report import RoundReport, unheard
 from fedtempo.training.saved import SavedResult, ShownTable, Snapshot, Which, require_which, saved_from_bytes
-from fedtempo.training.state import absorb, digest_of
+from fedtempo.training.state import RECEIPT, absorb, digest_of
 from fedtempo.training.store import Store
 
 
@@ -229,7 +229,10 @@ class Result:
     def _state_of(self, client: int, which: Which) -> Params:
         clients = len(self.experiment.federation.problem.data)
         require(is_count(client, 0) and client < clients, "client", f"an int in [0, {clients})", client)
-        return self.client_state(client, which)
+        state = self.client_state(client, which)
+        if RECEIPT in state:
+            raise ConfigError(f"client {client}'s tensors are on its node, where `fedtempo deploy export` writes them.")
+        return state
 
     def predict(self, client: int, part: str = "test", which: Which = "selected") -> Tensor:
         """The outputs of a client's model on its own rows of a part, without fine-tuning, in the rows' order."""
