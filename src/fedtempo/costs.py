@@ -92,9 +92,13 @@ class Ledger:
 
     def each(self, clients: np.ndarray, now: Now, personal: Sequence[Params] = ()) -> list[Costs]:
         """What a round costs each of these clients, without what goes down only once."""
-        problem = self._federation.problem
-        places = problem.places(now, clients, personal)
-        return [self._price(size, now) for size, now in zip(problem.sizes[clients].tolist(), places, strict=True)]
+        problem, sizes = self._federation.problem, self._federation.problem.sizes[clients]
+        if problem.sees_clients or now.deadline:
+            places = problem.places(now, clients, personal)
+            return [self._price(size, place) for size, place in zip(sizes.tolist(), places, strict=True)]
+        different, members = np.unique(sizes, return_inverse=True)
+        prices = [self._price(size, now) for size in different.tolist()]
+        return [prices[member] for member in members.tolist()]
 
     def first_bytes(self, clients: np.ndarray) -> np.ndarray:
         """Bytes that go down to each client once, with its first round; 0 for those that have been asked before."""

@@ -21,7 +21,7 @@ PARTS: tuple[Part, ...] = ("train", "validation", "test")
 TOKEN = 16
 """Bytes that name a run."""
 LONGEST_REASON = 200
-_INTEGERS = ("round", "clients", "total_samples", "plateaus", "newcomers", "parts")
+_INTEGERS = ("round", "again", "clients", "total_samples", "plateaus", "newcomers", "parts")
 _NUMBERS = ("cohort", "loss_ratio", "time")
 
 
@@ -39,7 +39,7 @@ def order_to_bytes(order: RemoteOrder) -> bytes:
     """An order on its way to the nodes."""
     now = order.now
     parts = sum(1 << PARTS.index(part) for part in order.parts)
-    integers = (now.round, now.clients, now.total_samples, now.plateaus, int(order.newcomers), parts)
+    integers = (now.round, now.again, now.clients, now.total_samples, now.plateaus, int(order.newcomers), parts)
     return encode(
         "order",
         Contents(
@@ -68,6 +68,7 @@ def order_from_bytes(data: bytes, layout: Layout) -> RemoteOrder:
     received = Received(_part(tensors, "shared/"), _part(tensors, "extra/"))
     now = Now(
         round=integers["round"],
+        again=integers["again"],
         clients=integers["clients"],
         cohort=numbers["cohort"],
         total_samples=integers["total_samples"],

@@ -16,6 +16,7 @@ from fedtempo.params import Params
 from fedtempo.randomness import generator
 from fedtempo.schedules import Now
 from fedtempo.server.asynchrony import Event
+from fedtempo.training.asked import AskedEngine
 from fedtempo.training.clock import LATE, LEFT, waiting, work_of
 from fedtempo.training.experiment import Experiment
 from fedtempo.training.flights import Flight, Flights
@@ -31,6 +32,33 @@ class Arrivals(Protocol):
     def next(self, flights: Flights) -> tuple[Flights, Flight]:
         """The clients at work after the next one has finished, and that one."""
         ...
+
+
+def starters(
+    experiment: Experiment, now: Now, flights: Flights, free: int, there: Callable[[np.ndarray], np.ndarray]
+) -> tuple[Flights, np.ndarray]:
+    """The clients that start next: a whole cohort where nobody is at work yet, else so many that are drawn.
+
+    `there` keeps those of some clients that may be asked now.
+    """
+    problem, rule = experiment.federation.problem, experiment.cohort
+    if not flights.flying and flights.filled != now.round:
+        # Where nobody is at work, a whole cohort starts, chosen as in a synchronous round.
+        pool = there(problem.data.clients)
+        chosen = rule.choose(pool, now, problem.seed) if len(pool) else pool
+        return flights._replace(filled=now.round), chosen
+    draws = generator(problem.seed, "asynchronous", flights.events)
+    pool = rule.choose(problem.data.clients, now, problem.seed) if rule.lists else problem.data.clients
+    busy = np.array(sorted(flight.client for flight in flights.flying), dtype=np.int64)
+    if len(pool) <= SMALL:
+        return flights, draws.permutation(there(np.setdiff1d(pool, busy)))[:free]
+    found: list[int] = []
+    for _ in range(TRIES):
+        tries = pool[draws.integers(len(pool), size=4 * free)]
+        found = list(dict.fromkeys([*found, *there(tries[~np.isin(tries, busy)]).tolist()]))
+        if len(found) >= free:
+            break
+    return flights, np.array(found[:free], dtype=np.int64)
 
 
 class ByDevice:
@@ -69,44 +97,22 @@ class ByDevice:
 
     def _started(self, flights: Flights) -> Flights | None:
         """The clients at work after every free place was taken; None where nobody could start."""
-        free, version = self._at_once - len(flights.flying), self._now.round
+        free = self._at_once - len(flights.flying)
         if free <= 0:
             return None
-        seed = self._experiment.federation.problem.seed
-        if not flights.flying and flights.filled != version:
-            # Where nobody is at work, a whole cohort starts, chosen as in a synchronous round.
-            pool = self._there(self._experiment.federation.problem.data.clients, flights.time)
-            chosen = self._experiment.cohort.choose(pool, self._now, seed) if len(pool) else pool
-            flights = flights._replace(filled=version)
-        else:
-            chosen = self._drawn(flights, free, generator(seed, "asynchronous", flights.events))
+        flights, chosen = starters(
+            self._experiment, self._now, flights, free, lambda clients: self._there(clients, flights.time)
+        )
         if not len(chosen):
             return None
+        counts = np.array([self._starts[client] for client in chosen.tolist()])
         new = [
             flight
-            for again in sorted({self._starts[c] for c in chosen.tolist()})
-            for flight in self._of(
-                np.array([c for c in chosen.tolist() if self._starts[c] == again], dtype=np.int64), again, flights.time
-            )
+            for again in np.unique(counts).tolist()
+            for flight in self._of(chosen[counts == again], again, flights.time)
         ]
         self._starts.update(chosen.tolist())
         return flights._replace(flying=(*flights.flying, *new), events=flights.events + len(new))
-
-    def _drawn(self, flights: Flights, free: int, draws: np.random.Generator) -> np.ndarray:
-        """Clients that are not at work and that are there, drawn with equal chances."""
-        rule, clients = self._experiment.cohort, self._experiment.federation.problem.data.clients
-        pool = rule.choose(clients, self._now, 0) if rule.lists else clients
-        busy = np.array(sorted(flight.client for flight in flights.flying), dtype=np.int64)
-        if len(pool) <= SMALL:
-            return draws.permutation(self._there(np.setdiff1d(pool, busy), flights.time))[:free]
-        found: list[int] = []
-        for _ in range(TRIES):
-            tries = pool[draws.integers(len(pool), size=4 * free)]
-            tries = self._there(tries[~np.isin(tries, busy)], flights.time)
-            found = list(dict.fromkeys([*found, *tries.tolist()]))
-            if len(found) >= free:
-                break
-        return np.array(found[:free], dtype=np.int64)
 
     def _there(self, clients: np.ndarray, time: float) -> np.ndarray:
         if not self._devices.devices.may_be_away or not len(clients):
@@ -147,3 +153,31 @@ class ByList:
             self._starts[client] += 1
             flights = flights._replace(flying=(*flights.flying, new), events=flights.events + 1)
         raise TrainingError(f"run stopped: the events end before version {self._now.round + 1} of the model.")
+
+
+class ByNode:
+    """Real clients: as soon as one has answered another one is asked, and nobody is waited for."""
+
+    def __init__(
+        self, experiment: Experiment, engine: AskedEngine, now: Now, ask: Callable[[Flight, Flights], None]
+    ) -> None:
+        self._experiment, self._engine, self._now, self._ask = experiment, engine, now, ask
+        self._at_once = max(1, round(experiment.cohort.expected(now, now.clients)))
+        self._starts: Counter[int] = Counter()
+
+    def next(self, flights: Flights) -> tuple[Flights, Flight]:
+        """Ask clients where there is room, and wait for the first answer."""
+        for flight in flights.flying:  # after a restart the server asks again for what it was waiting for
+            if not self._engine.asked(flight.client):
+                self._ask(flight, flights)
+        free = self._at_once - len(flights.flying)
+        if free > 0:
+            flights, chosen = starters(self._experiment, self._now, flights, free, lambda clients: clients)
+            new = [Flight(c, self._now.round, self._starts[c], 0.0, 0.0) for c in chosen.tolist()]
+            self._starts.update(chosen.tolist())
+            flights = flights._replace(flying=(*flights.flying, *new), events=flights.events + len(new))
+            for flight in new:
+                self._ask(flight, flights)
+        client, seconds = self._engine.wait()
+        flight = next(one for one in flights.flying if one.client == client)
+        return flights.without(flight)._replace(time=flights.time + seconds), flight

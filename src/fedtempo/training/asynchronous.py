@@ -21,7 +21,8 @@ from fedtempo.params import Params
 from fedtempo.schedules import Now
 from fedtempo.server.asynchrony import Asynchrony
 from fedtempo.server.sums import BlockSum, Failure
-from fedtempo.training.arrivals import Arrivals, ByDevice, ByList
+from fedtempo.training.arrivals import Arrivals, ByDevice, ByList, ByNode
+from fedtempo.training.asked import AskedEngine
 from fedtempo.training.experiment import Experiment
 from fedtempo.training.flights import Flight, Flights, Version
 from fedtempo.training.one_round import blocks_of, state_of
@@ -58,7 +59,10 @@ class _Buffer:
 def next_version(
     experiment: Experiment, state: State, engine: Engine, store: Store, ledger: Ledger, now: Now
 ) -> tuple[State, dict[int, Params], RoundReport]:
-    """The state after the next version of the model, what the clients in it keep, and its report."""
+    """The state after the next version of the model, what the clients in it keep, and its report.
+
+    Clients of an `AskedEngine` are real: they arrive when they arrive, and time is measured.
+    """
     rule = experiment.asynchrony
     assert rule is not None
     now = replace(now, cohort=float(rule.buffer))
@@ -78,7 +82,13 @@ def next_version(
             train()  # how long a client works may depend on the loss that it has just had
         return [state_of(experiment, store, client, buffer.personal) for client in clients.tolist()]
 
-    arrivals, came = _arrivals(experiment, rule, ledger, _placed(experiment, now, newest), kept_by), 0
+    def ask(flight: Flight, at: Flights) -> None:
+        if isinstance(engine, AskedEngine):
+            order = _order(experiment, at, flight, now, norm_limit(experiment.federation, state))
+            clients = np.array([flight.client])
+            engine.ask(flight.client, order, blocks_of(experiment, store, clients, buffer.personal, elsewhere=True))
+
+    arrivals, came = _arrivals(experiment, rule, engine, ledger, _placed(experiment, now, newest), kept_by, ask), 0
     while buffer.accepted + len(buffer.waiting) < rule.buffer or buffer.waiting:
         if buffer.accepted + len(buffer.waiting) == rule.buffer:
             train()  # some uploads may be refused, and then the buffer waits for others
@@ -99,21 +109,33 @@ def next_version(
             buffer.costs += ledger.clients([flight.client], _placed(experiment, _at(now, flight), start))
         else:
             buffer.waiting.append(flight)
+            if isinstance(engine, AskedEngine):
+                train()  # the answer is here already, and the client may be asked again at once
     return _concluded(experiment, rule, state, flights, buffer, now)
 
 
 def _arrivals(
     experiment: Experiment,
     rule: Asynchrony,
+    engine: Engine,
     ledger: Ledger,
     now: Now,
     kept_by: Callable[[np.ndarray], Sequence[Params]],
+    ask: Callable[[Flight, Flights], None],
 ) -> Arrivals:
     if rule.events is not None:
         return ByList(rule.events, now)
+    if isinstance(engine, AskedEngine):
+        return ByNode(experiment, engine, now, ask)
     devices = experiment.federation.problem.devices
     assert devices is not None  # checked before training
     return ByDevice(experiment, devices, ledger, now, kept_by)
+
+
+def _order(experiment: Experiment, flights: Flights, flight: Flight, now: Now, limit: float) -> Order:
+    """What a client that started from a version has got."""
+    start = flights.versions[flight.version]
+    return Order(Received(start.shared, {}), _placed(experiment, _at(now, flight), start), limit)
 
 
 def _at(now: Now, flight: Flight) -> Now:
@@ -143,17 +165,15 @@ def _train(
     for version, again in sorted({(flight.version, flight.again) for flight in waiting}):
         group = [flight for flight in waiting if (flight.version, flight.again) == (version, again)]
         clients = np.array(sorted(flight.client for flight in group), dtype=np.int64)
-        start = flights.versions[version]
-        place = _placed(experiment, _at(now, group[0]), start)
+        order = _order(experiment, flights, group[0], now, limit)
         kept = [state_of(experiment, store, c, buffer.personal) for c in clients.tolist()] if keeps_loss else ()
-        buffer.costs += ledger.clients(clients, place, kept)
-        order = Order(Received(start.shared, {}), place, limit)
+        buffer.costs += ledger.clients(clients, order.now, kept)
         block = engine.train(order, blocks_of(experiment, store, clients, buffer.personal))
         buffer.personal.update(block.personal)
         refused = {failure.client for failure in block.failures}
         buffer.trained += [flight for flight in group if flight.client not in refused]
         buffer.failures += block.failures
-        check_alive(experiment.federation, block, place)
+        check_alive(experiment.federation, block, order.now)
         if block.clients:
             buffer.sums.setdefault(version, BlockSum()).add_block(block)
 

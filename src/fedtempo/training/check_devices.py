@@ -97,8 +97,6 @@ def check_asynchrony(
         return
     require(isinstance(rule, Asynchrony), "asynchrony", "an Asynchrony, such as asynchrony.fedbuff()", rule)
     problem, algorithm = federation.problem, federation.algorithm
-    known = problem.devices is not None or rule.events is not None
-    require(known, "asynchrony", "given with devices, which say who arrives when", rule)
     plain = federation.policy is None or federation.policy.aggregator == plain_mean
     require(plain, "aggregator", "the plain mean in an asynchronous run", federation.policy)
     require(quorum == 1, "quorum", "1 in an asynchronous run: the buffer is what is waited for", quorum)

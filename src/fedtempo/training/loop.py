@@ -22,6 +22,7 @@ from fedtempo.evaluation.scoring import Evaluator
 from fedtempo.federation.federation import Federation
 from fedtempo.params import Params, select, size_in_bytes
 from fedtempo.schedules import Now
+from fedtempo.training.asked import AskedEngine
 from fedtempo.training.asynchronous import next_version
 from fedtempo.training.clock import AWAY, LEFT
 from fedtempo.training.durable import DATABASE, DurableStore
@@ -62,8 +63,7 @@ def train_experiment(
     as a warning.
     """
     federation, server = experiment.federation, experiment.federation.algorithm.server
-    waits = engine is None or experiment.asynchrony is None
-    require(waits, "asynchrony", "left out in a deployment, which waits for its cohort", experiment.asynchrony)
+    engine = _not_waiting(experiment, engine)
     state, history, store = _start(experiment, out, resume, commit_every, claimed, as_planned)
     if federation.private and resume and engine is not None and len(history) < experiment.rounds:
         # Clients may have seen the round that was cut short, and may answer it differently now. So it is released
@@ -114,6 +114,20 @@ def train_experiment(
         told.end(result)
         log_end(result)
     return result
+
+
+def _not_waiting(experiment: Experiment, engine: Engine | None) -> Engine | None:
+    """The engine of an asynchronous deployment asks clients one by one, unless a list of events sets their order."""
+    rule = experiment.asynchrony
+    if rule is None:
+        return engine
+    if engine is None:
+        known = experiment.federation.problem.devices is not None or rule.events is not None
+        require(known, "asynchrony", "given with devices, which say who arrives when", rule)
+        return None
+    plain = experiment.federation.algorithm.compress_down is None
+    require(plain, "compress_down", "left out in an asynchronous deployment", experiment.federation.algorithm)
+    return engine if rule.events is not None else AskedEngine(engine)
 
 
 def _stopped(history: Sequence[RoundReport]) -> bool:

@@ -10,6 +10,7 @@ import fedtempo as ft
 from fedtempo import algorithms as a
 from fedtempo.errors import ConfigError
 from fedtempo.schedules import by_own_loss, finish_by, per_round
+from fedtempo.training.loop import train_experiment
 from tests.one_weight import experiment
 
 ROWS = ([1.0, 2.0], [2.0], [3.0])
@@ -20,7 +21,6 @@ BUFF = ft.asynchrony.fedbuff(2)
 @pytest.mark.parametrize(
     ("settings", "field"),
     [
-        ({"asynchrony": BUFF}, "asynchrony"),
         ({"asynchrony": "fedbuff", "devices": FLEET}, "asynchrony"),
         ({"asynchrony": BUFF, "devices": FLEET, "algorithm": a.scaffold(lr=0.1, steps=1)}, "algorithm"),
         ({"asynchrony": BUFF, "devices": FLEET, "algorithm": a.feddyn(lr=0.1, steps=1)}, "algorithm"),
@@ -41,6 +41,11 @@ BUFF = ft.asynchrony.fedbuff(2)
 def test_what_makes_no_sense_is_refused(settings: dict[str, Any], field: str) -> None:
     with pytest.raises(ConfigError, match=field):
         experiment(*ROWS, **settings)
+
+
+def test_a_simulation_needs_devices_or_events_to_be_asynchronous() -> None:
+    with pytest.raises(ConfigError, match="asynchrony must be given with devices"):
+        next(train_experiment(experiment(*ROWS, asynchrony=BUFF)))
 
 
 def seen(**settings: Any) -> tuple[bool, bool]:
