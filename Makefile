@@ -24,7 +24,7 @@ $(VENV)/.dev: $(VENV)/.demo
 	$(PIP) -e '.[all,dev,docs]'
 	@touch $@
 
-demo: $(VENV)/.demo ## compare FedSGD, FedDecay, FedAvg and local training on digits (under a minute)
+demo: $(VENV)/.demo ## eight ways to train between two aggregations, each at its tuned rate, on digits (under a minute)
 	$(BIN)/fedtempo demo
 
 test: $(VENV)/.dev ## run the tests

@@ -17,7 +17,7 @@ ORDER = [
     ["errors"],
     ["params", "randomness", "support"],
     ["schedules", "metrics", "tasks", "compression"],
-    ["data"],
+    ["data", "devices"],
     ["models"],
     ["client"],
     ["server"],
@@ -133,6 +133,7 @@ def test_every_unit_test_stands_where_its_module_stands() -> None:
 # Tests that let time pass for its own sake; all others wait for a condition, by `tests.waiting.until`.
 SLEEPS = {
     "waiting.py": "asks again after a moment",
+    "programs.py": "asks a process again after a moment",
     "e2e/browser/conftest.py": "asks a page again after a moment",
     "faults/figures.py": "kills a run at moments that are drawn",
     "faults/test_durable.py": "kills a run at moments that are drawn",
@@ -179,6 +180,7 @@ def test_public_names() -> None:
         "Transform",
         "Uploads",
         "algorithms",
+        "asynchrony",
         "check_algorithm",
         "check_backend",
         "check_loss",
@@ -189,6 +191,7 @@ def test_public_names() -> None:
         "compress",
         "data",
         "descend",
+        "devices",
         "length",
         "load_result",
         "metrics",
@@ -223,6 +226,7 @@ SHARED_NAMES = {
     "quadratic": "a data set and the model for it",
     "chain": "one after the other: transforms of a step, augmentations of a row, compressors of a tensor",
     "check_model": "the contract for users, and the check of a run that calls it",
+    "constant": "a schedule that never changes, and devices that are all alike",
     "uniform": "a draw, and the cohort of equally likely clients",
     "sgd": "a client's optimizer by keyword, and the transform it is made of",
 }

@@ -18,7 +18,7 @@ from fedtempo.client.program import Begin, FinalState, Upload
 from fedtempo.client.transforms import Transform, sgd
 from fedtempo.client.transforms import momentum as heavy_ball
 from fedtempo.compression.compressor import Compressor
-from fedtempo.errors import bound_arguments, require
+from fedtempo.errors import ConfigError, bound_arguments, require
 from fedtempo.params import Params, Selector, combine, everything, nothing, subtract
 from fedtempo.schedules import Schedule
 from fedtempo.server.step import Server, descend
@@ -119,13 +119,13 @@ class Serving:
     after_decays: bool = False
     """Whether a phase's `after` is a decay inside the round: fine-tuning leaves it out unless it is told to decay."""
 
-    def with_direction(self, wrap: Callable[[Transform], Transform]) -> Serving:
-        """The same with every phase's gradient transform wrapped."""
+    def with_phases(self, change: Callable[[Phase], Phase]) -> Serving:
+        """The same with every phase changed."""
         newcomers, like = self.newcomer_phases, self.finetune_like
         return replace(
             self,
-            newcomer_phases=None if newcomers is None else tuple(phase.with_direction(wrap) for phase in newcomers),
-            finetune_like=None if like is None else like.with_direction(wrap),
+            newcomer_phases=None if newcomers is None else tuple(map(change, newcomers)),
+            finetune_like=None if like is None else change(like),
         )
 
 
@@ -148,6 +148,9 @@ class Algorithm:
     """How the shared model travels down; None sends it as it is."""
     components: int | None = None
     """How many copies of the model are shared, stacked on the first dimension (FedEM)."""
+    owns: frozenset[str] = frozenset()
+    """What the algorithm sets by a rule of its own, such as the client's rate. A wrapper that sets the same is refused.
+    """
     name: str = "custom"
     settings: Mapping[str, Any] = field(default_factory=dict)
 
@@ -158,10 +161,24 @@ class Algorithm:
     def __repr__(self) -> str:
         return f"{self.name}({', '.join(f'{k}={_in_words(v)}' for k, v in self.settings.items())})"
 
+    def claimed(self, what: str, who: str) -> Algorithm:
+        """This algorithm, in which `who` sets `what` from now on; an error where something else sets it already."""
+        return replace(self.leaving(what, who), owns=self.owns | {what})
+
+    def leaving(self, what: str, who: str) -> Algorithm:
+        """This algorithm, which must leave `what` to `who`."""
+        if what in self.owns:
+            raise ConfigError(f"{who} must be the only one to set {what}. Got {self.name}, which sets it already.")
+        return self
+
+    def with_phases(self, change: Callable[[Phase], Phase], serving: bool = False) -> Algorithm:
+        """This algorithm with every phase of training changed, and with `serving` also those that serve users."""
+        phases = tuple(map(change, self.phases))
+        return replace(self, phases=phases, serving=self.serving.with_phases(change) if serving else self.serving)
+
     def with_direction(self, wrap: Callable[[Transform], Transform]) -> Algorithm:
         """This algorithm with the gradient transform of every phase wrapped, those that serve users among them."""
-        phases = tuple(phase.with_direction(wrap) for phase in self.phases)
-        return replace(self, phases=phases, serving=self.serving.with_direction(wrap))
+        return self.with_phases(lambda phase: phase.with_direction(wrap), serving=True)
 
 
 def _in_words(value: object) -> str:
@@ -209,6 +226,8 @@ def momentum_transform(decay: float, clients: ClientSettings) -> Transform:
 
 
 Arguments = ParamSpec("Arguments")
+NORMALISED = "the length of steps"
+"""What optimizers own that give every step the same length; clipping and rates from gradients mean nothing there."""
 WORDS: dict[Any, str] = {
     Schedule: "a schedule",
     Selector: "a selector, such as submodule('head')",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Unpack
 
-from fedtempo.algorithms.algorithm import Algorithm, TrafficSettings, named
+from fedtempo.algorithms.algorithm import NORMALISED, Algorithm, TrafficSettings, named
 from fedtempo.client.transforms import Transform, add_weight_decay, chain, clip_by_global_norm
 from fedtempo.errors import require
 from fedtempo.schedules import Rate, checked_rate
@@ -27,7 +27,8 @@ def fednar(
     'fednar'
     """
     decay, clip = _pieces(weight_decay, max_norm, eps)
-    return algorithm.with_direction(lambda direction: chain(decay, clip, direction))
+    free = algorithm.leaving(NORMALISED, "fednar")
+    return free.with_direction(lambda direction: chain(decay, clip, direction))
 
 
 @named
@@ -39,7 +40,8 @@ def clip_then_decay(
     x <- x - l_t (s g + weight_decay x) with s = min(1, max_norm / ||g||): the decay is not clipped.
     """
     decay, clip = _pieces(weight_decay, max_norm, eps)
-    return algorithm.with_direction(lambda direction: chain(clip, decay, direction))
+    free = algorithm.leaving(NORMALISED, "clip_then_decay")
+    return free.with_direction(lambda direction: chain(clip, decay, direction))
 
 
 def _pieces(weight_decay: Rate, max_norm: Rate, eps: float) -> tuple[Transform, Transform]:

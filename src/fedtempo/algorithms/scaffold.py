@@ -55,7 +55,7 @@ def scaffold(
             p,
             correction=control,
             on="shared",
-            after=_add_rate,
+            after=add_rate,
             after_reads_start=False,
             enter=_full_gradient if option == "I" else None,
         )
@@ -82,7 +82,7 @@ def scaffold(
 def _begin(received: Received, personal: Params) -> tuple[Params, Params]:
     # c - c_i is constant during a round, so it is computed once and not at every step.
     device = next(iter(received.shared.values())).device
-    drift = {DRIFT + n: c - personal[n] for n, c in received.extra.items()}
+    drift = {DRIFT + n: c - personal[n] for n, c in received.extra.items() if n in personal}
     return personal, {TRAVELLED: torch.zeros((), dtype=torch.float64, device=device), **drift}
 
 
@@ -92,7 +92,8 @@ def _begin_with_gradient(received: Received, personal: Params) -> tuple[Params, 
     return personal, {**scratch, **zeros_like(personal)}
 
 
-def _add_rate(carry: Carry, moved: StepInfo, received: Received, now: Position) -> Carry:
+def add_rate(carry: Carry, moved: StepInfo, received: Received, now: Position) -> Carry:
+    """Add the step's rate to the sum of rates."""
     return carry._replace(scratch={**carry.scratch, TRAVELLED: carry.scratch[TRAVELLED] + moved.rate})
 
 

@@ -24,7 +24,7 @@ COMMANDS = {
     "demo": Command(
         "demo",
         "demo",
-        "Show what clients can do between two aggregations: nine ways on digits, each at its tuned rate. Offline.",
+        "Show what clients can do between two aggregations: eight ways on digits, each at its tuned rate. Offline.",
     ),
     "new": Command("new", "new", "Write a commented experiment file to start from; ask for what is not given."),
     "run": Command("runs", "run", "Train an experiment file and print its table.", "algorithms_text"),

@@ -27,7 +27,7 @@ def demo(
     as_json: AsJson = False,
     quiet: Quiet = False,
 ) -> None:
-    """Show what clients can do between two aggregations: nine ways on digits, each at its tuned rate. Offline."""
+    """Show what clients can do between two aggregations: eight ways on digits, each at its tuned rate. Offline."""
     require(is_count(rounds), "rounds", "an int >= 1", rounds)
     require(is_count(seeds), "seeds", "an int >= 1", seeds)
     require(workers is None or is_count(workers), "workers", "an int >= 1", workers)

@@ -35,11 +35,16 @@ GUESSES = {
     "server_lr": 0.01,
     "steps": 10,
     "head_steps": 5,
+    "body_steps": 5,
     "beta": 0.6,
     "weight_decay": 0.01,
     "max_norm": 1.0,
 }
 """First values of an algorithm's settings. They are where to start from; `fedtempo tune` finds better ones."""
+
+
+ALWAYS = ("lr", "steps", "head_steps", "body_steps", "beta")
+"""Settings that are written even where the algorithm has a default."""
 
 
 def new(
@@ -113,7 +118,7 @@ def _algorithm(name: str) -> dict[str, Any]:
         needed = parameter.default is inspect.Parameter.empty and parameter.kind is not inspect.Parameter.VAR_KEYWORD
         if setting == "algorithm":
             section["around"] = _algorithm("fedavg")
-        elif setting in GUESSES and (needed or setting in ("lr", "steps", "beta")):
+        elif setting in GUESSES and (needed or setting in ALWAYS):
             section[setting] = GUESSES[setting]
         elif needed:
             raise ConfigError(f"algorithm {name!r} needs {setting!r}, for which there is no first value.")

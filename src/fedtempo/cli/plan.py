@@ -53,6 +53,7 @@ def schedule(
     chosen = _rounds(rounds, prepared.rounds)
     size = samples or int(np.median(problem.sizes[problem.data.clients]))
     now = problem.now(0, prepared.cohort.expected(problem.now(0, 1.0), len(problem.data.clients)))
+    (now,) = problem.places(now, problem.median_client)
     place = (chosen, size, problem.batching, now)
     if algorithms is not None:
         _refuse_plot(plot)
@@ -85,7 +86,7 @@ def advise(
     prepared = prepare(**settings)
     federation = prepared.federation
     phase = federation.algorithm.phases[0]
-    now = federation.problem.now(0, 1.0)
+    (now,) = federation.problem.places(federation.problem.now(0, 1.0), federation.problem.median_client)
     size = int(np.median(federation.problem.sizes[federation.problem.data.clients]))
     advice = advise_for(
         build(settings["model"], federation.problem.seed)[0],
@@ -120,9 +121,10 @@ def _show_travel(first: Mapping[str, PlannedRound], size: int, as_json: bool) ->
         say(json.dumps({label: asdict(row) for label, row in first.items()}))
         return
     number = next(iter(first.values())).round
-    table = Table(title=f"round {number}, a client with {size} samples")
-    for heading in ("contestant", "local steps K", "sum of factors", "sum of rates", "R (inner : average gradient)"):
-        table.add_column(heading, justify="left" if heading == "contestant" else "right")
+    title = f"round {number}, a client with {size} samples"
+    table = Table(title=title, title_justify="left", box=None, padding=(0, 2, 0, 0), pad_edge=False)
+    for heading in ("contestant", "K", "sum of factors", "sum of rates", "R"):
+        table.add_column(heading, justify="left" if heading == "contestant" else "right", overflow="fold")
     for label, row in first.items():
         steps = " + ".join(map(str, row.steps))
         table.add_row(label, steps, f"{row.factors:.4g}", f"{row.travel:.4g}", f"{row.ratio:.6g}")

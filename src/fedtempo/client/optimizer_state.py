@@ -14,21 +14,24 @@ PREFIX = "_optimizer/"
 """Leads the names of optimizer states among what a client keeps, what it sends, and what the server sends down."""
 GROUP = "optimizer"
 """The group of an upload that holds the states to be averaged."""
+LAST_LOSS = "_last_loss"
+"""The client's mean training loss of its last round, among what it keeps, where a schedule looks at it."""
 
 
 def without_states(tensors: Params) -> Params:
-    """The tensors without those that belong to an optimizer's state or to the memory of a compressor."""
-    if not any(name.startswith((PREFIX, MEMORY)) for name in tensors):
+    """The tensors without the library's notes: optimizer states, the memory of a compressor, the last loss."""
+    notes = (PREFIX, MEMORY, LAST_LOSS)
+    if not any(name.startswith(notes) for name in tensors):
         return tensors
-    return {name: t for name, t in tensors.items() if not name.startswith((PREFIX, MEMORY))}
+    return {name: t for name, t in tensors.items() if not name.startswith(notes)}
 
 
-def named_state(index: int, state: Any) -> Params:
+def named_state(index: int | str, state: Any) -> Params:
     """The tensors of a phase's optimizer state; a name ends with the model's tensor it belongs to."""
     return leaves(state, f"{PREFIX}{index}")
 
 
-def restored(index: int, fresh: Any, stored: Mapping[str, Tensor]) -> Any:
+def restored(index: int | str, fresh: Any, stored: Mapping[str, Tensor]) -> Any:
     """A state of the form of `fresh`, with every tensor that was stored in its place."""
     names = list(named_state(index, fresh))
     if not any(name in stored for name in names):
@@ -46,3 +49,8 @@ def restored(index: int, fresh: Any, stored: Mapping[str, Tensor]) -> Any:
 def belongs_to(name: str, tensors: Collection[str]) -> bool:
     """Whether a state's tensor belongs to one of these tensors of the model."""
     return name.rsplit("/", 1)[-1] in tensors
+
+
+def slot_of(name: str) -> str:
+    """The slot of a state's tensor, such as `m` or `v`: the part of its name before the model's tensor."""
+    return name.split("/")[-2]

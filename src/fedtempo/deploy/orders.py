@@ -22,7 +22,7 @@ TOKEN = 16
 """Bytes that name a run."""
 LONGEST_REASON = 200
 _INTEGERS = ("round", "clients", "total_samples", "plateaus", "newcomers", "parts")
-_NUMBERS = ("cohort", "loss_ratio")
+_NUMBERS = ("cohort", "loss_ratio", "time")
 
 
 class RemoteOrder(NamedTuple):
@@ -44,7 +44,7 @@ def order_to_bytes(order: RemoteOrder) -> bytes:
         "order",
         Contents(
             dict(zip(_INTEGERS, integers, strict=True)),
-            dict(zip(_NUMBERS, (now.cohort, now.loss_ratio), strict=True)),
+            dict(zip(_NUMBERS, (now.cohort, now.loss_ratio, now.time), strict=True)),
             {"run": _raw(order.run), **_joined(order.received)},
         ),
     )
@@ -73,6 +73,7 @@ def order_from_bytes(data: bytes, layout: Layout) -> RemoteOrder:
         total_samples=integers["total_samples"],
         loss_ratio=numbers["loss_ratio"],
         plateaus=integers["plateaus"],
+        time=numbers["time"],
     )
     parts = tuple(part for bit, part in enumerate(PARTS) if integers["parts"] >> bit & 1)
     return RemoteOrder(tensors["run"].numpy().tobytes(), received, now, bool(integers["newcomers"]), parts)

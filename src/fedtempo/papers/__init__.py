@@ -15,9 +15,9 @@ How to add one. A paper has a folder here (`feddecay/`, `fednar/`, ...), whose `
   what they are: they are hashed to know which runs are finished. `Data(..., rows=n)` keeps a sample of the rows;
 * `measures`, functions from a `Result` to `Measured(values, curves)`: `measures.users`, `costs`, `train_loss`,
   `learning`, `partial(to_target, target=0.8)`, or your own in the paper's file;
-* `columns`: which values the table shows, `{"existing_after/mean": score("existing users"), ...}`; `score` for scores
-  of trained models, `Column` for the rest, `exact=True` for counts that the settings decide. `derive` adds
-  columns made from several labels' values;
+* `columns`: which values the table shows, `{"existing_after/mean": score_column("existing users"), ...}`;
+  `score_column` for scores of trained models, `Column` for the rest, `exact=True` for counts that the settings
+  decide. `derive` adds columns made from several labels' values;
 * `reported`: the paper's values, `{label: {column: value}}`;
 * `claims`: `Claim("what the paper says", rule)` with the rules of `claims`: `higher`, `lower` (paired over seeds;
   `by=-0.01` is a margin), `at_least`, `at_most`, `near`, `equal`, `all_of`, `any_of`, `at_paper_scale`, or any function
@@ -28,12 +28,12 @@ How to add one. A paper has a folder here (`feddecay/`, `fednar/`, ...), whose `
 `fedtempo reproduce NAME --scale small --docs docs/results` performs it and puts its section into the paper's page.
 """
 
-from fedtempo.papers import compositions, compressors, decaying_k, feddecay, fednar, pflego
+from fedtempo.papers import clock, compositions, compressors, decaying_k, feddecay, fednar, pflego
 from fedtempo.papers.decaying_k.quadratic import figure_1
 from fedtempo.papers.framework.reproduction import PAPERS, SCALES, Reproduction
 from fedtempo.papers.framework.running import reproduce
 
-_PAPERS = (feddecay, fednar, pflego, decaying_k, compositions, compressors)
+_PAPERS = (feddecay, fednar, pflego, decaying_k, compositions, compressors, clock)
 REPRODUCTIONS: dict[str, Reproduction] = {one.name: one for paper in _PAPERS for one in paper.REPRODUCTIONS}
 
 __all__ = ["PAPERS", "REPRODUCTIONS", "SCALES", "Reproduction", "figure_1", "reproduce"]

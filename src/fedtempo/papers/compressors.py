@@ -23,7 +23,6 @@ from fedtempo.papers.framework.claims import Claim, higher
 from fedtempo.papers.framework.figures import Curves, Points
 from fedtempo.papers.framework.frame import (
     Column,
-    Contestant,
     Curve,
     Data,
     Measured,
@@ -32,8 +31,9 @@ from fedtempo.papers.framework.frame import (
     Scale,
     Settling,
     Training,
+    TunedSetting,
     Tuning,
-    score,
+    score_column,
     sized,
 )
 from fedtempo.papers.framework.measures import learning, users
@@ -149,7 +149,7 @@ FEMNIST_BYTES = Reproduction(
         "medium": sized(
             seeds=8,
             minutes=55,
-            tuning=Tuning({label: Contestant(label, RATES) for label in compressor_rules()}, VALIDATED),
+            tuning=Tuning({label: TunedSetting(label, RATES) for label in compressor_rules()}, VALIDATED),
             settling=Settling(GROUP, 0.01),
             **MEDIUM,
         ),
@@ -157,7 +157,7 @@ FEMNIST_BYTES = Reproduction(
     },
     runs=_runs,
     columns={
-        ACCURACY: score("accuracy"),
+        ACCURACY: score_column("accuracy"),
         AT_BYTES: Column("accuracy at equal bytes", margin=A_POINT),
         "bytes_up": Column("bytes up", ".3g", exact=True),
         VALIDATED: Column("best validation accuracy"),

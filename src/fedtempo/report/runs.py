@@ -107,6 +107,12 @@ def facts_of(experiment: Experiment) -> dict[str, str]:
     }
     if federation.policy is not None:
         facts["uploads"] = f"{federation.policy!r}, quorum {experiment.quorum}"
+    if federation.problem.devices is not None:
+        limit = "" if experiment.deadline is None else f", deadline {experiment.deadline:g} s"
+        partial = ", partial work" if experiment.partial_work else ""
+        facts["devices"] = f"{federation.problem.devices.devices!r}{limit}{partial}"
+    if experiment.asynchrony is not None:
+        facts["asynchrony"] = repr(experiment.asynchrony)
     promised = experiment.guarantee()
     if promised is not None:  # sizes and labels of the clients are what is protected
         facts |= {"data": WITHHELD, "privacy": str(promised)}

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from fedtempo.errors import ConfigError, unknown
+from fedtempo.schedules.by_client import by_own_loss, finish_by, over_time
 from fedtempo.schedules.schedule import (
     Schedule,
     by_loss,
@@ -22,6 +23,7 @@ from fedtempo.schedules.schedule import (
     product,
     sequence,
 )
+from fedtempo.schedules.synchronisation import qsr
 
 SCHEDULES: dict[str, Callable[..., Schedule]] = {
     "constant": constant,
@@ -36,6 +38,10 @@ SCHEDULES: dict[str, Callable[..., Schedule]] = {
     "on_plateau": on_plateau,
     "inverse_participation": inverse_participation,
     "data_share": data_share,
+    "finish_by": finish_by,
+    "over_time": over_time,
+    "by_own_loss": by_own_loss,
+    "qsr": qsr,
 }
 
 
@@ -51,7 +57,8 @@ def to_config(schedule: Schedule) -> dict[str, Any] | float:
         return {"schedule": "product", "of": [to_config(s) for s in schedule.settings["of"]]}
     if schedule.name not in SCHEDULES:
         raise ConfigError(f"schedule {schedule.name!r} was made from a function and has no TOML form.")
-    return {"schedule": schedule.name, **schedule.settings}
+    settings = {key: to_config(v) if isinstance(v, Schedule) else v for key, v in schedule.settings.items()}
+    return {"schedule": schedule.name, **settings}
 
 
 def from_config(value: float | Mapping[str, Any]) -> Schedule:
@@ -68,6 +75,7 @@ def from_config(value: float | Mapping[str, Any]) -> Schedule:
         return product(*(from_config(s) for s in settings.get("of", [])))
     if name not in SCHEDULES:
         raise unknown("schedule", name, [*SCHEDULES, "product"])
+    settings = {k: from_config(v) if isinstance(v, Mapping) and "schedule" in v else v for k, v in settings.items()}
     try:
         return SCHEDULES[name](**settings)
     except TypeError as error:

@@ -53,6 +53,34 @@ def descend_scaled(server: Server, factor: Callable[[Aggregate, Now], float]) ->
     return server._replace(step=step, rewrap=lambda other: descend_scaled(other, factor))
 
 
+def around(
+    server: Server,
+    name: str,
+    first: Callable[[Params], Any],
+    before: Callable[[Params, Any, Aggregate, Now], tuple[Aggregate, Any]],
+    sends: Callable[[Any], Params] = lambda own: {},
+    measurements: Callable[[Any], dict[str, float]] = lambda own: {},
+) -> Server:
+    """As `server`, with a state of its own under `name`, which `before` moves on ahead of every step.
+
+    `before(shared, own state, aggregate, now)` gives the aggregate that `server` then steps on, and the next state.
+    """
+
+    def step(shared: Params, state: Any, aggregate: Aggregate, now: Now) -> tuple[Params, Any]:
+        aggregate, own = before(shared, state[name], aggregate, now)
+        shared, inner = server.step(shared, state["server"], aggregate, now)
+        return shared, {"server": inner, name: own}
+
+    return server._replace(
+        init=lambda shared: {"server": server.init(shared), name: first(shared)},
+        step=step,
+        extra=lambda state: {**server.extra(state["server"]), **sends(state[name])},
+        model=lambda shared, state: server.model(shared, state["server"]),
+        measurements=lambda state: {**server.measurements(state["server"]), **measurements(state[name])},
+        rewrap=lambda other: around(server.rewrap(other), name, first, before, sends, measurements),
+    )
+
+
 def averaging(server: Server, group: str, first: Params) -> Server:
     """As `server`, and also keep the mean of one group of the upload and send it down. It starts as `first`."""
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, get_args
@@ -17,9 +16,9 @@ from fedtempo.client.objectives import Received
 from fedtempo.costs import Costs
 from fedtempo.data.federated import FederatedData
 from fedtempo.data.own_clients import ClientData
-from fedtempo.errors import is_count, require
+from fedtempo.errors import ConfigError, is_count, require
 from fedtempo.evaluation.protocol import Evaluation, Scores
-from fedtempo.evaluation.serving import fine_tuning_in_words, harm, served_phases
+from fedtempo.evaluation.serving import served_phases
 from fedtempo.params import Params
 from fedtempo.schedules import Now, Rate
 from fedtempo.server.accounting import Guarantee
@@ -27,9 +26,10 @@ from fedtempo.support.display import html_of, show
 from fedtempo.training.delivery import Format, PersonalModel, example_batch, plain_module, predictor, write_model
 from fedtempo.training.experiment import Experiment
 from fedtempo.training.private import WITHHELD
+from fedtempo.training.remarks import remarks
 from fedtempo.training.round_report import RoundReport, unheard
 from fedtempo.training.saved import SavedResult, ShownTable, Snapshot, Which, require_which, saved_from_bytes
-from fedtempo.training.state import absorb, digest_of
+from fedtempo.training.state import RECEIPT, absorb, digest_of
 from fedtempo.training.store import Store
 
 
@@ -71,29 +71,8 @@ class Result:
     @property
     def notes(self) -> tuple[str, ...]:
         """What the run decided for you, and what looks wrong with it, a line each."""
-        return (*self.experiment.notes, *self._remarks())
-
-    def _remarks(self) -> Iterator[str]:
-        last = self.last.round + 1
-        if self.stopped_early is not None:
-            patience = self.experiment.evaluation.patience if self.experiment.evaluation else None
-            yield (
-                f"stopped early in round {last} of {self.experiment.rounds}: no better validation score in {patience} "
-                "evaluations"
-            )
-        if self.chosen is not None:
-            yield f"model: round {self.chosen.round + 1} of {last}, selected by validation"
-        else:
-            yield f"model: the last round, {last}"
-        protocol = self.experiment.evaluation
-        if protocol is not None:
-            yield f"fine-tuning: {fine_tuning_in_words(self.experiment.federation, protocol)}"
-        if self.scores is not None and harm(self.scores) is not None:
-            before, after = harm(self.scores) or (0.0, 0.0)
-            yield (
-                f"warning: fine-tuning made existing users worse ({self.scores.metric} {before:.3g} to {after:.3g}). "
-                "Give it a rate of its own: Evaluation(lr=...)"
-            )
+        facts = (self.history, self.last.round, self.chosen.round if self.chosen else None, self.scores)
+        return (*self.experiment.notes, *remarks(self.experiment, *facts))
 
     @property
     def stopped_early(self) -> int | None:
@@ -109,6 +88,16 @@ class Result:
     def seconds(self) -> float:
         """What all rounds took, those before an interruption too."""
         return sum(report.seconds for report in self.history)
+
+    @property
+    def time(self) -> float:
+        """Seconds of the clock that the run took: of devices, or measured in a deployment; 0 without a clock."""
+        return self.history[-1].total_time if self.history else 0.0
+
+    @property
+    def energy(self) -> float:
+        """Joules that the devices have used; 0 without devices."""
+        return self.history[-1].total_energy if self.history else 0.0
 
     @property
     def costs(self) -> Costs:
@@ -144,6 +133,11 @@ class Result:
     def never_heard(self) -> list[int]:
         """Clients that were asked and never sent an accepted upload."""
         return unheard(self.history)
+
+    def participation(self) -> ShownTable:
+        """Scores of existing users by how often they took part, and of new users."""
+        table: ShownTable = show(self, "participation")
+        return table
 
     def client_state(self, client: int, which: Which = "selected") -> Params:
         """A client's personal tensors after the selected round, or after the last; or its first ones."""
@@ -235,7 +229,10 @@ class Result:
     def _state_of(self, client: int, which: Which) -> Params:
         clients = len(self.experiment.federation.problem.data)
         require(is_count(client, 0) and client < clients, "client", f"an int in [0, {clients})", client)
-        return self.client_state(client, which)
+        state = self.client_state(client, which)
+        if RECEIPT in state:
+            raise ConfigError(f"client {client}'s tensors are on its node, where `fedtempo deploy export` writes them.")
+        return state
 
     def predict(self, client: int, part: str = "test", which: Which = "selected") -> Tensor:
         """The outputs of a client's model on its own rows of a part, without fine-tuning, in the rows' order."""

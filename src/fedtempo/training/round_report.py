@@ -83,6 +83,13 @@ class RoundReport:
     """Kept only when validation has just selected this round, or where there is no validation part."""
     private: bool = False
     """Whether the round was private: then it says nothing of its clients but what the noised mean tells."""
+    time: float = 0.0
+    """Seconds of the clock that the round took: of devices in a simulation, measured in a deployment; else 0."""
+    energy: float = 0.0
+    """Joules that the devices of all clients asked have used in it; 0 without devices."""
+    total_time: float = 0.0
+    """Seconds of the clock from the start of the run to the end of the round."""
+    total_energy: float = 0.0
     stops: bool = False
     """Whether the run ends with this round since validation has not improved for `Evaluation(patience=...)`."""
     params: Params = field(default_factory=dict, repr=False, compare=False)

@@ -121,6 +121,16 @@ class SavedResult:
         return self.selected.test if self.selected else None
 
     @property
+    def time(self) -> float:
+        """Seconds of the clock that the run took: of devices, or measured in a deployment; 0 without a clock."""
+        return self.history[-1].total_time if self.history else 0.0
+
+    @property
+    def energy(self) -> float:
+        """Joules that the devices have used; 0 without devices."""
+        return self.history[-1].total_energy if self.history else 0.0
+
+    @property
     def costs(self) -> Costs:
         """What the whole run cost."""
         return self.history[-1].total_costs if self.history else Costs()

@@ -288,3 +288,21 @@ def test_a_run_folder_without_its_token_is_not_resumed(digits: ft.data.Federated
     (tmp_path / "run" / RUN).write_text("zz")
     with pytest.raises(ft.OutputError, match=r"run\.token"):
         serve_run(Wires(nodes_of(blueprint, 1, None)), blueprint, Plan(out=tmp_path / "run"))
+
+
+def test_nodes_know_their_devices_and_the_clock_is_measured(digits: ft.data.FederatedData, tmp_path: Path) -> None:
+    """Steps by device and by the client's own loss have the simulator's bits; time is what the rounds really took."""
+    steps = ft.schedules.finish_by(3.0, most=6) * ft.schedules.by_own_loss(0.5, power=0.5)
+    fleet = ft.devices.log_normal(seconds_per_step=1.0, sigma=0.8)
+    given = experiment(digits, ft.algorithms.fedavg(lr=0.1, steps=steps), rounds=3, devices=fleet, evaluation=None)
+    blueprint = blueprint_of(given)
+    result = serve_run(Wires(nodes_of(blueprint, 2, tmp_path)), blueprint, Plan())
+    alone = simulated(given)
+    assert result.digest() == alone.digest()
+    assert [report.energy for report in result.history] == [0.0] * 3
+    measured = [report.time for report in result.history]
+    assert all(0 < time < 60 for time in measured) and measured != [report.time for report in alone.history]
+    assert result.time == pytest.approx(sum(measured))
+    other = blueprint_of(experiment(digits, FOUR["FedDecay"](), devices=fleet, asynchrony=ft.asynchrony.fedbuff(2)))
+    with pytest.raises(ft.ConfigError, match="asynchrony"):
+        serve_run(Wires(nodes_of(other, 1, tmp_path)), other, Plan())

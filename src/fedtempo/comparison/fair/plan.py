@@ -28,6 +28,8 @@ SHARES = (
 """Metrics between 0 and 1, for which a point means something."""
 EVALUATIONS = 20
 """How often a run is evaluated if its experiment does not say."""
+SHARED = ("data", "loss", "metrics", "rounds", "evaluation")
+"""What must be the same for everybody."""
 GROUPS = {"existing": "existing_after", "new": "new_after"}
 
 
@@ -171,11 +173,15 @@ def make_plan(
     points = {one.label: spread_points(one.dimensions, budget.trials, first_seed) for one in tunables}
     first = [_prepared(one, points[one.label][0], judged[0]) for one in tunables]
     identities = [experiment.identity(strict=False) for experiment in first]
+    _check_shared(labels, identities)
     data, protocol = first[0].federation.problem.data, first[0].evaluation
-    _check(first[0].rounds, data.sizes("validation").any(), protocol)
+    _check(first[0].rounds, bool(data.sizes("validation").any()), protocol)
     assert protocol is not None
     every = protocol.every or max(1, first[0].rounds // EVALUATIONS)
-    kinds = [kind for kind in GROUPS if kind == "existing" or len(data.held_out)]
+    # Of a private run's training clients nothing is published but the noised mean: only new users are scored.
+    scored = {"existing": not first[0].federation.private, "new": bool(len(data.held_out))}
+    kinds = [kind for kind in GROUPS if scored[kind]]
+    require(bool(kinds), "data", "with new clients where training is private: nobody else is scored", "none")
     metric = first[0].federation.problem.task.metric
     margin = budget.margin if budget.margin is not None else _margin(metric)
     return FairPlan(
@@ -209,6 +215,15 @@ def _prepared(tunable: Tunable, point: Mapping[str, Any], seed: int) -> Experime
         return prepare(**{**tunable.make(point, seed), "workers": 1})
     except ConfigError as error:
         raise ConfigError(f"{tunable.label}: {error}") from error
+
+
+def _check_shared(labels: Sequence[str], identities: Sequence[Mapping[str, str]]) -> None:
+    """Everybody solves the same problem, is scored alike and has the same rounds."""
+    for field in SHARED:
+        for label, own in zip(labels, identities, strict=True):
+            if own[field] != identities[0][field]:
+                both = f"{shown(identities[0][field])} for {labels[0]} and {shown(own[field])} for {label}"
+                raise ConfigError(f"{field} must be the same for all contestants. Got {both}.")
 
 
 def _check(rounds: int, has_validation: bool, protocol: Evaluation | None) -> None:

@@ -9,7 +9,7 @@ from fedtempo.data.frames import Missing, Strings, from_csv, from_parquet
 from fedtempo.data.table import Table
 
 
-def csv(
+def csv_table(
     path: str,
     client: str,
     target: str,
@@ -25,7 +25,7 @@ def csv(
     return from_csv(path, client=client, target=target, **columns, **treated)
 
 
-def parquet(
+def parquet_table(
     path: str,
     client: str,
     target: str,
@@ -41,6 +41,6 @@ def parquet(
     return from_parquet(path, client=client, target=target, **columns, **treated)
 
 
-_own = partial(DataSet, page="", licence="yours", citation="yours", clients="the column that `client` names")
-CSV = _own(name="csv", load=csv, about="a CSV file of yours")
-PARQUET = _own(name="parquet", load=parquet, about="a Parquet file of yours (extra `frames`)")
+_own = partial(DataSet, page="yours", licence="yours", citation="yours", clients="the column that `client` names")
+CSV = _own(name="csv", load=csv_table, about="a CSV file of yours")
+PARQUET = _own(name="parquet", load=parquet_table, about="a Parquet file of yours (extra `frames`)")

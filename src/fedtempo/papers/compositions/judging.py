@@ -5,7 +5,7 @@ from __future__ import annotations
 from fedtempo.papers.compositions.ingredients import ALL, CHOSEN, COSTS, HEADS, INGREDIENTS, NONE, PAIRS, USERS
 from fedtempo.papers.framework.claims import Claim, all_of, at_least, higher, lower
 from fedtempo.papers.framework.figures import Figure, Sweep
-from fedtempo.papers.framework.frame import Column, Values, score
+from fedtempo.papers.framework.frame import Column, Values, score_column
 from fedtempo.papers.framework.svg import Axes
 
 END = f"{USERS}/mean"
@@ -30,14 +30,14 @@ def composition_gains(values: Values) -> Values:
 
 
 COLUMNS = {
-    END: score("test accuracy"),
-    "gain_end": score("gain over FedAvg", "+.3f"),
-    "extra_end": score("beyond the sum of gains", "+.3f"),
+    END: score_column("test accuracy"),
+    "gain_end": score_column("gain over FedAvg", "+.3f"),
+    "extra_end": score_column("beyond the sum of gains", "+.3f"),
     BUDGETS["steps"]: Column("accuracy at equal steps", margin=POINT),
     "gain_steps": Column("gain over FedAvg", "+.3f"),
     BUDGETS["bytes"]: Column("accuracy at equal bytes", margin=POINT),
     "gain_bytes": Column("gain over FedAvg", "+.3f"),
-    "new_after/mean": score("new users"),
+    "new_after/mean": score_column("new users"),
     "steps": Column("steps", ".0f"),
     "bytes": Column("bytes", ".3g"),
     "steps_to_target": Column("steps to the target", ".0f"),

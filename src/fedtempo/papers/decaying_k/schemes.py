@@ -16,7 +16,6 @@ from fedtempo.papers.framework.claims import Claim, all_of, higher, lower
 from fedtempo.papers.framework.figures import Curves, Figure
 from fedtempo.papers.framework.frame import (
     Column,
-    Contestant,
     Curve,
     Data,
     Measured,
@@ -24,9 +23,10 @@ from fedtempo.papers.framework.frame import (
     PaperRun,
     Scale,
     Training,
+    TunedSetting,
     Tuning,
     Values,
-    score,
+    score_column,
 )
 from fedtempo.papers.framework.measures import costs
 from fedtempo.papers.framework.svg import Axes
@@ -172,8 +172,13 @@ def scheme_tuning(gammas: Sequence[float], schemes: Sequence[str] = SCHEMES) -> 
 
     The paper searches for one for each scheme. A scheme that is left out has the constant one's.
     """
-    labels = [label(size, scheme) for size in SIZES for scheme in schemes]
-    return Tuning({name: Contestant(name, tuple(gammas)) for name in labels}, VALIDATION)
+    contestants = {}
+    for size in SIZES:
+        left_out = tuple(label(size, scheme) for scheme in SCHEMES if scheme not in schemes)
+        for scheme in schemes:
+            also = left_out if scheme == CONSTANT else ()
+            contestants[label(size, scheme)] = TunedSetting(label(size, scheme), tuple(gammas), also)
+    return Tuning(contestants, VALIDATION)
 
 
 def columns(score_name: str) -> Mapping[str, Column]:
@@ -181,7 +186,7 @@ def columns(score_name: str) -> Mapping[str, Column]:
     return {
         FIRST_K: Column("K in the first round", ".0f", exact=True),
         ERROR: Column("lowest training error"),
-        BEST: score(f"highest {score_name}"),
+        BEST: score_column(f"highest {score_name}"),
         EARLY: Column(f"{score_name} after a quarter of the rounds", margin=POINT),
         AT_STEPS: Column(f"{score_name} at decaying K's steps", margin=POINT),
         TO_TARGET: Column("steps to the target", ".0f"),

@@ -14,15 +14,15 @@ from fedtempo.papers.framework.figures import Sweep
 from fedtempo.papers.framework.frame import (
     FIRST_TUNING_SEED,
     Column,
-    Contestant,
     Data,
     Model,
     PaperRun,
     Scale,
     Training,
+    TunedSetting,
     Tuning,
     Values,
-    score,
+    score_column,
     sized,
 )
 from fedtempo.papers.framework.measures import learning, users
@@ -40,10 +40,13 @@ BEFORE, NEW_BEFORE = "existing_before/mean", "new_before/mean"
 MEASURES = (users, partial(learning, group="existing_after"))
 
 
-def at(alpha: float, beta: float) -> str:
+def at_alpha(alpha: float, beta: float) -> str:
     """A run's label."""
     name = {0.0: "FedSGD (beta 0, one epoch)", 1.0: "FedAvg (beta 1)"}.get(beta, f"beta {beta:g}")
     return f"alpha {alpha:g}: {name}"
+
+
+LABELS = tuple(at_alpha(alpha, beta) for alpha in ALPHAS for beta in BETAS)
 
 
 def _algorithm(beta: float, lr: float) -> Algorithm:
@@ -66,10 +69,10 @@ def _runs(scale: Scale, seed: int) -> Sequence[PaperRun]:
     }
     return [
         Training(
-            at(alpha, beta),
+            at_alpha(alpha, beta),
             Data("fashion_mnist", dirichlet(scale["clients"], alpha), seed, parts, rows=scale["rows"]),
             Model("mlp", {"hidden": [scale["hidden"]]}),
-            _algorithm(beta, scale.rate(at(alpha, beta), scale["lr"])),
+            _algorithm(beta, scale.rate(at_alpha(alpha, beta), scale["lr"])),
             settings,
             MEASURES,
         )
@@ -88,19 +91,19 @@ def _derived(values: Values) -> Values:
         for label, row in values.items()
     }
     for alpha in ALPHAS:
-        best = max(BETAS, key=lambda beta: values[at(alpha, beta)][VALIDATION])
-        found[at(alpha, 1.0)]["best_beta"] = best
+        best = max(BETAS, key=lambda beta: values[at_alpha(alpha, beta)][VALIDATION])
+        found[at_alpha(alpha, 1.0)]["best_beta"] = best
     return found
 
 
 def _selected(outcome: Outcome, alpha: float) -> str:
     """The label of the beta inside (0, 1) with the best validation score."""
-    return max((at(alpha, beta) for beta in BETAS[1:-1]), key=lambda label: outcome.mean(label, VALIDATION))
+    return max((at_alpha(alpha, beta) for beta in BETAS[1:-1]), key=lambda label: outcome.mean(label, VALIDATION))
 
 
 def _beats_both(alpha: float, column: str) -> Rule:
     def rule(outcome: Outcome) -> Rule:
-        return all_of(*(higher(_selected(outcome, alpha), at(alpha, end), column) for end in (0.0, 1.0)))
+        return all_of(*(higher(_selected(outcome, alpha), at_alpha(alpha, end), column) for end in (0.0, 1.0)))
 
     return lambda outcome: rule(outcome)(outcome)
 
@@ -108,7 +111,7 @@ def _beats_both(alpha: float, column: str) -> Rule:
 CLAIMS = (
     Claim(
         "Validation selects a larger beta where users differ (alpha 0.1) than where they are similar (alpha 10).",
-        higher(at(DIFFERENT, 1.0), at(SIMILAR, 1.0), "best_beta"),
+        higher(at_alpha(DIFFERENT, 1.0), at_alpha(SIMILAR, 1.0), "best_beta"),
     ),
     *(
         Claim(
@@ -120,15 +123,15 @@ CLAIMS = (
     ),
     Claim(
         "Where users differ, fine-tuning adds more to FedAvg's model than to FedSGD's (rapid personalization).",
-        higher(at(DIFFERENT, 1.0), at(DIFFERENT, 0.0), "gain"),
+        higher(at_alpha(DIFFERENT, 1.0), at_alpha(DIFFERENT, 0.0), "gain"),
     ),
     Claim(
         "Where users differ, FedSGD's model is better than FedAvg's before fine-tuning (initial success).",
-        higher(at(DIFFERENT, 0.0), at(DIFFERENT, 1.0), BEFORE),
+        higher(at_alpha(DIFFERENT, 0.0), at_alpha(DIFFERENT, 1.0), BEFORE),
     ),
     Claim(
         "Fine-tuning adds at least a point more where users differ than where they are similar (beta 0.6).",
-        higher(at(DIFFERENT, 0.6), at(SIMILAR, 0.6), "gain", A_POINT),
+        higher(at_alpha(DIFFERENT, 0.6), at_alpha(SIMILAR, 0.6), "gain", A_POINT),
     ),
 )
 SMOKE = {
@@ -156,7 +159,11 @@ HETEROGENEITY = Reproduction(
             seeds=8,
             minutes=45,
             tuning=Tuning(
-                {at(alpha, beta): Contestant(at(alpha, beta), (0.03, 0.1, 0.3)) for alpha in ALPHAS for beta in BETAS},
+                {
+                    at_alpha(alpha, beta): TunedSetting(at_alpha(alpha, beta), (0.03, 0.1, 0.3))
+                    for alpha in ALPHAS
+                    for beta in BETAS
+                },
                 VALIDATION,
             ),
             settling=CONVERGED,
@@ -166,11 +173,11 @@ HETEROGENEITY = Reproduction(
     },
     runs=_runs,
     columns={
-        EXISTING: score("existing users after fine-tuning"),
-        BEFORE: score("before"),
+        EXISTING: score_column("existing users after fine-tuning"),
+        BEFORE: score_column("before"),
         "gain": Column("what it adds", margin=0.01),
-        NEW: score("new users after fine-tuning"),
-        NEW_BEFORE: score("before"),
+        NEW: score_column("new users after fine-tuning"),
+        NEW_BEFORE: score_column("before"),
         "new_gain": Column("what it adds", margin=0.01),
         "best_beta": Column("beta that validation selects", ".2f"),
         VALIDATION: Column("existing users, validation"),
@@ -181,7 +188,7 @@ HETEROGENEITY = Reproduction(
             f"trade-off-{alpha:g}",
             EXISTING,
             Axes(f"alpha {alpha:g}: existing users after fine-tuning", "beta", "accuracy"),
-            {"after fine-tuning": {beta: at(alpha, beta) for beta in BETAS}},
+            {"after fine-tuning": {beta: at_alpha(alpha, beta) for beta in BETAS}},
         )
         for alpha in ALPHAS
     ),

@@ -22,7 +22,7 @@ from fedtempo.algorithms import (
 )
 from fedtempo.papers.framework.claims import Claim, Rule, all_of, higher, lower
 from fedtempo.papers.framework.figures import Figure, Sweep
-from fedtempo.papers.framework.frame import Column, Contestant, Measure, Scale, Settling, Tuning, score
+from fedtempo.papers.framework.frame import Column, Measure, Scale, Settling, TunedSetting, Tuning, score_column
 from fedtempo.papers.framework.measures import costs, learning, users
 from fedtempo.papers.framework.outcomes import Outcome
 from fedtempo.papers.framework.svg import Axes
@@ -80,11 +80,11 @@ CONVERGED = Settling("existing_after", within=0.005)
 """Half a point: half of the smallest difference that counts."""
 
 
-def rates_to_tune(*values: float) -> Tuning:
+def feddecay_tuning(*values: float) -> Tuning:
     """The same candidates for every method, chosen by existing users' validation rows."""
     labels = [label for label in LABELS if label not in LIKE]
     also = {like: (label,) for label, like in LIKE.items()}
-    return Tuning({label: Contestant(label, values, also.get(label, ())) for label in labels}, VALIDATION)
+    return Tuning({label: TunedSetting(label, values, also.get(label, ())) for label in labels}, VALIDATION)
 
 
 def methods(rates: MethodRates) -> dict[str, Algorithm]:
@@ -118,13 +118,13 @@ def methods(rates: MethodRates) -> dict[str, Algorithm]:
 
 
 COLUMNS = {
-    NEW: score("new users: mean"),
-    "new_after/bottom_decile": score("bottom decile"),
+    NEW: score_column("new users: mean"),
+    "new_after/bottom_decile": score_column("bottom decile"),
     "new_after/std": Column("spread"),
-    EXISTING: score("existing users: mean"),
-    "existing_after/bottom_decile": score("bottom decile"),
+    EXISTING: score_column("existing users: mean"),
+    "existing_after/bottom_decile": score_column("bottom decile"),
     "existing_after/std": Column("spread"),
-    "new_before/mean": score("new users before fine-tuning"),
+    "new_before/mean": score_column("new users before fine-tuning"),
     VALIDATION: Column("existing users, validation"),
     "bytes": Column("bytes", ".3g"),
     "flops": Column("FLOPs", ".3g"),

@@ -33,7 +33,7 @@ from fedtempo.papers.fednar.setting import (
 )
 from fedtempo.papers.framework.claims import Claim, all_of, at_most, equal, higher, lower
 from fedtempo.papers.framework.figures import Curves
-from fedtempo.papers.framework.frame import PaperRun, Scale, Values, score, sized
+from fedtempo.papers.framework.frame import PaperRun, Scale, Values, score_column, sized
 from fedtempo.papers.framework.reproduction import Reproduction
 from fedtempo.papers.framework.svg import Axes
 
@@ -97,14 +97,20 @@ SELF_ADJUSTMENT = Reproduction(
         "medium": sized(
             5,
             50,
-            fednar_tuning({label: _started(label, GOOD) for name in ADJUSTED for label in (name, with_nar(name))}),
+            fednar_tuning(
+                {
+                    label: [_started(label, GOOD), _started(label, LARGE)]
+                    for name in ADJUSTED
+                    for label in (name, with_nar(name))
+                }
+            ),
             SETTLED,
             **{**MEDIUM, "rounds": 240, "augmented": True},
         ),
         "paper": sized(seeds=3, minutes=210 * DAY, **PAPER),
     },
     runs=_adjustment_runs,
-    columns=columns_with(cost=score("lost against WD = 0.01", "+.2f", POINT)),
+    columns=columns_with(cost=score_column("lost against WD = 0.01", "+.2f", POINT)),
     derive=_costs_of_large,
     claims=(
         *(

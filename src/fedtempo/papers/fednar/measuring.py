@@ -9,7 +9,7 @@ from statistics import fmean
 
 import torch
 
-from fedtempo.papers.framework.frame import Column, Curve, Measured, score
+from fedtempo.papers.framework.frame import Column, Curve, Measured, score_column
 from fedtempo.params import squared_norm
 from fedtempo.training.result import Result
 
@@ -17,8 +17,8 @@ ACCURACY, FINAL, VALIDATION, TO_TARGET = "accuracy", "final", "validation", "rou
 LENGTH, CHECKSUM = "parameter_norm", "checksum"
 POINT = 1.0
 """One point of accuracy, in percent: smaller differences are none."""
-ACCURACY_COLUMN = score("test accuracy, %", ".2f", POINT)
-FINAL_COLUMN = score("test accuracy after the last round, %", ".2f", POINT)
+ACCURACY_COLUMN = score_column("test accuracy, %", ".2f", POINT)
+FINAL_COLUMN = score_column("test accuracy after the last round, %", ".2f", POINT)
 LENGTH_COLUMN = Column("norm of the model", ".2f")
 
 
@@ -123,8 +123,8 @@ def plug_in_gains(
         for labels in side:
             mean = fmean(values[label][column] for label in labels)
             found |= {label: {"of_backbone": mean, "of_all": overall} for label in labels}
-    for labels in pairs.values():
-        for label, other in labels.items():
+    for paired in pairs.values():
+        for label, other in paired.items():
             found[label]["gain"] = values[label][column] - values[other][column]
             found[label]["gain_of_backbone"] = found[label]["of_backbone"] - found[other]["of_backbone"]
     return found

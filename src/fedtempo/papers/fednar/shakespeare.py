@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
+from typing import Any
 
 from fedtempo.data import natural
 from fedtempo.papers.fednar.measuring import (
@@ -40,22 +41,22 @@ from fedtempo.papers.framework.claims import Claim, higher, lower
 from fedtempo.papers.framework.figures import Curves
 from fedtempo.papers.framework.frame import (
     Column,
-    Contestant,
     Data,
     Model,
     PaperRun,
     Scale,
     Settling,
     Training,
+    TunedSetting,
     Tuning,
-    score,
+    score_column,
     sized,
 )
 from fedtempo.papers.framework.reproduction import Reproduction
 from fedtempo.papers.framework.svg import Axes
 
 SIZES = ("smaller", "larger")
-SMOKE = {
+SMOKE: dict[str, Any] = {
     "rounds": 1,
     "clients": 4,
     "cohort": 2,
@@ -72,7 +73,7 @@ SMOKE = {
     "augmented": False,
     "target": 20.0,
 }
-SMALL = {
+SMALL: dict[str, Any] = {
     **SMOKE,
     "rounds": 10,
     "clients": 20,
@@ -83,7 +84,7 @@ SMALL = {
     "last": 2,
     "text": {"window": 20, "limit": 200},
 }
-MEDIUM = {
+MEDIUM: dict[str, Any] = {
     **SMALL,
     "rounds": 160,
     "every": 8,
@@ -93,7 +94,7 @@ MEDIUM = {
     "target": 28.0,
 }
 RATES = (0.5, 1.5, 4.0)
-PAPER = {
+PAPER: dict[str, Any] = {
     **SMALL,
     "rounds": 300,
     "clients": 100,
@@ -119,7 +120,9 @@ PAIRS = {name: {_with(with_nar(name), size): _with(name, size) for size in SIZES
 
 
 CONTESTANTS = {
-    label: Contestant(_with(label, SIZES[0]), RATES) for name in BACKBONES for label in (name, with_nar(name))
+    label: TunedSetting(_with(label, SIZES[0]), RATES, (_with(label, SIZES[1]),))
+    for name in BACKBONES
+    for label in (name, with_nar(name))
 }
 """Each method's rate is tuned once, at the smaller weight decay."""
 
@@ -165,10 +168,10 @@ SHAKESPEARE = Reproduction(
     runs=_runs,
     columns={
         ACCURACY: ACCURACY_COLUMN,
-        "gain": score("gain by FedNAR", "+.2f", POINT),
-        "gain_of_backbone": score("its mean over both WD", "+.2f", POINT),
-        "of_backbone": score("accuracy, mean over both WD", ".2f", POINT),
-        "of_all": score("accuracy, mean over everything", ".2f", POINT),
+        "gain": score_column("gain by FedNAR", "+.2f", POINT),
+        "gain_of_backbone": score_column("its mean over both WD", "+.2f", POINT),
+        "of_backbone": score_column("accuracy, mean over both WD", ".2f", POINT),
+        "of_all": score_column("accuracy, mean over everything", ".2f", POINT),
         TO_TARGET: to_target_column(MEDIUM),
         "clipped": Column("steps clipped, %", ".0f"),
         LENGTH: LENGTH_COLUMN,

@@ -35,7 +35,7 @@ from fedtempo.papers.fednar.setting import (
 )
 from fedtempo.papers.framework.claims import Claim, higher, lower
 from fedtempo.papers.framework.figures import Curves
-from fedtempo.papers.framework.frame import PaperRun, Scale, Values, score, sized
+from fedtempo.papers.framework.frame import PaperRun, Scale, Values, score_column, sized
 from fedtempo.papers.framework.reproduction import Reproduction
 from fedtempo.papers.framework.svg import Axes
 
@@ -57,7 +57,7 @@ def _table_runs(scale: Scale, seed: int) -> Sequence[PaperRun]:
 
 
 PAIRS = {name: {_at(with_nar(name), alpha): _at(name, alpha) for alpha in ALPHAS} for name in BACKBONES}
-CONTESTANTS = {label: _at(label, ALPHAS[0]) for name in BACKBONES for label in (name, with_nar(name))}
+CONTESTANTS = {label: [_at(label, alpha) for alpha in ALPHAS] for name in BACKBONES for label in (name, with_nar(name))}
 """Each method's rate is tuned once, on the most skewed clients."""
 
 
@@ -101,11 +101,11 @@ TABLE = Reproduction(
     },
     runs=_table_runs,
     columns=columns_with(
-        gain=score("gain by FedNAR", "+.2f", POINT),
-        gain_of_backbone=score("its mean over alpha", "+.2f", POINT),
-        gain_at_alpha=score("its mean over backbones", "+.2f", POINT),
-        of_backbone=score("accuracy, mean over alpha", ".2f", POINT),
-        of_all=score("accuracy, mean over everything", ".2f", POINT),
+        gain=score_column("gain by FedNAR", "+.2f", POINT),
+        gain_of_backbone=score_column("its mean over alpha", "+.2f", POINT),
+        gain_at_alpha=score_column("its mean over backbones", "+.2f", POINT),
+        of_backbone=score_column("accuracy, mean over alpha", ".2f", POINT),
+        of_all=score_column("accuracy, mean over everything", ".2f", POINT),
         rounds_to_target=to_target_column(MEDIUM),
         mean_to_target=to_target_column(MEDIUM),
     ),

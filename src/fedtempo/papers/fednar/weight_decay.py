@@ -27,7 +27,7 @@ from fedtempo.papers.fednar.setting import (
 )
 from fedtempo.papers.framework.claims import Answer, Claim, Rule, Verdict, any_of, at_least, higher, lower
 from fedtempo.papers.framework.figures import Sweep
-from fedtempo.papers.framework.frame import PaperRun, Scale, Values, score, sized
+from fedtempo.papers.framework.frame import PaperRun, Scale, Values, score_column, sized
 from fedtempo.papers.framework.outcomes import Outcome
 from fedtempo.papers.framework.reproduction import Reproduction
 from fedtempo.papers.framework.svg import Axes
@@ -77,6 +77,12 @@ def _largest(setting: str, name: str = FEDAVG) -> str:
     return _swept(name, setting, WEIGHT_DECAYS[-1])
 
 
+def _others(name: str) -> list[str]:
+    """The backbone's labels but the one on which its rate is tuned."""
+    labels = [_swept(name, setting, weight_decay) for setting in SETTINGS for weight_decay in WEIGHT_DECAYS]
+    return [label for label in labels if label != _swept(name, SKEWED, GOOD)]
+
+
 def where_run(label: str, rule: Rule) -> Rule:
     """A rule about a label that not every scale has."""
 
@@ -105,7 +111,7 @@ SWEEP = Reproduction(
         "medium": sized(
             5,
             60,
-            fednar_tuning({name: _swept(name, SKEWED, GOOD) for name in BACKBONES}),
+            fednar_tuning({name: [_swept(name, SKEWED, GOOD), *_others(name)] for name in BACKBONES}),
             SETTLED,
             backbones=BACKBONES,
             **{**MEDIUM, "rounds": 150},
@@ -114,9 +120,9 @@ SWEEP = Reproduction(
     },
     runs=_sweep_runs,
     columns=columns_with(
-        drop=score("lost against the best WD", ".2f", POINT),
-        mean_drop=score("its mean over backbones", ".2f", POINT),
-        rise=score("the best WD, over the smallest", ".2f", POINT),
+        drop=score_column("lost against the best WD", ".2f", POINT),
+        mean_drop=score_column("its mean over backbones", ".2f", POINT),
+        rise=score_column("the best WD, over the smallest", ".2f", POINT),
     ),
     derive=weight_decay_drops,
     claims=(

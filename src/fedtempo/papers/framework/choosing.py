@@ -15,8 +15,8 @@ from statistics import fmean
 from typing import Any
 
 from fedtempo.errors import ConfigError, require
-from fedtempo.papers.framework.frame import FIRST_TUNING_SEED, Contestant, Measured, PaperRun, Scale, Tuning
-from fedtempo.papers.framework.outcomes import Choice, Trial
+from fedtempo.papers.framework.frame import FIRST_TUNING_SEED, Measured, PaperRun, Scale, TunedSetting, Tuning
+from fedtempo.papers.framework.outcomes import TriedValue, TuningChoice
 from fedtempo.papers.framework.reproduction import Reproduction
 from fedtempo.support.files import write_atomically
 
@@ -47,7 +47,7 @@ def trials(reproduction: Reproduction, scale: Scale, only: Sequence[str] = ()) -
 
 
 def _trial(
-    reproduction: Reproduction, scale: Scale, name: str, contestant: Contestant, value: float, seed: int
+    reproduction: Reproduction, scale: Scale, name: str, contestant: TunedSetting, value: float, seed: int
 ) -> PaperRun:
     runs = reproduction.runs(replace(scale, chosen={name: value}), seed)
     found = [run for run in runs if run.label == contestant.label]
@@ -56,7 +56,7 @@ def _trial(
     return found[0]
 
 
-def choices(tuning: Tuning, tried: Sequence[PlannedTrial], measured: Sequence[Measured]) -> dict[str, Choice]:
+def choices(tuning: Tuning, tried: Sequence[PlannedTrial], measured: Sequence[Measured]) -> dict[str, TuningChoice]:
     """The best candidate of each contestant by the mean of its validation scores; one that diverged is the worst."""
     scores: dict[tuple[str, float], list[float]] = {}
     for trial, one in zip(tried, measured, strict=True):
@@ -65,9 +65,9 @@ def choices(tuning: Tuning, tried: Sequence[PlannedTrial], measured: Sequence[Me
     found = {}
     for name in dict.fromkeys(trial.contestant for trial in tried):
         values = tuning.contestants[name].values
-        results = tuple(Trial(value, fmean(scores[name, value])) for value in values)
+        results = tuple(TriedValue(value, fmean(scores[name, value])) for value in values)
         best = max(results, key=lambda result: -math.inf if math.isnan(result.score) else sign * result.score)
-        found[name] = Choice(best.value, results)
+        found[name] = TuningChoice(best.value, results)
     return found
 
 

@@ -189,7 +189,7 @@ def _source(function: Callable[..., Any]) -> str:
 
 
 @dataclass(frozen=True)
-class Contestant:
+class TunedSetting:
     """One setting that is tuned before anything is judged: its candidates, and the run on which they are tried."""
 
     label: str
@@ -206,7 +206,7 @@ class Contestant:
 class Tuning:
     """The same tuning budget for every contestant, on seeds that are never judged."""
 
-    contestants: Mapping[str, Contestant]
+    contestants: Mapping[str, TunedSetting]
     """By the name under which `Scale.rate` hands out what was chosen."""
     column: str
     """The measured value that chooses. It comes from validation rows."""
@@ -268,7 +268,7 @@ class Column:
     """A score of trained models: it says nothing before training has converged."""
 
 
-def score(heading: str, format: str = ".3f", margin: float = 0.01) -> Column:
+def score_column(heading: str, format: str = ".3f", margin: float = 0.01) -> Column:
     """A column of trained models' scores; one point of accuracy is the smallest difference that counts."""
     return Column(heading, format, margin=margin, settles=True)
 

@@ -18,7 +18,7 @@ class NotRunError(ConfigError):
 
 
 @dataclass(frozen=True)
-class Trial:
+class TriedValue:
     """One candidate of a contestant and its validation score, the mean over the tuning seeds."""
 
     value: float
@@ -26,11 +26,11 @@ class Trial:
 
 
 @dataclass(frozen=True)
-class Choice:
+class TuningChoice:
     """What tuning chose for a contestant, and everything that it tried."""
 
     value: float
-    trials: tuple[Trial, ...]
+    trials: tuple[TriedValue, ...]
 
     @property
     def at_the_edge(self) -> bool:
@@ -81,7 +81,7 @@ class Outcome:
     columns: Mapping[str, Column]
     measured: Mapping[str, tuple[Measured, ...]]
     settling: Settling | None = None
-    choices: Mapping[str, Choice] = field(default_factory=dict)
+    choices: Mapping[str, TuningChoice] = field(default_factory=dict)
     """What tuning chose, by contestant."""
     left_out: tuple[str, ...] = ()
     """Labels that were not run."""

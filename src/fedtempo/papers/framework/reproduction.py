@@ -9,7 +9,7 @@ from fedtempo.errors import require
 from fedtempo.papers.framework.claims import Claim
 from fedtempo.papers.framework.figures import Figure
 from fedtempo.papers.framework.frame import Column, Measured, PaperRun, Scale, Values
-from fedtempo.papers.framework.outcomes import Choice, Outcome
+from fedtempo.papers.framework.outcomes import Outcome, TuningChoice
 
 SCALES = ("smoke", "small", "medium", "paper")
 REQUIRED = ("smoke", "small", "paper")
@@ -18,6 +18,7 @@ PAPERS = {
     "fednar": "FedNAR: Federated Optimization with Normalized Annealing Regularization",
     "pflego": "Personalized Federated Learning with Exact Distributed Stochastic Gradient Descent Updates",
     "decaying-k": "Faster Federated Learning with Decaying Number of Local SGD Steps",
+    "clock": "No paper: the papers' methods, and asynchronous ones, against the time of simulated devices",
     "compositions": "No paper: what happens when the papers' ideas are put together",
     "compression": "No paper: accuracy against bytes where uploads are compressed",
 }
@@ -57,7 +58,7 @@ def gathered(
     reproduction: Reproduction,
     scale: str,
     by_seed: Sequence[Mapping[str, Measured]],
-    choices: Mapping[str, Choice] | None = None,
+    choices: Mapping[str, TuningChoice] | None = None,
     left_out: Sequence[str] = (),
 ) -> Outcome:
     """Put the seeds together, with the columns that are derived from others."""

@@ -13,7 +13,7 @@ from fedtempo.data.load import DATASETS
 from fedtempo.errors import ConfigError, DataError, TrainingError, is_count, require, unknown
 from fedtempo.papers.framework.choosing import choices, trials, write_plan
 from fedtempo.papers.framework.frame import Curve, Measured, PaperRun, Scale, key_of
-from fedtempo.papers.framework.outcomes import Choice, Outcome
+from fedtempo.papers.framework.outcomes import Outcome, TuningChoice
 from fedtempo.papers.framework.reproduction import Reproduction, gathered
 from fedtempo.support.files import write_atomically
 from fedtempo.training.pool import Ask, Done, Pool, WorkerDiedError
@@ -105,7 +105,7 @@ def reproduce(
     require(is_count(processes), "processes", "an int >= 1", processes)
     sized = scale_of(reproduction, scale)
     require_data_sets(_judged(reproduction, sized, 1, out, only), data_dir)
-    found: dict[str, Choice] = {}
+    found: dict[str, TuningChoice] = {}
     if sized.tuning is not None:
         write_plan(reproduction, scale, seeds or sized.seeds, out)
         tried = trials(reproduction, sized, only)

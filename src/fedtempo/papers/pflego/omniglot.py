@@ -10,7 +10,7 @@ from typing import Any
 from fedtempo.algorithms import ditto, fedbabu, fedprox, fedrecon_stateful, fedrep
 from fedtempo.papers.framework.claims import Claim, Rule, all_of, higher, lower
 from fedtempo.papers.framework.figures import Curves, Sweep
-from fedtempo.papers.framework.frame import Contestant, Data, Model, PaperRun, Scale, Training, Tuning, sized
+from fedtempo.papers.framework.frame import Data, Model, PaperRun, Scale, Training, TunedSetting, Tuning, sized
 from fedtempo.papers.framework.measures import learning, train_loss, users
 from fedtempo.papers.framework.reproduction import Reproduction
 from fedtempo.papers.framework.svg import Axes
@@ -28,7 +28,7 @@ from fedtempo.papers.pflego.setting import (
     fewest_rows,
     joint_loss,
     pflego_settings,
-    rates_to_tune,
+    pflego_tuning,
     three_methods,
 )
 from fedtempo.randomness import generator
@@ -173,7 +173,7 @@ TABLE_2 = Reproduction(
         "medium": sized(
             seeds=5,
             minutes=90,
-            tuning=rates_to_tune(
+            tuning=pflego_tuning(
                 candidates={
                     **dict.fromkeys((FEDREP, FEDBABU, FEDPROX, DITTO, FEDPER, FEDAVG), BETAS),
                     **dict.fromkeys((PFLEGO, FEDRECON), RHOS),
@@ -257,7 +257,7 @@ FIGURE_4 = Reproduction(
             minutes=60,
             tuning=Tuning(
                 {
-                    f"tau {tau}: {label}": Contestant(at_tau(label, tau), RHOS)
+                    f"tau {tau}: {label}": TunedSetting(at_tau(label, tau), RHOS)
                     for tau in TAUS
                     for label in (PFLEGO, FEDRECON)
                 },

@@ -8,19 +8,11 @@ from typing import Any
 
 from fedtempo.papers.framework.claims import Claim, all_of, lower, near
 from fedtempo.papers.framework.figures import Curves
-from fedtempo.papers.framework.frame import Column, Contestant, PaperRun, Scale, Tuning, Values, sized
+from fedtempo.papers.framework.frame import Column, PaperRun, Scale, TunedSetting, Tuning, Values, sized
 from fedtempo.papers.framework.reproduction import Reproduction
 from fedtempo.papers.framework.svg import Axes
-from fedtempo.papers.pflego.degrees import (
-    CLASSES_DRAWN,
-    MEDIUM_CIFAR,
-    NOT_THE_NETWORK,
-    PAPER_CIFAR,
-    SMALL_CIFAR,
-    SMOKE_CIFAR,
-    USUAL_FEDAVG,
-    training,
-)
+from fedtempo.papers.pflego.cifar import MEDIUM_CIFAR, NOT_THE_NETWORK, PAPER_CIFAR, SMALL_CIFAR, SMOKE_CIFAR
+from fedtempo.papers.pflego.degrees import CLASSES_DRAWN, USUAL_FEDAVG, training
 from fedtempo.papers.pflego.setting import (
     ADAM,
     CANDIDATES,
@@ -76,7 +68,7 @@ PARTICIPATION = Reproduction(
             minutes=50,
             tuning=Tuning(
                 {
-                    f"{share:.0%}: {label}": Contestant(_at(label, share), CANDIDATES[label])
+                    f"{share:.0%}: {label}": TunedSetting(_at(label, share), CANDIDATES[label])
                     for share in SHARES
                     for label in (PFLEGO, FEDPER, FEDAVG)
                 },

@@ -15,15 +15,15 @@ from fedtempo.client.transforms import scale_by_adam
 from fedtempo.data import Split, Table
 from fedtempo.evaluation.protocol import Evaluation
 from fedtempo.evaluation.scoring import Evaluator
-from fedtempo.papers.framework.frame import Column, Contestant, Measured, Scale, Settling, Tuning, score
+from fedtempo.papers.framework.frame import Column, Measured, Scale, Settling, TunedSetting, Tuning, score_column
 from fedtempo.training.result import Result
 
 PFLEGO, FEDPER, FEDAVG = "PFLEGO", "FedPer", "FedAvg"
 PFLEGO_SGD, FEDPER_ADAM = "PFLEGO, SGD at the server", "FedPer, Adam at the server"
 TUNED, KEPT, LOSS = "existing_after/mean", "existing_before/mean", "joint_loss"
 COLUMNS = {
-    TUNED: score("test accuracy after a round's own steps"),
-    KEPT: score("before them"),
+    TUNED: score_column("test accuracy after a round's own steps"),
+    KEPT: score_column("before them"),
     LOSS: Column("training loss (1)"),
 }
 SERVED = (
@@ -88,10 +88,10 @@ CANDIDATES = {
 CONVERGED = Settling("existing_after", within=0.005)
 
 
-def rates_to_tune(*prefixes: str, candidates: Mapping[str, tuple[float, ...]] = CANDIDATES) -> Tuning:
+def pflego_tuning(*prefixes: str, candidates: Mapping[str, tuple[float, ...]] = CANDIDATES) -> Tuning:
     """Every method of every prefix, by the validation rows of existing users."""
     contestants = {
-        prefix + label: Contestant(prefix + label, values)
+        prefix + label: TunedSetting(prefix + label, values)
         for prefix in prefixes or ("",)
         for label, values in candidates.items()
     }

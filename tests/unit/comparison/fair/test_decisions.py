@@ -14,8 +14,12 @@ from fedtempo.evaluation.protocol import Scores, UserScores
 from fedtempo.training.round_report import RoundReport
 
 
+def users_of(values: list[float], metric: str = "accuracy") -> UserScores:
+    return UserScores(np.arange(len(values)), np.ones(len(values), dtype=np.int64), {metric: np.array(values)})
+
+
 def scored(values: list[float], metric: str = "accuracy") -> Scores:
-    users = UserScores(np.arange(len(values)), np.ones(len(values), dtype=np.int64), {metric: np.array(values)})
+    users = users_of(values, metric)
     return Scores("test", users, users, users, users, metric)
 
 
