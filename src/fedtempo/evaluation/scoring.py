@@ -9,6 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from fedtempo.backends import Backend, Block, Engine
+from fedtempo.backends.memory import in_pieces_that_fit
 from fedtempo.client.objectives import Received
 from fedtempo.client.phase import Phase
 from fedtempo.compression.packing import without_memory
@@ -46,10 +47,15 @@ class EvaluationContext(NamedTuple):
     def _scored(self, federation: Federation, backend: Backend, block: Block, served: Served) -> BlockScores:
         # The program is bound once and kept for all blocks and evaluations, and what it has recorded with it.
         key = (self.protocol, self.newcomers, served.as_kept, len(served.phases))
-        program = federation.compiled_once(key, served.phases, served.as_kept)
-        users = (federation.problem, program, self.received, self.now, block.clients, block.personal)
-        trained = list(backend.train(*users))
-        return {part: _joined([score(federation, one, part) for one in trained]) for part in self.parts}
+        program = federation.notes.program(key, lambda: federation.compile(served.phases, as_kept=served.as_kept))
+
+        def scored(few: Block) -> BlockScores:
+            users = (federation.problem, program, self.received, self.now, few.clients, few.personal)
+            trained = list(backend.train(*users))
+            return {part: _joined([score(federation, one, part) for one in trained]) for part in self.parts}
+
+        pieces = list(in_pieces_that_fit(federation.notes, block, scored))
+        return {part: _joined([piece[part] for piece in pieces]) for part in self.parts}
 
 
 def _is_empty(phase: Phase, now: Now) -> bool:

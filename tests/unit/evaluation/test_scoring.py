@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import pytest
+
 import fedtempo as ft
 from fedtempo.backends import Backend, serial
-from fedtempo.evaluation.serving import fine_tuning
+from fedtempo.federation.federation import Federation
 from fedtempo.training.experiment import prepare
+from fedtempo.training.loop import drained, train_experiment
 from tests import zoo
 
 
@@ -32,13 +35,17 @@ def test_no_steps_need_no_second_pass() -> None:
     assert none.scores.summary() == still.scores.summary()
 
 
-def test_programs_are_bound_once() -> None:
-    """For all blocks and evaluations: what a program has recorded lives on."""
-    prepared = prepare(
-        model=zoo.model("mlp"), data=zoo.data("mlp"), algorithm=zoo.ALGORITHMS["fedavg"], rounds=3, batch_size=4
-    )
-    federation = prepared.federation
-    phases = (fine_tuning(federation, ft.Evaluation()),)
-    one, other = (federation.compiled_once((ft.Evaluation(), False), phases, True) for _ in range(2))
-    assert one is other
-    assert federation.compiled_once((ft.Evaluation(steps=2), False), phases, True) is not one
+def test_programs_are_bound_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Before and after fine-tuning, for existing and for new users: four in all, however many blocks and rounds."""
+    made: list[bool] = []
+    real = Federation.compile
+
+    def watched(self: Federation, phases, uploads: bool = False, as_kept: bool = False):
+        made.append(uploads)
+        return real(self, phases, uploads, as_kept)
+
+    settings = {"model": zoo.model("mlp"), "data": zoo.data("mlp"), "algorithm": zoo.ALGORITHMS["fedavg"], "rounds": 3}
+    prepared = prepare(**settings, cohort=2, batch_size=4, backend="serial", block=1, evaluation=ft.Evaluation(every=1))
+    monkeypatch.setattr(Federation, "compile", watched)
+    drained(train_experiment(prepared))
+    assert made.count(False) == 4
