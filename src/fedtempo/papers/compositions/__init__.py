@@ -43,7 +43,7 @@ MEDIUM: dict[str, Any] = {**SMALL, "rounds": 400, "every": 20, "patience": 5, "v
 LONG: dict[str, Any] = {**SMALL, "rounds": 500, "cohort": 10, "every": 25, "k": 20}
 FEMNIST_STRENGTHS = Strengths(lr=0.05, weight_decay=0.02)
 MNIST_STRENGTHS = Strengths(lr=0.1, weight_decay=0.01)
-SHAKESPEARE_STRENGTHS = Strengths(lr=1.0, weight_decay=0.001, max_norm=0.5, server_lr=0.03)
+SHAKESPEARE_STRENGTHS = Strengths(lr=1.0, weight_decay=0.001, max_norm=0.35, server_lr=0.03)
 
 
 def _own_parts(scale: Scale) -> dict[str, float]:
@@ -77,8 +77,8 @@ FEMNIST = Reproduction(
         "smoke": sized(seeds=1, minutes=0.1, clients=5, model=("mlp", {"hidden": [8], "outputs": 62}), **SMOKE),
         "small": sized(seeds=3, minutes=2.5, clients=30, model=("mlp", {"hidden": [64], "outputs": 62}), **SMALL),
         "medium": sized(
-            5,
-            55,
+            8,
+            45,
             composition_tuning(FEMNIST_STRENGTHS),
             CONVERGED,
             clients=60,
@@ -104,13 +104,13 @@ MNIST = Reproduction(
         "smoke": sized(seeds=1, minutes=0.1, clients=5, hidden=4, **SMOKE),
         "small": sized(seeds=3, minutes=1.5, clients=30, hidden=32, **SMALL),
         "medium": sized(
-            5,
-            40,
+            8,
+            30,
             composition_tuning(MNIST_STRENGTHS),
             CONVERGED,
             clients=60,
             hidden=32,
-            **{**MEDIUM, "target": 0.85},
+            **{**MEDIUM, "target": 0.95},
         ),
         "paper": sized(seeds=5, minutes=1500, clients=539, hidden=200, **LONG),
     },
@@ -133,14 +133,14 @@ SHAKESPEARE = Reproduction(
         "medium": sized(
             5,
             60,
-            composition_tuning(SHAKESPEARE_STRENGTHS),
+            composition_tuning(SHAKESPEARE_STRENGTHS, (1.0, 3.0, 9.0)),
             CONVERGED,
             clients=30,
             window=10,
-            limit=60,
+            limit=200,
             hidden=32,
             layers=1,
-            **{**MEDIUM, "rounds": 120, "every": 6, "target": 0.3},
+            **{**MEDIUM, "rounds": 300, "every": 15, "target": 0.33},
         ),
         "paper": sized(seeds=5, minutes=60000, clients=1000, window=80, limit=None, hidden=256, layers=2, **LONG),
     },

@@ -121,14 +121,18 @@ def tuned_strengths(label: str, strengths: Strengths, scale: Scale) -> Strengths
     return replace(strengths, lr=scale.rate(label, strengths.lr))
 
 
-def composition_tuning(strengths: Strengths) -> Tuning:
-    """Three rates for every combination, around the one that it has where nothing is tuned; by validation rows."""
-    contestants = {
-        label: TunedSetting(
-            label, tuple(factor * (strengths.server_lr if ADAM in chosen else strengths.lr) for factor in FACTORS)
-        )
-        for label, chosen in CHOSEN.items()
-    }
+def composition_tuning(strengths: Strengths, factors: Sequence[float] = FACTORS) -> Tuning:
+    """Three rates for every combination, of the one that it has where nothing is tuned; by validation rows.
+
+    `factors` are those of a clients' rate; a server with Adam always has `FACTORS`.
+    """
+
+    def candidates(chosen: Sequence[str]) -> tuple[float, ...]:
+        if ADAM in chosen:
+            return tuple(factor * strengths.server_lr for factor in FACTORS)
+        return tuple(factor * strengths.lr for factor in factors)
+
+    contestants = {label: TunedSetting(label, candidates(chosen)) for label, chosen in CHOSEN.items()}
     return Tuning(contestants, f"{USERS}/best")
 
 
@@ -149,7 +153,7 @@ def composition_trainings(
     spent = budgets(scale, model)
     scored: list[Measure] = [partial(at_budgets, group=group, budgets=spent) for group in (USERS, "new_after")]
     reached = partial(spent_to_target, target=scale["target"], most=most_spent(scale, model))
-    measures = (costs, users, partial(learning, group=USERS), clipped_share, reached, *scored)
+    measures: tuple[Measure, ...] = (costs, users, partial(learning, group=USERS), clipped_share, reached, *scored)
     return [
         Training(
             label, data, model, composed(chosen, tuned_strengths(label, strengths, scale), scale), settings, measures

@@ -172,8 +172,13 @@ def scheme_tuning(gammas: Sequence[float], schemes: Sequence[str] = SCHEMES) -> 
 
     The paper searches for one for each scheme. A scheme that is left out has the constant one's.
     """
-    labels = [label(size, scheme) for size in SIZES for scheme in schemes]
-    return Tuning({name: TunedSetting(name, tuple(gammas)) for name in labels}, VALIDATION)
+    contestants = {}
+    for size in SIZES:
+        left_out = tuple(label(size, scheme) for scheme in SCHEMES if scheme not in schemes)
+        for scheme in schemes:
+            also = left_out if scheme == CONSTANT else ()
+            contestants[label(size, scheme)] = TunedSetting(label(size, scheme), tuple(gammas), also)
+    return Tuning(contestants, VALIDATION)
 
 
 def columns(score_name: str) -> Mapping[str, Column]:

@@ -97,7 +97,13 @@ SELF_ADJUSTMENT = Reproduction(
         "medium": sized(
             5,
             50,
-            fednar_tuning({label: _started(label, GOOD) for name in ADJUSTED for label in (name, with_nar(name))}),
+            fednar_tuning(
+                {
+                    label: [_started(label, GOOD), _started(label, LARGE)]
+                    for name in ADJUSTED
+                    for label in (name, with_nar(name))
+                }
+            ),
             SETTLED,
             **{**MEDIUM, "rounds": 240, "augmented": True},
         ),

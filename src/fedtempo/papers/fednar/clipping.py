@@ -63,7 +63,7 @@ CLIPPING = Reproduction(
         "medium": sized(
             8,
             45,
-            fednar_tuning({with_nar(name): _at(name, ALPHAS[0]) for name in CLIPPED}),
+            fednar_tuning({with_nar(name): [_at(name, alpha) for alpha in ALPHAS] for name in CLIPPED}),
             SETTLED,
             backbones=CLIPPED,
             **{**MEDIUM, "every": 30, "max_norm": 5.0, "augmented": True},

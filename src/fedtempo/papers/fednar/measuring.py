@@ -123,8 +123,8 @@ def plug_in_gains(
         for labels in side:
             mean = fmean(values[label][column] for label in labels)
             found |= {label: {"of_backbone": mean, "of_all": overall} for label in labels}
-    for labels in pairs.values():
-        for label, other in labels.items():
+    for paired in pairs.values():
+        for label, other in paired.items():
             found[label]["gain"] = values[label][column] - values[other][column]
             found[label]["gain_of_backbone"] = found[label]["of_backbone"] - found[other]["of_backbone"]
     return found

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -53,7 +53,7 @@ FEDEXP, FEDADAM, FEDAVGM = "FedExP", "FedAdam", "FedAvgM"
 BACKBONES = (FEDAVG, FEDPROX, SCAFFOLD, FEDEXP, FEDADAM, FEDAVGM)
 DECAY = 0.998
 ALPHAS = (0.3, 1.0, 10.0)
-SMOKE = {
+SMOKE: dict[str, Any] = {
     "rounds": 1,
     "clients": 4,
     "cohort": 2,
@@ -71,7 +71,7 @@ SMOKE = {
     "augmented": False,
     "target": 40.0,
 }
-SMALL = {
+SMALL: dict[str, Any] = {
     **SMOKE,
     "rounds": 15,
     "clients": 20,
@@ -83,7 +83,7 @@ SMALL = {
     "every": 3,
     "last": 3,
 }
-MEDIUM = {
+MEDIUM: dict[str, Any] = {
     **SMALL,
     "rounds": 300,
     "every": 15,
@@ -91,7 +91,7 @@ MEDIUM = {
     "parts": {"validation": 0.1, "test": 1 / 6},
 }
 """Every client keeps a tenth of its rows for validation; as many images are test rows as in the archive."""
-PAPER = {
+PAPER: dict[str, Any] = {
     **SMALL,
     "rounds": 1000,
     "clients": 100,
@@ -147,9 +147,10 @@ def to_target_column(scale: Mapping[str, Any]) -> Column:
     return Column("rounds to the target", ".0f", margin=float(scale["every"]))
 
 
-def fednar_tuning(labels: Mapping[str, str]) -> Tuning:
-    """Every contestant's rate, on the run that the contestant leads to, by accuracy on validation rows."""
-    return Tuning({name: TunedSetting(label, RATES) for name, label in labels.items()}, VALIDATION)
+def fednar_tuning(labels: Mapping[str, Sequence[str]]) -> Tuning:
+    """Every contestant's rate by accuracy on validation rows: tuned on its first label, used for all of them."""
+    contestants = {name: TunedSetting(first, RATES, tuple(others)) for name, (first, *others) in labels.items()}
+    return Tuning(contestants, VALIDATION)
 
 
 def backbone(name: str, lr: Schedule, steps: int) -> Algorithm:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
+from typing import Any
 
 from fedtempo.data import natural
 from fedtempo.papers.fednar.measuring import (
@@ -55,7 +56,7 @@ from fedtempo.papers.framework.reproduction import Reproduction
 from fedtempo.papers.framework.svg import Axes
 
 SIZES = ("smaller", "larger")
-SMOKE = {
+SMOKE: dict[str, Any] = {
     "rounds": 1,
     "clients": 4,
     "cohort": 2,
@@ -72,7 +73,7 @@ SMOKE = {
     "augmented": False,
     "target": 20.0,
 }
-SMALL = {
+SMALL: dict[str, Any] = {
     **SMOKE,
     "rounds": 10,
     "clients": 20,
@@ -83,7 +84,7 @@ SMALL = {
     "last": 2,
     "text": {"window": 20, "limit": 200},
 }
-MEDIUM = {
+MEDIUM: dict[str, Any] = {
     **SMALL,
     "rounds": 160,
     "every": 8,
@@ -93,7 +94,7 @@ MEDIUM = {
     "target": 28.0,
 }
 RATES = (0.5, 1.5, 4.0)
-PAPER = {
+PAPER: dict[str, Any] = {
     **SMALL,
     "rounds": 300,
     "clients": 100,
@@ -119,7 +120,9 @@ PAIRS = {name: {_with(with_nar(name), size): _with(name, size) for size in SIZES
 
 
 CONTESTANTS = {
-    label: TunedSetting(_with(label, SIZES[0]), RATES) for name in BACKBONES for label in (name, with_nar(name))
+    label: TunedSetting(_with(label, SIZES[0]), RATES, (_with(label, SIZES[1]),))
+    for name in BACKBONES
+    for label in (name, with_nar(name))
 }
 """Each method's rate is tuned once, at the smaller weight decay."""
 

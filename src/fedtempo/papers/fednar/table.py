@@ -57,7 +57,7 @@ def _table_runs(scale: Scale, seed: int) -> Sequence[PaperRun]:
 
 
 PAIRS = {name: {_at(with_nar(name), alpha): _at(name, alpha) for alpha in ALPHAS} for name in BACKBONES}
-CONTESTANTS = {label: _at(label, ALPHAS[0]) for name in BACKBONES for label in (name, with_nar(name))}
+CONTESTANTS = {label: [_at(label, alpha) for alpha in ALPHAS] for name in BACKBONES for label in (name, with_nar(name))}
 """Each method's rate is tuned once, on the most skewed clients."""
 
 

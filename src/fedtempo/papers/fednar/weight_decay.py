@@ -77,6 +77,12 @@ def _largest(setting: str, name: str = FEDAVG) -> str:
     return _swept(name, setting, WEIGHT_DECAYS[-1])
 
 
+def _others(name: str) -> list[str]:
+    """The backbone's labels but the one on which its rate is tuned."""
+    labels = [_swept(name, setting, weight_decay) for setting in SETTINGS for weight_decay in WEIGHT_DECAYS]
+    return [label for label in labels if label != _swept(name, SKEWED, GOOD)]
+
+
 def where_run(label: str, rule: Rule) -> Rule:
     """A rule about a label that not every scale has."""
 
@@ -105,7 +111,7 @@ SWEEP = Reproduction(
         "medium": sized(
             5,
             60,
-            fednar_tuning({name: _swept(name, SKEWED, GOOD) for name in BACKBONES}),
+            fednar_tuning({name: [_swept(name, SKEWED, GOOD), *_others(name)] for name in BACKBONES}),
             SETTLED,
             backbones=BACKBONES,
             **{**MEDIUM, "rounds": 150},

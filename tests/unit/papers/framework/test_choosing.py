@@ -21,6 +21,7 @@ from fedtempo.papers.framework.frame import (
     Measured,
     Scale,
     Settling,
+    Training,
     TunedSetting,
     Tuning,
     score_column,
@@ -96,6 +97,26 @@ def test_tuning_seeds_of_every_reproduction_are_out_of_reach() -> None:
             assert scale.tuning is None or min(scale.tuning.seeds) >= FIRST_TUNING_SEED
     with pytest.raises(ft.ConfigError, match="tuning seeds must be >= 10000"):
         replace(TUNING, seeds=(3,))
+
+
+@pytest.mark.parametrize("name", [one.name for one in REPRODUCTIONS.values() if one.scales["medium"].tuning])
+def test_a_tuned_rate_goes_to_the_labels_that_it_says_and_to_no_other(name: str) -> None:
+    """With `--only`, a label whose contestant does not name it would run untuned."""
+    chosen = REPRODUCTIONS[name]
+    scale = chosen.scales["medium"]
+    assert scale.tuning is not None
+    contestants = scale.tuning.contestants
+
+    def planned(rates: dict[str, float]) -> dict[str, str]:
+        runs = chosen.runs(replace(scale, chosen=rates), 0)
+        return {run.label: repr((run.algorithm, run.settings)) for run in runs if isinstance(run, Training)}
+
+    plain = planned(dict.fromkeys(contestants, 0.0111))
+    first_and_last = [*contestants.items()][:: max(1, len(contestants) - 1)]
+    for key, contestant in first_and_last:
+        tuned = planned({**dict.fromkeys(contestants, 0.0111), key: 0.0123})
+        moved = {label for label in plain if tuned[label] != plain[label]}
+        assert moved == {contestant.label, *contestant.also} & set(plain)
 
 
 def test_the_plan_stands_before_the_first_run(tmp_path: Path) -> None:
