@@ -100,6 +100,13 @@ ALGORITHMS: dict[str, ft.Algorithm] = {
 }
 
 
+MECHANISMS = [
+    *("fedavg with momentum", "feddecay by displacement", "scaffold", "four at once", "pflego", "fedrep", "ditto"),
+    *("pfedme", "fedem", "fedbn"),
+]
+"""One algorithm for every mechanism: these run every time where the others run with `--slow`."""
+
+
 class Recurrent(nn.Module):
     """The last state of a GRU."""
 

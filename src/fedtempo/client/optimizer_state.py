@@ -26,7 +26,7 @@ def without_states(tensors: Params) -> Params:
     return {name: t for name, t in tensors.items() if not name.startswith(notes)}
 
 
-def named_state(index: int | str, state: Any) -> Params:
+def named_state(index: int | str, state: object) -> Params:
     """The tensors of a phase's optimizer state; a name ends with the model's tensor it belongs to."""
     return leaves(state, f"{PREFIX}{index}")
 

@@ -33,7 +33,7 @@ SELECTORS: dict[str, Callable[[str], Selector]] = {"submodule": submodule, "matc
 COMBINED: dict[str, Callable[[Selector, Selector], Selector]] = {"any": operator.or_, "all": operator.and_}
 
 
-def make_algorithm(section: Mapping[str, Any], field: str = "algorithm") -> Algorithm:
+def make_algorithm(section: Mapping[str, object], field: str = "algorithm") -> Algorithm:
     """The algorithm of a file. `around` is the backbone of a wrapper; tables stand for schedules and selectors."""
     name = section.get("name")
     settings = {key: _setting(f"{field}.{key}", key, value) for key, value in section.items() if key != "name"}
@@ -81,7 +81,7 @@ def make_optimizer(field: str, value: Any) -> Optimizer:
     return optimizer
 
 
-def make_value(field: str, value: Any) -> Any:
+def make_value(field: str, value: object) -> object:
     """A value of a file: a table with `schedule` is a schedule, one with `submodule`, `matching`, ... a selector."""
     if not isinstance(value, Mapping):
         return value

@@ -79,7 +79,7 @@ def read_values(path: Path) -> dict[str, Any]:
         raise ConfigError(f"experiment file must be TOML. Got {path}: {first_line(error)}.") from error
 
 
-def parse(values: Mapping[str, Any]) -> ExperimentFile:
+def parse(values: Mapping[str, object]) -> ExperimentFile:
     """Check a file's values; the first thing that is wrong is the error."""
     require(_depth(values) <= toml.DEEPEST, "experiment file", f"at most {toml.DEEPEST} tables deep", "more")
     try:

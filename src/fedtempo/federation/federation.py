@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-from collections import deque
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -20,6 +19,7 @@ from fedtempo.client.program import ClientProgram, compile_client
 from fedtempo.compression.packing import first_memory, memory_in
 from fedtempo.data.federated import FederatedData
 from fedtempo.errors import ConfigError, ModelError
+from fedtempo.federation.kept import ProcessNotes
 from fedtempo.federation.problem import Problem
 from fedtempo.models.weights import redraw, seeded
 from fedtempo.params import Params, select, squared_norm
@@ -27,9 +27,6 @@ from fedtempo.server.admission import Expected
 from fedtempo.server.policy import UploadPolicy
 from fedtempo.server.step import averaging, estimating
 from fedtempo.server.sums import Groups
-
-KEPT_PROGRAMS = 8
-"""Programs by which users are served that are kept: before and after fine-tuning, existing and new users."""
 
 
 @dataclass(frozen=True)
@@ -62,17 +59,10 @@ class Federation:
         network, task = self.problem.network, self.problem.task
         return compile_client(phases, network, task, upload, memory.final_state, begin, remembers=uploads)
 
-    def compiled_once(self, key: object, phases: tuple[Phase, ...], as_kept: bool) -> ClientProgram:
-        """As `compile`, for phases that are the same whenever the key is equal: recordings of steps live on in it."""
-        for known, program in self._compiled:
-            if known == key:
-                return program
-        self._compiled.append((key, self.compile(phases, as_kept=as_kept)))
-        return self._compiled[-1][1]
-
     @cached_property
-    def _compiled(self) -> deque[tuple[object, ClientProgram]]:
-        return deque(maxlen=KEPT_PROGRAMS)
+    def notes(self) -> ProcessNotes:
+        """What this process has found out about the run."""
+        return ProcessNotes()
 
     # ------------------------------------------------------------------ which tensors travel
 

@@ -11,19 +11,17 @@ from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
 
-from fedtempo.costs import Costs
-from fedtempo.evaluation.protocol import Scores
 from fedtempo.report.pictures import DataPicture, RatePlan, picture_of, plan_of
 from fedtempo.training.experiment import Experiment
 from fedtempo.training.private import WITHHELD
 from fedtempo.training.result import Result
-from fedtempo.training.round_report import RoundReport
+from fedtempo.training.round_report import RoundReport, RunHistory
 
 LIBRARIES = ("fedtempo", "torch", "numpy")
 
 
 @dataclass(frozen=True)
-class ReportRun:
+class ReportRun(RunHistory):
     """One run as a page shows it. Runs with the same label are seeds of one algorithm and are drawn together."""
 
     label: str
@@ -66,26 +64,6 @@ class ReportRun:
             versions=versions(),
             finished=timestamp(),
         )
-
-    @property
-    def selected(self) -> RoundReport | None:
-        """The round whose test scores count: the last one that validation selected."""
-        return next((report for report in reversed(self.history) if report.test is not None), None)
-
-    @property
-    def scores(self) -> Scores | None:
-        """The test scores of the selected round."""
-        return self.selected.test if self.selected else None
-
-    @property
-    def costs(self) -> Costs:
-        """What the run has cost so far."""
-        return self.history[-1].total_costs if self.history else Costs()
-
-    @property
-    def seconds(self) -> float:
-        """What all rounds took."""
-        return sum(report.seconds for report in self.history)
 
 
 def facts_of(experiment: Experiment) -> dict[str, str]:

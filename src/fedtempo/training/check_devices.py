@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
+from fedtempo.algorithms.algorithm import HISTORY
 from fedtempo.costs import Ledger
 from fedtempo.devices import Devices, RunningDevices
 from fedtempo.errors import ConfigError, require
@@ -105,10 +106,11 @@ def check_asynchrony(
     require(plain, "compress", "without EF21 in an asynchronous run: its server adds what is missing", compress)
     server = algorithm.server
     extra = server.extra(server.init(select(federation.first_shared(), federation.trained_names)))
-    if algorithm.uploads.nothing or extra or not set(federation.expected) <= PLAIN_UPLOADS:
+    alone = set(federation.expected) <= PLAIN_UPLOADS and HISTORY not in algorithm.owns
+    if algorithm.uploads.nothing or extra or not alone:
         raise ConfigError(
             f"algorithm must send displacements alone in an asynchronous run. Got {algorithm!r} on this model: for "
-            "control variates, norms and averaged optimizer states that come late there is no rule."
+            "control variates, memories, norms and averaged optimizer states that come late there is no rule."
         )
     expected = cohort.expected(problem.now(0, 1.0), len(problem.data.clients))
     require(expected >= 1, "cohort", "at least 1 in an asynchronous run", expected)

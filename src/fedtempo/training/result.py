@@ -13,11 +13,10 @@ from torch import Tensor, nn
 
 from fedtempo.backends import serial
 from fedtempo.client.objectives import Received
-from fedtempo.costs import Costs
 from fedtempo.data.federated import FederatedData
 from fedtempo.data.own_clients import ClientData
 from fedtempo.errors import ConfigError, is_count, require
-from fedtempo.evaluation.protocol import Evaluation, Scores
+from fedtempo.evaluation.protocol import Evaluation
 from fedtempo.evaluation.serving import served_phases
 from fedtempo.params import Params
 from fedtempo.schedules import Now, Rate
@@ -28,13 +27,13 @@ from fedtempo.training.experiment import Experiment
 from fedtempo.training.private import WITHHELD
 from fedtempo.training.remarks import remarks
 from fedtempo.training.round_report import RoundReport, unheard
-from fedtempo.training.saved import SavedResult, ShownTable, Snapshot, Which, require_which, saved_from_bytes
+from fedtempo.training.saved import FinishedRun, SavedResult, ShownTable, Snapshot, Which, saved_from_bytes
 from fedtempo.training.state import RECEIPT, absorb, digest_of
 from fedtempo.training.store import Store
 
 
 @dataclass
-class Result:
+class Result(FinishedRun):
     """A finished run. The model it hands out is that of the round whose scores it reports."""
 
     experiment: Experiment
@@ -47,21 +46,6 @@ class Result:
     """The round that validation selected; None if it selected none, and then the last one counts."""
     releases: int = 0
     """Private means that somebody may have seen; more than rounds where a deployment had to repeat some."""
-
-    def at(self, which: Which = "selected") -> Snapshot:
-        """The run after the selected round, or after the last."""
-        require_which(which)
-        return self.chosen if self.chosen is not None and which == "selected" else self.last
-
-    @property
-    def params(self) -> Params:
-        """The shared model of the selected round; `result.at("last").shared` is that of the last."""
-        return self.at().shared
-
-    @property
-    def server_state(self) -> Any:
-        """The server's state after the selected round."""
-        return self.at().server
 
     @property
     def now(self) -> Now:
@@ -83,42 +67,6 @@ class Result:
     def privacy(self) -> Guarantee | None:
         """What a private run guarantees its clients: epsilon, delta, adjacency, sampling; None for other runs."""
         return self.experiment.guarantee(len(self.history), self.releases or None)
-
-    @property
-    def seconds(self) -> float:
-        """What all rounds took, those before an interruption too."""
-        return sum(report.seconds for report in self.history)
-
-    @property
-    def time(self) -> float:
-        """Seconds of the clock that the run took: of devices, or measured in a deployment; 0 without a clock."""
-        return self.history[-1].total_time if self.history else 0.0
-
-    @property
-    def energy(self) -> float:
-        """Joules that the devices have used; 0 without devices."""
-        return self.history[-1].total_energy if self.history else 0.0
-
-    @property
-    def costs(self) -> Costs:
-        """What the whole run cost."""
-        return self.history[-1].total_costs if self.history else Costs()
-
-    @property
-    def selected(self) -> RoundReport | None:
-        """The round whose test scores count: the last one that validation selected."""
-        evaluated = [report for report in self.history if report.test is not None]
-        return evaluated[-1] if evaluated else None
-
-    @property
-    def scores(self) -> Scores | None:
-        """The test scores of the selected round."""
-        return self.selected.test if self.selected else None
-
-    @property
-    def model_params(self) -> Params:
-        """The parameters that are served: the selected round's model, or FedExP's mean of two."""
-        return self.served()
 
     def served(self, which: Which = "selected") -> Params:
         """The parameters that are served after the selected round, or after the last."""
@@ -252,24 +200,6 @@ class Result:
         problem = self.experiment.federation.problem
         example = example_batch(problem, int(problem.data.clients[0]) if client is None else client)
         return write_model(self.model(client=client, which=which), example, Path(path), format)
-
-    def table(self) -> ShownTable:
-        """Existing and new users: mean, bottom decile, spread, and what it cost."""
-        table: ShownTable = show(self, "table")
-        return table
-
-    def to_frame(self) -> Any:
-        """Scores as a pandas frame, a row per round, part, group and metric."""
-        return show(self, "frame")
-
-    def history_frame(self) -> Any:
-        """Losses, costs and times as a pandas frame, a row per round."""
-        return show(self, "history_frame")
-
-    def save_frame(self, path: str | Path) -> Path:
-        """Write the rows of `to_frame` to a .csv or .parquet file."""
-        written: Path = show(self, "frame_file", Path(path))
-        return written
 
     def save(self, path: str | Path) -> Path:
         """Write numbers and tensors to one file, which `ft.load_result` reads without the data, model and algorithm."""

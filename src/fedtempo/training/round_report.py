@@ -110,6 +110,42 @@ class RoundReport:
         return html_of(self)
 
 
+class RunHistory:
+    """What follows from a run's rounds, for everything that has them."""
+
+    history: Sequence[RoundReport]
+
+    @property
+    def selected(self) -> RoundReport | None:
+        """The round whose test scores count: the last one that validation selected."""
+        return next((report for report in reversed(self.history) if report.test is not None), None)
+
+    @property
+    def scores(self) -> Scores | None:
+        """The test scores of the selected round."""
+        return self.selected.test if self.selected else None
+
+    @property
+    def costs(self) -> Costs:
+        """What all rounds cost together."""
+        return self.history[-1].total_costs if self.history else Costs()
+
+    @property
+    def time(self) -> float:
+        """Seconds of the clock that the run took: of devices, or measured in a deployment; 0 without a clock."""
+        return self.history[-1].total_time if self.history else 0.0
+
+    @property
+    def energy(self) -> float:
+        """Joules that the devices have used; 0 without devices."""
+        return self.history[-1].total_energy if self.history else 0.0
+
+    @property
+    def seconds(self) -> float:
+        """What all rounds took, those before an interruption too."""
+        return sum(report.seconds for report in self.history)
+
+
 def fruitless(history: Sequence[RoundReport]) -> int:
     """Evaluations since the last one that validation selected."""
     evaluated = [report for report in history if report.validation is not None]

@@ -169,7 +169,10 @@ def test_a_score_is_drawn_against_the_time_of_devices(browser: Browser, tmp_path
     runs = [one_run("timed", 0, 0.5, devices=fleet), one_run("plain", 0, 1.0)]
     browser.open(write_page(tmp_path / "timed.html", report(runs, title="Timed")))
     for value, words in (("time", "time on the clients"), ("energy", "joules")):
-        choose = "const s = document.querySelector('#cost select'); s.value = arguments[0]; s.dispatchEvent(new Event('change'))"
+        choose = (
+            "const s = document.querySelector('#cost select'); s.value = arguments[0];"
+            "s.dispatchEvent(new Event('change'))"
+        )
         browser.js(choose, value)
         assert words in label_of(browser, "cost")
         assert lines_in(browser, "cost") == 1

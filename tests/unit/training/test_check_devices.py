@@ -23,6 +23,7 @@ BUFF = ft.asynchrony.fedbuff(2)
     [
         ({"asynchrony": "fedbuff", "devices": FLEET}, "asynchrony"),
         ({"asynchrony": BUFF, "devices": FLEET, "algorithm": a.scaffold(lr=0.1, steps=1)}, "algorithm"),
+        ({"asynchrony": BUFF, "devices": FLEET, "algorithm": a.feddyn(lr=0.1, steps=1)}, "algorithm"),
         ({"asynchrony": BUFF, "devices": FLEET, "algorithm": a.fedexp(lr=0.1, steps=1)}, "algorithm"),
         ({"asynchrony": BUFF, "devices": FLEET, "algorithm": a.local_only(lr=0.1, steps=1)}, "algorithm"),
         ({"asynchrony": BUFF, "devices": FLEET, "aggregator": ft.robust.median()}, "aggregator"),
