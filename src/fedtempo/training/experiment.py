@@ -266,8 +266,9 @@ def prepare(
     require(not (alone and faults and faults.kill), "faults.kill", "0 where no workers can be killed", faults)
     calibrates = choice.calibrates and not (faults and faults.kill)
     how = (choice.backend, choice.workers, choice.block, rule, rounds, evaluation)
-    others = (quorum, over_selection, deadline, partial_work, asynchrony, cluster, calibrates, worker_timeout)
-    return Experiment(federation, *how, start, *others, *told(federation, origin, given, obstacle))
+    rules = (quorum, over_selection, deadline, partial_work, asynchrony)
+    words = told(federation, origin, given, obstacle)
+    return Experiment(federation, *how, start, *rules, cluster, calibrates, worker_timeout, *words)
 
 
 def _check_plain(
