@@ -15,10 +15,10 @@ from torch.utils.flop_counter import flop_registry
 from fedtempo.client.gradients import by_autograd
 from fedtempo.client.objectives import Received
 from fedtempo.client.phase import Carry
-from fedtempo.client.program import Stage
+from fedtempo.client.stage import Stage
 from fedtempo.federation.federation import Federation
 from fedtempo.params import Params, partition, size_in_bytes
-from fedtempo.schedules import Now
+from fedtempo.schedules import Now, constant
 from fedtempo.tasks import Batch
 
 
@@ -95,14 +95,16 @@ class Ledger:
         batching = self._federation.problem.batching
         for stage, price in zip(self._federation.program.stages, self._stages, strict=True):
             mine, (_, count) = stage.phase.batching(batching), stage.phase.rows(samples)
-            taken = stage.phase.length.steps(now, count, mine)
+            # Who is asked whether it has ended (FedALA) is counted with one unit: how many it takes, only clients know.
+            length = replace(stage.phase.length, count=constant(1)) if stage.phase.until else stage.phase.length
+            taken = length.steps(now, count, mine)
             rows = sum(mine.length(count, step // stage.phase.repeat) for step in range(taken))
             if stage.needs_all_rows(taken, count, mine):
                 flops += price.enter * count + price.step_after * rows
             else:
                 flops += price.step * rows
             steps, seen = steps + taken, seen + rows
-            at_first += stage.phase.length.steps(first, count, mine)
+            at_first += length.steps(first, count, mine)
         return Costs(self._down, self._up, steps, at_first - steps, seen, round(flops))
 
 

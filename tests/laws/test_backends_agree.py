@@ -23,7 +23,7 @@ def run(kind: str, name: str, backend: str, **settings: object) -> ft.Result:
     return ft.run(
         model=zoo.model(kind),
         data=zoo.data(kind),
-        algorithm=zoo.ALGORITHMS[name],
+        algorithm=zoo.EVERYTHING[name],
         dtype=torch.float64,
         backend=backend,
         **{**defaults, **settings},
@@ -32,11 +32,12 @@ def run(kind: str, name: str, backend: str, **settings: object) -> ft.Result:
 
 MECHANISMS = [
     *("fedavg with momentum", "feddecay by displacement", "scaffold", "four at once", "pflego", "fedrep", "ditto"),
-    *("pfedme", "fedem", "fedbn"),
+    *("pfedme", "fedem", "fedbn", "moon", "apfl", "fedala", "fedrod"),
 ]
 """One algorithm for every mechanism; these are trained on every kind of model each time, the others on one."""
 PAIRS = [(kind, name) for name in zoo.ALGORITHMS for kind in zoo.SHAPES]
-OFTEN = [(kind, name) for kind, name in PAIRS if kind == "mlp" or name in MECHANISMS]
+PAIRS += [("lora", name) for name in zoo.LORA]
+OFTEN = [(kind, name) for kind, name in PAIRS if kind in ("mlp", "lora") or name in MECHANISMS]
 
 
 @pytest.mark.parametrize("pair", slow_but(OFTEN, PAIRS, "its mechanism and its model are each tried in other pairs"))

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, Literal, ParamSpec, TypedDict, get_args, get_type_hints
 
-from torch import Tensor
+from torch import Tensor, nn
 
 from fedtempo.client.network import Network
 from fedtempo.client.objectives import Received
@@ -27,7 +27,14 @@ from fedtempo.tasks import Batch
 Weighting = Literal["uniform", "samples", "processed"]
 Predict = Callable[[Network, Params, Params, Batch, bool], Tensor]
 InitialState = Callable[[Params, frozenset[str]], Params]
-"""(shared tensors, names of the trained ones) -> what a client keeps."""
+"""(shared tensors, names of the trained ones, or of those that `Memory.of` selects) -> what a client keeps."""
+FirstModel = Callable[[nn.Module, Params], Params]
+"""(model, its first tensors) -> the first tensors to train from."""
+
+
+def first_as_drawn(model: nn.Module, tensors: Params) -> Params:
+    """The usual first model: the one that was given or drawn."""
+    return tensors
 
 
 def displacement(received: Received, carry: Carry) -> Groups:
@@ -82,6 +89,12 @@ class Memory:
     """What is kept after the round."""
     stateless: bool = False
     """Whether personal tensors start afresh each round (FedRecon)."""
+    of: Selector | None = None
+    """The tensors whose names `initial_state` is given; None gives it those of the trained ones."""
+    numbered: bool = False
+    """Whether a client also keeps its number, as `number` (AFL)."""
+    absent_train: bool = False
+    """Whether clients outside the cohort train as well, for what they keep; they send nothing (pFedMe's code)."""
 
 
 @dataclass(frozen=True)
@@ -141,6 +154,8 @@ class Algorithm:
     serving: Serving = field(default_factory=Serving)
     components: int | None = None
     """How many copies of the model are shared, stacked on the first dimension (FedEM)."""
+    first_model: FirstModel = first_as_drawn
+    """What the algorithm does to the model before the first round, such as FedBABU's orthogonal head."""
     name: str = "custom"
     settings: Mapping[str, Any] = field(default_factory=dict)
 

@@ -14,7 +14,8 @@ from fedtempo.backends.backend import Backend, Trained
 from fedtempo.client.gradients import GradientOf, by_autograd
 from fedtempo.client.objectives import Received
 from fedtempo.client.phase import Carry
-from fedtempo.client.program import ClientProgram, Stage
+from fedtempo.client.program import ClientProgram
+from fedtempo.client.stage import Stage
 from fedtempo.data.augment import step_keys
 from fedtempo.data.batches import Batching, BatchRows
 from fedtempo.errors import FedTempoError, TrainingError
@@ -119,7 +120,10 @@ def _run_stage(
     rows = BatchRows(batching, keys, np.array([count]))
     # Losses stay tensors until the end: reading a number would wait for the device at every step.
     losses, seen = [torch.zeros((), dtype=torch.float64, device=problem.device)], 0
+    taken = 0
     for step, place in enumerate(here):
+        if stage.phase.until is not None and bool(stage.phase.until(received, carry)):
+            break
         batch = _batch(data, rows, batching, step // stage.phase.repeat)
         if problem.augment is not None:
             key = step_keys(problem.seed, np.array([client]), now.round, step).to(problem.device)
@@ -132,8 +136,8 @@ def _run_stage(
         # The first step must not overwrite the received model, which other clients start from as well.
         carry, loss = stage.step(gradient, received, carry, batch, place, may_overwrite=step > 0)
         losses.append(loss.to(torch.float64))
-        seen += batching.length(count, step // stage.phase.repeat)
-    return carry, torch.stack(losses).sum(), len(here), seen
+        seen, taken = seen + batching.length(count, step // stage.phase.repeat), taken + 1
+    return carry, torch.stack(losses).sum(), taken, seen
 
 
 def _batch(data: Batch, rows: BatchRows, batching: Batching, draw: int) -> Batch:

@@ -8,6 +8,7 @@ unchanged.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -20,7 +21,8 @@ from fedtempo.backends.serial import dropout_keys
 from fedtempo.client.gradients import by_transform
 from fedtempo.client.objectives import Received
 from fedtempo.client.phase import Carry
-from fedtempo.client.program import ClientProgram, Stage
+from fedtempo.client.program import ClientProgram
+from fedtempo.client.stage import Stage
 from fedtempo.data.augment import step_keys
 from fedtempo.data.batches import BatchRows
 from fedtempo.errors import FedTempoError, TrainingError
@@ -125,7 +127,11 @@ def _run_stage(lanes: Lanes, stage: Stage, carry: Carry, tally: Tally) -> tuple[
     for step in range(int(steps.max())):
         local, lengths = rows.at(step // stage.phase.repeat)
         # Clients that have finished stay in the stack, but no longer step.
+        if stage.phase.until is not None:
+            steps = np.where(_ended(lanes, stage, carry), np.minimum(steps, step), steps)
         active = np.flatnonzero(steps > step)
+        if not len(active):
+            break
         samples[active] += lengths[active]
         for group in _groups(active, lengths, problem.pads_batches):
             batch = _batch(lanes, data, starts, local, lengths, group, step)
@@ -133,6 +139,13 @@ def _run_stage(lanes: Lanes, stage: Stage, carry: Carry, tally: Tally) -> tuple[
             carry, losses = _step(lanes, stage, carry, batch, here, members, group)
             loss = loss.index_add(0, torch.as_tensor(group, device=loss.device), losses.to(torch.float64))
     return carry, Tally(loss, tally.steps + steps, (*tally.samples, samples))
+
+
+def _ended(lanes: Lanes, stage: Stage, carry: Carry) -> np.ndarray:
+    """Which lanes take no further step of the stage."""
+    assert stage.phase.until is not None
+    ended = vmap(partial(stage.phase.until, lanes.received))(carry)
+    return np.asarray(ended.cpu().numpy(), dtype=bool)
 
 
 def _groups(active: np.ndarray, lengths: np.ndarray, pads: bool) -> list[np.ndarray]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import lru_cache, partial
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -19,10 +19,10 @@ from fedtempo.client.network import NOT_INPUTS, Network
 from fedtempo.client.objectives import Loss, Received, Value, View, supervised
 from fedtempo.client.optimizer_state import GROUP, belongs_to, named_state, restored, without_states
 from fedtempo.client.phase import Carry, Phase, StepInfo
-from fedtempo.data.batches import Batching
+from fedtempo.client.stage import Plain, Stage, Step, in_step
 from fedtempo.errors import require
 from fedtempo.params import Params, Scalar, add, combine, partition, select, tree_map
-from fedtempo.schedules import Now, Position
+from fedtempo.schedules import Position
 from fedtempo.tasks import Batch, Task, is_known, row_counts
 
 CACHED_TIMELINES = 16
@@ -34,53 +34,6 @@ FinalState = Callable[[Received, Carry], Params]
 """(what came down, carry after the last step) -> the personal state that the client keeps for its next round."""
 Begin = Callable[[Received, Params], tuple[Params, Params]]
 """(received, personal state) -> (personal state to start from, scratch)."""
-
-
-class Step(Protocol):
-    """One gradient step of one client."""
-
-    def __call__(
-        self,
-        gradient_of: GradientOf,
-        received: Received,
-        carry: Carry,
-        batch: Batch,
-        now: Position,
-        may_overwrite: bool = False,
-    ) -> tuple[Carry, Tensor]:
-        """The next carry and the loss. `may_overwrite` says that nobody else holds the carry's tensors."""
-        ...
-
-
-class Plain(NamedTuple):
-    """An objective that depends on the model and the batch alone, and the fastest ways to its gradient."""
-
-    value_of: ValueOf
-    alone: GradientOf
-    """For one client at a time."""
-    together: GradientOf
-    """For clients that are stacked."""
-
-
-class Stage(NamedTuple):
-    """A phase bound to a model: what backends run."""
-
-    phase: Phase
-    trained: frozenset[str]
-    reuses_features: bool
-    """Whether the body's features may be computed once for the whole phase (PFLEGO)."""
-    enter: Callable[[Received, Carry, Batch], tuple[Carry, Batch]]
-    step: Step
-    split: Callable[[Carry], tuple[Params, Params]]
-    """The model's tensors that this phase trains, and the others."""
-    plain: Plain | None
-    positions: Callable[[Now, int, Batching], Sequence[Now]]
-
-    def needs_all_rows(self, steps: int, samples: int, batching: Batching) -> bool:
-        """Whether the stage starts with a pass over all rows: to enter, or because reusing features pays."""
-        if self.phase.enter is not None:
-            return True
-        return self.reuses_features and (batching.size is None or steps * batching.size >= samples) and steps > 0
 
 
 class ClientProgram(NamedTuple):
@@ -104,26 +57,32 @@ def compile_client(
     remembers: bool = False,
 ) -> ClientProgram:
     """Bind phases to a model. Only a training round `remembers`: its optimizers go on from the states of the last."""
-    stages = tuple(_stage(i, phase, network, task) for i, phase in enumerate(phases))
-    remembers = remembers and any(phase.optimizer.state != "reset" for phase in phases)
+    mains = [_stage(i, phase, network, task) for i, phase in enumerate(phases)]
+    besides = [phase.beside for phase in phases if phase.beside is not None]
+    others = [_stage(len(mains) + i, phase, network, task) for i, phase in enumerate(besides)]
+    # Every phase has a state of its own, those that step beside another too.
+    parts = (*mains, *others)
+    companions = iter(enumerate(others, len(mains)))
+    stages = tuple(stage if stage.phase.beside is None else in_step(stage, *next(companions)) for stage in mains)
+    remembers = remembers and any(stage.phase.optimizer.state != "reset" for stage in parts)
 
     def init(received: Received, personal: Params) -> Carry:
         # Optimizer states are stored among the personal tensors. The algorithm must not take them for its own.
         own, scratch = begin(_visible(received), without_states(personal))
         carry = Carry(received.shared, own, (), scratch)
         stored = {**received.extra, **personal} if remembers else {}
-        return carry._replace(states=_first_states(stages, carry, stored))
+        return carry._replace(states=_first_states(parts, carry, stored))
 
     def finish(received: Received, carry: Carry) -> tuple[dict[str, Params], Params, dict[str, Tensor]]:
         # Two phases may count the same thing, such as clipped steps; their counts add up.
         measured: dict[str, Tensor] = {}
-        for stage, (transformed, stepped) in zip(stages, carry.states, strict=True):
+        for stage, (transformed, stepped) in zip(parts, carry.states, strict=True):
             counted = stage.phase.direction.measurements(transformed)
             for name, value in (*counted.items(), *stage.phase.optimizer.transform.measurements(stepped).items()):
                 measured[name] = measured[name] + value if name in measured else value
         here = _visible(received)
         groups, kept = upload(here, carry), final_state(here, carry)
-        own, averaged = _between_rounds(stages, carry) if remembers else ({}, {})
+        own, averaged = _between_rounds(parts, carry) if remembers else ({}, {})
         # A client that sends nothing has nobody to average with.
         if averaged and groups:
             return {**groups, GROUP: averaged}, {**kept, **own}, measured
@@ -133,8 +92,8 @@ def compile_client(
         if not remembers:
             return {}, {}
         carry = Carry(shared, personal, (), {})
-        carry = carry._replace(states=_first_states(stages, carry, {}))
-        return _between_rounds(stages, carry)
+        carry = carry._replace(states=_first_states(parts, carry, {}))
+        return _between_rounds(parts, carry)
 
     return ClientProgram(init, stages, finish, first_states)
 
@@ -199,10 +158,12 @@ def _loss_of(network: Network, task: Task) -> Loss:
     """The mean loss of a batch at some parameters, and the model's buffers after the forward pass."""
     buffers = frozenset(network.buffers)
 
-    def loss(params: Params, batch: Batch, weights: Tensor | None = None) -> tuple[Tensor, Params]:
+    def loss(
+        params: Params, batch: Batch, weights: Tensor | None = None, shift: Tensor | None = None
+    ) -> tuple[Tensor, Params]:
         # BatchNorm writes its statistics in place; the clones keep the caller's tensors as they were.
         after = {n: p.clone() for n, p in params.items() if n in buffers}
-        return network.loss(task, {**params, **after}, batch, train=True, weights=weights), after
+        return network.loss(task, {**params, **after}, batch, train=True, weights=weights, shift=shift), after
 
     return loss
 
@@ -252,6 +213,9 @@ def _step_of(
 
 def _trained(phase: Phase, network: Network) -> frozenset[str]:
     """The parameters that a phase moves."""
+    if phase.own:
+        names = phase.trains.names(network.training) & frozenset(network.parameters)
+        return frozenset(phase.own + name for name in names - network.frozen) or frozenset({phase.own})
     matched = phase.trains.names(network.training) & frozenset(network.parameters)
     require(bool(matched), "trains", "a selector that matches at least one parameter", phase.trains)
     trained = matched - network.frozen

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+from torch import nn
+
 from fedtempo.client.transforms import Transform
-from fedtempo.params import Params, scaled, subtract
+from fedtempo.params import Params, Selector, nothing, scaled, subtract
 from fedtempo.schedules import Now, Schedule
 from fedtempo.server.sums import Aggregate
 
@@ -30,6 +32,11 @@ class Server(NamedTuple):
     """server -> the same additions (a factor, a control variate) around another server's step (see `with_server`)."""
     measurements: Callable[[Any], dict[str, float]] = lambda state: {}
     schedules: tuple[tuple[str, Schedule], ...] = ()
+    fitted: Callable[[nn.Module, int], Any] | None = None
+    """(model, number of training clients) -> this server, where it has to know them before the first round (AFL)."""
+    moves: Selector = nothing
+    """Tensors that no client trains and that the server moves (FedEx-LoRA's base). They go down in every round, and
+    `step` is given them beside the trained ones."""
 
 
 def descend(transform: Transform) -> Server:

@@ -83,7 +83,8 @@ def check_schedules(federation: Federation, rounds: int, cohort: float) -> None:
     server = federation.algorithm.server.schedules
     for round_number in sampled_rounds(rounds):
         now = replace(first, round=round_number)
-        for phase in federation.algorithm.phases:
+        phases = federation.algorithm.phases
+        for phase in (*phases, *(phase.beside for phase in phases if phase.beside is not None)):
             _check_phase(phase, now, _largest(federation))
         for name, schedule in server:
             _check_rate(name, schedule, now, _largest(federation))

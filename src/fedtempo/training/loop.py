@@ -83,6 +83,10 @@ def train_experiment(
             _maybe_kill(federation, clients, now)
             block = clients.train(order, _blocks(experiment, store, cohort.clients))
             state, personal, report = conclude(experiment, state, block, cohort, now, ledger)
+            if federation.algorithm.memory.absent_train:
+                # What they send is thrown away here. The model goes down to them, and costs count the cohort alone.
+                absent = np.setdiff1d(federation.problem.data.clients, cohort.clients)
+                personal = {**clients.train(order, _blocks(experiment, store, absent)).personal, **personal}
             # Scoring comes before the commit: validation may select this round, and the selection is committed with it.
             evaluator = _evaluator(experiment, clients, store, personal)
             state, report = _evaluated(experiment, evaluator, state, report, now, store.planned)
