@@ -9,7 +9,7 @@ endif
 export OMP_NUM_THREADS ?= 1
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
-.PHONY: help demo test coverage test-all check audit format bench bench-peers bench-scaling docs system clean
+.PHONY: help demo test coverage test-all test-flwr-datasets check audit format bench bench-peers bench-scaling docs system clean
 
 help: ## show this list
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -24,7 +24,7 @@ $(VENV)/.dev: $(VENV)/.demo
 	$(PIP) -e '.[all,dev,docs]'
 	@touch $@
 
-demo: $(VENV)/.demo ## compare FedSGD, FedDecay, FedAvg and local training on digits (under a minute)
+demo: $(VENV)/.demo ## eight ways to train between two aggregations, each at its tuned rate, on digits (under a minute)
 	$(BIN)/fedtempo demo
 
 test: $(VENV)/.dev ## run the tests
@@ -35,6 +35,16 @@ coverage: $(VENV)/.dev ## run the tests and say which lines they miss
 
 test-all: $(VENV)/.dev ## run the tests, the slow ones too
 	$(BIN)/python -m pytest -n 2 --slow $(ARGS)
+
+# flwr-datasets wants an older `datasets` than the one that all others get, so its tests have an environment of their own.
+$(VENV)-flwr-datasets/.made: pyproject.toml
+	$(PYTHON) -m venv $(VENV)-flwr-datasets
+	$(VENV)-flwr-datasets/bin/python -m pip install --quiet --disable-pip-version-check torch==2.13.0
+	$(VENV)-flwr-datasets/bin/python -m pip install --quiet --disable-pip-version-check -e '.[data]' 'flwr-datasets>=0.6' pytest
+	@touch $@
+
+test-flwr-datasets: $(VENV)-flwr-datasets/.made ## run the tests of the adapter for Flower's partitioners
+	$(VENV)-flwr-datasets/bin/python -m pytest tests/unit/data/test_adapters.py $(ARGS)
 
 check: $(VENV)/.dev ## formatting, lint (bandit's rules too), types, and known holes in what we depend on
 	$(BIN)/ruff format --check .
@@ -69,4 +79,4 @@ system: ## install chromium, which the tests of the report page drive (quiet whe
 	fi
 
 clean: ## remove the environment and caches
-	rm -rf $(VENV) .venv-peers .pytest_cache .mypy_cache .ruff_cache .coverage
+	rm -rf $(VENV) $(VENV)-flwr-datasets .venv-peers .pytest_cache .mypy_cache .ruff_cache .coverage

@@ -21,6 +21,7 @@ import torch
 from benchmarks import handwritten, report
 from benchmarks.measure import alone, in_turn, ratio
 from benchmarks.ours import federated, rivals, rounds
+from benchmarks.own_modules import OWN, pair, without_recording
 from benchmarks.workloads import FOLDER, WORKLOADS, Workload, arrays, by_name
 
 OURS = {
@@ -31,6 +32,10 @@ OURS = {
     "W5": {"FedTempo": {}, "FedTempo, one process": {"workers": 1}},
 }
 RIVAL = "hand-written, two processes"
+PLAIN, OWN_MODULE = "FedTempo", "FedTempo, own module"
+UNRECORDED = ", not recorded"
+WITH_OWN = ("W1", "W2", "W3", "W4")
+"""The workloads whose network is also timed as a class with a `forward` of its own."""
 
 
 def main() -> None:
@@ -41,8 +46,14 @@ def main() -> None:
     parser.add_argument(
         "--only-rounds", action="store_true", help="leave out start-up, memory, algorithms and profiles"
     )
+    parser.add_argument(
+        "--own", action="store_true", help="only W1 to W4's networks as own modules, and steps without recording"
+    )
     chosen = parser.parse_args()
     torch.set_num_threads(1)
+    if chosen.own:
+        report.keep_own(_own_results([name for name in chosen.workloads if name in WITH_OWN], chosen.rounds))
+        return
     results: dict[str, Any] = {"about": report.about(), "workloads": {}}
     for name in chosen.workloads:
         results["workloads"][name] = workload_results(WORKLOADS[name], chosen.rounds, chosen.only_rounds)
@@ -50,6 +61,40 @@ def main() -> None:
     if not chosen.only_rounds and "W3" in chosen.workloads:
         results["growth"] = alone("benchmarks.single", "W3", "ours", "1000")
     report.keep(results, complete=set(chosen.workloads) == set(WORKLOADS) and not chosen.only_rounds)
+
+
+def _own_results(names: list[str], count: int) -> dict[str, Any]:
+    """Each network as `nn.Sequential` and as an own module, with recorded steps and without, in one run in turn."""
+    results: dict[str, Any] = {"about": report.about(), "workloads": {}}
+    for name in names:
+        workload = WORKLOADS[name]
+        print(f"\n{workload.title}", flush=True)
+        inputs, labels = arrays(workload, FOLDER)
+        with ExitStack() as stack:
+            timings = in_turn(own_contenders(workload, inputs, labels, stack), count)
+        results["workloads"][name] = {
+            "title": workload.title,
+            "seconds": {who: timing._asdict() | {"median": timing.median} for who, timing in timings.items()},
+            "ratios": {who: ratio(timing, timings[RIVAL]) for who, timing in timings.items() if who != RIVAL},
+            "own": ratio(timings[OWN_MODULE], timings[PLAIN]),
+            "recording": {who: ratio(timings[who + UNRECORDED], timings[who]) for who in (PLAIN, OWN_MODULE)},
+        }
+        report.show(name, results["workloads"][name])
+    return results
+
+
+def own_contenders(workload: Workload, inputs: Any, labels: Any, stack: ExitStack) -> dict[str, Iterator[Any]]:
+    """The hand-written loop, and the network in both forms with recorded steps and without."""
+    data = federated(workload, inputs, labels)
+    contenders = {RIVAL: stack.enter_context(handwritten.processes(workload, inputs, labels))}
+    for name, model in zip((PLAIN, OWN_MODULE), pair(workload), strict=True):
+        contenders[name] = _closed(stack, rounds(workload, data, model=model))
+        with without_recording() as ways:
+            contenders[name + UNRECORDED] = _closed(stack, rounds(workload, data, model=model))
+            next(contenders[name + UNRECORDED])  # the client program is compiled in the first round
+        if not ways:
+            raise RuntimeError("recording was not switched off: nothing asked for it")
+    return contenders
 
 
 def workload_results(workload: Workload, count: int, only_rounds: bool) -> dict[str, Any]:
@@ -62,6 +107,8 @@ def workload_results(workload: Workload, count: int, only_rounds: bool) -> dict[
         timings = in_turn(contenders, count)
     found["seconds"] = {name: timing._asdict() | {"median": timing.median} for name, timing in timings.items()}
     found["ratios"] = {name: ratio(timing, timings[RIVAL]) for name, timing in timings.items() if name != RIVAL}
+    if OWN_MODULE in timings:
+        found["own"] = ratio(timings[OWN_MODULE], timings[PLAIN])
     if workload.mapped:
         found["few"] = _few_clients(workload, inputs, labels, count)
     if only_rounds:
@@ -85,6 +132,8 @@ def _contenders(workload: Workload, inputs: Any, labels: Any, stack: ExitStack) 
     }
     for name, settings in OURS[workload.name].items():
         contenders[name] = _closed(stack, rounds(workload, data, **settings))
+    if workload.name in WITH_OWN and workload.model in OWN:
+        contenders[OWN_MODULE] = _closed(stack, rounds(workload, data, model=pair(workload)[1]))
     return contenders
 
 

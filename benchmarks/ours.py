@@ -26,13 +26,14 @@ def rounds(
     """Rounds without end; plain FedAvg on `backend="auto"` unless told otherwise."""
     chosen = algorithm or ft.algorithms.fedavg(lr=workload.lr, steps=workload.steps)
     return ft.train(
-        model=workload.model(),
+        model=settings.pop("model", None) or workload.model(),
         data=data,
         algorithm=chosen,
         rounds=settings.pop("rounds", MANY),
         cohort=workload.cohort,
         batch_size=workload.batch,
         evaluation=None,
+        progress=False,
         **settings,
     )
 

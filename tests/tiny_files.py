@@ -97,6 +97,60 @@ def cifar10(folder: Path, batches: int = 5) -> None:
     put(folder / "cifar10", "cifar-10-binary.tar.gz", make_tar(members))
 
 
+def cifar100_rows(rows: int, seed: int) -> np.ndarray:
+    """Coarse label, fine label, pixels."""
+    records = np.random.default_rng(seed).integers(0, 256, (rows, 3074), dtype=np.uint8)
+    records[:, 1] = np.arange(rows) * 7 % 100
+    records[:, 0] = records[:, 1] // 5
+    return records
+
+
+def old_text(value: bytes) -> bytes:
+    """A string as Python 2 wrote it."""
+    return (b"U" + bytes([len(value)]) if len(value) < 256 else b"T" + struct.pack("<i", len(value))) + value
+
+
+def old_array(values: np.ndarray, kind: bytes) -> bytes:
+    """What Python 2 wrote for an array: a call of a name, then version, shape, type, order and bytes as its state."""
+    shape = b"(" + b"".join(b"M" + struct.pack("<H", n) for n in values.shape) + b"t"
+    dtype = b"cnumpy\ndtype\n" + old_text(kind) + b"K\x00K\x01\x87Rq\x05(K\x03" + old_text(b"|")
+    dtype += b"NNNJ\xff\xff\xff\xffJ\xff\xff\xff\xffK\x00tb"
+    made = b"cnumpy.core.multiarray\n_reconstruct\nq\x01cnumpy\nndarray\nK\x00\x85" + old_text(b"b") + b"\x87R"
+    return made + b"(K\x01" + shape + dtype + b"\x89" + old_text(values.tobytes()) + b"tb"
+
+
+def cifar100_described(records: np.ndarray) -> bytes:
+    """The dict that the archive for Python holds."""
+    labels = [b"](" + b"".join(b"K" + bytes([n]) for n in records[:, index].tolist()) + b"e" for index in (0, 1)]
+    names = b"](" + b"".join(old_text(f"image_{n}.png".encode()) for n in range(len(records))) + b"e"
+    content = old_text(b"filenames") + names + old_text(b"batch_label") + old_text(b"training batch 1 of 1")
+    content += old_text(b"fine_labels") + labels[1] + old_text(b"coarse_labels") + labels[0]
+    return b"\x80\x02}q\x01(" + content + old_text(b"data") + old_array(records[:, 2:], b"u1") + b"u."
+
+
+def cifar100(folder: Path, form: str = "binary") -> None:
+    parts = {"train": cifar100_rows(40, 0), "test": cifar100_rows(20, 1)}
+    ending = ".bin" if form == "binary" else ""
+    members = [
+        (f"cifar-100-{form}/{name}{ending}", rows.tobytes() if form == "binary" else cifar100_described(rows))
+        for name, rows in parts.items()
+    ]
+    members.append((f"cifar-100-{form}/meta", b"names of the classes"))
+    put(folder / "cifar100", f"cifar-100-{form}.tar.gz", make_tar(members))
+
+
+def sentiment140(folder: Path, more: bytes = b"") -> None:
+    """Ann tweets five times (not in the order of time), Bob twice, Zoe once; one byte is not UTF-8."""
+    rows = [(4, 10, "ann", "Good day, it's good"), (0, 30, "bob", "bad BAD day"), (4, 12, "ann", 'He said ""good""')]
+    rows += [(0, 11, "ann", "bad"), (0, 40, "zoe", "caf\xe9 bad."), (4, 14, "ann", "zebra day"), (4, 31, "bob", "!")]
+    rows += [(0, 13, "ann", "good good good good good")]
+    date = "Mon Apr 06 22:19:45 PDT 2009"
+    text = "".join(f'"{y}","{n}","{date}","NO_QUERY","{user}","{said}"\n' for y, n, user, said in rows)
+    members = {"training.1600000.processed.noemoticon.csv": text.encode("latin-1") + more}
+    archive = make_zip({**members, "testdata.manual.2009.06.14.csv": b'"2","3","d","q","u","t"\n'})
+    put(folder / "sentiment140", "trainingandtestdata.zip", archive)
+
+
 def drawing(seed: int) -> bytes:
     pixels = np.full((105, 105), 255, dtype=np.uint8)
     pixels[20 + seed % 60 : 40 + seed % 60, 10:30] = 0

@@ -9,7 +9,7 @@ from torch import nn
 import fedtempo as ft
 from fedtempo import algorithms as a
 from fedtempo.params import Params
-from fedtempo.schedules import Position, decaying_k, per_round, per_step
+from fedtempo.schedules import Position, decaying_k, per_round, per_step, qsr
 
 
 def half(gradient: Params, weights: Params, now: Position) -> float:
@@ -30,6 +30,7 @@ ALGORITHMS: dict[str, ft.Algorithm] = {
     "feddecay": a.feddecay(lr=0.1, beta=0.6, steps=4),
     "feddecay linear": a.feddecay(lr=0.1, beta=0.6, steps=4, decay="linear"),
     "feddecay sequence": a.feddecay(lr=0.1, steps=3, decay=[1.0, 0.5, 0.1]),
+    "feddecay of equal travel": a.feddecay(lr=0.05, beta=0.6, steps=4, travel="equal"),
     "feddecay per epoch": a.feddecay(lr=0.1, beta=0.6, epochs=3, per="epoch"),
     "feddecay by displacement": a.feddecay(lr=0.1, beta=0.6, epochs=3, per="epoch_displacement"),
     "fedprox": a.fedprox(lr=0.1, steps=3, mu=0.1),
@@ -48,6 +49,46 @@ ALGORITHMS: dict[str, ft.Algorithm] = {
         a.fedadam(lr=per_round(0.1, 0.99) * per_step(1.0, 0.7), steps=decaying_k(5, 0.9), server_lr=0.05),
         weight_decay=0.01,
         max_norm=1.0,
+    ),
+    "fednova": a.fednova(lr=0.1, epochs=2),
+    "fednova with momentum and pull": a.fednova(lr=0.1, epochs=2, momentum=0.5, mu=0.2, server_momentum=0.3),
+    "feddyn": a.feddyn(lr=0.1, epochs=1, alpha=0.2),
+    "feddyn as released": a.feddyn(lr=0.1, steps=3, alpha=0.2, alpha_by_samples=True, serves="mean"),
+    "fedcm": a.fedcm(lr=0.1, epochs=2, alpha=0.3),
+    "fedspeed": a.fedspeed(lr=0.1, epochs=2),
+    "fedspeed as released": a.fedspeed(lr=0.1, steps=3, alpha=0.7, history="all"),
+    "diloco": a.diloco(lr=0.01, epochs=2, max_norm=1.0),
+    "fedadamw": a.fedadamw(lr=0.01, epochs=2),
+    "fedadamw as released": a.fedadamw(lr=0.01, steps=3, second_moment="whole", one_count=True),
+    "fedmuon": a.fedmuon(lr=0.01, epochs=2),
+    "delta-sgd": a.delta_sgd(a.fedavg(lr=0.1, epochs=2)),
+    "fedsps": a.fedsps(a.fedprox(lr=0.5, epochs=2, mu=0.1)),
+    "feddecsps": a.feddecsps(a.fedavg(lr=0.5, epochs=2)),
+    "fedhyper at the server": a.fedhyper_global(a.fedavg(lr=0.1, steps=3)),
+    "fedhyper from the server": a.fedhyper_server(a.fedavg(lr=0.1, steps=3)),
+    "fedhyper at clients": a.fedhyper_client(a.fedavg(lr=0.1, epochs=2), step=0.01),
+    "stop early": a.stop_early(a.fedavg(lr=0.3, epochs=3), relative=0.8, patience=2),
+    "fedsam": a.fedsam(a.fedavg(lr=0.1, epochs=2)),
+    "fedlesam": a.fedlesam(a.fedavg(lr=0.1, epochs=2)),
+    "fedlesam of all": a.fedlesam(a.fedavg(lr=0.1, steps=3), previous="global"),
+    "fedinit": a.fedinit(a.fedavg(lr=0.1, epochs=2)),
+    "five at once": a.fednar(
+        a.stop_early(a.delta_sgd(a.fedsam(a.fedper(lr=per_step(0.1, 0.8), steps=4))), patience=3),
+        weight_decay=0.01,
+        max_norm=1.0,
+    ),
+    "steps from the rate": a.fedavg(
+        lr=per_round(0.1, 0.8), steps=qsr(per_round(0.1, 0.8), alpha=0.15, most=6), optimizer=ft.optimizers.adamw()
+    ),
+    "fedavg with top-k": a.fedavg(lr=0.1, steps=3, compress=ft.compress.top_k(0.3)),
+    "scaffold with signs": a.scaffold(
+        lr=0.1, steps=3, compress=ft.compress.sign(), compress_down=ft.compress.rounding(12)
+    ),
+    "fednar with EF21": a.fednar(
+        a.feddecay(lr=0.1, beta=0.6, steps=3, weighting="samples"),
+        weight_decay=0.1,
+        max_norm=0.5,
+        compress=ft.compress.chain([ft.compress.random_k(0.5), ft.compress.qsgd(64)], feedback="ef21"),
     ),
     "pflego": a.pflego(head_lr=0.1, server_lr=0.2, steps=5),
     "pflego as released": a.pflego(

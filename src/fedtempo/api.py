@@ -35,7 +35,6 @@ from fedtempo.training.tracking import Tracker
 
 if TYPE_CHECKING:
     from fedtempo.config import ExperimentFile
-    from fedtempo.report.tables import ResultTable
 
 shown_by("fedtempo.report")  # tables and pages need libraries that training does not
 
@@ -101,7 +100,7 @@ def run(
     as_planned: bool = False,
     commit_every: int = 1,
     trackers: Iterable[str | Tracker] = (),
-    progress: bool = False,
+    progress: bool | None = None,
     states: bool = False,
 ) -> Result:
     """Train to the end and return the result.
@@ -149,7 +148,8 @@ def run(
             is evaluated) as it was planned. Without it such a run is refused.
         commit_every: Rounds that share one transaction.
         trackers: Where every round's numbers go as well, such as `["progress", "tensorboard"]`.
-        progress: Show a bar in a terminal or a notebook, and lines elsewhere.
+        progress: True shows a bar in a terminal or a notebook, and lines elsewhere. By default a run logs one line, its
+            task and where its first weights come from; False leaves that out.
         states: Whether each report holds the whole state after its round in `report.state`: shared, server, and what
             the cohort keeps.
 
@@ -183,17 +183,19 @@ def train(**settings: Any) -> Generator[RoundReport, None, Result]:
     out, resume = settings.pop("out", None), settings.pop("resume", False)
     states, as_planned = settings.pop("states", False), settings.pop("as_planned", False)
     check_as_planned(as_planned, resume)
-    shows = settings.pop("progress", False)
-    require(isinstance(shows, bool), "progress", "true or false", shows)
+    shows = settings.pop("progress", None)
+    require(shows is None or isinstance(shows, bool), "progress", "true, false or None", shows)
     require(isinstance(states, bool), "states", "true or false", states)
     commit_every, trackers = settings.pop("commit_every", 1), as_trackers(settings.pop("trackers", ()))
     require(is_count(commit_every), "commit_every", "an int >= 1", commit_every)
     require(out is not None or not resume, "out", "given where a run is to be resumed", out)
-    if shows and not any(tracker.name == "progress" for tracker in trackers):
+    bar = any(tracker.name == "progress" for tracker in trackers)  # it shows the notes of a run itself
+    if shows and not bar:
         trackers = [*trackers, *as_trackers(["progress"])]
     folder = None if out is None else Path(out)
     experiment = prepare(**settings)
-    return train_experiment(experiment, folder, resume, commit_every, trackers, states=states, as_planned=as_planned)
+    kept = (folder, resume, commit_every, trackers)
+    return train_experiment(experiment, *kept, states=states, as_planned=as_planned, aloud=shows is None and not bar)
 
 
 def train_file(
@@ -214,10 +216,3 @@ def train_file(
     return train_experiment(
         prepare(**settings_of(file)), out, resume, trackers=trackers, claimed=keep, as_planned=as_planned
     )
-
-
-def compare(results: Sequence[Result], labels: Sequence[str] | None = None) -> ResultTable:
-    """Results side by side in one table; those with the same label, such as several seeds, are averaged."""
-    from fedtempo.report.tables import ResultTable
-
-    return ResultTable(results, labels)

@@ -15,8 +15,9 @@ from torch.utils.flop_counter import flop_registry
 from fedtempo.client.gradients import by_autograd
 from fedtempo.client.objectives import Received
 from fedtempo.client.phase import Carry
-from fedtempo.client.stage import Stage
+from fedtempo.client.program import Stage
 from fedtempo.federation.federation import Federation
+from fedtempo.federation.traffic import bytes_of, download_forms, upload_forms
 from fedtempo.params import Params, partition, size_in_bytes
 from fedtempo.schedules import Now, constant
 from fedtempo.tasks import Batch
@@ -62,14 +63,14 @@ class Ledger:
     def __init__(self, federation: Federation, shared: Params, extra: Params, asked: Iterable[int] = ()) -> None:
         self._federation = federation
         self._stages = _measure(federation, shared, extra)
-        moving, still = partition(shared, federation.moving_names)
+        _, still = partition(shared, federation.moving_names)
         # What no round changes goes down once, with a client's first round; the rest goes down every time.
         shares = not federation.algorithm.uploads.nothing
-        self._down = size_in_bytes(moving) + size_in_bytes(extra) if shares else 0
+        self._down = bytes_of(download_forms(federation, shared)) + size_in_bytes(extra) if shares else 0
         self._once = size_in_bytes(still) if shares else 0
         self._has_it = np.zeros(len(federation.problem.data), dtype=bool)
         self._has_it[np.fromiter(asked, dtype=np.int64)] = True
-        self._up = _upload_bytes(federation, shared, extra)
+        self._up = sum(bytes_of(forms) for forms in upload_forms(federation).values())
         # Clients of one size cost the same in one round, so a cohort of thousands needs a few evaluations.
         self._price = lru_cache(maxsize=4096)(self._client)
 
@@ -91,6 +92,7 @@ class Ledger:
     def _client(self, samples: int, now: Now) -> Costs:
         steps, seen, flops, at_first = 0, 0, 0.0, 0
         # `steps_saved` compares with the steps that the same client would have taken in round 0.
+        now = replace(now, samples=samples)
         first = replace(now, round=0, loss_ratio=1.0, plateaus=0)
         batching = self._federation.problem.batching
         for stage, price in zip(self._federation.program.stages, self._stages, strict=True):
@@ -121,7 +123,8 @@ def _measure(federation: Federation, shared: Params, extra: Params) -> list[Stag
 
 
 def _measure_stage(stage: Stage, received: Received, carry: Carry, rows: Batch) -> StageFlops:
-    now = Now(samples=2, total_samples=2)
+    # Delta-SGD takes its second gradient from the second step on, so that is the step to measure.
+    now = Now(samples=2, total_samples=2, step=1, steps=2) if stage.looks_elsewhere else Now(samples=2, total_samples=2)
     if stage.phase.enter is None and not stage.reuses_features:
         plain = _count(lambda: stage.step(by_autograd, received, carry, rows, now))
         return StageFlops(plain, 0.0, plain)
@@ -165,11 +168,3 @@ class OperationCounter(TorchDispatchMode):  # type: ignore[no-untyped-call]
         result = func(*args, **kwargs)
         self.operations += formula(*args, **kwargs, out_val=result)
         return result
-
-
-def _upload_bytes(federation: Federation, shared: Params, extra: Params) -> int:
-    received = Received(shared, extra)
-    client = int(federation.problem.data.clients[0])
-    carry = federation.program.init(received, federation.first_personal(client, shared))
-    groups, _, _ = federation.program.finish(received, carry)
-    return sum(size_in_bytes(tensors) for tensors in groups.values())

@@ -142,6 +142,11 @@ def squared_norm(a: Mapping[str, Tensor]) -> Tensor:
     return torch.stack([dot(p, p) for p in a.values()]).sum() if a else torch.zeros(())
 
 
+def inner(a: Mapping[str, Tensor], b: Mapping[str, Tensor]) -> Tensor:
+    """The inner product over all tensors of `a`, taken as one vector."""
+    return torch.stack([dot(p, b[n]) for n, p in a.items()]).sum() if a else torch.zeros(())
+
+
 def norm(a: Mapping[str, Tensor]) -> Tensor:
     """The Euclidean norm over all tensors together."""
     return torch.sqrt(squared_norm(a))

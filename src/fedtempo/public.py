@@ -1,13 +1,15 @@
 """Every public name of FedTempo. `fedtempo` itself hands them out when they are first asked for."""
 
 from fedtempo import algorithms, data, metrics, models, params, schedules, tasks, theory, trackers
+from fedtempo import compression as compress
 from fedtempo.algorithms import Algorithm
 from fedtempo.algorithms.algorithm import ClientSettings, Memory, Serving, Uploads, named
-from fedtempo.api import compare, run, train
+from fedtempo.api import run, train
 from fedtempo.client import objectives, optimizers, transforms
 from fedtempo.client.objectives import Received
 from fedtempo.client.phase import Carry, Phase, StepInfo, length
 from fedtempo.client.transforms import Transform
+from fedtempo.comparing import compare
 from fedtempo.contracts import check_algorithm, check_backend, check_loss, check_metric, check_model
 from fedtempo.errors import ConfigError, DataError, FedTempoError, ModelError, OutputError, StoreError, TrainingError
 from fedtempo.evaluation.protocol import Evaluation
@@ -58,6 +60,7 @@ __all__ = [
     "check_model",
     "cohort",
     "compare",
+    "compress",
     "data",
     "descend",
     "length",

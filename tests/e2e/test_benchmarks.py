@@ -5,9 +5,19 @@ from __future__ import annotations
 import importlib
 import subprocess
 import sys
+from contextlib import ExitStack, closing, nullcontext
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
+import torch
+from benchmarks import handwritten
+from benchmarks.__main__ import OWN_MODULE, PLAIN, RIVAL, UNRECORDED, own_contenders
+from benchmarks.ours import federated, rounds
+from benchmarks.own_modules import pair, without_recording
+from benchmarks.workloads import WORKLOADS, Workload, arrays
 
+from fedtempo.client.gradients import Replayed
 from tests import ROOT
 
 MODULES = sorted(
@@ -25,3 +35,43 @@ def test_every_module_finds_what_it_imports(name: str) -> None:
 def test_a_round_is_timed() -> None:
     command = [sys.executable, "-m", "benchmarks", "--help"]
     assert "W1 to W5" in subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
+
+
+def small(name: str) -> Workload:
+    return replace(WORKLOADS[name], clients=6, samples=12, cohort=3, batch=4, steps=4)
+
+
+@pytest.mark.parametrize("name", ["W1", "W2", "W3", "W4"])
+def test_own_modules_and_steps_without_recording_compute_the_same_numbers(name: str) -> None:
+    workload = small(name)
+    data = federated(workload, *arrays(workload, Path()))
+
+    def trained(model: torch.nn.Module) -> list[torch.Tensor]:
+        with closing(rounds(workload, data, model=model, rounds=2, workers=1)) as running:
+            return list([*running][-1].params.values())
+
+    plain, own = pair(workload)
+    expected = trained(plain)
+    with without_recording() as ways:
+        unrecorded = trained(own)
+    assert ways, "something asked for a recording"
+    for ours in (trained(own), unrecorded):
+        assert all(torch.equal(mine, theirs) for mine, theirs in zip(ours, expected, strict=True))
+    assert not any(torch.equal(a, b) for a, b in zip(expected, plain.state_dict().values(), strict=True))
+
+
+def test_the_contenders_are_recorded_or_not_as_they_say(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[Replayed] = []
+    replay = Replayed.__call__
+    monkeypatch.setattr(Replayed, "__call__", lambda self, *given: asked.append(self) or replay(self, *given))
+    monkeypatch.setattr(handwritten, "processes", lambda *given: nullcontext(iter(range(9))))  # it starts two processes
+    workload = small("W3")
+    found = {}
+    with ExitStack() as stack:
+        contenders = own_contenders(workload, *arrays(workload, Path()), stack)
+        for name, running in contenders.items():
+            asked.clear()
+            next(running)
+            found[name] = bool(asked)
+    own = {OWN_MODULE: True, OWN_MODULE + UNRECORDED: False}
+    assert found == {RIVAL: False, PLAIN: True, PLAIN + UNRECORDED: False, **own}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import pty
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -14,6 +15,7 @@ import pytest
 
 import fedtempo as ft
 from fedtempo.cli import main
+from fedtempo.cli.demo_runs import DIFFERENT, MAKERS, TUNED
 from tests import ROOT
 
 EXAMPLES = ROOT / "examples"
@@ -97,6 +99,17 @@ def test_schedule_prints_the_rates_and_the_ratio(fedtempo: Any, tmp_path: Path) 
     assert values["rounds"][0]["ratio"] == pytest.approx(ft.theory.personalization_ratio(rates, 1.0))
 
 
+def test_schedule_shows_how_far_contestants_go_at_one_rate(fedtempo: Any) -> None:
+    """Ten steps at 0.1 add up to 1; with factors of 0.6 to (1 - 0.6^10) / 4, and equal travel makes up for it."""
+    named = ("--algorithms", "fedavg,feddecay,feddecay:beta=0.6,travel=equal")
+    values = json.loads(fedtempo("schedule", EXAMPLE, *named, "--json")[0])
+    travels = [values[label]["travel"] for label in ("fedavg", "feddecay", "feddecay:beta=0.6,travel=equal")]
+    assert travels == pytest.approx([1.0, (1 - 0.6**10) / 4, 1.0])
+    assert values["feddecay"]["factors"] == pytest.approx(10 * travels[1])
+    printed, _ = fedtempo("schedule", EXAMPLE, *named)
+    assert "sum of factors" in " ".join(printed.split()) and "times as far as the shortest" in printed
+
+
 def test_advise_gives_reasons(fedtempo: Any) -> None:
     advice = json.loads(fedtempo("advise", EXAMPLE, "--json")[0])
     assert 0 <= advice["beta"] <= 1
@@ -104,11 +117,38 @@ def test_advise_gives_reasons(fedtempo: Any) -> None:
 
 
 def test_the_demo_writes_its_page(fedtempo: Any, tmp_path: Path) -> None:
-    printed, error = fedtempo("demo", "--rounds", "2", "--seeds", "1", "--out", str(tmp_path / "demo"))
-    assert "FedDecay" in printed
-    assert "local only" in printed
-    assert "round 2/2" in error
-    assert (tmp_path / "demo" / "report.html").stat().st_size > 1000
+    printed, error = fedtempo("demo", "--rounds", "1", "--seeds", "1", "--out", str(tmp_path / "demo"))
+    for label in MAKERS:
+        assert printed.count(label) >= 2, "a row of the table and a sentence"
+    assert "these seeds can't tell" in printed and "better" not in printed, "one seed makes no lead"
+    assert "very different users (alpha 0.1)" in printed and "x after" in printed
+    assert "12 of 12 runs" in error
+    page = (tmp_path / "demo" / "report.html").read_text()
+    assert "Before and after fine-tuning, by beta" in page
+    assert (tmp_path / "demo" / "trade-off.svg").read_text().startswith("<svg")
+
+
+ROWS = re.compile(r"^algorithm +before.*?\n(.*?)^```", re.S | re.M)
+
+
+def rows_of_the_readme() -> list[str]:
+    (rows,) = ROWS.findall((ROOT / "README.md").read_text())
+    return [line.rstrip() for line in rows.splitlines()]
+
+
+def test_the_readme_shows_everybody_in_the_demo() -> None:
+    labels = [line[:12].strip() for line in rows_of_the_readme()]
+    assert labels == list(TUNED[DIFFERENT])
+
+
+@pytest.mark.slow("the whole demo takes a minute, and its numbers change only with an algorithm's or the data's bits")
+def test_the_readme_shows_what_the_demo_prints(tmp_path: Path) -> None:
+    command = [*PROGRAM, "demo", "--quiet", "--out", str(tmp_path / "demo")]
+    wide = {**os.environ, "COLUMNS": "100"}
+    printed = subprocess.run(command, capture_output=True, text=True, check=True, env=wide).stdout
+    lines = [line.rstrip() for line in printed.splitlines()]
+    missing = [row for row in rows_of_the_readme() if row not in lines]
+    assert not missing, printed
 
 
 def test_help_lists_every_algorithm_with_one_line(fedtempo: Any) -> None:

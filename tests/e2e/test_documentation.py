@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 import re
 import shlex
@@ -107,6 +108,17 @@ def test_what_there_is_is_documented() -> None:
     assert [name for name in TRACKERS if f"`{name}`" not in trackers] == []
 
 
+def test_the_map_has_every_method_once_and_names_files_that_exist() -> None:
+    page, picture = (DOCS / "methods.md").read_text(), (DOCS / "images" / "methods.svg").read_text()
+    rows = re.findall(r"^\| `(\w+)` \| .* \| `(src/fedtempo/algorithms/\w+\.py)` \|", page, re.MULTILINE)
+    assert sorted(name for name, _ in rows) == sorted(ALGORITHMS)
+    for name, file in rows:
+        assert inspect.getsourcefile(inspect.unwrap(ALGORITHMS[name])) == str(ROOT / file)
+        assert f">{name}</text>" in picture
+    assert all((ROOT / file).exists() for file in re.findall(r"`(src/[\w/]+\.py)`", page))
+    assert "images/methods.svg" in page
+
+
 def test_the_algorithm_of_ones_own_is_short() -> None:
     (block,) = [text for text in blocks(DOCS / "your-own.md", "python") if "def averaged" in text]
     assert len(block.strip().splitlines()) < 40
@@ -147,6 +159,10 @@ class Sources(HTMLParser):
         ] + refreshed
 
 
+SITE = pytest.mark.slow("builds the whole site, as make docs does; links between its sources are followed every time")
+
+
+@SITE
 def test_the_site_fetches_nothing(site: Path) -> None:
     outside = [
         f"{page.relative_to(site)}: {source}"
@@ -161,6 +177,7 @@ def test_the_site_fetches_nothing(site: Path) -> None:
     assert not styles
 
 
+@SITE
 def test_the_links_of_the_site_resolve(site: Path) -> None:
     pages = {page.resolve(): Sources(page) for page in site.rglob("*.html")}
     broken = []
@@ -176,6 +193,7 @@ def test_the_links_of_the_site_resolve(site: Path) -> None:
     assert not broken
 
 
+@SITE
 def test_formulas_are_drawn_and_examples_are_code(site: Path) -> None:
     paper = (site / "papers" / "feddecay.html").read_text()
     assert paper.count("<math") > 10
@@ -186,6 +204,7 @@ def test_formulas_are_drawn_and_examples_are_code(site: Path) -> None:
     assert "<blockquote>" not in reference
 
 
+@SITE
 def test_every_page_is_in_the_site_and_can_be_searched(site: Path) -> None:
     import json
 

@@ -12,38 +12,27 @@ from pathlib import Path
 
 import pytest
 
+from fedtempo.training.faultpoints import faults
 from tests import ROOT
+from tests.programs import fedtempo, fedtempo_ended
 from tests.slow import slow_but
 
 EXAMPLE = ROOT / "examples" / "feddecay.toml"
 # A program that was started in the background has been told to ignore Ctrl-C, and its children inherit that.
 HEEDS = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler); "
-PROGRAM = [sys.executable, "-c", HEEDS + "from fedtempo.cli import main; main()"]
-
-
-def command(*arguments: str) -> subprocess.Popen[str]:
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    return subprocess.Popen(
-        [*PROGRAM, *arguments],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        env=environment,
-    )
 
 
 WAYS = [(signal.SIGINT, "processes"), (signal.SIGTERM, "vectorised"), (signal.SIGINT, "vectorised")]
 WAYS.append((signal.SIGTERM, "processes"))
 
 
-@pytest.mark.parametrize("way", slow_but(WAYS[:2], WAYS, "three programs; both signals and backends run every time"))
+@pytest.mark.parametrize("way", slow_but(WAYS[:2], WAYS, "three runs; both signals and backends run every time"))
 def test_stopped_and_resumed(way: tuple[signal.Signals, str], tmp_path: Path) -> None:
     number, backend = way
-    settings = ["--set", "rounds=30", "--set", "evaluation.every=2", "--backend", backend]
-    process = command("run", str(EXAMPLE), *settings, "--out", str(tmp_path / "run"))
+    settings = ["--set", "rounds=30", "--set", "evaluation.every=6", "--backend", backend]
+    process = fedtempo("run", str(EXAMPLE), *settings, "--out", str(tmp_path / "run"))
     try:
-        assert process.stderr is not None
-        assert any("round 2/" in line for line in process.stderr)
+        assert any("round 6/" in line for line in process.stderr)
         began = time.monotonic()
         process.send_signal(number)
         _, error = process.communicate(timeout=30)
@@ -53,37 +42,29 @@ def test_stopped_and_resumed(way: tuple[signal.Signals, str], tmp_path: Path) ->
         process.communicate()
     assert process.returncode == 130
     assert error.splitlines()[-1] == "fedtempo: interrupted"
-    resumed, _ = command("resume", str(tmp_path / "run"), "--json").communicate(timeout=120)
-    whole, _ = command("run", str(EXAMPLE), *settings, "--json").communicate(timeout=120)
-    assert json.loads(resumed)["digest"] == json.loads(whole)["digest"]
-    assert json.loads(resumed)["scores"] == json.loads(whole)["scores"]
-
-
-AT_COMMIT = """
-import os, signal
-signal.signal(signal.SIGINT, signal.default_int_handler)
-from fedtempo.cli import main
-from fedtempo.training.faultpoints import faults
-seen = []
-def interrupt(point):
-    seen.append(point)
-    if seen.count("commit:end") == 2 and point == "commit:end":
-        os.kill(os.getpid(), signal.SIGINT)
-with faults(interrupt):
-    main()
-"""
+    resumed = json.loads(fedtempo_ended("resume", str(tmp_path / "run"), "--json").stdout)
+    whole = json.loads(fedtempo_ended("run", str(EXAMPLE), *settings, "--json").stdout)
+    assert resumed["digest"] == whole["digest"]
+    assert resumed["scores"] == whole["scores"]
 
 
 def test_ctrl_c_right_after_a_commit(tmp_path: Path) -> None:
     """The round is written and Python does not know it yet."""
     short = ["--set", "rounds=4", "--backend", "serial"]
-    given = ["run", str(EXAMPLE), *short, "--quiet", "--out", str(tmp_path / "run")]
-    process = subprocess.run([sys.executable, "-c", AT_COMMIT, *given], capture_output=True, text=True, check=False)
-    assert process.returncode == 130, process.stderr
-    assert process.stderr.splitlines()[-1] == "fedtempo: interrupted"
-    resumed, _ = command("resume", str(tmp_path / "run"), "--json").communicate(timeout=120)
-    whole, _ = command("run", str(EXAMPLE), *short, "--json").communicate(timeout=120)
-    assert json.loads(resumed)["digest"] == json.loads(whole)["digest"]
+    seen: list[str] = []
+
+    def interrupt(point: str) -> None:
+        seen.append(point)
+        if seen.count("commit:end") == 2 and point == "commit:end":
+            os.kill(os.getpid(), signal.SIGINT)
+
+    with faults(interrupt):
+        stopped = fedtempo_ended("run", str(EXAMPLE), *short, "--quiet", "--out", str(tmp_path / "run"))
+    assert stopped.returncode == 130, stopped.stderr
+    assert stopped.stderr.splitlines()[-1] == "fedtempo: interrupted"
+    resumed = json.loads(fedtempo_ended("resume", str(tmp_path / "run"), "--json").stdout)
+    whole = json.loads(fedtempo_ended("run", str(EXAMPLE), *short, "--json").stdout)
+    assert resumed["digest"] == whole["digest"]
 
 
 @pytest.mark.parametrize("after", [0.2, 0.5, 1.0, 2.0])

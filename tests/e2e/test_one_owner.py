@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 import tomllib
 from pathlib import Path
 
@@ -11,13 +9,9 @@ import pytest
 from filelock import FileLock
 
 from fedtempo.training.durable import LOCK
+from tests.programs import fedtempo, fedtempo_ended
 
 EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "feddecay.toml"
-PROGRAM = [sys.executable, "-c", "from fedtempo.cli import main; main()"]
-
-
-def start(*arguments: str) -> subprocess.Popen[str]:
-    return subprocess.Popen([*PROGRAM, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
 def run_into(folder: Path, seed: int) -> list[str]:
@@ -30,10 +24,9 @@ def test_a_run_that_does_not_get_the_folder_writes_nothing(tmp_path: Path) -> No
     folder = tmp_path / "run"
     folder.mkdir()
     with FileLock(folder / LOCK):
-        process = start(*run_into(folder, 7))
-        _, error = process.communicate(timeout=120)
-    assert process.returncode == 6
-    assert "no other process" in error
+        refused = fedtempo_ended(*run_into(folder, 7))
+    assert refused.returncode == 6
+    assert "no other process" in refused.stderr
     assert {path.name: path.read_bytes() for path in folder.iterdir()} == {LOCK: b""}
 
 
@@ -41,13 +34,11 @@ def test_a_run_that_does_not_get_the_folder_writes_nothing(tmp_path: Path) -> No
 @pytest.mark.parametrize("attempt", range(5))
 def test_of_two_runs_at_once_one_wins_and_can_be_resumed(attempt: int, tmp_path: Path) -> None:
     folder = tmp_path / "run"
-    both = {seed: start(*run_into(folder, seed)) for seed in (1, 2)}
+    both = {seed: fedtempo(*run_into(folder, seed)) for seed in (1, 2)}
     for process in both.values():
         process.communicate(timeout=240)
     codes = {seed: process.returncode for seed, process in both.items()}
     assert sorted(codes.values()) == [0, 6]
     (winner,) = (seed for seed, code in codes.items() if code == 0)
     assert tomllib.loads((folder / "experiment.toml").read_text())["seed"] == winner
-    again = start("resume", str(folder), "--quiet")
-    again.communicate(timeout=120)
-    assert again.returncode == 0
+    assert fedtempo_ended("resume", str(folder), "--quiet").returncode == 0

@@ -11,7 +11,7 @@ import pytest
 
 import fedtempo as ft
 from fedtempo.cli import main
-from fedtempo.papers import REPRODUCTIONS, SCALES, reproduce
+from fedtempo.papers import REPRODUCTIONS, reproduce
 from fedtempo.papers.framework.claims import Answer
 from fedtempo.papers.framework.frame import Data, Training, key_of
 from fedtempo.papers.framework.pages import save, verdicts
@@ -29,7 +29,7 @@ EVERY_TIME = [
 def test_every_run_can_be_planned(name: str) -> None:
     """Settings of all scales are accepted, rows that the paper reports are among them, and no two runs are one."""
     chosen = REPRODUCTIONS[name]
-    runs = {scale: chosen.runs(chosen.scales[scale], 0) for scale in SCALES}
+    runs = {scale: chosen.runs(chosen.scales[scale], 0) for scale in chosen.scales}
     assert set(chosen.reported) <= {run.label for planned in runs.values() for run in planned}
     for planned in runs.values():
         assert len({key_of(name, run, 0) for run in planned}) == len(planned) > 0
@@ -42,7 +42,7 @@ def test_smoke(name: str, tmp_path: Path, real_data: Path) -> None:
     outcome = reproduce(chosen, "smoke", tmp_path, data_dir=real_data, processes=1)
     measured = {column for label in outcome.labels for column in outcome.measured[label][0].values}
     assert set(chosen.columns) <= measured
-    assert set(chosen.reported) <= {run.label for s in SCALES for run in chosen.runs(chosen.scales[s], 0)}
+    assert set(chosen.reported) <= {run.label for s in chosen.scales for run in chosen.runs(chosen.scales[s], 0)}
     assert {verdict.answer for verdict in verdicts(chosen, outcome).values()} == {Answer.UNCLEAR}
     for claim in chosen.claims:
         assert claim.rule(replace(outcome, scale="small")).answer in Answer

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import subprocess
 import sys
@@ -12,11 +11,10 @@ import pytest
 
 from fedtempo.cli import main
 from tests import ROOT
+from tests.programs import fedtempo
 
 EXAMPLE = ROOT / "examples" / "feddecay.toml"
-# A program that was started in the background has been told to ignore Ctrl-C, and its children inherit that.
-HEEDS = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler); "
-PROGRAM = [sys.executable, "-c", HEEDS + "from fedtempo.cli import main; main()"]
+PROGRAM = [sys.executable, "-c", "from fedtempo.cli import main; main()"]
 USAGE, CONFIG, DATA, MODEL, OUTPUT, TRAINING, INTERRUPTED = 2, 3, 4, 5, 6, 7, 130
 RUN = ["run", str(EXAMPLE), "--quiet"]
 
@@ -150,15 +148,8 @@ def test_the_real_program_fails_in_one_line() -> None:
 
 def test_control_c_is_one_line_and_130() -> None:
     endless = ["run", str(EXAMPLE), "--set", "rounds=1000000", "--set", "evaluation.every=1000000"]
-    process = subprocess.Popen(
-        [*PROGRAM, *endless],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
-    )
+    process = fedtempo(*endless)
     try:
-        assert process.stderr is not None
         first = process.stderr.readline()
         process.send_signal(signal.SIGINT)
         out, error = process.communicate(timeout=30)

@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 import signal
 import sqlite3
-import subprocess
 import sys
 import time
 import warnings
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +21,9 @@ from fedtempo import algorithms as a
 from fedtempo.contracts import small_data
 from fedtempo.training.durable import DATABASE
 from fedtempo.training.faultpoints import faults
-from tests import ROOT, zoo
+from fedtempo.training.loop import drained
+from tests import zoo
+from tests.programs import Forked
 from tests.slow import slow_but
 
 HEADS = a.pflego(head_lr=0.1, server_lr=0.05, steps=3, server_optimizer="adam")
@@ -30,6 +32,17 @@ HEADS = a.pflego(head_lr=0.1, server_lr=0.05, steps=3, server_optimizer="adam")
 def settings(**more: Any) -> dict[str, Any]:
     defaults = {"rounds": 6, "cohort": 3, "batch_size": 4, "seed": 2, "evaluation": None, "backend": "serial"}
     return {"model": ft.models.mlp(6, [5], 4), "data": small_data(), "algorithm": HEADS, **defaults, **more}
+
+
+@cache
+def uninterrupted(rounds: int = 6) -> str:
+    """The digest of the run that nothing happened to."""
+    return ft.run(**settings(rounds=rounds)).digest()
+
+
+def resumed_from(folder: Path, **more: Any) -> ft.Result:
+    """Go on to the end, without the report and the tables that `ft.run` writes then."""
+    return drained(ft.train(**settings(**more), out=folder, resume=True))
 
 
 def stopped_after(count: int, folder: Path, **more: Any) -> None:
@@ -49,7 +62,7 @@ def test_resumed_is_uninterrupted(case: tuple[str, str], tmp_path: Path) -> None
     backend, name = case
     more = {"algorithm": zoo.ALGORITHMS[name], "backend": backend, "rounds": 4}
     stopped_after(2, tmp_path, **more)
-    resumed = ft.run(**settings(**more), out=tmp_path, resume=True)
+    resumed = resumed_from(tmp_path, **more)
     whole = ft.run(**settings(**more))
     assert resumed.digest() == whole.digest()
     assert [r.loss for r in resumed.history] == [r.loss for r in whole.history]
@@ -59,18 +72,13 @@ def test_resumed_is_uninterrupted(case: tuple[str, str], tmp_path: Path) -> None
 @pytest.mark.parametrize("rounds", range(1, 6))
 @pytest.mark.parametrize("commit_every", [1, 2, 4])
 def test_stopping_anywhere(rounds: int, commit_every: int, tmp_path: Path) -> None:
-    reports = ft.train(**settings(), out=tmp_path, commit_every=commit_every)
-    for _ in range(rounds):
-        next(reports)
-    reports.close()
-    resumed = ft.run(**settings(), out=tmp_path, resume=True, commit_every=commit_every)
-    assert resumed.digest() == ft.run(**settings()).digest()
+    stopped_after(rounds, tmp_path, commit_every=commit_every)
+    assert resumed_from(tmp_path, commit_every=commit_every).digest() == uninterrupted()
 
 
 def test_processes_resume_what_serial_began(tmp_path: Path) -> None:
     stopped_after(3, tmp_path)
-    resumed = ft.run(**settings(backend="processes", workers=2), out=tmp_path, resume=True)
-    assert resumed.digest() == ft.run(**settings()).digest()
+    assert resumed_from(tmp_path, backend="processes", workers=2).digest() == uninterrupted()
 
 
 def test_evaluations_survive(tmp_path: Path) -> None:
@@ -144,8 +152,7 @@ def test_failing_at_any_point_of_a_commit(point: str, error: BaseException, tmp_
 
     with faults(fail), pytest.raises(type(error)):
         ft.run(**settings(), out=tmp_path)
-    resumed = ft.run(**settings(), out=tmp_path, resume=True)
-    assert resumed.digest() == ft.run(**settings()).digest()
+    assert resumed_from(tmp_path).digest() == uninterrupted()
 
 
 @pytest.mark.parametrize("point", POINTS)
@@ -170,7 +177,7 @@ def test_dying_at_any_point_of_a_commit(point: str, tmp_path: Path) -> None:
     reports = ft.train(**settings(), out=tmp_path, resume=True)
     assert next(reports).round == committed
     reports.close()
-    assert ft.run(**settings(), out=tmp_path, resume=True).digest() == ft.run(**settings()).digest()
+    assert resumed_from(tmp_path).digest() == uninterrupted()
 
 
 def outcome(folder: Path, expected: str) -> str:
@@ -178,7 +185,7 @@ def outcome(folder: Path, expected: str) -> str:
     with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always")
         try:
-            digest = ft.run(**settings(), out=folder, resume=True).digest()
+            digest = resumed_from(folder).digest()
         except (ft.StoreError, ft.OutputError):
             return "refused"
     if digest != expected:
@@ -214,7 +221,7 @@ def damage_cases(size: int, count: int) -> list[Callable[[bytearray], None]]:
 def check_damage(tmp_path: Path, count: int) -> dict[str, int]:
     stopped_after(4, tmp_path / "good")
     original = (tmp_path / "good" / DATABASE).read_bytes()
-    expected = ft.run(**settings()).digest()
+    expected = uninterrupted()
     seen = dict.fromkeys(("refused", "stepped back", "unharmed", "wrong"), 0)
     for case in damage_cases(len(original), count):
         data = bytearray(original)
@@ -229,12 +236,12 @@ def check_damage(tmp_path: Path, count: int) -> dict[str, int]:
 
 
 def test_damaged_databases_are_never_taken_for_good(tmp_path: Path) -> None:
-    seen = check_damage(tmp_path, 120)
+    seen = check_damage(tmp_path, 40)
     assert seen["wrong"] == 0
     assert seen["refused"] > 0
 
 
-@pytest.mark.slow("seven times the damage that runs every time")
+@pytest.mark.slow("twenty times the damage that runs every time")
 def test_eight_hundred_damaged_databases(tmp_path: Path) -> None:
     seen = check_damage(tmp_path, 800)
     print(seen)
@@ -250,8 +257,7 @@ def test_a_damaged_newest_round_steps_back_loudly(column: str, tmp_path: Path) -
         connection.execute(f"UPDATE shared SET {column} = ? WHERE round = 3", (worse,))
     connection.close()
     with pytest.warns(RuntimeWarning, match="going on from round 2"):
-        resumed = ft.run(**settings(), out=tmp_path, resume=True)
-    assert resumed.digest() == ft.run(**settings()).digest()
+        assert resumed_from(tmp_path).digest() == uninterrupted()
 
 
 def test_two_damaged_rounds_are_refused(tmp_path: Path) -> None:
@@ -284,28 +290,21 @@ def test_personal_state_is_read_from_disk(tmp_path: Path) -> None:
         assert all((ours[n] == theirs[n]).all() for n in theirs)
 
 
-RUN = """
-import sys
-import fedtempo as ft
-from tests.faults.test_durable import settings
-print("ready", flush=True)
-result = ft.run(**settings(rounds=60), out=sys.argv[1], resume=len(sys.argv) > 2)
-print(result.digest())
-"""
+def start(folder: Path, resume: bool = False) -> Forked:
+    """Sixty rounds in a process of their own, which says `ready` first and its digest last."""
 
+    def work() -> None:
+        print("ready", flush=True)
+        print(drained(ft.train(**settings(rounds=60), out=folder, resume=resume)).digest())
 
-def start(folder: Path, *more: str) -> subprocess.Popen[str]:
-    return subprocess.Popen(
-        [sys.executable, "-c", RUN, str(folder), *more], stdout=subprocess.PIPE, text=True, cwd=ROOT
-    )
+    return Forked(work)
 
 
 def test_killed_at_random_moments(tmp_path: Path) -> None:
     """kill -9 three times at moments a seed decides; the end is that of the uninterrupted run."""
     rng, kills = np.random.default_rng(1), 0
     while kills < 3:
-        process = start(tmp_path, *(["resume"] if (tmp_path / DATABASE).exists() else []))
-        assert process.stdout is not None
+        process = start(tmp_path, resume=(tmp_path / DATABASE).exists())
         process.stdout.readline()
         time.sleep(float(rng.uniform(0.05, 0.35)))
         process.kill()
@@ -313,9 +312,8 @@ def test_killed_at_random_moments(tmp_path: Path) -> None:
         kills += 1
         if output.strip():
             break
-    more = ["resume"] if (tmp_path / DATABASE).exists() else []
-    final = start(tmp_path, *more).communicate(timeout=120)[0].split()[-1]
-    assert final == ft.run(**settings(rounds=60)).digest()
+    final = start(tmp_path, resume=(tmp_path / DATABASE).exists()).communicate(timeout=120)[0].split()[-1]
+    assert final == uninterrupted(60)
 
 
 def interrupted_at(event: int, folder: Path, commit_every: int) -> bool:
@@ -348,11 +346,14 @@ def interrupted_at(event: int, folder: Path, commit_every: int) -> bool:
     return False
 
 
-@pytest.mark.parametrize("commit_every", [1, 3])
+SEVERAL = "the same lines with three rounds in a commit, which test_stopping_anywhere stops between every time"
+
+
+@pytest.mark.parametrize("commit_every", slow_but([1], [1, 3], SEVERAL))
 def test_ctrl_c_at_every_line_of_a_commit(commit_every: int, tmp_path: Path) -> None:
-    expected, event = ft.run(**settings(rounds=4)).digest(), 0
+    event = 0
     while interrupted_at(event := event + 1, tmp_path / str(event), commit_every) and event < 45:
-        resumed = ft.run(**settings(rounds=4), out=tmp_path / str(event), resume=True)
-        assert resumed.digest() == expected, f"line {event}"
+        resumed = resumed_from(tmp_path / str(event), rounds=4)
+        assert resumed.digest() == uninterrupted(4), f"line {event}"
         assert [report.round for report in resumed.history] == [0, 1, 2, 3]
     assert event > 25

@@ -17,6 +17,7 @@ import fedtempo as ft
 from fedtempo.training.durable import DATABASE
 from tests.faults.dying import REFUSED, SURVIVED, can_trace, in_child, in_traced_child
 from tests.faults.test_durable import settings
+from tests.slow import slow_but
 
 ROUNDS = 6
 traced = pytest.mark.skipif(not can_trace(), reason="strace cannot be used here")
@@ -75,9 +76,10 @@ def limited(size: int, work: Callable[[], int], deadly: bool) -> Callable[[], in
 
 
 SIZES = [100, 20_000, 70_000, 133_333, 200_001, 350_000]
+CUT_OFTEN = slow_but([100, 70_000, 200_001], SIZES, "three places of six run every time")
 
 
-@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("size", CUT_OFTEN)
 def test_death_in_the_middle_of_a_write(size: int, tmp_path: Path, whole: str) -> None:
     """The kernel cuts the write at exactly this byte and ends the process."""
     folder, told = tmp_path / "run", tmp_path / "told"
@@ -88,7 +90,7 @@ def test_death_in_the_middle_of_a_write(size: int, tmp_path: Path, whole: str) -
     assert resumed(folder) == whole
 
 
-@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("size", CUT_OFTEN)
 def test_a_file_that_may_not_grow_is_an_output_error(size: int, tmp_path: Path, whole: str) -> None:
     folder, told = tmp_path / "run", tmp_path / "told"
     assert in_child(limited(size, train_into(folder, told), deadly=False)) == (REFUSED, None)
@@ -153,7 +155,7 @@ def test_a_folder_without_permission_is_found_before_the_first_round(tmp_path: P
 
 
 @traced
-@pytest.mark.parametrize("when", [1, 3, 9, 27])
+@pytest.mark.parametrize("when", slow_but([1, 9], [1, 3, 9, 27], "two moments of four run every time"))
 @pytest.mark.parametrize("call", ["pwrite64", "fdatasync"])
 def test_death_at_a_system_call(call: str, when: int, tmp_path: Path, whole: str) -> None:
     folder, told = tmp_path / "run", tmp_path / "told"
@@ -165,10 +167,15 @@ def test_death_at_a_system_call(call: str, when: int, tmp_path: Path, whole: str
     assert resumed(folder) == whole
 
 
+CALLS = [("pwrite64", 5), ("pwrite64", 40), ("fdatasync", 2), ("fdatasync", 4)]
+FAILURES = [(error, *call) for error in ("EIO", "ENOSPC", "EACCES") for call in CALLS]
+FAILED_OFTEN = [FAILURES[0], FAILURES[3], FAILURES[5], FAILURES[6], FAILURES[9], FAILURES[10]]
+
+
 @traced
-@pytest.mark.parametrize("error", ["EIO", "ENOSPC", "EACCES"])
-@pytest.mark.parametrize(("call", "when"), [("pwrite64", 5), ("pwrite64", 40), ("fdatasync", 2), ("fdatasync", 4)])
-def test_a_system_call_that_fails(error: str, call: str, when: int, tmp_path: Path, whole: str) -> None:
+@pytest.mark.parametrize("case", slow_but(FAILED_OFTEN, FAILURES, "every error and every call fails every time"))
+def test_a_system_call_that_fails(case: tuple[str, str, int], tmp_path: Path, whole: str) -> None:
+    error, call, when = case
     folder, told = tmp_path / "run", tmp_path / "told"
     code, number = in_traced_child(train_into(folder, told), f"{call}:error={error}:when={when}+", tmp_path / "calls")
     assert (code, number) == (REFUSED, None)

@@ -151,7 +151,7 @@ def test_a_log_that_costs_several_rounds_says_so(algorithm: ft.Algorithm | None,
     resumed_and_killed(tmp_path / "a", 5, **more)
     log = (tmp_path / "a" / LOG).read_bytes()
     expected, told = ft.run(**settings(**more)).digest(), 0
-    for place in range(100, len(log), len(log) // 12):
+    for place in range(100, len(log), len(log) // 6):
         for kind, data in {"cut": log[:place], "bit": log[:place] + bytes([log[place] ^ 1]) + log[place + 1 :]}.items():
             folder = tmp_path / f"{kind} {place}"
             shutil.copytree(tmp_path / "a", folder)
@@ -159,7 +159,7 @@ def test_a_log_that_costs_several_rounds_says_so(algorithm: ft.Algorithm | None,
             found, words = verdict(folder, expected, **more)
             assert found in ("told", "refused"), f"{kind} at {place}: {found} {words}"
             told += "of 7 committed rounds" in words
-    assert told > 10
+    assert told > 5
     (tmp_path / "a" / LOG).unlink()
     found, words = verdict(tmp_path / "a", expected, **more)
     assert (found, "5 of 7 committed rounds" in words) == ("told", True), words

@@ -26,6 +26,10 @@ HOSTILE_SETS = {
     "cifar10": lambda f: tiny.put(f / "cifar10", "cifar-10-binary.tar.gz", tiny.make_tar([
         ("cifar-10-batches-bin/data_batch_1.bin", b"\x63" * 3073),
         ("cifar-10-batches-bin/test_batch.bin", b"1" * 3073)])),
+    "cifar100": lambda f: tiny.put(f / "cifar100", "cifar-100-python.tar.gz", tiny.make_tar([
+        ("cifar-100-python/train", b"\x80\x02cos\nsystem\nU\x04true\x85R."),
+        ("cifar-100-python/test", b"\x80\x02N.")])),
+    "sentiment140": lambda f: tiny.sentiment140(f, b'"2","3","d","q","u","neutral"\n'),
     "omniglot": lambda f: (tiny.omniglot(f), tiny.put(f / "omniglot", "images_evaluation.zip", tiny.make_zip(
         {"images_evaluation/A/character01/0001_01.png": b"\x89PNG\r\n\x1a\n"}))),
     "femnist": lambda f: (tiny.femnist_json(f), tiny.put(f / "femnist/test", "z.json", b'{"users": ["a"], "num')),

@@ -45,9 +45,9 @@ def test_the_runs_seed_does_not_predict_the_noise(digits: ft.data.FederatedData)
 
 
 def test_whole_runs_give_away_no_more_than_epsilon() -> None:
-    """150 runs of each world prove nothing; noise that the seed predicts would prove an epsilon above 2."""
+    """60 runs of each world prove nothing; noise that the seed predicts would prove an epsilon above 2."""
     cohort, absent, _ = CASES["everybody, add-remove"]
-    assert proven_epsilon(150, 4.0, cohort, absent, DELTA) <= robust.epsilon(4.0, 1, 1.0, DELTA) < 2
+    assert proven_epsilon(60, 4.0, cohort, absent, DELTA) <= robust.epsilon(4.0, 1, 1.0, DELTA) < 2
 
 
 @pytest.mark.parametrize("case", CASES)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -14,6 +13,7 @@ from fedtempo.cli.main import app
 from fedtempo.config import places_outside, read, without_places
 from fedtempo.errors import ConfigError, OutputError, StoreError
 from fedtempo.report.stored import read_run
+from tests.programs import fedtempo_ended
 
 EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "feddecay.toml"
 SMALL = ["--set", "rounds=3", "--set", "evaluation.every=3", "--set", "backend=serial", "--quiet"]
@@ -166,10 +166,7 @@ def test_a_rollback_journal_is_not_obeyed(folder: Path, tmp_path: Path) -> None:
 
 def test_the_program_says_it_in_one_line(folder: Path, tmp_path: Path) -> None:
     name_in_file(folder, f'trackers = [{{name = "jsonl", path = "{tmp_path / "diary"}"}}]')
-    command = [sys.executable, "-c", "from fedtempo.cli import main; main()", "resume", str(folder)]
-    refused = subprocess.run(command, capture_output=True, text=True, check=False)
+    refused = fedtempo_ended("resume", str(folder))
     assert refused.returncode == 3
     assert len(refused.stderr.splitlines()) == 1
-    assert (
-        subprocess.run([*command, "--allow", str(tmp_path / "diary")], capture_output=True, check=False).returncode == 0
-    )
+    assert fedtempo_ended("resume", str(folder), "--allow", str(tmp_path / "diary")).returncode == 0

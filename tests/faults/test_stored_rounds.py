@@ -6,8 +6,6 @@ import os
 import shutil
 import signal
 import sqlite3
-import subprocess
-import sys
 import time
 from contextlib import closing
 from pathlib import Path
@@ -23,7 +21,8 @@ from fedtempo.training.seals import Seal
 from fedtempo.training.state import tensors_to_bytes
 from tests import ROOT
 from tests.faults.dying import in_child
-from tests.faults.test_durable import outcome, settings, start, stopped_after
+from tests.faults.test_durable import outcome, resumed_from, settings, start, stopped_after, uninterrupted
+from tests.programs import fedtempo_ended
 from tests.waiting import until
 
 
@@ -107,7 +106,7 @@ def test_files_that_are_wrong_as_a_whole(kind: str, tmp_path: Path) -> None:
     data = WHOLE_FILES[kind]((tmp_path / "good" / DATABASE).read_bytes())
     (tmp_path / "bad").mkdir()
     (tmp_path / "bad" / DATABASE).write_bytes(data)
-    assert outcome(tmp_path / "bad", ft.run(**settings()).digest()) != "wrong"
+    assert outcome(tmp_path / "bad", uninterrupted()) != "wrong"
 
 
 def killed_in_round(count: int, folder: Path) -> None:
@@ -124,13 +123,13 @@ def killed_in_round(count: int, folder: Path) -> None:
 
 
 def test_a_damaged_log_never_gives_a_wrong_result(tmp_path: Path) -> None:
-    """After kill -9 the committed rounds are in the log; sixty damages of it, and the log taken away."""
+    """After kill -9 the committed rounds are in the log; thirty damages of it, and the log taken away."""
     killed_in_round(4, tmp_path / "killed")
     log = f"{DATABASE}-wal"
     original = (tmp_path / "killed" / log).read_bytes()
     assert len(original) > 16384
-    rng, expected, seen = np.random.default_rng(3), ft.run(**settings()).digest(), []
-    for case in range(60):
+    rng, expected, seen = np.random.default_rng(3), uninterrupted(), []
+    for case in range(30):
         data, place = bytearray(original), int(rng.integers(0, len(original)))
         if case % 3 == 0:
             data[place] ^= 1 << int(rng.integers(0, 8))
@@ -159,14 +158,13 @@ def test_a_dead_owners_lock_and_leftovers_do_not_hold_anybody_up(tmp_path: Path)
     assert time.monotonic() - began < 2
     reports.close()
     result = ft.run(**settings(), out=tmp_path / "run", resume=True)
-    assert result.digest() == ft.run(**settings()).digest()
+    assert result.digest() == uninterrupted()
     assert not list((tmp_path / "run").glob(".*.partial"))
 
 
 def test_a_second_process_is_refused_at_once(tmp_path: Path) -> None:
     owner = start(tmp_path / "run")
     try:
-        assert owner.stdout is not None
         owner.stdout.readline()
         assert until((tmp_path / "run" / DATABASE).exists)
         owner.send_signal(signal.SIGSTOP)  # it keeps the folder however slow it is
@@ -180,21 +178,17 @@ def test_a_second_process_is_refused_at_once(tmp_path: Path) -> None:
     with closing(sqlite3.connect(tmp_path / "run" / DATABASE)) as connection:
         begun = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
     if begun:
-        resumed = ft.run(**settings(rounds=60), out=tmp_path / "run", resume=True)
-        assert resumed.digest() == ft.run(**settings(rounds=60)).digest()
+        assert resumed_from(tmp_path / "run", rounds=60).digest() == uninterrupted(60)
 
 
 def test_a_damaged_run_is_refused_by_the_command_with_its_own_code(tmp_path: Path) -> None:
     """Nothing starts afresh by itself: exit code 8 and one line that says what to do."""
     experiment = [str(ROOT / "examples" / "feddecay.toml"), "--set", "rounds=4", "--set", "evaluation.every=4"]
-    command = [sys.executable, "-c", "from fedtempo.cli import main; main()"]
-    run = [*command, "run", *experiment, "--quiet", "--out", str(tmp_path / "run")]
-    subprocess.run(run, check=True, capture_output=True)
+    assert fedtempo_ended("run", *experiment, "--quiet", "--out", str(tmp_path / "run")).returncode == 0
     with sqlite3.connect(tmp_path / "run" / DATABASE) as connection:
         connection.execute("UPDATE shared SET numbers = '{}'")
     connection.close()
-    resume = [*command, "resume", str(tmp_path / "run")]
-    done = subprocess.run(resume, check=False, capture_output=True, text=True)
+    done = fedtempo_ended("resume", str(tmp_path / "run"))
     assert done.returncode == 8
     (line,) = done.stderr.splitlines()
     assert "Start afresh in another folder" in line
@@ -204,5 +198,4 @@ def test_a_damaged_run_is_refused_by_the_command_with_its_own_code(tmp_path: Pat
 @pytest.mark.parametrize("stopped", range(1, 11))
 def test_a_warm_start_at_every_round(stopped: int, tmp_path: Path) -> None:
     stopped_after(stopped, tmp_path, rounds=11)
-    resumed = ft.run(**settings(rounds=11), out=tmp_path, resume=True)
-    assert resumed.digest() == ft.run(**settings(rounds=11)).digest()
+    assert resumed_from(tmp_path, rounds=11).digest() == uninterrupted(11)

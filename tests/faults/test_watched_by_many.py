@@ -5,8 +5,6 @@ from __future__ import annotations
 import http.client
 import resource
 import socket
-import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -15,19 +13,20 @@ from pathlib import Path
 import pytest
 
 from tests.faults.test_durable import stopped_after
+from tests.programs import fedtempo
 
 IDLE = 1_500
-LIMITED = "import resource; resource.setrlimit(resource.RLIMIT_NOFILE, (1024, 1024)); "
-PROGRAM = [sys.executable, "-c", LIMITED + "from fedtempo.cli import main; main()"]
 
 
 @pytest.fixture
 def port(tmp_path: Path) -> Iterator[int]:
     """The real program, with as many files as a shell gives it."""
     stopped_after(2, tmp_path / "run")
-    process = subprocess.Popen([*PROGRAM, "watch", str(tmp_path / "run")], stdout=subprocess.PIPE, text=True)
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (1024, limits[1]))
+    process = fedtempo("watch", str(tmp_path / "run"))
+    resource.setrlimit(resource.RLIMIT_NOFILE, limits)
     try:
-        assert process.stdout is not None
         yield int(process.stdout.readline().rstrip("/\n").rpartition(":")[2])
     finally:
         process.kill()

@@ -1,4 +1,4 @@
-"""Serial and vectorised are the same computation: 1e-12 in float64 over ten rounds, for every algorithm and model."""
+"""Serial and vectorised are the same computation: 1e-12 in float64, for every algorithm and model."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from tests.slow import slow_but
 
 def run(kind: str, name: str, backend: str, **settings: object) -> ft.Result:
     defaults = {
-        "rounds": 10,
+        "rounds": 4,
         "cohort": 4,
         "batch_size": 4,
         "seed": 1,
         "block": 3,
-        "evaluation": ft.Evaluation(every=10),
+        "evaluation": ft.Evaluation(every=4),
     }
     return ft.run(
         model=zoo.model(kind),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import inspect
+
 import pytest
 
 import fedtempo as ft
@@ -17,7 +19,9 @@ WITH_ARGUMENTS = {
     "fedrecon_stateful": {"head_lr": 0.1, "server_lr": 0.1, "head_steps": 1},
     "pfedme": {"local_rounds": 1},
 }
-WRAPPERS = {"fednar", "clip_then_decay"}
+WRAPPERS = {
+    name for name, build in ft.algorithms.ALGORITHMS.items() if "algorithm" in inspect.signature(build).parameters
+}
 
 
 @pytest.mark.parametrize("name", sorted(set(ft.algorithms.ALGORITHMS) - WRAPPERS))

@@ -18,7 +18,28 @@ from fedtempo.training.experiment import prepare
 from tests.zoo import ALGORITHMS
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "curious-server.md"
-WORDS = {"delta": "displacement", "control": "change of its control variate", "squared_norm": "its squared norm"}
+WORDS = {
+    "delta": "displacement",
+    "control": "change of its control variate",
+    "squared_norm": "its squared norm",
+    "direction": "mean direction of its steps",
+    "work": "weight and number of its steps",
+    "optimizer": "moments of its optimizer",
+}
+DOWN = {
+    "_hyper/factor": "the clients' rate",
+    "_hyper/": "last mean displacement",
+    "_drive/": "last mean displacement",
+    "_direction/": "mean direction",
+    "_previous/": "last model",
+    "_optimizer/": "mean moments",
+}
+KEPT = {
+    "_lesam/": "the model it received last",
+    "_init/": "its last model",
+    "_optimizer/0/rate": "the bound of its rate",
+    "_optimizer/": "moments of its optimizer",
+}
 WEIGHTS = {"uniform": "-", "samples": "training rows", "processed": "rows processed"}
 
 
@@ -61,12 +82,17 @@ def row(name: str) -> str:
         sent,
         WEIGHTS[algorithm.weighting] if groups else "-",
         ", ".join(sorted(measured)) or "-",
-        "control variate" if extra else "-",
+        _down_words(extra),
         _kept_words(name, kept, federation),
         statistics if groups else "stay",
         _private_words(name, federation),
     )
     return "| " + " | ".join(cells) + " |"
+
+
+def _down_words(extra: dict[str, torch.Tensor]) -> str:
+    words = (next((w for lead, w in DOWN.items() if n.startswith(lead)), "control variate") for n in extra)
+    return ", ".join(dict.fromkeys(words)) or "-"
 
 
 def _kept_words(name: str, kept: dict[str, torch.Tensor], federation: Federation) -> str:
@@ -76,6 +102,11 @@ def _kept_words(name: str, kept: dict[str, torch.Tensor], federation: Federation
         return "the head" + (", made anew each round" if federation.algorithm.memory.stateless else "")
     if set(kept) == {"pi"}:
         return "mixture weights"
+    notes = [words for lead, words in KEPT.items() if any(n.startswith(lead) for n in kept)]
+    if notes:
+        return notes[0]
+    if name in ("feddyn", "fedspeed"):
+        return "the sum of its displacements"
     control = "control" in federation.expected
     return "its control variate" if control else "a model of its own"
 
@@ -85,7 +116,7 @@ def _private_words(name: str, federation: Federation) -> str:
     if not groups:
         return "refused: nothing is shared"
     if groups != {"delta"}:
-        return f"refused: {WORDS[(groups - {'delta'}).pop()]}"
+        return f"refused: {WORDS[min(groups - {'delta'})]}"
     if federation.algorithm.weighting == "uniform":
         return "yes"
     settable = "weighting" in inspect.signature(ft.algorithms.ALGORITHMS[name]).parameters

@@ -20,6 +20,7 @@ from fedtempo import algorithms as a
 from fedtempo.data.batches import Batching
 from fedtempo.federation.federation import Federation
 from fedtempo.training.plan import planned_steps
+from tests.slow import slow_but
 
 Clients = list[tuple[np.ndarray, np.ndarray]]
 
@@ -135,7 +136,7 @@ def test_a_run_leaves_the_global_generator_alone(clients: Clients) -> None:
     assert torch.equal(torch.rand(3), expected)
 
 
-@pytest.mark.parametrize("hash_seed", ["0", "1", "random"])
+@pytest.mark.parametrize("hash_seed", slow_but(["0"], ["0", "1", "random"], "this process has a random one every time"))
 def test_the_hash_seed_does_not_matter(hash_seed: str) -> None:
     code = (
         "import fedtempo as ft; from fedtempo.contracts import small_data;"

@@ -17,6 +17,7 @@ from fedtempo.client.optimizers import adamw
 from fedtempo.errors import ModelError
 from fedtempo.params import matching
 from fedtempo.schedules import per_round
+from tests.slow import slow_but
 
 transformers = pytest.importorskip("transformers")
 VOCABULARY, LENGTH, CLASSES = 60, 7, 3
@@ -172,6 +173,7 @@ def test_a_personal_b_starts_at_zero_and_a_is_drawn() -> None:
     assert all(not torch.equal(one[n], two[n]) for n in A.names(lora()))
 
 
+MECHANISMS = ["fednar", "scaffold", "ditto", "fedrep", "averaged states"]
 EVERY: dict[str, Callable[[], ft.Algorithm]] = {
     "fednar": lambda: ft.algorithms.fednar(
         ft.algorithms.fedavg(per_round(0.1, 0.9), 2, optimizer=adamw()), weight_decay=0.1, max_norm=0.5
@@ -190,7 +192,7 @@ EVERY: dict[str, Callable[[], ft.Algorithm]] = {
 }
 
 
-@pytest.mark.parametrize("name", EVERY)
+@pytest.mark.parametrize("name", slow_but(MECHANISMS, EVERY, "one algorithm of every mechanism runs every time"))
 def test_algorithms_work_on_adapters(name: str) -> None:
     result = run(EVERY[name](), lora, evaluation=ft.Evaluation(steps=1))
     frozen = {n for n, p in lora().named_parameters() if not p.requires_grad}

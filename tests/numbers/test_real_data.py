@@ -79,6 +79,7 @@ def test_cifar10(real):
     np.testing.assert_allclose(means, [0.491, 0.482, 0.447], atol=0.01)  # red, green, blue in this order
 
 
+@pytest.mark.slow("decodes 32,460 images; a tiny copy of its files is decoded every time")
 def test_omniglot(real):
     table = real("omniglot")
     assert table.columns["x"].shape == (32_460, 1, 28, 28)
@@ -154,6 +155,7 @@ def test_stackoverflow(real):
     assert np.asarray(table.columns["x"]).sum(axis=1).mean() > 4
 
 
+@pytest.mark.slow("68,221 sentences; the pieces of a few are known by hand and tried every time")
 def test_tokens_are_bert_s(real):
     """The numbers that Devlin et al.'s own Python code gives: hashes taken from a port of it, over all 68,221 rows."""
     table = real("sst2")

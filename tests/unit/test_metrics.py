@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -51,6 +52,7 @@ def problem(kind: str) -> dict[str, Any]:
         if kind == "tokens":
             x, y[0, 1:] = rng.integers(0, 6, (n, 4)), -100
         clients.append((x, y))
+    torch.manual_seed(0)
     model = torch.nn.Sequential(torch.nn.Embedding(6, 4), torch.nn.Linear(4, 6))
     return {
         "model": model if kind == "tokens" else ft.models.mlp(5, [6], OUTPUTS[kind]),
@@ -201,13 +203,29 @@ def test_every_metric_is_among_those_that_are_compared() -> None:
     assert set(METRICS) - compared == {"top10"}  # like top3 and top5; there are not that many classes here
 
 
-@pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("way", WAYS)
-@pytest.mark.parametrize("kind", BY_KIND)
-def test_equal_to_scikit_learn_on_the_same_rows_client_by_client(kind: str, way: str) -> None:
+@cache
+def measured(kind: str, way: str) -> ft.Result:
     wanted = [OWN.get(name) or name for name in BY_KIND[kind]]
-    result = ft.run(**problem(kind), **WAYS[way], metrics=wanted)
-    check_against_scikit_learn(result, BY_KIND[kind])
+    return ft.run(**{**problem(kind), "rounds": 1}, **WAYS[way], metrics=wanted)
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("kind", BY_KIND)
+def test_equal_to_scikit_learn_on_the_same_rows_client_by_client(kind: str) -> None:
+    check_against_scikit_learn(measured(kind, "serial"), BY_KIND[kind])
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("way", [way for way in WAYS if way != "serial"])
+@pytest.mark.parametrize("kind", BY_KIND)
+def test_the_same_numbers_however_clients_run(kind: str, way: str) -> None:
+    one, other = (measured(kind, how).history[-1].test for how in ("serial", way))
+    assert one is not None and other is not None
+    for name, users in one.groups().items():
+        theirs = other.groups()[name]
+        assert users.clients.tolist() == theirs.clients.tolist()
+        for metric, values in users.values.items():
+            assert theirs.values[metric] == pytest.approx(values, abs=1e-9, nan_ok=True), (name, metric)
 
 
 def check_against_scikit_learn(result: ft.Result, names: tuple[str, ...]) -> None:
@@ -412,6 +430,7 @@ def test_metrics_that_are_always_the_same_are_left_out() -> None:
     assert list(four.scores.existing_after.values) == ["loss", "accuracy"]
 
 
+@pytest.mark.slow("new actors load torch, for seconds; scores on Ray are those of serial in test_ray_actors every time")
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("kind", ["classes", "numbers"])
 def test_so_it_is_on_ray(kind: str) -> None:

@@ -11,8 +11,9 @@ import torch
 from torch.func import vmap
 
 from fedtempo import schedules as s
+from fedtempo.config.construct import make_value
 from fedtempo.errors import ConfigError
-from fedtempo.schedules import LanePosition, Now, at_step
+from fedtempo.schedules import LanePosition, Now, at_step, constant, from_config, per_round, qsr, to_config
 
 EXAMPLES = {
     "constant": (s.constant(0.3), Now(round=7, step=3), 0.3),
@@ -110,3 +111,28 @@ def test_wrong_settings_are_refused(name: str) -> None:
 def test_the_nearest_schedule_is_named() -> None:
     with pytest.raises(ConfigError, match="Did you mean 'per_round'"):
         s.from_config({"schedule": "per_rund"})
+
+
+def test_steps_from_the_rate():
+    """lr halved: four times the steps; never fewer than k_base nor more than `most`; power 3: eight times."""
+    halving = per_round(0.2, 0.5)
+    at = lambda rule, *rounds: [rule.at(Now(round=t)) for t in rounds]  # noqa: E731
+    assert at(qsr(halving, alpha=0.4, most=100), 0, 1, 2, 3, 9) == [4, 16, 64, 100, 100]
+    assert at(qsr(halving, alpha=0.4, power=3, most=1000), 0, 1) == [8, 64]
+    assert at(qsr(halving, alpha=0.1, k_base=3, most=10), 0, 1) == [3, 3]
+    assert at(qsr(0.1, alpha=0.3), 0) == [9], "0.3 / 0.1 is a little below 3"
+    assert at(qsr(halving, alpha=0.4, budget=30), 0, 1, 2, 3) == [4, 16, 10, 1]
+    assert at(qsr(halving, alpha=0.4, most=100, warmup_steps=5, warmup_k=3), 0, 1, 2) == [3, 3, 64]
+    assert at(qsr(constant(0.0) * halving, alpha=0.4, most=7), 0) == [7]
+
+
+def test_steps_from_the_rate_need_a_bound_and_have_a_toml_form():
+    with pytest.raises(ConfigError, match="most or budget must be given"):
+        qsr(per_round(0.2, 0.5), alpha=0.4)
+    with pytest.raises(ConfigError, match="warmup_k must be given with warmup_steps"):
+        qsr(0.1, alpha=0.4, warmup_steps=5)
+    rule = qsr(per_round(0.2, 0.5), alpha=0.4, k_base=2, most=50)
+    table = to_config(rule)
+    assert table["lr"] == {"schedule": "per_round", "value": 0.2, "factor": 0.5}
+    assert from_config(table) == rule
+    assert make_value("steps", table) == rule

@@ -5,21 +5,36 @@ from collections.abc import Callable
 from fedtempo.algorithms.afl import afl
 from fedtempo.algorithms.algorithm import Algorithm, named
 from fedtempo.algorithms.apfl import apfl
+from fedtempo.algorithms.delta_sgd import delta_sgd
+from fedtempo.algorithms.diloco import diloco
 from fedtempo.algorithms.ditto import ditto
+from fedtempo.algorithms.fedadamw import fedadamw
 from fedtempo.algorithms.fedala import fedala
 from fedtempo.algorithms.fedavg import fedavg, fedsgd, local_only, reptile
 from fedtempo.algorithms.fedbn import fedbn
+from fedtempo.algorithms.fedcm import fedcm
 from fedtempo.algorithms.feddecay import feddecay
+from fedtempo.algorithms.feddyn import feddyn
 from fedtempo.algorithms.fedem import fedem
+from fedtempo.algorithms.fedex_lora import fedex_lora
 from fedtempo.algorithms.fedexp import fedexp
+from fedtempo.algorithms.fedhyper import fedhyper_global, fedhyper_server
+from fedtempo.algorithms.fedhyper_client import fedhyper_client
+from fedtempo.algorithms.fedinit import fedinit
+from fedtempo.algorithms.fedlesam import fedlesam
+from fedtempo.algorithms.fedmuon import fedmuon
 from fedtempo.algorithms.fednar import adaptive_decay, clip_then_decay, fednar, server_decay
+from fedtempo.algorithms.fednova import fednova
 from fedtempo.algorithms.fedper import fedbabu, fedper, fedrep
 from fedtempo.algorithms.fedprox import fedprox
 from fedtempo.algorithms.fedrecon import fedrecon, fedrecon_stateful
 from fedtempo.algorithms.fedrod import fedrod
+from fedtempo.algorithms.fedsam import fedsam
+from fedtempo.algorithms.fedspeed import fedspeed
+from fedtempo.algorithms.fedsps import feddecsps, fedsps
 from fedtempo.algorithms.fomaml import fomaml
 from fedtempo.algorithms.lg_fedavg import lg_fedavg
-from fedtempo.algorithms.lora import fedex_lora, fedsa_lora, ffa_lora
+from fedtempo.algorithms.lora import fedsa_lora, ffa_lora
 from fedtempo.algorithms.loss_weighted import loss_weighted
 from fedtempo.algorithms.moon import moon
 from fedtempo.algorithms.pfedme import pfedme
@@ -27,6 +42,7 @@ from fedtempo.algorithms.pflego import pflego
 from fedtempo.algorithms.qfedavg import q_fedavg, q_fedsgd
 from fedtempo.algorithms.scaffold import scaffold
 from fedtempo.algorithms.server_optimizers import fedadagrad, fedadam, fedavgm, fedyogi, with_server
+from fedtempo.algorithms.stop_early import stop_early
 from fedtempo.server.step import Server
 
 ALGORITHMS: dict[str, Callable[..., Algorithm]] = {
@@ -42,6 +58,23 @@ ALGORITHMS: dict[str, Callable[..., Algorithm]] = {
     "fedyogi": fedyogi,
     "fedadagrad": fedadagrad,
     "fedexp": fedexp,
+    "fednova": fednova,
+    "feddyn": feddyn,
+    "fedcm": fedcm,
+    "fedspeed": fedspeed,
+    "diloco": diloco,
+    "fedadamw": fedadamw,
+    "fedmuon": fedmuon,
+    "delta_sgd": delta_sgd,
+    "fedsps": fedsps,
+    "feddecsps": feddecsps,
+    "fedhyper_global": fedhyper_global,
+    "fedhyper_server": fedhyper_server,
+    "fedhyper_client": fedhyper_client,
+    "stop_early": stop_early,
+    "fedsam": fedsam,
+    "fedlesam": fedlesam,
+    "fedinit": fedinit,
     "fednar": fednar,
     "clip_then_decay": clip_then_decay,
     "pflego": pflego,
@@ -86,6 +119,23 @@ __all__ = [
     "loss_weighted",
     "adaptive_decay",
     "server_decay",
+    "fednova",
+    "feddyn",
+    "fedcm",
+    "fedspeed",
+    "diloco",
+    "fedadamw",
+    "fedmuon",
+    "delta_sgd",
+    "fedsps",
+    "feddecsps",
+    "fedhyper_global",
+    "fedhyper_server",
+    "fedhyper_client",
+    "stop_early",
+    "fedsam",
+    "fedlesam",
+    "fedinit",
     "ALGORITHMS",
     "Algorithm",
     "Server",

@@ -17,7 +17,7 @@ from fedtempo.algorithms.algorithm import (
     named,
     predict_shared,
 )
-from fedtempo.algorithms.client_loss import LOSS, noting_loss
+from fedtempo.algorithms.client_loss import LOSS, WEIGHTS, noting_loss
 from fedtempo.algorithms.fedavg import fedavg
 from fedtempo.client.objectives import Received
 from fedtempo.client.phase import Carry
@@ -57,6 +57,7 @@ def afl(
             memory=Memory(numbered=True),
             uploads=Uploads(_upload),
             serving=Serving(predict_shared, finetune_on="shared"),
+            owns=frozenset({WEIGHTS}),
         )
     )
 

@@ -17,7 +17,8 @@ from fedtempo.client.phase import Carry, Phase, Where
 from fedtempo.client.program import Begin, FinalState, Upload
 from fedtempo.client.transforms import Transform, sgd
 from fedtempo.client.transforms import momentum as heavy_ball
-from fedtempo.errors import bound_arguments, require
+from fedtempo.compression.compressor import Compressor
+from fedtempo.errors import ConfigError, bound_arguments, require
 from fedtempo.params import Params, Selector, combine, everything, nothing, subtract
 from fedtempo.schedules import Schedule
 from fedtempo.server.step import Server, descend
@@ -110,6 +111,10 @@ class Uploads:
     """Whether statistics such as BatchNorm's are sent and averaged."""
     nothing: bool = False
     """Whether nothing is sent at all (local training)."""
+    compress: Compressor | None = None
+    """How tensors travel; None sends them as they are."""
+    compresses: frozenset[str] = frozenset({"delta"})
+    """The groups that are compressed: displacements and the like, which a server can do with roughly."""
 
 
 @dataclass(frozen=True)
@@ -127,13 +132,13 @@ class Serving:
     after_decays: bool = False
     """Whether a phase's `after` is a decay inside the round: fine-tuning leaves it out unless it is told to decay."""
 
-    def with_direction(self, wrap: Callable[[Transform], Transform]) -> Serving:
-        """The same with every phase's gradient transform wrapped."""
+    def with_phases(self, change: Callable[[Phase], Phase]) -> Serving:
+        """The same with every phase changed."""
         newcomers, like = self.newcomer_phases, self.finetune_like
         return replace(
             self,
-            newcomer_phases=None if newcomers is None else tuple(phase.with_direction(wrap) for phase in newcomers),
-            finetune_like=None if like is None else like.with_direction(wrap),
+            newcomer_phases=None if newcomers is None else tuple(phase.changed(change) for phase in newcomers),
+            finetune_like=None if like is None else like.changed(change),
         )
 
 
@@ -152,10 +157,15 @@ class Algorithm:
     memory: Memory = field(default_factory=Memory)
     uploads: Uploads = field(default_factory=Uploads)
     serving: Serving = field(default_factory=Serving)
+    compress_down: Compressor | None = None
+    """How the shared model travels down; None sends it as it is."""
     components: int | None = None
     """How many copies of the model are shared, stacked on the first dimension (FedEM)."""
     first_model: FirstModel = first_as_drawn
     """What the algorithm does to the model before the first round, such as FedBABU's orthogonal head."""
+    owns: frozenset[str] = frozenset()
+    """What the algorithm sets by a rule of its own, such as the client's rate. A wrapper that sets the same is refused.
+    """
     name: str = "custom"
     settings: Mapping[str, Any] = field(default_factory=dict)
 
@@ -166,10 +176,24 @@ class Algorithm:
     def __repr__(self) -> str:
         return f"{self.name}({', '.join(f'{k}={_in_words(v)}' for k, v in self.settings.items())})"
 
+    def claimed(self, what: str, who: str) -> Algorithm:
+        """This algorithm, in which `who` sets `what` from now on; an error where something else sets it already."""
+        return replace(self.leaving(what, who), owns=self.owns | {what})
+
+    def leaving(self, what: str, who: str) -> Algorithm:
+        """This algorithm, which must leave `what` to `who`."""
+        if what in self.owns:
+            raise ConfigError(f"{who} must be the only one to set {what}. Got {self.name}, which sets it already.")
+        return self
+
+    def with_phases(self, change: Callable[[Phase], Phase], serving: bool = False) -> Algorithm:
+        """This algorithm with every phase of training changed, and with `serving` also those that serve users."""
+        phases = tuple(phase.changed(change) for phase in self.phases)
+        return replace(self, phases=phases, serving=self.serving.with_phases(change) if serving else self.serving)
+
     def with_direction(self, wrap: Callable[[Transform], Transform]) -> Algorithm:
         """This algorithm with the gradient transform of every phase wrapped, those that serve users among them."""
-        phases = tuple(phase.with_direction(wrap) for phase in self.phases)
-        return replace(self, phases=phases, serving=self.serving.with_direction(wrap))
+        return self.with_phases(lambda phase: phase.with_direction(wrap), serving=True)
 
 
 def _in_words(value: object) -> str:
@@ -178,8 +202,15 @@ def _in_words(value: object) -> str:
     return str(getattr(value, "__qualname__", "partial")) if is_function else repr(value)
 
 
+class TrafficSettings(TypedDict, total=False):
+    """What every algorithm and every wrapper of one takes: how uploads and downloads are compressed."""
+
+    compress: Compressor | None
+    compress_down: Compressor | None
+
+
 class ClientSettings(TypedDict, total=False):
-    """What every algorithm takes besides its own settings: how its clients step."""
+    """What every algorithm takes besides its own settings: how its clients step, and how their messages travel."""
 
     optimizer: Optimizer
     """How local steps turn gradients into directions, and what becomes of the optimizer's state between rounds."""
@@ -187,6 +218,10 @@ class ClientSettings(TypedDict, total=False):
     """The tensors that move; the others keep their first values and are not sent up."""
     accumulate: int
     """Pieces in which each batch goes through the model: the same gradient in less memory."""
+    compress: Compressor | None
+    """How uploads travel, such as `compress.top_k(0.01)`. Taken by `named`: an algorithm's function never sees it."""
+    compress_down: Compressor | None
+    """How the shared model travels down, such as `compress.rounding(8)`. Taken by `named` too."""
 
 
 def restricted(clients: ClientSettings, to: Selector) -> ClientSettings:
@@ -206,27 +241,58 @@ def momentum_transform(decay: float, clients: ClientSettings) -> Transform:
 
 
 Arguments = ParamSpec("Arguments")
+NORMALISED = "the length of steps"
+"""What optimizers own that give every step the same length; clipping and rates from gradients mean nothing there."""
 WORDS: dict[Any, str] = {
     Schedule: "a schedule",
     Selector: "a selector, such as submodule('head')",
     Transform: "a transform",
     Optimizer: "an optimizer, such as optimizers.adamw()",
     Algorithm: "an Algorithm",
+    Compressor: "a compressor, such as compress.top_k(0.01)",
 }
+TRAFFIC: dict[str, Any] = {"compress": Compressor | None, "compress_down": Compressor | None}
 
 
 def named(build: Callable[Arguments, Algorithm]) -> Callable[Arguments, Algorithm]:
-    """Check arguments against their annotations, and let the algorithm print as the call that made it."""
-    signature, kinds = _spelt_out(build)
+    """Check arguments against their annotations, and let the algorithm print as the call that made it.
+
+    The function also takes `compress=` and `compress_down=`, unless it has parameters of these names.
+    """
+    signature, kinds = _with_traffic(*_spelt_out(build))
+    added = [name for name in TRAFFIC if name not in inspect.signature(build).parameters]
 
     @functools.wraps(build)
     def call(*args: Arguments.args, **kwargs: Arguments.kwargs) -> Algorithm:
         given = bound_arguments(build.__name__, signature, kinds, (args, kwargs), WORDS)
-        return replace(build(**given), name=build.__name__, settings=given)  # type: ignore[call-arg]
+        own = {field: value for field, value in given.items() if field not in added}
+        traffic = {field: given[field] for field in added if given.get(field) is not None}
+        algorithm = _compressing(build(**own), **traffic)  # type: ignore[call-arg]
+        return replace(algorithm, name=build.__name__, settings=given)
 
     call.__signature__ = signature  # type: ignore[attr-defined]
     call.__annotations__ = kinds
     return call
+
+
+def _compressing(
+    algorithm: Algorithm, compress: Compressor | None = None, compress_down: Compressor | None = None
+) -> Algorithm:
+    """The algorithm with its traffic compressed; what is not given stays as it was."""
+    if compress is not None:
+        algorithm = replace(algorithm, uploads=replace(algorithm.uploads, compress=compress))
+    return algorithm if compress_down is None else replace(algorithm, compress_down=compress_down)
+
+
+def _with_traffic(signature: inspect.Signature, kinds: Mapping[str, Any]) -> tuple[inspect.Signature, dict[str, Any]]:
+    """The signature and types with `compress` and `compress_down` after the function's own parameters."""
+    added = {name: kind for name, kind in TRAFFIC.items() if name not in signature.parameters}
+    keywords = [
+        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=kind)
+        for name, kind in added.items()
+    ]
+    parameters = [*signature.parameters.values(), *keywords]
+    return signature.replace(parameters=parameters), {**kinds, **added}
 
 
 def _spelt_out(build: Callable[..., Algorithm]) -> tuple[inspect.Signature, dict[str, Any]]:
@@ -238,7 +304,7 @@ def _spelt_out(build: Callable[..., Algorithm]) -> tuple[inspect.Signature, dict
         return signature, kinds
     own, rest = parameters[:-1], parameters[-1].name
     shared = get_type_hints(get_args(kinds[rest])[0])
-    defaults = {f.name: f.default for f in fields(Phase)}
+    defaults = {f.name: f.default for f in fields(Phase)} | dict.fromkeys(TRAFFIC)
     added = [
         inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=defaults[name], annotation=kind)
         for name, kind in shared.items()

@@ -14,6 +14,8 @@ from fedtempo.client.program import Begin
 from fedtempo.params import Params
 from fedtempo.tasks import Batch, Task
 
+WEIGHTS = "the clients' weights"
+"""What is owned by algorithms in which a client's loss decides how much it counts."""
 LOSS = "_loss_at_start"
 """The scratch entry that holds f_i(x), in float64."""
 

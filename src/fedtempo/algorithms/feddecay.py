@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Literal, Unpack
@@ -11,10 +12,10 @@ import torch
 from fedtempo.algorithms.algorithm import Algorithm, ClientSettings, Memory, Serving, Weighting, named
 from fedtempo.algorithms.fedavg import fedavg
 from fedtempo.client.objectives import Received
-from fedtempo.client.phase import AfterStep, Carry, StepInfo
+from fedtempo.client.phase import AfterStep, Carry, Length, StepInfo, length
 from fedtempo.errors import ConfigError, is_number, require
 from fedtempo.params import Params
-from fedtempo.schedules import Position, Rate, Schedule, checked_rate, linear_in_round, per_step, sequence
+from fedtempo.schedules import Now, Position, Rate, Schedule, checked_rate, linear_in_round, per_step, sequence
 
 Granularity = Literal["step", "epoch", "epoch_displacement"]
 
@@ -28,6 +29,7 @@ def feddecay(
     epochs: Rate | None = None,
     decay: Literal["exponential", "linear"] | Sequence[float] = "exponential",
     per: Granularity = "step",
+    travel: Literal["decayed", "equal"] = "decayed",
     server_lr: Rate = 1.0,
     weighting: Weighting = "uniform",
     **clients: Unpack[ClientSettings],
@@ -40,8 +42,18 @@ def feddecay(
     The paper decays per update step. The released code decays per epoch: `per="epoch"` scales the rate of a whole
     epoch by b_e, `per="epoch_displacement"` (its default) trains each epoch at the full rate and scales where it led.
     Its linear rule is max(1 - beta j, 0), our linear one with 1 - beta. Fine-tuning never decays.
+
+    At one common rate a small beta also means a short way: the factors of K steps add up to (1 - beta^K) / (1 - beta)
+    instead of K. `travel="equal"` divides them by their mean, so that they add up to K for every beta; what is left
+    is the order of large and small steps. It is ours, not the papers', who tune the rate of every beta instead. Decay
+    per epoch then needs `epochs`.
     """
+    require(travel in ("decayed", "equal"), "travel", "'decayed' or 'equal'", travel)
     factors = _factors(beta, decay, "step" if per == "step" else "epoch")
+    if travel == "equal":
+        rule = "given instead of steps where decay per epoch is to travel equally far"
+        require(per == "step" or epochs is not None, "epochs", rule, epochs)
+        factors = _equal_travel(factors, None if per == "step" else length(None, epochs))
     if per != "epoch_displacement":
         return fedavg(
             checked_rate(lr, "lr") * factors, steps, epochs=epochs, server_lr=server_lr, weighting=weighting, **clients
@@ -59,6 +71,18 @@ def _factors(beta: float | None, decay: str | Sequence[float], per: str) -> Sche
         raise ConfigError(f"beta must be a number in [0, 1]. Got {beta!r}.")
     rule = per_step if decay == "exponential" else linear_in_round
     return rule(1.0, beta, per)
+
+
+def _equal_travel(factors: Schedule, epochs: Length | None) -> Schedule:
+    """The factors over their mean in this round: over its steps, or over its epochs where they are given."""
+
+    def rule(now: Now) -> float:
+        # A phase of one step is the position that fine-tuning takes its rate from; it has the full rate.
+        count = 1 if now.steps == 1 else now.steps if epochs is None else epochs.units(now)
+        mean = math.fsum(factors.rule(replace(now, step=place, epoch=place)) for place in range(count)) / count
+        return factors.rule(now) / mean if mean else 0.0
+
+    return Schedule("equal_travel", {"of": factors}, rule)
 
 
 def _note_start(received: Received, personal: Params) -> tuple[Params, Params]:

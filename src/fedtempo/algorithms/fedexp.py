@@ -37,7 +37,12 @@ def fedexp(
     """
     checked_rate(eps, "eps")
     plain = fedavg(lr, steps, epochs=epochs, weighting=weighting, **clients)
-    return replace(plain, uploads=Uploads(sends_norm=True), server=_server(eps, eps_per_client, average_last_two))
+    return replace(
+        plain,
+        uploads=Uploads(sends_norm=True),
+        server=_server(eps, eps_per_client, average_last_two),
+        owns=frozenset({"the server's rate"}),
+    )
 
 
 def _server(eps: Rate, per_client: bool, average: bool) -> Server:

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Unpack
 
-from fedtempo.algorithms.algorithm import Algorithm, named
+from fedtempo.algorithms.algorithm import NORMALISED, Algorithm, TrafficSettings, named
+from fedtempo.algorithms.rate_rules import sharing
 from fedtempo.client.adaptive import StepFunction, scale_gradient_and_decay
 from fedtempo.client.clipping import Order, Scope, clip_by_norm, decay_within
 from fedtempo.client.transforms import Transform, add_weight_decay, chain
 from fedtempo.errors import require
 from fedtempo.params import Params, add
 from fedtempo.schedules import Now, Rate, Schedule, checked_rate
-from fedtempo.server.step import Server
+from fedtempo.server.step import Server, fitting
 from fedtempo.server.sums import Aggregate
 
 
@@ -24,6 +26,7 @@ def fednar(
     eps: float = 0.0,
     scope: Scope = "all",
     order: Order = 2,
+    **traffic: Unpack[TrafficSettings],
 ) -> Algorithm:
     """Every local step of `algorithm` becomes x <- x - l_t s d, d = g + weight_decay x, s = min(1, max_norm / ||d||).
 
@@ -39,7 +42,8 @@ def fednar(
     'fednar'
     """
     decay, clip = _pieces(weight_decay, max_norm, eps, scope, order)
-    return algorithm.with_direction(lambda direction: chain(decay, clip, direction))
+    free = algorithm.leaving(NORMALISED, "fednar")
+    return free.with_direction(lambda direction: chain(decay, clip, direction))
 
 
 @named
@@ -52,6 +56,7 @@ def clip_then_decay(
     eps: float = 0.0,
     scope: Scope = "all",
     order: Order = 2,
+    **traffic: Unpack[TrafficSettings],
 ) -> Algorithm:
     """The baseline FedNAR is compared with: the same two pieces in the other order (eq. 5).
 
@@ -62,11 +67,14 @@ def clip_then_decay(
     if weight_norm is not None:
         limit = checked_rate(weight_norm, "weight_norm", positive=True)
         decay = decay_within(checked_rate(weight_decay, "weight_decay"), limit)
-    return algorithm.with_direction(lambda direction: chain(clip, decay, direction))
+    free = algorithm.leaving(NORMALISED, "clip_then_decay")
+    return free.with_direction(lambda direction: chain(clip, decay, direction))
 
 
 @named
-def adaptive_decay(algorithm: Algorithm, *, rate: StepFunction, decay: StepFunction) -> Algorithm:
+def adaptive_decay(
+    algorithm: Algorithm, *, rate: StepFunction, decay: StepFunction, **traffic: Unpack[TrafficSettings]
+) -> Algorithm:
     """Every local step becomes x <- x - l_t (rate(g, x) g + decay(g, x) x): FedNAR's Algorithm 2 with any functions.
 
     `rate(gradient, params, now)` and `decay(gradient, params, now)` return one number, or one per tensor by name. They
@@ -75,16 +83,18 @@ def adaptive_decay(algorithm: Algorithm, *, rate: StepFunction, decay: StepFunct
     """
     for name, function in (("rate", rate), ("decay", decay)):
         require(callable(function), name, "a function of (gradient, weights, position)", function)
-    return algorithm.with_direction(lambda direction: chain(scale_gradient_and_decay(rate, decay), direction))
+    free = algorithm.leaving(NORMALISED, "adaptive_decay")
+    return free.with_direction(lambda direction: chain(scale_gradient_and_decay(rate, decay), direction))
 
 
 @named
-def server_decay(algorithm: Algorithm, *, decay: Rate) -> Algorithm:
+def server_decay(algorithm: Algorithm, *, decay: Rate, **traffic: Unpack[TrafficSettings]) -> Algorithm:
     """The server's step and then x <- x - `decay` x_old: weight decay of the shared model, once a round.
 
     Li et al. (2023) tune it in place of the clients' weight decay; FedNAR, Lemma 1, has it as mu_g.
     """
-    return replace(algorithm, server=_decaying(algorithm.server, checked_rate(decay, "decay")))
+    server = sharing(algorithm, "server_decay").server
+    return replace(algorithm, server=_decaying(server, checked_rate(decay, "decay")))
 
 
 def _decaying(server: Server, rate: Schedule) -> Server:
@@ -93,12 +103,11 @@ def _decaying(server: Server, rate: Schedule) -> Server:
         trained = {n: t for n, t in moved.items() if n in aggregate.means["delta"]}
         return {**moved, **add(trained, shared, -rate.at(now))}, state
 
-    fit = server.fitted
     return server._replace(
         step=step,
         rewrap=lambda other: _decaying(server.rewrap(other), rate),
         schedules=(*server.schedules, ("server decay", rate)),
-        fitted=None if fit is None else lambda model, clients: _decaying(fit(model, clients), rate),
+        fitted=fitting(server, lambda inner: _decaying(inner, rate)),
     )
 
 

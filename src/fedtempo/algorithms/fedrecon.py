@@ -81,7 +81,8 @@ def fedrecon_stateful(
     on_head, exact = restricted(clients, head), gradient_only(restricted(clients, ~head))
     fit = Phase(length(head_steps), checked_rate(head_lr, "head_lr"), full_batch=full_batch, **on_head)
     # The step of this phase is thrown away; only its direction, the body's gradient, is sent.
-    look = Phase(Length(constant(1)), constant(1.0), full_batch=full_batch, after=note_direction, **exact)
+    once = Length(constant(1))
+    look = Phase(once, constant(1.0), full_batch=full_batch, prescribed_rate=True, after=note_direction, **exact)
     return Algorithm(
         (fit, look),
         descend(server_transform(server_optimizer, checked_rate(server_lr, "server_lr"))),

@@ -4,19 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Unpack
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from fedtempo.algorithms.algorithm import Algorithm, named
-from fedtempo.algorithms.client_loss import LOSS, noting_loss
+from fedtempo.algorithms.algorithm import Algorithm, TrafficSettings, named
+from fedtempo.algorithms.client_loss import LOSS, WEIGHTS, noting_loss
+from fedtempo.algorithms.rate_rules import sharing
 from fedtempo.client.objectives import Received
 from fedtempo.client.optimizer_state import GROUP
 from fedtempo.client.phase import Carry
-from fedtempo.errors import is_number, require
+from fedtempo.errors import ConfigError, is_number, require
 from fedtempo.params import Params, scaled
 from fedtempo.schedules import Now
-from fedtempo.server.step import Server
+from fedtempo.server.step import Server, fitting
 from fedtempo.server.sums import Aggregate, Groups
 
 PHI = "loss_weights"
@@ -25,7 +27,12 @@ PHI = "loss_weights"
 
 @named
 def loss_weighted(
-    algorithm: Algorithm, *, power: float = 0.0, tilt: float = 0.0, weigh: Callable[[Tensor], Tensor] | None = None
+    algorithm: Algorithm,
+    *,
+    power: float = 0.0,
+    tilt: float = 0.0,
+    weigh: Callable[[Tensor], Tensor] | None = None,
+    **traffic: Unpack[TrafficSettings],
 ) -> Algorithm:
     """`algorithm` with a client's weight times phi(F_i): every mean becomes sum w_i phi_i u_i / sum w_i phi_i.
 
@@ -37,7 +44,12 @@ def loss_weighted(
         require(is_number(value), name, "a finite number", value)
     given = weigh is None or (power == 0 and tilt == 0)
     require(given, "weigh", "left out where power or tilt is given", weigh)
-    rules, noting = algorithm.uploads, noting_loss(algorithm)
+    if algorithm.components is not None:
+        raise ConfigError(f"loss_weighted must be around an algorithm with one shared model. Got {algorithm.name}.")
+    if algorithm.uploads.sends_norm:
+        raise ConfigError(f"loss_weighted must be around uploads without norms. Got {algorithm.name}.")
+    free = sharing(algorithm, "loss_weighted").claimed(WEIGHTS, "loss_weighted")
+    rules, noting = algorithm.uploads, noting_loss(free)
 
     def phi(loss: Tensor) -> Tensor:
         return loss**power * torch.exp(tilt * loss) if weigh is None else weigh(loss).to(torch.float64)
@@ -50,7 +62,6 @@ def loss_weighted(
         }
         return {**groups, PHI: {"phi": factor}}
 
-    require(not rules.sends_norm, "algorithm", "one without norms of displacements (fedexp sends them)", algorithm)
     server = _normalised(algorithm.server, rules.unweighted | {PHI, "buffers", GROUP})
     return replace(noting, server=server, uploads=replace(rules, upload=upload))
 
@@ -65,11 +76,8 @@ def _normalised(server: Server, others: frozenset[str]) -> Server:
         means = {g: tensors if g in others else scaled(tensors, factor) for g, tensors in aggregate.means.items()}
         return server.step(shared, state, aggregate._replace(means=means), now)
 
-    def fitted(model: nn.Module, clients: int) -> Server:
-        return _normalised(server if server.fitted is None else server.fitted(model, clients), others)
-
     return server._replace(
         step=step,
         rewrap=lambda other: _normalised(server.rewrap(other), others),
-        fitted=None if server.fitted is None else fitted,
+        fitted=fitting(server, lambda inner: _normalised(inner, others)),
     )

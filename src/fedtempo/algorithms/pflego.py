@@ -54,7 +54,9 @@ def pflego(
     on_head = restricted(clients, head)
     inner = Phase(length(steps, offset=-1), checked_rate(head_lr, "head_lr"), full_batch=full_batch, **on_head)
     exact = gradient_only(clients)
-    joint = Phase(Length(constant(1)), last_rate, full_batch=full_batch, after=note_direction, **exact)
+    joint = Phase(
+        Length(constant(1)), last_rate, full_batch=full_batch, prescribed_rate=True, after=note_direction, **exact
+    )
     newcomer = Phase(length(steps), checked_rate(head_lr, "head_lr"), full_batch=full_batch, **on_head)
 
     # The mean upload is sum_S n_i g_i / sum_S n_i. Times sum_S n_i / sum_all n_j it becomes sum_S alpha_i g_i, and I /

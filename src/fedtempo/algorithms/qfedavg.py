@@ -8,7 +8,7 @@ from typing import Unpack
 import torch
 
 from fedtempo.algorithms.algorithm import Algorithm, ClientSettings, Uploads, Weighting, named
-from fedtempo.algorithms.client_loss import LOSS, noting_loss
+from fedtempo.algorithms.client_loss import LOSS, WEIGHTS, noting_loss
 from fedtempo.algorithms.fedavg import fedavg, fedsgd
 from fedtempo.client.objectives import Received
 from fedtempo.client.phase import Carry, StepInfo
@@ -90,6 +90,7 @@ def _fair(plain: Algorithm, q: float, eps: float, static: bool) -> Algorithm:
         server=descend_scaled(plain.server, _over_mean_height),
         memory=replace(noting.memory, begin=begin),
         uploads=Uploads(upload),
+        owns=frozenset({WEIGHTS}),
     )
 
 

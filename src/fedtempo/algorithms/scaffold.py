@@ -60,7 +60,7 @@ def scaffold(
             p,
             correction=control,
             on="shared",
-            after=_add_rate_and_share if by_samples else _add_rate,
+            after=_add_rate_and_share if by_samples else add_rate,
             after_reads_start=False,
             enter=_full_gradient if option == "I" else None,
         )
@@ -75,7 +75,11 @@ def scaffold(
             begin=_begin_with_gradient if option == "I" else _begin,
             final_state=lambda received, carry: _new_control(received, carry, option),
         ),
-        uploads=Uploads(lambda received, carry: _upload(received, carry, option), unweighted=frozenset({"control"})),
+        uploads=Uploads(
+            lambda received, carry: _upload(received, carry, option),
+            unweighted=frozenset({"control"}),
+            compresses=frozenset({"delta", "control"}),
+        ),
         serving=Serving(predict_shared, finetune_on="shared"),
     )
 
@@ -83,7 +87,7 @@ def scaffold(
 def _begin(received: Received, personal: Params) -> tuple[Params, Params]:
     # c - c_i is constant during a round, so it is computed once and not at every step.
     device = next(iter(received.shared.values())).device
-    drift = {DRIFT + n: c - personal[n] for n, c in received.extra.items()}
+    drift = {DRIFT + n: c - personal[n] for n, c in received.extra.items() if n in personal}
     zero = torch.zeros((), dtype=torch.float64, device=device)
     return personal, {TRAVELLED: zero, SHARE: torch.ones_like(zero), **drift}
 
@@ -94,13 +98,14 @@ def _begin_with_gradient(received: Received, personal: Params) -> tuple[Params, 
     return personal, {**scratch, **zeros_like(personal)}
 
 
-def _add_rate(carry: Carry, moved: StepInfo, received: Received, now: Position) -> Carry:
+def add_rate(carry: Carry, moved: StepInfo, received: Received, now: Position) -> Carry:
+    """Add the step's rate to the sum of rates."""
     return carry._replace(scratch={**carry.scratch, TRAVELLED: carry.scratch[TRAVELLED] + moved.rate})
 
 
 def _add_rate_and_share(carry: Carry, moved: StepInfo, received: Received, now: Position) -> Carry:
     share = now.value(lambda here: here.samples / here.total_samples)
-    carry = _add_rate(carry, moved, received, now)
+    carry = add_rate(carry, moved, received, now)
     return carry._replace(scratch={**carry.scratch, SHARE: share + 0 * carry.scratch[TRAVELLED]})
 
 

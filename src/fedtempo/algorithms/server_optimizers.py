@@ -7,6 +7,7 @@ from typing import Unpack
 
 from fedtempo.algorithms.algorithm import Algorithm, ClientSettings, Weighting, named
 from fedtempo.algorithms.fedavg import fedavg
+from fedtempo.algorithms.rate_rules import sharing
 from fedtempo.client.transforms import (
     Correction,
     Transform,
@@ -31,6 +32,7 @@ def with_server(algorithm: Algorithm, optimizer: Transform, server_lr: Rate = 1.
 
     What the server does besides, such as keeping SCAFFOLD's control variate, stays.
     """
+    sharing(algorithm, "with_server")
     step = descend(chain(optimizer, sgd(checked_rate(server_lr, "server_lr"))))
     return replace(algorithm, server=algorithm.server.rewrap(step))
 

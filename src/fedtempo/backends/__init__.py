@@ -11,7 +11,7 @@ from fedtempo.backends.choice import (
     choose_workers,
     engine_for,
 )
-from fedtempo.backends.collect import finish, run_blocks
+from fedtempo.backends.collect import compressed, finish, run_blocks
 from fedtempo.backends.engine import Calibration, Engine, InProcess, WorkerPool
 from fedtempo.backends.processes import Processes
 from fedtempo.backends.ray_actors import RayActors
@@ -39,6 +39,7 @@ __all__ = [
     "choose_backend",
     "choose_workers",
     "cluster_for",
+    "compressed",
     "engine_for",
     "finish",
     "row_by_row",

@@ -6,7 +6,7 @@ A backend does not aggregate (`collect.py` does) and does not know where it runs
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -86,6 +86,8 @@ class Block(NamedTuple):
     clients: np.ndarray
     kept: list[Params]
     """One entry per client. Empty where no client keeps anything: then a block travels as one array of numbers."""
+    selected: Sequence[Params] = ()
+    """What each client kept in the selected round, for engines whose clients keep their states themselves."""
 
     @property
     def personal(self) -> list[Params]:
@@ -99,6 +101,9 @@ class Order(NamedTuple):
     received: Received
     now: Now
     limit: float = math.inf
+    packed: Params | None = None
+    """The shared model as it travels to real clients, where downloads are compressed; `received` then is what they
+    read."""
 
 
 def in_float64(values: Tensor) -> np.ndarray:

@@ -7,7 +7,7 @@ looks for numbers that are not finite, `_add_one_by_one` asks `server/admission.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import NamedTuple
 
 import numpy as np
@@ -16,7 +16,9 @@ from torch import Tensor
 
 from fedtempo.backends.backend import Backend, Block, Order, Trained, in_float64
 from fedtempo.client.objectives import Received
+from fedtempo.compression.packing import memory_in, without_memory
 from fedtempo.federation.federation import Federation
+from fedtempo.federation.traffic import compress_upload
 from fedtempo.params import Params, all_finite, tree_map
 from fedtempo.server.admission import length_of, refusal
 from fedtempo.server.exact import sum_of_rows
@@ -34,11 +36,13 @@ def run_blocks(
     done: Callable[[], None] = lambda: None,
 ) -> BlockSum:
     """Train blocks of clients and add what they send to a sum; `done` is called after every block."""
-    received, now, _ = order
+    received, now = order.received, order.now
     for block in blocks:
-        trained = backend.train(federation.problem, federation.program, received, now, block.clients, block.personal)
+        own = [without_memory(kept) for kept in block.personal]
+        trained = backend.train(federation.problem, federation.program, received, now, block.clients, own)
+        before = dict(zip(block.clients.tolist(), block.personal, strict=True))
         for clients in trained:
-            finished = finish(federation, received, clients)
+            finished = compressed(federation, finish(federation, received, clients), now.round, before)
             # Most runs only need sums, and adding a whole stack at once is much faster. Only injected faults, rules of
             # admission and robust aggregators have to see uploads one by one.
             if federation.policy is None:
@@ -58,6 +62,8 @@ class Finished(NamedTuple):
     measured: dict[str, np.ndarray]
     losses: np.ndarray
     weights: np.ndarray
+    packed: tuple[Groups, ...] = ()
+    """Each upload as it travels, where it is compressed; `groups` then is what the server reads."""
 
     def finite(self) -> np.ndarray:
         """Which clients' tensors are all finite."""
@@ -93,6 +99,30 @@ def finish(federation: Federation, received: Received, trained: Trained) -> Fini
     weights = federation.weights(clients, np.broadcast_to(np.asarray(processed), clients.shape))
     numbers = {name: in_float64(values) for name, values in measured.items()}
     return Finished(trained, groups, personal, numbers, in_float64(trained.loss), weights)
+
+
+def compressed(federation: Federation, finished: Finished, round_number: int, before: Mapping[int, Params]) -> Finished:
+    """The clients after their uploads went through the algorithm's compressor, with their new memories of errors.
+
+    `before` is what each client kept when the round began. A client whose tensors are not finite is left as it is: its
+    upload will be refused, and its memory stays what it was.
+    """
+    if federation.algorithm.uploads.compress is None or not finished.groups:
+        return finished
+    sent, memories = [], []
+    for lane, (client, finite) in enumerate(zip(finished.trained.clients.tolist(), finished.finite(), strict=True)):
+        groups, memory = finished.upload(lane), memory_in(before.get(client, {}))
+        if finite:
+            groups, packed, memory = compress_upload(federation, groups, memory, round_number, client)
+        else:
+            packed = groups
+        sent.append((groups, packed))
+        memories.append(memory)
+    groups = tree_map(lambda *lanes: torch.stack(lanes), *(groups for groups, _ in sent))
+    memory = tree_map(lambda *lanes: torch.stack(lanes), *memories)
+    return finished._replace(
+        groups=groups, personal={**finished.personal, **memory}, packed=tuple(packed for _, packed in sent)
+    )
 
 
 def _add_together(result: BlockSum, federation: Federation, finished: Finished) -> None:
@@ -149,9 +179,9 @@ def _count(result: BlockSum, federation: Federation, finished: Finished, lanes: 
     # Refused clients do not come here, so they also keep their personal state of the last round.
     measured = {name: values[lanes] for name, values in finished.measured.items()}
     result.add_clients(finished.weights[lanes], finished.losses[lanes], measured)
-    if finished.personal and not federation.algorithm.memory.stateless:
-        for lane in lanes.tolist():
-            result.personal[int(finished.trained.clients[lane])] = finished.kept(lane)
+    kept = federation.kept_after(finished.personal)
+    for lane in lanes.tolist() if kept else ():
+        result.personal[int(finished.trained.clients[lane])] = finished.trained.own(kept, lane)
 
 
 def add_admitted(result: BlockSum, groups: Groups, weight: float, federation: Federation, policy: UploadPolicy) -> None:

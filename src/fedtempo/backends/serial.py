@@ -14,8 +14,7 @@ from fedtempo.backends.backend import Backend, Trained
 from fedtempo.client.gradients import GradientOf, by_autograd
 from fedtempo.client.objectives import Received
 from fedtempo.client.phase import Carry
-from fedtempo.client.program import ClientProgram
-from fedtempo.client.stage import Stage
+from fedtempo.client.program import ClientProgram, Stage
 from fedtempo.data.augment import step_keys
 from fedtempo.data.batches import Batching, BatchRows
 from fedtempo.errors import FedTempoError, TrainingError
@@ -120,7 +119,6 @@ def _run_stage(
     rows = BatchRows(batching, keys, np.array([count]))
     # Losses stay tensors until the end: reading a number would wait for the device at every step.
     losses, seen = [torch.zeros((), dtype=torch.float64, device=problem.device)], 0
-    taken = 0
     for step, place in enumerate(here):
         if stage.phase.until is not None and bool(stage.phase.until(received, carry)):
             break
@@ -136,8 +134,11 @@ def _run_stage(
         # The first step must not overwrite the received model, which other clients start from as well.
         carry, loss = stage.step(gradient, received, carry, batch, place, may_overwrite=step > 0)
         losses.append(loss.to(torch.float64))
-        seen, taken = seen + batching.length(count, step // stage.phase.repeat), taken + 1
-    return carry, torch.stack(losses).sum(), taken, seen
+        seen += batching.length(count, step // stage.phase.repeat)
+        over = stage.stopped(carry)
+        if over is not None and bool(over):
+            break
+    return carry, torch.stack(losses).sum(), len(losses) - 1, seen
 
 
 def _batch(data: Batch, rows: BatchRows, batching: Batching, draw: int) -> Batch:

@@ -1,6 +1,6 @@
 """The vectorised backend: a block of clients takes each step together, by `torch.func.vmap`.
 
-The step is the one of `client/program.py`, written for one client. Clients differ in their number of rows and steps,
+The step is the one of `client/step.py`, written for one client. Clients differ in their number of rows and steps,
 and most of this file is about that: short batches are padded, and clients that have finished stay in the stack
 unchanged.
 """
@@ -18,11 +18,10 @@ from torch.func import vmap
 
 from fedtempo.backends.backend import Backend, Trained, side_by_side
 from fedtempo.backends.serial import dropout_keys
-from fedtempo.client.gradients import by_transform
+from fedtempo.client.gradients import by_transform, in_stack
 from fedtempo.client.objectives import Received
 from fedtempo.client.phase import Carry
-from fedtempo.client.program import ClientProgram
-from fedtempo.client.stage import Stage
+from fedtempo.client.program import ClientProgram, Stage
 from fedtempo.data.augment import step_keys
 from fedtempo.data.batches import BatchRows
 from fedtempo.errors import FedTempoError, TrainingError
@@ -123,29 +122,30 @@ def _run_stage(lanes: Lanes, stage: Stage, carry: Carry, tally: Tally) -> tuple[
     ):
         carry, data = _enter(lanes, stage, carry, starts, counts)
     rows = BatchRows(batching, client_keys(problem.seed, lanes.clients, "batches", now.round), counts)
-    loss, samples = tally.loss, np.zeros_like(counts)
+    loss, samples, taken = tally.loss, np.zeros_like(counts), np.zeros_like(steps)
     for step in range(int(steps.max())):
-        local, lengths = rows.at(step // stage.phase.repeat)
-        # Clients that have finished stay in the stack, but no longer step.
-        if stage.phase.until is not None:
-            steps = np.where(_ended(lanes, stage, carry), np.minimum(steps, step), steps)
-        active = np.flatnonzero(steps > step)
+        # Clients that have finished, or stopped early, stay in the stack, but no longer step.
+        active = np.flatnonzero((steps > step) & _going_on(lanes, stage, carry))
         if not len(active):
             break
+        local, lengths = rows.at(step // stage.phase.repeat)
         samples[active] += lengths[active]
+        taken[active] += 1
         for group in _groups(active, lengths, problem.pads_batches):
             batch = _batch(lanes, data, starts, local, lengths, group, step)
             here = [timeline[min(step, len(timeline) - 1)] if timeline else now for timeline in timelines]
             carry, losses = _step(lanes, stage, carry, batch, here, members, group)
             loss = loss.index_add(0, torch.as_tensor(group, device=loss.device), losses.to(torch.float64))
-    return carry, Tally(loss, tally.steps + steps, (*tally.samples, samples))
+    return carry, Tally(loss, tally.steps + taken, (*tally.samples, samples))
 
 
-def _ended(lanes: Lanes, stage: Stage, carry: Carry) -> np.ndarray:
-    """Which lanes take no further step of the stage."""
-    assert stage.phase.until is not None
-    ended = vmap(partial(stage.phase.until, lanes.received))(carry)
-    return np.asarray(ended.cpu().numpy(), dtype=bool)
+def _going_on(lanes: Lanes, stage: Stage, carry: Carry) -> np.ndarray | bool:
+    """Which clients have not stopped early."""
+    if stage.phase.until is not None:
+        ended = vmap(partial(stage.phase.until, lanes.received))(carry)
+        return np.logical_not(ended.cpu().numpy())
+    over = stage.stopped(carry)
+    return True if over is None else over.cpu().numpy() == 0
 
 
 def _groups(active: np.ndarray, lengths: np.ndarray, pads: bool) -> list[np.ndarray]:
@@ -237,15 +237,20 @@ def _step(
 ) -> tuple[Carry, Tensor]:
     # Each lane looks up its schedule values by the size class of its client.
     index = torch.as_tensor(members[group], device=lanes.problem.device)
+    plain = stage.plain
+    one_by_one = in_stack(plain.together, plain.value_of) if plain and stage.looks_elsewhere else by_transform
 
     def one(lane: Tensor, mine: Carry, rows: Batch, known: Any) -> tuple[Carry, Tensor]:
         place: Position = here[0] if len(here) == 1 else LanePosition(tuple(here), lane)
-        return stage.step((lambda *_: known) if known else by_transform, lanes.received, mine, rows, place)
+        return stage.step((lambda *_: known) if known else one_by_one, lanes.received, mine, rows, place)
 
     def step(together: Carry) -> tuple[Carry, Tensor]:
         # A plain loss has a recorded gradient for the whole stack. It is computed outside `vmap` and handed in,
-        # because it was recorded for stacked tensors and not for one lane.
-        known = stage.plain.together(stage.plain.value_of, *stage.split(together), batch) if stage.plain else ()
+        # because it was recorded for stacked tensors and not for one lane. A step that asks for gradients at several
+        # points cannot be handed one.
+        known = (
+            plain.together(plain.value_of, *stage.split(together), batch) if plain and not stage.looks_elsewhere else ()
+        )
         moved, losses = vmap(one)(index, together, batch, known)
         return moved, losses
 

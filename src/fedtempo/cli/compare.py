@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import fields
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
+from fedtempo.cli.fair import OUT, FairOptions, run_fair, show_fair
 from fedtempo.cli.options import AllowCode, AsJson, Overrides, Quiet
 from fedtempo.comparison import (
     Comparison,
@@ -29,6 +31,7 @@ from fedtempo.comparison import (
     tests_in_words,
     write_figures,
 )
+from fedtempo.comparison.fair import Budget
 from fedtempo.config import read, stored_file, without_places
 from fedtempo.errors import ConfigError, OutputError, is_number, require
 from fedtempo.report import EXPERIMENT, follow, tidy_csv, tidy_rows, write_report
@@ -79,6 +82,32 @@ def compare(
     test: Annotated[Tests, typer.Option(help="The paired test over seeds; auto is exact for few seeds.")] = Tests.auto,
     figures: Annotated[Path | None, typer.Option(help="A folder for figures as SVG, PDF and PNG.")] = None,
     workers: Annotated[int, typer.Option(help="Runs at a time, each in a process with one thread.")] = 1,
+    tune: Annotated[
+        bool, typer.Option("--tune", help="The fair comparison: tune everybody alike first, then judge fresh seeds.")
+    ] = False,
+    trials: Annotated[int | None, typer.Option(help="With --tune: trials of each contestant; 8 by default.")] = None,
+    tuning_seeds: Annotated[
+        int | None, typer.Option(help="With --tune: seeds of each trial, never judged; 2 by default.")
+    ] = None,
+    tuning_rounds: Annotated[
+        int | None, typer.Option(help="With --tune: rounds of a trial; those of the experiment by default.")
+    ] = None,
+    patience: Annotated[
+        int | None, typer.Option(help="With --tune: evaluations without a better one that end a run; 5 by default.")
+    ] = None,
+    margin: Annotated[
+        float | None, typer.Option(help="With --tune: the largest difference that counts as none; 0.01 by default.")
+    ] = None,
+    ranges: Annotated[
+        list[str] | None,
+        typer.Option("--range", help="With --tune: what is tried, such as 'pflego/algorithm.head_lr={log=[0.01,1.0]}'"),
+    ] = None,
+    claims: Annotated[
+        list[str] | None, typer.Option("--claim", help="With --tune: a pair to judge, such as 'feddecay > fedavg'.")
+    ] = None,
+    redraw: Annotated[
+        bool, typer.Option("--redraw-data", help="With --tune: every seed draws its own split of the data.")
+    ] = False,
     allow_code: AllowCode = None,
     as_json: AsJson = False,
     quiet: Quiet = False,
@@ -86,8 +115,44 @@ def compare(
     """Compare runs, paired over seeds and users: scores, differences with intervals, costs, cost to a target.
 
     Run folders are read as they are. An experiment file is run with the algorithms, and always with FedAvg and local
-    training beside them unless --only is given.
+    training beside them unless --only is given. With --tune every contestant's rates are tuned first, and answers are
+    better, worse, no difference, can't tell or not converged; the plan is written to --out (compared) before any run.
     """
+    given = {
+        name: value
+        for name, value in (
+            *(("trials", trials), ("tuning_seeds", tuning_seeds), ("tuning_rounds", tuning_rounds)),
+            *(
+                ("patience", patience),
+                ("margin", margin),
+                ("range", ranges),
+                ("claim", claims),
+                ("redraw_data", redraw),
+            ),
+        )
+        if value not in (None, False, [])
+    }
+    if tune:
+        _refuse_with_tune(paths, csv, report, figures, style)
+        options = FairOptions(
+            paths,
+            algorithms,
+            only,
+            overrides or [],
+            ranges or [],
+            claims or [],
+            reference,
+            target,
+            redraw,
+            _budget({**given, **({} if seeds is None else {"seeds": seeds})}),
+            out or OUT,
+            workers,
+        )
+        found = run_fair(options, quiet or as_json)
+        say(found.json()) if as_json else show_fair(found, options.out)
+        return
+    for name, value in given.items():
+        require(False, f"--{name.replace('_', '-')}", "given with --tune only", value)
     require(target is None or is_number(target), "target", "a finite number", target)
     folders = [path for path in paths if path.is_dir()]
     page = report or (None if out is None else out / "report.html")
@@ -130,6 +195,22 @@ def _entrants(paths: list[Path], algorithms: str | None, only: bool, overrides: 
     present = {file.algorithm.name for file in files}
     baselines = [] if only else entrants_of(files[0], files[0].algorithm.name)[1:]
     return [*own, *(entrant for entrant in baselines if entrant.file.algorithm.name not in present)]
+
+
+def _budget(given: Mapping[str, Any]) -> Budget:
+    known = {field.name for field in fields(Budget)}
+    return Budget(**{name: value for name, value in given.items() if name in known})
+
+
+def _refuse_with_tune(
+    paths: Sequence[Path], csv: Path | None, report: Path | None, figures: Path | None, style: Style
+) -> None:
+    """What only a comparison without tuning has; the folder of a fair comparison has tables and a page anyway."""
+    folder = next((path for path in paths if path.is_dir()), None)
+    require(folder is None, "paths", "experiment files with --tune, not run folders", folder)
+    plain = style if style is not Style.terminal else None
+    for name, given in (("csv", csv), ("report", report), ("figures", figures), ("format", plain)):
+        require(given is None, f"--{name}", "left out with --tune: tables and the page are in --out", given)
 
 
 def _refuse_with_folders(algorithms: str | None, seeds: int | None, only: bool, overrides: list[str] | None) -> None:

@@ -1,58 +1,77 @@
-"""The one-minute demonstration: what within-round decay does for existing and for new users."""
+"""`fedtempo demo`: the four ideas beside FedAvg, FedSGD and local training, each at its own tuned rate."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import json
+import os
 from pathlib import Path
+from typing import Annotated
 
-from fedtempo.algorithms import Algorithm, fedavg, feddecay, fedsgd, local_only
-from fedtempo.api import train
-from fedtempo.data import FederatedData, dirichlet, load
-from fedtempo.evaluation.protocol import Evaluation
-from fedtempo.models import mlp
-from fedtempo.report import ResultTable, follow, write_report
-from fedtempo.training.result import Result
+import typer
 
-STEPS, LR = 10, 0.1
-
-CONTESTANTS: dict[str, Algorithm] = {
-    "FedSGD": fedsgd(lr=LR),
-    "FedDecay 0.4": feddecay(lr=LR, beta=0.4, steps=STEPS),
-    "FedDecay 0.8": feddecay(lr=LR, beta=0.8, steps=STEPS),
-    "FedDecay 0.9": feddecay(lr=LR, beta=0.9, steps=STEPS),
-    "FedAvg": fedavg(lr=LR, steps=STEPS),
-    "local only": local_only(lr=LR, steps=STEPS, newcomer_rounds=5),
-}
+from fedtempo.cli.demo_page import KINDS, DemoFindings
+from fedtempo.cli.demo_runs import ROUNDS, SEEDS, run_demo, tune_demo
+from fedtempo.cli.options import AsJson, Quiet, writable
+from fedtempo.errors import is_count, require
+from fedtempo.support.terminal import Terminal, say
 
 
-def demo_data(seed: int) -> FederatedData:
-    """Digits among 40 clients, Dirichlet(0.3) over classes, a fifth of the clients held out as new users."""
-    return load("digits").split(dirichlet(clients=40, alpha=0.3), new_clients=0.2, seed=seed, min_samples=5)
+def demo(
+    rounds: Annotated[int, typer.Option(help="Rounds of each run; the rates were tuned for 40.")] = ROUNDS,
+    seeds: Annotated[int, typer.Option(help="How many seeds.")] = SEEDS,
+    out: Annotated[Path, typer.Option(help="Folder for the report page and the chart.")] = Path("demo"),
+    workers: Annotated[
+        int | None, typer.Option(help="Runs at a time, each in a process; by default one a processor, two at most.")
+    ] = None,
+    tune: Annotated[bool, typer.Option("--tune", help="Search the rates that the demo uses, and print them.")] = False,
+    as_json: AsJson = False,
+    quiet: Quiet = False,
+) -> None:
+    """Show what clients can do between two aggregations: eight ways on digits, each at its tuned rate. Offline."""
+    require(is_count(rounds), "rounds", "an int >= 1", rounds)
+    require(is_count(seeds), "seeds", "an int >= 1", seeds)
+    require(workers is None or is_count(workers), "workers", "an int >= 1", workers)
+    writable(out)
+    at_once = workers or min(2, os.cpu_count() or 1)
+    silent = quiet or as_json
+    if tune:
+        observed = tune_demo(out, rounds, at_once, lambda done, total, name: _tell(silent, f"{done}/{total}: {name}"))
+        say(json.dumps({f"{alpha:g}": found for alpha, found in observed.items()}, indent=None if as_json else 1))
+        return
+    every = max(1, seeds)
+    runs = run_demo(
+        rounds, seeds, at_once, lambda done, total: _tell(silent or done % every > 0, f"{done} of {total} runs")
+    )
+    found = DemoFindings(runs, rounds)
+    page = found.write(out, f"fedtempo demo --rounds {rounds} --seeds {seeds}")
+    if as_json:
+        say(json.dumps({**found.as_dict(), "report": str(page)}))
+        return
+    _show(found, page)
 
 
-def run_demo(
-    rounds: int, seeds: int, quiet: bool, out: Path, announce: Callable[[str], None]
-) -> tuple[ResultTable, Path]:
-    """Run all contestants on all seeds; return the table and where the page was written."""
-    results: list[Result] = []
-    labels: list[str] = []
-    for seed in range(seeds):
-        data = demo_data(seed)
-        for label, algorithm in CONTESTANTS.items():
-            reports = train(
-                model=mlp(64, [64], 10),
-                data=data,
-                algorithm=algorithm,
-                rounds=rounds,
-                cohort=0.25,
-                batch_size=16,
-                seed=seed,
-                evaluation=Evaluation(every=max(1, rounds // 4)),
-            )
-            results.append(follow(reports, rounds, label=f"seed {seed}, {label}", quiet=quiet))
-            labels.append(label)
-        announce(f"seed {seed} done")
-    title = "Who gains from within-round decay? Digits, 32 existing and 8 new users"
-    command = f"fedtempo demo --rounds {rounds} --seeds {seeds}"
-    page = write_report(results, out / "report.html", labels, title, command=command)
-    return ResultTable(results, labels), page
+def _tell(silent: bool, text: str) -> None:
+    if not silent:
+        say(text, error=True)
+
+
+def _show(found: DemoFindings, page: Path) -> None:
+    console = Terminal()
+    console.print(found.table().rich(console.width))
+    console.print()
+    for line in found.sentences():
+        console.print(line, soft_wrap=True, markup=False, highlight=False)
+    console.print(
+        f"\nExisting users by beta (0 is FedSGD, 1 is FedAvg); o before, x after fine-tuning, {found.seeds} seeds:\n"
+    )
+    for line in found.charts():
+        console.print(line, soft_wrap=True, markup=False, highlight=False)
+    console.print()
+    for line in found.trade_off():
+        console.print(line, soft_wrap=True, markup=False, highlight=False)
+    kind = next(iter(KINDS.values()))
+    console.print(
+        f"Everybody has {found.rounds} rounds, the rate that was best for it on other seeds (fedtempo demo --tune) and "
+        f"one epoch of fine-tuning at one rate. The table is for the {kind}. Curves and users: {page}",
+        soft_wrap=True,
+    )

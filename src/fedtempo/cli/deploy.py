@@ -14,6 +14,7 @@ import typer
 from fedtempo.cli.options import AsJson, ExperimentPath, Overrides, Quiet, new_folder, saying_how_to_resume
 from fedtempo.config import ExperimentFile, read
 from fedtempo.deploy import check_installed
+from fedtempo.deploy.blueprint import of_file
 from fedtempo.deploy.keys import LOOPBACK, make_keys
 from fedtempo.deploy.launch import (
     SUMMARY,
@@ -26,16 +27,25 @@ from fedtempo.deploy.launch import (
     start_node,
     stored_server,
 )
+from fedtempo.deploy.node import make_node
+from fedtempo.deploy.personal import DATABASE
 from fedtempo.deploy.processes import ProcessGroup
 from fedtempo.deploy.trial import demonstration, try_out
-from fedtempo.errors import ConfigError, TrainingError, is_count, require
+from fedtempo.errors import ConfigError, OutputError, TrainingError, is_count, require
 from fedtempo.support.terminal import say
+from fedtempo.training.delivery import FORMATS, example_batch, write_model
 
 app = typer.Typer(help="Run an experiment on real clients, or try it on this machine.", no_args_is_help=True)
 
 LOOK_SECONDS = 30.0
 """How often a node looks whether the server still lets it in, with a certificate that is still valid."""
 Nodes = Annotated[int, typer.Option(help="How many nodes.")]
+NOWHERE = "localhost:1"
+"""The address of a node that does not connect."""
+NodeState = Annotated[Path, typer.Option(help="The node's own folder: personal state, log.")]
+NodePart = Annotated[str | None, typer.Option(help="Its share of the experiment's data set, such as 0/2 and 1/2.")]
+NodeFolder = Annotated[Path | None, typer.Option(help="A folder with one NUMBER.npz per client.")]
+NodeLoader = Annotated[str | None, typer.Option(help="A function that loads its clients, module:function.")]
 Insecure = Annotated[bool, typer.Option("--insecure", help="No TLS and no keys; on loopback only.")]
 
 
@@ -93,13 +103,11 @@ def resume_server(out: Path, as_json: bool, quiet: bool, allow_code: list[str] |
 def client(
     experiment: ExperimentPath,
     server: Annotated[str, typer.Option(help="The server's address, HOST:PORT.")],
-    state: Annotated[Path, typer.Option(help="The node's own folder: personal state, log.")],
+    state: NodeState,
     keys: Annotated[Path | None, typer.Option(help="The node's folder of keys.")] = None,
-    part: Annotated[
-        str | None, typer.Option(help="Its share of the experiment's data set, such as 0/2 and 1/2.")
-    ] = None,
-    data: Annotated[Path | None, typer.Option(help="A folder with one NUMBER.npz per client.")] = None,
-    loader: Annotated[str | None, typer.Option(help="A function that loads its clients, module:function.")] = None,
+    part: NodePart = None,
+    data: NodeFolder = None,
+    loader: NodeLoader = None,
     overrides: Overrides = None,
     insecure: Insecure = False,
     quiet: Quiet = False,
@@ -119,6 +127,33 @@ def client(
             check_reachable(plan)
         check_admitted(node)
         raise TrainingError(f"the node ended with code {node.code}: {node.log_tail()}")
+
+
+@app.command("export")
+def export_from_node(
+    experiment: ExperimentPath,
+    state: NodeState,
+    client: Annotated[int, typer.Option(help="The client whose model it is, by its number in the run.")],
+    out: Annotated[Path, typer.Option(help="The file to write; without an ending it gets the format's.")],
+    part: NodePart = None,
+    data: NodeFolder = None,
+    loader: NodeLoader = None,
+    which: Annotated[str, typer.Option(help="The round: selected by validation, or last.")] = "selected",
+    format: Annotated[
+        str, typer.Option(help="safetensors (tensors), torch or onnx (computation too).")
+    ] = "safetensors",
+    overrides: Overrides = None,
+) -> None:
+    """On a node, after the run: write one of its clients' models to a file. Give it the node's data as before."""
+    require(format in FORMATS, "format", " or ".join(map(repr, FORMATS)), format)
+    file = read(experiment, overrides)
+    if not (state / DATABASE).exists():
+        raise OutputError(f"state must be a node's folder, with its {DATABASE}. Got {state}.")
+    plan = NodePlan(None, NOWHERE, state, None if part is None else _part(part), data, loader)
+    node = make_node(of_file(file), plan.config(file))
+    model = node.model(client, which)  # type: ignore[arg-type]
+    example = example_batch(node.experiment.federation.problem, client)
+    say(str(write_model(model, example, out, format)))  # type: ignore[arg-type]
 
 
 @app.command("simulate")

@@ -13,7 +13,7 @@ import typer
 
 from fedtempo.config import ExperimentFile, places_outside
 from fedtempo.config.own_code import own_names
-from fedtempo.errors import OutputError
+from fedtempo.errors import FedTempoError, OutputError, first_line
 from fedtempo.support.terminal import say
 from fedtempo.training.database import DATABASE
 
@@ -50,3 +50,27 @@ def saying_how_to_resume(folder: Path | None, file: ExperimentFile | None = None
             allowed += "".join(f" --allow-code {name.partition(':')[0]}" for name in own)
             say(f"fedtempo: go on with: fedtempo resume {shlex.quote(str(folder))}{allowed}", error=True)
         raise
+
+
+def writable(folder: Path) -> None:
+    """The folder is there and takes files."""
+    with writing(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+        probe = folder / ".writable"
+        probe.touch()
+        probe.unlink()
+
+
+@contextmanager
+def writing(out: Path | None) -> Iterator[None]:
+    """A full disk, or a folder that went away, is an output error however late it shows."""
+    try:
+        yield
+    except FedTempoError:
+        raise
+    except OSError as error:
+        if out is None:
+            raise
+        raise OutputError(
+            f"out must be a folder that can be written. Got {out}: {error.strerror or first_line(error)}."
+        ) from error

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
@@ -13,7 +13,9 @@ import typer
 from rich.table import Table
 
 from fedtempo.cli.options import AsJson, ExperimentPath, Overrides
-from fedtempo.config import read, settings_of
+from fedtempo.comparison import entrants_of
+from fedtempo.comparison.fair import middle_rates
+from fedtempo.config import make_algorithm, read, settings_of
 from fedtempo.errors import ConfigError, is_count, is_number, require
 from fedtempo.models.weights import build
 from fedtempo.report import Lines, Section, report, write_page
@@ -21,6 +23,9 @@ from fedtempo.support.terminal import Terminal, say
 from fedtempo.theory import advise_for
 from fedtempo.training.experiment import Experiment, prepare
 from fedtempo.training.plan import PlannedRound, PlannedStep, planned_rounds, planned_steps
+
+TRAVEL_RATIO = 1.05
+"""Sums of rates that differ by less than this share are as good as equal."""
 
 
 def schedule(
@@ -31,17 +36,32 @@ def schedule(
         int | None, typer.Option(help="A client's training samples; the median client's by default.")
     ] = None,
     plot: Annotated[Path | None, typer.Option(help="Also draw the schedules into this HTML file.")] = None,
+    algorithms: Annotated[
+        str | None, typer.Option(help="Put these side by side: how far each goes in a round, such as fedavg,feddecay")
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Print learning rate, weight decay, local steps and the personalization ratio R, by round and by step."""
+    """Print learning rate, weight decay, local steps and the personalization ratio R, by round and by step.
+
+    With --algorithms it prints one line for each of them: the sum of its rates in a round, and of its factors. Those
+    who share one rate and have different sums are not compared fairly; see `fedtempo compare --tune`.
+    """
     require(samples is None or is_count(samples), "samples", "an int >= 1", samples)
-    prepared = prepare(**settings_of(read(experiment, overrides)))
-    federation = prepared.federation
+    file = read(experiment, overrides)
+    prepared = prepare(**settings_of(file))
+    problem = prepared.federation.problem
     chosen = _rounds(rounds, prepared.rounds)
-    problem = federation.problem
     size = samples or int(np.median(problem.sizes[problem.data.clients]))
     now = problem.now(0, prepared.cohort.expected(problem.now(0, 1.0), len(problem.data.clients)))
-    plan = (federation.algorithm, chosen, size, problem.batching, now)
+    place = (chosen, size, problem.batching, now)
+    if algorithms is not None:
+        _refuse_plot(plot)
+        entrants = {one.label: one.file for one in entrants_of(file, algorithms, only=True, rates=middle_rates)}
+        made = {label: make_algorithm(own.algorithm.model_dump()) for label, own in entrants.items()}
+        first = {label: next(planned_rounds(algorithm, *place)) for label, algorithm in made.items()}
+        _show_travel(first, size, as_json)
+        return
+    plan = (prepared.federation.algorithm, *place)
     by_round, by_step = list(planned_rounds(*plan)), list(planned_steps(*plan))
     if plot is not None:
         _draw(by_step, plot)
@@ -90,13 +110,46 @@ def _rounds(text: str | None, total: int) -> list[int]:
     return chosen
 
 
+def _refuse_plot(plot: Path | None) -> None:
+    require(plot is None, "--plot", "left out with --algorithms", plot)
+
+
+def _show_travel(first: Mapping[str, PlannedRound], size: int, as_json: bool) -> None:
+    """How far each contestant goes in a round: the sum of its rates, and the same counted in first steps."""
+    if as_json:
+        say(json.dumps({label: asdict(row) for label, row in first.items()}))
+        return
+    number = next(iter(first.values())).round
+    title = f"round {number}, a client with {size} samples"
+    table = Table(title=title, title_justify="left", box=None, padding=(0, 2, 0, 0), pad_edge=False)
+    for heading in ("contestant", "K", "sum of factors", "sum of rates", "R"):
+        table.add_column(heading, justify="left" if heading == "contestant" else "right", overflow="fold")
+    for label, row in first.items():
+        steps = " + ".join(map(str, row.steps))
+        table.add_row(label, steps, f"{row.factors:.4g}", f"{row.travel:.4g}", f"{row.ratio:.6g}")
+    console = Terminal()
+    console.print(table)
+    furthest, nearest = max(row.travel for row in first.values()), min(row.travel for row in first.values())
+    if nearest > 0 and furthest / nearest > TRAVEL_RATIO:
+        console.print(
+            f"The longest round goes {furthest / nearest:.3g} times as far as the shortest, and a comparison at these "
+            "rates shows that first of all. Tune each contestant's rate: fedtempo compare --tune. With travel=equal "
+            "FedDecay goes as far as FedAvg.",
+            soft_wrap=True,
+            markup=False,
+            highlight=False,
+        )
+
+
 def _round_table(prepared: Experiment, rounds: Sequence[PlannedRound], size: int) -> Table:
     table = Table(title=f"{prepared.federation.algorithm!r}, a client with {size} samples")
-    for heading in ("round", "local steps K", "R (inner : average gradient)", *rounds[0].server):
+    for heading in ("round", "local steps K", "sum of factors", "R (inner : average gradient)", *rounds[0].server):
         table.add_column(heading, justify="right")
     for row in rounds:
         steps = " + ".join(map(str, row.steps))
-        table.add_row(str(row.round), steps, f"{row.ratio:.6g}", *(f"{v:.6g}" for v in row.server.values()))
+        table.add_row(
+            str(row.round), steps, f"{row.factors:.4g}", f"{row.ratio:.6g}", *(f"{v:.6g}" for v in row.server.values())
+        )
     return table
 
 

@@ -34,8 +34,13 @@ def reproduce(
     name: Annotated[str | None, typer.Argument(help="Which; --list shows all.")] = None,
     list_all: Annotated[bool, typer.Option("--list", help="Show what there is and how long it takes.")] = False,
     scale: Annotated[
-        str, typer.Option(help="smoke (seconds), small (minutes) or paper (the paper's setting).")
+        str,
+        typer.Option(
+            help="smoke (seconds), small (a quick look), medium (tuned and converged, up to an hour) or paper (the"
+            " paper's setting)."
+        ),
     ] = "small",
+    only: Annotated[list[str] | None, typer.Option(help="Only the run with this label; repeat it for several.")] = None,
     seeds: Annotated[int | None, typer.Option(help="How many seeds; the scale's own by default.")] = None,
     data_dir: DataDir = None,
     out: Annotated[
@@ -62,7 +67,7 @@ def reproduce(
     require(is_count(workers), "workers", "an int >= 1", workers)
     chosen = REPRODUCTIONS[name]
     folder = out or Path("reproduced") / name / scale
-    tasks = plan(chosen, scale, seeds, folder)
+    tasks = plan(chosen, scale, seeds, folder, only or ())
     require_data_sets(tasks, data_dir)
     if scale == "paper" and not quiet:
         waiting = [task for task in tasks if not task.path.exists()]
@@ -74,6 +79,7 @@ def reproduce(
             scale,
             folder,
             seeds=seeds,
+            only=only or (),
             data_dir=data_dir,
             processes=workers,
             observe=_observer(quiet or as_json),
@@ -97,7 +103,7 @@ def _show(chosen: Reproduction, outcome: Outcome, paths: list[Path]) -> None:
 
 
 def _list(as_json: bool) -> None:
-    minutes = {name: {s: one.scales[s].minutes for s in SCALES} for name, one in REPRODUCTIONS.items()}
+    minutes = {name: {s: one.scales[s].minutes for s in one.scales} for name, one in REPRODUCTIONS.items()}
     if as_json:
         lines = [
             {"name": name, "paper": one.paper, "source": one.source, "title": one.title, "minutes": minutes[name]}
@@ -107,7 +113,7 @@ def _list(as_json: bool) -> None:
         return
     table = Table(Column("name", no_wrap=True), "paper", "what", *(Column(s, no_wrap=True) for s in SCALES))
     for name, one in REPRODUCTIONS.items():
-        times = (f"{duration(60 * minutes[name][s])}" for s in SCALES)
+        times = (duration(60 * minutes[name][s]) if s in minutes[name] else "-" for s in SCALES)
         table.add_row(name, one.paper, f"{one.source}: {one.title}", *times)
     Terminal().print(table)
     typer.echo("Times are about what two cores take.")

@@ -1,10 +1,9 @@
-"""`fedtempo demo`, `fedtempo run` and `fedtempo resume`."""
+"""`fedtempo run` and `fedtempo resume`."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Generator, Iterator
-from contextlib import contextmanager
+from collections.abc import Generator
 from pathlib import Path
 from typing import Annotated
 
@@ -12,11 +11,19 @@ import typer
 
 from fedtempo.algorithms import ALGORITHMS
 from fedtempo.api import train_file
-from fedtempo.cli.demo import run_demo
-from fedtempo.cli.options import AllowCode, AsJson, ExperimentPath, Overrides, Quiet, new_folder, saying_how_to_resume
+from fedtempo.cli.options import (
+    AllowCode,
+    AsJson,
+    ExperimentPath,
+    Overrides,
+    Quiet,
+    new_folder,
+    saying_how_to_resume,
+    writing,
+)
 from fedtempo.config import ExperimentFile, read, read_stored, trackers_of, with_rounds
 from fedtempo.deploy.launch import DEPLOYMENT
-from fedtempo.errors import FedTempoError, OutputError, first_line, is_count, require
+from fedtempo.errors import OutputError, require
 from fedtempo.report import EXPERIMENT, REPORT, ResultTable, follow, summary
 from fedtempo.report.folder import write_experiment
 from fedtempo.support.terminal import Terminal, say
@@ -29,28 +36,6 @@ def algorithms_text() -> str:
     """One line per algorithm, for the help page."""
     lines = [f"{name}: {(build.__doc__ or '').strip().splitlines()[0]}" for name, build in ALGORITHMS.items()]
     return "Algorithms:\n\n" + "\n\n".join(lines)
-
-
-def demo(
-    rounds: Annotated[int, typer.Option(help="Rounds of each run.")] = 40,
-    seeds: Annotated[int, typer.Option(help="How many seeds.")] = 3,
-    out: Annotated[Path, typer.Option(help="Folder for the report page.")] = Path("demo"),
-    as_json: AsJson = False,
-    quiet: Quiet = False,
-) -> None:
-    """Compare FedSGD, FedDecay, FedAvg and local training on digits, for existing and new users. Offline."""
-    require(is_count(rounds), "rounds", "an int >= 1", rounds)
-    require(is_count(seeds), "seeds", "an int >= 1", seeds)
-    _writable(out)
-    table, page = run_demo(rounds, seeds, quiet or as_json, out, lambda line: None)
-    if as_json:
-        say(json.dumps({"rows": table.records(), "report": str(page)}))
-        return
-    console = Terminal()
-    console.print(table.rich(console.width))
-    console.print(
-        f"Users are fine-tuned for one epoch before they are scored. Curves and users: {page}", soft_wrap=True
-    )
 
 
 def run(
@@ -140,7 +125,7 @@ def _noted(
 
 def _finish(result: Result, out: Path | None, as_json: bool) -> None:
     if out is not None:
-        with _writing(out):
+        with writing(out):
             result.export(out)
     if as_json:
         say(json.dumps(summary(result)))
@@ -151,27 +136,3 @@ def _finish(result: Result, out: Path | None, as_json: bool) -> None:
     for note in result.notes:
         console.print(note, soft_wrap=True, markup=False, highlight=False)
     console.print(f"{result.ran_as}; digest {result.digest()[:16]}{page}", soft_wrap=True)
-
-
-def _writable(folder: Path) -> None:
-    """The folder is there and takes files."""
-    with _writing(folder):
-        folder.mkdir(parents=True, exist_ok=True)
-        probe = folder / ".writable"
-        probe.touch()
-        probe.unlink()
-
-
-@contextmanager
-def _writing(out: Path | None) -> Iterator[None]:
-    """A full disk, or a folder that went away, is an output error however late it shows."""
-    try:
-        yield
-    except FedTempoError:
-        raise
-    except OSError as error:
-        if out is None:
-            raise
-        raise OutputError(
-            f"out must be a folder that can be written. Got {out}: {error.strerror or first_line(error)}."
-        ) from error

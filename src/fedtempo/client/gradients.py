@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -57,6 +57,50 @@ def by_transform_together(value_of: ValueOf, params: Params, frozen: Params, bat
     """Gradients of clients that are stacked along the first dimension of every tensor."""
     gradients, value = vmap(partial(by_transform, value_of))(params, frozen, batch)
     return gradients, value
+
+
+class _AcrossLanes(torch.autograd.Function):
+    """A function of stacked tensors that can be called from inside `vmap`, where each lane sees its own entry."""
+
+    @staticmethod
+    def forward(function: Callable[..., Any], *inputs: Tensor) -> tuple[Tensor, ...]:
+        """Without `vmap` the inputs are a stack of one."""
+        return tuple(t[0] for t in function(*(t.unsqueeze(0) for t in inputs)))
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
+        """Nothing is kept: the results are gradients already."""
+
+    @staticmethod
+    def vmap(info: Any, in_dims: Any, function: Callable[..., Any], *inputs: Tensor) -> Any:
+        """Call the function with the whole stack."""
+        stacked = [
+            t.unsqueeze(0).expand(info.batch_size, *t.shape) if d is None else t.movedim(d, 0)
+            for t, d in zip(inputs, in_dims[1:], strict=True)
+        ]
+        outputs = tuple(function(*stacked))
+        return outputs, (0,) * len(outputs)
+
+
+def in_stack(together: GradientOf, plain_value_of: ValueOf) -> GradientOf:
+    """A gradient function for stacked clients, in a form that one lane inside `vmap` can call, at any point."""
+
+    def gradient_of(value_of: ValueOf, params: Params, frozen: Params, batch: Batch) -> tuple[Params, Value]:
+        buffers: list[str] = []
+
+        def function(*inputs: Tensor) -> list[Tensor]:
+            gives = iter(inputs)
+            free, fixed, rows = ({name: next(gives) for name in part} for part in (params, frozen, batch))
+            gradients, value = together(plain_value_of, free, fixed, rows)
+            buffers[:] = value.buffers
+            return [value.total, value.loss, *gradients.values(), *value.buffers.values()]
+
+        inputs = (*params.values(), *frozen.values(), *batch.values())
+        total, loss, *others = _AcrossLanes.apply(function, *inputs)  # type: ignore[no-untyped-call]
+        statistics = dict(zip(buffers, others[len(params) :], strict=True))
+        return dict(zip(params, others, strict=False)), Value(total, loss, statistics)
+
+    return gradient_of
 
 
 WHOLE = ("_key", "_outputs")

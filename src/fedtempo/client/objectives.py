@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from fedtempo.params import Params, Scalar, is_plain
-from fedtempo.schedules import Position, Rate, as_schedule
+from fedtempo.schedules import Now, Position, Rate, as_schedule
 from fedtempo.tasks import SAMPLE_WEIGHT, Batch
 
 
@@ -48,6 +48,8 @@ class View(NamedTuple):
     scratch: Params
     network: Forward
     """For objectives that look at another model's outputs or features on the batch, such as the received one's."""
+    now: Position = Now()
+    """Where the step stands: for corrections whose strength is a schedule."""
 
 
 class Loss(Protocol):
@@ -103,7 +105,7 @@ def moreau(strength: Rate) -> Objective:
 
 def control(view: View) -> Params:
     """c - c_i, which makes a gradient SCAFFOLD's corrected one, g - c_i + c; it is among the notes."""
-    return {n: view.scratch[DRIFT + n] for n in view.received.extra}
+    return {n: view.scratch[DRIFT + n] for n in view.received.extra if DRIFT + n in view.scratch}
 
 
 def mixture(loss: Loss, params: Params, batch: Batch, view: View, now: Position) -> Value:

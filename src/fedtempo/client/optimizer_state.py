@@ -7,6 +7,7 @@ from typing import Any
 
 from torch import Tensor
 
+from fedtempo.compression.packing import PREFIX as MEMORY
 from fedtempo.params import Params, leaves, tree_map
 
 PREFIX = "_optimizer/"
@@ -16,18 +17,18 @@ GROUP = "optimizer"
 
 
 def without_states(tensors: Params) -> Params:
-    """The tensors without those that belong to an optimizer's state."""
-    if not any(name.startswith(PREFIX) for name in tensors):
+    """The tensors without those that belong to an optimizer's state or to the memory of a compressor."""
+    if not any(name.startswith((PREFIX, MEMORY)) for name in tensors):
         return tensors
-    return {name: t for name, t in tensors.items() if not name.startswith(PREFIX)}
+    return {name: t for name, t in tensors.items() if not name.startswith((PREFIX, MEMORY))}
 
 
-def named_state(index: int, state: Any) -> Params:
+def named_state(index: int | str, state: Any) -> Params:
     """The tensors of a phase's optimizer state; a name ends with the model's tensor it belongs to."""
     return leaves(state, f"{PREFIX}{index}")
 
 
-def restored(index: int, fresh: Any, stored: Mapping[str, Tensor]) -> Any:
+def restored(index: int | str, fresh: Any, stored: Mapping[str, Tensor]) -> Any:
     """A state of the form of `fresh`, with every tensor that was stored in its place."""
     names = list(named_state(index, fresh))
     if not any(name in stored for name in names):
@@ -45,3 +46,8 @@ def restored(index: int, fresh: Any, stored: Mapping[str, Tensor]) -> Any:
 def belongs_to(name: str, tensors: Collection[str]) -> bool:
     """Whether a state's tensor belongs to one of these tensors of the model."""
     return name.rsplit("/", 1)[-1] in tensors
+
+
+def slot_of(name: str) -> str:
+    """The slot of a state's tensor, such as `m` or `v`: the part of its name before the model's tensor."""
+    return name.split("/")[-2]

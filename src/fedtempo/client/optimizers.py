@@ -36,6 +36,8 @@ class Optimizer:
     transform: Transform = identity
     state: Between = "reset"
     """What becomes of its state between rounds. What belongs to personal tensors is kept where others are averaged."""
+    afresh: frozenset[str] = frozenset()
+    """Slots of the state that start afresh in every round, whatever becomes of the others."""
     name: str = "sgd"
     settings: Mapping[str, Any] = field(default_factory=dict)
 

@@ -9,13 +9,14 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 from torch import Tensor
 
 from fedtempo.client.network import Network
 from fedtempo.client.objectives import Correction, Objective, Received, supervised
 from fedtempo.client.optimizers import Optimizer, plain
+from fedtempo.client.rules import Look, PhaseState, RateRule, StopRule
 from fedtempo.client.transforms import Transform, identity
 from fedtempo.data.batches import Batching
 from fedtempo.errors import ConfigError, is_count, is_number, require
@@ -85,8 +86,8 @@ class Carry(NamedTuple):
     """The client's copy of the shared tensors."""
     personal: Params
     """Tensors that stay with the client."""
-    states: tuple[Any, ...]
-    """For each phase a pair: the state of the algorithm's gradient transform, and the state of the optimizer."""
+    states: tuple[PhaseState, ...]
+    """For each phase the states of its gradient transform, its optimizer and its rules."""
     scratch: Params
     """What the algorithm notes during the round, such as FedNova's step count. Dropped when the round ends."""
 
@@ -121,10 +122,22 @@ class Phase:
     """Schedules inside the objective, by name, so that they can be checked and printed."""
     correction: Correction | None = None
     """Added to every gradient: the derivative of a linear term, such as SCAFFOLD's c - c_i."""
+    share: Schedule | None = None
+    """What the gradient is multiplied by before a correction of the same tensor is added: FedCM's alpha. None is 1."""
+    look: Look | None = None
+    """Where gradients are taken; None is at the weights themselves. Sharpness-aware methods look nearby."""
     direction: Transform = identity
     """What the algorithm does to the gradient before the optimizer sees it: clipping, weight decay, ..."""
     optimizer: Optimizer = plain
     """How clients step with it: SGD, momentum, Adam, ..., and what becomes of the state between rounds."""
+    rate_rule: RateRule | None = None
+    """A rate that follows the gradients. It starts from `lr` at the round's first step; None takes `lr` as it is."""
+    prescribed_rate: bool = False
+    """Whether the rate is part of the server's rule, so that no rate rule may change it (PFLEGO's joint step)."""
+    counts_earlier: bool = False
+    """Whether a rule or an optimizer reads `Now.earlier`, the number of local steps in earlier rounds."""
+    stop_rule: StopRule | None = None
+    """When a client stops before its last planned step; None lets it take all of them."""
     trains: Selector = everything
     """The tensors that move. The others are constants of the objective."""
     on: Where = "both"
@@ -185,14 +198,24 @@ class Phase:
         # Steps and epochs follow from the rows of the phase's part, but a schedule such as `data_share` means the whole
         # client: `samples` stays the number of all its training rows.
         _, rows = self.rows(samples)
-        steps = self.length.steps(now, rows, mine)
         here = replace(now, samples=samples)
+        steps = self.length.steps(here, rows, mine)
+        here = replace(here, earlier=self._earlier(here, rows, mine))
         # A batch that is used `repeat` times makes an epoch that many times as long, counted in steps.
         return [at_step(here, step, steps, mine.per_epoch(rows) * self.repeat) for step in range(steps)]
 
+    def _earlier(self, now: Now, rows: int, batching: Batching) -> int:
+        """The steps of all earlier rounds, where they count."""
+        if not self.counts_earlier:
+            return 0
+        return sum(self.length.steps(replace(now, round=t), rows, batching) for t in range(now.round))
+
     def with_direction(self, wrap: Callable[[Transform], Transform]) -> Phase:
-        """This phase, and the one beside it, with another gradient transform."""
+        """This phase with another gradient transform."""
+        return replace(self, direction=wrap(self.direction))
+
+    def changed(self, change: Callable[[Phase], Phase]) -> Phase:
+        """This phase and the one beside it, changed; one whose steps are no local steps stays as it is."""
         if self.own:
             return self
-        beside = None if self.beside is None else self.beside.with_direction(wrap)
-        return replace(self, direction=wrap(self.direction), beside=beside)
+        return replace(change(self), beside=None if self.beside is None else change(self.beside))

@@ -26,6 +26,8 @@ BASELINES = ("fedavg", "local_only")
 """What every comparison should be able to point at: fine-tuned FedAvg, and no federation at all."""
 LOCAL_WORK = ("lr", "steps", "epochs", "weighting")
 """Settings that mean the same everywhere. A server's rate or a method's own strength does not."""
+Rates = Callable[[str], Mapping[str, float]]
+"""A value for every rate of an algorithm, by its name."""
 Follow = Callable[[Generator[RoundReport, None, Result], int, str], Result]
 
 
@@ -37,21 +39,30 @@ class Entrant:
     file: ExperimentFile
 
 
-def entrants_of(file: ExperimentFile, algorithms: str | None, only: bool = False) -> list[Entrant]:
+def entrants_of(
+    file: ExperimentFile, algorithms: str | None, only: bool = False, rates: Rates = lambda name: {}
+) -> list[Entrant]:
     """The algorithms in a text such as `fedavg,feddecay:beta=0.4,steps=5`, or the file's own; and the baselines.
 
-    An algorithm takes its local work from the file's `[algorithm]`, and the rest from the text.
+    An algorithm takes its local work from the file's `[algorithm]`, and the rest from the text. `rates` gives the rates
+    that neither of them names, for those who tune them afterwards.
     """
     asked = parse_algorithms(algorithms) if algorithms is not None else [(file.algorithm.name, file.algorithm.name, {})]
-    entrants = [_entrant(file, label, name, settings) for label, name, settings in asked]
+    entrants = [_entrant(file, label, name, {**_missing(file, name, rates), **own}) for label, name, own in asked]
     present = {entrant.file.algorithm.name for entrant in entrants}
     missing = [] if only else [name for name in BASELINES if name not in present]
     for name in missing:
         try:
-            entrants.append(_entrant(file, name, name, {}))
+            entrants.append(_entrant(file, name, name, _missing(file, name, rates)))
         except ConfigError as error:
             raise ConfigError(f"{error} It is a baseline: give it settings in --algorithms, or use --only.") from error
     return entrants
+
+
+def _missing(file: ExperimentFile, name: str, rates: Rates) -> dict[str, Any]:
+    """The rates that an algorithm would not get from the file."""
+    borrowed = _borrowed(file.algorithm.model_dump(), name)
+    return {rate: value for rate, value in rates(name).items() if rate not in borrowed}
 
 
 def parse_algorithms(text: str) -> list[tuple[str, str, dict[str, Any]]]:
@@ -168,7 +179,7 @@ def _run(label: str, file: ExperimentFile, out: Path | None, follow: Follow) -> 
 
 def stored_result(folder: Path, file: ExperimentFile) -> Result:
     """The result of a finished run folder, for what needs more of it than its rounds; loads the data."""
-    return drained(train(**settings_of(file), out=folder, resume=True))
+    return drained(train(**settings_of(file), out=folder, resume=True, progress=False))
 
 
 def slug(label: str) -> str:

@@ -66,8 +66,8 @@ def _differences(comparison: Comparison) -> Table:
 def _gain_cells(found: Mapping[str, Difference]) -> list[str]:
     mean = found["mean"]
     ahead = "-" if math.isnan(mean.ahead) else f"{mean.ahead:.0%}"
-    low = _signed(found["bottom_decile"].seeds.value)
-    return [_signed(mean.seeds.value), _interval(mean.seeds), _interval(mean.users), ahead, low]
+    low = signed(found["bottom_decile"].seeds.value)
+    return [signed(mean.seeds.value), interval_text(mean.seeds), interval_text(mean.users), ahead, low]
 
 
 def _costs(comparison: Comparison) -> Table:
@@ -109,7 +109,8 @@ def _short(value: float) -> str:
     return "-" if math.isnan(value) else f"{value:.3f}".replace("0.", ".", 1) if abs(value) < 1 else f"{value:.3f}"
 
 
-def _signed(value: float) -> str:
+def signed(value: float) -> str:
+    """A difference with its sign: +.012."""
     return "-" if math.isnan(value) else f"{'+' if value >= 0 else '-'}{_short(abs(value))}"
 
 
@@ -118,8 +119,9 @@ def _with_half(estimate: Estimate) -> str:
     return f"{_short(estimate.value)}{half}"
 
 
-def _interval(estimate: Estimate) -> str:
-    return "-" if math.isnan(estimate.low) else f"{_signed(estimate.low)}…{_signed(estimate.high)}"
+def interval_text(estimate: Estimate) -> str:
+    """The ends of an interval: -.170…+.451."""
+    return "-" if math.isnan(estimate.low) else f"{signed(estimate.low)}…{signed(estimate.high)}"
 
 
 @shows(Comparison)

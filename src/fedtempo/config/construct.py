@@ -12,7 +12,9 @@ from typing import Any, get_args, get_origin, get_type_hints
 from torch import nn
 
 from fedtempo.algorithms import ALGORITHMS, Algorithm
+from fedtempo.algorithms.algorithm import TRAFFIC
 from fedtempo.client.optimizers import OPTIMIZERS, Optimizer
+from fedtempo.compression import COMPRESSORS, Compressor
 from fedtempo.config.own_code import find
 from fedtempo.config.schema import DataSection, FileSection
 from fedtempo.config.settings import WORDS, at, check_types, checked, function_or_made, made_as, make
@@ -59,7 +61,23 @@ def _functions(field: str, build: Any, settings: Mapping[str, Any]) -> dict[str,
 
 
 def _setting(field: str, key: str, value: Any) -> Any:
+    if key in TRAFFIC:
+        return make_compressor(field, value)
     return make_optimizer(field, value) if key == "optimizer" else make_value(field, value)
+
+
+def make_compressor(field: str, value: Any) -> Compressor:
+    """The compressor of a name or of a table such as `{ name = "top_k", fraction = 0.01 }`; a list is a chain."""
+    if isinstance(value, list):
+        return make_compressor(field, {"name": "chain", "of": value})
+    section = {"name": value} if isinstance(value, str) else value
+    require(isinstance(section, Mapping), field, WORDS[Compressor], value)
+    settings = {key: entry for key, entry in section.items() if key != "name"}
+    name = section.get("name")
+    if name == "chain" and isinstance(settings.get("of"), list):
+        settings["of"] = [make_compressor(f"{field}.of[{place}]", each) for place, each in enumerate(settings["of"])]
+    made: Compressor = made_as(field, name, COMPRESSORS, settings, Compressor, "a Compressor", kind="compressor")
+    return made
 
 
 def make_optimizer(field: str, value: Any) -> Optimizer:
@@ -107,7 +125,9 @@ def make_schedule(field: str, value: Any) -> Schedule:
         return from_config(value)
     settings = {key: entry for key, entry in value.items() if key != "schedule"}
     if value.get("schedule") != "product":
-        return _schedule(field, value.get("schedule"), settings)
+        # A schedule may be made from another one: QSR's steps follow a learning rate.
+        made = {key: make_value(f"{field}.{key}", entry) for key, entry in settings.items()}
+        return _schedule(field, value.get("schedule"), made)
     for key in settings:
         if key != "of":
             raise unknown(f"{field} 'product': setting", key, ["of"])
@@ -195,6 +215,9 @@ def check_data(section: DataSection) -> None:
     loader = DATASETS[section.name].load
     own = [p for p in inspect.signature(loader).parameters if p != "sources"]
     common = [p.name for p in inspect.signature(load).parameters.values() if p.kind is not p.VAR_KEYWORD]
+    needed = [p for p in own if inspect.signature(loader).parameters[p].default is inspect.Parameter.empty]
+    for setting in needed:
+        require(setting in section.settings, f"data.{setting}", f"given for {section.name!r}", "nothing")
     for setting, value in section.settings.items():
         if setting not in (*own, *common):
             raise unknown(f"data {section.name!r}: setting", setting, {*own, *common, *DataSection.model_fields})

@@ -6,7 +6,7 @@ else. Commands that read one import nothing from inside it, and import what it n
 it (`--allow-code package.module`).
 
 Other packages can register names: an entry point in the group `fedtempo.algorithms` (or models, data, losses, metrics,
-schedules, augmentations, optimizers) makes its name known in files, with the same rule for stored folders.
+schedules, augmentations, optimizers, compressors) makes its name known in files, with the same rule for stored folders.
 """
 
 from __future__ import annotations
@@ -34,7 +34,8 @@ GROUPS = {
     "metric": "fedtempo.metrics",
     "schedule": "fedtempo.schedules",
     "augment": "fedtempo.augmentations",
-    "optimizer": "fedtempo.client.optimizers",
+    "optimizer": "fedtempo.optimizers",
+    "compressor": "fedtempo.compressors",
 }
 _OWN = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*(\.[^\W\d]\w*)*")
 _folders: list[Path] = []

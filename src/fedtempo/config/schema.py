@@ -36,7 +36,9 @@ class DataSection(FileSection):
     """The data set, how it is split, and which clients are held out."""
 
     split: FileSection | None = Field(None, description="a table with a name")
-    new_clients: Annotated[int, Field(ge=0)] | Share = Field(0, description="a fraction in [0, 1) or an int >= 0")
+    new_clients: Annotated[int, Field(ge=0)] | Share | Literal["untrained"] = Field(
+        0, description="a fraction in [0, 1), an int >= 0 or 'untrained'"
+    )
     validation: Share | None = Field(None, description="a fraction in [0, 1)")
     test: Share | None = Field(None, description="a fraction in [0, 1)")
     seed: int = Field(0, ge=0, description="an int >= 0")

@@ -13,6 +13,7 @@ from torch import nn
 
 from fedtempo.algorithms import Algorithm
 from fedtempo.client.optimizers import Optimizer
+from fedtempo.compression import Compressor
 from fedtempo.config.own_code import find
 from fedtempo.errors import ConfigError, FedTempoError, first_line, fits, require, unknown, wording
 from fedtempo.params import Selector
@@ -22,6 +23,7 @@ WORDS: dict[Any, str] = {
     Schedule: '{ schedule = "...", ... }',
     Selector: '{ submodule = "..." } or { matching = "..." }',
     Optimizer: '{ name = "adamw", ... }',
+    Compressor: '{ name = "top_k", ... }',
     Algorithm: "a table with a name",
     Path: "a path",
 }

@@ -114,6 +114,7 @@ def _run(algorithm: Algorithm, **settings: Any) -> Result:
         "backend": serial,
         "block": 3,
         "evaluation": None,
+        "progress": False,
     }
     return run(algorithm=algorithm, **{**defaults, **settings})
 

@@ -68,6 +68,7 @@ def _run(model: nn.Module | Callable[[], nn.Module], settings: dict[str, Any]) -
         "seed": 7,
         "dtype": torch.float64,
         "evaluation": Evaluation(steps=1),
+        "progress": False,
     }
     return run(model=model, **{**defaults, **settings})
 

@@ -127,6 +127,7 @@ def _problem(kind: Kind) -> dict[str, Any]:
         "seed": 7,
         "dtype": torch.float64,
         "evaluation": Evaluation(every=1),
+        "progress": False,
     }
 
 

@@ -7,13 +7,14 @@ mapping from "train", "validation" and "test" is given instead of one data set, 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 from torch.utils.data import Dataset, TensorDataset
 
-from fedtempo.data.lazy import CACHE_BYTES, lazy_items
+from fedtempo.data.lazy import CACHE_BYTES, JoinedRows, lazy_items
 from fedtempo.data.parts import PARTS
 from fedtempo.data.table import Table
 from fedtempo.errors import DataError, unknown
@@ -60,6 +61,8 @@ def from_hugging_face(
     client: str | None = None,
     *,
     normalise: Normalise | None = None,
+    lazy: bool = False,
+    cache_bytes: int = CACHE_BYTES,
     name: str = "Hugging Face data set",
 ) -> Table:
     """A `datasets.Dataset` or `DatasetDict` as a table; its column `client` names the client of every row.
@@ -67,16 +70,23 @@ def from_hugging_face(
     `columns` maps our names to theirs: `{"x": "image", "y": "label"}`. A format or transform set on the data set is
     respected, so text is tokenised and padded there first. Images become channels-first bytes and are read as in
     `from_torch`. Needs the `datasets` extra.
+
+    It is read once into memory. With `lazy=True` rows stay in its Arrow files, which are mapped, and are decoded when a
+    batch needs them, keeping up to `cache_bytes`; only labels (`y`) and clients are read at once.
     """
     kind = library("datasets", "datasets", "from_hugging_face", DataError).Dataset
     wanted = dict(columns) if client is None else {**columns, _CLIENT: client}
-    read = {}
-    for part, each in _by_part(dataset).items():
+    parts = _by_part(dataset)
+    for each in parts.values():
         if not isinstance(each, kind):
             raise DataError(f"dataset must be a datasets.Dataset or a DatasetDict. Got {type(each).__name__}.")
-        read[part] = _read_hugging_face(each, wanted, name)
-    owners = None if client is None else {part: found.pop(_CLIENT) for part, found in read.items()}
-    return _table(name, read, owners, normalise)
+    later = {ours: theirs for ours, theirs in columns.items() if lazy and ours != "y"}
+    found: Columns = _lazy_hugging_face(parts, later, cache_bytes, name) if later else {}
+    now = {ours: theirs for ours, theirs in wanted.items() if ours not in later}
+    read = {part: _read_hugging_face(each, now, name) if now else {} for part, each in parts.items()}
+    owners = None if client is None else {part: columns.pop(_CLIENT) for part, columns in read.items()}
+    sizes = {part: len(each) for part, each in parts.items()}
+    return _table(name, read, owners, normalise, found, sizes)
 
 
 def from_flower_partitioner(
@@ -172,13 +182,37 @@ def _named(item: Any, columns: Sequence[str]) -> Iterable[tuple[str, Any]]:
     return zip(columns, values, strict=True)
 
 
+def _cut_down(dataset: Any, columns: Mapping[str, str]) -> Any:
+    """The data set with these columns alone, so that no other is decoded."""
+    # A user's own transform may read columns that it does not return, so only plain data sets are cut down.
+    if dataset.format["type"] == "custom":
+        return dataset
+    for theirs in columns.values():
+        if theirs not in dataset.column_names:
+            raise unknown("column", theirs, dataset.column_names)
+    return dataset.select_columns(sorted(set(columns.values())))
+
+
+def _lazy_hugging_face(parts: Mapping[str, Any], columns: Mapping[str, str], cache_bytes: int, name: str) -> Any:
+    """Columns that read Arrow files row by row, over all parts."""
+    rows = JoinedRows([_cut_down(each, columns) for each in parts.values()], columns)
+    if not len(rows):
+        raise DataError(f"{name} has no rows.")
+    # Numbers of rows, and the files with their sizes: what a run's identity can know without reading all of it.
+    files = [Path(file["filename"]) for each in parts.values() for file in each.cache_files]
+    identity = "\n".join(
+        [str([len(each) for each in parts.values()]), *(f"{p.name} {p.stat().st_size}" for p in files)]
+    )
+    found = lazy_items(rows, list(columns), _named, _array, cache_bytes, identity)
+    for column, values in found.items():
+        if values.dtype.kind not in "biuf":
+            rule = f"column {column!r} of {name} must hold numbers of one shape (tokenise and pad text)"
+            raise DataError(f"{rule}. Got {type(rows[0][column]).__name__} in row 0.")
+    return found
+
+
 def _read_hugging_face(dataset: Any, columns: Mapping[str, str], name: str) -> Columns:
-    # A user's own transform may read columns that it does not return, so only plain data sets are cut down first.
-    if dataset.format["type"] != "custom":
-        for theirs in columns.values():
-            if theirs not in dataset.column_names:
-                raise unknown("column", theirs, dataset.column_names)
-        dataset = dataset.select_columns(sorted(set(columns.values())))
+    dataset = _cut_down(dataset, columns)
     named = (dict(_named(row, list(columns.values()))) for row in dataset)
     return _stacked(({ours: row[theirs] for ours, theirs in columns.items()} for row in named), name)
 
@@ -252,10 +286,17 @@ def _owners(owner: Any, sizes: Mapping[str, int]) -> dict[str, np.ndarray]:
 
 
 def _table(
-    name: str, read: Mapping[str, Columns], owners: Mapping[str, np.ndarray] | None, normalise: Normalise | None
+    name: str,
+    read: Mapping[str, Columns],
+    owners: Mapping[str, np.ndarray] | None,
+    normalise: Normalise | None,
+    later: Columns | None = None,
+    sizes: Mapping[str, int] | None = None,
 ) -> Table:
+    """A table of columns that were read part by part, and of those to be read later, over all parts."""
     first = next(iter(read.values()))
-    columns = {column: np.concatenate([read[part][column] for part in read]) for column in first}
+    columns = {**(later or {}), **{column: np.concatenate([read[part][column] for part in read]) for column in first}}
+    sizes = sizes or {part: _length(found) for part, found in read.items()}
     for column in normalise or {}:
         if column not in columns:
             raise unknown("normalise column", column, columns)
@@ -264,5 +305,5 @@ def _table(
         column: (0.0, 255.0) for column, values in columns.items() if values.dtype == np.uint8 and values.ndim > 2
     }
     keys = None if owners is None else np.concatenate([owners[part] for part in read])
-    parts = [np.full(_length(found), PARTS[part], dtype=np.int8) for part, found in read.items() if part != _WHOLE]
+    parts = [np.full(size, PARTS[part], dtype=np.int8) for part, size in sizes.items() if part != _WHOLE]
     return Table(name, columns, keys, np.concatenate(parts) if parts else None, {**images, **(normalise or {})})

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from fedtempo.data.parts import TEST, TRAIN, UNUSED, VALIDATION
@@ -20,6 +22,20 @@ def choose_held_out(clients: int, new_clients: float | int, seed: int) -> np.nda
     count = int(new_clients) if is_int(new_clients) else round(new_clients * clients)
     require(count < clients, "new_clients", "small enough to leave a training client", new_clients)
     return np.sort(generator(seed, "new clients").permutation(clients)[:count]).astype(np.int64)
+
+
+def listed(clients: int, new_clients: Sequence[int]) -> np.ndarray:
+    """The clients with these numbers."""
+    known = all(is_int(client) and 0 <= client < clients for client in new_clients)
+    few = len(set(new_clients)) == len(new_clients) < clients
+    require(known and few, "new_clients", f"different clients in [0, {clients}), and not all of them", new_clients)
+    return np.sort(np.asarray(new_clients, dtype=np.int64))
+
+
+def without_training_rows(owner: np.ndarray, part: np.ndarray, clients: int) -> np.ndarray:
+    """The clients that have rows, but none in the official training part."""
+    trained = np.unique(owner[(part == TRAIN) & (owner != UNUSED)])
+    return np.setdiff1d(np.unique(owner[owner != UNUSED]), trained).astype(np.int64)
 
 
 def drawn_parts(owner: np.ndarray, clients: int, validation: float | None, test: float | None, seed: int) -> np.ndarray:

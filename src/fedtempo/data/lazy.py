@@ -159,17 +159,48 @@ def lazy_items(
     named: Callable[[Any, Sequence[str]], Any],
     array: Callable[[Any], np.ndarray],
     cache_bytes: int,
+    identity: str = "",
 ) -> Mapping[str, LazyColumn]:
     """The columns of a map-style data set, read item by item; an item's columns are decoded together."""
-    latest: dict[str, Any] = {}
+    items, share = _Items(dataset, tuple(columns), named, array), cache_bytes // max(len(columns), 1)
+    return {
+        column: LazyColumn(partial(items.read, column=column), len(dataset), share, column, identity)
+        for column in columns
+    }
 
-    def read(number: int, column: str) -> np.ndarray:
-        if latest.get("number") != number:
-            latest.update(number=number, item=dict(named(dataset[number], columns)))
-        return array(latest["item"][column])
 
-    share = cache_bytes // max(len(columns), 1)
-    return {column: LazyColumn(partial(read, column=column), len(dataset), share, column) for column in columns}
+class _Items:
+    """Reads items and remembers the latest; a class, so that it can be sent to other processes."""
+
+    def __init__(self, dataset: Any, columns: Sequence[str], named: Any, array: Any) -> None:
+        self._dataset, self._columns, self._named, self._array = dataset, columns, named, array
+        self._latest: tuple[int, dict[str, Any]] = (-1, {})
+
+    def read(self, number: int, column: str) -> np.ndarray:
+        """One column of an item."""
+        if self._latest[0] != number:
+            self._latest = number, dict(self._named(self._dataset[number], self._columns))
+        values: np.ndarray = self._array(self._latest[1][column])
+        return values
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_latest": (-1, {})}
+
+
+class JoinedRows:
+    """The rows of several data sets, one after the other, with our names for their columns."""
+
+    def __init__(self, parts: Sequence[Any], columns: Mapping[str, str]) -> None:
+        self._parts, self._columns = list(parts), dict(columns)
+        self._ends = np.cumsum([len(part) for part in self._parts])
+
+    def __len__(self) -> int:
+        return int(self._ends[-1])
+
+    def __getitem__(self, number: int) -> dict[str, Any]:
+        part = int(np.searchsorted(self._ends, number, side="right"))
+        row = self._parts[part][number - int(self._ends[part]) + len(self._parts[part])]
+        return {ours: row[theirs] for ours, theirs in self._columns.items()}
 
 
 def pad_sequences(sequences: Sequence[Any], length: int | None = None, value: float = 0) -> dict[str, np.ndarray]:

@@ -9,13 +9,16 @@ from pathlib import Path
 from fedtempo.data.files.folders import locate
 from fedtempo.data.files.published import DataSet
 from fedtempo.data.sets.cifar10 import CIFAR10
+from fedtempo.data.sets.cifar100 import CIFAR100
 from fedtempo.data.sets.digits import DIGITS
 from fedtempo.data.sets.emnist import EMNIST
 from fedtempo.data.sets.femnist import FEMNIST
 from fedtempo.data.sets.mnist import FASHION_MNIST, MNIST
 from fedtempo.data.sets.omniglot import OMNIGLOT
+from fedtempo.data.sets.own_files import CSV, PARQUET
 from fedtempo.data.sets.planetoid import CITESEER, CORA, PUBMED
 from fedtempo.data.sets.quadratic import QUADRATIC
+from fedtempo.data.sets.sentiment140 import SENTIMENT140
 from fedtempo.data.sets.shakespeare import SHAKESPEARE, TINYSHAKESPEARE
 from fedtempo.data.sets.sst2 import SST2
 from fedtempo.data.sets.stackoverflow import STACKOVERFLOW
@@ -32,16 +35,20 @@ DATASETS: dict[str, DataSet] = {
         EMNIST,
         OMNIGLOT,
         CIFAR10,
+        CIFAR100,
         FEMNIST,
         SHAKESPEARE,
         TINYSHAKESPEARE,
         STACKOVERFLOW,
         SST2,
+        SENTIMENT140,
         PUBMED,
         CORA,
         CITESEER,
         SYNTHETIC,
         QUADRATIC,
+        CSV,
+        PARQUET,
     )
 }
 """Every data set by name. A new one is a file in `data/sets` that ends in its `DataSet`, and a line here."""
@@ -74,7 +81,11 @@ def load(
 
 
 def _check_settings(chosen: DataSet, settings: dict[str, object]) -> None:
-    known = [p for p in inspect.signature(chosen.load).parameters if p != "sources"]
+    parameters = inspect.signature(chosen.load).parameters
+    known = [p for p in parameters if p != "sources"]
+    needed = [p for p in known if parameters[p].default is inspect.Parameter.empty and p not in settings]
+    if needed:
+        raise ConfigError(f"data set {chosen.name!r} needs {', '.join(needed)}.")
     for setting in settings:
         if setting not in known:
             takes = f"takes {', '.join(known)}" if known else "takes no settings"

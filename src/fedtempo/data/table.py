@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
 from fedtempo.data.federated import FederatedData
-from fedtempo.data.layout import choose_held_out, drawn_parts, layout, repaired
+from fedtempo.data.layout import choose_held_out, drawn_parts, layout, listed, repaired, without_training_rows
 from fedtempo.data.parts import UNUSED
 from fedtempo.errors import DataError, is_count, require
 from fedtempo.randomness import generator
@@ -61,7 +61,7 @@ class Table:
         self,
         split: Split | None = None,
         *,
-        new_clients: float | int = 0,
+        new_clients: float | int | Sequence[int] | Literal["untrained"] = 0,
         validation: float | None = None,
         test: float | None = None,
         seed: int = 0,
@@ -71,7 +71,8 @@ class Table:
         """Divide the rows among clients; without a `split`, by the natural clients.
 
         Inside each client, `validation` and `test` are fractions of its rows (0.2 each unless the data set has
-        official parts, which are kept). `new_clients`, a fraction or a number, are held out of training.
+        official parts, which are kept). `new_clients`, a fraction or a number, are held out of training; a list
+        names them, and "untrained" are those that have no rows in the official training part.
         `min_samples` repairs clients with fewer training rows by moving rows from the largest ones; without
         it such a client is an error. `relabel` numbers each client's own classes from 0, so that heads can
         have different sizes.
@@ -92,7 +93,7 @@ class Table:
             self.columns,
             bounds,
             order,
-            choose_held_out(clients, new_clients, seed),
+            self._held_out(owner, clients, new_clients, seed),
             self.normalise,
             names=_names(self, owner) if split.name == "natural" else None,
             description=f"{self.name} by {split!r}",
@@ -101,6 +102,17 @@ class Table:
         data = self.after(data) if self.after else data
         data.check()
         return data
+
+    def _held_out(
+        self, owner: np.ndarray, clients: int, new_clients: float | int | Sequence[int] | str, seed: int
+    ) -> np.ndarray:
+        if isinstance(new_clients, (list, tuple)):
+            return listed(clients, new_clients)
+        if not isinstance(new_clients, str):
+            return choose_held_out(clients, new_clients, seed)  # type: ignore[arg-type]
+        known = new_clients == "untrained" and self.parts is not None
+        require(known, "new_clients", "a fraction, an int, or 'untrained' for data with official parts", new_clients)
+        return without_training_rows(owner, np.asarray(self.parts), clients)
 
 
 @dataclass(frozen=True)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from typing import Any
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, get_args
 
 import numpy as np
 
@@ -18,6 +18,7 @@ from fedtempo.deploy.orders import (
     failure_from_bytes,
     order_to_bytes,
     scores_from_bytes,
+    settled_from_bytes,
     tasks_to_bytes,
 )
 from fedtempo.deploy.roster import Reply, Request, Roster
@@ -27,9 +28,13 @@ from fedtempo.params import Params, select
 from fedtempo.server.policy import UploadPolicy
 from fedtempo.server.sums import BlockSum, Failure
 from fedtempo.training.experiment import Experiment
+from fedtempo.training.result import Result
+from fedtempo.training.saved import Which
 from fedtempo.training.state import RECEIPT, digest_of, receipt
 
 NO_ANSWER = "no answer"
+SETTLE_SECONDS = 300.0
+"""How long nodes have, at the end of a run without a deadline, to keep what it leaves."""
 LATE = "late: enough others had answered"
 
 
@@ -48,14 +53,16 @@ class RemoteEngine:
 
     def train(self, order: Order, blocks: Iterable[Block]) -> BlockSum:
         """Ask every client on the node that holds it, and add up what counts."""
-        tasks = {task.client: task for block in blocks for task in _tasks(block.clients, block.personal)}
+        tasks = {task.client: task for block in blocks for task in _tasks(*block)}
         gate = Gate(self._federation, self._form, order.now.round, tasks.keys(), order.limit)
-        body = order_to_bytes(RemoteOrder(self._run, self._sent(order.received), order.now))
+        whole = self._sent(order.received)
+        sent = whole if order.packed is None else whole._replace(shared=order.packed)
+        body = order_to_bytes(RemoteOrder(self._run, sent, order.now))
         uploads: dict[int, Upload] = {}
         failures: dict[int, str] = {}
         result = BlockSum()
         enough = round(order.now.cohort) if self._experiment.over_selection else len(tasks)
-        for reply in self._ask("train", body, tasks, failures):
+        for reply in self._ask("train", [body], tasks, failures, self._experiment.deadline):
             for client, data in reply.answers():
                 try:
                     upload = _upload(gate, client, data)
@@ -91,12 +98,12 @@ class RemoteEngine:
     def score(self, scoring: Scoring, blocks: Iterable[Block]) -> Iterator[tuple[BlockScores, BlockScores]]:
         """Ask every user on the node that holds it; one without an answer is left out of the statistics."""
         asked = list(blocks)
-        tasks = {task.client: task for block in asked for task in _tasks(block.clients, block.personal)}
+        tasks = {task.client: task for block in asked for task in _tasks(*block)}
         parts, metrics = scoring.parts, ("loss", *self._federation.problem.task.scores)
         received = self._sent(scoring.received)
         body = order_to_bytes(RemoteOrder(self._run, received, scoring.now, scoring.newcomers, parts))
         scores: dict[int, np.ndarray] = {}
-        for reply in self._ask("score", body, tasks, {}):
+        for reply in self._ask("score", [body], tasks, {}, self._experiment.deadline):
             for client, data in reply.answers():
                 try:
                     scored, round_number, values = scores_from_bytes(data, len(parts), len(metrics))
@@ -105,10 +112,40 @@ class RemoteEngine:
                 if (scored, round_number) == (client, scoring.now.round):
                     scores[client] = values.numpy()
         nothing = np.zeros((2, len(parts), len(metrics)))
-        for clients, _ in asked:
+        for clients, *_ in asked:
             found = np.stack([scores.get(client, nothing) for client in clients.tolist()], axis=-1)
             answered = np.array([client in scores for client in clients.tolist()])
             yield _named(found[0], parts, metrics, answered), _named(found[1], parts, metrics, answered)
+
+    # ------------------------------------------------------------------ the end
+
+    def settle(self, result: Result) -> dict[int, str]:
+        """Tell the nodes which states of their clients are of the selected and of the last round, with the models.
+
+        Returns the clients whose node did not keep them, and why. Where clients keep nothing there is nothing to tell.
+        """
+        if not self._form.keeps:
+            return {}
+        server = self._federation.algorithm.server
+        bodies = [
+            order_to_bytes(RemoteOrder(self._run, self._sent(Received(result.served(which), extra)), at.now))
+            for which, at in ((which, result.at(which)) for which in get_args(Which))
+            for extra in [server.extra(at.server)]
+        ]
+        clients = self._federation.problem.data.clients
+        states = ([result.client_state(c, which) for c in clients.tolist()] for which in ("last", "selected"))
+        tasks = {task.client: task for task in _tasks(clients, *states)}
+        failures: dict[int, str] = {}
+        waiting = set(tasks)
+        # Without a deadline one node that hangs would keep a finished run from ending.
+        for reply in self._ask("settle", bodies, tasks, failures, self._experiment.deadline or SETTLE_SECONDS):
+            for client, data in reply.answers():
+                try:
+                    if settled_from_bytes(data) == client:
+                        waiting.discard(client)
+                except WireError as error:
+                    failures[client] = failure_from_bytes(data) or str(error)
+        return {client: failures.get(client, NO_ANSWER) for client in sorted(waiting)}
 
     # ------------------------------------------------------------------ nodes
 
@@ -121,20 +158,32 @@ class RemoteEngine:
         deadline = self._experiment.deadline
         return NO_ANSWER if deadline is None else f"{NO_ANSWER} within the deadline of {deadline:g} s"
 
-    def _ask(self, kind: str, body: bytes, tasks: Mapping[int, NodeTask], failures: dict[int, str]) -> Iterator[Reply]:
+    def _ask(
+        self,
+        kind: str,
+        bodies: Sequence[bytes],
+        tasks: Mapping[int, NodeTask],
+        failures: dict[int, str],
+        seconds: float | None,
+    ) -> Iterator[Reply]:
         """Ask every node for its clients. Clients of nodes that are away or answer with an error are failures."""
         if not tasks:  # an empty cohort, or nobody to score: there is nobody to wait for
             return iter(())
 
         def request(clients: list[int]) -> Request:
-            return Request(kind, [body, tasks_to_bytes([tasks[client] for client in clients])], clients)
+            return Request(kind, [*bodies, tasks_to_bytes([tasks[client] for client in clients])], clients)
 
-        return self._roster.ask(tasks, request, self._experiment.deadline, failures)
+        return self._roster.ask(tasks, request, seconds, failures)
 
 
-def _tasks(clients: np.ndarray, personal: list[Params]) -> Iterator[NodeTask]:
-    for client, tensors in zip(clients.tolist(), personal, strict=True):
-        yield NodeTask(client, digest_of(tensors) if RECEIPT in tensors else NOTHING_KEPT)
+def _tasks(clients: np.ndarray, kept: Sequence[Params], selected: Sequence[Params]) -> Iterator[NodeTask]:
+    for index, client in enumerate(clients.tolist()):
+        yield NodeTask(client, *(_hash(states[index] if states else {}) for states in (kept, selected)))
+
+
+def _hash(tensors: Params) -> bytes:
+    """The hash in a receipt. A client without one has the tensors that it started with, or keeps none."""
+    return digest_of(tensors) if RECEIPT in tensors else NOTHING_KEPT
 
 
 def _upload(gate: Gate, client: int, data: bytes) -> Upload:

@@ -17,13 +17,14 @@ from fedtempo.deploy.node import NODES
 from fedtempo.deploy.orders import one_short_line, reason_of
 from fedtempo.deploy.roster import NOT_CONNECTED, Reply, Request
 from fedtempo.deploy.server import Plan, serve_run
+from fedtempo.training.log import lines_on_stderr
 
 RECORD = "fedtempo"
 FAILED = "failed"
 """Where a node says why it has no answer."""
 NODE_UNAVAILABLE = 5
 """Flower's code for a node that was asked and went away."""
-TYPES = {"census": "query.census", "train": "train", "score": "evaluate"}
+TYPES = {"census": "query.census", "train": "train", "score": "evaluate", "settle": "query.settle"}
 BETWEEN_PULLS = 0.25
 """Seconds between looks for replies."""
 
@@ -34,11 +35,16 @@ def apps(blueprint: Blueprint, plan: Plan, state: Path | None) -> tuple[ServerAp
 
     @server.main()
     def main(grid: Grid, context: Context) -> None:
-        serve_run(GridTransport(grid), blueprint, plan)
+        with lines_on_stderr():
+            serve_run(GridTransport(grid), blueprint, plan)
 
     @client.query("census")
     def census(message: Message, context: Context) -> Message:
         return answer("census", blueprint, state, message, context)
+
+    @client.query("settle")
+    def settle(message: Message, context: Context) -> Message:
+        return answer("settle", blueprint, state, message, context)
 
     @client.train()
     def train(message: Message, context: Context) -> Message:
@@ -58,7 +64,7 @@ def answer(kind: str, blueprint: Blueprint, state: Path | None, message: Message
         if kind == "census":
             content = _packed(node.census())
         else:
-            work = node.train if kind == "train" else node.score
+            work = {"train": node.train, "score": node.score, "settle": node.settle}[kind]
             content = _packed(work(*_unpacked(message)))
     except Exception as error:  # Flower would say that the app failed, and not why
         content = RecordDict({RECORD: ConfigRecord({FAILED: reason_of(error)})})

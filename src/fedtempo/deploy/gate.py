@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from fedtempo.client.objectives import Received
 from fedtempo.deploy.wire import HASH, Layout, Upload, WireError, upload_from_bytes, upload_layout
+from fedtempo.errors import first_line
 from fedtempo.federation.federation import Federation
+from fedtempo.federation.traffic import unpack_upload, upload_forms
 from fedtempo.params import select
 from fedtempo.server.admission import Admission, Expected, Inbox, refusal
 
@@ -25,6 +27,8 @@ class UploadForm:
     """What a client of this federation must send, from the server's own model and client program."""
 
     expected: Expected
+    travelling: Expected
+    """What it must send as it travels: the same, or the parts of compressed tensors."""
     layout: Layout
     keeps: bool
     """Whether clients keep something for themselves between rounds."""
@@ -34,12 +38,13 @@ def upload_form(federation: Federation) -> UploadForm:
     """Run the client program on nothing to see what it leaves."""
     shared = federation.first_shared()
     server = federation.algorithm.server
-    received = Received(shared, server.extra(server.init(select(shared, federation.trained_names))))
+    received = Received(shared, server.extra(server.init(select(shared, federation.stepped_names))))
     client = int(federation.problem.data.clients[0])
     carry = federation.program.init(received, federation.first_personal(client, shared))
     _, personal, measured = federation.program.finish(received, carry)
-    keeps = bool(personal) and not federation.algorithm.memory.stateless
-    return UploadForm(federation.expected, upload_layout(federation.expected, measured), keeps)
+    keeps = bool(federation.kept_after({**personal, **federation.first_memory}))
+    travelling = upload_forms(federation)
+    return UploadForm(federation.expected, travelling, upload_layout(travelling, measured), keeps)
 
 
 @dataclass
@@ -65,15 +70,27 @@ class Gate:
     def admit(self, data: bytes, client: int) -> Upload:
         """The upload of this client in these bytes, or `UploadError`."""
         try:
-            upload = upload_from_bytes(data, self.form.layout, self.form.expected)
+            upload = upload_from_bytes(data, self.form.layout, self.form.travelling)
         except WireError as error:
             raise UploadError(f"malformed: {error}") from None
         if upload.client != client:
             raise UploadError("another client's upload")
-        reason = self.inbox.refusal(upload.client, upload.round) or self._wrong(upload)
+        reason = self.inbox.refusal(upload.client, upload.round)
+        upload = upload if reason is not None else self._decoded(upload)
+        reason = reason or self._wrong(upload)
         if reason is not None:
             raise UploadError(reason)
         return upload
+
+    def _decoded(self, upload: Upload) -> Upload:
+        """The upload with whole tensors, in place of the parts that came."""
+        if self.federation.algorithm.uploads.compress is None:
+            return upload
+        try:
+            groups = unpack_upload(self.federation, upload.groups, self.round, upload.client)
+        except Exception as error:  # a user's decoder may raise anything when the bytes are not its own
+            raise UploadError(f"malformed: {first_line(error)}") from None
+        return replace(upload, groups=groups)
 
     def _wrong(self, upload: Upload) -> str | None:
         """What is wrong with an upload of the right form, by the rules of admission and what the server knows.

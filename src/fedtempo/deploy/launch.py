@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 import time
 import tomllib
 from collections.abc import Callable, Sequence
@@ -22,6 +21,7 @@ from fedtempo.deploy.registered import Registered
 from fedtempo.errors import ConfigError, OutputError, TrainingError, require
 from fedtempo.report import EXPERIMENT, write_experiment
 from fedtempo.support.files import write_atomically
+from fedtempo.training.log import LOGGER
 
 DEPLOYMENT = "deployment.toml"
 LINK = "fedtempo"
@@ -64,7 +64,7 @@ class ServerLaunch:
         plan, keys, home = self._plan, self._keys, self._home
         for left in end_leftovers(home):
             what = f"{left.name} (process {left.pid}), left by an earlier server of this run"
-            print(f"fedtempo: ended {what}", file=sys.stderr, flush=True)
+            LOGGER.warning("ended %s", what)
         _check_port(plan.host, plan.port)
         write_app(home / "app", self._file, plan.clients, plan.patience)
         link: dict[str, object] = {"address": f"127.0.0.1:{plan.port}"}
@@ -162,17 +162,19 @@ class NodePlan:
         given = sum(source is not None for source in (self.part, self.data, self.loader))
         require(given == 1, "a node's data", "given by one of --part, --data and --loader", given)
 
+    def config(self, file: ExperimentFile) -> dict[str, str | int]:
+        """What the node is told about itself."""
+        told: dict[str, str | int] = {"experiment": fingerprint(file), "state-dir": str(self.state.absolute())}
+        if self.part is not None:
+            return told | {"partition-id": self.part[0], "num-partitions": self.part[1]}
+        if self.data is not None:
+            return told | {"data-folder": str(self.data.absolute())}
+        return told | {"data-loader": str(self.loader)}
+
 
 def node_command(file: ExperimentFile, plan: NodePlan) -> list[str]:
     """The SuperNode's command line."""
-    config: dict[str, str | int] = {"experiment": fingerprint(file), "state-dir": str(plan.state.absolute())}
-    if plan.part is not None:
-        config |= {"partition-id": plan.part[0], "num-partitions": plan.part[1]}
-    elif plan.data is not None:
-        config["data-folder"] = str(plan.data.absolute())
-    else:
-        config["data-loader"] = str(plan.loader)
-    settings = " ".join(f"{name}={json.dumps(value)}" for name, value in config.items())
+    settings = " ".join(f"{name}={json.dumps(value)}" for name, value in plan.config(file).items())
     command = ["flower-supernode", "--superlink", plan.server, "--port", str(free_port()), "--node-config", settings]
     if plan.keys is None:
         return [*command, "--insecure"]

@@ -8,8 +8,9 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from torch import nn
 
-from fedtempo.backends import Block, finish, serial
+from fedtempo.backends import Block, compressed, finish, serial
 from fedtempo.data.federated import FederatedData
 from fedtempo.deploy.blueprint import Blueprint
 from fedtempo.deploy.census import census_of
@@ -22,19 +23,21 @@ from fedtempo.deploy.orders import (
     order_layout,
     reason_of,
     scores_to_bytes,
+    settled_to_bytes,
     tasks_from_bytes,
 )
-from fedtempo.deploy.personal import PersonalStore
-from fedtempo.deploy.wire import HASH, Layout, Upload, upload_to_bytes
-from fedtempo.errors import ConfigError
+from fedtempo.deploy.personal import NOTHING, PersonalStore
+from fedtempo.deploy.wire import Layout, Upload, upload_to_bytes
+from fedtempo.errors import ConfigError, require, shown
 from fedtempo.evaluation.scoring import EvaluationContext
+from fedtempo.federation.traffic import unpack_download
 from fedtempo.params import Params
 from fedtempo.server.faults import corrupted
+from fedtempo.training.delivery import plain_module
 from fedtempo.training.experiment import Experiment
 from fedtempo.training.loop import one_thread
+from fedtempo.training.saved import Which, require_which
 
-FIRST = bytes(HASH)
-"""Stands for the state that a client starts its first round with."""
 MOST_NODES = 256
 """Nodes that a process keeps; one process of a simulation may be many nodes in turn."""
 
@@ -47,6 +50,8 @@ class Node:
     data: NodeData
     fingerprint: str
     layout: Layout
+    """What an order to score looks like."""
+    training_layout: Layout
     store: PersonalStore | None
 
     def census(self) -> list[bytes]:
@@ -55,14 +60,46 @@ class Node:
 
     def train(self, order: bytes, tasks: bytes) -> list[bytes]:
         """Each client's upload, or why there is none."""
-        return self._each(order, tasks, self._upload)
+        told = order_from_bytes(order, self.training_layout)
+        federation, first = self.experiment.federation, self.experiment.first_shared
+        shared = unpack_download(federation, told.received.shared, first, told.now.round)
+        return self._each(told._replace(received=told.received._replace(shared=shared)), tasks, self._upload)
 
     def score(self, order: bytes, tasks: bytes) -> list[bytes]:
         """Each user's scores, or why there are none."""
-        return self._each(order, tasks, self._scores)
+        return self._each(order_from_bytes(order, self.layout), tasks, self._scores)
 
-    def _each(self, order: bytes, tasks: bytes, work: Callable[[RemoteOrder, NodeTask], bytes]) -> list[bytes]:
-        told, mine = self._completed(order_from_bytes(order, self.layout)), set(map(int, self.data.numbers))
+    def settle(self, selected: bytes, last: bytes, tasks: bytes) -> list[bytes]:
+        """The run is over: keep its selected and its last model, and of each client the states that belong to them."""
+        models: dict[Which, RemoteOrder] = {
+            "selected": order_from_bytes(selected, self.layout),
+            "last": order_from_bytes(last, self.layout),
+        }
+
+        def keep(order: RemoteOrder, task: NodeTask) -> bytes:
+            run = order.run.hex()
+            while models:  # with the first client: a node that cannot keep anything says so for each of them
+                which, told = next(iter(models.items()))
+                self._store().finish(run, self.fingerprint, which, told.now.round, told.received.shared)
+                del models[which]
+            self._store().settle(run, task.client, task.selected, task.kept)
+            return settled_to_bytes(task.client)
+
+        return self._each(order_from_bytes(last, self.layout), tasks, keep)
+
+    def model(self, client: int, which: Which = "selected") -> nn.Module:
+        """A client's model as of the selected round of the latest finished run, or of its last: a plain module."""
+        require_which(which)
+        mine, federation = self.data.numbers.tolist(), self.experiment.federation
+        require(client in mine, "client", f"one of this node's, {shown(mine)}", client)
+        finished = self._store().finished(self.fingerprint, which)
+        shared = {**self.experiment.first_shared, **finished.shared}
+        kept = self._store().personal(finished.run, client, which)
+        personal = federation.personal_state(client, self.experiment.first_shared, kept)
+        return plain_module(federation, shared, personal)
+
+    def _each(self, order: RemoteOrder, tasks: bytes, work: Callable[[RemoteOrder, NodeTask], bytes]) -> list[bytes]:
+        told, mine = self._completed(order), set(map(int, self.data.numbers))
         answers = []
         with one_thread():
             for task in tasks_from_bytes(tasks):
@@ -84,17 +121,18 @@ class Node:
         client = np.array([task.client])
         personal = self._personal(order, task)
         (trained,) = serial.train(federation.problem, federation.program, received, now, client, [personal])
-        finished = finish(federation, received, trained)
+        finished = compressed(federation, finish(federation, received, trained), now.round, {task.client: personal})
         if not finished.finite().all():
             return failure_to_bytes("not finite")
-        groups, own = finished.upload(0), finished.kept(0)
+        groups = finished.packed[0] if finished.packed else finished.upload(0)
+        own = federation.kept_after(finished.kept(0))
         if federation.policy is not None:
             faults = federation.policy.faults
             (kind,) = faults.assigned(federation.problem.seed, now.round, client)
             groups = corrupted(groups, kind, faults.delay)
-        kept = FIRST
-        if own and not federation.algorithm.memory.stateless:
-            kept = self._store().put(order.run.hex(), task.client, task.kept, own)
+        kept = NOTHING
+        if own:
+            kept = self._store().put(order.run.hex(), task.client, task.kept, own, task.selected)
         weight, loss = float(finished.weights[0]), float(finished.losses[0])
         numbers = {name: float(values[0]) for name, values in finished.measured.items()}
         return upload_to_bytes(Upload(task.client, now.round, weight, loss, groups, numbers, kept))
@@ -113,9 +151,10 @@ class Node:
         federation = self.experiment.federation
         if order.newcomers:
             return federation.first_personal(task.client, order.received.shared)
-        if task.kept == FIRST:
+        if task.kept == NOTHING:
             return federation.first_personal(task.client, self.experiment.first_shared)
-        return self._store().get(order.run.hex(), task.client, task.kept)
+        kept = self._store().get(order.run.hex(), task.client, task.kept)
+        return federation.personal_state(task.client, self.experiment.first_shared, kept)
 
     def _store(self) -> PersonalStore:
         if self.store is None:
@@ -133,9 +172,9 @@ def make_node(blueprint: Blueprint, config: NodeConfig, state: Path | None = Non
     folder = Path(str(config["state-dir"])) if "state-dir" in config else state
     if folder is not None and "state-dir" not in config:
         folder = folder / f"node-{int(config.get('partition-id', 0))}"
-    layout = order_layout(experiment.federation, experiment.first_shared)
+    scores, trains = (order_layout(experiment.federation, experiment.first_shared, kind) for kind in (False, True))
     store = None if folder is None else PersonalStore(folder)
-    return Node(experiment, data, blueprint.fingerprint, layout, store)
+    return Node(experiment, data, blueprint.fingerprint, scores, trains, store)
 
 
 class Nodes:

@@ -13,6 +13,7 @@ from fedtempo.deploy.wire import HASH, MARK, Contents, Layout, WireError, decode
 from fedtempo.errors import FedTempoError, first_line
 from fedtempo.evaluation.protocol import Part
 from fedtempo.federation.federation import Federation
+from fedtempo.federation.traffic import download_forms
 from fedtempo.params import Params, select
 from fedtempo.schedules import Now
 
@@ -49,13 +50,16 @@ def order_to_bytes(order: RemoteOrder) -> bytes:
     )
 
 
-def order_layout(federation: Federation, shared: Params) -> Layout:
-    """What an order must look like, from the node's own model."""
+def order_layout(federation: Federation, shared: Params, trains: bool = False) -> Layout:
+    """What an order must look like, from the node's own model; one to train may have a compressed model in it."""
     server = federation.algorithm.server
-    extra = server.extra(server.init(select(shared, federation.trained_names)))
-    received = Received(select(shared, federation.moving_names), extra)
+    extra = server.extra(server.init(select(shared, federation.stepped_names)))
     run = ("run", torch.Size([TOKEN]), torch.uint8)
-    return Layout("order", _INTEGERS, _NUMBERS, (run, *form_of(_joined(received))))
+    if not trains or federation.algorithm.compress_down is None:
+        received = Received(select(shared, federation.moving_names), extra)
+        return Layout("order", _INTEGERS, _NUMBERS, (run, *form_of(_joined(received))))
+    parts = ((f"shared/{name}", *form) for name, form in download_forms(federation, shared).items())
+    return Layout("order", _INTEGERS, _NUMBERS, (run, *parts, *form_of(_joined(Received({}, extra)))))
 
 
 def order_from_bytes(data: bytes, layout: Layout) -> RemoteOrder:
@@ -75,17 +79,22 @@ def order_from_bytes(data: bytes, layout: Layout) -> RemoteOrder:
 
 
 class NodeTask(NamedTuple):
-    """One client's turn: its number, and the hash of the state it starts from (zeros for its first)."""
+    """One client's turn: its number, and hashes of states (zeros for its first): where it starts, the selected one."""
 
     client: int
     kept: bytes
+    selected: bytes = bytes(HASH)
+    """Its state in the round that validation has selected. Zeros also stand for: no round is selected yet."""
 
 
 def tasks_to_bytes(tasks: Sequence[NodeTask]) -> bytes:
     """Which of its clients a node is to work on."""
     clients = torch.tensor([task.client for task in tasks], dtype=torch.int64)
-    kept = _raw(b"".join(task.kept for task in tasks)).reshape(len(tasks), HASH)
-    return encode("tasks", Contents({}, {}, {"clients": clients, "kept": kept}))
+    kept, selected = (
+        _raw(b"".join(hashes)).reshape(len(tasks), HASH)
+        for hashes in ([task.kept for task in tasks], [task.selected for task in tasks])
+    )
+    return encode("tasks", Contents({}, {}, {"clients": clients, "kept": kept, "selected": selected}))
 
 
 def tasks_from_bytes(data: bytes) -> list[NodeTask]:
@@ -94,14 +103,17 @@ def tasks_from_bytes(data: bytes) -> list[NodeTask]:
     count = max(0, len(data) - empty) // (_task_layout(1).size - empty)
     _, _, tensors = decode(_task_layout(count), data)
     return [
-        NodeTask(client, row.numpy().tobytes())
-        for client, row in zip(tensors["clients"].tolist(), tensors["kept"], strict=True)
+        NodeTask(client, kept.numpy().tobytes(), selected.numpy().tobytes())
+        for client, kept, selected in zip(
+            tensors["clients"].tolist(), tensors["kept"], tensors["selected"], strict=True
+        )
     ]
 
 
 def _task_layout(count: int) -> Layout:
     clients = ("clients", torch.Size([count]), torch.int64)
-    return Layout("tasks", (), (), (clients, ("kept", torch.Size([count, HASH]), torch.uint8)))
+    hashes = torch.Size([count, HASH])
+    return Layout("tasks", (), (), (clients, ("kept", hashes, torch.uint8), ("selected", hashes, torch.uint8)))
 
 
 def scores_to_bytes(client: int, round_number: int, values: Tensor) -> bytes:
@@ -117,6 +129,19 @@ def scores_from_bytes(data: bytes, parts: int, metrics: int) -> tuple[int, int, 
     if bool(values.isinf().any()) or bool(values[..., 0].isnan().any()):
         raise WireError("scores must be finite, or NaN where undefined, and the loss finite. They are not.")
     return integers["client"], integers["round"], values
+
+
+_SETTLED = Layout("settled", ("client",))
+
+
+def settled_to_bytes(client: int) -> bytes:
+    """A client whose selected and last states are kept for good."""
+    return encode("settled", Contents({"client": client}, {}, {}))
+
+
+def settled_from_bytes(data: bytes) -> int:
+    """The client, or `WireError`."""
+    return decode(_SETTLED, data).integers["client"]
 
 
 _FAILURE = Layout("failure", (), (), (("reason", torch.Size([LONGEST_REASON]), torch.uint8),))

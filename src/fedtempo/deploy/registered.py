@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import json
-import sys
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
 from fedtempo.deploy.processes import Running
 from fedtempo.errors import TrainingError
+from fedtempo.training.log import LOGGER
 
 REGISTERED = "nodes.json"
 UNKNOWN = 0
@@ -49,7 +49,7 @@ class Registered:
                 if not during_a_run:
                     raise
                 self._failed.add(key)
-                print(f"fedtempo: {error}", file=sys.stderr, flush=True)
+                LOGGER.warning("%s", error)
 
     def _register(self, key: str, public: Path) -> None:
         code, answer = self._flower("register", str(public))
@@ -63,7 +63,7 @@ class Registered:
         code, answer = self._flower("unregister", str(node))
         if code != 0:
             raise TrainingError(f"node {node} could not be revoked: {answer.get('error-message', code)}")
-        print(f"fedtempo: node {node} is revoked: its key {name} was removed", file=sys.stderr, flush=True)
+        LOGGER.warning("node %d is revoked: its key %s was removed", node, name)
         self._keep({other: value for other, value in self._nodes.items() if other != key})
 
     def _flower(self, command: str, argument: str) -> tuple[int | None, dict[str, str]]:

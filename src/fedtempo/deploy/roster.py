@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import sys
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
@@ -16,6 +15,7 @@ from fedtempo.deploy.agreement import Agreement, agree, is_complete
 from fedtempo.deploy.census import Census, data_of, read_census
 from fedtempo.deploy.wire import WireError
 from fedtempo.errors import DataError, TrainingError
+from fedtempo.training.log import LOGGER
 
 CENSUS_SECONDS = 120.0
 """How long a node may take to load its data and say what they are."""
@@ -28,7 +28,7 @@ REASONS = 10
 
 
 class Request(NamedTuple):
-    """What a node is asked: to be counted, to train or to score, for these clients in this order."""
+    """What a node is asked: to be counted, to train, to score or to settle, for these clients in this order."""
 
     kind: str
     parts: list[bytes]
@@ -147,7 +147,7 @@ class Roster:
                     yield reply
             if gone < len(places) or not places or time.monotonic() > end:
                 return
-            print("fedtempo: all nodes have gone; waiting for one to come back", file=sys.stderr, flush=True)
+            LOGGER.warning("all nodes have gone; waiting for one to come back")
             end = min(end, time.monotonic() + self._patience)
             time.sleep(BETWEEN_LOOKS)
             places = self.places(clients, end)
@@ -183,7 +183,7 @@ class Roster:
 
     def _refuse(self, node: int, reason: str) -> None:
         if self._refused.get(node, ("",))[0] != reason:
-            print(f"fedtempo: node {node} is refused: {reason}", file=sys.stderr, flush=True)
+            LOGGER.warning("node %d is refused: %s", node, reason)
         self._refused[node] = (reason, time.monotonic() + RETRY_SECONDS)
 
     def _checked(self, census: Census, connected: set[int]) -> Census:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import secrets
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,9 +14,9 @@ from fedtempo.errors import OutputError
 from fedtempo.support.display import shown_by
 from fedtempo.support.files import write_atomically
 from fedtempo.training.database import DATABASE
+from fedtempo.training.log import LOGGER
 from fedtempo.training.loop import drained, train_experiment
 from fedtempo.training.result import Result
-from fedtempo.training.round_report import RoundReport
 
 shown_by("fedtempo.report")  # Flower's process does not load the front door, which says so elsewhere
 
@@ -45,10 +44,12 @@ def serve_run(transport: Transport, blueprint: Blueprint, plan: Plan) -> Result:
     experiment = blueprint.server(roster.gather(plan.clients))
     engine = RemoteEngine(experiment, roster, run)
     rounds = train_experiment(experiment, plan.out, resume, engine=engine)
-    result = drained(rounds, lambda report: print(_line(report, experiment.rounds), file=sys.stderr, flush=True))
+    result = drained(rounds)
     if plan.out is not None:
         result.export(plan.out)
-    print(f"fedtempo: digest {result.digest()}", file=sys.stderr, flush=True)
+    for client, reason in engine.settle(result).items():
+        LOGGER.warning("client %d: its node does not keep its model of this run: %s", client, reason)
+    LOGGER.info("digest %s", result.digest())
     return result
 
 
@@ -66,11 +67,3 @@ def _token(out: Path | None, resume: bool) -> bytes:
     if len(token) != TOKEN:
         raise OutputError(f"a deployment to resume must hold its {RUN}. Got {out}, which does not.")
     return token
-
-
-def _line(report: RoundReport, rounds: int) -> str:
-    lost = "".join(f"; client {failure.client}: {failure.reason}" for failure in report.failures)
-    what = "abandoned" if report.abandoned else f"loss {report.loss:.4f}"
-    if report.private:
-        return f"fedtempo: round {report.round + 1}/{rounds}, private: clients and loss are withheld"
-    return f"fedtempo: round {report.round + 1}/{rounds}, {len(report.clients)} clients, {what}{lost}"

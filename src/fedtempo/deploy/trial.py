@@ -72,5 +72,5 @@ def try_out(file: ExperimentFile, folder: Path, nodes: int, tell: Callable[[str]
     summary = json.loads((out / SUMMARY).read_text())
     tell("stopped everything; now the same in the simulator")
     settings = settings_of(file)
-    simulated = run(**{**settings, **{name: SERIAL[name] for name in SERIAL if name in settings}})
+    simulated = run(**{**settings, **{name: SERIAL[name] for name in SERIAL if name in settings}}, progress=False)
     return Trial(summary["digest"], simulated.digest(), summary["seconds"])

@@ -10,6 +10,7 @@ import numpy as np
 
 from fedtempo.backends import Backend, Block, Engine
 from fedtempo.client.objectives import Received
+from fedtempo.compression.packing import without_memory
 from fedtempo.evaluation.protocol import Evaluation, Part, Scores, UserScores
 from fedtempo.evaluation.rows import score
 from fedtempo.evaluation.serving import served_phases
@@ -90,9 +91,9 @@ class Evaluator:
 
     def _personal(self, context: EvaluationContext, clients: np.ndarray) -> list[Params]:
         if not context.newcomers:
-            return [self.personal_of(client) for client in clients.tolist()]
+            return [without_memory(self.personal_of(client)) for client in clients.tolist()]
         shared = context.received.shared
-        return [self.federation.first_personal(client, shared) for client in clients.tolist()]
+        return [without_memory(self.federation.first_personal(client, shared)) for client in clients.tolist()]
 
     def _gathered(self, scores: list[dict[str, np.ndarray]], clients: np.ndarray, part: Part) -> UserScores:
         samples = self.federation.problem.data.sizes(part)[clients]

@@ -47,10 +47,17 @@ def fine_tuning(federation: Federation, protocol: Evaluation) -> Phase:
     """One epoch of the algorithm's own local steps, unless the protocol says otherwise."""
     model_phase = _own_phase(federation.algorithm)
     # Control variates and notes for the server serve the average over clients, not this user. A decay inside the round
-    # would end fine-tuning early. So fine-tuning leaves out corrections and what an algorithm does after a step.
+    # would end fine-tuning early. So fine-tuning leaves out corrections, gradients taken nearby, rules that stop a
+    # client, and what an algorithm does after a step.
     after = model_phase.after if protocol.decays and federation.algorithm.serving.after_decays else None
     plain = replace(
-        model_phase, on=federation.algorithm.serving.finetune_on, correction=None, after=after, after_reads_start=True
+        model_phase,
+        on=federation.algorithm.serving.finetune_on,
+        correction=None,
+        look=None,
+        stop_rule=None,
+        after=after,
+        after_reads_start=True,
     )
     return _as_told(plain, protocol, length(epochs=1))
 
@@ -73,6 +80,7 @@ def _as_told(phase: Phase, protocol: Evaluation, own_length: Length) -> Phase:
         phase,
         length=length(protocol.steps, protocol.epochs, minimum=0) if told else own_length,
         lr=_rate(phase, protocol),
+        counts_earlier=False,
         trains=_trains(phase, protocol),
     )
 
@@ -84,7 +92,10 @@ def _rate(phase: Phase, protocol: Evaluation) -> Schedule:
     own = phase.lr
     if protocol.decays or own.name == "constant":
         return own
-    return Schedule(own.name, own.settings, lambda now: own.at(replace(now, step=0, epoch=0, ends_epoch=False)))
+    # One step of one: a rate that makes up for later, smaller steps has none to make up for.
+    return Schedule(
+        own.name, own.settings, lambda now: own.at(replace(now, step=0, steps=1, epoch=0, ends_epoch=False))
+    )
 
 
 def _trains(phase: Phase, protocol: Evaluation) -> Selector:

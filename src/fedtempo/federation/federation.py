@@ -16,6 +16,7 @@ from fedtempo.client.objectives import Received
 from fedtempo.client.optimizer_state import GROUP
 from fedtempo.client.phase import Carry, Phase
 from fedtempo.client.program import ClientProgram, compile_client
+from fedtempo.compression.packing import first_memory, memory_in
 from fedtempo.data.federated import FederatedData
 from fedtempo.errors import ConfigError, ModelError
 from fedtempo.federation.problem import Problem
@@ -23,7 +24,7 @@ from fedtempo.models.weights import redraw, seeded
 from fedtempo.params import Params, select, squared_norm
 from fedtempo.server.admission import Expected
 from fedtempo.server.policy import UploadPolicy
-from fedtempo.server.step import averaging
+from fedtempo.server.step import averaging, estimating
 from fedtempo.server.sums import Groups
 
 
@@ -128,9 +129,9 @@ class Federation:
         # An upload of zero steps has the form of every other upload, and needs no data.
         shared = self.first_shared()
         server = self.algorithm.server
-        extra = server.extra(server.init(select(shared, self.trained_names)))
+        extra = server.extra(server.init(select(shared, self.stepped_names)))
         received = Received(shared, extra)
-        carry = self.program.init(received, self.first_personal(int(self.problem.data.clients[0]), shared))
+        carry = self.program.init(received, self._first_own(int(self.problem.data.clients[0]), shared))
         groups, _, _ = self.program.finish(received, carry)
         return {group: {n: (t.shape, t.dtype) for n, t in tensors.items()} for group, tensors in groups.items()}
 
@@ -178,6 +179,32 @@ class Federation:
 
     def first_personal(self, client: int, shared: Params) -> Params:
         """What a client keeps before its first round; for a newcomer, `shared` is the trained model."""
+        return {**self._first_own(client, shared), **self.first_memory}
+
+    @cached_property
+    def first_memory(self) -> Params:
+        """What a client remembers of errors of compression before its first upload."""
+        rules = self.algorithm.uploads
+        if rules.compress is None or rules.nothing:
+            return {}
+        memory: Params = {}
+        for group, forms in self.expected.items():
+            if group in rules.compresses:
+                memory.update(first_memory(rules.compress, group, forms))
+        return {name: tensor.to(self.problem.device) for name, tensor in memory.items()}
+
+    def kept_after(self, personal: Params) -> Params:
+        """What of a client's state is stored after a round: of a stateless algorithm, the errors of compression."""
+        return memory_in(personal) if self.algorithm.memory.stateless else personal
+
+    def personal_state(self, client: int, shared: Params, kept: Params | None) -> Params:
+        """What a client starts from: what was stored of it, or its first state."""
+        if kept is None:
+            return self.first_personal(client, shared)
+        only_memory = self.algorithm.memory.stateless and memory_in(kept)
+        return {**self._first_own(client, shared), **kept} if only_memory else kept
+
+    def _first_own(self, client: int, shared: Params) -> Params:
         given = (self.given_clients or {}).get(client)
         own = {**self._fresh(client), **self._initial(shared)}
         if self.algorithm.memory.numbered:
@@ -202,7 +229,8 @@ class Federation:
     def keeps_nothing(self, shared: Params) -> bool:
         """Whether no client has anything of its own from one round to the next."""
         initial = self._initial(shared)
-        if self.given_clients or self.personal_names or initial or self.algorithm.memory.numbered:
+        kept = self.given_clients or self.personal_names or initial or self.first_memory
+        if kept or self.algorithm.memory.numbered:
             return False
         return not self.program.first_states(shared, initial)[0]
 
@@ -251,6 +279,14 @@ class Federation:
         return replace(
             self, algorithm=replace(self.algorithm, server=averaging(self.algorithm.server, GROUP, averaged))
         )
+
+    def with_estimates(self) -> Federation:
+        """The same federation, whose server keeps the mean of what clients have sent so far where they use EF21."""
+        rules = self.algorithm.uploads
+        if rules.compress is None or rules.compress.feedback != "ef21":
+            return self
+        by_samples = self.algorithm.weighting == "samples"
+        return replace(self, algorithm=replace(self.algorithm, server=estimating(self.algorithm.server, by_samples)))
 
     def on_data(self, data: FederatedData) -> Federation:
         """The same rules for other clients' data, such as a new user's."""

@@ -1,20 +1,23 @@
 """The papers' tables and figures as values, run by `fedtempo reproduce`.
 
-How to add one. A paper has one file here (`feddecay.py`, `fednar.py`, ...), which ends with a tuple `REPRODUCTIONS`;
+How to add one. A paper has a folder here (`feddecay/`, `fednar/`, ...), whose `__init__` has a tuple `REPRODUCTIONS`;
 `REPRODUCTIONS` below lists them all. A `Reproduction` is
 
 * `name`, `paper` (a key of `frame.PAPERS`), `source` ("Table 3"), `title`;
-* `scales`: `{"smoke": scale(seeds=1, minutes=0.1, rounds=2, ...), "small": ..., "paper": ...}`. The keywords are yours;
-  the runs read them as `scale["rounds"]`. Smoke takes seconds (every test run performs it), small at most four minutes
-  on two cores, paper is the paper's own setting;
+* `scales`: `{"smoke": sized(seeds=1, minutes=0.1, rounds=2, ...), "small": ..., "medium": ..., "paper": ...}`. The
+  keywords are yours; the runs read them as `scale["rounds"]`. Smoke takes seconds (every test run performs it), small
+  at most four minutes on two cores, medium at most an hour, paper is the paper's own setting. Medium has a `tuning`
+  (which labels, which candidates, by which validation score) and a `settling` (when a run counts as trained); its runs
+  read what was chosen as `scale.rate(contestant, default)`;
 * `runs(scale, seed)`: the labelled runs, `Training(label, Data(...), Model("mlp", {...}), algorithm, settings,
   measures)` where `settings` are the others of `fedtempo.run` (rounds, cohort, batch_size, `"seed": seed`, evaluation),
   or `Calculation(label, settings, compute)` for a formula. Labels are the same for every seed. Settings must print as
   what they are: they are hashed to know which runs are finished. `Data(..., rows=n)` keeps a sample of the rows;
 * `measures`, functions from a `Result` to `Measured(values, curves)`: `measures.users`, `costs`, `train_loss`,
   `learning`, `partial(to_target, target=0.8)`, or your own in the paper's file;
-* `columns`: which values the table shows, `{"existing_after/mean": Column("existing users"), ...}`; `exact=True` for
-  counts that the settings decide. `derive` adds columns made from several labels' values;
+* `columns`: which values the table shows, `{"existing_after/mean": score_column("existing users"), ...}`;
+  `score_column` for scores of trained models, `Column` for the rest, `exact=True` for counts that the settings
+  decide. `derive` adds columns made from several labels' values;
 * `reported`: the paper's values, `{label: {column: value}}`;
 * `claims`: `Claim("what the paper says", rule)` with the rules of `claims`: `higher`, `lower` (paired over seeds;
   `by=-0.01` is a margin), `at_least`, `at_most`, `near`, `equal`, `all_of`, `any_of`, `at_paper_scale`, or any function
@@ -25,13 +28,12 @@ How to add one. A paper has one file here (`feddecay.py`, `fednar.py`, ...), whi
 `fedtempo reproduce NAME --scale small --docs docs/results` performs it and puts its section into the paper's page.
 """
 
-from fedtempo.papers import compositions, decaying_k, feddecay, fednar, pflego
+from fedtempo.papers import compositions, compressors, decaying_k, feddecay, fednar, pflego
 from fedtempo.papers.decaying_k.quadratic import figure_1
 from fedtempo.papers.framework.reproduction import PAPERS, SCALES, Reproduction
 from fedtempo.papers.framework.running import reproduce
 
-REPRODUCTIONS: dict[str, Reproduction] = {
-    one.name: one for paper in (feddecay, fednar, pflego, decaying_k, compositions) for one in paper.REPRODUCTIONS
-}
+_PAPERS = (feddecay, fednar, pflego, decaying_k, compositions, compressors)
+REPRODUCTIONS: dict[str, Reproduction] = {one.name: one for paper in _PAPERS for one in paper.REPRODUCTIONS}
 
 __all__ = ["PAPERS", "REPRODUCTIONS", "SCALES", "Reproduction", "figure_1", "reproduce"]

@@ -1,7 +1,7 @@
 """Schedules: every number of an algorithm may change over rounds and over the steps inside a round."""
 
 from fedtempo.schedules.config_form import SCHEDULES, from_config, to_config
-from fedtempo.schedules.position import LanePosition, Now, Position, at_step
+from fedtempo.schedules.position import LanePosition, Now, Position, at_step, step_number
 from fedtempo.schedules.schedule import (
     Rate,
     Schedule,
@@ -24,6 +24,7 @@ from fedtempo.schedules.schedule import (
     sequence,
     whole_number,
 )
+from fedtempo.schedules.synchronisation import qsr
 
 __all__ = [
     "LanePosition",
@@ -50,7 +51,9 @@ __all__ = [
     "per_step",
     "piecewise",
     "product",
+    "qsr",
     "sequence",
+    "step_number",
     "to_config",
     "whole_number",
 ]

@@ -22,6 +22,7 @@ from fedtempo.schedules.schedule import (
     product,
     sequence,
 )
+from fedtempo.schedules.synchronisation import qsr
 
 SCHEDULES: dict[str, Callable[..., Schedule]] = {
     "constant": constant,
@@ -36,6 +37,7 @@ SCHEDULES: dict[str, Callable[..., Schedule]] = {
     "on_plateau": on_plateau,
     "inverse_participation": inverse_participation,
     "data_share": data_share,
+    "qsr": qsr,
 }
 
 
@@ -51,7 +53,8 @@ def to_config(schedule: Schedule) -> dict[str, Any] | float:
         return {"schedule": "product", "of": [to_config(s) for s in schedule.settings["of"]]}
     if schedule.name not in SCHEDULES:
         raise ConfigError(f"schedule {schedule.name!r} was made from a function and has no TOML form.")
-    return {"schedule": schedule.name, **schedule.settings}
+    settings = {key: to_config(v) if isinstance(v, Schedule) else v for key, v in schedule.settings.items()}
+    return {"schedule": schedule.name, **settings}
 
 
 def from_config(value: float | Mapping[str, Any]) -> Schedule:
@@ -68,6 +71,7 @@ def from_config(value: float | Mapping[str, Any]) -> Schedule:
         return product(*(from_config(s) for s in settings.get("of", [])))
     if name not in SCHEDULES:
         raise unknown("schedule", name, [*SCHEDULES, "product"])
+    settings = {k: from_config(v) if isinstance(v, Mapping) and "schedule" in v else v for k, v in settings.items()}
     try:
         return SCHEDULES[name](**settings)
     except TypeError as error:

@@ -38,6 +38,9 @@ class Now:
     """Smoothed training loss over its value in the first round."""
     plateaus: int = 0
     """How often the smoothed training loss has stopped falling so far."""
+    earlier: int = 0
+    """Steps of this phase in all earlier rounds, as if the client had taken part in each. Counted only for phases
+    that ask for it."""
 
     def value(self, rule: Callable[[Now], float]) -> Scalar:
         """The rule's value at this position."""
@@ -68,6 +71,16 @@ class LanePosition:
             return values[0]
         table = torch.tensor(values, dtype=torch.float64, device=self.lane.device)
         return table.gather(0, self.lane.view(1))[0]
+
+
+def step_number(now: Position) -> int:
+    """The step that is being taken: one number, because clients that run side by side are all at the same step.
+
+    >>> step_number(Now(step=3))
+    3
+    """
+    # Places of clients that have finished stay behind at their last step.
+    return max(place.step for place in now.places) if isinstance(now, LanePosition) else now.step  # type: ignore[attr-defined]
 
 
 def at_step(now: Now, step: int, steps: int, batches_per_epoch: int) -> Now:

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from torch import nn
 
 from fedtempo.client.transforms import Transform
-from fedtempo.params import Params, Selector, nothing, scaled, subtract
+from fedtempo.params import Params, Selector, add, nothing, scaled, subtract, zeros_like
 from fedtempo.schedules import Now, Schedule
 from fedtempo.server.sums import Aggregate
 
@@ -57,7 +57,43 @@ def descend_scaled(server: Server, factor: Callable[[Aggregate, Now], float]) ->
         means = {**aggregate.means, "delta": scaled(aggregate.means["delta"], factor(aggregate, now))}
         return server.step(shared, state, aggregate._replace(means=means), now)
 
-    return server._replace(step=step, rewrap=lambda other: descend_scaled(other, factor))
+    fitted = fitting(server, lambda inner: descend_scaled(inner, factor))
+    return server._replace(step=step, rewrap=lambda other: descend_scaled(other, factor), fitted=fitted)
+
+
+def fitting(server: Server, wrap: Callable[[Server], Server]) -> Callable[[nn.Module, int], Server] | None:
+    """`Server.fitted` of what `wrap` puts around a server."""
+    fit = server.fitted
+    return None if fit is None else lambda model, clients: wrap(fit(model, clients))
+
+
+def around(
+    server: Server,
+    name: str,
+    first: Callable[[Params], Any],
+    before: Callable[[Params, Any, Aggregate, Now], tuple[Aggregate, Any]],
+    sends: Callable[[Any], Params] = lambda own: {},
+    measurements: Callable[[Any], dict[str, float]] = lambda own: {},
+) -> Server:
+    """As `server`, with a state of its own under `name`, which `before` moves on ahead of every step.
+
+    `before(shared, own state, aggregate, now)` gives the aggregate that `server` then steps on, and the next state.
+    """
+
+    def step(shared: Params, state: Any, aggregate: Aggregate, now: Now) -> tuple[Params, Any]:
+        aggregate, own = before(shared, state[name], aggregate, now)
+        shared, inner = server.step(shared, state["server"], aggregate, now)
+        return shared, {"server": inner, name: own}
+
+    return server._replace(
+        init=lambda shared: {"server": server.init(shared), name: first(shared)},
+        step=step,
+        extra=lambda state: {**server.extra(state["server"]), **sends(state[name])},
+        model=lambda shared, state: server.model(shared, state["server"]),
+        measurements=lambda state: {**server.measurements(state["server"]), **measurements(state[name])},
+        rewrap=lambda other: around(server.rewrap(other), name, first, before, sends, measurements),
+        fitted=fitting(server, lambda inner: around(inner, name, first, before, sends, measurements)),
+    )
 
 
 def averaging(server: Server, group: str, first: Params) -> Server:
@@ -75,4 +111,30 @@ def averaging(server: Server, group: str, first: Params) -> Server:
         model=lambda shared, state: server.model(shared, state["server"]),
         measurements=lambda state: server.measurements(state["server"]),
         rewrap=lambda other: averaging(server.rewrap(other), group, first),
+        fitted=fitting(server, lambda inner: averaging(inner, group, first)),
+    )
+
+
+def estimating(server: Server, by_samples: bool = False) -> Server:
+    """As `server`, on EF21's estimate: the mean over all N clients of what each has sent so far.
+
+    d <- d + (1/N) sum_{i in S} c_i, and the inner step sees d. An absent client counts with what it sent last. With
+    `by_samples` clients count by their samples, in d too.
+    """
+
+    def step(shared: Params, state: Any, aggregate: Aggregate, now: Now) -> tuple[Params, Any]:
+        share = aggregate.weight / now.total_samples if by_samples else aggregate.clients / now.clients
+        estimate = add(state["estimate"], aggregate.means["delta"], share)
+        seen = aggregate._replace(means={**aggregate.means, "delta": estimate})
+        shared, inner = server.step(shared, state["server"], seen, now)
+        return shared, {"server": inner, "estimate": estimate}
+
+    return server._replace(
+        init=lambda shared: {"server": server.init(shared), "estimate": zeros_like(shared)},
+        step=step,
+        extra=lambda state: server.extra(state["server"]),
+        model=lambda shared, state: server.model(shared, state["server"]),
+        measurements=lambda state: server.measurements(state["server"]),
+        rewrap=lambda other: estimating(server.rewrap(other), by_samples),
+        fitted=fitting(server, lambda inner: estimating(inner, by_samples)),
     )

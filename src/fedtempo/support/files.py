@@ -10,6 +10,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from filelock import FileLock, Timeout
+
 from fedtempo.errors import OutputError
 
 ABANDONED_SECONDS = 3600.0
@@ -56,6 +58,23 @@ def replacing(path: str | Path, setting: str | None = None) -> Iterator[Path]:
     except OSError as error:
         rule = f"{setting} must be a path that can be written. Got {path}" if setting else f"{path} cannot be written"
         raise OutputError(f"{rule}: {error.strerror or error}.") from None
+
+
+@contextmanager
+def sole_user(folder: Path, lock_name: str) -> Iterator[None]:
+    """The folder is made, and no other process uses it until the end of the block."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        lock = FileLock(folder / lock_name)
+        lock.acquire(timeout=0)
+    except Timeout:
+        raise OutputError(f"out must be a folder that no other process uses. Got {folder}.") from None
+    except OSError as error:
+        raise OutputError(f"out must be a folder that can be written. Got {folder}: {error.strerror}.") from None
+    try:
+        yield
+    finally:
+        lock.release()
 
 
 def _clear_abandoned(target: Path) -> None:

@@ -20,6 +20,7 @@ from fedtempo.algorithms.algorithm import Predict, predict_personal, predict_sha
 from fedtempo.client.network import inputs_of
 from fedtempo.errors import ConfigError, OutputError, first_line, require
 from fedtempo.federation.federation import Federation, resize_head
+from fedtempo.federation.problem import Problem
 from fedtempo.params import Params, combine
 
 Format = Literal["safetensors", "torch", "onnx"]
@@ -71,6 +72,12 @@ def write_model(model: nn.Module, example: Mapping[str, Tensor], path: Path, for
     except OSError as error:
         raise OutputError(f"the model must be written to a path that can be. Got {place}: {error.strerror}.") from None
     return place
+
+
+def example_batch(problem: Problem, client: int) -> dict[str, Tensor]:
+    """Two rows of a client, for formats that hold the computation."""
+    rows = problem.client_rows(client)
+    return {name: part[:2] if len(part) > 1 else part.expand(2, *part.shape[1:]) for name, part in rows.items()}
 
 
 def _untied(model: nn.Module) -> dict[str, Tensor]:

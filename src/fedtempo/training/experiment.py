@@ -36,6 +36,7 @@ from fedtempo.server.robust import Aggregator, plain_mean
 from fedtempo.support.identity import Unstable, identity_of
 from fedtempo.tasks import PerSample, Task, as_task, with_metrics
 from fedtempo.training.attempt import why_not_vectorised
+from fedtempo.training.check_compression import check_compression
 from fedtempo.training.check_scoring import check_metrics, check_sample_weights, first_targets, fitted_task
 from fedtempo.training.checks import (
     check_cohort,
@@ -226,8 +227,9 @@ def prepare(
     require(deadline is None or (is_number(deadline) and deadline > 0), "deadline", "a number > 0", deadline)
     federation = replace(federation, policy=_policy(admission, faults, aggregator))
     check_private(federation, rule, rounds, evaluation, quorum, over_selection)
+    check_compression(federation)
     start = federation.first_shared(given)
-    federation = federation.with_averaged_optimizers(start)
+    federation = federation.with_averaged_optimizers(start).with_estimates()
     # The backend comes last: it depends on the model's size and the cohort, and "auto" falls back to serial code for a
     # model that `vmap` cannot run. On Ray, 0 workers stands for one per processor of the cluster.
     asked = (backend, 0 if cluster and workers is None else workers, block, first, expected)

@@ -1,12 +1,14 @@
 """What a run says, on the logger `fedtempo`: what was decided for the user, every round, and how it ended.
 
-Rounds that were evaluated are told at INFO, the others at DEBUG.
+Rounds that were evaluated are told at INFO, the others at DEBUG. What was decided for the user is told at WARNING, if
+nothing else shows it: that is the lowest level that Python prints where a script has not configured logging.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 from fedtempo.training.experiment import Experiment
 from fedtempo.training.result import Result
@@ -15,16 +17,20 @@ from fedtempo.training.round_report import RoundReport
 LOGGER = logging.getLogger("fedtempo")
 
 
-def log_start(experiment: Experiment, history: Sequence[RoundReport]) -> None:
-    """The run and the notes of its beginning."""
+def log_start(experiment: Experiment, history: Sequence[RoundReport], aloud: bool = False) -> None:
+    """The run and the notes of its beginning: one line for its task and its first weights, one for each other note.
+
+    `aloud` is for runs whose notes nobody else shows: they are logged as warnings then, which a plain script prints.
+    """
     done = f", {len(history)} of them done" if history else ""
     LOGGER.info("%r, %d rounds%s", experiment.federation.algorithm, experiment.rounds, done)
-    for note in experiment.notes:
-        LOGGER.info("%s", note)
+    weights, task, *others = experiment.notes
+    for note in (f"{task}; {weights}", *others):
+        LOGGER.log(logging.WARNING if aloud else logging.INFO, "%s", note)
 
 
 def log_round(report: RoundReport, rounds: int) -> None:
-    """A round: its loss and, where it was evaluated, its score."""
+    """A round: its clients, its loss, its score where it was evaluated, and the clients that did not answer."""
     level = logging.DEBUG if report.scores is None else logging.INFO
     if LOGGER.isEnabledFor(level):
         LOGGER.log(level, "round %d/%d: %s", report.round + 1, rounds, _numbers(report))
@@ -36,9 +42,27 @@ def log_end(result: Result) -> None:
         LOGGER.info("%s", note)
 
 
+@contextmanager
+def lines_on_stderr(prefix: str = "fedtempo: ") -> Iterator[None]:
+    """All that is logged, on standard error: for a server of a deployment, whose log its starter reads."""
+    handler, level = logging.StreamHandler(), LOGGER.level
+    handler.setFormatter(logging.Formatter(f"{prefix}%(message)s"))
+    LOGGER.addHandler(handler)
+    LOGGER.setLevel(logging.DEBUG)
+    try:
+        yield
+    finally:
+        LOGGER.removeHandler(handler)
+        LOGGER.setLevel(level)
+
+
 def _numbers(report: RoundReport) -> str:
-    loss = "loss withheld (private)" if report.private else f"loss {report.loss:.4f}"
-    if report.scores is None:
-        return loss
-    metric = report.scores.metric
-    return f"{loss}, {report.scores.part} {metric} {report.scores.guiding.summary(metric)['mean']:.4f}"
+    if report.private:
+        words = "loss withheld (private)"
+    else:
+        words = f"{len(report.clients)} clients, " + ("abandoned" if report.abandoned else f"loss {report.loss:.4f}")
+    if report.scores is not None:
+        metric = report.scores.metric
+        words += f", {report.scores.part} {metric} {report.scores.guiding.summary(metric)['mean']:.4f}"
+    lost = () if report.private else report.failures
+    return words + "".join(f"; client {failure.client}: {failure.reason}" for failure in lost)

@@ -21,6 +21,7 @@ from fedtempo.client.objectives import Received
 from fedtempo.costs import Ledger
 from fedtempo.evaluation.scoring import Evaluator
 from fedtempo.federation.federation import Federation
+from fedtempo.federation.traffic import compress_download
 from fedtempo.params import Params, select, size_in_bytes
 from fedtempo.schedules import Now
 from fedtempo.training.durable import DATABASE, DurableStore
@@ -50,12 +51,14 @@ def train_experiment(
     claimed: Callable[[Path], None] | None = None,
     states: bool = False,
     as_planned: bool = False,
+    aloud: bool = False,
 ) -> Generator[RoundReport, None, Result]:
     """Train round by round: choose clients, train them, take the server's step, score, commit, yield the report.
 
     The experiment says where clients run, unless the caller gives an `engine`. `claimed` is called once a new folder
     belongs to this run, and may write into it. With `states` every report holds the whole state. A stored run may be
-    given more rounds; `as_planned` keeps what was chosen for their number.
+    given more rounds; `as_planned` keeps what was chosen for their number. `aloud` logs what was decided for the user
+    as a warning.
     """
     federation, server = experiment.federation, experiment.federation.algorithm.server
     state, history, store = _start(experiment, out, resume, commit_every, claimed, as_planned)
@@ -71,7 +74,7 @@ def train_experiment(
         nullcontext(engine) if engine else _engine(experiment, experiment.rounds - len(history)) as clients,
         tracking(trackers, experiment, out, resume, history) as told,
     ):
-        log_start(experiment, history)
+        log_start(experiment, history, aloud)
         # The ledger has to know who was asked before: a client gets the tensors that never change only once.
         ledger = Ledger(federation, experiment.first_shared, server.extra(state.server), _asked(history))
         for round_number in range(len(history), 0 if _stopped(history) else experiment.rounds):
@@ -79,14 +82,17 @@ def train_experiment(
             now = now_in(experiment, state, round_number)
             cohort = participants(experiment, state, now, real=engine is not None)
             # The order is what all clients of the round get: the model, the position, and the largest norm allowed.
-            order = Order(Received(state.shared, server.extra(state.server)), now, norm_limit(federation, state))
+            down = compress_download(federation, state.shared, round_number)
+            received = Received(down.shared, server.extra(state.server))
+            order = Order(received, now, norm_limit(federation, state), down.packed)
             _maybe_kill(federation, clients, now)
-            block = clients.train(order, _blocks(experiment, store, cohort.clients))
+            block = clients.train(order, _blocks(experiment, store, cohort.clients, engine is not None))
             state, personal, report = conclude(experiment, state, block, cohort, now, ledger)
-            if federation.algorithm.memory.absent_train:
+            if federation.algorithm.memory.absent_train and not report.abandoned:
                 # What they send is thrown away here. The model goes down to them, and costs count the cohort alone.
                 absent = np.setdiff1d(federation.problem.data.clients, cohort.clients)
-                personal = {**clients.train(order, _blocks(experiment, store, absent)).personal, **personal}
+                others = clients.train(order, _blocks(experiment, store, absent, engine is not None))
+                personal = {**others.personal, **personal}
             # Scoring comes before the commit: validation may select this round, and the selection is committed with it.
             evaluator = _evaluator(experiment, clients, store, personal)
             state, report = _evaluated(experiment, evaluator, state, report, now, store.planned)
@@ -182,7 +188,7 @@ def _start(
 ) -> tuple[State, list[RoundReport], Store]:
     """The first state, or the one a stored run had reached."""
     federation = experiment.federation
-    trained = select(experiment.first_shared, federation.trained_names)
+    trained = select(experiment.first_shared, federation.stepped_names)
     secret = federation.policy.aggregator.secret() if federation.policy is not None else None
     state = State(experiment.first_shared, federation.algorithm.server.init(trained), secret=secret)
     if out is None:
@@ -201,21 +207,23 @@ def _start(
     return (state, [], store) if saved is None else (saved.state, saved.history, store)
 
 
-def _blocks(experiment: Experiment, store: Store, clients: np.ndarray) -> Iterator[Block]:
+def _blocks(experiment: Experiment, store: Store, clients: np.ndarray, elsewhere: bool) -> Iterator[Block]:
     """The cohort cut into blocks of clients that run together, with what each client keeps.
 
-    A generator: an engine in this process reads personal states from the store one block at a time.
+    A generator: an engine in this process reads personal states from the store one block at a time. Clients `elsewhere`
+    keep their states themselves, and are told which one belongs to the selected round.
     """
     nothing = experiment.federation.keeps_nothing(experiment.first_shared)
     for start in range(0, len(clients), experiment.block):
         together = clients[start : start + experiment.block]
         kept = [] if nothing else [_state_of(experiment, store, client) for client in together.tolist()]
-        yield Block(together, kept)
+        aside = bool(kept) and elsewhere and store.selected is not None
+        selected = [store.get(client, selected=True) or {} for client in together.tolist()] if aside else []
+        yield Block(together, kept, selected)
 
 
 def _state_of(experiment: Experiment, store: Store, client: int) -> Params:
-    kept = store.get(client)
-    return kept if kept is not None else experiment.federation.first_personal(client, experiment.first_shared)
+    return experiment.federation.personal_state(client, experiment.first_shared, store.get(client))
 
 
 def _evaluator(experiment: Experiment, engine: Engine, store: Store, latest: Mapping[int, Params]) -> Evaluator | None:
@@ -224,7 +232,9 @@ def _evaluator(experiment: Experiment, engine: Engine, store: Store, latest: Map
         return None
 
     def personal_of(client: int) -> Params:
-        return latest[client] if client in latest else _state_of(experiment, store, client)
+        if client not in latest:
+            return _state_of(experiment, store, client)
+        return experiment.federation.personal_state(client, experiment.first_shared, latest[client])
 
     return Evaluator(experiment.federation, engine, experiment.evaluation, experiment.block, personal_of)
 

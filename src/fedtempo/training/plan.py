@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
@@ -30,6 +31,10 @@ class PlannedRound:
     steps: tuple[int, ...]
     server: dict[str, float]
     ratio: float
+    travel: float = 0.0
+    """The sum of the first phase's rates: how far a client goes along gradients of length 1 and one direction."""
+    factors: float = 0.0
+    """The same in first steps: 10 for ten equal steps, 2.5 for ten that shrink by 0.6."""
 
 
 def planned_steps(
@@ -54,7 +59,9 @@ def planned_rounds(
         rates = [algorithm.phases[0].lr.at(place) for place in timelines[0]]
         server = {name: schedule.at(here) for name, schedule in algorithm.server.schedules}
         ratio = personalization_ratio(rates, 1.0) if any(rates) else 0.0
-        yield PlannedRound(round_number, tuple(map(len, timelines)), server, ratio)
+        travel = math.fsum(rates)
+        factors = travel / rates[0] if rates and rates[0] else 0.0
+        yield PlannedRound(round_number, tuple(map(len, timelines)), server, ratio, travel, factors)
 
 
 def _at(now: Now, round_number: int, samples: int) -> Now:

@@ -24,7 +24,7 @@ from fedtempo.params import Params
 from fedtempo.schedules import Now, Rate
 from fedtempo.server.accounting import Guarantee
 from fedtempo.support.display import html_of, show
-from fedtempo.training.delivery import Format, PersonalModel, plain_module, predictor, write_model
+from fedtempo.training.delivery import Format, PersonalModel, example_batch, plain_module, predictor, write_model
 from fedtempo.training.experiment import Experiment
 from fedtempo.training.private import WITHHELD
 from fedtempo.training.round_report import RoundReport, unheard
@@ -149,7 +149,7 @@ class Result:
         """A client's personal tensors after the selected round, or after the last; or its first ones."""
         kept = self.store.get(client, selected=self.at(which) is self.chosen)
         federation = self.experiment.federation
-        return dict(kept) if kept is not None else federation.first_personal(client, self.experiment.first_shared)
+        return dict(federation.personal_state(client, self.experiment.first_shared, kept))
 
     def digest(self) -> str:
         """A hash of the *last* state: shared model, server state and, client by client, hashes of personal tensors.
@@ -253,9 +253,8 @@ class Result:
         `"safetensors"` holds the tensors; `"torch"` (for `torch.export.load`) and `"onnx"` also hold the computation.
         """
         problem = self.experiment.federation.problem
-        example = problem.client_rows(int(problem.data.clients[0]) if client is None else client)
-        few = {name: rows[:2] if len(rows) > 1 else rows.expand(2, *rows.shape[1:]) for name, rows in example.items()}
-        return write_model(self.model(client=client, which=which), few, Path(path), format)
+        example = example_batch(problem, int(problem.data.clients[0]) if client is None else client)
+        return write_model(self.model(client=client, which=which), example, Path(path), format)
 
     def table(self) -> ShownTable:
         """Existing and new users: mean, bottom decile, spread, and what it cost."""

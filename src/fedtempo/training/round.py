@@ -174,8 +174,10 @@ def _aggregated(aggregator: Aggregator, aggregate: Aggregate, block: BlockSum) -
 
 
 def _measurements(block: BlockSum) -> dict[str, float]:
-    """Sums of what clients measured; the norm of clipped steps becomes a mean over those steps."""
+    """Sums of what clients measured; norms of clipped steps and rates of ruled steps become means over those steps."""
     sums = {name: total.value for name, total in block.measurements.items()}
     if "clipped_norm" in sums:
         sums["clipped_norm"] = sums["clipped_norm"] / max(sums["clipped_steps"], 1.0)
+    if "rate" in sums:
+        sums["rate"] = sums["rate"] / max(sums["rate_steps"], 1.0)
     return sums

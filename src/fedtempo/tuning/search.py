@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from filelock import FileLock, Timeout
-
 from fedtempo.config import ExperimentFile, settings_of
 from fedtempo.config.pairs import put
-from fedtempo.errors import ConfigError, OutputError, is_count, require, unknown
+from fedtempo.errors import ConfigError, is_count, require, unknown
+from fedtempo.support.files import sole_user
 from fedtempo.training.experiment import Experiment, prepare
 from fedtempo.training.pool import Ask, Asked, Pool
 from fedtempo.tuning.book import METHODS, SAMPLERS, Book, Record, SearchPlan, optuna_or_error
@@ -114,7 +112,7 @@ def search(
     trials are ended early and what `sampler="tpe"` proposes: both depend on who is done first.
     """
     require(is_count(workers), "workers", "an int >= 1", workers)
-    with _locked(out):
+    with sole_user(out, LOCK):
         book = Book(plan, out, resume)
         jobs = _jobs(book, plan, out)
         watch = observe or (lambda record, done: None)
@@ -165,20 +163,3 @@ def _trial(job: Job, ask: Ask) -> TrialOutcome:
 def _tell(book: Book, number: int, watch: Observe) -> None:
     records = book.records()
     watch(next(record for record in records if record.number == number), len(records))
-
-
-@contextmanager
-def _locked(out: Path) -> Iterator[None]:
-    """One search per folder at a time."""
-    try:
-        out.mkdir(parents=True, exist_ok=True)
-        lock = FileLock(out / LOCK)
-        lock.acquire(timeout=0)
-    except Timeout:
-        raise OutputError(f"out must be a folder that no other process uses. Got {out}.") from None
-    except OSError as error:
-        raise OutputError(f"out must be a folder that can be written. Got {out}: {error.strerror}.") from None
-    try:
-        yield
-    finally:
-        lock.release()

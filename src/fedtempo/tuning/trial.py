@@ -99,7 +99,7 @@ def _rounds(file: ExperimentFile, seed: int, folder: Path) -> Generator[RoundRep
     stored = _stored(folder)
     settings = settings_of(file.model_copy(update={"seed": seed}))
     every = file.evaluation.every or max(1, file.rounds // 10)
-    with closing(train(**settings, out=folder, resume=bool(stored), commit_every=every)) as rounds:
+    with closing(train(**settings, out=folder, resume=bool(stored), commit_every=every, progress=False)) as rounds:
         yield from stored
         for report in rounds:
             if report.round >= len(stored):

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import http.client
-import os
 import signal
-import subprocess
-import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -23,10 +20,9 @@ from fedtempo.report import write_experiment
 from fedtempo.report.watching import page_server
 from tests import ROOT
 from tests.e2e.browser.conftest import Browser
+from tests.programs import fedtempo, fedtempo_ended
 
 EXAMPLE = ROOT / "examples" / "feddecay.toml"
-HEEDS = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler); "
-PROGRAM = [sys.executable, "-c", HEEDS + "from fedtempo.cli import main; main()"]
 
 
 def training(folder: Path, rounds: int) -> Any:
@@ -120,12 +116,8 @@ def test_a_folder_without_a_run_and_a_damaged_one(tmp_path: Path) -> None:
 def test_the_command_prints_the_address_and_ends_on_ctrl_c(tmp_path: Path) -> None:
     folder = tmp_path / "run"
     ft.run(**settings_of(read(EXAMPLE, ["rounds=1", "cohort=3"])), out=folder)
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    process = subprocess.Popen(
-        [*PROGRAM, "watch", str(folder)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment
-    )
+    process = fedtempo("watch", str(folder))
     try:
-        assert process.stdout is not None
         address = process.stdout.readline().strip()
         assert address.startswith("http://127.0.0.1:")
         assert ask(int(address.rsplit(":", 1)[1].strip("/")))[0] == 200
@@ -136,8 +128,6 @@ def test_the_command_prints_the_address_and_ends_on_ctrl_c(tmp_path: Path) -> No
         process.communicate()
     assert process.returncode == 0
     assert "Ctrl-C ends watching" in error
-    wrong = subprocess.run(
-        [*PROGRAM, "watch", str(tmp_path)], capture_output=True, text=True, env=environment, check=False
-    )
+    wrong = fedtempo_ended("watch", str(tmp_path))
     assert wrong.returncode == 6
     assert wrong.stderr == f"fedtempo: a run folder must hold run.sqlite. Got {tmp_path}, which does not.\n"

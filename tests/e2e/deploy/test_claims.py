@@ -68,14 +68,14 @@ LIES: dict[str, tuple[Callable[[dict[str, object]], None], str]] = {
 @pytest.mark.parametrize("name", LIES)
 @pytest.mark.parametrize("clients", [None, 20])
 def test_a_false_claim_costs_the_node_that_makes_it(
-    name: str, clients: int | None, given: Experiment, blueprint: Blueprint, capsys: pytest.CaptureFixture[str]
+    name: str, clients: int | None, given: Experiment, blueprint: Blueprint, caplog: pytest.LogCaptureFixture
 ) -> None:
     change, reason = LIES[name]
     honest = nodes_of(blueprint, 3, None)
     wires = Wires({LIAR: honest[1], **honest}, changed(change))
     result = serve_run(wires, blueprint, Plan(clients=clients, patience=5.0))
     assert result.digest() == simulated(given).digest()
-    said = capsys.readouterr().err
+    said = "\n".join(caplog.messages)
     assert f"node {LIAR} is refused: " in said
     assert reason in said
     assert said.count("is refused") == 1

@@ -12,9 +12,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
+from safetensors.torch import load_file
 
 import fedtempo as ft
-from fedtempo.config import dump, read
+from fedtempo.cli.deploy import export_from_node
+from fedtempo.config import dump, read, settings_of
 from fedtempo.deploy.keys import make_keys
 from fedtempo.deploy.launch import NodePlan, ServerLaunch, start_node, stored_server
 from fedtempo.deploy.processes import ProcessGroup, Running, free_port
@@ -36,6 +39,14 @@ def test_a_deployment_has_the_digest_of_the_simulator(name: str, tmp_path: Path)
     assert found.deployed == found.simulated
     assert sum(line.startswith("round ") for line in lines) == 5
     assert not left_over(tmp_path)
+    if name == "PFLEGO":  # its clients keep a head each, which the nodes hand out
+        path = tmp_path / "experiment.toml"
+        path.write_text(dump(experiment_file(name)))
+        state = tmp_path / "trial" / "node-1"
+        export_from_node(path, state=state, client=2, part="0/2", out=tmp_path / "model.safetensors")
+        here = ft.run(**settings_of(experiment_file(name))).model(client=2).state_dict()
+        written = load_file(tmp_path / "model.safetensors")
+        assert all(torch.equal(written[key], here[key]) for key in here)
 
 
 def test_nodes_find_own_code_on_their_own_disk(tmp_path: Path) -> None:

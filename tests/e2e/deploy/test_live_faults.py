@@ -104,7 +104,7 @@ def test_a_certificate_that_expires(tmp_path: Path, processes: ProcessGroup) -> 
 
 
 def test_a_node_that_is_revoked_during_a_run(
-    tmp_path: Path, processes: ProcessGroup, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, processes: ProcessGroup, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Its clients are lost from then on, it is not let in again, and both sides say so."""
     file, log = tmp_path / "experiment.toml", tmp_path / "client.log"
@@ -123,7 +123,7 @@ def test_a_node_that_is_revoked_during_a_run(
     failures = stage.failures()
     assert {client % 2 for _, client, _ in failures} == {1}
     assert {round_number for round_number, _, _ in failures} >= {4, 5}, "the last rounds were without it"
-    assert "is revoked: its key 2.pub was removed" in capsys.readouterr().err
+    assert "is revoked: its key 2.pub was removed" in caplog.text
     assert node.wait(90) == 7
     assert "this node's key among those it lets in" in said(log)
     again = command(processes, tmp_path / "again.log", *arguments)

@@ -54,9 +54,14 @@ ALGORITHMS = {
 }
 
 
+def mean_output(outputs: torch.Tensor, targets: torch.Tensor) -> float:
+    return float(outputs.mean())
+
+
 @pytest.mark.parametrize("name", slow_but(["PFLEGO"], ALGORITHMS, "new actors load torch, for seconds each time"))
 def test_actors_give_the_serial_bits(name: str, digits: ft.data.FederatedData, cluster: Any) -> None:
-    settings = {"rounds": 5, "cohort": 8, "seed": 4, "evaluation": ft.Evaluation(every=5)}
+    own = ft.Metric(mean_output, higher_is_better=True, per="client")
+    settings = {"rounds": 3, "cohort": 8, "seed": 4, "evaluation": ft.Evaluation(every=3), "metrics": ["auroc", own]}
     one, forked, actors = (
         ft.run(model=ft.models.mlp(64, [32], 10), data=digits, algorithm=ALGORITHMS[name], **settings, **where)
         for where in ({"backend": "serial"}, {"backend": "processes", "workers": 2}, {"backend": "ray", "workers": 2})
@@ -136,6 +141,7 @@ def test_an_actor_killed_three_times_changes_nothing(tmp_path: Path, cluster: An
     assert sum(report.measurements.get("workers_replaced", 0) for report in results[1].history) == 3
 
 
+@pytest.mark.slow("new actors load torch, for seconds; the same mechanism runs every time in worker processes")
 def test_an_error_in_an_actor_names_the_client(cluster: Any) -> None:
     rng = np.random.default_rng(0)
     rows = [(rng.standard_normal((8, 6)), rng.integers(0, 4, 8)) for _ in range(6)]
@@ -256,6 +262,7 @@ def test_mapped_data_are_opened_and_not_sent(tmp_path: Path, cluster: Any) -> No
     assert one.digest() == other.digest()
 
 
+@pytest.mark.slow("new actors load torch, for seconds; own code reaches worker processes every time")
 def test_own_code_of_a_file_reaches_the_actors(cluster: Any, tmp_path: Path) -> None:
     with own_project(tmp_path) as path:
         here = ft.run(**settings_of(read(path, ["backend=serial"])))

@@ -10,6 +10,7 @@ import pytest
 import fedtempo as ft
 from fedtempo.backends import calibration
 from tests import zoo
+from tests.slow import slow_but
 
 SETTINGS: dict[str, Any] = {"rounds": 4, "cohort": 6, "batch_size": 4, "seed": 1, "block": 1}
 
@@ -26,7 +27,9 @@ def run(name: str, **settings: Any) -> ft.Result:
 
 
 @pytest.mark.skipif("fork" not in multiprocessing.get_all_start_methods(), reason="this system cannot fork")
-@pytest.mark.parametrize("name", ["fedavg", "fedper", "scaffold", "ditto"])
+@pytest.mark.parametrize(
+    "name", slow_but(["fedper"], ["fedavg", "fedper", "scaffold", "ditto"], "a shared and a kept part run")
+)
 def test_workers_that_start_in_the_middle_of_a_round_change_nothing(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     alone = run(name, workers=1)
     for seconds in (0.0, 3600.0):

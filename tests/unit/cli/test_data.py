@@ -1,11 +1,13 @@
 """`fedtempo data` from the command line, offline."""
 
 import json
+from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
 
 from fedtempo.cli.data import app
+from fedtempo.data import summary
 from fedtempo.data.files.published import File
 from fedtempo.data.load import DATASETS
 from fedtempo.errors import ConfigError, DataError
@@ -46,6 +48,18 @@ def test_every_data_set_is_in_the_catalogue():
         for file in entry.files:
             assert all(len(s) == 64 for s in file.sha256), file.name
             assert file.size > 0 or not file.url
+
+
+def test_every_data_set_is_in_the_documentation():
+    page = (Path(__file__).parents[3] / "docs" / "api" / "data.md").read_text()
+    assert not [name for name in DATASETS if f"`{name}`" not in page]
+
+
+@pytest.mark.parametrize("name", ["cifar100", "sentiment140"])
+def test_a_division_is_described(tiny_load, tmp_path, name):
+    getattr(tiny, name)(tmp_path)
+    found = summary.describe(summary.divided_by_default(tiny_load(name), 0))
+    assert found["clients"] > 1 and found["labels"]
 
 
 def test_list(run):

@@ -73,7 +73,7 @@ def test_resume_with_more_rounds_says_so_in_the_folder(folder: Path, caplog: pyt
     with caplog.at_level(logging.INFO, "fedtempo"):
         resume(stored, rounds=4, quiet=True)
     assert read(stored / "experiment.toml").rounds == 4
-    assert any(line.startswith("round 4/4: loss ") for line in caplog.messages)
+    assert any(line.startswith("round 4/4: ") and ", loss " in line for line in caplog.messages)
     resume(stored, quiet=True)  # and the folder goes on by itself
     with pytest.raises(ft.OutputError, match="rounds must be that of the stored run, '4'"):
         resume(stored, rounds=3, quiet=True)

@@ -17,6 +17,7 @@ from fedtempo.client.optimizers import OPTIMIZERS, Optimizer, adam, adamw, rmspr
 from fedtempo.contracts import distance, small_data
 from fedtempo.errors import ConfigError
 from fedtempo.schedules import per_round
+from tests.slow import slow_but
 
 Torchs = Callable[..., torch.optim.Optimizer]
 PAIRS: dict[str, tuple[Callable[..., Optimizer], Torchs]] = {
@@ -187,9 +188,13 @@ BACKBONES: dict[str, Callable[..., ft.Algorithm]] = {
 }
 
 
-@pytest.mark.parametrize("state", ["reset", "keep", "average"])
-@pytest.mark.parametrize("name", BACKBONES)
-def test_every_backbone_steps_with_adamw(name: str, state: str) -> None:
+STATES = [(name, state) for name in BACKBONES for state in ("reset", "keep", "average")]
+OFTEN = [(name, state) for name, state in STATES if state == "average" or name in ("fedavg", "fedrep")]
+
+
+@pytest.mark.parametrize("case", slow_but(OFTEN, STATES, "an averaged state, which is also kept, runs every time"))
+def test_every_backbone_steps_with_adamw(case: tuple[str, str]) -> None:
+    name, state = case
     ft.check_algorithm(BACKBONES[name](optimizer=adamw(weight_decay=per_round(0.01, 0.9), state=state)))
 
 

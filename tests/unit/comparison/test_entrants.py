@@ -5,12 +5,15 @@ from __future__ import annotations
 import tomllib
 from pathlib import Path
 
+import pytest
+
 from fedtempo.comparison import entrants_of, run_entrants
 from fedtempo.config import parse
 from fedtempo.training.loop import drained
 from tests.unit.comparison.test_comparison import EXPERIMENT
 
 
+@pytest.mark.slow("two processes that load torch; the pool and the processes of training run every time")
 def test_workers_change_nothing(tmp_path: Path) -> None:
     entrants = entrants_of(parse(tomllib.loads(EXPERIMENT)), "fedavg", only=True)
     follow = lambda rounds, total, label: drained(rounds)  # noqa: E731

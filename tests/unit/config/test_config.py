@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from tests.unit.config.experiments import BACKBONE, HEAD, experiment
 SETTINGS: dict[str, dict[str, Any]] = {
     "fedsgd": {"lr": 0.1},
     "feddecay": {"lr": 0.1, "beta": 0.5, "steps": 2},
+    "stop_early": {"relative": 0.5, "around": BACKBONE},
     "fednar": {"weight_decay": 0.1, "max_norm": 1.0, "around": BACKBONE},
     "clip_then_decay": {"weight_decay": 0.1, "max_norm": 1.0, "around": BACKBONE},
     "pflego": {"head_lr": 0.1, "server_lr": 0.1, "steps": 3, "head": HEAD},
@@ -31,7 +33,8 @@ SETTINGS: dict[str, dict[str, Any]] = {
 
 @pytest.mark.parametrize("name", ALGORITHMS)
 def test_every_algorithm_runs_from_a_file(name: str, tmp_path: Path) -> None:
-    section = {"name": name, **SETTINGS.get(name, {"lr": 0.1, "steps": 2})}
+    wraps = "algorithm" in inspect.signature(ALGORITHMS[name]).parameters
+    section = {"name": name, **SETTINGS.get(name, {"around": BACKBONE} if wraps else {"lr": 0.1, "steps": 2})}
     path = tmp_path / "experiment.toml"
     path.write_text(tomli_w.dumps(experiment(algorithm=section)))
     result = ft.run(**settings_of(read(path)))

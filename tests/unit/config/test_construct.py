@@ -6,11 +6,13 @@ import re
 from typing import Any
 
 import pytest
+import torch
 
 import fedtempo as ft
 from fedtempo.config import make_algorithm, make_data
 from fedtempo.config.schema import DataSection
 from fedtempo.schedules import SCHEDULES, Now, from_config, per_round, per_step, to_config
+from tests import zoo
 from tests.unit.config.experiments import BACKBONE, HEAD
 
 SCHEDULE_SETTINGS: dict[str, dict[str, Any]] = {
@@ -44,6 +46,16 @@ def test_a_product_of_schedules_goes_out_and_in() -> None:
     assert algorithm.phases[0].lr == schedule
 
 
+def test_functions_of_ones_own_stand_by_name() -> None:
+    """An algorithm that takes functions takes their names from a file; one that is not there is named."""
+    table = {"name": "adaptive_decay", "rate": "tests.zoo:half", "decay": "tests.zoo:tenth", "around": BACKBONE}
+    assert make_algorithm(table).settings["rate"] is zoo.half
+    weighted = make_algorithm({"name": "loss_weighted", "weigh": "torch:log1p", "around": BACKBONE})
+    assert weighted.settings["weigh"] is torch.log1p
+    with pytest.raises(ft.ConfigError, match=re.escape("algorithm.rate")):
+        make_algorithm({**table, "rate": "tests.zoo:third"})
+
+
 def test_wrappers_nest() -> None:
     inner = {"name": "clip_then_decay", "weight_decay": 0.1, "max_norm": 2.0, "around": BACKBONE}
     algorithm = make_algorithm({"name": "fednar", "weight_decay": 0.2, "max_norm": 1.0, "around": inner})
@@ -64,6 +76,17 @@ def test_seed_reaches_a_generated_data_set() -> None:
     )
     assert one.columns["x"].shape != two.columns["x"].shape or (one.columns["x"] != two.columns["x"]).any()
     assert (one.columns["x"] == again.columns["x"]).all()
+
+
+def test_compressors_in_files() -> None:
+    """By name, by table, or as a list, which is a chain; on wrappers too."""
+    backbone = {"name": "feddecay", "lr": 0.1, "beta": 0.5, "steps": 2}
+    top = {"name": "top_k", "fraction": 0.01, "feedback": "ef21"}
+    made = make_algorithm({"name": "fednar", "around": backbone, "weight_decay": 0.1, "max_norm": 1.0, "compress": top})
+    assert repr(made.uploads.compress) == "top_k(fraction=0.01, feedback='ef21')"
+    chain = make_algorithm({**backbone, "compress": [top, "sign"], "compress_down": {"name": "rounding", "bits": 8}})
+    assert repr(chain.uploads.compress) == "chain(of=[top_k(fraction=0.01, feedback='ef21'), sign()])"
+    assert repr(chain.compress_down) == "rounding(bits=8)"
 
 
 def test_optimizers_and_selectors_in_files() -> None:
@@ -104,6 +127,14 @@ def test_optimizers_and_selectors_in_files() -> None:
         ({"optimizer": {"name": "adam", "beta": 1}}, "algorithm.optimizer 'adam': setting 'beta' is not known"),
         ({"optimizer": {"name": "adam", "state": "lost"}}, "algorithm.optimizer.state must be 'reset' or 'keep'"),
         ({"optimizer": 3}, "algorithm.optimizer must be { name"),
+        ({"compress": "top_j"}, "algorithm.compress.name 'top_j' is not known. Did you mean 'top_k'"),
+        ({"compress": "top_k"}, "algorithm.compress.fraction must be given for 'top_k'"),
+        (
+            {"compress": {"name": "qsgd", "levels": 0}},
+            "algorithm.compress.levels must be an int in [1, 32768]. Got 0",
+        ),
+        ({"compress": ["sign", "sign"]}, "algorithm.compress.of must be compressors that leave numbers"),
+        ({"compress_down": 8}, "algorithm.compress_down must be { name"),
         ({"trains": {"any": []}}, "algorithm.trains.any must be a list of selectors"),
         ({"trains": {"not": "head"}}, "algorithm.trains.not must be"),
         ({"trains": {"matching": [3]}}, "algorithm.trains.matching must be a string or a list"),

@@ -19,6 +19,7 @@ from fedtempo.errors import ConfigError
 from fedtempo.report import read_run
 from fedtempo.training.loop import drained
 from fedtempo.tuning import plan_search, search, space_of
+from tests.slow import slow_but
 from tests.unit.config.experiments import SMALL, experiment
 
 MINE = """
@@ -239,7 +240,8 @@ def test_registered_names_are_known(mine: Path, tmp_path: Path) -> None:
         parse(experiment(algorithm={"name": "slowr", "lr": 0.2}))
 
 
-def test_compare_and_tune_take_own_code(mine: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("workers", slow_but([1], [1, 2], "two processes that load torch"))
+def test_compare_and_tune_take_own_code(workers: int, mine: Path, tmp_path: Path) -> None:
     path = written(mine)
     file = read(path)
     entrants = entrants_of(file, "mine_here:slow:lr=0.3,steps=1,fedavg", only=True)
@@ -247,7 +249,8 @@ def test_compare_and_tune_take_own_code(mine: Path, tmp_path: Path) -> None:
     assert entrants[0].file.algorithm.settings == {"lr": 0.3, "steps": 1}
     space = tmp_path / "space.toml"
     space.write_text('[tune]\n"algorithm.lr" = [0.1, 0.2]\n')
-    found = search(plan_search(space_of(path, None, space, {}), None, None, 1, "random"), tmp_path / "tune", workers=2)
+    plan = plan_search(space_of(path, None, space, {}), None, None, 1, "random")
+    found = search(plan, tmp_path / "tune", workers=workers)
     assert [record.outcome.state for record in found.records] == ["complete"] * 2
 
 

@@ -11,9 +11,13 @@ from torch import Tensor, nn
 
 import fedtempo as ft
 from fedtempo.contracts import ContractError
+from tests.slow import slow_but
+
+METRICS = ["accuracy", "auroc", "calibration_error", "perplexity", "r2", "mae", "recall_at_5"]
+ONE_OF_A_KIND = ["accuracy", "auroc", "r2", "recall_at_5"]
 
 
-@pytest.mark.parametrize("name", ["accuracy", "auroc", "calibration_error", "perplexity", "r2", "mae", "recall_at_5"])
+@pytest.mark.parametrize("name", slow_but(ONE_OF_A_KIND, METRICS, "test_metrics has their numbers on every backend"))
 def test_ours_keep_the_contract(name: str) -> None:
     ft.check_metric(name)
 
@@ -55,6 +59,9 @@ def test_a_promise_to_be_vectorised_that_is_none_is_named() -> None:
     ft.check_metric(ft.Metric(share, higher_is_better=True), kind="numbers")
 
 
+IN_LAWS = pytest.mark.slow("laws/test_losses trains on torch's losses on every backend every time")
+
+
 def one_number(outputs: Tensor, targets: Tensor) -> Tensor:
     return F.cross_entropy(outputs, targets) + outputs.std()
 
@@ -63,9 +70,11 @@ def one_number(outputs: Tensor, targets: Tensor) -> Tensor:
     ("loss", "kind"),
     [
         (one_number, "classes"),
-        (nn.CrossEntropyLoss(weight=torch.tensor([1.0, 2.0, 3.0]), label_smoothing=0.1), "classes"),
         ("multilabel", "labels"),
-        (nn.MSELoss(), "numbers"),
+        pytest.param(
+            *(nn.CrossEntropyLoss(weight=torch.tensor([1.0, 2.0, 3.0]), label_smoothing=0.1), "classes"), marks=IN_LAWS
+        ),
+        pytest.param(nn.MSELoss(), "numbers", marks=IN_LAWS),
     ],
 )
 def test_losses_keep_the_contract(loss: Any, kind: Any) -> None:

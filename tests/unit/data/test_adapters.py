@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import subprocess
 import sys
 
@@ -10,9 +11,11 @@ import pytest
 import torch
 from torch.utils.data import Dataset, IterableDataset, Subset, TensorDataset
 
+import fedtempo as ft
 from fedtempo.data.adapters import from_flower_partitioner, from_hugging_face, from_torch
 from fedtempo.data.splits import iid
 from fedtempo.errors import ConfigError, DataError
+from fedtempo.support.identity import identity_of
 
 XY = {"x": "features", "y": "label"}
 
@@ -204,6 +207,74 @@ def test_hugging_face_images(datasets):
     assert table.columns["x"].shape == (3, 1, 2, 3)
     batch = table.split(iid(1), validation=0.0, test=0.0).client(0)
     np.testing.assert_allclose(batch["x"][:, 0, 0, 0], [0.0, 0.2, 0.4], rtol=1e-6)
+
+
+@pytest.fixture(scope="module")
+def pictures(datasets, tmp_path_factory):
+    """Images in Arrow files on disk, in two parts with a client column."""
+    pillow = pytest.importorskip("PIL.Image", reason="pillow is not installed")
+    rng, parts = np.random.default_rng(0), {}
+    for part, rows in (("train", 18), ("test", 6)):
+        images = [pillow.fromarray(rng.integers(0, 256, (6, 6, 3), dtype=np.uint8)) for _ in range(rows)]
+        columns = {"image": images, "label": [n % 3 for n in range(rows)], "who": ["ann", "bob", "cem"] * (rows // 3)}
+        parts[part] = datasets.Dataset.from_dict(columns).cast_column("image", datasets.Image())
+    folder = tmp_path_factory.mktemp("pictures")
+    datasets.DatasetDict(parts).save_to_disk(str(folder))
+    return datasets.load_from_disk(str(folder))
+
+
+def test_a_lazy_hugging_face_data_set_is_read_when_a_batch_needs_it(datasets, pictures, monkeypatch):
+    decoded: list[int] = []
+    plain = datasets.Image.decode_example
+    monkeypatch.setattr(datasets.Image, "decode_example", lambda *a, **k: decoded.append(1) or plain(*a, **k))
+    table = from_hugging_face(pictures, {"x": "image", "y": "label"}, client="who", lazy=True, cache_bytes=3 * 108)
+    column = table.columns["x"]
+    assert len(decoded) == 1, "one row, for its shape"
+    assert column.shape == (24, 3, 6, 6) and column.dtype == np.uint8
+    assert isinstance(table.columns["y"], np.ndarray)
+    read = from_hugging_face(pictures, {"x": "image", "y": "label"}, client="who")
+    decoded.clear()
+    np.testing.assert_array_equal(column[np.array([23, 0, 18])], read.columns["x"][[23, 0, 18]])
+    assert len(decoded) <= 3 and column.cached_bytes <= 3 * 108
+    data = table.split()
+    assert data.sizes("train").tolist() == [6, 6, 6] and data.sizes("test").tolist() == [2, 2, 2]
+    assert data.names == ["ann", "bob", "cem"]
+
+
+@pytest.mark.parametrize("how", [{"backend": "serial"}, {"backend": "vectorised"}, {"workers": 2, "block": 1}])
+def test_a_lazy_hugging_face_data_set_trains_to_the_same_bits(pictures, how):
+    digests = []
+    for lazy in (False, True):
+        table = from_hugging_face(pictures, {"x": "image", "y": "label"}, client="who", lazy=lazy, cache_bytes=500)
+        model, algorithm = ft.models.cnn((3, 6, 6), 3, channels=(2,), hidden=4), ft.algorithms.fedavg(0.1, 2)
+        run = ft.run(model=model, data=table.split(), algorithm=algorithm, rounds=2, batch_size=4, **how)
+        digests.append(run.digest())
+    assert digests[0] == digests[1]
+
+
+def test_lazy_hugging_face_rows_can_be_sent_and_are_known_again(pictures):
+    def column():
+        return from_hugging_face(pictures, {"x": "image", "y": "label"}, lazy=True).columns["x"]
+
+    sent = pickle.loads(pickle.dumps(column()))
+    np.testing.assert_array_equal(sent[5], column()[5])
+    assert identity_of(column()) == identity_of(column())
+    fewer = from_hugging_face(pictures["train"].select(range(9)), {"x": "image", "y": "label"}, lazy=True)
+    assert identity_of(fewer.columns["x"]) != identity_of(column())
+
+
+def test_lazy_hugging_face_mistakes_are_named(datasets):
+    rows = hugging_face(datasets)
+    with pytest.raises(ConfigError, match=r"column 'featurs' is not known\. Did you mean 'features'"):
+        from_hugging_face(rows, {"x": "featurs", "y": "label"}, lazy=True)
+    with pytest.raises(DataError, match="column 'x' of Hugging Face data set must hold numbers"):
+        from_hugging_face(rows, {"x": "text", "y": "label"}, lazy=True)
+    ragged = datasets.Dataset.from_dict({"features": [[1.0, 2.0], [1.0]], "label": [0, 1]})
+    table = from_hugging_face(ragged, XY, lazy=True)
+    with pytest.raises(DataError, match="row 1 of column 'x' must be float64 of shape"):
+        table.columns["x"][:]
+    with pytest.raises(DataError, match="has no rows"):
+        from_hugging_face(rows.select([]), XY, lazy=True)
 
 
 def test_hugging_face_mistakes_are_named(datasets):

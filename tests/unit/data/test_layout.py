@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
+from fedtempo.data import natural
 from fedtempo.data.layout import choose_held_out, drawn_parts, layout, repaired
 from fedtempo.data.parts import TEST, TRAIN, UNUSED, VALIDATION
+from fedtempo.data.table import Table
 from fedtempo.errors import ConfigError, DataError
 
 
@@ -68,3 +72,25 @@ def test_new_clients_by_number_and_by_fraction() -> None:
     assert choose_held_out(10, 0, seed=0).tolist() == []
     with pytest.raises(ConfigError, match="new_clients"):
         choose_held_out(10, 10, seed=0)
+
+
+def test_clients_without_official_training_rows_are_held_out() -> None:
+    columns = {"x": np.zeros((6, 1), np.float32), "y": np.zeros(6, np.int64)}
+    keys, parts = np.array([0, 0, 1, 1, 2, 2]), np.array([TRAIN, TEST, TEST, TEST, TRAIN, TEST], dtype=np.int8)
+    table = Table("three", columns, keys=keys, parts=parts)
+    data = table.split(natural(), new_clients="untrained", validation=0.0, test=0.5)
+    assert data.held_out.tolist() == [1]
+    assert len(data.client(1, "train")["y"]) == 1, "a new user fine-tunes on rows of its own"
+    for wrong, table_of in (("untrainde", table), ("untrained", replace(table, parts=None))):
+        with pytest.raises(ConfigError, match="new_clients must be a fraction, an int, or 'untrained'"):
+            table_of.split(natural(), new_clients=wrong)  # type: ignore[arg-type]
+
+
+def test_new_clients_can_be_named() -> None:
+    columns = {"x": np.zeros((6, 1), np.float32), "y": np.zeros(6, np.int64)}
+    table = Table("three", columns, keys=np.array([0, 0, 1, 1, 2, 2]))
+    data = table.split(natural(), new_clients=[2, 0], validation=0.0, test=0.5)
+    assert data.held_out.tolist() == [0, 2]
+    for wrong in ([3], [-1], [0, 0], [0, 1, 2], [0.5]):
+        with pytest.raises(ConfigError, match="new_clients must be different clients in"):
+            table.split(natural(), new_clients=wrong)  # type: ignore[arg-type]

@@ -175,7 +175,7 @@ def test_a_hostile_census_is_refused(name: str) -> None:
     assert read_census(census()).numbers == [0, 1]
 
 
-def test_who_is_not_let_in(digits: ft.data.FederatedData, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_who_is_not_let_in(digits: ft.data.FederatedData, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     given = experiment(digits, FOUR["FedDecay"](), rounds=1, evaluation=None)
     blueprint = blueprint_of(given)
     other = blueprint_of(experiment(digits, FOUR["FedDecay"](), rounds=1, evaluation=None, seed=4))
@@ -187,7 +187,7 @@ def test_who_is_not_let_in(digits: ft.data.FederatedData, tmp_path: Path, capsys
     spoiled.exchange = _in_order(spoiled)  # type: ignore[method-assign]
     result = serve_run(spoiled, blueprint, Plan())
     assert result.digest() == simulated(given).digest()
-    said = capsys.readouterr().err
+    said = "\n".join(caplog.messages)
     assert "node 20 is refused: it was started for another experiment" in said
     assert "node 21 is refused: client 1 is on another node already" in said
     assert "node 22 is refused: a census must be" in said

@@ -15,6 +15,7 @@ from fedtempo.client.network import Network, tensors_of
 from fedtempo.errors import ConfigError
 from fedtempo.models.weights import build
 from fedtempo.tasks import as_task
+from tests.slow import slow_but
 
 LANES, ROWS = 2, 2
 
@@ -84,6 +85,11 @@ CASES = {
     "character_transformer": Case(models.character_transformer, (20,), (20, 80), 1_220_432, vocabulary=80),
 }
 named = pytest.mark.parametrize("name", CASES)
+LARGE = [name for name in CASES if name == "resnet18"]
+trained = pytest.mark.parametrize(
+    "name",
+    slow_but([name for name in CASES if name not in LARGE], CASES, "11 million weights; GroupNorm runs every time"),
+)
 
 
 def batch_for(case: Case, dtype: torch.dtype = torch.float64) -> dict[str, Tensor]:
@@ -160,7 +166,7 @@ def test_the_seed_decides_all_weights(name):
     assert all(not torch.equal(first[key], other[key]) for key in drawn)
 
 
-@named
+@trained
 def test_lanes_side_by_side_have_the_gradients_and_buffers_of_lanes_one_by_one(name):
     case = CASES[name]
     network = Network(case.make())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from html.parser import HTMLParser
 from pathlib import Path
@@ -16,6 +17,7 @@ from fedtempo.data import FederatedData
 from fedtempo.errors import FedTempoError
 from fedtempo.schedules import as_schedule, per_round, per_step
 from tests import ROOT
+from tests.programs import script_ended
 
 EXAMPLES = ROOT / "examples"
 HOSTILE = "<script>alert(1)</script>"
@@ -148,6 +150,18 @@ def test_a_comparison(result: ft.Result, clients: FederatedData) -> None:
     assert "minus slow" in comparison._repr_html_()
 
 
+def test_the_cells_of_the_example_notebook_run(tmp_path: Path) -> None:
+    """As a program, in a fork: what a kernel adds is how values are shown."""
+    notebook = json.loads((EXAMPLES / "first-steps.ipynb").read_text())
+    cells = [cell for cell in notebook["cells"] if cell["cell_type"] == "code"]
+    assert cells and all(not cell["outputs"] for cell in cells), "the notebook is kept without outputs"
+    program = tmp_path / "cells.py"
+    program.write_text("\n".join("".join(cell["source"]) for cell in cells))
+    ended = script_ended(program, directory=tmp_path)
+    assert ended.returncode == 0, ended.stderr
+
+
+@pytest.mark.slow("starts a kernel; its cells run as a program every time")
 def test_the_example_notebook_runs(tmp_path: Path) -> None:
     """Executed by a real kernel; results are shown as HTML, and the bar is drawn again until the last round."""
     nbformat, nbclient = pytest.importorskip("nbformat"), pytest.importorskip("nbclient")

@@ -7,8 +7,6 @@ import io
 import os
 import pty
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -16,10 +14,10 @@ from rich.table import Table
 
 import fedtempo as ft
 from fedtempo.support.terminal import Terminal, printable
+from tests.programs import fedtempo
 
 SOURCE = Path(ft.__file__).parent
 EXAMPLE = SOURCE.parents[1] / "examples" / "feddecay.toml"
-PROGRAM = [sys.executable, "-c", "from fedtempo.cli import main; main()"]
 TITLE = "\x1b]0;owned\x07"
 
 
@@ -53,7 +51,7 @@ def test_tables_show_markup_and_escapes_as_they_stand() -> None:
 def on_a_terminal(*arguments: str) -> bytes:
     """All that the program writes to a real terminal."""
     ours, theirs = pty.openpty()
-    process = subprocess.Popen([*PROGRAM, *arguments], stdout=theirs, stderr=theirs, stdin=subprocess.DEVNULL)
+    program = fedtempo(*arguments, output=theirs, error=theirs)
     os.close(theirs)
     said = b""
     while True:
@@ -65,7 +63,7 @@ def on_a_terminal(*arguments: str) -> bytes:
             break
         said += piece
     os.close(ours)
-    process.wait(timeout=60)
+    program.communicate()
     return said
 
 

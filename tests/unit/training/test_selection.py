@@ -16,6 +16,7 @@ from fedtempo.errors import ConfigError, StoreError
 from fedtempo.evaluation.protocol import Evaluation
 from fedtempo.evaluation.scoring import Evaluator
 from fedtempo.report.folder import summary
+from tests.slow import slow_but
 
 ROUNDS = 8
 
@@ -89,7 +90,9 @@ def test_the_folder_keeps_the_selected_state_bit_for_bit(tmp_path, commit_every)
     assert scored_again(again, "selected") == reported(plain)
 
 
-@pytest.mark.parametrize("stop", range(1, ROUNDS))
+@pytest.mark.parametrize(
+    "stop", slow_but([1, 4, ROUNDS - 1], range(1, ROUNDS), "the first, the last and one between run")
+)
 def test_a_run_stopped_anywhere_ends_with_the_same_selection(tmp_path, stop):
     plain = ft.run(**settings())
     rounds = ft.train(**settings(), out=tmp_path / "run")
@@ -103,7 +106,9 @@ def test_a_run_stopped_anywhere_ends_with_the_same_selection(tmp_path, stop):
 
 
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")
-@pytest.mark.parametrize("stop", range(2, ROUNDS))
+@pytest.mark.parametrize(
+    "stop", slow_but([2, 4, ROUNDS - 1], range(2, ROUNDS), "the first, the last and one between run")
+)
 def test_going_back_a_round_goes_back_to_its_selection(tmp_path, stop):
     plain = ft.run(**settings())
     rounds = ft.train(**settings(), out=tmp_path / "run")

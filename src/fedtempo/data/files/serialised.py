@@ -1,7 +1,7 @@
-"""Reads the few shapes of value in Planetoid's official files without running anything that the files name.
+"""Reads the few shapes of value in Planetoid's and CIFAR's official files without running anything that they name.
 
-Planetoid's graphs are published only as pickles, and unpickling a downloaded file would run whatever it says: that is
-why this small reader stays.
+Planetoid's graphs are published only as pickles, and most people have CIFAR-100 as pickles. Unpickling a downloaded
+file would run whatever it says: that is why this small reader stays.
 
 The files are programs for a stack machine (Python 2's object format, protocol 2). The reader knows the two dozen
 instructions that occur in them, builds tuples, lists, dicts and byte strings, and keeps every class or function that a
@@ -21,6 +21,7 @@ from fedtempo.errors import DataError
 MOST_FEATURES = 1 << 28
 _MARK = object()
 _TYPES: dict[bytes, np.dtype[Any]] = {
+    b"u1": np.dtype("u1"),
     b"f4": np.dtype("<f4"),
     b"f8": np.dtype("<f8"),
     b"i4": np.dtype("<i4"),
@@ -148,12 +149,12 @@ _INSTRUCTIONS: dict[bytes, Callable[[_Machine], None]] = {
 }
 
 
-def read_serialised(content: bytes, name: str, take: Callable[[Any], Any]) -> Any:
+def read_serialised(content: bytes, name: str, take: Callable[[Any], Any], whose: str = "Planetoid's") -> Any:
     """What `take` finds in the value a file describes; anything unexpected is refused."""
     try:
         return take(_Machine(content).run())
     except (ValueError, IndexError, KeyError, TypeError, AttributeError, StopIteration, struct.error) as error:
-        raise DataError(f"{name} is not one of Planetoid's files: {error}.") from None
+        raise DataError(f"{name} is not one of {whose} files: {error}.") from None
 
 
 def array_of(value: Named) -> np.ndarray:

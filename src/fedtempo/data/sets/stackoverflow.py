@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-from collections import Counter
-from collections.abc import Iterable
 from typing import NamedTuple
 
 import numpy as np
@@ -14,7 +12,8 @@ from fedtempo.data.files.cache import cached
 from fedtempo.data.files.folders import Sources
 from fedtempo.data.files.published import DataSet, File
 from fedtempo.data.files.safe import gunzip, read_text
-from fedtempo.data.parts import TEST, TRAIN
+from fedtempo.data.parts import TRAIN
+from fedtempo.data.sets.words import latest_for_testing, most_used
 from fedtempo.data.table import Table
 from fedtempo.errors import DataError, is_count, is_number, require
 
@@ -65,28 +64,15 @@ def _questions(sources: Sources) -> list[_Question]:
 
 def _decode(questions: list[_Question], tokens: int, tags: int, test: float) -> dict[str, np.ndarray]:
     user = np.array([question.user for question in questions], dtype=np.int64)
-    part = _by_time(user, test)
+    part = latest_for_testing(user, test)
     training = [question for question, where in zip(questions, part, strict=True) if where == TRAIN]
-    known_words = _most_used((word for question in training for word in question.words), tokens)
-    known_tags = _most_used((tag for question in training for tag in question.tags), tags)
+    known_words = most_used((word for question in training for word in question.words), tokens)
+    known_tags = most_used((tag for question in training for tag in question.tags), tags)
     y = _presence([question.tags for question in questions], known_tags).astype(bool)
     tagged = y.any(axis=1)
     keep = tagged & np.isin(user, user[tagged & (part == TRAIN)])
     x = _presence([question.words for question, kept in zip(questions, keep, strict=True) if kept], known_words)
     return {"x": x, "y": y[keep], "user": user[keep], "part": part[keep]}
-
-
-def _by_time(user: np.ndarray, test: float) -> np.ndarray:
-    """The last share of each user's rows is for testing; the first row of all is always for training."""
-    _, starts, counts = np.unique(user, return_index=True, return_counts=True)
-    place = np.arange(len(user)) - np.repeat(starts, counts)
-    tests = np.minimum(np.round(counts * test), counts - 1)
-    return np.where(place >= np.repeat(counts - tests, counts), TEST, TRAIN).astype(np.int8)
-
-
-def _most_used(names: Iterable[str], count: int) -> dict[str, int]:
-    ranked = sorted(Counter(names).items(), key=lambda pair: (-pair[1], pair[0]))
-    return {name: place for place, (name, _) in enumerate(ranked[:count])}
 
 
 def _presence(rows: list[list[str]], known: dict[str, int]) -> np.ndarray:

@@ -59,6 +59,7 @@ FRACTION = Reproduction(
     scales={
         "smoke": sized(seeds=1, minutes=0.01, rounds=40),
         "small": sized(seeds=1, minutes=0.01, rounds=PAPER_ROUNDS),
+        "medium": sized(seeds=1, minutes=0.01, rounds=PAPER_ROUNDS),
         "paper": sized(seeds=1, minutes=0.01, rounds=PAPER_ROUNDS),
     },
     runs=_fraction_runs,

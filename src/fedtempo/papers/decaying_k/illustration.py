@@ -11,7 +11,7 @@ import torch
 
 from fedtempo.data import natural
 from fedtempo.papers.decaying_k.quadratic import COHORT, START, settings
-from fedtempo.papers.framework.claims import Claim, above, all_of, at_most, at_paper_scale, higher, lower, near
+from fedtempo.papers.framework.claims import Claim, above, all_of, higher, lower, near
 from fedtempo.papers.framework.figures import Curves
 from fedtempo.papers.framework.frame import Column, Curve, Data, Measured, Model, PaperRun, Scale, Training, sized
 from fedtempo.papers.framework.measures import costs
@@ -90,6 +90,7 @@ QUADRATIC = Reproduction(
     scales={
         "smoke": sized(seeds=1, minutes=0.1, rounds=6, clients=20, server_lr=0.01),
         "small": sized(seeds=3, minutes=3, rounds=600, clients=1000, server_lr=0.01),
+        "medium": sized(seeds=10, minutes=15, rounds=3000, clients=1000, server_lr=0.01),
         "paper": sized(seeds=10, minutes=15, rounds=3000, clients=1000, server_lr=0.01),
     },
     runs=_quadratic_runs,
@@ -104,7 +105,7 @@ QUADRATIC = Reproduction(
     claims=(
         Claim(
             "With constant gamma the distance to the minimiser grows with K.",
-            at_paper_scale(all_of(higher(K10, K1, "distance"), higher(K20, K10, "distance"))),
+            all_of(higher(K10, K1, "distance"), higher(K20, K10, "distance")),
         ),
         Claim("Larger K converges faster.", all_of(lower(K10, K1, "halfway"), lower(K20, K10, "halfway"))),
         Claim("Decaying gamma ends nearer to the minimiser than constant gamma.", lower(GAMMA, K10, "distance")),
@@ -117,10 +118,7 @@ QUADRATIC = Reproduction(
             "0.995 settles at the minimiser before 0.99 and before 0.9995.",
             all_of(lower(GOOD, FAST, "settled"), lower(GOOD, SLOW, "settled")),
         ),
-        Claim(
-            "0.995 takes 84 % fewer steps than constant K = 10.", at_paper_scale(near(GOOD, "steps_used", 0.16, 0.01))
-        ),
-        Claim("0.995 takes at most 60 % of the steps of constant K.", at_most(GOOD, "steps_used", 0.6)),
+        Claim("0.995 takes 84 % fewer steps than constant K = 10.", near(GOOD, "steps_used", 0.16, 0.01)),
     ),
     figures=(
         Curves(
@@ -131,6 +129,7 @@ QUADRATIC = Reproduction(
     notes=(
         "The server's rate is 0.01, not 0.001: with 0.001 and a mean over clients no curve comes near the minimiser.",
         "The distance is to the minimiser of each seed's own 1,000 clients; the population's is 0.5234.",
+        "Nothing is tuned: the rates are what the figure shows. Medium is the paper's own scale.",
         "A run that never settles counts as settling in the round after its last.",
     ),
 )

@@ -63,6 +63,7 @@ def _curve(label: str, algorithm: Algorithm, rounds: int, runs: int, clients: in
             loss="direct",
             dtype=torch.float64,
             evaluation=None,
+            progress=False,
         )
         for report in reports:
             totals[report.round] += float(report.params["x"])

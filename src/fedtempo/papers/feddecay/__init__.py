@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from fedtempo.papers.feddecay.heterogeneity import HETEROGENEITY
+from fedtempo.papers.feddecay.pubmed import PUBMED
 from fedtempo.papers.feddecay.ratios import TABLE_1
-from fedtempo.papers.feddecay.users import FEMNIST, PUBMED, SST2
+from fedtempo.papers.feddecay.users import FEMNIST, SST2
 
-REPRODUCTIONS = (TABLE_1, FEMNIST, SST2, PUBMED)
+REPRODUCTIONS = (TABLE_1, FEMNIST, SST2, PUBMED, HETEROGENEITY)

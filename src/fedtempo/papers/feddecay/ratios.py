@@ -136,6 +136,7 @@ TABLE_1 = Reproduction(
     scales={
         "smoke": sized(seeds=1, minutes=0.05, lr=1e-4, clients=2, batches=3),
         "small": sized(seeds=1, minutes=0.1, lr=1e-4, clients=5, batches=4),
+        "medium": sized(seeds=1, minutes=0.2, lr=1e-4, clients=10, batches=5),
         "paper": sized(seeds=1, minutes=0.2, lr=1e-4, clients=10, batches=5),
     },
     runs=_runs,

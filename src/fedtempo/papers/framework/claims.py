@@ -1,7 +1,9 @@
 """The paper's claims as rules from what was measured to a verdict.
 
-A rule holds where the whole confidence interval is on the right side, does not hold where the whole interval is on the
-wrong one, and can't tell otherwise. With one seed nothing can be told but about exact counts.
+A rule holds where the whole confidence interval is on the right side, and does not hold where the whole interval is on
+the wrong one. Where neither is so, an interval that lies within the column's margin says that there is no difference,
+which decides "beats" as well; any other can't tell. Scores of models that are still improving are not compared. With
+one seed nothing can be told but about exact counts.
 """
 
 from __future__ import annotations
@@ -10,7 +12,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
 
-from fedtempo.papers.framework.outcomes import Interval, Outcome
+from fedtempo.comparison.decide import no_difference, seeds_needed
+from fedtempo.papers.framework.outcomes import Interval, NotRunError, Outcome
 
 
 class Answer(StrEnum):
@@ -18,7 +21,9 @@ class Answer(StrEnum):
 
     HOLDS = "holds"
     FAILS = "does not hold"
+    SAME = "no difference"
     UNCLEAR = "can't tell at this scale"
+    IMPROVING = "not converged"
 
 
 @dataclass(frozen=True)
@@ -43,7 +48,10 @@ class Claim:
         """The verdict. A smoke run is too small to say anything."""
         if outcome.scale == "smoke":
             return Verdict(Answer.UNCLEAR, "a smoke run only shows that everything runs")
-        return self.rule(outcome)
+        try:
+            return self.rule(outcome)
+        except NotRunError as error:
+            return Verdict(Answer.UNCLEAR, str(error))
 
 
 def higher(label: str, other: str, column: str, by: float = 0.0) -> Rule:
@@ -51,9 +59,38 @@ def higher(label: str, other: str, column: str, by: float = 0.0) -> Rule:
 
     def rule(outcome: Outcome) -> Verdict:
         difference = outcome.difference(label, other, column)
-        return _above(difference, by, f"{column}: {label} minus {other} is {_shown(difference)}, must exceed {by:g}")
+        reason = f"{column}: {label} minus {other} is {_shown(difference)}, must exceed {by:g}"
+        improving = _still_improving(outcome, column, label, other)
+        if improving:
+            return Verdict(Answer.IMPROVING, f"{improving}; {reason}")
+        verdict = _above(difference, by, reason)
+        clear = difference.low > by or difference.high < by
+        return verdict if clear else _unclear(outcome, label, other, column, by, verdict)
 
     return rule
+
+
+def _unclear(outcome: Outcome, label: str, other: str, column: str, by: float, verdict: Verdict) -> Verdict:
+    """A difference on neither side of `by`: too small to matter, or how many seeds would tell."""
+    difference = outcome.difference(label, other, column)
+    margin = outcome.columns[column].margin if column in outcome.columns else None
+    # A claim that allows a difference (`by` below 0) is about that bound; being within the margin does not decide it.
+    if by == 0 and margin is not None and no_difference(difference.low, difference.high, margin):
+        return Verdict(Answer.SAME, f"{verdict.reason}; within {margin:g} either way")
+    if verdict.answer != Answer.UNCLEAR:  # an exact tie of a quantity of which every difference counts
+        return verdict
+    shifted = [one - by for one in outcome.differences(label, other, column)]
+    count = seeds_needed(shifted, margin if by == 0 and margin is not None else 0.0)
+    told = "more than 1,000 seeds would be needed" if count is None else f"about {count} seeds would tell"
+    return Verdict(Answer.UNCLEAR, f"{verdict.reason}; {told}" if outcome.seeds > 1 else verdict.reason)
+
+
+def _still_improving(outcome: Outcome, column: str, *labels: str) -> str:
+    """Which of the labels had not converged, as a reason; empty where all had."""
+    gains = {label: outcome.still_improving(label, column) for label in labels}
+    return ", ".join(
+        f"{label} still improves by {gain:.2g} in its last quarter" for label, gain in gains.items() if gain is not None
+    )
 
 
 def lower(label: str, other: str, column: str, by: float = 0.0) -> Rule:
@@ -112,13 +149,13 @@ def equal(label: str, other: str, column: str, tolerance: float = 0.0) -> Rule:
 
 
 def all_of(*rules: Rule) -> Rule:
-    """Every rule holds; one that does not is enough to say no."""
-    return _joined(rules, first=Answer.FAILS, last=Answer.HOLDS)
+    """Every rule holds; one that does not, or that makes no difference, is enough to say no."""
+    return _joined(rules, (Answer.FAILS, Answer.SAME, Answer.IMPROVING, Answer.UNCLEAR, Answer.HOLDS))
 
 
 def any_of(*rules: Rule) -> Rule:
     """Some rule holds."""
-    return _joined(rules, first=Answer.HOLDS, last=Answer.FAILS)
+    return _joined(rules, (Answer.HOLDS, Answer.IMPROVING, Answer.UNCLEAR, Answer.SAME, Answer.FAILS))
 
 
 def at_paper_scale(rule: Rule) -> Rule:
@@ -131,11 +168,21 @@ def at_paper_scale(rule: Rule) -> Rule:
     return bound
 
 
-def _joined(rules: tuple[Rule, ...], first: Answer, last: Answer) -> Rule:
+def where_tuned(rule: Rule) -> Rule:
+    """A rule about runs that only scales with tuning have; elsewhere it can't be told."""
+
+    def bound(outcome: Outcome) -> Verdict:
+        return rule(outcome) if outcome.choices else Verdict(Answer.UNCLEAR, "not run at this scale")
+
+    return bound
+
+
+def _joined(rules: tuple[Rule, ...], order: tuple[Answer, ...]) -> Rule:
+    """The answer that comes first in the order."""
+
     def rule(outcome: Outcome) -> Verdict:
         verdicts = [each(outcome) for each in rules]
-        answers = {verdict.answer for verdict in verdicts}
-        answer = first if first in answers else last if answers == {last} else Answer.UNCLEAR
+        answer = min((verdict.answer for verdict in verdicts), key=order.index)
         return Verdict(answer, "; ".join(verdict.reason for verdict in verdicts))
 
     return rule

@@ -1,4 +1,4 @@
-"""What a reproduction is made of: data, model, runs at three scales, what is measured and what the paper reports.
+"""What a reproduction is made of: data, model, runs at four scales, what is measured and what the paper reports.
 
 Everything here is a value. `running` performs the runs, `outcomes` holds what was measured, `claims` judges it.
 """
@@ -9,7 +9,7 @@ import functools
 import hashlib
 import inspect
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from importlib.metadata import version
 from pathlib import Path
@@ -26,6 +26,9 @@ from fedtempo.errors import ConfigError, require
 from fedtempo.models import MODELS
 from fedtempo.randomness import generator
 from fedtempo.training.result import Result
+
+FIRST_TUNING_SEED = 10_000
+"""Judged seeds are smaller: no seed is both tuned on and judged."""
 
 
 @dataclass(frozen=True)
@@ -131,6 +134,7 @@ class Training:
             "data": self.data.load(data_dir),
             "algorithm": self.algorithm,
             "workers": 1,
+            "progress": False,
             **self.settings,
         }
 
@@ -185,31 +189,88 @@ def _source(function: Callable[..., Any]) -> str:
 
 
 @dataclass(frozen=True)
+class TunedSetting:
+    """One setting that is tuned before anything is judged: its candidates, and the run on which they are tried."""
+
+    label: str
+    values: tuple[float, ...]
+    also: tuple[str, ...] = ()
+    """Other labels that take the chosen value."""
+
+    def serves(self, only: Sequence[str]) -> bool:
+        """Whether one of these labels needs the value; all labels are meant where none is given."""
+        return not only or bool({self.label, *self.also} & set(only))
+
+
+@dataclass(frozen=True)
+class Tuning:
+    """The same tuning budget for every contestant, on seeds that are never judged."""
+
+    contestants: Mapping[str, TunedSetting]
+    """By the name under which `Scale.rate` hands out what was chosen."""
+    column: str
+    """The measured value that chooses. It comes from validation rows."""
+    higher_is_better: bool = True
+    seeds: tuple[int, ...] = (FIRST_TUNING_SEED,)
+
+    def __post_init__(self) -> None:
+        require(min(self.seeds) >= FIRST_TUNING_SEED, "tuning seeds", f">= {FIRST_TUNING_SEED}", self.seeds)
+
+
+@dataclass(frozen=True)
+class Settling:
+    """When a run counts as trained: the last quarter of a measured curve improves by less than `within`."""
+
+    curve: str
+    within: float
+    higher_is_better: bool = True
+
+
+@dataclass(frozen=True)
 class Scale:
-    """How large a reproduction is."""
+    """How large a reproduction is, what is tuned at it, and when its runs count as trained."""
 
     seeds: int
     minutes: float
     """About how long it takes on two cores."""
     settings: Mapping[str, Any]
+    tuning: Tuning | None = None
+    settling: Settling | None = None
+    chosen: Mapping[str, float] = field(default_factory=dict)
+    """What tuning chose, by contestant."""
 
     def __getitem__(self, name: str) -> Any:
         return self.settings[name]
 
+    def rate(self, contestant: str, default: float) -> float:
+        """What tuning chose for a contestant; the default where the scale tunes nothing."""
+        return self.chosen.get(contestant, default)
 
-def sized(seeds: int, minutes: float, **settings: Any) -> Scale:
-    """A scale: `scale(seeds=3, minutes=2, rounds=100)["rounds"]` is 100."""
-    return Scale(seeds, minutes, settings)
+
+def sized(
+    seeds: int, minutes: float, tuning: Tuning | None = None, settling: Settling | None = None, **settings: Any
+) -> Scale:
+    """A scale: `sized(seeds=3, minutes=2, rounds=100)["rounds"]` is 100."""
+    return Scale(seeds, minutes, settings, tuning, settling)
 
 
 @dataclass(frozen=True)
 class Column:
-    """A measured value's heading, how it is printed, and whether it is the same for every seed."""
+    """A measured value's heading, how it is printed, and how its differences are judged."""
 
     heading: str
     format: str = ".3f"
     exact: bool = False
     """A count that the settings decide: it has no uncertainty, even with one seed."""
+    margin: float | None = None
+    """Differences smaller than this are no difference; None for a quantity of which every difference counts."""
+    settles: bool = False
+    """A score of trained models: it says nothing before training has converged."""
+
+
+def score_column(heading: str, format: str = ".3f", margin: float = 0.01) -> Column:
+    """A column of trained models' scores; one point of accuracy is the smallest difference that counts."""
+    return Column(heading, format, margin=margin, settles=True)
 
 
 Values = Mapping[str, Mapping[str, float]]

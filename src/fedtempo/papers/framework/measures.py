@@ -20,6 +20,7 @@ AXES: dict[str, Callable[[RoundReport], float]] = {
     "rounds": lambda report: report.round + 1,
     "steps": lambda report: report.total_costs.steps,
     "bytes": lambda report: report.total_costs.bytes,
+    "bytes_up": lambda report: report.total_costs.bytes_up,
     "flops": lambda report: report.total_costs.flops,
 }
 

@@ -4,12 +4,39 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from statistics import fmean
 
+from fedtempo.comparison.decide import last_quarter_gain
 from fedtempo.comparison.intervals import half_width
-from fedtempo.errors import unknown
-from fedtempo.papers.framework.frame import Column, Curve, Measured
+from fedtempo.errors import ConfigError, unknown
+from fedtempo.papers.framework.frame import Column, Curve, Measured, Settling
+
+
+class NotRunError(ConfigError):
+    """A label that was left out by `--only`."""
+
+
+@dataclass(frozen=True)
+class TriedValue:
+    """One candidate of a contestant and its validation score, the mean over the tuning seeds."""
+
+    value: float
+    score: float
+
+
+@dataclass(frozen=True)
+class TuningChoice:
+    """What tuning chose for a contestant, and everything that it tried."""
+
+    value: float
+    trials: tuple[TriedValue, ...]
+
+    @property
+    def at_the_edge(self) -> bool:
+        """Whether the best candidate is the smallest or the largest: a better one may lie outside."""
+        values = [trial.value for trial in self.trials]
+        return len(values) > 1 and self.value in (min(values), max(values))
 
 
 @dataclass(frozen=True)
@@ -53,6 +80,11 @@ class Outcome:
     scale: str
     columns: Mapping[str, Column]
     measured: Mapping[str, tuple[Measured, ...]]
+    settling: Settling | None = None
+    choices: Mapping[str, TuningChoice] = field(default_factory=dict)
+    """What tuning chose, by contestant."""
+    left_out: tuple[str, ...] = ()
+    """Labels that were not run."""
 
     @property
     def labels(self) -> tuple[str, ...]:
@@ -82,13 +114,28 @@ class Outcome:
 
     def difference(self, label: str, other: str, column: str) -> Interval:
         """`label` minus `other`, paired over seeds: what the seeds have in common cancels."""
+        return Interval.of(self.differences(label, other, column), self._exact(column))
+
+    def differences(self, label: str, other: str, column: str) -> list[float]:
+        """`label` minus `other`, seed by seed."""
         pairs = zip(self.values(label, column), self.values(other, column), strict=True)
-        return Interval.of([mine - theirs for mine, theirs in pairs], self._exact(column))
+        return [mine - theirs for mine, theirs in pairs]
+
+    def still_improving(self, label: str, column: str) -> float | None:
+        """By how much the last quarter of the label's runs improves, where that is too much to compare a score."""
+        if self.settling is None or column not in self.columns or not self.columns[column].settles:
+            return None
+        curves = self.curves(label, self.settling.curve)
+        gains = [last_quarter_gain(curve.y, self.settling.higher_is_better) for curve in curves]
+        gain = fmean(gains) if gains else math.nan
+        return None if gain < self.settling.within else gain
 
     def _exact(self, column: str) -> bool:
         return column in self.columns and self.columns[column].exact
 
     def _of(self, label: str) -> tuple[Measured, ...]:
+        if label in self.left_out:
+            raise NotRunError(f"{label} was not run")
         if label not in self.measured:
             raise unknown("label", label, self.measured)
         return self.measured[label]

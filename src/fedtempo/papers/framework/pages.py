@@ -36,6 +36,10 @@ def outcome_record(reproduction: Reproduction, outcome: Outcome) -> dict[str, An
         "scale": outcome.scale,
         "settings": dict(reproduction.scales[outcome.scale].settings),
         "seeds": outcome.seeds,
+        "tuned": {
+            name: {"chosen": choice.value, "tried": [[trial.value, _finite(trial.score)] for trial in choice.trials]}
+            for name, choice in outcome.choices.items()
+        },
         "cells": list(_cells(reproduction, outcome)),
         "claims": [
             {"claim": text, "verdict": str(verdict.answer), "reason": verdict.reason}
@@ -97,28 +101,52 @@ def cell(reproduction: Reproduction, outcome: Outcome, label: str, column: str, 
 
 
 def page(reproduction: Reproduction, outcome: Outcome, provenance: str, figures: Mapping[str, str]) -> str:
-    """A Markdown section: table, verdicts, figures (paths by name), where it comes from."""
-    settings = ", ".join(f"{name} {value}" for name, value in reproduction.scales[outcome.scale].settings.items())
+    """A Markdown section: verdicts first, then the figures, the table and where it comes from."""
     command = f"fedtempo reproduce {reproduction.name} --scale {outcome.scale}"
+    lines = [f"## {reproduction.source}: {reproduction.title}", "", f"`{command}`. {provenance}", ""]
+    lines += _verdict_lines(reproduction, outcome)
+    lines += ["", *(f"![{name}]({path})" for name, path in figures.items()), ""]
+    lines += ["<details markdown><summary>Table, settings, how rates were tuned</summary>", ""]
+    lines += [*_table_lines(reproduction, outcome), "", *_plan_lines(reproduction, outcome), ""]
+    lines += [*(f"* {note}" for note in reproduction.notes), "", "</details>"]
+    return re.sub(r"\n{3,}", "\n\n", "\n".join(lines)).rstrip() + "\n"
+
+
+def _verdict_lines(reproduction: Reproduction, outcome: Outcome) -> list[str]:
+    if outcome.scale == "small" and "medium" in reproduction.scales:
+        return ["A quick look: rates are not tuned and training is short, so nothing is judged here."]
+    lines = ["| the paper says | verdict | numbers |", "|---|---|---|"]
+    for text, verdict in verdicts(reproduction, outcome).items():
+        lines.append(f"| {text} | **{verdict.answer}** | {verdict.reason} |")
+    return lines
+
+
+def _table_lines(reproduction: Reproduction, outcome: Outcome) -> list[str]:
     head = ["run", *(column.heading for column in reproduction.columns.values())]
-    lines = [
-        f"## {reproduction.source}: {reproduction.title}",
-        "",
-        f"`{command}`; {settings}; seeds {outcome.seeds}. {provenance}",
-        "",
-        f"| {' | '.join(head)} |",
-        f"|---|{'---:|' * len(reproduction.columns)}",
-    ]
+    lines = [f"| {' | '.join(head)} |", f"|---|{'---:|' * len(reproduction.columns)}"]
     for label in outcome.labels:
         cells = [cell(reproduction, outcome, label, column, ", ") for column in reproduction.columns]
         lines.append(f"| {' | '.join([label, *cells])} |")
-    lines += ["", "Ours is the mean over seeds ± half the 95 % confidence interval (Student's t).", ""]
-    lines += ["| the paper says | verdict | numbers |", "|---|---|---|"]
-    for text, verdict in verdicts(reproduction, outcome).items():
-        lines.append(f"| {text} | **{verdict.answer}** | {verdict.reason} |")
-    lines += ["", *(f"* {note}" for note in reproduction.notes)]
-    lines += ["", *(f"![{name}]({path})" for name, path in figures.items())]
-    return re.sub(r"\n{3,}", "\n\n", "\n".join(lines)).rstrip() + "\n"
+    return [*lines, "", "Ours is the mean over seeds ± half the 95 % confidence interval (Student's t)."]
+
+
+def _plan_lines(reproduction: Reproduction, outcome: Outcome) -> list[str]:
+    """The settings, what tuning chose, and when a run counts as trained."""
+    scale = reproduction.scales[outcome.scale]
+    settings = ", ".join(f"{name} {value}" for name, value in scale.settings.items())
+    lines = [f"Settings: {settings}; judged seeds 0 to {outcome.seeds - 1}."]
+    if scale.settling is not None:
+        lines.append(f"A run counts as trained where its last quarter improves by less than {scale.settling.within:g}.")
+    if scale.tuning is None:
+        return lines
+    seeds = ", ".join(map(str, scale.tuning.seeds))
+    lines += ["", f"Tuned by `{scale.tuning.column}` on seeds {seeds}, which are not judged:", ""]
+    lines += ["| contestant | chosen | candidates and their scores |", "|---|---:|---|"]
+    for name, choice in outcome.choices.items():
+        tried = ", ".join(f"{trial.value:g}: {trial.score:.4g}" for trial in choice.trials)
+        edge = " (at the edge)" if choice.at_the_edge else ""
+        lines.append(f"| {name} | {choice.value:g}{edge} | {tried} |")
+    return lines
 
 
 def save(reproduction: Reproduction, outcome: Outcome, folder: Path, provenance: str) -> list[Path]:

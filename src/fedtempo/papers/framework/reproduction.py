@@ -9,15 +9,17 @@ from fedtempo.errors import require
 from fedtempo.papers.framework.claims import Claim
 from fedtempo.papers.framework.figures import Figure
 from fedtempo.papers.framework.frame import Column, Measured, PaperRun, Scale, Values
-from fedtempo.papers.framework.outcomes import Outcome
+from fedtempo.papers.framework.outcomes import Outcome, TuningChoice
 
-SCALES = ("smoke", "small", "paper")
+SCALES = ("smoke", "small", "medium", "paper")
+REQUIRED = ("smoke", "small", "paper")
 PAPERS = {
     "feddecay": "FedDecay: Adapting to Data Heterogeneity in Federated Learning with Gradient Decay",
     "fednar": "FedNAR: Federated Optimization with Normalized Annealing Regularization",
     "pflego": "Personalized Federated Learning with Exact Distributed Stochastic Gradient Descent Updates",
     "decaying-k": "Faster Federated Learning with Decaying Number of Local SGD Steps",
     "compositions": "No paper: what happens when the papers' ideas are put together",
+    "compression": "No paper: accuracy against bytes where uploads are compressed",
 }
 
 
@@ -47,14 +49,29 @@ class Reproduction:
 
     def __post_init__(self) -> None:
         require(self.paper in PAPERS, f"{self.name}: paper", " or ".join(PAPERS), self.paper)
-        require(set(self.scales) == set(SCALES), f"{self.name}: scales", ", ".join(SCALES), list(self.scales))
+        complete = set(REQUIRED) <= set(self.scales) <= set(SCALES)
+        require(complete, f"{self.name}: scales", f"{', '.join(REQUIRED)}, and medium if wanted", list(self.scales))
 
 
-def gathered(reproduction: Reproduction, scale: str, by_seed: Sequence[Mapping[str, Measured]]) -> Outcome:
+def gathered(
+    reproduction: Reproduction,
+    scale: str,
+    by_seed: Sequence[Mapping[str, Measured]],
+    choices: Mapping[str, TuningChoice] | None = None,
+    left_out: Sequence[str] = (),
+) -> Outcome:
     """Put the seeds together, with the columns that are derived from others."""
-    complete = [_with_derived(reproduction, measured) for measured in by_seed]
+    # A derived column may need every label, so there is none where some were left out.
+    complete = [measured if left_out else _with_derived(reproduction, measured) for measured in by_seed]
     labels = list(complete[0])
-    return Outcome(scale, reproduction.columns, {label: tuple(one[label] for one in complete) for label in labels})
+    return Outcome(
+        scale,
+        reproduction.columns,
+        {label: tuple(one[label] for one in complete) for label in labels},
+        reproduction.scales[scale].settling,
+        choices or {},
+        tuple(left_out),
+    )
 
 
 def _with_derived(reproduction: Reproduction, measured: Mapping[str, Measured]) -> Mapping[str, Measured]:

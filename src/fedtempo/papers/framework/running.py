@@ -5,15 +5,16 @@ from __future__ import annotations
 import json
 import multiprocessing
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from fedtempo.data.files.folders import cache_folder, missing, present
 from fedtempo.data.load import DATASETS
 from fedtempo.errors import ConfigError, DataError, TrainingError, is_count, require, unknown
+from fedtempo.papers.framework.choosing import choices, trials, write_plan
 from fedtempo.papers.framework.frame import Curve, Measured, PaperRun, Scale, key_of
-from fedtempo.papers.framework.outcomes import Outcome
-from fedtempo.papers.framework.reproduction import SCALES, Reproduction, gathered
+from fedtempo.papers.framework.outcomes import Outcome, TuningChoice
+from fedtempo.papers.framework.reproduction import Reproduction, gathered
 from fedtempo.support.files import write_atomically
 from fedtempo.training.pool import Ask, Done, Pool, WorkerDiedError
 
@@ -29,6 +30,8 @@ class SeededRun:
     run: PaperRun
     seed: int
     path: Path
+    is_trial: bool = False
+    """A candidate that is tried: if it diverges, it has no scores, and another one is chosen."""
 
     @property
     def name(self) -> str:
@@ -40,20 +43,40 @@ Observer = Callable[[int, int, str], None]
 """Called with the number of finished runs, of all runs, and the name of the one that has just finished."""
 
 
-def plan(reproduction: Reproduction, scale: str, seeds: int | None, out: Path) -> list[SeededRun]:
-    """Every run of every seed, in a fixed order."""
-    if scale not in SCALES:
-        raise unknown("scale", scale, SCALES)
-    chosen: Scale = reproduction.scales[scale]
+def plan(
+    reproduction: Reproduction, scale: str, seeds: int | None, out: Path, only: Sequence[str] = ()
+) -> list[SeededRun]:
+    """Every run of every seed that is judged, in a fixed order; where rates are tuned, with those of the scale."""
+    return _judged(reproduction, scale_of(reproduction, scale), seeds, out, only)
+
+
+def scale_of(reproduction: Reproduction, scale: str) -> Scale:
+    """The scale by its name."""
+    if scale not in reproduction.scales:
+        raise unknown("scale", scale, reproduction.scales)
+    return reproduction.scales[scale]
+
+
+def _judged(
+    reproduction: Reproduction, scale: Scale, seeds: int | None, out: Path, only: Sequence[str]
+) -> list[SeededRun]:
     require(seeds is None or is_count(seeds), "seeds", "an int >= 1", seeds)
     tasks = []
-    for seed in range(seeds or chosen.seeds):
-        runs = reproduction.runs(chosen, seed)
+    for seed in range(seeds or scale.seeds):
+        runs = reproduction.runs(scale, seed)
         labels = [run.label for run in runs]
         if len(set(labels)) < len(labels):
             raise ConfigError(f"{reproduction.name}: labels must differ. Got {labels}.")
-        tasks += [SeededRun(run, seed, out / KEPT / f"{key_of(reproduction.name, run, seed)}.json") for run in runs]
+        for label in only:
+            if label not in labels:
+                raise unknown("label", label, labels)
+        chosen = [run for run in runs if not only or run.label in only]
+        tasks += [_seeded(reproduction, run, seed, out) for run in chosen]
     return tasks
+
+
+def _seeded(reproduction: Reproduction, run: PaperRun, seed: int, out: Path, is_trial: bool = False) -> SeededRun:
+    return SeededRun(run, seed, out / KEPT / f"{key_of(reproduction.name, run, seed)}.json", is_trial)
 
 
 def require_data_sets(tasks: Sequence[SeededRun], data_dir: Path | None) -> None:
@@ -69,17 +92,38 @@ def reproduce(
     out: Path,
     *,
     seeds: int | None = None,
+    only: Sequence[str] = (),
     data_dir: Path | None = None,
     processes: int = PROCESSES,
     observe: Observer = lambda done, total, name: None,
 ) -> Outcome:
-    """Perform the runs that are not yet in `out`, and put everything together.
+    """Perform the runs that are not yet in `out`, and put everything together; `only` these labels, if any are given.
 
-    The numbers are the same whatever the number of processes and however often it was interrupted.
+    Where the scale tunes, every contestant's candidates are tried first, on seeds that are not judged. The numbers are
+    the same whatever the number of processes and however often it was interrupted.
     """
     require(is_count(processes), "processes", "an int >= 1", processes)
-    tasks = plan(reproduction, scale, seeds, out)
-    require_data_sets(tasks, data_dir)
+    sized = scale_of(reproduction, scale)
+    require_data_sets(_judged(reproduction, sized, 1, out, only), data_dir)
+    found: dict[str, TuningChoice] = {}
+    if sized.tuning is not None:
+        write_plan(reproduction, scale, seeds or sized.seeds, out)
+        tried = trials(reproduction, sized, only)
+        tasks = [_seeded(reproduction, trial.run, trial.seed, out, is_trial=True) for trial in tried]
+        found = choices(sized.tuning, tried, _all_measured(tasks, data_dir, processes, observe))
+    chosen = replace(sized, chosen={name: choice.value for name, choice in found.items()})
+    tasks = _judged(reproduction, chosen, seeds, out, only)
+    by_seed: dict[int, dict[str, Measured]] = {}
+    for task, one in zip(tasks, _all_measured(tasks, data_dir, processes, observe), strict=True):
+        by_seed.setdefault(task.seed, {})[task.run.label] = one
+    left_out = [run.label for run in reproduction.runs(chosen, 0) if only and run.label not in only]
+    return gathered(reproduction, scale, list(by_seed.values()), found, left_out)
+
+
+def _all_measured(
+    tasks: Sequence[SeededRun], data_dir: Path | None, processes: int, observe: Observer
+) -> list[Measured]:
+    """What each task measured; those whose measurements are not kept are performed."""
     waiting = [task for task in tasks if _kept(task.path) is None]
     observe(len(tasks) - len(waiting), len(tasks), "")
     can_fork = "fork" in multiprocessing.get_all_start_methods()
@@ -87,17 +131,22 @@ def reproduce(
     performed = _in_processes(waiting, data_dir, processes) if several else _here(waiting, data_dir)
     for done, task in enumerate(performed, len(tasks) - len(waiting) + 1):
         observe(done, len(tasks), task.name)
-    by_seed: dict[int, dict[str, Measured]] = {}
+    found = []
     for task in tasks:
         measured = _kept(task.path)
         if measured is None:
             raise TrainingError(f"the measurements of {task.name} are gone from {task.path}. Run the command again.")
-        by_seed.setdefault(task.seed, {})[task.run.label] = measured
-    return gathered(reproduction, scale, list(by_seed.values()))
+        found.append(measured)
+    return found
 
 
 def _perform(task: SeededRun, data_dir: Path | None) -> None:
-    measured = task.run.perform(data_dir)
+    try:
+        measured = task.run.perform(data_dir)
+    except TrainingError:
+        if not task.is_trial:
+            raise
+        measured = Measured()
     content = {
         "label": task.run.label,
         "seed": task.seed,

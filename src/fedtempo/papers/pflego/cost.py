@@ -40,6 +40,7 @@ def counted(network: str, settings: Mapping[str, Any], image: tuple[int, ...], a
         backend="serial",
         workers=1,
         evaluation=None,
+        progress=False,
     )
     # Preparing the run has tried the model on the client's rows.
     seen.clear()
@@ -84,6 +85,7 @@ COST = Reproduction(
     scales={
         "smoke": sized(seeds=1, minutes=0.1, model=("mlp", {"hidden": [8], "outputs": OUTPUTS})),
         "small": sized(seeds=1, minutes=0.3, model=("omniglot_cnn", {"outputs": OUTPUTS})),
+        "medium": sized(seeds=1, minutes=0.3, model=("omniglot_cnn", {"outputs": OUTPUTS})),
         "paper": sized(seeds=1, minutes=0.3, model=("omniglot_cnn", {"outputs": OUTPUTS})),
     },
     runs=_cost_runs,

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
 from fedtempo.algorithms import ditto, fedbabu, fedprox, fedrecon_stateful, fedrep
 from fedtempo.papers.framework.claims import Claim, Rule, all_of, higher, lower
 from fedtempo.papers.framework.figures import Curves, Sweep
-from fedtempo.papers.framework.frame import Data, Model, PaperRun, Scale, Training, sized
+from fedtempo.papers.framework.frame import Data, Model, PaperRun, Scale, Training, TunedSetting, Tuning, sized
 from fedtempo.papers.framework.measures import learning, train_loss, users
 from fedtempo.papers.framework.reproduction import Reproduction
 from fedtempo.papers.framework.svg import Axes
 from fedtempo.papers.pflego.setting import (
     ADAM,
     COLUMNS,
+    CONVERGED,
     FEDAVG,
     FEDPER,
     LOSS,
@@ -26,6 +28,7 @@ from fedtempo.papers.pflego.setting import (
     fewest_rows,
     joint_loss,
     pflego_settings,
+    pflego_tuning,
     three_methods,
 )
 from fedtempo.randomness import generator
@@ -37,17 +40,22 @@ OUTPUTS = 55
 TAUS = (5, 10, 25, 50, 75, 100)
 
 
-def eight_methods(scale: Scale) -> dict[str, Method]:
+def eight_methods(scale: Scale, of: str = "") -> dict[str, Method]:
     """Table 2's methods; those with one model have as many outputs as the largest alphabet has characters."""
-    beta, tau = scale["beta"], scale["tau"]
+    tau = scale["tau"]
     body_steps = max(1, tau // 10)
+
+    def beta(label: str) -> float:
+        return scale.rate(of + label, scale["beta"])
+
+    rho = scale.rate(of + FEDRECON, scale["rho"])
     return {
-        FEDREP: Method(fedrep(beta, tau - body_steps, body_steps, weighting="samples"), "head"),
-        FEDBABU: Method(fedbabu(beta, tau, momentum=scale["momentum"]), own_classes=False),
-        FEDPROX: Method(fedprox(beta, tau, weighting="samples"), own_classes=False),
-        DITTO: Method(ditto(beta, tau, weighting="samples"), own_classes=False),
-        **three_methods(scale),
-        FEDRECON: Method(fedrecon_stateful(beta, scale["rho"], tau, server_optimizer="adam"), "head"),
+        FEDREP: Method(fedrep(beta(FEDREP), tau - body_steps, body_steps, weighting="samples"), "head"),
+        FEDBABU: Method(fedbabu(beta(FEDBABU), tau, momentum=scale["momentum"]), own_classes=False),
+        FEDPROX: Method(fedprox(beta(FEDPROX), tau, weighting="samples"), own_classes=False),
+        DITTO: Method(ditto(beta(DITTO), tau, weighting="samples"), own_classes=False),
+        **three_methods(scale, of),
+        FEDRECON: Method(fedrecon_stateful(scale["beta"], rho, tau, server_optimizer="adam"), "head"),
     }
 
 
@@ -56,7 +64,7 @@ def _training(label: str, method: Method, scale: Scale, seed: int, cohort: Any) 
         "omniglot",
         fewest_rows(scale["clients"]),
         seed,
-        {"relabel": method.own_classes},
+        {"relabel": method.own_classes, **scale.settings.get("parts", {})},
         {"labels": "alphabet", "rotations": scale["rotations"], "test_drawings": scale["test_drawings"]},
     )
     settings = {**pflego_settings(scale, seed, method), "cohort": cohort}
@@ -111,6 +119,22 @@ PAPER = {
     "between": (4, 28),
     "model": ("omniglot_cnn", {"outputs": OUTPUTS}),
 }
+MEDIUM = {
+    "test_drawings": 0,
+    "parts": {"validation": 0.2, "test": 0.25},
+    "rounds": 150,
+    "every": 10,
+    "cohort": 5,
+    "clients": 50,
+    "rotations": False,
+    "tau": 5,
+    "beta": 0.1,
+    "rho": 0.003,
+    "momentum": 0.9,
+    "between": (4, 28),
+    "model": ("cnn", {"image": (1, 28, 28), "channels": (8, 16), "hidden": 64, "outputs": OUTPUTS}),
+}
+BETAS, RHOS = (0.03, 0.1, 0.3), (0.001, 0.003, 0.01)
 SMALLER = (
     "Small: the 16 alphabets with the fewest characters (14 to 26), without rotated copies, on the paper's network for "
     "MNIST (200 units) instead of four convolutions, whose full-batch steps do not fit."
@@ -146,6 +170,18 @@ TABLE_2 = Reproduction(
     scales={
         "smoke": sized(seeds=1, minutes=0.1, **SMOKE),
         "small": sized(seeds=3, minutes=2.5, **SMALL),
+        "medium": sized(
+            seeds=5,
+            minutes=90,
+            tuning=pflego_tuning(
+                candidates={
+                    **dict.fromkeys((FEDREP, FEDBABU, FEDPROX, DITTO, FEDPER, FEDAVG), BETAS),
+                    **dict.fromkeys((PFLEGO, FEDRECON), RHOS),
+                }
+            ),
+            settling=CONVERGED,
+            **MEDIUM,
+        ),
         "paper": sized(seeds=1, minutes=140_000, **PAPER),
     },
     runs=_table_runs,
@@ -194,8 +230,8 @@ def _tau_runs(scale: Scale, seed: int) -> Sequence[PaperRun]:
     sizes = generator(seed, "participants").integers(low, high + 1, scale["rounds"]).tolist()
     runs = []
     for tau in TAUS:
-        now = Scale(scale.seeds, scale.minutes, {**scale.settings, "tau": tau})
-        methods = eight_methods(now)
+        now = replace(scale, settings={**scale.settings, "tau": tau})
+        methods = eight_methods(now, f"tau {tau}: ")
         runs += [
             _training(at_tau(label, tau), methods[label], now, seed, sequence(sizes, over="round"))
             for label in (PFLEGO, FEDRECON)
@@ -216,6 +252,20 @@ FIGURE_4 = Reproduction(
     scales={
         "smoke": sized(seeds=1, minutes=0.1, **SMOKE),
         "small": sized(seeds=3, minutes=2.5, **{**SMALL, "rounds": 48, "every": 12, "beta": 0.1}),
+        "medium": sized(
+            seeds=5,
+            minutes=60,
+            tuning=Tuning(
+                {
+                    f"tau {tau}: {label}": TunedSetting(at_tau(label, tau), RHOS)
+                    for tau in TAUS
+                    for label in (PFLEGO, FEDRECON)
+                },
+                "existing_after/best",
+            ),
+            settling=CONVERGED,
+            **{**MEDIUM, "clients": 16, "between": (1, 9)},
+        ),
         "paper": sized(seeds=1, minutes=50_000, **{**PAPER, "rounds": 5000, "every": 500, "rho": 0.001}),
     },
     runs=_tau_runs,

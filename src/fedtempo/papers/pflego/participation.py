@@ -3,23 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from fedtempo.papers.framework.claims import Claim, all_of, lower, near
 from fedtempo.papers.framework.figures import Curves
-from fedtempo.papers.framework.frame import Column, PaperRun, Scale, Values, sized
+from fedtempo.papers.framework.frame import Column, PaperRun, Scale, TunedSetting, Tuning, Values, sized
 from fedtempo.papers.framework.reproduction import Reproduction
 from fedtempo.papers.framework.svg import Axes
-from fedtempo.papers.pflego.degrees import (
-    CLASSES_DRAWN,
-    NOT_THE_NETWORK,
-    PAPER_CIFAR,
-    SMALL_CIFAR,
-    SMOKE_CIFAR,
-    USUAL_FEDAVG,
-    training,
+from fedtempo.papers.pflego.cifar import MEDIUM_CIFAR, NOT_THE_NETWORK, PAPER_CIFAR, SMALL_CIFAR, SMOKE_CIFAR
+from fedtempo.papers.pflego.degrees import CLASSES_DRAWN, USUAL_FEDAVG, training
+from fedtempo.papers.pflego.setting import (
+    ADAM,
+    CANDIDATES,
+    COLUMNS,
+    FEDAVG,
+    FEDPER,
+    LOSS,
+    PFLEGO,
+    SERVED,
+    three_methods,
 )
-from fedtempo.papers.pflego.setting import ADAM, COLUMNS, FEDAVG, FEDPER, LOSS, PFLEGO, SERVED, three_methods
 
 
 def _participation_runs(scale: Scale, seed: int) -> Sequence[PaperRun]:
@@ -27,12 +31,12 @@ def _participation_runs(scale: Scale, seed: int) -> Sequence[PaperRun]:
         training(_at(label, share), method, at_share, seed, scale["degrees"]["high"])
         for share in scale["shares"]
         for at_share in [_with(scale, cohort=share)]
-        for label, method in three_methods(at_share).items()
+        for label, method in three_methods(at_share, f"{share:.0%}: ").items()
     ]
 
 
 def _with(scale: Scale, **settings: Any) -> Scale:
-    return Scale(scale.seeds, scale.minutes, {**scale.settings, **settings})
+    return replace(scale, settings={**scale.settings, **settings})
 
 
 def _at(label: str, share: float) -> str:
@@ -59,6 +63,20 @@ PARTICIPATION = Reproduction(
     scales={
         "smoke": sized(seeds=1, minutes=0.1, **SMOKE_CIFAR, shares=SHARES),
         "small": sized(seeds=3, minutes=2.5, **{**SMALL_CIFAR, "clients": 10, "rows": 1_500}, shares=SHARES),
+        "medium": sized(
+            seeds=5,
+            minutes=50,
+            tuning=Tuning(
+                {
+                    f"{share:.0%}: {label}": TunedSetting(_at(label, share), CANDIDATES[label])
+                    for share in SHARES
+                    for label in (PFLEGO, FEDPER, FEDAVG)
+                },
+                "existing_after/best",
+            ),
+            **{**MEDIUM_CIFAR, "clients": 10, "rows": 2_000},
+            shares=SHARES,
+        ),
         "paper": sized(seeds=1, minutes=90_000, **PAPER_CIFAR, shares=SHARES),
     },
     runs=_participation_runs,

@@ -2,25 +2,28 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Literal
 
 import numpy as np
 
-from fedtempo.algorithms import Algorithm, fedavg, fedper, pflego
+from fedtempo.algorithms import Algorithm, fedavg, fedper, pflego, with_server
 from fedtempo.backends import engine_for
+from fedtempo.client.transforms import scale_by_adam
 from fedtempo.data import Split, Table
 from fedtempo.evaluation.protocol import Evaluation
 from fedtempo.evaluation.scoring import Evaluator
-from fedtempo.papers.framework.frame import Column, Measured, Scale
+from fedtempo.papers.framework.frame import Column, Measured, Scale, Settling, TunedSetting, Tuning, score_column
 from fedtempo.training.result import Result
 
 PFLEGO, FEDPER, FEDAVG = "PFLEGO", "FedPer", "FedAvg"
+PFLEGO_SGD, FEDPER_ADAM = "PFLEGO, SGD at the server", "FedPer, Adam at the server"
 TUNED, KEPT, LOSS = "existing_after/mean", "existing_before/mean", "joint_loss"
 COLUMNS = {
-    TUNED: Column("test accuracy after a round's own steps"),
-    KEPT: Column("before them"),
+    TUNED: score_column("test accuracy after a round's own steps"),
+    KEPT: score_column("before them"),
     LOSS: Column("training loss (1)"),
 }
 SERVED = (
@@ -46,14 +49,53 @@ class Method:
         return Evaluation(every=scale["every"], steps=scale["tau"], trains=self.tunes)
 
 
-def three_methods(scale: Scale) -> dict[str, Method]:
-    """PFLEGO, FedPer and FedAvg with the scale's beta (the clients' rate), rho (the server's) and tau."""
+def three_methods(scale: Scale, of: str = "") -> dict[str, Method]:
+    """PFLEGO, FedPer and FedAvg with the scale's beta (the clients' rate), rho (the server's) and tau.
+
+    What is tuned has the label's name, after `of`: rho for PFLEGO, beta for the others.
+    """
     beta, tau = scale["beta"], scale["tau"]
+    rho = scale.rate(of + PFLEGO, scale["rho"])
     return {
-        PFLEGO: Method(pflego(beta, scale["rho"], tau, server_optimizer="adam"), "head"),
-        FEDPER: Method(fedper(beta, tau)),
-        FEDAVG: Method(fedavg(beta, tau, weighting="samples"), own_classes=False),
+        PFLEGO: Method(pflego(beta, rho, tau, server_optimizer="adam"), "head"),
+        FEDPER: Method(fedper(scale.rate(of + FEDPER, beta), tau)),
+        FEDAVG: Method(fedavg(scale.rate(of + FEDAVG, beta), tau, weighting="samples"), own_classes=False),
     }
+
+
+def five_methods(scale: Scale, of: str = "") -> dict[str, Method]:
+    """The three, PFLEGO as printed (SGD at the server), and FedPer with PFLEGO's Adam at the server.
+
+    With the last two one can tell what the server's optimizer is worth from what exact gradients are.
+    """
+    beta, tau = scale["beta"], scale["tau"]
+    printed = pflego(beta, scale.rate(of + PFLEGO_SGD, scale["rho"]), tau)
+    rate = scale.rate(of + FEDPER_ADAM, scale["rho"])
+    adam = with_server(fedper(beta, tau), scale_by_adam(), rate)
+    # A server's optimizer has no text of its own, and runs are known by what their algorithm prints as.
+    described = replace(adam, name="fedper_adam", settings={"lr": beta, "steps": tau, "server_lr": rate})
+    return {**three_methods(scale, of), PFLEGO_SGD: Method(printed, "head"), FEDPER_ADAM: Method(described)}
+
+
+CANDIDATES = {
+    PFLEGO: (0.0003, 0.001, 0.003),
+    PFLEGO_SGD: (0.02, 0.07, 0.2),
+    FEDPER: (0.02, 0.07, 0.2),
+    FEDPER_ADAM: (0.001, 0.003, 0.01),
+    FEDAVG: (0.02, 0.07, 0.2),
+}
+"""Three for each, around the paper's rate for as much travel in a round."""
+CONVERGED = Settling("existing_after", within=0.005)
+
+
+def pflego_tuning(*prefixes: str, candidates: Mapping[str, tuple[float, ...]] = CANDIDATES) -> Tuning:
+    """Every method of every prefix, by the validation rows of existing users."""
+    contestants = {
+        prefix + label: TunedSetting(prefix + label, values)
+        for prefix in prefixes or ("",)
+        for label, values in candidates.items()
+    }
+    return Tuning(contestants, "existing_after/best")
 
 
 def pflego_settings(scale: Scale, seed: int, method: Method) -> dict[str, Any]:

@@ -1,8 +1,6 @@
 """The cache of decoded arrays."""
 
 import os
-import subprocess
-import sys
 
 import numpy as np
 import pytest
@@ -10,6 +8,7 @@ import pytest
 from fedtempo.data import load
 from fedtempo.errors import DataError, OutputError
 from tests import tiny_files as tiny
+from tests.programs import Forked
 from tests.tiny_files import snapshot
 from tests.waiting import until
 
@@ -84,10 +83,7 @@ def test_an_interrupted_decoding_leaves_nothing_to_trip_over(tmp_path, elsewhere
 
 def test_two_processes_decode_at_once(tmp_path, elsewhere):
     tiny.mnist(tmp_path)
-    code = (
-        "import sys; from fedtempo.data import load; print(load('mnist', sys.argv[1], verify=False).columns['x'].sum())"
-    )
-    other = subprocess.Popen([sys.executable, "-c", code, str(tmp_path)], stdout=subprocess.PIPE, text=True)
+    other = Forked(lambda: print(load("mnist", tmp_path, verify=False).columns["x"].sum()))
     assert until(lambda: other.poll() is not None or list(elsewhere.rglob("*.json")))
     here = load("mnist", tmp_path, verify=False).columns["x"].sum()
     assert other.communicate(timeout=60)[0].strip() == str(here)

@@ -2,8 +2,6 @@
 
 import hashlib
 import signal
-import subprocess
-import sys
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
@@ -13,6 +11,7 @@ import pytest
 from fedtempo.data.files.download import _check_address, fetch
 from fedtempo.data.files.published import File
 from fedtempo.errors import DataError, OutputError
+from tests.programs import Forked
 from tests.waiting import until
 
 CONTENT = np.random.default_rng(0).bytes(300_000)
@@ -171,17 +170,8 @@ def test_the_rest_of_another_version_is_thrown_away(tmp_path, server):
     assert [start for _, start in server.seen] == ["bytes=1900-", None]
 
 
-CODE = """
-import sys
-from pathlib import Path
-from fedtempo.data.files.download import fetch
-from fedtempo.data.files.published import File
-print(fetch(File("data.bin", (sys.argv[2],), 300000), Path(sys.argv[1]), sys.argv[3]))
-"""
-
-
 def started(folder, url):
-    return subprocess.Popen([sys.executable, "-c", CODE, str(folder), SUM, url], stdout=subprocess.PIPE, text=True)
+    return Forked(lambda: print(fetch(FILE, folder, url)))
 
 
 def test_two_processes_at_once(tmp_path, server):

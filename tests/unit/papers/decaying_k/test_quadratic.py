@@ -9,9 +9,10 @@ import torch
 import fedtempo as ft
 from fedtempo.papers.decaying_k.quadratic import figure_1, settings
 from fedtempo.theory import Quadratics, surrogate_minimiser, true_minimiser
+from tests.slow import slow_but
 
 
-def trained(algorithm: ft.Algorithm, rounds: int, cohort: float = 1.0, clients: int = 40) -> tuple[float, np.ndarray]:
+def trained(algorithm: ft.Algorithm, rounds: int, cohort: float = 1.0, clients: int = 12) -> tuple[float, np.ndarray]:
     data = ft.data.load("quadratic", clients=clients).split(ft.data.natural(), validation=0.0, test=0.0)
     result = ft.run(
         model=ft.models.quadratic(),
@@ -27,10 +28,10 @@ def trained(algorithm: ft.Algorithm, rounds: int, cohort: float = 1.0, clients: 
     return float(result.params["x"]), np.asarray(data.columns["x"])
 
 
-@pytest.mark.parametrize("k", [1, 5, 10])
+@pytest.mark.parametrize("k", slow_but([5], [1, 5, 10], "one number of steps runs every time"))
 def test_constant_k_ends_at_the_surrogate_minimiser(k: int) -> None:
     """With everybody present the fixed point is x*(gamma, K) of the clients at hand, to machine precision."""
-    x, z = trained(ft.algorithms.fedavg(lr=0.1, steps=k, server_lr=1.0), rounds=400)
+    x, z = trained(ft.algorithms.fedavg(lr=0.1, steps=k, server_lr=1.0), rounds=200)
     problem = Quadratics.of(z[:, None, None], (1 / z)[:, None])
     assert x == pytest.approx(float(surrogate_minimiser(problem, 0.1, k)[0]), abs=1e-12)
 

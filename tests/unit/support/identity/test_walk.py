@@ -17,6 +17,7 @@ import fedtempo as ft
 from fedtempo.client import transforms
 from fedtempo.errors import ConfigError, OutputError
 from fedtempo.support.identity import Unstable, identity_of
+from tests.programs import script_ended
 from tests.zoo import ALGORITHMS
 
 RATE = 0.1
@@ -141,18 +142,17 @@ SCRIPT = """
 """
 
 
-def in_a_new_process(tmp_path, when: str, peak: float = 0.1) -> subprocess.CompletedProcess[str]:
-    script = tmp_path / "script.py"
-    script.write_text(textwrap.dedent(SCRIPT.format(peak=peak)))
-    command = [sys.executable, str(script), str(tmp_path / "run"), when]
-    return subprocess.run(command, check=False, capture_output=True, text=True, timeout=120)
-
-
 def test_a_schedule_that_is_a_function_resumes_in_a_new_process(tmp_path):
-    assert in_a_new_process(tmp_path, "first").returncode == 0
-    other = in_a_new_process(tmp_path, "again", peak=0.2)
+    script, run = tmp_path / "script.py", str(tmp_path / "run")
+    script.write_text(textwrap.dedent(SCRIPT.format(peak=0.1)))
+    assert script_ended(script, run, "first", directory=tmp_path).returncode == 0
+    changed = tmp_path / "changed.py"
+    changed.write_text(textwrap.dedent(SCRIPT.format(peak=0.2)))
+    other = script_ended(changed, run, "again", directory=tmp_path)
     assert other.returncode == 1 and "algorithm.phases (content) must be that of the stored run" in other.stderr
-    again = in_a_new_process(tmp_path, "again")
+    # A new interpreter: its hashes of strings and its addresses are not those of the process that began the run.
+    command = [sys.executable, str(script), run, "again"]
+    again = subprocess.run(command, check=False, capture_output=True, text=True, timeout=120)
     assert again.returncode == 0, again.stderr
 
 

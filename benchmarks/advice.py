@@ -1,0 +1,133 @@
+"""Does advice pay? `fedtempo advise` looks at one split; its suggestions are then compared fairly on other splits.
+
+    python -m benchmarks.advice digits-0.1 digits-1 digits-10 femnist --out advice
+
+Everybody's rate is tuned alike, on seeds that are not judged. The advised beta, K decay and weight decay stand against
+FedAvg, and the advised beta also against a beta that anybody would take without looking. What is done already in the
+folder is not done again.
+"""
+
+from __future__ import annotations
+
+import argparse
+import functools
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import fedtempo as ft
+from fedtempo.schedules import decaying_k
+from fedtempo.theory import Advice, advise_for
+
+STEPS, LR, LOOKED_AT = 10, 0.3, 2_000_000
+"""Local steps, the rate that the adviser is told, and the seed of the split that it looks at."""
+UNSEEN_BETA = 0.6
+"""What the FedDecay papers' grids have in the middle."""
+
+
+@dataclass(frozen=True)
+class Federation:
+    """Data of a seed, a model, and how long it is trained."""
+
+    data: Callable[[int], ft.data.FederatedData]
+    model: Callable[[], Any]
+    rounds: int
+    every: int
+    cohort: float
+
+
+def digits(alpha: float, seed: int) -> ft.data.FederatedData:
+    """Digits among 40 users, a fifth of them new."""
+    split = ft.data.dirichlet(clients=40, alpha=alpha)
+    return ft.data.load("digits").split(split, new_clients=0.2, seed=seed, min_samples=5)
+
+
+def femnist(seed: int) -> ft.data.FederatedData:
+    """The writers of the FEMNIST sample; a fifth of them are new, others in every seed."""
+    return ft.data.load("femnist").split(ft.data.natural(), new_clients=0.2, seed=seed)
+
+
+FEDERATIONS = {
+    **{
+        f"digits-{alpha:g}": Federation(
+            functools.partial(digits, alpha), functools.partial(ft.models.mlp, 64, [64], 10), 80, 4, 0.25
+        )
+        for alpha in (0.1, 1.0, 10.0)
+    },
+    "femnist": Federation(femnist, functools.partial(ft.models.mlp, 784, [64], 62), 120, 6, 0.1),
+}
+
+
+def contestants(advice: Advice) -> dict[str, Callable[..., ft.Algorithm]]:
+    """FedAvg, and what follows each suggestion; a suggestion to change nothing is left out."""
+    fedavg, feddecay = ft.algorithms.fedavg, ft.algorithms.feddecay
+    found: dict[str, Callable[..., ft.Algorithm]] = {
+        "FedAvg": lambda lr: fedavg(lr=lr, steps=STEPS),
+        f"beta {UNSEEN_BETA:g}": lambda lr: feddecay(lr=lr, beta=UNSEEN_BETA, steps=STEPS),
+        "advised beta": lambda lr: feddecay(lr=lr, beta=advice.beta, steps=STEPS),
+    }
+    if advice.k_decay < 1:
+        found["advised K decay"] = lambda lr: fedavg(lr=lr, steps=decaying_k(STEPS, advice.k_decay))
+    if advice.weight_decay > 0:
+        decay = ft.optimizers.sgd(weight_decay=advice.weight_decay)
+        found["advised weight decay"] = lambda lr: fedavg(lr=lr, steps=STEPS, optimizer=decay)
+    return found
+
+
+def tested(name: str, out: Path, seeds: int, trials: int, workers: int) -> dict[str, Any]:
+    """The advice and what came of it, as plain data; also written to the folder."""
+    federation = FEDERATIONS[name]
+    looked_at = federation.data(LOOKED_AT)
+    advice = advise_for(federation.model(), looked_at, lr=LR, steps=STEPS, rounds=federation.rounds)
+    taking_part = contestants(advice)
+    found = ft.compare(
+        taking_part,
+        tune={"lr": {"log": [0.02, 2.56]}},
+        trials=trials,
+        tuning_seeds=1,
+        seeds=seeds,
+        patience=5,
+        claims=[(label, "FedAvg") for label in taking_part if label != "FedAvg"]
+        + [("advised beta", f"beta {UNSEEN_BETA:g}")],
+        out=out / name,
+        workers=workers,
+        model=federation.model,
+        data=federation.data,
+        rounds=federation.rounds,
+        cohort=federation.cohort,
+        batch_size=16,
+        evaluation=ft.Evaluation(every=federation.every, lr=0.1),
+    )
+    costs = {line.label: line.costs for line in found.comparison.lines}
+    return {
+        "federation": name,
+        "advice": {"beta": advice.beta, "k_decay": advice.k_decay, "weight_decay": advice.weight_decay},
+        "disagreement": advice.measurements.disagreement,
+        "tuned": {label: dict(one.values) for label, one in found.tuned.items()},
+        "steps": {label: cost["steps"] for label, cost in costs.items()},
+        "scores": {
+            line.label: {group: one["mean"].value for group, one in line.scores.items() if group.endswith("after")}
+            for line in found.comparison.lines
+        },
+        "answers": [str(one) for one in found.decisions],
+    }
+
+
+def main() -> None:
+    """Test the advice on the federations that are named, and print what came of it."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("federations", nargs="*", choices=list(FEDERATIONS), default=list(FEDERATIONS))
+    parser.add_argument("--out", type=Path, default=Path("advice"))
+    parser.add_argument("--seeds", type=int, default=5)
+    parser.add_argument("--trials", type=int, default=7)
+    parser.add_argument("--workers", type=int, default=2)
+    given = parser.parse_args()
+    for name in given.federations:
+        found = tested(name, given.out, given.seeds, given.trials, given.workers)
+        print(json.dumps(found, indent=1), flush=True)
+
+
+if __name__ == "__main__":
+    main()

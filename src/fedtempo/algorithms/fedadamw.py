@@ -1,0 +1,125 @@
+"""FedAdamW: local AdamW that goes on with the federation's second moments and its last displacement."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any, Literal, Unpack
+
+import torch
+from torch import Tensor
+
+from fedtempo.algorithms.algorithm import NORMALISED, Algorithm, ClientSettings, named
+from fedtempo.algorithms.fedavg import fedavg
+from fedtempo.client.objectives import Received
+from fedtempo.client.optimizers import Optimizer
+from fedtempo.client.phase import AfterStep, Carry, StepInfo
+from fedtempo.client.transforms import Transform, add_weight_decay, chain
+from fedtempo.errors import ConfigError, is_number, require
+from fedtempo.params import Params, zeros_like
+from fedtempo.schedules import Now, Position, Rate, Schedule, checked_rate, step_number
+from fedtempo.server.step import Server, around
+from fedtempo.server.sums import Aggregate
+
+DRIVE = "_drive/"
+"""Leads the names of the last mean displacement among what comes down."""
+
+
+@named
+def fedadamw(
+    lr: Rate,
+    steps: Rate | None = None,
+    *,
+    epochs: Rate | None = None,
+    alpha: float = 0.5,
+    b1: float = 0.9,
+    b2: float = 0.999,
+    eps: float = 1e-8,
+    weight_decay: Rate = 0.01,
+    second_moment: Literal["block_mean", "whole", "reset"] = "block_mean",
+    one_count: bool = False,
+    server_lr: Rate = 1.0,
+    **clients: Unpack[ClientSettings],
+) -> Algorithm:
+    """y <- y - l (mhat / (sqrt(vhat) + eps) + weight_decay y) + (alpha / K) D, D = the last round's mean displacement.
+
+    Liu et al. (2025). m starts afresh in every round, mhat = m / (1 - b1^k) with the round's own count k; v goes on
+    from the federation's, vhat = v / (1 - b2^t) with t the steps of the whole run. Clients send the mean of v of every
+    tensor (`"block_mean"`) or all of v (`"whole"`, as in the authors' code); `"reset"` starts v afresh, and then t is
+    k. D is multiplied by l_t / l_{t-1} where the rate changed. A decay inside the round multiplies both terms. K is
+    this round's. The code divides m by 1 - b1^t as well (`one_count=True`), so that after the first round steps start
+    small.
+    """
+    refuse_optimizer(clients, "fedadamw")
+    require(is_number(alpha) and alpha >= 0, "alpha", "a number >= 0", alpha)
+    rate, decay = checked_rate(lr, "lr"), checked_rate(weight_decay, "weight_decay")
+    kept = {"block_mean": {"mean"}, "whole": {"v"}, "reset": set[str]()}[second_moment]
+    moments = shared_moments(b1, b2, eps, second_moment, one_count)
+    optimizer = Optimizer(
+        chain(moments, add_weight_decay(decay)),
+        "average" if kept else "reset",
+        frozenset({"m", "v", "mean"}) - kept,
+        name="fedadamw",
+    )
+    plain = fedavg(rate, steps, epochs=epochs, server_lr=server_lr, optimizer=optimizer, **clients)
+    drive = driven(alpha, rate, rescaled=True)
+    phases = tuple(replace(p, after=drive, after_reads_start=False, counts_earlier=True) for p in plain.phases)
+    return replace(plain, phases=phases, server=driving(plain.server), owns=frozenset({NORMALISED}))
+
+
+def refuse_optimizer(clients: ClientSettings, who: str) -> None:
+    """An error where clients are given an optimizer."""
+    if "optimizer" in clients:
+        raise ConfigError(f"{who} must keep its own optimizer: it is the algorithm. Got another one.")
+
+
+def shared_moments(b1: float, b2: float, eps: float, second_moment: str, one_count: bool = False) -> Transform:
+    """Adam with a count of the round for m and one of the run for v; v may start from one mean per tensor."""
+    for name, value in (("b1", b1), ("b2", b2)):
+        require(is_number(value) and 0 <= value < 1, name, "a number in [0, 1)", value)
+
+    def init(params: Params) -> dict[str, Params]:
+        zeros = {n: torch.zeros((), dtype=p.dtype, device=p.device) for n, p in params.items()}
+        return {"m": zeros_like(params), "v": zeros_like(params), "mean": zeros}
+
+    def update(gradient: Params, state: Any, params: Params, now: Position) -> tuple[Params, Any]:
+        local = float(step_number(now) + 1)
+        whole = local if second_moment == "reset" else now.value(lambda here: float(here.earlier + here.step + 1))
+        m = {n: b1 * state["m"][n] + (1 - b1) * g for n, g in gradient.items()}
+        old = state["v"] if second_moment != "block_mean" or local > 1 else _filled(state["mean"], state["v"])
+        v = {n: b2 * old[n] + (1 - b2) * g * g for n, g in gradient.items()}
+        first, second = 1 - b1 ** (whole if one_count else local), 1 - b2**whole
+        direction = {n: m[n] / first / ((v[n] / second) ** 0.5 + eps) for n in m}
+        return direction, {"m": m, "v": v, "mean": {n: t.mean() for n, t in v.items()}}
+
+    return Transform(init, update)
+
+
+def _filled(means: dict[str, Tensor], like: Params) -> Params:
+    return {n: torch.zeros_like(t) + means[n] for n, t in like.items()}
+
+
+def driven(alpha: float, rate: Schedule, rescaled: bool) -> AfterStep:
+    """After every step: y <- y + b_k (alpha / K) D, times l_t / l_{t-1} where `rescaled`."""
+
+    def after(carry: Carry, moved: StepInfo, received: Received, now: Position) -> Carry:
+        last = {n.removeprefix(DRIVE): d for n, d in received.extra.items() if n.startswith(DRIVE)}
+        share = now.value(lambda here: alpha / here.steps * _inside(rate, here, rescaled))
+        shared = {n: carry.shared[n] + share * d for n, d in last.items() if n in moved.after}
+        return carry._replace(shared={**carry.shared, **shared})
+
+    return after
+
+
+def _inside(rate: Schedule, here: Now, rescaled: bool) -> float:
+    """l_{t,k} / l_{t,0}, and with `rescaled` times l_{t,0} / l_{t-1,0}."""
+    first = rate.at(replace(here, round=max(here.round - rescaled, 0), step=0, epoch=0))
+    return rate.at(here) / first if first else 0.0
+
+
+def driving(server: Server) -> Server:
+    """A server that also sends down the last mean displacement."""
+
+    def before(shared: Params, own: Any, aggregate: Aggregate, now: Now) -> tuple[Aggregate, Any]:
+        return aggregate, aggregate.means["delta"]
+
+    return around(server, "drive", zeros_like, before, lambda own: {DRIVE + n: d for n, d in own.items()})

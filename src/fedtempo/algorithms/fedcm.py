@@ -1,0 +1,80 @@
+"""FedCM: local steps follow the last round's mean direction as well."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any, Unpack
+
+import torch
+
+from fedtempo.algorithms.algorithm import Algorithm, ClientSettings, Memory, Uploads, Weighting, named
+from fedtempo.algorithms.fedavg import fedavg
+from fedtempo.algorithms.scaffold import TRAVELLED, add_rate
+from fedtempo.client.objectives import Correction, Received, View
+from fedtempo.client.phase import Carry
+from fedtempo.client.rules import zero_of
+from fedtempo.errors import require
+from fedtempo.params import Params, subtract, zeros_like
+from fedtempo.schedules import Now, Rate, Schedule, checked_rate
+from fedtempo.server.step import around
+from fedtempo.server.sums import Aggregate, Groups
+
+DIRECTION = "_direction/"
+"""Leads the names of M among what comes down."""
+
+
+@named
+def fedcm(
+    lr: Rate,
+    steps: Rate | None = None,
+    *,
+    epochs: Rate | None = None,
+    alpha: Rate = 0.1,
+    server_lr: Rate = 1.0,
+    weighting: Weighting = "uniform",
+    **clients: Unpack[ClientSettings],
+) -> Algorithm:
+    """y <- y - l (alpha grad f_i(y) + (1 - alpha) M); then M <- sum_i w_i (x - y_i) / (l_0 + .. + l_{K-1}).
+
+    Xu et al. (2021). M is zero in the first round, which therefore is FedAvg at rate alpha l. Each client divides by
+    the sum of the rates it used, so it sends its mean direction besides its displacement. M does not contain the
+    server's rate. alpha=1 is FedAvg.
+    """
+    share = checked_rate(alpha, "alpha", positive=True)
+    require(share.at(Now()) <= 1, "alpha", "at most 1", share.at(Now()))
+    plain = fedavg(lr, steps, epochs=epochs, server_lr=server_lr, weighting=weighting, **clients)
+    phases = tuple(
+        replace(p, share=share, correction=_direction(share), after=add_rate, after_reads_start=False)
+        for p in plain.phases
+    )
+
+    def before(shared: Params, own: Any, aggregate: Aggregate, now: Now) -> tuple[Aggregate, Any]:
+        return aggregate, aggregate.means["direction"]
+
+    def sends(own: Any) -> Params:
+        return {DIRECTION + n: m for n, m in own.items()}
+
+    return replace(
+        plain,
+        phases=phases,
+        server=around(plain.server, "direction", zeros_like, before, sends),
+        memory=Memory(begin=lambda received, personal: (personal, {TRAVELLED: zero_of(received.shared)})),
+        uploads=Uploads(_upload, compresses=frozenset({"delta", "direction"})),
+    )
+
+
+def _direction(share: Schedule) -> Correction:
+    def correction(view: View) -> Params:
+        rest = 1.0 - share(view.now)
+        extra = view.received.extra
+        return {n.removeprefix(DIRECTION): rest * m for n, m in extra.items() if n.startswith(DIRECTION)}
+
+    return correction
+
+
+def _upload(received: Received, carry: Carry) -> Groups:
+    delta = subtract(carry.shared, received.shared)
+    # If all rates are 0 the displacement is 0 as well; the tiny floor makes 0 / 0 a 0.
+    travelled = carry.scratch[TRAVELLED].clamp(min=torch.finfo(torch.float64).tiny)
+    names = [n.removeprefix(DIRECTION) for n in received.extra if n.startswith(DIRECTION)]
+    return {"delta": delta, "direction": {n: (-delta[n] / travelled).to(delta[n].dtype) for n in names}}

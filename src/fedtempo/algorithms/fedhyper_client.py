@@ -1,0 +1,56 @@
+"""FedHyper on the client: each step's rate follows the agreement with the last step and the last round."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import torch
+
+from fedtempo.algorithms.algorithm import Algorithm, named
+from fedtempo.algorithms.rate_rules import ruled, sharing
+from fedtempo.client.rules import Probe, RateRule, State, zero_of
+from fedtempo.errors import require
+from fedtempo.params import Params, Scalar, inner, zeros_like
+from fedtempo.schedules import Now, Position, step_number
+from fedtempo.server.step import around
+from fedtempo.server.sums import Aggregate
+
+LAST = "_hyper/"
+"""Leads the names of the last mean displacement among what comes down."""
+
+
+@named
+def fedhyper_client(
+    algorithm: Algorithm, *, step: float = 1.0, eps: float = 0.2, smallest: float = 0.1, largest: float = 10.0
+) -> Algorithm:
+    """l_k = clip(l_{k-1} + step <g_k, g_{k-1}> (1 + eps sign<g_k, -D>), smallest l_0, largest l_0), used with g_k.
+
+    Wang et al. (2024), FedHyper-CL; D is the last round's mean displacement, which comes down with the model, and the
+    sign is 0 before there is one. l_0 is the algorithm's `lr`, anew in every round. The authors' code uses
+    displacements and a product instead, one step late; it is not offered.
+    """
+    require(0 < smallest <= 1, "smallest", "a number in (0, 1]", smallest)
+    require(largest >= 1, "largest", "a number >= 1", largest)
+
+    def init(params: Params) -> State:
+        return {"gradient": zeros_like(params), "rate": zero_of(params)}
+
+    def update(probe: Probe, state: State, now: Position) -> tuple[Scalar, State]:
+        g, base = probe.gradient, zero_of(probe.params) + probe.base
+        if step_number(now) == 0:
+            return base, {"gradient": g, "rate": base}
+        last = {n: probe.received.extra[LAST + n] for n in g if LAST + n in probe.received.extra}
+        sign = -torch.sign(inner(last, g)).to(torch.float64)
+        change = step * inner(g, state["gradient"]).to(torch.float64) * (1 + eps * sign)
+        rate = torch.minimum(torch.maximum(state["rate"] + change, smallest * base), largest * base)
+        return rate, {"gradient": g, "rate": rate}
+
+    def before(shared: Params, own: Any, aggregate: Aggregate, now: Now) -> tuple[Aggregate, Any]:
+        return aggregate, aggregate.means["delta"]
+
+    def sends(own: Any) -> Params:
+        return {LAST + n: d for n, d in own.items()}
+
+    server = around(sharing(algorithm, "fedhyper_client").server, "hyper", zeros_like, before, sends)
+    return replace(ruled(algorithm, RateRule(init, update), "fedhyper_client"), server=server)

@@ -1,0 +1,94 @@
+"""FedLESAM: gradients are taken away from where the shared model has moved. A plug-in for any algorithm."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any, Literal
+
+import torch
+
+from fedtempo.algorithms.algorithm import Algorithm, named
+from fedtempo.algorithms.fedsam import POINT
+from fedtempo.algorithms.notes import noting
+from fedtempo.algorithms.rate_rules import moving
+from fedtempo.client.objectives import Received, Value, View
+from fedtempo.client.phase import Carry, Phase
+from fedtempo.client.rules import GradientAt
+from fedtempo.params import Params, norm, select, subtract
+from fedtempo.schedules import Now, Position, Rate, checked_rate
+from fedtempo.server.step import around
+from fedtempo.server.sums import Aggregate
+
+PREVIOUS, KICK = "_previous/", "_kick/"
+"""Lead the names of the previous model, and of the direction from the received model to it."""
+
+
+@named
+def fedlesam(
+    algorithm: Algorithm,
+    *,
+    rho: Rate = 0.1,
+    previous: Literal["received", "global"] = "received",
+) -> Algorithm:
+    """y <- y - l grad f_i(y + rho e), e = (x_old - x) / |x_old - x|, the same in all steps of a round.
+
+    Fan et al. (2024). x_old is the model that the client received in its last round (`previous="received"`, the
+    paper's), or the model of the last round for everybody (`"global"`, as in the authors' code). Where there is none,
+    or nothing moved, e = 0. A step costs one gradient. Of the code's slip (one entry of the flat vector per tensor)
+    nothing is reproduced.
+    """
+    radius = checked_rate(rho, "rho")
+
+    def look(gradient_at: GradientAt, view: View, now: Position) -> GradientAt:
+        kick = {n.removeprefix(KICK): e for n, e in view.scratch.items() if n.startswith(KICK)}
+
+        def nearby(params: Params) -> tuple[Params, Value]:
+            far = radius(now)
+            return gradient_at({n: p + far * kick[n] if n in kick else p for n, p in params.items()})
+
+        return nearby if kick else gradient_at
+
+    def change(phase: Phase) -> Phase:
+        return phase if phase.on == "personal" else replace(phase, look=look)
+
+    def use(received: Received, notes: Params) -> tuple[Received, Params]:
+        down = {n.removeprefix(PREVIOUS): t for n, t in received.extra.items() if n.startswith(PREVIOUS)}
+        away = subtract(notes or down, received.shared)
+        length = norm(away)
+        unit = torch.where(length > 0, 1.0, 0.0) / torch.where(length > 0, length, 1.0)
+        return received, {KICK + n: e * unit.to(e.dtype) for n, e in away.items()}
+
+    def first(shared: Params, trained: frozenset[str]) -> Params:
+        return {}
+
+    def then(received: Received, carry: Carry, notes: Params) -> Params:
+        return select(received.shared, notes)
+
+    wrapped = moving(algorithm, "fedlesam").claimed(POINT, "fedlesam").with_phases(change)
+    if previous == "received":
+        return replace(wrapped, memory=_with_last_received(wrapped, use))
+    server = around(
+        wrapped.server, "previous", dict, _note_previous, lambda own: {PREVIOUS + n: t for n, t in own.items()}
+    )
+    return replace(wrapped, server=server, memory=noting(wrapped, "_lesam/", first, use, then))
+
+
+def _note_previous(shared: Params, own: Any, aggregate: Aggregate, now: Now) -> tuple[Aggregate, Any]:
+    return aggregate, dict(shared)
+
+
+def _with_last_received(algorithm: Algorithm, use: Any) -> Any:
+    """Clients keep the model they received; before their first round they have none, which a 0 under `seen` says."""
+
+    def first(shared: Params, trained: frozenset[str]) -> Params:
+        return {"seen": torch.zeros((), dtype=torch.float64), **select(shared, trained)}
+
+    def begin(received: Received, notes: Params) -> tuple[Received, Params]:
+        old = {n: torch.where(notes["seen"] > 0, t, received.shared[n]) for n, t in notes.items() if n != "seen"}
+        here: tuple[Received, Params] = use(received, old)
+        return here
+
+    def then(received: Received, carry: Carry, notes: Params) -> Params:
+        return {"seen": torch.ones_like(notes["seen"]), **select(received.shared, notes)}
+
+    return noting(algorithm, "_lesam/", first, begin, then)

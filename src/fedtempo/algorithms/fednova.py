@@ -1,0 +1,127 @@
+"""FedNova: displacements are normalised by the work behind them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any, Literal, Unpack
+
+import torch
+
+from fedtempo.algorithms.algorithm import Algorithm, ClientSettings, Memory, Uploads, Weighting, named
+from fedtempo.algorithms.fedavg import fedavg
+from fedtempo.algorithms.fedprox import fedprox
+from fedtempo.client.objectives import Received
+from fedtempo.client.phase import AfterStep, Carry, StepInfo
+from fedtempo.client.rules import base_rate, zero_of
+from fedtempo.client.transforms import Transform, chain, scale, sgd
+from fedtempo.client.transforms import momentum as heavy_ball
+from fedtempo.errors import ConfigError, require
+from fedtempo.params import Params, add, scaled, subtract, zeros_like
+from fedtempo.schedules import Now, Position, Rate, Schedule, checked_rate
+from fedtempo.server.step import around, descend
+from fedtempo.server.sums import Aggregate, Groups
+
+WORK, STEPS, PULSE = "_work", "_steps", "_pulse"
+"""Notes of a client: A_i, K_i, and the weight c of the newest gradient in its momentum."""
+
+
+@named
+def fednova(
+    lr: Rate,
+    steps: Rate | None = None,
+    *,
+    epochs: Rate | None = None,
+    momentum: float = 0.0,
+    mu: Rate = 0.0,
+    tau: Literal["norm", "steps"] = "norm",
+    server_lr: Rate = 1.0,
+    server_momentum: float = 0.0,
+    compat: bool = False,
+    weighting: Weighting = "samples",
+    **clients: Unpack[ClientSettings],
+) -> Algorithm:
+    """x <- x + tau_eff sum_i p_i Delta_i / A_i, where Delta_i = -l sum_j a_j g_j and A_i = sum_j a_j.
+
+    Wang et al. (2020). A_i is K_i for plain steps; with client momentum and a proximal term A <- (1 - l mu) A + c, c <-
+    momentum c + 1. A rate that decays inside the round by b_k gives A <- (1 - l b_k mu) A + b_k c. tau_eff is sum_i p_i
+    A_i, or sum_i p_i K_i with `tau="steps"`, as the authors' code has it for mu > 0. With momentum the proximal pull is
+    added after it; `compat=True` adds the pull to the momentum itself and takes A <- (A + c)(1 - l mu) + 1, as that
+    code does. `server_momentum` is the code's u <- m u + D / l_t, x <- x + eta_g l_t u. A client without steps counts
+    nothing.
+    """
+    if "optimizer" in clients:
+        raise ConfigError("fednova must know the weight of every gradient: use momentum=. Got an optimizer.")
+    rate, strength = checked_rate(lr, "lr"), checked_rate(mu, "mu")
+    product = rate.at(Now()) * strength.at(Now())
+    require(product < 1, "lr * mu", "below 1, or gradients count with alternating signs", product)
+    pulls, inside = mu != 0, mu != 0 and momentum == 0
+    plain = (
+        fedprox(rate, steps, mu=strength, epochs=epochs, weighting=weighting, **clients)
+        if inside
+        else fedavg(rate, steps, epochs=epochs, weighting=weighting, **clients)
+    )
+    direction = _pulled(momentum, strength, compat) if pulls and not inside else heavy_ball(momentum)
+    note = _note_work(rate, strength if pulls else None, momentum, compat and pulls and momentum > 0)
+    phases = tuple(replace(p, direction=direction, after=note, after_reads_start=False) for p in plain.phases)
+    outer = [scale(_inverse(rate)), heavy_ball(server_momentum), scale(rate)] if server_momentum else []
+    server = descend(chain(*outer, sgd(checked_rate(server_lr, "server_lr"))))
+    return replace(
+        plain,
+        phases=phases,
+        server=around(server, "nova", lambda shared: {}, _normalised(tau)),
+        memory=Memory(begin=_begin),
+        uploads=Uploads(_upload),
+    )
+
+
+def _inverse(rate: Schedule) -> Schedule:
+    return Schedule("inverse", {"of": rate}, lambda now: 1 / rate.at(now) if rate.at(now) else 0.0)
+
+
+def _pulled(momentum: float, strength: Schedule, compat: bool) -> Transform:
+    """Momentum and the pull mu (y - x): beside each other, or with the pull inside the momentum."""
+
+    def update(gradient: Params, state: Any, params: Params, now: Position) -> tuple[Params, Any]:
+        velocity = add(gradient, state["velocity"], momentum)
+        pulled = add(velocity, subtract(params, state["centre"]), strength(now))
+        return pulled, {"velocity": pulled if compat else velocity, "centre": state["centre"]}
+
+    return Transform(
+        lambda params: {"velocity": zeros_like(params), "centre": dict(params)}, update, schedules=(("mu", strength),)
+    )
+
+
+def _begin(received: Received, personal: Params) -> tuple[Params, Params]:
+    return personal, dict.fromkeys((WORK, STEPS, PULSE), zero_of(received.shared))
+
+
+def _note_work(rate: Schedule, strength: Schedule | None, momentum: float, compat: bool) -> AfterStep:
+    def after(carry: Carry, moved: StepInfo, received: Received, now: Position) -> Carry:
+        notes, first = carry.scratch, base_rate(rate, now)
+        pulse = momentum * notes[PULSE] + 1.0
+        shrink = 1.0 if strength is None else 1.0 - moved.rate * strength(now)
+        decay = moved.rate / first if not isinstance(first, float) or first else 0.0
+        work = (notes[WORK] + pulse) * shrink + 1.0 if compat else shrink * notes[WORK] + decay * pulse
+        return carry._replace(scratch={**notes, WORK: work, STEPS: notes[STEPS] + 1.0, PULSE: pulse})
+
+    return after
+
+
+def _upload(received: Received, carry: Carry) -> Groups:
+    work = carry.scratch[WORK]
+    counts = (work > 0).to(work.dtype)
+    share = counts / torch.where(work > 0, work, 1.0)
+    delta = scaled(subtract(carry.shared, received.shared), share)
+    like = {n: d.to(received.shared[n].dtype) for n, d in delta.items()}
+    return {"delta": like, "work": {"norm": work, "steps": carry.scratch[STEPS] * counts, "counts": counts}}
+
+
+def _normalised(tau: str) -> Any:
+    def before(shared: Params, own: Any, aggregate: Aggregate, now: Now) -> tuple[Aggregate, Any]:
+        work = aggregate.means["work"]
+        counts = float(work["counts"])
+        factor = float(work[tau]) / counts**2 if counts else 0.0
+        means = {**aggregate.means, "delta": scaled(aggregate.means["delta"], factor)}
+        return aggregate._replace(means=means), own
+
+    return before

@@ -1,0 +1,73 @@
+"""FedSPS and FedDecSPS: Polyak's step size on every client. Plug-ins for any algorithm."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from fedtempo.algorithms.algorithm import Algorithm, named
+from fedtempo.algorithms.rate_rules import ruled
+from fedtempo.client.rules import Probe, RateRule, State, zero_of
+from fedtempo.errors import require
+from fedtempo.params import Params, Scalar, squared_norm
+from fedtempo.schedules import Position
+
+
+@named
+def fedsps(
+    algorithm: Algorithm, *, c: float = 0.5, lower: float = 0.0, bounded: bool = True, eps: float = 0.0
+) -> Algorithm:
+    """eta_k = min((f(y_k) - lower) / (c |g_k|^2), gamma_b), loss and gradient of one batch (Mukherjee et al., 2024).
+
+    gamma_b is the algorithm's `lr`, `lower` a lower bound of the loss. Loss and gradient both contain a proximal term,
+    and neither a control variate. A zero gradient gives gamma_b, a loss below `lower` gives 0. The rule in Delta-SGD's
+    code has no upper bound (`bounded=False`) and adds `eps=1e-8` to the denominator.
+    """
+    require(c > 0, "c", "a number > 0", c)
+    require(eps >= 0, "eps", "a number >= 0", eps)
+
+    def update(probe: Probe, state: State, now: Position) -> tuple[Scalar, State]:
+        ratio, steep, above = _polyak(probe, lower, c, eps)
+        bound = zero_of(probe.params) + probe.base
+        eta = torch.where(steep, torch.minimum(ratio, bound) if bounded else ratio, bound)
+        return torch.where(above, eta, 0.0), state
+
+    return ruled(algorithm, RateRule(lambda params: {}, update), "fedsps")
+
+
+@named
+def feddecsps(
+    algorithm: Algorithm, *, c: float = 0.5, lower: float = 0.0, counts: Literal["run", "own", "round"] = "run"
+) -> Algorithm:
+    """eta_n = r_n / (c sqrt(n + 1)), r_n = min(r_{n-1}, (f(y_n) - lower) / |g_n|^2), r_{-1} = c gamma_b.
+
+    Mukherjee et al. (2024), where n counts local steps since the start of training. A client keeps its r.
+    `counts="run"` counts as if the client had taken part in every round, `"own"` the steps it took; with `"round"` n
+    and r start afresh in every round. gamma_b is the algorithm's `lr`. A loss below `lower` gives 0 and leaves r as it
+    is.
+    """
+    require(c > 0, "c", "a number > 0", c)
+
+    def init(params: Params) -> State:
+        # -1 stands for "not set": what a client keeps must be finite.
+        return {"smallest": zero_of(params) - 1.0, "count": zero_of(params)}
+
+    def update(probe: Probe, state: State, now: Position) -> tuple[Scalar, State]:
+        ratio, steep, above = _polyak(probe, lower, 1.0, 0.0)
+        before = torch.where(state["smallest"] < 0, c * probe.base, state["smallest"])
+        smallest = torch.where(steep & above, torch.minimum(before, ratio), before)
+        taken = state["count"] if counts == "own" else now.value(lambda here: float(here.earlier + here.step))
+        eta = smallest / (c * (taken + 1.0) ** 0.5)
+        return torch.where(above, eta, 0.0), {"smallest": smallest, "count": state["count"] + 1.0}
+
+    rule = RateRule(init, update, keeps_state=counts != "round")
+    return ruled(algorithm, rule, "feddecsps", counts_earlier=counts == "run")
+
+
+def _polyak(probe: Probe, lower: float, c: float, eps: float) -> tuple[Tensor, Tensor, Tensor]:
+    """(f - lower) / (c |g|^2 + eps), whether the gradient is not zero, and whether the loss is at least `lower`."""
+    gap, square = probe.loss.to(torch.float64) - lower, squared_norm(probe.gradient).to(torch.float64)
+    steep = square > 0
+    return gap / (c * torch.where(steep, square, 1.0) + eps), steep, gap >= 0

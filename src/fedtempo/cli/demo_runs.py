@@ -1,0 +1,165 @@
+"""The one-minute demonstration: what clients do between two aggregations, for similar and very different users."""
+
+from __future__ import annotations
+
+import multiprocessing
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from fedtempo.algorithms import Algorithm, fedavg, feddecay, fednar, fedsgd, local_only, pflego
+from fedtempo.api import train
+from fedtempo.comparison import Run, run_of
+from fedtempo.comparison.fair import Budget, from_functions, make_plan, tune_alike
+from fedtempo.data import FederatedData, dirichlet, load
+from fedtempo.evaluation.protocol import Evaluation
+from fedtempo.models import mlp
+from fedtempo.report import ReportRun
+from fedtempo.schedules import decaying_k
+from fedtempo.support.files import sole_user
+from fedtempo.training.loop import drained
+from fedtempo.training.pool import Ask, Done, Pool
+from fedtempo.tuning.space import dimensions_of
+
+ROUNDS, SEEDS, STEPS = 40, 7, 10
+DIFFERENT, SIMILAR = 0.1, 10.0
+"""Dirichlet's alpha: how differently the digits are spread over users."""
+BETAS = (0.0, 0.4, 0.8, 1.0)
+BY_BETA = {0.0: "FedSGD", **{beta: f"FedDecay {beta:g}" for beta in BETAS[1:-1]}, 1.0: "FedAvg"}
+"""FedDecay from one end to the other: beta = 0 is FedSGD, beta = 1 is FedAvg."""
+FINE_TUNING = 0.1
+"""The rate of everybody's fine-tuning, so that it measures the model and not the rate that trained it."""
+
+MAKERS: dict[str, Callable[..., Algorithm]] = {
+    "FedSGD": lambda lr: fedsgd(lr=lr),
+    "FedDecay 0.4": lambda lr: feddecay(lr=lr, beta=0.4, steps=STEPS),
+    "FedDecay 0.8": lambda lr: feddecay(lr=lr, beta=0.8, steps=STEPS),
+    "FedAvg": lambda lr: fedavg(lr=lr, steps=STEPS),
+    "FedNAR": lambda lr: fednar(fedavg(lr=lr, steps=STEPS), weight_decay=0.01, max_norm=1.0),
+    "decaying K": lambda lr: fedavg(lr=lr, steps=decaying_k(STEPS, 0.96)),
+    "PFLEGO": lambda head_lr, server_lr: pflego(head_lr=head_lr, server_lr=server_lr, steps=STEPS),
+    "local only": lambda lr: local_only(lr=lr, steps=STEPS, newcomer_rounds=5),
+}
+RANGES: dict[str, Any] = {
+    "lr": {"log": [0.02, 5.12]},
+    "head_lr": {"log": [0.02, 5.12]},
+    "server_lr": {"log": [0.02, 5.12]},
+}
+TUNED: Mapping[float, Mapping[str, Mapping[str, float]]] = {
+    DIFFERENT: {
+        "FedSGD": {"lr": 0.9051},
+        "FedDecay 0.4": {"lr": 0.9051},
+        "FedDecay 0.8": {"lr": 0.9051},
+        "FedAvg": {"lr": 0.4525},
+        "FedNAR": {"lr": 0.4525},
+        "decaying K": {"lr": 0.4525},
+        "PFLEGO": {"head_lr": 1.81, "server_lr": 0.4525},
+        "local only": {"lr": 0.4525},
+    },
+    SIMILAR: {
+        "FedSGD": {"lr": 0.9051},
+        "FedDecay 0.4": {"lr": 1.81},
+        "FedDecay 0.8": {"lr": 0.9051},
+        "FedAvg": {"lr": 0.9051},
+    },
+}
+"""What `fedtempo demo --tune --out tuned` found: the best of eight trials each, on two other seeds."""
+
+
+@dataclass(frozen=True)
+class DemoRun:
+    """One run of the demo, as the table and the page need it."""
+
+    label: str
+    alpha: float
+    seed: int
+    run: Run
+    page: ReportRun
+
+
+def demo_data(seed: int, alpha: float) -> FederatedData:
+    """Digits among 40 clients, Dirichlet(alpha) over classes, a fifth of the clients held out as new users."""
+    return load("digits").split(dirichlet(clients=40, alpha=alpha), new_clients=0.2, seed=seed, min_samples=5)
+
+
+def settings_for(rounds: int) -> dict[str, Any]:
+    """What all runs have in common."""
+    return {
+        "model": mlp(64, [64], 10),
+        "rounds": rounds,
+        "cohort": 0.25,
+        "batch_size": 16,
+        "evaluation": Evaluation(every=max(1, rounds // 4), lr=FINE_TUNING),
+        "backend": "vectorised",
+    }
+
+
+def run_demo(rounds: int, seeds: int, workers: int, announce: Callable[[int, int], None]) -> list[DemoRun]:
+    """Everybody on every seed, on as many processes as there are workers; `announce` is told how many are done."""
+    jobs = [(seed, alpha, label) for seed in range(seeds) for alpha, tuned in TUNED.items() for label in tuned]
+    found: dict[int, DemoRun] = {}
+
+    def perform(number: int, ask: Ask) -> DemoRun:
+        return _one(*jobs[number], rounds, command=f"fedtempo demo --rounds {rounds} --seeds {seeds}")
+
+    if workers == 1 or "fork" not in multiprocessing.get_all_start_methods():
+        for number in range(len(jobs)):
+            found[number] = perform(number, lambda question: None)
+            announce(len(found), len(jobs))
+        return [found[number] for number in range(len(jobs))]
+    left = iter(range(len(jobs)))
+    # Forked: the contestants are functions of this module that need not be sent.
+    with Pool(perform, workers, "fork") as pool:
+        while len(found) < len(jobs):
+            while pool.has_room and (number := next(left, None)) is not None:
+                pool.start(number, number)
+            for message in pool.messages():
+                assert isinstance(message, Done)
+                if message.error is not None:
+                    raise message.error
+                found[message.number] = message.result
+                announce(len(found), len(jobs))
+    return [found[number] for number in range(len(jobs))]
+
+
+def _one(seed: int, alpha: float, label: str, rounds: int, command: str) -> DemoRun:
+    algorithm = MAKERS[label](**TUNED[alpha][label])
+    result = drained(
+        train(**settings_for(rounds), data=demo_data(seed, alpha), algorithm=algorithm, seed=seed, progress=False)
+    )
+    result.history = [replace(report, params={}) for report in result.history]
+    return DemoRun(label, alpha, seed, run_of(result, label), ReportRun.of(result, label, command=command))
+
+
+def tune_demo(
+    out: Path, rounds: int, workers: int, observe: Callable[[int, int, str], None]
+) -> dict[float, dict[str, Mapping[str, float]]]:
+    """The best rates of every contestant: eight trials each, the same rounds, two seeds that the demo does not show."""
+    found: dict[float, dict[str, Mapping[str, float]]] = {}
+    for alpha, contestants in TUNED.items():
+        folder = out / f"alpha-{alpha:g}"
+        settings = {**settings_for(rounds), "data": _data_of(alpha)}
+        makers = {label: MAKERS[label] for label in contestants}
+        names = {name for label in contestants for name in contestants[label]}
+        ranges = dimensions_of({name: RANGES[name] for name in RANGES if name in names})
+        tunables = from_functions(makers, ranges, settings)
+        plan = make_plan(tunables, Budget(trials=8, tuning_seeds=2, seeds=SEEDS))
+        with sole_user(folder, "tune.lock"):
+            plan.write(folder)
+            tuned = tune_alike(tunables, plan, folder, workers, observe)
+        found[alpha] = {label: one.values for label, one in tuned.items()}
+    return found
+
+
+def _data_of(alpha: float) -> Callable[[int], FederatedData]:
+    return lambda seed: demo_data(seed, alpha)
+
+
+def by_label(runs: Sequence[DemoRun], alpha: float) -> dict[str, list[DemoRun]]:
+    """The runs of one kind of users, by contestant."""
+    found: dict[str, list[DemoRun]] = {}
+    for one in runs:
+        if one.alpha == alpha:
+            found.setdefault(one.label, []).append(one)
+    return found

@@ -1,0 +1,111 @@
+"""`fedtempo compare --tune`: the fair comparison from experiment files."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from fedtempo.comparison import Entrant, entrants_of
+from fedtempo.comparison.entrants import parse_algorithms
+from fedtempo.comparison.fair import (
+    PLAN,
+    Budget,
+    FairComparison,
+    compare_fairly,
+    from_entrants,
+    make_plan,
+    middle_rates,
+)
+from fedtempo.config import read
+from fedtempo.config.pairs import pairs_of
+from fedtempo.errors import ConfigError, require
+from fedtempo.support.terminal import Terminal, say
+from fedtempo.tuning.space import Dimension, dimensions_of, read_tables
+
+OUT = Path("compared")
+
+
+@dataclass(frozen=True)
+class FairOptions:
+    """What the command line says about a fair comparison."""
+
+    paths: Sequence[Path]
+    algorithms: str | None
+    only: bool
+    overrides: Sequence[str]
+    ranges: Sequence[str]
+    claims: Sequence[str]
+    reference: str | None
+    target: float | None
+    redraw: bool
+    budget: Budget
+    out: Path
+    workers: int
+
+
+def run_fair(options: FairOptions, quiet: bool) -> FairComparison:
+    """Plan, say so, run and return what was found."""
+    entrants = _entrants(options)
+    fixed = {} if options.algorithms is None else {label: own for label, _, own in parse_algorithms(options.algorithms)}
+    tunables = from_entrants(entrants, fixed, _ranges(options), options.redraw)
+    plan = make_plan(
+        tunables,
+        options.budget,
+        first_seed=entrants[0].file.seed,
+        claims=[_claim(text) for text in options.claims] or None,
+        reference=options.reference,
+        target=options.target,
+    )
+
+    def observe(done: int, total: int, name: str) -> None:
+        if not quiet:
+            say(f"{done}/{total}: {name}", error=True)
+
+    if not quiet:
+        say(f"the plan is in {options.out / PLAN}", error=True)
+    try:
+        return compare_fairly(tunables, plan, options.out, workers=options.workers, observe=observe)
+    except KeyboardInterrupt:
+        say(f"fedtempo: go on with the same command (what is done is in {options.out})", error=True)
+        raise
+
+
+def show_fair(found: FairComparison, out: Path) -> None:
+    """The plan, the tables and the answers, for a terminal."""
+    console = Terminal()
+    for line in found.plan.in_words():
+        console.print(line, soft_wrap=True, markup=False, highlight=False)
+    for table in found.tables():
+        console.print()
+        console.print(table)
+    for line in found.undecided:
+        console.print(line, soft_wrap=True, markup=False, highlight=False)
+    for note in found.notes:
+        console.print(f"note: {note}", soft_wrap=True, markup=False, highlight=False)
+    console.print(f"The plan, all runs and the report: {out}", soft_wrap=True)
+
+
+def _entrants(options: FairOptions) -> list[Entrant]:
+    files = [read(path, list(options.overrides)) for path in options.paths]
+    algorithms = options.algorithms
+    require(algorithms is None or len(files) == 1, "algorithms", "left out with several experiment files", algorithms)
+    if len(files) == 1:
+        return entrants_of(files[0], algorithms, options.only, middle_rates)
+    own = [Entrant(path.stem, file) for path, file in zip(options.paths, files, strict=True)]
+    present = {file.algorithm.name for file in files}
+    baselines = [] if options.only else entrants_of(files[0], None, rates=middle_rates)[1:]
+    return [*own, *(entrant for entrant in baselines if entrant.file.algorithm.name not in present)]
+
+
+def _ranges(options: FairOptions) -> dict[str, Dimension]:
+    """The first file's `[tune]` table, and the ranges of the command line on top."""
+    given = pairs_of(options.ranges, "a range", "FIELD={ log = [0.01, 1.0] }")
+    return dimensions_of(read_tables(options.paths[0])[1]) | dimensions_of(given)
+
+
+def _claim(text: str) -> tuple[str, str]:
+    better, sign, other = (part.strip() for part in text.partition(" > "))
+    if not sign or not better or not other:
+        raise ConfigError(f"a claim must be written 'LABEL > LABEL'. Got {text!r}.")
+    return better, other

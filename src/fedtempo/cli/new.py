@@ -1,0 +1,148 @@
+"""`fedtempo new`: a commented experiment file to start from, for a data set of ours or for a CSV file."""
+
+from __future__ import annotations
+
+import inspect
+import re
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import tomli_w
+import typer
+
+from fedtempo.algorithms import ALGORITHMS
+from fedtempo.config import make_algorithm, parse
+from fedtempo.data import from_csv
+from fedtempo.data.table import Table
+from fedtempo.errors import ConfigError, OutputError, require, unknown
+from fedtempo.support.files import write_atomically
+from fedtempo.support.terminal import say
+
+# What a data set of ours is divided by, and a model that fits it.
+SPLIT = {"name": "dirichlet", "clients": 50, "alpha": 0.3}
+STARTS: dict[str, tuple[dict[str, Any] | None, dict[str, Any]]] = {
+    "digits": (SPLIT, {"name": "mlp", "inputs": 64, "hidden": [200], "outputs": 10}),
+    "mnist": (SPLIT, {"name": "mlp", "inputs": 784, "hidden": [200], "outputs": 10}),
+    "fashion_mnist": (SPLIT, {"name": "mlp", "inputs": 784, "hidden": [200], "outputs": 10}),
+    "cifar10": (SPLIT, {"name": "group_norm_cnn"}),
+    "femnist": (None, {"name": "cnn", "outputs": 62, "channels": [8], "hidden": 64}),
+    "shakespeare": (None, {"name": "character_gru", "hidden": 64, "layers": 1}),
+}
+GUESSES = {
+    "lr": 0.1,
+    "head_lr": 0.1,
+    "server_lr": 0.01,
+    "steps": 10,
+    "head_steps": 5,
+    "body_steps": 5,
+    "beta": 0.6,
+    "weight_decay": 0.01,
+    "max_norm": 1.0,
+}
+"""First values of an algorithm's settings. They are where to start from; `fedtempo tune` finds better ones."""
+
+
+ALWAYS = ("lr", "steps", "head_steps", "body_steps", "beta")
+"""Settings that are written even where the algorithm has a default."""
+
+
+def new(
+    path: Annotated[Path, typer.Argument(help="The file to write.")] = Path("experiment.toml"),
+    data: Annotated[
+        str | None, typer.Option(help=f"{', '.join(STARTS)}, or a CSV file with a column that names the client.")
+    ] = None,
+    client: Annotated[str | None, typer.Option(help="The CSV file's column that names the client.")] = None,
+    target: Annotated[str | None, typer.Option(help="The CSV file's column that is predicted.")] = None,
+    algorithm: Annotated[str | None, typer.Option(help="The algorithm's name; `fedtempo run --help` has all.")] = None,
+    rounds: Annotated[int, typer.Option(help="How many rounds.", min=1)] = 30,
+    force: Annotated[bool, typer.Option("--force", help="Overwrite the file.")] = False,
+) -> None:
+    """Write a commented experiment file to start from; ask for what is not given.
+
+    Examples: `fedtempo new`, `fedtempo new mine.toml --data visits.csv --client patient --target outcome`.
+    """
+    if path.exists() and not force:
+        raise OutputError(f"{path} is there already. Use --force to overwrite it.")
+    asks = sys.stdin.isatty()
+    data = data or (typer.prompt("Data set, or a CSV file", default="digits") if asks else "digits")
+    own = data.endswith(".csv")
+    if own and asks:
+        client = client or typer.prompt("Column that names the client")
+        target = target or typer.prompt("Column to predict")
+    algorithm = algorithm or (typer.prompt("Algorithm", default="feddecay") if asks else "feddecay")
+    values = {
+        "rounds": rounds,
+        "cohort": 0.2,
+        "batch_size": 32,
+        "seed": 0,
+        **(_csv(data, client, target) if own else _ours(data)),
+        "algorithm": _algorithm(algorithm),
+        "evaluation": {"every": max(1, rounds // 6)},
+    }
+    parse(values)
+    write_atomically(path, _commented(tomli_w.dumps(values), algorithm))
+    say(f"{path} is written. Next: fedtempo run {path}")
+
+
+def _ours(name: str) -> dict[str, Any]:
+    if name not in STARTS:
+        raise unknown("data", name, STARTS)
+    split, model = STARTS[name]
+    divided = {"split": split} if split else {}
+    return {"data": {"name": name, "new_clients": 0.2, "min_samples": 2, **divided}, "model": model}
+
+
+def _csv(path: str, client: str | None, target: str | None) -> dict[str, Any]:
+    """The file is read, so that columns are there and the network has the right size."""
+    require(client is not None and target is not None, "--client and --target", "columns of the file", None)
+    table = from_csv(path, client=str(client), target=str(target), strings="one_hot", missing="mean")
+    treated = {"strings": "one_hot", "missing": "mean", "standardise": True}
+    settings = {"path": path, "client": client, "target": target, **treated}
+    model = {"name": "mlp", "inputs": table.columns["x"].shape[1], "hidden": [64], "outputs": _outputs(table)}
+    return {"data": {"name": "csv", **settings, "new_clients": 0.2}, "model": model}
+
+
+def _outputs(table: Table) -> int:
+    targets = table.columns["y"]
+    return int(targets.max()) + 1 if targets.dtype.kind in "iu" else 1
+
+
+def _algorithm(name: str) -> dict[str, Any]:
+    """The algorithm with first values of what it needs; a wrapper goes around FedAvg."""
+    if name not in ALGORITHMS:
+        raise unknown("algorithm", name, ALGORITHMS)
+    known = inspect.signature(ALGORITHMS[name]).parameters
+    section: dict[str, Any] = {"name": name}
+    for setting, parameter in known.items():
+        needed = parameter.default is inspect.Parameter.empty and parameter.kind is not inspect.Parameter.VAR_KEYWORD
+        if setting == "algorithm":
+            section["around"] = _algorithm("fedavg")
+        elif setting in GUESSES and (needed or setting in ALWAYS):
+            section[setting] = GUESSES[setting]
+        elif needed:
+            raise ConfigError(f"algorithm {name!r} needs {setting!r}, for which there is no first value.")
+    make_algorithm(section)
+    return section
+
+
+COMMENTS = {
+    "rounds =": "How often clients train and the server aggregates.",
+    "cohort =": "The share of clients in a round; an int is their number.",
+    "[data]": "`fedtempo data list` shows what there is. `new_clients` never train: they are the new users.",
+    "[data.split]": "Who owns which rows. A smaller alpha makes clients more different.",
+    "[model]": 'One of ours by name, or your own: name = "package.module:function".',
+    "[evaluation]": "Users are scored before and after fine-tuning, every so many rounds. Try: patience = 5",
+}
+
+
+def _commented(text: str, algorithm: str) -> str:
+    documented = (inspect.getdoc(ALGORITHMS[algorithm]) or "").splitlines()[0]
+    comments = {**COMMENTS, "[algorithm]": f"{documented} First values; `fedtempo tune` finds better ones."}
+    text = re.sub(r"\[\n\s+([^\[\]\n]*),\n\]", r"[\1]", text)  # tomli_w gives every value of a list its own line
+    lines = ["# Run it: fedtempo run FILE. Look before you run: fedtempo schedule FILE."]
+    for line in text.splitlines():
+        comment = next((said for start, said in comments.items() if line.startswith(start)), None)
+        lines += [f"# {comment}"] if comment else []
+        lines.append(line)
+    return "\n".join(lines) + "\n"

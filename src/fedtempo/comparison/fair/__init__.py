@@ -1,0 +1,26 @@
+"""The fair comparison: everybody is tuned alike on seeds of their own, then judged on fresh ones."""
+
+from fedtempo.comparison.fair.decisions import Decision, Finding, decide_all, decide_pairs
+from fedtempo.comparison.fair.outcome import FairComparison, TunedValues
+from fedtempo.comparison.fair.plan import PLAN, Budget, FairPlan, make_plan
+from fedtempo.comparison.fair.protocol import compare_fairly, tune_alike
+from fedtempo.comparison.fair.tunable import Tunable, from_entrants, from_functions, middle_rates
+
+__all__ = [
+    "PLAN",
+    "Budget",
+    "Decision",
+    "FairComparison",
+    "FairPlan",
+    "Finding",
+    "Tunable",
+    "TunedValues",
+    "compare_fairly",
+    "decide_all",
+    "decide_pairs",
+    "from_entrants",
+    "from_functions",
+    "make_plan",
+    "middle_rates",
+    "tune_alike",
+]

@@ -1,0 +1,174 @@
+"""The runs of a fair comparison: trials that leave their score, judged runs that leave their folder."""
+
+from __future__ import annotations
+
+import json
+import math
+import multiprocessing
+import shutil
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from fedtempo.api import train
+from fedtempo.comparison.entrants import slug
+from fedtempo.comparison.fair.plan import FairPlan
+from fedtempo.comparison.fair.tunable import Make, Tunable
+from fedtempo.comparison.runs import finished_run
+from fedtempo.errors import FedTempoError, OutputError, StoreError, TrainingError
+from fedtempo.evaluation.protocol import Evaluation
+from fedtempo.support.files import write_atomically
+from fedtempo.training.database import DATABASE
+from fedtempo.training.loop import drained
+from fedtempo.training.pool import Ask, Done, Pool
+from fedtempo.training.round_report import RoundReport
+
+Observe = Callable[[int, int, str], None]
+"""Is told how many runs are done, of how many, and what the last one was."""
+
+
+@dataclass(frozen=True)
+class FairRun:
+    """One run: a contestant with certain values and a seed, and where it leaves what it found."""
+
+    label: str
+    make: Make
+    chosen: Mapping[str, Any]
+    seed: int
+    rounds: int
+    every: int
+    patience: int
+    folder: Path
+    outcome: Path | None = None
+    """The file for a trial's score. A judged run has none: its folder is kept."""
+
+    @property
+    def name(self) -> str:
+        """For people."""
+        values = ", ".join(f"{name} {value}" for name, value in self.chosen.items())
+        what = "judged" if self.outcome is None else f"trial with {values}"
+        return f"{self.label}, seed {self.seed}, {what}"
+
+    def done(self) -> bool:
+        """Whether it needs no more training."""
+        if self.outcome is not None:
+            return trial_score(self.outcome) is not None
+        try:
+            return bool(finished_run(self.folder))
+        except FedTempoError:
+            return False
+
+    def perform(self) -> None:
+        """Train to the end, on from the last stored round if there is one."""
+        settings = {**self.make(self.chosen, self.seed), "rounds": self.rounds, "workers": 1}
+        protocol: Evaluation = settings.get("evaluation") or Evaluation()
+        settings["evaluation"] = replace(protocol, every=self.every, patience=self.patience)
+        if self.outcome is None:
+            drained(train(**settings, progress=False, out=self.folder, resume=(self.folder / DATABASE).exists()))
+            return
+        found = _trial(settings, self.folder, self.every)
+        write_atomically(self.outcome, json.dumps({"values": dict(self.chosen), "seed": self.seed, **found}, indent=1))
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+
+def _trial(settings: Mapping[str, Any], folder: Path, every: int) -> dict[str, Any]:
+    """A trial's validation scores. What goes wrong in it is its outcome: a rate may be too large to train with."""
+    try:
+        return _scored(_trained(settings, folder, every))
+    except TrainingError as error:
+        return {"best": None, "rounds": 0, "scores": [], "reason": " ".join(str(error).split())}
+
+
+def _trained(settings: Mapping[str, Any], folder: Path, every: int) -> Sequence[RoundReport]:
+    begun = (folder / DATABASE).exists()
+    try:
+        return drained(train(**settings, progress=False, out=folder, resume=begun, commit_every=every)).history
+    except (StoreError, OutputError):  # what an interrupted trial left cannot be gone on with: it starts again
+        if not begun:
+            raise
+        shutil.rmtree(folder)
+        return drained(train(**settings, progress=False, out=folder, commit_every=every)).history
+
+
+def _scored(history: Sequence[RoundReport]) -> dict[str, Any]:
+    scores = [report.validation.quality() for report in history if report.validation is not None]
+    known = [score for score in scores if math.isfinite(score)]
+    return {
+        "best": max(known, default=None),
+        "rounds": len(history),
+        "scores": [score if math.isfinite(score) else None for score in scores],
+        "reason": "" if known else "the validation score was never a number",
+    }
+
+
+def trial_score(path: Path) -> dict[str, Any] | None:
+    """What a trial left; None where there is nothing that can be read."""
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+        return found if {"best", "values", "seed"} <= set(found) else None
+    except (OSError, ValueError, TypeError):
+        return None
+
+
+def trials_of(tunable: Tunable, plan: FairPlan, folder: Path) -> list[FairRun]:
+    """Every point with every tuning seed; none where there is nothing to tune."""
+    place = folder / "tuning" / slug(tunable.label)
+    return [
+        FairRun(
+            tunable.label,
+            tunable.make,
+            point,
+            seed,
+            plan.tuning_rounds,
+            plan.every,
+            plan.patience,
+            place / f"trial-{number}-seed-{seed}",
+            place / f"trial-{number}-seed-{seed}.json",
+        )
+        for number, point in enumerate(plan.contestants[tunable.label]["points"] if tunable.dimensions else [])
+        for seed in plan.tuning_seeds
+    ]
+
+
+def judged_of(tunable: Tunable, chosen: Mapping[str, Any], plan: FairPlan, folder: Path) -> list[FairRun]:
+    """The chosen values with every judged seed."""
+    place = folder / "runs" / slug(tunable.label)
+    common = (plan.rounds, plan.every, plan.patience)
+    return [FairRun(tunable.label, tunable.make, chosen, seed, *common, place / f"seed-{seed}") for seed in plan.seeds]
+
+
+def perform_all(runs: Sequence[FairRun], workers: int, can_be_sent: bool, observe: Observe, what: str) -> None:
+    """Train those that are not done, several at a time where there are several workers. The first error ends them.
+
+    What can be pickled goes to fresh processes. Functions of the user's own may not be picklable: then workers are
+    copies of this process, where the system can copy processes, and else the runs follow each other.
+    """
+    waiting = [run for run in runs if not run.done()]
+    done = len(runs) - len(waiting)
+    if done:
+        observe(done, len(runs), f"{what}: done before")
+    can_fork = "fork" in multiprocessing.get_all_start_methods()
+    if min(workers, len(waiting)) < 2 or not (can_be_sent or can_fork):
+        for number, run in enumerate(waiting, done + 1):
+            run.perform()
+            observe(number, len(runs), run.name)
+        return
+    perform = _sent if can_be_sent else lambda number, ask: waiting[number].perform()
+    left = iter(range(len(waiting)))
+    with Pool(perform, workers, "spawn" if can_be_sent else "fork") as pool:
+        while True:
+            while pool.has_room and (number := next(left, None)) is not None:
+                pool.start(number, waiting[number] if can_be_sent else number)
+            if pool.at_rest:
+                return
+            for message in pool.messages():
+                run = waiting[message.number]
+                if isinstance(message, Done) and message.error is not None:
+                    raise type(message.error)(f"{run.name}: {message.error}")
+                done += 1
+                observe(done, len(runs), run.name)
+
+
+def _sent(run: FairRun, ask: Ask) -> None:
+    run.perform()

@@ -1,0 +1,194 @@
+"""What a fair comparison found: tuned values, scores, answers and costs, beside the plan they were made by."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from rich.table import Table
+
+from fedtempo.comparison.comparison import Comparison
+from fedtempo.comparison.fair.decisions import Decision, Ending, Finding, validation_curve
+from fedtempo.comparison.fair.plan import FairPlan
+from fedtempo.comparison.publish import latex, markdown
+from fedtempo.comparison.runs import Run
+from fedtempo.comparison.tables import interval_text, signed, tables_of
+from fedtempo.report import REPORT, Grid, Lines, Section, report, tidy_csv, tidy_rows
+from fedtempo.report.notebook import tables_html
+from fedtempo.support.display import html_of, shows
+from fedtempo.support.files import write_atomically
+
+
+@dataclass(frozen=True)
+class TunedValues:
+    """What tuning chose for a contestant, and every trial's mean score."""
+
+    values: Mapping[str, Any]
+    score: float
+    """The mean over tuning seeds of the best validation score; NaN where nothing was tuned."""
+    trials: Sequence[Mapping[str, Any]]
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class FairComparison:
+    """A finished fair comparison. `print` shows it; `as_dict`, `json` and `write` hand it on."""
+
+    plan: FairPlan
+    tuned: Mapping[str, TunedValues]
+    training: Mapping[str, Ending]
+    comparison: Comparison
+    decisions: Sequence[Decision]
+    runs: Sequence[Run]
+
+    @property
+    def notes(self) -> list[str]:
+        """What a reader should know beside the numbers."""
+        own = [f"{label}: {note}" for label, one in self.tuned.items() for note in one.notes]
+        return [*own, *self.comparison.notes]
+
+    @property
+    def undecided(self) -> list[str]:
+        """Why a question has no answer, and what would give one; a line for each reason."""
+        lines: dict[str, list[str]] = {}
+        for one in self.decisions:
+            if one.finding in (Finding.UNCLEAR, Finding.SHORT):
+                pair = f"{one.label} against {one.other}, {one.users} users"
+                lines.setdefault(f"{one.finding}: {one.reason}", []).append(pair)
+        return [f"{'; '.join(pairs)}: {reason}" for reason, pairs in lines.items()]
+
+    def tables(self) -> list[Table]:
+        """For a terminal: tuned values, scores, differences, costs, and the answers at the end."""
+        return [self._tuned_table(), *tables_of(self.comparison), self._answers_table()]
+
+    def as_dict(self) -> dict[str, Any]:
+        """Everything as plain data; a number that is not known is None."""
+        found = {
+            "plan": self.plan.as_dict(),
+            "tuned": {label: asdict(one) for label, one in self.tuned.items()},
+            "training": {label: asdict(one) for label, one in self.training.items()},
+            "answers": [{**asdict(one), "finding": str(one.finding)} for one in self.decisions],
+            "comparison": self.comparison.as_dict(),
+            "notes": self.notes,
+        }
+        plain: dict[str, Any] = _known(found)
+        return plain
+
+    def json(self) -> str:
+        """Everything as JSON."""
+        return json.dumps(self.as_dict(), indent=1)
+
+    def write(self, folder: Path) -> None:
+        """Leave `fair.json`, `comparison.csv`, `.md`, `.tex`, `tidy.csv` and `report.html` in the folder."""
+        rows = [row for run in self.runs for row in tidy_rows(run.history, str(run.label), run.seed)]
+        files = {
+            "fair.json": self.json() + "\n",
+            "comparison.csv": self.comparison.csv(),
+            "comparison.md": markdown(self.comparison, "t"),
+            "comparison.tex": latex(self.comparison, "t"),
+            "tidy.csv": tidy_csv(rows),
+            REPORT: self.page(),
+        }
+        for name, text in files.items():
+            write_atomically(folder / name, text, "out")
+
+    def page(self) -> str:
+        """The comparison as a page that needs no network."""
+        curves: dict[str, list[tuple[float, float]]] = {}
+        for run in self.runs:
+            rounds = [float(one.round + 1) for one in run.history if one.validation is not None]
+            curves[f"{run.label}, seed {run.seed}"] = list(zip(rounds, validation_curve(run), strict=True))
+        answers = [
+            [one.label, one.other, one.users, str(one.finding), one.seeds.value, *_ends(one), one.corrected, one.reason]
+            for one in self.decisions
+        ]
+        heads = ["contestant", "against", "users", "answer", "difference", "over seeds", "seeds and users", "p", "why"]
+        tuned = [[label, _text(one.values), _short(one.score)] for label, one in self.tuned.items()]
+        return report(
+            [],
+            title=f"A fair comparison on {len(self.plan.seeds)} seeds",
+            sections=[
+                Section("Answers", table=Grid(heads, [[_cell(value) for value in row] for row in answers])),
+                Section("Tuned values", table=Grid(["contestant", "values", "validation score"], tuned)),
+                Section("Validation score by round", figure=Lines(curves, "round", self.plan.metric)),
+                Section("The plan, written before the first run", "\n".join(self.plan.in_words())),
+            ],
+        )
+
+    def __str__(self) -> str:
+        return "\n".join([*self.plan.in_words(), *map(str, self.decisions), *(f"note: {note}" for note in self.notes)])
+
+    def _repr_html_(self) -> str:
+        return html_of(self)
+
+    def _tuned_table(self) -> Table:
+        table = _table("tuned on validation; how the judged runs ended")
+        for heading in ("values", "trials", "score", "ended early", "last quarter", "converged"):
+            table.add_column(heading, justify="left" if heading == "values" else "right", overflow="fold")
+        for label, one in self.tuned.items():
+            ended = self.training[label]
+            early, gain = f"{ended.stopped} of {ended.of}", "-" if math.isnan(ended.gain) else f"{ended.gain:+.4f}"
+            yes = "yes" if ended.converged else "no"
+            table.add_row(label, _text(one.values), str(len(one.trials)), _short(one.score), early, gain, yes)
+        return table
+
+    def _answers_table(self) -> Table:
+        others = {one.other for one in self.decisions}
+        against = f"against {others.pop()}" if len(others) == 1 else "answers"
+        table = _table(f"{against}; 95 % intervals over seeds (t), over seeds and users (bootstrap)")
+        for heading in (
+            *(["against"] if others else []),
+            "users",
+            "answer",
+            "mean",
+            "over seeds",
+            "over both",
+            "p, Holm",
+        ):
+            table.add_column(heading, justify="left" if heading == "against" else "right", no_wrap=heading != "against")
+        for one in self.decisions:
+            p = "-" if math.isnan(one.corrected) else f"{one.corrected:.2g}"
+            gap = signed(one.seeds.value)
+            whom = [one.other] if others else []
+            table.add_row(one.label, *whom, one.users, str(one.finding), gap, *_ends(one), p)
+        return table
+
+
+def _table(title: str) -> Table:
+    table = Table(title=title, title_justify="left", box=None, padding=(0, 1, 0, 0), pad_edge=False)
+    table.add_column("contestant", overflow="fold", min_width=12, max_width=40)
+    return table
+
+
+def _ends(decision: Decision) -> tuple[str, str]:
+    return interval_text(decision.seeds), interval_text(decision.both)
+
+
+def _short(value: float) -> str:
+    return "-" if math.isnan(value) else f"{value:.4f}"
+
+
+def _text(values: Mapping[str, Any]) -> str:
+    return ", ".join(f"{name.removeprefix('algorithm.')} {value}" for name, value in values.items()) or "as given"
+
+
+def _cell(value: Any) -> Any:
+    return None if isinstance(value, float) and math.isnan(value) else value
+
+
+def _known(value: Any) -> Any:
+    """Plain data without NaN, which JSON does not have."""
+    if isinstance(value, Mapping):
+        return {key: _known(entry) for key, entry in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_known(entry) for entry in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+@shows(FairComparison)
+def _html(found: FairComparison) -> str:
+    return tables_html(found.tables(), found.notes)

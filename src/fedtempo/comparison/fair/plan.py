@@ -1,0 +1,246 @@
+"""The plan of a fair comparison: written to the folder before the first run, and never changed afterwards."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from fedtempo.comparison.fair.ranges import spread_points
+from fedtempo.comparison.fair.tunable import Tunable, known_label
+from fedtempo.errors import ConfigError, OutputError, is_count, is_number, require, shown
+from fedtempo.evaluation.protocol import Evaluation
+from fedtempo.metrics import METRICS
+from fedtempo.support.files import write_atomically
+from fedtempo.training.experiment import Experiment, prepare
+
+PLAN = "plan.json"
+TUNING_SEEDS = 1_000_000
+"""Where the seeds of the tuning start, so far from the judged ones that more of either never meet."""
+MARGIN = 0.01
+"""One point of accuracy: a smaller difference is called none."""
+SHARES = (
+    *("accuracy", "balanced_accuracy", "top3", "top5", "top10", "f1_macro", "f1_binary", "auroc", "average_precision"),
+    *("recall_at_1", "recall_at_5", "recall_at_10"),
+)
+"""Metrics between 0 and 1, for which a point means something."""
+EVALUATIONS = 20
+"""How often a run is evaluated if its experiment does not say."""
+SHARED = ("data", "loss", "metrics", "rounds", "evaluation")
+"""What must be the same for everybody."""
+GROUPS = {"existing": "existing_after", "new": "new_after"}
+
+
+@dataclass(frozen=True)
+class Budget:
+    """What everybody gets: trials and seeds for tuning, rounds, and the judged seeds."""
+
+    trials: int = 8
+    tuning_seeds: int = 2
+    tuning_rounds: int | None = None
+    """As many as judged runs have, where nothing else is said."""
+    seeds: int | Sequence[int] = 5
+    """How many judged seeds there are, or which."""
+    patience: int = 5
+    """Evaluations without a better validation score after which a run ends."""
+    margin: float | None = None
+    """The largest difference that counts as none; one point, for metrics that are shares."""
+
+    def __post_init__(self) -> None:
+        require(is_count(self.trials), "trials", "an int >= 1", self.trials)
+        require(is_count(self.tuning_seeds), "tuning_seeds", "an int >= 1", self.tuning_seeds)
+        rounds = self.tuning_rounds
+        require(rounds is None or is_count(rounds), "tuning_rounds", "an int >= 1", rounds)
+        require(is_count(self.patience), "patience", "an int >= 1", self.patience)
+        margin = self.margin
+        require(margin is None or (is_number(margin) and margin > 0), "margin", "a number > 0", margin)
+        require(is_count(self.seeds) or _are_seeds(self.seeds), "seeds", "an int >= 1 or a list of ints", self.seeds)
+
+
+def _are_seeds(seeds: Any) -> bool:
+    numbers = list(seeds) if isinstance(seeds, Sequence) and not isinstance(seeds, str) else []
+    return bool(numbers) and len(set(numbers)) == len(numbers) and all(is_count(seed, 0) for seed in numbers)
+
+
+@dataclass(frozen=True)
+class FairPlan:
+    """Everything that decides the result, as plain values."""
+
+    metric: str
+    contestants: Mapping[str, Mapping[str, Any]]
+    """By label: what the algorithm is, the ranges, and the points that are tried."""
+    tuning_seeds: tuple[int, ...]
+    tuning_rounds: int
+    seeds: tuple[int, ...]
+    rounds: int
+    every: int
+    patience: int
+    margin: float
+    converged_within: float
+    """A run that used all rounds has converged if the last quarter of its validation curve gains less than this."""
+    claims: tuple[tuple[str, str, str], ...]
+    """Who is asked to be better than whom, for which users."""
+    reference: str
+    target: float | None
+    experiment: Mapping[str, str]
+    """What else decided the numbers: data, model, loss, cohort, version, ..."""
+
+    def __post_init__(self) -> None:
+        both = sorted(set(self.seeds) & set(self.tuning_seeds))
+        require(not both, "tuning seeds", "seeds that are not judged", both)
+
+    def as_dict(self) -> dict[str, Any]:
+        """The plan as it stands in the folder."""
+        plain: dict[str, Any] = json.loads(json.dumps(asdict(self)))
+        return plain
+
+    def write(self, folder: Path) -> None:
+        """Put the plan into the folder, or make sure that the one there is the same."""
+        path, mine = folder / PLAN, self.as_dict()
+        if not path.exists():
+            write_atomically(path, json.dumps(mine, indent=1) + "\n", "out")
+            return
+        try:
+            stored = json.loads(path.read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            stored = None
+        if not isinstance(stored, dict):
+            raise OutputError(f"out must be a folder whose {PLAN} can be read. Got {path}.")
+        for field in (*mine, *stored):
+            if stored.get(field) != mine.get(field):
+                was, now = _first_difference(field, stored.get(field), mine.get(field))
+                raise OutputError(
+                    f"a plan must not change once it is written: take another folder. {was}, in {path}. Got {now}."
+                )
+
+    def in_words(self) -> list[str]:
+        """The plan for people, a line each."""
+        tuned = f"{len(self.tuning_seeds)} seeds from {self.tuning_seeds[0]} on" if self.tuning_seeds else "no seeds"
+        return [
+            f"tuned by validation, {self.tuning_rounds} rounds at most, on {tuned}, which are not judged:",
+            *(f"  {label}: {_ranges_in_words(one)}" for label, one in self.contestants.items()),
+            f"judged on seeds {', '.join(map(str, self.seeds))}: {self.rounds} rounds at most, evaluated every "
+            f"{self.every}, ended after {self.patience} evaluations without a better validation score",
+            f"converged: ended that way, or the last quarter gains less than {self.converged_within:g}",
+            f"no difference: the whole interval lies within ±{self.margin:g} of {self.metric}",
+            f"asked, for {' and '.join(dict.fromkeys(users for *_, users in self.claims))} users: "
+            + "; ".join(dict.fromkeys(f"{better} > {other}" for better, other, _ in self.claims)),
+        ]
+
+
+def _first_difference(field: str, stored: Any, mine: Any) -> tuple[str, str]:
+    """The innermost field that differs, with both values."""
+    while isinstance(stored, dict) and isinstance(mine, dict):
+        key = next(key for key in (*stored, *mine) if stored.get(key) != mine.get(key))
+        field, stored, mine = f"{field}.{key}", stored.get(key), mine.get(key)
+    return f"{field} is {shown(stored)}", shown(mine)
+
+
+def _ranges_in_words(contestant: Mapping[str, Any]) -> str:
+    if not contestant["ranges"]:
+        return "nothing is tuned"
+    parts = []
+    for name, found in contestant["ranges"].items():
+        words = " to ".join(f"{end:g}" for end in found["between"]) if "between" in found else str(found["choices"])
+        parts.append(f"{name} {words}")
+    return f"{len(contestant['points'])} trials of {', '.join(parts)}"
+
+
+def make_plan(
+    tunables: Sequence[Tunable],
+    budget: Budget,
+    *,
+    first_seed: int = 0,
+    claims: Sequence[tuple[str, str]] | None = None,
+    reference: str | None = None,
+    target: float | None = None,
+) -> FairPlan:
+    """Check everything that can be checked before training, and put it down."""
+    labels = [tunable.label for tunable in tunables]
+    require(
+        len(labels) > 1 and len(set(labels)) == len(labels), "contestants", "two or more of different names", labels
+    )
+    base = known_label(reference or labels[0], labels, "reference")
+    asked = claims if claims is not None else [(label, base) for label in labels if label != base]
+    for pair in asked:
+        better, other = (known_label(label, labels, "a contestant in claims") for label in pair)
+        require(better != other, "claims", "about two contestants", pair)
+    seeds = budget.seeds
+    judged = tuple(range(first_seed, first_seed + seeds)) if isinstance(seeds, int) else tuple(seeds)
+    tuning = tuple(TUNING_SEEDS + first_seed + number for number in range(budget.tuning_seeds))
+    points = {one.label: spread_points(one.dimensions, budget.trials, first_seed) for one in tunables}
+    first = [_prepared(one, points[one.label][0], judged[0]) for one in tunables]
+    identities = [experiment.identity(strict=False) for experiment in first]
+    _check_shared(labels, identities)
+    data, protocol = first[0].federation.problem.data, first[0].evaluation
+    _check(first[0].rounds, data.sizes("validation").any(), protocol)
+    assert protocol is not None
+    every = protocol.every or max(1, first[0].rounds // EVALUATIONS)
+    # Of a private run's training clients nothing is published but the noised mean: only new users are scored.
+    scored = {"existing": not first[0].federation.private, "new": bool(len(data.held_out))}
+    kinds = [kind for kind in GROUPS if scored[kind]]
+    require(bool(kinds), "data", "with new clients where training is private: nobody else is scored", "none")
+    metric = first[0].federation.problem.task.metric
+    margin = budget.margin if budget.margin is not None else _margin(metric)
+    return FairPlan(
+        metric=metric,
+        contestants={
+            one.label: {
+                "algorithm": {k: v for k, v in identity.items() if k.startswith("algorithm")},
+                "ranges": {dimension.name: _range_of(dimension) for dimension in one.dimensions},
+                "points": points[one.label],
+            }
+            for one, identity in zip(tunables, identities, strict=True)
+        },
+        tuning_seeds=tuning if any(one.dimensions for one in tunables) else (),
+        tuning_rounds=budget.tuning_rounds or first[0].rounds,
+        seeds=judged,
+        rounds=first[0].rounds,
+        every=every,
+        patience=protocol.patience or budget.patience,
+        margin=margin,
+        converged_within=margin / 2,
+        claims=tuple((better, other, kind) for better, other in asked for kind in kinds),
+        reference=base,
+        target=target,
+        experiment={k: v for k, v in identities[0].items() if not k.startswith("algorithm") and k != "seed"},
+    )
+
+
+def _prepared(tunable: Tunable, point: Mapping[str, Any], seed: int) -> Experiment:
+    """A contestant's first run, checked; what is wrong names the contestant."""
+    try:
+        return prepare(**{**tunable.make(point, seed), "workers": 1})
+    except ConfigError as error:
+        raise ConfigError(f"{tunable.label}: {error}") from error
+
+
+def _check_shared(labels: Sequence[str], identities: Sequence[Mapping[str, str]]) -> None:
+    """Everybody solves the same problem, is scored alike and has the same rounds."""
+    for field in SHARED:
+        for label, own in zip(labels, identities, strict=True):
+            if own[field] != identities[0][field]:
+                both = f"{shown(identities[0][field])} for {labels[0]} and {shown(own[field])} for {label}"
+                raise ConfigError(f"{field} must be the same for all contestants. Got {both}.")
+
+
+def _check(rounds: int, has_validation: bool, protocol: Evaluation | None) -> None:
+    rule = "given for a comparison with tuning, which looks at validation scores"
+    if not has_validation:
+        raise ConfigError(f"a validation part of the data must be {rule}. Got none: set data.validation.")
+    require(protocol is not None, "evaluation", rule, protocol)
+    require(rounds >= 4, "rounds", "an int >= 4, so that convergence can be seen", rounds)
+
+
+def _range_of(dimension: Any) -> dict[str, Any]:
+    if dimension.range is None:
+        return {"choices": list(dimension.choices)}
+    return {"between": [dimension.range.low, dimension.range.high], "log": dimension.range.log}
+
+
+def _margin(metric: str) -> float:
+    known = metric in SHARES and metric in METRICS
+    require(known, "margin", f"given for {metric!r}: what difference of it would count as none?", None)
+    return MARGIN

@@ -1,0 +1,109 @@
+"""What is tuned for each contestant: ranges of its own rates by default, the user's ranges, and the points tried."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from fedtempo.errors import ConfigError
+from fedtempo.randomness import generator
+from fedtempo.tuning.space import Dimension, Range
+
+RATES = {
+    "lr": (0.01, 3.0),
+    "head_lr": (0.003, 1.0),
+    "server_lr": (0.01, 3.0),
+    "personal_lr": (0.01, 1.0),
+}
+"""The rates that are tuned by default where an algorithm asks for them, with their logarithmic ranges."""
+OF_ALGORITHMS: Mapping[str, Mapping[str, tuple[float, float]]] = {
+    # One step a round: it may be as long as all local steps of the others together.
+    "fedsgd": {"lr": (0.03, 10.0)},
+    # Adaptive servers move every weight by about the server's rate, whatever the gradient.
+    **{name: {"lr": (0.01, 3.0), "server_lr": (0.001, 0.3)} for name in ("fedadam", "fedyogi", "fedadagrad")},
+    "pfedme": {"lr": (0.003, 1.0), "personal_lr": (0.01, 1.0)},
+}
+"""Ranges of algorithms for which those of `RATES` do not fit. Their rates are tuned even if they have a default."""
+ADAPTIVE = ("adam", "adamw", "adagrad", "rmsprop")
+ADAPTIVE_RATES = (0.0001, 0.1)
+
+
+def default_ranges(name: str, build: Callable[..., Any], given: Iterable[str] = ()) -> dict[str, Dimension]:
+    """The rates of an algorithm that are tuned when nobody says otherwise, by parameter.
+
+    These are its parameters of the names in `RATES` that have no default. `given` ones are fixed.
+
+    >>> from fedtempo.algorithms import fedavg
+    >>> default_ranges("fedavg", fedavg)["lr"].range
+    Range(low=0.01, high=3.0, log=True, integer=False)
+    """
+    parameters = inspect.signature(build).parameters
+    special = OF_ALGORITHMS.get(name, {})
+    wanted = {
+        rate: special.get(rate, ends)
+        for rate, ends in RATES.items()
+        if rate in special or (rate in parameters and parameters[rate].default is inspect.Parameter.empty)
+    }
+    return {rate: log_range(rate, *ends) for rate, ends in wanted.items() if rate not in set(given)}
+
+
+def log_range(name: str, low: float, high: float) -> Dimension:
+    """A range that is even on a logarithmic scale."""
+    return Dimension(name, range=Range(low, high, log=True, integer=False))
+
+
+def spread_points(dimensions: Sequence[Dimension], trials: int, seed: int) -> list[dict[str, Any]]:
+    """At most `trials` points, spread evenly over every dimension (a Latin hypercube).
+
+    Each range is cut into `trials` equal cells, and the middle of each cell is tried once. One dimension alone makes a
+    plain grid. Choices are dealt to the cells in order. Points that fall together are tried once.
+
+    >>> [point["lr"] for point in spread_points([log_range("lr", 0.01, 1.0)], 4, seed=0)]
+    [0.01778, 0.05623, 0.1778, 0.5623]
+    """
+    cells = np.arange(trials)
+    orders = [
+        cells if place == 0 else generator(seed, "trials", dimension.name).permutation(trials)
+        for place, dimension in enumerate(dimensions)
+    ]
+    points = [
+        {
+            dimension.name: _value(dimension, int(order[trial]), trials)
+            for dimension, order in zip(dimensions, orders, strict=True)
+        }
+        for trial in range(trials)
+    ]
+    unlike: list[dict[str, Any]] = []
+    for point in points:
+        if point not in unlike:
+            unlike.append(point)
+    return unlike
+
+
+def _value(dimension: Dimension, cell: int, cells: int) -> Any:
+    """The middle of a cell of the range, to four digits so that it can be read and written down."""
+    share, found = (cell + 0.5) / cells, dimension.range
+    if found is None:
+        return dimension.choices[int(share * len(dimension.choices))]
+    value = found.low * (found.high / found.low) ** share if found.log else found.low + share * (found.high - found.low)
+    return round(value) if found.integer else float(f"{value:.4g}")
+
+
+def at_an_end(dimension: Dimension, value: Any, points: Sequence[Mapping[str, Any]]) -> bool:
+    """Whether a chosen value is the smallest or the largest that was tried of a range: the best may lie outside."""
+    tried = sorted({point[dimension.name] for point in points}) if dimension.range is not None else []
+    return len(tried) > 2 and value in (tried[0], tried[-1])
+
+
+def split_ranges(ranges: Mapping[str, Dimension]) -> dict[tuple[str | None, str], Dimension]:
+    """Ranges by contestant (None for all) and field: `feddecay/algorithm.lr` is for one, `algorithm.lr` for all."""
+    found: dict[tuple[str | None, str], Dimension] = {}
+    for name, dimension in ranges.items():
+        whose, slash, field = name.rpartition("/")
+        if not field or (slash and not whose):
+            raise ConfigError(f"a range must be named FIELD or CONTESTANT/FIELD. Got {name!r}.")
+        found[whose or None, field] = Dimension(field, dimension.choices, dimension.range)
+    return found

@@ -1,0 +1,117 @@
+"""Tuning before judging: every contestant's candidates on seeds of their own, and the plan of it all.
+
+The plan is written before the first run. It says what will be tried, on which seeds, what decides and what is claimed,
+so nothing can be chosen after the results are known.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+from fedtempo.errors import ConfigError, require
+from fedtempo.papers.framework.frame import FIRST_TUNING_SEED, Measured, PaperRun, Scale, TunedSetting, Tuning
+from fedtempo.papers.framework.outcomes import TriedValue, TuningChoice
+from fedtempo.papers.framework.reproduction import Reproduction
+from fedtempo.support.files import write_atomically
+
+PLAN = "plan.json"
+
+
+@dataclass(frozen=True)
+class PlannedTrial:
+    """One candidate of one contestant on one tuning seed."""
+
+    contestant: str
+    value: float
+    seed: int
+    run: PaperRun
+
+
+def trials(reproduction: Reproduction, scale: Scale, only: Sequence[str] = ()) -> list[PlannedTrial]:
+    """Every contestant with every candidate on every tuning seed; those that `only` these labels need, if any."""
+    if scale.tuning is None:
+        return []
+    return [
+        PlannedTrial(name, value, seed, _trial(reproduction, scale, name, contestant, value, seed))
+        for name, contestant in scale.tuning.contestants.items()
+        if contestant.serves(only)
+        for value in contestant.values
+        for seed in scale.tuning.seeds
+    ]
+
+
+def _trial(
+    reproduction: Reproduction, scale: Scale, name: str, contestant: TunedSetting, value: float, seed: int
+) -> PaperRun:
+    runs = reproduction.runs(replace(scale, chosen={name: value}), seed)
+    found = [run for run in runs if run.label == contestant.label]
+    if not found:
+        raise ConfigError(f"{reproduction.name}: {name} is tuned on {contestant.label!r}, which is no run.")
+    return found[0]
+
+
+def choices(tuning: Tuning, tried: Sequence[PlannedTrial], measured: Sequence[Measured]) -> dict[str, TuningChoice]:
+    """The best candidate of each contestant by the mean of its validation scores; one that diverged is the worst."""
+    scores: dict[tuple[str, float], list[float]] = {}
+    for trial, one in zip(tried, measured, strict=True):
+        scores.setdefault((trial.contestant, trial.value), []).append(one.values.get(tuning.column, math.nan))
+    sign = 1 if tuning.higher_is_better else -1
+    found = {}
+    for name in dict.fromkeys(trial.contestant for trial in tried):
+        values = tuning.contestants[name].values
+        results = tuple(TriedValue(value, fmean(scores[name, value])) for value in values)
+        best = max(results, key=lambda result: -math.inf if math.isnan(result.score) else sign * result.score)
+        found[name] = TuningChoice(best.value, results)
+    return found
+
+
+def write_plan(reproduction: Reproduction, scale: str, seeds: int, folder: Path) -> None:
+    """Write the plan, or make sure that the folder has the same one; seeds may be added, nothing else may change."""
+    require(seeds < FIRST_TUNING_SEED, "seeds", f"below {FIRST_TUNING_SEED}", seeds)
+    written, path = plan_record(reproduction, scale, seeds), folder / PLAN
+    kept = _read(path)
+    changed = [name for name in written if kept and name != "judged_seeds" and kept.get(name) != written[name]]
+    if changed:
+        raise ConfigError(
+            f"{path} was written for another plan ({', '.join(changed)} differ). Use another folder, or remove it."
+        )
+    if kept is None or len(kept["judged_seeds"]) < seeds:
+        write_atomically(path, json.dumps(written, indent=1) + "\n")
+
+
+def plan_record(reproduction: Reproduction, scale: str, seeds: int) -> dict[str, Any]:
+    """What will be run and how it will be judged, as plain data."""
+    sized = reproduction.scales[scale]
+    tuning = sized.tuning
+    record = {
+        "name": reproduction.name,
+        "scale": scale,
+        "settings": dict(sized.settings),
+        "tuned": {} if tuning is None else {who: vars(one) for who, one in tuning.contestants.items()},
+        "tuned_by": None if tuning is None else tuning.column,
+        "tuning_seeds": [] if tuning is None else list(tuning.seeds),
+        "judged_seeds": list(range(seeds)),
+        "converged_if": None if sized.settling is None else vars(sized.settling),
+        "margins": {name: column.margin for name, column in reproduction.columns.items() if column.margin is not None},
+        "claims": [claim.text for claim in reproduction.claims],
+    }
+    plain: dict[str, Any] = json.loads(json.dumps(record))
+    return plain
+
+
+def _read(path: Path) -> Mapping[str, Any] | None:
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError):
+        raise ConfigError(f"{path} cannot be read as a plan. Remove it, and the plan is written again.") from None
+    known = isinstance(content, dict) and isinstance(content.get("judged_seeds"), list)
+    require(known, str(path), "a plan", "something else")
+    return content

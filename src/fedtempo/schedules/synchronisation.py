@@ -1,0 +1,72 @@
+"""The quadratic synchronisation rule: local steps that grow as the learning rate falls."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+from fedtempo.errors import ConfigError, is_count, is_number, require, takes_numbers
+from fedtempo.schedules.position import Now
+from fedtempo.schedules.schedule import Rate, Schedule, checked_rate
+
+
+@takes_numbers
+def qsr(
+    lr: Rate,
+    alpha: float,
+    k_base: int = 1,
+    power: float = 2.0,
+    most: int | None = None,
+    budget: int | None = None,
+    warmup_steps: int = 0,
+    warmup_k: int | None = None,
+) -> Schedule:
+    """K_t = max(k_base, floor((alpha / lr_t)^power)), lr_t the rate of the round's first step (Gu et al., 2024).
+
+    `most` bounds K_t. `budget` is the number of steps of the whole run: K_t = max(1, min(K_t, budget - steps so far)).
+    K_t = `warmup_k` as long as fewer than `warmup_steps` steps were taken. A rate that may fall to 0 needs a bound.
+    The rule is an alternative to `decaying_k`, not a factor for it.
+
+    >>> from fedtempo.schedules import piecewise
+    >>> rule = qsr(piecewise(0.2, {1: 0.5}), alpha=0.4, k_base=2, most=1000)
+    >>> [rule.at(Now(round=n)) for n in (0, 1)]
+    [4.0, 16.0]
+    """
+    rate = checked_rate(lr, "lr")
+    require(is_number(alpha) and alpha >= 0, "alpha", "a number >= 0", alpha)
+    require(is_count(k_base), "k_base", "an int >= 1", k_base)
+    require(is_number(power) and power > 0, "power", "a number > 0", power)
+    for name, value in (("most", most), ("budget", budget), ("warmup_k", warmup_k)):
+        require(value is None or is_count(value), name, "an int >= 1 or None", value)
+    require(is_count(warmup_steps, 0), "warmup_steps", "an int >= 0", warmup_steps)
+    require(
+        bool(warmup_steps) == (warmup_k is not None), "warmup_k", "given with warmup_steps, and only then", warmup_k
+    )
+    bounded = most is not None or budget is not None or rate.name == "constant"
+    require(bounded, "most or budget", "given where lr is a schedule, because steps grow as it falls", None)
+
+    def wanted(now: Now) -> float:
+        value = rate.at(now)
+        limit = float(most) if most is not None else math.inf
+        # 0.3 / 0.1 is a little below 3; without the factor its floor would be 2.
+        ratio = (alpha / value) ** power * (1 + 1e-12) if value > 0 else math.inf
+        return max(float(k_base), min(float(math.floor(ratio)) if ratio < limit else limit, limit))
+
+    def steps(now: Now, taken: int) -> int:
+        value = float(warmup_k) if warmup_k is not None and taken < warmup_steps else wanted(now)
+        value = value if budget is None else max(1.0, min(value, budget - taken))
+        if math.isinf(value):
+            raise ConfigError(f"most or budget must be given: lr is 0 in round {now.round}. Got {rate!r}.")
+        return int(value)
+
+    def rule(now: Now) -> float:
+        first = replace(now, step=0, steps=1, epoch=0, ends_epoch=False, earlier=0)
+        taken = 0
+        if budget is not None or warmup_steps:
+            for earlier in range(now.round):
+                taken += steps(replace(first, round=earlier), taken)
+        return steps(first, taken)
+
+    settings = {"lr": rate, "alpha": alpha, "k_base": k_base, "power": power, "most": most, "budget": budget}
+    settings |= {"warmup_steps": warmup_steps, "warmup_k": warmup_k}
+    return Schedule("qsr", {key: value for key, value in settings.items() if value is not None}, rule)

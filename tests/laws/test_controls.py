@@ -1,0 +1,200 @@
+"""Laws of the methods that control local work: what each becomes at its ends, what it keeps, where it stays.
+
+The problems are those of `tests/numbers/single_model/problem.py`, all rows in one batch.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+import fedtempo as ft
+from fedtempo import algorithms as a
+from fedtempo.client.transforms import momentum
+from fedtempo.schedules import Now, per_round, per_step, qsr
+from tests.numbers.single_model.problem import HAND, PLANE, START, ZERO, B, assert_same, flat, run, trace
+
+L, K = 0.05, 4
+EVERYBODY, SOME = [[0, 1, 2, 3]] * 3, [[0, 2], [1, 3], [0, 1, 3]]
+
+
+def base(**settings: object) -> ft.Algorithm:
+    return a.fedavg(**{"lr": L, "steps": K, **settings})  # type: ignore[arg-type]
+
+
+def falling(now: Now) -> float:
+    return L / (now.round * K + now.step + 1) ** 0.5
+
+
+SAME = {
+    "delta_sgd without curvature and growth": (a.delta_sgd(base(), gamma=None, delta=0.0), base()),
+    "delta_sgd keeps a decay in the round": (
+        a.delta_sgd(base(lr=per_step(L, 0.5)), gamma=None, delta=0.0),
+        base(lr=per_step(L, 0.5)),
+    ),
+    "fedsps with c near 0": (a.fedsps(base(), c=1e-12), base()),
+    "feddecsps with c near 0": (a.feddecsps(base(), c=1e-12), base(lr=falling)),
+    "one step without memory": (a.feddecsps(base(lr=1.0, steps=1), counts="round"), a.fedsps(base(lr=1.0, steps=1))),
+    "fedhyper_global, step 0": (a.fedhyper_global(base(), step=0.0), base()),
+    "fedhyper_server, step 0": (a.fedhyper_server(base(), step=0.0), base()),
+    "fedhyper_client, step 0": (a.fedhyper_client(base(), step=0.0), base()),
+    "stopping at a zero gradient only": (a.stop_early(base(), gradient=0.0), base()),
+    "stopping always": (a.stop_early(base(), relative=1e9, minimum=2), base(steps=2)),
+    "stopping in the middle of fedcm": (
+        a.stop_early(a.fedcm(lr=L, steps=K), relative=1e9, minimum=2),
+        a.fedcm(lr=L, steps=2),
+    ),
+    "fednova with equal work": (a.fednova(lr=L, steps=K), base(weighting="samples")),
+    "fednova with equal work and a pull": (
+        a.fednova(lr=L, steps=K, mu=0.5),
+        a.fedprox(lr=L, steps=K, mu=0.5, weighting="samples"),
+    ),
+    "fednova with equal work and momentum": (
+        a.fednova(lr=L, steps=K, momentum=0.7),
+        base(momentum=0.7, weighting="samples"),
+    ),
+    "fednova's server momentum at one rate": (
+        a.fednova(lr=L, steps=K, server_momentum=0.6),
+        a.with_server(base(weighting="samples"), momentum(0.6)),
+    ),
+    "fedcm, alpha 1": (a.fedcm(lr=L, steps=K, alpha=1.0), base()),
+    "fedsam, rho 0": (a.fedsam(base(), rho=0.0), base()),
+    "fedlesam, rho 0": (a.fedlesam(base(), rho=0.0), base()),
+    "fedinit, beta 0": (a.fedinit(base(), beta=0.0), base()),
+    "fedspeed without its looking up": (
+        a.fedspeed(lr=L, steps=K, pull=0.3, alpha=0.0, history="all"),
+        a.feddyn(lr=L, steps=K, alpha=0.3),
+    ),
+    "diloco without outer momentum": (
+        a.diloco(lr=L, steps=K, momentum=0.0, server_lr=0.5, state="reset"),
+        base(server_lr=0.5, optimizer=ft.optimizers.adamw(0.9, 0.95, weight_decay=0.1)),
+    ),
+    "diloco's first move": (
+        a.diloco(lr=L, steps=K, server_lr=0.7, momentum=0.9, optimizer=ft.optimizers.sgd()),
+        a.with_server(base(), momentum(0.9, nesterov=True), 0.7),
+    ),
+    "fedadamw alone": (
+        a.fedadamw(lr=L, steps=K, alpha=0.0, second_moment="reset"),
+        base(optimizer=ft.optimizers.adamw(weight_decay=0.01)),
+    ),
+    "steps from a constant rate": (base(steps=qsr(L, alpha=0.1)), base(steps=4)),
+}
+BIT_FOR_BIT = ("delta_sgd", "fedhyper", "stopping")
+
+
+@pytest.mark.parametrize("backend", ["serial", "vectorised"])
+@pytest.mark.parametrize("name", SAME)
+def test_it_becomes_the_other(name: str, backend: str) -> None:
+    one, other = (run(PLANE, algorithm, START, SOME, backend) for algorithm in SAME[name])
+    assert_same(one, trace(other), 1e-14 if name.startswith(BIT_FOR_BIT) else 1e-9)
+
+
+def test_with_everybody_two_variants_are_one() -> None:
+    for one, other in (
+        (a.fedlesam(base()), a.fedlesam(base(), previous="global")),
+        (a.fedinit(base()), a.fedinit(base(), sends="displacements")),
+        (a.fedspeed(lr=L, steps=K), a.fedspeed(lr=L, steps=K, history="all")),
+    ):
+        assert_same(run(PLANE, one, START, EVERYBODY), trace(run(PLANE, other, START, EVERYBODY)), 1e-12)
+        assert np.abs(trace(run(PLANE, one, START, SOME)) - trace(run(PLANE, other, START, SOME))).max() > 1e-4
+
+
+def test_the_first_round() -> None:
+    """FedCM is FedAvg at rate alpha l, FedDyn and FedSpeed move twice as far as their clients, others as FedAvg."""
+    first = [[0, 1, 2, 3]]
+    plain = trace(run(PLANE, base(), START, first))
+    for same in (a.fedhyper_global(base()), a.fedhyper_server(base()), a.fedlesam(base()), a.fedinit(base())):
+        assert_same(run(PLANE, same, START, first), plain, 1e-14)
+    slow = trace(run(PLANE, base(lr=0.3 * L), START, first))
+    assert_same(run(PLANE, a.fedcm(lr=L, steps=K, alpha=0.3), START, first), slow, 1e-14)
+    near = trace(run(PLANE, a.fedprox(lr=L, steps=K, mu=0.6), START, first))
+    twice = START + 2 * (near - START)
+    assert_same(run(PLANE, a.feddyn(lr=L, steps=K, alpha=0.6), START, first), twice, 1e-12)
+    assert_same(run(PLANE, a.fedspeed(lr=L, steps=K, pull=0.6, rho=0.0), START, first), twice, 1e-12)
+
+
+def test_the_server_knows_the_mean_of_what_clients_remember() -> None:
+    """FedDyn: h = (1/N) sum g_i, that is, mean s_i; an absent client's s_i stays as it is."""
+    result = run(PLANE, a.feddyn(lr=L, steps=K, alpha=0.5), START, SOME)
+    before = run(PLANE, a.feddyn(lr=L, steps=K, alpha=0.5), START, SOME[:-1])
+    sums = np.array([flat(result.client_state(i)) for i in range(4)])
+    np.testing.assert_allclose(flat(result.server_state["dynamic"]["history"]), sums.mean(0), rtol=1e-12)
+    np.testing.assert_array_equal(sums[2], flat(before.client_state(2)))
+
+
+@pytest.mark.parametrize("build", [a.feddyn, a.fedspeed])
+def test_drift_is_gone_at_the_minimiser(build: object) -> None:
+    """With alpha s_i = -grad f_i(x*) no client leaves x*, the minimiser of the unweighted mean; FedAvg does."""
+    shifts = [-PLANE.gradient(i, np.zeros(3)) for i in range(4)]
+    hessians = [np.array([PLANE.gradient(i, e) + h for e in np.eye(3)]).T for i, h in enumerate(shifts)]
+    best = np.linalg.solve(sum(hessians), sum(shifts))
+    strength = {"alpha": 0.5} if build is a.feddyn else {"pull": 0.5, "rho": 0.0, "history": "all"}
+    starts = {i: PLANE.tensors(-PLANE.gradient(i, best) / 0.5) for i in range(4)}
+    result = run(PLANE, build(lr=L, steps=K, **strength), best, SOME, init_clients=starts)  # type: ignore[operator]
+    assert_same(result, np.tile(best, (3, 1)), 1e-12)
+    assert np.abs(trace(run(PLANE, base(), best, SOME)) - best).max() > 0.01
+
+
+def test_delta_sgd_finds_newtons_step() -> None:
+    """Client B has f = (b + 1/2)^2 of curvature 2: the rate grows to gamma / 4 = 1/2, and one such step is exact."""
+    algorithm = a.delta_sgd(a.fedavg(lr=1 / 8, steps=8), gamma=2.0, delta=1.0)
+    assert_same(run(HAND, algorithm, ZERO, [[B]]), np.array([[0.0, -0.5]]), 1e-12)
+    bounded = a.delta_sgd(a.fedavg(lr=1 / 8, steps=8), gamma=2.0, delta=1.0, most=0.2)
+    assert np.abs(trace(run(HAND, bounded, ZERO, [[B]]))[0, 1] + 0.5) > 1e-3
+
+
+def test_polyaks_step_on_a_parabola() -> None:
+    """f = (b + 1/2)^2, |g|^2 = 4 f: eta = 1 / (4 c), so c = 1/2 is Newton's step and c = 1 leaves half of the way."""
+    for c, factor in ((0.5, 0.0), (1.0, 0.5)):
+        result = run(HAND, a.fedsps(a.fedavg(lr=10.0, steps=2), c=c), ZERO, [[B]])
+        assert trace(result)[0, 1] == pytest.approx(-0.5 + 0.5 * factor**2, abs=1e-12)
+
+
+@pytest.mark.parametrize("rate", [1.0, 1.7, 3.0])
+def test_a_server_rate_above_one(rate: float) -> None:
+    """On a parabola a round multiplies the error by 1 - eta_g (1 - (1 - l q)^K): stable up to 2 over the bracket."""
+    result = run(HAND, a.fedavg(lr=1 / 8, steps=2, server_lr=rate), ZERO, [[B]] * 3)
+    factor = 1 - rate * (1 - (1 - 2 / 8) ** 2)
+    np.testing.assert_allclose(trace(result)[:, 1] + 0.5, 0.5 * factor ** np.arange(1, 4), rtol=1e-12)
+
+
+def test_who_works_more_does_not_move_fednovas_limit() -> None:
+    """A takes one step and B three: FedAvg's limit moves towards B, FedNova's hardly for a small rate."""
+
+    def limit(build: object, steps: object) -> np.ndarray:
+        algorithm = build(lr=0.02, steps=steps, weighting="uniform")  # type: ignore[operator]
+        return trace(run(HAND, algorithm, ZERO, [[0, 1]] * 150))[-1]
+
+    def uneven(now: Now) -> float:
+        return now.samples
+
+    moved = {build: np.abs(limit(build, uneven) - limit(build, 2)).max() for build in (a.fednova, a.fedavg)}
+    assert moved[a.fednova] < moved[a.fedavg] / 3
+
+
+def test_an_orthogonalised_matrix_has_singular_values_near_one() -> None:
+    from fedtempo.algorithms.fedmuon import orthogonalised
+
+    torch.manual_seed(0)
+    matrix = torch.randn(6, 3, dtype=torch.float64)
+    values = torch.linalg.svdvals(orthogonalised(matrix)) / 2**0.5
+    assert values.min() > 0.5 and values.max() < 1.5
+    assert torch.allclose(orthogonalised(7 * matrix), orthogonalised(matrix), atol=1e-5)
+
+
+def test_what_cannot_be_is_refused() -> None:
+    for build, message in (
+        (lambda: a.fednova(lr=1.0, steps=2, mu=1.5), "lr \\* mu must be below 1"),
+        (lambda: a.fednova(lr=0.1, steps=2, optimizer=ft.optimizers.adam()), "fednova must know the weight"),
+        (lambda: a.feddyn(lr=0.1, steps=2, alpha=0.0), "alpha must be a number > 0"),
+        (lambda: a.fedcm(lr=0.1, steps=2, alpha=1.5), "alpha must be at most 1"),
+        (lambda: a.fedhyper_server(base(lr=per_round(0.1, 0.9))), "does not change over rounds"),
+        (lambda: a.fedhyper_global(base(), smallest=0.0), "smallest must be a number in"),
+        (lambda: a.stop_early(base()), "gradient, relative or patience must be given"),
+        (lambda: a.fedinit(a.fednova(lr=0.1, steps=2)), "sends must be 'displacements' around fednova"),
+        (lambda: a.fedmuon(lr=0.1, steps=2, optimizer=ft.optimizers.adam()), "must keep its own optimizer"),
+        (lambda: a.delta_sgd(base(), gamma=-1.0), "gamma must be a number > 0"),
+    ):
+        with pytest.raises(ft.ConfigError, match=message):
+            build()

@@ -1,0 +1,120 @@
+"""Which wrapper goes around which algorithm. `python -m` this file writes the tables of docs/wrappers.md anew."""
+
+from __future__ import annotations
+
+import inspect
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import fedtempo as ft
+from fedtempo import algorithms as a
+from fedtempo.client.transforms import momentum
+from tests import zoo
+from tests.slow import slow_but
+
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "wrappers.md"
+Wrap = Callable[[ft.Algorithm], ft.Algorithm]
+NEED = {
+    "fednar": {"weight_decay": 0.05, "max_norm": 0.5},
+    "clip_then_decay": {"weight_decay": 0.05, "max_norm": 0.5},
+    "stop_early": {"relative": 0.5},
+    # What an algorithm with an upload of its own needs; around the others both ways are possible.
+    "fedinit": {"sends": "displacements"},
+    "fedhyper_client": {"step": 0.01},
+    "adaptive_decay": {"rate": zoo.half, "decay": zoo.tenth},
+    "server_decay": {"decay": 0.01},
+    "loss_weighted": {"power": 1.0},
+}
+"""Settings of wrappers that have no default, or whose default is not the one that fits most."""
+GIVEN = {"fedavg": a.fedavg(lr=0.1, epochs=2)}
+"""Algorithms whose example in the zoo has a rate that changes over rounds."""
+
+
+def is_wrapper(name: str) -> bool:
+    return "algorithm" in inspect.signature(ft.algorithms.ALGORITHMS[name]).parameters
+
+
+def _wrap(name: str) -> Wrap:
+    return lambda algorithm: ft.algorithms.ALGORITHMS[name](algorithm, **NEED.get(name, {}))
+
+
+BASES = {
+    name: GIVEN.get(name) or next(each for each in zoo.EVERYTHING.values() if each.name == name)
+    for name in ft.algorithms.ALGORITHMS
+    if not is_wrapper(name)
+}
+WRAPPERS: dict[str, Wrap] = {name: _wrap(name) for name in ft.algorithms.ALGORITHMS if is_wrapper(name)}
+WRAPPERS["with_server"] = lambda algorithm: a.with_server(algorithm, momentum(0.5), 0.9)
+INNER = {**BASES, **{name: wrap(GIVEN["fedavg"]) for name, wrap in WRAPPERS.items()}}
+PAIRS = [(inner, outer) for inner in INNER for outer in WRAPPERS]
+
+
+def refusal(inner: str, outer: str) -> str | None:
+    """Why the pair is refused; None where it is not."""
+    try:
+        WRAPPERS[outer](INNER[inner])
+    except ft.ConfigError as error:
+        return str(error)
+    return None
+
+
+def _in_short(reason: str | None, outer: str) -> str | None:
+    """The rule alone, without the names of the two."""
+    return None if reason is None else reason.partition(" Got ")[0].replace(outer, "The wrapper", 1)
+
+
+def tables() -> str:
+    """Both tables and the reasons, in Markdown."""
+    reasons: dict[str, int] = {}
+    lines: list[str] = []
+    for title, inners in (("algorithm", BASES), ("wrapper, around FedAvg", WRAPPERS)):
+        lines += [
+            f"| {title} | " + " | ".join(f"`{name}`" for name in WRAPPERS) + " |",
+            "|---" * (len(WRAPPERS) + 1) + "|",
+        ]
+        for inner in inners:
+            cells = []
+            for outer in WRAPPERS:
+                reason = _in_short(refusal(inner, outer), outer)
+                cells.append("yes" if reason is None else f"no ({reasons.setdefault(reason, len(reasons) + 1)})")
+            lines.append(f"| `{inner}` | " + " | ".join(cells) + " |")
+        lines.append("")
+    return "\n".join([*lines, *(f"{number}. {reason}" for reason, number in reasons.items())])
+
+
+def test_the_page_has_the_tables() -> None:
+    assert tables() in PAGE.read_text(encoding="utf-8"), "write them anew with python -m tests.laws.test_pairs"
+
+
+def test_most_pairs_run_and_every_refusal_has_its_rule() -> None:
+    refused = {pair: refusal(*pair) for pair in PAIRS if refusal(*pair)}
+    assert len(refused) < len(PAIRS) / 4
+    assert all(" must " in reason and " Got " in reason for reason in refused.values())
+    assert {("fedexp", "with_server"), ("fedexp", "fedhyper_global"), ("fedadamw", "fednar")} <= set(refused)
+    assert {("delta_sgd", "fedsps"), ("fedsam", "fedlesam"), ("fedspeed", "fedsam")} <= set(refused)
+    assert not {("fedper", "delta_sgd"), ("scaffold", "fednar"), ("fedadam", "fedsam")} & set(refused)
+
+
+RUN = [pair for pair in PAIRS if refusal(*pair) is None]
+OFTEN = [
+    *(("fedper", "delta_sgd"), ("scaffold", "fedsam"), ("fednova", "stop_early"), ("feddyn", "fedinit")),
+    *(("fedcm", "fednar"), ("ditto", "fedlesam"), ("pflego", "fedsps"), ("fedhyper_client", "fedinit")),
+    *(("apfl", "delta_sgd"), ("afl", "fedhyper_global"), ("fedex_lora", "with_server"), ("fedrod", "stop_early")),
+]
+
+
+@pytest.mark.parametrize("pair", slow_but(OFTEN, RUN, "each half of the pair is tried in other pairs"), ids="-".join)
+def test_the_pair_keeps_the_contract(pair: tuple[str, str]) -> None:
+    inner, outer = pair
+    ft.check_algorithm(WRAPPERS[outer](INNER[inner]), **({"model": zoo.model("lora")} if inner in zoo.LORA else {}))
+
+
+if __name__ == "__main__":
+    text = PAGE.read_text(encoding="utf-8")
+    start, end = "<!-- pairs -->\n\n", "\n\n<!-- end of pairs -->"
+    head, rest = text.split(start)
+    PAGE.write_text(head + start + tables() + end + rest.split(end)[1], encoding="utf-8")
+    sys.stdout.write(f"{PAGE.name}: {len(PAIRS)} pairs\n")

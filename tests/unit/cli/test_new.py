@@ -1,0 +1,91 @@
+"""`fedtempo new`: every file that it writes is an experiment that runs, and wrong answers are named."""
+
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from fedtempo.algorithms import ALGORITHMS
+from fedtempo.cli import main
+from fedtempo.cli.main import app
+from fedtempo.cli.new import STARTS
+from fedtempo.config import read
+
+
+def written(path: Path, *arguments: str) -> None:
+    done = CliRunner().invoke(app, ["new", str(path), *arguments])
+    assert done.exit_code == 0, done.output
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def test_a_file_for_every_algorithm_is_accepted_by_the_reader(algorithm: str, tmp_path: Path) -> None:
+    path = tmp_path / "a.toml"
+    written(path, "--algorithm", algorithm, "--rounds", "3")
+    experiment = read(path)
+    assert (experiment.rounds, experiment.algorithm.name) == (3, algorithm)
+    assert "# " in path.read_text()
+
+
+@pytest.mark.parametrize("data", STARTS)
+def test_a_file_for_every_data_set_is_accepted_by_the_reader(data: str, tmp_path: Path) -> None:
+    written(tmp_path / "a.toml", "--data", data)
+    assert read(tmp_path / "a.toml").data.name == data
+
+
+@pytest.fixture
+def visits(tmp_path: Path) -> Path:
+    path = tmp_path / "visits.csv"
+    with path.open("w", newline="") as file:
+        lines = csv.writer(file)
+        lines.writerow(["patient", "age", "smokes", "outcome"])
+        lines.writerows([f"p{i % 4}", 20 + i, "yes" if i % 3 else "no", "ill" if i > 20 else "well"] for i in range(40))
+    return path
+
+
+def test_a_csv_file_runs(
+    visits: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "a.toml"
+    written(path, "--data", str(visits), "--client", "patient", "--target", "outcome", "--rounds", "2")
+    assert "inputs = 3" in path.read_text(), "age, and a feature for each answer"
+    assert "hidden = [64]" in path.read_text()
+    monkeypatch.setattr("sys.argv", ["fedtempo", "run", str(path), "--quiet"])
+    with pytest.raises(SystemExit) as stop:
+        main()
+    assert not stop.value.code
+    assert "feddecay" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--data", "digit"], "Did you mean 'digits'?"),
+        (["--algorithm", "fedavgg"], "Did you mean 'fedavg'?"),
+        (["--data", "nowhere.csv", "--client", "a", "--target", "b"], "path must be a file. Got nowhere.csv"),
+        (["--data", "nowhere.csv"], "--client and --target must be columns of the file"),
+    ],
+)
+def test_wrong_answers_are_named(
+    arguments: list[str],
+    message: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr("sys.argv", ["fedtempo", "new", str(tmp_path / "a.toml"), *arguments])
+    with pytest.raises(SystemExit):
+        main()
+    assert message in capsys.readouterr().err
+    assert not (tmp_path / "a.toml").exists()
+
+
+def test_a_file_is_not_overwritten_unless_asked(tmp_path: Path) -> None:
+    path = tmp_path / "a.toml"
+    path.write_text("mine")
+    assert CliRunner().invoke(app, ["new", str(path)]).exit_code != 0
+    assert path.read_text() == "mine"
+    written(path, "--force")
+    assert read(path).rounds == 30
