@@ -1,10 +1,11 @@
-"""Does advice pay? `fedtempo advise` looks at one split; its suggestions are then compared fairly on other splits.
+"""Does advice pay? `fedtempo advise` looks at one split; its suggestions are then compared fairly on another.
 
     python -m benchmarks.advice digits-0.1 digits-1 digits-10 femnist --out advice
 
 Everybody's rate is tuned alike, on seeds that are not judged. The advised beta, K decay and weight decay stand against
-FedAvg, and the advised beta also against a beta that anybody would take without looking. What is done already in the
-folder is not done again.
+FedAvg, and the advised beta also against a beta that anybody would take without looking. All seeds are judged on one
+split that the adviser has not seen; with --redraw every seed draws its own. What is done already in the folder is not
+done again.
 """
 
 from __future__ import annotations
@@ -21,8 +22,10 @@ import fedtempo as ft
 from fedtempo.schedules import decaying_k
 from fedtempo.theory import Advice, advise_for
 
-STEPS, LR, LOOKED_AT = 10, 0.3, 2_000_000
-"""Local steps, the rate that the adviser is told, and the seed of the split that it looks at."""
+STEPS, LR = 10, 0.3
+"""Local steps, and the rate that the adviser is told."""
+LOOKED_AT, JUDGED_ON = 2_000_000, 3_000_000
+"""The seeds of the split that the adviser looks at, and of the one that is judged."""
 UNSEEN_BETA = 0.6
 """What the FedDecay papers' grids have in the middle."""
 
@@ -76,7 +79,7 @@ def contestants(advice: Advice) -> dict[str, Callable[..., ft.Algorithm]]:
     return found
 
 
-def tested(name: str, out: Path, seeds: int, trials: int, workers: int) -> dict[str, Any]:
+def tested(name: str, out: Path, seeds: int, trials: int, workers: int, redraw: bool = False) -> dict[str, Any]:
     """The advice and what came of it, as plain data; also written to the folder."""
     federation = FEDERATIONS[name]
     looked_at = federation.data(LOOKED_AT)
@@ -94,7 +97,7 @@ def tested(name: str, out: Path, seeds: int, trials: int, workers: int) -> dict[
         out=out / name,
         workers=workers,
         model=federation.model,
-        data=federation.data,
+        data=federation.data if redraw else federation.data(JUDGED_ON),
         rounds=federation.rounds,
         cohort=federation.cohort,
         batch_size=16,
@@ -120,12 +123,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("federations", nargs="*", choices=list(FEDERATIONS), default=list(FEDERATIONS))
     parser.add_argument("--out", type=Path, default=Path("advice"))
-    parser.add_argument("--seeds", type=int, default=5)
-    parser.add_argument("--trials", type=int, default=7)
+    parser.add_argument("--seeds", type=int, default=6)
+    parser.add_argument("--trials", type=int, default=6)
     parser.add_argument("--workers", type=int, default=2)
+    parser.add_argument("--redraw", action="store_true")
     given = parser.parse_args()
     for name in given.federations:
-        found = tested(name, given.out, given.seeds, given.trials, given.workers)
+        found = tested(name, given.out, given.seeds, given.trials, given.workers, given.redraw)
         print(json.dumps(found, indent=1), flush=True)
 
 

@@ -180,6 +180,32 @@ def test_dying_at_any_point_of_a_commit(point: str, tmp_path: Path) -> None:
     assert resumed_from(tmp_path).digest() == uninterrupted()
 
 
+def test_an_asynchronous_run_that_is_killed_goes_on_with_the_same_bits(tmp_path: Path) -> None:
+    """Who was at work, from which model and until when, is committed with every version."""
+    fleet = ft.devices.log_normal(seconds_per_step=1.0, sigma=1.0)
+    more = {"algorithm": a.fedper(lr=0.1, steps=2), "devices": fleet, "asynchrony": ft.asynchrony.fedbuff(2)}
+    whole = ft.run(**settings(**more))
+    assert max(report.measurements["max_staleness"] for report in whole.history) > 0
+    child = os.fork()
+    if child == 0:
+        passed = 0
+
+        def die(here: str) -> None:
+            nonlocal passed
+            passed += here == "commit:reports"
+            if passed == 4:
+                os.kill(os.getpid(), signal.SIGKILL)
+
+        with faults(die):
+            ft.run(**settings(**more), out=tmp_path)
+        os._exit(0)
+    _, status = os.waitpid(child, 0)
+    assert os.WTERMSIG(status) == signal.SIGKILL
+    again = resumed_from(tmp_path, **more)
+    assert again.digest() == whole.digest()
+    assert [report.total_time for report in again.history] == [report.total_time for report in whole.history]
+
+
 def outcome(folder: Path, expected: str) -> str:
     """refused, stepped back loudly, or unharmed; anything else is a wrong result that nobody noticed."""
     with warnings.catch_warnings(record=True) as said:

@@ -241,6 +241,8 @@ def momentum_transform(decay: float, clients: ClientSettings) -> Transform:
 
 
 Arguments = ParamSpec("Arguments")
+HISTORY = "the mean of all clients' memories"
+"""What algorithms own whose server counts what clients remember; an upload that comes late would be counted wrongly."""
 NORMALISED = "the length of steps"
 """What optimizers own that give every step the same length; clipping and rates from gradients mean nothing there."""
 WORDS: dict[Any, str] = {

@@ -56,11 +56,15 @@ class DemoFindings:
 
     def sentences(self) -> list[str]:
         """One for each contestant: what it does, and what these runs say about it."""
+        lines = [f"{label}: {idea}. Against FedAvg, in points: {said}." for label, idea, said in self.answers()]
+        return [*lines, f"FedAvg: {self._saved()}"]
+
+    def answers(self) -> list[tuple[str, str, str]]:
+        """For each contestant: its label, what it does, and how it stands against FedAvg."""
         found: dict[str, list[Decision]] = {}
         for one in self.decisions():
             found.setdefault(one.label, []).append(one)
-        lines = [f"{label}: {IDEAS[label]}. {_against(own)}" for label, own in found.items()]
-        return [*lines, f"FedAvg: {self._saved()}"]
+        return [(label, IDEAS[label], _against(own, self.seeds)) for label, own in found.items()]
 
     def gains(self, alpha: float, when: str) -> list[Estimate]:
         """By beta: existing users' accuracy `before` or `after` fine-tuning, or the `gain`, over seeds."""
@@ -104,7 +108,9 @@ class DemoFindings:
         """Write `report.html` and `trade-off.svg`; returns where the page is."""
         write_atomically(out / "trade-off.svg", self.svg(), "out")
         curves = {
-            f"{kind}, {when}": list(zip(BETAS, [one.value for one in self.gains(alpha, when)], strict=True))
+            f"{kind.removesuffix(' users').removeprefix('very ')}, {when}": list(
+                zip(BETAS, [one.value for one in self.gains(alpha, when)], strict=True)
+            )
             for alpha, kind in KINDS.items()
             for when in ("before", "after")
         }
@@ -116,10 +122,14 @@ class DemoFindings:
         sections = [
             Section(
                 "Before and after fine-tuning, by beta",
-                "\n".join(self.trade_off()),
+                ". ".join(self.trade_off()) + ".",
                 figure=Lines(curves, "beta (0 is FedSGD, 1 is FedAvg)", "accuracy of existing users"),
             ),
-            Section("What it means", "\n".join(self.sentences())),
+            Section(
+                "What it means",
+                self._saved(),
+                table=Grid(["contestant", "what it does", "against FedAvg, in points"], self.answers()),
+            ),
             Section(
                 f"Tuned rates; everybody fine-tunes at {FINE_TUNING:g}",
                 table=Grid(
@@ -175,7 +185,7 @@ def _points(gain: Estimate) -> str:
     return f"{100 * gain.value:+.1f}{half}"
 
 
-def _against(decisions: Sequence[Decision]) -> str:
+def _against(decisions: Sequence[Decision], seeds: int) -> str:
     """Both kinds of users against FedAvg. A lead is called one only where the intervals and the correction agree."""
     parts = []
     for one in decisions:
@@ -184,8 +194,9 @@ def _against(decisions: Sequence[Decision]) -> str:
             Finding.WORSE: "worse",
             Finding.SAME: "no difference",
         }.get(one.finding, "these seeds can't tell")
-        parts.append(f"{one.users} users: {words} ({_points(one.seeds)})")
-    return f"Against FedAvg, in points: {'; '.join(parts)}."
+        more = f", about {one.needed} would" if one.needed and one.needed > seeds else ""
+        parts.append(f"{one.users} users: {words}{more} ({_points(one.seeds)})")
+    return "; ".join(parts)
 
 
 def _chart(title: str, before: Sequence[Estimate], after: Sequence[Estimate], ends: tuple[float, float]) -> list[str]:

@@ -112,8 +112,8 @@ def run_demo(rounds: int, seeds: int, workers: int, announce: Callable[[int, int
     # Forked: the contestants are functions of this module that need not be sent.
     with Pool(perform, workers, "fork") as pool:
         while len(found) < len(jobs):
-            while pool.has_room and (number := next(left, None)) is not None:
-                pool.start(number, number)
+            while pool.has_room and (following := next(left, None)) is not None:
+                pool.start(following, following)
             for message in pool.messages():
                 assert isinstance(message, Done)
                 if message.error is not None:

@@ -179,7 +179,7 @@ class Network:
         ]
 
 
-def outputs_of(output: Any) -> Tensor:
+def outputs_of(output: object) -> Tensor:
     """The tensor to score: the output itself, or the logits of a Hugging Face output, a dict or a tuple."""
     if isinstance(output, Tensor):
         return output
@@ -199,7 +199,7 @@ def outputs_of(output: Any) -> Tensor:
     return chosen
 
 
-def own_loss(output: Any) -> Tensor:
+def own_loss(output: object) -> Tensor:
     """The loss that a model returned beside its logits."""
     if isinstance(output, Mapping):
         loss = output.get("loss")

@@ -60,7 +60,7 @@ class Stage(NamedTuple):
     """The model's tensors that this phase trains, and the others."""
     plain: Plain | None
     positions: Callable[[Now, int, Batching], Sequence[Now]]
-    index: int = 0
+    number: int = 0
 
     @property
     def looks_elsewhere(self) -> bool:
@@ -70,7 +70,7 @@ class Stage(NamedTuple):
 
     def stopped(self, carry: Carry) -> Tensor | None:
         """Which clients have stopped before their last step, as 0 and 1; None where none can."""
-        return None if self.phase.stop_rule is None else carry.states[self.index].stop["stopped"]
+        return None if self.phase.stop_rule is None else carry.states[self.number].stop["stopped"]
 
     def needs_all_rows(self, steps: int, samples: int, batching: Batching) -> bool:
         """Whether the stage starts with a pass over all rows: to enter, or because reusing features pays."""
@@ -239,7 +239,7 @@ def _in_step(stage: Stage, beside: Stage) -> Stage:
     ) -> tuple[Carry, Tensor]:
         moved, loss = stage.step(gradient_of, received, carry, batch, now)
         other, _ = beside.step(gradient_of, received, carry, batch, now)
-        index = beside.index
+        index = beside.number
         states = (*moved.states[:index], other.states[index], *moved.states[index + 1 :])
         return moved._replace(personal=other.personal, states=states), loss
 

@@ -42,7 +42,8 @@ def upload_form(federation: Federation) -> UploadForm:
     client = int(federation.problem.data.clients[0])
     carry = federation.program.init(received, federation.first_personal(client, shared))
     _, personal, measured = federation.program.finish(received, carry)
-    keeps = bool(federation.kept_after({**personal, **federation.first_memory}))
+    notes = bool(federation.problem.keeps_loss) and not federation.algorithm.memory.stateless
+    keeps = notes or bool(federation.kept_after({**personal, **federation.first_memory}))
     travelling = upload_forms(federation)
     return UploadForm(federation.expected, travelling, upload_layout(travelling, measured), keeps)
 

@@ -9,11 +9,13 @@ from typing import NamedTuple
 import numpy as np
 
 from fedtempo.backends import Backend, Block, Engine
+from fedtempo.backends.memory import in_pieces_that_fit
 from fedtempo.client.objectives import Received
+from fedtempo.client.phase import Phase
 from fedtempo.compression.packing import without_memory
 from fedtempo.evaluation.protocol import Evaluation, Part, Scores, UserScores
 from fedtempo.evaluation.rows import score
-from fedtempo.evaluation.serving import served_phases
+from fedtempo.evaluation.serving import Served, served_phases
 from fedtempo.federation.federation import Federation
 from fedtempo.params import Params
 from fedtempo.schedules import Now
@@ -36,16 +38,29 @@ class EvaluationContext(NamedTuple):
     def score_block(self, federation: Federation, backend: Backend, block: Block) -> tuple[BlockScores, BlockScores]:
         """Loss and scores of a block of users by part, before and after fine-tuning."""
         served = served_phases(federation, self.protocol, self.now, self.newcomers)
-        found: list[BlockScores] = []
         # Before fine-tuning is a program without phases: the same code then gives the model that a user holds.
-        # Before fine-tuning is a program without phases: the same code then gives the model that a user holds.
-        # Before fine-tuning is a program without phases: the same code then gives the model that a user holds.
-        for phases, as_kept in (((), True), served):
-            program = federation.compile(phases, as_kept=as_kept)
-            users = (federation.problem, program, self.received, self.now, block.clients, block.personal)
+        before = self._scored(federation, backend, block, Served((), True))
+        if served.as_kept and all(_is_empty(phase, self.now) for phase in served.phases):
+            return before, before
+        return before, self._scored(federation, backend, block, served)
+
+    def _scored(self, federation: Federation, backend: Backend, block: Block, served: Served) -> BlockScores:
+        # The program is bound once and kept for all blocks and evaluations, and what it has recorded with it.
+        key = (self.protocol, self.newcomers, served.as_kept, len(served.phases))
+        program = federation.notes.program(key, lambda: federation.compile(served.phases, as_kept=served.as_kept))
+
+        def scored(few: Block) -> BlockScores:
+            users = (federation.problem, program, self.received, self.now, few.clients, few.personal)
             trained = list(backend.train(*users))
-            found.append({part: _joined([score(federation, one, part) for one in trained]) for part in self.parts})
-        return found[0], found[1]
+            return {part: _joined([score(federation, one, part) for one in trained]) for part in self.parts}
+
+        pieces = list(in_pieces_that_fit(federation.notes, block, scored))
+        return {part: _joined([piece[part] for piece in pieces]) for part in self.parts}
+
+
+def _is_empty(phase: Phase, now: Now) -> bool:
+    """Whether a phase does nothing at all: `Evaluation(steps=0)` serves users with the model that they hold."""
+    return phase.enter is None and phase.length.offset == 0 and phase.length.units(now) == 0
 
 
 @dataclass

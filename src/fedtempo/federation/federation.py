@@ -13,12 +13,13 @@ from torch import nn
 from fedtempo.algorithms.algorithm import Algorithm, begin_as_kept
 from fedtempo.client.network import tensors_of
 from fedtempo.client.objectives import Received
-from fedtempo.client.optimizer_state import GROUP
+from fedtempo.client.optimizer_state import GROUP, LAST_LOSS
 from fedtempo.client.phase import Carry, Phase
 from fedtempo.client.program import ClientProgram, compile_client
 from fedtempo.compression.packing import first_memory, memory_in
 from fedtempo.data.federated import FederatedData
 from fedtempo.errors import ConfigError, ModelError
+from fedtempo.federation.kept import ProcessNotes
 from fedtempo.federation.problem import Problem
 from fedtempo.models.weights import redraw, seeded
 from fedtempo.params import Params, select, squared_norm
@@ -57,6 +58,11 @@ class Federation:
         begin = begin_as_kept if as_kept else memory.begin
         network, task = self.problem.network, self.problem.task
         return compile_client(phases, network, task, upload, memory.final_state, begin, remembers=uploads)
+
+    @cached_property
+    def notes(self) -> ProcessNotes:
+        """What this process has found out about the run."""
+        return ProcessNotes()
 
     # ------------------------------------------------------------------ which tensors travel
 
@@ -216,7 +222,8 @@ class Federation:
                 raise ConfigError(f"init_clients[{client}] must name personal tensors. Got {name!r}.")
             own[name] = value.detach().clone().to(device=self.problem.device, dtype=own[name].dtype)
         optimizers, _ = self.program.first_states(shared, own)
-        return {**own, **optimizers}
+        loss = {LAST_LOSS: torch.zeros((), dtype=torch.float64)} if self.problem.keeps_loss else {}
+        return {**own, **optimizers, **loss}
 
     def _initial(self, shared: Params) -> Params:
         """What the algorithm lets a client keep. A copy of the model leaves out frozen tensors, to save memory."""
@@ -229,7 +236,7 @@ class Federation:
     def keeps_nothing(self, shared: Params) -> bool:
         """Whether no client has anything of its own from one round to the next."""
         initial = self._initial(shared)
-        kept = self.given_clients or self.personal_names or initial or self.first_memory
+        kept = self.given_clients or self.personal_names or initial or self.first_memory or self.problem.keeps_loss
         if kept or self.algorithm.memory.numbered:
             return False
         return not self.program.first_states(shared, initial)[0]

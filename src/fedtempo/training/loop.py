@@ -13,23 +13,25 @@ from contextlib import AbstractContextManager, closing, contextmanager, nullcont
 from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
 import torch
 
-from fedtempo.backends import Block, Engine, Order, WorkerPool, engine_for
-from fedtempo.client.objectives import Received
+from fedtempo.backends import Engine, WorkerPool, engine_for
 from fedtempo.costs import Ledger
+from fedtempo.errors import require
 from fedtempo.evaluation.scoring import Evaluator
 from fedtempo.federation.federation import Federation
-from fedtempo.federation.traffic import compress_download
 from fedtempo.params import Params, select, size_in_bytes
 from fedtempo.schedules import Now
+from fedtempo.training.asked import AskedEngine
+from fedtempo.training.asynchronous import next_version
+from fedtempo.training.clock import AWAY, LEFT
 from fedtempo.training.durable import DATABASE, DurableStore
 from fedtempo.training.experiment import Experiment
 from fedtempo.training.extension import check_extension
 from fedtempo.training.log import log_end, log_round, log_start
+from fedtempo.training.one_round import next_round, state_of
 from fedtempo.training.result import Result
-from fedtempo.training.round import DROPPED, conclude, norm_limit, now_in, participants
+from fedtempo.training.round import DROPPED, now_in
 from fedtempo.training.round_report import RoundReport, RoundState, fruitless
 from fedtempo.training.saved import Snapshot
 from fedtempo.training.smoothing import Progress
@@ -61,6 +63,7 @@ def train_experiment(
     as a warning.
     """
     federation, server = experiment.federation, experiment.federation.algorithm.server
+    engine = _not_waiting(experiment, engine)
     state, history, store = _start(experiment, out, resume, commit_every, claimed, as_planned)
     if federation.private and resume and engine is not None and len(history) < experiment.rounds:
         # Clients may have seen the round that was cut short, and may answer it differently now. So it is released
@@ -80,19 +83,11 @@ def train_experiment(
         for round_number in range(len(history), 0 if _stopped(history) else experiment.rounds):
             started, replaced = time.perf_counter(), clients.status.replaced
             now = now_in(experiment, state, round_number)
-            cohort = participants(experiment, state, now, real=engine is not None)
-            # The order is what all clients of the round get: the model, the position, and the largest norm allowed.
-            down = compress_download(federation, state.shared, round_number)
-            received = Received(down.shared, server.extra(state.server))
-            order = Order(received, now, norm_limit(federation, state), down.packed)
             _maybe_kill(federation, clients, now)
-            block = clients.train(order, _blocks(experiment, store, cohort.clients, engine is not None))
-            state, personal, report = conclude(experiment, state, block, cohort, now, ledger)
-            if federation.algorithm.memory.absent_train and not report.abandoned:
-                # What they send is thrown away here. The model goes down to them, and costs count the cohort alone.
-                absent = np.setdiff1d(federation.problem.data.clients, cohort.clients)
-                others = clients.train(order, _blocks(experiment, store, absent, engine is not None))
-                personal = {**others.personal, **personal}
+            if experiment.asynchrony is None:
+                state, personal, report = next_round(experiment, state, clients, store, ledger, now, engine is not None)
+            else:
+                state, personal, report = next_version(experiment, state, clients, store, ledger, now)
             # Scoring comes before the commit: validation may select this round, and the selection is committed with it.
             evaluator = _evaluator(experiment, clients, store, personal)
             state, report = _evaluated(experiment, evaluator, state, report, now, store.planned)
@@ -119,6 +114,20 @@ def train_experiment(
         told.end(result)
         log_end(result)
     return result
+
+
+def _not_waiting(experiment: Experiment, engine: Engine | None) -> Engine | None:
+    """The engine of an asynchronous deployment asks clients one by one, unless a list of events sets their order."""
+    rule = experiment.asynchrony
+    if rule is None:
+        return engine
+    if engine is None:
+        known = experiment.federation.problem.devices is not None or rule.events is not None
+        require(known, "asynchrony", "given with devices, which say who arrives when", rule)
+        return None
+    plain = experiment.federation.algorithm.compress_down is None
+    require(plain, "compress_down", "left out in an asynchronous deployment", experiment.federation.algorithm)
+    return engine if rule.events is not None else AskedEngine(engine)
 
 
 def _stopped(history: Sequence[RoundReport]) -> bool:
@@ -163,10 +172,10 @@ def _maybe_kill(federation: Federation, engine: Engine, now: Now) -> None:
 
 
 def _asked(history: Sequence[RoundReport]) -> Iterator[int]:
-    """Clients that were sent a model in these rounds, whether or not they sent anything back."""
+    """Clients that were sent a whole model in these rounds, whether or not they sent anything back."""
     for report in history:
         yield from report.clients
-        yield from (failure.client for failure in report.failures if failure.reason != DROPPED)
+        yield from (failure.client for failure in report.failures if failure.reason not in (DROPPED, AWAY, LEFT))
 
 
 def _timed(report: RoundReport, started: float, replaced: int) -> RoundReport:
@@ -207,25 +216,6 @@ def _start(
     return (state, [], store) if saved is None else (saved.state, saved.history, store)
 
 
-def _blocks(experiment: Experiment, store: Store, clients: np.ndarray, elsewhere: bool) -> Iterator[Block]:
-    """The cohort cut into blocks of clients that run together, with what each client keeps.
-
-    A generator: an engine in this process reads personal states from the store one block at a time. Clients `elsewhere`
-    keep their states themselves, and are told which one belongs to the selected round.
-    """
-    nothing = experiment.federation.keeps_nothing(experiment.first_shared)
-    for start in range(0, len(clients), experiment.block):
-        together = clients[start : start + experiment.block]
-        kept = [] if nothing else [_state_of(experiment, store, client) for client in together.tolist()]
-        aside = bool(kept) and elsewhere and store.selected is not None
-        selected = [store.get(client, selected=True) or {} for client in together.tolist()] if aside else []
-        yield Block(together, kept, selected)
-
-
-def _state_of(experiment: Experiment, store: Store, client: int) -> Params:
-    return experiment.federation.personal_state(client, experiment.first_shared, store.get(client))
-
-
 def _evaluator(experiment: Experiment, engine: Engine, store: Store, latest: Mapping[int, Params]) -> Evaluator | None:
     """The evaluator of this round, or None. This round's clients are scored on the state that is not committed yet."""
     if experiment.evaluation is None:
@@ -233,7 +223,7 @@ def _evaluator(experiment: Experiment, engine: Engine, store: Store, latest: Map
 
     def personal_of(client: int) -> Params:
         if client not in latest:
-            return _state_of(experiment, store, client)
+            return state_of(experiment, store, client)
         return experiment.federation.personal_state(client, experiment.first_shared, latest[client])
 
     return Evaluator(experiment.federation, engine, experiment.evaluation, experiment.block, personal_of)

@@ -46,7 +46,7 @@ def test_only_a_sure_lead_is_called_one(findings: DemoFindings) -> None:
     by_label = {line.partition(":")[0]: line for line in findings.sentences()}
     assert set(by_label) == set(MAKERS)
     assert "existing users: better (+10.0 ±0.1)" in by_label["PFLEGO"]
-    assert "existing users: these seeds can't tell (+3.8" in by_label["FedNAR"]
+    assert "existing users: these seeds can't tell, about" in by_label["FedNAR"]
     assert "40% fewer local steps, FedSGD 90% fewer" in by_label["FedAvg"]
 
 

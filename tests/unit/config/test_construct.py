@@ -28,6 +28,10 @@ SCHEDULE_SETTINGS: dict[str, dict[str, Any]] = {
     "on_plateau": {"value": 0.5},
     "inverse_participation": {},
     "data_share": {},
+    "qsr": {"lr": 0.1, "alpha": 0.4},
+    "finish_by": {"seconds": 10.0, "most": 5},
+    "over_time": {"value": 0.5, "factor": 0.5, "seconds": 60.0},
+    "by_own_loss": {"value": 0.5, "power": 0.5},
 }
 
 

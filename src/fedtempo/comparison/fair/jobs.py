@@ -158,8 +158,8 @@ def perform_all(runs: Sequence[FairRun], workers: int, can_be_sent: bool, observ
     left = iter(range(len(waiting)))
     with Pool(perform, workers, "spawn" if can_be_sent else "fork") as pool:
         while True:
-            while pool.has_room and (number := next(left, None)) is not None:
-                pool.start(number, waiting[number] if can_be_sent else number)
+            while pool.has_room and (following := next(left, None)) is not None:
+                pool.start(following, waiting[following] if can_be_sent else following)
             if pool.at_rest:
                 return
             for message in pool.messages():

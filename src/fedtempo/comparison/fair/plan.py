@@ -175,7 +175,7 @@ def make_plan(
     identities = [experiment.identity(strict=False) for experiment in first]
     _check_shared(labels, identities)
     data, protocol = first[0].federation.problem.data, first[0].evaluation
-    _check(first[0].rounds, data.sizes("validation").any(), protocol)
+    _check(first[0].rounds, bool(data.sizes("validation").any()), protocol)
     assert protocol is not None
     every = protocol.every or max(1, first[0].rounds // EVALUATIONS)
     # Of a private run's training clients nothing is published but the noised mean: only new users are scored.
