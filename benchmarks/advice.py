@@ -55,7 +55,7 @@ def femnist(seed: int) -> ft.data.FederatedData:
 FEDERATIONS = {
     **{
         f"digits-{alpha:g}": Federation(
-            functools.partial(digits, alpha), functools.partial(ft.models.mlp, 64, [64], 10), 80, 4, 0.25
+            functools.partial(digits, alpha), functools.partial(ft.models.mlp, 64, [64], 10), 160, 8, 0.25
         )
         for alpha in (0.1, 1.0, 10.0)
     },

@@ -132,6 +132,13 @@ ALGORITHMS: dict[str, ft.Algorithm] = {
 }
 
 
+MECHANISMS = [
+    *("fedavg with momentum", "feddecay by displacement", "scaffold", "four at once", "pflego", "fedrep", "ditto"),
+    *("pfedme", "fedem", "fedbn", "moon", "apfl", "fedala"),
+]
+"""One algorithm for every mechanism: these run every time where the others run with `--slow`."""
+
+
 LORA: dict[str, ft.Algorithm] = {
     "fedsa_lora": a.fedsa_lora(lr=0.1, steps=3),
     "ffa_lora": a.ffa_lora(lr=0.1, steps=3),

@@ -17,6 +17,7 @@ EXAMPLE = ROOT / "examples" / "feddecay.toml"
 PROGRAM = [sys.executable, "-c", "from fedtempo.cli import main; main()"]
 USAGE, CONFIG, DATA, MODEL, OUTPUT, TRAINING, INTERRUPTED = 2, 3, 4, 5, 6, 7, 130
 RUN = ["run", str(EXAMPLE), "--quiet"]
+COMPARE = ["compare", str(EXAMPLE)]
 
 WRONG: dict[str, tuple[int, list[str], str]] = {
     "no command": (USAGE, [], "a command must be given"),
@@ -58,6 +59,15 @@ WRONG: dict[str, tuple[int, list[str], str]] = {
     "a schedule of words": (CONFIG, ["schedule", str(EXAMPLE), "--rounds", "1,x"], "rounds must be ints"),
     "a schedule of rounds to come": (CONFIG, ["schedule", str(EXAMPLE), "--rounds", "30"], "in [0, 30)"),
     "a schedule for nobody": (CONFIG, ["schedule", str(EXAMPLE), "--samples", "0"], "samples must be an int >= 1"),
+    "trials without tuning": (CONFIG, [*COMPARE, "--trials", "3"], "--trials must be given with --tune only. Got 3."),
+    "no trials at all": (CONFIG, [*COMPARE, "--tune", "--trials", "0"], "trials must be an int >= 1. Got 0."),
+    "a tuned folder": (CONFIG, ["compare", ".", "--tune"], "paths must be experiment files with --tune"),
+    "a claim in words": (CONFIG, [*COMPARE, "--tune", "--claim", "it wins"], "a claim must be written 'LABEL > LABEL'"),
+    "a claim about a stranger": (CONFIG, [*COMPARE, "--tune", "--claim", "fedavg > x"], "a contestant in claims"),
+    "a range of words": (CONFIG, [*COMPARE, "--tune", "--range", "lr"], "a range must be written FIELD="),
+    "a range for nobody": (CONFIG, [*COMPARE, "--tune", "--range", "algorithm.mu=[1]"], "some contestant has"),
+    "a table with tuning": (CONFIG, [*COMPARE, "--tune", "--csv", "x.csv"], "--csv must be left out with --tune"),
+    "a tuned comparison in a file": (OUTPUT, [*COMPARE, "--tune", "--out", str(EXAMPLE)], "out must be a folder"),
     "advice for no norm": (CONFIG, ["advise", str(EXAMPLE), "--max-norm", "nan"], "max_norm must be a number > 0"),
     "no natural clients": (
         DATA,

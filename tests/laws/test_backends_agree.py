@@ -30,18 +30,18 @@ def run(kind: str, name: str, backend: str, **settings: object) -> ft.Result:
     )
 
 
-MECHANISMS = [
-    *("fedavg with momentum", "feddecay by displacement", "scaffold", "four at once", "pflego", "fedrep", "ditto"),
-    *("pfedme", "fedem", "fedbn", "five at once", "moon", "apfl", "fedala", "fedrod"),
-]
-"""One algorithm for every mechanism; these are trained on every kind of model each time, the others on one."""
 FIRST = {algorithm.name: name for name, algorithm in reversed(zoo.ALGORITHMS.items())}.values()
 """One example of every algorithm."""
-PAIRS = [(kind, name) for name in zoo.ALGORITHMS for kind in zoo.SHAPES]
-PAIRS += [("lora", name) for name in zoo.LORA]
+ADAPTED = [("lora", name) for name in zoo.LORA]
+PAIRS = [*((kind, name) for name in zoo.ALGORITHMS for kind in zoo.SHAPES), *ADAPTED]
+OTHERS = [(kind, name) for name in zoo.MECHANISMS for kind in zoo.SHAPES if kind != "mlp"]
 OFTEN = [
-    (kind, name) for kind, name in PAIRS if name in MECHANISMS or kind == "lora" or (kind == "mlp" and name in FIRST)
+    *((kind, name) for kind, name in PAIRS if kind == "mlp" and name in FIRST),
+    *OTHERS[::2],
+    ("batchnorm", "fedbn"),
+    *ADAPTED,
 ]
+"""Every algorithm on one kind of model, and every mechanism on two others: they take turns."""
 
 
 @pytest.mark.parametrize("pair", slow_but(OFTEN, PAIRS, "its mechanism and its model are each tried in other pairs"))

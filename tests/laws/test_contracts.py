@@ -7,9 +7,12 @@ import pytest
 import fedtempo as ft
 from fedtempo.backends import BACKENDS
 from tests import zoo
+from tests.slow import slow_but
 
 
-@pytest.mark.parametrize("name", zoo.ALGORITHMS)
+@pytest.mark.parametrize(
+    "name", slow_but(zoo.MECHANISMS, zoo.ALGORITHMS, "one algorithm of every mechanism runs every time")
+)
 def test_every_algorithm_keeps_its_contract(name: str) -> None:
     ft.check_algorithm(zoo.ALGORITHMS[name])
 

@@ -130,7 +130,7 @@ def compare(
                 ("redraw_data", redraw),
             ),
         )
-        if value not in (None, False, [])
+        if value is not None and value is not False and value != []
     }
     if tune:
         _refuse_with_tune(paths, csv, report, figures, style)

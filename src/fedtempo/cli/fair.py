@@ -58,12 +58,16 @@ def run_fair(options: FairOptions, quiet: bool) -> FairComparison:
         target=options.target,
     )
 
+    told = quiet
+
     def observe(done: int, total: int, name: str) -> None:
+        nonlocal told
+        if not told:  # only now: a folder with another plan has been refused by then
+            say(f"the plan is in {options.out / PLAN}", error=True)
+            told = True
         if not quiet:
             say(f"{done}/{total}: {name}", error=True)
 
-    if not quiet:
-        say(f"the plan is in {options.out / PLAN}", error=True)
     try:
         return compare_fairly(tunables, plan, options.out, workers=options.workers, observe=observe)
     except KeyboardInterrupt:

@@ -11,11 +11,11 @@ import numpy as np
 from fedtempo.backends import Backend, Block, Engine
 from fedtempo.backends.memory import in_pieces_that_fit
 from fedtempo.client.objectives import Received
-from fedtempo.client.phase import Phase
 from fedtempo.compression.packing import without_memory
 from fedtempo.evaluation.protocol import Evaluation, Part, Scores, UserScores
+from fedtempo.evaluation.remembered import RememberedScores
 from fedtempo.evaluation.rows import score
-from fedtempo.evaluation.serving import Served, served_phases
+from fedtempo.evaluation.serving import Served, is_untouched, served_phases
 from fedtempo.federation.federation import Federation
 from fedtempo.params import Params
 from fedtempo.schedules import Now
@@ -40,7 +40,7 @@ class EvaluationContext(NamedTuple):
         served = served_phases(federation, self.protocol, self.now, self.newcomers)
         # Before fine-tuning is a program without phases: the same code then gives the model that a user holds.
         before = self._scored(federation, backend, block, Served((), True))
-        if served.as_kept and all(_is_empty(phase, self.now) for phase in served.phases):
+        if is_untouched(served, self.now):
             return before, before
         return before, self._scored(federation, backend, block, served)
 
@@ -58,11 +58,6 @@ class EvaluationContext(NamedTuple):
         return {part: _joined([piece[part] for piece in pieces]) for part in self.parts}
 
 
-def _is_empty(phase: Phase, now: Now) -> bool:
-    """Whether a phase does nothing at all: `Evaluation(steps=0)` serves users with the model that they hold."""
-    return phase.enter is None and phase.length.offset == 0 and phase.length.units(now) == 0
-
-
 @dataclass
 class Evaluator:
     """Runs the protocol on a federation."""
@@ -72,6 +67,8 @@ class Evaluator:
     protocol: Evaluation
     block: int
     personal_of: Callable[[int], Params] = field(repr=False)
+    memory: RememberedScores | None = None
+    """Scores of existing users from earlier evaluations, where they may be taken over."""
 
     def scores(self, shared: Params, extra: Params, now: Now, *parts: Part) -> list[Scores]:
         """The scores of each part: of existing users, and of new users if the data hold some out.
@@ -93,6 +90,8 @@ class Evaluator:
 
     def _users(self, context: EvaluationContext, clients: np.ndarray) -> list[tuple[UserScores, UserScores]]:
         """Scores of these users before and after fine-tuning, part by part."""
+        if self.memory is not None and not context.newcomers:
+            return self._remembered(self.memory, context, clients)
         groups = (clients[start : start + self.block] for start in range(0, len(clients), self.block))
         blocks = (Block(together, self._personal(context, together)) for together in groups)
         results = list(self.engine.score(context, blocks))
@@ -103,6 +102,19 @@ class Evaluator:
             )
             for part in context.parts
         ]
+
+    def _remembered(
+        self, memory: RememberedScores, context: EvaluationContext, clients: np.ndarray
+    ) -> list[tuple[UserScores, UserScores]]:
+        """As `_users`, for users who are not fine-tuned: only those whose model has changed are scored."""
+        asked = memory.unknown(clients, context.parts)
+        groups = (asked[start : start + self.block] for start in range(0, len(asked), self.block))
+        blocks = [Block(together, self._personal(context, together)) for together in groups]
+        for block, (scores, _) in zip(blocks, self.engine.score(context, blocks), strict=True):
+            memory.learn(block.clients, scores)
+        metrics = ("loss", *self.federation.problem.task.scores)
+        found = (self._gathered([memory.values(clients, part, metrics)], clients, part) for part in context.parts)
+        return [(scores, scores) for scores in found]
 
     def _personal(self, context: EvaluationContext, clients: np.ndarray) -> list[Params]:
         if not context.newcomers:

@@ -15,9 +15,10 @@ from pathlib import Path
 
 import torch
 
-from fedtempo.backends import Engine, WorkerPool, engine_for
+from fedtempo.backends import Engine, WorkerPool, engine_for, serial
 from fedtempo.costs import Ledger
 from fedtempo.errors import require
+from fedtempo.evaluation.remembered import RememberedScores, memory_for
 from fedtempo.evaluation.scoring import Evaluator
 from fedtempo.federation.federation import Federation
 from fedtempo.params import Params, select, size_in_bytes
@@ -80,6 +81,7 @@ def train_experiment(
         log_start(experiment, history, aloud)
         # The ledger has to know who was asked before: a client gets the tensors that never change only once.
         ledger = Ledger(federation, experiment.first_shared, server.extra(state.server), _asked(history))
+        memory = _memory(experiment) if engine is None else None  # a real user may not answer
         for round_number in range(len(history), 0 if _stopped(history) else experiment.rounds):
             started, replaced = time.perf_counter(), clients.status.replaced
             now = now_in(experiment, state, round_number)
@@ -89,7 +91,7 @@ def train_experiment(
             else:
                 state, personal, report = next_version(experiment, state, clients, store, ledger, now)
             # Scoring comes before the commit: validation may select this round, and the selection is committed with it.
-            evaluator = _evaluator(experiment, clients, store, personal)
+            evaluator = _evaluator(experiment, clients, store, personal, memory)
             state, report = _evaluated(experiment, evaluator, state, report, now, store.planned)
             report = replace(report, stops=_gives_up(experiment, history, report))
             report = _timed(report, started, clients.status.replaced - replaced)
@@ -216,17 +218,33 @@ def _start(
     return (state, [], store) if saved is None else (saved.state, saved.history, store)
 
 
-def _evaluator(experiment: Experiment, engine: Engine, store: Store, latest: Mapping[int, Params]) -> Evaluator | None:
+def _memory(experiment: Experiment) -> RememberedScores | None:
+    """What takes over scores of users whose model has not changed, where that gives the same bits."""
+    if experiment.evaluation is None:
+        return None
+    is_serial = experiment.backend.name == serial.name
+    return memory_for(experiment.federation, experiment.evaluation, is_serial, experiment.first_shared)
+
+
+def _evaluator(
+    experiment: Experiment,
+    engine: Engine,
+    store: Store,
+    latest: Mapping[int, Params],
+    memory: RememberedScores | None = None,
+) -> Evaluator | None:
     """The evaluator of this round, or None. This round's clients are scored on the state that is not committed yet."""
     if experiment.evaluation is None:
         return None
+    if memory is not None:
+        memory.forget(latest)
 
     def personal_of(client: int) -> Params:
         if client not in latest:
             return state_of(experiment, store, client)
         return experiment.federation.personal_state(client, experiment.first_shared, latest[client])
 
-    return Evaluator(experiment.federation, engine, experiment.evaluation, experiment.block, personal_of)
+    return Evaluator(experiment.federation, engine, experiment.evaluation, experiment.block, personal_of, memory)
 
 
 def _evaluated(

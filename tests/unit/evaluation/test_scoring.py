@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 import fedtempo as ft
@@ -49,3 +51,24 @@ def test_programs_are_bound_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Federation, "compile", watched)
     drained(train_experiment(prepared))
     assert made.count(False) == 4
+
+
+@pytest.mark.parametrize("name", ["ditto", "local only", "fedavg"])
+def test_users_whose_model_has_not_changed_are_not_scored_again(name: str, tmp_path: Path) -> None:
+    """Served with models of their own and not fine-tuned, only those who took part are; the numbers are the same.
+
+    FedAvg's users hold the shared model, which changes in every round.
+    """
+    asked: list[int] = []
+    settings = {"model": zoo.model("mlp"), "data": zoo.data("mlp"), "algorithm": zoo.ALGORITHMS[name], "seed": 3}
+    settings |= {"cohort": 2, "batch_size": 4, "block": 1, "progress": False}
+    settings |= {"evaluation": ft.Evaluation(every=1, steps=0), "backend": Backend("serial", counted(asked).train)}
+    remembered = ft.run(**settings, rounds=4)
+    # Programs without phases score: six users at first and two who took part in each later round; two new users always.
+    scored = 4 * 6 if name == "fedavg" else 6 + 3 * 2
+    assert asked.count(0) == scored + 4 * 2
+    scratch = ft.run(**{**settings, "backend": Backend("serial code", counted([]).train)}, rounds=4)
+    assert [repr(r.test) for r in remembered.history] == [repr(r.test) for r in scratch.history]
+    ft.run(**settings, rounds=2, out=tmp_path / "run")
+    resumed = ft.run(**settings, rounds=4, out=tmp_path / "run", resume=True)
+    assert [repr(r.test) for r in resumed.history] == [repr(r.test) for r in scratch.history]
