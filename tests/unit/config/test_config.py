@@ -12,11 +12,15 @@ import tomli_w
 import fedtempo as ft
 from fedtempo.algorithms import ALGORITHMS
 from fedtempo.config import parse, read, settings_of
+from tests.slow import slow_but
 from tests.unit.config.experiments import BACKBONE, HEAD, experiment
 
 # The settings of the algorithms that need others than a rate and steps.
 SETTINGS: dict[str, dict[str, Any]] = {
     "fedsgd": {"lr": 0.1},
+    "q_fedsgd": {"lr": 0.1},
+    "afl": {"lr": 0.1, "weights_lr": 0.1},
+    "server_decay": {"decay": 0.01, "around": BACKBONE},
     "feddecay": {"lr": 0.1, "beta": 0.5, "steps": 2},
     "stop_early": {"relative": 0.5, "around": BACKBONE},
     "fednar": {"weight_decay": 0.1, "max_norm": 1.0, "around": BACKBONE},
@@ -31,13 +35,26 @@ SETTINGS: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.mark.parametrize("name", ALGORITHMS)
-def test_every_algorithm_runs_from_a_file(name: str, tmp_path: Path) -> None:
+def made_by_file(name: str, folder: Path) -> dict[str, Any]:
+    """The settings of a file with this algorithm."""
     wraps = "algorithm" in inspect.signature(ALGORITHMS[name]).parameters
     section = {"name": name, **SETTINGS.get(name, {"around": BACKBONE} if wraps else {"lr": 0.1, "steps": 2})}
-    path = tmp_path / "experiment.toml"
+    path = folder / "experiment.toml"
     path.write_text(tomli_w.dumps(experiment(algorithm=section)))
-    result = ft.run(**settings_of(read(path)))
+    return settings_of(read(path))
+
+
+@pytest.mark.parametrize("name", ALGORITHMS)
+def test_every_algorithm_is_made_from_a_file(name: str, tmp_path: Path) -> None:
+    assert made_by_file(name, tmp_path)["algorithm"].name == name
+
+
+OFTEN = ["feddecay", "fednar", "scaffold", "pflego", "ditto", "fedem"]
+
+
+@pytest.mark.parametrize("name", slow_but(OFTEN, ALGORITHMS, "every one is made from a file every time"))
+def test_every_algorithm_runs_from_a_file(name: str, tmp_path: Path) -> None:
+    result = ft.run(**made_by_file(name, tmp_path))
     assert len(result.history) == 2
     assert result.experiment.federation.algorithm.name == name
 
