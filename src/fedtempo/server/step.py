@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from fedtempo.client.transforms import Transform
 from fedtempo.params import Params, add, scaled, subtract, zeros_like
 from fedtempo.schedules import Now, Schedule
 from fedtempo.server.sums import Aggregate
+
+Own = TypeVar("Own")
 
 
 def serve_shared(shared: Params, state: Any) -> Params:
@@ -56,10 +58,10 @@ def descend_scaled(server: Server, factor: Callable[[Aggregate, Now], float]) ->
 def around(
     server: Server,
     name: str,
-    first: Callable[[Params], Any],
-    before: Callable[[Params, Any, Aggregate, Now], tuple[Aggregate, Any]],
-    sends: Callable[[Any], Params] = lambda own: {},
-    measurements: Callable[[Any], dict[str, float]] = lambda own: {},
+    first: Callable[[Params], Own],
+    before: Callable[[Params, Own, Aggregate, Now], tuple[Aggregate, Own]],
+    sends: Callable[[Own], Params] = lambda own: {},
+    measurements: Callable[[Own], dict[str, float]] = lambda own: {},
 ) -> Server:
     """As `server`, with a state of its own under `name`, which `before` moves on ahead of every step.
 
