@@ -94,9 +94,9 @@ class Network:
 
     def forward(self, params: Params, batch: Batch, train: bool = False) -> Tensor:
         """The model's outputs. In training, buffers inside `params` are updated in place."""
-        if "_features" in batch:
-            return self._tensor(self._call("head", params, {"x": batch["_features"]}, train))
         with self._randomness(batch, train):
+            if "_features" in batch:
+                return self._tensor(self._call("head", params, {"x": batch["_features"]}, train))
             return self._tensor(self._call("", params, inputs_of(batch), train))
 
     def features(self, params: Params, batch: Batch, train: bool = False) -> Tensor:
@@ -107,13 +107,23 @@ class Network:
             return self._tensor(self._call("body", params, inputs_of(batch), train))
 
     def loss(
-        self, task: Task, params: Params, batch: Batch, train: bool = False, weights: Tensor | None = None
+        self,
+        task: Task,
+        params: Params,
+        batch: Batch,
+        train: bool = False,
+        weights: Tensor | None = None,
+        shift: Tensor | None = None,
     ) -> Tensor:
-        """The batch's mean loss: the task's, or the one that the model itself makes of the targets as `labels`."""
+        """The batch's mean loss: the task's, or the one that the model itself makes of the targets as `labels`.
+
+        `weights` weigh the samples, `shift` is added to the outputs.
+        """
         if not task.own:
-            return mean_loss(task, self.forward(params, batch, train), batch, weights)
-        if weights is not None:
-            raise ModelError("loss must be one of ours where samples are weighed (FedEM). Got the model's own.")
+            outputs = self.forward(params, batch, train)
+            return mean_loss(task, outputs if shift is None else outputs + shift, batch, weights)
+        if weights is not None or shift is not None:
+            raise ModelError("loss must be one of ours where an algorithm changes it (FedEM, FedRoD). Got the model's.")
         with self._randomness(batch, train):
             return own_loss(self._call("", params, {**inputs_of(batch), LABELS: batch[TARGET]}, train)).to(self._type)
 

@@ -7,7 +7,7 @@ import functools
 import inspect
 import operator
 from collections.abc import Callable, Mapping
-from typing import Any, get_type_hints
+from typing import Any, get_args, get_origin, get_type_hints
 
 from torch import nn
 
@@ -38,6 +38,7 @@ def make_algorithm(section: Mapping[str, object], field: str = "algorithm") -> A
     name = section.get("name")
     settings = {key: _setting(f"{field}.{key}", key, value) for key, value in section.items() if key != "name"}
     build = find(field, name, ALGORITHMS)
+    settings |= _functions(field, build, settings)
     wraps = callable(build) and "algorithm" in inspect.signature(build).parameters
     if wraps and "algorithm" in settings:
         raise unknown(f"{field} {name!r}: setting", "algorithm", ["around"])
@@ -49,6 +50,15 @@ def make_algorithm(section: Mapping[str, object], field: str = "algorithm") -> A
         raise ConfigError(f"{field}.around must be left out: {name!r} is no wrapper. Got {settings['around']!r}.")
     algorithm: Algorithm = made_as(field, name, ALGORITHMS, settings, Algorithm, "an Algorithm")
     return algorithm
+
+
+def _functions(field: str, build: Any, settings: Mapping[str, Any]) -> dict[str, Any]:
+    """The user's functions among the settings, where an algorithm takes functions: each by its name in the file."""
+    kinds = getattr(build, "__annotations__", {})
+    takes = [
+        key for key in settings if any(get_origin(k) is Callable for k in (kinds.get(key), *get_args(kinds.get(key))))
+    ]
+    return {key: find(f"{field}.{key}", settings[key], {}, "") for key in takes if isinstance(settings[key], str)}
 
 
 def _setting(field: str, key: str, value: Any) -> Any:
