@@ -246,11 +246,19 @@ def _channels_last(kernel: Tensor) -> Tensor:
 
 def _stripped(model: nn.Module) -> nn.Module:
     """A copy that records no gradients, because weights always come in from outside."""
-    mine = copy.deepcopy(model).requires_grad_(False)
+    # So its own weights are only places to put others. They share the model's memory: a large frozen base would
+    # otherwise lie there once for each copy. Buffers are copied, for a layer may write into them.
+    shared = {id(p): nn.Parameter(p.detach(), requires_grad=False) for p in model.parameters() if _is_plain(p)}
+    mine = copy.deepcopy(model, dict(shared)).requires_grad_(False)
     for module in mine.modules():
         if type(module) is nn.Sequential:
             _pool_first(module)
     return mine
+
+
+def _is_plain(parameter: nn.Parameter) -> bool:
+    """Whether it is no subclass, such as a quantised one, that keeps more than a tensor."""
+    return type(parameter) is nn.Parameter
 
 
 def _pool_first(layers: nn.Sequential) -> None:

@@ -67,16 +67,16 @@ def _setting(field: str, key: str, value: Any) -> Any:
     return make_optimizer(field, value) if key == "optimizer" else make_value(field, value)
 
 
-def make_compressor(field: str, value: Any) -> Compressor:
+def make_compressor(field: str, value: object) -> Compressor:
     """The compressor of a name or of a table such as `{ name = "top_k", fraction = 0.01 }`; a list is a chain."""
     if isinstance(value, list):
         return make_compressor(field, {"name": "chain", "of": value})
-    section = {"name": value} if isinstance(value, str) else value
-    require(isinstance(section, Mapping), field, WORDS[Compressor], value)
+    require(isinstance(value, (str, Mapping)), field, WORDS[Compressor], value)
+    section = dict(value) if isinstance(value, Mapping) else {"name": value}
     settings = {key: entry for key, entry in section.items() if key != "name"}
-    name = section.get("name")
-    if name == "chain" and isinstance(settings.get("of"), list):
-        settings["of"] = [make_compressor(f"{field}.of[{place}]", each) for place, each in enumerate(settings["of"])]
+    name, of = section.get("name"), settings.get("of")
+    if name == "chain" and isinstance(of, list):
+        settings["of"] = [make_compressor(f"{field}.of[{place}]", each) for place, each in enumerate(of)]
     made: Compressor = made_as(field, name, COMPRESSORS, settings, Compressor, "a Compressor", kind="compressor")
     return made
 

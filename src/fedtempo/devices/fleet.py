@@ -63,7 +63,7 @@ class Availability:
     def joined_at(self, seed: int, clients: np.ndarray) -> np.ndarray:
         """The second of the clock at which each client joins."""
         (drawn,) = uniforms(seed, clients, 1, "joins")
-        return drawn * self.joins
+        return np.asarray(drawn * self.joins)
 
     def stays_for(self, seed: int, clients: np.ndarray, *path: int) -> np.ndarray:
         """Seconds after which each client leaves this round of its own accord."""

@@ -24,7 +24,7 @@ class Work(NamedTuple):
     def arrivals(self) -> np.ndarray:
         """Seconds after which each upload is at the server."""
         download, steps, upload = self.seconds
-        return download + steps + upload
+        return np.asarray(download + steps + upload)
 
     def spent(self, until: np.ndarray) -> np.ndarray:
         """Joules used by each client if it stops after so many seconds."""
@@ -54,11 +54,11 @@ class RunningDevices:
 
     def seconds_per_step(self, traits: Traits, rows: np.ndarray) -> np.ndarray:
         """Seconds of one step on a batch of so many rows, at the most."""
-        return traits.seconds_per_step + self.row_flops * rows / traits.flops_per_second
+        return np.asarray(traits.seconds_per_step + self.row_flops * rows / traits.flops_per_second)
 
     def transfer(self, traits: Traits) -> np.ndarray:
         """Seconds of the download and the upload together."""
-        return 2 * traits.latency + self.bytes_down / traits.down + self.bytes_up / traits.up
+        return np.asarray(2 * traits.latency + self.bytes_down / traits.down + self.bytes_up / traits.up)
 
     def work(self, traits: Traits, steps: np.ndarray, flops: np.ndarray, first_bytes: np.ndarray) -> Work:
         """What a round's work takes; `first_bytes` are those that go down only once, with a client's first round."""
@@ -85,9 +85,9 @@ class RunningDevices:
     def _waits(self, clients: np.ndarray, time: float) -> np.ndarray:
         joined = self.devices.availability.joined_at(self.seed, clients) if self.devices.availability.joins else 0.0
         start = np.maximum(joined, time) + np.zeros(len(clients))
-        return start - time + self.traits(clients).until_opening(start)
+        return np.asarray(start - time + self.traits(clients).until_opening(start))
 
     def leaves(self, clients: np.ndarray, time: float, *path: int) -> np.ndarray:
         """Seconds after which each client leaves the round that it begins now: infinite where it stays."""
         stays = self.devices.availability.stays_for(self.seed, clients, *path)
-        return np.minimum(stays, self.traits(clients).until_closing(time))
+        return np.asarray(np.minimum(stays, self.traits(clients).until_closing(time)))

@@ -43,7 +43,7 @@ class Traits(NamedTuple):
 
     def hours_since_opening(self, time: float | np.ndarray) -> np.ndarray:
         """Hours since the window last opened, at a time of the clock in seconds."""
-        return np.mod(time / HOUR + self.time_zone - self.opens, DAY)
+        return np.asarray(np.mod(time / HOUR + self.time_zone - self.opens, DAY))
 
     def is_open(self, time: float | np.ndarray) -> np.ndarray:
         """Which devices may be used at this time."""

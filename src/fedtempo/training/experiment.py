@@ -240,13 +240,7 @@ def prepare(
     check_schedules(federation, rounds, expected)
     check_evaluation(evaluation, federation)
     require(is_count(quorum) and quorum <= expected, "quorum", f"an int in [1, {expected:g}] (the cohort)", quorum)
-    require(is_number(over_selection) and over_selection >= 0, "over_selection", "a number >= 0", over_selection)
-    silent = worker_timeout is None or (is_number(worker_timeout) and worker_timeout > 0)
-    require(silent, "worker_timeout", "a number > 0", worker_timeout)
-    require(deadline is None or (is_number(deadline) and deadline > 0), "deadline", "a number > 0", deadline)
-    require(isinstance(partial_work, bool), "partial_work", "true or false", partial_work)
-    timed = deadline is not None and devices is not None
-    require(timed or not partial_work, "partial_work", "false without devices and a deadline", partial_work)
+    _check_waiting(over_selection, worker_timeout, deadline, partial_work, devices is not None)
     federation = replace(federation, policy=_policy(admission, faults, aggregator))
     check_private(federation, rule, rounds, evaluation, quorum, over_selection)
     check_compression(federation)
@@ -266,8 +260,22 @@ def prepare(
     require(not (alone and faults and faults.kill), "faults.kill", "0 where no workers can be killed", faults)
     calibrates = choice.calibrates and not (faults and faults.kill)
     how = (choice.backend, choice.workers, choice.block, rule, rounds, evaluation)
-    others = (quorum, over_selection, deadline, partial_work, asynchrony, cluster, calibrates, worker_timeout)
-    return Experiment(federation, *how, start, *others, *told(federation, origin, given, obstacle))
+    rules = (quorum, over_selection, deadline, partial_work, asynchrony)
+    words = told(federation, origin, given, obstacle)
+    return Experiment(federation, *how, start, *rules, cluster, calibrates, worker_timeout, *words)
+
+
+def _check_waiting(
+    over_selection: float, worker_timeout: float | None, deadline: float | None, partial_work: bool, timed: bool
+) -> None:
+    """How long a round waits, and for whom."""
+    require(is_number(over_selection) and over_selection >= 0, "over_selection", "a number >= 0", over_selection)
+    silent = worker_timeout is None or (is_number(worker_timeout) and worker_timeout > 0)
+    require(silent, "worker_timeout", "a number > 0", worker_timeout)
+    require(deadline is None or (is_number(deadline) and deadline > 0), "deadline", "a number > 0", deadline)
+    require(isinstance(partial_work, bool), "partial_work", "true or false", partial_work)
+    possible = (deadline is not None and timed) or not partial_work
+    require(possible, "partial_work", "false without devices and a deadline", partial_work)
 
 
 def fitted(algorithm: Algorithm, model: nn.Module, clients: np.ndarray) -> Algorithm:
