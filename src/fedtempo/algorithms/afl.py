@@ -53,7 +53,7 @@ def afl(
     return noting_loss(
         replace(
             plain,
-            server=_agnostic(plain.server, rate, average_iterates, None),
+            server=_agnostic(plain.server, rate, average_iterates, (0,)),
             memory=Memory(numbered=True),
             uploads=Uploads(_upload),
             serving=Serving(predict_shared, finetune_on="shared"),
@@ -83,13 +83,16 @@ def on_simplex(point: Tensor) -> Tensor:
     return (point - excess[last]).clamp(min=0)
 
 
-def _agnostic(inner: Server, rate: Schedule, average: bool, clients: int | None) -> Server:
-    """A server that keeps lambda and the mean of its models, and sends lambda down."""
+def _agnostic(inner: Server, rate: Schedule, average: bool, clients: tuple[int, ...]) -> Server:
+    """A server that keeps lambda and the mean of its models, and sends lambda down.
+
+    lambda has an entry for every client's number; numbers that are not among the training `clients` stay at 0.
+    """
 
     def init(shared: Params) -> Any:
         device = next(iter(shared.values())).device
-        count = clients or 1
-        weights = torch.full((count,), 1 / count, dtype=torch.float64, device=device)
+        weights = torch.zeros(max(clients) + 1, dtype=torch.float64, device=device)
+        weights[list(clients)] = 1 / len(clients)
         rounds = torch.zeros((), dtype=torch.float64, device=device)
         return {"optimizer": inner.init(shared), LAMBDA: weights, "mean": dict(shared), "rounds": rounds}
 
@@ -98,13 +101,14 @@ def _agnostic(inner: Server, rate: Schedule, average: bool, clients: int | None)
         means = {**aggregate.means, "delta": scaled(aggregate.means["delta"], float(now.clients))}
         shared, optimizer = inner.step(shared, state["optimizer"], aggregate._replace(means=means), now)
         losses = aggregate.means["losses"][LAMBDA].to(torch.float64) * now.clients
-        weights = on_simplex(state[LAMBDA] + rate.at(now) * losses)
+        weights, mine = torch.zeros_like(losses), list(clients)
+        weights[mine] = on_simplex((state[LAMBDA] + rate.at(now) * losses)[mine])
         rounds = state["rounds"] + 1
         mean = add(state["mean"], subtract(shared, state["mean"]), float(1 / rounds))
         return shared, {"optimizer": optimizer, LAMBDA: weights, "mean": mean, "rounds": rounds}
 
-    def fitted(model: nn.Module, count: int) -> Server:
-        return _agnostic(inner, rate, average, count)._replace(fitted=None)
+    def fitted(model: nn.Module, numbers: tuple[int, ...]) -> Server:
+        return _agnostic(inner, rate, average, numbers)._replace(fitted=None)
 
     return inner._replace(
         init=init,

@@ -214,9 +214,7 @@ class Federation:
         given = (self.given_clients or {}).get(client)
         own = {**self._fresh(client), **self._initial(shared)}
         if self.algorithm.memory.numbered:
-            # Training clients are numbered without gaps. A new client has no number: it takes part in no sum.
-            clients = self.problem.data.clients
-            own["number"] = torch.tensor(min(int(np.searchsorted(clients, client)), len(clients) - 1))
+            own["number"] = torch.tensor(client)
         for name, value in (given or {}).items():
             if name not in own:
                 raise ConfigError(f"init_clients[{client}] must name personal tensors. Got {name!r}.")

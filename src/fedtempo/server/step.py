@@ -34,8 +34,9 @@ class Server(NamedTuple):
     """server -> the same additions (a factor, a control variate) around another server's step (see `with_server`)."""
     measurements: Callable[[Any], dict[str, float]] = lambda state: {}
     schedules: tuple[tuple[str, Schedule], ...] = ()
-    fitted: Callable[[nn.Module, int], Any] | None = None
-    """(model, number of training clients) -> this server, where it has to know them before the first round (AFL)."""
+    fitted: Callable[[nn.Module, tuple[int, ...]], Any] | None = None
+    """(model, numbers of the training clients) -> this server, where it has to know them before the first round (AFL).
+    """
     moves: Selector = nothing
     """Tensors that no client trains and that the server moves (FedEx-LoRA's base). They go down in every round, and
     `step` is given them beside the trained ones."""
@@ -63,7 +64,7 @@ def descend_scaled(server: Server, factor: Callable[[Aggregate, Now], float]) ->
     return server._replace(step=step, rewrap=lambda other: descend_scaled(other, factor), fitted=fitted)
 
 
-def fitting(server: Server, wrap: Callable[[Server], Server]) -> Callable[[nn.Module, int], Server] | None:
+def fitting(server: Server, wrap: Callable[[Server], Server]) -> Callable[[nn.Module, tuple[int, ...]], Server] | None:
     """`Server.fitted` of what `wrap` puts around a server."""
     fit = server.fitted
     return None if fit is None else lambda model, clients: wrap(fit(model, clients))

@@ -223,9 +223,7 @@ def prepare(
     pieces = (first, data, task, batching, seed, dtype, device)
     problem = Problem(*pieces, augment=as_augment(augment), autocast=autocast)
     given = given_tensors(init)
-    federation = with_starts(
-        Federation(problem, fitted(algorithm, first, len(data.clients))), given, init_clients, origin
-    )
+    federation = with_starts(Federation(problem, fitted(algorithm, first, data.clients)), given, init_clients, origin)
     # Only running the model on a batch tells whether it draws dropout masks and whether its rows influence each other.
     # What is found out goes into the problem, so the federation is rebuilt on it.
     draws_masks, pads_batches, pads_scoring, outputs, targets = check_model(federation)
@@ -280,10 +278,10 @@ def _check_waiting(
     require(possible, "partial_work", "false without devices and a deadline", partial_work)
 
 
-def fitted(algorithm: Algorithm, model: nn.Module, clients: int) -> Algorithm:
-    """The algorithm whose server knows the model and the number of clients, where it has to."""
+def fitted(algorithm: Algorithm, model: nn.Module, clients: np.ndarray) -> Algorithm:
+    """The algorithm whose server knows the model and the training clients, where it has to."""
     server = algorithm.server.fitted
-    return algorithm if server is None else replace(algorithm, server=server(model, clients))
+    return algorithm if server is None else replace(algorithm, server=server(model, tuple(clients.tolist())))
 
 
 def _check_plain(

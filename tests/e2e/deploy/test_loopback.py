@@ -55,6 +55,24 @@ def test_so_it_is_with_uploads_looked_at_one_by_one(
     assert [r.failures for r in here.history] == [r.failures for r in there.history]
 
 
+KEEPING = {
+    "weights by number": ft.algorithms.afl(lr=0.1, weights_lr=0.05),
+    "a phase beside another": ft.algorithms.apfl(lr=0.1, steps=2, adaptive=True),
+    "a phase that ends when it has": ft.algorithms.fedala(lr=0.1, steps=2, threshold=1.0, most_passes=12),
+    "absent clients that train": ft.algorithms.pfedme(
+        lr=0.01, personal_lr=0.05, lam=5.0, inner_steps=2, local_rounds=1, train_absent=True
+    ),
+}
+
+
+@pytest.mark.parametrize("name", KEEPING)
+def test_so_it_is_with_what_clients_keep(name: str, digits: ft.data.FederatedData, tmp_path: Path) -> None:
+    given = experiment(digits, KEEPING[name], rounds=3, evaluation=None)
+    blueprint = blueprint_of(given)
+    there = serve_run(Wires(nodes_of(blueprint, 2, tmp_path)), blueprint, Plan())
+    assert there.digest() == simulated(given).digest()
+
+
 def test_a_private_mean_on_nodes_is_the_simulators(digits: ft.data.FederatedData, tmp_path: Path) -> None:
     """Nodes send plain uploads and know no key; the server clips, adds noise and withholds what it saw."""
     with pytest.warns(UserWarning, match="INSECURE"):
