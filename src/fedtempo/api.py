@@ -72,7 +72,7 @@ def run(
     cohort: int | float | Schedule | Cohort = 1.0,
     cohorts: Sequence[Sequence[int]] | None = None,
     batch_size: int | None = 32,
-    batches: Literal["epochs", "replace"] = "epochs",
+    batches: Literal["epochs", "in_order", "replace"] = "epochs",
     augment: Augment | Callable[[dict[str, Tensor], Tensor], dict[str, Tensor]] | None = None,
     loss: str | Task | PerSample | None = None,
     metrics: Sequence[str | Metric] | None = None,
@@ -119,7 +119,8 @@ def run(
         cohort: Clients per round: a number, a fraction of all, a schedule of either, or a rule of `fedtempo.cohort`.
         cohorts: The clients of each round, written down; replaces `cohort`.
         batch_size: Rows of a batch; None takes all rows of a client.
-        batches: `"epochs"` visits every row once per epoch, `"replace"` draws each batch anew.
+        batches: `"epochs"` visits every row once per epoch in random order, `"in_order"` in the order of the rows,
+            `"replace"` draws each batch anew.
         augment: Changes training batches at random: one of `fedtempo.data.augment`, or your function of (batch, key).
         loss: The name of a task, a `Task`, or a function of (outputs, targets); by default what fits the targets.
         metrics: Names of `fedtempo.metrics` and `Metric`s to report, before those of the task.

@@ -19,7 +19,7 @@ from fedtempo.client.program import Stage
 from fedtempo.federation.federation import Federation
 from fedtempo.federation.traffic import bytes_of, download_forms, upload_forms
 from fedtempo.params import Params, partition, size_in_bytes
-from fedtempo.schedules import Now
+from fedtempo.schedules import Now, constant
 from fedtempo.tasks import Batch
 
 
@@ -121,7 +121,9 @@ class Ledger:
         batching, most = self._federation.problem.batching, now.most_steps
         for stage, price in zip(self._federation.program.stages, self._stages, strict=True):
             mine, (_, count) = stage.phase.batching(batching), stage.phase.rows(samples)
-            planned = stage.phase.length.steps(now, count, mine)
+            # Who is asked whether it has ended (FedALA) is counted with one unit: how many it takes, only clients know.
+            length = replace(stage.phase.length, count=constant(1)) if stage.phase.until else stage.phase.length
+            planned = length.steps(now, count, mine)
             taken = planned if most is None else min(planned, max(0, most - steps))
             rows = sum(mine.length(count, step // stage.phase.repeat) for step in range(taken))
             if stage.needs_all_rows(taken, count, mine):
@@ -129,7 +131,7 @@ class Ledger:
             else:
                 flops += price.step * rows
             steps, seen = steps + taken, seen + rows
-            at_first += stage.phase.length.steps(first, count, mine)
+            at_first += length.steps(first, count, mine)
         return Costs(self._down, self._up, steps, at_first - steps, seen, round(flops))
 
 

@@ -23,7 +23,7 @@ def run(kind: str, name: str, backend: str, **settings: object) -> ft.Result:
     return ft.run(
         model=zoo.model(kind),
         data=zoo.data(kind),
-        algorithm=zoo.ALGORITHMS[name],
+        algorithm=zoo.EVERYTHING[name],
         dtype=torch.float64,
         backend=backend,
         **{**defaults, **settings},
@@ -32,12 +32,14 @@ def run(kind: str, name: str, backend: str, **settings: object) -> ft.Result:
 
 FIRST = {algorithm.name: name for name, algorithm in reversed(zoo.ALGORITHMS.items())}.values()
 """One example of every algorithm."""
-PAIRS = [(kind, name) for name in zoo.ALGORITHMS for kind in zoo.SHAPES]
+ADAPTED = [("lora", name) for name in zoo.LORA]
+PAIRS = [*((kind, name) for name in zoo.ALGORITHMS for kind in zoo.SHAPES), *ADAPTED]
 OTHERS = [(kind, name) for name in zoo.MECHANISMS for kind in zoo.SHAPES if kind != "mlp"]
 OFTEN = [
     *((kind, name) for kind, name in PAIRS if kind == "mlp" and name in FIRST),
     *OTHERS[::2],
     ("batchnorm", "fedbn"),
+    *ADAPTED,
 ]
 """Every algorithm on one kind of model, and every mechanism on two others: they take turns."""
 

@@ -17,8 +17,13 @@ def test_every_algorithm_keeps_its_contract(name: str) -> None:
     ft.check_algorithm(zoo.ALGORITHMS[name])
 
 
+@pytest.mark.parametrize("name", zoo.LORA)
+def test_every_algorithm_for_adapters_keeps_its_contract(name: str) -> None:
+    ft.check_algorithm(zoo.LORA[name], model=zoo.model("lora"))
+
+
 def test_every_algorithm_of_the_library_is_in_the_zoo() -> None:
-    assert {a.name for a in zoo.ALGORITHMS.values()} == set(ft.algorithms.ALGORITHMS)
+    assert {a.name for a in zoo.EVERYTHING.values()} == set(ft.algorithms.ALGORITHMS)
 
 
 @pytest.mark.parametrize("name", BACKENDS)

@@ -129,6 +129,8 @@ def _run_stage(
     # Losses stay tensors until the end: reading a number would wait for the device at every step.
     losses, seen = [torch.zeros((), dtype=torch.float64, device=problem.device)], 0
     for step, place in enumerate(here):
+        if stage.phase.until is not None and bool(stage.phase.until(received, carry)):
+            break
         batch = _batch(data, rows, batching, step // stage.phase.repeat)
         if problem.augment is not None:
             key = step_keys(problem.seed, np.array([client]), now.path, step).to(problem.device)

@@ -8,6 +8,7 @@ unchanged.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -141,7 +142,7 @@ def _run_stage(lanes: Lanes, stage: Stage, carry: Carry, tally: Tally) -> tuple[
     loss, samples, taken = tally.loss, np.zeros_like(counts), np.zeros_like(steps)
     for step in range(int(steps.max())):
         # Clients that have finished, or stopped early, stay in the stack, but no longer step.
-        active = np.flatnonzero((steps > step) & _going_on(stage, carry))
+        active = np.flatnonzero((steps > step) & _going_on(lanes, stage, carry))
         if not len(active):
             break
         local, lengths = rows.at(step // stage.phase.repeat)
@@ -155,8 +156,11 @@ def _run_stage(lanes: Lanes, stage: Stage, carry: Carry, tally: Tally) -> tuple[
     return carry, Tally(loss, tally.steps + taken, (*tally.samples, samples))
 
 
-def _going_on(stage: Stage, carry: Carry) -> np.ndarray | bool:
+def _going_on(lanes: Lanes, stage: Stage, carry: Carry) -> np.ndarray | bool:
     """Which clients have not stopped early."""
+    if stage.phase.until is not None:
+        ended = vmap(partial(stage.phase.until, lanes.received))(carry)
+        return np.logical_not(ended.cpu().numpy())
     over = stage.stopped(carry)
     return True if over is None else over.cpu().numpy() == 0
 

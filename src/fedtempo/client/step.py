@@ -56,10 +56,12 @@ def loss_of(network: Network, task: Task) -> Loss:
     """The mean loss of a batch at some parameters, and the model's buffers after the forward pass."""
     buffers = frozenset(network.buffers)
 
-    def loss(params: Params, batch: Batch, weights: Tensor | None = None) -> tuple[Tensor, Params]:
+    def loss(
+        params: Params, batch: Batch, weights: Tensor | None = None, shift: Tensor | None = None
+    ) -> tuple[Tensor, Params]:
         # BatchNorm writes its statistics in place; the clones keep the caller's tensors as they were.
         after = {n: p.clone() for n, p in params.items() if n in buffers}
-        return network.loss(task, {**params, **after}, batch, train=True, weights=weights), after
+        return network.loss(task, {**params, **after}, batch, train=True, weights=weights, shift=shift), after
 
     return loss
 

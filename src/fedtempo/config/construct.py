@@ -7,7 +7,7 @@ import functools
 import inspect
 import operator
 from collections.abc import Callable, Mapping
-from typing import Any, get_type_hints
+from typing import Any, get_args, get_origin, get_type_hints
 
 from torch import nn
 
@@ -38,6 +38,7 @@ def make_algorithm(section: Mapping[str, object], field: str = "algorithm") -> A
     name = section.get("name")
     settings = {key: _setting(f"{field}.{key}", key, value) for key, value in section.items() if key != "name"}
     build = find(field, name, ALGORITHMS)
+    settings |= _functions(field, build, settings)
     wraps = callable(build) and "algorithm" in inspect.signature(build).parameters
     if wraps and "algorithm" in settings:
         raise unknown(f"{field} {name!r}: setting", "algorithm", ["around"])
@@ -51,22 +52,31 @@ def make_algorithm(section: Mapping[str, object], field: str = "algorithm") -> A
     return algorithm
 
 
+def _functions(field: str, build: Any, settings: Mapping[str, Any]) -> dict[str, Any]:
+    """The user's functions among the settings, where an algorithm takes functions: each by its name in the file."""
+    kinds = getattr(build, "__annotations__", {})
+    takes = [
+        key for key in settings if any(get_origin(k) is Callable for k in (kinds.get(key), *get_args(kinds.get(key))))
+    ]
+    return {key: find(f"{field}.{key}", settings[key], {}, "") for key in takes if isinstance(settings[key], str)}
+
+
 def _setting(field: str, key: str, value: Any) -> Any:
     if key in TRAFFIC:
         return make_compressor(field, value)
     return make_optimizer(field, value) if key == "optimizer" else make_value(field, value)
 
 
-def make_compressor(field: str, value: Any) -> Compressor:
+def make_compressor(field: str, value: object) -> Compressor:
     """The compressor of a name or of a table such as `{ name = "top_k", fraction = 0.01 }`; a list is a chain."""
     if isinstance(value, list):
         return make_compressor(field, {"name": "chain", "of": value})
-    section = {"name": value} if isinstance(value, str) else value
-    require(isinstance(section, Mapping), field, WORDS[Compressor], value)
+    require(isinstance(value, (str, Mapping)), field, WORDS[Compressor], value)
+    section = dict(value) if isinstance(value, Mapping) else {"name": value}
     settings = {key: entry for key, entry in section.items() if key != "name"}
-    name = section.get("name")
-    if name == "chain" and isinstance(settings.get("of"), list):
-        settings["of"] = [make_compressor(f"{field}.of[{place}]", each) for place, each in enumerate(settings["of"])]
+    name, of = section.get("name"), settings.get("of")
+    if name == "chain" and isinstance(of, list):
+        settings["of"] = [make_compressor(f"{field}.of[{place}]", each) for place, each in enumerate(of)]
     made: Compressor = made_as(field, name, COMPRESSORS, settings, Compressor, "a Compressor", kind="compressor")
     return made
 

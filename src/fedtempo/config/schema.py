@@ -115,7 +115,7 @@ class ExperimentFile(BaseModel):
     )
     batch_size: Count | None = Field(32, description=COUNT)
     full_batch: bool = Field(False, description="true or false")
-    batches: Literal["epochs", "replace"] = Field("epochs", description="'epochs' or 'replace'")
+    batches: Literal["epochs", "in_order", "replace"] = Field("epochs", description="'epochs', 'in_order' or 'replace'")
     seed: int = Field(0, ge=0, description="an int >= 0")
     loss: str | FileSection | None = Field(None, description="a string, or a table with a name")
     metrics: list[str | FileSection] | None = Field(None, description="a list of names, or of tables with a name")

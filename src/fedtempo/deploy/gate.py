@@ -38,7 +38,7 @@ def upload_form(federation: Federation) -> UploadForm:
     """Run the client program on nothing to see what it leaves."""
     shared = federation.first_shared()
     server = federation.algorithm.server
-    received = Received(shared, server.extra(server.init(select(shared, federation.trained_names))))
+    received = Received(shared, server.extra(server.init(select(shared, federation.stepped_names))))
     client = int(federation.problem.data.clients[0])
     carry = federation.program.init(received, federation.first_personal(client, shared))
     _, personal, measured = federation.program.finish(received, carry)

@@ -14,7 +14,7 @@ import numpy as np
 
 from fedtempo.algorithms.algorithm import predict_personal
 from fedtempo.evaluation.protocol import Evaluation, Part
-from fedtempo.evaluation.serving import is_untouched, served_phases
+from fedtempo.evaluation.serving import served_phases, serves_as_held
 from fedtempo.federation.federation import Federation
 from fedtempo.params import Params
 from fedtempo.schedules import Now
@@ -55,4 +55,4 @@ def memory_for(federation: Federation, protocol: Evaluation, serial: bool, share
         return None
     served = served_phases(federation, protocol, Now(), newcomers=False)
     own = federation.first_personal(int(federation.problem.data.clients[0]), shared)
-    return RememberedScores() if is_untouched(served, Now()) and federation.moving_names <= own.keys() else None
+    return RememberedScores() if serves_as_held(served, Now()) and federation.moving_names <= own.keys() else None

@@ -15,7 +15,7 @@ from fedtempo.compression.packing import without_memory
 from fedtempo.evaluation.protocol import Evaluation, Part, Scores, UserScores
 from fedtempo.evaluation.remembered import RememberedScores
 from fedtempo.evaluation.rows import score
-from fedtempo.evaluation.serving import Served, is_untouched, served_phases
+from fedtempo.evaluation.serving import Served, served_phases, serves_as_held
 from fedtempo.federation.federation import Federation
 from fedtempo.params import Params
 from fedtempo.schedules import Now
@@ -40,7 +40,7 @@ class EvaluationContext(NamedTuple):
         served = served_phases(federation, self.protocol, self.now, self.newcomers)
         # Before fine-tuning is a program without phases: the same code then gives the model that a user holds.
         before = self._scored(federation, backend, block, Served((), True))
-        if is_untouched(served, self.now):
+        if serves_as_held(served, self.now):
             return before, before
         return before, self._scored(federation, backend, block, served)
 

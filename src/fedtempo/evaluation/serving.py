@@ -43,7 +43,7 @@ def served_phases(federation: Federation, protocol: Evaluation, now: Now, newcom
     return Served((phase,), phase.after is None)
 
 
-def is_untouched(served: Served, now: Now) -> bool:
+def serves_as_held(served: Served, now: Now) -> bool:
     """Whether users are served with the model that they hold, as it is: `Evaluation(steps=0)`."""
     lengths = [(phase.length.units(now), phase.length.offset, phase.enter) for phase in served.phases]
     return served.as_kept and all(length == (0, 0, None) for length in lengths)

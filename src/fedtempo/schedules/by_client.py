@@ -17,7 +17,8 @@ def sees_clients(schedule: Schedule) -> bool:
     """
     module = str(getattr(schedule.rule, "__module__", None))
     ours = module.startswith("fedtempo.schedules.") and (module != __name__ or schedule.name == "over_time")
-    inner = (*schedule.settings.values(), *schedule.settings.get("of", ()))
+    factors = schedule.settings.get("of", ())
+    inner = (*schedule.settings.values(), *(factors if isinstance(factors, (list, tuple)) else ()))
     return not ours or any(sees_clients(each) for each in inner if isinstance(each, Schedule))
 
 

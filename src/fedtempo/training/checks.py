@@ -86,8 +86,9 @@ def check_schedules(federation: Federation, rounds: int, cohort: float) -> None:
     places = federation.problem.places(first, federation.problem.data.clients[:SOME_CLIENTS])
     for round_number in sampled_rounds(rounds):
         now = replace(first, round=round_number)
+        phases = federation.algorithm.phases
         for place in set(places):
-            for phase in federation.algorithm.phases:
+            for phase in (*phases, *(phase.beside for phase in phases if phase.beside is not None)):
                 _check_phase(phase, replace(place, round=round_number), _largest(federation))
         for name, schedule in server:
             _check_rate(name, schedule, now, _largest(federation))

@@ -222,7 +222,9 @@ def prepare(
     pieces = (first, data, task, batching, seed, dtype, device)
     problem = Problem(*pieces, augment=as_augment(augment), autocast=autocast)
     given = given_tensors(init)
-    federation = with_starts(Federation(problem, algorithm), given, init_clients, origin)
+    federation = with_starts(
+        Federation(problem, fitted(algorithm, first, len(data.clients))), given, init_clients, origin
+    )
     # Only running the model on a batch tells whether it draws dropout masks and whether its rows influence each other.
     # What is found out goes into the problem, so the federation is rebuilt on it.
     draws_masks, pads_batches, pads_scoring, outputs, targets = check_model(federation)
@@ -263,6 +265,12 @@ def prepare(
     rules = (quorum, over_selection, deadline, partial_work, asynchrony)
     words = told(federation, origin, given, obstacle)
     return Experiment(federation, *how, start, *rules, cluster, calibrates, worker_timeout, *words)
+
+
+def fitted(algorithm: Algorithm, model: nn.Module, clients: int) -> Algorithm:
+    """The algorithm whose server knows the model and the number of clients, where it has to."""
+    server = algorithm.server.fitted
+    return algorithm if server is None else replace(algorithm, server=server(model, clients))
 
 
 def _check_plain(

@@ -199,7 +199,7 @@ def _start(
 ) -> tuple[State, list[RoundReport], Store]:
     """The first state, or the one a stored run had reached."""
     federation = experiment.federation
-    trained = select(experiment.first_shared, federation.trained_names)
+    trained = select(experiment.first_shared, federation.stepped_names)
     secret = federation.policy.aggregator.secret() if federation.policy is not None else None
     state = State(experiment.first_shared, federation.algorithm.server.init(trained), secret=secret)
     if out is None:

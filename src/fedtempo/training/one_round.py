@@ -44,7 +44,13 @@ def next_round(
     block = engine.train(order, blocks_of(experiment, store, cohort.clients, elsewhere=real))
     if real:
         cohort = cohort._replace(seconds=0.0 if federation.private else time.perf_counter() - began)
-    return conclude(experiment, state, block, cohort, now, ledger, kept_by)
+    state, personal, report = conclude(experiment, state, block, cohort, now, ledger, kept_by)
+    if not federation.algorithm.memory.absent_train or report.abandoned:
+        return state, personal, report
+    # What absent clients send is thrown away here. The model goes down to them too; costs count the cohort alone.
+    absent = np.setdiff1d(federation.problem.data.clients, cohort.clients)
+    others = engine.train(order, blocks_of(experiment, store, absent, elsewhere=real))
+    return state, {**others.personal, **personal}, report
 
 
 def blocks_of(

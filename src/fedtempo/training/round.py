@@ -217,7 +217,7 @@ def stepped(federation: Federation, state: State, aggregate: Aggregate, now: Now
     """The server's step on a mean upload."""
     algorithm = federation.algorithm
     # The server's rule sees trained parameters only: Adam must not adapt to BatchNorm's statistics. Those are averaged.
-    trained = select(state.shared, federation.trained_names)
+    trained = select(state.shared, federation.stepped_names)
     moved, server = algorithm.server.step(trained, state.server, aggregate, now)
     buffers = aggregate.means.get("buffers", {})
     shared = {**state.shared, **moved, **add(select(state.shared, buffers), buffers)}
