@@ -6,7 +6,7 @@ import functools
 import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields, replace
-from typing import Any, Literal, ParamSpec, TypedDict, get_args, get_type_hints
+from typing import Any, Literal, ParamSpec, TypedDict, cast, get_args, get_type_hints
 
 from torch import Tensor, nn
 
@@ -224,17 +224,31 @@ class ClientSettings(TypedDict, total=False):
     """How the shared model travels down, such as `compress.rounding(8)`. Taken by `named` too."""
 
 
-def restricted(clients: ClientSettings, to: Selector) -> ClientSettings:
+class PhaseSettings(TypedDict, total=False):
+    """The clients' settings that a phase takes: how its clients step."""
+
+    optimizer: Optimizer
+    trains: Selector
+    accumulate: int
+
+
+def phase_settings(clients: ClientSettings | PhaseSettings) -> PhaseSettings:
+    """The clients' settings without those of their messages, which are no phase's."""
+    steps = {name: value for name, value in clients.items() if name in PhaseSettings.__annotations__}
+    return cast(PhaseSettings, steps)
+
+
+def restricted(clients: ClientSettings | PhaseSettings, to: Selector) -> PhaseSettings:
     """The clients' settings for a phase that trains only these tensors, such as a head."""
-    return {**clients, "trains": to & clients.get("trains", everything)}
+    return {**phase_settings(clients), "trains": to & clients.get("trains", everything)}
 
 
-def gradient_only(clients: ClientSettings) -> ClientSettings:
+def gradient_only(clients: ClientSettings | PhaseSettings) -> PhaseSettings:
     """The clients' settings for a phase whose gradient itself is wanted, so that no optimizer may change it."""
-    return {**clients, "optimizer": plain}
+    return {**phase_settings(clients), "optimizer": plain}
 
 
-def momentum_transform(decay: float, clients: ClientSettings) -> Transform:
+def momentum_transform(decay: float, clients: ClientSettings | PhaseSettings) -> Transform:
     """The `momentum=` of an algorithm; an optimizer brings its own."""
     require(not (decay and "optimizer" in clients), "momentum", "left to the optimizer where one is given", decay)
     return heavy_ball(decay)

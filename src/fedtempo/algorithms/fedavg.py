@@ -15,6 +15,7 @@ from fedtempo.algorithms.algorithm import (
     full_copy,
     momentum_transform,
     named,
+    phase_settings,
     predict_personal,
 )
 from fedtempo.client.phase import Phase, length
@@ -46,7 +47,7 @@ def fedavg(
     fedavg(lr=0.1, steps=5)
     """
     direction = momentum_transform(momentum, clients)
-    phase = Phase(length(steps, epochs), checked_rate(lr, "lr"), direction=direction, **clients)
+    phase = Phase(length(steps, epochs), checked_rate(lr, "lr"), direction=direction, **phase_settings(clients))
     server = descend(sgd(checked_rate(server_lr, "server_lr")))
     return Algorithm((phase,), server, weighting, uploads=Uploads(average_buffers=average_buffers))
 
@@ -95,7 +96,7 @@ def local_only(
     A new client trains alone too, for `newcomer_rounds` times the local work of one round.
     """
     require(is_count(newcomer_rounds), "newcomer_rounds", "an int >= 1", newcomer_rounds)
-    phase = Phase(length(steps, epochs), checked_rate(lr, "lr"), on="personal", **clients)
+    phase = Phase(length(steps, epochs), checked_rate(lr, "lr"), on="personal", **phase_settings(clients))
     alone = replace(phase, length=replace(phase.length, times=newcomer_rounds))
     return Algorithm(
         (phase,),
