@@ -7,6 +7,8 @@ ifneq ($(SHARED),)
 export FEDTEMPO_DATA ?= $(abspath $(SHARED))
 endif
 export OMP_NUM_THREADS ?= 1
+# Some environments tell Python not to keep compiled modules; the tests start dozens of programs that load them all.
+export PYTHONDONTWRITEBYTECODE :=
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
 .PHONY: help demo test coverage test-all test-flwr-datasets check audit format bench bench-peers bench-scaling docs system clean
@@ -28,13 +30,13 @@ demo: $(VENV)/.demo ## eight ways to train between two aggregations, each at its
 	$(BIN)/fedtempo demo
 
 test: $(VENV)/.dev ## run the tests
-	$(BIN)/python -m pytest -n 2 $(ARGS)
+	$(BIN)/python -m pytest -n 2 --dist worksteal $(ARGS)
 
 coverage: $(VENV)/.dev ## run the tests and say which lines they miss
-	$(BIN)/python -m pytest -n 2 --cov=src/fedtempo --cov-report=term:skip-covered $(ARGS)
+	$(BIN)/python -m pytest -n 2 --dist worksteal --cov=src/fedtempo --cov-report=term:skip-covered $(ARGS)
 
 test-all: $(VENV)/.dev ## run the tests, the slow ones too
-	$(BIN)/python -m pytest -n 2 --slow $(ARGS)
+	$(BIN)/python -m pytest -n 2 --dist worksteal --slow $(ARGS)
 
 # flwr-datasets wants an older `datasets` than the one that all others get, so its tests have an environment of their own.
 $(VENV)-flwr-datasets/.made: pyproject.toml

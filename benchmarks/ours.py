@@ -39,7 +39,7 @@ def rounds(
 
 
 def rivals(workload: Workload) -> dict[str, ft.Algorithm]:
-    """The algorithms whose step must cost what FedAvg's costs."""
+    """The algorithms whose step is to cost what FedAvg's costs, or twice that where it takes two gradients."""
     a, lr, steps = ft.algorithms, workload.lr, workload.steps
     return {
         "FedAvg": a.fedavg(lr=lr, steps=steps),
@@ -47,4 +47,11 @@ def rivals(workload: Workload) -> dict[str, ft.Algorithm]:
         "FedNAR": a.fednar(a.fedavg(lr=lr, steps=steps), weight_decay=0.001, max_norm=10.0),
         "decaying K": a.fedavg(lr=lr, steps=ft.schedules.decaying_k(steps, 0.9999)),
         "SCAFFOLD": a.scaffold(lr=lr, steps=steps),
+        "FedDyn": a.feddyn(lr=lr, steps=steps),
+        "FedCM": a.fedcm(lr=lr, steps=steps),
+        "FedSPS": a.fedsps(a.fedavg(lr=lr, steps=steps)),
+        "FedLESAM": a.fedlesam(a.fedavg(lr=lr, steps=steps)),
+        # These take two gradients a step.
+        "Delta-SGD": a.delta_sgd(a.fedavg(lr=lr, steps=steps)),
+        "FedSAM": a.fedsam(a.fedavg(lr=lr, steps=steps)),
     }

@@ -25,6 +25,8 @@ def pytest_configure(config: pytest.Config) -> None:
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     for item in items:
+        if _is_the_other_pair(item):
+            item.add_marker(pytest.mark.slow("every backend and every kind of cohort runs every time, in another pair"))
         mark = item.get_closest_marker("slow")
         if mark is None:
             continue
@@ -32,6 +34,14 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             raise pytest.UsageError(f"{item.nodeid}: a slow mark must say why, as in pytest.mark.slow('why').")
         if not config.getoption("--slow"):
             item.add_marker(pytest.mark.skip(reason=f"slow, run with --slow: {mark.args[0]}"))
+
+
+def _is_the_other_pair(item: pytest.Item) -> bool:
+    """Of two backends and two kinds of cohort, everybody runs one by one and some run side by side every time."""
+    spec = getattr(item, "callspec", None)
+    if spec is None or not {"backend", "cohorts"} <= set(spec.params):
+        return False
+    return (spec.params["backend"] == "serial") != ("everybody" in spec.id)
 
 
 @pytest.fixture(scope="session")

@@ -10,12 +10,13 @@ import runpy
 import signal
 import sys
 import threading
-import time
 import traceback
 import warnings
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import NamedTuple, NoReturn
+
+from tests.waiting import until
 
 
 class Ended(NamedTuple):
@@ -57,13 +58,11 @@ class Forked:
 
     def wait(self, timeout: float = 60.0) -> int:
         """The exit code, once there is one."""
-        end = time.monotonic() + timeout
-        while (code := self.poll()) is None:
-            if time.monotonic() > end:
-                self.kill()
-                raise TimeoutError(f"the program still runs after {timeout} seconds")
-            time.sleep(0.005)
-        return code
+        if not until(lambda: self.poll() is not None, timeout):
+            self.kill()
+            raise TimeoutError(f"the program still runs after {timeout} seconds")
+        assert self.returncode is not None
+        return self.returncode
 
     def send_signal(self, number: int) -> None:
         """Send a signal, unless the program has ended."""

@@ -8,7 +8,17 @@ from torch import nn
 
 import fedtempo as ft
 from fedtempo import algorithms as a
-from fedtempo.schedules import decaying_k, per_round, per_step, qsr
+from fedtempo.params import Params
+from fedtempo.schedules import Position, decaying_k, per_round, per_step, qsr
+
+
+def half(gradient: Params, weights: Params, now: Position) -> float:
+    return 0.5
+
+
+def tenth(gradient: Params, weights: Params, now: Position) -> float:
+    return 0.1
+
 
 ALGORITHMS: dict[str, ft.Algorithm] = {
     "fedsgd": a.fedsgd(lr=0.1),
@@ -94,10 +104,65 @@ ALGORITHMS: dict[str, ft.Algorithm] = {
     "fedem": a.fedem(lr=0.1, epochs=1, components=2),
     "fedbn": a.fedbn(lr=0.1, steps=3),
     "local only": a.local_only(lr=0.1, epochs=2),
+    "moon": a.moon(lr=0.1, steps=3, mu=0.5),
+    "moon with two earlier models": a.moon(lr=0.1, steps=2, buffer=2, first_visit="initial"),
+    "apfl": a.apfl(lr=0.1, steps=3, adaptive=True),
+    "apfl of outputs": a.apfl(lr=0.1, epochs=1, alpha=0.3, mix="outputs"),
+    "lg_fedavg": a.lg_fedavg(lr=0.1, steps=3),
+    "fedala": a.fedala(lr=0.1, steps=3, threshold=1.0, most_passes=12),
+    "fedrod": a.fedrod(lr=0.1, steps=3),
+    "fedbabu orthogonal": a.fedbabu(lr=0.1, steps=2, orthogonal=True),
+    "fedbn averaged": a.fedbn(lr=0.1, steps=3, newcomer="averaged"),
+    "q_fedavg": a.q_fedavg(lr=0.1, epochs=1, q=2.0),
+    "q_fedsgd": a.q_fedsgd(lr=0.1, q=0.5),
+    "afl": a.afl(lr=0.1, weights_lr=0.05),
+    "loss_weighted": a.loss_weighted(a.scaffold(lr=0.1, steps=2), power=1.0, tilt=0.5),
+    "scaffold by samples": a.scaffold(lr=0.1, epochs=1, control_weights="samples"),
+    "pfedme of everybody": a.pfedme(
+        lr=0.01, personal_lr=0.05, lam=5.0, inner_steps=2, local_rounds=2, train_absent=True
+    ),
+    "adaptive_decay": a.adaptive_decay(a.fedavg(lr=0.1, steps=3), rate=half, decay=tenth),
+    "server_decay": a.server_decay(a.fedavgm(lr=0.1, steps=2), decay=0.01),
+    "fednar layer by layer": a.fednar(
+        a.apfl(lr=0.1, steps=3), weight_decay=0.1, max_norm=0.3, scope="layer", order="max"
+    ),
     "fednar around pflego": a.fednar(a.pflego(head_lr=0.1, server_lr=0.2, steps=5), weight_decay=0.1, max_norm=0.3),
     "fednar around ditto": a.fednar(a.ditto(lr=0.1, steps=3), weight_decay=0.1, max_norm=0.3),
     "fednar around fedem": a.fednar(a.fedem(lr=0.1, steps=3, components=2), weight_decay=0.1, max_norm=0.3),
 }
+
+
+MECHANISMS = [
+    *("fedavg with momentum", "feddecay by displacement", "scaffold", "four at once", "pflego", "fedrep", "ditto"),
+    *("pfedme", "fedem", "fedbn", "moon", "apfl", "fedala"),
+]
+"""One algorithm for every mechanism: these run every time where the others run with `--slow`."""
+
+
+LORA: dict[str, ft.Algorithm] = {
+    "fedsa_lora": a.fedsa_lora(lr=0.1, steps=3),
+    "ffa_lora": a.ffa_lora(lr=0.1, steps=3),
+    "fedex_lora": a.fedex_lora(lr=0.1, steps=3),
+}
+"""Those that need a model with adapters: the kind "lora"."""
+EVERYTHING = {**ALGORITHMS, **LORA}
+
+
+class Adapted(nn.Module):
+    """A linear layer with a LoRA adapter, laid out as `peft` lays it out."""
+
+    def __init__(self, inputs: int, outputs: int, rank: int = 2, scale: float = 1.5) -> None:
+        super().__init__()
+        self.base_layer = nn.Linear(inputs, outputs).requires_grad_(False)
+        self.lora_A = nn.ModuleDict({"default": nn.Linear(inputs, rank, bias=False)})
+        self.lora_B = nn.ModuleDict({"default": nn.Linear(rank, outputs, bias=False)})
+        self.scaling = {"default": scale}
+        nn.init.zeros_(self.lora_B["default"].weight)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        adapted: torch.Tensor = self.lora_B["default"](self.lora_A["default"](x))
+        plain: torch.Tensor = self.base_layer(x)
+        return plain + self.scaling["default"] * adapted
 
 
 class Recurrent(nn.Module):
@@ -133,6 +198,8 @@ def model(kind: str) -> nn.Module:
         return ft.models.mlp(6, [8], 4, dropout=0.3)
     if kind == "cnn":
         return ft.models.cnn((1, 8, 8), 4, channels=(3,), hidden=6)
+    if kind == "lora":
+        return Two(nn.Sequential(Adapted(6, 8), nn.Tanh()), Adapted(8, 4))
     if kind == "batchnorm":
         # No bias before BatchNorm: its gradient is pure rounding error, which Adam would blow up.
         body = nn.Sequential(nn.Linear(6, 8, bias=False), nn.BatchNorm1d(8), nn.ReLU())
@@ -141,11 +208,12 @@ def model(kind: str) -> nn.Module:
 
 
 SHAPES = {"mlp": (6,), "dropout": (6,), "cnn": (8, 8), "batchnorm": (6,), "gru": (5, 3)}
+LORA_SHAPE = {"lora": (6,)}
 
 
 def data(kind: str) -> ft.data.FederatedData:
     """Eight clients of unequal size, two of them new; no batch of four has a single row left over."""
-    rng = np.random.default_rng(0)
-    rows = [(rng.standard_normal((n, *SHAPES[kind])), rng.integers(0, 4, n)) for n in (7, 12, 6, 20, 10, 14, 4, 8)]
-    tests = [(rng.standard_normal((3, *SHAPES[kind])), rng.integers(0, 4, 3)) for _ in rows]
+    rng, shape = np.random.default_rng(0), {**SHAPES, **LORA_SHAPE}[kind]
+    rows = [(rng.standard_normal((n, *shape)), rng.integers(0, 4, n)) for n in (7, 12, 6, 20, 10, 14, 4, 8)]
+    tests = [(rng.standard_normal((3, *shape)), rng.integers(0, 4, 3)) for _ in rows]
     return ft.data.FederatedData.from_clients(rows, test=tests, new_clients=2)

@@ -8,6 +8,7 @@ from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypeVar
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -15,11 +16,13 @@ from fedtempo.algorithms.algorithm import Algorithm
 from fedtempo.backends import Backend
 from fedtempo.data.augment import Augment
 from fedtempo.data.federated import FederatedData
+from fedtempo.devices import Devices
 from fedtempo.errors import ConfigError, is_count, python_numbers, require, unknown
 from fedtempo.evaluation.protocol import Evaluation
 from fedtempo.metrics import Metric
 from fedtempo.schedules import Schedule
 from fedtempo.server.admission import Admission
+from fedtempo.server.asynchrony import Asynchrony
 from fedtempo.server.cohort import Cohort
 from fedtempo.server.faults import Faults
 from fedtempo.server.robust import Aggregator, plain_mean
@@ -70,7 +73,7 @@ def run(
     cohort: int | float | Schedule | Cohort = 1.0,
     cohorts: Sequence[Sequence[int]] | None = None,
     batch_size: int | None = 32,
-    batches: Literal["epochs", "replace"] = "epochs",
+    batches: Literal["epochs", "in_order", "replace"] = "epochs",
     augment: Augment | Callable[[dict[str, Tensor], Tensor], dict[str, Tensor]] | None = None,
     loss: str | Task | PerSample | None = None,
     metrics: Sequence[str | Metric] | None = None,
@@ -87,6 +90,9 @@ def run(
     quorum: int = 1,
     over_selection: float = 0.0,
     deadline: float | None = None,
+    devices: Devices | Callable[[int, np.ndarray], Mapping[str, Any]] | None = None,
+    partial_work: bool = False,
+    asynchrony: Asynchrony | None = None,
     faults: Faults | None = None,
     backend: str | Backend = "auto",
     workers: int | None = None,
@@ -114,7 +120,8 @@ def run(
         cohort: Clients per round: a number, a fraction of all, a schedule of either, or a rule of `fedtempo.cohort`.
         cohorts: The clients of each round, written down; replaces `cohort`.
         batch_size: Rows of a batch; None takes all rows of a client.
-        batches: `"epochs"` visits every row once per epoch, `"replace"` draws each batch anew.
+        batches: `"epochs"` visits every row once per epoch in random order, `"in_order"` in the order of the rows,
+            `"replace"` draws each batch anew.
         augment: Changes training batches at random: one of `fedtempo.data.augment`, or your function of (batch, key).
         loss: The name of a task, a `Task`, or a function of (outputs, targets); by default what fits the targets.
         metrics: Names of `fedtempo.metrics` and `Metric`s to report, before those of the task.
@@ -131,7 +138,12 @@ def run(
         aggregator: How uploads become one: the mean, or one of `fedtempo.robust`.
         quorum: The fewest uploads that make a round count.
         over_selection: The extra share of clients to ask; the first to answer are enough.
-        deadline: Seconds that real clients of a deployment have for a round.
+        deadline: Seconds that clients have for a round: real clients of a deployment, and simulated ones with devices.
+        devices: How fast clients compute and send, what energy that takes and when they are there: one of
+            `fedtempo.devices`, or your function of (seed, clients) that returns arrays by trait.
+        partial_work: Whether clients that would be late stop at the deadline and send what they have.
+        asynchrony: Take uploads as they come instead of waiting for a cohort: one of `fedtempo.asynchrony`. A round is
+            then one version of the model, and `cohort` is how many clients work at the same time.
         faults: Faults to inject, to see that they cost nothing.
         backend: `"auto"`, `"serial"`, `"vectorised"`, `"processes"`, `"ray"`, or a `Backend`.
         workers: Worker processes, or Ray actors.

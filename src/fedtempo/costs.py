@@ -19,7 +19,7 @@ from fedtempo.client.program import Stage
 from fedtempo.federation.federation import Federation
 from fedtempo.federation.traffic import bytes_of, download_forms, upload_forms
 from fedtempo.params import Params, partition, size_in_bytes
-from fedtempo.schedules import Now
+from fedtempo.schedules import Now, constant
 from fedtempo.tasks import Batch
 
 
@@ -74,16 +74,40 @@ class Ledger:
         # Clients of one size cost the same in one round, so a cohort of thousands needs a few evaluations.
         self._price = lru_cache(maxsize=4096)(self._client)
 
-    def clients(self, clients: Sequence[int] | np.ndarray, now: Now) -> Costs:
-        """What a round of these clients costs. From then on they hold the tensors that never change."""
+    def clients(self, clients: Sequence[int] | np.ndarray, now: Now, personal: Sequence[Params] = ()) -> Costs:
+        """What a round of these clients costs. From then on they hold the tensors that never change.
+
+        `personal` is what they keep, where a schedule looks at it.
+        """
         chosen = np.asarray(clients, dtype=np.int64)
-        sizes, counts = np.unique(self._federation.problem.sizes[chosen], return_counts=True)
-        prices = (
-            self._price(size, now).times(count) for size, count in zip(sizes.tolist(), counts.tolist(), strict=True)
-        )
+        if self._federation.problem.sees_clients or now.deadline:
+            prices = iter(self.each(chosen, now, personal))
+        else:
+            sizes, counts = np.unique(self._federation.problem.sizes[chosen], return_counts=True)
+            pairs = zip(sizes.tolist(), counts.tolist(), strict=True)
+            prices = (self._price(size, now).times(count) for size, count in pairs)
         first_time = int((~self._has_it[chosen]).sum())
         self._has_it[chosen] = True
         return sum(prices, Costs(bytes_down=first_time * self._once))
+
+    def each(self, clients: np.ndarray, now: Now, personal: Sequence[Params] = ()) -> list[Costs]:
+        """What a round costs each of these clients, without what goes down only once."""
+        problem, sizes = self._federation.problem, self._federation.problem.sizes[clients]
+        if problem.sees_clients or now.deadline:
+            places = problem.places(now, clients, personal)
+            return [self._price(size, place) for size, place in zip(sizes.tolist(), places, strict=True)]
+        different, members = np.unique(sizes, return_inverse=True)
+        prices = [self._price(size, now) for size in different.tolist()]
+        return [prices[member] for member in members.tolist()]
+
+    def first_bytes(self, clients: np.ndarray) -> np.ndarray:
+        """Bytes that go down to each client once, with its first round; 0 for those that have been asked before."""
+        return np.where(self._has_it[clients], 0, self._once)
+
+    @property
+    def row_flops(self) -> float:
+        """Operations that one row takes in a step of the most expensive stage."""
+        return max(max(stage.step, stage.step_after) for stage in self._stages)
 
     def traffic(self, clients: float) -> Costs:
         """Bytes down and up of so many clients, without anything that depends on their rows (for private runs)."""
@@ -93,18 +117,21 @@ class Ledger:
         steps, seen, flops, at_first = 0, 0, 0.0, 0
         # `steps_saved` compares with the steps that the same client would have taken in round 0.
         now = replace(now, samples=samples)
-        first = replace(now, round=0, loss_ratio=1.0, plateaus=0)
-        batching = self._federation.problem.batching
+        first = replace(now, round=0, loss_ratio=1.0, plateaus=0, time=0.0, last_loss=0.0)
+        batching, most = self._federation.problem.batching, now.most_steps
         for stage, price in zip(self._federation.program.stages, self._stages, strict=True):
             mine, (_, count) = stage.phase.batching(batching), stage.phase.rows(samples)
-            taken = stage.phase.length.steps(now, count, mine)
+            # Who is asked whether it has ended (FedALA) is counted with one unit: how many it takes, only clients know.
+            length = replace(stage.phase.length, count=constant(1)) if stage.phase.until else stage.phase.length
+            planned = length.steps(now, count, mine)
+            taken = planned if most is None else min(planned, max(0, most - steps))
             rows = sum(mine.length(count, step // stage.phase.repeat) for step in range(taken))
             if stage.needs_all_rows(taken, count, mine):
                 flops += price.enter * count + price.step_after * rows
             else:
                 flops += price.step * rows
             steps, seen = steps + taken, seen + rows
-            at_first += stage.phase.length.steps(first, count, mine)
+            at_first += length.steps(first, count, mine)
         return Costs(self._down, self._up, steps, at_first - steps, seen, round(flops))
 
 
@@ -117,12 +144,13 @@ def _measure(federation: Federation, shared: Params, extra: Params) -> list[Stag
     rows = {n: t[:1].expand(2, *t.shape[1:]) for n, t in federation.problem.client_rows(client).items()}
     if federation.problem.network.dropout:
         rows["_key"] = torch.zeros((), dtype=torch.int64, device=federation.problem.device)
-    return [_measure_stage(stage, received, carry, rows) for stage in federation.program.stages]
+    (now,) = federation.problem.places(Now(samples=2, total_samples=2), np.array([client]))
+    return [_measure_stage(stage, received, carry, rows, now) for stage in federation.program.stages]
 
 
-def _measure_stage(stage: Stage, received: Received, carry: Carry, rows: Batch) -> StageFlops:
+def _measure_stage(stage: Stage, received: Received, carry: Carry, rows: Batch, now: Now) -> StageFlops:
     # Delta-SGD takes its second gradient from the second step on, so that is the step to measure.
-    now = Now(samples=2, total_samples=2, step=1, steps=2) if stage.looks_elsewhere else Now(samples=2, total_samples=2)
+    now = replace(now, step=1, steps=2) if stage.looks_elsewhere else now
     if stage.phase.enter is None and not stage.reuses_features:
         plain = _count(lambda: stage.step(by_autograd, received, carry, rows, now))
         return StageFlops(plain, 0.0, plain)

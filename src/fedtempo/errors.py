@@ -80,7 +80,7 @@ def first_line(error: BaseException) -> str:
     return text.splitlines()[0].rstrip(".") if text else type(error).__name__
 
 
-def is_number(value: Any) -> bool:
+def is_number(value: object) -> bool:
     """True for a finite int or float, Python's or numpy's; a bool is not a number here."""
     if not isinstance(value, (int, float, np.integer, np.floating)) or isinstance(value, bool):
         return False
@@ -90,14 +90,14 @@ def is_number(value: Any) -> bool:
         return False
 
 
-def is_int(value: Any) -> bool:
+def is_int(value: object) -> bool:
     """True for an int, Python's or numpy's; a bool is not an int here."""
     return isinstance(value, (int, np.integer)) and not isinstance(value, bool)
 
 
-def is_count(value: Any, minimum: int = 1) -> bool:
+def is_count(value: object, minimum: int = 1) -> bool:
     """True for an int of at least `minimum`; a bool is not a count."""
-    return is_int(value) and bool(value >= minimum)
+    return isinstance(value, (int, np.integer)) and not isinstance(value, bool) and bool(value >= minimum)
 
 
 def python_numbers(value: Any) -> Any:
@@ -145,7 +145,7 @@ def unknown(kind: str, name: object, known: Iterable[str], now: str | None = Non
     return ConfigError(f"{kind} {shown(name)} is not known.{hint}")
 
 
-def fits(value: Any, kind: Any) -> bool:
+def fits(value: object, kind: object) -> bool:
     """Whether a value is of an annotated type. A bool is not a number, NaN neither; a string is not a list.
 
     >>> fits([1, 2], Sequence[int]), fits("12", Sequence[int]), fits(True, float | None)
@@ -168,7 +168,7 @@ def fits(value: Any, kind: Any) -> bool:
     return isinstance(value, kind) if isinstance(kind, type) else True
 
 
-def wording(kind: Any, words: Mapping[Any, str]) -> str:
+def wording(kind: object, words: Mapping[Any, str]) -> str:
     """An annotated type as the rule of an error message; `words` names the classes.
 
     >>> wording(Sequence[int] | None, {})

@@ -1,6 +1,6 @@
 """Every public name of FedTempo. `fedtempo` itself hands them out when they are first asked for."""
 
-from fedtempo import algorithms, data, metrics, models, params, schedules, tasks, theory, trackers
+from fedtempo import algorithms, data, devices, metrics, models, params, schedules, tasks, theory, trackers
 from fedtempo import compression as compress
 from fedtempo.algorithms import Algorithm
 from fedtempo.algorithms.algorithm import ClientSettings, Memory, Serving, Uploads, named
@@ -15,7 +15,7 @@ from fedtempo.errors import ConfigError, DataError, FedTempoError, ModelError, O
 from fedtempo.evaluation.protocol import Evaluation
 from fedtempo.metrics import Metric
 from fedtempo.schedules import Now, Schedule
-from fedtempo.server import cohort, robust
+from fedtempo.server import asynchrony, cohort, robust
 from fedtempo.server.admission import Admission
 from fedtempo.server.faults import Faults
 from fedtempo.server.step import Server, descend
@@ -53,6 +53,7 @@ __all__ = [
     "Transform",
     "Uploads",
     "algorithms",
+    "asynchrony",
     "check_algorithm",
     "check_backend",
     "check_loss",
@@ -63,6 +64,7 @@ __all__ = [
     "compress",
     "data",
     "descend",
+    "devices",
     "length",
     "load_result",
     "metrics",

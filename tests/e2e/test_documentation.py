@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 import re
 import shlex
@@ -105,6 +106,17 @@ def test_what_there_is_is_documented() -> None:
     algorithms, trackers = (DOCS / "algorithms.md").read_text(), (DOCS / "trackers.md").read_text()
     assert [name for name in ALGORITHMS if f"`{name}" not in algorithms] == []
     assert [name for name in TRACKERS if f"`{name}`" not in trackers] == []
+
+
+def test_the_map_has_every_method_once_and_names_files_that_exist() -> None:
+    page, picture = (DOCS / "methods.md").read_text(), (DOCS / "images" / "methods.svg").read_text()
+    rows = re.findall(r"^\| `(\w+)` \| .* \| `(src/fedtempo/algorithms/\w+\.py)` \|", page, re.MULTILINE)
+    assert sorted(name for name, _ in rows) == sorted(ALGORITHMS)
+    for name, file in rows:
+        assert inspect.getsourcefile(inspect.unwrap(ALGORITHMS[name])) == str(ROOT / file)
+        assert f">{name}</text>" in picture
+    assert all((ROOT / file).exists() for file in re.findall(r"`(src/[\w/]+\.py)`", page))
+    assert "images/methods.svg" in page
 
 
 def test_the_algorithm_of_ones_own_is_short() -> None:

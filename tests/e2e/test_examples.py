@@ -12,6 +12,7 @@ import pytest
 
 from tests import ROOT
 from tests.programs import Ended, script_ended
+from tests.slow import slow_but
 
 EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
 NEEDS = {
@@ -44,7 +45,12 @@ def test_the_gallery_is_listed() -> None:
     assert all(path.name in page for path in [*EXAMPLES, ROOT / "examples" / "first-steps.ipynb"])
 
 
-@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
+HEAVY = [path for path in EXAMPLES if path.stem in ("bert_lora", "paper_comparison")]
+LIGHT = [path for path in EXAMPLES if path not in HEAVY]
+ELSEWHERE = "loads transformers or matplotlib; adapters, tables and figures are tried in laws/ and unit/comparison"
+
+
+@pytest.mark.parametrize("path", slow_but(LIGHT, EXAMPLES, ELSEWHERE), ids=lambda path: path.stem)
 def test_the_program_runs(path: Path, tmp_path: Path) -> None:
     assert len(path.read_text().splitlines()) <= 60
     missing = [name for name in NEEDS.get(path.stem, ()) if find_spec(name) is None]

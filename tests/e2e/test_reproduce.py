@@ -21,6 +21,7 @@ from tests.unit.papers.framework.small_runs import QUADRATIC, digits_runs
 EVERY_TIME = [
     *("feddecay-ratios", "feddecay-femnist", "fednar-clipping", "pflego-mnist-none", "pflego-cost"),
     *("decaying-k-quadratic", "decaying-k-fractions", "decaying-k-femnist", "compositions-mnist"),
+    "clock-stragglers",
 ]
 """The cheapest of each paper."""
 

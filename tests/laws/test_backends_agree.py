@@ -23,20 +23,25 @@ def run(kind: str, name: str, backend: str, **settings: object) -> ft.Result:
     return ft.run(
         model=zoo.model(kind),
         data=zoo.data(kind),
-        algorithm=zoo.ALGORITHMS[name],
+        algorithm=zoo.EVERYTHING[name],
         dtype=torch.float64,
         backend=backend,
         **{**defaults, **settings},
     )
 
 
-MECHANISMS = [
-    *("fedavg with momentum", "feddecay by displacement", "scaffold", "four at once", "pflego", "fedrep", "ditto"),
-    *("pfedme", "fedem", "fedbn"),
+FIRST = {algorithm.name: name for name, algorithm in reversed(zoo.ALGORITHMS.items())}.values()
+"""One example of every algorithm."""
+ADAPTED = [("lora", name) for name in zoo.LORA]
+PAIRS = [*((kind, name) for name in zoo.ALGORITHMS for kind in zoo.SHAPES), *ADAPTED]
+OTHERS = [(kind, name) for name in zoo.MECHANISMS for kind in zoo.SHAPES if kind != "mlp"]
+OFTEN = [
+    *((kind, name) for kind, name in PAIRS if kind == "mlp" and name in FIRST),
+    *OTHERS[::2],
+    ("batchnorm", "fedbn"),
+    *ADAPTED,
 ]
-"""One algorithm for every mechanism; these are trained on every kind of model each time, the others on one."""
-PAIRS = [(kind, name) for name in zoo.ALGORITHMS for kind in zoo.SHAPES]
-OFTEN = [(kind, name) for kind, name in PAIRS if kind == "mlp" or name in MECHANISMS]
+"""Every algorithm on one kind of model, and every mechanism on two others: they take turns."""
 
 
 @pytest.mark.parametrize("pair", slow_but(OFTEN, PAIRS, "its mechanism and its model are each tried in other pairs"))

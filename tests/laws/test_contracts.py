@@ -7,15 +7,23 @@ import pytest
 import fedtempo as ft
 from fedtempo.backends import BACKENDS
 from tests import zoo
+from tests.slow import slow_but
 
 
-@pytest.mark.parametrize("name", zoo.ALGORITHMS)
+@pytest.mark.parametrize(
+    "name", slow_but(zoo.MECHANISMS, zoo.ALGORITHMS, "one algorithm of every mechanism runs every time")
+)
 def test_every_algorithm_keeps_its_contract(name: str) -> None:
     ft.check_algorithm(zoo.ALGORITHMS[name])
 
 
+@pytest.mark.parametrize("name", zoo.LORA)
+def test_every_algorithm_for_adapters_keeps_its_contract(name: str) -> None:
+    ft.check_algorithm(zoo.LORA[name], model=zoo.model("lora"))
+
+
 def test_every_algorithm_of_the_library_is_in_the_zoo() -> None:
-    assert {a.name for a in zoo.ALGORITHMS.values()} == set(ft.algorithms.ALGORITHMS)
+    assert {a.name for a in zoo.EVERYTHING.values()} == set(ft.algorithms.ALGORITHMS)
 
 
 @pytest.mark.parametrize("name", BACKENDS)

@@ -24,6 +24,9 @@ NEED = {
     # What an algorithm with an upload of its own needs; around the others both ways are possible.
     "fedinit": {"sends": "displacements"},
     "fedhyper_client": {"step": 0.01},
+    "adaptive_decay": {"rate": zoo.half, "decay": zoo.tenth},
+    "server_decay": {"decay": 0.01},
+    "loss_weighted": {"power": 1.0},
 }
 """Settings of wrappers that have no default, or whose default is not the one that fits most."""
 GIVEN = {"fedavg": a.fedavg(lr=0.1, epochs=2)}
@@ -39,7 +42,7 @@ def _wrap(name: str) -> Wrap:
 
 
 BASES = {
-    name: GIVEN.get(name) or next(each for each in zoo.ALGORITHMS.values() if each.name == name)
+    name: GIVEN.get(name) or next(each for each in zoo.EVERYTHING.values() if each.name == name)
     for name in ft.algorithms.ALGORITHMS
     if not is_wrapper(name)
 }
@@ -99,13 +102,14 @@ RUN = [pair for pair in PAIRS if refusal(*pair) is None]
 OFTEN = [
     *(("fedper", "delta_sgd"), ("scaffold", "fedsam"), ("fednova", "stop_early"), ("feddyn", "fedinit")),
     *(("fedcm", "fednar"), ("ditto", "fedlesam"), ("pflego", "fedsps"), ("fedhyper_client", "fedinit")),
+    *(("apfl", "delta_sgd"), ("afl", "fedhyper_global"), ("fedex_lora", "with_server"), ("fedrod", "stop_early")),
 ]
 
 
 @pytest.mark.parametrize("pair", slow_but(OFTEN, RUN, "each half of the pair is tried in other pairs"), ids="-".join)
 def test_the_pair_keeps_the_contract(pair: tuple[str, str]) -> None:
     inner, outer = pair
-    ft.check_algorithm(WRAPPERS[outer](INNER[inner]))
+    ft.check_algorithm(WRAPPERS[outer](INNER[inner]), **({"model": zoo.model("lora")} if inner in zoo.LORA else {}))
 
 
 if __name__ == "__main__":

@@ -184,7 +184,10 @@ def test_sst2(real):
 @pytest.mark.parametrize(
     ("name", "nodes", "links", "features", "classes"),
     [
-        ("pubmed", 19_717, 44_324, 500, [4103, 7739, 7875]),
+        pytest.param(
+            *("pubmed", 19_717, 44_324, 500, [4103, 7739, 7875]),
+            marks=pytest.mark.slow("its communities take seconds; two graphs of the same form run every time"),
+        ),
         ("cora", 2_708, 5_278, 1_433, [351, 217, 418, 818, 426, 298, 180]),
         ("citeseer", 3_327, 4_552, 3_703, [249, 590, 668, 701, 596, 508]),
     ],

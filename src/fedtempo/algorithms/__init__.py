@@ -2,34 +2,44 @@
 
 from collections.abc import Callable
 
+from fedtempo.algorithms.afl import afl
 from fedtempo.algorithms.algorithm import Algorithm, named
+from fedtempo.algorithms.apfl import apfl
 from fedtempo.algorithms.delta_sgd import delta_sgd
 from fedtempo.algorithms.diloco import diloco
 from fedtempo.algorithms.ditto import ditto
 from fedtempo.algorithms.fedadamw import fedadamw
+from fedtempo.algorithms.fedala import fedala
 from fedtempo.algorithms.fedavg import fedavg, fedsgd, local_only, reptile
 from fedtempo.algorithms.fedbn import fedbn
 from fedtempo.algorithms.fedcm import fedcm
 from fedtempo.algorithms.feddecay import feddecay
 from fedtempo.algorithms.feddyn import feddyn
 from fedtempo.algorithms.fedem import fedem
+from fedtempo.algorithms.fedex_lora import fedex_lora
 from fedtempo.algorithms.fedexp import fedexp
 from fedtempo.algorithms.fedhyper import fedhyper_global, fedhyper_server
 from fedtempo.algorithms.fedhyper_client import fedhyper_client
 from fedtempo.algorithms.fedinit import fedinit
 from fedtempo.algorithms.fedlesam import fedlesam
 from fedtempo.algorithms.fedmuon import fedmuon
-from fedtempo.algorithms.fednar import clip_then_decay, fednar
+from fedtempo.algorithms.fednar import adaptive_decay, clip_then_decay, fednar, server_decay
 from fedtempo.algorithms.fednova import fednova
 from fedtempo.algorithms.fedper import fedbabu, fedper, fedrep
 from fedtempo.algorithms.fedprox import fedprox
 from fedtempo.algorithms.fedrecon import fedrecon, fedrecon_stateful
+from fedtempo.algorithms.fedrod import fedrod
 from fedtempo.algorithms.fedsam import fedsam
 from fedtempo.algorithms.fedspeed import fedspeed
 from fedtempo.algorithms.fedsps import feddecsps, fedsps
 from fedtempo.algorithms.fomaml import fomaml
+from fedtempo.algorithms.lg_fedavg import lg_fedavg
+from fedtempo.algorithms.lora import fedsa_lora, ffa_lora
+from fedtempo.algorithms.loss_weighted import loss_weighted
+from fedtempo.algorithms.moon import moon
 from fedtempo.algorithms.pfedme import pfedme
 from fedtempo.algorithms.pflego import pflego
+from fedtempo.algorithms.qfedavg import q_fedavg, q_fedsgd
 from fedtempo.algorithms.scaffold import scaffold
 from fedtempo.algorithms.server_optimizers import fedadagrad, fedadam, fedavgm, fedyogi, with_server
 from fedtempo.algorithms.stop_early import stop_early
@@ -78,9 +88,37 @@ ALGORITHMS: dict[str, Callable[..., Algorithm]] = {
     "fedem": fedem,
     "fedbn": fedbn,
     "local_only": local_only,
+    "moon": moon,
+    "apfl": apfl,
+    "lg_fedavg": lg_fedavg,
+    "fedala": fedala,
+    "fedrod": fedrod,
+    "fedsa_lora": fedsa_lora,
+    "ffa_lora": ffa_lora,
+    "fedex_lora": fedex_lora,
+    "q_fedavg": q_fedavg,
+    "q_fedsgd": q_fedsgd,
+    "afl": afl,
+    "loss_weighted": loss_weighted,
+    "adaptive_decay": adaptive_decay,
+    "server_decay": server_decay,
 }
 
 __all__ = [
+    "moon",
+    "apfl",
+    "lg_fedavg",
+    "fedala",
+    "fedrod",
+    "fedsa_lora",
+    "ffa_lora",
+    "fedex_lora",
+    "q_fedavg",
+    "q_fedsgd",
+    "afl",
+    "loss_weighted",
+    "adaptive_decay",
+    "server_decay",
     "fednova",
     "feddyn",
     "fedcm",

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, Literal, ParamSpec, TypedDict, get_args, get_type_hints
 
-from torch import Tensor
+from torch import Tensor, nn
 
 from fedtempo.client.network import Network
 from fedtempo.client.objectives import Received
@@ -28,7 +28,14 @@ from fedtempo.tasks import Batch
 Weighting = Literal["uniform", "samples", "processed"]
 Predict = Callable[[Network, Params, Params, Batch, bool], Tensor]
 InitialState = Callable[[Params, frozenset[str]], Params]
-"""(shared tensors, names of the trained ones) -> what a client keeps."""
+"""(shared tensors, names of the trained ones, or of those that `Memory.of` selects) -> what a client keeps."""
+FirstModel = Callable[[nn.Module, Params], Params]
+"""(model, its first tensors) -> the first tensors to train from."""
+
+
+def first_as_drawn(model: nn.Module, tensors: Params) -> Params:
+    """The usual first model: the one that was given or drawn."""
+    return tensors
 
 
 def displacement(received: Received, carry: Carry) -> Groups:
@@ -83,6 +90,12 @@ class Memory:
     """What is kept after the round."""
     stateless: bool = False
     """Whether personal tensors start afresh each round (FedRecon)."""
+    of: Selector | None = None
+    """The tensors whose names `initial_state` is given; None gives it those of the trained ones."""
+    numbered: bool = False
+    """Whether a client also keeps its number, as `number` (AFL)."""
+    absent_train: bool = False
+    """Whether clients outside the cohort train as well, for what they keep; they send nothing (pFedMe's code)."""
 
 
 @dataclass(frozen=True)
@@ -124,8 +137,8 @@ class Serving:
         newcomers, like = self.newcomer_phases, self.finetune_like
         return replace(
             self,
-            newcomer_phases=None if newcomers is None else tuple(map(change, newcomers)),
-            finetune_like=None if like is None else change(like),
+            newcomer_phases=None if newcomers is None else tuple(phase.changed(change) for phase in newcomers),
+            finetune_like=None if like is None else like.changed(change),
         )
 
 
@@ -148,6 +161,8 @@ class Algorithm:
     """How the shared model travels down; None sends it as it is."""
     components: int | None = None
     """How many copies of the model are shared, stacked on the first dimension (FedEM)."""
+    first_model: FirstModel = first_as_drawn
+    """What the algorithm does to the model before the first round, such as FedBABU's orthogonal head."""
     owns: frozenset[str] = frozenset()
     """What the algorithm sets by a rule of its own, such as the client's rate. A wrapper that sets the same is refused.
     """
@@ -173,7 +188,7 @@ class Algorithm:
 
     def with_phases(self, change: Callable[[Phase], Phase], serving: bool = False) -> Algorithm:
         """This algorithm with every phase of training changed, and with `serving` also those that serve users."""
-        phases = tuple(map(change, self.phases))
+        phases = tuple(phase.changed(change) for phase in self.phases)
         return replace(self, phases=phases, serving=self.serving.with_phases(change) if serving else self.serving)
 
     def with_direction(self, wrap: Callable[[Transform], Transform]) -> Algorithm:
@@ -226,6 +241,8 @@ def momentum_transform(decay: float, clients: ClientSettings) -> Transform:
 
 
 Arguments = ParamSpec("Arguments")
+HISTORY = "the mean of all clients' memories"
+"""What algorithms own whose server counts what clients remember; an upload that comes late would be counted wrongly."""
 NORMALISED = "the length of steps"
 """What optimizers own that give every step the same length; clipping and rates from gradients mean nothing there."""
 WORDS: dict[Any, str] = {

@@ -35,8 +35,8 @@ def diloco(
     eta_g (1 + momentum) times the mean displacement. OpenDiLoCo clips gradients at `max_norm=1.0`. The paper weighs
     shards that are not alike by their size (`weighting="samples"`). Another `optimizer` replaces AdamW.
     """
-    inner = clients.pop("optimizer", adamw(b1, b2, weight_decay=weight_decay, state=state))
-    plain = fedavg(lr, steps, epochs=epochs, weighting=weighting, optimizer=inner, **clients)
+    settings: ClientSettings = {"optimizer": adamw(b1, b2, weight_decay=weight_decay, state=state), **clients}
+    plain = fedavg(lr, steps, epochs=epochs, weighting=weighting, **settings)
     if max_norm is not None:
         clip = clip_by_global_norm(checked_rate(max_norm, "max_norm", positive=True), 1e-6)
         plain = plain.with_direction(lambda direction: clip)

@@ -60,7 +60,8 @@ def fedadamw(
         frozenset({"m", "v", "mean"}) - kept,
         name="fedadamw",
     )
-    plain = fedavg(rate, steps, epochs=epochs, server_lr=server_lr, optimizer=optimizer, **clients)
+    settings: ClientSettings = {**clients, "optimizer": optimizer}
+    plain = fedavg(rate, steps, epochs=epochs, server_lr=server_lr, **settings)
     drive = driven(alpha, rate, rescaled=True)
     phases = tuple(replace(p, after=drive, after_reads_start=False, counts_earlier=True) for p in plain.phases)
     return replace(plain, phases=phases, server=driving(plain.server), owns=frozenset({NORMALISED}))

@@ -10,12 +10,12 @@ import torch
 from fedtempo.algorithms.algorithm import Algorithm, ClientSettings, Memory, Uploads, Weighting, named
 from fedtempo.algorithms.fedavg import fedavg
 from fedtempo.algorithms.scaffold import TRAVELLED, add_rate
-from fedtempo.client.objectives import Correction, Received, View
+from fedtempo.client.objectives import Received, View
 from fedtempo.client.phase import Carry
 from fedtempo.client.rules import zero_of
 from fedtempo.errors import require
 from fedtempo.params import Params, subtract, zeros_like
-from fedtempo.schedules import Now, Rate, Schedule, checked_rate
+from fedtempo.schedules import Now, Rate, checked_rate
 from fedtempo.server.step import around
 from fedtempo.server.sums import Aggregate, Groups
 
@@ -44,8 +44,7 @@ def fedcm(
     require(share.at(Now()) <= 1, "alpha", "at most 1", share.at(Now()))
     plain = fedavg(lr, steps, epochs=epochs, server_lr=server_lr, weighting=weighting, **clients)
     phases = tuple(
-        replace(p, share=share, correction=_direction(share), after=add_rate, after_reads_start=False)
-        for p in plain.phases
+        replace(p, share=share, correction=_direction, after=add_rate, after_reads_start=False) for p in plain.phases
     )
 
     def before(shared: Params, own: Any, aggregate: Aggregate, now: Now) -> tuple[Aggregate, Any]:
@@ -63,13 +62,9 @@ def fedcm(
     )
 
 
-def _direction(share: Schedule) -> Correction:
-    def correction(view: View) -> Params:
-        rest = 1.0 - share(view.now)
-        extra = view.received.extra
-        return {n.removeprefix(DIRECTION): rest * m for n, m in extra.items() if n.startswith(DIRECTION)}
-
-    return correction
+def _direction(view: View) -> Params:
+    extra = view.received.extra
+    return {n.removeprefix(DIRECTION): m for n, m in extra.items() if n.startswith(DIRECTION)}
 
 
 def _upload(received: Received, carry: Carry) -> Groups:

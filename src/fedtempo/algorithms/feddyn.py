@@ -5,15 +5,18 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any, Literal, Unpack
 
-from fedtempo.algorithms.algorithm import Algorithm, ClientSettings, Memory, Serving, named, predict_shared
+from fedtempo.algorithms.algorithm import HISTORY, Algorithm, ClientSettings, Memory, Serving, named, predict_shared
 from fedtempo.algorithms.fedavg import fedavg
 from fedtempo.client.objectives import Correction, Received, View
 from fedtempo.client.phase import Carry
 from fedtempo.errors import require
-from fedtempo.params import Params, add, scaled, select, subtract, zeros_like
+from fedtempo.params import Params, add, select, subtract, zeros_like
 from fedtempo.schedules import Now, Rate, Schedule, as_schedule, checked_rate
 from fedtempo.server.step import Server, around
 from fedtempo.server.sums import Aggregate
+
+CENTRE = "_centre/"
+"""Leads the names of x - s_i among a client's notes."""
 
 
 @named
@@ -39,15 +42,15 @@ def feddyn(
         strength = strength * as_schedule(_mean_share)
     plain = fedavg(lr, steps, epochs=epochs, server_lr=server_lr, **clients)
     phases = tuple(
-        replace(p, correction=pull_by_history(strength), on="shared", rates=(("alpha", strength),))
-        for p in plain.phases
+        replace(p, correction=pull_to_centre(strength), on="shared", rates=(("alpha", strength),)) for p in plain.phases
     )
     return replace(
         plain,
         phases=phases,
         server=with_history(plain.server, serves == "mean"),
-        memory=Memory(initial_state=no_history, final_state=longer_history),
+        memory=history_memory,
         serving=Serving(predict_shared, finetune_on="shared"),
+        owns=frozenset({HISTORY}),
     )
 
 
@@ -66,12 +69,21 @@ def longer_history(received: Received, carry: Carry) -> Params:
     return add(carry.personal, subtract(select(carry.shared, carry.personal), received.shared))
 
 
-def pull_by_history(strength: Schedule) -> Correction:
-    """alpha (s_i + y - x), with s_i among what the client keeps."""
+def _note_centre(received: Received, personal: Params) -> tuple[Params, Params]:
+    # x - s_i is constant during a round, so it is computed once and not at every step.
+    return personal, {CENTRE + n: received.shared[n] - s for n, s in personal.items()}
+
+
+history_memory = Memory(initial_state=no_history, begin=_note_centre, final_state=longer_history)
+"""A client keeps s_i, the sum of its displacements."""
+
+
+def pull_to_centre(strength: Schedule) -> Correction:
+    """alpha (y - (x - s_i))."""
 
     def correction(view: View) -> Params:
-        away = {n: view.shared[n] - view.received.shared[n] for n in view.personal}
-        return scaled(add(away, view.personal), strength(view.now))
+        far = strength(view.now)
+        return {n: (view.shared[n] - view.scratch[CENTRE + n]).mul_(far) for n in view.personal}
 
     return correction
 

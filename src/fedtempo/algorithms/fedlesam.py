@@ -14,7 +14,7 @@ from fedtempo.algorithms.rate_rules import moving
 from fedtempo.client.objectives import Received, Value, View
 from fedtempo.client.phase import Carry, Phase
 from fedtempo.client.rules import GradientAt
-from fedtempo.params import Params, norm, select, subtract
+from fedtempo.params import Params, add, norm, select, subtract
 from fedtempo.schedules import Now, Position, Rate, checked_rate
 from fedtempo.server.step import around
 from fedtempo.server.sums import Aggregate
@@ -43,8 +43,7 @@ def fedlesam(
         kick = {n.removeprefix(KICK): e for n, e in view.scratch.items() if n.startswith(KICK)}
 
         def nearby(params: Params) -> tuple[Params, Value]:
-            far = radius(now)
-            return gradient_at({n: p + far * kick[n] if n in kick else p for n, p in params.items()})
+            return gradient_at({**params, **add(select(params, kick), kick, radius(now))})
 
         return nearby if kick else gradient_at
 

@@ -49,7 +49,8 @@ def fedmuon(
     rate, decay = checked_rate(lr, "lr"), checked_rate(weight_decay, "weight_decay")
     transform = _muon(b, factor * (1 - gamma), 1 - gamma, decay)
     optimizer = Optimizer(transform, "average", frozenset({"m", "v", "count"}), name="fedmuon")
-    plain = fedavg(rate, steps, epochs=epochs, server_lr=server_lr, optimizer=optimizer, **clients)
+    settings: ClientSettings = {**clients, "optimizer": optimizer}
+    plain = fedavg(rate, steps, epochs=epochs, server_lr=server_lr, **settings)
     drive = driven(gamma, rate, rescaled=False)
     phases = tuple(replace(p, after=drive, after_reads_start=False) for p in plain.phases)
     return replace(plain, phases=phases, server=driving(plain.server), owns=frozenset({NORMALISED}))
@@ -93,4 +94,5 @@ def orthogonalised(matrix: Tensor) -> Tensor:
         square = x @ x.T
         x = a * x + (b * square + c * square @ square) @ x
     x = x.T if rows > columns else x
-    return (x * max(1.0, rows / columns) ** 0.5).reshape(matrix.shape)
+    result: Tensor = (x * max(1.0, rows / columns) ** 0.5).reshape(matrix.shape)
+    return result

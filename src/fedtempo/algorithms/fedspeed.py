@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Literal, Unpack
 
-from fedtempo.algorithms.algorithm import Algorithm, ClientSettings, Memory, Serving, Uploads, named, predict_shared
+from fedtempo.algorithms.algorithm import HISTORY, Algorithm, ClientSettings, Serving, Uploads, named, predict_shared
 from fedtempo.algorithms.fedavg import fedavg
-from fedtempo.algorithms.feddyn import longer_history, no_history, pull_by_history, with_history
+from fedtempo.algorithms.feddyn import history_memory, longer_history, pull_to_centre, with_history
 from fedtempo.algorithms.fedsam import POINT, ascending
 from fedtempo.client.objectives import Received
 from fedtempo.client.phase import Carry
@@ -42,17 +42,17 @@ def fedspeed(
     plain = fedavg(lr, steps, epochs=epochs, server_lr=server_lr, **clients)
     look = ascending(rho, alpha, normalised)
     phases = tuple(
-        replace(p, look=look, correction=pull_by_history(strength), on="shared", rates=(("pull", strength),))
+        replace(p, look=look, correction=pull_to_centre(strength), on="shared", rates=(("pull", strength),))
         for p in plain.phases
     )
     return replace(
         plain,
         phases=phases,
         server=plain.server if history == "participants" else with_history(plain.server),
-        memory=Memory(initial_state=no_history, final_state=longer_history),
+        memory=history_memory,
         uploads=Uploads(_with_history) if history == "participants" else Uploads(),
         serving=Serving(predict_shared, finetune_on="shared"),
-        owns=frozenset({POINT}),
+        owns=frozenset({HISTORY, POINT}),
     )
 
 

@@ -11,7 +11,7 @@ from fedtempo.algorithms.algorithm import Algorithm, named
 from fedtempo.algorithms.rate_rules import ruled
 from fedtempo.client.rules import Probe, RateRule, State, zero_of
 from fedtempo.errors import require
-from fedtempo.params import Params, Scalar, squared_norm
+from fedtempo.params import Params, Scalar, is_plain, squared_norm
 from fedtempo.schedules import Position
 
 
@@ -29,7 +29,11 @@ def fedsps(
     require(eps >= 0, "eps", "a number >= 0", eps)
 
     def update(probe: Probe, state: State, now: Position) -> tuple[Scalar, State]:
-        ratio, steep, above = _polyak(probe, lower, c, eps)
+        square = squared_norm(probe.gradient)
+        if is_plain(square) and isinstance(probe.base, (int, float)):
+            # Numbers of one client are faster in Python than as tensors.
+            return _plain_rate(float(probe.loss) - lower, c * float(square), eps, probe.base, bounded), state
+        ratio, steep, above = _polyak(probe, square, lower, c, eps)
         bound = zero_of(probe.params) + probe.base
         eta = torch.where(steep, torch.minimum(ratio, bound) if bounded else ratio, bound)
         return torch.where(above, eta, 0.0), state
@@ -55,7 +59,7 @@ def feddecsps(
         return {"smallest": zero_of(params) - 1.0, "count": zero_of(params)}
 
     def update(probe: Probe, state: State, now: Position) -> tuple[Scalar, State]:
-        ratio, steep, above = _polyak(probe, lower, 1.0, 0.0)
+        ratio, steep, above = _polyak(probe, squared_norm(probe.gradient), lower, 1.0, 0.0)
         before = torch.where(state["smallest"] < 0, c * probe.base, state["smallest"])
         smallest = torch.where(steep & above, torch.minimum(before, ratio), before)
         taken = state["count"] if counts == "own" else now.value(lambda here: float(here.earlier + here.step))
@@ -66,8 +70,14 @@ def feddecsps(
     return ruled(algorithm, rule, "feddecsps", counts_earlier=counts == "run")
 
 
-def _polyak(probe: Probe, lower: float, c: float, eps: float) -> tuple[Tensor, Tensor, Tensor]:
+def _plain_rate(gap: float, below: float, eps: float, bound: float, bounded: bool) -> float:
+    if gap < 0 or below == 0:
+        return bound if gap >= 0 else 0.0
+    return min(gap / (below + eps), bound) if bounded else gap / (below + eps)
+
+
+def _polyak(probe: Probe, square: Tensor, lower: float, c: float, eps: float) -> tuple[Tensor, Tensor, Tensor]:
     """(f - lower) / (c |g|^2 + eps), whether the gradient is not zero, and whether the loss is at least `lower`."""
-    gap, square = probe.loss.to(torch.float64) - lower, squared_norm(probe.gradient).to(torch.float64)
+    gap, square = probe.loss.to(torch.float64) - lower, square.to(torch.float64)
     steep = square > 0
     return gap / (c * torch.where(steep, square, 1.0) + eps), steep, gap >= 0

@@ -36,6 +36,7 @@ def pfedme(
     beta: Rate = 1.0,
     warm_start: bool = True,
     l2: float = 0.0,
+    train_absent: bool = False,
     weighting: Weighting = "uniform",
     **clients: Unpack[ClientSettings],
 ) -> Algorithm:
@@ -44,7 +45,8 @@ def pfedme(
     Dinh et al. (2020), with R = `local_rounds`, K = `inner_steps`, eta = `lr`. The K steps share one batch; the
     proximal centre is the current local w. Server: x <- (1 - beta) x + beta mean w_i. theta starts at the received x
     and is carried over the R rounds (`warm_start=False` starts it at w each time). The authors' code adds
-    `l2=0.001` and, by a slip, evaluates w_i; we evaluate theta_i. A new client takes one round's steps from x.
+    `l2=0.001`, trains absent clients too for their theta_i (`train_absent=True`) and, by a slip, evaluates w_i; we
+    evaluate theta_i. A new client takes one round's steps from x.
     """
     require(is_count(inner_steps), "inner_steps", "an int >= 1", inner_steps)
     strength = checked_rate(lam, "lam", positive=True)
@@ -63,7 +65,7 @@ def pfedme(
         (phase,),
         server=descend(sgd(checked_rate(beta, "beta"))),
         weighting=weighting,
-        memory=Memory(initial_state=full_copy, begin=_start_at_received),
+        memory=Memory(initial_state=full_copy, begin=_start_at_received, absent_train=train_absent),
         serving=Serving(predict_personal, newcomer_phases=(phase,), finetune_on="personal"),
     )
 

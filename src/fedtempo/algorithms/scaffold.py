@@ -29,6 +29,8 @@ from fedtempo.tasks import Batch, Task
 
 TRAVELLED = "_travelled"
 """The scratch entry that holds sum_k l_k, the sum of the learning rates of the steps so far."""
+SHARE = "_share"
+"""The scratch entry that holds what a client's change of c_i counts in c: 1, or n_i / n."""
 
 
 @named
@@ -38,6 +40,7 @@ def scaffold(
     *,
     epochs: Rate | None = None,
     option: Literal["I", "II"] = "II",
+    control_weights: Literal["uniform", "samples"] = "uniform",
     server_lr: Rate = 1.0,
     weighting: Weighting = "uniform",
     **clients: Unpack[ClientSettings],
@@ -47,15 +50,17 @@ def scaffold(
     Option II: c_i <- c_i - c + (x - y_K) / sum_k l_k, which is the paper's K l for a constant rate. Option I:
     c_i <- grad f_i(x) on all local data. Server: x <- x + eta_g mean Delta_i, c <- c + (1/N) sum_{i in S} Delta c_i
     with N all clients. The c of a round is the one sent at its start. Weight decay and clipping enter c_i through
-    the displacement, as in the FedNAR code; that code weighs c by samples, the paper and we do not.
+    the displacement, as in the FedNAR code. In that code c = sum_i (n_i / n) c_i over all clients, which is
+    `control_weights="samples"`: c <- c + sum_{i in S} (n_i / n) Delta c_i. With clients of one size both are the same.
     """
+    by_samples = control_weights == "samples"
     plain = fedavg(lr, steps, epochs=epochs, server_lr=server_lr, weighting=weighting, **clients)
     phases = tuple(
         replace(
             p,
             correction=control,
             on="shared",
-            after=add_rate,
+            after=_add_rate_and_share if by_samples else add_rate,
             after_reads_start=False,
             enter=_full_gradient if option == "I" else None,
         )
@@ -64,7 +69,7 @@ def scaffold(
     return replace(
         plain,
         phases=phases,
-        server=with_control(plain.server),
+        server=with_control(plain.server, by_samples),
         memory=Memory(
             initial_state=lambda shared, trained: zeros_like(select(shared, trained)),
             begin=_begin_with_gradient if option == "I" else _begin,
@@ -83,7 +88,8 @@ def _begin(received: Received, personal: Params) -> tuple[Params, Params]:
     # c - c_i is constant during a round, so it is computed once and not at every step.
     device = next(iter(received.shared.values())).device
     drift = {DRIFT + n: c - personal[n] for n, c in received.extra.items() if n in personal}
-    return personal, {TRAVELLED: torch.zeros((), dtype=torch.float64, device=device), **drift}
+    zero = torch.zeros((), dtype=torch.float64, device=device)
+    return personal, {TRAVELLED: zero, SHARE: torch.ones_like(zero), **drift}
 
 
 def _begin_with_gradient(received: Received, personal: Params) -> tuple[Params, Params]:
@@ -95,6 +101,12 @@ def _begin_with_gradient(received: Received, personal: Params) -> tuple[Params, 
 def add_rate(carry: Carry, moved: StepInfo, received: Received, now: Position) -> Carry:
     """Add the step's rate to the sum of rates."""
     return carry._replace(scratch={**carry.scratch, TRAVELLED: carry.scratch[TRAVELLED] + moved.rate})
+
+
+def _add_rate_and_share(carry: Carry, moved: StepInfo, received: Received, now: Position) -> Carry:
+    share = now.value(lambda here: here.samples / here.total_samples)
+    carry = add_rate(carry, moved, received, now)
+    return carry._replace(scratch={**carry.scratch, SHARE: share + 0 * carry.scratch[TRAVELLED]})
 
 
 def _full_gradient(network: Network, task: Task, received: Received, carry: Carry, data: Batch) -> tuple[Carry, Batch]:
@@ -120,23 +132,28 @@ def _new_control(received: Received, carry: Carry, option: str) -> Params:
 
 
 def _upload(received: Received, carry: Carry, option: str) -> Groups:
+    change, share = subtract(_new_control(received, carry, option), carry.personal), carry.scratch[SHARE]
     return {
         "delta": subtract(carry.shared, received.shared),
-        "control": subtract(_new_control(received, carry, option), carry.personal),
+        "control": {n: (share * t).to(t.dtype) for n, t in change.items()},
     }
 
 
-def with_control(inner: Server) -> Server:
-    """A server that also keeps c, sends it down, and moves it by (|S| / N) mean Delta c_i."""
+def with_control(inner: Server, by_samples: bool = False) -> Server:
+    """A server that also keeps c, sends it down, and moves it by (|S| / N) mean Delta c_i.
+
+    `by_samples` says that clients have multiplied their changes by n_i / n; then the sum of the changes is added.
+    """
 
     def step(shared: Params, state: Any, aggregate: Aggregate, now: Now) -> tuple[Params, Any]:
         shared, optimizer = inner.step(shared, state["optimizer"], aggregate, now)
-        control = add(state["control"], aggregate.means["control"], aggregate.clients / now.clients)
+        count = aggregate.clients / (1 if by_samples else now.clients)
+        control = add(state["control"], aggregate.means["control"], count)
         return shared, {"optimizer": optimizer, "control": control}
 
     return inner._replace(
         init=lambda shared: {"optimizer": inner.init(shared), "control": zeros_like(shared)},
         step=step,
         extra=lambda state: state["control"],
-        rewrap=with_control,
+        rewrap=lambda other: with_control(other, by_samples),
     )

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import torch
@@ -21,8 +21,10 @@ from fedtempo.federation.problem import Problem
 from fedtempo.params import Params, tree_map
 from fedtempo.schedules import Now
 
+T = TypeVar("T")
 
-def side_by_side(fn: Callable[..., Any]) -> Callable[..., Any]:
+
+def side_by_side(fn: Callable[..., T]) -> Callable[..., T]:
     """`vmap` for passes without gradients.
 
     Torch has no batching rule for a whole recurrent layer, only for the small operations inside it. It uses those only

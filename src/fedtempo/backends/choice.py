@@ -7,20 +7,22 @@ The number of workers changes no bit, so a clock may choose it (`calibration.py`
 
 from __future__ import annotations
 
-import multiprocessing
 import os
 from contextlib import AbstractContextManager, nullcontext
 from typing import NamedTuple
 
+import torch
 from torch import nn
 
 from fedtempo.backends.backend import Backend
 from fedtempo.backends.calibration import Calibrated
 from fedtempo.backends.engine import Engine, InProcess
+from fedtempo.backends.memory import free_memory, lanes_in
 from fedtempo.backends.processes import Processes
 from fedtempo.backends.ray_actors import RayActors
 from fedtempo.backends.ray_cluster import Cluster
 from fedtempo.backends.serial import serial
+from fedtempo.backends.start import start_method
 from fedtempo.backends.vectorised import vectorised
 from fedtempo.errors import unknown
 from fedtempo.federation.federation import Federation
@@ -63,9 +65,18 @@ def choose(
     model: nn.Module,
     cohort: float,
     vectorises: bool = True,
+    device: str = "cpu",
 ) -> Choice:
-    """The choice for a run: what the user set, and defaults for the rest by model size and number of processors."""
+    """The choice for a run: what the user set, and defaults for the rest by model size and number of processors.
+
+    An accelerator is fastest with many clients side by side, in one process, as many as its memory holds.
+    """
     parameters = sum(p.numel() for p in model.parameters())
+    if backend == "auto" and torch.device(device).type != "cpu":
+        code = vectorised if vectorises else serial
+        free = free_memory(device)
+        size = block_size(parameters, code) if free is None or code is serial else lanes_in(free, parameters)
+        return Choice(code, workers or 1, block or size)
     images = any(isinstance(module, nn.Conv2d) for module in model.modules())
     code = choose_backend(backend, parameters, images) if vectorises else serial
     size = block or block_size(parameters, code)
@@ -96,8 +107,8 @@ def choose_workers(backend: str | Backend, workers: int | None) -> int:
 
 
 def _processors() -> int:
-    """Processors this process may use; one where processes cannot be forked."""
-    if "fork" not in multiprocessing.get_all_start_methods():
+    """Processors this process may use; one where worker processes cannot be started."""
+    if start_method() is None:
         return 1
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 

@@ -15,7 +15,9 @@ import torch
 from torch import Tensor
 
 from fedtempo.backends.backend import Backend, Block, Order, Trained, in_float64
+from fedtempo.backends.memory import in_pieces_that_fit
 from fedtempo.client.objectives import Received
+from fedtempo.client.optimizer_state import LAST_LOSS
 from fedtempo.compression.packing import memory_in, without_memory
 from fedtempo.federation.federation import Federation
 from fedtempo.federation.traffic import compress_upload
@@ -36,20 +38,33 @@ def run_blocks(
     done: Callable[[], None] = lambda: None,
 ) -> BlockSum:
     """Train blocks of clients and add what they send to a sum; `done` is called after every block."""
-    received, now = order.received, order.now
     for block in blocks:
-        own = [without_memory(kept) for kept in block.personal]
-        trained = backend.train(federation.problem, federation.program, received, now, block.clients, own)
-        before = dict(zip(block.clients.tolist(), block.personal, strict=True))
-        for clients in trained:
-            finished = compressed(federation, finish(federation, received, clients), now.round, before)
-            # Most runs only need sums, and adding a whole stack at once is much faster. Only injected faults, rules of
-            # admission and robust aggregators have to see uploads one by one.
-            if federation.policy is None:
-                _add_together(into, federation, finished)
-            else:
-                _add_one_by_one(into, federation, federation.policy, order, finished)
+        # A block that did not fit into memory must leave no trace in the sum, so several clients get one of their own.
+        # A single client cannot be cut in two, and large models run one by one: its sum needs no copy.
+        if len(block.clients) == 1:
+            _run_block(federation, backend, order, block, into)
+        else:
+            for part in in_pieces_that_fit(
+                federation.notes, block, lambda few: _run_block(federation, backend, order, few, BlockSum())
+            ):
+                into.add_block(part)
         done()
+    return into
+
+
+def _run_block(federation: Federation, backend: Backend, order: Order, block: Block, into: BlockSum) -> BlockSum:
+    received, now = order.received, order.now
+    own = [without_memory(kept) for kept in block.personal]
+    trained = backend.train(federation.problem, federation.program, received, now, block.clients, own)
+    before = dict(zip(block.clients.tolist(), block.personal, strict=True))
+    for clients in trained:
+        finished = compressed(federation, finish(federation, received, clients), now.draw, before)
+        # Most runs only need sums, and adding a whole stack at once is much faster. Only injected faults, rules of
+        # admission and robust aggregators have to see uploads one by one.
+        if federation.policy is None:
+            _add_together(into, federation, finished)
+        else:
+            _add_one_by_one(into, federation, federation.policy, order, finished)
     return into
 
 
@@ -98,6 +113,10 @@ def finish(federation: Federation, received: Received, trained: Trained) -> Fini
     clients = trained.clients
     weights = federation.weights(clients, np.broadcast_to(np.asarray(processed), clients.shape))
     numbers = {name: in_float64(values) for name, values in measured.items()}
+    if federation.problem.keeps_loss:
+        # A loss that is not finite refuses no update. The client goes on as if it had never seen one.
+        loss = trained.loss.detach().to("cpu", torch.float64).nan_to_num(0.0, 0.0, 0.0)
+        personal = {**personal, LAST_LOSS: loss}
     return Finished(trained, groups, personal, numbers, in_float64(trained.loss), weights)
 
 
@@ -157,7 +176,7 @@ def _add_one_by_one(
     """Add uploads in client order: inject faults, check admission. Of a refused client only the reason is recorded."""
     clients = finished.trained.clients
     # Which client fails how is drawn from seed, round and client. So the draw is the same wherever the client runs.
-    kinds = policy.faults.assigned(federation.problem.seed, order.now.round, clients)
+    kinds = policy.faults.assigned(federation.problem.seed, order.now.round, clients, order.now.again)
     finite = finished.finite()
     for lane, (client, kind) in enumerate(zip(clients.tolist(), kinds, strict=True)):
         groups = corrupted(finished.upload(lane), kind, policy.faults.delay)

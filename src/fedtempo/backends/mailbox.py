@@ -28,17 +28,26 @@ class Packed(NamedTuple):
     place: tuple[int, torch.Size, torch.dtype] | None = None
 
 
+class SharedBuffers(NamedTuple):
+    """Memory that two processes see: for messages, and for one 8-byte counter."""
+
+    content: Any
+    counter: Any
+
+
 class Mailbox:
     """Shared memory between a worker and its driver. They take turns, so its content belongs to one message.
 
     A counter beside the messages shows the worker's progress while it works.
     """
 
-    def __init__(self, size: int) -> None:
-        self._memory = mmap.mmap(-1, max(size, mmap.PAGESIZE))
-        self._bytes = torch.frombuffer(self._memory, dtype=torch.uint8)
+    def __init__(self, memory: int | SharedBuffers) -> None:
+        """With so many bytes of memory that a fork inherits, or with memory that was made for a spawned process."""
+        if isinstance(memory, int):
+            memory = SharedBuffers(mmap.mmap(-1, max(memory, mmap.PAGESIZE)), mmap.mmap(-1, mmap.PAGESIZE))
+        self._bytes = torch.frombuffer(memory.content, dtype=torch.uint8)
         self._used = 0
-        self._counter = np.frombuffer(mmap.mmap(-1, mmap.PAGESIZE), dtype=np.int64)[:1]
+        self._counter = np.frombuffer(memory.counter, dtype=np.int64)[:1]
 
     @property
     def progress(self) -> int:

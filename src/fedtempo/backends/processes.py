@@ -1,6 +1,7 @@
-"""Worker processes on this machine: one thread each, alive for the whole run, the data shared by forking.
+"""Worker processes on this machine: one thread each, alive for the whole run.
 
-Workers inherit the federation, so data are never sent. Per round they get the model once and send back a few sums: the
+Forked workers inherit the federation, so data are never sent; where forking is not safe (`start.py`), workers are
+spawned and get it once, as bytes. Per round they get the model once and send back a few sums: the
 traffic does not grow with the cohort. Sums are exact, so the bits are those of the serial run, whatever the number of
 workers and whichever worker trained a client. A worker that dies or hangs is replaced and its blocks run again.
 """
@@ -8,42 +9,48 @@ workers and whichever worker trained a client. A worker that dies or hangs is re
 from __future__ import annotations
 
 import contextlib
+import mmap
 import multiprocessing
 import warnings
 from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import replace
 from multiprocessing.connection import Connection, wait
-from multiprocessing.context import ForkContext, ForkProcess
+from multiprocessing.process import BaseProcess
 from types import TracebackType
 from typing import Any, NamedTuple, Self
 
 from fedtempo.backends.backend import Backend, Block, Order
 from fedtempo.backends.engine import EngineStatus, Scoring
-from fedtempo.backends.mailbox import Mailbox
+from fedtempo.backends.mailbox import Mailbox, SharedBuffers
 from fedtempo.backends.pace import Pace
-from fedtempo.backends.worker import Assignment, Chunk, serve
-from fedtempo.errors import ConfigError, TrainingError
+from fedtempo.backends.shipment import serialise
+from fedtempo.backends.start import SENDS, required_start_method, without_main
+from fedtempo.backends.worker import Assignment, Chunk, serve, serve_spawned
+from fedtempo.errors import TrainingError
 from fedtempo.federation.federation import Federation
 from fedtempo.server.sums import BlockSum
+from fedtempo.support.extras import library
 
 MOST_DEATHS = 10
 COPIES_OF_THE_MODEL = 16
 """How many models in float64 fit a worker's mailbox; memory is taken only when it is written to."""
+COPIES_WHEN_SPAWNED = 4
+"""The same for a spawned worker, whose memory is taken at once: the model down, and both parts of a sum up."""
 _STOP_WITHIN_SECONDS = 5.0
 
 
 class _Worker(NamedTuple):
-    process: ForkProcess
+    process: BaseProcess
     pipe: Connection
     mailbox: Mailbox
 
 
 class Processes:
-    """An engine of forked worker processes. Use it in a `with` block; leaving it ends the workers."""
+    """An engine of worker processes. Use it in a `with` block; leaving it ends the workers."""
 
     def __init__(self, federation: Federation, backend: Backend, workers: int, timeout: float | None = None) -> None:
-        if "fork" not in multiprocessing.get_all_start_methods():
-            raise ConfigError("workers must be 1 on this system, which cannot fork. Got more.")
+        self._method = required_start_method()
+        self._content = b""
         self._federation = federation
         self._backend = backend
         self._count = workers
@@ -56,6 +63,9 @@ class Processes:
     def __enter__(self) -> Self:
         # Bind model and program before forking, so that every worker inherits them instead of building its own.
         _ = self._federation.program, self._federation.trained_names, self._federation.problem.sizes
+        if self._method == "spawn":
+            sender = library(SENDS, None, "a spawned worker")
+            self._content = sender.dumps((serialise(self._federation, None), self._backend))
         for _ in range(self._count):
             self._workers.append(self._start())
         return self
@@ -76,7 +86,21 @@ class Processes:
         self._workers = []
 
     def _start(self) -> _Worker:
-        context: ForkContext = multiprocessing.get_context("fork")
+        return self._forked() if self._method == "fork" else self._spawned()
+
+    def _spawned(self) -> _Worker:
+        context = multiprocessing.get_context("spawn")
+        here, there = context.Pipe()
+        size = max(COPIES_WHEN_SPAWNED * self._model_bytes, mmap.PAGESIZE)
+        shared = SharedBuffers(context.RawArray("b", size), context.RawArray("q", 1))
+        process = context.Process(target=serve_spawned, args=(there, shared, self._content), daemon=True)
+        with without_main():
+            process.start()
+        there.close()
+        return _Worker(process, here, Mailbox(shared))
+
+    def _forked(self) -> _Worker:
+        context = multiprocessing.get_context("fork")
         here, there = context.Pipe()
         # A fork inherits the driver's ends of all pipes and has to close them. While any process holds an end open, the
         # other side never sees the end of file by which a death is noticed.

@@ -5,7 +5,7 @@ It is the reference: all other backends must agree with it. Read `_run_stage` to
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 import torch
@@ -45,8 +45,8 @@ def train(
         # A step may return kernels in the default layout; convolutions are slower there, so put them back each time.
         return lambda value_of, params, frozen, batch: way(value_of, laid_out(params), frozen, batch)
 
-    for client, own in zip(clients.tolist(), personal, strict=True):
-        yield _train_client(problem, program, gradient, here, now, client, laid_out(own))
+    for client, place, own in _each(problem, now, clients, personal):
+        yield _train_client(problem, program, gradient, here, place, client, laid_out(own))
 
 
 def train_row_by_row(
@@ -58,8 +58,13 @@ def train_row_by_row(
     personal: list[Params],
 ) -> Iterator[Trained]:
     """Train clients one by one in torch's default layout, with torch's tape at every step."""
-    for client, own in zip(clients.tolist(), personal, strict=True):
-        yield _train_client(problem, program, lambda stage: by_autograd, received, now, client, own)
+    for client, place, own in _each(problem, now, clients, personal):
+        yield _train_client(problem, program, lambda stage: by_autograd, received, place, client, own)
+
+
+def _each(problem: Problem, now: Now, clients: np.ndarray, personal: list[Params]) -> Iterator[tuple[int, Now, Params]]:
+    """Clients with their positions and what they keep."""
+    return zip(clients.tolist(), problem.places(now, clients, personal), personal, strict=True)
 
 
 def _train_client(
@@ -76,7 +81,9 @@ def _train_client(
     data = problem.client_rows(client)
     for stage in program.stages:
         try:
-            carry, loss, taken, seen = _run_stage(problem, stage, gradient(stage), received, now, client, carry, data)
+            carry, loss, taken, seen = _run_stage(
+                problem, stage, gradient(stage), received, now, client, carry, data, steps
+            )
         except FedTempoError:
             raise
         # The model is the user's code and may raise anything. The error has to name the client and the round.
@@ -103,26 +110,30 @@ def _run_stage(
     client: int,
     carry: Carry,
     data: Batch,
+    before: int,
 ) -> tuple[Carry, torch.Tensor, int, int]:
+    """One stage of one client, which has taken `before` steps in earlier stages of this round."""
     batching = stage.phase.batching(problem.batching)
     samples = int(problem.sizes[client])
     # A phase may see only half of the rows (FedRecon). Row numbers below count from the start of that half.
     start, count = stage.phase.rows(samples)
     data = {n: t[start : start + count] for n, t in data.items()} if count < samples else data
-    here = stage.positions(now, samples, problem.batching)
+    here = until_deadline(stage.positions(now, samples, problem.batching), now, before)
     if stage.needs_all_rows(len(here), count, batching):
         # What this pass computes (a frozen body's features, FedEM's mixture) stays constant, so it needs no gradients.
         with torch.no_grad():
             carry, data = stage.enter(received, carry, data)
     # Batches depend on seed, client and round alone: neither on the backend nor on who trained before.
-    keys = client_keys(problem.seed, np.array([client]), "batches", now.round)
+    keys = client_keys(problem.seed, np.array([client]), "batches", *now.path)
     rows = BatchRows(batching, keys, np.array([count]))
     # Losses stay tensors until the end: reading a number would wait for the device at every step.
     losses, seen = [torch.zeros((), dtype=torch.float64, device=problem.device)], 0
     for step, place in enumerate(here):
+        if stage.phase.until is not None and bool(stage.phase.until(received, carry)):
+            break
         batch = _batch(data, rows, batching, step // stage.phase.repeat)
         if problem.augment is not None:
-            key = step_keys(problem.seed, np.array([client]), now.round, step).to(problem.device)
+            key = step_keys(problem.seed, np.array([client]), now.path, step).to(problem.device)
             batch = problem.augment.one(batch, key)
         if problem.network.dropout:
             # Dropout takes its masks from this key, so they are the same in every backend.
@@ -139,6 +150,12 @@ def _run_stage(
     return carry, torch.stack(losses).sum(), len(losses) - 1, seen
 
 
+def until_deadline(planned: Sequence[Now], now: Now, before: int) -> Sequence[Now]:
+    """The steps of a stage that a client takes before its deadline, after `before` steps of earlier stages."""
+    most = now.most_steps
+    return planned if most is None else planned[: max(0, most - before)]
+
+
 def _batch(data: Batch, rows: BatchRows, batching: Batching, draw: int) -> Batch:
     if batching.size is None:
         return dict(data)
@@ -148,7 +165,7 @@ def _batch(data: Batch, rows: BatchRows, batching: Batching, draw: int) -> Batch
 
 def dropout_keys(problem: Problem, clients: np.ndarray, now: Now, step: int) -> np.ndarray:
     """A key per client for the masks of one step."""
-    return scramble(client_keys(problem.seed, clients, "dropout", now.round) + np.int64(step))
+    return scramble(client_keys(problem.seed, clients, "dropout", *now.path) + np.int64(step))
 
 
 serial = Backend("serial", train)

@@ -8,6 +8,7 @@ unchanged.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -16,7 +17,7 @@ from torch import Tensor
 from torch.func import vmap
 
 from fedtempo.backends.backend import Backend, Trained, side_by_side
-from fedtempo.backends.serial import dropout_keys
+from fedtempo.backends.serial import dropout_keys, until_deadline
 from fedtempo.client.gradients import by_transform, in_stack
 from fedtempo.client.objectives import Received
 from fedtempo.client.phase import Carry
@@ -41,6 +42,17 @@ class Lanes(NamedTuple):
     sizes: np.ndarray
     outputs: Tensor | None
     """True output counts, where heads of different sizes were padded."""
+    places: list[Now]
+    """Each client's position before its first step."""
+
+    def classes(self) -> tuple[list[tuple[int, Now]], np.ndarray]:
+        """Sizes and positions that some clients share, and which of them each lane has."""
+        problem = self.problem
+        if problem.sees_clients or self.now.deadline:
+            return list(zip(self.sizes.tolist(), self.places, strict=True)), np.arange(len(self.sizes))
+        # Clients of one size take the same steps at the same positions, so schedules are evaluated once per size.
+        sizes, members = np.unique(self.sizes, return_inverse=True)
+        return [(size, self.now) for size in sizes.tolist()], members
 
 
 class Tally(NamedTuple):
@@ -65,7 +77,9 @@ def train(
     stacked, shapes = stack_padded(personal)
     padded = bool(shapes) and problem.data.outputs is not None
     outputs = torch.as_tensor(problem.data.outputs[clients]) if padded else None  # type: ignore[index]
-    lanes = Lanes(problem, received, now, clients, problem.sizes[clients], outputs)
+    lanes = Lanes(
+        problem, received, now, clients, problem.sizes[clients], outputs, problem.places(now, clients, personal)
+    )
     # `vmap` needs something to map over, even where clients keep nothing: the index is that.
     index = torch.arange(len(clients), device=problem.device)
     carry = vmap(lambda lane, own: program.init(received, own))(index, stacked)
@@ -109,22 +123,26 @@ def _padded(tensor: Tensor, length: int) -> Tensor:
 def _run_stage(lanes: Lanes, stage: Stage, carry: Carry, tally: Tally) -> tuple[Carry, Tally]:
     problem, now = lanes.problem, lanes.now
     batching = stage.phase.batching(problem.batching)
-    # Clients of one size take the same steps at the same positions, so schedules are evaluated once per size.
-    classes, members = np.unique(lanes.sizes, return_inverse=True)
-    starts, counts = np.array([stage.phase.rows(size) for size in classes.tolist()])[members].T
-    timelines = [stage.positions(now, int(size), problem.batching) for size in classes]
+    classes, members = lanes.classes()
+    starts, counts = np.array([stage.phase.rows(size) for size, _ in classes])[members].T
+    before = np.zeros(len(classes), dtype=np.int64)
+    before[members] = tally.steps
+    timelines = [
+        until_deadline(stage.positions(place, size, problem.batching), place, int(taken))
+        for (size, place), taken in zip(classes, before, strict=True)
+    ]
     steps = np.array([len(t) for t in timelines])[members]
     data = None
     if any(
-        stage.needs_all_rows(len(t), stage.phase.rows(int(n))[1], batching)
-        for t, n in zip(timelines, classes, strict=True)
+        stage.needs_all_rows(len(t), stage.phase.rows(n)[1], batching)
+        for t, (n, _) in zip(timelines, classes, strict=True)
     ):
         carry, data = _enter(lanes, stage, carry, starts, counts)
-    rows = BatchRows(batching, client_keys(problem.seed, lanes.clients, "batches", now.round), counts)
+    rows = BatchRows(batching, client_keys(problem.seed, lanes.clients, "batches", *now.path), counts)
     loss, samples, taken = tally.loss, np.zeros_like(counts), np.zeros_like(steps)
     for step in range(int(steps.max())):
         # Clients that have finished, or stopped early, stay in the stack, but no longer step.
-        active = np.flatnonzero((steps > step) & _going_on(stage, carry))
+        active = np.flatnonzero((steps > step) & _going_on(lanes, stage, carry))
         if not len(active):
             break
         local, lengths = rows.at(step // stage.phase.repeat)
@@ -132,14 +150,17 @@ def _run_stage(lanes: Lanes, stage: Stage, carry: Carry, tally: Tally) -> tuple[
         taken[active] += 1
         for group in _groups(active, lengths, problem.pads_batches):
             batch = _batch(lanes, data, starts, local, lengths, group, step)
-            here = [timeline[min(step, len(timeline) - 1)] if timeline else now for timeline in timelines]
+            here = [timeline[min(step, len(timeline) - 1)] if len(timeline) else now for timeline in timelines]
             carry, losses = _step(lanes, stage, carry, batch, here, members, group)
             loss = loss.index_add(0, torch.as_tensor(group, device=loss.device), losses.to(torch.float64))
     return carry, Tally(loss, tally.steps + taken, (*tally.samples, samples))
 
 
-def _going_on(stage: Stage, carry: Carry) -> np.ndarray | bool:
+def _going_on(lanes: Lanes, stage: Stage, carry: Carry) -> np.ndarray | bool:
     """Which clients have not stopped early."""
+    if stage.phase.until is not None:
+        ended = vmap(partial(stage.phase.until, lanes.received))(carry)
+        return np.logical_not(ended.cpu().numpy())
     over = stage.stopped(carry)
     return True if over is None else over.cpu().numpy() == 0
 
@@ -218,7 +239,7 @@ def _batch(
         lane, row = torch.from_numpy(group)[:, None], torch.from_numpy(np.ascontiguousarray(picked))
         batch = {n: t[lane.to(t.device), row.to(t.device)] for n, t in data.items() if n not in ("_rows", "_outputs")}
     if problem.augment is not None:
-        keys = step_keys(problem.seed, lanes.clients[group], lanes.now.round, step).to(problem.device)
+        keys = step_keys(problem.seed, lanes.clients[group], lanes.now.path, step).to(problem.device)
         batch = problem.augment.lanes(batch, counts, keys)
     batch = _extended(lanes, batch, counts, group)
     if problem.network.dropout:

@@ -12,10 +12,13 @@ import torch
 
 from fedtempo.backends.backend import Backend, Block
 from fedtempo.backends.collect import run_blocks
-from fedtempo.backends.mailbox import Mailbox
+from fedtempo.backends.mailbox import Mailbox, SharedBuffers
+from fedtempo.backends.shipment import receive
+from fedtempo.backends.start import SENDS
 from fedtempo.errors import FedTempoError, TrainingError
 from fedtempo.federation.federation import Federation
 from fedtempo.server.sums import BlockSum
+from fedtempo.support.extras import library
 
 _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3
 """Numbers of glibc's `mallopt`."""
@@ -46,6 +49,14 @@ def serve(
             pipe.send((kind, mailbox.pack(value)))
         except (EOFError, ConnectionError, KeyboardInterrupt):
             return
+
+
+def serve_spawned(pipe: Connection, shared: SharedBuffers, content: bytes) -> None:
+    """The same in a process that inherits nothing: the federation and the backend come as bytes from the driver."""
+    # The driver is our own parent process, and the bytes never leave the machine.
+    shipment, backend = library(SENDS, None, "a spawned worker").loads(content)
+    federation = receive(shipment, shipment.federation.problem.device)
+    serve(pipe, Mailbox(shared), [], federation, backend)
 
 
 class _WorkerState:

@@ -61,6 +61,11 @@ COMMANDS = {
         "reproduce",
         "Run a paper's table or figure; print its values beside ours and a verdict on each claim.",
     ),
+    "doctor": Command(
+        "doctor",
+        "doctor",
+        "Check this machine: versions, threads, linear algebra, workers, accelerators, a short run on each backend.",
+    ),
     "data": Command("data", "app", "Data sets: list, get, describe, verify."),
     "deploy": Command("deploy", "app", "Run an experiment on real clients, or try it on this machine."),
 }

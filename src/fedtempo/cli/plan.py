@@ -53,6 +53,7 @@ def schedule(
     chosen = _rounds(rounds, prepared.rounds)
     size = samples or int(np.median(problem.sizes[problem.data.clients]))
     now = problem.now(0, prepared.cohort.expected(problem.now(0, 1.0), len(problem.data.clients)))
+    (now,) = problem.places(now, problem.median_client)
     place = (chosen, size, problem.batching, now)
     if algorithms is not None:
         _refuse_plot(plot)
@@ -85,7 +86,7 @@ def advise(
     prepared = prepare(**settings)
     federation = prepared.federation
     phase = federation.algorithm.phases[0]
-    now = federation.problem.now(0, 1.0)
+    (now,) = federation.problem.places(federation.problem.now(0, 1.0), federation.problem.median_client)
     size = int(np.median(federation.problem.sizes[federation.problem.data.clients]))
     advice = advise_for(
         build(settings["model"], federation.problem.seed)[0],

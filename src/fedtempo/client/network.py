@@ -94,9 +94,9 @@ class Network:
 
     def forward(self, params: Params, batch: Batch, train: bool = False) -> Tensor:
         """The model's outputs. In training, buffers inside `params` are updated in place."""
-        if "_features" in batch:
-            return self._tensor(self._call("head", params, {"x": batch["_features"]}, train))
         with self._randomness(batch, train):
+            if "_features" in batch:
+                return self._tensor(self._call("head", params, {"x": batch["_features"]}, train))
             return self._tensor(self._call("", params, inputs_of(batch), train))
 
     def features(self, params: Params, batch: Batch, train: bool = False) -> Tensor:
@@ -107,13 +107,23 @@ class Network:
             return self._tensor(self._call("body", params, inputs_of(batch), train))
 
     def loss(
-        self, task: Task, params: Params, batch: Batch, train: bool = False, weights: Tensor | None = None
+        self,
+        task: Task,
+        params: Params,
+        batch: Batch,
+        train: bool = False,
+        weights: Tensor | None = None,
+        shift: Tensor | None = None,
     ) -> Tensor:
-        """The batch's mean loss: the task's, or the one that the model itself makes of the targets as `labels`."""
+        """The batch's mean loss: the task's, or the one that the model itself makes of the targets as `labels`.
+
+        `weights` weigh the samples, `shift` is added to the outputs.
+        """
         if not task.own:
-            return mean_loss(task, self.forward(params, batch, train), batch, weights)
-        if weights is not None:
-            raise ModelError("loss must be one of ours where samples are weighed (FedEM). Got the model's own.")
+            outputs = self.forward(params, batch, train)
+            return mean_loss(task, outputs if shift is None else outputs + shift, batch, weights)
+        if weights is not None or shift is not None:
+            raise ModelError("loss must be one of ours where an algorithm changes it (FedEM, FedRoD). Got the model's.")
         with self._randomness(batch, train):
             return own_loss(self._call("", params, {**inputs_of(batch), LABELS: batch[TARGET]}, train)).to(self._type)
 
@@ -169,7 +179,7 @@ class Network:
         ]
 
 
-def outputs_of(output: Any) -> Tensor:
+def outputs_of(output: object) -> Tensor:
     """The tensor to score: the output itself, or the logits of a Hugging Face output, a dict or a tuple."""
     if isinstance(output, Tensor):
         return output
@@ -189,7 +199,7 @@ def outputs_of(output: Any) -> Tensor:
     return chosen
 
 
-def own_loss(output: Any) -> Tensor:
+def own_loss(output: object) -> Tensor:
     """The loss that a model returned beside its logits."""
     if isinstance(output, Mapping):
         loss = output.get("loss")
@@ -236,11 +246,19 @@ def _channels_last(kernel: Tensor) -> Tensor:
 
 def _stripped(model: nn.Module) -> nn.Module:
     """A copy that records no gradients, because weights always come in from outside."""
-    mine = copy.deepcopy(model).requires_grad_(False)
+    # So its own weights are only places to put others. They share the model's memory: a large frozen base would
+    # otherwise lie there once for each copy. Buffers are copied, for a layer may write into them.
+    shared = {id(p): nn.Parameter(p.detach(), requires_grad=False) for p in model.parameters() if _is_plain(p)}
+    mine = copy.deepcopy(model, dict(shared)).requires_grad_(False)
     for module in mine.modules():
         if type(module) is nn.Sequential:
             _pool_first(module)
     return mine
+
+
+def _is_plain(parameter: nn.Parameter) -> bool:
+    """Whether it is no subclass, such as a quantised one, that keeps more than a tensor."""
+    return type(parameter) is nn.Parameter
 
 
 def _pool_first(layers: nn.Sequential) -> None:

@@ -8,9 +8,9 @@ from typing import NamedTuple, Protocol
 import torch
 from torch import Tensor
 
-from fedtempo.params import Params, Scalar
+from fedtempo.params import Params, Scalar, is_plain
 from fedtempo.schedules import Now, Position, Rate, as_schedule
-from fedtempo.tasks import Batch
+from fedtempo.tasks import SAMPLE_WEIGHT, Batch
 
 
 class Received(NamedTuple):
@@ -26,6 +26,9 @@ DRIFT = "_drift/"
 
 class Forward(Protocol):
     """The model as a pure function of its tensors."""
+
+    buffers: tuple[str, ...]
+    """The names of its buffers, which a forward pass in training changes in place."""
 
     def forward(self, params: Params, batch: Batch, train: bool = False) -> Tensor:
         """The model's outputs with these tensors."""
@@ -52,8 +55,10 @@ class View(NamedTuple):
 class Loss(Protocol):
     """The mean data loss at some parameters, and the model's buffers after the forward pass."""
 
-    def __call__(self, params: Params, batch: Batch, weights: Tensor | None = None) -> tuple[Tensor, Params]:
-        """(loss, buffers); `weights` weigh the samples."""
+    def __call__(
+        self, params: Params, batch: Batch, weights: Tensor | None = None, shift: Tensor | None = None
+    ) -> tuple[Tensor, Params]:
+        """(loss, buffers); `weights` weigh the samples, `shift` is added to the model's outputs (FedRoD)."""
         ...
 
 
@@ -118,6 +123,28 @@ def mixture(loss: Loss, params: Params, batch: Batch, view: View, now: Position)
 def component(params: Params, index: int) -> Params:
     """One component of a mixture."""
     return {name: p[index] for name, p in params.items()}
+
+
+def of_this_client(params: Params, anchor: Tensor, network: Forward) -> Params:
+    """The same numbers, depending on a tensor of the client's own.
+
+    Side by side the received tensors are there once for all clients. BatchNorm cannot write its statistics into those,
+    and recurrent layers need weights that a gradient may be asked for.
+    """
+    if is_plain(anchor):
+        return params
+    zero = 0 * anchor.sum()
+    zeros = {n: zero.detach() if n in network.buffers else zero for n in params}
+    return {n: t + zeros[n].to(t.dtype) if t.is_floating_point() else t for n, t in params.items()}
+
+
+def mean_of_rows(values: Tensor, batch: Batch) -> Tensor:
+    """The mean of one number per row, in which rows count as they do in the loss."""
+    counts = torch.ones_like(values)
+    for name in (SAMPLE_WEIGHT, "_rows"):
+        counts = counts * batch[name].to(values.dtype) if name in batch else counts
+    total = counts.sum()
+    return (values * counts).sum() / torch.where(total > 0, total, torch.ones_like(total))
 
 
 def _half_distance(params: Params, centre: Params, strength: Scalar) -> Tensor | float:

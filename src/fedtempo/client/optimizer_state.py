@@ -14,16 +14,19 @@ PREFIX = "_optimizer/"
 """Leads the names of optimizer states among what a client keeps, what it sends, and what the server sends down."""
 GROUP = "optimizer"
 """The group of an upload that holds the states to be averaged."""
+LAST_LOSS = "_last_loss"
+"""The client's mean training loss of its last round, among what it keeps, where a schedule looks at it."""
 
 
 def without_states(tensors: Params) -> Params:
-    """The tensors without those that belong to an optimizer's state or to the memory of a compressor."""
-    if not any(name.startswith((PREFIX, MEMORY)) for name in tensors):
+    """The tensors without the library's notes: optimizer states, the memory of a compressor, the last loss."""
+    notes = (PREFIX, MEMORY, LAST_LOSS)
+    if not any(name.startswith(notes) for name in tensors):
         return tensors
-    return {name: t for name, t in tensors.items() if not name.startswith((PREFIX, MEMORY))}
+    return {name: t for name, t in tensors.items() if not name.startswith(notes)}
 
 
-def named_state(index: int | str, state: Any) -> Params:
+def named_state(index: int | str, state: object) -> Params:
     """The tensors of a phase's optimizer state; a name ends with the model's tensor it belongs to."""
     return leaves(state, f"{PREFIX}{index}")
 

@@ -6,9 +6,12 @@ model nor other clients. `client/program.py` binds it to a model; backends run t
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple
+
+from torch import Tensor
 
 from fedtempo.client.network import Network
 from fedtempo.client.objectives import Correction, Objective, Received, supervised
@@ -39,6 +42,8 @@ class Length:
     """Steps added at the end, whatever the unit. PFLEGO's tau counts its joint step, so its head phase has -1."""
     times: int = 1
     """A constant factor on the units: pFedMe takes `inner_steps` steps for each of its local rounds."""
+    share: float = 1.0
+    """The share of an epoch's batches, rounded up, that counts as an epoch: FedALA mixes on some of the rows."""
 
     def units(self, now: Now) -> int:
         """The number of steps or epochs in this round: the schedule's value, rounded up, at least `minimum`."""
@@ -51,7 +56,8 @@ class Length:
     def steps(self, now: Now, samples: int, batching: Batching) -> int:
         """The number of gradient steps for a client with this many samples."""
         # An epoch is longer for a client with more rows. So lengths in epochs differ between clients of one cohort.
-        per_unit = batching.per_epoch(samples) if self.unit == "epochs" else 1
+        # The small number undoes rounding: 0.8 * 5 batches must not become 5.
+        per_unit = math.ceil(self.share * batching.per_epoch(samples) - 1e-9) if self.unit == "epochs" else 1
         return self.units(now) * self.times * per_unit + self.offset
 
 
@@ -99,6 +105,8 @@ class StepInfo(NamedTuple):
 
 AfterStep = Callable[[Carry, StepInfo, Received, Position], Carry]
 """(carry after the step, the step, what came down, position) -> the carry to go on with."""
+Until = Callable[[Received, Carry], Tensor]
+"""(what came down, carry) -> whether the client takes no further step of the phase, as a truth value."""
 Enter = Callable[[Network, Task, Received, Carry, Batch], tuple[Carry, Batch]]
 """(network, task, what came down, carry, all of the client's rows) -> the carry and the rows to train on."""
 
@@ -115,7 +123,7 @@ class Phase:
     correction: Correction | None = None
     """Added to every gradient: the derivative of a linear term, such as SCAFFOLD's c - c_i."""
     share: Schedule | None = None
-    """What the gradient is multiplied by before a correction of the same tensor is added: FedCM's alpha. None is 1."""
+    """None adds a correction to the gradient. A share a mixes them, a gradient + (1 - a) correction: FedCM's alpha."""
     look: Look | None = None
     """Where gradients are taken; None is at the weights themselves. Sharpness-aware methods look nearby."""
     direction: Transform = identity
@@ -149,11 +157,22 @@ class Phase:
     """Called after every step; what it returns is the carry of the next step."""
     after_reads_start: bool = True
     """Whether `after` reads `StepInfo.before`. If not, a step may overwrite the weights in place, which is faster."""
+    own: str = ""
+    """Where it is given, the phase moves tensors that the client keeps besides a model: `own` itself if `trains` is
+    `nothing` (APFL's alpha), else `own` + name for every name that `trains` matches (FedALA's weights). Such steps are
+    no local steps: transforms that wrap an algorithm leave them alone."""
+    beside: Phase | None = None
+    """A phase on personal tensors that steps at the same time, on the same batch; this one is on shared tensors. Both
+    gradients are taken before either moves. Its length, batches and rows are this phase's."""
+    until: Until | None = None
+    """Asked before every step. Costs count such a phase as one of its units."""
 
     def __post_init__(self) -> None:
         require(is_count(self.accumulate), "accumulate", "an int >= 1", self.accumulate)
         rule = "an Optimizer, such as optimizers.adamw()"
         require(isinstance(self.optimizer, Optimizer), "optimizer", rule, self.optimizer)
+        apart = self.beside is None or (self.on == "shared" and self.beside.on == "personal")
+        require(apart, "beside", "a phase on personal tensors beside one on shared tensors", self.beside)
 
     def batching(self, batching: Batching) -> Batching:
         """The experiment's batching, unless this phase works on the full batch."""
@@ -194,3 +213,9 @@ class Phase:
     def with_direction(self, wrap: Callable[[Transform], Transform]) -> Phase:
         """This phase with another gradient transform."""
         return replace(self, direction=wrap(self.direction))
+
+    def changed(self, change: Callable[[Phase], Phase]) -> Phase:
+        """This phase and the one beside it, changed; one whose steps are no local steps stays as it is."""
+        if self.own:
+            return self
+        return replace(change(self), beside=None if self.beside is None else change(self.beside))

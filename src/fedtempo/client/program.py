@@ -23,7 +23,7 @@ from fedtempo.client.step import START, Step, loss_of, model_of, seen, step_of, 
 from fedtempo.data.batches import Batching
 from fedtempo.errors import require
 from fedtempo.params import Params, partition, select
-from fedtempo.schedules import Now
+from fedtempo.schedules import Now, Position
 from fedtempo.tasks import Batch, Task, is_known
 
 CACHED_TIMELINES = 16
@@ -60,7 +60,7 @@ class Stage(NamedTuple):
     """The model's tensors that this phase trains, and the others."""
     plain: Plain | None
     positions: Callable[[Now, int, Batching], Sequence[Now]]
-    index: int = 0
+    number: int = 0
 
     @property
     def looks_elsewhere(self) -> bool:
@@ -70,7 +70,7 @@ class Stage(NamedTuple):
 
     def stopped(self, carry: Carry) -> Tensor | None:
         """Which clients have stopped before their last step, as 0 and 1; None where none can."""
-        return None if self.phase.stop_rule is None else carry.states[self.index].stop["stopped"]
+        return None if self.phase.stop_rule is None else carry.states[self.number].stop["stopped"]
 
     def needs_all_rows(self, steps: int, samples: int, batching: Batching) -> bool:
         """Whether the stage starts with a pass over all rows: to enter, or because reusing features pays."""
@@ -100,8 +100,14 @@ def compile_client(
     remembers: bool = False,
 ) -> ClientProgram:
     """Bind phases to a model. Only a training round `remembers`: its optimizers go on from the states of the last."""
-    stages = tuple(_stage(i, phase, network, task) for i, phase in enumerate(phases))
-    remembers = remembers and any(_keeps(phase) for phase in phases)
+    mains = [_stage(i, phase, network, task) for i, phase in enumerate(phases)]
+    besides = [phase.beside for phase in phases if phase.beside is not None]
+    others = [_stage(len(mains) + i, phase, network, task) for i, phase in enumerate(besides)]
+    # Every phase has a state of its own, those that step beside another too.
+    parts = (*mains, *others)
+    companions = iter(others)
+    stages = tuple(stage if stage.phase.beside is None else _in_step(stage, next(companions)) for stage in mains)
+    remembers = remembers and any(_keeps(stage.phase) for stage in parts)
 
     def init(received: Received, personal: Params) -> Carry:
         # Optimizer states are stored among the personal tensors. The algorithm must not take them for its own.
@@ -109,17 +115,17 @@ def compile_client(
         start = {n.removeprefix(START): t for n, t in scratch.items() if n.startswith(START)}
         carry = Carry({**received.shared, **start} if start else received.shared, own, (), scratch)
         stored = {**received.extra, **personal} if remembers else {}
-        return carry._replace(states=_first_states(stages, carry, stored))
+        return carry._replace(states=_first_states(parts, carry, stored))
 
     def finish(received: Received, carry: Carry) -> tuple[dict[str, Params], Params, dict[str, Tensor]]:
         # Two phases may count the same thing, such as clipped steps; their counts add up.
         measured: dict[str, Tensor] = {}
-        for stage, state in zip(stages, carry.states, strict=True):
+        for stage, state in zip(parts, carry.states, strict=True):
             for name, value in _measurements(stage.phase, state).items():
                 measured[name] = measured[name] + value if name in measured else value
         here = seen(received, carry)
         groups, kept = upload(here, carry), final_state(here, carry)
-        own, averaged = _between_rounds(stages, carry) if remembers else ({}, {})
+        own, averaged = _between_rounds(parts, carry) if remembers else ({}, {})
         # A client that sends nothing has nobody to average with.
         if averaged and groups:
             return {**groups, GROUP: averaged}, {**kept, **own}, measured
@@ -129,8 +135,8 @@ def compile_client(
         if not remembers:
             return {}, {}
         carry = Carry(shared, personal, (), {})
-        carry = carry._replace(states=_first_states(stages, carry, {}))
-        return _between_rounds(stages, carry)
+        carry = carry._replace(states=_first_states(parts, carry, {}))
+        return _between_rounds(parts, carry)
 
     return ClientProgram(init, stages, finish, first_states)
 
@@ -217,8 +223,34 @@ def _stage(index: int, phase: Phase, network: Network, task: Task) -> Stage:
     return Stage(phase, trained, reuses, enter, step, split, plain, lru_cache(CACHED_TIMELINES)(phase.positions), index)
 
 
+def _in_step(stage: Stage, beside: Stage) -> Stage:
+    """The stage that takes each step together with a companion's.
+
+    One moves shared and the other personal tensors, so both start from the same carry and their results do not meet.
+    """
+
+    def step(
+        gradient_of: GradientOf,
+        received: Received,
+        carry: Carry,
+        batch: Batch,
+        now: Position,
+        may_overwrite: bool = False,
+    ) -> tuple[Carry, Tensor]:
+        moved, loss = stage.step(gradient_of, received, carry, batch, now)
+        other, _ = beside.step(gradient_of, received, carry, batch, now)
+        index = beside.number
+        states = (*moved.states[:index], other.states[index], *moved.states[index + 1 :])
+        return moved._replace(personal=other.personal, states=states), loss
+
+    return stage._replace(step=step, plain=None)
+
+
 def _trained(phase: Phase, network: Network) -> frozenset[str]:
     """The parameters that a phase moves."""
+    if phase.own:
+        names = phase.trains.names(network.training) & frozenset(network.parameters)
+        return frozenset(phase.own + name for name in names - network.frozen) or frozenset({phase.own})
     matched = phase.trains.names(network.training) & frozenset(network.parameters)
     require(bool(matched), "trains", "a selector that matches at least one parameter", phase.trains)
     trained = matched - network.frozen

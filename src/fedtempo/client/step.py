@@ -56,10 +56,12 @@ def loss_of(network: Network, task: Task) -> Loss:
     """The mean loss of a batch at some parameters, and the model's buffers after the forward pass."""
     buffers = frozenset(network.buffers)
 
-    def loss(params: Params, batch: Batch, weights: Tensor | None = None) -> tuple[Tensor, Params]:
+    def loss(
+        params: Params, batch: Batch, weights: Tensor | None = None, shift: Tensor | None = None
+    ) -> tuple[Tensor, Params]:
         # BatchNorm writes its statistics in place; the clones keep the caller's tensors as they were.
         after = {n: p.clone() for n, p in params.items() if n in buffers}
-        return network.loss(task, {**params, **after}, batch, train=True, weights=weights), after
+        return network.loss(task, {**params, **after}, batch, train=True, weights=weights, shift=shift), after
 
     return loss
 
@@ -118,13 +120,20 @@ def step_of(
 
 
 def _corrected(phase: Phase, gradient: Params, view: View, now: Position) -> Params:
-    """share * gradient + correction, for the tensors that have a correction."""
+    """gradient + correction, or share gradient + (1 - share) correction, for the tensors that have a correction."""
     if phase.correction is None:
         return gradient
     correction = phase.correction(view)
     if phase.share is None:
         return {**gradient, **add(correction, gradient)}
-    return {**gradient, **add(correction, gradient, phase.share(now))}
+    share = phase.share(now)
+    # One pass over the tensors in place of two products and a sum.
+    return {**gradient, **{n: torch.lerp(c, gradient[n], _like(share, c)) for n, c in correction.items()}}
+
+
+def _like(value: Scalar, tensor: Tensor) -> Scalar:
+    """A number as `lerp` takes it: a float, or a tensor of the same type."""
+    return value.to(tensor.dtype) if isinstance(value, Tensor) else value
 
 
 def _follow_rules(

@@ -6,16 +6,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from fedtempo.costs import Costs
 from fedtempo.errors import ConfigError
 from fedtempo.evaluation.protocol import Scores
 from fedtempo.training.reader import RunReader
 from fedtempo.training.result import Result
-from fedtempo.training.round_report import RoundReport
+from fedtempo.training.round_report import RoundReport, RunHistory
 
 
 @dataclass(frozen=True)
-class Run:
+class Run(RunHistory):
     """A finished run. Runs with the same label are seeds of one contestant; without one, its settings are its label."""
 
     place: str
@@ -37,16 +36,6 @@ class Run:
                 f"evaluation must be on in a run that is compared. Got {self.place}, which has no scores."
             )
         return scored[-1]
-
-    @property
-    def costs(self) -> Costs:
-        """What the whole run cost."""
-        return self.history[-1].total_costs if self.history else Costs()
-
-    @property
-    def seconds(self) -> float:
-        """What all rounds took."""
-        return sum(report.seconds for report in self.history)
 
 
 def run_of(result: Result, label: str | None = None) -> Run:

@@ -9,7 +9,7 @@ from rich.table import Table
 
 from fedtempo.comparison.comparison import Comparison, Difference, Line
 from fedtempo.comparison.intervals import Estimate
-from fedtempo.comparison.targets import COSTS
+from fedtempo.comparison.targets import CLOCK, COSTS
 from fedtempo.report.notebook import tables_html
 from fedtempo.report.tables import with_unit
 from fedtempo.support.display import shows
@@ -72,30 +72,37 @@ def _gain_cells(found: Mapping[str, Difference]) -> list[str]:
 
 def _costs(comparison: Comparison) -> Table:
     table = _table("whole run")
-    for heading in COSTS.values():
+    names = _cost_names(comparison)
+    for heading in names.values():
         table.add_column(heading, justify="right")
     for line in comparison.lines:
-        table.add_row(line.label, *_cost_cells(line.costs))
+        table.add_row(line.label, *_cost_cells(line.costs, names))
     return table
 
 
 def _to_target(comparison: Comparison) -> Table:
     table = _table(f"to reach {comparison.metric} {comparison.target:g} (existing users after fine-tuning, validation)")
-    for heading in COSTS.values():
+    names = _cost_names(comparison)
+    for heading in names.values():
         table.add_column(heading, justify="right")
     for line in comparison.lines:
         reached = line.reached
         assert reached is not None
         if reached.costs is not None:
-            table.add_row(line.label, *_cost_cells(reached.costs))
+            table.add_row(line.label, *_cost_cells(reached.costs, names))
         else:
             some = f" by {reached.of - reached.seeds} of {reached.of} seeds" if reached.seeds else ""
             table.add_row(line.label, f"not reached{some}")
     return table
 
 
-def _cost_cells(costs: dict[str, float]) -> list[str]:
-    return [f"{costs[name]:.1f}" if name == "seconds" else with_unit(costs[name]) for name in COSTS]
+def _cost_names(comparison: Comparison) -> dict[str, str]:
+    """The costs that are shown: time and energy of devices only where some run has them."""
+    return COSTS | {name: words for name, words in CLOCK.items() if any(line.costs[name] for line in comparison.lines)}
+
+
+def _cost_cells(costs: dict[str, float], names: Mapping[str, str]) -> list[str]:
+    return [f"{costs[name]:.1f}" if name == "seconds" else with_unit(costs[name]) for name in names]
 
 
 def _table(title: str) -> Table:

@@ -7,9 +7,11 @@ from dataclasses import dataclass
 from statistics import fmean
 
 from fedtempo.comparison.runs import Run
-from fedtempo.costs import Costs
+from fedtempo.training.round_report import RoundReport
 
 COSTS = {"rounds": "rounds", "steps": "steps", "bytes": "bytes", "flops": "FLOPs", "seconds": "seconds"}
+CLOCK = {"time": "device s", "energy": "joules"}
+"""Seconds and joules of the devices. They are 0, and no table shows them, where runs have no clock."""
 
 
 @dataclass(frozen=True)
@@ -23,7 +25,7 @@ class Reached:
 
 def whole_costs(runs: Sequence[Run]) -> dict[str, float]:
     """What a run costs from the first to the last round, averaged over seeds."""
-    return _mean([_costs(len(run.history), run.costs, run.seconds) for run in runs])
+    return _mean([_costs(run.history[-1], run.seconds) for run in runs if run.history])
 
 
 def cost_to_reach(runs: Sequence[Run], target: float) -> Reached:
@@ -44,19 +46,23 @@ def _first_reaching(run: Run, target: float) -> dict[str, float] | None:
             continue
         wanted = -target if report.scores.lower_is_better else target
         if report.scores.quality() >= wanted:
-            return _costs(report.round + 1, report.total_costs, seconds)
+            return _costs(report, seconds)
     return None
 
 
-def _costs(rounds: int, costs: Costs, seconds: float) -> dict[str, float]:
+def _costs(report: RoundReport, seconds: float) -> dict[str, float]:
+    """What a run has cost after a round."""
+    costs = report.total_costs
     return {
-        "rounds": float(rounds),
+        "rounds": float(report.round + 1),
         "steps": float(costs.steps),
         "bytes": float(costs.bytes),
         "flops": float(costs.flops),
         "seconds": seconds,
+        "time": report.total_time,
+        "energy": report.total_energy,
     }
 
 
 def _mean(costs: Sequence[dict[str, float]]) -> dict[str, float]:
-    return {name: fmean(cost[name] for cost in costs) for name in COSTS}
+    return {name: fmean(cost[name] for cost in costs) for name in (*COSTS, *CLOCK)}

@@ -42,6 +42,8 @@ def packed_numbers(numbers: np.ndarray, width: int) -> Tensor:
 def unpacked_numbers(data: Tensor, width: int, count: int) -> np.ndarray:
     """The inverse of `packed_numbers`; bytes of another length, or with other bits in the filling, are refused."""
     raw = _raw(data, packed_size(count, width))
+    if width == 8:
+        return raw.astype(np.int64)
     bits = np.unpackbits(raw)
     if bits[count * width :].any():
         raise PackedError("packed numbers must end with zeros. They do not.")

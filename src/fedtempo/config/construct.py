@@ -7,7 +7,7 @@ import functools
 import inspect
 import operator
 from collections.abc import Callable, Mapping
-from typing import Any, get_type_hints
+from typing import Any, get_args, get_origin, get_type_hints
 
 from torch import nn
 
@@ -16,10 +16,11 @@ from fedtempo.algorithms.algorithm import TRAFFIC
 from fedtempo.client.optimizers import OPTIMIZERS, Optimizer
 from fedtempo.compression import COMPRESSORS, Compressor
 from fedtempo.config.own_code import find
-from fedtempo.config.schema import DataSection, FileSection
+from fedtempo.config.schema import AvailabilitySection, DataSection, DevicesSection, FileSection
 from fedtempo.config.settings import WORDS, at, check_types, checked, function_or_made, made_as, make
 from fedtempo.data import DATASETS, SPLITS, FederatedData, Split, Table, load
 from fedtempo.data.augment import AUGMENTATIONS, Augment, as_augment, chain
+from fedtempo.devices import DEVICES, Devices, as_devices, classes
 from fedtempo.errors import ConfigError, fits, require, unknown, wording
 from fedtempo.metrics import METRICS, Metric
 from fedtempo.models import MODELS
@@ -32,11 +33,12 @@ SELECTORS: dict[str, Callable[[str], Selector]] = {"submodule": submodule, "matc
 COMBINED: dict[str, Callable[[Selector, Selector], Selector]] = {"any": operator.or_, "all": operator.and_}
 
 
-def make_algorithm(section: Mapping[str, Any], field: str = "algorithm") -> Algorithm:
+def make_algorithm(section: Mapping[str, object], field: str = "algorithm") -> Algorithm:
     """The algorithm of a file. `around` is the backbone of a wrapper; tables stand for schedules and selectors."""
     name = section.get("name")
     settings = {key: _setting(f"{field}.{key}", key, value) for key, value in section.items() if key != "name"}
     build = find(field, name, ALGORITHMS)
+    settings |= _functions(field, build, settings)
     wraps = callable(build) and "algorithm" in inspect.signature(build).parameters
     if wraps and "algorithm" in settings:
         raise unknown(f"{field} {name!r}: setting", "algorithm", ["around"])
@@ -50,22 +52,31 @@ def make_algorithm(section: Mapping[str, Any], field: str = "algorithm") -> Algo
     return algorithm
 
 
+def _functions(field: str, build: Any, settings: Mapping[str, Any]) -> dict[str, Any]:
+    """The user's functions among the settings, where an algorithm takes functions: each by its name in the file."""
+    kinds = getattr(build, "__annotations__", {})
+    takes = [
+        key for key in settings if any(get_origin(k) is Callable for k in (kinds.get(key), *get_args(kinds.get(key))))
+    ]
+    return {key: find(f"{field}.{key}", settings[key], {}, "") for key in takes if isinstance(settings[key], str)}
+
+
 def _setting(field: str, key: str, value: Any) -> Any:
     if key in TRAFFIC:
         return make_compressor(field, value)
     return make_optimizer(field, value) if key == "optimizer" else make_value(field, value)
 
 
-def make_compressor(field: str, value: Any) -> Compressor:
+def make_compressor(field: str, value: object) -> Compressor:
     """The compressor of a name or of a table such as `{ name = "top_k", fraction = 0.01 }`; a list is a chain."""
     if isinstance(value, list):
         return make_compressor(field, {"name": "chain", "of": value})
-    section = {"name": value} if isinstance(value, str) else value
-    require(isinstance(section, Mapping), field, WORDS[Compressor], value)
+    require(isinstance(value, (str, Mapping)), field, WORDS[Compressor], value)
+    section = dict(value) if isinstance(value, Mapping) else {"name": value}
     settings = {key: entry for key, entry in section.items() if key != "name"}
-    name = section.get("name")
-    if name == "chain" and isinstance(settings.get("of"), list):
-        settings["of"] = [make_compressor(f"{field}.of[{place}]", each) for place, each in enumerate(settings["of"])]
+    name, of = section.get("name"), settings.get("of")
+    if name == "chain" and isinstance(of, list):
+        settings["of"] = [make_compressor(f"{field}.of[{place}]", each) for place, each in enumerate(of)]
     made: Compressor = made_as(field, name, COMPRESSORS, settings, Compressor, "a Compressor", kind="compressor")
     return made
 
@@ -80,7 +91,7 @@ def make_optimizer(field: str, value: Any) -> Optimizer:
     return optimizer
 
 
-def make_value(field: str, value: Any) -> Any:
+def make_value(field: str, value: object) -> object:
     """A value of a file: a table with `schedule` is a schedule, one with `submodule`, `matching`, ... a selector."""
     if not isinstance(value, Mapping):
         return value
@@ -138,6 +149,38 @@ def _schedule(field: str, name: Any, settings: Mapping[str, Any]) -> Schedule:
         return made
     # The settings are part of what it prints as, which tells two runs apart.
     return Schedule(name, dict(settings), as_schedule(made).rule)
+
+
+def make_devices(section: DevicesSection | None, field: str = "devices") -> Devices | None:
+    """The devices of a file; `of` of `classes` is a list of tables with a share each."""
+    if section is None:
+        return None
+    found = _kind_of_devices(field, section.name, section.settings)
+    if section.availability is None:
+        return found
+    with at(field, section.name, AvailabilitySection.model_fields):
+        return found.available(**section.availability.model_dump())
+
+
+def _kind_of_devices(field: str, name: Any, settings: dict[str, Any]) -> Devices:
+    if name != "classes":
+        made = function_or_made(field, name, DEVICES, settings, "devices", 2)
+        with at(field, name, ()):
+            devices = as_devices(made)
+        assert devices is not None
+        return devices
+    tables = settings.pop("of", None)
+    form = isinstance(tables, list) and bool(tables) and all(isinstance(table, Mapping) for table in tables)
+    require(form, f"{field}.of", "a list of tables with a share and a name", tables)
+    pairs = []
+    for place, table in enumerate(tables or []):
+        here, rest = (
+            f"{field}.of[{place}]",
+            {key: value for key, value in table.items() if key not in ("share", "name")},
+        )
+        pairs.append((table.get("share"), _kind_of_devices(here, table.get("name"), rest)))
+    with at(field, name, ("of",)):
+        return classes(pairs, **settings)
 
 
 def make_model(section: FileSection) -> nn.Module:

@@ -18,6 +18,7 @@ from fedtempo.config.construct import (
     make_algorithm,
     make_augment,
     make_data,
+    make_devices,
     make_loss,
     make_metric,
     make_model,
@@ -35,6 +36,7 @@ from fedtempo.models import MODELS
 from fedtempo.models.weights import seeded
 from fedtempo.schedules import Schedule
 from fedtempo.server.admission import Admission
+from fedtempo.server.asynchrony import ASYNCHRONY, Asynchrony
 from fedtempo.server.cohort import Cohort, bernoulli
 from fedtempo.server.faults import Faults
 from fedtempo.server.robust import AGGREGATORS, Aggregator, plain_mean
@@ -77,7 +79,7 @@ def read_values(path: Path) -> dict[str, Any]:
         raise ConfigError(f"experiment file must be TOML. Got {path}: {first_line(error)}.") from error
 
 
-def parse(values: Mapping[str, Any]) -> ExperimentFile:
+def parse(values: Mapping[str, object]) -> ExperimentFile:
     """Check a file's values; the first thing that is wrong is the error."""
     require(_depth(values) <= toml.DEEPEST, "experiment file", f"at most {toml.DEEPEST} tables deep", "more")
     try:
@@ -137,6 +139,9 @@ def settings_of(experiment: ExperimentFile, data: FederatedData | None = None) -
         "quorum": experiment.quorum,
         "over_selection": experiment.over_selection,
         "deadline": experiment.deadline,
+        "devices": make_devices(experiment.devices),
+        "partial_work": experiment.partial_work,
+        "asynchrony": _asynchrony(experiment),
         "admission": Admission(**experiment.admission.model_dump()) if experiment.admission else None,
         "faults": Faults(**experiment.faults.model_dump()) if experiment.faults else None,
         "aggregator": _aggregator(experiment),
@@ -159,6 +164,14 @@ def _aggregator(experiment: ExperimentFile) -> Aggregator:
         return plain_mean
     aggregator: Aggregator = make("aggregator", section.name, AGGREGATORS, section.settings)
     return aggregator
+
+
+def _asynchrony(experiment: ExperimentFile) -> Asynchrony | None:
+    section = experiment.asynchrony
+    if section is None:
+        return None
+    rule: Asynchrony = make("asynchrony", section.name, ASYNCHRONY, section.settings)
+    return rule
 
 
 def _metrics(experiment: ExperimentFile) -> dict[str, Any]:
@@ -195,6 +208,8 @@ def _check_names(experiment: ExperimentFile) -> None:
     check_settings("model", experiment.model.name, MODELS, experiment.model.settings)
     make_algorithm(experiment.algorithm.model_dump())
     _aggregator(experiment)
+    make_devices(experiment.devices)
+    _asynchrony(experiment)
     for name, settings in named_trackers(experiment):
         check_settings("trackers", name, TRACKERS, settings)
     _cohort(experiment.cohort)

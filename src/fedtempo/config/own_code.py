@@ -60,7 +60,7 @@ def is_own(name: object) -> bool:
     return isinstance(name, str) and ":" in name
 
 
-def own_names(values: Any) -> set[str]:
+def own_names(values: object) -> set[str]:
     """What reads like a name of own code in a file's values, at whatever depth."""
     if isinstance(values, Mapping):
         return own_names(list(values.values()))

@@ -26,7 +26,7 @@ def pairs_of(texts: Iterable[str], what: str, form: str = "KEY=VALUE") -> dict[s
     return pairs
 
 
-def put(values: dict[str, Any], field: str, value: Any, what: str) -> None:
+def put(values: dict[str, Any], field: str, value: object, what: str) -> None:
     """Set a field such as `algorithm.lr` or `algorithm.lr.of.0.value`; tables on the way are made.
 
     >>> values = {"algorithm": {"name": "fedavg"}}

@@ -86,6 +86,22 @@ class FaultsSection(BaseModel):
     until: Few | None = Field(None, description=FEW)
 
 
+class AvailabilitySection(BaseModel):
+    """When clients are there; see `fedtempo.devices.Availability`."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
+    hours: list[float] | None = Field(None, min_length=2, max_length=2, description="a list of two hours in [0, 24]")
+    time_zones: list[float] | None = Field(None, min_length=1, description="a list of hours in [-24, 24]")
+    stays: float | None = Field(None, gt=0, description="a finite number > 0")
+    joins: float = Field(0.0, ge=0, description="a finite number >= 0")
+
+
+class DevicesSection(FileSection):
+    """The devices of clients, and when they are there."""
+
+    availability: AvailabilitySection | None = Field(None, description="a table")
+
+
 class ExperimentFile(BaseModel):
     """A whole experiment as it stands in a TOML file. Each field's description is the rule that errors quote."""
 
@@ -99,7 +115,7 @@ class ExperimentFile(BaseModel):
     )
     batch_size: Count | None = Field(32, description=COUNT)
     full_batch: bool = Field(False, description="true or false")
-    batches: Literal["epochs", "replace"] = Field("epochs", description="'epochs' or 'replace'")
+    batches: Literal["epochs", "in_order", "replace"] = Field("epochs", description="'epochs', 'in_order' or 'replace'")
     seed: int = Field(0, ge=0, description="an int >= 0")
     loss: str | FileSection | None = Field(None, description="a string, or a table with a name")
     metrics: list[str | FileSection] | None = Field(None, description="a list of names, or of tables with a name")
@@ -121,6 +137,9 @@ class ExperimentFile(BaseModel):
     quorum: Count = Field(1, description=COUNT)
     over_selection: float = Field(0.0, ge=0, le=100, description="a finite number in [0, 100]")
     deadline: float | None = Field(None, gt=0, le=1e7, description="a finite number in (0, 10000000]")
+    devices: DevicesSection | None = Field(None, description="a table with a name")
+    partial_work: bool = Field(False, description="true or false")
+    asynchrony: FileSection | None = Field(None, description="a table with a name")
     aggregator: FileSection | None = Field(None, description="a table with a name")
     admission: AdmissionSection | None = Field(None, description="a table")
     faults: FaultsSection | None = Field(None, description="a table")
@@ -138,6 +157,9 @@ SECTIONS: dict[str, type[BaseModel]] = {
     "model": FileSection,
     "algorithm": FileSection,
     "evaluation": EvaluationSection,
+    "devices": DevicesSection,
+    "availability": AvailabilitySection,
+    "asynchrony": FileSection,
     "aggregator": FileSection,
     "admission": AdmissionSection,
     "faults": FaultsSection,

@@ -120,7 +120,7 @@ def checked(
     return found
 
 
-def is_value(found: Any) -> bool:
+def is_value(found: object) -> bool:
     """Whether a name stands for a value that is there already, and not for something that makes one."""
     return not callable(found) or isinstance(found, nn.Module)
 

@@ -69,9 +69,9 @@ class Augment:
         return {**batch, **{name: value[0] for name, value in done.items()}}
 
 
-def step_keys(seed: int, clients: np.ndarray, round_number: int, step: int) -> Tensor:
-    """A key per client for the augmentation of one step."""
-    return torch.from_numpy(scramble(client_keys(seed, clients, "augment", round_number) + np.int64(step)))
+def step_keys(seed: int, clients: np.ndarray, path: tuple[int, ...], step: int) -> Tensor:
+    """A key per client for the augmentation of one step; `path` is that of the round."""
+    return torch.from_numpy(scramble(client_keys(seed, clients, "augment", *path) + np.int64(step)))
 
 
 def as_augment(given: Augment | PerClient | None) -> Augment | None:

@@ -9,13 +9,13 @@ import numpy as np
 from fedtempo.errors import is_count, require
 from fedtempo.randomness import random_bits, scramble
 
-MODES = ("epochs", "replace")
+MODES = ("epochs", "in_order", "replace")
 _LARGEST = np.iinfo(np.int64).max
 
 
 @dataclass(frozen=True)
 class Batching:
-    """How batches are drawn: shuffled epochs with a short last batch, or with replacement.
+    """How batches are drawn: epochs with a short last batch, shuffled or in the order of the rows; or with replacement.
 
     `size=None` is the full batch: every step sees all rows, in order.
     """
@@ -97,6 +97,8 @@ class BatchRows:
 
     def _order(self, epoch: int) -> np.ndarray:
         """A random order of each client's rows; the order of one client does not depend on the others."""
+        if self._batching.mode == "in_order":
+            return np.tile(np.arange(self._widest), (len(self._sizes), 1))
         if epoch not in self._orders:
             keys = scramble(self._keys + np.int64(epoch + 1))
             bits = random_bits(keys, self._widest)

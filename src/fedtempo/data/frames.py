@@ -22,7 +22,7 @@ MOST_CATEGORIES = 1000
 
 
 def from_frame(
-    frame: Any,
+    frame: object,
     *,
     client: str,
     target: str,
@@ -60,48 +60,88 @@ def from_frame(
     require(strings in ("refuse", "one_hot", "codes"), "strings", "'refuse', 'one_hot' or 'codes'", strings)
     require(missing in ("refuse", "zero", "mean"), "missing", "'refuse', 'zero' or 'mean'", missing)
     columns = _columns(frame)
-    others = [column for column in (client, target, part) if column is not None]
+    wanted = _wanted(columns, [column for column in (client, target, part) if column is not None], features, name)
+    pieces = [_feature(column, columns[column], strings, missing, name) for column in wanted]
+    x = np.concatenate([values for _, values in pieces], axis=1).astype(np.float32)
+    y, classes = _target(target, columns[target], name)
+    key_names, keys = np.unique(_text(columns[client]), return_inverse=True)
+    labels = ", ".join(label for labels, _ in pieces for label in labels)
+    return Table(
+        name,
+        {"x": x, "y": y},
+        keys.astype(np.int64),
+        None if part is None else _parts(columns[part], part),
+        about={"features": labels, **({"classes": ", ".join(classes)} if classes else {})},
+        key_names=key_names.tolist(),
+        after=_standardised if standardise else None,
+    )
+
+
+def from_csv(
+    path: str | Path,
+    *,
+    client: str,
+    target: str,
+    features: Sequence[str] | None = None,
+    part: str | None = None,
+    strings: Strings = "refuse",
+    missing: Missing = "refuse",
+    standardise: bool = False,
+    name: str | None = None,
+) -> Table:
+    """A CSV file with a header line as a table; the settings are those of `from_frame`."""
+    place = _readable(path)
+    return from_frame(
+        _read_csv(place),
+        client=client,
+        target=target,
+        features=features,
+        part=part,
+        strings=strings,
+        missing=missing,
+        standardise=standardise,
+        name=name or place.name,
+    )
+
+
+def from_parquet(
+    path: str | Path,
+    *,
+    client: str,
+    target: str,
+    features: Sequence[str] | None = None,
+    part: str | None = None,
+    strings: Strings = "refuse",
+    missing: Missing = "refuse",
+    standardise: bool = False,
+    name: str | None = None,
+) -> Table:
+    """A Parquet file as a table; the settings are those of `from_frame`. Needs pyarrow (extra `frames`)."""
+    place = _readable(path)
+    return from_frame(
+        _read_parquet(place),
+        client=client,
+        target=target,
+        features=features,
+        part=part,
+        strings=strings,
+        missing=missing,
+        standardise=standardise,
+        name=name or place.name,
+    )
+
+
+def _wanted(
+    columns: Mapping[str, np.ndarray], others: list[str], features: Sequence[str] | None, name: str
+) -> list[str]:
+    """The feature columns: those that were named, or all but the client's, the target's and the part's."""
     wanted = [column for column in columns if column not in others] if features is None else list(features)
     for column in (*others, *wanted):
         if column not in columns:
             raise unknown("column", column, columns)
     if not wanted:
         raise DataError(f"{name} needs at least one feature column. Got only {', '.join(others)}.")
-    pieces = [_feature(column, columns[column], strings, missing, name) for column in wanted]
-    names = [label for labels, _ in pieces for label in labels]
-    x = np.concatenate([values for _, values in pieces], axis=1).astype(np.float32)
-    y, classes = _target(target, columns[target], name)
-    key_names, keys = np.unique(_text(columns[client]), return_inverse=True)
-    about = {"features": ", ".join(names), **({"classes": ", ".join(classes)} if classes else {})}
-    return Table(
-        name,
-        {"x": x, "y": y},
-        keys.astype(np.int64),
-        None if part is None else _parts(columns[part], part),
-        about=about,
-        key_names=key_names.tolist(),
-        after=_standardised if standardise else None,
-    )
-
-
-def from_csv(path: str | Path, *, client: str, target: str, **settings: Any) -> Table:
-    """A CSV file with a header line as a table; the other settings are those of `from_frame`."""
-    place = _readable(path)
-    return from_frame(_read_csv(place), client=client, target=target, **{"name": place.name, **settings})
-
-
-def from_parquet(path: str | Path, *, client: str, target: str, **settings: Any) -> Table:
-    """A Parquet file as a table; the other settings are those of `from_frame`. Needs pyarrow (extra `frames`)."""
-    place = _readable(path)
-    try:
-        from pyarrow import parquet
-    except ImportError:
-        raise DataError("from_parquet needs pyarrow. Install it with: pip install 'fedtempo[frames]'") from None
-    try:
-        frame = parquet.read_table(place)
-    except (OSError, ValueError) as error:
-        raise DataError(f"{place.name} must be a Parquet file: {first_line(error)}.") from None
-    return from_frame(frame, client=client, target=target, **{"name": place.name, **settings})
+    return wanted
 
 
 def _readable(path: str | Path) -> Path:
@@ -126,6 +166,18 @@ def _read_csv(path: Path) -> dict[str, np.ndarray]:
         if len(row) != len(header):
             raise DataError(f"{path.name}, line {number} must have {len(header)} cells. Got {len(row)}.")
     return {column: _typed([row[index] for row in rows]) for index, column in enumerate(header)}
+
+
+def _read_parquet(path: Path) -> object:
+    """The file as an Arrow table."""
+    try:
+        from pyarrow import parquet
+    except ImportError:
+        raise DataError("from_parquet needs pyarrow. Install it with: pip install 'fedtempo[frames]'") from None
+    try:
+        return parquet.read_table(path)
+    except (OSError, ValueError) as error:
+        raise DataError(f"{path.name} must be a Parquet file: {first_line(error)}.") from None
 
 
 def _typed(cells: list[str]) -> np.ndarray:

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import torch
 
 from fedtempo.data.table import Table
@@ -203,7 +204,9 @@ class JoinedRows:
         return {ours: row[theirs] for ours, theirs in self._columns.items()}
 
 
-def pad_sequences(sequences: Sequence[Any], length: int | None = None, value: float = 0) -> dict[str, np.ndarray]:
+def pad_sequences(
+    sequences: Sequence[npt.ArrayLike], length: int | None = None, value: float = 0
+) -> dict[str, np.ndarray]:
     """Sequences of different length as columns: `x`, cut or padded to `length` (the longest), and `lengths`.
 
     >>> pad_sequences([[1, 2, 3], [4]])["x"].tolist(), pad_sequences([[1, 2, 3], [4]])["lengths"].tolist()

@@ -54,7 +54,7 @@ class RemoteEngine:
     def train(self, order: Order, blocks: Iterable[Block]) -> BlockSum:
         """Ask every client on the node that holds it, and add up what counts."""
         tasks = {task.client: task for block in blocks for task in _tasks(*block)}
-        gate = Gate(self._federation, self._form, order.now.round, tasks.keys(), order.limit)
+        gate = Gate(self._federation, self._form, order.now.draw, tasks.keys(), order.limit)
         whole = self._sent(order.received)
         sent = whole if order.packed is None else whole._replace(shared=order.packed)
         body = order_to_bytes(RemoteOrder(self._run, sent, order.now))

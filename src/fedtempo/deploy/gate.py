@@ -38,11 +38,12 @@ def upload_form(federation: Federation) -> UploadForm:
     """Run the client program on nothing to see what it leaves."""
     shared = federation.first_shared()
     server = federation.algorithm.server
-    received = Received(shared, server.extra(server.init(select(shared, federation.trained_names))))
+    received = Received(shared, server.extra(server.init(select(shared, federation.stepped_names))))
     client = int(federation.problem.data.clients[0])
     carry = federation.program.init(received, federation.first_personal(client, shared))
     _, personal, measured = federation.program.finish(received, carry)
-    keeps = bool(federation.kept_after({**personal, **federation.first_memory}))
+    notes = bool(federation.problem.keeps_loss) and not federation.algorithm.memory.stateless
+    keeps = notes or bool(federation.kept_after({**personal, **federation.first_memory}))
     travelling = upload_forms(federation)
     return UploadForm(federation.expected, travelling, upload_layout(travelling, measured), keeps)
 

@@ -121,21 +121,21 @@ class Node:
         client = np.array([task.client])
         personal = self._personal(order, task)
         (trained,) = serial.train(federation.problem, federation.program, received, now, client, [personal])
-        finished = compressed(federation, finish(federation, received, trained), now.round, {task.client: personal})
+        finished = compressed(federation, finish(federation, received, trained), now.draw, {task.client: personal})
         if not finished.finite().all():
             return failure_to_bytes("not finite")
         groups = finished.packed[0] if finished.packed else finished.upload(0)
         own = federation.kept_after(finished.kept(0))
         if federation.policy is not None:
             faults = federation.policy.faults
-            (kind,) = faults.assigned(federation.problem.seed, now.round, client)
+            (kind,) = faults.assigned(federation.problem.seed, now.round, client, now.again)
             groups = corrupted(groups, kind, faults.delay)
         kept = NOTHING
         if own:
             kept = self._store().put(order.run.hex(), task.client, task.kept, own, task.selected)
         weight, loss = float(finished.weights[0]), float(finished.losses[0])
         numbers = {name: float(values[0]) for name, values in finished.measured.items()}
-        return upload_to_bytes(Upload(task.client, now.round, weight, loss, groups, numbers, kept))
+        return upload_to_bytes(Upload(task.client, now.draw, weight, loss, groups, numbers, kept))
 
     def _scores(self, order: RemoteOrder, task: NodeTask) -> bytes:
         protocol = self.experiment.evaluation

@@ -21,8 +21,8 @@ PARTS: tuple[Part, ...] = ("train", "validation", "test")
 TOKEN = 16
 """Bytes that name a run."""
 LONGEST_REASON = 200
-_INTEGERS = ("round", "clients", "total_samples", "plateaus", "newcomers", "parts")
-_NUMBERS = ("cohort", "loss_ratio")
+_INTEGERS = ("round", "again", "clients", "total_samples", "plateaus", "newcomers", "parts")
+_NUMBERS = ("cohort", "loss_ratio", "time")
 
 
 class RemoteOrder(NamedTuple):
@@ -39,12 +39,12 @@ def order_to_bytes(order: RemoteOrder) -> bytes:
     """An order on its way to the nodes."""
     now = order.now
     parts = sum(1 << PARTS.index(part) for part in order.parts)
-    integers = (now.round, now.clients, now.total_samples, now.plateaus, int(order.newcomers), parts)
+    integers = (now.round, now.again, now.clients, now.total_samples, now.plateaus, int(order.newcomers), parts)
     return encode(
         "order",
         Contents(
             dict(zip(_INTEGERS, integers, strict=True)),
-            dict(zip(_NUMBERS, (now.cohort, now.loss_ratio), strict=True)),
+            dict(zip(_NUMBERS, (now.cohort, now.loss_ratio, now.time), strict=True)),
             {"run": _raw(order.run), **_joined(order.received)},
         ),
     )
@@ -53,7 +53,7 @@ def order_to_bytes(order: RemoteOrder) -> bytes:
 def order_layout(federation: Federation, shared: Params, trains: bool = False) -> Layout:
     """What an order must look like, from the node's own model; one to train may have a compressed model in it."""
     server = federation.algorithm.server
-    extra = server.extra(server.init(select(shared, federation.trained_names)))
+    extra = server.extra(server.init(select(shared, federation.stepped_names)))
     run = ("run", torch.Size([TOKEN]), torch.uint8)
     if not trains or federation.algorithm.compress_down is None:
         received = Received(select(shared, federation.moving_names), extra)
@@ -68,11 +68,13 @@ def order_from_bytes(data: bytes, layout: Layout) -> RemoteOrder:
     received = Received(_part(tensors, "shared/"), _part(tensors, "extra/"))
     now = Now(
         round=integers["round"],
+        again=integers["again"],
         clients=integers["clients"],
         cohort=numbers["cohort"],
         total_samples=integers["total_samples"],
         loss_ratio=numbers["loss_ratio"],
         plateaus=integers["plateaus"],
+        time=numbers["time"],
     )
     parts = tuple(part for bit, part in enumerate(PARTS) if integers["parts"] >> bit & 1)
     return RemoteOrder(tensors["run"].numpy().tobytes(), received, now, bool(integers["newcomers"]), parts)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
@@ -79,6 +80,8 @@ class Roster:
         self._refused: dict[int, tuple[str, float]] = {}
         self._known: FederatedData | None = None
         self._form = ""
+        self._one_at_a_time = threading.Lock()
+        """An asynchronous server asks from several threads; nodes are counted by one of them."""
 
     def gather(self, clients: int | None) -> FederatedData:
         """Wait until all clients are here, and return what the server knows of them.
@@ -105,9 +108,10 @@ class Roster:
         """The clients by the connected nodes that hold them; where nobody is here, wait for somebody."""
         end = time.monotonic() + self._patience if end is None else end
         while True:
-            found = self._held(clients, set(self._transport.nodes()))
-            if sum(map(len, found.values())) < len(clients):  # only then: a new node may take long to say who it is
-                found = self._held(clients, set(self._count()))
+            with self._one_at_a_time:
+                found = self._held(clients, set(self._transport.nodes()))
+                if sum(map(len, found.values())) < len(clients):  # only then: a new node may take long to say who it is
+                    found = self._held(clients, set(self._count()))
             if found or time.monotonic() > end:
                 return found
             time.sleep(BETWEEN_LOOKS)

@@ -9,11 +9,13 @@ from typing import NamedTuple
 import numpy as np
 
 from fedtempo.backends import Backend, Block, Engine
+from fedtempo.backends.memory import in_pieces_that_fit
 from fedtempo.client.objectives import Received
 from fedtempo.compression.packing import without_memory
 from fedtempo.evaluation.protocol import Evaluation, Part, Scores, UserScores
+from fedtempo.evaluation.remembered import RememberedScores
 from fedtempo.evaluation.rows import score
-from fedtempo.evaluation.serving import served_phases
+from fedtempo.evaluation.serving import Served, served_phases, serves_as_held
 from fedtempo.federation.federation import Federation
 from fedtempo.params import Params
 from fedtempo.schedules import Now
@@ -36,16 +38,24 @@ class EvaluationContext(NamedTuple):
     def score_block(self, federation: Federation, backend: Backend, block: Block) -> tuple[BlockScores, BlockScores]:
         """Loss and scores of a block of users by part, before and after fine-tuning."""
         served = served_phases(federation, self.protocol, self.now, self.newcomers)
-        found: list[BlockScores] = []
         # Before fine-tuning is a program without phases: the same code then gives the model that a user holds.
-        # Before fine-tuning is a program without phases: the same code then gives the model that a user holds.
-        # Before fine-tuning is a program without phases: the same code then gives the model that a user holds.
-        for phases, as_kept in (((), True), served):
-            program = federation.compile(phases, as_kept=as_kept)
-            users = (federation.problem, program, self.received, self.now, block.clients, block.personal)
+        before = self._scored(federation, backend, block, Served((), True))
+        if serves_as_held(served, self.now):
+            return before, before
+        return before, self._scored(federation, backend, block, served)
+
+    def _scored(self, federation: Federation, backend: Backend, block: Block, served: Served) -> BlockScores:
+        # The program is bound once and kept for all blocks and evaluations, and what it has recorded with it.
+        key = (self.protocol, self.newcomers, served.as_kept, len(served.phases))
+        program = federation.notes.program(key, lambda: federation.compile(served.phases, as_kept=served.as_kept))
+
+        def scored(few: Block) -> BlockScores:
+            users = (federation.problem, program, self.received, self.now, few.clients, few.personal)
             trained = list(backend.train(*users))
-            found.append({part: _joined([score(federation, one, part) for one in trained]) for part in self.parts})
-        return found[0], found[1]
+            return {part: _joined([score(federation, one, part) for one in trained]) for part in self.parts}
+
+        pieces = list(in_pieces_that_fit(federation.notes, block, scored))
+        return {part: _joined([piece[part] for piece in pieces]) for part in self.parts}
 
 
 @dataclass
@@ -57,6 +67,8 @@ class Evaluator:
     protocol: Evaluation
     block: int
     personal_of: Callable[[int], Params] = field(repr=False)
+    memory: RememberedScores | None = None
+    """Scores of existing users from earlier evaluations, where they may be taken over."""
 
     def scores(self, shared: Params, extra: Params, now: Now, *parts: Part) -> list[Scores]:
         """The scores of each part: of existing users, and of new users if the data hold some out.
@@ -78,6 +90,8 @@ class Evaluator:
 
     def _users(self, context: EvaluationContext, clients: np.ndarray) -> list[tuple[UserScores, UserScores]]:
         """Scores of these users before and after fine-tuning, part by part."""
+        if self.memory is not None and not context.newcomers:
+            return self._remembered(self.memory, context, clients)
         groups = (clients[start : start + self.block] for start in range(0, len(clients), self.block))
         blocks = (Block(together, self._personal(context, together)) for together in groups)
         results = list(self.engine.score(context, blocks))
@@ -88,6 +102,19 @@ class Evaluator:
             )
             for part in context.parts
         ]
+
+    def _remembered(
+        self, memory: RememberedScores, context: EvaluationContext, clients: np.ndarray
+    ) -> list[tuple[UserScores, UserScores]]:
+        """As `_users`, for users who are not fine-tuned: only those whose model has changed are scored."""
+        asked = memory.unknown(clients, context.parts)
+        groups = (asked[start : start + self.block] for start in range(0, len(asked), self.block))
+        blocks = [Block(together, self._personal(context, together)) for together in groups]
+        for block, (scores, _) in zip(blocks, self.engine.score(context, blocks), strict=True):
+            memory.learn(block.clients, scores)
+        metrics = ("loss", *self.federation.problem.task.scores)
+        found = (self._gathered([memory.values(clients, part, metrics)], clients, part) for part in context.parts)
+        return [(scores, scores) for scores in found]
 
     def _personal(self, context: EvaluationContext, clients: np.ndarray) -> list[Params]:
         if not context.newcomers:

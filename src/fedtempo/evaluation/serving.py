@@ -43,6 +43,12 @@ def served_phases(federation: Federation, protocol: Evaluation, now: Now, newcom
     return Served((phase,), phase.after is None)
 
 
+def serves_as_held(served: Served, now: Now) -> bool:
+    """Whether users are served with the model that they hold, as it is: `Evaluation(steps=0)`."""
+    lengths = [(phase.length.units(now), phase.length.offset, phase.enter) for phase in served.phases]
+    return served.as_kept and all(length == (0, 0, None) for length in lengths)
+
+
 def fine_tuning(federation: Federation, protocol: Evaluation) -> Phase:
     """One epoch of the algorithm's own local steps, unless the protocol says otherwise."""
     model_phase = _own_phase(federation.algorithm)

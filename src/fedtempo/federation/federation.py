@@ -13,12 +13,13 @@ from torch import nn
 from fedtempo.algorithms.algorithm import Algorithm, begin_as_kept
 from fedtempo.client.network import tensors_of
 from fedtempo.client.objectives import Received
-from fedtempo.client.optimizer_state import GROUP
+from fedtempo.client.optimizer_state import GROUP, LAST_LOSS
 from fedtempo.client.phase import Carry, Phase
 from fedtempo.client.program import ClientProgram, compile_client
 from fedtempo.compression.packing import first_memory, memory_in
 from fedtempo.data.federated import FederatedData
 from fedtempo.errors import ConfigError, ModelError
+from fedtempo.federation.kept import ProcessNotes
 from fedtempo.federation.problem import Problem
 from fedtempo.models.weights import redraw, seeded
 from fedtempo.params import Params, select, squared_norm
@@ -58,6 +59,11 @@ class Federation:
         network, task = self.problem.network, self.problem.task
         return compile_client(phases, network, task, upload, memory.final_state, begin, remembers=uploads)
 
+    @cached_property
+    def notes(self) -> ProcessNotes:
+        """What this process has found out about the run."""
+        return ProcessNotes()
+
     # ------------------------------------------------------------------ which tensors travel
 
     @property
@@ -83,14 +89,20 @@ class Federation:
         """The shared parameters that training moves, and so the ones that are sent up."""
         if self.algorithm.uploads.nothing:
             return frozenset()
-        return frozenset[str]().union(*(s.trained for s in self.program.stages)) - self.personal_names
+        stages = (stage for stage in self.program.stages if not stage.phase.own)
+        return frozenset[str]().union(*(stage.trained for stage in stages)) - self.personal_names
+
+    @cached_property
+    def stepped_names(self) -> frozenset[str]:
+        """The shared parameters that the server's step is given: the trained ones, and those that it alone moves."""
+        return self.trained_names | self.algorithm.server.moves.names(self.problem.model)
 
     @cached_property
     def moving_names(self) -> frozenset[str]:
         """The shared tensors that a round can change: these are sent down every round, the others once at the start."""
         if self.algorithm.uploads.nothing:
             return frozenset()
-        return self.trained_names | self._averaged_buffers
+        return self.stepped_names | self._averaged_buffers
 
     @cached_property
     def _averaged_buffers(self) -> frozenset[str]:
@@ -104,7 +116,9 @@ class Federation:
         rules = self.algorithm.uploads
         if rules.nothing:
             return {}
-        groups = rules.upload(received, carry)
+        # A displacement is one of parameters; how far statistics moved is a group of its own.
+        still = select(received.shared, self.problem.network.buffers)
+        groups = rules.upload(received, carry._replace(shared={**carry.shared, **still}))
         # The algorithm may compute with all tensors. Only here is it decided what leaves the client.
         delta = select(groups["delta"], self.trained_names)
         sent = {**groups, "delta": delta}
@@ -121,7 +135,7 @@ class Federation:
         # An upload of zero steps has the form of every other upload, and needs no data.
         shared = self.first_shared()
         server = self.algorithm.server
-        extra = server.extra(server.init(select(shared, self.trained_names)))
+        extra = server.extra(server.init(select(shared, self.stepped_names)))
         received = Received(shared, extra)
         carry = self.program.init(received, self._first_own(int(self.problem.data.clients[0]), shared))
         groups, _, _ = self.program.finish(received, carry)
@@ -152,6 +166,7 @@ class Federation:
                     f"init[{name!r}] must have shape {tuple(tensors[name].shape)}. Got {tuple(value.shape)}."
                 )
             tensors[name] = value.detach().clone().to(device=self.problem.device, dtype=tensors[name].dtype)
+        tensors = self.algorithm.first_model(self.problem.model, tensors)
         return {n: t for n, t in tensors.items() if n not in self.personal_names}
 
     def _first_tensors(self) -> Params:
@@ -198,22 +213,31 @@ class Federation:
     def _first_own(self, client: int, shared: Params) -> Params:
         given = (self.given_clients or {}).get(client)
         own = {**self._fresh(client), **self._initial(shared)}
+        if self.algorithm.memory.numbered:
+            # Training clients are numbered without gaps. A new client has no number: it takes part in no sum.
+            clients = self.problem.data.clients
+            own["number"] = torch.tensor(min(int(np.searchsorted(clients, client)), len(clients) - 1))
         for name, value in (given or {}).items():
             if name not in own:
                 raise ConfigError(f"init_clients[{client}] must name personal tensors. Got {name!r}.")
             own[name] = value.detach().clone().to(device=self.problem.device, dtype=own[name].dtype)
         optimizers, _ = self.program.first_states(shared, own)
-        return {**own, **optimizers}
+        loss = {LAST_LOSS: torch.zeros((), dtype=torch.float64)} if self.problem.keeps_loss else {}
+        return {**own, **optimizers, **loss}
 
     def _initial(self, shared: Params) -> Params:
         """What the algorithm lets a client keep. A copy of the model leaves out frozen tensors, to save memory."""
-        initial = self.algorithm.memory.initial_state(shared, self.trained_names)
-        return {n: t for n, t in initial.items() if n not in self.problem.network.frozen}
+        memory = self.algorithm.memory
+        names = self.trained_names if memory.of is None else memory.of.names(self.problem.model)
+        initial = memory.initial_state(shared, names)
+        # A name such as `previous/0/weight` ends with the tensor of the model that it is a copy of.
+        return {n: t for n, t in initial.items() if n.rsplit("/", 1)[-1] not in self.problem.network.frozen}
 
     def keeps_nothing(self, shared: Params) -> bool:
         """Whether no client has anything of its own from one round to the next."""
         initial = self._initial(shared)
-        if self.given_clients or self.personal_names or initial or self.first_memory:
+        kept = self.given_clients or self.personal_names or initial or self.first_memory or self.problem.keeps_loss
+        if kept or self.algorithm.memory.numbered:
             return False
         return not self.program.first_states(shared, initial)[0]
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -10,10 +11,13 @@ import torch
 from torch import nn
 
 from fedtempo.client.network import Network
+from fedtempo.client.optimizer_state import LAST_LOSS
 from fedtempo.data.augment import Augment
 from fedtempo.data.batches import Batching
 from fedtempo.data.federated import FederatedData
 from fedtempo.data.parts import PARTS
+from fedtempo.devices import RunningDevices
+from fedtempo.params import Params
 from fedtempo.schedules import Now
 from fedtempo.tasks import Batch, Task
 
@@ -39,6 +43,12 @@ class Problem:
     """Whether the model computes in bfloat16 where torch holds that safe."""
     augment: Augment | None = None
     """How training batches are changed at random before each step."""
+    devices: RunningDevices | None = None
+    """What clients compute and send with; None where time does not matter."""
+    sees_clients: bool = False
+    """Whether schedules may tell clients of one size apart, so that every client has a position of its own."""
+    keeps_loss: bool = False
+    """Whether clients keep their last loss, because a schedule looks at it."""
 
     @cached_property
     def network(self) -> Network:
@@ -58,6 +68,29 @@ class Problem:
     def total_samples(self) -> int:
         """Training rows of all training clients together."""
         return int(self.sizes[self.data.clients].sum())
+
+    @property
+    def median_client(self) -> np.ndarray:
+        """The number of a client with a median number of rows, to stand for all where one is shown."""
+        clients = self.data.clients
+        order = np.argsort(self.sizes[clients], kind="stable")
+        return np.asarray(clients[order[len(order) // 2 : len(order) // 2 + 1]])
+
+    def places(self, now: Now, clients: np.ndarray, personal: Sequence[Params] = ()) -> list[Now]:
+        """Each client's own position in a round; the common one where no schedule can tell clients apart."""
+        if not self.sees_clients and not now.deadline:
+            return [now] * len(clients)
+        speed = transfer = np.zeros(len(clients))
+        if self.devices is not None:
+            traits, size = self.devices.traits(clients), self.batching.size
+            rows = self.sizes[clients] if size is None else np.minimum(self.sizes[clients], size)
+            speed, transfer = self.devices.seconds_per_step(traits, rows), self.devices.transfer(traits)
+        losses = [float(own[LAST_LOSS]) if LAST_LOSS in own else 0.0 for own in personal] or [0.0] * len(clients)
+        columns = zip(clients.tolist(), speed.tolist(), transfer.tolist(), losses, strict=True)
+        return [
+            replace(now, client=client, seconds_per_step=seconds, transfer=both, last_loss=loss)
+            for client, seconds, both, loss in columns
+        ]
 
     def rows(self, clients: np.ndarray, local: np.ndarray, part: str = "train") -> Batch:
         """Rows of clients by their number inside the client; `local` has shape (clients, rows)."""

@@ -23,6 +23,7 @@ _MARK = "_as_constructed"
 @contextlib.contextmanager
 def seeded(seed: int, *path: str | int) -> Iterator[None]:
     """Run torch's own initialisers on derived randomness; the global generator is left as it was."""
+    # No devices: models are made on the CPU, and to save a GPU's generator would start the GPU in every process.
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed_for(seed, *path))
         yield
@@ -126,6 +127,7 @@ def _require_rules(module: nn.Module, path: str) -> None:
 
 
 def _reset_of(module: nn.Module) -> Callable[[], object] | None:
+    # Some of torch's own layers, such as MultiheadAttention, have it under the name with an underscore.
     reset = getattr(module, "reset_parameters", None) or getattr(module, "_reset_parameters", None)
     return reset if callable(reset) else None
 

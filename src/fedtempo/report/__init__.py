@@ -1,6 +1,6 @@
 """Reporting: tables, pages, run folders, progress."""
 
-from fedtempo.report import notebook
+from fedtempo.report import notebook, participation
 from fedtempo.report.folder import EXPERIMENT, REPORT, export, summary, write_experiment
 from fedtempo.report.frames import tidy_csv, tidy_rows
 from fedtempo.report.html import report, write_page, write_report
@@ -23,6 +23,7 @@ __all__ = [
     "export",
     "follow",
     "notebook",
+    "participation",
     "read_run",
     "report",
     "summary",

@@ -82,6 +82,10 @@ def round_record(report: RoundReport) -> dict[str, Any]:
         "total_costs": vars(report.total_costs),
         "measurements": report.measurements,
         "seconds": report.seconds,
+        "time": report.time,
+        "energy": report.energy,
+        "total_time": report.total_time,
+        "total_energy": report.total_energy,
         "validation": report.validation.summary() if report.validation else None,
         "test": report.test.summary() if report.test else None,
     }
@@ -108,5 +112,7 @@ def summary(result: Result) -> dict[str, Any]:
         "never_heard": result.never_heard,
         **({} if privacy is None else {"privacy": privacy.record()}),
         "seconds": result.seconds,
+        "time": result.time,
+        "energy": result.energy,
         "digest": result.digest(),
     }

@@ -84,7 +84,7 @@ def write_page(path: Path, page: str, setting: str = "report") -> Path:
     return write_atomically(path, page, setting)
 
 
-def as_json(numbers: Any) -> str:
+def as_json(numbers: object) -> str:
     """JSON for a script element: `</script>` inside a string is escaped, so that it cannot end the element."""
     text = json.dumps(numbers, ensure_ascii=True, allow_nan=False, separators=(",", ":"))
     return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")

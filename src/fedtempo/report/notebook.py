@@ -62,6 +62,7 @@ def report_html(report: RoundReport) -> str:
         ("clients", f"{len(report.clients)}{', abandoned: too few uploads' if report.abandoned else ''}"),
         ("cost", f"{with_unit(costs.bytes)} bytes, {with_unit(costs.steps)} steps, {with_unit(costs.flops)} FLOPs"),
         ("seconds", f"{report.seconds:.3f}"),
+        *([("clock", f"{report.time:.3f} s, {report.energy:.3g} J")] if report.total_time else []),
         *((escape(name), f"{value:.6g}") for name, value in report.measurements.items()),
     ]
     facts += [fact for scores in (report.validation, report.test) if scores for fact in _score_facts(scores)]

@@ -91,7 +91,12 @@ def _rounds(run: ReportRun) -> dict[str, list[Any]]:
 def _costs(history: Sequence[RoundReport]) -> dict[str, list[Any]]:
     seconds = accumulate(report.seconds for report in history)
     costs = {name: [getattr(report.total_costs, name) for report in history] for name in COSTS}
-    return {**costs, "seconds": _numbers(seconds)}
+    clock = {}
+    if history and history[-1].total_time:
+        clock = {"time": _numbers(report.total_time for report in history)}
+    if history and history[-1].total_energy:
+        clock["energy"] = _numbers(report.total_energy for report in history)
+    return {**costs, "seconds": _numbers(seconds), **clock}
 
 
 def _curve(run: ReportRun) -> dict[str, Any]:

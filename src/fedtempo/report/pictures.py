@@ -118,7 +118,7 @@ def plan_of(experiment: Experiment, history: Sequence[RoundReport] = ()) -> Rate
 def _affordable(experiment: Experiment, samples: int) -> int:
     """How many rounds are shown: fewer where each has very many steps."""
     federation = experiment.federation
-    now = federation.problem.now(0, 1.0)
+    (now,) = federation.problem.places(federation.problem.now(0, 1.0), federation.problem.median_client)
     steps = sum(phase.length.steps(now, samples, federation.problem.batching) for phase in federation.algorithm.phases)
     return max(2, min(MOST_ROUNDS, MOST_PLANNED // max(1, steps)))
 
@@ -131,7 +131,9 @@ def _places(experiment: Experiment, history: Sequence[RoundReport], rounds: list
             progress = progress if report.abandoned else progress.after(report.loss)
         done = round_number
         now = federation.problem.now(round_number, 1.0, progress.ratio, progress.plateaus)
-        yield replace(now, cohort=experiment.cohort.expected(now, now.clients))
+        time = history[round_number - 1].total_time if 0 < round_number <= len(history) else 0.0
+        now = replace(now, cohort=experiment.cohort.expected(now, now.clients), time=time)
+        yield federation.problem.places(now, federation.problem.median_client)[0]
 
 
 def _steps(experiment: Experiment, samples: int, now: Now) -> list[list[dict[str, float]]]:

@@ -11,19 +11,17 @@ from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
 
-from fedtempo.costs import Costs
-from fedtempo.evaluation.protocol import Scores
 from fedtempo.report.pictures import DataPicture, RatePlan, picture_of, plan_of
 from fedtempo.training.experiment import Experiment
 from fedtempo.training.private import WITHHELD
 from fedtempo.training.result import Result
-from fedtempo.training.round_report import RoundReport
+from fedtempo.training.round_report import RoundReport, RunHistory
 
 LIBRARIES = ("fedtempo", "torch", "numpy")
 
 
 @dataclass(frozen=True)
-class ReportRun:
+class ReportRun(RunHistory):
     """One run as a page shows it. Runs with the same label are seeds of one algorithm and are drawn together."""
 
     label: str
@@ -67,26 +65,6 @@ class ReportRun:
             finished=timestamp(),
         )
 
-    @property
-    def selected(self) -> RoundReport | None:
-        """The round whose test scores count: the last one that validation selected."""
-        return next((report for report in reversed(self.history) if report.test is not None), None)
-
-    @property
-    def scores(self) -> Scores | None:
-        """The test scores of the selected round."""
-        return self.selected.test if self.selected else None
-
-    @property
-    def costs(self) -> Costs:
-        """What the run has cost so far."""
-        return self.history[-1].total_costs if self.history else Costs()
-
-    @property
-    def seconds(self) -> float:
-        """What all rounds took."""
-        return sum(report.seconds for report in self.history)
-
 
 def facts_of(experiment: Experiment) -> dict[str, str]:
     """Every choice that decides a run's numbers, as words."""
@@ -107,6 +85,12 @@ def facts_of(experiment: Experiment) -> dict[str, str]:
     }
     if federation.policy is not None:
         facts["uploads"] = f"{federation.policy!r}, quorum {experiment.quorum}"
+    if federation.problem.devices is not None:
+        limit = "" if experiment.deadline is None else f", deadline {experiment.deadline:g} s"
+        partial = ", partial work" if experiment.partial_work else ""
+        facts["devices"] = f"{federation.problem.devices.devices!r}{limit}{partial}"
+    if experiment.asynchrony is not None:
+        facts["asynchrony"] = repr(experiment.asynchrony)
     promised = experiment.guarantee()
     if promised is not None:  # sizes and labels of the clients are what is protected
         facts |= {"data": WITHHELD, "privacy": str(promised)}

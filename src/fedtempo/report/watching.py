@@ -78,6 +78,7 @@ class Watched:
         self._stored.refresh()
         run, drawn = self._stored.run(), self._pictures
         self._run = replace(run, facts=drawn.facts, picture=drawn.picture, plan=drawn.plan) if drawn else run
+        # Reading a long run takes time from the training: the longer it took, the later it is read again.
         self._not_before = began + max(1.0, SPARED * (time.monotonic() - began))
 
 
@@ -87,6 +88,7 @@ class PageServer(ThreadingHTTPServer):
     Every connection has a thread and a file, of which a process has few. A page that is still open connects again.
     """
 
+    # Python's default of 5 makes connections that arrive together wait for a second attempt.
     request_queue_size = 128
 
     def __init__(self, address: tuple[str, int], handler: type[BaseHTTPRequestHandler]) -> None:
@@ -103,6 +105,7 @@ class PageServer(ThreadingHTTPServer):
             oldest = list(self._silent)[:excess]
             for connection in oldest:
                 del self._silent[connection]
+        # Without the lock: the threads that wake up take it themselves, in `shutdown_request`.
         for connection in oldest:
             with suppress(OSError):
                 connection.shutdown(socket.SHUT_RDWR)  # its thread wakes up, finds it closed and ends

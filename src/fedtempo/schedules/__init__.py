@@ -1,5 +1,6 @@
 """Schedules: every number of an algorithm may change over rounds and over the steps inside a round."""
 
+from fedtempo.schedules.by_client import by_own_loss, finish_by, over_time, sees_clients
 from fedtempo.schedules.config_form import SCHEDULES, from_config, to_config
 from fedtempo.schedules.position import LanePosition, Now, Position, at_step, step_number
 from fedtempo.schedules.schedule import (
@@ -36,22 +37,26 @@ __all__ = [
     "as_schedule",
     "at_step",
     "by_loss",
+    "by_own_loss",
     "checked_rate",
     "constant",
     "cosine",
     "data_share",
     "decaying_k",
     "decaying_lr",
+    "finish_by",
     "from_config",
     "inverse_participation",
     "inverse_time",
     "linear_in_round",
     "on_plateau",
+    "over_time",
     "per_round",
     "per_step",
     "piecewise",
     "product",
     "qsr",
+    "sees_clients",
     "sequence",
     "step_number",
     "to_config",

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from fedtempo.errors import ConfigError, unknown
+from fedtempo.schedules.by_client import by_own_loss, finish_by, over_time
 from fedtempo.schedules.schedule import (
     Schedule,
     by_loss,
@@ -37,6 +38,9 @@ SCHEDULES: dict[str, Callable[..., Schedule]] = {
     "on_plateau": on_plateau,
     "inverse_participation": inverse_participation,
     "data_share": data_share,
+    "finish_by": finish_by,
+    "over_time": over_time,
+    "by_own_loss": by_own_loss,
     "qsr": qsr,
 }
 

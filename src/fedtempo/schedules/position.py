@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Protocol
@@ -38,9 +39,45 @@ class Now:
     """Smoothed training loss over its value in the first round."""
     plateaus: int = 0
     """How often the smoothed training loss has stopped falling so far."""
+    time: float = 0.0
+    """Seconds of the clock when the round began: of devices in a simulation, measured in a deployment."""
+    client: int = -1
+    """This client's number; -1 where the position is nobody's in particular."""
+    seconds_per_step: float = 0.0
+    """Seconds that this client's device takes for a step; 0 without devices."""
+    transfer: float = 0.0
+    """Seconds that this client's device takes to get the model and to send its update; 0 without devices."""
+    last_loss: float = 0.0
+    """This client's mean training loss the last time that it took part; 0 before its first."""
+    deadline: float = 0.0
+    """Seconds after which this client stops and sends what it has; 0 where it finishes its work."""
+    again: int = 0
+    """How often this client has started from this round's model before (asynchronous runs)."""
     earlier: int = 0
     """Steps of this phase in all earlier rounds, as if the client had taken part in each. Counted only for phases
     that ask for it."""
+
+    @property
+    def path(self) -> tuple[int, ...]:
+        """What tells this start of a client from all its others: randomness is derived from it."""
+        return (self.round, self.again) if self.again else (self.round,)
+
+    @property
+    def draw(self) -> int:
+        """The path as one number, for draws that know rounds only."""
+        return self.round + (self.again << 32)
+
+    @property
+    def most_steps(self) -> int | None:
+        """How many steps the client can take before its deadline; None where nothing limits them.
+
+        >>> Now(deadline=10.0, transfer=4.0, seconds_per_step=2.5).most_steps
+        2
+        """
+        if not self.deadline or not self.seconds_per_step:
+            return None
+        # The small number undoes rounding: 0.3 / 0.1 is 2.9999999999999996 and means 3 steps.
+        return max(0, math.floor((self.deadline - self.transfer) / self.seconds_per_step + 1e-9))
 
     def value(self, rule: Callable[[Now], float]) -> Scalar:
         """The rule's value at this position."""

@@ -56,7 +56,8 @@ def uniform(size: int | float | Schedule) -> Cohort:
 
     def choose(clients: np.ndarray, now: Now, seed: int, over: float = 0.0) -> np.ndarray:
         # The small number undoes rounding: 10 * 1.1 is 11.000000000000002 in floating point and means 11.
-        wanted = min(len(clients), math.ceil(count(now, len(clients)) * (1 + over) - 1e-9))
+        # A fraction is one of all clients, also where only some of them are there to choose from.
+        wanted = min(len(clients), math.ceil(count(now, max(now.clients, len(clients))) * (1 + over) - 1e-9))
         picks = generator(seed, "cohort", now.round).choice(len(clients), wanted, replace=False)
         return np.asarray(clients[np.sort(picks)])
 

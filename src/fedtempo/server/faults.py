@@ -54,12 +54,12 @@ class Faults:
         names = ("drop", "nan", "infinite", "huge", "misshapen", "renamed", "slow")
         return {name: getattr(self, name) for name in names}
 
-    def assigned(self, seed: int, round_number: int, clients: np.ndarray) -> list[str | None]:
-        """The fault of each client this round, or None."""
+    def assigned(self, seed: int, round_number: int, clients: np.ndarray, again: int = 0) -> list[str | None]:
+        """The fault of each client this round, or None. `again` tells later starts from one model from the first."""
         if self.until is not None and round_number >= self.until:
             return [None] * len(clients)
         # One uniform draw per client falls into one of the intervals of `edges`, or beyond them: then nothing fails.
-        bits = random_bits(client_keys(seed, clients, "faults", round_number), 1)[:, 0]
+        bits = random_bits(client_keys(seed, clients, "faults", round_number, *([again] if again else [])), 1)[:, 0]
         draws = (bits & np.iinfo(np.int64).max) / 2.0**63
         edges = np.cumsum(list(self._shares().values()))
         places = np.searchsorted(edges, draws, side="right")

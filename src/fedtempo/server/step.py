@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+from torch import nn
+
 from fedtempo.client.transforms import Transform
-from fedtempo.params import Params, add, scaled, subtract, zeros_like
+from fedtempo.params import Params, Selector, add, nothing, scaled, subtract, zeros_like
 from fedtempo.schedules import Now, Schedule
 from fedtempo.server.sums import Aggregate
 
@@ -30,6 +32,11 @@ class Server(NamedTuple):
     """server -> the same additions (a factor, a control variate) around another server's step (see `with_server`)."""
     measurements: Callable[[Any], dict[str, float]] = lambda state: {}
     schedules: tuple[tuple[str, Schedule], ...] = ()
+    fitted: Callable[[nn.Module, int], Any] | None = None
+    """(model, number of training clients) -> this server, where it has to know them before the first round (AFL)."""
+    moves: Selector = nothing
+    """Tensors that no client trains and that the server moves (FedEx-LoRA's base). They go down in every round, and
+    `step` is given them beside the trained ones."""
 
 
 def descend(transform: Transform) -> Server:
@@ -50,7 +57,14 @@ def descend_scaled(server: Server, factor: Callable[[Aggregate, Now], float]) ->
         means = {**aggregate.means, "delta": scaled(aggregate.means["delta"], factor(aggregate, now))}
         return server.step(shared, state, aggregate._replace(means=means), now)
 
-    return server._replace(step=step, rewrap=lambda other: descend_scaled(other, factor))
+    fitted = fitting(server, lambda inner: descend_scaled(inner, factor))
+    return server._replace(step=step, rewrap=lambda other: descend_scaled(other, factor), fitted=fitted)
+
+
+def fitting(server: Server, wrap: Callable[[Server], Server]) -> Callable[[nn.Module, int], Server] | None:
+    """`Server.fitted` of what `wrap` puts around a server."""
+    fit = server.fitted
+    return None if fit is None else lambda model, clients: wrap(fit(model, clients))
 
 
 def around(
@@ -78,6 +92,7 @@ def around(
         model=lambda shared, state: server.model(shared, state["server"]),
         measurements=lambda state: {**server.measurements(state["server"]), **measurements(state[name])},
         rewrap=lambda other: around(server.rewrap(other), name, first, before, sends, measurements),
+        fitted=fitting(server, lambda inner: around(inner, name, first, before, sends, measurements)),
     )
 
 
@@ -96,6 +111,7 @@ def averaging(server: Server, group: str, first: Params) -> Server:
         model=lambda shared, state: server.model(shared, state["server"]),
         measurements=lambda state: server.measurements(state["server"]),
         rewrap=lambda other: averaging(server.rewrap(other), group, first),
+        fitted=fitting(server, lambda inner: averaging(inner, group, first)),
     )
 
 
@@ -120,4 +136,5 @@ def estimating(server: Server, by_samples: bool = False) -> Server:
         model=lambda shared, state: server.model(shared, state["server"]),
         measurements=lambda state: server.measurements(state["server"]),
         rewrap=lambda other: estimating(server.rewrap(other), by_samples),
+        fitted=fitting(server, lambda inner: estimating(inner, by_samples)),
     )

@@ -29,7 +29,7 @@ def shown_by(module: str) -> None:
     _PROVIDERS.append(module)
 
 
-def show(value: object, way: str, *arguments: Any) -> Any:
+def show(value: object, way: str, *arguments: object) -> Any:
     """The value shown in this way."""
     while (type(value), way) not in _WAYS and _PROVIDERS:
         import_module(_PROVIDERS.pop())

@@ -1,10 +1,20 @@
 """The papers' closed forms as code, with their errors repaired, and measurements that put them to use.
 
 Personalization ratio and Taylor terms (FedDecay), convergence bound (FedDecay), surrogate minimisers and saved steps
-(decaying K), the effect of weight decay (FedNAR), and an adviser built on them.
+and Theorem 2 (decaying K), the effect of weight decay and Theorems 1 and 2 (FedNAR), Proposition 2 (PFLEGO), and an
+adviser built on them.
 """
 
 from fedtempo.theory.advice import Advice, Measurements, advise, drift
+from fedtempo.theory.annealing import (
+    Condition,
+    LimitTerms,
+    check_condition,
+    co_clipped,
+    decay_constant,
+    limit_terms,
+    norm_bound,
+)
 from fedtempo.theory.convergence import (
     StronglyConvex,
     convergence_bound,
@@ -13,9 +23,11 @@ from fedtempo.theory.convergence import (
     participation_noise,
     rate_constants,
 )
+from fedtempo.theory.decaying_steps import DecayingSteps
 from fedtempo.theory.derivatives import Loss, gradient, hessian_vector, largest_eigenvalue, model_loss
 from fedtempo.theory.heterogeneity import disagreement, gradient_diversity, is_convex, optimality_gap
 from fedtempo.theory.measure import advise_for, measure
+from fedtempo.theory.participation import best_lr, gradient_bound, gradient_growth, proposed_lr
 from fedtempo.theory.ratio import (
     Coefficients,
     beta_for_ratio,
@@ -54,6 +66,9 @@ from fedtempo.theory.weight_decay import (
 __all__ = [
     "Advice",
     "Coefficients",
+    "Condition",
+    "DecayingSteps",
+    "LimitTerms",
     "Displacement",
     "Loss",
     "Measurements",
@@ -64,8 +79,12 @@ __all__ = [
     "advise",
     "advise_for",
     "beta_for_ratio",
+    "co_clipped",
+    "check_condition",
+    "best_lr",
     "convergence_bound",
     "convergent_lr",
+    "decay_constant",
     "disagreement",
     "distortion",
     "drift",
@@ -76,12 +95,15 @@ __all__ = [
     "fomaml_ratio",
     "global_displacement",
     "gradient",
+    "gradient_bound",
     "gradient_coefficients",
     "gradient_diversity",
+    "gradient_growth",
     "hessian_vector",
     "illustration",
     "is_convex",
     "largest_eigenvalue",
+    "limit_terms",
     "local_displacement",
     "local_noise",
     "local_steps",
@@ -89,10 +111,12 @@ __all__ = [
     "minimiser_gap_bound",
     "minimiser_shift_bound",
     "model_loss",
+    "norm_bound",
     "optimality_gap",
     "participation_noise",
     "personalization_ratio",
     "predicted_method_gradient",
+    "proposed_lr",
     "rate_constants",
     "round_shrinkage",
     "schedule_ratio",

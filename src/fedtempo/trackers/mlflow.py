@@ -53,6 +53,7 @@ class MLflow:
             self._begin(run)
         except Exception as error:  # whatever the store's driver raises, it is this address that does not work
             raise OutputError(f"mlflow uri must be a store that works. Got {uri!r}: {first_line(error)}.") from error
+        # Written after the run was made: a kill in between leaves a run that nobody resumes, never an id without a run.
         if note is not None:
             write_atomically(note, self._run + "\n")
         return 0

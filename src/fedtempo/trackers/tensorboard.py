@@ -57,6 +57,7 @@ class TensorBoard:
 def _held(folder: Path) -> int:
     """How many rounds the event files of a folder hold."""
     events = tracker_library("tensorboard.backend.event_processing.event_accumulator", "tensorboard")
+    # Of every scalar one event is kept, which is always the last one, and only its step is needed.
     found = events.EventAccumulator(str(folder), size_guidance={events.SCALARS: 1})
     found.Reload()
     if ALWAYS not in found.Tags()[events.SCALARS]:

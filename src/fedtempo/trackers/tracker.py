@@ -19,6 +19,9 @@ def numbers(report: RoundReport) -> dict[str, float]:
         "failures": len(report.failures),
         "abandoned": int(report.abandoned),
     }
+    if report.total_time or report.total_energy:
+        values |= {"time": report.time, "energy": report.energy}
+        values |= {"total_time": report.total_time, "total_energy": report.total_energy}
     for kind, costs in (("costs", report.costs), ("total_costs", report.total_costs)):
         values.update({f"{kind}/{name}": value for name, value in asdict(costs).items()})
     values.update({f"measurements/{name}": value for name, value in report.measurements.items()})

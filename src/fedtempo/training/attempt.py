@@ -28,7 +28,7 @@ def why_not_vectorised(federation: Federation, shared: Params) -> str | None:
     problem, server = federation.problem, federation.algorithm.server
     clients = problem.data.clients
     two = np.sort(clients[np.argsort(problem.sizes[clients], kind="stable")[:2]])
-    received = Received(shared, server.extra(server.init(select(shared, federation.trained_names))))
+    received = Received(shared, server.extra(server.init(select(shared, federation.stepped_names))))
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # torch warns about slow paths that are not taken then

@@ -5,6 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from fedtempo.algorithms.algorithm import HISTORY
+from fedtempo.client.optimizer_state import GROUP
 from fedtempo.compression.compressor import Compressor, FlatForm, Parts
 from fedtempo.compression.packing import is_compressed
 from fedtempo.errors import ConfigError, FedTempoError, first_line, require
@@ -35,8 +37,9 @@ def _check_ef21(federation: Federation) -> None:
     algorithm, rules = federation.algorithm, federation.algorithm.uploads
     rule = "'uniform' or 'samples' with feedback='ef21': the weights of absent clients must be known"
     require(algorithm.weighting != "processed", "weighting", rule, algorithm.weighting)
-    alone = not rules.sends_norm and set(federation.expected) & rules.compresses == {"delta"}
-    reason = "for algorithms whose uploads are displacements alone (not SCAFFOLD, not FedExP) with feedback='ef21'"
+    plain = set(federation.expected) <= {"delta", "buffers", GROUP} and HISTORY not in algorithm.owns
+    alone = plain and not rules.sends_norm and set(federation.expected) & rules.compresses == {"delta"}
+    reason = "with feedback='ef21' for uploads of displacements alone (not SCAFFOLD, FedExP, FedNova, FedDyn)"
     require(alone, "compress", reason, rules.compress)
 
 

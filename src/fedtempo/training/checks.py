@@ -28,6 +28,7 @@ MOST = 1_000_000_000
 """The largest count that makes sense for rounds, rows of a batch and clients."""
 MOST_STEPS = 1_000_000
 """The most local steps or epochs of a phase in one round; every step is planned before it is taken."""
+SOME_CLIENTS = 4
 PRECISIONS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 
 
@@ -66,7 +67,7 @@ def check_evaluation(protocol: Any, federation: Federation) -> None:
     validates = bool(federation.problem.data.sizes("validation").any())
     rule = "left out where no rows are for validation: nothing says that a round is better"
     require(protocol.patience is None or validates, "evaluation.patience", rule, protocol.patience)
-    now = federation.problem.now(0, 1.0)
+    (now,) = federation.problem.places(federation.problem.now(0, 1.0), federation.problem.data.clients[:1])
     try:
         for newcomers in (False, True):
             phases, as_kept = served_phases(federation, protocol, now, newcomers)
@@ -81,10 +82,14 @@ def check_schedules(federation: Federation, rounds: int, cohort: float) -> None:
     """Every rate is finite and not negative in every round, and every phase has its steps."""
     first = federation.problem.now(0, cohort)
     server = federation.algorithm.server.schedules
+    # Where schedules can tell clients apart, some clients stand for all.
+    places = federation.problem.places(first, federation.problem.data.clients[:SOME_CLIENTS])
     for round_number in sampled_rounds(rounds):
         now = replace(first, round=round_number)
-        for phase in federation.algorithm.phases:
-            _check_phase(phase, now, _largest(federation))
+        phases = federation.algorithm.phases
+        for place in set(places):
+            for phase in (*phases, *(phase.beside for phase in phases if phase.beside is not None)):
+                _check_phase(phase, replace(place, round=round_number), _largest(federation))
         for name, schedule in server:
             _check_rate(name, schedule, now, _largest(federation))
 

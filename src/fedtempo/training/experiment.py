@@ -11,6 +11,7 @@ from dataclasses import dataclass, fields, replace
 from importlib.metadata import version
 from typing import Any, Literal
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -19,6 +20,7 @@ from fedtempo.backends import Backend, Calibration, Choice, Cluster, choose, clu
 from fedtempo.data.augment import Augment, PerClient, as_augment
 from fedtempo.data.batches import Batching
 from fedtempo.data.federated import FederatedData
+from fedtempo.devices import Devices, as_devices
 from fedtempo.errors import ConfigError, is_count, is_number, require
 from fedtempo.evaluation.protocol import Evaluation
 from fedtempo.federation.federation import Federation
@@ -29,6 +31,7 @@ from fedtempo.params import Params
 from fedtempo.schedules import Schedule
 from fedtempo.server.accounting import Guarantee
 from fedtempo.server.admission import Admission
+from fedtempo.server.asynchrony import Asynchrony
 from fedtempo.server.cohort import Cohort, as_cohort
 from fedtempo.server.faults import Faults
 from fedtempo.server.policy import UploadPolicy
@@ -37,6 +40,7 @@ from fedtempo.support.identity import Unstable, identity_of
 from fedtempo.tasks import PerSample, Task, as_task, with_metrics
 from fedtempo.training.attempt import why_not_vectorised
 from fedtempo.training.check_compression import check_compression
+from fedtempo.training.check_devices import check_asynchrony, with_devices
 from fedtempo.training.check_scoring import check_metrics, check_sample_weights, first_targets, fitted_task
 from fedtempo.training.checks import (
     check_cohort,
@@ -68,7 +72,11 @@ class Experiment:
     quorum: int = 1
     over_selection: float = 0.0
     deadline: float | None = None
-    """Seconds that real clients have for a round; later answers do not count. Simulated clients are never late."""
+    """Seconds that clients have for a round; later answers do not count. Without devices nobody simulated is late."""
+    partial_work: bool = False
+    """Whether simulated clients stop at the deadline and send what they have."""
+    asynchrony: Asynchrony | None = None
+    """How uploads are taken as they come; None waits for whole cohorts."""
     cluster: Cluster | None = None
     """The Ray cluster, where the clients run on one; `workers` is 0 for one worker per processor."""
     calibrates: bool = False
@@ -113,6 +121,12 @@ class Experiment:
             "quorum": f"{self.quorum}, over-selection {self.over_selection}",
             "policy": repr(federation.policy),
         }
+        # Only where there are some: a run without them is the same run as before there was a clock.
+        if federation.problem.devices is not None:
+            partial = ", partial work" if self.partial_work else ""
+            words["devices"] = f"{federation.problem.devices.devices!r}, deadline {self.deadline}{partial}"
+        if self.asynchrony is not None:
+            words["asynchrony"] = repr(self.asynchrony)
         # A function prints with its address, which is another one in every process.
         return {name: re.sub(r" at 0x[0-9a-f]+", "", text) for name, text in words.items()}
 
@@ -140,6 +154,8 @@ class Experiment:
         yield f"cohort{CONTENT}", self.cohort
         yield f"evaluation{CONTENT}", self.evaluation
         yield f"policy{CONTENT}", federation.policy
+        if problem.devices is not None:
+            yield f"devices{CONTENT}", problem.devices.devices.identity()
 
 
 def _content(part: object, name: str, strict: bool) -> str:
@@ -181,6 +197,9 @@ def prepare(
     quorum: int = 1,
     over_selection: float = 0.0,
     deadline: float | None = None,
+    devices: Devices | Callable[[int, np.ndarray], Mapping[str, Any]] | None = None,
+    partial_work: bool = False,
+    asynchrony: Asynchrony | None = None,
     ray_address: str | None = None,
     ray_gpus: float | None = None,
     ray_loader: Callable[[], FederatedData] | None = None,
@@ -204,7 +223,9 @@ def prepare(
     pieces = (first, data, task, batching, seed, dtype, device)
     problem = Problem(*pieces, augment=as_augment(augment), autocast=autocast)
     given = given_tensors(init)
-    federation = with_starts(Federation(problem, algorithm), given, init_clients, origin)
+    federation = with_starts(
+        Federation(problem, fitted(algorithm, first, len(data.clients))), given, init_clients, origin
+    )
     # Only running the model on a batch tells whether it draws dropout masks and whether its rows influence each other.
     # What is found out goes into the problem, so the federation is rebuilt on it.
     draws_masks, pads_batches, pads_scoring, outputs, targets = check_model(federation)
@@ -214,34 +235,55 @@ def prepare(
     federation = replace(federation, problem=problem)
     if evaluation is not None:
         check_metrics(federation)
+    federation = with_devices(federation, as_devices(devices), evaluation, federation.first_shared(given))
     check_cohort(rule, federation, rounds)
     expected = rule.expected(federation.problem.now(0, 1.0), len(data.clients))
     # Schedules may be the user's functions: try them over the whole run now rather than fail in round 900.
     check_schedules(federation, rounds, expected)
     check_evaluation(evaluation, federation)
     require(is_count(quorum) and quorum <= expected, "quorum", f"an int in [1, {expected:g}] (the cohort)", quorum)
-    require(is_number(over_selection) and over_selection >= 0, "over_selection", "a number >= 0", over_selection)
-    silent = worker_timeout is None or (is_number(worker_timeout) and worker_timeout > 0)
-    require(silent, "worker_timeout", "a number > 0", worker_timeout)
-    require(deadline is None or (is_number(deadline) and deadline > 0), "deadline", "a number > 0", deadline)
+    _check_waiting(over_selection, worker_timeout, deadline, partial_work, devices is not None)
     federation = replace(federation, policy=_policy(admission, faults, aggregator))
     check_private(federation, rule, rounds, evaluation, quorum, over_selection)
     check_compression(federation)
+    private = federation.private and devices is not None
+    require(not private, "devices", "left out for a private mean: times would tell who took part", devices)
     start = federation.first_shared(given)
     federation = federation.with_averaged_optimizers(start).with_estimates()
+    check_asynchrony(asynchrony, federation, rule, rounds, quorum, over_selection)
     # The backend comes last: it depends on the model's size and the cohort, and "auto" falls back to serial code for a
     # model that `vmap` cannot run. On Ray, 0 workers stands for one per processor of the cluster.
     asked = (backend, 0 if cluster and workers is None else workers, block, first, expected)
-    choice = choose(*asked)
+    choice = choose(*asked, device=device)
     obstacle = why_not_vectorised(federation, start) if backend == "auto" and choice.backend is vectorised else None
-    choice = choose(*asked, vectorises=False) if obstacle else choice
+    choice = choose(*asked, vectorises=False, device=device) if obstacle else choice
     # Killing workers needs workers, so such a run does not wait for a measurement to start them.
     alone = choice.workers == 1 and cluster is None
     require(not (alone and faults and faults.kill), "faults.kill", "0 where no workers can be killed", faults)
     calibrates = choice.calibrates and not (faults and faults.kill)
     how = (choice.backend, choice.workers, choice.block, rule, rounds, evaluation)
-    others = (quorum, over_selection, deadline, cluster, calibrates, worker_timeout)
-    return Experiment(federation, *how, start, *others, *told(federation, origin, given, obstacle))
+    rules = (quorum, over_selection, deadline, partial_work, asynchrony)
+    words = told(federation, origin, given, obstacle)
+    return Experiment(federation, *how, start, *rules, cluster, calibrates, worker_timeout, *words)
+
+
+def _check_waiting(
+    over_selection: float, worker_timeout: float | None, deadline: float | None, partial_work: bool, timed: bool
+) -> None:
+    """How long a round waits, and for whom."""
+    require(is_number(over_selection) and over_selection >= 0, "over_selection", "a number >= 0", over_selection)
+    silent = worker_timeout is None or (is_number(worker_timeout) and worker_timeout > 0)
+    require(silent, "worker_timeout", "a number > 0", worker_timeout)
+    require(deadline is None or (is_number(deadline) and deadline > 0), "deadline", "a number > 0", deadline)
+    require(isinstance(partial_work, bool), "partial_work", "true or false", partial_work)
+    possible = (deadline is not None and timed) or not partial_work
+    require(possible, "partial_work", "false without devices and a deadline", partial_work)
+
+
+def fitted(algorithm: Algorithm, model: nn.Module, clients: int) -> Algorithm:
+    """The algorithm whose server knows the model and the number of clients, where it has to."""
+    server = algorithm.server.fitted
+    return algorithm if server is None else replace(algorithm, server=server(model, clients))
 
 
 def _check_plain(

@@ -13,23 +13,26 @@ from contextlib import AbstractContextManager, closing, contextmanager, nullcont
 from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
 import torch
 
-from fedtempo.backends import Block, Engine, Order, WorkerPool, engine_for
-from fedtempo.client.objectives import Received
+from fedtempo.backends import Engine, WorkerPool, engine_for, serial
 from fedtempo.costs import Ledger
+from fedtempo.errors import require
+from fedtempo.evaluation.remembered import RememberedScores, memory_for
 from fedtempo.evaluation.scoring import Evaluator
 from fedtempo.federation.federation import Federation
-from fedtempo.federation.traffic import compress_download
 from fedtempo.params import Params, select, size_in_bytes
 from fedtempo.schedules import Now
+from fedtempo.training.asked import AskedEngine
+from fedtempo.training.asynchronous import next_version
+from fedtempo.training.clock import AWAY, LEFT
 from fedtempo.training.durable import DATABASE, DurableStore
 from fedtempo.training.experiment import Experiment
 from fedtempo.training.extension import check_extension
 from fedtempo.training.log import log_end, log_round, log_start
+from fedtempo.training.one_round import next_round, state_of
 from fedtempo.training.result import Result
-from fedtempo.training.round import DROPPED, conclude, norm_limit, now_in, participants
+from fedtempo.training.round import DROPPED, now_in
 from fedtempo.training.round_report import RoundReport, RoundState, fruitless
 from fedtempo.training.saved import Snapshot
 from fedtempo.training.smoothing import Progress
@@ -61,6 +64,7 @@ def train_experiment(
     as a warning.
     """
     federation, server = experiment.federation, experiment.federation.algorithm.server
+    engine = _not_waiting(experiment, engine)
     state, history, store = _start(experiment, out, resume, commit_every, claimed, as_planned)
     if federation.private and resume and engine is not None and len(history) < experiment.rounds:
         # Clients may have seen the round that was cut short, and may answer it differently now. So it is released
@@ -77,19 +81,17 @@ def train_experiment(
         log_start(experiment, history, aloud)
         # The ledger has to know who was asked before: a client gets the tensors that never change only once.
         ledger = Ledger(federation, experiment.first_shared, server.extra(state.server), _asked(history))
+        memory = _memory(experiment) if engine is None else None  # a real user may not answer
         for round_number in range(len(history), 0 if _stopped(history) else experiment.rounds):
             started, replaced = time.perf_counter(), clients.status.replaced
             now = now_in(experiment, state, round_number)
-            cohort = participants(experiment, state, now, real=engine is not None)
-            # The order is what all clients of the round get: the model, the position, and the largest norm allowed.
-            down = compress_download(federation, state.shared, round_number)
-            received = Received(down.shared, server.extra(state.server))
-            order = Order(received, now, norm_limit(federation, state), down.packed)
             _maybe_kill(federation, clients, now)
-            block = clients.train(order, _blocks(experiment, store, cohort.clients, engine is not None))
-            state, personal, report = conclude(experiment, state, block, cohort, now, ledger)
+            if experiment.asynchrony is None:
+                state, personal, report = next_round(experiment, state, clients, store, ledger, now, engine is not None)
+            else:
+                state, personal, report = next_version(experiment, state, clients, store, ledger, now)
             # Scoring comes before the commit: validation may select this round, and the selection is committed with it.
-            evaluator = _evaluator(experiment, clients, store, personal)
+            evaluator = _evaluator(experiment, clients, store, personal, memory)
             state, report = _evaluated(experiment, evaluator, state, report, now, store.planned)
             report = replace(report, stops=_gives_up(experiment, history, report))
             report = _timed(report, started, clients.status.replaced - replaced)
@@ -114,6 +116,20 @@ def train_experiment(
         told.end(result)
         log_end(result)
     return result
+
+
+def _not_waiting(experiment: Experiment, engine: Engine | None) -> Engine | None:
+    """The engine of an asynchronous deployment asks clients one by one, unless a list of events sets their order."""
+    rule = experiment.asynchrony
+    if rule is None:
+        return engine
+    if engine is None:
+        known = experiment.federation.problem.devices is not None or rule.events is not None
+        require(known, "asynchrony", "given with devices, which say who arrives when", rule)
+        return None
+    plain = experiment.federation.algorithm.compress_down is None
+    require(plain, "compress_down", "left out in an asynchronous deployment", experiment.federation.algorithm)
+    return engine if rule.events is not None else AskedEngine(engine)
 
 
 def _stopped(history: Sequence[RoundReport]) -> bool:
@@ -158,10 +174,10 @@ def _maybe_kill(federation: Federation, engine: Engine, now: Now) -> None:
 
 
 def _asked(history: Sequence[RoundReport]) -> Iterator[int]:
-    """Clients that were sent a model in these rounds, whether or not they sent anything back."""
+    """Clients that were sent a whole model in these rounds, whether or not they sent anything back."""
     for report in history:
         yield from report.clients
-        yield from (failure.client for failure in report.failures if failure.reason != DROPPED)
+        yield from (failure.client for failure in report.failures if failure.reason not in (DROPPED, AWAY, LEFT))
 
 
 def _timed(report: RoundReport, started: float, replaced: int) -> RoundReport:
@@ -183,7 +199,7 @@ def _start(
 ) -> tuple[State, list[RoundReport], Store]:
     """The first state, or the one a stored run had reached."""
     federation = experiment.federation
-    trained = select(experiment.first_shared, federation.trained_names)
+    trained = select(experiment.first_shared, federation.stepped_names)
     secret = federation.policy.aggregator.secret() if federation.policy is not None else None
     state = State(experiment.first_shared, federation.algorithm.server.init(trained), secret=secret)
     if out is None:
@@ -202,36 +218,33 @@ def _start(
     return (state, [], store) if saved is None else (saved.state, saved.history, store)
 
 
-def _blocks(experiment: Experiment, store: Store, clients: np.ndarray, elsewhere: bool) -> Iterator[Block]:
-    """The cohort cut into blocks of clients that run together, with what each client keeps.
-
-    A generator: an engine in this process reads personal states from the store one block at a time. Clients `elsewhere`
-    keep their states themselves, and are told which one belongs to the selected round.
-    """
-    nothing = experiment.federation.keeps_nothing(experiment.first_shared)
-    for start in range(0, len(clients), experiment.block):
-        together = clients[start : start + experiment.block]
-        kept = [] if nothing else [_state_of(experiment, store, client) for client in together.tolist()]
-        aside = bool(kept) and elsewhere and store.selected is not None
-        selected = [store.get(client, selected=True) or {} for client in together.tolist()] if aside else []
-        yield Block(together, kept, selected)
+def _memory(experiment: Experiment) -> RememberedScores | None:
+    """What takes over scores of users whose model has not changed, where that gives the same bits."""
+    if experiment.evaluation is None:
+        return None
+    is_serial = experiment.backend.name == serial.name
+    return memory_for(experiment.federation, experiment.evaluation, is_serial, experiment.first_shared)
 
 
-def _state_of(experiment: Experiment, store: Store, client: int) -> Params:
-    return experiment.federation.personal_state(client, experiment.first_shared, store.get(client))
-
-
-def _evaluator(experiment: Experiment, engine: Engine, store: Store, latest: Mapping[int, Params]) -> Evaluator | None:
+def _evaluator(
+    experiment: Experiment,
+    engine: Engine,
+    store: Store,
+    latest: Mapping[int, Params],
+    memory: RememberedScores | None = None,
+) -> Evaluator | None:
     """The evaluator of this round, or None. This round's clients are scored on the state that is not committed yet."""
     if experiment.evaluation is None:
         return None
+    if memory is not None:
+        memory.forget(latest)
 
     def personal_of(client: int) -> Params:
         if client not in latest:
-            return _state_of(experiment, store, client)
+            return state_of(experiment, store, client)
         return experiment.federation.personal_state(client, experiment.first_shared, latest[client])
 
-    return Evaluator(experiment.federation, engine, experiment.evaluation, experiment.block, personal_of)
+    return Evaluator(experiment.federation, engine, experiment.evaluation, experiment.block, personal_of, memory)
 
 
 def _evaluated(

@@ -89,14 +89,14 @@ class Pool:
         """Whether no job is running."""
         return not self._busy
 
-    def start(self, number: int, job: Any) -> None:
+    def start(self, number: int, job: object) -> None:
         """Give a job to a worker that is free, or to a new one."""
         worker = self._idle.pop() if self._idle else self._new_worker()
         self._busy[number] = worker
         with contextlib.suppress(ConnectionError):  # a worker that died meanwhile is found out in `messages`
             worker.pipe.send((number, job))
 
-    def answer(self, number: int, answer: Any) -> None:
+    def answer(self, number: int, answer: object) -> None:
         """Answer the job that asked."""
         with contextlib.suppress(ConnectionError):
             self._busy[number].pipe.send(answer)

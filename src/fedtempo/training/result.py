@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, get_args
@@ -14,12 +13,11 @@ from torch import Tensor, nn
 
 from fedtempo.backends import serial
 from fedtempo.client.objectives import Received
-from fedtempo.costs import Costs
 from fedtempo.data.federated import FederatedData
 from fedtempo.data.own_clients import ClientData
-from fedtempo.errors import is_count, require
-from fedtempo.evaluation.protocol import Evaluation, Scores
-from fedtempo.evaluation.serving import fine_tuning_in_words, harm, served_phases
+from fedtempo.errors import ConfigError, is_count, require
+from fedtempo.evaluation.protocol import Evaluation
+from fedtempo.evaluation.serving import served_phases
 from fedtempo.params import Params
 from fedtempo.schedules import Now, Rate
 from fedtempo.server.accounting import Guarantee
@@ -27,14 +25,15 @@ from fedtempo.support.display import html_of, show
 from fedtempo.training.delivery import Format, PersonalModel, example_batch, plain_module, predictor, write_model
 from fedtempo.training.experiment import Experiment
 from fedtempo.training.private import WITHHELD
+from fedtempo.training.remarks import remarks
 from fedtempo.training.round_report import RoundReport, unheard
-from fedtempo.training.saved import SavedResult, ShownTable, Snapshot, Which, require_which, saved_from_bytes
-from fedtempo.training.state import absorb, digest_of
+from fedtempo.training.saved import FinishedRun, SavedResult, ShownTable, Snapshot, Which, saved_from_bytes
+from fedtempo.training.state import RECEIPT, absorb, digest_of
 from fedtempo.training.store import Store
 
 
 @dataclass
-class Result:
+class Result(FinishedRun):
     """A finished run. The model it hands out is that of the round whose scores it reports."""
 
     experiment: Experiment
@@ -48,21 +47,6 @@ class Result:
     releases: int = 0
     """Private means that somebody may have seen; more than rounds where a deployment had to repeat some."""
 
-    def at(self, which: Which = "selected") -> Snapshot:
-        """The run after the selected round, or after the last."""
-        require_which(which)
-        return self.chosen if self.chosen is not None and which == "selected" else self.last
-
-    @property
-    def params(self) -> Params:
-        """The shared model of the selected round; `result.at("last").shared` is that of the last."""
-        return self.at().shared
-
-    @property
-    def server_state(self) -> Any:
-        """The server's state after the selected round."""
-        return self.at().server
-
     @property
     def now(self) -> Now:
         """The position of the selected round, for schedules."""
@@ -71,29 +55,8 @@ class Result:
     @property
     def notes(self) -> tuple[str, ...]:
         """What the run decided for you, and what looks wrong with it, a line each."""
-        return (*self.experiment.notes, *self._remarks())
-
-    def _remarks(self) -> Iterator[str]:
-        last = self.last.round + 1
-        if self.stopped_early is not None:
-            patience = self.experiment.evaluation.patience if self.experiment.evaluation else None
-            yield (
-                f"stopped early in round {last} of {self.experiment.rounds}: no better validation score in {patience} "
-                "evaluations"
-            )
-        if self.chosen is not None:
-            yield f"model: round {self.chosen.round + 1} of {last}, selected by validation"
-        else:
-            yield f"model: the last round, {last}"
-        protocol = self.experiment.evaluation
-        if protocol is not None:
-            yield f"fine-tuning: {fine_tuning_in_words(self.experiment.federation, protocol)}"
-        if self.scores is not None and harm(self.scores) is not None:
-            before, after = harm(self.scores) or (0.0, 0.0)
-            yield (
-                f"warning: fine-tuning made existing users worse ({self.scores.metric} {before:.3g} to {after:.3g}). "
-                "Give it a rate of its own: Evaluation(lr=...)"
-            )
+        facts = (self.history, self.last.round, self.chosen.round if self.chosen else None, self.scores)
+        return (*self.experiment.notes, *remarks(self.experiment, *facts))
 
     @property
     def stopped_early(self) -> int | None:
@@ -104,32 +67,6 @@ class Result:
     def privacy(self) -> Guarantee | None:
         """What a private run guarantees its clients: epsilon, delta, adjacency, sampling; None for other runs."""
         return self.experiment.guarantee(len(self.history), self.releases or None)
-
-    @property
-    def seconds(self) -> float:
-        """What all rounds took, those before an interruption too."""
-        return sum(report.seconds for report in self.history)
-
-    @property
-    def costs(self) -> Costs:
-        """What the whole run cost."""
-        return self.history[-1].total_costs if self.history else Costs()
-
-    @property
-    def selected(self) -> RoundReport | None:
-        """The round whose test scores count: the last one that validation selected."""
-        evaluated = [report for report in self.history if report.test is not None]
-        return evaluated[-1] if evaluated else None
-
-    @property
-    def scores(self) -> Scores | None:
-        """The test scores of the selected round."""
-        return self.selected.test if self.selected else None
-
-    @property
-    def model_params(self) -> Params:
-        """The parameters that are served: the selected round's model, or FedExP's mean of two."""
-        return self.served()
 
     def served(self, which: Which = "selected") -> Params:
         """The parameters that are served after the selected round, or after the last."""
@@ -144,6 +81,11 @@ class Result:
     def never_heard(self) -> list[int]:
         """Clients that were asked and never sent an accepted upload."""
         return unheard(self.history)
+
+    def participation(self) -> ShownTable:
+        """Scores of existing users by how often they took part, and of new users."""
+        table: ShownTable = show(self, "participation")
+        return table
 
     def client_state(self, client: int, which: Which = "selected") -> Params:
         """A client's personal tensors after the selected round, or after the last; or its first ones."""
@@ -235,7 +177,10 @@ class Result:
     def _state_of(self, client: int, which: Which) -> Params:
         clients = len(self.experiment.federation.problem.data)
         require(is_count(client, 0) and client < clients, "client", f"an int in [0, {clients})", client)
-        return self.client_state(client, which)
+        state = self.client_state(client, which)
+        if RECEIPT in state:
+            raise ConfigError(f"client {client}'s tensors are on its node, where `fedtempo deploy export` writes them.")
+        return state
 
     def predict(self, client: int, part: str = "test", which: Which = "selected") -> Tensor:
         """The outputs of a client's model on its own rows of a part, without fine-tuning, in the rows' order."""
@@ -255,24 +200,6 @@ class Result:
         problem = self.experiment.federation.problem
         example = example_batch(problem, int(problem.data.clients[0]) if client is None else client)
         return write_model(self.model(client=client, which=which), example, Path(path), format)
-
-    def table(self) -> ShownTable:
-        """Existing and new users: mean, bottom decile, spread, and what it cost."""
-        table: ShownTable = show(self, "table")
-        return table
-
-    def to_frame(self) -> Any:
-        """Scores as a pandas frame, a row per round, part, group and metric."""
-        return show(self, "frame")
-
-    def history_frame(self) -> Any:
-        """Losses, costs and times as a pandas frame, a row per round."""
-        return show(self, "history_frame")
-
-    def save_frame(self, path: str | Path) -> Path:
-        """Write the rows of `to_frame` to a .csv or .parquet file."""
-        written: Path = show(self, "frame_file", Path(path))
-        return written
 
     def save(self, path: str | Path) -> Path:
         """Write numbers and tensors to one file, which `ft.load_result` reads without the data, model and algorithm."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import statistics
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -10,6 +11,7 @@ import numpy as np
 import torch
 
 from fedtempo.costs import Ledger
+from fedtempo.devices import RunningDevices
 from fedtempo.errors import TrainingError
 from fedtempo.federation.federation import Federation
 from fedtempo.params import Params, add, all_finite, select
@@ -19,6 +21,7 @@ from fedtempo.server.faults import Faults
 from fedtempo.server.private import private_aggregate
 from fedtempo.server.robust import Aggregator
 from fedtempo.server.sums import Aggregate, BlockSum, Failure, mean
+from fedtempo.training.clock import AWAY, passage, waiting, work_of
 from fedtempo.training.experiment import Experiment
 from fedtempo.training.private import hides_cohorts
 from fedtempo.training.round_report import Clients, RoundReport
@@ -26,13 +29,18 @@ from fedtempo.training.state import State
 
 REMEMBERED_NORMS = 20
 DROPPED = "dropped out"
+NOBODY = np.empty(0, dtype=np.int64)
 
 
 class Participants(NamedTuple):
-    """The clients that answer, in ascending order, and those that were asked and did not."""
+    """The clients that answer, in ascending order, those that were asked and did not, and how the round passes."""
 
     clients: np.ndarray
     failures: list[Failure]
+    also_charged: np.ndarray = NOBODY
+    """Clients whose uploads came too late: what they did has been spent."""
+    seconds: float = 0.0
+    joules: float = 0.0
 
 
 def now_in(experiment: Experiment, state: State, round_number: int) -> Now:
@@ -43,28 +51,65 @@ def now_in(experiment: Experiment, state: State, round_number: int) -> Now:
         now = replace(experiment.federation.problem.now(round_number, 1.0), total_samples=1)
         return replace(now, cohort=experiment.cohort.expected(now, now.clients))
     now = experiment.federation.problem.now(round_number, 1.0, progress.ratio, progress.plateaus)
-    return replace(now, cohort=experiment.cohort.expected(now, now.clients))
+    return replace(now, cohort=experiment.cohort.expected(now, now.clients), time=state.time)
 
 
-def participants(experiment: Experiment, state: State, now: Now, real: bool = False) -> Participants:
+def begun(experiment: Experiment, now: Now, real: bool = False) -> Now:
+    """The position of the round when it begins: simulated clients may have to be waited for."""
+    devices = experiment.federation.problem.devices
+    if devices is None or real or not devices.devices.may_be_away:
+        return now
+    clients = experiment.federation.problem.data.clients
+    return replace(now, time=now.time + waiting(devices, clients, now.time, experiment.quorum))
+
+
+def participants(
+    experiment: Experiment,
+    state: State,
+    now: Now,
+    ledger: Ledger,
+    personal_of: Callable[[np.ndarray], Sequence[Params]] = lambda clients: (),
+    real: bool = False,
+) -> Participants:
     """The cohort, with over-selection: of the clients that do not drop out, the first to arrive count.
 
-    For simulated clients the order of arrival is drawn. Real clients are all asked, and their order is observed. The
-    cohorts of a private run are drawn from its secret key: if the run's seed told who took part, sampling would hide
-    nothing.
+    Simulated clients arrive as their devices let them; without devices the order of arrival is drawn. Real clients are
+    all asked, and their order is observed. The cohorts of a private run are drawn from its secret key: if the run's
+    seed told who took part, sampling would hide nothing. `personal_of` is what clients keep, for schedules that look.
     """
     federation, over = experiment.federation, experiment.over_selection
     seed = federation.problem.seed if state.secret is None else state.secret.cohort_seed
-    chosen = experiment.cohort.choose(federation.problem.data.clients, now, seed, over)
-    failures: list[Failure] = []
+    devices = None if real else federation.problem.devices
+    chosen, failures = _chosen(experiment, now, seed, devices)
     if federation.policy is not None:
         kinds = federation.policy.faults.assigned(federation.problem.seed, now.round, chosen)
-        failures = [Failure(c, DROPPED) for c, kind in zip(chosen.tolist(), kinds, strict=True) if kind == "drop"]
+        dropped = [Failure(c, DROPPED) for c, kind in zip(chosen.tolist(), kinds, strict=True) if kind == "drop"]
+        failures = failures + dropped
         chosen = np.array([c for c, kind in zip(chosen.tolist(), kinds, strict=True) if kind != "drop"], dtype=np.int64)
+    if devices is not None:
+        work = work_of(devices, ledger, chosen, now, personal_of(chosen))
+        enough, silent = (round(now.cohort) if over else None), any(f.reason == DROPPED for f in failures)
+        found = passage(devices, work, chosen, now, experiment.deadline, enough, silent)
+        late = np.setdiff1d(found.worked, found.counted)
+        return Participants(found.counted, failures + found.failures, late, found.seconds, found.joules)
     if over and not real:
         arrival = generator(federation.problem.seed, "arrival", now.round).permutation(chosen)
         chosen = np.sort(arrival[: round(now.cohort)])
     return Participants(chosen, failures)
+
+
+def _chosen(
+    experiment: Experiment, now: Now, seed: int, devices: RunningDevices | None
+) -> tuple[np.ndarray, list[Failure]]:
+    """The clients that are asked: chosen among those that are there, or from a list, without those that are away."""
+    clients, rule, over = experiment.federation.problem.data.clients, experiment.cohort, experiment.over_selection
+    if devices is None or not devices.devices.may_be_away:
+        return rule.choose(clients, now, seed, over), []
+    if not rule.lists:
+        return rule.choose(clients[devices.available(clients, now.time)], now, seed, over), []
+    chosen = rule.choose(clients, now, seed, over)
+    there = devices.available(chosen, now.time)
+    return chosen[there], [Failure(client, AWAY) for client in chosen[~there].tolist()]
 
 
 def norm_limit(federation: Federation, state: State) -> float:
@@ -76,17 +121,25 @@ def norm_limit(federation: Federation, state: State) -> float:
 
 
 def conclude(
-    experiment: Experiment, state: State, block: BlockSum, cohort: Participants, now: Now, ledger: Ledger
+    experiment: Experiment,
+    state: State,
+    block: BlockSum,
+    cohort: Participants,
+    now: Now,
+    ledger: Ledger,
+    personal_of: Callable[[np.ndarray], Sequence[Params]] = lambda clients: (),
 ) -> tuple[State, dict[int, Params], RoundReport]:
     """The state after the round, what clients keep, and the report. Below quorum only the round number moves on."""
     if experiment.federation.private:
         return _conclude_privately(experiment, state, block, cohort, now, ledger)
     abandoned = block.clients < experiment.quorum
-    _check_alive(experiment.federation, block, now)
+    check_alive(experiment.federation, block, now)
     loss = block.loss.value / block.loss_weight if block.loss_weight else float("nan")
     if not abandoned:
         state = _server_step(experiment.federation, state, block, now)._replace(progress=state.progress.after(loss))
-    costs = ledger.clients(cohort.clients.tolist(), now)
+    charged = np.sort(np.concatenate([cohort.clients, cohort.also_charged]))
+    costs = ledger.clients(charged, now, personal_of(charged))
+    seconds = now.time - state.time + cohort.seconds
     failures = sorted([*cohort.failures, *block.failures])
     failed = {failure.client for failure in failures}
     report = RoundReport(
@@ -96,12 +149,21 @@ def conclude(
         costs,
         state.costs + costs,
         0.0,
-        {**_measurements(block), **experiment.federation.algorithm.server.measurements(state.server)},
+        {**measurements_of(block), **experiment.federation.algorithm.server.measurements(state.server)},
         tuple(failures),
         abandoned,
+        time=seconds,
+        energy=cohort.joules,
+        total_time=state.time + seconds,
+        total_energy=state.energy + cohort.joules,
         params=state.shared,
     )
-    return state._replace(costs=report.total_costs), {} if abandoned else block.personal, report
+    return passed(state, report), {} if abandoned else block.personal, report
+
+
+def passed(state: State, report: RoundReport) -> State:
+    """The state with what has been spent after a round: costs, time and energy."""
+    return state._replace(costs=report.total_costs, time=report.total_time, energy=report.total_energy)
 
 
 def _conclude_privately(
@@ -116,7 +178,7 @@ def _conclude_privately(
     assert federation.policy is not None and state.secret is not None
     deviation, like = federation.policy.aggregator.deviation, federation.expected["delta"]
     aggregate = private_aggregate(block, like, deviation, state.secret, now.round, now.cohort)
-    state = _stepped(federation, state, aggregate, now)
+    state = stepped(federation, state, aggregate, now)
     costs = ledger.traffic(now.cohort)
     report = RoundReport(
         now.round,
@@ -132,7 +194,7 @@ def _conclude_privately(
     return state._replace(costs=report.total_costs, releases=state.releases + 1), block.personal, report
 
 
-def _check_alive(federation: Federation, block: BlockSum, now: Now) -> None:
+def check_alive(federation: Federation, block: BlockSum, now: Now) -> None:
     """Stop the run if every client diverged and no fault was injected: then the learning rate is too large."""
     injected = federation.policy is not None and federation.policy.faults != Faults()
     if not injected and not block.clients and any(f.reason == "not finite" for f in block.failures):
@@ -148,14 +210,14 @@ def _server_step(federation: Federation, state: State, block: BlockSum, now: Now
     if federation.policy is not None:
         aggregate = _aggregated(federation.policy.aggregator, aggregate, block)
     norms = (*state.norms, statistics.median(block.norms))[-REMEMBERED_NORMS:] if block.norms else state.norms
-    return _stepped(federation, state, aggregate, now)._replace(norms=norms)
+    return stepped(federation, state, aggregate, now)._replace(norms=norms)
 
 
-def _stepped(federation: Federation, state: State, aggregate: Aggregate, now: Now) -> State:
+def stepped(federation: Federation, state: State, aggregate: Aggregate, now: Now) -> State:
     """The server's step on a mean upload."""
     algorithm = federation.algorithm
     # The server's rule sees trained parameters only: Adam must not adapt to BatchNorm's statistics. Those are averaged.
-    trained = select(state.shared, federation.trained_names)
+    trained = select(state.shared, federation.stepped_names)
     moved, server = algorithm.server.step(trained, state.server, aggregate, now)
     buffers = aggregate.means.get("buffers", {})
     shared = {**state.shared, **moved, **add(select(state.shared, buffers), buffers)}
@@ -173,7 +235,7 @@ def _aggregated(aggregator: Aggregator, aggregate: Aggregate, block: BlockSum) -
     return aggregate._replace(means={**aggregate.means, "delta": delta})
 
 
-def _measurements(block: BlockSum) -> dict[str, float]:
+def measurements_of(block: BlockSum) -> dict[str, float]:
     """Sums of what clients measured; norms of clipped steps and rates of ruled steps become means over those steps."""
     sums = {name: total.value for name, total in block.measurements.items()}
     if "clipped_norm" in sums:

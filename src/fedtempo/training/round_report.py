@@ -83,6 +83,13 @@ class RoundReport:
     """Kept only when validation has just selected this round, or where there is no validation part."""
     private: bool = False
     """Whether the round was private: then it says nothing of its clients but what the noised mean tells."""
+    time: float = 0.0
+    """Seconds of the clock that the round took: of devices in a simulation, measured in a deployment; else 0."""
+    energy: float = 0.0
+    """Joules that the devices of all clients asked have used in it; 0 without devices."""
+    total_time: float = 0.0
+    """Seconds of the clock from the start of the run to the end of the round."""
+    total_energy: float = 0.0
     stops: bool = False
     """Whether the run ends with this round since validation has not improved for `Evaluation(patience=...)`."""
     params: Params = field(default_factory=dict, repr=False, compare=False)
@@ -101,6 +108,42 @@ class RoundReport:
 
     def _repr_html_(self) -> str:
         return html_of(self)
+
+
+class RunHistory:
+    """What follows from a run's rounds, for everything that has them."""
+
+    history: Sequence[RoundReport]
+
+    @property
+    def selected(self) -> RoundReport | None:
+        """The round whose test scores count: the last one that validation selected."""
+        return next((report for report in reversed(self.history) if report.test is not None), None)
+
+    @property
+    def scores(self) -> Scores | None:
+        """The test scores of the selected round."""
+        return self.selected.test if self.selected else None
+
+    @property
+    def costs(self) -> Costs:
+        """What all rounds cost together."""
+        return self.history[-1].total_costs if self.history else Costs()
+
+    @property
+    def time(self) -> float:
+        """Seconds of the clock that the run took: of devices, or measured in a deployment; 0 without a clock."""
+        return self.history[-1].total_time if self.history else 0.0
+
+    @property
+    def energy(self) -> float:
+        """Joules that the devices have used; 0 without devices."""
+        return self.history[-1].total_energy if self.history else 0.0
+
+    @property
+    def seconds(self) -> float:
+        """What all rounds took, those before an interruption too."""
+        return sum(report.seconds for report in self.history)
 
 
 def fruitless(history: Sequence[RoundReport]) -> int:

@@ -16,14 +16,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedtempo.costs import Costs
 from fedtempo.errors import OutputError, StoreError, require
-from fedtempo.evaluation.protocol import Scores
 from fedtempo.params import Params, leaves
 from fedtempo.schedules import Now
 from fedtempo.support.display import html_of, show
 from fedtempo.support.files import write_atomically
-from fedtempo.training.round_report import RoundReport, from_json, to_json
+from fedtempo.training.round_report import RoundReport, RunHistory, from_json, to_json
 from fedtempo.training.state import digest_of, tensors_from_bytes, tensors_to_bytes
 
 VERSION = 1
@@ -59,31 +57,24 @@ class Snapshot(NamedTuple):
     """Where that round stood; its rates are those of fine-tuning."""
 
 
-@dataclass
-class SavedResult:
-    """A result that was read from a file: its numbers, tables and tensors. To train or predict takes the run itself."""
+class FinishedRun(RunHistory):
+    """What a result can do with its rounds and models, whether it is in memory or was read from a file."""
 
-    summary: dict[str, Any]
-    """Algorithm, data, scores, costs, notes and digest, as in a run folder's summary.json."""
-    identity: dict[str, str]
-    """What decided the run's numbers, by field."""
-    history: list[RoundReport]
     last: Snapshot
-    chosen: Snapshot | None = None
-    served_params: dict[Which, Params] = field(default_factory=dict, repr=False)
-    personal: dict[int, Params] = field(default_factory=dict, repr=False)
-    """Personal tensors after the last round, of clients that took part. A private run's are not saved."""
-    personal_selected: dict[int, Params] = field(default_factory=dict, repr=False)
-    """Those that were others after the selected round."""
+    chosen: Snapshot | None
 
     def at(self, which: Which = "selected") -> Snapshot:
         """The run after the selected round, or after the last."""
         require_which(which)
         return self.chosen if self.chosen is not None and which == "selected" else self.last
 
+    def served(self, which: Which = "selected") -> Params:
+        """The parameters that are served after the selected round, or after the last."""
+        raise NotImplementedError
+
     @property
     def params(self) -> Params:
-        """The shared model of the selected round."""
+        """The shared model of the selected round; `result.at("last").shared` is that of the last."""
         return self.at().shared
 
     @property
@@ -95,49 +86,6 @@ class SavedResult:
     def model_params(self) -> Params:
         """The parameters that are served: the selected round's model, or FedExP's mean of two."""
         return self.served()
-
-    def served(self, which: Which = "selected") -> Params:
-        """The parameters that are served after the selected round, or after the last."""
-        return {**self.at(which).shared, **self.served_params["last" if self.chosen is None else which]}
-
-    def client_state(self, client: int, which: Which = "selected") -> Params:
-        """A client's personal tensors after the selected round, or after the last."""
-        selected = self.at(which) is self.chosen
-        kept = (self.personal_selected if selected and client in self.personal_selected else self.personal).get(client)
-        if kept is None and not self.personal and "privacy" not in self.summary:
-            return {}  # clients of this algorithm keep nothing
-        if kept is None:
-            raise StoreError(f"client must be one that took part and whose tensors were saved. Got {client}.")
-        return dict(kept)
-
-    @property
-    def selected(self) -> RoundReport | None:
-        """The round whose test scores count: the last one that validation selected."""
-        return next((report for report in reversed(self.history) if report.test is not None), None)
-
-    @property
-    def scores(self) -> Scores | None:
-        """The test scores of the selected round."""
-        return self.selected.test if self.selected else None
-
-    @property
-    def costs(self) -> Costs:
-        """What the whole run cost."""
-        return self.history[-1].total_costs if self.history else Costs()
-
-    @property
-    def seconds(self) -> float:
-        """What all rounds took."""
-        return sum(report.seconds for report in self.history)
-
-    @property
-    def notes(self) -> tuple[str, ...]:
-        """What the run decided, and what looked wrong with it, a line each."""
-        return tuple(self.summary["notes"])
-
-    def digest(self) -> str:
-        """The run's digest when it was saved."""
-        return str(self.summary["digest"])
 
     def table(self) -> ShownTable:
         """Existing and new users: mean, bottom decile, spread, and what it cost."""
@@ -156,6 +104,47 @@ class SavedResult:
         """Write the rows of `to_frame` to a .csv or .parquet file."""
         written: Path = show(self, "frame_file", Path(path))
         return written
+
+
+@dataclass
+class SavedResult(FinishedRun):
+    """A result that was read from a file: its numbers, tables and tensors. To train or predict takes the run itself."""
+
+    summary: dict[str, Any]
+    """Algorithm, data, scores, costs, notes and digest, as in a run folder's summary.json."""
+    identity: dict[str, str]
+    """What decided the run's numbers, by field."""
+    history: list[RoundReport]
+    last: Snapshot
+    chosen: Snapshot | None = None
+    served_params: dict[Which, Params] = field(default_factory=dict, repr=False)
+    personal: dict[int, Params] = field(default_factory=dict, repr=False)
+    """Personal tensors after the last round, of clients that took part. A private run's are not saved."""
+    personal_selected: dict[int, Params] = field(default_factory=dict, repr=False)
+    """Those that were others after the selected round."""
+
+    def served(self, which: Which = "selected") -> Params:
+        """The parameters that are served after the selected round, or after the last."""
+        return {**self.at(which).shared, **self.served_params["last" if self.chosen is None else which]}
+
+    def client_state(self, client: int, which: Which = "selected") -> Params:
+        """A client's personal tensors after the selected round, or after the last."""
+        selected = self.at(which) is self.chosen
+        kept = (self.personal_selected if selected and client in self.personal_selected else self.personal).get(client)
+        if kept is None and not self.personal and "privacy" not in self.summary:
+            return {}  # clients of this algorithm keep nothing
+        if kept is None:
+            raise StoreError(f"client must be one that took part and whose tensors were saved. Got {client}.")
+        return dict(kept)
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What the run decided, and what looked wrong with it, a line each."""
+        return tuple(self.summary["notes"])
+
+    def digest(self) -> str:
+        """The run's digest when it was saved."""
+        return str(self.summary["digest"])
 
     def save(self, path: str | Path) -> Path:
         """Write the result to one file, which `ft.load_result` reads."""

@@ -18,6 +18,7 @@ from fedtempo.costs import Costs
 from fedtempo.errors import StoreError
 from fedtempo.params import Params, bits_of, leaves
 from fedtempo.server.noise import Secret
+from fedtempo.training.flights import Flights, flights_from_plain, flights_to_plain
 from fedtempo.training.smoothing import Progress
 
 
@@ -35,6 +36,12 @@ class State(NamedTuple):
     """The key of a private run's noise and cohorts. The server's store keeps it; nothing else may."""
     releases: int = 0
     """Private means that somebody may have seen so far."""
+    time: float = 0.0
+    """Seconds of the clock so far: of devices in a simulation, measured in a deployment."""
+    energy: float = 0.0
+    """Joules that the devices have used so far."""
+    flights: Flights | None = None
+    """Clients at work, in an asynchronous run."""
 
 
 def tensors_to_bytes(tensors: Mapping[str, Tensor]) -> bytes:
@@ -97,10 +104,15 @@ def state_to_bytes(state: State) -> tuple[bytes, str]:
         "costs": asdict(state.costs),
         "best_validation": state.best_validation,
         "norms": state.norms,
+        "time": state.time,
+        "energy": state.energy,
     }
     if state.secret is not None:
         numbers |= {"secret": state.secret.key.hex(), "releases": state.releases}
     tensors = {**leaves(state.shared, "shared"), **leaves(state.server, "server")}
+    if state.flights is not None:
+        numbers["flights"], models = flights_to_plain(state.flights)
+        tensors |= models
     return tensors_to_bytes(tensors), json.dumps(numbers)
 
 
@@ -117,7 +129,19 @@ def state_from_bytes(data: bytes, numbers: str, template: State) -> State:
         tuple(values["norms"]),
         _secret(values, template.secret),
         int(values.get("releases", 0)),
+        values.get("time", 0.0),
+        values.get("energy", 0.0),
+        _flights(values, tensors, template.shared),
     )
+
+
+def _flights(values: Mapping[str, Any], tensors: Params, shared: Params) -> Flights | None:
+    """The clients at work; every version has the form of the shared model."""
+    if "flights" not in values:
+        return None
+    numbers = values["flights"]
+    models = {int(version): _rebuilt(shared, tensors, f"version {version}") for version in numbers["versions"]}
+    return flights_from_plain(numbers, models)
 
 
 def _secret(values: Mapping[str, Any], template: Secret | None) -> Secret | None:

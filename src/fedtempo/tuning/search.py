@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
 
 from fedtempo.config import ExperimentFile, settings_of
 from fedtempo.config.pairs import put
@@ -25,7 +24,7 @@ Observe = Callable[[Record, int], None]
 
 
 def space_of(
-    path: Path, grid: str | None = None, ranges: Path | None = None, settings: Mapping[str, Any] | None = None
+    path: Path, grid: str | None = None, ranges: Path | None = None, settings: Mapping[str, object] | None = None
 ) -> Space:
     """The space of an experiment file: its own `[tune]` table, or another file's, on top of a paper's grid.
 

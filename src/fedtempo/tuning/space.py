@@ -32,7 +32,7 @@ class Range:
     log: bool
     integer: bool
 
-    def spread(self, points: int) -> tuple[Any, ...]:
+    def spread(self, points: int) -> tuple[object, ...]:
         """This many points, evenly (or evenly on a logarithmic scale), ends included."""
         space = np.geomspace if self.log else np.linspace
         values = [float(value) for value in space(self.low, self.high, points)]
@@ -45,7 +45,7 @@ class Dimension:
     """One field, or several that get the same value, and what it may be."""
 
     name: str
-    choices: tuple[Any, ...] = ()
+    choices: tuple[object, ...] = ()
     range: Range | None = None
 
     @property
@@ -54,7 +54,7 @@ class Dimension:
         return [field.strip() for field in self.name.split(",")]
 
     @property
-    def samples(self) -> tuple[Any, ...]:
+    def samples(self) -> tuple[object, ...]:
         """Every choice, or the two ends of the range."""
         return self.choices if self.range is None else (self.range.low, self.range.high)
 
@@ -70,7 +70,7 @@ class Space:
     values: Mapping[str, Any]
     dimensions: tuple[Dimension, ...]
 
-    def experiment(self, chosen: Mapping[str, Any]) -> ExperimentFile:
+    def experiment(self, chosen: Mapping[str, object]) -> ExperimentFile:
         """The experiment with these values, by the names of the dimensions."""
         values = copy.deepcopy(dict(self.values))
         for dimension in self.dimensions:
@@ -102,7 +102,7 @@ class Space:
                     raise ConfigError(f"tune {dimension.name!r} = {value!r}: {error}") from error
 
 
-def dimensions_of(table: Mapping[str, Any]) -> dict[str, Dimension]:
+def dimensions_of(table: Mapping[str, object]) -> dict[str, Dimension]:
     """The dimensions of a `[tune]` table: `"algorithm.lr" = [0.1, 0.3]` or `"algorithm.lr" = { log = [0.01, 1.0] }`.
 
     >>> dimensions_of({"algorithm": {"lr": {"log": [0.01, 1.0], "points": 3}}})["algorithm.lr"].choices

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -18,7 +19,7 @@ FORMULA = '=HYPERLINK("http://example.invalid","x")'
 IMAGE = "<img src=x onerror=\"document.title='owned'\">"
 
 
-def one_run(label: str, seed: int, beta: float) -> ReportRun:
+def one_run(label: str, seed: int, beta: float, **more: Any) -> ReportRun:
     rng = np.random.default_rng(seed)
     clients = [(rng.standard_normal((n, 6)), rng.integers(0, 4, n)) for n in (17, 12, 15, 16, 9, 10, 20, 14)]
     names = [f"{IMAGE}{index}" for index in range(8)]
@@ -33,6 +34,7 @@ def one_run(label: str, seed: int, beta: float) -> ReportRun:
         seed=seed,
         evaluation=ft.Evaluation(every=2),
         faults=ft.Faults(nan=0.2),
+        **more,
     )
     return ReportRun.of(result, label, command=f"fedtempo run {HOSTILE}")
 
@@ -159,6 +161,22 @@ def test_the_cost_axis_is_switched(opened: Browser) -> None:
     for value, words in (("steps", "local steps"), ("flops", "FLOPs"), ("seconds", "seconds"), ("bytes", "bytes sent")):
         opened.click(f"#cost [data-value={value}]")
         assert words in label_of(opened, "cost")
+
+
+def test_a_score_is_drawn_against_the_time_of_devices(browser: Browser, tmp_path: Path) -> None:
+    """Where some run has a clock, its time and energy are costs; a run without one has no line there."""
+    fleet = ft.devices.constant(seconds_per_step=60.0, joules_per_step=2.0)
+    runs = [one_run("timed", 0, 0.5, devices=fleet), one_run("plain", 0, 1.0)]
+    browser.open(write_page(tmp_path / "timed.html", report(runs, title="Timed")))
+    for value, words in (("time", "time on the clients"), ("energy", "joules")):
+        choose = (
+            "const s = document.querySelector('#cost select'); s.value = arguments[0];"
+            "s.dispatchEvent(new Event('change'))"
+        )
+        browser.js(choose, value)
+        assert words in label_of(browser, "cost")
+        assert lines_in(browser, "cost") == 1
+    assert browser.errors() == []
 
 
 @pytest.mark.parametrize(

@@ -125,6 +125,8 @@ def test_a_node_that_is_away_at_the_end_is_named_and_told_when_the_run_is_resume
     lost = [line for line in caplog.messages if "does not keep its model" in line]
     assert lost == [f"client {c}: its node does not keep its model of this run: no room" for c in (1, 3, 5)]
     assert owner(nodes, 0).model(0) is not None
+    with pytest.raises(ft.ConfigError, match="client 0's tensors are on its node, where `fedtempo deploy export`"):
+        first.model(client=0)
     with pytest.raises(ft.StoreError, match="must hold a finished run"):
         owner(nodes, 1).model(1)
     caplog.clear()

@@ -17,10 +17,11 @@ from fedtempo.deploy.personal import DATABASE
 from fedtempo.deploy.server import Plan, serve_run
 from tests.e2e.deploy.experiments import experiment_file
 from tests.e2e.deploy.wires import FOUR, Gone, Wires, experiment, nodes_of, simulated
+from tests.slow import slow_but
 
 
 @pytest.mark.parametrize("name", FOUR)
-@pytest.mark.parametrize("count", [1, 3])
+@pytest.mark.parametrize("count", slow_but([3], [1, 3], "several nodes run every time"))
 def test_the_digest_is_that_of_the_simulator(
     name: str, count: int, digits: ft.data.FederatedData, tmp_path: Path
 ) -> None:

@@ -11,15 +11,15 @@ from pathlib import Path
 import pytest
 
 import fedtempo as ft
-from fedtempo.config import dump, settings_of
+from fedtempo.config import ExperimentFile, dump, parse, settings_of
 from tests.e2e.deploy.experiments import ALGORITHMS, experiment_file
 
 pytest.importorskip("flwr")
 
 
-def on_flower(name: str, folder: Path, *more: str) -> dict[str, object]:
+def on_flower(file: ExperimentFile, folder: Path, *more: str) -> dict[str, object]:
     """`fedtempo deploy simulate` in a process of its own, for Ray and Flower leave threads and handlers behind."""
-    (folder / "experiment.toml").write_text(dump(experiment_file(name)))
+    (folder / "experiment.toml").write_text(dump(file))
     fedtempo = str(Path(sys.executable).parent / "fedtempo")
     command = [fedtempo, "deploy", "simulate", str(folder / "experiment.toml"), "--json", *more]
     done = subprocess.run(
@@ -33,9 +33,21 @@ def on_flower(name: str, folder: Path, *more: str) -> dict[str, object]:
 @pytest.mark.slow("starts Flower and its Ray cluster; the same apps run every time in test_loopback")
 @pytest.mark.parametrize("name", ALGORITHMS)
 def test_flowers_simulation_has_our_digest(name: str, tmp_path: Path) -> None:
-    summary = on_flower(name, tmp_path, "--out", str(tmp_path / "run"))
+    summary = on_flower(experiment_file(name), tmp_path, "--out", str(tmp_path / "run"))
     here = ft.run(**settings_of(experiment_file(name)))
     assert summary["digest"] == here.digest()
     assert here.scores is not None
     assert summary["scores"] == json.loads(json.dumps(here.scores.summary()))
     assert (tmp_path / "run" / "run.sqlite").exists()
+
+
+@pytest.mark.slow(
+    "starts Flower and its Ray cluster; the same server runs every time in tests/unit/deploy/test_node.py"
+)
+def test_flowers_server_does_not_wait_for_stragglers(tmp_path: Path) -> None:
+    values = experiment_file("FedDecay").model_dump(exclude_none=True)
+    file = parse({**values, "asynchrony": {"name": "fedbuff", "buffer": 2}})
+    summary = on_flower(file, tmp_path, "--out", str(tmp_path / "run"))
+    history = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
+    assert summary["rounds"] == len(history) == 5
+    assert all(report["clients"] == 2 and report["time"] > 0 for report in history)

@@ -22,7 +22,8 @@ from fedtempo.client.objectives import Received
 from fedtempo.config import read, settings_of
 from fedtempo.schedules import decaying_k
 from fedtempo.training.experiment import prepare
-from fedtempo.training.loop import _blocks, drained
+from fedtempo.training.loop import drained
+from fedtempo.training.one_round import blocks_of
 from fedtempo.training.store import MemoryStore
 from tests import zoo
 from tests.breaking import Fatal, Unlucky
@@ -220,7 +221,7 @@ def weighed(cohort: int) -> tuple[int, int, int]:
     with Weighed(federation, serial, 2) as engine:
         beginning = engine.bytes_down
         engine.bytes_down = engine.bytes_up = 0
-        total = engine.train(order, _blocks(chosen, MemoryStore(), federation.problem.data.clients[:cohort]))
+        total = engine.train(order, blocks_of(chosen, MemoryStore(), federation.problem.data.clients[:cohort]))
     assert total.clients == cohort
     return beginning, engine.bytes_down, engine.bytes_up
 

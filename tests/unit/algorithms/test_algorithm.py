@@ -26,9 +26,9 @@ def test_it_prints_as_the_call_that_made_it() -> None:
     assert walk(0.1, steps=3).settings == {"lr": 0.1, "steps": 3}
 
 
-@pytest.mark.parametrize("name", zoo.ALGORITHMS)
+@pytest.mark.parametrize("name", zoo.EVERYTHING)
 def test_every_algorithm_is_made_again_from_its_settings(name: str) -> None:
-    algorithm = zoo.ALGORITHMS[name]
+    algorithm = zoo.EVERYTHING[name]
     again = a.ALGORITHMS[algorithm.name](**algorithm.settings)
     assert repr(again) == repr(algorithm)
 

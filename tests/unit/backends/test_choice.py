@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import pytest
 from torch import nn
 
 import fedtempo as ft
 from fedtempo.backends import block_size, choose, serial, vectorised
+from fedtempo.backends import choice as rules
 
 
 def test_blocks_depend_on_the_model_alone() -> None:
@@ -25,3 +27,15 @@ def test_auto_looks_at_the_model_and_leaves_workers_to_calibration() -> None:
     assert choose("serial", None, None, large, cohort=10.0) == (serial, 1, 1, False)
     assert choose("vectorised", 3, 7, large, cohort=1.0) == (vectorised, 3, 7, False)
     assert str(choose("vectorised", 3, 7, large, 1.0)) == "vectorised code in 3 processes, 7 clients to a block"
+
+
+def test_on_an_accelerator_clients_run_side_by_side_in_one_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As many as half of the free memory holds: 1 GB, and 16 copies of a million numbers of 4 bytes a client."""
+    large = nn.Linear(2000, 500)
+    monkeypatch.setattr(rules, "free_memory", lambda device: {"cuda:1": 2 * 10**9, "mps": None}[device])
+    assert choose("auto", None, None, large, 10.0, device="cuda:1") == (vectorised, 1, 8, False)
+    assert choose("auto", None, 3, large, 10.0, device="cuda:1") == (vectorised, 1, 3, False)
+    assert choose("auto", 2, None, large, 10.0, device="cuda:1").workers == 2
+    assert choose("auto", None, None, large, 10.0, device="mps") == (vectorised, 1, 4, False)
+    assert choose("auto", None, None, large, 10.0, vectorises=False, device="cuda:1") == (serial, 1, 1, False)
+    assert choose("serial", None, None, large, 10.0, device="cuda:1") == (serial, 1, 1, False)

@@ -15,6 +15,7 @@ import fedtempo as ft
 from fedtempo.backends import Processes
 from fedtempo.backends.mailbox import LARGE
 from tests import zoo
+from tests.slow import slow_but
 
 SETTINGS = {"rounds": 3, "cohort": 5, "batch_size": 4, "seed": 3, "block": 1, "evaluation": ft.Evaluation(every=2)}
 
@@ -31,9 +32,11 @@ def nothing_left() -> object:
     assert not {child.pid for child in multiprocessing.active_children()} - before
 
 
-@pytest.mark.parametrize(
-    "name", ["fedavg", "feddecay", "scaffold", "fedexp", "four at once", "pflego", "fedrep", "ditto", "fedem", "fedbn"]
-)
+NAMES = ["fedavg", "feddecay", "scaffold", "fedexp", "four at once", "pflego", "fedrep", "ditto", "fedem", "fedbn"]
+OFTEN = ["scaffold", "four at once", "pflego", "ditto", "fedem"]
+
+
+@pytest.mark.parametrize("name", slow_but(OFTEN, NAMES, "one algorithm of every kind of state runs every time"))
 def test_workers_give_the_same_bits(name: str) -> None:
     alone, shared = run(name=name), run(name=name, workers=2)
     assert alone.digest() == shared.digest()

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import numpy as np
+import torch
 from torch import nn
 
+import fedtempo as ft
 from fedtempo.client.network import Network
 from tests.unit.client.test_gradients import Own
 
@@ -15,3 +18,43 @@ def test_code_of_the_users_own_is_known_from_ours() -> None:
     assert not Network(nn.Sequential(nn.Linear(2, 2), Own())).is_known()
     assert Network(nn.Linear(2, 2)).is_known() and not Network(nn.Linear(2, 2)).hooked()
     assert Network(hooked).hooked()
+
+
+def test_both_copies_share_the_models_weights_and_nothing_else() -> None:
+    model = nn.Sequential(nn.Linear(3, 3, bias=False), nn.BatchNorm1d(3), nn.Linear(3, 3, bias=False))
+    model[0].requires_grad_(False)
+    model[2].weight = model[0].weight  # tied
+    model[1].weight.grad = torch.ones(3)
+    network = Network(model)
+    for copied in (network.training, network.evaluating):
+        for name, own in model.named_parameters():
+            assert copied.get_parameter(name).data_ptr() == own.data_ptr(), name
+            assert not copied.get_parameter(name).requires_grad and copied.get_parameter(name).grad is None
+        for name, own in model.named_buffers():
+            assert copied.get_buffer(name).data_ptr() != own.data_ptr(), name
+        assert copied[2].weight is copied[0].weight
+    assert [p.requires_grad for p in model.parameters()] == [False, True, True]
+    assert network.training is not network.evaluating and network.frozen == {"0.weight"}
+
+
+def test_calls_and_training_leave_the_shared_weights_as_they_are() -> None:
+    model = nn.Sequential(nn.Linear(3, 2), nn.BatchNorm1d(2))
+    before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+    network, given = Network(model), {name: torch.ones_like(t) for name, t in before.items()}
+    network.forward(given, {"x": torch.randn(4, 3)}, train=True)
+    assert not torch.equal(given["1.running_mean"], torch.ones(2)), "buffers that were given are written"
+    rows = np.random.default_rng(0).standard_normal((8, 3))
+    data = ft.data.FederatedData.from_clients([(rows, np.arange(8) % 2)] * 2)
+    ft.run(model=model, data=data, algorithm=ft.algorithms.fedavg(0.5, 3), rounds=2, progress=False)
+    assert all(torch.equal(tensor, before[name]) for name, tensor in model.state_dict().items())
+
+
+class Quantised(nn.Parameter):
+    """A parameter that remembers more than a tensor."""
+
+
+def test_a_parameter_of_another_kind_is_copied_as_it_copies_itself() -> None:
+    model = nn.Linear(2, 2, bias=False)
+    model.weight = Quantised(torch.ones(2, 2))
+    copied = Network(model).training.weight
+    assert type(copied) is Quantised and copied.data_ptr() != model.weight.data_ptr()

@@ -189,10 +189,15 @@ BACKBONES: dict[str, Callable[..., ft.Algorithm]] = {
 
 
 STATES = [(name, state) for name in BACKBONES for state in ("reset", "keep", "average")]
-OFTEN = [(name, state) for name, state in STATES if state == "average" or name in ("fedavg", "fedrep")]
+OFTEN = [
+    (name, "average") for name in ("feddecay", "scaffold", "fedadam", "pflego", "fedrep", "ditto", "pfedme", "fedem")
+]
+OFTEN += [("fedavg", state) for state in ("reset", "keep", "average")]
 
 
-@pytest.mark.parametrize("case", slow_but(OFTEN, STATES, "an averaged state, which is also kept, runs every time"))
+@pytest.mark.parametrize(
+    "case", slow_but(OFTEN, STATES, "every kind of state, and an averaged one with every mechanism, runs every time")
+)
 def test_every_backbone_steps_with_adamw(case: tuple[str, str]) -> None:
     name, state = case
     ft.check_algorithm(BACKBONES[name](optimizer=adamw(weight_decay=per_round(0.01, 0.9), state=state)))

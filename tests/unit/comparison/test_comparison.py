@@ -20,6 +20,7 @@ from fedtempo.cli import main
 from fedtempo.comparison import Run, compare_runs, entrants_of, finished_run, run_of
 from fedtempo.comparison.entrants import parse_algorithms
 from fedtempo.comparison.intervals import Pairs, over_seeds, over_users, paired
+from fedtempo.comparison.tables import tables_of
 from fedtempo.comparison.targets import cost_to_reach
 from fedtempo.config import parse
 from fedtempo.errors import ConfigError, StoreError
@@ -159,6 +160,19 @@ def test_cost_to_reach_a_target_is_that_of_the_first_evaluated_round_that_does(r
     assert reached["steps"] == run.history[first].total_costs.steps
     assert reached["seconds"] == pytest.approx(sum(report.seconds for report in run.history[: first + 1]))
     assert cost_to_reach(runs[:2], 1.1).costs is None
+
+
+def test_seconds_and_joules_of_devices_to_a_target(digits: ft.data.FederatedData, runs: list[Run]) -> None:
+    fleet = ft.devices.constant(seconds_per_step=2.0, joules_per_step=3.0)
+    timed = run_of(small(digits, ft.algorithms.fedavg(lr=0.3, steps=3), 0, devices=fleet))
+    reached = cost_to_reach([timed], 0.0).costs
+    assert reached is not None
+    first = next(report for report in timed.history if report.scores)
+    assert reached["time"] == first.total_time == 6.0 * (first.round + 1)
+    assert reached["energy"] == first.total_energy == 3.0 * first.total_costs.steps
+    shown = "".join(str(column.header) for table in tables_of(compare_runs([timed])) for column in table.columns)
+    plain = "".join(str(column.header) for table in tables_of(compare_runs(runs[:1])) for column in table.columns)
+    assert "joules" in shown and "joules" not in plain
 
 
 def test_other_data_or_another_protocol_is_refused_and_named(digits: ft.data.FederatedData, runs: list[Run]) -> None:

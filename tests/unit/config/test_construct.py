@@ -6,11 +6,13 @@ import re
 from typing import Any
 
 import pytest
+import torch
 
 import fedtempo as ft
 from fedtempo.config import make_algorithm, make_data
 from fedtempo.config.schema import DataSection
 from fedtempo.schedules import SCHEDULES, Now, from_config, per_round, per_step, to_config
+from tests import zoo
 from tests.unit.config.experiments import BACKBONE, HEAD
 
 SCHEDULE_SETTINGS: dict[str, dict[str, Any]] = {
@@ -26,6 +28,10 @@ SCHEDULE_SETTINGS: dict[str, dict[str, Any]] = {
     "on_plateau": {"value": 0.5},
     "inverse_participation": {},
     "data_share": {},
+    "qsr": {"lr": 0.1, "alpha": 0.4},
+    "finish_by": {"seconds": 10.0, "most": 5},
+    "over_time": {"value": 0.5, "factor": 0.5, "seconds": 60.0},
+    "by_own_loss": {"value": 0.5, "power": 0.5},
 }
 
 
@@ -42,6 +48,16 @@ def test_a_product_of_schedules_goes_out_and_in() -> None:
     schedule = per_round(0.1, 0.9) * per_step(1.0, 0.5)
     algorithm = make_algorithm({"name": "fedavg", "lr": to_config(schedule), "steps": 2})
     assert algorithm.phases[0].lr == schedule
+
+
+def test_functions_of_ones_own_stand_by_name() -> None:
+    """An algorithm that takes functions takes their names from a file; one that is not there is named."""
+    table = {"name": "adaptive_decay", "rate": "tests.zoo:half", "decay": "tests.zoo:tenth", "around": BACKBONE}
+    assert make_algorithm(table).settings["rate"] is zoo.half
+    weighted = make_algorithm({"name": "loss_weighted", "weigh": "torch:log1p", "around": BACKBONE})
+    assert weighted.settings["weigh"] is torch.log1p
+    with pytest.raises(ft.ConfigError, match=re.escape("algorithm.rate")):
+        make_algorithm({**table, "rate": "tests.zoo:third"})
 
 
 def test_wrappers_nest() -> None:

@@ -12,6 +12,7 @@ import tomli_w
 
 import fedtempo as ft
 from fedtempo.config import dump, fingerprint, parse, read, settings_of
+from fedtempo.errors import ConfigError
 from tests import ROOT
 from tests.unit.config.experiments import SMALL, experiment
 
@@ -98,3 +99,60 @@ def test_the_cohort_may_be_drawn_client_by_client() -> None:
 def test_a_probability_that_is_none_is_refused(probability: object) -> None:
     with pytest.raises(ft.ConfigError, match=r"cohort.bernoulli must be a number in \(0, 1\]"):
         parse(experiment(cohort={"bernoulli": probability}))
+
+
+PHONES = """
+rounds = 2
+cohort = 3
+deadline = 9.0
+partial_work = true
+[data]
+name = "digits"
+split = { name = "iid", clients = 6 }
+[model]
+name = "softmax_regression"
+inputs = 64
+outputs = 10
+[algorithm]
+name = "fedavg"
+lr = 0.1
+steps = { schedule = "finish_by", seconds = 8.0, most = 5 }
+[devices]
+name = "classes"
+of = [{ share = 1, name = "phones" }, { share = 2, name = "constant", seconds_per_step = 2.0 }]
+[devices.availability]
+hours = [20, 6]
+time_zones = [0, 8]
+[asynchrony]
+name = "fedbuff"
+buffer = 2
+"""
+
+
+def test_devices_and_asynchrony_in_a_file() -> None:
+    settings = settings_of(parse(tomllib.loads(PHONES)))
+    kinds = [(1, ft.devices.phones()), (2, ft.devices.constant(seconds_per_step=2.0))]
+    assert settings["devices"] == ft.devices.classes(kinds).available(hours=(20, 6), time_zones=(0, 8))
+    assert settings["asynchrony"] == ft.asynchrony.fedbuff(2) and settings["partial_work"] is True
+    again = settings_of(parse(tomllib.loads(dump(parse(tomllib.loads(PHONES))))))
+    assert again["devices"] == settings["devices"]
+    result = ft.run(**settings)
+    assert result.time > 0 and len(result.history) == 2
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "says"),
+    [
+        ('name = "phones"', 'name = "phnes"', "phones"),
+        ("seconds_per_step = 2.0", "seconds_per_stp = 2.0", "seconds_per_step"),
+        ("share = 1, ", "", "share"),
+        ("hours = [20, 6]", "hours = [20]", "devices.availability.hours"),
+        ("hours = [20, 6]", "hours = [20, 30]", "hours"),
+        ('name = "fedbuff"', 'name = "fedbuf"', "fedbuff"),
+        ("buffer = 2", "buffer = 0", "asynchrony.buffer"),
+    ],
+)
+def test_wrong_devices_in_a_file_are_named(old: str, new: str, says: str) -> None:
+    assert old in PHONES
+    with pytest.raises(ConfigError, match=says):
+        parse(tomllib.loads(PHONES.replace(old, new)))

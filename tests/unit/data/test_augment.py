@@ -61,7 +61,7 @@ def test_every_backend_sees_the_same_batches(how: object) -> None:
 
 def test_randomness_follows_seed_round_client_and_step() -> None:
     drawn = {
-        int(augment.step_keys(seed, np.array([client]), round_number, step)[0])
+        int(augment.step_keys(seed, np.array([client]), (round_number,), step)[0])
         for seed in (0, 1)
         for client in (0, 1)
         for round_number in (0, 1)

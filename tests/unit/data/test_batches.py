@@ -26,7 +26,7 @@ def test_an_epoch_has_every_row_once() -> None:
     assert following.tolist() != seen.tolist()
 
 
-@pytest.mark.parametrize("batching", [Batching(4), Batching(4, "replace"), Batching(None)])
+@pytest.mark.parametrize("batching", [Batching(4), Batching(4, "in_order"), Batching(4, "replace"), Batching(None)])
 def test_a_clients_batches_do_not_depend_on_the_others(batching: Batching) -> None:
     together = rows([5, 3, 9], [17, 10, 3], batching)
     alone = rows([3], [10], batching)
@@ -35,6 +35,13 @@ def test_a_clients_batches_do_not_depend_on_the_others(batching: Batching) -> No
         mine, count = alone.at(step)
         assert counts[1] == count[0] == batching.length(10, step)
         assert local[1, : counts[1]].tolist() == mine[0, : count[0]].tolist()
+
+
+def test_batches_in_order_follow_the_rows() -> None:
+    drawn = rows([3, 5], [10, 5], Batching(4, "in_order"))
+    first = [drawn.at(step)[0][0, : int(drawn.at(step)[1][0])].tolist() for step in range(4)]
+    assert first == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9], [0, 1, 2, 3]]
+    assert drawn.of_first(2).tolist() == [8, 9]
 
 
 def test_padding_repeats_the_first_row() -> None:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import re
 import sqlite3
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -20,6 +21,7 @@ from fedtempo.deploy.census import census_of, data_of, read_census
 from fedtempo.deploy.node import Nodes, make_node
 from fedtempo.deploy.nodedata import from_folder, placed, share
 from fedtempo.deploy.personal import DATABASE, PersonalStore
+from fedtempo.deploy.roster import Reply, Request
 from fedtempo.deploy.server import RUN, Plan, serve_run
 from fedtempo.deploy.wire import HASH, WireError
 from fedtempo.training.state import digest_of
@@ -288,3 +290,89 @@ def test_a_run_folder_without_its_token_is_not_resumed(digits: ft.data.Federated
     (tmp_path / "run" / RUN).write_text("zz")
     with pytest.raises(ft.OutputError, match=r"run\.token"):
         serve_run(Wires(nodes_of(blueprint, 1, None)), blueprint, Plan(out=tmp_path / "run"))
+
+
+def test_nodes_know_their_devices_and_the_clock_is_measured(digits: ft.data.FederatedData, tmp_path: Path) -> None:
+    """Steps by device and by the client's own loss have the simulator's bits; time is what the rounds really took."""
+    steps = ft.schedules.finish_by(3.0, most=6) * ft.schedules.by_own_loss(0.5, power=0.5)
+    fleet = ft.devices.log_normal(seconds_per_step=1.0, sigma=0.8)
+    given = experiment(digits, ft.algorithms.fedavg(lr=0.1, steps=steps), rounds=3, devices=fleet, evaluation=None)
+    blueprint = blueprint_of(given)
+    result = serve_run(Wires(nodes_of(blueprint, 2, tmp_path)), blueprint, Plan())
+    alone = simulated(given)
+    assert result.digest() == alone.digest()
+    assert [report.energy for report in result.history] == [0.0] * 3
+    measured = [report.time for report in result.history]
+    assert all(0 < time < 60 for time in measured) and measured != [report.time for report in alone.history]
+    assert result.time == pytest.approx(sum(measured))
+
+
+def test_nodes_in_the_order_of_events_have_the_simulators_bits(digits: ft.data.FederatedData, tmp_path: Path) -> None:
+    """Personal heads, a client that comes twice from one version, and late ones: the same rule, the same numbers."""
+    pairs = [("start", 0), ("start", 1), ("start", 2), ("finish", 1), ("start", 1), ("finish", 1), ("start", 3)]
+    events = [*pairs, ("finish", 0), ("finish", 3), ("finish", 2), ("start", 0), ("finish", 0)]
+    rule = ft.asynchrony.fedbuff(2, events=events)
+    given = experiment(digits, ft.algorithms.fedper(lr=0.1, steps=2), rounds=3, asynchrony=rule, evaluation=None)
+    blueprint = blueprint_of(given)
+    result = serve_run(Wires(nodes_of(blueprint, 2, tmp_path)), blueprint, Plan())
+    assert result.digest() == simulated(given).digest()
+    assert max(report.measurements["max_staleness"] for report in result.history) == 2
+
+
+class InTurn:
+    """Wires whose nodes, like real ones, work on one message at a time, whoever sends it."""
+
+    def __init__(self, wires: Wires) -> None:
+        self.wires = wires
+        self.locks = {node: threading.Lock() for node in wires.made}
+
+    def nodes(self) -> list[int]:
+        return self.wires.nodes()
+
+    def exchange(self, requests: Mapping[int, Request], seconds: float | None) -> Iterator[Reply]:
+        for node, request in requests.items():
+            with self.locks[node]:
+                replies = list(self.wires.exchange({node: request}, seconds))
+            yield from replies
+
+
+def test_a_server_that_does_not_wait_for_stragglers(digits: ft.data.FederatedData, tmp_path: Path) -> None:
+    """One node answers nothing until the run is over: the clients of the other make all versions of the model."""
+    settings = {"rounds": 4, "cohort": 1.0, "asynchrony": ft.asynchrony.fedbuff(2), "evaluation": None}
+    given = experiment(digits, FOUR["FedDecay"](), **settings)
+    blueprint, over = blueprint_of(given), threading.Event()
+
+    def stuck(node: int, kind: str, parts: list[bytes]) -> list[bytes]:
+        if node == 1 and kind == "train":
+            over.wait(60)
+        return parts
+
+    wires = Wires(nodes_of(blueprint, 2, tmp_path), stuck)
+    slow = set(read_census(wires.made[1].census()[0]).numbers)
+    try:
+        result = serve_run(InTurn(wires), blueprint, Plan())
+    finally:
+        over.set()
+    heard = {client for report in result.history for client in report.clients}
+    assert len(result.history) == 4 and heard and not heard & slow
+    assert all(len(report.clients) == 2 and report.time > 0 for report in result.history)
+    assert result.time == pytest.approx(sum(report.time for report in result.history))
+
+
+def test_what_was_asked_is_asked_again_after_a_restart(digits: ft.data.FederatedData, tmp_path: Path) -> None:
+    settings = {"rounds": 4, "cohort": 3, "asynchrony": ft.asynchrony.fedbuff(2), "evaluation": None}
+    blueprint = blueprint_of(experiment(digits, ft.algorithms.fedper(lr=0.1, steps=2), **settings))
+    nodes, left = nodes_of(blueprint, 2, tmp_path / "nodes"), [6]
+
+    def breaks(node: int, kind: str, parts: list[bytes]) -> list[bytes]:
+        left[0] -= kind == "train"
+        if left[0] < 0:
+            raise ConnectionError("the link is gone")
+        return parts
+
+    plan = Plan(out=tmp_path / "run")
+    with pytest.raises(ConnectionError):
+        serve_run(InTurn(Wires(nodes, breaks)), blueprint, plan)
+    result = serve_run(InTurn(Wires(nodes)), blueprint, plan)
+    assert [report.round for report in result.history] == [0, 1, 2, 3]
+    assert not any(report.failures for report in result.history)

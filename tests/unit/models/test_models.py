@@ -182,7 +182,7 @@ def test_lanes_side_by_side_have_the_gradients_and_buffers_of_lanes_one_by_one(n
     assert all(value.abs().sum() > 0 for value in together[0].values()), "a parameter has no gradient"
 
 
-@named
+@trained
 def test_evaluation_side_by_side_is_evaluation_one_by_one(name):
     case = CASES[name]
     network = Network(case.make())

@@ -9,7 +9,8 @@ from fedtempo.costs import Costs
 from fedtempo.report import ReportRun, report
 from fedtempo.report.payload import MOST_ROUNDS, payload
 from fedtempo.server.sums import Failure
-from fedtempo.training.round_report import RoundReport
+from fedtempo.trackers.tracker import numbers
+from fedtempo.training.round_report import RoundReport, from_json, to_json
 from tests.unit.report.pages import numbers_in
 
 
@@ -53,3 +54,15 @@ def test_a_run_that_is_not_finite_still_has_a_page() -> None:
     history = [RoundReport(0, float("nan"), (), Costs(), Costs(), 0.1)]
     assert numbers_in(report([ReportRun("nan", history)]))["runs"][0]["rounds"]["loss"] == [None]
     assert numbers_in(report([ReportRun("none yet", [])]))["runs"][0]["done"] == 0
+
+
+def test_a_run_with_a_clock_has_its_time_and_energy(result: ft.Result) -> None:
+    history = [
+        RoundReport(n, 1.0, (1,), Costs(), Costs(), 0.1, time=2.0, energy=3.0, total_time=2.0 * n, total_energy=3.0 * n)
+        for n in (1, 2)
+    ]
+    (timed,) = payload([ReportRun("timed", history)], "t")["runs"]
+    assert timed["rounds"]["time"] == [2, 4] and timed["rounds"]["energy"] == [3, 6]
+    assert "time" not in numbers_in(report([ReportRun.of(result)]))["runs"][0]["rounds"]
+    assert numbers(history[0])["total_time"] == 2.0 and "time" not in numbers(result.history[0])
+    assert from_json(to_json(history[1])) == history[1]

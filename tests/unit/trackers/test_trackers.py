@@ -163,7 +163,7 @@ def train_and_die(folder: Path, commit_every: int, name: str) -> None:
 
 
 DEATHS = [(name, commit_every) for name in KEEPING for commit_every in (1, 4)]
-OFTEN = [(name, commit_every) for name, commit_every in DEATHS if name not in ("mlflow", "wandb") or commit_every == 1]
+OFTEN = [(name, commit_every) for name, commit_every in DEATHS if name not in ("mlflow", "wandb")]
 
 
 @pytest.mark.parametrize("death", slow_but(OFTEN, DEATHS, "MLflow and W&B start for seconds, in two processes"))
@@ -189,7 +189,9 @@ def test_resumed_rounds_are_logged_once(
 FILES = ["csv", "jsonl", "tensorboard"]
 
 
-@pytest.mark.parametrize("name", slow_but(FILES, KEEPING, "MLflow and W&B start for seconds, and die every time above"))
+@pytest.mark.parametrize(
+    "name", slow_but(FILES, KEEPING, "MLflow and W&B start for seconds; MLflow is resumed every time below")
+)
 def test_stopped_and_resumed(name: str, tmp_path: Path, plain: ft.Result) -> None:
     rounds = ft.train(**settings(), out=tmp_path, trackers=[name])
     for _ in range(4):
@@ -199,7 +201,7 @@ def test_stopped_and_resumed(name: str, tmp_path: Path, plain: ft.Result) -> Non
     same(held_by(name, tmp_path), plain.history, 1e-6 if name == "tensorboard" else 0)
 
 
-@pytest.mark.parametrize("name", ["csv", "jsonl", "tensorboard", "mlflow"])
+@pytest.mark.parametrize("name", slow_but(FILES, [*FILES, "mlflow"], "MLflow starts for seconds, and is resumed below"))
 def test_rounds_that_a_tracker_missed_are_told_later(name: str, tmp_path: Path, plain: ft.Result) -> None:
     rounds = ft.train(**settings(), out=tmp_path)
     for _ in range(4):
@@ -255,7 +257,7 @@ def test_a_missing_library_is_named_before_training(name: str, tmp_path: Path, f
     assert not (tmp_path / "run").exists()
 
 
-@pytest.mark.parametrize("name", KEEPING)
+@pytest.mark.parametrize("name", slow_but(FILES, KEEPING, "MLflow and W&B start for seconds"))
 def test_without_a_folder_a_path_is_asked_for(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, plain: ft.Result
 ) -> None:

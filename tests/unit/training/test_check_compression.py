@@ -28,6 +28,8 @@ REFUSED = {
     "a memory down": (fl.fedavg(lr=0.1, steps=1, compress_down=ft.compress.sign()), "compress_down must be .*'none'"),
     "EF21 and SCAFFOLD": (fl.scaffold(lr=0.1, steps=1, **EF21), "displacements alone"),
     "EF21 and FedExP": (fl.fedexp(lr=0.1, steps=1, **EF21), "displacements alone"),
+    "EF21 and FedNova": (fl.fednova(lr=0.1, steps=1, **EF21), "displacements alone"),
+    "EF21 and FedDyn": (fl.feddyn(lr=0.1, steps=1, **EF21), "displacements alone"),
     "EF21 and unknown weights": (fl.fedavg(lr=0.1, steps=1, weighting="processed", **EF21), "weighting must be"),
     "no tensors": (own(lambda v, key: [v]), "compress.encode must be a function that returns a dict of tensors"),
     "length by numbers": (own(lambda v, key: {"v": v[v != 0]}), "do not depend on the numbers"),

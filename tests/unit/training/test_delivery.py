@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 import fedtempo as ft
 from tests import zoo
+from tests.slow import slow_but
 
 
 class Mine(nn.Module):
@@ -94,7 +95,7 @@ np.save(sys.argv[3], out)
 """
 
 
-@pytest.mark.parametrize("format", ["torch", "onnx"])
+@pytest.mark.parametrize("format", slow_but(["onnx"], ["torch", "onnx"], "the other format runs every time"))
 def test_a_process_without_fedtempo_gets_the_same_outputs(format: str, tmp_path: Path) -> None:
     if format == "onnx":
         pytest.importorskip("onnxscript", reason="the extra 'onnx' is not installed")

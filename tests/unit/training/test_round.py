@@ -35,13 +35,16 @@ def block(*deltas: float, **fields: Any) -> BlockSum:
     return result
 
 
+def ledger_of(prepared: Experiment) -> Ledger:
+    return Ledger(prepared.federation, prepared.first_shared, {})
+
+
 def concluded(
     prepared: Experiment, sums: BlockSum, state: State | None = None, clients: tuple[int, ...] = (1, 4)
 ) -> tuple[State, dict[int, Any], RoundReport]:
     state = state or start(prepared)
     now = now_in(prepared, state, 0)
-    ledger = Ledger(prepared.federation, prepared.first_shared, {})
-    return conclude(prepared, state, sums, Participants(np.array(clients), []), now, ledger)
+    return conclude(prepared, state, sums, Participants(np.array(clients), []), now, ledger_of(prepared))
 
 
 def test_the_model_moves_by_the_mean() -> None:
@@ -121,7 +124,9 @@ def test_of_more_that_were_asked_some_arrive_first() -> None:
     prepared = experiment(*ROWS, cohort=4, over_selection=0.5)
     state = start(prepared)
     now = now_in(prepared, state, 3)
-    everybody, first = (participants(prepared, state, now, real=real).clients.tolist() for real in (True, False))
+    everybody, first = (
+        participants(prepared, state, now, ledger_of(prepared), real=real).clients.tolist() for real in (True, False)
+    )
     assert (len(everybody), len(first), now.cohort) == (6, 4, 4.0)
     assert set(first) < set(everybody) and first == sorted(first)
 
@@ -130,7 +135,7 @@ def test_who_drops_out_is_a_failure_and_trains_nothing() -> None:
     prepared = experiment(*ROWS, faults=ft.Faults(drop=0.5))
     state = start(prepared)
     now = now_in(prepared, state, 0)
-    clients, failures = participants(prepared, state, now)
+    clients, failures, *_ = participants(prepared, state, now, ledger_of(prepared))
     assert sorted([*clients.tolist(), *(failure.client for failure in failures)]) == list(range(10))
     assert {failure.reason for failure in failures} == {"dropped out"}
     assert 0 < len(failures) < 10

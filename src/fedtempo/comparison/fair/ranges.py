@@ -24,8 +24,9 @@ OF_ALGORITHMS: Mapping[str, Mapping[str, tuple[float, float]]] = {
     "fedsgd": {"lr": (0.03, 10.0)},
     # Adaptive servers move every weight by about the server's rate, whatever the gradient.
     **{name: {"lr": (0.01, 3.0), "server_lr": (0.001, 0.3)} for name in ("fedadam", "fedyogi", "fedadagrad")},
-    # AdamW inside.
-    "diloco": {"lr": (0.0001, 0.1)},
+    # AdamW inside, and steps of one length.
+    **{name: {"lr": (0.0001, 0.1)} for name in ("diloco", "fedadamw")},
+    "fedmuon": {"lr": (0.0003, 0.3)},
     "pfedme": {"lr": (0.003, 1.0), "personal_lr": (0.01, 1.0)},
 }
 """Ranges of algorithms for which those of `RATES` do not fit. Their rates are tuned even if they have a default."""

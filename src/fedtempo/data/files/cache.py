@@ -23,7 +23,7 @@ _INDEX = "index.json"
 Decode = Callable[[], Mapping[str, np.ndarray]]
 
 
-def cached(sources: Sources, settings: Mapping[str, Any], decode: Decode) -> dict[str, np.ndarray]:
+def cached(sources: Sources, settings: Mapping[str, object], decode: Decode) -> dict[str, np.ndarray]:
     """The arrays that `decode` makes, read-only memory maps; decoded once for these bytes and these settings."""
     folder = sources.cache / "arrays" / sources.name / _key(sources, settings)
     if not (folder / _INDEX).is_file():
@@ -36,7 +36,7 @@ def _key(sources: Sources, settings: Mapping[str, Any]) -> str:
     return hashlib.sha256(repr((LAYOUT, sources.name, sorted(settings.items()), marks)).encode()).hexdigest()[:32]
 
 
-def _build(folder: Path, sources: Sources, settings: Mapping[str, Any], decode: Decode) -> None:
+def _build(folder: Path, sources: Sources, settings: Mapping[str, object], decode: Decode) -> None:
     with exclusively(folder):
         if (folder / _INDEX).is_file():
             return

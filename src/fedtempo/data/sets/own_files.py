@@ -20,9 +20,16 @@ def csv_table(
     standardise: bool = False,
 ) -> Table:
     """A CSV file with a header line; the settings are those of `from_frame`."""
-    columns = {"features": features, "part": part}
-    treated = {"strings": strings, "missing": missing, "standardise": standardise}
-    return from_csv(path, client=client, target=target, **columns, **treated)
+    return from_csv(
+        path,
+        client=client,
+        target=target,
+        features=features,
+        part=part,
+        strings=strings,
+        missing=missing,
+        standardise=standardise,
+    )
 
 
 def parquet_table(
@@ -36,9 +43,16 @@ def parquet_table(
     standardise: bool = False,
 ) -> Table:
     """A Parquet file; the settings are those of `from_frame`."""
-    columns = {"features": features, "part": part}
-    treated = {"strings": strings, "missing": missing, "standardise": standardise}
-    return from_parquet(path, client=client, target=target, **columns, **treated)
+    return from_parquet(
+        path,
+        client=client,
+        target=target,
+        features=features,
+        part=part,
+        strings=strings,
+        missing=missing,
+        standardise=standardise,
+    )
 
 
 _own = partial(DataSet, page="yours", licence="yours", citation="yours", clients="the column that `client` names")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from fedtempo.papers.compositions.ingredients import ALL, CHOSEN, COSTS, HEADS, INGREDIENTS, NONE, PAIRS, USERS
 from fedtempo.papers.framework.claims import Claim, all_of, at_least, higher, lower
 from fedtempo.papers.framework.figures import Figure, Sweep
@@ -9,9 +11,9 @@ from fedtempo.papers.framework.frame import Column, Values, score_column
 from fedtempo.papers.framework.svg import Axes
 
 END = f"{USERS}/mean"
-SCORED = {"end": "where each stops", "steps": "at equal steps", "bytes": "at equal bytes"}
+SCORED: dict[str, Any] = {"end": "where each stops", "steps": "at equal steps", "bytes": "at equal bytes"}
 """Where scores are compared, in words."""
-BUDGETS = {"end": END, "steps": f"{USERS}/at_steps", "bytes": f"{USERS}/at_bytes"}
+BUDGETS: dict[str, Any] = {"end": END, "steps": f"{USERS}/at_steps", "bytes": f"{USERS}/at_bytes"}
 POINT = 0.01
 AS_MUCH = -POINT
 """A point less than the sum of the gains still counts as adding up."""

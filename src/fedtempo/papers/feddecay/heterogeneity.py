@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
+from typing import Any
 
 from fedtempo.algorithms import Algorithm, fedavg, feddecay
 from fedtempo.data import dirichlet
@@ -134,7 +135,7 @@ CLAIMS = (
         higher(at_alpha(DIFFERENT, 0.6), at_alpha(SIMILAR, 0.6), "gain", A_POINT),
     ),
 )
-SMOKE = {
+SMOKE: dict[str, Any] = {
     "rounds": 1,
     "cohort": 2,
     "every": 1,
@@ -145,8 +146,8 @@ SMOKE = {
     "hidden": 8,
     "lr": 0.1,
 }
-SMALL = {**SMOKE, "rounds": 40, "cohort": 8, "every": 10, "clients": 40, "rows": 8_000, "hidden": 64}
-MEDIUM = {**SMALL, "rounds": 160, "every": 10, "patience": 5, "users": 20}
+SMALL: dict[str, Any] = {**SMOKE, "rounds": 40, "cohort": 8, "every": 10, "clients": 40, "rows": 8_000, "hidden": 64}
+MEDIUM: dict[str, Any] = {**SMALL, "rounds": 160, "every": 10, "patience": 5, "users": 20}
 HETEROGENEITY = Reproduction(
     name="feddecay-heterogeneity",
     paper="feddecay",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 from fedtempo.data import louvain
 from fedtempo.evaluation.protocol import Evaluation
@@ -27,7 +28,7 @@ from fedtempo.papers.feddecay.users import NO_CLIPPING, TUNING_LR, beta_sweep, t
 from fedtempo.papers.framework.frame import Data, Model, PaperRun, Scale, sized
 from fedtempo.papers.framework.reproduction import Reproduction
 
-PUBMED_RATES = {
+PUBMED_RATES: dict[str, Any] = {
     "small": MethodRates(
         0.5, {}, lam=0.1, pfedme_lam=0.5, pfedme_lr=1.0, pfedme_steps=1, clip=NO_CLIPPING, weight_decay=5e-4
     ),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 from fedtempo.data import dirichlet, natural
 from fedtempo.evaluation.protocol import Evaluation
@@ -85,7 +86,7 @@ def beta_sweep(betas: Mapping[float, tuple[float, float]]) -> Values:
     return {labels[beta]: {EXISTING: old / 100, NEW: new / 100} for beta, (old, new) in betas.items()}
 
 
-FEMNIST_RATES = {
+FEMNIST_RATES: dict[str, Any] = {
     "small": MethodRates(0.1, {}, pfedme_lam=0.05, pfedme_lr=10.0, pfedme_rounds=9, outer_lr=0.5),
     "paper": MethodRates(
         0.05,
@@ -200,7 +201,7 @@ FEMNIST = Reproduction(
     ),
 )
 
-SST2_RATES = {
+SST2_RATES: dict[str, Any] = {
     "small": MethodRates(2.0, {}, lam=0.8, pfedme_lam=0.8, pfedme_lr=0.625, pfedme_rounds=10),
     "paper": MethodRates(0.05, {FEDBN: 0.1}, lam=0.8, pfedme_lam=0.8, pfedme_lr=0.05, pfedme_rounds=51),
 }

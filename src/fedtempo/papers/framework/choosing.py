@@ -114,4 +114,5 @@ def _read(path: Path) -> Mapping[str, Any] | None:
         raise ConfigError(f"{path} cannot be read as a plan. Remove it, and the plan is written again.") from None
     known = isinstance(content, dict) and isinstance(content.get("judged_seeds"), list)
     require(known, str(path), "a plan", "something else")
-    return content
+    plan: Mapping[str, Any] = content
+    return plan

@@ -22,6 +22,8 @@ AXES: dict[str, Callable[[RoundReport], float]] = {
     "bytes": lambda report: report.total_costs.bytes,
     "bytes_up": lambda report: report.total_costs.bytes_up,
     "flops": lambda report: report.total_costs.flops,
+    "time": lambda report: report.total_time,
+    "energy": lambda report: report.total_energy,
 }
 
 

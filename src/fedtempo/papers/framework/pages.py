@@ -166,7 +166,7 @@ def save(reproduction: Reproduction, outcome: Outcome, folder: Path, provenance:
 def save_into_docs(reproduction: Reproduction, outcome: Outcome, folder: Path, provenance: str) -> Path:
     """Put the section into `folder/PAPER.md`, in place of the one of the same name and scale, and figures beside it.
 
-    What people wrote outside the section's marks stays.
+    A medium section also takes the place of the quick look. What people wrote outside the sections' marks stays.
     """
     name = f"{reproduction.name}-{outcome.scale}"
     figures = {}
@@ -176,12 +176,29 @@ def save_into_docs(reproduction: Reproduction, outcome: Outcome, folder: Path, p
         write_atomically(folder / figures[figure.name], text)
     path = folder / f"{reproduction.paper}.md"
     before = path.read_text(encoding="utf-8") if path.exists() else f"# {PAPERS[reproduction.paper]}\n"
-    begin, end = f"<!-- {name}: begin -->", f"<!-- {name}: end -->"
+    begin, end = _marks(name)
     section = f"{begin}\n{page(reproduction, outcome, provenance, figures)}{end}"
-    if begin in before and end in before:
-        start, rest = before.split(begin, 1)
-        after = start + section + rest.split(end, 1)[1]
+    quick, _ = _marks(f"{reproduction.name}-small")
+    if outcome.scale == "medium" and quick in before:
+        if begin in before:
+            before = _replaced(before, name, "")
+        before = _replaced(before, f"{reproduction.name}-small", section)
+        for figure in reproduction.figures:
+            (folder / f"figures/{reproduction.name}-small-{figure.name}.svg").unlink(missing_ok=True)
+    elif begin in before:
+        before = _replaced(before, name, section)
     else:
-        after = f"{before.rstrip()}\n\n{section}\n"
-    write_atomically(path, after)
+        before = f"{before.rstrip()}\n\n{section}\n"
+    write_atomically(path, re.sub(r"\n{3,}", "\n\n", before))
     return path
+
+
+def _marks(name: str) -> tuple[str, str]:
+    return f"<!-- {name}: begin -->", f"<!-- {name}: end -->"
+
+
+def _replaced(text: str, name: str, section: str) -> str:
+    """The text with the section of this name replaced."""
+    begin, end = _marks(name)
+    start, rest = text.split(begin, 1)
+    return start + section + rest.split(end, 1)[1]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from fedtempo.errors import require
 from fedtempo.papers.framework.claims import Claim
@@ -13,11 +14,12 @@ from fedtempo.papers.framework.outcomes import Outcome, TuningChoice
 
 SCALES = ("smoke", "small", "medium", "paper")
 REQUIRED = ("smoke", "small", "paper")
-PAPERS = {
+PAPERS: dict[str, Any] = {
     "feddecay": "FedDecay: Adapting to Data Heterogeneity in Federated Learning with Gradient Decay",
     "fednar": "FedNAR: Federated Optimization with Normalized Annealing Regularization",
     "pflego": "Personalized Federated Learning with Exact Distributed Stochastic Gradient Descent Updates",
     "decaying-k": "Faster Federated Learning with Decaying Number of Local SGD Steps",
+    "clock": "No paper: the papers' methods, and asynchronous ones, against the time of simulated devices",
     "compositions": "No paper: what happens when the papers' ideas are put together",
     "compression": "No paper: accuracy against bytes where uploads are compressed",
 }

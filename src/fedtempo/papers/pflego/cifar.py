@@ -11,10 +11,15 @@ from fedtempo.papers.pflego.setting import CONVERGED, pflego_tuning
 
 SMALL_NETWORK = ("cnn", {"image": (3, 32, 32), "channels": (8, 16), "hidden": 64})
 PAPER_NETWORK: tuple[str, Mapping[str, Any]] = ("cifar_cnn", {})
-IMAGES = {"data": "cifar10", "degrees": TEN, "own_classes": True}
-PAPER_CIFAR = {**PAPER_MLP, **IMAGES, "beta": 0.001, "rows": None, "test": None, "model": PAPER_NETWORK}
-SMOKE_CIFAR = {**SMOKE, **IMAGES, "rows": 600, "model": ("cnn", {"image": (3, 32, 32), "channels": (2,), "hidden": 4})}
-SMALL_CIFAR = {
+IMAGES: dict[str, Any] = {"data": "cifar10", "degrees": TEN, "own_classes": True}
+PAPER_CIFAR: dict[str, Any] = {**PAPER_MLP, **IMAGES, "beta": 0.001, "rows": None, "test": None, "model": PAPER_NETWORK}
+SMOKE_CIFAR: dict[str, Any] = {
+    **SMOKE,
+    **IMAGES,
+    "rows": 600,
+    "model": ("cnn", {"image": (3, 32, 32), "channels": (2,), "hidden": 4}),
+}
+SMALL_CIFAR: dict[str, Any] = {
     **IMAGES,
     "rounds": 100,
     "every": 100,
@@ -27,7 +32,7 @@ SMALL_CIFAR = {
     "test": 0.5,
     "model": SMALL_NETWORK,
 }
-MEDIUM_CIFAR = {
+MEDIUM_CIFAR: dict[str, Any] = {
     **SMALL_CIFAR,
     "rounds": 300,
     "every": 15,

@@ -34,7 +34,7 @@ from fedtempo.papers.pflego.setting import (
     three_methods,
 )
 
-DEGREES = {"high": "High", "medium": "Medium", "none": "No"}
+DEGREES: dict[str, Any] = {"high": "High", "medium": "Medium", "none": "No"}
 PREFIXES = tuple(f"{degree}: " for degree in DEGREES)
 MEASURES = (users, joint_loss, train_loss, partial(learning, group="existing_after"))
 CLASSES_DRAWN = (
@@ -137,9 +137,25 @@ def _reported(cells: Cells) -> dict[str, dict[str, float]]:
     }
 
 
-PAPER_MLP = {"rounds": 200, "every": 20, "cohort": 0.2, "clients": 100, "tau": 50, "beta": 0.007, "rho": 0.001}
-SMALL_MLP = {"rounds": 200, "every": 40, "cohort": 0.2, "clients": 20, "tau": 5, "beta": 0.07, "rho": 0.001}
-MEDIUM_MLP = {
+PAPER_MLP: dict[str, Any] = {
+    "rounds": 200,
+    "every": 20,
+    "cohort": 0.2,
+    "clients": 100,
+    "tau": 50,
+    "beta": 0.007,
+    "rho": 0.001,
+}
+SMALL_MLP: dict[str, Any] = {
+    "rounds": 200,
+    "every": 40,
+    "cohort": 0.2,
+    "clients": 20,
+    "tau": 5,
+    "beta": 0.07,
+    "rho": 0.001,
+}
+MEDIUM_MLP: dict[str, Any] = {
     **SMALL_MLP,
     "rounds": 300,
     "every": 15,
@@ -147,14 +163,23 @@ MEDIUM_MLP = {
     "validation": 0.2,
     "test": 0.4,
 }
-SMOKE = {"rounds": 2, "every": 2, "cohort": 2, "clients": 4, "tau": 2, "beta": 0.05, "rho": 0.004, "test": 0.4}
+SMOKE: dict[str, Any] = {
+    "rounds": 2,
+    "every": 2,
+    "cohort": 2,
+    "clients": 4,
+    "tau": 2,
+    "beta": 0.05,
+    "rho": 0.004,
+    "test": 0.4,
+}
 TEN = {"high": 2, "medium": 5, "none": 10}
 MLP: tuple[str, Mapping[str, Any]] = ("mlp", {})
 
 
 def _mlp_scales(data: str, minutes: tuple[float, float, float], rows: int, tuning: Tuning) -> dict[str, Scale]:
     """The network with 200 units on MNIST or Fashion-MNIST."""
-    fixed = {"data": data, "degrees": TEN, "own_classes": True}
+    fixed: dict[str, Any] = {"data": data, "degrees": TEN, "own_classes": True}
     tiny = ("mlp", {"hidden": [8]})
     return {
         "smoke": sized(seeds=1, minutes=0.1, **SMOKE, **fixed, rows=600, model=tiny),
@@ -237,7 +262,7 @@ FASHION = degrees_table(
     SMALLER,
     "In the paper's own table FedAvg, not PFLEGO, is ahead at high personalization (96.35 to 96.34).",
 )
-LETTERS = {"degrees": {"high": 2, "medium": 31, "none": 62}, "own_classes": False}
+LETTERS: dict[str, Any] = {"degrees": {"high": 2, "medium": 31, "none": 62}, "own_classes": False}
 EMNIST = degrees_table(
     "pflego-emnist",
     "EMNIST (FEMNIST's characters at smaller scales), three degrees of personalization",

@@ -76,8 +76,8 @@ def _table_runs(scale: Scale, seed: int) -> Sequence[PaperRun]:
     return [_training(label, method, scale, seed, scale["cohort"]) for label, method in methods.items()]
 
 
-ALPHABETS = {"test_drawings": 5}
-SMOKE = {
+ALPHABETS: dict[str, Any] = {"test_drawings": 5}
+SMOKE: dict[str, Any] = {
     **ALPHABETS,
     "rounds": 1,
     "every": 1,
@@ -91,7 +91,7 @@ SMOKE = {
     "between": (1, 2),
     "model": ("mlp", {"hidden": [8], "outputs": OUTPUTS}),
 }
-SMALL = {
+SMALL: dict[str, Any] = {
     **ALPHABETS,
     "rounds": 80,
     "every": 20,
@@ -105,7 +105,7 @@ SMALL = {
     "between": (1, 9),
     "model": ("mlp", {"outputs": OUTPUTS}),
 }
-PAPER = {
+PAPER: dict[str, Any] = {
     **ALPHABETS,
     "rounds": 1000,
     "every": 100,
@@ -119,7 +119,7 @@ PAPER = {
     "between": (4, 28),
     "model": ("omniglot_cnn", {"outputs": OUTPUTS}),
 }
-MEDIUM = {
+MEDIUM: dict[str, Any] = {
     "test_drawings": 0,
     "parts": {"validation": 0.2, "test": 0.25},
     "rounds": 150,

@@ -155,6 +155,8 @@ const AXES = {
   steps: { name: "local steps of all clients", format: show.large, zero: true },
   flops: { name: "FLOPs of all clients", format: show.large, zero: true },
   seconds: { name: "seconds of this machine", format: show.seconds, zero: true },
+  time: { name: "time on the clients' devices", format: show.seconds, zero: true },
+  energy: { name: "joules of all devices", format: show.large, zero: true },
 };
 
 const plain = (name) => String(name).replaceAll("_", " ");

@@ -9,6 +9,7 @@ const yAxis = (state) => ({
 });
 
 const scorePoints = (state, axis) => (run) => {
+  if (axis !== "round" && !run.curve[axis]) return []; // a run without a clock
   const values = run.curve.scores[state.metric]?.[group(state)]?.[state.statistic] || [];
   return run.curve.round.map((round, i) => [axis === "round" ? round : run.curve[axis][i], values[i], round]);
 };
@@ -139,6 +140,14 @@ function usersFigure(numbers) {
   };
 }
 
+// Time and energy of the devices are costs only where some run has a clock.
+function costAxes(numbers) {
+  const axes = { bytes: "bytes", steps: "steps", flops: "FLOPs", seconds: "seconds" };
+  if (numbers.data.runs.some((run) => run.curve.time)) axes.time = "device time";
+  if (numbers.data.runs.some((run) => run.curve.energy)) axes.energy = "energy";
+  return axes;
+}
+
 function costFigure(numbers) {
   return {
     id: "cost",
@@ -146,7 +155,7 @@ function costFigure(numbers) {
     file: "curves",
     zooms: true,
     tools: [
-      { key: "axis", name: "cost", options: { bytes: "bytes", steps: "steps", flops: "FLOPs", seconds: "seconds" } },
+      { key: "axis", name: "cost", options: costAxes(numbers) },
     ],
     note: (state) => `${usersName(state)} ${whenName(state)}, against what all clients together had spent by then.`,
     draw: (host, state) =>

@@ -11,7 +11,6 @@ import textwrap
 import types
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 
 @functools.lru_cache(maxsize=1024)
@@ -47,7 +46,7 @@ def _instructions(code: types.CodeType) -> str:
     return repr((code.co_code.hex(), constants, code.co_names, code.co_varnames, code.co_freevars))
 
 
-def source_of(thing: Callable[..., Any] | type) -> str | None:
+def source_of(thing: Callable[..., object] | type) -> str | None:
     """The source without comments and layout; None where there is no file to read it from."""
     try:
         return ast.unparse(ast.parse(textwrap.dedent(inspect.getsource(thing))))
@@ -55,7 +54,7 @@ def source_of(thing: Callable[..., Any] | type) -> str | None:
         return None
 
 
-def globals_of(function: types.FunctionType) -> Iterator[tuple[str, Any]]:
+def globals_of(function: types.FunctionType) -> Iterator[tuple[str, object]]:
     """The module's names that a function uses and that are the user's: its own functions, classes and constants."""
     names = sorted(set(_names(function.__code__)))
     for name in names:

@@ -114,6 +114,7 @@ class _Walk:
             for index, inner in enumerate(value):
                 self.absorb(inner, f"{path}.{_field(value, index)}", in_function)
         elif isinstance(value, frozenset):
+            # A set is iterated in another order in every process, so its members' hashes are sorted.
             self._say("set", *sorted(identity_of(inner, path) for inner in value))
         elif in_function and not _is_frozen(value):
             raise Unstable(f"{path} is a {type(value).__name__}, which can change while the run goes on. {ADVICE}")
@@ -125,6 +126,7 @@ class _Walk:
             self._say("set", *sorted(identity_of(inner, path) for inner in value))
         elif isinstance(value, Mapping):
             self._say("mapping", str(len(value)))
+            # By the keys' hashes: keys of several types cannot be compared, and the order of insertion must not count.
             for key, inner in sorted(value.items(), key=lambda item: identity_of(item[0], path)):
                 self.absorb(key, f"{path} key")
                 self.absorb(inner, f"{path}[{key!r}]", in_function)
@@ -156,6 +158,7 @@ class _Walk:
         slots = value.__getstate__()
         if isinstance(slots, tuple) and len(slots) == 2 and isinstance(slots[1], dict):
             return self.absorb(tuple(sorted(slots[1].items())), path, in_function)
+        # Python's default repr holds an address, which is another one in the next process.
         if " at 0x" in repr(value):
             raise Unstable(f"{path} is a {type(value).__name__}, which has no lasting value. {ADVICE}")
         return self._say("prints as", repr(value))
@@ -170,6 +173,7 @@ class _Walk:
             if name not in _MODULE_STATE:
                 self._say("attribute", name)
                 self.absorb(inner, f"{path}.{name}")
+        # A hook can change every output, and no attribute or tensor of the module shows it.
         for hooks in (model._forward_hooks, model._forward_pre_hooks):
             for hook in hooks.values():
                 self.absorb(hook, f"{path} hook")

@@ -1,0 +1,47 @@
+"""f_i(x): a client's loss at the received model, over all its training rows, noted before the first step."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import torch
+
+from fedtempo.algorithms.algorithm import Algorithm, Memory
+from fedtempo.client.network import Network
+from fedtempo.client.objectives import Received
+from fedtempo.client.phase import Carry, Enter
+from fedtempo.client.program import Begin
+from fedtempo.params import Params
+from fedtempo.tasks import Batch, Task
+
+WEIGHTS = "the clients' weights"
+"""What is owned by algorithms in which a client's loss decides how much it counts."""
+LOSS = "_loss_at_start"
+"""The scratch entry that holds f_i(x), in float64."""
+
+
+def noting_loss(algorithm: Algorithm) -> Algorithm:
+    """The algorithm whose clients also note f_i(x); its first phase sees all rows once for that."""
+    first, *others = algorithm.phases
+    memory: Memory = replace(algorithm.memory, begin=_with_zero(algorithm.memory.begin))
+    return replace(algorithm, phases=(replace(first, enter=_noting(first.enter)), *others), memory=memory)
+
+
+def _with_zero(begin: Begin) -> Begin:
+    def begun(received: Received, personal: Params) -> tuple[Params, Params]:
+        own, scratch = begin(received, personal)
+        device = next(iter(received.shared.values())).device
+        return own, {**scratch, LOSS: torch.zeros((), dtype=torch.float64, device=device)}
+
+    return begun
+
+
+def _noting(enter: Enter | None) -> Enter:
+    def noted(network: Network, task: Task, received: Received, carry: Carry, data: Batch) -> tuple[Carry, Batch]:
+        # Before the first step the client's copy is the received model.
+        layers = {n: t for n, t in carry.personal.items() if n not in carry.shared}
+        loss = network.loss(task, {**carry.shared, **layers}, data).to(torch.float64)
+        carry = carry._replace(scratch={**carry.scratch, LOSS: loss})
+        return (carry, data) if enter is None else enter(network, task, received, carry, data)
+
+    return noted

@@ -1,0 +1,104 @@
+"""q-FedAvg and q-FedSGD: clients with a larger loss count more."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Unpack
+
+import torch
+
+from fedtempo.algorithms.algorithm import Algorithm, ClientSettings, Uploads, Weighting, named
+from fedtempo.algorithms.client_loss import LOSS, WEIGHTS, noting_loss
+from fedtempo.algorithms.fedavg import fedavg, fedsgd
+from fedtempo.client.objectives import Received
+from fedtempo.client.phase import Carry, StepInfo
+from fedtempo.errors import is_number, require
+from fedtempo.params import Params, squared_norm, subtract
+from fedtempo.schedules import Now, Position, Rate
+from fedtempo.server.step import descend_scaled
+from fedtempo.server.sums import Aggregate, Groups
+
+FIRST_RATE = "_first_rate"
+"""The scratch entry that holds the rate of the round's first step."""
+
+
+@named
+def q_fedavg(
+    lr: Rate,
+    steps: Rate | None = None,
+    *,
+    q: float = 1.0,
+    eps: float = 1e-10,
+    static_step: bool = False,
+    epochs: Rate | None = None,
+    server_lr: Rate = 1.0,
+    weighting: Weighting = "uniform",
+    **clients: Unpack[ClientSettings],
+) -> Algorithm:
+    """x <- x - sum_S F_i^q u_i / sum_S h_i, u_i = (x - y_i) / l, h_i = q F_i^(q-1) ||u_i||^2 + F_i^q / l.
+
+    Li et al. (2020), Algorithm 2. F_i = f_i(x) + `eps` at the received model, over all rows; the authors' code has that
+    eps. l is the rate of the round's first step. `static_step=True` is the code's h_i = 1 / l. q=0 is FedAvg. That code
+    draws clients by samples and then counts them equally.
+    """
+    plain = fedavg(lr, steps, epochs=epochs, server_lr=server_lr, weighting=weighting, **clients)
+    return _fair(plain, q, eps, static_step)
+
+
+@named
+def q_fedsgd(
+    lr: Rate,
+    *,
+    q: float = 1.0,
+    eps: float = 1e-10,
+    static_step: bool = False,
+    server_lr: Rate = 1.0,
+    weighting: Weighting = "uniform",
+    full_batch: bool = True,
+    **clients: Unpack[ClientSettings],
+) -> Algorithm:
+    """As `q_fedavg` with u_i = grad f_i(x), on all rows unless `full_batch=False` (Li et al., 2020, Algorithm 1)."""
+    plain = fedsgd(lr, server_lr=server_lr, weighting=weighting, full_batch=full_batch, **clients)
+    return _fair(plain, q, eps, static_step)
+
+
+def _fair(plain: Algorithm, q: float, eps: float, static: bool) -> Algorithm:
+    require(is_number(q) and q >= 0, "q", "a number >= 0", q)
+    require(is_number(eps) and eps >= 0, "eps", "a number >= 0", eps)
+
+    def upload(received: Received, carry: Carry) -> Groups:
+        # If the first rate is 0 nothing moved; the tiny floor makes 0 / 0 a 0.
+        slope = 1 / carry.scratch[FIRST_RATE].clamp(min=torch.finfo(torch.float64).tiny)
+        loss = carry.scratch[LOSS] + eps
+        moved = {n: d.to(torch.float64) for n, d in subtract(carry.shared, received.shared).items()}
+        trained = {n: d for n, d in moved.items() if received.shared[n].is_floating_point()}
+        curved = q * loss ** (q - 1) * slope**2 * squared_norm(trained) if q else torch.zeros_like(loss)
+        height = slope * torch.ones_like(loss) if static else curved + slope * loss**q
+        delta = {n: (loss**q * slope * d).to(carry.shared[n].dtype) for n, d in moved.items()}
+        return {"delta": delta, "height": {"h": height}}
+
+    noting = noting_loss(plain)
+    inner = noting.memory.begin
+
+    def begin(received: Received, personal: Params) -> tuple[Params, Params]:
+        own, scratch = inner(received, personal)
+        return own, {**scratch, FIRST_RATE: torch.zeros_like(scratch[LOSS])}
+
+    return replace(
+        noting,
+        phases=tuple(replace(phase, after=_note_rate, after_reads_start=False) for phase in noting.phases),
+        server=descend_scaled(plain.server, _over_mean_height),
+        memory=replace(noting.memory, begin=begin),
+        uploads=Uploads(upload),
+        owns=frozenset({WEIGHTS}),
+    )
+
+
+def _note_rate(carry: Carry, moved: StepInfo, received: Received, now: Position) -> Carry:
+    first = carry.scratch[FIRST_RATE]
+    return carry._replace(scratch={**carry.scratch, FIRST_RATE: torch.where(first > 0, first, moved.rate + 0 * first)})
+
+
+def _over_mean_height(aggregate: Aggregate, now: Now) -> float:
+    height = float(aggregate.means["height"]["h"])
+    return 1 / height if height > 0 else 0.0

@@ -1,0 +1,127 @@
+"""Devices and asynchrony before training: what is bound to the run, and what is refused."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+from fedtempo.algorithms.algorithm import HISTORY
+from fedtempo.costs import Ledger
+from fedtempo.devices import Devices, RunningDevices
+from fedtempo.errors import ConfigError, require
+from fedtempo.evaluation.protocol import Evaluation
+from fedtempo.federation.federation import Federation
+from fedtempo.params import Params, select
+from fedtempo.schedules import Now, Schedule, as_schedule, at_step, sees_clients
+from fedtempo.server.asynchrony import Asynchrony
+from fedtempo.server.cohort import Cohort
+from fedtempo.server.robust import plain_mean
+
+PLAIN_UPLOADS = frozenset({"delta", "buffers"})
+"""Groups of an upload that may come late: displacements, which are added to the newest model as they are."""
+TRIED_ROUNDS = (0, 1, 2, 5, 10, 50, 200, 1000)
+TRIED_STEPS = 3
+
+
+def with_devices(
+    federation: Federation, devices: Devices | None, evaluation: Evaluation | None, shared: Params
+) -> Federation:
+    """The federation with its devices, and with what its schedules need to know about clients."""
+    schedules = [schedule for schedule in _client_schedules(federation, evaluation) if sees_clients(schedule)]
+    problem = replace(
+        federation.problem, sees_clients=bool(schedules), keeps_loss=any(_reads_last_loss(s) for s in schedules)
+    )
+    if devices is None:
+        return replace(federation, problem=problem)
+    # Schedules may divide by a device's speed, so they are tried with some speed before the operations are counted.
+    first = replace(problem, devices=RunningDevices(devices, problem.seed, 1, 1, 1.0))
+    tried = replace(federation, problem=first)
+    server = federation.algorithm.server
+    extra = server.extra(server.init(select(shared, federation.trained_names)))
+    ledger = Ledger(tried, shared, extra)
+    traffic = ledger.traffic(1)
+    running = RunningDevices(devices, problem.seed, traffic.bytes_down, traffic.bytes_up, ledger.row_flops)
+    running.traits(problem.data.clients[:64])  # a function of the user's is tried now
+    return replace(federation, problem=replace(problem, devices=running))
+
+
+def _client_schedules(federation: Federation, evaluation: Evaluation | None) -> Iterator[Schedule]:
+    """Every schedule that clients evaluate."""
+    for phase in (*federation.algorithm.phases, *(federation.algorithm.serving.newcomer_phases or ())):
+        yield phase.length.count
+        yield phase.lr
+        for _, schedule in (*phase.rates, *phase.direction.schedules, *phase.optimizer.transform.schedules):
+            yield schedule
+    for value in () if evaluation is None else (evaluation.lr, evaluation.steps, evaluation.epochs):
+        if value is not None:
+            yield as_schedule(value)
+
+
+class _Watched:
+    """A position that notes which of its fields are read."""
+
+    def __init__(self, now: Now) -> None:
+        self._now, self.read = now, set[str]()
+
+    def __getattr__(self, name: str) -> Any:
+        self.read.add(name)
+        return getattr(self._now, name)
+
+
+def _reads_last_loss(schedule: Schedule) -> bool:
+    """Whether the rule looks at the client's last loss, in rounds and at steps all over a run."""
+    for round_number in TRIED_ROUNDS:
+        for step in range(TRIED_STEPS):
+            place = Now(round=round_number, seconds_per_step=1.0, transfer=1.0, last_loss=1.0, client=0)
+            watched = _Watched(at_step(place, step, TRIED_STEPS, 1))
+            try:
+                schedule.rule(watched)  # type: ignore[arg-type]
+            except Exception:  # a rule that needs more than fields, such as a copy of the position: better keep it
+                return True
+            if "last_loss" in watched.read:
+                return True
+    return False
+
+
+def check_asynchrony(
+    rule: Asynchrony | None,
+    federation: Federation,
+    cohort: Cohort,
+    rounds: int,
+    quorum: int,
+    over_selection: float,
+) -> None:
+    """Refuse what has no meaning when uploads come one by one and late."""
+    if rule is None:
+        return
+    require(isinstance(rule, Asynchrony), "asynchrony", "an Asynchrony, such as asynchrony.fedbuff()", rule)
+    problem, algorithm = federation.problem, federation.algorithm
+    plain = federation.policy is None or federation.policy.aggregator == plain_mean
+    require(plain, "aggregator", "the plain mean in an asynchronous run", federation.policy)
+    require(quorum == 1, "quorum", "1 in an asynchronous run: the buffer is what is waited for", quorum)
+    require(over_selection == 0, "over_selection", "0 in an asynchronous run: nobody is waited for", over_selection)
+    compress = algorithm.uploads.compress
+    plain = compress is None or compress.feedback != "ef21"
+    require(plain, "compress", "without EF21 in an asynchronous run: its server adds what is missing", compress)
+    server = algorithm.server
+    extra = server.extra(server.init(select(federation.first_shared(), federation.trained_names)))
+    alone = set(federation.expected) <= PLAIN_UPLOADS and HISTORY not in algorithm.owns
+    if algorithm.uploads.nothing or extra or not alone:
+        raise ConfigError(
+            f"algorithm must send displacements alone in an asynchronous run. Got {algorithm!r} on this model: for "
+            "control variates, memories, norms and averaged optimizer states that come late there is no rule."
+        )
+    expected = cohort.expected(problem.now(0, 1.0), len(problem.data.clients))
+    require(expected >= 1, "cohort", "at least 1 in an asynchronous run", expected)
+    _check_events(rule, federation, rounds)
+
+
+def _check_events(rule: Asynchrony, federation: Federation, rounds: int) -> None:
+    if rule.events is None:
+        return
+    strangers = {client for _, client in rule.events} - set(federation.problem.data.clients.tolist())
+    require(not strangers, "events", "about training clients", sorted(strangers)[:3])
+    finished = sum(kind == "finish" for kind, _ in rule.events)
+    most = finished // rule.buffer
+    require(rounds <= most, "rounds", f"at most {most}, the versions that the events make", rounds)

@@ -1,0 +1,103 @@
+"""The clock of a simulated run: when uploads arrive, who counts, how long a round takes and what energy it costs.
+
+Times follow from devices, steps and bytes alone. They are worked out at the server, so no backend can change them, and
+they change no model unless a rule asks for it: a deadline, over-selection, hours of availability, asynchrony.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import NamedTuple
+
+import numpy as np
+
+from fedtempo.costs import Ledger
+from fedtempo.devices import RunningDevices
+from fedtempo.devices.running import Work
+from fedtempo.params import Params
+from fedtempo.schedules import Now
+from fedtempo.server.sums import Failure
+
+LATE = "late: after the deadline"
+LEFT = "left before it had finished"
+AWAY = "not there"
+LONGEST_WAITS = 1000
+"""How often a server looks again for enough clients that are there at the same time."""
+
+
+class Passage(NamedTuple):
+    """How a round passes on the clock."""
+
+    counted: np.ndarray
+    """Clients whose uploads count, in ascending order."""
+    failures: list[Failure]
+    worked: np.ndarray
+    """Clients that got the model and did their whole work, in time or not: what they did is charged."""
+    seconds: float
+    joules: float
+
+
+def work_of(
+    devices: RunningDevices, ledger: Ledger, clients: np.ndarray, now: Now, personal: Sequence[Params] = ()
+) -> Work:
+    """What the work of a round takes each of these clients."""
+    costs = ledger.each(clients, now, personal)
+    steps, flops = (np.array([getattr(cost, name) for cost in costs], dtype=np.float64) for name in ("steps", "flops"))
+    return devices.work(devices.traits(clients), steps, flops, ledger.first_bytes(clients))
+
+
+def passage(
+    devices: RunningDevices,
+    work: Work,
+    clients: np.ndarray,
+    now: Now,
+    deadline: float | None,
+    enough: int | None,
+    silent: bool,
+) -> Passage:
+    """Who arrives in time and when the round ends.
+
+    The round ends with the last client that is waited for: with the one that makes it `enough` where more were asked
+    than needed, else with the slowest. A client that leaves is waited for until it leaves, a late one, or one that is
+    `silent`, until the deadline.
+    """
+    limit = math.inf if deadline is None else deadline
+    arrivals, leaves = work.arrivals(), devices.leaves(clients, now.time, *now.path)
+    # A client whose work was cut to nothing has nothing to send.
+    idle = work.seconds[1] <= 0 if now.deadline else np.zeros(len(clients), dtype=bool)
+    left = leaves < np.minimum(arrivals, limit)
+    late = ~left & ((arrivals > limit * (1 + 1e-9)) | idle)
+    arrived = np.flatnonzero(~left & ~late)
+    # Equal times are ordered by client number, so that the outcome does not depend on the order of the cohort.
+    order = arrived[np.lexsort((clients[arrived], arrivals[arrived]))]
+    ends = np.where(left, leaves, np.where(late, limit, arrivals))
+    if enough is not None and len(order) >= enough:
+        order = order[:enough]
+        seconds = float(arrivals[order[-1]]) if enough else 0.0
+    else:
+        seconds = float(ends.max(initial=0.0))
+        seconds = limit if math.isfinite(limit) and (silent or late.any()) else seconds
+    joules = math.fsum(work.spent(np.minimum(ends, seconds)).tolist())
+    failures = [Failure(int(client), LEFT) for client in clients[left]]
+    failures += [Failure(int(client), LATE) for client in clients[late]]
+    worked = np.sort(np.concatenate([clients[order], clients[late]]))
+    return Passage(np.sort(clients[order]), failures, worked, seconds, joules)
+
+
+def waiting(devices: RunningDevices, clients: np.ndarray, time: float, wanted: int) -> float:
+    """Seconds until at least `wanted` clients are there at the same time, or as many as ever are."""
+    waited = 0.0
+    for _ in range(LONGEST_WAITS):
+        waits = np.sort(devices.waits(clients, time + waited))
+        if waits[min(wanted, len(waits)) - 1] <= 0:
+            return waited
+        # Nobody new comes before the next opening.
+        waited += float(waits[waits > 0][0])
+    return waited
+
+
+def placed_at(now: Now, seconds: float) -> Now:
+    """The position, so many seconds later."""
+    return replace(now, time=now.time + seconds) if seconds else now

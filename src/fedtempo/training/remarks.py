@@ -1,0 +1,49 @@
+"""What is to be known about a finished run, a line each."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from fedtempo.evaluation.protocol import Scores
+from fedtempo.evaluation.serving import fine_tuning_in_words, harm
+from fedtempo.training.clock import AWAY, LATE, LEFT
+from fedtempo.training.experiment import Experiment
+from fedtempo.training.round_report import RoundReport
+
+LOST = {LATE: "late", LEFT: "left", AWAY: "away"}
+
+
+def remarks(
+    experiment: Experiment, history: Sequence[RoundReport], last: int, chosen: int | None, scores: Scores | None
+) -> Iterator[str]:
+    """How the run ended, which model it hands out, how users are fine-tuned, who was lost, and what looks wrong."""
+    done, protocol = last + 1, experiment.evaluation
+    if history and history[-1].stops:
+        patience = protocol.patience if protocol else None
+        why = f"no better validation score in {patience} evaluations"
+        yield f"stopped early in round {done} of {experiment.rounds}: {why}"
+    if chosen is not None:
+        yield f"model: round {chosen + 1} of {done}, selected by validation"
+    else:
+        yield f"model: the last round, {done}"
+    if protocol is not None:
+        yield f"fine-tuning: {fine_tuning_in_words(experiment.federation, protocol)}"
+    if history and history[-1].total_time:
+        energy = f", {history[-1].total_energy:.6g} J" if history[-1].total_energy else ""
+        yield f"clock: {history[-1].total_time:.6g} s{energy}{_lost(history)}"
+    if scores is not None and harm(scores) is not None:
+        before, after = harm(scores) or (0.0, 0.0)
+        yield (
+            f"warning: fine-tuning made existing users worse ({scores.metric} {before:.3g} to {after:.3g}). "
+            "Give it a rate of its own: Evaluation(lr=...)"
+        )
+
+
+def _lost(history: Sequence[RoundReport]) -> str:
+    """How many clients that were asked were late, left or were away."""
+    counts = dict.fromkeys(LOST, 0)
+    for report in history:
+        for failure in report.failures:
+            if failure.reason in counts:
+                counts[failure.reason] += 1
+    return "".join(f", {count} {LOST[reason]}" for reason, count in counts.items() if count)

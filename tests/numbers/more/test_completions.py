@@ -1,0 +1,261 @@
+"""What the papers' own methods have beyond their main form, against numpy."""
+
+import numpy as np
+import pytest
+import torch
+
+import fedtempo as ft
+from fedtempo import algorithms as fl
+from fedtempo.client.adaptive import bounded_decay, clipped_together, gradient_clipped
+from fedtempo.schedules import per_round
+from tests.numbers.personalised import reference, reference_models
+from tests.numbers.personalised.setting import (
+    BODY,
+    CLIENTS,
+    COMMON_HEAD,
+    NEWCOMER,
+    NORM,
+    PARTIAL,
+    THETA,
+    NormNet,
+    assert_close,
+    assert_personal,
+    first_norm_state,
+)
+from tests.numbers.personalised.setting import START as NETWORK
+from tests.numbers.personalised.setting import run as run_network
+from tests.numbers.single_model.problem import PLANE, SOFTMAX, START, assert_same, flat, run
+from tests.numbers.single_model.reference import GROWTH, Adaptive, Control, averaging, federate, sgd
+
+COHORTS = {"everybody": [[0, 1, 2, 3]] * 5, "some": [[0, 2], [1, 3], [0, 1, 3], [2], [1, 2]]}
+BACKENDS = ("serial", "vectorised")
+both_cohorts = pytest.mark.parametrize("cohorts", COHORTS.values(), ids=COHORTS)
+
+
+@both_cohorts
+def test_scaffolds_control_by_samples(cohorts: list[list[int]]) -> None:
+    """c = sum_i (n_i / n) c_i over all clients, whatever the weights of the models."""
+
+    class BySamples(Control):
+        def closing(self, server):
+            def step(t, x, deltas, weights):
+                x = server(t, x, deltas, weights)
+                shares = np.array(PLANE.sizes) / sum(PLANE.sizes)
+                self.c = sum(p * c for p, c in zip(shares, self.of, strict=True))
+                return x
+
+            return step
+
+    for weighting in ("uniform", "samples"):
+        control = BySamples(PLANE, 3)
+        expected = federate(
+            PLANE, START, cohorts, sgd(PLANE, 0.1, 3, control=control), control.closing(averaging()), weighting
+        )
+        algorithm = fl.scaffold(lr=0.1, steps=3, control_weights="samples", weighting=weighting)
+        for backend in BACKENDS:
+            result = run(PLANE, algorithm, START, cohorts, backend)
+            assert_same(result, expected, 1e-9)
+            np.testing.assert_allclose(flat(result.server_state["control"]), control.c, atol=1e-9)
+
+
+@both_cohorts
+@pytest.mark.parametrize("corrected", [False, True])
+def test_fedadams_first_v(cohorts: list[list[int]], corrected: bool) -> None:
+    b2, eps = (0.999, 1e-8) if corrected else (0.99, 1e-3)
+    server = Adaptive(GROWTH["adam"], 0.9, b2, eps, first=0.25, corrected=corrected).server(0.1)
+    expected = federate(PLANE, START, cohorts, sgd(PLANE, 0.1, 3), server)
+    algorithm = fl.fedadam(lr=0.1, steps=3, initial_v=0.25, bias_correction=corrected)
+    assert_same(run(PLANE, algorithm, START, cohorts), expected, 1e-9)
+
+
+def length(vector: np.ndarray, order: object) -> float:
+    return float(np.linalg.norm(vector, {1: 1, 2: 2, "max": np.inf}[order]))
+
+
+@both_cohorts
+@pytest.mark.parametrize(("scope", "order"), [("tensor", 2), ("tensor", 1), ("all", "max"), ("all", 1), ("layer", 2)])
+def test_fednars_other_norms(cohorts: list[list[int]], scope: str, order: object) -> None:
+    """Parts of (W, b): both together, which are one module too, or each tensor by itself."""
+    parts = [slice(0, 6), slice(6, 9)] if scope == "tensor" else [slice(0, 9)]
+    limit = {1: 2.0, 2: 0.7, "max": 0.3}[order] * (0.5 if scope == "tensor" else 1.0)
+    clipped, free = [], []
+
+    def shape(t, g, y):
+        d = g + 0.3 * y
+        for part in parts:
+            size = length(d[part], order)
+            (clipped if size > limit else free).append(size)
+            d[part] = d[part] * min(1.0, limit / size)
+        return d
+
+    start = np.linspace(-1, 1, 9)
+    expected = federate(SOFTMAX, start, cohorts, sgd(SOFTMAX, 0.3, 3, shape=shape))
+    assert clipped
+    assert free
+    algorithm = fl.fednar(fl.fedavg(lr=0.3, steps=3), weight_decay=0.3, max_norm=limit, scope=scope, order=order)
+    for backend in BACKENDS:
+        result = run(SOFTMAX, algorithm, start, cohorts, backend)
+        assert_same(result, expected, 1e-9)
+        assert sum(report.measurements["clipped_steps"] for report in result.history) == len(clipped)
+
+
+def test_layers_are_modules() -> None:
+    """Two modules are two norms: one whose gradient is large does not shorten the other's."""
+    plain, clipped = (
+        run_network(a, [[0, 1, 2, 3]]).params
+        for a in (
+            fl.fedavg(lr=0.3, steps=1),
+            fl.fednar(fl.fedavg(lr=0.3, steps=1), weight_decay=0.0, max_norm=0.2, scope="layer"),
+        )
+    )
+    rows = dict(enumerate(CLIENTS))
+    gradients = [reference.gradient(NETWORK, rows[i]) for i in rows]
+    sizes = {
+        part: [np.sqrt(sum((g[n] ** 2).sum() for n in g if n.startswith(part))) for g in gradients]
+        for part in ("body", "head")
+    }
+    assert any(size > 0.2 for each in sizes.values() for size in each)
+    for name in plain:
+        part = name.split(".")[0]
+        factors = [min(1.0, 0.2 / size) for size in sizes[part]]
+        expected = NETWORK[name] - 0.3 * sum(f * g[name] for f, g in zip(factors, gradients, strict=True)) / 4
+        np.testing.assert_allclose(clipped[name].numpy(), expected, atol=1e-12)
+
+
+@both_cohorts
+def test_decay_that_is_bounded_by_itself(cohorts: list[list[int]]) -> None:
+    """s g + mu min(1, c / ||x||) x with s = min(1, A / ||g||)."""
+
+    def shape(t, g, y):
+        bounded = 0.4 * min(1.0, 0.8 / length(y, 2)) * y
+        return g * min(1.0, 2.0 / length(g, 2)) + bounded
+
+    expected = federate(PLANE, START, cohorts, sgd(PLANE, 0.1, 3, shape=shape))
+    backbone = fl.fedavg(lr=0.1, steps=3)
+    rate, _ = gradient_clipped(0.0, 2.0)
+    same = (
+        fl.clip_then_decay(backbone, weight_decay=0.4, max_norm=2.0, weight_norm=0.8),
+        fl.adaptive_decay(backbone, rate=rate, decay=bounded_decay(0.4, 0.8)),
+    )
+    for algorithm in same:
+        for backend in BACKENDS:
+            assert_same(run(PLANE, algorithm, START, cohorts, backend), expected, 1e-9)
+
+
+@both_cohorts
+def test_algorithm_two_with_functions_of_ones_own(cohorts: list[list[int]]) -> None:
+    """x <- (1 - mu_t(g, x)) x - lambda_t(g, x) g with lr = 1; one factor for each tensor."""
+
+    def rate(gradient, weights, now):
+        here = per_round(0.1, 0.9)(now)
+        return {n: here / (1 + g.norm()) for n, g in gradient.items()}
+
+    def decay(gradient, weights, now):
+        return 0.05 / (1 + weights["weight"].norm())
+
+    def shape(t, g, y):
+        by = np.r_[np.full(2, 1 / (1 + length(g[:2], 2))), 1 / (1 + length(g[2:], 2))]
+        return 0.1 * 0.9**t * by * g + 0.05 / (1 + length(y[:2], 2)) * y
+
+    expected = federate(PLANE, START, cohorts, sgd(PLANE, 1.0, 3, shape=shape))
+    algorithm = fl.adaptive_decay(fl.fedavg(lr=1.0, steps=3), rate=rate, decay=decay)
+    for backend in BACKENDS:
+        assert_same(run(PLANE, algorithm, START, cohorts, backend), expected, 1e-9)
+
+
+def test_fednar_is_algorithm_two_with_equations_three_and_four() -> None:
+    backbone = fl.scaffold(lr=0.1, steps=3)
+    rate, decay = clipped_together(0.3, 2.0)
+    pair = (
+        fl.fednar(backbone, weight_decay=0.3, max_norm=2.0),
+        fl.adaptive_decay(backbone, rate=rate, decay=decay),
+    )
+    one, other = (run(PLANE, a, START, COHORTS["some"]) for a in pair)
+    assert_same(other, np.array([flat(report.params) for report in one.history]), 1e-12)
+
+
+@both_cohorts
+def test_server_side_decay(cohorts: list[list[int]]) -> None:
+    """x <- x + eta D - u_t x_old."""
+
+    def server(t, x, deltas, weights):
+        return averaging(0.9)(t, x, deltas, weights) - 0.1 * 0.8**t * x
+
+    expected = federate(PLANE, START, cohorts, sgd(PLANE, 0.1, 3), server)
+    algorithm = fl.server_decay(fl.fedavg(lr=0.1, steps=3, server_lr=0.9), decay=per_round(0.1, 0.8))
+    for backend in BACKENDS:
+        assert_same(run(PLANE, algorithm, START, cohorts, backend), expected, 1e-9)
+
+
+def test_pfedmes_absent_clients_train_for_themselves() -> None:
+    """theta_i of everybody comes from this round's x; only the cohort's w_i are averaged."""
+    local = {"lr": 0.1, "personal_lr": 0.2, "lam": 1.5, "inner_steps": 3, "local_rounds": 2}
+    x, theta = dict(NETWORK), {}
+    for cohort in PARTIAL:
+        both = [reference_models.pfedme_client(x, rows, **local, warm_start=True, l2=0.0) for rows in CLIENTS]
+        theta = {i: own for i, (_, own) in enumerate(both)}
+        x = reference.weighted([both[i][0] for i in cohort], [1] * len(cohort))
+    for settings in ({"backend": "serial"}, {"backend": "vectorised"}, {"workers": 2, "block": 1}):
+        result = run_network(fl.pfedme(**local, train_absent=True), PARTIAL, **settings)
+        assert_close(result.params, x, 1e-9)
+        assert_personal(result, theta, 1e-9)
+
+
+@both_cohorts
+def test_fedbabu_with_an_orthogonal_head(cohorts: list[list[int]]) -> None:
+    left, _, right = np.linalg.svd(COMMON_HEAD["head.weight"], full_matrices=False)
+    head = {**COMMON_HEAD, "head.weight": left @ right}
+    theta = reference.fedbabu(CLIENTS, THETA, head, cohorts, lr=0.3, steps=3)
+    for backend in BACKENDS:
+        result = run_network(fl.fedbabu(lr=0.3, steps=3, orthogonal=True), cohorts, backend=backend)
+        assert_close(result.params, {**theta, **head}, 1e-9)
+    weight = result.params["head.weight"]
+    torch.testing.assert_close(weight.T @ weight, torch.eye(2, dtype=torch.float64))
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_fedbns_averaged_newcomer(backend: str) -> None:
+    """Clients train as in FedBN. The server has the mean of their BatchNorm weights, a newcomer its own statistics."""
+    settings = {"model": NormNet(), "start": first_norm_state(), "backend": backend}
+    fresh, averaged = (
+        run_network(fl.fedbn(lr=0.3, steps=2, newcomer=n), PARTIAL, **settings) for n in ("fresh", "averaged")
+    )
+    others = [n for n in averaged.params if n not in NORM]
+    assert all(torch.equal(fresh.params[n], averaged.params[n]) for n in others)
+    states = [averaged.client_state(i) for i in range(4)]
+    for client, own in enumerate(states):
+        assert_close(own, {n: t.numpy() for n, t in fresh.client_state(client).items()}, 0.0)
+    last = averaged.client_state(PARTIAL[-1][0])
+    for name in NORM[:2]:
+        torch.testing.assert_close(averaged.params[name], last[name], rtol=0, atol=1e-12)
+    served = averaged.personalize(NEWCOMER, steps=0)
+    linear = {n: averaged.params[n].numpy() for n in BODY}
+    inside = NEWCOMER[0] @ linear["body.0.weight"].T + linear["body.0.bias"]
+    np.testing.assert_allclose(served.personal["body.1.running_mean"], inside.mean(0), atol=1e-12)
+    np.testing.assert_allclose(served.personal["body.1.running_var"], inside.var(0, ddof=1), atol=1e-12)
+    assert_close({n: served.personal[n] for n in NORM[:2]}, {n: averaged.params[n].numpy() for n in NORM[:2]}, 0.0)
+
+
+def test_batches_in_the_order_of_the_rows() -> None:
+    """Rows 0 and 1, then 2 and 3, then 4; from the start again in the next epoch, in every round."""
+    theta = dict(NETWORK)
+    x, y = CLIENTS[2]
+    for _ in range(2):
+        for start in (0, 2, 4, 0):
+            theta = reference.steps_on(tuple(theta), theta, (x[start : start + 2], y[start : start + 2]), 0.3, 1)
+    for backend in BACKENDS:
+        result = run_network(fl.fedavg(lr=0.3, steps=4), [[2]] * 2, backend=backend, batch_size=2, batches="in_order")
+        assert_close(result.params, theta, 1e-12)
+    mixed = [
+        run_network(fl.fedavg(lr=0.3, epochs=2), PARTIAL, backend=b, batch_size=2, batches="in_order") for b in BACKENDS
+    ]
+    assert_close(mixed[0].params, {n: t.numpy() for n, t in mixed[1].params.items()}, 1e-12)
+
+
+def test_what_is_refused() -> None:
+    with pytest.raises(ft.ConfigError, match="initial_v must be a number >= 0, left out with fednar_compat"):
+        fl.fedadam(lr=0.1, steps=1, initial_v=0.1, fednar_compat=True)
+    with pytest.raises(ft.ConfigError, match="order must be 1 or 2 or 'max'"):
+        fl.fednar(fl.fedsgd(lr=0.1), weight_decay=0.1, max_norm=1.0, order=3)
+    with pytest.raises(ft.ConfigError, match="rate must be a function of"):
+        fl.adaptive_decay(fl.fedsgd(lr=0.1), rate=0.5, decay=0.5)
