@@ -11,6 +11,7 @@ from dataclasses import dataclass, fields, replace
 from importlib.metadata import version
 from typing import Any, Literal
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
