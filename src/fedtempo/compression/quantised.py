@@ -91,7 +91,7 @@ def rounding(bits: int, *, feedback: Feedback = "none") -> Compressor:
 
     def spread(size: int) -> float:
         # An error is at most half a step, and the range squared at most twice the sum of squares.
-        return size / (2 * top**2)
+        return float(size / (2 * top**2))
 
     return Compressor(encode, decode, feedback, with_memory=(encode, _damped(decode, spread)))
 
