@@ -16,7 +16,6 @@ from fedtempo.client.optimizers import Optimizer, plain
 from fedtempo.client.phase import Carry, Phase, Where
 from fedtempo.client.program import Begin, FinalState, Upload
 from fedtempo.client.transforms import Transform, sgd
-from fedtempo.client.transforms import momentum as heavy_ball
 from fedtempo.compression.compressor import Compressor
 from fedtempo.errors import ConfigError, bound_arguments, require
 from fedtempo.params import Params, Selector, combine, everything, nothing, subtract
@@ -248,17 +247,7 @@ def gradient_only(clients: ClientSettings | PhaseSettings) -> PhaseSettings:
     return {**phase_settings(clients), "optimizer": plain}
 
 
-def momentum_transform(decay: float, clients: ClientSettings | PhaseSettings) -> Transform:
-    """The `momentum=` of an algorithm; an optimizer brings its own."""
-    require(not (decay and "optimizer" in clients), "momentum", "left to the optimizer where one is given", decay)
-    return heavy_ball(decay)
-
-
 Arguments = ParamSpec("Arguments")
-HISTORY = "the mean of all clients' memories"
-"""What algorithms own whose server counts what clients remember; an upload that comes late would be counted wrongly."""
-NORMALISED = "the length of steps"
-"""What optimizers own that give every step the same length; clipping and rates from gradients mean nothing there."""
 WORDS: dict[Any, str] = {
     Schedule: "a schedule",
     Selector: "a selector, such as submodule('head')",

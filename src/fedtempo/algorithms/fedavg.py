@@ -9,20 +9,27 @@ from fedtempo.algorithms.algorithm import (
     Algorithm,
     ClientSettings,
     Memory,
+    PhaseSettings,
     Serving,
     Uploads,
     Weighting,
     full_copy,
-    momentum_transform,
     named,
     phase_settings,
     predict_personal,
 )
 from fedtempo.client.phase import Phase, length
-from fedtempo.client.transforms import sgd
+from fedtempo.client.transforms import Transform, sgd
+from fedtempo.client.transforms import momentum as heavy_ball
 from fedtempo.errors import is_count, require
 from fedtempo.schedules import Rate, checked_rate
 from fedtempo.server.step import descend
+
+
+def momentum_transform(decay: float, clients: ClientSettings | PhaseSettings) -> Transform:
+    """The `momentum=` of an algorithm; an optimizer brings its own."""
+    require(not (decay and "optimizer" in clients), "momentum", "left to the optimizer where one is given", decay)
+    return heavy_ball(decay)
 
 
 @named

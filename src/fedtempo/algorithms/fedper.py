@@ -15,11 +15,11 @@ from fedtempo.algorithms.algorithm import (
     Serving,
     Weighting,
     first_as_drawn,
-    momentum_transform,
     named,
     phase_settings,
     restricted,
 )
+from fedtempo.algorithms.fedavg import momentum_transform
 from fedtempo.client.phase import Phase, length
 from fedtempo.client.transforms import sgd
 from fedtempo.params import Params, Selector, everything, submodule

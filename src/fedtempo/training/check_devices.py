@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
-from fedtempo.algorithms.algorithm import HISTORY
+from fedtempo.algorithms.rate_rules import HISTORY
 from fedtempo.costs import Ledger
 from fedtempo.devices import Devices, RunningDevices
 from fedtempo.errors import ConfigError, is_number, require
