@@ -59,11 +59,14 @@ def test_names_of_clients_choose_no_path(tmp_path: Path) -> None:
 
 ROUND = {
     *("round", "loss", "clients", "failures", "costs", "total_costs", "measurements", "seconds", "validation", "test"),
+    *("time", "total_time", "energy", "total_energy"),
 }
 SUMMARY = {
     *("algorithm", "data", "backend", "ran_as", "rounds", "selected_round", "scores", "costs", "never_heard"),
     *(
         "seconds",
+        "time",
+        "energy",
         "digest",
         "finished",
         "versions",

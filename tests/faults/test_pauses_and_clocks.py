@@ -124,7 +124,7 @@ def test_a_clock_that_is_set_back_an_hour_again_and_again(backend: str, tmp_path
 def test_no_waiting_looks_at_the_wall_clock() -> None:
     """The wall clock stamps files and certificates; what waits or gives up uses one that cannot be set."""
     stamps = {
-        "files.py",
+        "support/files.py",
         "report/runs.py",
         "report/stored.py",
         "deploy/keys.py",

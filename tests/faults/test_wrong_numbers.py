@@ -33,7 +33,8 @@ def numeric_fields() -> Iterator[tuple[str, FieldInfo]]:
     for prefix, model in places:
         for name, field in model.model_fields.items():
             kind = str(field.annotation)
-            if ("int" in kind or "float" in kind) and "Literal" not in kind and name not in SECTIONS:
+            only_words = "Literal" in kind and name != "new_clients"
+            if ("int" in kind or "float" in kind) and not only_words and name not in SECTIONS:
                 yield prefix + name, field
 
 

@@ -9,9 +9,12 @@ import pytest
 import fedtempo as ft
 from fedtempo.contracts import small_data
 from fedtempo.params import matching
+from tests import zoo
 
 WITH_ARGUMENTS = {
     "fedsgd": {"lr": 0.1},
+    "q_fedsgd": {"lr": 0.1},
+    "afl": {"lr": 0.1, "weights_lr": 0.1},
     "feddecay": {"lr": 0.1, "beta": 0.5, "steps": 2},
     "pflego": {"head_lr": 0.1, "server_lr": 0.1, "steps": 2},
     "fedrep": {"lr": 0.1, "head_steps": 1, "body_steps": 1},
@@ -29,7 +32,7 @@ def test_every_algorithm_moves_only_what_it_is_told(name: str) -> None:
     algorithm = ft.algorithms.ALGORITHMS[name](
         **WITH_ARGUMENTS.get(name, {"lr": 0.1, "steps": 2}), trains=matching("*.weight"), accumulate=2
     )
-    model = ft.models.mlp(6, [5], 4)
+    model = zoo.model("lora") if name in zoo.LORA else ft.models.mlp(6, [5], 4)
     result = ft.run(model=model, data=small_data(), algorithm=algorithm, rounds=1, backend="serial", evaluation=None)
     first = result.experiment.first_shared
     start = result.experiment.federation.first_personal(0, first)

@@ -15,7 +15,8 @@ from fedtempo.contracts import small_data
 from fedtempo.federation.federation import Federation
 from fedtempo.params import select
 from fedtempo.training.experiment import prepare
-from tests.zoo import ALGORITHMS
+from tests.zoo import EVERYTHING as ALGORITHMS
+from tests.zoo import LORA, model
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "curious-server.md"
 WORDS = {
@@ -25,8 +26,13 @@ WORDS = {
     "direction": "mean direction of its steps",
     "work": "weight and number of its steps",
     "optimizer": "moments of its optimizer",
+    "height": "its estimate of the curvature",
+    "losses": "its loss",
+    "loss_weights": "its loss",
+    "products": "the product of its adapters",
 }
 DOWN = {
+    "lambda": "the clients' weights",
     "_hyper/factor": "the clients' rate",
     "_hyper/": "last mean displacement",
     "_drive/": "last mean displacement",
@@ -35,6 +41,9 @@ DOWN = {
     "_optimizer/": "mean moments",
 }
 KEPT = {
+    "previous/": "its last model",
+    "mix/": "a model of its own, and how it is mixed",
+    "number": "its number",
     "_lesam/": "the model it received last",
     "_init/": "its last model",
     "_optimizer/0/rate": "the bound of its rate",
@@ -61,13 +70,21 @@ def chosen(name: str) -> ft.Algorithm:
     return ALGORITHMS["four at once"] if name == "fednar" else next(a for a in ALGORITHMS.values() if a.name == name)
 
 
-def federation_of(name: str, model: nn.Module) -> Federation:
-    return prepare(model=model, data=small_data(), algorithm=chosen(name), rounds=1, batch_size=None).federation
+def federation_of(name: str, network: nn.Module) -> Federation:
+    return prepare(model=network, data=small_data(), algorithm=chosen(name), rounds=1, batch_size=None).federation
+
+
+def network_for(name: str) -> nn.Module:
+    return model("lora") if name in LORA else ft.models.mlp(6, [5], 4)
+
+
+def normalised_for(name: str) -> nn.Module:
+    return nn.Sequential(model("lora"), nn.BatchNorm1d(4)) if name in LORA else Normalised()
 
 
 def row(name: str) -> str:
     """What a round of the algorithm shows to whom, from the algorithm itself."""
-    federation, normal = federation_of(name, ft.models.mlp(6, [5], 4)), federation_of(name, Normalised())
+    federation, normal = federation_of(name, network_for(name)), federation_of(name, normalised_for(name))
     algorithm, shared = federation.algorithm, federation.first_shared()
     extra = algorithm.server.extra(algorithm.server.init(select(shared, federation.trained_names)))
     kept = federation.first_personal(0, shared)
@@ -75,7 +92,7 @@ def row(name: str) -> str:
     groups, _, measured = federation.program.finish(Received(shared, extra), carry)
     sent = ", ".join(WORDS[group] for group in groups) or "nothing"
     if groups and set(groups["delta"]) != set(federation.problem.network.parameters):
-        sent = sent.replace("displacement", "displacement of the body")
+        sent = sent.replace("displacement", f"displacement of {_part_words(set(groups['delta']))}")
     statistics = "shared" if "buffers" in normal.expected else "stay"
     cells = (
         f"`{name}`",
@@ -90,6 +107,13 @@ def row(name: str) -> str:
     return "| " + " | ".join(cells) + " |"
 
 
+def _part_words(names: set[str]) -> str:
+    if any(".lora_" in name for name in names):
+        kinds = [kind for kind in ("A", "B") if any(f".lora_{kind}." in name for name in names)]
+        return "the adapters" if len(kinds) > 1 else f"the adapters' {kinds[0]}"
+    return "the head" if all(name.startswith("head.") for name in names) else "the body"
+
+
 def _down_words(extra: dict[str, torch.Tensor]) -> str:
     words = (next((w for lead, w in DOWN.items() if n.startswith(lead)), "control variate") for n in extra)
     return ", ".join(dict.fromkeys(words)) or "-"
@@ -98,8 +122,9 @@ def _down_words(extra: dict[str, torch.Tensor]) -> str:
 def _kept_words(name: str, kept: dict[str, torch.Tensor], federation: Federation) -> str:
     if not kept:
         return "-"
-    if federation.personal_names:
-        return "the head" + (", made anew each round" if federation.algorithm.memory.stateless else "")
+    if federation.personal_names or all(tensor.startswith("head.") for tensor in kept):
+        part = _part_words(set(federation.personal_names or kept))
+        return part + (", made anew each round" if federation.algorithm.memory.stateless else "")
     if set(kept) == {"pi"}:
         return "mixture weights"
     notes = [words for lead, words in KEPT.items() if any(n.startswith(lead) for n in kept)]
@@ -134,7 +159,7 @@ def test_the_page_has_the_algorithms_own_row(name: str) -> None:
 def test_a_private_mean_is_taken_or_refused_as_the_page_says(name: str) -> None:
     """The word in the last column is what happens."""
     given = {
-        "model": ft.models.mlp(6, [5], 4),
+        "model": network_for(name),
         "data": small_data(),
         "algorithm": chosen(name),
         "rounds": 1,

@@ -39,11 +39,14 @@ GUESSES = {
     "beta": 0.6,
     "weight_decay": 0.01,
     "max_norm": 1.0,
+    "weights_lr": 0.1,
+    "decay": 0.01,
+    "relative": 0.5,
 }
 """First values of an algorithm's settings. They are where to start from; `fedtempo tune` finds better ones."""
 
 
-ALWAYS = ("lr", "steps", "head_steps", "body_steps", "beta")
+ALWAYS = ("lr", "steps", "head_steps", "body_steps", "beta", "relative")
 """Settings that are written even where the algorithm has a default."""
 
 
@@ -118,7 +121,7 @@ def _algorithm(name: str) -> dict[str, Any]:
         needed = parameter.default is inspect.Parameter.empty and parameter.kind is not inspect.Parameter.VAR_KEYWORD
         if setting == "algorithm":
             section["around"] = _algorithm("fedavg")
-        elif setting in GUESSES and (needed or setting in ALWAYS):
+        elif setting in GUESSES and (needed or setting in ALWAYS) and not isinstance(parameter.default, bool):
             section[setting] = GUESSES[setting]
         elif needed:
             raise ConfigError(f"algorithm {name!r} needs {setting!r}, for which there is no first value.")

@@ -20,6 +20,7 @@ Chosen = Callable[[int, Tensor, Tensor], float]
 def co_clipped(lr: Callable[[int], float], decay: Callable[[int], float], max_norm: float) -> tuple[Chosen, Chosen]:
     """lambda_t and mu_t of FedNAR's equations 3 and 4: l_t s and u_t s with s = min(1, A / ||g + (u_t / l_t) x||).
 
+    >>> import torch
     >>> rate, _ = co_clipped(lambda t: 0.1, lambda t: 0.0, max_norm=1.0)
     >>> rate(0, torch.tensor([2.0]), torch.tensor([5.0]))
     0.05

@@ -21,6 +21,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "q_fedsgd": {"lr": 0.1},
     "afl": {"lr": 0.1, "weights_lr": 0.1},
     "server_decay": {"decay": 0.01, "around": BACKBONE},
+    "adaptive_decay": {"rate": "tests.zoo:half", "decay": "tests.zoo:tenth", "around": BACKBONE},
     "feddecay": {"lr": 0.1, "beta": 0.5, "steps": 2},
     "stop_early": {"relative": 0.5, "around": BACKBONE},
     "fednar": {"weight_decay": 0.1, "max_norm": 1.0, "around": BACKBONE},
