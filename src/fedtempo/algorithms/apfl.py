@@ -59,6 +59,7 @@ def apfl(
     own = Phase(count, rate, objective=_mixed_loss(mix, noted=True), on="personal", **clients)
     both = Phase(count, rate, on="shared", beside=own, **clients)
     slope = checked_rate(rate if alpha_lr is None else alpha_lr, "alpha_lr")
+    once: ClientSettings = {**gradient_only(clients), "trains": nothing}
     # Its one step sees the first batch of the round, and w and v where they start.
     adapt = Phase(
         Length(constant(1)),
@@ -67,7 +68,7 @@ def apfl(
         on="personal",
         own=ALPHA,
         after=_into_unit,
-        **{**gradient_only(clients), "trains": nothing},
+        **once,
     )
     return Algorithm(
         (adapt, both) if adaptive else (both,),

@@ -62,7 +62,7 @@ def _adapters(tensors: Params) -> dict[str, tuple[Tensor, Tensor]]:
 def _scales(model: nn.Module) -> Scales:
     """The scaling of every adapted layer, by its name."""
     scales = {
-        prefix: float(next(iter(module.scaling.values())))  # type: ignore[operator,union-attr]
+        prefix: float(next(iter(module.scaling.values())))
         for prefix, module in model.named_modules()
         if isinstance(getattr(module, "scaling", None), dict) and hasattr(module, "lora_A")
     }

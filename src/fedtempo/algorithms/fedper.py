@@ -111,4 +111,5 @@ def _orthogonal(head: Selector) -> FirstModel:
 def _nearest_orthogonal(matrix: Tensor) -> Tensor:
     """U V' of W = U S V': the nearest matrix with orthonormal rows, or columns where there are more rows."""
     left, _, right = torch.linalg.svd(matrix.to(torch.float64), full_matrices=False)
-    return (left @ right).to(matrix.dtype)
+    nearest: Tensor = left @ right
+    return nearest.to(matrix.dtype)
