@@ -28,7 +28,14 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "fedrecon_stateful": {"head_lr": 0.1, "server_lr": 0.1, "head_steps": 2},
     "pfedme": {"lr": 0.01, "inner_steps": 2, "local_rounds": 2},
     "fedem": {"lr": 0.1, "steps": 2, "components": 2},
+    "q_fedsgd": {"lr": 0.1},
+    "afl": {"lr": 0.1, "weights_lr": 0.1},
+    "adaptive_decay": {"rate": "tests.zoo:half", "decay": "tests.zoo:tenth", "around": BACKBONE},
+    "server_decay": {"decay": 0.01, "around": BACKBONE},
 }
+ADAPTED = {"name": "tests.zoo:adapted", "inputs": 64, "outputs": 10}
+MODELS: dict[str, dict[str, Any]] = {"fedsa_lora": ADAPTED, "ffa_lora": ADAPTED, "fedex_lora": ADAPTED}
+"""The models of the algorithms that need adapters."""
 
 
 @pytest.mark.parametrize("name", ALGORITHMS)
@@ -36,7 +43,8 @@ def test_every_algorithm_runs_from_a_file(name: str, tmp_path: Path) -> None:
     wraps = "algorithm" in inspect.signature(ALGORITHMS[name]).parameters
     section = {"name": name, **SETTINGS.get(name, {"around": BACKBONE} if wraps else {"lr": 0.1, "steps": 2})}
     path = tmp_path / "experiment.toml"
-    path.write_text(tomli_w.dumps(experiment(algorithm=section)))
+    model = {"model": MODELS[name]} if name in MODELS else {}
+    path.write_text(tomli_w.dumps(experiment(algorithm=section, **model)))
     result = ft.run(**settings_of(read(path)))
     assert len(result.history) == 2
     assert result.experiment.federation.algorithm.name == name
