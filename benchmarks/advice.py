@@ -37,7 +37,6 @@ class Federation:
     data: Callable[[int], ft.data.FederatedData]
     model: Callable[[], Any]
     rounds: int
-    every: int
     cohort: float
 
 
@@ -55,11 +54,11 @@ def femnist(seed: int) -> ft.data.FederatedData:
 FEDERATIONS = {
     **{
         f"digits-{alpha:g}": Federation(
-            functools.partial(digits, alpha), functools.partial(ft.models.mlp, 64, [64], 10), 160, 8, 0.25
+            functools.partial(digits, alpha), functools.partial(ft.models.mlp, 64, [64], 10), 160, 0.25
         )
         for alpha in (0.1, 1.0, 10.0)
     },
-    "femnist": Federation(femnist, functools.partial(ft.models.mlp, 784, [64], 62), 120, 6, 0.1),
+    "femnist": Federation(femnist, functools.partial(ft.models.mlp, 784, [64], 62), 120, 0.1),
 }
 
 
@@ -79,11 +78,14 @@ def contestants(advice: Advice) -> dict[str, Callable[..., ft.Algorithm]]:
     return found
 
 
-def tested(name: str, out: Path, seeds: int, trials: int, workers: int, redraw: bool = False) -> dict[str, Any]:
+def tested(
+    name: str, out: Path, seeds: int, trials: int, workers: int, redraw: bool = False, rounds: int | None = None
+) -> dict[str, Any]:
     """The advice and what came of it, as plain data; also written to the folder."""
     federation = FEDERATIONS[name]
+    length = rounds or federation.rounds
     looked_at = federation.data(LOOKED_AT)
-    advice = advise_for(federation.model(), looked_at, lr=LR, steps=STEPS, rounds=federation.rounds)
+    advice = advise_for(federation.model(), looked_at, lr=LR, steps=STEPS, rounds=length)
     taking_part = contestants(advice)
     found = ft.compare(
         taking_part,
@@ -98,10 +100,10 @@ def tested(name: str, out: Path, seeds: int, trials: int, workers: int, redraw: 
         workers=workers,
         model=federation.model,
         data=federation.data if redraw else federation.data(JUDGED_ON),
-        rounds=federation.rounds,
+        rounds=length,
         cohort=federation.cohort,
         batch_size=16,
-        evaluation=ft.Evaluation(every=federation.every, lr=0.1),
+        evaluation=ft.Evaluation(every=max(1, length // 20), lr=0.1),
     )
     costs = {line.label: line.costs for line in found.comparison.lines}
     return {
@@ -127,9 +129,10 @@ def main() -> None:
     parser.add_argument("--trials", type=int, default=6)
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--redraw", action="store_true")
+    parser.add_argument("--rounds", type=int)
     given = parser.parse_args()
     for name in given.federations:
-        found = tested(name, given.out, given.seeds, given.trials, given.workers, given.redraw)
+        found = tested(name, given.out, given.seeds, given.trials, given.workers, given.redraw, given.rounds)
         print(json.dumps(found, indent=1), flush=True)
 
 

@@ -8,7 +8,6 @@ from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypeVar
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -16,7 +15,7 @@ from fedtempo.algorithms.algorithm import Algorithm
 from fedtempo.backends import Backend
 from fedtempo.data.augment import Augment
 from fedtempo.data.federated import FederatedData
-from fedtempo.devices import Devices
+from fedtempo.devices import Devices, OwnDevices
 from fedtempo.errors import ConfigError, is_count, python_numbers, require, unknown
 from fedtempo.evaluation.protocol import Evaluation
 from fedtempo.metrics import Metric
@@ -90,7 +89,7 @@ def run(
     quorum: int = 1,
     over_selection: float = 0.0,
     deadline: float | None = None,
-    devices: Devices | Callable[[int, np.ndarray], Mapping[str, Any]] | None = None,
+    devices: Devices | OwnDevices | None = None,
     partial_work: bool = False,
     asynchrony: Asynchrony | None = None,
     faults: Faults | None = None,

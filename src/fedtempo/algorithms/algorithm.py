@@ -6,7 +6,7 @@ import functools
 import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields, replace
-from typing import Any, Literal, ParamSpec, TypedDict, get_args, get_type_hints
+from typing import Any, Literal, ParamSpec, TypedDict, cast, get_args, get_type_hints
 
 from torch import Tensor, nn
 
@@ -16,7 +16,6 @@ from fedtempo.client.optimizers import Optimizer, plain
 from fedtempo.client.phase import Carry, Phase, Where
 from fedtempo.client.program import Begin, FinalState, Upload
 from fedtempo.client.transforms import Transform, sgd
-from fedtempo.client.transforms import momentum as heavy_ball
 from fedtempo.compression.compressor import Compressor
 from fedtempo.errors import ConfigError, bound_arguments, require
 from fedtempo.params import Params, Selector, combine, everything, nothing, subtract
@@ -224,27 +223,31 @@ class ClientSettings(TypedDict, total=False):
     """How the shared model travels down, such as `compress.rounding(8)`. Taken by `named` too."""
 
 
-def restricted(clients: ClientSettings, to: Selector) -> ClientSettings:
+class PhaseSettings(TypedDict, total=False):
+    """The clients' settings that a phase takes: how its clients step."""
+
+    optimizer: Optimizer
+    trains: Selector
+    accumulate: int
+
+
+def phase_settings(clients: ClientSettings | PhaseSettings) -> PhaseSettings:
+    """The clients' settings without those of their messages, which are no phase's."""
+    steps = {name: value for name, value in clients.items() if name in PhaseSettings.__annotations__}
+    return cast(PhaseSettings, steps)
+
+
+def restricted(clients: ClientSettings | PhaseSettings, to: Selector) -> PhaseSettings:
     """The clients' settings for a phase that trains only these tensors, such as a head."""
-    return {**clients, "trains": to & clients.get("trains", everything)}
+    return {**phase_settings(clients), "trains": to & clients.get("trains", everything)}
 
 
-def gradient_only(clients: ClientSettings) -> ClientSettings:
+def gradient_only(clients: ClientSettings | PhaseSettings) -> PhaseSettings:
     """The clients' settings for a phase whose gradient itself is wanted, so that no optimizer may change it."""
-    return {**clients, "optimizer": plain}
-
-
-def momentum_transform(decay: float, clients: ClientSettings) -> Transform:
-    """The `momentum=` of an algorithm; an optimizer brings its own."""
-    require(not (decay and "optimizer" in clients), "momentum", "left to the optimizer where one is given", decay)
-    return heavy_ball(decay)
+    return {**phase_settings(clients), "optimizer": plain}
 
 
 Arguments = ParamSpec("Arguments")
-HISTORY = "the mean of all clients' memories"
-"""What algorithms own whose server counts what clients remember; an upload that comes late would be counted wrongly."""
-NORMALISED = "the length of steps"
-"""What optimizers own that give every step the same length; clipping and rates from gradients mean nothing there."""
 WORDS: dict[Any, str] = {
     Schedule: "a schedule",
     Selector: "a selector, such as submodule('head')",

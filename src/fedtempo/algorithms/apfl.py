@@ -11,11 +11,13 @@ from fedtempo.algorithms.algorithm import (
     Algorithm,
     ClientSettings,
     Memory,
+    PhaseSettings,
     Predict,
     Serving,
     Weighting,
     gradient_only,
     named,
+    phase_settings,
 )
 from fedtempo.client.network import Network
 from fedtempo.client.objectives import Loss, Objective, Received, Value, View
@@ -56,10 +58,10 @@ def apfl(
     """
     require(is_number(alpha) and 0 <= alpha <= 1, "alpha", "a number in [0, 1]", alpha)
     rate, count = checked_rate(lr, "lr"), length(steps, epochs)
-    own = Phase(count, rate, objective=_mixed_loss(mix, noted=True), on="personal", **clients)
-    both = Phase(count, rate, on="shared", beside=own, **clients)
+    own = Phase(count, rate, objective=_mixed_loss(mix, noted=True), on="personal", **phase_settings(clients))
+    both = Phase(count, rate, on="shared", beside=own, **phase_settings(clients))
     slope = checked_rate(rate if alpha_lr is None else alpha_lr, "alpha_lr")
-    once: ClientSettings = {**gradient_only(clients), "trains": nothing}
+    exact: PhaseSettings = {**gradient_only(clients), "trains": nothing}
     # Its one step sees the first batch of the round, and w and v where they start.
     adapt = Phase(
         Length(constant(1)),
@@ -68,7 +70,7 @@ def apfl(
         on="personal",
         own=ALPHA,
         after=_into_unit,
-        **once,
+        **exact,
     )
     return Algorithm(
         (adapt, both) if adaptive else (both,),

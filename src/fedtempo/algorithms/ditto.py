@@ -13,6 +13,7 @@ from fedtempo.algorithms.algorithm import (
     Weighting,
     full_copy,
     named,
+    phase_settings,
     predict_personal,
 )
 from fedtempo.algorithms.fedavg import fedavg
@@ -46,7 +47,14 @@ def ditto(
         epochs if personal_steps is None and personal_epochs is None else personal_epochs,
     )
     rate = checked_rate(lr if personal_lr is None else personal_lr, "personal_lr")
-    own = Phase(own_length, rate, objective=proximal(strength), rates=(("lam", strength),), on="personal", **clients)
+    own = Phase(
+        own_length,
+        rate,
+        objective=proximal(strength),
+        rates=(("lam", strength),),
+        on="personal",
+        **phase_settings(clients),
+    )
     plain = fedavg(lr, steps, epochs=epochs, server_lr=server_lr, weighting=weighting, **clients)
     return replace(
         plain,

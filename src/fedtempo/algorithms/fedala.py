@@ -12,6 +12,7 @@ from fedtempo.algorithms.algorithm import (
     Algorithm,
     ClientSettings,
     Memory,
+    PhaseSettings,
     Serving,
     Weighting,
     gradient_only,
@@ -60,7 +61,7 @@ def fedala(
     require(is_number(threshold) and threshold >= 0, "threshold", "a number >= 0", threshold)
     require(is_count(most_passes), "most_passes", "an int >= 1", most_passes)
     plain = fedavg(lr, steps, epochs=epochs, server_lr=server_lr, weighting=weighting, **clients)
-    weights: ClientSettings = {**gradient_only(clients), "trains": top}
+    exact: PhaseSettings = {**gradient_only(clients), "trains": top}
     mixing = Phase(
         replace(length(epochs=most_passes), share=share),
         checked_rate(mix_lr, "mix_lr"),
@@ -69,7 +70,7 @@ def fedala(
         own=MIX,
         after=_mix(most_passes),
         until=_mixed_enough(threshold),
-        **weights,
+        **exact,
     )
     local = tuple(replace(phase, on="shared") for phase in plain.phases)
     return replace(

@@ -9,19 +9,27 @@ from fedtempo.algorithms.algorithm import (
     Algorithm,
     ClientSettings,
     Memory,
+    PhaseSettings,
     Serving,
     Uploads,
     Weighting,
     full_copy,
-    momentum_transform,
     named,
+    phase_settings,
     predict_personal,
 )
 from fedtempo.client.phase import Phase, length
-from fedtempo.client.transforms import sgd
+from fedtempo.client.transforms import Transform, sgd
+from fedtempo.client.transforms import momentum as heavy_ball
 from fedtempo.errors import is_count, require
 from fedtempo.schedules import Rate, checked_rate
 from fedtempo.server.step import descend
+
+
+def momentum_transform(decay: float, clients: ClientSettings | PhaseSettings) -> Transform:
+    """The `momentum=` of an algorithm; an optimizer brings its own."""
+    require(not (decay and "optimizer" in clients), "momentum", "left to the optimizer where one is given", decay)
+    return heavy_ball(decay)
 
 
 @named
@@ -46,7 +54,7 @@ def fedavg(
     fedavg(lr=0.1, steps=5)
     """
     direction = momentum_transform(momentum, clients)
-    phase = Phase(length(steps, epochs), checked_rate(lr, "lr"), direction=direction, **clients)
+    phase = Phase(length(steps, epochs), checked_rate(lr, "lr"), direction=direction, **phase_settings(clients))
     server = descend(sgd(checked_rate(server_lr, "server_lr")))
     return Algorithm((phase,), server, weighting, uploads=Uploads(average_buffers=average_buffers))
 
@@ -95,7 +103,7 @@ def local_only(
     A new client trains alone too, for `newcomer_rounds` times the local work of one round.
     """
     require(is_count(newcomer_rounds), "newcomer_rounds", "an int >= 1", newcomer_rounds)
-    phase = Phase(length(steps, epochs), checked_rate(lr, "lr"), on="personal", **clients)
+    phase = Phase(length(steps, epochs), checked_rate(lr, "lr"), on="personal", **phase_settings(clients))
     alone = replace(phase, length=replace(phase.length, times=newcomer_rounds))
     return Algorithm(
         (phase,),

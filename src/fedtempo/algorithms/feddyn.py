@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any, Literal, Unpack
 
-from fedtempo.algorithms.algorithm import HISTORY, Algorithm, ClientSettings, Memory, Serving, named, predict_shared
+from fedtempo.algorithms.algorithm import Algorithm, ClientSettings, Memory, Serving, named, predict_shared
 from fedtempo.algorithms.fedavg import fedavg
+from fedtempo.algorithms.rate_rules import HISTORY
 from fedtempo.client.objectives import Correction, Received, View
 from fedtempo.client.phase import Carry
 from fedtempo.errors import require

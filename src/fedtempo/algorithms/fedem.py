@@ -8,7 +8,7 @@ from typing import Literal, Unpack
 import torch
 from torch import Tensor
 
-from fedtempo.algorithms.algorithm import Algorithm, ClientSettings, Memory, Serving, Weighting, named
+from fedtempo.algorithms.algorithm import Algorithm, ClientSettings, Memory, Serving, Weighting, named, phase_settings
 from fedtempo.client.network import Network
 from fedtempo.client.objectives import Received, component, mixture
 from fedtempo.client.phase import Carry, Length, Phase, length
@@ -42,7 +42,12 @@ def fedem(
     """
     require(is_count(components), "components", "an int >= 1", components)
     phase = Phase(
-        length(steps, epochs), checked_rate(lr, "lr"), objective=mixture, on="shared", enter=expectation, **clients
+        length(steps, epochs),
+        checked_rate(lr, "lr"),
+        objective=mixture,
+        on="shared",
+        enter=expectation,
+        **phase_settings(clients),
     )
     transform = sgd(checked_rate(server_lr, "server_lr"))
 

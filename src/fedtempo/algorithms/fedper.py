@@ -15,10 +15,11 @@ from fedtempo.algorithms.algorithm import (
     Serving,
     Weighting,
     first_as_drawn,
-    momentum_transform,
     named,
+    phase_settings,
     restricted,
 )
+from fedtempo.algorithms.fedavg import momentum_transform
 from fedtempo.client.phase import Phase, length
 from fedtempo.client.transforms import sgd
 from fedtempo.params import Params, Selector, everything, submodule
@@ -43,7 +44,7 @@ def fedper(
     `head=nothing` is FedAvg. A new client gets a fresh head and fine-tunes body and head for one round's steps.
     """
     direction = momentum_transform(momentum, clients)
-    phase = Phase(length(steps, epochs), checked_rate(lr, "lr"), direction=direction, **clients)
+    phase = Phase(length(steps, epochs), checked_rate(lr, "lr"), direction=direction, **phase_settings(clients))
     server = descend(sgd(checked_rate(server_lr, "server_lr")))
     return Algorithm((phase,), server, weighting, personal=head, serving=Serving(newcomer_phases=(phase,)))
 

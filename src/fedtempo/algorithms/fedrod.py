@@ -7,7 +7,16 @@ from typing import Literal, Unpack
 import torch
 from torch import Tensor
 
-from fedtempo.algorithms.algorithm import Algorithm, ClientSettings, Memory, Serving, Weighting, named, restricted
+from fedtempo.algorithms.algorithm import (
+    Algorithm,
+    ClientSettings,
+    Memory,
+    Serving,
+    Weighting,
+    named,
+    phase_settings,
+    restricted,
+)
 from fedtempo.client.network import Network
 from fedtempo.client.objectives import Loss, Objective, Received, Value, View
 from fedtempo.client.phase import Carry, Phase, length
@@ -53,7 +62,7 @@ def fedrod(
         on="shared",
         beside=own,
         enter=_count_classes,
-        **clients,
+        **phase_settings(clients),
     )
     first = zeros_like if personal_head == "zero" else dict
     return Algorithm(

@@ -14,6 +14,7 @@ from fedtempo.algorithms.algorithm import (
     Weighting,
     full_copy,
     named,
+    phase_settings,
     predict_personal,
 )
 from fedtempo.client.objectives import Received, moreau
@@ -57,7 +58,7 @@ def pfedme(
         rates=(("lam", strength),),
         direction=add_weight_decay(l2) if l2 else identity,
         on="personal",
-        **clients,
+        **phase_settings(clients),
         repeat=inner_steps,
         after=_move_local(checked_rate(lr, "lr") * strength, inner_steps, warm_start),
     )

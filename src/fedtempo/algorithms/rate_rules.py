@@ -1,13 +1,18 @@
-"""What the wrappers share that let a client's rate follow its gradients."""
+"""What wrappers share: rules for a client's rate, and what an algorithm may own that a wrapper must leave alone."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
-from fedtempo.algorithms.algorithm import NORMALISED, Algorithm
+from fedtempo.algorithms.algorithm import Algorithm
 from fedtempo.client.phase import Phase
 from fedtempo.client.rules import RateRule
 from fedtempo.errors import ConfigError
+
+HISTORY = "the mean of all clients' memories"
+"""What algorithms own whose server counts what clients remember; an upload that comes late would be counted wrongly."""
+NORMALISED = "the length of steps"
+"""What optimizers own that give every step the same length; clipping and rates from gradients mean nothing there."""
 
 
 def ruled(algorithm: Algorithm, rule: RateRule, who: str, counts_earlier: bool = False) -> Algorithm:

@@ -49,8 +49,8 @@ def why_not_fork() -> str | None:
 
 def accelerator_in_use() -> bool:
     """Whether this process has started an accelerator. Asking whether there is one does not start it."""
-    devices = (getattr(torch, name, None) for name in ("cuda", "xpu"))
-    return any(bool(device.is_initialized()) for device in devices if hasattr(device, "is_initialized"))
+    questions = (getattr(getattr(torch, name, None), "is_initialized", None) for name in ("cuda", "xpu"))
+    return any(ask is not None and bool(ask()) for ask in questions)
 
 
 def required_start_method() -> StartMethod:

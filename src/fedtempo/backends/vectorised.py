@@ -160,7 +160,8 @@ def _going_on(lanes: Lanes, stage: Stage, carry: Carry) -> np.ndarray | bool:
     """Which clients have not stopped early."""
     if stage.phase.until is not None:
         ended = vmap(partial(stage.phase.until, lanes.received))(carry)
-        return np.logical_not(ended.cpu().numpy())
+        going: np.ndarray = np.logical_not(ended.cpu().numpy())
+        return going
     over = stage.stopped(carry)
     return True if over is None else over.cpu().numpy() == 0
 

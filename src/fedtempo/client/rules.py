@@ -22,6 +22,7 @@ GradientAt = Callable[[Params], tuple[Params, Value]]
 Look = Callable[[GradientAt, View, Position], GradientAt]
 """(gradient function, what the client sees, position) -> the gradient function to use instead."""
 State = dict[str, Any]
+"""Tensors, and tables of tensors, by name."""
 
 
 class Probe(NamedTuple):
@@ -65,9 +66,9 @@ class PhaseState(NamedTuple):
 
     direction: Any
     optimizer: Any
-    rate: Any = ()
+    rate: State
     """The rate rule's state, the sum of its rates and their number."""
-    stop: Any = ()
+    stop: State
     """The stop rule's state, and whether the client has stopped."""
 
 
@@ -76,16 +77,16 @@ def zero_of(params: Params) -> Tensor:
     return torch.zeros((), dtype=torch.float64, device=next(iter(params.values())).device)
 
 
-def first_rate_state(rule: RateRule | None, trained: Params) -> Any:
+def first_rate_state(rule: RateRule | None, trained: Params) -> State:
     """The state of a phase's rate rule at the start of a round."""
     if rule is None:
-        return ()
+        return {}
     return {"rule": rule.init(trained), "rate": zero_of(trained), "rate_steps": zero_of(trained)}
 
 
-def first_stop_state(rule: StopRule | None, trained: Params) -> Any:
+def first_stop_state(rule: StopRule | None, trained: Params) -> State:
     """The state of a phase's stop rule at the start of a round."""
-    return () if rule is None else {"rule": rule.init(trained), "stopped": zero_of(trained)}
+    return {} if rule is None else {"rule": rule.init(trained), "stopped": zero_of(trained)}
 
 
 def base_rate(lr: Schedule, now: Position) -> Scalar:
@@ -93,7 +94,7 @@ def base_rate(lr: Schedule, now: Position) -> Scalar:
     return now.value(lambda here: lr.at(replace(here, step=0, epoch=0)))
 
 
-def ruled_rate(rule: RateRule, lr: Schedule, probe: Probe, state: Any, now: Position) -> tuple[Scalar, Any]:
+def ruled_rate(rule: RateRule, lr: Schedule, probe: Probe, state: State, now: Position) -> tuple[Scalar, State]:
     """The rule's rate times the decay inside the round, b_k = lr(t, k) / lr(t, 0), and the next state.
 
     The rule itself does not see the decay: its recursion goes on with the rate before b_k.
@@ -111,7 +112,7 @@ def _decay(lr: Schedule, here: Any) -> float:
     return lr.at(here) / first if first else 0.0
 
 
-def stopped(rule: StopRule, probe: Probe, state: Any, now: Position) -> tuple[Tensor, Any]:
+def stopped(rule: StopRule, probe: Probe, state: State, now: Position) -> tuple[Tensor, State]:
     """Whether the client stops before this step, as 0 or 1, and the next state. Who has stopped stays stopped."""
     stops, after = rule.update(probe, state["rule"], now)
     over = torch.maximum(state["stopped"], stops.to(torch.float64))

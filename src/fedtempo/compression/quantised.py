@@ -3,13 +3,22 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from fedtempo.compression.bits import bits_for, packed_numbers, unpacked_numbers
-from fedtempo.compression.compressor import Compressor, Feedback, FlatForm, PackedError, Parts, named_compressor
+from fedtempo.compression.compressor import (
+    Compressor,
+    Decode,
+    Feedback,
+    FlatForm,
+    PackedError,
+    Parts,
+    named_compressor,
+)
 from fedtempo.errors import require
 from fedtempo.randomness import uniform
 
@@ -22,7 +31,7 @@ def qsgd(levels: int, *, feedback: Feedback = "none") -> Compressor:
 
     Alistarh et al. (2017). The mean over the draws is p. A message has the norm and, for each number, a sign and a
     level of fixed length, 1 + ceil(log2(s + 1)) bits; the paper's Elias codes would be shorter, and their length would
-    depend on the numbers.
+    depend on the numbers. With feedback the result is divided by 1 + min(d / s^2, sqrt(d) / s), see `_damped`.
 
     >>> qsgd(1).round_trip(torch.tensor([0.0, -2.0, 0.0]), key=3)
     tensor([ 0., -2.,  0.])
@@ -45,7 +54,10 @@ def qsgd(levels: int, *, feedback: Feedback = "none") -> Compressor:
             raise PackedError(f"levels must be at most {levels} and the norm not negative. They are not.")
         return torch.from_numpy(np.where(negative, -level, level) * (norm / levels)).to(form.dtype)
 
-    return Compressor(encode, decode, feedback)
+    def spread(size: int) -> float:
+        return min(size / levels**2, math.sqrt(size) / levels)
+
+    return Compressor(encode, decode, feedback, with_memory=(encode, _damped(decode, spread)))
 
 
 @named_compressor
@@ -53,7 +65,8 @@ def rounding(bits: int, *, feedback: Feedback = "none") -> Compressor:
     """Every number rounded at random to one of 2^bits equally spaced ones from the tensor's smallest to its largest.
 
     A number between two of them goes to either, the nearer one the more often, so that the mean over the draws is the
-    number itself. A message has the smallest, the largest, and `bits` bits for each number.
+    number itself. A message has the smallest, the largest, and `bits` bits for each number. With feedback the result is
+    divided by 1 + d / (2 (2^bits - 1)^2), see `_damped`.
 
     >>> rounding(1).round_trip(torch.tensor([2.0, 5.0]), key=0)
     tensor([2., 5.])
@@ -76,7 +89,11 @@ def rounding(bits: int, *, feedback: Feedback = "none") -> Compressor:
         back = np.clip((lowest * (top - level) + highest * level) / top, lowest, highest)
         return torch.from_numpy(back).to(form.dtype)
 
-    return Compressor(encode, decode, feedback)
+    def spread(size: int) -> float:
+        # An error is at most half a step, and the range squared at most twice the sum of squares.
+        return float(size / (2 * top**2))
+
+    return Compressor(encode, decode, feedback, with_memory=(encode, _damped(decode, spread)))
 
 
 @named_compressor
@@ -103,6 +120,19 @@ def sign(*, feedback: Feedback = "ef14") -> Compressor:
         )
 
     return Compressor(encode, decode, feedback)
+
+
+def _damped(decode: Decode, spread: Callable[[int], float]) -> Decode:
+    """C(p) / (1 + w), where E||C(p) - p||^2 <= w ||p||^2: what makes an unbiased compressor fit for a memory.
+
+    With w above 1 the error is larger than the vector, and a memory of errors grows without end. Damped, the error is
+    at most w / (1 + w) of it (Beznosikov et al., 2020). Random-k without its factor d / k is the same.
+    """
+
+    def damped(parts: Parts, form: FlatForm, key: int) -> Tensor:
+        return decode(parts, form, key) / (1 + spread(form.size))
+
+    return damped
 
 
 def _rounded(wide: Tensor, top: int, key: int) -> np.ndarray:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -64,8 +64,9 @@ def answer(kind: str, blueprint: Blueprint, state: Path | None, message: Message
         if kind == "census":
             content = _packed(node.census())
         else:
-            work = {"train": node.train, "score": node.score, "settle": node.settle}[kind]
-            content = _packed(work(*_unpacked(message)))
+            works: dict[str, Callable[..., list[bytes]]]
+            works = {"train": node.train, "score": node.score, "settle": node.settle}
+            content = _packed(works[kind](*_unpacked(message)))
     except Exception as error:  # Flower would say that the app failed, and not why
         content = RecordDict({RECORD: ConfigRecord({FAILED: reason_of(error)})})
     return Message(content, reply_to=message)

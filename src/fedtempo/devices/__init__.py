@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from fedtempo.devices.fleet import Availability, Devices, as_devices
+from fedtempo.devices.fleet import Availability, Devices, OwnDevices, as_devices
 from fedtempo.devices.kinds import classes, constant, log_normal, phones
 from fedtempo.devices.running import RunningDevices
 from fedtempo.devices.trace import trace
@@ -21,6 +21,7 @@ __all__ = [
     "Availability",
     "DEVICES",
     "Devices",
+    "OwnDevices",
     "RunningDevices",
     "Traits",
     "as_devices",

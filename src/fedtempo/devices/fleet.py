@@ -18,6 +18,8 @@ from fedtempo.randomness import client_keys, random_bits
 
 Draw = Callable[[int, np.ndarray], Traits]
 """(seed, clients) -> their traits."""
+OwnDevices = Callable[[int, np.ndarray], Mapping[str, np.ndarray | float]]
+"""A user's devices: (seed, clients) -> numbers by trait, one for all clients or one for each."""
 
 
 def uniforms(seed: int, clients: np.ndarray, count: int, *path: str | int) -> np.ndarray:
@@ -86,7 +88,7 @@ class Devices:
     content: Any = field(default=None, compare=False, repr=False)
     """What decides the traits besides the settings: the numbers of a file, a user's function, kinds of devices."""
 
-    def identity(self) -> tuple[Any, ...]:
+    def identity(self) -> tuple[object, ...]:
         """Everything that decides the traits, as a value whose hash is the same in every process."""
         inner = [kind.identity() for kind in self.content] if isinstance(self.content, list) else self.content
         plain = {key: value for key, value in self.settings.items() if key != "of"}
@@ -133,7 +135,7 @@ class Devices:
         return f"{text}.available({', '.join(f'{key}={value!r}' for key, value in given.items())})"
 
 
-def as_devices(value: Devices | Callable[[int, np.ndarray], Mapping[str, Any]] | None) -> Devices | None:
+def as_devices(value: Devices | OwnDevices | None) -> Devices | None:
     """Devices from devices or from a function of (seed, clients) that returns arrays by trait."""
     if value is None or isinstance(value, Devices):
         return value

@@ -26,7 +26,7 @@ class ParticipationTable:
         self.metric = scores.metric if scores is not None else "loss"
         self._rows = [] if scores is None else list(_rows(_times(history), scores))
 
-    def records(self) -> list[dict[str, Any]]:
+    def records(self) -> list[dict[str, str | int | float]]:
         """One dict per group: who, how many users, the rounds each took part in on average, and their scores."""
         return [dict(row) for row in self._rows]
 

@@ -93,7 +93,7 @@ class Asynchrony:
             for name in tensors:
                 # Each version's sum is exact, so the order in which uploads came leaves no trace but their staleness.
                 parts = [groups[start].sums[group][name].value * scale for start, scale in scales.items()]
-                means[group][name] = (sum(parts[1:], parts[0]) / divisor).to(dtype)
+                means[group][name] = (sum(parts[1:], parts[0]) / (divisor or 1.0)).to(dtype)
         if self.mixing is not None:
             means = self._towards(groups, version, models, newest, dtype)
         return Aggregate(means, weight, sum(block.clients for block in groups.values()))
@@ -115,7 +115,7 @@ class Asynchrony:
             means[group] = {}
             for name, total in tensors.items():
                 here, began = newest[name].to(torch.float64), models[start][name].to(torch.float64)
-                means[group][name] = (share * (began - here + total.value / block.weight)).to(dtype)
+                means[group][name] = (share * (began - here + total.value / (block.weight or 1.0))).to(dtype)
         return means
 
     def __repr__(self) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from torch import nn
 
@@ -11,6 +11,8 @@ from fedtempo.client.transforms import Transform
 from fedtempo.params import Params, Selector, add, nothing, scaled, subtract, zeros_like
 from fedtempo.schedules import Now, Schedule
 from fedtempo.server.sums import Aggregate
+
+Own = TypeVar("Own")
 
 
 def serve_shared(shared: Params, state: Any) -> Params:
@@ -71,10 +73,10 @@ def fitting(server: Server, wrap: Callable[[Server], Server]) -> Callable[[nn.Mo
 def around(
     server: Server,
     name: str,
-    first: Callable[[Params], Any],
-    before: Callable[[Params, Any, Aggregate, Now], tuple[Aggregate, Any]],
-    sends: Callable[[Any], Params] = lambda own: {},
-    measurements: Callable[[Any], dict[str, float]] = lambda own: {},
+    first: Callable[[Params], Own],
+    before: Callable[[Params, Own, Aggregate, Now], tuple[Aggregate, Own]],
+    sends: Callable[[Own], Params] = lambda own: {},
+    measurements: Callable[[Own], dict[str, float]] = lambda own: {},
 ) -> Server:
     """As `server`, with a state of its own under `name`, which `before` moves on ahead of every step.
 

@@ -120,12 +120,11 @@ def total(blocks: Iterable[BlockSum]) -> BlockSum:
 
 def mean(block: BlockSum, unweighted: Collection[str], dtype: torch.dtype) -> Aggregate:
     """The mean of each group: its sum over the total weight, or over the number of clients for unweighted groups."""
-    # The division happens once, at the very end: a mean of means would round at every worker.
+    # The division happens once, at the very end: a mean of means would round at every worker. Clients that a deadline
+    # stopped before they touched the shared tensors may weigh nothing; a sum of nothing moves nothing.
+    weight = block.weight or 1.0
     means = {
-        group: {
-            n: (t.value / (block.clients if group in unweighted else block.weight)).to(dtype)
-            for n, t in tensors.items()
-        }
+        group: {n: (t.value / (block.clients if group in unweighted else weight)).to(dtype) for n, t in tensors.items()}
         for group, tensors in block.sums.items()
     }
     return Aggregate(means, block.weight, block.clients)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from fedtempo.algorithms.algorithm import HISTORY
+from fedtempo.algorithms.rate_rules import HISTORY
 from fedtempo.client.optimizer_state import GROUP
 from fedtempo.compression.compressor import Compressor, FlatForm, Parts
 from fedtempo.compression.packing import is_compressed

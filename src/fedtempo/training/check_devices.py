@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
-from fedtempo.algorithms.algorithm import HISTORY
+from fedtempo.algorithms.rate_rules import HISTORY
 from fedtempo.costs import Ledger
 from fedtempo.devices import Devices, RunningDevices
-from fedtempo.errors import ConfigError, require
+from fedtempo.errors import ConfigError, is_number, require
 from fedtempo.evaluation.protocol import Evaluation
 from fedtempo.federation.federation import Federation
 from fedtempo.params import Params, select
@@ -82,6 +82,17 @@ def _reads_last_loss(schedule: Schedule) -> bool:
             if "last_loss" in watched.read:
                 return True
     return False
+
+
+def check_clock(federation: Federation, deadline: float | None, partial_work: bool) -> None:
+    """The deadline is one, partial work has one to end at, and a private run has no clock."""
+    require(deadline is None or (is_number(deadline) and deadline > 0), "deadline", "a number > 0", deadline)
+    require(isinstance(partial_work, bool), "partial_work", "true or false", partial_work)
+    devices = federation.problem.devices
+    timed = deadline is not None and devices is not None
+    require(timed or not partial_work, "partial_work", "false without devices and a deadline", partial_work)
+    private = federation.private and devices is not None
+    require(not private, "devices", "left out for a private mean: times would tell who took part", devices)
 
 
 def check_asynchrony(

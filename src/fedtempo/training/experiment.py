@@ -20,7 +20,7 @@ from fedtempo.backends import Backend, Calibration, Choice, Cluster, choose, clu
 from fedtempo.data.augment import Augment, PerClient, as_augment
 from fedtempo.data.batches import Batching
 from fedtempo.data.federated import FederatedData
-from fedtempo.devices import Devices, as_devices
+from fedtempo.devices import Devices, OwnDevices, as_devices
 from fedtempo.errors import ConfigError, is_count, is_number, require
 from fedtempo.evaluation.protocol import Evaluation
 from fedtempo.federation.federation import Federation
@@ -40,7 +40,7 @@ from fedtempo.support.identity import Unstable, identity_of
 from fedtempo.tasks import PerSample, Task, as_task, with_metrics
 from fedtempo.training.attempt import why_not_vectorised
 from fedtempo.training.check_compression import check_compression
-from fedtempo.training.check_devices import check_asynchrony, with_devices
+from fedtempo.training.check_devices import check_asynchrony, check_clock, with_devices
 from fedtempo.training.check_scoring import check_metrics, check_sample_weights, first_targets, fitted_task
 from fedtempo.training.checks import (
     check_cohort,
@@ -197,7 +197,7 @@ def prepare(
     quorum: int = 1,
     over_selection: float = 0.0,
     deadline: float | None = None,
-    devices: Devices | Callable[[int, np.ndarray], Mapping[str, Any]] | None = None,
+    devices: Devices | OwnDevices | None = None,
     partial_work: bool = False,
     asynchrony: Asynchrony | None = None,
     ray_address: str | None = None,
@@ -240,12 +240,13 @@ def prepare(
     check_schedules(federation, rounds, expected)
     check_evaluation(evaluation, federation)
     require(is_count(quorum) and quorum <= expected, "quorum", f"an int in [1, {expected:g}] (the cohort)", quorum)
-    _check_waiting(over_selection, worker_timeout, deadline, partial_work, devices is not None)
+    require(is_number(over_selection) and over_selection >= 0, "over_selection", "a number >= 0", over_selection)
+    silent = worker_timeout is None or (is_number(worker_timeout) and worker_timeout > 0)
+    require(silent, "worker_timeout", "a number > 0", worker_timeout)
     federation = replace(federation, policy=_policy(admission, faults, aggregator))
     check_private(federation, rule, rounds, evaluation, quorum, over_selection)
     check_compression(federation)
-    private = federation.private and devices is not None
-    require(not private, "devices", "left out for a private mean: times would tell who took part", devices)
+    check_clock(federation, deadline, partial_work)
     start = federation.first_shared(given)
     federation = federation.with_averaged_optimizers(start).with_estimates()
     check_asynchrony(asynchrony, federation, rule, rounds, quorum, over_selection)
@@ -263,19 +264,6 @@ def prepare(
     rules = (quorum, over_selection, deadline, partial_work, asynchrony)
     words = told(federation, origin, given, obstacle)
     return Experiment(federation, *how, start, *rules, cluster, calibrates, worker_timeout, *words)
-
-
-def _check_waiting(
-    over_selection: float, worker_timeout: float | None, deadline: float | None, partial_work: bool, timed: bool
-) -> None:
-    """How long a round waits, and for whom."""
-    require(is_number(over_selection) and over_selection >= 0, "over_selection", "a number >= 0", over_selection)
-    silent = worker_timeout is None or (is_number(worker_timeout) and worker_timeout > 0)
-    require(silent, "worker_timeout", "a number > 0", worker_timeout)
-    require(deadline is None or (is_number(deadline) and deadline > 0), "deadline", "a number > 0", deadline)
-    require(isinstance(partial_work, bool), "partial_work", "true or false", partial_work)
-    possible = (deadline is not None and timed) or not partial_work
-    require(possible, "partial_work", "false without devices and a deadline", partial_work)
 
 
 def fitted(algorithm: Algorithm, model: nn.Module, clients: np.ndarray) -> Algorithm:

@@ -57,16 +57,16 @@ class Flights(NamedTuple):
         return self._replace(versions={number: one for number, one in self.versions.items() if number in used})
 
 
-def flights_to_plain(flights: Flights) -> tuple[dict[str, Any], dict[str, Any]]:
+def flights_to_plain(flights: Flights) -> tuple[dict[str, object], Params]:
     """Numbers for JSON, and tensors by name."""
-    numbers = {
+    numbers: dict[str, object] = {
         "flying": [list(flight) for flight in flights.flying],
         "versions": {str(number): [one.loss_ratio, one.plateaus, one.time] for number, one in flights.versions.items()},
         "events": flights.events,
         "time": flights.time,
         "filled": flights.filled,
     }
-    tensors: dict[str, Any] = {}
+    tensors: Params = {}
     for number, one in flights.versions.items():
         tensors |= leaves(one.shared, f"version {number}")
     return numbers, tensors

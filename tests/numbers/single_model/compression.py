@@ -50,22 +50,28 @@ def random_k(fraction: float, scaled: bool):
     return compress
 
 
-def qsgd(s: int):
+def qsgd(s: int, damped: bool = False):
+    """With a memory divided by 1 + w, w = min(d / s^2, sqrt(d) / s)."""
+
     def compress(p: Vector, key: int) -> Vector:
         norm = np.sqrt((p * p).sum())
         a = s * np.abs(p) / norm
-        return norm * np.sign(p) * (np.floor(a) + (uniforms(key, len(p)) < a - np.floor(a))) / s
+        w = min(len(p) / s**2, np.sqrt(len(p)) / s) if damped else 0.0
+        return norm * np.sign(p) * (np.floor(a) + (uniforms(key, len(p)) < a - np.floor(a))) / s / (1 + w)
 
     return compress
 
 
-def rounding(bits: int):
+def rounding(bits: int, damped: bool = False):
+    """With a memory divided by 1 + d / (2 (2^b - 1)^2)."""
+
     def compress(p: Vector, key: int) -> Vector:
         grid = np.linspace(p.min(), p.max(), 2**bits)
         width = grid[1] - grid[0]
         below = np.clip(np.floor((p - p.min()) / width + 1e-12).astype(int), 0, 2**bits - 1)
         above = np.minimum(below + 1, 2**bits - 1)
-        return np.where(uniforms(key, len(p)) < (p - grid[below]) / width, grid[above], grid[below])
+        rounded = np.where(uniforms(key, len(p)) < (p - grid[below]) / width, grid[above], grid[below])
+        return rounded / (1 + (len(p) / (2 * (2**bits - 1) ** 2) if damped else 0.0))
 
     return compress
 

@@ -17,8 +17,11 @@ RULES = {
         lambda feedback: ft.compress.random_k(0.5, feedback=feedback),
         lambda memory: by_hand.random_k(0.5, scaled=not memory),
     ),
-    "qsgd": (lambda feedback: ft.compress.qsgd(4, feedback=feedback), lambda memory: by_hand.qsgd(4)),
-    "rounding": (lambda feedback: ft.compress.rounding(3, feedback=feedback), lambda memory: by_hand.rounding(3)),
+    "qsgd": (lambda feedback: ft.compress.qsgd(4, feedback=feedback), lambda memory: by_hand.qsgd(4, memory)),
+    "rounding": (
+        lambda feedback: ft.compress.rounding(3, feedback=feedback),
+        lambda memory: by_hand.rounding(3, memory),
+    ),
     "sign": (lambda feedback: ft.compress.sign(feedback=feedback), lambda memory: by_hand.sign),
     "chain": (
         lambda feedback: ft.compress.chain([ft.compress.top_k(0.5), ft.compress.sign()], feedback=feedback),

@@ -46,7 +46,7 @@ def test_a_chain_compresses_what_the_first_has_left() -> None:
 
 def test_a_chain_of_three() -> None:
     chain = ft.compress.chain(
-        [ft.compress.top_k(0.5), ft.compress.top_k(0.5, feedback="none"), ft.compress.rounding(1)]
+        [ft.compress.top_k(0.5), ft.compress.top_k(0.5), ft.compress.rounding(1)], feedback="none"
     )
     assert chain.round_trip(VECTOR, 0).tolist() == [0.0, -4.0, 0.0, 3.0, 0.0, 0.0, 0.0, 0.0]
 

@@ -66,3 +66,19 @@ def test_parts_that_no_encoder_makes_are_refused(each, part: str, value: torch.T
     assert parts[part].shape == value.shape or part in ("levels", "signs")
     with pytest.raises(PackedError):
         each.decode({**parts, part: value}, FlatForm(4, torch.float32), 3)
+
+
+@pytest.mark.parametrize("make", [ft.compress.qsgd, ft.compress.rounding, ft.compress.random_k])
+@pytest.mark.parametrize("much", [False, True])
+def test_with_a_memory_the_error_is_smaller_than_the_vector(make, much: bool) -> None:
+    """In the mean over draws, also where the undamped error is many times the vector: a memory cannot diverge."""
+    given = {"qsgd": (1, 15), "rounding": (1, 6), "random_k": (0.01, 0.5)}[make.__name__][much]
+    vector = torch.randn(400, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+
+    def error(feedback: str) -> float:
+        rule = make(given, feedback=feedback)
+        return sum(float((vector - rule.round_trip(vector, key)).square().sum()) for key in range(40)) / 40
+
+    size = float(vector.square().sum())
+    assert error("ef14") < size
+    assert much or error("none") > size

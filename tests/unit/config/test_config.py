@@ -12,11 +12,15 @@ import tomli_w
 import fedtempo as ft
 from fedtempo.algorithms import ALGORITHMS
 from fedtempo.config import parse, read, settings_of
+from tests.slow import slow_but
 from tests.unit.config.experiments import BACKBONE, HEAD, experiment
 
 # The settings of the algorithms that need others than a rate and steps.
 SETTINGS: dict[str, dict[str, Any]] = {
     "fedsgd": {"lr": 0.1},
+    "q_fedsgd": {"lr": 0.1},
+    "afl": {"lr": 0.1, "weights_lr": 0.1},
+    "server_decay": {"decay": 0.01, "around": BACKBONE},
     "feddecay": {"lr": 0.1, "beta": 0.5, "steps": 2},
     "stop_early": {"relative": 0.5, "around": BACKBONE},
     "fednar": {"weight_decay": 0.1, "max_norm": 1.0, "around": BACKBONE},
@@ -28,24 +32,35 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "fedrecon_stateful": {"head_lr": 0.1, "server_lr": 0.1, "head_steps": 2},
     "pfedme": {"lr": 0.01, "inner_steps": 2, "local_rounds": 2},
     "fedem": {"lr": 0.1, "steps": 2, "components": 2},
-    "q_fedsgd": {"lr": 0.1},
-    "afl": {"lr": 0.1, "weights_lr": 0.1},
     "adaptive_decay": {"rate": "tests.zoo:half", "decay": "tests.zoo:tenth", "around": BACKBONE},
-    "server_decay": {"decay": 0.01, "around": BACKBONE},
 }
-ADAPTED = {"name": "tests.zoo:adapted", "inputs": 64, "outputs": 10}
+
+
+ADAPTED = {"model": {"name": "tests.zoo:adapted", "inputs": 64, "outputs": 10}}
 MODELS: dict[str, dict[str, Any]] = {"fedsa_lora": ADAPTED, "ffa_lora": ADAPTED, "fedex_lora": ADAPTED}
 """The models of the algorithms that need adapters."""
 
 
-@pytest.mark.parametrize("name", ALGORITHMS)
-def test_every_algorithm_runs_from_a_file(name: str, tmp_path: Path) -> None:
+def made_by_file(name: str, folder: Path) -> dict[str, Any]:
+    """The settings of a file with this algorithm."""
     wraps = "algorithm" in inspect.signature(ALGORITHMS[name]).parameters
     section = {"name": name, **SETTINGS.get(name, {"around": BACKBONE} if wraps else {"lr": 0.1, "steps": 2})}
-    path = tmp_path / "experiment.toml"
-    model = {"model": MODELS[name]} if name in MODELS else {}
-    path.write_text(tomli_w.dumps(experiment(algorithm=section, **model)))
-    result = ft.run(**settings_of(read(path)))
+    path = folder / "experiment.toml"
+    path.write_text(tomli_w.dumps(experiment(algorithm=section, **MODELS.get(name, {}))))
+    return settings_of(read(path))
+
+
+@pytest.mark.parametrize("name", ALGORITHMS)
+def test_every_algorithm_is_made_from_a_file(name: str, tmp_path: Path) -> None:
+    assert made_by_file(name, tmp_path)["algorithm"].name == name
+
+
+OFTEN = ["feddecay", "fednar", "scaffold", "pflego", "ditto", "fedem"]
+
+
+@pytest.mark.parametrize("name", slow_but(OFTEN, ALGORITHMS, "every one is made from a file every time"))
+def test_every_algorithm_runs_from_a_file(name: str, tmp_path: Path) -> None:
+    result = ft.run(**made_by_file(name, tmp_path))
     assert len(result.history) == 2
     assert result.experiment.federation.algorithm.name == name
 

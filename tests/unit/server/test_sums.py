@@ -80,3 +80,11 @@ def test_blocks_keep_what_clients_leave_in_order() -> None:
     assert [failure.client for failure in result.failures] == result.norms == [4, 2, 7]
     assert {client: float(own["head"]) for client, own in result.personal.items()} == {4: 4.0, 2: 2.0, 7: 7.0}
     assert [float(upload["w"]) for _, upload in result.each] == [4.0, 2.0, 7.0]
+
+
+def test_uploads_that_weigh_nothing_move_nothing() -> None:
+    """`weighting="processed"` gives a client that was stopped before it touched shared tensors the weight 0."""
+    block = BlockSum()
+    block.add_clients(np.zeros(2), np.ones(2), {})
+    block.add_upload({"delta": {"w": torch.ones(1)}}, 0.0)
+    assert mean(block, (), torch.float32).means["delta"]["w"].tolist() == [0.0]

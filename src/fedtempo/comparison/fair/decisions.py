@@ -119,6 +119,8 @@ def _finding(
     if not seeds.low <= 0 <= seeds.high:
         cause = "other users could turn it around" if both.low <= 0 <= both.high else "there are many comparisons"
         reason = f"the seeds agree, but {cause}"
+    elif no_difference(seeds.low, seeds.high, margin):
+        reason = "over seeds the difference is small, but other users could make it larger"
     return Finding.UNCLEAR, reason
 
 

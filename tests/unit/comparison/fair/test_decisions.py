@@ -108,6 +108,15 @@ def test_undecided_says_how_many_seeds_would_decide() -> None:
     assert "about 15 seeds would decide it" in str(decision)
 
 
+def test_small_over_seeds_but_not_over_users_says_so() -> None:
+    """Two users 0.1 ahead and behind in every seed: no seed changes that, but other users might."""
+    ours = [run_of("new", seed, [0.6, 0.4 + 0.001 * seed]) for seed in range(4)]
+    theirs = [run_of("old", seed, [0.5, 0.5]) for seed in range(4)]
+    (decision,) = decide_pairs({"new": ours, "old": theirs}, [("new", "old", "existing")], 0.01)
+    assert decision.finding is Finding.UNCLEAR
+    assert "other users could make it larger; more users or fewer claims would decide it" in decision.reason
+
+
 def test_where_lower_is_better_less_is_a_lead() -> None:
     ours = [run_of("new", seed, [1.0 + 0.01 * seed], metric="loss") for seed in range(4)]
     theirs = [run_of("old", seed, [2.0], metric="loss") for seed in range(4)]
