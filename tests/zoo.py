@@ -165,6 +165,11 @@ class Adapted(nn.Module):
         return plain + self.scaling["default"] * adapted
 
 
+def adapted(inputs: int, outputs: int) -> nn.Module:
+    """A model of one adapted layer."""
+    return nn.Sequential(Adapted(inputs, outputs))
+
+
 class Recurrent(nn.Module):
     """The last state of a GRU."""
 

@@ -33,7 +33,13 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "fedrecon_stateful": {"head_lr": 0.1, "server_lr": 0.1, "head_steps": 2},
     "pfedme": {"lr": 0.01, "inner_steps": 2, "local_rounds": 2},
     "fedem": {"lr": 0.1, "steps": 2, "components": 2},
+    "adaptive_decay": {"rate": "tests.zoo:half", "decay": "tests.zoo:tenth", "around": BACKBONE},
 }
+
+
+ADAPTED = {"model": {"name": "tests.zoo:adapted", "inputs": 64, "outputs": 10}}
+MODELS: dict[str, dict[str, Any]] = {"fedsa_lora": ADAPTED, "ffa_lora": ADAPTED, "fedex_lora": ADAPTED}
+"""The models of the algorithms that need adapters."""
 
 
 def made_by_file(name: str, folder: Path) -> dict[str, Any]:
@@ -41,7 +47,7 @@ def made_by_file(name: str, folder: Path) -> dict[str, Any]:
     wraps = "algorithm" in inspect.signature(ALGORITHMS[name]).parameters
     section = {"name": name, **SETTINGS.get(name, {"around": BACKBONE} if wraps else {"lr": 0.1, "steps": 2})}
     path = folder / "experiment.toml"
-    path.write_text(tomli_w.dumps(experiment(algorithm=section)))
+    path.write_text(tomli_w.dumps(experiment(algorithm=section, **MODELS.get(name, {}))))
     return settings_of(read(path))
 
 
