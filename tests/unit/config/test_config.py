@@ -33,7 +33,6 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "fedrecon_stateful": {"head_lr": 0.1, "server_lr": 0.1, "head_steps": 2},
     "pfedme": {"lr": 0.01, "inner_steps": 2, "local_rounds": 2},
     "fedem": {"lr": 0.1, "steps": 2, "components": 2},
-    "adaptive_decay": {"rate": "tests.zoo:half", "decay": "tests.zoo:tenth", "around": BACKBONE},
 }
 
 
