@@ -7,6 +7,7 @@ the server's state, `sha256` is the hash of everything else. It finds damage, no
 from __future__ import annotations
 
 import json
+from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -71,9 +72,9 @@ class FinishedRun(RunHistory):
         require_which(which)
         return self.chosen if self.chosen is not None and which == "selected" else self.last
 
+    @abstractmethod
     def served(self, which: Which = "selected") -> Params:
         """The parameters that are served after the selected round, or after the last."""
-        raise NotImplementedError
 
     @property
     def params(self) -> Params:
