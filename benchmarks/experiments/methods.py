@@ -32,8 +32,7 @@ class Method:
     def first(self, site: Site) -> tuple[Tensors, Tensors]:
         """What the server sends in the first round, and what every client keeps at first."""
         own = site.names(self.private) if self.private else []
-        everything = site.copied(list(site.moving))
-        return {n: t for n, t in everything.items() if n not in own}, {n: everything[n] for n in own}
+        return {n: t for n, t in site.first.items() if n not in own}, {n: site.first[n] for n in own}
 
     def client(self, site: Site, client: int, sent: Tensors, kept: Tensors) -> Sent:
         """A client's round."""
@@ -108,8 +107,7 @@ class Ditto(Method):
     """Every client's own model is drawn to the one it received; the shared one is FedAvg's."""
 
     def first(self, site: Site) -> tuple[Tensors, Tensors]:
-        everything = site.copied(list(site.moving))
-        return everything, {n: t.clone() for n, t in everything.items()}
+        return dict(site.first), dict(site.first)
 
     def client(self, site: Site, client: int, sent: Tensors, kept: Tensors) -> Sent:
         e, centre = site.experiment, [sent[n] for n in site.trained]
@@ -129,9 +127,8 @@ class NormalisedScaffold(Method):
     control = "control/"
 
     def first(self, site: Site) -> tuple[Tensors, Tensors]:
-        everything = site.copied(list(site.moving))
-        zeros = {n: torch.zeros_like(everything[n]) for n in site.trained}
-        return {**everything, **{self.control + n: t for n, t in zeros.items()}}, zeros
+        zeros = {n: torch.zeros_like(site.first[n]) for n in site.trained}
+        return {**site.first, **{self.control + n: t for n, t in zeros.items()}}, zeros
 
     def client(self, site: Site, client: int, sent: Tensors, kept: Tensors) -> Sent:
         e, names = site.experiment, site.trained

@@ -43,6 +43,8 @@ class Site:
         self.trained = [n for n, p in self.parameters.items() if p.requires_grad]
         self.moving = {**{n: self.parameters[n] for n in self.trained}, **floats}
         """What training changes: trained parameters and the running means of BatchNorm."""
+        self.first = self.copied(list(self.moving))
+        """The tensors before any training."""
         self.random = torch.Generator().manual_seed(0)
 
     def names(self, part: str) -> list[str]:
