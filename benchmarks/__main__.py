@@ -45,7 +45,9 @@ WITH_OWN = ("W1", "W2", "W3", "W4")
 def main() -> None:
     """Measure what was asked for, print it, and keep it."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=main.__doc__)
-    parser.add_argument("workloads", nargs="*", default=list(WORKLOADS), help="W1 to W5, or E1 to E5 with --experiments; all by default")
+    parser.add_argument(
+        "workloads", nargs="*", default=list(WORKLOADS), help="W1 to W5, or E1 to E5 with --experiments; all by default"
+    )
     parser.add_argument("--rounds", type=int, default=7, help="rounds that count, after two that do not")
     parser.add_argument(
         "--only-rounds", action="store_true", help="leave out start-up, memory, algorithms and profiles"

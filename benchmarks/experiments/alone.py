@@ -53,10 +53,11 @@ def _answer(process: subprocess.Popen[str], watch: _Watch) -> dict[str, Any] | N
     """What the contender found; the clock stops when its line arrives."""
     assert process.stdout is not None
     answer: dict[str, Any] | None = None
-    for line in process.stdout:
-        if line.startswith(MARK):
-            seconds = watch.stop()
-            answer = {**json.loads(line.removeprefix(MARK)), "seconds": seconds, "memory": watch.most}
+    with process.stdout as lines:
+        for line in lines:
+            if line.startswith(MARK):
+                seconds = watch.stop()
+                answer = {**json.loads(line.removeprefix(MARK)), "seconds": seconds, "memory": watch.most}
     return answer
 
 

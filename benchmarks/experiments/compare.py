@@ -1,4 +1,4 @@
-"""Experiments of several contenders one after the other, again and again; whether they did the same work; what is kept."""
+"""Experiments of several contenders one after the other: seconds, memory, and whether they did the same work."""
 
 from __future__ import annotations
 

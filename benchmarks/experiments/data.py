@@ -10,8 +10,9 @@ from benchmarks.experiments.plan import Experiment
 from benchmarks.workloads import FOLDER
 
 
-def columns(experiment: Experiment, folder: Path = FOLDER) -> tuple[np.ndarray, np.ndarray]:
+def columns(experiment: Experiment, folder: Path | None = None) -> tuple[np.ndarray, np.ndarray]:
     """Inputs and labels, client after client, mapped; written when first asked for."""
+    folder = folder or FOLDER
     places = [folder / f"{experiment.name}-{column}.npy" for column in ("x", "y")]
     rows = experiment.clients * experiment.rows
     if not all(place.exists() for place in places) or len(np.load(places[1], mmap_mode="r")) != rows:

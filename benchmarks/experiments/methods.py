@@ -145,9 +145,7 @@ class NormalisedScaffold(Method):
         site.load({n: t for n, t in sent.items() if n in site.moving})
         site.descend(names, site.batches(client, e.steps), e.lr, correct)
         reached = site.copied(list(site.moving))
-        own = {
-            n: kept[n] - c + (sent[n] - reached[n]) / (e.steps * e.lr) for n, c in zip(names, common, strict=True)
-        }
+        own = {n: kept[n] - c + (sent[n] - reached[n]) / (e.steps * e.lr) for n, c in zip(names, common, strict=True)}
         return Sent({**reached, **{self.control + n: own[n] - kept[n] for n in names}}, own)
 
     def server(self, experiment: Experiment, sent: Tensors, mean: Tensors) -> Tensors:

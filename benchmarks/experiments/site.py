@@ -1,4 +1,4 @@
-"""One network and all rows in one process: loads weights, takes steps, scores. In plain torch, or as lean as it goes."""
+"""One network and all rows in one process: loads weights, takes steps, scores. In plain torch, or lean."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ WEIGHTS = "BENCH_WEIGHTS"
 
 
 def finish(experiment: Experiment, found: Mapping[str, tuple[Rows, Mapping[str, Any]]], *packages: str) -> None:
-    """Print the table and the driver's line. The weights are written after that, since the clock has stopped by then."""
+    """Print the table and the driver's line. The weights follow when the clock has stopped."""
     print(f"{'method':20} {'round':>5}  accuracy" + ("  after one epoch" if experiment.tunes else ""))
     for method, (rows, _) in found.items():
         for number, scores in rows:

@@ -110,7 +110,12 @@ class Scored(TrainingProcessCallback):
         if due(self.experiment, central_iteration):
             params, train = self.settings
             context = CentralContext(
-                central_iteration, True, self.experiment.clients, Population.VAL, params, replace(train, local_num_epochs=1)
+                central_iteration,
+                True,
+                self.experiment.clients,
+                Population.VAL,
+                params,
+                replace(train, local_num_epochs=1),
             )
             ((_, found),) = run_train_eval(self.algorithm, self.backend, model, (context,))
             names = [TrainMetricName("accuracy", Population.VAL, after) for after in (False, True)]

@@ -1,7 +1,7 @@
 """BlazeFL: its process pool with tensors in shared memory, two processes.
 
-`python -m benchmarks.peers.run_blazefl W1`. BlazeFL starts a pool in every round and forks it from this process, so what
-is loaded here is there without being sent. Its other trainer, threads, needs a Python without the interpreter lock.
+`python -m benchmarks.peers.run_blazefl W1`. BlazeFL forks a pool from this process in every round, so what is loaded
+here is there without being sent. Its other trainer, threads, needs a Python without the interpreter lock.
 """
 
 from __future__ import annotations

@@ -116,12 +116,12 @@ class Federation:
         clients = [(client, self.batches(client, steps), own) for client, own in kept.items()]
         return dict(how(sent, clients))
 
-    def scores(self, models: Callable[[int], Tree]) -> list[float]:
+    def scores(self, sent: Tree, kept: dict[int, Tree], first: Tree) -> list[float]:
         """Means over all users of the accuracy, and where users are tuned also of that after an epoch."""
         e, found = self.experiment, []
         for client in range(e.clients):
             test = self.part(client, "test")
-            model = models(client)
+            model = {**sent, **kept.get(client, first)}
             mine = [accuracy(model, test["x"], test["y"])]
             if e.tunes:
                 tuned = self.trained(self.tune, model, {client: {}}, -(-e.train // e.batch))[client]
@@ -163,14 +163,14 @@ def run(federation: Federation, name: str) -> tuple[Rows, dict[str, np.ndarray]]
         chosen = {client: kept.get(client, first) for client in cohort(e, number)}
         if name == "Ditto":
             kept |= federation.trained(pulled, sent, chosen, e.steps)
-            chosen = dict.fromkeys(chosen, {})
+            chosen = {client: {} for client in chosen}
         models = rounds(sent, chosen)
         if personal:
             kept |= {client: {n: model[n] for n in personal} for client, model in models.items()}
         mean = {n: sum(model[n] for model in models.values()) / len(models) for n in sent}
         sent = {n: t - RHO * mean[n] for n, t in sent.items()} if name == "PFLEGO" else mean
         if due(e, number):
-            rows.append((number + 1, federation.scores(lambda client: {**sent, **kept.get(client, first)})))
+            rows.append((number + 1, federation.scores(sent, kept, first)))
     return rows, to_torch(sent)
 
 
