@@ -19,6 +19,8 @@ from fedtempo.support.files import write_atomically
 from fedtempo.training.pool import Ask, Done, Pool, WorkerDiedError
 
 PROCESSES = 2
+MOST_POINTS = 60
+"""A kept curve has at most so many points, to five digits: runs are stored in the repository."""
 KEPT = "runs"
 """The folder of finished runs inside a reproduction's own."""
 
@@ -151,9 +153,16 @@ def _perform(task: SeededRun, data_dir: Path | None) -> None:
         "label": task.run.label,
         "seed": task.seed,
         "values": {name: float(value) for name, value in measured.values.items()},
-        "curves": {name: [list(curve.x), list(curve.y)] for name, curve in measured.curves.items()},
+        "curves": {name: _thinned(curve) for name, curve in measured.curves.items()},
     }
     write_atomically(task.path, json.dumps(content))
+
+
+def _thinned(curve: Curve) -> list[list[float]]:
+    """Every so many points of the curve, and always the last."""
+    places = range(len(curve.x))
+    kept = sorted({*places[:: max(1, -(-len(places) // (MOST_POINTS - 1)))], *places[-1:]})
+    return [[float(f"{values[place]:.5g}") for place in kept] for values in (curve.x, curve.y)]
 
 
 def _kept(path: Path) -> Measured | None:
