@@ -114,7 +114,7 @@ SWEEP = Reproduction(
             fednar_tuning({name: [_swept(name, SKEWED, GOOD), *_others(name)] for name in BACKBONES}),
             SETTLED,
             backbones=BACKBONES,
-            **{**MEDIUM, "rounds": 150},
+            **MEDIUM,
         ),
         "paper": sized(seeds=1, minutes=300 * DAY, backbones=BACKBONES, **PAPER),
     },

@@ -140,7 +140,8 @@ def _plan_lines(reproduction: Reproduction, outcome: Outcome) -> list[str]:
     if scale.tuning is None:
         return lines
     seeds = ", ".join(map(str, scale.tuning.seeds))
-    lines += ["", f"Tuned by `{scale.tuning.column}` on seeds {seeds}, which are not judged:", ""]
+    shorter = "".join(f", {name} {value}" for name, value in scale.tuning.settings.items())
+    lines += ["", f"Tuned by `{scale.tuning.column}` on seeds {seeds}, which are not judged{shorter}:", ""]
     lines += ["| contestant | chosen | candidates and their scores |", "|---|---:|---|"]
     for name, choice in outcome.choices.items():
         tried = ", ".join(f"{trial.value:g}: {trial.score:.4g}" for trial in choice.trials)
