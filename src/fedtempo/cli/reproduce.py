@@ -21,6 +21,7 @@ from fedtempo.cli.reproduction_page import write_reproduction
 from fedtempo.errors import ConfigError, is_count, require, unknown
 from fedtempo.papers import REPRODUCTIONS, SCALES, Reproduction
 from fedtempo.papers import reproduce as perform
+from fedtempo.papers.framework.counting import write_index
 from fedtempo.papers.framework.documents import JUDGED, save_into_docs, stored_runs
 from fedtempo.papers.framework.outcomes import Outcome
 from fedtempo.papers.framework.pages import outcome_record, rich_table, save, verdicts
@@ -106,6 +107,8 @@ def reproduce(
     paths = [*save(chosen, outcome, folder, provenance), write_reproduction(chosen, outcome, folder, provenance)]
     if docs is not None:
         paths.append(save_into_docs(chosen, outcome, docs, provenance))
+    if docs is not None and scale == JUDGED:
+        paths.append(write_index(REPRODUCTIONS.values(), docs))
     if as_json:
         say(json.dumps(outcome_record(chosen, outcome)))
         return

@@ -89,7 +89,7 @@ def where_run(label: str, rule: Rule) -> Rule:
     def checked(outcome: Outcome) -> Verdict:
         if label in (*outcome.measured, *outcome.left_out):
             return rule(outcome)
-        return Verdict(Answer.UNCLEAR, f"{label} is no run of this scale")
+        return Verdict(Answer.NOT_RUN, f"{label} is no run of this scale")
 
     return checked
 

@@ -24,6 +24,7 @@ class Answer(StrEnum):
     SAME = "no difference"
     UNCLEAR = "can't tell at this scale"
     IMPROVING = "not converged"
+    NOT_RUN = "not run"
 
 
 @dataclass(frozen=True)
@@ -58,7 +59,7 @@ class Claim:
         try:
             return self.rule(outcome)
         except NotRunError as error:
-            return Verdict(Answer.UNCLEAR, str(error))
+            return Verdict(Answer.NOT_RUN, str(error))
 
 
 def higher(label: str, other: str, column: str, by: float = 0.0) -> Rule:
@@ -163,12 +164,12 @@ def equal(label: str, other: str, column: str, tolerance: float = 0.0) -> Rule:
 
 def all_of(*rules: Rule) -> Rule:
     """Every rule holds; one that does not, or that makes no difference, is enough to say no."""
-    return _joined(rules, (Answer.FAILS, Answer.SAME, Answer.IMPROVING, Answer.UNCLEAR, Answer.HOLDS))
+    return _joined(rules, (Answer.FAILS, Answer.SAME, Answer.NOT_RUN, Answer.IMPROVING, Answer.UNCLEAR, Answer.HOLDS))
 
 
 def any_of(*rules: Rule) -> Rule:
     """Some rule holds."""
-    return _joined(rules, (Answer.HOLDS, Answer.IMPROVING, Answer.UNCLEAR, Answer.SAME, Answer.FAILS))
+    return _joined(rules, (Answer.HOLDS, Answer.IMPROVING, Answer.UNCLEAR, Answer.SAME, Answer.FAILS, Answer.NOT_RUN))
 
 
 def at_paper_scale(rule: Rule) -> Rule:
@@ -182,10 +183,10 @@ def at_paper_scale(rule: Rule) -> Rule:
 
 
 def where_tuned(rule: Rule) -> Rule:
-    """A rule about runs that only scales with tuning have; elsewhere it can't be told."""
+    """A rule about runs that only scales with tuning have; elsewhere they were not run."""
 
     def bound(outcome: Outcome) -> Verdict:
-        return rule(outcome) if outcome.choices else Verdict(Answer.UNCLEAR, "not run at this scale")
+        return rule(outcome) if outcome.choices else Verdict(Answer.NOT_RUN, "not run at this scale")
 
     return bound
 
@@ -196,8 +197,7 @@ def _joined(rules: tuple[Rule, ...], order: tuple[Answer, ...]) -> Rule:
     def rule(outcome: Outcome) -> Verdict:
         verdicts = [each(outcome) for each in rules]
         first = min(verdicts, key=lambda verdict: order.index(verdict.answer))
-        others = f" (and {len(verdicts) - 1} more)" if len(verdicts) > 1 else ""
-        return Verdict(first.answer, "; ".join(verdict.reason for verdict in verdicts), f"{first.numbers}{others}")
+        return Verdict(first.answer, "; ".join(verdict.reason for verdict in verdicts), first.numbers)
 
     return rule
 
@@ -212,4 +212,5 @@ def _above(interval: Interval, bound: float, reason: str, strict: bool = True, s
 
 
 def _shown(interval: Interval) -> str:
-    return f"{interval.mean:.4g} [{interval.low:.4g}, {interval.high:.4g}]"
+    between = f" [{interval.low:.4g}, {interval.high:.4g}]" if interval.low < interval.high else ""
+    return f"{interval.mean:.4g}{between}"

@@ -30,14 +30,14 @@ def save_into_docs(reproduction: Reproduction, outcome: Outcome, folder: Path, p
     figures = _drawn(reproduction, outcome, folder)
     _save_details(reproduction, outcome, folder, provenance, figures)
     path = folder / f"{reproduction.paper}.md"
-    text = _read(path, f"# {PAPERS[reproduction.paper]}\n")
+    text = read_page(path, f"# {PAPERS[reproduction.paper]}\n")
     judged = f"{reproduction.name}-{JUDGED}"
     if outcome.scale == JUDGED or not _has(text, judged):
         mine = f"{reproduction.name}-{outcome.scale}"
         there = [name for name in _sections(reproduction) if _has(text, name)]
         for name in there[1:]:
             text = _replaced(text, name, "")
-        text = _put(text, mine, section(reproduction, outcome, figures), *there[:1])
+        text = put(text, mine, section(reproduction, outcome, figures), *there[:1])
     write_atomically(path, tidy(text))
     return path
 
@@ -53,7 +53,8 @@ def section(reproduction: Reproduction, outcome: Outcome, figures: Mapping[str, 
         lines.append(f"| {text} | **{verdict.answer}** | {verdict.numbers} |")
     lines += ["", *(f"![{name}]({path})" for name, path in [*figures.items()][:1]), ""]
     command = f"fedtempo reproduce {reproduction.name} --scale {outcome.scale}"
-    lines.append(f"{outcome.seeds} seeds, `{command}`: [table, settings, tuning, all numbers]({link}).")
+    seeds = "Exact" if outcome.seeds == 1 else f"{outcome.seeds} seeds"
+    lines.append(f"{seeds}, `{command}`: [table, settings, tuning, all numbers]({link}).")
     return tidy("\n".join(lines))
 
 
@@ -62,7 +63,7 @@ def _save_details(
 ) -> None:
     path = folder / DETAILS / f"{reproduction.name}.md"
     back = f"[What the verdicts are](../{reproduction.paper}.md)"
-    text = _read(path, f"# {reproduction.name}\n\n{back}.\n")
+    text = read_page(path, f"# {reproduction.name}\n\n{back}.\n")
     quick = f"{reproduction.name}-small"
     if outcome.scale == JUDGED and _has(text, quick):
         text = _replaced(text, quick, "")
@@ -70,7 +71,7 @@ def _save_details(
             (folder / FIGURES / f"{quick}-{figure.name}.svg").unlink(missing_ok=True)
     beside = {name: f"../{place}" for name, place in figures.items()}
     mine = f"{reproduction.name}-{outcome.scale}"
-    write_atomically(path, tidy(_put(text, mine, page(reproduction, outcome, provenance, beside), mine)))
+    write_atomically(path, tidy(put(text, mine, page(reproduction, outcome, provenance, beside), mine)))
 
 
 def _drawn(reproduction: Reproduction, outcome: Outcome, folder: Path) -> dict[str, str]:
@@ -86,7 +87,8 @@ def _sections(reproduction: Reproduction) -> list[str]:
     return [f"{reproduction.name}-{scale}" for scale in SCALES]
 
 
-def _read(path: Path, otherwise: str) -> str:
+def read_page(path: Path, otherwise: str) -> str:
+    """The page's text, or what a new page starts with."""
     return path.read_text(encoding="utf-8") if path.exists() else otherwise
 
 
@@ -98,7 +100,7 @@ def _has(text: str, name: str) -> bool:
     return _marks(name)[0] in text
 
 
-def _put(text: str, name: str, content: str, *instead_of: str) -> str:
+def put(text: str, name: str, content: str, *instead_of: str) -> str:
     """The text with a marked section in the place of another one, or at its end."""
     begin, end = _marks(name)
     marked = f"{begin}\n{content}{end}"

@@ -46,8 +46,8 @@ USUAL_FEDAVG = (
 )
 SMALLER = (
     "Small: fewer and smaller clients, half of their rows for the test, and fewer but longer steps, so that rounds, "
-    "tau x beta and rho are the paper's. Medium: 40 such clients, 64 units instead of 200, rates tuned for each method (rho for "
-    "PFLEGO, beta for the others), validation selects the round."
+    "tau x beta and rho are the paper's. Medium: 40 such clients, 64 units instead of 200, rates tuned for each method "
+    "(rho for PFLEGO, beta for the others), validation selects the round."
 )
 
 
