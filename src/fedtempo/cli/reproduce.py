@@ -27,7 +27,7 @@ from fedtempo.papers.framework.outcomes import Outcome
 from fedtempo.papers.framework.pages import outcome_record, rich_table, save, verdicts
 from fedtempo.papers.framework.probing import duration, estimated_seconds
 from fedtempo.papers.framework.running import PROCESSES, Observer, plan, require_data_sets
-from fedtempo.papers.framework.stored import read_stored
+from fedtempo.papers.framework.stored import read_stored_runs
 from fedtempo.support.terminal import Terminal, say
 
 ENVIRONMENT = ("torch", "numpy")
@@ -102,7 +102,7 @@ def reproduce(
             provenance=_provenance(),
             train=not from_stored,
         )
-    kept = read_stored(stored) if stored else None
+    kept = read_stored_runs(stored) if stored else None
     provenance: str = kept["provenance"] if kept else _provenance()
     paths = [*save(chosen, outcome, folder, provenance), write_reproduction(chosen, outcome, folder, provenance)]
     if docs is not None:
@@ -117,7 +117,7 @@ def reproduce(
 
 def _stored_seeds(stored: Path | None) -> int | None:
     """How many seeds the stored plan judges."""
-    kept = read_stored(stored) if stored else None
+    kept = read_stored_runs(stored) if stored else None
     return len(kept["plan"]["judged_seeds"]) if kept else None
 
 

@@ -8,12 +8,12 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from fedtempo.papers.framework.claims import Answer
-from fedtempo.papers.framework.documents import JUDGED, put, read_page, stored_runs
+from fedtempo.papers.framework.documents import JUDGED, put_section, read_page, stored_runs
 from fedtempo.papers.framework.outcomes import Outcome
 from fedtempo.papers.framework.pages import tidy, verdicts
 from fedtempo.papers.framework.reproduction import PAPERS, Reproduction
 from fedtempo.papers.framework.running import reproduce
-from fedtempo.papers.framework.stored import Record, read_stored
+from fedtempo.papers.framework.stored import Record, read_stored_runs
 from fedtempo.support.files import write_atomically
 
 INDEX, SECTION = "index.md", "verdicts"
@@ -24,7 +24,7 @@ OURS = ("compositions", "compression", "clock", "control")
 def stored_outcome(reproduction: Reproduction, folder: Path) -> Outcome | None:
     """What the runs stored below the folder of results say; None where no label has run on every seed."""
     path = stored_runs(folder, reproduction.name)
-    content = read_stored(path)
+    content = read_stored_runs(path)
     finished = [] if content is None else _finished(content)
     if content is None or not finished:
         return None
@@ -75,5 +75,5 @@ def write_index(reproductions: Collection[Reproduction], folder: Path) -> Path:
     """Put the counts into the results' first page, in the place of the ones that it has."""
     path = folder / INDEX
     content = "\n".join(count_table(reproductions, folder)) + "\n"
-    write_atomically(path, tidy(put(read_page(path, "# Results\n"), SECTION, content, SECTION)))
+    write_atomically(path, tidy(put_section(read_page(path, "# Results\n"), SECTION, content, SECTION)))
     return path

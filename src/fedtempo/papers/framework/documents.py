@@ -37,12 +37,12 @@ def save_into_docs(reproduction: Reproduction, outcome: Outcome, folder: Path, p
         there = [name for name in _sections(reproduction) if _has(text, name)]
         for name in there[1:]:
             text = _replaced(text, name, "")
-        text = put(text, mine, section(reproduction, outcome, figures), *there[:1])
+        text = put_section(text, mine, verdict_section(reproduction, outcome, figures), *there[:1])
     write_atomically(path, tidy(text))
     return path
 
 
-def section(reproduction: Reproduction, outcome: Outcome, figures: Mapping[str, str]) -> str:
+def verdict_section(reproduction: Reproduction, outcome: Outcome, figures: Mapping[str, str]) -> str:
     """The verdicts with the numbers that decide them, one chart, and a link to everything else."""
     lines = [f"## {reproduction.source}: {reproduction.title}", ""]
     link = f"{DETAILS}/{reproduction.name}.md"
@@ -71,7 +71,7 @@ def _save_details(
             (folder / FIGURES / f"{quick}-{figure.name}.svg").unlink(missing_ok=True)
     beside = {name: f"../{place}" for name, place in figures.items()}
     mine = f"{reproduction.name}-{outcome.scale}"
-    write_atomically(path, tidy(put(text, mine, page(reproduction, outcome, provenance, beside), mine)))
+    write_atomically(path, tidy(put_section(text, mine, page(reproduction, outcome, provenance, beside), mine)))
 
 
 def _drawn(reproduction: Reproduction, outcome: Outcome, folder: Path) -> dict[str, str]:
@@ -100,7 +100,7 @@ def _has(text: str, name: str) -> bool:
     return _marks(name)[0] in text
 
 
-def put(text: str, name: str, content: str, *instead_of: str) -> str:
+def put_section(text: str, name: str, content: str, *instead_of: str) -> str:
     """The text with a marked section in the place of another one, or at its end."""
     begin, end = _marks(name)
     marked = f"{begin}\n{content}{end}"

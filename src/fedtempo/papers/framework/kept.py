@@ -36,7 +36,7 @@ class SeededRun:
         return self.path.stem
 
 
-def seeded(name: str, run: PaperRun, seed: int, out: Path, tried: float | None = None) -> SeededRun:
+def seeded_run(name: str, run: PaperRun, seed: int, out: Path, tried: float | None = None) -> SeededRun:
     """The run of a reproduction of this name, with its file below `out`."""
     return SeededRun(run, seed, out / FOLDER / f"{key_of(name, run, seed)}.json", tried)
 

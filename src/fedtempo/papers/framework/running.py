@@ -12,7 +12,7 @@ from fedtempo.data.load import DATASETS
 from fedtempo.errors import ConfigError, DataError, TrainingError, is_count, require, unknown
 from fedtempo.papers.framework.choosing import choices, plan_record, trials, write_plan
 from fedtempo.papers.framework.frame import Measured, Scale
-from fedtempo.papers.framework.kept import SeededRun, keep, kept, seeded
+from fedtempo.papers.framework.kept import SeededRun, keep, kept, seeded_run
 from fedtempo.papers.framework.outcomes import Outcome, TuningChoice
 from fedtempo.papers.framework.reproduction import Reproduction, gathered
 from fedtempo.papers.framework.stored import StoredRuns
@@ -51,7 +51,7 @@ def _judged(
             if label not in labels:
                 raise unknown("label", label, labels)
         chosen = [run for run in runs if not only or run.label in only]
-        tasks += [seeded(reproduction.name, run, seed, out) for run in chosen]
+        tasks += [seeded_run(reproduction.name, run, seed, out) for run in chosen]
     return tasks
 
 
@@ -102,7 +102,7 @@ def reproduce(
     if sized.tuning is not None:
         write_plan(reproduction, scale, judged, out)
         tried = trials(reproduction, sized, only)
-        tasks = [seeded(reproduction.name, trial.run, trial.seed, out, trial.value) for trial in tried]
+        tasks = [seeded_run(reproduction.name, trial.run, trial.seed, out, trial.value) for trial in tried]
         found = choices(sized.tuning, tried, measured(tasks))
     chosen = replace(sized, chosen={name: choice.value for name, choice in found.items()})
     tasks = _judged(reproduction, chosen, seeds, out, only)

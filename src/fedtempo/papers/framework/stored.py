@@ -30,7 +30,7 @@ class StoredRuns:
         self.plan = dict(plan)
         self.provenance = ""
         self.runs: dict[Identity, Record] = {}
-        before = read_stored(path)
+        before = read_stored_runs(path)
         if before is not None and _same(before["plan"], plan):
             self.plan["judged_seeds"] = max(plan["judged_seeds"], before["plan"]["judged_seeds"], key=len)
             self.provenance = before["provenance"]
@@ -64,7 +64,7 @@ class StoredRuns:
         return f'{head.removesuffix("}").rstrip()},\n "runs": [\n{lines}\n]}}\n'
 
 
-def read_stored(path: Path) -> Record | None:
+def read_stored_runs(path: Path) -> Record | None:
     """The file's content; None where there is no file."""
     try:
         content = json.loads(path.read_text(encoding="utf-8"))

@@ -10,9 +10,9 @@ from fedtempo.papers import REPRODUCTIONS, reproduce
 from fedtempo.papers.framework.choosing import plan_record
 from fedtempo.papers.framework.claims import Answer
 from fedtempo.papers.framework.counting import answers, count_table, stored_outcome, write_index
-from fedtempo.papers.framework.documents import save_into_docs, section, stored_runs
+from fedtempo.papers.framework.documents import save_into_docs, stored_runs, verdict_section
 from fedtempo.papers.framework.frame import FIRST_TUNING_SEED
-from fedtempo.papers.framework.stored import SAME, read_stored
+from fedtempo.papers.framework.stored import SAME, read_stored_runs
 from tests.unit.papers.framework.test_choosing import TUNED
 
 RESULTS = Path(__file__).parents[4] / "docs" / "results"
@@ -21,7 +21,7 @@ STORED = sorted(path.stem for path in (RESULTS / "runs").glob("*.json"))
 
 @pytest.mark.parametrize("name", STORED)
 def test_no_stored_seed_was_tuned_on_and_judged(name: str) -> None:
-    content = read_stored(stored_runs(RESULTS, name))
+    content = read_stored_runs(stored_runs(RESULTS, name))
     assert content is not None
     plan, runs = content["plan"], content["runs"]
     tuned = {run["seed"] for run in runs if run["tried"] is not None}
@@ -36,7 +36,7 @@ def test_no_stored_seed_was_tuned_on_and_judged(name: str) -> None:
 @pytest.mark.parametrize("name", STORED)
 def test_the_stored_plan_is_the_one_in_the_code(name: str) -> None:
     """Whoever changes a scale runs it again, or removes what was stored."""
-    content = read_stored(stored_runs(RESULTS, name))
+    content = read_stored_runs(stored_runs(RESULTS, name))
     assert content is not None
     written = plan_record(REPRODUCTIONS[name], "medium", 1)
     assert {part: content["plan"][part] for part in SAME} == {part: written[part] for part in SAME}
@@ -51,7 +51,7 @@ def test_the_pages_verdicts_follow_from_the_stored_runs(name: str) -> None:
         assert f"{name}-medium: begin" not in page, "not all runs are stored, so nothing is judged"
         return
     figures = {one.name: f"figures/{name}-medium-{one.name}.svg" for one in chosen.figures}
-    assert section(chosen, outcome, figures) in page
+    assert verdict_section(chosen, outcome, figures) in page
     assert all((RESULTS / figure).exists() for figure in figures.values())
 
 

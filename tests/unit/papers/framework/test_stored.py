@@ -12,7 +12,7 @@ import fedtempo as ft
 from fedtempo.papers import reproduce
 from fedtempo.papers.framework.frame import Calculation, Measured, Scale, sized
 from fedtempo.papers.framework.pages import outcome_record
-from fedtempo.papers.framework.stored import read_stored
+from fedtempo.papers.framework.stored import read_stored_runs
 from tests.unit.papers.framework.test_choosing import MEDIUM, TUNED
 
 
@@ -32,7 +32,7 @@ def test_pages_come_from_stored_runs_without_training(tmp_path: Path) -> None:
     again = reproduce(same, "medium", tmp_path / "two", stored=stored, provenance="now", train=False)
     assert json.dumps(outcome_record(TUNED, first)) == json.dumps(outcome_record(TUNED, again))
     assert stored.read_text() == text, "nothing new, so nothing is written, and the date stays"
-    content = read_stored(stored)
+    content = read_stored_runs(stored)
     assert content is not None
     assert content["provenance"] == "then"
     assert {run["seed"] for run in content["runs"] if run["tried"] is not None} == {10_000, 10_001}
@@ -53,7 +53,7 @@ def test_work_goes_on_from_what_is_stored(tmp_path: Path) -> None:
         observe=lambda done, total, name: seen.append((done, total)),
     )
     assert seen[:2] == [(12, 12), (2, 6)], "all trials and the first seed come from the file"
-    content = read_stored(stored)
+    content = read_stored_runs(stored)
     assert content is not None
     assert content["plan"]["judged_seeds"] == [0, 1, 2]
 
@@ -66,7 +66,7 @@ def test_what_was_run_before_a_failure_is_stored(tmp_path: Path) -> None:
     stored = tmp_path / "tuned.json"
     with pytest.raises(AssertionError, match="was to come from the file"):
         reproduce(replace(TUNED, runs=broken), "medium", tmp_path / "one", processes=1, stored=stored)
-    content = read_stored(stored)
+    content = read_stored_runs(stored)
     assert content is not None
     assert [run["seed"] for run in content["runs"] if run["tried"] is None] == [0, 0]
     with pytest.raises(ft.ConfigError, match="4 of 6 runs are not stored, such as small steps, seed 1"):
@@ -84,7 +84,7 @@ def test_runs_of_another_plan_or_of_other_code_are_performed_again(tmp_path: Pat
 
 
 def test_a_file_that_is_none_of_ours_is_named(tmp_path: Path) -> None:
-    assert read_stored(tmp_path / "none.json") is None
+    assert read_stored_runs(tmp_path / "none.json") is None
     (tmp_path / "some.json").write_text("[")
     with pytest.raises(ft.ConfigError, match=r"some.json cannot be read as stored runs"):
-        read_stored(tmp_path / "some.json")
+        read_stored_runs(tmp_path / "some.json")
