@@ -195,7 +195,7 @@ SHAKESPEARE = Reproduction(
     source="Table 1 and Figure 4",
     title="FedSGD with a decaying server rate on Shakespeare, accuracy of the next character",
     scales=_scales(
-        scheme_tuning((0.3, 1.0, 3.0), 150),
+        scheme_tuning((0.3, 1.0, 3.0), 150, (CONSTANT,)),
         minutes=(0.1, 2.5, 55, 40000),
         rounds=(2, 50, 500, PAPER_ROUNDS),
         cohort=(2, 10, 4, 10),

@@ -167,7 +167,7 @@ def scheme_trainings(
     return runs
 
 
-def scheme_tuning(gammas: Sequence[float], rounds: int, schemes: Sequence[str] = (CONSTANT,)) -> Tuning:
+def scheme_tuning(gammas: Sequence[float], rounds: int, schemes: Sequence[str] = SCHEMES) -> Tuning:
     """The clients' first rate of each K and of each of these schemes, by the score on validation rows.
 
     The paper searches for one for each scheme. A scheme that is left out has the constant one's. `rounds` are a
