@@ -13,7 +13,7 @@ from fedtempo.client.rules import Probe, RateRule, State, zero_of
 from fedtempo.errors import require
 from fedtempo.params import Params, Scalar, inner, zeros_like
 from fedtempo.schedules import Now, Position, step_number
-from fedtempo.server.step import around
+from fedtempo.server.step import Server, around
 from fedtempo.server.sums import Aggregate
 
 LAST = "_hyper/"
@@ -40,11 +40,17 @@ def fedhyper_client(
         g, base = probe.gradient, zero_of(probe.params) + probe.base
         if step_number(now) == 0:
             return base, {"gradient": g, "rate": base}
-        last = {n: probe.received.extra[LAST + n] for n in g if LAST + n in probe.received.extra}
-        sign = -torch.sign(inner(last, g)).to(torch.float64)
+        sign = -torch.sign(inner(last_displacement(probe), g)).to(torch.float64)
         change = step * inner(g, state["gradient"]).to(torch.float64) * (1 + eps * sign)
         rate = torch.minimum(torch.maximum(state["rate"] + change, smallest * base), largest * base)
         return rate, {"gradient": g, "rate": rate}
+
+    server = sending_last(sharing(algorithm, "fedhyper_client").server)
+    return replace(ruled(algorithm, RateRule(init, update), "fedhyper_client"), server=server)
+
+
+def sending_last(server: Server) -> Server:
+    """A server that also sends the last round's mean displacement; zero before there is one."""
 
     def before(shared: Params, own: Any, aggregate: Aggregate, now: Now) -> tuple[Aggregate, Any]:
         return aggregate, aggregate.means["delta"]
@@ -52,5 +58,10 @@ def fedhyper_client(
     def sends(own: Any) -> Params:
         return {LAST + n: d for n, d in own.items()}
 
-    server = around(sharing(algorithm, "fedhyper_client").server, "hyper", zeros_like, before, sends)
-    return replace(ruled(algorithm, RateRule(init, update), "fedhyper_client"), server=server)
+    return around(server, "hyper", zeros_like, before, sends)
+
+
+def last_displacement(probe: Probe) -> Params:
+    """The last round's mean displacement, of the tensors that the probe's gradient has."""
+    extra = probe.received.extra
+    return {n: extra[LAST + n] for n in probe.gradient if LAST + n in extra}
