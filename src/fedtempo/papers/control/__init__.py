@@ -27,10 +27,10 @@ NOTES = (
 )
 SMOKE: dict[str, Any] = {
     **{"rounds": 2, "cohort": 2, "every": 2, "users": 2, "k": 2, "patience": None, "validation": 0.0},
-    **{"rate": 0.1, "max_norm": 2.0},
+    **{"batch": 32, "rate": 0.1, "max_norm": 2.0},
 }
 SMALL: dict[str, Any] = {**SMOKE, "rounds": 60, "cohort": 5, "every": 20, "users": None, "k": 10}
-MEDIUM: dict[str, Any] = {**SMALL, "rounds": 240, "every": 10, "patience": 4, "validation": 0.15}
+MEDIUM: dict[str, Any] = {**SMALL, "rounds": 120, "every": 8, "patience": 4, "validation": 0.15}
 LONG: dict[str, Any] = {**MEDIUM, "rounds": 1000, "cohort": 10, "every": 25, "k": 20}
 CONVERGED = Settling(USERS, within=0.01)
 
@@ -79,9 +79,9 @@ FEMNIST = Reproduction(
     source="FEMNIST",
     title="every control of rates and steps",
     scales=_scales(
-        (0.03, 0.1, 0.3),
+        (0.05, 0.15, 0.45),
         {"smoke": 0.2, "small": 2, "medium": 20, "paper": 20_000},
-        clients=(5, 30, 60, 180),
+        clients=(5, 30, 40, 180),
         model=(("mlp", {"hidden": [8], "outputs": 62}), MLP, MLP, ("femnist_cnn", {})),
     ),
     runs=_femnist_runs,

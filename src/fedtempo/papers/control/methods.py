@@ -139,7 +139,7 @@ def control_trainings(scale: Scale, seed: int, data: Data, model: Model, **more:
     settings = {
         "rounds": scale["rounds"],
         "cohort": scale["cohort"],
-        "batch_size": 16,
+        "batch_size": scale["batch"],
         "seed": seed,
         "evaluation": Evaluation(every=scale["every"], users=scale["users"], steps=0, patience=scale["patience"]),
         **more,
