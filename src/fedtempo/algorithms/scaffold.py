@@ -126,9 +126,7 @@ def _change(received: Received, carry: Carry, option: str) -> Params:
     # If all rates are 0 the displacement is 0 as well; the tiny floor makes 0 / 0 a 0.
     travelled = carry.scratch[TRAVELLED].clamp(min=torch.finfo(torch.float64).tiny)
     # A tensor of one number per client does not raise the type of the others, so every step may overwrite the last.
-    return {
-        n: (received.shared[n] - carry.shared[n]).div_(travelled).sub_(received.extra[n]) for n in carry.personal
-    }
+    return {n: (received.shared[n] - carry.shared[n]).div_(travelled).sub_(received.extra[n]) for n in carry.personal}
 
 
 def _upload(received: Received, carry: Carry, option: str, by_samples: bool) -> Groups:
