@@ -71,7 +71,7 @@ bench-scaling: $(VENV)/.demo ## time and memory per round against the size of ev
 	$(BIN)/python -m benchmarks.scaling $(ARGS)
 
 docs: $(VENV)/.dev ## build the documentation into site/; it works offline
-	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+	$(BIN)/python -m sphinx --fail-on-warning --quiet --builder html --doctree-dir .doctrees docs site
 
 system: ## install chromium, which the tests of the report page drive (quiet where that is not possible)
 	@if command -v chromium >/dev/null && command -v chromedriver >/dev/null; then :; \
@@ -81,4 +81,4 @@ system: ## install chromium, which the tests of the report page drive (quiet whe
 	fi
 
 clean: ## remove the environment and caches
-	rm -rf $(VENV) $(VENV)-flwr-datasets .venv-peers .pytest_cache .mypy_cache .ruff_cache .coverage
+	rm -rf $(VENV) $(VENV)-flwr-datasets .venv-peers .pytest_cache .mypy_cache .ruff_cache .coverage .doctrees site
