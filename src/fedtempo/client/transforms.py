@@ -89,9 +89,10 @@ def clip_by_global_norm(limit: Rate, eps: float = 0.0) -> Transform:
 
     def update(gradient: Params, state: Any, params: Params, now: Position) -> tuple[Params, Any]:
         most = bound(now)
-        plain = plain_norm(gradient) if isinstance(most, (int, float)) else None
-        if plain is not None:
-            return _clipped(gradient, state, plain, most, eps)
+        if isinstance(most, (int, float)):
+            plain = plain_norm(gradient)
+            if plain is not None:
+                return _clipped(gradient, state, plain, most, eps)
         length = norm(gradient)
         over = (length > most).to(torch.float64)
         factor = torch.clamp(most / (length + eps), max=1.0)
