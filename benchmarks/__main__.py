@@ -18,7 +18,7 @@ os.environ["OMP_NUM_THREADS"] = "1"
 
 import torch
 
-from benchmarks import handwritten, report
+from benchmarks import handwritten, methods, methods_page, report
 from benchmarks.measure import alone, in_turn, ratio
 from benchmarks.ours import federated, rivals, rounds
 from benchmarks.own_modules import OWN, pair, without_recording
@@ -49,8 +49,13 @@ def main() -> None:
     parser.add_argument(
         "--own", action="store_true", help="only W1 to W4's networks as own modules, and steps without recording"
     )
+    parser.add_argument("--methods", action="store_true", help="only a step of every method against FedAvg's")
     chosen = parser.parse_args()
     torch.set_num_threads(1)
+    if chosen.methods:
+        methods.main(chosen.rounds)
+        methods_page.write()
+        return
     if chosen.own:
         report.keep_own(_own_results([name for name in chosen.workloads if name in WITH_OWN], chosen.rounds))
         return

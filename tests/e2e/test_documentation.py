@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import io
 import itertools
+import json
 import re
 import shlex
 import tomllib
@@ -13,12 +14,14 @@ from pathlib import Path
 
 import pytest
 import typer.main
+from benchmarks import methods, methods_page
 
 from fedtempo import errors
 from fedtempo.algorithms import ALGORITHMS
 from fedtempo.cli.commands import imported
 from fedtempo.cli.main import INTERRUPTED, UNEXPECTED, USAGE, app
 from fedtempo.config import parse
+from fedtempo.papers.control.methods import METHODS
 from fedtempo.trackers import TRACKERS
 from tests import ROOT
 
@@ -145,6 +148,27 @@ def test_the_map_has_every_method_once_and_names_files_that_exist() -> None:
         assert f">{name}</text>" in picture
     assert all((ROOT / file).exists() for file in re.findall(r"`(src/[\w/]+\.py)`", page))
     assert "images/methods.svg" in page
+
+
+def test_the_map_s_measured_columns_are_those_of_committed_results() -> None:
+    page = methods_page.PAGE.read_text()
+    assert methods_page.filled(page) == page, "write them anew with python -m benchmarks.methods_page"
+    costs = json.loads(methods.FILE.read_text())["costs"]
+    assert set(costs) == set(ALGORITHMS), "measure again with make bench ARGS=--methods"
+    assert set(methods_page.LABELS) <= set(ALGORITHMS)
+    assert set(methods_page.LABELS.values()) <= set(METHODS), "labels are those of the comparison"
+    assert {name for _, names in methods_page.PAGES.values() for name in names} <= set(ALGORITHMS)
+
+
+def test_gains_are_read_from_the_verdicts_of_the_comparison(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    numbers = "existing_after/mean: FedSPS minus FedAvg is 0.0213 [0.01, 0.03], must exceed 0"
+    verdict = f"| FedSPS is ahead of FedAvg where both are trained. | **holds** | {numbers} |"
+    results = tmp_path / "control.md"
+    results.write_text(f"<!-- control-femnist-medium: begin -->\n{verdict}\n<!-- control-femnist-medium: end -->\n")
+    monkeypatch.setattr(methods_page, "GAINS", results)
+    page = methods_page.filled(methods_page.PAGE.read_text())
+    (row,) = [line for line in page.splitlines() if line.startswith("| `fedsps` |")]
+    assert row.endswith("| FEMNIST: ahead of FedAvg by 0.021 |")
 
 
 def test_the_algorithm_of_ones_own_is_short() -> None:

@@ -1,4 +1,4 @@
-"""Every control of rates and steps under one fair protocol, on FEMNIST, CIFAR-10 and Shakespeare."""
+"""Every control of rates and steps under one fair protocol, on FEMNIST, digits, CIFAR-10 and Shakespeare."""
 
 from __future__ import annotations
 
@@ -42,6 +42,12 @@ def _own_parts(scale: Scale) -> dict[str, float]:
 def _femnist_runs(scale: Scale, seed: int) -> Sequence[PaperRun]:
     data = Data("femnist", natural(scale["clients"]), seed, _own_parts(scale), {"writers": "all"})
     return control_trainings(scale, seed, data, Model(*scale["model"]))
+
+
+def _digits_runs(scale: Scale, seed: int) -> Sequence[PaperRun]:
+    split = dirichlet(scale["clients"], 0.3)
+    data = Data("digits", split, seed, {**_own_parts(scale), "min_samples": 10}, rows=scale["rows"])
+    return control_trainings(scale, seed, data, Model("mlp", {"inputs": 64, "hidden": [32], "outputs": 10}))
 
 
 def _cifar10_runs(scale: Scale, seed: int) -> Sequence[PaperRun]:
@@ -92,6 +98,27 @@ FEMNIST = Reproduction(
     notes=NOTES,
 )
 
+DIGITS = Reproduction(
+    name="control-digits",
+    paper="control",
+    source="Digits",
+    title="every control of rates and steps",
+    scales=_scales(
+        (0.05, 0.15, 0.45),
+        {"smoke": 0.1, "small": 1, "medium": 5, "paper": 10},
+        clients=(5, 20, 20, 40),
+        rows=(400, None, None, None),
+        batch=(16, 16, 16, 16),
+        every=(2, 10, 5, 5),
+    ),
+    runs=_digits_runs,
+    columns=COLUMNS,
+    claims=CLAIMS,
+    figures=control_figures("Digits"),
+    derive=control_gains,
+    notes=(*NOTES, "The digits that come with scikit-learn, 1,797 images of 8 by 8, mixed by Dirichlet(0.3)."),
+)
+
 CIFAR10 = Reproduction(
     name="control-cifar10",
     paper="control",
@@ -136,4 +163,4 @@ SHAKESPEARE = Reproduction(
     notes=NOTES,
 )
 
-REPRODUCTIONS = (FEMNIST, CIFAR10, SHAKESPEARE)
+REPRODUCTIONS = (FEMNIST, DIGITS, CIFAR10, SHAKESPEARE)
