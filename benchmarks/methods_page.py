@@ -1,4 +1,4 @@
-"""The measured columns of docs/methods.md: costs from `results/methods.json`, gains from docs/results/control.md.
+"""The measured columns of docs/methods.md: costs from `results/methods.json`, gains from the runs of docs/results.
 
 `python -m benchmarks.methods_page` writes them anew; a test keeps them true.
 """
@@ -10,16 +10,18 @@ import re
 from pathlib import Path
 
 from benchmarks.methods import FILE
+from fedtempo.papers import control
+from fedtempo.papers.control.judging import CONTENDERS, END, ahead
+from fedtempo.papers.control.methods import BASELINES, FEDAVG
+from fedtempo.papers.framework.claims import Answer
+from fedtempo.papers.framework.counting import stored_outcome
+from fedtempo.papers.framework.pages import verdicts
 
 DOCS = Path(__file__).parent.parent / "docs"
-PAGE, GAINS = DOCS / "methods.md", DOCS / "results" / "control.md"
+PAGE, RESULTS = DOCS / "methods.md", DOCS / "results"
 UNKNOWN = "not measured"
 ROW = re.compile(r"^(\| `(\w+)` \|(?: [^|]+ \|){4})[^|]+\|[^|]+\|$", re.MULTILINE)
 ABOUT = re.compile(r"<!-- costs -->.*?<!-- end of costs -->", re.DOTALL)
-SECTION = re.compile(r"<!-- control-(\w+)-medium: begin -->(.*?)<!-- control-\1-medium: end -->", re.DOTALL)
-VERDICT = re.compile(r"^\| (.+?) is ahead of (.+?) where both are trained\. \| \*\*(.+?)\*\* \|(.*)\|$", re.MULTILINE)
-DIFFERENCE = re.compile(r" minus .+? is (-?[\d.e-]+) ")
-DATA = {"femnist": "FEMNIST", "digits": "digits", "cifar10": "CIFAR-10", "shakespeare": "Shakespeare"}
 LABELS = {
     **{"feddecay": "FedDecay", "delta_sgd": "Delta-SGD", "fedsps": "FedSPS", "feddecsps": "FedDecSPS"},
     **{"fedhyper_global": "FedHyper-G", "fedhyper_server": "FedHyper-SL", "fedhyper_client": "FedHyper-CL"},
@@ -44,12 +46,12 @@ def write() -> None:
 def filled(page: str) -> str:
     """The page with the two columns, and when the costs were measured."""
     kept = json.loads(FILE.read_text(encoding="utf-8"))
-    gains = _gains(GAINS.read_text(encoding="utf-8") if GAINS.exists() else "")
+    helped = gains(RESULTS)
 
     def row(found: re.Match[str]) -> str:
         measured = kept["costs"].get(found[2])
         cost = f"{measured['median']:.2f}" if measured else UNKNOWN
-        return f"{found[1]} {cost} | {_helped(found[2], gains)} |"
+        return f"{found[1]} {cost} | {_helped(found[2], helped)} |"
 
     facts = kept["about"]
     about = f"Costs: `make bench ARGS=--methods` on {facts['date']}, {facts['machine']} ({facts['load']}); "
@@ -57,27 +59,33 @@ def filled(page: str) -> str:
     return ABOUT.sub(f"<!-- costs -->\n{about}\n<!-- end of costs -->", ROW.sub(row, page))
 
 
-def _helped(name: str, gains: dict[str, list[str]]) -> str:
-    if name in LABELS and LABELS[name] in gains:
-        return "; ".join(gains[LABELS[name]])
+def _helped(name: str, helped: dict[str, list[str]]) -> str:
+    if name in LABELS and LABELS[name] in helped:
+        return "; ".join(helped[LABELS[name]])
     elsewhere = [f"[{title}](results/{page}.md)" for title, (page, names) in PAGES.items() if name in names]
     return f"see {elsewhere[0]}" if elsewhere else UNKNOWN
 
 
-def _gains(results: str) -> dict[str, list[str]]:
-    """By label: the verdict on each data set, against the method's baseline where training stops."""
+def gains(folder: Path) -> dict[str, list[str]]:
+    """By label: the verdict on each data set that is stored, against the method's baseline where training stops."""
     found: dict[str, list[str]] = {}
-    for name, section in SECTION.findall(results):
-        for label, baseline, answer, reason in VERDICT.findall(section):
-            difference = DIFFERENCE.search(reason)
-            by = f" by {abs(float(difference[1])):.3f}" if difference else ""
+    for experiment in control.REPRODUCTIONS:
+        outcome = stored_outcome(experiment, folder)
+        if outcome is None:
+            continue
+        judged = verdicts(experiment, outcome)
+        for label in CONTENDERS:
+            baseline = BASELINES.get(label, FEDAVG)
+            answer = judged[ahead(label, baseline)].answer
+            by = f" by {abs(outcome.difference(label, baseline, END).mean):.3f}" if label in outcome.labels else ""
             words = {
-                "holds": f"ahead of {baseline}{by}",
-                "does not hold": f"behind {baseline}{by}",
-                "no difference": f"as {baseline}",
-                "not converged": "not converged",
+                Answer.HOLDS: f"ahead of {baseline}{by}",
+                Answer.FAILS: f"behind {baseline}{by}",
+                Answer.SAME: f"as {baseline}",
+                Answer.IMPROVING: "not converged",
+                Answer.NOT_RUN: "not run",
             }
-            found.setdefault(label, []).append(f"{DATA[name]}: {words.get(answer, 'cannot tell')}")
+            found.setdefault(label, []).append(f"{experiment.source}: {words.get(answer, 'cannot tell')}")
     return found
 
 

@@ -160,17 +160,6 @@ def test_the_map_s_measured_columns_are_those_of_committed_results() -> None:
     assert {name for _, names in methods_page.PAGES.values() for name in names} <= set(ALGORITHMS)
 
 
-def test_gains_are_read_from_the_verdicts_of_the_comparison(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    numbers = "existing_after/mean: FedSPS minus FedAvg is 0.0213 [0.01, 0.03], must exceed 0"
-    verdict = f"| FedSPS is ahead of FedAvg where both are trained. | **holds** | {numbers} |"
-    results = tmp_path / "control.md"
-    results.write_text(f"<!-- control-femnist-medium: begin -->\n{verdict}\n<!-- control-femnist-medium: end -->\n")
-    monkeypatch.setattr(methods_page, "GAINS", results)
-    page = methods_page.filled(methods_page.PAGE.read_text())
-    (row,) = [line for line in page.splitlines() if line.startswith("| `fedsps` |")]
-    assert row.endswith("| FEMNIST: ahead of FedAvg by 0.021 |")
-
-
 def test_the_algorithm_of_ones_own_is_short() -> None:
     (block,) = [text for text in blocks(DOCS / "your-own.md", "python") if "def averaged" in text]
     assert len(block.strip().splitlines()) < 40

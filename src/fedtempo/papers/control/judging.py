@@ -34,11 +34,19 @@ COLUMNS = {
     "selected": Column("tested round", ".0f"),
     "steps": Column("local steps", ".0f"),
 }
+TRAINED, EQUAL_STEPS = "where both are trained", "at equal local steps"
+
+
+def ahead(label: str, baseline: str, where: str = TRAINED) -> str:
+    """The claim that is made of every method."""
+    return f"{label} is ahead of {baseline} {where}."
+
+
 CLAIMS = tuple(
-    Claim(f"{label} is ahead of {baseline} {where}.", higher(label, baseline, column))
+    Claim(ahead(label, baseline, where), higher(label, baseline, column))
     for label in CONTENDERS
     for baseline in (BASELINES.get(label, FEDAVG),)
-    for where, column in (("where both are trained", END), ("at equal local steps", AT_STEPS))
+    for where, column in ((TRAINED, END), (EQUAL_STEPS, AT_STEPS))
 )
 
 
