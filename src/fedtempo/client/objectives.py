@@ -9,7 +9,7 @@ from typing import NamedTuple, Protocol
 import torch
 from torch import Tensor
 
-from fedtempo.params import Params, Scalar, is_plain
+from fedtempo.params import Params, Scalar, add, is_plain
 from fedtempo.schedules import Now, Position, Rate, Schedule, as_schedule
 from fedtempo.tasks import SAMPLE_WEIGHT, Batch
 
@@ -98,15 +98,8 @@ class Pulled:
     def gradient(self, of_loss: Params, params: Params, view: View, now: Position) -> Params:
         """grad f_i(y) + mu (y - centre), from the first term."""
         centre, mu = self.centre(view), self.strength(now)
-        found = {}
-        for name, own in of_loss.items():
-            if name not in centre:
-                found[name] = own
-                continue
-            far = params[name] - centre[name]
-            by_number = isinstance(mu, (int, float))
-            found[name] = torch.add(own, far, alpha=mu) if by_number else own + mu.to(own.dtype) * far  # type: ignore[union-attr]
-        return found
+        away = {n: params[n] - centre[n] for n in of_loss if n in centre}
+        return {**of_loss, **add({n: of_loss[n] for n in away}, away, mu)}
 
     def value(self, of_loss: Value, params: Params, view: View, now: Position) -> Value:
         """The objective, from the value of f_i."""

@@ -124,7 +124,8 @@ def control_tuning(rates: Sequence[float]) -> Tuning:
 def equal_steps(scale: Scale) -> float:
     """What decaying K takes in all rounds: scores are also compared where every method has taken so many steps."""
     fewer = decaying_k(scale["k"], LEAST ** (1 / scale["rounds"]))
-    return scale["cohort"] * float(total_local_steps(fewer, scale["rounds"]))
+    cohort: int = scale["cohort"]
+    return float(cohort * total_local_steps(fewer, scale["rounds"]))
 
 
 def rounds_run(result: Result) -> Measured:
