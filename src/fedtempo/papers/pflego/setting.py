@@ -48,17 +48,6 @@ ADAM = "PFLEGO's server takes Adam steps, as in the released code; the paper spe
 
 
 @dataclass(frozen=True)
-class LastRounds(Evaluation):
-    """An evaluation of each of the last rounds too: the paper reports their mean."""
-
-    last: int = 10
-
-    def due(self, round_number: int, rounds: int, planned: int | None = None) -> bool:
-        """Whether the round with this number is evaluated."""
-        return super().due(round_number, rounds, planned) or round_number >= rounds - self.last
-
-
-@dataclass(frozen=True)
 class Method:
     """An algorithm, which parameters a client's own steps move, and whether heads fit the client's own classes."""
 
@@ -68,10 +57,8 @@ class Method:
 
     def evaluation(self, scale: Scale) -> Evaluation:
         """Served after one more round's own steps."""
-        last = scale.settings.get("last")
-        if last is None:
-            return Evaluation(every=scale["every"], steps=scale["tau"], trains=self.tunes)
-        return LastRounds(every=scale["every"], steps=scale["tau"], trains=self.tunes, last=last)
+        last = scale.settings.get("last", 1)
+        return Evaluation(every=scale["every"], steps=scale["tau"], trains=self.tunes, last=last)
 
 
 def three_methods(scale: Scale, of: str = "") -> dict[str, Method]:

@@ -8,11 +8,11 @@ import pytest
 
 import fedtempo as ft
 from fedtempo.papers import REPRODUCTIONS
-from fedtempo.papers.pflego.setting import KEPT, TUNED, LastRounds, mean_of_last
+from fedtempo.papers.pflego.setting import KEPT, TUNED, mean_of_last
 
 
 def test_each_of_the_last_rounds_is_evaluated() -> None:
-    protocol = LastRounds(every=20, last=10)
+    protocol = ft.Evaluation(every=20, last=10)
     due = [number + 1 for number in range(50) if protocol.due(number, 50)]
     assert due == [20, 40, *range(41, 51)]
 
@@ -25,7 +25,7 @@ def test_scores_are_averaged_over_the_last_rounds() -> None:
         algorithm=ft.algorithms.fedavg(lr=0.3, steps=2),
         rounds=6,
         cohort=3,
-        evaluation=LastRounds(every=6, last=3),
+        evaluation=ft.Evaluation(every=6, last=3),
         progress=False,
     )
     scores = [report.scores for report in result.history if report.scores is not None]
