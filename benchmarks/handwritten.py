@@ -106,6 +106,7 @@ def sequential(workload: Workload, inputs: np.ndarray, labels: np.ndarray) -> It
     """One process, one client after the other."""
 
     def rounds() -> Iterator[None]:
+        keep_freed_memory()
         client = Client(workload, inputs, labels)
         shared = [p.detach().clone() for p in client.parameters]
         number = 0
