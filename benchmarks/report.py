@@ -101,7 +101,10 @@ def _lines(name: str, found: dict[str, Any]) -> list[str]:
     if "floor" in found:
         reached = found["floor"]["median"]
         verdict = "reached" if reached <= FLOORS[name] else "not reached"
-        lines += ["", f"Asked for: in one process at most {FLOORS[name]} times the products alone (matrix products and "]
+        lines += [
+            "",
+            f"Asked for: in one process at most {FLOORS[name]} times the products alone (matrix products and ",
+        ]
         lines[-1] += f"convolutions of the same shapes, nothing between them). Got {reached:.3f}: {verdict}."
     return [*lines, *_extra(found)]
 

@@ -173,7 +173,7 @@ def _drawn(data: Batch, rows: BatchRows, batching: Batching, draws: int) -> Iter
         chosen = [rows.of_first(draw) for draw in range(first, min(first + together, draws))]
         index = torch.from_numpy(np.concatenate(chosen) if len(chosen) > 1 else chosen[0])
         lengths = [len(rows) for rows in chosen]
-        copied = [t.index_select(0, index.to(t.device)).split(lengths) for t in data.values()]
+        copied = [torch.split(t.index_select(0, index.to(t.device)), lengths) for t in data.values()]
         yield from (dict(zip(data, batch, strict=True)) for batch in zip(*copied, strict=True))
 
 
