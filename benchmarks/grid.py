@@ -105,6 +105,16 @@ def lines(found: list[dict[str, Any]]) -> list[str]:
     return table
 
 
+def page(about: dict[str, str], found: list[dict[str, Any]]) -> list[str]:
+    """The grid's part of the page."""
+    said = (
+        f"Measured on {about['date']} on {about['machine']} ({about['load']}): processor time per client of one round "
+        "with five local steps, the least of the rounds, in one process. The convolutions have so many channels in the "
+        "first layer and twice as many in the second."
+    )
+    return [said, "", *lines(found)]
+
+
 def main() -> None:
     """Measure every point of the grid, print the table, keep it and put it into the page."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.grid", description=main.__doc__)
@@ -122,11 +132,7 @@ def main() -> None:
     kept = json.dumps({"about": about, "points": found}, indent=1)
     (report.RESULTS / f"grid-{about['date']}.json").write_text(kept + "\n")
     if chosen.page:
-        said = (
-            f"Measured on {about['date']} on {about['machine']} ({about['load']}): processor time per client of one "
-            "round with five local steps, the least of the rounds, in one process."
-        )
-        report.write_page("\n".join([said, "", *lines(found)]), *MARKS)
+        report.write_page("\n".join(page(about, found)), *MARKS)
 
 
 if __name__ == "__main__":
