@@ -148,5 +148,5 @@ def test_the_map_has_every_method_once_and_names_files_that_exist() -> None:
 
 
 def test_the_algorithm_of_ones_own_is_short() -> None:
-    (block,) = [text for text in blocks(DOCS / "your-own.md", "python") if "def averaged" in text]
+    (block,) = [text for text in blocks(DOCS / "how-to" / "own-algorithm.md", "python") if "def averaged" in text]
     assert len(block.strip().splitlines()) < 40
