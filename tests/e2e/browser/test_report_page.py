@@ -267,5 +267,5 @@ def test_a_printed_page_fits_a4(opened: Browser) -> None:
     opened.look(688, scheme="light", medium="print")
     opened.until(lambda: opened.js("return document.querySelector('#curves svg').viewBox.baseVal.width") <= 688)
     assert opened.js("return document.documentElement.scrollWidth") <= 688
-    wide = "return [...document.querySelectorAll('main *:not(svg *)')].filter(e => e.getBoundingClientRect().right > 690).map(e => e.outerHTML.slice(0, 200))"
-    assert opened.js(wide) == []
+    html = "[...document.querySelectorAll('main *:not(svg *)')]"
+    assert opened.js(f"return {html}.filter(e => e.getBoundingClientRect().right > 690).map(e => e.outerHTML)") == []
