@@ -61,10 +61,10 @@ format: $(VENV)/.dev ## format and fix what can be fixed
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-bench: $(VENV)/.demo ## time a round of the standard workloads
+bench: $(VENV)/.demo ## time a round of the standard workloads; ARGS="--experiments" for whole experiments
 	$(BIN)/python -m benchmarks $(ARGS)
 
-bench-peers: $(VENV)/.demo ## time the same workloads with pfl, Flower, FedLab and FedJAX
+bench-peers: $(VENV)/.demo ## the same with pfl, Flower, FedLab, FedJAX and BlazeFL; ARGS="--only E1,E4" for experiments
 	$(BIN)/python -m benchmarks.peers $(ARGS)
 
 bench-scaling: $(VENV)/.demo ## time and memory per round against the size of everything
