@@ -87,7 +87,7 @@ COMMANDS = {
     "advise": Command(
         "plan",
         "advise",
-        "Measure how much clients differ and suggest beta, K decay and weight decay, with reasons.",
+        "Measure how much clients differ and suggest beta and K decay, with reasons.",
         examples=("fedtempo advise experiment.toml",),
     ),
     "compare": Command(
