@@ -136,7 +136,7 @@ CLAIMS = (
 )
 SMOKE: dict[str, Any] = {"rounds": 2, "cohort": 2, "every": 1, "clients": 5, "hidden": 8, "k": 2, "lr": 0.1}
 SMALL: dict[str, Any] = {**SMOKE, "rounds": 100, "cohort": 5, "every": 5, "clients": 30, "hidden": 64, "k": 10}
-MEDIUM: dict[str, Any] = {**SMALL, "rounds": 120, "every": 10, "clients": 50, "hidden": 32}
+MEDIUM: dict[str, Any] = {**SMALL, "rounds": 150, "every": 10, "clients": 50, "hidden": 32}
 RATES = (0.03, 0.1, 0.3)
 FEMNIST_BYTES = Reproduction(
     name="compression-femnist",
@@ -149,7 +149,9 @@ FEMNIST_BYTES = Reproduction(
         "medium": sized(
             seeds=5,
             minutes=8,
-            tuning=Tuning({label: TunedSetting(label, RATES) for label in compressor_rules()}, VALIDATED),
+            tuning=Tuning(
+                {label: TunedSetting(label, RATES) for label in compressor_rules()}, VALIDATED, settings={"rounds": 60}
+            ),
             settling=Settling(GROUP, 0.01),
             **MEDIUM,
         ),
