@@ -42,9 +42,7 @@ COMMANDS = {
         "schedule",
         "Print learning rate, weight decay, local steps and the personalization ratio R, by round and by step.",
     ),
-    "advise": Command(
-        "plan", "advise", "Measure how much clients differ and suggest beta, K decay and weight decay, with reasons."
-    ),
+    "advise": Command("plan", "advise", "Measure how much clients differ and suggest beta and K decay, with reasons."),
     "compare": Command(
         "compare",
         "compare",

@@ -28,6 +28,7 @@ from fedtempo.papers.framework.pages import outcome_record, rich_table, save, ve
 from fedtempo.papers.framework.probing import duration, estimated_seconds
 from fedtempo.papers.framework.running import PROCESSES, Observer, plan, require_data_sets
 from fedtempo.papers.framework.stored import read_stored_runs
+from fedtempo.papers.situations import PAGE, write_situations
 from fedtempo.support.terminal import Terminal, say
 
 ENVIRONMENT = ("torch", "numpy")
@@ -109,6 +110,8 @@ def reproduce(
         paths.append(save_into_docs(chosen, outcome, docs, provenance))
     if docs is not None and scale == JUDGED:
         paths.append(write_index(REPRODUCTIONS.values(), docs))
+        if (docs.parent / PAGE).exists():
+            write_situations(docs.parent / PAGE, docs)
     if as_json:
         say(json.dumps(outcome_record(chosen, outcome)))
         return

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any, Protocol
+from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -108,7 +108,7 @@ def step_of(
         # themselves in its state.
         reads_start = over is not None or (phase.after is not None and phase.after_reads_start)
         in_place = may_overwrite and not reads_start and not _shares_memory(new, before)
-        after = {n: _descend(p, direction[n], rate, in_place) for n, p in before.items()}
+        after = _descend(before, direction, rate, in_place)
         states = (*carry.states[:index], new, *carry.states[index + 1 :])
         moved = replaced(phase, carry._replace(states=states), {**after, **value.buffers})
         if phase.after is not None:
@@ -179,16 +179,21 @@ def replaced(phase: Phase, carry: Carry, new: Params) -> Carry:
     return carry._replace(shared={**carry.shared, **common}, personal={**carry.personal, **own})
 
 
-def _descend(p: Tensor, direction: Tensor, rate: Scalar, in_place: bool) -> Tensor:
-    """p - rate * direction, with the same bits whether it overwrites `p` or not."""
+def _descend(params: Params, direction: Params, rate: Scalar, in_place: bool) -> Params:
+    """params - rate * direction, with the same bits whether it overwrites them or not."""
     # Under `vmap` clients of different sizes have different rates, and the rate is a tensor: `alpha` takes none.
     if not isinstance(rate, (int, float)):
-        return p - rate * direction
-    return p.sub_(direction, alpha=rate) if in_place else torch.sub(p, direction, alpha=rate)
+        return {n: p - rate * direction[n] for n, p in params.items()}
+    if not in_place:
+        return {n: torch.sub(p, direction[n], alpha=rate) for n, p in params.items()}
+    torch._foreach_sub_(list(params.values()), [direction[n] for n in params], alpha=rate)
+    return params
 
 
-def _shares_memory(state: Any, params: Params) -> bool:
+def _shares_memory(state: PhaseState, params: Params) -> bool:
     """Whether a transform or a rule has kept the parameters themselves in its state."""
+    if all(isinstance(part, (tuple, dict)) and not part for part in state):  # most phases keep nothing
+        return False
     kept: set[int] = set()
     tree_map(lambda t: kept.add(t.untyped_storage().data_ptr()) if isinstance(t, Tensor) else None, state)
     return bool(kept) and any(p.untyped_storage().data_ptr() in kept for p in params.values())

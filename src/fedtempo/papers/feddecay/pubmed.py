@@ -65,7 +65,7 @@ PUBMED = Reproduction(
             hidden=16,
             rates="small",
         ),
-        "paper": sized(seeds=1, minutes=40, rounds=500, cohort=1.0, every=5, graph="pubmed", hidden=64, rates="paper"),
+        "paper": sized(seeds=3, minutes=120, rounds=500, cohort=1.0, every=5, graph="pubmed", hidden=64, rates="paper"),
     },
     runs=_pubmed_runs,
     columns=COLUMNS,
