@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import platform
 import subprocess
 from collections.abc import Iterator
@@ -32,11 +33,18 @@ from fedtempo.papers.situations import PAGE, write_situations
 from fedtempo.support.terminal import Terminal, say
 
 ENVIRONMENT = ("torch", "numpy")
+SHOWN = tuple(scale for scale in SCALES if scale != "smoke")
 
 
 def reproduce(
     name: Annotated[str | None, typer.Argument(help="Which; --list shows all.")] = None,
     list_all: Annotated[bool, typer.Option("--list", help="Show what there is and how long it takes.")] = False,
+    paper: Annotated[
+        str | None, typer.Option(help="With --list: only what is of this paper, such as feddecay or pflego.")
+    ] = None,
+    minutes: Annotated[
+        float | None, typer.Option(help="With --list: only what takes at most so many minutes at --scale.")
+    ] = None,
     scale: Annotated[
         str,
         typer.Option(
@@ -69,8 +77,10 @@ def reproduce(
     Finished runs are kept in the folder: the same command goes on where it was interrupted.
     """
     if list_all:
-        _list(as_json)
+        _list(_chosen(paper, minutes, scale), as_json)
         return
+    for given, option in ((paper, "--paper"), (minutes, "--minutes")):
+        require(given is None, option, "used with --list", given)
     if name is None:
         raise ConfigError(f"a name must be given. Known: {', '.join(REPRODUCTIONS)}.")
     if name not in REPRODUCTIONS:
@@ -133,21 +143,39 @@ def _show(chosen: Reproduction, outcome: Outcome, paths: list[Path]) -> None:
     console.print(f"written: {', '.join(map(str, paths))}", markup=False, soft_wrap=True)
 
 
-def _list(as_json: bool) -> None:
-    minutes = {name: {s: one.scales[s].minutes for s in one.scales} for name, one in REPRODUCTIONS.items()}
+def _chosen(paper: str | None, minutes: float | None, scale: str) -> dict[str, Reproduction]:
+    """What the list shows."""
+    papers = dict.fromkeys(one.paper for one in REPRODUCTIONS.values())
+    if paper is not None and paper not in papers:
+        raise unknown("paper", paper, papers)
+    if scale not in SCALES:
+        raise unknown("scale", scale, SCALES)
+    limit = math.inf if minutes is None else minutes
+    return {
+        name: one
+        for name, one in REPRODUCTIONS.items()
+        if paper in (None, one.paper) and scale in one.scales and one.scales[scale].minutes <= limit
+    }
+
+
+def _list(chosen: dict[str, Reproduction], as_json: bool) -> None:
+    """A line each, however narrow the terminal is: what does not fit is cut off."""
+    minutes = {name: {s: one.scales[s].minutes for s in one.scales} for name, one in chosen.items()}
     if as_json:
         lines = [
             {"name": name, "paper": one.paper, "source": one.source, "title": one.title, "minutes": minutes[name]}
-            for name, one in REPRODUCTIONS.items()
+            for name, one in chosen.items()
         ]
         say(json.dumps(lines, indent=1))
         return
-    table = Table(Column("name", no_wrap=True), "paper", "what", *(Column(s, no_wrap=True) for s in SCALES))
-    for name, one in REPRODUCTIONS.items():
-        times = (duration(60 * minutes[name][s]) if s in minutes[name] else "-" for s in SCALES)
-        table.add_row(name, one.paper, f"{one.source}: {one.title}", *times)
+    columns = [Column(s, no_wrap=True, justify="right") for s in SHOWN]
+    what = Column("what", no_wrap=True, overflow="ellipsis", ratio=1)
+    table = Table(Column("name", no_wrap=True), what, *columns, box=None, pad_edge=False, expand=True)
+    for name, one in chosen.items():
+        times = (duration(60 * minutes[name][s]) if s in minutes[name] else "-" for s in SHOWN)
+        table.add_row(name, f"{one.source}: {one.title}", *times)
     Terminal().print(table)
-    typer.echo("Times are about what two cores take.")
+    say("Times are for two cores; smoke takes seconds. --paper, --minutes: fewer rows.")
 
 
 def _observer(quiet: bool) -> Observer:

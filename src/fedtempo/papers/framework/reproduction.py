@@ -19,6 +19,7 @@ PAPERS: dict[str, Any] = {
     "fednar": "FedNAR: Federated Optimization with Normalized Annealing Regularization",
     "pflego": "Personalized Federated Learning with Exact Distributed Stochastic Gradient Descent Updates",
     "decaying-k": "Faster Federated Learning with Decaying Number of Local SGD Steps",
+    "control": "No paper: every control of rates and steps, tuned alike",
     "clock": "No paper: the papers' methods, and asynchronous ones, against the time of simulated devices",
     "compositions": "No paper: what happens when the papers' ideas are put together",
     "compression": "No paper: accuracy against bytes where uploads are compressed",
