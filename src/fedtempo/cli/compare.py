@@ -167,12 +167,7 @@ def compare(
         runs = [finished_run(folder) for folder in folders]
     else:
         entrants = _entrants(paths, algorithms, only, overrides)
-        count = 1 if seeds is None else seeds
-        at_once = runs_at_once(workers, count * len(entrants), count * sum(e.file.rounds for e in entrants))
-        if not (quiet or as_json):
-            say(str(at_once), error=True)
-        silent = quiet or as_json or at_once.workers > 1
-        results, labels = run_entrants(entrants, count, out, _follow(silent), at_once.workers)
+        results, labels = _trained(entrants, 1 if seeds is None else seeds, out, workers, quiet or as_json)
         runs = [run_of(result, label) for result, label in zip(results, labels, strict=True)]
     comparison = compare_runs(runs, reference, target)
     method: Method = test.value
@@ -184,6 +179,16 @@ def compare(
             results or [_result(f, allow_code or []) for f in folders], page, labels_of(runs), "FedTempo comparison"
         )
     _show(comparison, page, as_json, style, method)
+
+
+def _trained(
+    entrants: Sequence[Entrant], seeds: int, out: Path | None, workers: int | None, quiet: bool
+) -> tuple[list[Result], list[str]]:
+    """Everybody's runs, side by side where that is faster; says which way it goes."""
+    at_once = runs_at_once(workers, seeds * len(entrants), seeds * sum(entrant.file.rounds for entrant in entrants))
+    if not quiet:
+        say(str(at_once), error=True)
+    return run_entrants(entrants, seeds, out, _follow(quiet or at_once.workers > 1), at_once.workers)
 
 
 def _follow(quiet: bool) -> Follow:
