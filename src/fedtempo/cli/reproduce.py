@@ -25,7 +25,7 @@ from fedtempo.papers import reproduce as perform
 from fedtempo.papers.framework.counting import write_index
 from fedtempo.papers.framework.documents import JUDGED, save_into_docs, stored_runs
 from fedtempo.papers.framework.outcomes import Outcome
-from fedtempo.papers.framework.pages import outcome_record, rich_table, save, verdicts
+from fedtempo.papers.framework.pages import QUICK_LOOK, is_quick_look, outcome_record, rich_table, said, save
 from fedtempo.papers.framework.probing import duration, estimated_seconds
 from fedtempo.papers.framework.running import PROCESSES, Observer, plan, require_data_sets
 from fedtempo.papers.framework.stored import read_stored_runs
@@ -137,9 +137,11 @@ def _stored_seeds(stored: Path | None) -> int | None:
 def _show(chosen: Reproduction, outcome: Outcome, paths: list[Path]) -> None:
     console = Terminal(highlight=False)
     console.print(rich_table(chosen, outcome))
-    for text, verdict in verdicts(chosen, outcome).items():
-        console.print(f"[bold]{verdict.answer}[/bold]: ", end="", markup=True)
-        console.print(f"{text} ({verdict.reason})", markup=False, soft_wrap=True)
+    if is_quick_look(chosen, outcome.scale):
+        console.print(QUICK_LOOK)
+    for text, answer, reason in said(chosen, outcome):
+        console.print(f"[bold]{answer}[/bold]: " if answer else "", end="", markup=True)
+        console.print(f"{text} ({reason})", markup=False, soft_wrap=True)
     console.print(f"written: {', '.join(map(str, paths))}", markup=False, soft_wrap=True)
 
 
