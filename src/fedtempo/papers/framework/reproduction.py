@@ -45,6 +45,8 @@ class Reproduction:
     reported: Values = field(default_factory=dict)
     """The paper's values, by label and column."""
     figures: tuple[Figure, ...] = ()
+    chart: str = ""
+    """The figure that stands beside the verdicts, by its name; the first one by default."""
     derive: Callable[[Values], Values] | None = None
     """From one seed's values of all labels to further columns, such as a ratio to another label's."""
     notes: tuple[str, ...] = ()
@@ -52,6 +54,8 @@ class Reproduction:
 
     def __post_init__(self) -> None:
         require(self.paper in PAPERS, f"{self.name}: paper", " or ".join(PAPERS), self.paper)
+        named = [figure.name for figure in self.figures]
+        require(not self.chart or self.chart in named, f"{self.name}: chart", " or ".join(named), self.chart)
         complete = set(REQUIRED) <= set(self.scales) <= set(SCALES)
         require(complete, f"{self.name}: scales", f"{', '.join(REQUIRED)}, and medium if wanted", list(self.scales))
 
