@@ -76,7 +76,10 @@ def test_a_mixture_is_no_single_module() -> None:
 
 def test_a_safetensors_file_holds_the_tensors(tmp_path: Path) -> None:
     result = trained(ft.algorithms.fedavg(lr=0.1, steps=2))
-    tensors = load_file(result.save_model(tmp_path / "model"))
+    path = result.save_model(tmp_path / "model")
+    (tmp_path / "other").touch()
+    assert path.stat().st_mode == (tmp_path / "other").stat().st_mode, "as readable as any other file"
+    tensors = load_file(path)
     assert all(torch.equal(tensors[n], t) for n, t in result.params.items())
 
 
@@ -96,14 +99,18 @@ np.save(sys.argv[3], out)
 
 
 @pytest.mark.parametrize("format", slow_but(["onnx"], ["torch", "onnx"], "the other format runs every time"))
-def test_a_process_without_fedtempo_gets_the_same_outputs(format: str, tmp_path: Path) -> None:
+def test_a_process_without_fedtempo_gets_the_same_outputs(
+    format: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
     if format == "onnx":
         pytest.importorskip("onnxscript", reason="the extra 'onnx' is not installed")
         pytest.importorskip("onnxruntime", reason="the extra 'onnx' is not installed")
     result = trained(ft.algorithms.fedavg(lr=0.1, steps=2))
+    capfd.readouterr()
     x = np.random.default_rng(0).standard_normal((7, 6)).astype(np.float32)
     np.save(tmp_path / "x.npy", x)
     path = result.save_model(tmp_path / "model", format)  # type: ignore[arg-type]
+    assert capfd.readouterr() == ("", ""), "exporters of torch print their progress"
     command = [sys.executable, "-c", WITHOUT_US, str(path), str(tmp_path / "x.npy"), str(tmp_path / "y.npy")]
     subprocess.run(command, check=True, cwd=tmp_path)
     assert np.abs(np.load(tmp_path / "y.npy") - result.model()(torch.from_numpy(x)).numpy()).max() < 1e-6
