@@ -61,17 +61,17 @@ format: $(VENV)/.dev ## format and fix what can be fixed
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-bench: $(VENV)/.demo ## time a round of the standard workloads
+bench: $(VENV)/.demo ## time a round of the standard workloads; ARGS="--experiments" for whole experiments
 	$(BIN)/python -m benchmarks $(ARGS)
 
-bench-peers: $(VENV)/.demo ## time the same workloads with pfl, Flower, FedLab and FedJAX
+bench-peers: $(VENV)/.demo ## the same with pfl, Flower, FedLab, FedJAX and BlazeFL; ARGS="--only E1,E4" for experiments
 	$(BIN)/python -m benchmarks.peers $(ARGS)
 
 bench-scaling: $(VENV)/.demo ## time and memory per round against the size of everything
 	$(BIN)/python -m benchmarks.scaling $(ARGS)
 
 docs: $(VENV)/.dev ## build the documentation into site/; it works offline
-	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+	$(BIN)/python -m sphinx --fail-on-warning --quiet --builder html --doctree-dir .doctrees docs site
 
 system: ## install chromium, which the tests of the report page drive (quiet where that is not possible)
 	@if command -v chromium >/dev/null && command -v chromedriver >/dev/null; then :; \
@@ -81,4 +81,4 @@ system: ## install chromium, which the tests of the report page drive (quiet whe
 	fi
 
 clean: ## remove the environment and caches
-	rm -rf $(VENV) $(VENV)-flwr-datasets .venv-peers .pytest_cache .mypy_cache .ruff_cache .coverage
+	rm -rf $(VENV) $(VENV)-flwr-datasets .venv-peers .pytest_cache .mypy_cache .ruff_cache .coverage .doctrees site

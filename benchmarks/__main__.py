@@ -19,6 +19,8 @@ os.environ["OMP_NUM_THREADS"] = "1"
 import torch
 
 from benchmarks import handwritten, report
+from benchmarks.experiments import compare
+from benchmarks.experiments.plan import EXPERIMENTS, SMALL
 from benchmarks.measure import alone, in_turn, ratio
 from benchmarks.ours import federated, rivals, rounds
 from benchmarks.own_modules import OWN, pair, without_recording
@@ -34,6 +36,8 @@ OURS = {
 RIVAL = "hand-written, two processes"
 PLAIN, OWN_MODULE = "FedTempo", "FedTempo, own module"
 UNRECORDED = ", not recorded"
+PATIENCE_SECONDS = 900.0
+"""What an experiment may take."""
 WITH_OWN = ("W1", "W2", "W3", "W4")
 """The workloads whose network is also timed as a class with a `forward` of its own."""
 
@@ -41,7 +45,9 @@ WITH_OWN = ("W1", "W2", "W3", "W4")
 def main() -> None:
     """Measure what was asked for, print it, and keep it."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=main.__doc__)
-    parser.add_argument("workloads", nargs="*", default=list(WORKLOADS), help="W1 to W5; all by default")
+    parser.add_argument(
+        "workloads", nargs="*", default=list(WORKLOADS), help="W1 to W5, or E1 to E5 with --experiments; all by default"
+    )
     parser.add_argument("--rounds", type=int, default=7, help="rounds that count, after two that do not")
     parser.add_argument(
         "--only-rounds", action="store_true", help="leave out start-up, memory, algorithms and profiles"
@@ -49,8 +55,17 @@ def main() -> None:
     parser.add_argument(
         "--own", action="store_true", help="only W1 to W4's networks as own modules, and steps without recording"
     )
+    parser.add_argument(
+        "--experiments", action="store_true", help="only the whole experiments: E1 to E5 by default, or those named"
+    )
+    parser.add_argument("--repeats", type=int, default=1, help="runs of each experiment")
+    parser.add_argument("--small", action="store_true", help="short experiments, to see that everything works")
+    parser.add_argument("--write", action="store_true", help="renew the experiments' part of the page")
     chosen = parser.parse_args()
     torch.set_num_threads(1)
+    if chosen.experiments:
+        _experiments(chosen)
+        return
     if chosen.own:
         report.keep_own(_own_results([name for name in chosen.workloads if name in WITH_OWN], chosen.rounds))
         return
@@ -61,6 +76,16 @@ def main() -> None:
     if not chosen.only_rounds and "W3" in chosen.workloads:
         results["growth"] = alone("benchmarks.single", "W3", "ours", "1000")
     report.keep(results, complete=set(chosen.workloads) == set(WORKLOADS) and not chosen.only_rounds)
+
+
+def _experiments(chosen: argparse.Namespace) -> None:
+    """Whole experiments with FedTempo and the lean loop."""
+    names = [name for name in chosen.workloads if name in EXPERIMENTS] or list(EXPERIMENTS)
+    for name in names:
+        found = compare.measured(name + SMALL if chosen.small else name, {}, chosen.repeats, PATIENCE_SECONDS)
+        print("\n".join(compare.lines(found)), flush=True)
+        if not chosen.small:
+            compare.keep("experiments", {name: found}, chosen.write)
 
 
 def _own_results(names: list[str], count: int) -> dict[str, Any]:

@@ -57,22 +57,23 @@ def ratio(timing: Timing, to: Timing) -> dict[str, float]:
     }
 
 
-def _tree(process: int) -> list[int]:
+def tree(process: int) -> list[int]:
+    """A process and all below it, whichever thread started them."""
     found, waiting = [], [process]
     while waiting:
         found.append(waiting.pop())
-        try:
-            children = Path(f"/proc/{found[-1]}/task/{found[-1]}/children").read_text()
-        except OSError:
-            continue
-        waiting += [int(child) for child in children.split()]
+        for children in Path(f"/proc/{found[-1]}/task").glob("*/children"):
+            try:
+                waiting += [int(child) for child in children.read_text().split()]
+            except OSError:
+                continue
     return found
 
 
 def _tree_seconds(process: int) -> float:
     """Processor time of a process and its children."""
     ticks = 0
-    for member in _tree(process):
+    for member in tree(process):
         try:
             fields = Path(f"/proc/{member}/stat").read_text().rpartition(")")[2].split()
         except OSError:
@@ -84,7 +85,7 @@ def _tree_seconds(process: int) -> float:
 def tree_memory(process: int) -> int:
     """Bytes of memory of a process and its children; pages they share count once."""
     total = 0
-    for member in _tree(process):
+    for member in tree(process):
         try:
             lines = Path(f"/proc/{member}/smaps_rollup").read_text().splitlines()
         except OSError:

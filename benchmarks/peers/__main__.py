@@ -18,6 +18,8 @@ os.environ["OMP_NUM_THREADS"] = "1"
 import torch
 
 from benchmarks import handwritten, report
+from benchmarks.experiments import compare as experiments
+from benchmarks.experiments.plan import EXPERIMENTS, SMALL, Experiment
 from benchmarks.measure import Timing, in_turn, ratio
 from benchmarks.ours import federated, rounds
 from benchmarks.peers import table
@@ -29,14 +31,20 @@ from benchmarks.peers.table import LOOP, OURS
 from benchmarks.workloads import FOLDER, WORKLOADS, Workload
 
 FASTEST = {
-    "W1": ("pfl", "fedlab", "fedjax", "fedjax-pmap", "flower"),
-    "W2": ("pfl", "fedlab", "fedjax", "fedjax-pmap", "flower"),
-    "W3": ("pfl", "fedlab-one", "fedjax", "flower"),
-    "W4": ("pfl", "fedlab", "fedjax", "flower"),
-    "W5": ("pfl", "fedlab-one", "fedjax", "flower"),
+    "W1": ("pfl", "fedlab", "fedjax", "fedjax-pmap", "blazefl", "flower"),
+    "W2": ("pfl", "fedlab", "fedjax", "fedjax-pmap", "blazefl", "flower"),
+    "W3": ("pfl", "fedlab-one", "fedjax", "blazefl", "flower"),
+    "W4": ("pfl", "fedlab", "fedjax", "blazefl", "flower"),
+    "W5": ("pfl", "fedlab-one", "fedjax", "blazefl", "flower"),
+    "E1": ("pfl", "fedlab", "fedjax", "blazefl", "flower"),
+    "E2": ("pfl", "fedlab", "fedjax", "blazefl", "flower"),
+    "E3": ("fedlab", "blazefl", "flower"),
+    "E4": ("fedlab", "fedjax", "blazefl", "flower"),
+    "E5": ("pfl", "fedlab", "blazefl", "flower"),
 }
 """Every framework in the configuration that was fastest when all were tried, both where none was; `--peers` names
-others."""
+others. Missing from E3 and E4 is who keeps nothing at clients (pfl), from E3 and E5 whose models are not torch's
+(FedJAX)."""
 CONFIGURATIONS = {OURS: "backend auto, two workers", LOOP: "plain modules, torch's SGD, two forked workers"}
 WARM_UP, ENOUGH_ROUNDS = 2, 5
 ALLOWANCE_SECONDS, LEAST_ROUNDS = 60.0, 3
@@ -48,27 +56,53 @@ Command = Callable[[], list[str]]
 def main(arguments: list[str] | None = None) -> None:
     """Measure what was asked for and print it; with all frameworks and enough rounds it is kept, too."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.peers", description=main.__doc__)
-    parser.add_argument("--only", default=",".join(WORKLOADS), help="workloads, such as W1,W3; all by default")
+    parser.add_argument("--only", default=",".join(WORKLOADS), help="such as W1,W3,E1; W1 to W5 by default")
     parser.add_argument("--peers", help=f"of {', '.join(PEERS)}; by default each framework at its fastest")
     parser.add_argument(
-        "--rounds", type=int, default=ENOUGH_ROUNDS, help=f"rounds that count, after {WARM_UP} that do not"
+        "--rounds", type=int, default=ENOUGH_ROUNDS, help=f"rounds of W that count, after {WARM_UP} that do not"
     )
+    parser.add_argument("--repeats", type=int, default=1, help="runs of each experiment E")
     parser.add_argument(
-        "--patience", type=float, default=150, help="seconds a framework may take to start or to answer"
+        "--patience", type=float, help="seconds a framework may take to start or answer (150), or for an E (900)"
     )
+    parser.add_argument("--small", action="store_true", help="short experiments, to see that everything works")
+    parser.add_argument("--write", action="store_true", help="keep the results and renew the page, whatever was chosen")
     chosen = parser.parse_args(arguments)
     torch.set_num_threads(1)
     # Whoever ends this process wants the stopped frameworks ended too.
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
     for name in chosen.only.split(","):
-        peers = chosen.peers.split(",") if chosen.peers else FASTEST[name]
-        workload = WORKLOADS[name]
-        print(f"\n{workload.title}", flush=True)
-        commands = {PEERS[peer].title: partial(command, PEERS[peer], workload) for peer in peers}
-        found = compare(workload, commands, chosen.rounds, chosen.patience)
-        print("\n".join(table.lines(name, found)), flush=True)
-        if not chosen.peers and chosen.rounds >= ENOUGH_ROUNDS:
-            table.keep(name, found)
+        peers = [PEERS[peer] for peer in (chosen.peers.split(",") if chosen.peers else FASTEST[name])]
+        if name in EXPERIMENTS:
+            _experiment(name, peers, chosen)
+        else:
+            _workload(name, peers, chosen)
+
+
+def _workload(name: str, peers: list[Peer], chosen: argparse.Namespace) -> None:
+    """Rounds of one workload."""
+    workload = WORKLOADS[name]
+    print(f"\n{workload.title}", flush=True)
+    commands = {peer.title: partial(command, peer, workload) for peer in peers}
+    found = compare(workload, commands, chosen.rounds, chosen.patience or 150)
+    print("\n".join(table.lines(name, found)), flush=True)
+    if chosen.write or (not chosen.peers and chosen.rounds >= ENOUGH_ROUNDS):
+        table.keep(name, found)
+
+
+def _experiment(name: str, peers: list[Peer], chosen: argparse.Namespace) -> None:
+    """One whole experiment."""
+    commands = {peer.title: partial(experiment_command, peer) for peer in peers}
+    known = name + SMALL if chosen.small else name
+    found = experiments.measured(known, commands, chosen.repeats, chosen.patience or 900)
+    print("\n".join(experiments.lines(found)), flush=True)
+    if not chosen.small:
+        experiments.keep("experiments-peers", {name: found}, chosen.write)
+
+
+def experiment_command(peer: Peer, experiment: Experiment) -> list[str]:
+    """How to run an experiment with a framework; installs it first."""
+    return [installed(peer), "-m", peer.experimenter, experiment.name, *peer.arguments]
 
 
 def about() -> dict[str, str]:

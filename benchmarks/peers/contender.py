@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.measure import ROOT
+from benchmarks.measure import ROOT, tree
 
 ENVIRONMENT = {
     "OMP_NUM_THREADS": "1",
@@ -88,7 +88,7 @@ class Contender(Iterator[None]):
 
     def close(self) -> None:
         """End every process of the framework."""
-        members = _members(self._process.pid)
+        members = tree(self._process.pid)
         _signal(members, signal.SIGCONT)
         if self._process.stdin:
             self._process.stdin.close()
@@ -115,7 +115,7 @@ class Contender(Iterator[None]):
     def _exchange(self, order: str | None) -> dict[str, Any]:
         assert self._process.stdin and self._process.stdout
         if order is not None:
-            _signal(_members(self._process.pid), signal.SIGCONT)
+            _signal(tree(self._process.pid), signal.SIGCONT)
             try:
                 self._process.stdin.write(f"{order}\n".encode())
                 self._process.stdin.flush()
@@ -130,25 +130,12 @@ class Contender(Iterator[None]):
         answer: dict[str, Any] = json.loads(line)
         if "failed" in answer:
             raise PeerFailedError(answer["failed"])
-        _signal(_members(self._process.pid), signal.SIGSTOP)
+        _signal(tree(self._process.pid), signal.SIGSTOP)
         return answer
 
     def _last_words(self) -> str:
         lines = [line.strip() for line in self._log.read_text(errors="replace").splitlines() if line.strip()]
         return lines[-1][:200] if lines else "without a word"
-
-
-def _members(process: int) -> list[int]:
-    """A process and all below it, whichever thread started them."""
-    found, waiting = [], [process]
-    while waiting:
-        found.append(waiting.pop())
-        for children in Path(f"/proc/{found[-1]}/task").glob("*/children"):
-            try:
-                waiting += [int(child) for child in children.read_text().split()]
-            except OSError:
-                continue
-    return found
 
 
 def _alive(process: int) -> bool:

@@ -25,6 +25,7 @@ from fedjax.algorithms import fed_avg
 from jax import Array, lax
 
 from benchmarks.handwritten import cohort
+from benchmarks.peers.fedjax_pooling import pooled
 from benchmarks.peers.plan import first_model, opened, rows_of
 from benchmarks.peers.turns import Turns, serve
 from benchmarks.workloads import Workload, by_name
@@ -51,15 +52,8 @@ def convolutional(params: Params, x: Array) -> Array:
     x = x[..., None]
     for weight, bias in ((params[0], params[1]), (params[2], params[3])):
         x = lax.conv_general_dilated(x, weight, (1, 1), "VALID", dimension_numbers=("NHWC", "HWIO", "NHWC"))
-        x = _pool(jax.nn.relu(x + bias))
+        x = pooled(jax.nn.relu(x + bias))
     return dense(params[4:], x)
-
-
-def _pool(x: Array) -> Array:
-    """2x2 maxima as a reduction over a reshaped array: XLA's window reduction has a slow gradient on processors."""
-    rows, columns = x.shape[1] // 2, x.shape[2] // 2
-    x = x[:, : 2 * rows, : 2 * columns]
-    return x.reshape(len(x), rows, 2, columns, 2, -1).max((2, 4))
 
 
 def from_torch(weights: list[np.ndarray]) -> Params:

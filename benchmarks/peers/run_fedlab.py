@@ -14,18 +14,9 @@ from typing import Any
 
 import torch
 
-try:
-    import torchvision
-except RuntimeError:
-    # FedLab imports torchvision for data sets that are not used here. A torchvision built for another torch still
-    # imports if the two operators that its Python half looks up are declared.
-    for module in [name for name in sys.modules if name.startswith("torchvision")]:
-        del sys.modules[module]
-    declared = torch.library.Library("torchvision", "DEF")
-    for operator in ("nms", "qnms"):
-        declared.define(f"{operator}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
-    import torchvision  # noqa: F401
+from benchmarks.peers import fedlab_import  # noqa: F401
 
+# isort: split
 from fedlab.contrib.algorithm.fedavg import FedAvgSerialClientTrainer, FedAvgServerHandler
 from fedlab.contrib.dataset.basic_dataset import FedDataset
 from fedlab.core.client.manager import PassiveClientManager

@@ -5,23 +5,14 @@
 
 from __future__ import annotations
 
-import os
 import sys
 import time
 from collections.abc import Iterable
 from typing import Any
 
-from benchmarks.workloads import FOLDER, Workload, by_name
+from benchmarks.peers import flower_settings
 
-os.environ |= {
-    "FLWR_HOME": str(FOLDER / "flower"),
-    "FLWR_TELEMETRY_ENABLED": "0",
-    "FLWR_DISABLE_UPDATE_CHECK": "1",
-    "RAY_USAGE_STATS_ENABLED": "0",
-    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
-    "RAY_worker_niceness": "0",
-}
-
+# isort: split
 import torch
 from flwr.app import ArrayRecord, ConfigRecord, Context, Message, MetricRecord
 from flwr.serverapp import Grid, ServerApp
@@ -31,6 +22,7 @@ from flwr.simulation import run_simulation
 from benchmarks.peers import flower_client
 from benchmarks.peers.plan import first_model
 from benchmarks.peers.turns import Turns, serve
+from benchmarks.workloads import Workload, by_name
 
 ACTORS = 2
 
@@ -94,10 +86,7 @@ def runner(turns: Turns) -> None:
             server,
             flower_client.app,
             num_supernodes=workload.clients,
-            backend_config={
-                "init_args": {"num_cpus": ACTORS, "_node_ip_address": "127.0.0.1"},
-                "client_resources": {"num_cpus": 1, "num_gpus": 0.0},
-            },
+            backend_config=flower_settings.backend(ACTORS),
         )
     except Through:
         return

@@ -16,12 +16,17 @@ from benchmarks.peers.turns import Turns, serve
 WORKERS = 2
 
 
-def runner(turns: Turns) -> None:
-    """Start the other workers, be the first one, and take turns with the driver."""
+def start_others(module: str, name: str) -> None:
+    """Start the other workers and make this process the first one."""
     os.environ |= {"PFL_WORKER_ADDRESSES": _free_addresses(), "PFL_WORKER_RANK": "0", "PFL_PYTORCH_DEVICE": "cpu"}
-    command = [sys.executable, "-m", "benchmarks.peers.pfl_worker", sys.argv[1]]
+    command = [sys.executable, "-m", module, name]
     for rank in range(1, WORKERS):
         subprocess.Popen(command, env={**os.environ, "PFL_WORKER_RANK": str(rank)}, stdin=subprocess.DEVNULL)
+
+
+def runner(turns: Turns) -> None:
+    """Be the first worker and take turns with the driver."""
+    start_others("benchmarks.peers.pfl_worker", sys.argv[1])
     # pfl connects its workers when it is imported, so this waits for the others.
     from benchmarks.peers.pfl_worker import train
 

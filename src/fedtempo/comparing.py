@@ -5,9 +5,10 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, overload
+from typing import TYPE_CHECKING, Any, get_overloads, overload
 
 from fedtempo.algorithms.algorithm import Algorithm
+from fedtempo.api import run
 from fedtempo.errors import ConfigError, require, unknown
 from fedtempo.training.result import Result
 
@@ -39,18 +40,18 @@ def compare(
     contestants: Contestants,
     labels: None = None,
     *,
-    tune: Mapping[str, Any] | bool = ...,
-    trials: int = ...,
-    tuning_seeds: int = ...,
-    tuning_rounds: int | None = ...,
-    seeds: int | Sequence[int] = ...,
-    patience: int = ...,
-    margin: float | None = ...,
-    claims: Sequence[tuple[str, str]] | None = ...,
-    reference: str | None = ...,
-    target: float | None = ...,
-    out: str | Path | None = ...,
-    workers: int = ...,
+    tune: Mapping[str, Any] | bool = True,
+    trials: int = 8,
+    tuning_seeds: int = 2,
+    tuning_rounds: int | None = None,
+    seeds: int | Sequence[int] = 5,
+    patience: int = 5,
+    margin: float | None = None,
+    claims: Sequence[tuple[str, str]] | None = None,
+    reference: str | None = None,
+    target: float | None = None,
+    out: str | Path | None = None,
+    workers: int = 1,
     **settings: Any,
 ) -> FairComparison: ...
 
@@ -71,13 +72,19 @@ def compare(
     Args:
         contestants: Results, or algorithms by label.
         labels: Of results; by default their algorithms.
-        settings: Of a fair comparison. `tune` has ranges by parameter, `{"lr": {"log": [0.01, 1.0]}}` or
-            `{"FedDecay/beta": [0.4, 0.8]}`; True takes the default ranges of rates. `trials` (8), `tuning_seeds` (2),
-            `tuning_rounds` (as many as `rounds`), judged `seeds` (5, or a list), `patience` (5 evaluations) and
-            `margin` (0.01) are the same for everybody. `claims` are pairs (label, other), by default everybody against
-            the `reference`, which is the first. `target` is the score up to which costs are compared. `out` keeps the
-            plan and all runs; the same call goes on with what is there. `workers` is how many runs train at a time. All
-            others are those of `run`; `data` may be a function of the seed.
+        settings: Of a fair comparison. Those that `run` has too mean what they mean there, but for `data`, which may
+            also be a function of the seed. The others:
+            `tune`: ranges by parameter, `{"lr": {"log": [0.01, 1.0]}}` or `{"FedDecay/beta": [0.4, 0.8]}`; True takes
+            the default ranges of rates.
+            `trials`, `tuning_seeds`, `tuning_rounds`: what everybody may spend on tuning. Without `tuning_rounds` a
+            trial is as long as a judged run.
+            `seeds`: how many seeds are judged, or which.
+            `patience`: the evaluations without a better validation score after which a run ends.
+            `margin`: the largest difference that counts as none, one point for metrics that are shares.
+            `claims`: pairs (label, other) to decide; by default everybody against the `reference`, which is the first.
+            `target`: the score up to which costs are compared.
+            `out`: a folder for the plan and all runs. The same call goes on with what is there.
+            `workers`: how many runs train at a time.
 
     """
     if not isinstance(contestants, Mapping):
@@ -101,7 +108,6 @@ def _fairly(
     workers: int = 1,
     **settings: Any,
 ) -> FairComparison:
-    from fedtempo.api import run
     from fedtempo.comparison.fair import Budget, compare_fairly, from_functions, make_plan
     from fedtempo.tuning.space import dimensions_of
 
@@ -120,3 +126,18 @@ def _fairly(
     tunables = from_functions(contestants, ranges, settings)
     plan = make_plan(tunables, budget, claims=claims, reference=reference, target=target)
     return compare_fairly(tunables, plan, None if out is None else Path(out), workers=workers)
+
+
+def _every_setting() -> inspect.Signature:
+    """The signature for `help` and editors: the settings of a fair comparison, then those of `run`."""
+    own = inspect.signature(get_overloads(compare)[1]).parameters
+    others = [
+        parameter.replace(kind=parameter.KEYWORD_ONLY)
+        for name, parameter in inspect.signature(run).parameters.items()
+        if name not in (*own, *GIVEN_BY_COMPARE)
+    ]
+    spelt = [parameter for parameter in own.values() if parameter.kind is not parameter.VAR_KEYWORD]
+    return inspect.signature(compare).replace(parameters=[*spelt, *others])
+
+
+compare.__signature__ = _every_setting()  # type: ignore[attr-defined]

@@ -23,7 +23,8 @@ from tests import ROOT
 MODULES = sorted(
     path.relative_to(ROOT).with_suffix("").as_posix().replace("/", ".")
     for path in (ROOT / "benchmarks").rglob("*.py")
-    if not path.name.startswith(("run_", "pfl_", "flower_"))  # those run in the peers' own environments
+    # Those run in the peers' own environments.
+    if not path.name.startswith(("run_", "pfl_", "flower_", "fedlab_", "fedjax_"))
 )
 
 

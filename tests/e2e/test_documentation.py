@@ -1,15 +1,14 @@
-"""Every block of the README and the documentation runs or parses, every link leads on, and the site stands alone."""
+"""Every block of the README and the documentation runs or parses and prints what is shown; every link leads on."""
 
 from __future__ import annotations
 
 import inspect
-import os
+import io
+import itertools
 import re
 import shlex
-import subprocess
-import sys
 import tomllib
-from html.parser import HTMLParser
+from contextlib import redirect_stdout
 from pathlib import Path
 
 import pytest
@@ -26,6 +25,8 @@ from tests import ROOT
 DOCS = ROOT / "docs"
 PAGES = [ROOT / "README.md", *sorted(DOCS.rglob("*.md"))]
 BLOCK = re.compile(r"^```(\w*)[^\n]*\n(.*?)^```", re.S | re.M)
+WITH_OUTPUT = re.compile(r"^```python\n(.*?)^```$(?:\s*^```output\n(.*?)^```$)?", re.S | re.M)
+FRACTION = re.compile(r"(?<![\w.])-?\d*\.\d+(?![\w.])")
 EXCERPT = re.compile(r"^```py source=(\S+)\n(.*?)^```", re.S | re.M)
 SHELL = {"", "sh", "shell", "bash", "console"}
 
@@ -44,11 +45,38 @@ def with_blocks(*languages: str) -> list[Path]:
 
 @pytest.mark.parametrize("page", with_blocks("python"), ids=name_of)
 def test_code_blocks_run(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In one scope from top to bottom. A block of `output` right after a block of Python is what that block prints."""
     monkeypatch.chdir(tmp_path)
     scope: dict[str, object] = {"__name__": "__main__"}
-    for block in blocks(page, "python"):
-        exec(compile(block, page.name, "exec"), scope)
+    for block, shown in WITH_OUTPUT.findall(page.read_text()):
+        with redirect_stdout(io.StringIO()) as printed:
+            exec(compile(block, page.name, "exec"), scope)
+        assert not shown or (difference := first_difference(shown, printed.getvalue())) is None, difference
     assert len(scope) > 1
+
+
+def first_difference(shown: str, printed: str) -> str | None:
+    """The first line that differs. Words must be equal, fractions close: another processor rounds otherwise."""
+    ours, theirs = shown.rstrip().splitlines(), printed.rstrip().splitlines()
+    for line, other in itertools.zip_longest(ours, theirs, fillvalue="(no line)"):
+        pairs = zip(FRACTION.findall(line), FRACTION.findall(other), strict=False)
+        close = all(abs(float(a) - float(b)) <= 0.02 + 0.02 * abs(float(b)) for a, b in pairs)
+        if not close or " ".join(FRACTION.sub("#", line).split()) != " ".join(FRACTION.sub("#", other).split()):
+            return f"shown:   {line}\nprinted: {other}\nall of it:\n{printed}"
+    return None
+
+
+def test_an_output_that_differs_is_noticed() -> None:
+    assert first_difference("a .912 b", "a .913  b\n") is None
+    assert first_difference("a .912 b", "a .812 b") is not None
+    assert first_difference("a .912 b", "a .912 c") is not None
+    assert first_difference("a", "a\nb") is not None
+    assert "b" in str(first_difference("a 3", "b 3"))
+
+
+@pytest.mark.parametrize("page", with_blocks("output"), ids=name_of)
+def test_every_output_follows_its_program(page: Path) -> None:
+    assert sum(bool(shown) for _, shown in WITH_OUTPUT.findall(page.read_text())) == len(blocks(page, "output"))
 
 
 @pytest.mark.parametrize("page", with_blocks("py"), ids=name_of)
@@ -122,94 +150,3 @@ def test_the_map_has_every_method_once_and_names_files_that_exist() -> None:
 def test_the_algorithm_of_ones_own_is_short() -> None:
     (block,) = [text for text in blocks(DOCS / "your-own.md", "python") if "def averaged" in text]
     assert len(block.strip().splitlines()) < 40
-
-
-@pytest.fixture(scope="module")
-def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The site as `make docs` builds it; a warning is an error."""
-    pytest.importorskip("material", reason="the documentation's tools are not here: pip install 'fedtempo[docs]'")
-    folder = tmp_path_factory.mktemp("site")
-    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(folder)]
-    quiet = {**os.environ, "NO_MKDOCS_2_WARNING": "1"}  # the theme's word about its own future, as in the Makefile
-    built = subprocess.run(command, cwd=ROOT, check=False, capture_output=True, text=True, timeout=300, env=quiet)
-    assert built.returncode == 0, built.stderr
-    assert "WARNING" not in built.stderr
-    return folder
-
-
-class Sources(HTMLParser):
-    """What a page would fetch by itself, where its links go, and its anchors."""
-
-    def __init__(self, page: Path) -> None:
-        super().__init__()
-        self.fetched: list[str] = []
-        self.links: list[str] = []
-        self.anchors: set[str] = set()
-        self.feed(page.read_text())
-
-    def handle_starttag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
-        values = {name: value or "" for name, value in attributes}
-        self.anchors |= {values[key] for key in ("id", "name") if key in values}
-        if tag == "a":
-            self.links += [values["href"]] if "href" in values else []
-            return
-        refreshed = [values["content"]] if values.get("http-equiv", "").lower() == "refresh" else []
-        self.fetched += [
-            values[key] for key in ("src", "href", "srcset", "data", "poster") if key in values
-        ] + refreshed
-
-
-SITE = pytest.mark.slow("builds the whole site, as make docs does; links between its sources are followed every time")
-
-
-@SITE
-def test_the_site_fetches_nothing(site: Path) -> None:
-    outside = [
-        f"{page.relative_to(site)}: {source}"
-        for page in site.rglob("*.html")
-        for source in Sources(page).fetched
-        if re.match(r"(https?:)?//", source)
-    ]
-    assert not outside
-    styles = [
-        sheet.name for sheet in site.rglob("*.css") if re.search(r"url\(['\"]?(https?:)?//|@import", sheet.read_text())
-    ]
-    assert not styles
-
-
-@SITE
-def test_the_links_of_the_site_resolve(site: Path) -> None:
-    pages = {page.resolve(): Sources(page) for page in site.rglob("*.html")}
-    broken = []
-    for page, sources in pages.items():
-        for link in [*sources.links, *sources.fetched]:
-            target, _, anchor = link.partition("#")
-            if re.match(r"[a-z]+:", link) or page.name == "404.html":
-                continue
-            place = (page.parent / target.partition("?")[0]).resolve() if target else page
-            place = place / "index.html" if place.is_dir() else place
-            lost = anchor and place in pages and anchor not in pages[place].anchors
-            broken += [f"{page.name}: {link}"] if not place.exists() or lost else []
-    assert not broken
-
-
-@SITE
-def test_formulas_are_drawn_and_examples_are_code(site: Path) -> None:
-    paper = (site / "papers" / "feddecay.html").read_text()
-    assert paper.count("<math") > 10
-    assert "arithmatex" not in paper
-    reference = (site / "api" / "schedules.html").read_text()
-    assert "per_round" in reference
-    assert "&gt;&gt;&gt;" in reference
-    assert "<blockquote>" not in reference
-
-
-@SITE
-def test_every_page_is_in_the_site_and_can_be_searched(site: Path) -> None:
-    import json
-
-    missing = [page for page in DOCS.rglob("*.md") if not (site / page.relative_to(DOCS)).with_suffix(".html").exists()]
-    assert not missing
-    index = json.loads((site / "search" / "search_index.json").read_text())
-    assert any("FedNAR" in entry["title"] for entry in index["docs"])
-    assert (site / "search" / "search_index.js").exists()

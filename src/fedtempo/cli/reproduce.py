@@ -21,10 +21,13 @@ from fedtempo.cli.reproduction_page import write_reproduction
 from fedtempo.errors import ConfigError, is_count, require, unknown
 from fedtempo.papers import REPRODUCTIONS, SCALES, Reproduction
 from fedtempo.papers import reproduce as perform
+from fedtempo.papers.framework.counting import write_index
+from fedtempo.papers.framework.documents import JUDGED, save_into_docs, stored_runs
 from fedtempo.papers.framework.outcomes import Outcome
-from fedtempo.papers.framework.pages import outcome_record, rich_table, save, save_into_docs, verdicts
+from fedtempo.papers.framework.pages import outcome_record, rich_table, save, verdicts
 from fedtempo.papers.framework.probing import duration, estimated_seconds
 from fedtempo.papers.framework.running import PROCESSES, Observer, plan, require_data_sets
+from fedtempo.papers.framework.stored import read_stored_runs
 from fedtempo.support.terminal import Terminal, say
 
 ENVIRONMENT = ("torch", "numpy")
@@ -47,8 +50,15 @@ def reproduce(
         Path | None, typer.Option(help="The folder for runs, tables and figures; reproduced/NAME/SCALE by default.")
     ] = None,
     docs: Annotated[
-        Path | None, typer.Option(help="Also put the section into the paper's page in this folder.")
+        Path | None,
+        typer.Option(
+            help="Also put the section into the paper's page in this folder. Runs of the medium scale are taken from"
+            " its runs/NAME.json, and added to it."
+        ),
     ] = None,
+    from_stored: Annotated[
+        bool, typer.Option("--from-stored", help="Train nothing: make the pages from the runs stored below --docs.")
+    ] = False,
     workers: Annotated[int, typer.Option(help="Runs at the same time; the numbers do not depend on it.")] = PROCESSES,
     as_json: AsJson = False,
     quiet: Quiet = False,
@@ -67,8 +77,13 @@ def reproduce(
     require(is_count(workers), "workers", "an int >= 1", workers)
     chosen = REPRODUCTIONS[name]
     folder = out or Path("reproduced") / name / scale
+    require(docs is not None or not from_stored, "--from-stored", "given with --docs", from_stored)
+    stored = stored_runs(docs, name) if docs is not None and scale == JUDGED else None
+    if from_stored and seeds is None:
+        seeds = _stored_seeds(stored)
     tasks = plan(chosen, scale, seeds, folder, only or ())
-    require_data_sets(tasks, data_dir)
+    if not from_stored:
+        require_data_sets(tasks, data_dir)
     if scale == "paper" and not quiet:
         waiting = [task for task in tasks if not task.path.exists()]
         left = estimated_seconds(waiting, data_dir, workers) if waiting else 0.0
@@ -83,14 +98,27 @@ def reproduce(
             data_dir=data_dir,
             processes=workers,
             observe=_observer(quiet or as_json),
+            stored=stored,
+            provenance=_provenance(),
+            train=not from_stored,
         )
-    paths = [*save(chosen, outcome, folder, _provenance()), write_reproduction(chosen, outcome, folder, _provenance())]
+    kept = read_stored_runs(stored) if stored else None
+    provenance: str = kept["provenance"] if kept else _provenance()
+    paths = [*save(chosen, outcome, folder, provenance), write_reproduction(chosen, outcome, folder, provenance)]
     if docs is not None:
-        paths.append(save_into_docs(chosen, outcome, docs, _provenance()))
+        paths.append(save_into_docs(chosen, outcome, docs, provenance))
+    if docs is not None and scale == JUDGED:
+        paths.append(write_index(REPRODUCTIONS.values(), docs))
     if as_json:
         say(json.dumps(outcome_record(chosen, outcome)))
         return
     _show(chosen, outcome, paths)
+
+
+def _stored_seeds(stored: Path | None) -> int | None:
+    """How many seeds the stored plan judges."""
+    kept = read_stored_runs(stored) if stored else None
+    return len(kept["plan"]["judged_seeds"]) if kept else None
 
 
 def _show(chosen: Reproduction, outcome: Outcome, paths: list[Path]) -> None:

@@ -191,8 +191,8 @@ def _key_error(place: list[str], found: Mapping[str, Any]) -> ConfigError:
     prefix = "".join(f"{parent}." for parent in parents)
     if found["type"] == "extra_forbidden":
         return unknown("setting", prefix + key, [prefix + name for name in model.model_fields])
-    strangers = [name for name in found["input"] if name not in model.model_fields]
-    near = difflib.get_close_matches(key, strangers, n=1)
+    unknown_keys = [name for name in found["input"] if name not in model.model_fields]
+    near = difflib.get_close_matches(key, unknown_keys, n=1)
     if near:
         return unknown("setting", prefix + near[0], [prefix + key])
     return ConfigError(f"{prefix}{key} must be given. Got nothing.")

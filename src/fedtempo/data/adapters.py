@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from torch.utils.data import Dataset, TensorDataset
 
-from fedtempo.data.items import CLIENT, Collate, Columns, collated, lazily, named, stacked
+from fedtempo.data.items import CLIENT, Collate, Columns, collated, item_columns, lazily, stacked
 from fedtempo.data.lazy import CACHE_BYTES, JoinedRows
 from fedtempo.data.parts import PARTS
 from fedtempo.data.table import Table
@@ -138,8 +138,8 @@ def _read_torch(dataset: Dataset[Any], columns: Sequence[str], collate: Collate 
         return collated(list(_items(dataset)), collate, columns, name)
     if isinstance(dataset, TensorDataset):
         found = [tensor.detach().cpu().numpy() for tensor in dataset.tensors]
-        return dict(named(found, columns))
-    return stacked((dict(named(item, columns)) for item in _items(dataset)), name)
+        return dict(item_columns(found, columns))
+    return stacked((dict(item_columns(item, columns)) for item in _items(dataset)), name)
 
 
 def _lazy_table(
@@ -201,7 +201,7 @@ def _lazy_hugging_face(parts: Mapping[str, Any], columns: Mapping[str, str], cac
 
 def _read_hugging_face(dataset: Any, columns: Mapping[str, str], name: str) -> Columns:
     dataset = _cut_down(dataset, columns)
-    rows = (dict(named(row, list(columns.values()))) for row in dataset)
+    rows = (dict(item_columns(row, list(columns.values()))) for row in dataset)
     return stacked(({ours: row[theirs] for ours, theirs in columns.items()} for row in rows), name)
 
 

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from fedtempo.data.layout import choose_held_out
-from fedtempo.data.mapped_pages import Residence
+from fedtempo.data.mapped_pages import MappedPages
 from fedtempo.data.own_clients import ClientData, as_one_table
 from fedtempo.data.parts import PARTS
 from fedtempo.errors import DataError
@@ -89,8 +89,8 @@ class FederatedData:
         return np.setdiff1d(np.arange(len(self), dtype=np.int64), self.held_out)
 
     @cached_property
-    def _residence(self) -> Residence:
-        return Residence(self.columns.values())
+    def _mapped_pages(self) -> MappedPages:
+        return MappedPages(self.columns.values())
 
     def sizes(self, part: str = "train") -> np.ndarray:
         """How many rows of this part each client has."""
@@ -109,7 +109,7 @@ class FederatedData:
         start, stop = self._bounds(client, part)
         rows = slice(start, stop) if self.order is None else self.order[start:stop]
         batch = {name: self._tensor(name, column[rows], dtype) for name, column in self.columns.items()}
-        self._residence.note(sum(tensor.nbytes for tensor in batch.values()))
+        self._mapped_pages.note(sum(tensor.nbytes for tensor in batch.values()))
         return batch
 
     def _bounds(self, client: int, part: str) -> tuple[int, int]:
@@ -122,7 +122,7 @@ class FederatedData:
         flat = rows.reshape(-1)
         taken = {name: _taken(column, flat) for name, column in self.columns.items()}
         batch = {name: self._tensor(name, values, dtype) for name, values in taken.items()}
-        self._residence.note(sum(tensor.nbytes for tensor in batch.values()))
+        self._mapped_pages.note(sum(tensor.nbytes for tensor in batch.values()))
         return {name: t.reshape(*rows.shape, *t.shape[1:]) for name, t in batch.items()}
 
     def _tensor(self, name: str, values: np.ndarray, dtype: torch.dtype) -> Tensor:
@@ -156,7 +156,7 @@ class FederatedData:
 
     def check(self) -> None:
         """Every training client has training data, and nothing is NaN or infinite."""
-        residence = self._residence  # looks at what this process holds before it has read anything
+        pages = self._mapped_pages  # first: it notes what the process holds before anything is read
         empty = self.clients[self.sizes("train")[self.clients] == 0]
         if len(empty):
             raise DataError(
@@ -166,7 +166,7 @@ class FederatedData:
         for name, column in self.columns.items():
             if isinstance(column, np.ndarray) and np.issubdtype(column.dtype, np.floating):
                 self._check_finite(name, column)
-        residence.give_back()
+        pages.release()
 
     def _check_finite(self, name: str, column: np.ndarray) -> None:
         stride = max(1, len(column) // ROWS_SAMPLED) if column.nbytes > LARGEST_READ else 1

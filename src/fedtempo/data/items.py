@@ -20,7 +20,7 @@ CLIENT = "_client"
 """The name under which the client column is read."""
 
 
-def named(item: Any, columns: Sequence[str]) -> Iterable[tuple[str, Any]]:
+def item_columns(item: Any, columns: Sequence[str]) -> Iterable[tuple[str, Any]]:
     """The columns of an item by name: those of a dict, or a tuple's values in their order."""
     if isinstance(item, Mapping):
         for column in columns:
@@ -38,7 +38,7 @@ def stacked(rows: Iterable[Mapping[str, Any]], name: str) -> Columns:
     found: dict[str, list[np.ndarray]] = {}
     for number, row in enumerate(rows):
         for column, value in row.items():
-            array = array_of(value)
+            array = value_array(value)
             if column == CLIENT and (value is None or array.dtype == object):
                 rule = f"the client column of {name} must have a name in every row"
                 raise DataError(f"{rule}. Got {value!r} in row {number}.")
@@ -59,7 +59,7 @@ def stacked(rows: Iterable[Mapping[str, Any]], name: str) -> Columns:
     return {column: np.stack(arrays) for column, arrays in found.items()}
 
 
-def array_of(value: Any) -> np.ndarray:
+def value_array(value: Any) -> np.ndarray:
     """A value of an item: numbers, an image as (channels, height, width), or an object where it is neither."""
     if isinstance(value, torch.Tensor):
         return np.asarray(value.detach().cpu().numpy())
@@ -97,7 +97,7 @@ def _pixels(image: Any) -> np.ndarray:
 
 def collated(items: list[Any], collate: Collate, columns: Sequence[str], name: str) -> Columns:
     """What a collate function makes of some items, with a row for each."""
-    found = {column: array_of(values) for column, values in named(collate(items), columns)}
+    found = {column: value_array(values) for column, values in item_columns(collate(items), columns)}
     for column, values in found.items():
         if values.dtype.kind not in "biuf" or values.shape[:1] != (len(items),):
             rule = f"numbers with one row for each of {len(items)} items"
@@ -116,8 +116,8 @@ def lazily(
     identity: str = "",
 ) -> Mapping[str, LazyColumn]:
     """The columns of a data set, read item by item; every one must hold numbers of one shape."""
-    one = named if collate is None else partial(_collated_alone, collate=collate, name=name)
-    found = lazy_items(dataset, columns, one, array_of, cache_bytes, identity)
+    one = item_columns if collate is None else partial(_collated_alone, collate=collate, name=name)
+    found = lazy_items(dataset, columns, one, value_array, cache_bytes, identity)
     for column, values in found.items():
         if values.dtype.kind not in "biuf":
             rule = f"column {column!r} of {name} must hold numbers of one shape (tokenise and pad text)"

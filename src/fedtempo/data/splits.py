@@ -128,7 +128,7 @@ def louvain(clients: int | None = None) -> Split:
 
 
 def by_owner(owner: np.ndarray) -> Split:
-    """A division made elsewhere: the client of every row."""
+    """A division that you made: the client of every row."""
     owners = np.asarray(owner)
     if owners.ndim != 1 or not len(owners) or owners.dtype.kind not in "iu":
         raise DataError("owner must be a list of client numbers, one per row. Got something else.")

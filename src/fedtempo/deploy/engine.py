@@ -1,4 +1,4 @@
-"""The engine whose clients are elsewhere: it sends orders to nodes and turns what comes back into sums and scores."""
+"""The engine of a deployment: it sends orders to nodes and turns what comes back into sums and scores."""
 
 from __future__ import annotations
 

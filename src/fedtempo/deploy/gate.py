@@ -27,7 +27,7 @@ class UploadForm:
     """What a client of this federation must send, from the server's own model and client program."""
 
     expected: Expected
-    travelling: Expected
+    sent: Expected
     """What it must send as it travels: the same, or the parts of compressed tensors."""
     layout: Layout
     keeps: bool
@@ -44,8 +44,8 @@ def upload_form(federation: Federation) -> UploadForm:
     _, personal, measured = federation.program.finish(received, carry)
     notes = bool(federation.problem.keeps_loss) and not federation.algorithm.memory.stateless
     keeps = notes or bool(federation.kept_after({**personal, **federation.first_memory}))
-    travelling = upload_forms(federation)
-    return UploadForm(federation.expected, travelling, upload_layout(travelling, measured), keeps)
+    sent = upload_forms(federation)
+    return UploadForm(federation.expected, sent, upload_layout(sent, measured), keeps)
 
 
 @dataclass
@@ -71,7 +71,7 @@ class Gate:
     def admit(self, data: bytes, client: int) -> Upload:
         """The upload of this client in these bytes, or `UploadError`."""
         try:
-            upload = upload_from_bytes(data, self.form.layout, self.form.travelling)
+            upload = upload_from_bytes(data, self.form.layout, self.form.sent)
         except WireError as error:
             raise UploadError(f"malformed: {error}") from None
         if upload.client != client:

@@ -87,17 +87,17 @@ class ServerLaunch:
         before = (self._out / SUMMARY).stat().st_mtime_ns if (self._out / SUMMARY).exists() else 0
         command = ["flwr", "run", str(self._home / "app"), LINK, "--stream"]
         log = self._home / "run.log"
-        told = len(log.read_text(errors="replace").splitlines()) if log.exists() else 0
+        shown = len(log.read_text(errors="replace").splitlines()) if log.exists() else 0
         run, recorded = self._start("run", command, log), time.monotonic()
         while True:
             ended = run.wait(0.5)
             text = run.log.read_text(errors="replace")
             lines = text.splitlines()
             whole = len(lines) - (ended is None and not text.endswith("\n"))  # the last line may still be growing
-            for line in lines[told:whole]:
+            for line in lines[shown:whole]:
                 if line.startswith("fedtempo: "):
                     tell(line.removeprefix("fedtempo: "))
-            told = max(told, whole)
+            shown = max(shown, whole)
             if ended is not None:
                 break
             if time.monotonic() > recorded + RECORD_SECONDS:
@@ -164,12 +164,12 @@ class NodePlan:
 
     def config(self, file: ExperimentFile) -> dict[str, str | int]:
         """What the node is told about itself."""
-        told: dict[str, str | int] = {"experiment": fingerprint(file), "state-dir": str(self.state.absolute())}
+        config: dict[str, str | int] = {"experiment": fingerprint(file), "state-dir": str(self.state.absolute())}
         if self.part is not None:
-            return told | {"partition-id": self.part[0], "num-partitions": self.part[1]}
+            return config | {"partition-id": self.part[0], "num-partitions": self.part[1]}
         if self.data is not None:
-            return told | {"data-folder": str(self.data.absolute())}
-        return told | {"data-loader": str(self.loader)}
+            return config | {"data-folder": str(self.data.absolute())}
+        return config | {"data-loader": str(self.loader)}
 
 
 def node_command(file: ExperimentFile, plan: NodePlan) -> list[str]:

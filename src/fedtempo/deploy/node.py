@@ -60,10 +60,10 @@ class Node:
 
     def train(self, order: bytes, tasks: bytes) -> list[bytes]:
         """Each client's upload, or why there is none."""
-        told = order_from_bytes(order, self.training_layout)
+        received = order_from_bytes(order, self.training_layout)
         federation, first = self.experiment.federation, self.experiment.first_shared
-        shared = unpack_download(federation, told.received.shared, first, told.now.round)
-        return self._each(told._replace(received=told.received._replace(shared=shared)), tasks, self._upload)
+        shared = unpack_download(federation, received.received.shared, first, received.now.round)
+        return self._each(received._replace(received=received.received._replace(shared=shared)), tasks, self._upload)
 
     def score(self, order: bytes, tasks: bytes) -> list[bytes]:
         """Each user's scores, or why there are none."""
@@ -79,8 +79,8 @@ class Node:
         def keep(order: RemoteOrder, task: NodeTask) -> bytes:
             run = order.run.hex()
             while models:  # with the first client: a node that cannot keep anything says so for each of them
-                which, told = next(iter(models.items()))
-                self._store().finish(run, self.fingerprint, which, told.now.round, told.received.shared)
+                which, model = next(iter(models.items()))
+                self._store().finish(run, self.fingerprint, which, model.now.round, model.received.shared)
                 del models[which]
             self._store().settle(run, task.client, task.selected, task.kept)
             return settled_to_bytes(task.client)
@@ -99,14 +99,14 @@ class Node:
         return plain_module(federation, shared, personal)
 
     def _each(self, order: RemoteOrder, tasks: bytes, work: Callable[[RemoteOrder, NodeTask], bytes]) -> list[bytes]:
-        told, mine = self._completed(order), set(map(int, self.data.numbers))
+        complete, mine = self._completed(order), set(map(int, self.data.numbers))
         answers = []
         with one_thread():
             for task in tasks_from_bytes(tasks):
                 try:
                     if task.client not in mine:
                         raise ConfigError("it is not on this node")
-                    answers.append(work(told, task))
+                    answers.append(work(complete, task))
                 except Exception as error:  # one client's trouble is not the others'
                     answers.append(failure_to_bytes(reason_of(error)))
         return answers

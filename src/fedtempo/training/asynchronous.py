@@ -86,7 +86,7 @@ def next_version(
         if isinstance(engine, AskedEngine):
             order = _order(experiment, at, flight, now, norm_limit(experiment.federation, state))
             clients = np.array([flight.client])
-            engine.ask(flight.client, order, blocks_of(experiment, store, clients, buffer.personal, elsewhere=True))
+            engine.ask(flight.client, order, blocks_of(experiment, store, clients, buffer.personal, on_nodes=True))
 
     arrivals, came = _arrivals(experiment, rule, engine, ledger, _placed(experiment, now, newest), kept_by, ask), 0
     while buffer.accepted + len(buffer.waiting) < rule.buffer or buffer.waiting:

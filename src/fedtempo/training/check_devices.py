@@ -131,8 +131,8 @@ def check_asynchrony(
 def _check_events(rule: Asynchrony, federation: Federation, rounds: int) -> None:
     if rule.events is None:
         return
-    strangers = {client for _, client in rule.events} - set(federation.problem.data.clients.tolist())
-    require(not strangers, "events", "about training clients", sorted(strangers)[:3])
+    others = {client for _, client in rule.events} - set(federation.problem.data.clients.tolist())
+    require(not others, "events", "about training clients", sorted(others)[:3])
     finished = sum(kind == "finish" for kind, _ in rule.events)
     most = finished // rule.buffer
     require(rounds <= most, "rounds", f"at most {most}, the versions that the events make", rounds)

@@ -50,7 +50,7 @@ from fedtempo.training.checks import (
     check_rounds,
     check_schedules,
 )
-from fedtempo.training.first_state import first_model, given_tensors, told, with_starts
+from fedtempo.training.first_state import first_model, given_tensors, start_notes, with_starts
 from fedtempo.training.private import check_private, guarantee
 
 CONTENT = " (content)"
@@ -262,7 +262,7 @@ def prepare(
     calibrates = choice.calibrates and not (faults and faults.kill)
     how = (choice.backend, choice.workers, choice.block, rule, rounds, evaluation)
     rules = (quorum, over_selection, deadline, partial_work, asynchrony)
-    words = told(federation, origin, given, obstacle)
+    words = start_notes(federation, origin, given, obstacle)
     return Experiment(federation, *how, start, *rules, cluster, calibrates, worker_timeout, *words)
 
 

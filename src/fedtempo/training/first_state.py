@@ -69,7 +69,7 @@ def given_tensors(init: Mapping[str, Tensor] | Literal["model", "seed"] | None) 
     return tensors
 
 
-def told(
+def start_notes(
     federation: Federation, origin: Start, given: Params | None, obstacle: str | None
 ) -> tuple[Start, tuple[str, ...]]:
     """Where the first weights come from, and what else the user should know."""

@@ -76,7 +76,7 @@ def train_experiment(
         one_thread(),
         closing(store),
         nullcontext(engine) if engine else _engine(experiment, experiment.rounds - len(history)) as clients,
-        tracking(trackers, experiment, out, resume, history) as told,
+        tracking(trackers, experiment, out, resume, history) as tracked,
     ):
         log_start(experiment, history, aloud)
         # The ledger has to know who was asked before: a client gets the tensors that never change only once.
@@ -97,7 +97,7 @@ def train_experiment(
             report = _timed(report, started, clients.status.replaced - replaced)
             # Commit first, report afterwards: a round that was reported is never lost.
             store.commit(state, personal, report)
-            told.round(report)
+            tracked.round(report)
             log_round(report, experiment.rounds)
             if states:
                 report = replace(report, state=RoundState(state.shared, state.server, dict(personal)))
@@ -113,7 +113,7 @@ def train_experiment(
         chosen = store.selected
         if chosen is not None:
             result.chosen = _snapshot(experiment, history, chosen.state, chosen.round)
-        told.end(result)
+        tracked.end(result)
         log_end(result)
     return result
 

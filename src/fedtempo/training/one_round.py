@@ -41,7 +41,7 @@ def next_round(
     received = Received(down.shared, server.extra(state.server))
     order = Order(received, now, norm_limit(federation, state), down.packed)
     began = time.perf_counter()
-    block = engine.train(order, blocks_of(experiment, store, cohort.clients, elsewhere=real))
+    block = engine.train(order, blocks_of(experiment, store, cohort.clients, on_nodes=real))
     if real:
         cohort = cohort._replace(seconds=0.0 if federation.private else time.perf_counter() - began)
     state, personal, report = conclude(experiment, state, block, cohort, now, ledger, kept_by)
@@ -49,7 +49,7 @@ def next_round(
         return state, personal, report
     # What absent clients send is thrown away here. The model goes down to them too; costs count the cohort alone.
     absent = np.setdiff1d(federation.problem.data.clients, cohort.clients)
-    others = engine.train(order, blocks_of(experiment, store, absent, elsewhere=real))
+    others = engine.train(order, blocks_of(experiment, store, absent, on_nodes=real))
     return state, {**others.personal, **personal}, report
 
 
@@ -58,18 +58,18 @@ def blocks_of(
     store: Store,
     clients: np.ndarray,
     newer: Mapping[int, Params] | None = None,
-    elsewhere: bool = False,
+    on_nodes: bool = False,
 ) -> Iterator[Block]:
     """The clients cut into blocks that run together, with what each client keeps; `newer` goes before the store.
 
-    A generator: an engine in this process reads personal states from the store one block at a time. Clients `elsewhere`
-    keep their states themselves, and are told which one belongs to the selected round.
+    A generator: an engine in this process reads personal states from the store one block at a time. Clients `on_nodes`
+    keep their states themselves; a block tells them which state belongs to the selected round.
     """
     nothing = experiment.federation.keeps_nothing(experiment.first_shared)
     for start in range(0, len(clients), experiment.block):
         together = clients[start : start + experiment.block]
         kept = [] if nothing else [state_of(experiment, store, client, newer) for client in together.tolist()]
-        aside = bool(kept) and elsewhere and store.selected is not None
+        aside = bool(kept) and on_nodes and store.selected is not None
         selected = [store.get(client, selected=True) or {} for client in together.tolist()] if aside else []
         yield Block(together, kept, selected)
 

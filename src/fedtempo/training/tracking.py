@@ -114,16 +114,16 @@ def tracking(
     history: Sequence[RoundReport],
 ) -> Iterator[Tracking]:
     """Start trackers, and end them however the run ends."""
-    told = Tracking()
+    tracked = Tracking()
     try:
         if trackers:
             settings = tracked_settings(experiment)
             run = RunInfo(settings, experiment.rounds, folder, resumed, len(history), experiment.notes)
             for tracker in trackers:
-                told.start(tracker, run, history)
-        yield told
+                tracked.start(tracker, run, history)
+        yield tracked
     finally:
-        told.end(None)
+        tracked.end(None)
 
 
 def tracked_settings(experiment: Experiment) -> dict[str, str]:

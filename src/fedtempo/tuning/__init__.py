@@ -1,10 +1,10 @@
 """Tuning: grid and Hyperband searches over any field of an experiment file, by validation scores."""
 
-from fedtempo.tuning.book import Record, SearchPlan
 from fedtempo.tuning.grids import GRIDS, PaperGrid
 from fedtempo.tuning.outcome import Found, line_of
 from fedtempo.tuning.search import plan_search, search, space_of
 from fedtempo.tuning.space import Dimension, Space, dimensions_of
+from fedtempo.tuning.study import Record, SearchPlan
 
 __all__ = [
     "GRIDS",

@@ -17,7 +17,7 @@ from fedtempo.config import dump, fingerprint
 from fedtempo.errors import TrainingError
 from fedtempo.report import REPORT, Bars, Grid, Lines, Section, report
 from fedtempo.support.files import write_atomically
-from fedtempo.tuning.book import Record, SearchPlan
+from fedtempo.tuning.study import Record, SearchPlan
 
 FACTS = ("state", "value", "rounds", "best_round", "seconds", "reason")
 

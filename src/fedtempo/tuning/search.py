@@ -11,10 +11,10 @@ from fedtempo.errors import ConfigError, is_count, require, unknown
 from fedtempo.support.files import sole_user
 from fedtempo.training.experiment import Experiment, prepare
 from fedtempo.training.pool import Ask, Asked, Pool
-from fedtempo.tuning.book import METHODS, SAMPLERS, Book, Record, SearchPlan, optuna_or_error
 from fedtempo.tuning.grids import GRIDS
 from fedtempo.tuning.outcome import Found
 from fedtempo.tuning.space import Dimension, Space, dimensions_of, read_tables
+from fedtempo.tuning.study import METHODS, SAMPLERS, Record, SearchPlan, Study, optuna_or_error
 from fedtempo.tuning.trial import Job, TrialOutcome, run_trial
 
 LOCK = "tune.lock"
@@ -112,32 +112,32 @@ def search(
     """
     require(is_count(workers), "workers", "an int >= 1", workers)
     with sole_user(out, LOCK):
-        book = Book(plan, out, resume)
-        jobs = _jobs(book, plan, out)
+        study = Study(plan, out, resume)
+        jobs = _jobs(study, plan, out)
         watch = observe or (lambda record, done: None)
         if workers == 1:
             for job in jobs:
-                book.finish(job.number, run_trial(job, _reporter(book, job.number)))
-                _tell(book, job.number, watch)
+                study.finish(job.number, run_trial(job, _reporter(study, job.number)))
+                _tell(study, job.number, watch)
         else:
-            _in_parallel(book, jobs, workers, watch)
-        found = Found(plan, book.records(), book.importances())
+            _in_parallel(study, jobs, workers, watch)
+        found = Found(plan, study.records(), study.importances())
         found.write(out)
     return found
 
 
-def _reporter(book: Book, number: int) -> Callable[[int, float], bool]:
-    return lambda rounds, value: book.report(number, rounds, value)
+def _reporter(study: Study, number: int) -> Callable[[int, float], bool]:
+    return lambda rounds, value: study.report(number, rounds, value)
 
 
-def _jobs(book: Book, plan: SearchPlan, out: Path) -> Iterator[Job]:
-    while (given := book.next()) is not None:
+def _jobs(study: Study, plan: SearchPlan, out: Path) -> Iterator[Job]:
+    while (given := study.next()) is not None:
         number, chosen = given
         values = plan.space.experiment(chosen).model_dump(exclude_none=True)
         yield Job(number, values, plan.seeds, out / "trials" / f"{number:05d}")
 
 
-def _in_parallel(book: Book, jobs: Iterator[Job], workers: int, watch: Observe) -> None:
+def _in_parallel(study: Study, jobs: Iterator[Job], workers: int, watch: Observe) -> None:
     # Spawned, not forked: the check of the experiment may have started CUDA here, which a fork does not survive.
     with Pool(_trial, workers, "spawn") as pool:
         while True:
@@ -147,11 +147,11 @@ def _in_parallel(book: Book, jobs: Iterator[Job], workers: int, watch: Observe) 
                 return
             for message in pool.messages():
                 if isinstance(message, Asked):
-                    pool.answer(message.number, book.report(message.number, *message.question))
+                    pool.answer(message.number, study.report(message.number, *message.question))
                 else:
                     failed = TrialOutcome("failed", reason=str(message.error))
-                    book.finish(message.number, message.result if message.error is None else failed)
-                    _tell(book, message.number, watch)
+                    study.finish(message.number, message.result if message.error is None else failed)
+                    _tell(study, message.number, watch)
 
 
 def _trial(job: Job, ask: Ask) -> TrialOutcome:
@@ -159,6 +159,6 @@ def _trial(job: Job, ask: Ask) -> TrialOutcome:
     return run_trial(job, lambda rounds, value: bool(ask((rounds, value))))
 
 
-def _tell(book: Book, number: int, watch: Observe) -> None:
-    records = book.records()
+def _tell(study: Study, number: int, watch: Observe) -> None:
+    records = study.records()
     watch(next(record for record in records if record.number == number), len(records))

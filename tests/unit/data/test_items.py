@@ -11,7 +11,7 @@ import torch
 from torch.utils.data import Dataset
 
 import fedtempo as ft
-from fedtempo.data.items import array_of
+from fedtempo.data.items import value_array
 
 OWNER = [number % 3 for number in range(12)]
 
@@ -44,7 +44,7 @@ def test_bytes_of_images_are_decoded(lazy: bool) -> None:
 
 
 def test_an_image_that_datasets_left_encoded() -> None:
-    assert array_of({"bytes": png(7), "path": None}).shape == (3, 4, 5)
+    assert value_array({"bytes": png(7), "path": None}).shape == (3, 4, 5)
 
 
 class Sentences(Dataset[Any]):

@@ -10,7 +10,7 @@ import pytest
 
 import fedtempo as ft
 from fedtempo.data import mapped_pages
-from fedtempo.data.mapped_pages import Residence
+from fedtempo.data.mapped_pages import MappedPages
 from fedtempo.errors import ConfigError
 
 ROWS, WIDTH = 1 << 13, 1 << 10
@@ -24,13 +24,13 @@ def column(tmp_path: Path) -> np.ndarray:
     return loaded
 
 
-needs_books = pytest.mark.skipif(not mapped_pages._BOOKS.exists(), reason="this system keeps no /proc/self/statm")
+needs_statm = pytest.mark.skipif(not mapped_pages.STATM.exists(), reason="this system keeps no /proc/self/statm")
 
 
-@needs_books
+@needs_statm
 def test_pages_are_given_back_when_they_are_many(column: np.ndarray) -> None:
     most = 4 << 20
-    here, before, largest = Residence([column], most), mapped_pages._held(), 0
+    here, before, largest = MappedPages([column], most), mapped_pages._held(), 0
     for start in range(0, ROWS, 64):
         rows = np.take(column, range(start, start + 64), axis=0)
         assert rows[0, 0] == start * WIDTH
@@ -40,19 +40,19 @@ def test_pages_are_given_back_when_they_are_many(column: np.ndarray) -> None:
     assert column[5, 7] == 5 * WIDTH + 7
 
 
-@needs_books
+@needs_statm
 def test_what_is_written_to_is_never_given_back(column: np.ndarray, tmp_path: Path) -> None:
     private = np.load(tmp_path / "x.npy", mmap_mode="c")
     private[3, 3] = -1.0
-    here = Residence([private, private[2:5], np.zeros(3)])
+    here = MappedPages([private, private[2:5], np.zeros(3)])
     here.note(1 << 30)
-    here.give_back()
+    here.release()
     assert private[3, 3] == -1.0 and here._maps == []
 
 
-@needs_books
+@needs_statm
 def test_a_part_of_a_file_is_known_and_the_file_counts_once(column: np.ndarray) -> None:
-    assert len(Residence([column, column[10:20], column[:, :5]])._maps) == 1
+    assert len(MappedPages([column, column[10:20], column[:, :5]])._maps) == 1
 
 
 def test_data_of_mapped_columns_can_be_read_and_sent(column: np.ndarray) -> None:
@@ -66,4 +66,4 @@ def test_data_of_mapped_columns_can_be_read_and_sent(column: np.ndarray) -> None
 
 def test_the_limit_must_be_a_number_of_bytes() -> None:
     with pytest.raises(ConfigError, match="most must be an int >= 1"):
-        Residence([], 0)
+        MappedPages([], 0)

@@ -39,7 +39,7 @@ SMOKE: dict[str, Any] = {
 }
 SMALL: dict[str, Any] = {**SMOKE, "rounds": 100, "cohort": 5, "every": 20, "users": None, "k": 10}
 SHORT: dict[str, Any] = {**SMALL, "rounds": 30, "cohort": 10, "every": 6}
-MEDIUM: dict[str, Any] = {**SMALL, "rounds": 400, "every": 20, "patience": 5, "validation": 0.1}
+MEDIUM: dict[str, Any] = {**SMALL, "rounds": 300, "every": 20, "patience": 4, "validation": 0.1}
 LONG: dict[str, Any] = {**SMALL, "rounds": 500, "cohort": 10, "every": 25, "k": 20}
 FEMNIST_STRENGTHS = Strengths(lr=0.05, weight_decay=0.02)
 MNIST_STRENGTHS = Strengths(lr=0.1, weight_decay=0.01)

@@ -48,6 +48,8 @@ LEAST_K = 0.2
 """Decaying K ends at this share of the first round's K."""
 FACTORS = (0.3, 1.0, 3.0)
 """The candidates of a rate, of the one that it has where nothing is tuned."""
+TUNING_ROUNDS = 100
+"""Those of a trial."""
 TUNING = 0.3
 """Fine-tuning's rate, of the training rate: nothing clips its gradients."""
 USERS = "existing_after"
@@ -133,7 +135,7 @@ def composition_tuning(strengths: Strengths, factors: Sequence[float] = FACTORS)
         return tuple(factor * strengths.lr for factor in factors)
 
     contestants = {label: TunedSetting(label, candidates(chosen)) for label, chosen in CHOSEN.items()}
-    return Tuning(contestants, f"{USERS}/best")
+    return Tuning(contestants, f"{USERS}/best", settings={"rounds": TUNING_ROUNDS})
 
 
 def composition_trainings(

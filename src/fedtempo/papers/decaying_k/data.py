@@ -85,7 +85,7 @@ STACKOVERFLOW = Reproduction(
     source="Table 1 and Figure 2",
     title="FedAdam on StackOverflow, recall of the five likeliest tags",
     scales=_scales(
-        scheme_tuning((0.3, 1.0, 3.0)),
+        scheme_tuning((0.3, 1.0, 3.0), 100),
         minutes=(0.1, 2, 45, 5000),
         rounds=(2, 60, 300, PAPER_ROUNDS),
         cohort=(2, 5, 5, 10),
@@ -146,7 +146,7 @@ FEMNIST = Reproduction(
     source="Table 1 and Figure 3",
     title="FedSGD with a decaying server rate on FEMNIST, accuracy",
     scales=_scales(
-        scheme_tuning((0.03, 0.1, 0.3)),
+        scheme_tuning((0.03, 0.1, 0.3), 400),
         minutes=(0.1, 2.5, 45, 7000),
         rounds=(2, 200, 2000, PAPER_ROUNDS),
         cohort=(2, 5, 5, 10),
@@ -195,7 +195,7 @@ SHAKESPEARE = Reproduction(
     source="Table 1 and Figure 4",
     title="FedSGD with a decaying server rate on Shakespeare, accuracy of the next character",
     scales=_scales(
-        scheme_tuning((0.3, 1.0, 3.0), (CONSTANT,)),
+        scheme_tuning((0.3, 1.0, 3.0), 150, (CONSTANT,)),
         minutes=(0.1, 2.5, 55, 40000),
         rounds=(2, 50, 500, PAPER_ROUNDS),
         cohort=(2, 10, 4, 10),

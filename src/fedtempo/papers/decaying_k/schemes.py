@@ -167,10 +167,11 @@ def scheme_trainings(
     return runs
 
 
-def scheme_tuning(gammas: Sequence[float], schemes: Sequence[str] = SCHEMES) -> Tuning:
-    """The clients' first rate of each K and of each of the schemes, by the score on validation rows.
+def scheme_tuning(gammas: Sequence[float], rounds: int, schemes: Sequence[str] = SCHEMES) -> Tuning:
+    """The clients' first rate of each K and of each of these schemes, by the score on validation rows.
 
-    The paper searches for one for each scheme. A scheme that is left out has the constant one's.
+    The paper searches for one for each scheme. A scheme that is left out has the constant one's. `rounds` are a
+    trial's.
     """
     contestants = {}
     for size in SIZES:
@@ -178,7 +179,7 @@ def scheme_tuning(gammas: Sequence[float], schemes: Sequence[str] = SCHEMES) -> 
         for scheme in schemes:
             also = left_out if scheme == CONSTANT else ()
             contestants[label(size, scheme)] = TunedSetting(label(size, scheme), tuple(gammas), also)
-    return Tuning(contestants, VALIDATION)
+    return Tuning(contestants, VALIDATION, settings={"rounds": rounds})
 
 
 def columns(score_name: str) -> Mapping[str, Column]:

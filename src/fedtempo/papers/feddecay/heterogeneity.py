@@ -33,7 +33,7 @@ from fedtempo.papers.framework.svg import Axes
 
 ALPHAS = (0.1, 0.5, 10.0)
 DIFFERENT, BETWEEN, SIMILAR = ALPHAS
-BETAS = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)
+BETAS = (0.0, 0.3, 0.6, 1.0)
 EPOCHS = 3
 FINE_TUNING = 0.05
 """One rate for all, so that fine-tuning does not change with the rate that training was tuned to."""
@@ -147,7 +147,7 @@ SMOKE: dict[str, Any] = {
     "lr": 0.1,
 }
 SMALL: dict[str, Any] = {**SMOKE, "rounds": 40, "cohort": 8, "every": 10, "clients": 40, "rows": 8_000, "hidden": 64}
-MEDIUM: dict[str, Any] = {**SMALL, "rounds": 160, "every": 10, "patience": 5, "users": 20}
+MEDIUM: dict[str, Any] = {**SMALL, "rounds": 120, "every": 10, "patience": 4, "users": 20, "rows": 6_000}
 HETEROGENEITY = Reproduction(
     name="feddecay-heterogeneity",
     paper="feddecay",
@@ -157,8 +157,8 @@ HETEROGENEITY = Reproduction(
         "smoke": sized(seeds=1, minutes=0.1, **SMOKE),
         "small": sized(seeds=3, minutes=4, **SMALL),
         "medium": sized(
-            seeds=8,
-            minutes=45,
+            seeds=5,
+            minutes=10,
             tuning=Tuning(
                 {
                     at_alpha(alpha, beta): TunedSetting(at_alpha(alpha, beta), (0.03, 0.1, 0.3))
@@ -166,6 +166,7 @@ HETEROGENEITY = Reproduction(
                     for beta in BETAS
                 },
                 VALIDATION,
+                settings={"rounds": 60},
             ),
             settling=CONVERGED,
             **MEDIUM,

@@ -80,11 +80,12 @@ CONVERGED = Settling("existing_after", within=0.005)
 """Half a point: half of the smallest difference that counts."""
 
 
-def feddecay_tuning(*values: float) -> Tuning:
-    """The same candidates for every method, chosen by existing users' validation rows."""
+def feddecay_tuning(*values: float, rounds: int) -> Tuning:
+    """The same candidates and rounds for every method, chosen by existing users' validation rows."""
     labels = [label for label in LABELS if label not in LIKE]
     also = {like: (label,) for label, like in LIKE.items()}
-    return Tuning({label: TunedSetting(label, values, also.get(label, ())) for label in labels}, VALIDATION)
+    contestants = {label: TunedSetting(label, values, also.get(label, ())) for label in labels}
+    return Tuning(contestants, VALIDATION, settings={"rounds": rounds})
 
 
 def methods(rates: MethodRates) -> dict[str, Algorithm]:

@@ -96,7 +96,7 @@ SELF_ADJUSTMENT = Reproduction(
         "small": sized(seeds=3, minutes=1.5, **SMALL),
         "medium": sized(
             5,
-            50,
+            30,
             fednar_tuning(
                 {
                     label: [_started(label, GOOD), _started(label, LARGE)]
@@ -105,7 +105,7 @@ SELF_ADJUSTMENT = Reproduction(
                 }
             ),
             SETTLED,
-            **{**MEDIUM, "rounds": 240, "augmented": True},
+            **{**MEDIUM, "augmented": True},
         ),
         "paper": sized(seeds=3, minutes=210 * DAY, **PAPER),
     },

@@ -85,8 +85,8 @@ SMALL: dict[str, Any] = {
 }
 MEDIUM: dict[str, Any] = {
     **SMALL,
-    "rounds": 300,
-    "every": 15,
+    "rounds": 150,
+    "every": 10,
     "last": 1,
     "parts": {"validation": 0.1, "test": 1 / 6},
 }
@@ -108,6 +108,8 @@ PAPER: dict[str, Any] = {
     "target": 80.0,
 }
 RATES = (0.03, 0.1, 0.3)
+TUNING_ROUNDS = 60
+"""A trial is shorter than a judged run."""
 SETTLED = Settling(ACCURACY, within=2.0)
 """Four clients a round leave the curve noisy: a quarter of it says no more than two points."""
 DAY = 24 * 60
@@ -120,7 +122,7 @@ SMALL_CIFAR = (
     "Below paper scale a network with two convolutions and GroupNorm (11,666 parameters) stands in for ResNet-18. Its "
     "gradients have norms around 5, so the largest norm is 1 instead of 10: at 10 nothing is clipped after the first "
     "round. The rate is 0.1 instead of 0.01, so a step decays the weights as much as ten of the paper's, which are "
-    "20,000 on every path through the rounds; a small run has 150 to 300, a medium run 1,500 to 3,000."
+    "20,000 on every path through the rounds; a small run has 150 to 300, a medium run 1,500."
 )
 ACCURACY_NOTE = (
     "Accuracy is the shared model's on all test rows. A medium run has validation rows: they choose the rate, on seeds "
@@ -150,7 +152,7 @@ def to_target_column(scale: Mapping[str, Any]) -> Column:
 def fednar_tuning(labels: Mapping[str, Sequence[str]]) -> Tuning:
     """Every contestant's rate by accuracy on validation rows: tuned on its first label, used for all of them."""
     contestants = {name: TunedSetting(first, RATES, tuple(others)) for name, (first, *others) in labels.items()}
-    return Tuning(contestants, VALIDATION)
+    return Tuning(contestants, VALIDATION, settings={"rounds": TUNING_ROUNDS})
 
 
 def backbone(name: str, lr: Schedule, steps: int) -> Algorithm:

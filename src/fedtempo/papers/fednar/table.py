@@ -96,7 +96,7 @@ TABLE = Reproduction(
     scales={
         "smoke": sized(seeds=1, minutes=0.1, **SMOKE),
         "small": sized(seeds=3, minutes=2.5, **SMALL),
-        "medium": sized(5, 60, fednar_tuning(CONTESTANTS), SETTLED, **{**MEDIUM, "rounds": 240, "patience": 6}),
+        "medium": sized(5, 60, fednar_tuning(CONTESTANTS), SETTLED, **{**MEDIUM, "patience": 6}),
         "paper": sized(seeds=3, minutes=480 * DAY, **PAPER),
     },
     runs=_table_runs,

@@ -89,7 +89,7 @@ def where_run(label: str, rule: Rule) -> Rule:
     def checked(outcome: Outcome) -> Verdict:
         if label in (*outcome.measured, *outcome.left_out):
             return rule(outcome)
-        return Verdict(Answer.UNCLEAR, f"{label} is no run of this scale")
+        return Verdict(Answer.NOT_RUN, f"{label} is no run of this scale")
 
     return checked
 
@@ -114,7 +114,7 @@ SWEEP = Reproduction(
             fednar_tuning({name: [_swept(name, SKEWED, GOOD), *_others(name)] for name in BACKBONES}),
             SETTLED,
             backbones=BACKBONES,
-            **{**MEDIUM, "rounds": 150},
+            **MEDIUM,
         ),
         "paper": sized(seeds=1, minutes=300 * DAY, backbones=BACKBONES, **PAPER),
     },

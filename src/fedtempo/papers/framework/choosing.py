@@ -49,7 +49,8 @@ def trials(reproduction: Reproduction, scale: Scale, only: Sequence[str] = ()) -
 def _trial(
     reproduction: Reproduction, scale: Scale, name: str, contestant: TunedSetting, value: float, seed: int
 ) -> PaperRun:
-    runs = reproduction.runs(replace(scale, chosen={name: value}), seed)
+    more = {} if scale.tuning is None else scale.tuning.settings
+    runs = reproduction.runs(replace(scale, settings={**scale.settings, **more}, chosen={name: value}), seed)
     found = [run for run in runs if run.label == contestant.label]
     if not found:
         raise ConfigError(f"{reproduction.name}: {name} is tuned on {contestant.label!r}, which is no run.")
@@ -95,6 +96,7 @@ def plan_record(reproduction: Reproduction, scale: str, seeds: int) -> dict[str,
         "settings": dict(sized.settings),
         "tuned": {} if tuning is None else {who: vars(one) for who, one in tuning.contestants.items()},
         "tuned_by": None if tuning is None else tuning.column,
+        "tuning_settings": {} if tuning is None else dict(tuning.settings),
         "tuning_seeds": [] if tuning is None else list(tuning.seeds),
         "judged_seeds": list(range(seeds)),
         "converged_if": None if sized.settling is None else vars(sized.settling),

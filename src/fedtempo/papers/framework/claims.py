@@ -8,8 +8,8 @@ one seed nothing can be told but about exact counts.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from fedtempo.comparison.decide import no_difference, seeds_needed
@@ -24,6 +24,7 @@ class Answer(StrEnum):
     SAME = "no difference"
     UNCLEAR = "can't tell at this scale"
     IMPROVING = "not converged"
+    NOT_RUN = "not run"
 
 
 @dataclass(frozen=True)
@@ -32,6 +33,13 @@ class Verdict:
 
     answer: Answer
     reason: str
+    deciding: str = ""
+    """The comparison that decides, in few words; the reason where that is short."""
+
+    @property
+    def numbers(self) -> str:
+        """What a page with little room says."""
+        return self.deciding or self.reason
 
 
 Rule = Callable[[Outcome], Verdict]
@@ -51,7 +59,7 @@ class Claim:
         try:
             return self.rule(outcome)
         except NotRunError as error:
-            return Verdict(Answer.UNCLEAR, str(error))
+            return Verdict(Answer.NOT_RUN, str(error))
 
 
 def higher(label: str, other: str, column: str, by: float = 0.0) -> Rule:
@@ -59,11 +67,12 @@ def higher(label: str, other: str, column: str, by: float = 0.0) -> Rule:
 
     def rule(outcome: Outcome) -> Verdict:
         difference = outcome.difference(label, other, column)
+        short = f"{label} minus {other}: {_shown(difference)}"
         reason = f"{column}: {label} minus {other} is {_shown(difference)}, must exceed {by:g}"
         improving = _still_improving(outcome, column, label, other)
         if improving:
-            return Verdict(Answer.IMPROVING, f"{improving}; {reason}")
-        verdict = _above(difference, by, reason)
+            return Verdict(Answer.IMPROVING, f"{improving}; {reason}", improving)
+        verdict = _above(difference, by, reason, short=short + (f", must exceed {by:g}" if by else ""))
         clear = difference.low > by or difference.high < by
         return verdict if clear else _unclear(outcome, label, other, column, by, verdict)
 
@@ -76,13 +85,11 @@ def _unclear(outcome: Outcome, label: str, other: str, column: str, by: float, v
     margin = outcome.columns[column].margin if column in outcome.columns else None
     # A claim that allows a difference (`by` below 0) is about that bound; being within the margin does not decide it.
     if by == 0 and margin is not None and no_difference(difference.low, difference.high, margin):
-        return Verdict(Answer.SAME, f"{verdict.reason}; within {margin:g} either way")
+        return replace(verdict, answer=Answer.SAME, reason=f"{verdict.reason}; within {margin:g} either way")
     if verdict.answer != Answer.UNCLEAR:  # an exact tie of a quantity of which every difference counts
         return verdict
     shifted = [one - by for one in outcome.differences(label, other, column)]
-    count = seeds_needed(shifted, margin if by == 0 and margin is not None else 0.0)
-    told = "more than 1,000 seeds would be needed" if count is None else f"about {count} seeds would tell"
-    return Verdict(Answer.UNCLEAR, f"{verdict.reason}; {told}" if outcome.seeds > 1 else verdict.reason)
+    return _with_seeds(verdict, shifted, margin if by == 0 and margin is not None else 0.0)
 
 
 def _still_improving(outcome: Outcome, column: str, *labels: str) -> str:
@@ -100,35 +107,42 @@ def lower(label: str, other: str, column: str, by: float = 0.0) -> Rule:
 
 def at_most(label: str, column: str, bound: float) -> Rule:
     """`label`'s value is at most `bound`."""
-
-    def rule(outcome: Outcome) -> Verdict:
-        value = outcome.interval(label, column)
-        negated = Interval(-value.mean, -value.high, -value.low)
-        return _above(
-            negated, -bound, f"{column}: {label} has {_shown(value)}, must be at most {bound:g}", strict=False
-        )
-
-    return rule
+    return _bounded(label, column, bound, "at most", negated=True)
 
 
 def at_least(label: str, column: str, bound: float) -> Rule:
     """`label`'s value is at least `bound`."""
-
-    def rule(outcome: Outcome) -> Verdict:
-        value = outcome.interval(label, column)
-        return _above(value, bound, f"{column}: {label} has {_shown(value)}, must be at least {bound:g}", strict=False)
-
-    return rule
+    return _bounded(label, column, bound, "at least")
 
 
 def above(label: str, column: str, bound: float) -> Rule:
     """`label`'s value is larger than `bound`: a gain of exactly 0 is none."""
+    return _bounded(label, column, bound, "more than", strict=True)
+
+
+def _bounded(label: str, column: str, bound: float, relation: str, strict: bool = False, negated: bool = False) -> Rule:
+    """`label`'s value is on one side of the bound."""
 
     def rule(outcome: Outcome) -> Verdict:
         value = outcome.interval(label, column)
-        return _above(value, bound, f"{column}: {label} has {_shown(value)}, must exceed {bound:g}")
+        short = f"{label}: {_shown(value)}, {relation} {bound:g}"
+        reason = f"{column}: {label} has {_shown(value)}, must be {relation} {bound:g}"
+        side = Interval(-value.mean, -value.high, -value.low) if negated else value
+        verdict = _above(side, -bound if negated else bound, reason, strict, short)
+        if verdict.answer != Answer.UNCLEAR:
+            return verdict
+        return _with_seeds(verdict, [one - bound for one in outcome.values(label, column)])
 
     return rule
+
+
+def _with_seeds(verdict: Verdict, shifted: Sequence[float], margin: float = 0.0) -> Verdict:
+    """An open verdict with the number of seeds that would decide it, from the spread of these."""
+    if len(shifted) == 1:
+        return verdict
+    count = seeds_needed(shifted, margin)
+    told = "more than 1,000 seeds would be needed" if count is None else f"about {count} seeds would tell"
+    return replace(verdict, reason=f"{verdict.reason}; {told}", deciding=f"{verdict.numbers}; {told}")
 
 
 def near(label: str, column: str, target: float, within: float) -> Rule:
@@ -150,12 +164,12 @@ def equal(label: str, other: str, column: str, tolerance: float = 0.0) -> Rule:
 
 def all_of(*rules: Rule) -> Rule:
     """Every rule holds; one that does not, or that makes no difference, is enough to say no."""
-    return _joined(rules, (Answer.FAILS, Answer.SAME, Answer.IMPROVING, Answer.UNCLEAR, Answer.HOLDS))
+    return _joined(rules, (Answer.FAILS, Answer.SAME, Answer.NOT_RUN, Answer.IMPROVING, Answer.UNCLEAR, Answer.HOLDS))
 
 
 def any_of(*rules: Rule) -> Rule:
     """Some rule holds."""
-    return _joined(rules, (Answer.HOLDS, Answer.IMPROVING, Answer.UNCLEAR, Answer.SAME, Answer.FAILS))
+    return _joined(rules, (Answer.HOLDS, Answer.IMPROVING, Answer.UNCLEAR, Answer.SAME, Answer.FAILS, Answer.NOT_RUN))
 
 
 def at_paper_scale(rule: Rule) -> Rule:
@@ -169,10 +183,10 @@ def at_paper_scale(rule: Rule) -> Rule:
 
 
 def where_tuned(rule: Rule) -> Rule:
-    """A rule about runs that only scales with tuning have; elsewhere it can't be told."""
+    """A rule about runs that only scales with tuning have; elsewhere they were not run."""
 
     def bound(outcome: Outcome) -> Verdict:
-        return rule(outcome) if outcome.choices else Verdict(Answer.UNCLEAR, "not run at this scale")
+        return rule(outcome) if outcome.choices else Verdict(Answer.NOT_RUN, "not run at this scale")
 
     return bound
 
@@ -182,20 +196,21 @@ def _joined(rules: tuple[Rule, ...], order: tuple[Answer, ...]) -> Rule:
 
     def rule(outcome: Outcome) -> Verdict:
         verdicts = [each(outcome) for each in rules]
-        answer = min((verdict.answer for verdict in verdicts), key=order.index)
-        return Verdict(answer, "; ".join(verdict.reason for verdict in verdicts))
+        first = min(verdicts, key=lambda verdict: order.index(verdict.answer))
+        return Verdict(first.answer, "; ".join(verdict.reason for verdict in verdicts), first.numbers)
 
     return rule
 
 
-def _above(interval: Interval, bound: float, reason: str, strict: bool = True) -> Verdict:
+def _above(interval: Interval, bound: float, reason: str, strict: bool = True, short: str = "") -> Verdict:
     """Where the interval lies; a NaN, such as a target that was never reached, tells nothing."""
     if interval.low > bound or (not strict and interval.low >= bound):
-        return Verdict(Answer.HOLDS, reason)
+        return Verdict(Answer.HOLDS, reason, short)
     if interval.high < bound or (strict and interval.high <= bound):
-        return Verdict(Answer.FAILS, reason)
-    return Verdict(Answer.UNCLEAR, reason)
+        return Verdict(Answer.FAILS, reason, short)
+    return Verdict(Answer.UNCLEAR, reason, short)
 
 
 def _shown(interval: Interval) -> str:
-    return f"{interval.mean:.4g} [{interval.low:.4g}, {interval.high:.4g}]"
+    between = f" [{interval.low:.4g}, {interval.high:.4g}]" if interval.low < interval.high else ""
+    return f"{interval.mean:.4g}{between}"

@@ -212,6 +212,8 @@ class Tuning:
     """The measured value that chooses. It comes from validation rows."""
     higher_is_better: bool = True
     seeds: tuple[int, ...] = (FIRST_TUNING_SEED,)
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    """Settings of the scale that trials have otherwise, such as fewer rounds; the same for every contestant."""
 
     def __post_init__(self) -> None:
         require(min(self.seeds) >= FIRST_TUNING_SEED, "tuning seeds", f">= {FIRST_TUNING_SEED}", self.seeds)

@@ -16,9 +16,10 @@ from rich.table import Table as RichTable
 from fedtempo.papers.framework.claims import Verdict
 from fedtempo.papers.framework.figures import svg
 from fedtempo.papers.framework.outcomes import Outcome
-from fedtempo.papers.framework.reproduction import PAPERS, Reproduction
+from fedtempo.papers.framework.reproduction import Reproduction
 from fedtempo.support.files import write_atomically
 
+QUICK_LOOK = "A quick look: rates are not tuned and training is short, so nothing is judged here."
 TABLE_JSON, TABLE_CSV, PAGE = "table.json", "table.csv", "page.md"
 
 
@@ -101,24 +102,29 @@ def cell(reproduction: Reproduction, outcome: Outcome, label: str, column: str, 
 
 
 def page(reproduction: Reproduction, outcome: Outcome, provenance: str, figures: Mapping[str, str]) -> str:
-    """A Markdown section: verdicts first, then the figures, the table and where it comes from."""
+    """A Markdown section with everything: verdicts, figures, the table, the settings and how rates were tuned."""
     command = f"fedtempo reproduce {reproduction.name} --scale {outcome.scale}"
     lines = [f"## {reproduction.source}: {reproduction.title}", "", f"`{command}`. {provenance}", ""]
-    lines += _verdict_lines(reproduction, outcome)
+    if is_quick_look(reproduction, outcome.scale):
+        lines.append(QUICK_LOOK)
+    else:
+        lines += ["| the paper says | verdict | numbers |", "|---|---|---|"]
+        found = verdicts(reproduction, outcome).items()
+        lines += [f"| {text} | **{verdict.answer}** | {verdict.reason} |" for text, verdict in found]
     lines += ["", *(f"![{name}]({path})" for name, path in figures.items()), ""]
-    lines += ["<details markdown><summary>Table, settings, how rates were tuned</summary>", ""]
     lines += [*_table_lines(reproduction, outcome), "", *_plan_lines(reproduction, outcome), ""]
-    lines += [*(f"* {note}" for note in reproduction.notes), "", "</details>"]
-    return re.sub(r"\n{3,}", "\n\n", "\n".join(lines)).rstrip() + "\n"
+    lines += [f"* {note}" for note in reproduction.notes]
+    return tidy("\n".join(lines))
 
 
-def _verdict_lines(reproduction: Reproduction, outcome: Outcome) -> list[str]:
-    if outcome.scale == "small" and "medium" in reproduction.scales:
-        return ["A quick look: rates are not tuned and training is short, so nothing is judged here."]
-    lines = ["| the paper says | verdict | numbers |", "|---|---|---|"]
-    for text, verdict in verdicts(reproduction, outcome).items():
-        lines.append(f"| {text} | **{verdict.answer}** | {verdict.reason} |")
-    return lines
+def tidy(text: str) -> str:
+    """The text with no two empty lines in a row, and one line's end."""
+    return re.sub(r"\n{3,}", "\n\n", text).rstrip() + "\n"
+
+
+def is_quick_look(reproduction: Reproduction, scale: str) -> bool:
+    """Whether the scale judges nothing, because a larger one does."""
+    return scale in ("smoke", "small") and "medium" in reproduction.scales
 
 
 def _table_lines(reproduction: Reproduction, outcome: Outcome) -> list[str]:
@@ -140,7 +146,8 @@ def _plan_lines(reproduction: Reproduction, outcome: Outcome) -> list[str]:
     if scale.tuning is None:
         return lines
     seeds = ", ".join(map(str, scale.tuning.seeds))
-    lines += ["", f"Tuned by `{scale.tuning.column}` on seeds {seeds}, which are not judged:", ""]
+    shorter = "".join(f", {name} {value}" for name, value in scale.tuning.settings.items())
+    lines += ["", f"Tuned by `{scale.tuning.column}` on seeds {seeds}, which are not judged{shorter}:", ""]
     lines += ["| contestant | chosen | candidates and their scores |", "|---|---:|---|"]
     for name, choice in outcome.choices.items():
         tried = ", ".join(f"{trial.value:g}: {trial.score:.4g}" for trial in choice.trials)
@@ -161,44 +168,3 @@ def save(reproduction: Reproduction, outcome: Outcome, folder: Path, provenance:
     for name, text in files.items():
         write_atomically(folder / name, text)
     return [folder / name for name in files]
-
-
-def save_into_docs(reproduction: Reproduction, outcome: Outcome, folder: Path, provenance: str) -> Path:
-    """Put the section into `folder/PAPER.md`, in place of the one of the same name and scale, and figures beside it.
-
-    A medium section also takes the place of the quick look. What people wrote outside the sections' marks stays.
-    """
-    name = f"{reproduction.name}-{outcome.scale}"
-    figures = {}
-    for figure in reproduction.figures:
-        figures[figure.name] = f"figures/{name}-{figure.name}.svg"
-        text = svg(figure, outcome, reproduction.reported)
-        write_atomically(folder / figures[figure.name], text)
-    path = folder / f"{reproduction.paper}.md"
-    before = path.read_text(encoding="utf-8") if path.exists() else f"# {PAPERS[reproduction.paper]}\n"
-    begin, end = _marks(name)
-    section = f"{begin}\n{page(reproduction, outcome, provenance, figures)}{end}"
-    quick, _ = _marks(f"{reproduction.name}-small")
-    if outcome.scale == "medium" and quick in before:
-        if begin in before:
-            before = _replaced(before, name, "")
-        before = _replaced(before, f"{reproduction.name}-small", section)
-        for figure in reproduction.figures:
-            (folder / f"figures/{reproduction.name}-small-{figure.name}.svg").unlink(missing_ok=True)
-    elif begin in before:
-        before = _replaced(before, name, section)
-    else:
-        before = f"{before.rstrip()}\n\n{section}\n"
-    write_atomically(path, re.sub(r"\n{3,}", "\n\n", before))
-    return path
-
-
-def _marks(name: str) -> tuple[str, str]:
-    return f"<!-- {name}: begin -->", f"<!-- {name}: end -->"
-
-
-def _replaced(text: str, name: str, section: str) -> str:
-    """The text with the section of this name replaced."""
-    begin, end = _marks(name)
-    start, rest = text.split(begin, 1)
-    return start + section + rest.split(end, 1)[1]

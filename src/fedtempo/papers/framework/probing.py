@@ -10,7 +10,8 @@ from statistics import fmean
 from fedtempo.api import run
 from fedtempo.evaluation.protocol import Evaluation
 from fedtempo.papers.framework.frame import Training
-from fedtempo.papers.framework.running import PROCESSES, SeededRun
+from fedtempo.papers.framework.kept import SeededRun
+from fedtempo.papers.framework.running import PROCESSES
 
 ROUNDS = 3
 MOST_PROBES = 6

@@ -2,43 +2,23 @@
 
 from __future__ import annotations
 
-import json
 import multiprocessing
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 from fedtempo.data.files.folders import cache_folder, missing, present
 from fedtempo.data.load import DATASETS
 from fedtempo.errors import ConfigError, DataError, TrainingError, is_count, require, unknown
-from fedtempo.papers.framework.choosing import choices, trials, write_plan
-from fedtempo.papers.framework.frame import Curve, Measured, PaperRun, Scale, key_of
+from fedtempo.papers.framework.choosing import choices, plan_record, trials, write_plan
+from fedtempo.papers.framework.frame import Measured, Scale
+from fedtempo.papers.framework.kept import SeededRun, keep, kept, seeded_run
 from fedtempo.papers.framework.outcomes import Outcome, TuningChoice
 from fedtempo.papers.framework.reproduction import Reproduction, gathered
-from fedtempo.support.files import write_atomically
+from fedtempo.papers.framework.stored import StoredRuns
 from fedtempo.training.pool import Ask, Done, Pool, WorkerDiedError
 
 PROCESSES = 2
-KEPT = "runs"
-"""The folder of finished runs inside a reproduction's own."""
-
-
-@dataclass(frozen=True)
-class SeededRun:
-    """One run of one seed, and the file its measurements go to."""
-
-    run: PaperRun
-    seed: int
-    path: Path
-    is_trial: bool = False
-    """A candidate that is tried: if it diverges, it has no scores, and another one is chosen."""
-
-    @property
-    def name(self) -> str:
-        """For people."""
-        return f"{self.run.label}, seed {self.seed}"
-
-
 Observer = Callable[[int, int, str], None]
 """Called with the number of finished runs, of all runs, and the name of the one that has just finished."""
 
@@ -71,12 +51,8 @@ def _judged(
             if label not in labels:
                 raise unknown("label", label, labels)
         chosen = [run for run in runs if not only or run.label in only]
-        tasks += [_seeded(reproduction, run, seed, out) for run in chosen]
+        tasks += [seeded_run(reproduction.name, run, seed, out) for run in chosen]
     return tasks
-
-
-def _seeded(reproduction: Reproduction, run: PaperRun, seed: int, out: Path, is_trial: bool = False) -> SeededRun:
-    return SeededRun(run, seed, out / KEPT / f"{key_of(reproduction.name, run, seed)}.json", is_trial)
 
 
 def require_data_sets(tasks: Sequence[SeededRun], data_dir: Path | None) -> None:
@@ -96,44 +72,63 @@ def reproduce(
     data_dir: Path | None = None,
     processes: int = PROCESSES,
     observe: Observer = lambda done, total, name: None,
+    stored: Path | None = None,
+    provenance: str = "",
+    train: bool = True,
 ) -> Outcome:
     """Perform the runs that are not yet in `out`, and put everything together; `only` these labels, if any are given.
 
     Where the scale tunes, every contestant's candidates are tried first, on seeds that are not judged. The numbers are
-    the same whatever the number of processes and however often it was interrupted.
+    the same whatever the number of processes and however often it was interrupted. Runs that the file `stored` has are
+    taken from it, the others are added to it, with their `provenance`. Without `train` none may be missing.
     """
     require(is_count(processes), "processes", "an int >= 1", processes)
     sized = scale_of(reproduction, scale)
-    require_data_sets(_judged(reproduction, sized, 1, out, only), data_dir)
+    if train:
+        require_data_sets(_judged(reproduction, sized, 1, out, only), data_dir)
+    judged = seeds or sized.seeds
+    store = None if stored is None else StoredRuns(stored, plan_record(reproduction, scale, judged))
+
+    def measured(tasks: Sequence[SeededRun]) -> list[Measured]:
+        if store is not None:
+            store.fill(tasks, any_key=not train)
+        try:
+            return _all_measured(tasks, data_dir, processes if train else None, observe)
+        finally:
+            if store is not None:
+                store.add(tasks, sized.tuning, provenance)
+
     found: dict[str, TuningChoice] = {}
     if sized.tuning is not None:
-        write_plan(reproduction, scale, seeds or sized.seeds, out)
+        write_plan(reproduction, scale, judged, out)
         tried = trials(reproduction, sized, only)
-        tasks = [_seeded(reproduction, trial.run, trial.seed, out, is_trial=True) for trial in tried]
-        found = choices(sized.tuning, tried, _all_measured(tasks, data_dir, processes, observe))
+        tasks = [seeded_run(reproduction.name, trial.run, trial.seed, out, trial.value) for trial in tried]
+        found = choices(sized.tuning, tried, measured(tasks))
     chosen = replace(sized, chosen={name: choice.value for name, choice in found.items()})
     tasks = _judged(reproduction, chosen, seeds, out, only)
     by_seed: dict[int, dict[str, Measured]] = {}
-    for task, one in zip(tasks, _all_measured(tasks, data_dir, processes, observe), strict=True):
+    for task, one in zip(tasks, measured(tasks), strict=True):
         by_seed.setdefault(task.seed, {})[task.run.label] = one
     left_out = [run.label for run in reproduction.runs(chosen, 0) if only and run.label not in only]
     return gathered(reproduction, scale, list(by_seed.values()), found, left_out)
 
 
 def _all_measured(
-    tasks: Sequence[SeededRun], data_dir: Path | None, processes: int, observe: Observer
+    tasks: Sequence[SeededRun], data_dir: Path | None, processes: int | None, observe: Observer
 ) -> list[Measured]:
-    """What each task measured; those whose measurements are not kept are performed."""
-    waiting = [task for task in tasks if _kept(task.path) is None]
+    """What each task measured; those whose measurements are not kept are performed, over so many processes if any."""
+    waiting = [task for task in tasks if kept(task.path) is None]
+    if waiting and processes is None:
+        raise ConfigError(f"{len(waiting)} of {len(tasks)} runs are not stored, such as {waiting[0].name}.")
     observe(len(tasks) - len(waiting), len(tasks), "")
     can_fork = "fork" in multiprocessing.get_all_start_methods()
-    several = min(processes, len(waiting)) > 1 and can_fork
-    performed = _in_processes(waiting, data_dir, processes) if several else _here(waiting, data_dir)
+    several = min(processes or 1, len(waiting)) > 1 and can_fork
+    performed = _in_processes(waiting, data_dir, processes or 1) if several else _here(waiting, data_dir)
     for done, task in enumerate(performed, len(tasks) - len(waiting) + 1):
         observe(done, len(tasks), task.name)
     found = []
     for task in tasks:
-        measured = _kept(task.path)
+        measured = kept(task.path)
         if measured is None:
             raise TrainingError(f"the measurements of {task.name} are gone from {task.path}. Run the command again.")
         found.append(measured)
@@ -144,26 +139,10 @@ def _perform(task: SeededRun, data_dir: Path | None) -> None:
     try:
         measured = task.run.perform(data_dir)
     except TrainingError:
-        if not task.is_trial:
+        if task.tried is None:
             raise
         measured = Measured()
-    content = {
-        "label": task.run.label,
-        "seed": task.seed,
-        "values": {name: float(value) for name, value in measured.values.items()},
-        "curves": {name: [list(curve.x), list(curve.y)] for name, curve in measured.curves.items()},
-    }
-    write_atomically(task.path, json.dumps(content))
-
-
-def _kept(path: Path) -> Measured | None:
-    """The measurements of a finished run; None where there are none that can be read."""
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-        curves = {name: Curve(tuple(x), tuple(y)) for name, (x, y) in content["curves"].items()}
-        return Measured(dict(content["values"]), curves)
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
-        return None
+    keep(task, measured)
 
 
 def _here(tasks: Sequence[SeededRun], data_dir: Path | None) -> Iterator[SeededRun]:

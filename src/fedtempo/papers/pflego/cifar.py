@@ -34,8 +34,8 @@ SMALL_CIFAR: dict[str, Any] = {
 }
 MEDIUM_CIFAR: dict[str, Any] = {
     **SMALL_CIFAR,
-    "rounds": 300,
-    "every": 15,
+    "rounds": 200,
+    "every": 20,
     "clients": 30,
     "rows": 6_000,
     "validation": 0.2,

@@ -85,6 +85,8 @@ CANDIDATES = {
     FEDAVG: (0.02, 0.07, 0.2),
 }
 """Three for each, around the paper's rate for as much travel in a round."""
+TUNING_ROUNDS = 100
+"""A trial is half as long as a judged run."""
 CONVERGED = Settling("existing_after", within=0.005)
 
 
@@ -95,7 +97,7 @@ def pflego_tuning(*prefixes: str, candidates: Mapping[str, tuple[float, ...]] = 
         for prefix in prefixes or ("",)
         for label, values in candidates.items()
     }
-    return Tuning(contestants, "existing_after/best")
+    return Tuning(contestants, "existing_after/best", settings={"rounds": TUNING_ROUNDS})
 
 
 def pflego_settings(scale: Scale, seed: int, method: Method) -> dict[str, Any]:

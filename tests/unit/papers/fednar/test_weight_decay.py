@@ -45,5 +45,5 @@ def test_a_backbone_that_a_scale_does_not_have_cannot_be_judged() -> None:
     )
     assert {verdict.answer for verdict in whole.values()} == {Answer.HOLDS}
     missing = [verdict for verdict in few.values() if "no run of this scale" in verdict.reason]
-    assert [verdict.answer for verdict in missing[:4]] == [Answer.UNCLEAR] * 4
+    assert [verdict.answer for verdict in missing[:4]] == [Answer.NOT_RUN] * 4
     assert sum(verdict.answer == Answer.HOLDS for verdict in few.values()) == 6

@@ -158,7 +158,7 @@ def test_claims_about_labels_that_were_left_out_say_so(tmp_path: Path) -> None:
     outcome = reproduce(TUNED, "medium", tmp_path, processes=1, only=["small steps"])
     (verdict,) = verdicts(TUNED, outcome).values()
     assert outcome.labels == ("small steps",)
-    assert (verdict.answer, verdict.reason) == (Answer.UNCLEAR, "large steps was not run")
+    assert (verdict.answer, verdict.reason) == (Answer.NOT_RUN, "large steps was not run")
     assert set(outcome.choices) == {"small steps"}, "what nobody needs is not tuned"
     with pytest.raises(ft.ConfigError, match="label"):
         reproduce(TUNED, "medium", tmp_path, processes=1, only=["no such"])

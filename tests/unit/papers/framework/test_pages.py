@@ -1,31 +1,23 @@
-"""A reproduction's section of the documentation."""
+"""A reproduction's page: everything that was measured, and no verdict in a quick look."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 from fedtempo.papers import reproduce
-from fedtempo.papers.framework.pages import save_into_docs
-from tests.unit.papers.framework.small_runs import QUADRATIC
+from fedtempo.papers.framework.pages import QUICK_LOOK, page, tidy
+from tests.unit.papers.framework.test_choosing import TUNED
 
 
-def test_a_section_of_the_docs_is_replaced_and_what_people_wrote_stays(tmp_path: Path) -> None:
-    outcome = reproduce(QUADRATIC, "smoke", tmp_path / "out", processes=1)
-    page = save_into_docs(QUADRATIC, outcome, tmp_path, "First.")
-    page.write_text(page.read_text() + "\nWhat we think of it.\n")
-    again = save_into_docs(QUADRATIC, outcome, tmp_path, "Second.").read_text()
-    assert "First." not in again
-    assert again.count("Second.") == 1
-    assert again.endswith("What we think of it.\n")
-    assert (tmp_path / "figures" / "decaying-k-quadratic-smoke-a.svg").exists()
+def test_a_quick_look_has_numbers_and_no_verdict(tmp_path: Path) -> None:
+    small = page(TUNED, reproduce(TUNED, "small", tmp_path / "small", processes=1), "today", {})
+    medium = page(TUNED, reproduce(TUNED, "medium", tmp_path / "medium", processes=1), "today", {})
+    assert QUICK_LOOK in small
+    assert "verdict" not in small
+    assert "| large steps |" in small
+    assert "**no difference**" in medium
+    assert QUICK_LOOK not in medium
 
 
-def test_a_medium_section_takes_the_place_of_the_quick_look(tmp_path: Path) -> None:
-    from tests.unit.papers.framework.test_choosing import TUNED
-
-    for scale in ("small", "medium", "medium"):
-        outcome = reproduce(TUNED, scale, tmp_path / scale, processes=1)
-        page = save_into_docs(TUNED, outcome, tmp_path / "docs", "today").read_text()
-    assert page.count("tuned-medium: begin") == 1
-    assert "tuned-small" not in page
-    assert "**no difference**" in page
+def test_empty_lines_do_not_pile_up() -> None:
+    assert tidy("a\n\n\n\nb\n\n") == "a\n\nb\n"

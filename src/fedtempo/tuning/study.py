@@ -1,4 +1,4 @@
-"""The book of a search: every trial in an Optuna study in SQLite, written by one process only."""
+"""The study of a search: every trial in SQLite, by Optuna, written by one process only."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 DATABASE = "study.sqlite"
 NAME = "fedtempo"
-"""Of the study; Hyperband deals trials to brackets by it, so it is the same everywhere."""
+"""Of the study. Hyperband assigns trials to brackets by it, so it must never change."""
 ENDED = "ended_early_after"
 METHODS = ("grid", "hyperband")
 SAMPLERS = ("random", "tpe")
@@ -48,7 +48,7 @@ class SearchPlan:
         return self.space.size if self.method == "grid" else self.trials
 
     def identity(self) -> dict[str, str]:
-        """What must be the same for a search to be gone on with; there may be more trials than before."""
+        """What must be equal where a search is resumed. The number of trials may grow."""
         return {
             "version": version("fedtempo"),
             "experiment": json.dumps(self.space.values, sort_keys=True, default=str),
@@ -62,15 +62,15 @@ class SearchPlan:
 
 @dataclass(frozen=True)
 class Record:
-    """One trial as it stands in the book."""
+    """One stored trial."""
 
     number: int
     values: dict[str, Any]
     outcome: TrialOutcome
 
 
-class Book:
-    """Asks Optuna for trials and writes down what becomes of them."""
+class Study:
+    """Asks Optuna for trials and stores their outcomes."""
 
     def __init__(self, plan: SearchPlan, folder: Path, resume: bool) -> None:
         self._optuna = optuna_or_error()
@@ -96,9 +96,9 @@ class Book:
         return trial.number, {d.name: _suggested(trial, d) for d in self._plan.space.dimensions}
 
     def report(self, number: int, rounds: int, value: float) -> bool:
-        """Write down a trial's best score so far; whether it goes on. Only Hyperband ever ends a trial early.
+        """Store a trial's best score so far; whether it goes on. Only Hyperband ends a trial early.
 
-        An interrupted trial says again what it had said; what was decided then holds.
+        A trial that was interrupted reports its scores again. The decision of the first time holds.
         """
         trial, noted = self._trials[number], self._study.get_trials(deepcopy=False)[number]
         last = max(noted.intermediate_values, default=0)
@@ -112,7 +112,7 @@ class Book:
         return not ends
 
     def finish(self, number: int, outcome: TrialOutcome) -> None:
-        """Write down how a trial ended."""
+        """Store how a trial ended."""
         trial, states = self._trials.pop(number), self._optuna.trial.TrialState
         for name, fact in asdict(outcome).items():
             trial.set_user_attr(name, None if isinstance(fact, float) and not math.isfinite(fact) else fact)
@@ -126,7 +126,7 @@ class Book:
         return [Record(trial.number, self._decoded(trial.params), _outcome(trial.user_attrs)) for trial in ended]
 
     def importances(self) -> dict[str, float]:
-        """Each dimension's share of the scores' variance (fANOVA), the largest first; none if nobody can say."""
+        """Each dimension's share of the scores' variance (fANOVA), largest first; empty where scores do not tell."""
         try:
             evaluator = self._optuna.importance.FanovaImportanceEvaluator(seed=0)
             found: dict[str, float] = self._optuna.importance.get_param_importances(self._study, evaluator=evaluator)
@@ -135,7 +135,7 @@ class Book:
         return {} if any(math.isnan(share) for share in found.values()) else found
 
     def _next_number(self) -> int | None:
-        """The number of the trial that `ask` will give; a grid's points are put in line one by one."""
+        """The number of the trial that `ask` will give; a grid's points are queued one by one."""
         trials = self._study.get_trials(deepcopy=False)
         waiting = [t.number for t in trials if t.state == self._optuna.trial.TrialState.WAITING]
         if waiting:
@@ -148,7 +148,7 @@ class Book:
         return len(trials)
 
     def _sampler(self, number: int) -> optuna.samplers.BaseSampler:
-        """Drawn from the search's seed and the trial's number, so that nothing has to be remembered."""
+        """Seeded by the search's seed and the trial's number, so a resumed search needs no random state."""
         seed = seed_for(self._plan.seed, "trial", number) % 2**32
         kinds = {"tpe": self._optuna.samplers.TPESampler, "random": self._optuna.samplers.RandomSampler}
         sampler: optuna.samplers.BaseSampler = kinds[self._plan.sampler](seed=seed)

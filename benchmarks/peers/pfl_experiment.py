@@ -1,0 +1,158 @@
+"""One of pfl's workers in a whole experiment: its federated averaging, its local training, its metrics."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from pfl.aggregate.simulate import SimulatedBackend
+from pfl.algorithm.algorithm_utils import run_train_eval
+from pfl.algorithm.base import NNAlgorithmParams
+from pfl.algorithm.federated_averaging import FederatedAveraging
+from pfl.callback.base import TrainingProcessCallback
+from pfl.common_types import Population
+from pfl.context import CentralContext
+from pfl.data.dataset import Dataset
+from pfl.data.federated_dataset import FederatedDataset
+from pfl.hyperparam.base import NNTrainHyperParams
+from pfl.metrics import Metrics, TrainMetricName, Weighted
+from pfl.model.pytorch import PyTorchModel
+from torch import Tensor
+
+from benchmarks.experiments.data import columns
+from benchmarks.experiments.plan import Experiment, by_name, cohort, due, first_network
+from benchmarks.experiments.site import as_tensor
+from benchmarks.experiments.table import Rows, finish
+
+
+class Network(torch.nn.Module):
+    """The experiment's network with the two functions pfl calls."""
+
+    def __init__(self, experiment: Experiment) -> None:
+        super().__init__()
+        self.network = first_network(experiment)
+
+    def loss(self, x: Tensor, y: Tensor) -> Tensor:
+        self.network.train()
+        return F.cross_entropy(self.network(x), y)
+
+    @torch.no_grad()
+    def metrics(self, x: Tensor, y: Tensor) -> dict[str, Any]:
+        self.network.eval()
+        # One number per user: the table has the mean over users.
+        return {"accuracy": Weighted.from_unweighted(float((self.network(x).argmax(1) == y).float().mean()))}
+
+
+class WithBuffers(PyTorchModel):
+    """pfl's model, which also averages the running means of BatchNorm."""
+
+    def __init__(self, model: torch.nn.Module) -> None:
+        floats = {n: b for n, b in model.named_buffers() if b.is_floating_point()}
+        trained = [p for p in model.parameters() if p.requires_grad]
+        server = torch.optim.SGD([*trained, *floats.values()], lr=1.0)
+        super().__init__(model=model, local_optimizer_create=torch.optim.SGD, central_optimizer=server)
+        self._variable_map |= floats
+
+
+class User(Dataset):
+    """A client's training rows in order, or its test rows."""
+
+    def __init__(self, experiment: Experiment, data: tuple[Tensor, Tensor], client: int, part: str = "train") -> None:
+        super().__init__((), user_id=str(client))
+        self.experiment, self.data, self.client = experiment, data, client
+        start = client * experiment.rows + (experiment.train if part == "test" else 0)
+        self.place = slice(start, start + (experiment.test if part == "test" else experiment.train))
+
+    def __len__(self) -> int:
+        return self.place.stop - self.place.start
+
+    def iter(self, batch_size: int | None) -> Iterator[tuple[Tensor, Tensor]]:
+        x, y = (column[self.place] for column in self.data)
+        return zip(x.split(batch_size or len(x)), y.split(batch_size or len(y)), strict=True)
+
+    def test(self) -> User:
+        """The same client's test rows."""
+        return User(self.experiment, self.data, self.client, "test")
+
+
+class Tuned(FederatedAveraging):
+    """pfl's federated averaging; users of the validation population are scored before and after local training."""
+
+    def simulate_one_user(
+        self, model: PyTorchModel, user_dataset: User, central_context: CentralContext[Any, Any]
+    ) -> tuple[Any, Metrics]:
+        if central_context.population == Population.TRAIN:
+            return super().simulate_one_user(model, user_dataset, central_context)
+        self._initial_model_state = model.get_parameters(self._initial_model_state)
+        metrics = model.evaluate(user_dataset.test(), lambda n: TrainMetricName(n, Population.VAL, False))
+        if user_dataset.experiment.tunes:
+            self.train_one_user(self._initial_model_state, model, user_dataset, central_context)
+            metrics |= model.evaluate(user_dataset.test(), lambda n: TrainMetricName(n, Population.VAL, True))
+            model.set_parameters(self._initial_model_state)
+        return None, metrics
+
+
+class Scored(TrainingProcessCallback):
+    """After the rounds in question, all users are simulated as a validation population."""
+
+    def __init__(self, experiment: Experiment, algorithm: Tuned, backend: SimulatedBackend, settings: Any) -> None:
+        self.experiment, self.algorithm, self.backend, self.settings = experiment, algorithm, backend, settings
+        self.rows: Rows = []
+
+    def after_central_iteration(
+        self, aggregate_metrics: Metrics, model: PyTorchModel, *, central_iteration: int
+    ) -> tuple[bool, Metrics]:
+        if due(self.experiment, central_iteration):
+            params, train = self.settings
+            context = CentralContext(
+                central_iteration,
+                True,
+                self.experiment.clients,
+                Population.VAL,
+                params,
+                replace(train, local_num_epochs=1),
+            )
+            ((_, found),) = run_train_eval(self.algorithm, self.backend, model, (context,))
+            names = [TrainMetricName("accuracy", Population.VAL, after) for after in (False, True)]
+            scores = [found[name].overall_value for name in names[: 1 + self.experiment.tunes]]
+            self.rows.append((central_iteration + 1, scores))
+        return False, Metrics()
+
+
+def main(name: str, first: bool = False) -> None:
+    """Federated averaging to its end; the first worker prints the table."""
+    torch.set_num_threads(1)
+    np.random.seed(0)
+    experiment = by_name(name)
+    if experiment.methods != ("FedAvg",):
+        raise SystemExit("pfl keeps nothing at users from round to round, as these methods need")
+    x, y = (as_tensor(column) for column in columns(experiment))
+    chosen = (client for number in range(experiment.rounds) for client in cohort(experiment, number))
+    everybody = (client for _ in range(experiment.rounds) for client in range(experiment.clients))
+    training, scoring = (
+        FederatedDataset(lambda client: User(experiment, (x, y), client), lambda order=order: next(order))
+        for order in (chosen, everybody)
+    )
+    per_epoch = -(-experiment.train // experiment.batch)
+    params = NNAlgorithmParams(experiment.rounds, experiment.rounds + 1, experiment.cohort, 0)
+    train = NNTrainHyperParams(
+        local_num_epochs=experiment.steps // per_epoch,
+        local_learning_rate=experiment.lr,
+        local_batch_size=experiment.batch,
+    )
+    algorithm, backend = Tuned(), SimulatedBackend(training_data=training, val_data=scoring)
+    model = WithBuffers(Network(experiment))
+    scored = Scored(experiment, algorithm, backend, (params, train))
+    algorithm.run(params, backend, model, train, callbacks=[scored], send_metrics_to_platform=False)
+    if first:
+        tensors = {n.removeprefix("network."): t.detach() for n, t in model.variable_map.items()}
+        finish(experiment, {"FedAvg": (scored.rows, tensors)}, "pfl", "torch")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

@@ -1,0 +1,79 @@
+"""How many claims are decided, counted from the stored runs, and the results' first page."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from fedtempo.papers.framework.claims import Answer
+from fedtempo.papers.framework.documents import JUDGED, put_section, read_page, stored_runs
+from fedtempo.papers.framework.outcomes import Outcome
+from fedtempo.papers.framework.pages import tidy, verdicts
+from fedtempo.papers.framework.reproduction import PAPERS, Reproduction
+from fedtempo.papers.framework.running import reproduce
+from fedtempo.papers.framework.stored import Record, read_stored_runs
+from fedtempo.support.files import write_atomically
+
+INDEX, SECTION = "index.md", "verdicts"
+OURS = ("compositions", "compression", "clock", "control")
+"""Pages whose claims are our own questions and no paper's."""
+
+
+def stored_outcome(reproduction: Reproduction, folder: Path) -> Outcome | None:
+    """What the runs stored below the folder of results say; None where no label has run on every seed."""
+    path = stored_runs(folder, reproduction.name)
+    content = read_stored_runs(path)
+    finished = [] if content is None else _finished(content)
+    if content is None or not finished:
+        return None
+    labels = [run.label for run in reproduction.runs(reproduction.scales[JUDGED], 0)]
+    only = () if set(labels) <= set(finished) else finished
+    seeds = len(content["plan"]["judged_seeds"])
+    with TemporaryDirectory() as out:
+        return reproduce(reproduction, JUDGED, Path(out), seeds=seeds, only=only, stored=path, train=False)
+
+
+def _finished(content: Record) -> list[str]:
+    """The labels that have run on every judged seed."""
+    seeds = Counter(run["label"] for run in content["runs"] if run["tried"] is None)
+    return [label for label, count in seeds.items() if count >= len(content["plan"]["judged_seeds"])]
+
+
+def answers(reproduction: Reproduction, folder: Path) -> Counter[Answer]:
+    """How often each answer is given; every claim is "not run" where nothing is stored."""
+    outcome = stored_outcome(reproduction, folder)
+    if outcome is None:
+        return Counter({Answer.NOT_RUN: len(reproduction.claims)})
+    return Counter(verdict.answer for verdict in verdicts(reproduction, outcome).values())
+
+
+def count_table(reproductions: Collection[Reproduction], folder: Path) -> list[str]:
+    """The counts by paper, as lines of a Markdown table, and what share of the judged claims of papers is open."""
+    shown = tuple(Answer)
+    lines = [f"| | claims | {' | '.join(shown)} |", f"|---|---:|{'---:|' * len(shown)}"]
+    total: Counter[Answer] = Counter()
+    papers = dict.fromkeys(one.paper for one in reproductions if one.paper in PAPERS)
+    for paper in sorted(papers, key=lambda name: (name in OURS, [*PAPERS].index(name))):
+        counted = sum((answers(one, folder) for one in reproductions if one.paper == paper), Counter[Answer]())
+        if paper not in OURS:
+            total += counted
+        name = f"[{paper}]({paper}.md)" if (folder / f"{paper}.md").exists() else paper
+        lines.append(_row(f"{name}{' (our questions)' if paper in OURS else ''}", counted))
+    lines.append(_row("**the four papers**", total))
+    judged = total.total() - total[Answer.NOT_RUN]
+    share = f"{100 * total[Answer.UNCLEAR] / judged:.0f} %" if judged else "none"
+    return [*lines, "", f"Of the papers' {judged} claims that were judged, {share} can't be told."]
+
+
+def _row(name: str, counted: Counter[Answer]) -> str:
+    return f"| {name} | {counted.total()} | {' | '.join(str(counted[answer]) for answer in Answer)} |"
+
+
+def write_index(reproductions: Collection[Reproduction], folder: Path) -> Path:
+    """Put the counts into the results' first page, in the place of the ones that it has."""
+    path = folder / INDEX
+    content = "\n".join(count_table(reproductions, folder)) + "\n"
+    write_atomically(path, tidy(put_section(read_page(path, "# Results\n"), SECTION, content, SECTION)))
+    return path

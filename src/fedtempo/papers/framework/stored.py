@@ -1,0 +1,98 @@
+"""Finished runs in one small file for the repository: pages are made from it, and interrupted work goes on from it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from fedtempo.errors import ConfigError
+from fedtempo.papers.framework.frame import Curve, Measured, Tuning
+from fedtempo.papers.framework.kept import SeededRun, keep, kept
+from fedtempo.support.files import write_atomically
+
+SAME = ("name", "scale", "settings", "tuned", "tuned_by", "tuning_settings", "tuning_seeds")
+"""What must be equal in two plans for the runs of one to be runs of the other; claims and seeds may be added."""
+Record = dict[str, Any]
+Identity = tuple[str, float | None, int]
+
+
+class StoredRuns:
+    """The plan, where and when the runs were performed, and what was measured of each.
+
+    Of a candidate that was tried only its validation score is stored. There are no times, and equal runs give an equal
+    file.
+    """
+
+    def __init__(self, path: Path, plan: Mapping[str, Any]) -> None:
+        self.path = path
+        self.plan = dict(plan)
+        self.provenance = ""
+        self.runs: dict[Identity, Record] = {}
+        before = read_stored_runs(path)
+        if before is not None and _same(before["plan"], plan):
+            self.plan["judged_seeds"] = max(plan["judged_seeds"], before["plan"]["judged_seeds"], key=len)
+            self.provenance = before["provenance"]
+            self.runs = {_identity(record): record for record in before["runs"]}
+
+    def fill(self, tasks: Sequence[SeededRun], any_key: bool) -> None:
+        """Put stored runs where the tasks look for theirs; `any_key` says that the code may have changed since."""
+        for task in tasks:
+            record = self.runs.get((task.run.label, task.tried, task.seed))
+            if record is not None and kept(task.path) is None and (any_key or record["key"] == task.key):
+                curves = {name: Curve(tuple(x), tuple(y)) for name, (x, y) in record["curves"].items()}
+                keep(task, Measured(record["values"], curves))
+
+    def add(self, tasks: Sequence[SeededRun], tuning: Tuning | None, provenance: str) -> None:
+        """Take what the tasks have measured, and write the file where there is something new."""
+        new = False
+        for task in tasks:
+            identity = (task.run.label, task.tried, task.seed)
+            measured = kept(task.path)
+            if measured is not None and identity not in self.runs:
+                self.runs[identity] = _record(task, measured, tuning)
+                new = True
+        if new:
+            self.provenance = provenance
+            write_atomically(self.path, self._text())
+
+    def _text(self) -> str:
+        head = json.dumps({"plan": self.plan, "provenance": self.provenance}, indent=1)
+        ordered = sorted(self.runs.values(), key=lambda one: (one["tried"] is None, one["seed"]))
+        lines = ",\n".join(json.dumps(record, separators=(",", ":")) for record in ordered)
+        return f'{head.removesuffix("}").rstrip()},\n "runs": [\n{lines}\n]}}\n'
+
+
+def read_stored_runs(path: Path) -> Record | None:
+    """The file's content; None where there is no file."""
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError):
+        raise ConfigError(f"{path} cannot be read as stored runs. Take it from the repository again.") from None
+    found: Record = content
+    return found
+
+
+def _same(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
+    return all(one.get(name) == other.get(name) for name in SAME)
+
+
+def _identity(record: Record) -> Identity:
+    return record["label"], record["tried"], record["seed"]
+
+
+def _record(task: SeededRun, measured: Measured, tuning: Tuning | None) -> Record:
+    values, curves = dict(measured.values), {name: [one.x, one.y] for name, one in measured.curves.items()}
+    if tuning is not None and task.tried is not None:
+        values, curves = {name: value for name, value in values.items() if name == tuning.column}, {}
+    return {
+        "label": task.run.label,
+        "tried": task.tried,
+        "seed": task.seed,
+        "key": task.key,
+        "values": values,
+        "curves": curves,
+    }

@@ -1,0 +1,32 @@
+"""`ft.compare` as its user sees it: the signature, and what is refused."""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+
+import pytest
+
+import fedtempo as ft
+from fedtempo.comparing import BUDGET, GIVEN_BY_COMPARE
+from fedtempo.comparison.fair import Budget
+
+
+def test_help_shows_every_setting_with_its_default() -> None:
+    shown = inspect.signature(ft.compare).parameters
+    assert not [name for name, parameter in shown.items() if parameter.kind is parameter.VAR_KEYWORD]
+    of_run = inspect.signature(ft.run).parameters
+    assert set(shown) >= set(of_run) - set(GIVEN_BY_COMPARE)
+    assert shown["rounds"].default is inspect.Parameter.empty
+    assert shown["cohort"].default == of_run["cohort"].default
+
+
+def test_the_budget_that_help_shows_is_the_one_that_is_used() -> None:
+    shown = inspect.signature(ft.compare).parameters
+    used = {field.name: field.default for field in dataclasses.fields(Budget)}
+    assert {name: shown[name].default for name in BUDGET} == used
+
+
+def test_a_setting_that_the_comparison_makes_is_refused() -> None:
+    with pytest.raises(ft.ConfigError, match=r"seed must be left out"):
+        ft.compare({"a": ft.algorithms.fedavg(0.1, steps=1)}, seed=3)
