@@ -12,7 +12,7 @@ from torch.nn.parameter import UninitializedParameter
 
 from fedtempo.client.network import inputs_of, tensors_of
 from fedtempo.data.federated import FederatedData
-from fedtempo.errors import ConfigError, DataError, ModelError, first_line, fits, require
+from fedtempo.errors import ConfigError, DataError, FedTempoError, ModelError, first_line, fits, require
 from fedtempo.federation.federation import Federation
 from fedtempo.models.weights import Start, build
 from fedtempo.params import Params, nothing, select
@@ -27,8 +27,10 @@ def first_model(
     require(isinstance(model, nn.Module) or callable(model), "model", rule, model)
     try:
         first, origin = build(model, seed, init if isinstance(init, str) else None)
-    except (TypeError, ValueError, RuntimeError) as error:
-        raise ModelError(f"the model cannot be made: {first_line(error)}") from error
+    except FedTempoError:
+        raise
+    except Exception as error:  # the user's code
+        raise ModelError(f"the model cannot be made: {type(error).__name__}: {first_line(error)}") from error
     require(isinstance(first, nn.Module), "model", rule, first)
     if isinstance(first, torch.jit.ScriptModule):
         raise ModelError("model must be an nn.Module as it was written. Got a compiled one (torch.jit).")
