@@ -58,6 +58,14 @@ def test_a_new_users_model_is_the_personalised_one() -> None:
     assert torch.equal(result.model(rows, steps=3)(rows["x"]), result.personalize(rows, steps=3)(rows["x"]))
 
 
+def test_a_new_user_with_nan_is_refused() -> None:
+    result = trained(ft.algorithms.fedavg(lr=0.1, steps=2))
+    rows = (np.where(np.eye(6) > 0, np.nan, 1.0), np.zeros(6, dtype=int))
+    for serve in (result.personalize, result.model):
+        with pytest.raises(ft.DataError, match=r"column 'x' must be finite. Got NaN or infinity in row 0 of"):
+            serve(rows)
+
+
 def test_a_model_without_its_personal_part_is_refused() -> None:
     result = trained(ft.algorithms.fedper(lr=0.1, steps=2))
     with pytest.raises(ft.ConfigError, match="is personal: say whose"):

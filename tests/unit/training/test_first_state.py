@@ -298,3 +298,14 @@ def test_first_weights_that_a_function_draws_with_numpy_are_on_the_runs_seed_too
     assert np.random.get_state()[1].tolist() == before
     np.random.random(3)
     assert run(make).digest() == first.digest() != run(make, seed=1).digest()
+
+
+def test_an_error_in_the_users_function_is_a_sentence():
+    with pytest.raises(ModelError, match="the model cannot be made: ZeroDivisionError: division by zero"):
+        run(lambda: 1 / 0)
+    with pytest.raises(ConfigError, match=r"out must be a path\. Got 3"):
+        run(nn.Linear(6, 4), out=3)
+
+
+def test_numpy_arrays_of_one_number_are_numbers():
+    assert repr(known.fedavg(lr=np.array(0.5), steps=np.array(2))) == "fedavg(lr=0.5, steps=2)"
