@@ -73,6 +73,8 @@ def _facts(experiment: Experiment, answers: list[dict[str, Any]], loop: list[dic
         "scores": {method: rows[-1][1] for method, rows in last["scores"].items()},
     }
     facts["median"] = float(np.median(facts["seconds"]))
+    if "evaluation_share" in last:
+        facts["evaluation_share"] = float(np.median([answer["evaluation_share"] for answer in answers]))
     if "failed" in loop[-1]:
         return facts
     theirs = {method: rows[-1][1] for method, rows in loop[-1]["scores"].items()}
@@ -104,6 +106,8 @@ def lines(found: dict[str, Any]) -> list[str]:
         "|---|---|---|---|---|---|",
     ]
     shown += [_row(who, facts, ours) for who, facts in found["contenders"].items()]
+    if "evaluation_share" in ours:
+        shown += ["", f"Scoring takes {ours['evaluation_share']:.0%} of the time of FedTempo's rounds."]
     others = {w: f["median"] for w, f in found["contenders"].items() if w not in (OURS, LOOP) and "median" in f}
     if others and "median" in ours:
         nearest = min(others, key=lambda who: others[who])

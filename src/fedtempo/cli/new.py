@@ -65,10 +65,7 @@ def new(
     rounds: Annotated[int, typer.Option(help="How many rounds.", min=1)] = 30,
     force: Annotated[bool, typer.Option("--force", help="Overwrite the file.")] = False,
 ) -> None:
-    """Write a commented experiment file to start from; ask for what is not given.
-
-    Examples: `fedtempo new`, `fedtempo new mine.toml --data visits.csv --client patient --target outcome`.
-    """
+    """Write a commented experiment file to start from; ask for what is not given."""
     if path.exists() and not force:
         raise OutputError(f"{path} is there already. Use --force to overwrite it.")
     asks = sys.stdin.isatty()

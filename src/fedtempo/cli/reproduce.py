@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import platform
 import subprocess
 from collections.abc import Iterator
@@ -24,18 +25,26 @@ from fedtempo.papers import reproduce as perform
 from fedtempo.papers.framework.counting import write_index
 from fedtempo.papers.framework.documents import JUDGED, save_into_docs, stored_runs
 from fedtempo.papers.framework.outcomes import Outcome
-from fedtempo.papers.framework.pages import outcome_record, rich_table, save, verdicts
+from fedtempo.papers.framework.pages import QUICK_LOOK, is_quick_look, outcome_record, rich_table, said, save
 from fedtempo.papers.framework.probing import duration, estimated_seconds
 from fedtempo.papers.framework.running import PROCESSES, Observer, plan, require_data_sets
 from fedtempo.papers.framework.stored import read_stored_runs
+from fedtempo.papers.situations import PAGE, write_situations
 from fedtempo.support.terminal import Terminal, say
 
 ENVIRONMENT = ("torch", "numpy")
+SHOWN = tuple(scale for scale in SCALES if scale != "smoke")
 
 
 def reproduce(
     name: Annotated[str | None, typer.Argument(help="Which; --list shows all.")] = None,
     list_all: Annotated[bool, typer.Option("--list", help="Show what there is and how long it takes.")] = False,
+    paper: Annotated[
+        str | None, typer.Option(help="With --list: only what is of this paper, such as feddecay or pflego.")
+    ] = None,
+    minutes: Annotated[
+        float | None, typer.Option(help="With --list: only what takes at most so many minutes at --scale.")
+    ] = None,
     scale: Annotated[
         str,
         typer.Option(
@@ -68,8 +77,10 @@ def reproduce(
     Finished runs are kept in the folder: the same command goes on where it was interrupted.
     """
     if list_all:
-        _list(as_json)
+        _list(_chosen(paper, minutes, scale), as_json)
         return
+    for given, option in ((paper, "--paper"), (minutes, "--minutes")):
+        require(given is None, option, "used with --list", given)
     if name is None:
         raise ConfigError(f"a name must be given. Known: {', '.join(REPRODUCTIONS)}.")
     if name not in REPRODUCTIONS:
@@ -109,6 +120,8 @@ def reproduce(
         paths.append(save_into_docs(chosen, outcome, docs, provenance))
     if docs is not None and scale == JUDGED:
         paths.append(write_index(REPRODUCTIONS.values(), docs))
+        if (docs.parent / PAGE).exists():
+            write_situations(docs.parent / PAGE, docs)
     if as_json:
         say(json.dumps(outcome_record(chosen, outcome)))
         return
@@ -124,27 +137,47 @@ def _stored_seeds(stored: Path | None) -> int | None:
 def _show(chosen: Reproduction, outcome: Outcome, paths: list[Path]) -> None:
     console = Terminal(highlight=False)
     console.print(rich_table(chosen, outcome))
-    for text, verdict in verdicts(chosen, outcome).items():
-        console.print(f"[bold]{verdict.answer}[/bold]: ", end="", markup=True)
-        console.print(f"{text} ({verdict.reason})", markup=False, soft_wrap=True)
+    if is_quick_look(chosen, outcome.scale):
+        console.print(QUICK_LOOK)
+    for text, answer, reason in said(chosen, outcome):
+        console.print(f"[bold]{answer}[/bold]: " if answer else "", end="", markup=True)
+        console.print(f"{text} ({reason})", markup=False, soft_wrap=True)
     console.print(f"written: {', '.join(map(str, paths))}", markup=False, soft_wrap=True)
 
 
-def _list(as_json: bool) -> None:
-    minutes = {name: {s: one.scales[s].minutes for s in one.scales} for name, one in REPRODUCTIONS.items()}
+def _chosen(paper: str | None, minutes: float | None, scale: str) -> dict[str, Reproduction]:
+    """What the list shows."""
+    papers = dict.fromkeys(one.paper for one in REPRODUCTIONS.values())
+    if paper is not None and paper not in papers:
+        raise unknown("paper", paper, papers)
+    if scale not in SCALES:
+        raise unknown("scale", scale, SCALES)
+    limit = math.inf if minutes is None else minutes
+    return {
+        name: one
+        for name, one in REPRODUCTIONS.items()
+        if paper in (None, one.paper) and scale in one.scales and one.scales[scale].minutes <= limit
+    }
+
+
+def _list(chosen: dict[str, Reproduction], as_json: bool) -> None:
+    """A line each, however narrow the terminal is: what does not fit is cut off."""
+    minutes = {name: {s: one.scales[s].minutes for s in one.scales} for name, one in chosen.items()}
     if as_json:
         lines = [
             {"name": name, "paper": one.paper, "source": one.source, "title": one.title, "minutes": minutes[name]}
-            for name, one in REPRODUCTIONS.items()
+            for name, one in chosen.items()
         ]
         say(json.dumps(lines, indent=1))
         return
-    table = Table(Column("name", no_wrap=True), "paper", "what", *(Column(s, no_wrap=True) for s in SCALES))
-    for name, one in REPRODUCTIONS.items():
-        times = (duration(60 * minutes[name][s]) if s in minutes[name] else "-" for s in SCALES)
-        table.add_row(name, one.paper, f"{one.source}: {one.title}", *times)
+    columns = [Column(s, no_wrap=True, justify="right") for s in SHOWN]
+    what = Column("what", no_wrap=True, overflow="ellipsis", ratio=1)
+    table = Table(Column("name", no_wrap=True), what, *columns, box=None, pad_edge=False, expand=True)
+    for name, one in chosen.items():
+        times = (duration(60 * minutes[name][s]) if s in minutes[name] else "-" for s in SHOWN)
+        table.add_row(name, f"{one.source}: {one.title}", *times)
     Terminal().print(table)
-    typer.echo("Times are about what two cores take.")
+    say("Times are for two cores; smoke takes seconds. --paper, --minutes: fewer rows.")
 
 
 def _observer(quiet: bool) -> Observer:

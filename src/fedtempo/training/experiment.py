@@ -253,9 +253,10 @@ def prepare(
     # The backend comes last: it depends on the model's size and the cohort, and "auto" falls back to serial code for a
     # model that `vmap` cannot run. On Ray, 0 workers stands for one per processor of the cluster.
     asked = (backend, 0 if cluster and workers is None else workers, block, first, expected)
-    choice = choose(*asked, device=device)
+    rows = batch_size or int(np.median(federation.problem.sizes[data.clients]))
+    choice = choose(*asked, device=device, batch=rows)
     obstacle = why_not_vectorised(federation, start) if backend == "auto" and choice.backend is vectorised else None
-    choice = choose(*asked, vectorises=False, device=device) if obstacle else choice
+    choice = choose(*asked, vectorises=False, device=device, batch=rows) if obstacle else choice
     # Killing workers needs workers, so such a run does not wait for a measurement to start them.
     alone = choice.workers == 1 and cluster is None
     require(not (alone and faults and faults.kill), "faults.kill", "0 where no workers can be killed", faults)
