@@ -44,8 +44,7 @@ def work_of(
     devices: RunningDevices, ledger: Ledger, clients: np.ndarray, now: Now, personal: Sequence[Params] = ()
 ) -> Work:
     """What the work of a round takes each of these clients."""
-    costs = ledger.each(clients, now, personal)
-    steps, flops = (np.array([getattr(cost, name) for cost in costs], dtype=np.float64) for name in ("steps", "flops"))
+    steps, flops = ledger.work(clients, now, personal)
     return devices.work(devices.traits(clients), steps, flops, ledger.first_bytes(clients))
 
 
