@@ -163,8 +163,8 @@ SWEEP = Reproduction(
     ),
     notes=(
         BASELINE,
-        "Below medium two of the six backbones; at medium six in setting (a) and two in (b) and (c). 'Fewer steps' are 3"
-        " of 10 below paper scale and 5 of 20 at it.",
+        "Below medium two of the six backbones; at medium six in setting (a) and two in (b) and (c). 'Fewer steps' are"
+        " 3 of 10 below paper scale and 5 of 20 at it.",
         "Accuracy is that of the last round, as in the paper: a round that validation selects comes before the harm.",
         "Each backbone's rate is tuned at a weight decay of 0.01 in setting (a), and used for all.",
         SMALL_CIFAR,
