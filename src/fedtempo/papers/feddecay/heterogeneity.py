@@ -206,5 +206,7 @@ HETEROGENEITY = Reproduction(
         "Classes are divided as Dirichlet(alpha) draws them: alpha 0.1 gives users a class or two, alpha 10 all of"
         " them. A quarter of the users are new. Fine-tuning is one epoch at 0.05 for every run.",
         "Decay goes epoch by epoch, as in the code that made the paper's tables.",
+        "One epoch at 0.05 is long for similar users: on a seed that is not judged FedAvg loses 1.1 points by it at"
+        " alpha 10, and gains 0.1 at a fine-tuning rate of 0.01.",
     ),
 )
