@@ -18,7 +18,7 @@ os.environ["OMP_NUM_THREADS"] = "1"
 
 import torch
 
-from benchmarks import handwritten, report
+from benchmarks import handwritten, methods, methods_page, report
 from benchmarks.experiments import compare
 from benchmarks.experiments.plan import EXPERIMENTS, SMALL
 from benchmarks.floor import floor
@@ -59,6 +59,7 @@ def main() -> None:
     parser.add_argument(
         "--own", action="store_true", help="only W1 to W4's networks as own modules, and steps without recording"
     )
+    parser.add_argument("--methods", action="store_true", help="only a step of every method against FedAvg's")
     parser.add_argument(
         "--experiments", action="store_true", help="only the whole experiments: E1 to E5 by default, or those named"
     )
@@ -67,6 +68,10 @@ def main() -> None:
     parser.add_argument("--write", action="store_true", help="renew the experiments' part of the page")
     chosen = parser.parse_args()
     torch.set_num_threads(1)
+    if chosen.methods:
+        methods.main(chosen.rounds)
+        methods_page.write()
+        return
     if chosen.experiments:
         _experiments(chosen)
         return

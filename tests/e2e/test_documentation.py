@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import io
 import itertools
+import json
 import re
 import shlex
 import tomllib
@@ -13,12 +14,14 @@ from pathlib import Path
 
 import pytest
 import typer.main
+from benchmarks import methods, methods_page
 
 from fedtempo import errors
 from fedtempo.algorithms import ALGORITHMS
 from fedtempo.cli.commands import imported
 from fedtempo.cli.main import INTERRUPTED, UNEXPECTED, USAGE, app
 from fedtempo.config import parse
+from fedtempo.papers.control.methods import METHODS
 from fedtempo.trackers import TRACKERS
 from tests import ROOT
 from tests.programs import fedtempo
@@ -170,6 +173,16 @@ def test_the_map_has_every_method_once_and_names_files_that_exist() -> None:
         assert f">{name}</text>" in picture
     assert all((ROOT / file).exists() for file in re.findall(r"`(src/[\w/]+\.py)`", page))
     assert "images/methods.svg" in page
+
+
+def test_the_map_s_measured_columns_are_those_of_committed_results() -> None:
+    page = methods_page.PAGE.read_text()
+    assert methods_page.filled(page) == page, "write them anew with python -m benchmarks.methods_page"
+    costs = json.loads(methods.FILE.read_text())["costs"]
+    assert set(costs) == set(ALGORITHMS), "measure again with make bench ARGS=--methods"
+    assert set(methods_page.LABELS) <= set(ALGORITHMS)
+    assert set(methods_page.LABELS.values()) <= set(METHODS), "labels are those of the comparison"
+    assert {name for _, names in methods_page.PAGES.values() for name in names} <= set(ALGORITHMS)
 
 
 def test_the_algorithm_of_ones_own_is_short() -> None:

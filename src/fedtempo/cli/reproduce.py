@@ -25,12 +25,13 @@ from fedtempo.papers import reproduce as perform
 from fedtempo.papers.framework.counting import write_index
 from fedtempo.papers.framework.documents import JUDGED, save_into_docs, stored_runs
 from fedtempo.papers.framework.outcomes import Outcome
-from fedtempo.papers.framework.pages import outcome_record, rich_table, save, verdicts
+from fedtempo.papers.framework.pages import QUICK_LOOK, is_quick_look, outcome_record, rich_table, said, save
 from fedtempo.papers.framework.probing import duration, estimated_seconds
-from fedtempo.papers.framework.running import PROCESSES, Observer, plan, require_data_sets
+from fedtempo.papers.framework.running import Observer, plan, require_data_sets
 from fedtempo.papers.framework.stored import read_stored_runs
 from fedtempo.papers.situations import PAGE, write_situations
 from fedtempo.support.terminal import Terminal, say
+from fedtempo.training.pool import LEAST_ROUNDS, runs_at_once
 
 ENVIRONMENT = ("torch", "numpy")
 SHOWN = tuple(scale for scale in SCALES if scale != "smoke")
@@ -68,7 +69,9 @@ def reproduce(
     from_stored: Annotated[
         bool, typer.Option("--from-stored", help="Train nothing: make the pages from the runs stored below --docs.")
     ] = False,
-    workers: Annotated[int, typer.Option(help="Runs at the same time; the numbers do not depend on it.")] = PROCESSES,
+    workers: Annotated[
+        int | None, typer.Option(help="Runs at the same time, by default one per processor; changes no number.")
+    ] = None,
     as_json: AsJson = False,
     quiet: Quiet = False,
 ) -> None:
@@ -85,7 +88,7 @@ def reproduce(
         raise ConfigError(f"a name must be given. Known: {', '.join(REPRODUCTIONS)}.")
     if name not in REPRODUCTIONS:
         raise unknown("reproduction", name, REPRODUCTIONS)
-    require(is_count(workers), "workers", "an int >= 1", workers)
+    require(workers is None or is_count(workers), "workers", "an int >= 1", workers)
     chosen = REPRODUCTIONS[name]
     folder = out or Path("reproduced") / name / scale
     require(docs is not None or not from_stored, "--from-stored", "given with --docs", from_stored)
@@ -95,9 +98,12 @@ def reproduce(
     tasks = plan(chosen, scale, seeds, folder, only or ())
     if not from_stored:
         require_data_sets(tasks, data_dir)
+    at_once = runs_at_once(workers, len(tasks), LEAST_ROUNDS)  # no reproduction has fewer
+    if not (quiet or as_json):
+        say(str(at_once), error=True)
     if scale == "paper" and not quiet:
         waiting = [task for task in tasks if not task.path.exists()]
-        left = estimated_seconds(waiting, data_dir, workers) if waiting else 0.0
+        left = estimated_seconds(waiting, data_dir, at_once.workers) if waiting else 0.0
         say(f"{len(waiting)} of {len(tasks)} runs are left: about {duration(left)}", error=True)
     with _said_how_to_go_on():
         outcome = perform(
@@ -107,7 +113,7 @@ def reproduce(
             seeds=seeds,
             only=only or (),
             data_dir=data_dir,
-            processes=workers,
+            processes=at_once.workers,
             observe=_observer(quiet or as_json),
             stored=stored,
             provenance=_provenance(),
@@ -137,9 +143,11 @@ def _stored_seeds(stored: Path | None) -> int | None:
 def _show(chosen: Reproduction, outcome: Outcome, paths: list[Path]) -> None:
     console = Terminal(highlight=False)
     console.print(rich_table(chosen, outcome))
-    for text, verdict in verdicts(chosen, outcome).items():
-        console.print(f"[bold]{verdict.answer}[/bold]: ", end="", markup=True)
-        console.print(f"{text} ({verdict.reason})", markup=False, soft_wrap=True)
+    if is_quick_look(chosen, outcome.scale):
+        console.print(QUICK_LOOK)
+    for text, answer, reason in said(chosen, outcome):
+        console.print(f"[bold]{answer}[/bold]: " if answer else "", end="", markup=True)
+        console.print(f"{text} ({reason})", markup=False, soft_wrap=True)
     console.print(f"written: {', '.join(map(str, paths))}", markup=False, soft_wrap=True)
 
 

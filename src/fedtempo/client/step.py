@@ -11,7 +11,7 @@ from torch import Tensor
 
 from fedtempo.client.gradients import GradientOf, in_pieces
 from fedtempo.client.network import Network
-from fedtempo.client.objectives import Loss, Received, Value, View
+from fedtempo.client.objectives import Loss, Pulled, Received, Value, View, supervised
 from fedtempo.client.optimizer_state import without_states
 from fedtempo.client.phase import Carry, Phase, StepInfo
 from fedtempo.client.rules import GradientAt, PhaseState, Probe, base_rate, ruled_rate, stopped
@@ -72,6 +72,9 @@ def step_of(
     """The step of the phase with this number."""
     loss, counts = loss_of(network, task), partial(row_counts, task)
     ruled = phase.rate_rule is not None or phase.stop_rule is not None
+    # A pull's gradient is known: the rest of the objective is the data loss, whose gradient has the fast ways.
+    pull = phase.objective if isinstance(phase.objective, Pulled) else None
+    objective = phase.objective if pull is None else supervised
 
     def step(
         gradient_of: GradientOf,
@@ -88,10 +91,15 @@ def step_of(
         way = in_pieces(gradient_of, phase.accumulate, counts)
 
         def value_of(free: Params, fixed: Params, rows: Batch) -> Value:
-            return phase.objective(loss, {**fixed, **free}, rows, view, now)
+            return objective(loss, {**fixed, **free}, rows, view, now)
 
         def at_point(point: Params) -> tuple[Params, Value]:
-            return way(value_of, point, frozen, batch)
+            found, of_loss = way(value_of, point, frozen, batch)
+            if pull is None:
+                return found, of_loss
+            # Only rules look at the objective's value.
+            total = pull.value(of_loss, {**frozen, **point}, view, now) if ruled else of_loss
+            return pull.gradient(found, point, view, now), total
 
         gradient_at: GradientAt = at_point if phase.look is None else phase.look(at_point, view, now)
         raw, value = gradient_at(before)

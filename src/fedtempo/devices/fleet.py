@@ -123,6 +123,12 @@ class Devices:
         return self.availability == Availability()
 
     @property
+    def is_own(self) -> bool:
+        """Whether a file or a function of the user's decides traits: what it says of a client may be wrong."""
+        kinds = self.content if isinstance(self.content, list) else []
+        return any(kind.is_own for kind in kinds) or (self.content is not None and not kinds)
+
+    @property
     def may_be_away(self) -> bool:
         """Whether a client may be away when a round begins."""
         return self.has_hours or self.availability.hours is not None or self.availability.joins > 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -52,6 +53,11 @@ class RunningDevices:
         """What the devices of these clients can do."""
         return self.devices.traits(self.seed, clients)
 
+    def check(self, clients: np.ndarray) -> None:
+        """Ask a user's file or function for every client once, so that what it lacks is known before training."""
+        for piece in _pieces(clients if self.devices.is_own else clients[:1]):
+            self.traits(piece)
+
     def seconds_per_step(self, traits: Traits, rows: np.ndarray) -> np.ndarray:
         """Seconds of one step on a batch of so many rows, at the most."""
         return np.asarray(traits.seconds_per_step + self.row_flops * rows / traits.flops_per_second)
@@ -78,9 +84,7 @@ class RunningDevices:
 
     def waits(self, clients: np.ndarray, time: float) -> np.ndarray:
         """Seconds until each client may be asked; 0 for those that may be now."""
-        # In pieces: the traits of a million clients at once would take more memory than all the rest.
-        pieces = (clients[start : start + PIECE] for start in range(0, len(clients), PIECE))
-        return np.concatenate([self._waits(piece, time) for piece in pieces] or [np.empty(0)])
+        return np.concatenate([self._waits(piece, time) for piece in _pieces(clients)] or [np.empty(0)])
 
     def _waits(self, clients: np.ndarray, time: float) -> np.ndarray:
         joined = self.devices.availability.joined_at(self.seed, clients) if self.devices.availability.joins else 0.0
@@ -91,3 +95,8 @@ class RunningDevices:
         """Seconds after which each client leaves the round that it begins now: infinite where it stays."""
         stays = self.devices.availability.stays_for(self.seed, clients, *path)
         return np.asarray(np.minimum(stays, self.traits(clients).until_closing(time)))
+
+
+def _pieces(clients: np.ndarray) -> Iterator[np.ndarray]:
+    """Some clients after the other: the traits of a million at once would take more memory than all the rest."""
+    return (clients[start : start + PIECE] for start in range(0, len(clients), PIECE))

@@ -112,17 +112,18 @@ def situation_table(folder: Path, situations: Sequence[Situation] = SITUATIONS) 
     """The Markdown table, from the runs stored below the folder of results; then what could not be said yet."""
     outcomes: dict[str, Outcome | None] = {}
     lines = ["| when | what won | against | by how much | set to | cost | how sure |", "|---|---|---|---|---|---|---|"]
-    waiting: dict[str, None] = {}
+    waiting: dict[str, str] = {}
     for one in situations:
         name = one.experiment.name
         if name not in outcomes:
             outcomes[name] = stored_outcome(one.experiment, folder)
         outcome = outcomes[name]
         if outcome is None or not set(one.contestants) & set(outcome.labels) or one.reference not in outcome.labels:
-            waiting[f"{one.when} (`{name}`)"] = None
+            waiting.setdefault(name, one.when)
         else:
             lines.append(_row(one, outcome))
-    return [*lines, *(["", "Not run yet: " + "; ".join(waiting) + "."] if waiting else [])]
+    missing = "; ".join(f"`{name}` ({when}, ...)" for name, when in waiting.items())
+    return [*lines, *(["", f"Not run yet: {missing}."] if waiting else [])]
 
 
 def _row(one: Situation, outcome: Outcome) -> str:
@@ -132,10 +133,31 @@ def _row(one: Situation, outcome: Outcome) -> str:
     difference = outcome.difference(best, against, one.column)
     points = f"{100 * difference.mean:+.1f} points [{100 * difference.low:+.1f}, {100 * difference.high:+.1f}]"
     page = f"[{outcome.seeds} seeds](results/details/{one.experiment.name}.md)"
-    level = _level(one, outcome, there, best)
-    won = f"{best} (level: {', '.join(level)})" if level else best
-    cells = [one.when, won, against, points, _settings(best, outcome), _cost(one, outcome, best, against)]
+    cells = [
+        one.when,
+        _won(one, outcome, there, best),
+        _short(one, against),
+        points,
+        _settings(best, outcome),
+        _cost(one, outcome, best, against),
+    ]
     return f"| {' | '.join(cells)} | {_sure(one, outcome, best, against)}, {page} |"
+
+
+def _won(one: Situation, outcome: Outcome, there: Sequence[str], best: str) -> str:
+    """The best, with who can't be told from it; nobody where that is everybody."""
+    level = _level(one, outcome, there, best)
+    if len(level) == len(there) - 1:
+        return f"nobody; {_short(one, best)} has the highest mean"
+    beside = f" (level: {', '.join(_short(one, name) for name in level)})" if level else ""
+    return _short(one, best) + beside
+
+
+def _short(one: Situation, name: str) -> str:
+    """A label without the words that it shares with all others."""
+    start, mark, _ = name.partition(": ")
+    shared = mark and all(other.startswith(start + mark) for other in one.contestants)
+    return name.removeprefix(start + mark) if shared else name
 
 
 def _level(one: Situation, outcome: Outcome, there: Sequence[str], best: str) -> list[str]:

@@ -30,10 +30,12 @@ def test_every_situation_names_runs_and_columns_that_are_there() -> None:
 def test_a_row_says_who_won_by_how_much_and_how_sure(tmp_path: Path) -> None:
     better = replace(TUNED, name="better")
     one = Situation("always", better, ("small steps", "large steps"), "test", "small steps")
-    assert situation_table(tmp_path, [one])[-1] == "Not run yet: always (`better`)."
+    assert situation_table(tmp_path, [one])[-1] == "Not run yet: `better` (always, ...)."
     reproduce(better, "medium", tmp_path / "out", processes=1, stored=stored_runs(tmp_path, "better"))
     *_, row = situation_table(tmp_path, [one])
-    assert row.startswith("| always | small steps (level: large steps) | large steps | +0.0 points [+0.0, +0.0] |")
+    assert row.startswith(
+        "| always | nobody; small steps has the highest mean | large steps | +0.0 points [+0.0, +0.0] |"
+    )
     assert "| rate 0.1, the largest or smallest tried | the same rounds | no difference, [3 seeds]" in row
 
 

@@ -54,9 +54,11 @@ def count_table(reproductions: Collection[Reproduction], folder: Path) -> list[s
     shown = tuple(Answer)
     lines = [f"| | claims | {' | '.join(shown)} |", f"|---|---:|{'---:|' * len(shown)}"]
     total: Counter[Answer] = Counter()
-    papers = dict.fromkeys(one.paper for one in reproductions if one.paper in PAPERS)
+    # Of our own questions those that were run: there is no paper that says how many there are.
+    asked = [one for one in reproductions if one.paper not in OURS or stored_runs(folder, one.name).exists()]
+    papers = dict.fromkeys(one.paper for one in asked)
     for paper in sorted(papers, key=lambda name: (name in OURS, [*PAPERS].index(name))):
-        counted = sum((answers(one, folder) for one in reproductions if one.paper == paper), Counter[Answer]())
+        counted = sum((answers(one, folder) for one in asked if one.paper == paper), Counter[Answer]())
         if paper not in OURS:
             total += counted
         name = f"[{paper}]({paper}.md)" if (folder / f"{paper}.md").exists() else paper

@@ -224,8 +224,9 @@ def _mnist(degree: str) -> Reproduction:
         claims=(*_claims(degree, PFLEGO, FEDPER, FEDAVG), *(() if degree == "none" else (faster,))),
         figures=(
             Curves("loss", "train_loss", Axes("training loss of the round's clients", "round", "loss", log_y=True)),
-            Curves("accuracy", "existing_after", Axes("test accuracy after own steps", "round", "accuracy")),
+            Curves("accuracy", "existing_after", Axes("accuracy after own steps", "round", "accuracy")),
         ),
+        chart="accuracy",
         notes=(SERVED, CLASSES_DRAWN, USUAL_FEDAVG, ADAM, SMALLER),
     )
 

@@ -213,8 +213,9 @@ TABLE_2 = Reproduction(
     ),
     figures=(
         Curves("loss", "train_loss", Axes("training loss of the round's clients", "round", "loss")),
-        Curves("accuracy", "existing_after", Axes("test accuracy after own steps", "round", "accuracy")),
+        Curves("accuracy", "existing_after", Axes("accuracy after own steps", "round", "accuracy")),
     ),
+    chart="accuracy",
     notes=(SERVED, SMALLER, AS_MUCH_TRAINING, ROTATED, RECONSTRUCTION, UNSTATED, ADAM),
 )
 
