@@ -133,6 +133,11 @@ class Devices:
         """Whether a client may be away when a round begins."""
         return self.has_hours or self.availability.hours is not None or self.availability.joins > 0
 
+    @property
+    def may_leave(self) -> bool:
+        """Whether a client may leave before a round ends."""
+        return self.has_hours or self.availability.hours is not None or self.availability.stays is not None
+
     def __repr__(self) -> str:
         text = f"{self.name}({', '.join(f'{key}={value!r}' for key, value in self.settings.items())})"
         if self.always_there:

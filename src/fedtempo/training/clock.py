@@ -34,8 +34,8 @@ class Passage(NamedTuple):
     counted: np.ndarray
     """Clients whose uploads count, in ascending order."""
     failures: list[Failure]
-    worked: np.ndarray
-    """Clients that got the model and did their whole work, in time or not: what they did is charged."""
+    late: np.ndarray
+    """Clients that did their whole work and came too late, in ascending order: what they did is charged."""
     seconds: float
     joules: float
 
@@ -44,8 +44,7 @@ def work_of(
     devices: RunningDevices, ledger: Ledger, clients: np.ndarray, now: Now, personal: Sequence[Params] = ()
 ) -> Work:
     """What the work of a round takes each of these clients."""
-    costs = ledger.each(clients, now, personal)
-    steps, flops = (np.array([getattr(cost, name) for cost in costs], dtype=np.float64) for name in ("steps", "flops"))
+    steps, flops = ledger.work(clients, now, personal)
     return devices.work(devices.traits(clients), steps, flops, ledger.first_bytes(clients))
 
 
@@ -83,8 +82,7 @@ def passage(
     joules = math.fsum(work.spent(np.minimum(ends, seconds)).tolist())
     failures = [Failure(int(client), LEFT) for client in clients[left]]
     failures += [Failure(int(client), LATE) for client in clients[late]]
-    worked = np.sort(np.concatenate([clients[order], clients[late]]))
-    return Passage(np.sort(clients[order]), failures, worked, seconds, joules)
+    return Passage(np.sort(clients[order]), failures, np.sort(clients[late]), seconds, joules)
 
 
 def waiting(devices: RunningDevices, clients: np.ndarray, time: float, wanted: int) -> float:

@@ -58,14 +58,27 @@ def test_what_a_file_or_a_function_lacks_is_known_before_training(tmp_path: Path
     fleet = devices.trace(tmp_path / "trace.csv")
     mixed = devices.classes([(0.5, fleet), (0.5, devices.constant())])
     for kind in (fleet, mixed):
-        RunningDevices(kind, 0, 1, 1).check(np.arange(PIECE + 9))
+        RunningDevices(kind, 0, 1, 1).checked(np.arange(PIECE + 9))
         with pytest.raises(DataError, match="client"):
-            RunningDevices(kind, 0, 1, 1).check(np.arange(PIECE + 30))
+            RunningDevices(kind, 0, 1, 1).checked(np.arange(PIECE + 30))
     asked: list[int] = []
     own = devices.as_devices(lambda seed, clients: asked.extend(clients.tolist()) or {"up": 1.0})
     assert own is not None
-    RunningDevices(own, 0, 1, 1).check(np.arange(100))
+    RunningDevices(own, 0, 1, 1).checked(np.arange(100))
     assert asked == list(range(100)) and not devices.phones().is_own
+
+
+def test_the_traits_of_few_clients_are_drawn_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    fleet = RunningDevices(devices.phones().available(hours=(6, 18), time_zones=(0, 8)), 3, 1, 1)
+    kept = fleet.checked(np.array([7, 2, 9]))
+    for clients in ([2, 9], [7], [2, 3], [40]):  # of strangers, such as new users, they are drawn
+        expected = fleet.traits(np.array(clients))
+        assert all(
+            (mine == theirs).all() for mine, theirs in zip(kept.traits(np.array(clients)), expected, strict=True)
+        )
+    monkeypatch.setattr(devices.Devices, "traits", lambda *given: pytest.fail("drawn again"))
+    assert len(kept.traits(np.array([9, 2, 9])).up) == 3
+    assert kept == fleet
 
 
 def test_a_million_devices_cost_less_than_a_hundred_megabytes() -> None:

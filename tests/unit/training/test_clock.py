@@ -40,7 +40,7 @@ def test_a_round_takes_as_long_as_its_slowest_client() -> None:
 def test_the_deadline_ends_it() -> None:
     found = passed(4.0, 9.0, 2.0, deadline=7.0)
     assert found.counted.tolist() == [3, 8] and found.failures == [(5, LATE)] and found.seconds == 7.0
-    assert found.worked.tolist() == [3, 5, 8]
+    assert found.late.tolist() == [5]
     assert found.joules == 6.0 + 20.0 + 6.0  # the late one has taken six of its nine steps
     assert passed(4.0, 5.0, deadline=7.0).seconds == 7.0 and not passed(4.0, 5.0, deadline=7.0).failures
     assert passed(4.0, deadline=50.0).seconds == 6.0
