@@ -11,7 +11,7 @@ export OMP_NUM_THREADS ?= 1
 export PYTHONDONTWRITEBYTECODE :=
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
-.PHONY: help demo test coverage test-all test-flwr-datasets check audit format bench bench-peers bench-scaling docs system clean
+.PHONY: help demo test coverage test-all test-flwr-datasets check audit format bench bench-peers bench-scaling docs release system clean
 
 help: ## show this list
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -70,6 +70,10 @@ bench-peers: $(VENV)/.demo ## the same with pfl, Flower, FedLab, FedJAX and Blaz
 bench-scaling: $(VENV)/.demo ## time and memory per round against the size of everything
 	$(BIN)/python -m benchmarks.scaling $(ARGS)
 
+release: $(VENV)/.dev ## build sdist and wheel into dist/, install the wheel into an empty environment and use it from another folder
+	$(BIN)/python -m build --outdir dist
+	$(BIN)/python -m tests.release dist
+
 docs: $(VENV)/.dev ## build the documentation into site/; it works offline
 	$(BIN)/python -m sphinx --fail-on-warning --quiet --builder html --doctree-dir .doctrees docs site
 
@@ -81,4 +85,4 @@ system: ## install chromium, which the tests of the report page drive (quiet whe
 	fi
 
 clean: ## remove the environment and caches
-	rm -rf $(VENV) $(VENV)-flwr-datasets .venv-peers .pytest_cache .mypy_cache .ruff_cache .coverage .doctrees site
+	rm -rf $(VENV) $(VENV)-flwr-datasets .venv-peers .pytest_cache .mypy_cache .ruff_cache .coverage .doctrees site build dist

@@ -18,9 +18,10 @@ os.environ["OMP_NUM_THREADS"] = "1"
 
 import torch
 
-from benchmarks import handwritten, report
+from benchmarks import handwritten, methods, methods_page, report
 from benchmarks.experiments import compare
 from benchmarks.experiments.plan import EXPERIMENTS, SMALL
+from benchmarks.floor import floor
 from benchmarks.measure import alone, in_turn, ratio
 from benchmarks.ours import federated, rivals, rounds
 from benchmarks.own_modules import OWN, pair, without_recording
@@ -30,10 +31,13 @@ OURS = {
     "W1": {"FedTempo": {}, "FedTempo, one process": {"workers": 1}, "FedTempo, vectorised": {"backend": "vectorised"}},
     "W2": {"FedTempo": {}, "FedTempo, one process": {"workers": 1}},
     "W3": {"FedTempo": {}, "FedTempo, one process": {"workers": 1}},
-    "W4": {"FedTempo": {}},
+    "W4": {"FedTempo": {}, "FedTempo, one process": {"workers": 1}},
     "W5": {"FedTempo": {}, "FedTempo, one process": {"workers": 1}},
 }
 RIVAL = "hand-written, two processes"
+FLOOR, ONE = "products alone, one process", "FedTempo, one process"
+WITH_FLOOR = ("W1", "W2", "W4")
+"""The workloads whose matrix products and convolutions are also timed alone."""
 PLAIN, OWN_MODULE = "FedTempo", "FedTempo, own module"
 UNRECORDED = ", not recorded"
 PATIENCE_SECONDS = 900.0
@@ -55,6 +59,7 @@ def main() -> None:
     parser.add_argument(
         "--own", action="store_true", help="only W1 to W4's networks as own modules, and steps without recording"
     )
+    parser.add_argument("--methods", action="store_true", help="only a step of every method against FedAvg's")
     parser.add_argument(
         "--experiments", action="store_true", help="only the whole experiments: E1 to E5 by default, or those named"
     )
@@ -63,6 +68,10 @@ def main() -> None:
     parser.add_argument("--write", action="store_true", help="renew the experiments' part of the page")
     chosen = parser.parse_args()
     torch.set_num_threads(1)
+    if chosen.methods:
+        methods.main(chosen.rounds)
+        methods_page.write()
+        return
     if chosen.experiments:
         _experiments(chosen)
         return
@@ -134,13 +143,15 @@ def workload_results(workload: Workload, count: int, only_rounds: bool) -> dict[
     found["ratios"] = {name: ratio(timing, timings[RIVAL]) for name, timing in timings.items() if name != RIVAL}
     if OWN_MODULE in timings:
         found["own"] = ratio(timings[OWN_MODULE], timings[PLAIN])
+    if FLOOR in timings:
+        found["floor"] = ratio(timings[ONE], timings[FLOOR])
     if workload.mapped:
         found["few"] = _few_clients(workload, inputs, labels, count)
     if only_rounds:
         return found
     found["profile"] = _profile(workload, inputs, labels)
     if workload.name in ("W1", "W2"):
-        found["algorithms"] = _algorithms(workload, inputs, labels, count)
+        found["algorithms"] = _algorithms(workload, inputs, labels, min(count, 5))
     if workload.name == "W2":
         found["store"] = _store(workload, inputs, labels, count)
     found["alone"] = {"FedTempo": alone("benchmarks.single", workload.name, "ours")}
@@ -152,9 +163,12 @@ def workload_results(workload: Workload, count: int, only_rounds: bool) -> dict[
 def _contenders(workload: Workload, inputs: Any, labels: Any, stack: ExitStack) -> dict[str, Iterator[Any]]:
     data = federated(workload, inputs, labels)
     contenders = {
-        "hand-written, sequential": stack.enter_context(handwritten.sequential(workload, inputs, labels)),
         RIVAL: stack.enter_context(handwritten.processes(workload, inputs, labels)),
     }
+    if workload.name in WITH_FLOOR:
+        contenders[FLOOR] = _closed(stack, floor(workload))
+    else:
+        contenders["hand-written, sequential"] = stack.enter_context(handwritten.sequential(workload, inputs, labels))
     for name, settings in OURS[workload.name].items():
         contenders[name] = _closed(stack, rounds(workload, data, **settings))
     if workload.name in WITH_OWN and workload.model in OWN:

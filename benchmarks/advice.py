@@ -2,10 +2,9 @@
 
     python -m benchmarks.advice digits-0.1 digits-1 digits-10 femnist --out advice
 
-Everybody's rate is tuned alike, on seeds that are not judged. The advised beta, K decay and weight decay stand against
-FedAvg, and the advised beta also against a beta that anybody would take without looking. All seeds are judged on one
-split that the adviser has not seen; with --redraw every seed draws its own. What is done already in the folder is not
-done again.
+Everybody's rate is tuned alike, on seeds that are not judged. The advised beta and K decay stand against FedAvg, and
+the advised beta also against a beta that anybody would take without looking. All seeds are judged on one split that the
+adviser has not seen; with --redraw every seed draws its own. What is done already in the folder is not done again.
 """
 
 from __future__ import annotations
@@ -72,9 +71,6 @@ def contestants(advice: Advice) -> dict[str, Callable[..., ft.Algorithm]]:
     }
     if advice.k_decay < 1:
         found["advised K decay"] = lambda lr: fedavg(lr=lr, steps=decaying_k(STEPS, advice.k_decay))
-    if advice.weight_decay > 0:
-        decay = ft.optimizers.sgd(weight_decay=advice.weight_decay)
-        found["advised weight decay"] = lambda lr: fedavg(lr=lr, steps=STEPS, optimizer=decay)
     return found
 
 
@@ -108,7 +104,7 @@ def tested(
     costs = {line.label: line.costs for line in found.comparison.lines}
     return {
         "federation": name,
-        "advice": {"beta": advice.beta, "k_decay": advice.k_decay, "weight_decay": advice.weight_decay},
+        "advice": {"beta": advice.beta, "k_decay": advice.k_decay},
         "disagreement": advice.measurements.disagreement,
         "tuned": {label: dict(one.values) for label, one in found.tuned.items()},
         "steps": {label: cost["steps"] for label, cost in costs.items()},

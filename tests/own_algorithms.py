@@ -1,4 +1,4 @@
-"""FedNova, FedDyn and MOON as a user would write them, each in under twenty lines. `docs/your-own.md` shows them."""
+"""FedNova, FedDyn and MOON as a user would write them, each in under twenty lines; docs/how-to shows them."""
 
 from __future__ import annotations
 

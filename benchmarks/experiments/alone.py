@@ -38,9 +38,12 @@ def timed(command: Sequence[str], log: Path, patience: float, **more: str) -> di
             command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, stderr=errors, text=True, start_new_session=True
         )
     watch = _Watch(process, started, patience)
-    answer = _answer(process, watch)
-    process.wait()
-    watch.join()
+    try:
+        answer = _answer(process, watch)
+        process.wait()
+    finally:
+        _end_all(process)  # of a driver that is told to end, too
+        watch.join()
     if answer is None:
         return {"failed": watch.reason or f"ended with code {process.returncode}: {_last_words(log)}"}
     if weights.exists():
@@ -82,16 +85,19 @@ class _Watch(threading.Thread):
                 self.most = max(self.most, tree_memory(self.process.pid))
             if time.perf_counter() - self.started > self.patience:
                 self.reason = f"not done after {self.patience:.0f} s"
-                for member in reversed(tree(self.process.pid)):
-                    _end(member)
+                _end_all(self.process)
             time.sleep(SAMPLE_EVERY_SECONDS)
 
 
-def _end(member: int) -> None:
-    try:
-        os.kill(member, signal.SIGKILL)
-    except ProcessLookupError:
+def _end_all(process: subprocess.Popen[str]) -> None:
+    """End a process that still runs, and all below it."""
+    if process.poll() is not None:
         return
+    for member in reversed(tree(process.pid)):
+        try:
+            os.kill(member, signal.SIGKILL)
+        except ProcessLookupError:
+            continue
 
 
 def _last_words(log: Path) -> str:

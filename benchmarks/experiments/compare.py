@@ -21,8 +21,9 @@ MALLOC = {"MALLOC_TRIM_THRESHOLD_": "4294967296", "MALLOC_MMAP_THRESHOLD_": "429
 """What the loop tells the allocator: keep memory, and do not map large blocks anew."""
 LEAST_TIMES = 3.0
 """How many times FedTempo's seconds every other framework is to take."""
-LARGEST_OFF = 0.03
-"""How far a contender's last accuracies may be from the loop's. With random crops nothing agrees exactly."""
+LARGEST_OFF, LARGEST_OFF_RANDOM = 0.05, 0.1
+"""How far a contender's last accuracies may be from the loop's: E1 has 1,000 test rows, and rounding moves some of them
+across a border after 50 rounds. With random crops nothing agrees exactly."""
 Command = Callable[[Experiment], list[str]]
 START, END = "<!-- experiments: begin -->", "<!-- experiments: end -->"
 PAGES = {"experiments": report.PAGE, "experiments-peers": report.PAGE.with_name("benchmarks-peers.md")}
@@ -73,13 +74,15 @@ def _facts(experiment: Experiment, answers: list[dict[str, Any]], loop: list[dic
         "scores": {method: rows[-1][1] for method, rows in last["scores"].items()},
     }
     facts["median"] = float(np.median(facts["seconds"]))
+    if "evaluation_share" in last:
+        facts["evaluation_share"] = float(np.median([answer["evaluation_share"] for answer in answers]))
     if "failed" in loop[-1]:
         return facts
     theirs = {method: rows[-1][1] for method, rows in loop[-1]["scores"].items()}
     gaps = [abs(a - b) for m, scores in facts["scores"].items() for a, b in zip(scores, theirs[m], strict=True)]
     facts["accuracy_off"] = max(gaps)
     facts["difference"] = _difference(experiment, last.get("weights"), loop[-1].get("weights"))
-    allowed = LARGEST_OFF * (3 if experiment.augments else 1)
+    allowed = LARGEST_OFF_RANDOM if experiment.augments else LARGEST_OFF
     if set(theirs) != set(facts["scores"]) or not facts["accuracy_off"] <= allowed:
         return {"failed": f"not the same work: accuracies are off by {facts['accuracy_off']:.3f}"}
     return facts
@@ -104,6 +107,8 @@ def lines(found: dict[str, Any]) -> list[str]:
         "|---|---|---|---|---|---|",
     ]
     shown += [_row(who, facts, ours) for who, facts in found["contenders"].items()]
+    if "evaluation_share" in ours:
+        shown += ["", f"Scoring takes {ours['evaluation_share']:.0%} of the time of FedTempo's rounds."]
     others = {w: f["median"] for w, f in found["contenders"].items() if w not in (OURS, LOOP) and "median" in f}
     if others and "median" in ours:
         nearest = min(others, key=lambda who: others[who])

@@ -13,9 +13,9 @@ from benchmarks.workloads import FOLDER
 def columns(experiment: Experiment, folder: Path | None = None) -> tuple[np.ndarray, np.ndarray]:
     """Inputs and labels, client after client, mapped; written when first asked for."""
     folder = folder or FOLDER
-    places = [folder / f"{experiment.name}-{column}.npy" for column in ("x", "y")]
-    rows = experiment.clients * experiment.rows
-    if not all(place.exists() for place in places) or len(np.load(places[1], mmap_mode="r")) != rows:
+    size = f"{experiment.clients}x{experiment.rows}"
+    places = [folder / f"{experiment.name}-{size}-{column}.npy" for column in ("x", "y")]
+    if not all(place.exists() for place in places):
         folder.mkdir(parents=True, exist_ok=True)
         for place, values in zip(places, MAKERS[experiment.name[:2]](experiment), strict=True):
             unfinished = place.with_name(f"unfinished-{place.name}")

@@ -51,10 +51,17 @@ def run(experiment: Experiment, name: str) -> ft.Result:
     )
 
 
+def evaluating(history: list[ft.RoundReport]) -> tuple[float, float]:
+    """Seconds that went into scoring, and all seconds: what rounds with scores took longer than those without."""
+    plain = float(np.median([report.seconds for report in history if report.test is None]))
+    longer = sum(report.seconds - plain for report in history if report.test is not None)
+    return longer, sum(report.seconds for report in history)
+
+
 def main() -> None:
     """All methods of an experiment, one after the other."""
     experiment = by_name(sys.argv[1])
-    found = {}
+    found, spent = {}, []
     for name in experiment.methods:
         result = run(experiment, name)
         rows = []
@@ -63,7 +70,9 @@ def main() -> None:
                 groups = [report.test.existing_before, report.test.existing_after][: 1 + experiment.tunes]
                 rows.append((report.round + 1, [group.summary("accuracy")["mean"] for group in groups]))
         found[name] = (rows, result.last.shared)
-    finish(experiment, found, "fedtempo", "torch")
+        spent.append(evaluating(result.history))
+    scoring, whole = (sum(times) for times in zip(*spent, strict=True))
+    finish(experiment, found, "fedtempo", "torch", evaluation_share=scoring / whole)
 
 
 if __name__ == "__main__":

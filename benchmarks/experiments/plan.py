@@ -59,19 +59,19 @@ EXPERIMENTS: dict[str, Experiment] = {
             "E1",
             "FedDecay's CNN with BatchNorm on 28x28, all users scored and tuned every 10 rounds",
             networks.feddecay_cnn,
-            *(100, 40, 20, 10, 20, 6, 50, 10, 0.05),
+            *(100, 20, 10, 10, 20, 4, 50, 10, 0.05),
         ),
         Experiment(
             "E2",
             "a CNN of 4 and 8 channels, everybody takes part",
             networks.small_cnn,
-            *(200, 20, 10, 200, 4, 5, 150, 50, 0.05),
+            *(200, 20, 10, 200, 4, 5, 100, 25, 0.05),
         ),
         Experiment(
             "E3",
             "ResNet with GroupNorm on CIFAR-10, FedNAR on SCAFFOLD, crops and flips",
             networks.resnet8,
-            *(20, 480, 100, 5, 32, 15, 10, 5, 0.05),
+            *(20, 480, 100, 5, 32, 15, 20, 10, 0.05),
             methods=("FedNAR on SCAFFOLD",),
             tunes=False,
             augments=True,
@@ -88,7 +88,7 @@ EXPERIMENTS: dict[str, Experiment] = {
             "E5",
             "LoRA of rank 4 on a transformer of two blocks",
             networks.adapted_transformer,
-            *(50, 64, 16, 10, 16, 8, 30, 10, 0.1),
+            *(50, 64, 16, 10, 16, 8, 60, 20, 0.1),
         ),
     )
 }

@@ -21,7 +21,9 @@ WEIGHTS = "BENCH_WEIGHTS"
 """The environment variable that says where the last weights are to be written."""
 
 
-def finish(experiment: Experiment, found: Mapping[str, tuple[Rows, Mapping[str, Any]]], *packages: str) -> None:
+def finish(
+    experiment: Experiment, found: Mapping[str, tuple[Rows, Mapping[str, Any]]], *packages: str, **facts: Any
+) -> None:
     """Print the table and the driver's line. The weights follow when the clock has stopped."""
     print(f"{'method':20} {'round':>5}  accuracy" + ("  after one epoch" if experiment.tunes else ""))
     for method, (rows, _) in found.items():
@@ -29,7 +31,7 @@ def finish(experiment: Experiment, found: Mapping[str, tuple[Rows, Mapping[str, 
             print(f"{method:20} {number:5}  " + "  ".join(f"{score:8.4f}" for score in scores))
     versions = {package: importlib.metadata.version(package) for package in packages}
     scores = {method: rows for method, (rows, _) in found.items()}
-    print(MARK + json.dumps({"scores": scores, "versions": versions}), flush=True)
+    print(MARK + json.dumps({"scores": scores, "versions": versions, **facts}), flush=True)
     if place := os.environ.get(WEIGHTS):
         arrays = {f"{method}:{n}": np.asarray(t) for method, (_, tensors) in found.items() for n, t in tensors.items()}
         unfinished = Path(place).with_suffix(".part.npz")

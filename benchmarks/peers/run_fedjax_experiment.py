@@ -179,6 +179,8 @@ def main() -> None:
     experiment = by_name(sys.argv[1])
     if reason := CANNOT.get(experiment.name[:2]):
         raise SystemExit(f"not written in JAX: {reason}")
+    if "pmap" in sys.argv[2:]:
+        raise SystemExit("experiments run with FedJAX's jit backend only")
     fedjax.set_for_each_client_backend("jit")
     federation = Federation(experiment)
     found = {name: run(federation, name) for name in experiment.methods}

@@ -132,7 +132,7 @@ def work(name: str, port: int, rank: int) -> None:
     logging.disable()
     torch.set_num_threads(1)
     experiment = by_name(name)
-    share = experiment.clients // WORKERS
+    share = experiment.clients // WORKERS + (rank <= experiment.clients % WORKERS)
     PassiveClientManager(DistNetwork(("127.0.0.1", port), WORKERS + 1, rank), Trainer(experiment, share)).run()
 
 

@@ -80,25 +80,28 @@ class Ledger:
         `personal` is what they keep, where a schedule looks at it.
         """
         chosen = np.asarray(clients, dtype=np.int64)
-        if self._federation.problem.sees_clients or now.deadline:
-            prices = iter(self.each(chosen, now, personal))
-        else:
-            sizes, counts = np.unique(self._federation.problem.sizes[chosen], return_counts=True)
-            pairs = zip(sizes.tolist(), counts.tolist(), strict=True)
-            prices = (self._price(size, now).times(count) for size, count in pairs)
+        prices, members = self._prices(chosen, now, personal)
+        counts = np.bincount(members, minlength=len(prices)).tolist()
         first_time = int((~self._has_it[chosen]).sum())
         self._has_it[chosen] = True
-        return sum(prices, Costs(bytes_down=first_time * self._once))
+        total = Costs(bytes_down=first_time * self._once)
+        return sum((price.times(count) for price, count in zip(prices, counts, strict=True)), total)
 
-    def each(self, clients: np.ndarray, now: Now, personal: Sequence[Params] = ()) -> list[Costs]:
-        """What a round costs each of these clients, without what goes down only once."""
+    def work(self, clients: np.ndarray, now: Now, personal: Sequence[Params] = ()) -> tuple[np.ndarray, np.ndarray]:
+        """Steps and operations of each of these clients in a round."""
+        prices, members = self._prices(clients, now, personal)
+        steps, flops = ([getattr(price, name) for price in prices] for name in ("steps", "flops"))
+        return np.array(steps, dtype=np.float64)[members], np.array(flops, dtype=np.float64)[members]
+
+    def _prices(self, clients: np.ndarray, now: Now, personal: Sequence[Params]) -> tuple[list[Costs], np.ndarray]:
+        """What a round costs, without what goes down only once, and which of these prices each client has."""
         problem, sizes = self._federation.problem, self._federation.problem.sizes[clients]
         if problem.sees_clients or now.deadline:
             places = problem.places(now, clients, personal)
-            return [self._price(size, place) for size, place in zip(sizes.tolist(), places, strict=True)]
+            prices = [self._price(size, place) for size, place in zip(sizes.tolist(), places, strict=True)]
+            return prices, np.arange(len(clients))
         different, members = np.unique(sizes, return_inverse=True)
-        prices = [self._price(size, now) for size in different.tolist()]
-        return [prices[member] for member in members.tolist()]
+        return [self._price(size, now) for size in different.tolist()], members
 
     def first_bytes(self, clients: np.ndarray) -> np.ndarray:
         """Bytes that go down to each client once, with its first round; 0 for those that have been asked before."""

@@ -139,7 +139,8 @@ def dot(a: Tensor, b: Tensor) -> Tensor:
 
 def squared_norm(a: Mapping[str, Tensor]) -> Tensor:
     """The sum of squares over all tensors together."""
-    return torch.stack([dot(p, p) for p in a.values()]).sum() if a else torch.zeros(())
+    flat = [p.reshape(-1) for p in a.values()]
+    return torch.stack([torch.dot(p, p) for p in flat]).sum() if flat else torch.zeros(())
 
 
 def inner(a: Mapping[str, Tensor], b: Mapping[str, Tensor]) -> Tensor:
@@ -150,6 +151,18 @@ def inner(a: Mapping[str, Tensor], b: Mapping[str, Tensor]) -> Tensor:
 def norm(a: Mapping[str, Tensor]) -> Tensor:
     """The Euclidean norm over all tensors together."""
     return torch.sqrt(squared_norm(a))
+
+
+def plain_norm(a: Mapping[str, Tensor]) -> float | None:
+    """`norm` as a Python number, without tensors of one number in between; None where Python cannot read it cheaply.
+
+    >>> plain_norm({"w": torch.tensor([3.0]), "b": torch.tensor([4.0])})
+    5.0
+    """
+    flat = [p.reshape(-1) for p in a.values()]
+    if not all(is_plain(p) for p in flat):
+        return None
+    return math.sqrt(sum(torch.dot(p, p).item() for p in flat))
 
 
 def is_plain(tensor: Tensor) -> bool:

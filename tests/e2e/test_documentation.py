@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import io
 import itertools
+import json
 import re
 import shlex
 import tomllib
@@ -13,19 +14,23 @@ from pathlib import Path
 
 import pytest
 import typer.main
+from benchmarks import methods, methods_page
 
 from fedtempo import errors
 from fedtempo.algorithms import ALGORITHMS
 from fedtempo.cli.commands import imported
 from fedtempo.cli.main import INTERRUPTED, UNEXPECTED, USAGE, app
 from fedtempo.config import parse
+from fedtempo.papers.control.methods import METHODS
 from fedtempo.trackers import TRACKERS
 from tests import ROOT
+from tests.programs import fedtempo
 
 DOCS = ROOT / "docs"
 PAGES = [ROOT / "README.md", *sorted(DOCS.rglob("*.md"))]
 BLOCK = re.compile(r"^```(\w*)[^\n]*\n(.*?)^```", re.S | re.M)
 WITH_OUTPUT = re.compile(r"^```python\n(.*?)^```$(?:\s*^```output\n(.*?)^```$)?", re.S | re.M)
+CONSOLE = re.compile(r"^```console\n(.*?)^```$(?:\s*^```output\n(.*?)^```$)?", re.S | re.M)
 FRACTION = re.compile(r"(?<![\w.])-?\d*\.\d+(?![\w.])")
 EXCERPT = re.compile(r"^```py source=(\S+)\n(.*?)^```", re.S | re.M)
 SHELL = {"", "sh", "shell", "bash", "console"}
@@ -56,9 +61,14 @@ def test_code_blocks_run(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 
 def first_difference(shown: str, printed: str) -> str | None:
-    """The first line that differs. Words must be equal, fractions close: another processor rounds otherwise."""
+    """The first line that differs. Words must be equal, fractions close: another processor rounds otherwise.
+
+    A line of three dots ends what is shown.
+    """
     ours, theirs = shown.rstrip().splitlines(), printed.rstrip().splitlines()
     for line, other in itertools.zip_longest(ours, theirs, fillvalue="(no line)"):
+        if line.strip() == "...":
+            return None
         pairs = zip(FRACTION.findall(line), FRACTION.findall(other), strict=False)
         close = all(abs(float(a) - float(b)) <= 0.02 + 0.02 * abs(float(b)) for a, b in pairs)
         if not close or " ".join(FRACTION.sub("#", line).split()) != " ".join(FRACTION.sub("#", other).split()):
@@ -71,12 +81,30 @@ def test_an_output_that_differs_is_noticed() -> None:
     assert first_difference("a .912 b", "a .812 b") is not None
     assert first_difference("a .912 b", "a .912 c") is not None
     assert first_difference("a", "a\nb") is not None
+    assert first_difference("a\n...", "a\nb") is None and first_difference("c\n...", "a\nb") is not None
     assert "b" in str(first_difference("a 3", "b 3"))
 
 
 @pytest.mark.parametrize("page", with_blocks("output"), ids=name_of)
 def test_every_output_follows_its_program(page: Path) -> None:
-    assert sum(bool(shown) for _, shown in WITH_OUTPUT.findall(page.read_text())) == len(blocks(page, "output"))
+    programs = [*WITH_OUTPUT.findall(page.read_text()), *CONSOLE.findall(page.read_text())]
+    assert sum(bool(shown) for _, shown in programs) == len(blocks(page, "output"))
+
+
+@pytest.mark.slow("trains from files what the page's Python trains every time")
+@pytest.mark.parametrize("page", [page for page in PAGES if CONSOLE.search(page.read_text())], ids=name_of)
+def test_console_blocks_print_what_is_shown(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On the page's own experiment file, in a terminal of 110 columns; the last command's output is shown."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "110")
+    (tmp_path / "experiment.toml").write_text(blocks(page, "toml")[0])
+    for block, shown in CONSOLE.findall(page.read_text()):
+        for line in block.splitlines():
+            program, *words = shlex.split(line.removeprefix("$ "))
+            assert program == "fedtempo"
+            printed, said = fedtempo(*words).communicate()
+            assert printed or "compare" not in words, said
+        assert not shown or (difference := first_difference(shown, printed)) is None, difference
 
 
 @pytest.mark.parametrize("page", with_blocks("py"), ids=name_of)
@@ -147,6 +175,16 @@ def test_the_map_has_every_method_once_and_names_files_that_exist() -> None:
     assert "images/methods.svg" in page
 
 
+def test_the_map_s_measured_columns_are_those_of_committed_results() -> None:
+    page = methods_page.PAGE.read_text()
+    assert methods_page.filled(page) == page, "write them anew with python -m benchmarks.methods_page"
+    costs = json.loads(methods.FILE.read_text())["costs"]
+    assert set(costs) == set(ALGORITHMS), "measure again with make bench ARGS=--methods"
+    assert set(methods_page.LABELS) <= set(ALGORITHMS)
+    assert set(methods_page.LABELS.values()) <= set(METHODS), "labels are those of the comparison"
+    assert {name for _, names in methods_page.PAGES.values() for name in names} <= set(ALGORITHMS)
+
+
 def test_the_algorithm_of_ones_own_is_short() -> None:
-    (block,) = [text for text in blocks(DOCS / "your-own.md", "python") if "def averaged" in text]
+    (block,) = [text for text in blocks(DOCS / "how-to" / "own-algorithm.md", "python") if "def averaged" in text]
     assert len(block.strip().splitlines()) < 40

@@ -83,10 +83,28 @@ def test_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: py
     assert {line["name"] for line in json.loads(capsys.readouterr().out)} == set(REPRODUCTIONS)
 
 
+def listed(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], *arguments: str) -> list[str]:
+    assert called(monkeypatch, "reproduce", "--list", *arguments) == 0
+    return capsys.readouterr().out.splitlines()
+
+
+def test_the_list_fits_a_narrow_terminal(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    lines = listed(monkeypatch, capsys)
+    assert [line.split()[0] for line in lines[1:-1]] == list(REPRODUCTIONS)
+    assert max(map(len, lines)) <= 80
+    pflego = listed(monkeypatch, capsys, "--paper", "pflego", "--minutes", "1")
+    assert [line.split()[0] for line in pflego[1:-1]] == [
+        name for name, one in REPRODUCTIONS.items() if one.paper == "pflego" and one.scales["small"].minutes <= 1
+    ]
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
         ((), "a name must be given"),
+        (("--list", "--paper", "pflago"), "paper 'pflago' is not known. Did you mean 'pflego'?"),
+        (("decaying-k-quadratic", "--minutes", "3"), "--minutes must be used with --list"),
         (("decaying-k-quadratik",), "Did you mean 'decaying-k-quadratic'"),
         (("decaying-k-quadratic", "--scale", "huge"), "scale 'huge' is not known"),
         (("decaying-k-quadratic", "--seeds", "0"), "seeds must be an int >= 1"),

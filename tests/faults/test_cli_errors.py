@@ -68,7 +68,6 @@ WRONG: dict[str, tuple[int, list[str], str]] = {
     "a range for nobody": (CONFIG, [*COMPARE, "--tune", "--range", "algorithm.mu=[1]"], "some contestant has"),
     "a table with tuning": (CONFIG, [*COMPARE, "--tune", "--csv", "x.csv"], "--csv must be left out with --tune"),
     "a tuned comparison in a file": (OUTPUT, [*COMPARE, "--tune", "--out", str(EXAMPLE)], "out must be a folder"),
-    "advice for no norm": (CONFIG, ["advise", str(EXAMPLE), "--max-norm", "nan"], "max_norm must be a number > 0"),
     "no natural clients": (
         DATA,
         [*RUN, "--set", "data.split.name=natural", "--set", "data.split={name='natural'}"],

@@ -19,6 +19,7 @@ from fedtempo.params import (
     nothing,
     of_type,
     partition,
+    plain_norm,
     scaled,
     size_in_bytes,
     squared_norm,
@@ -54,6 +55,7 @@ def test_arithmetic_by_hand() -> None:
         assert add(PARAMS, twice, half)["head.w"].tolist() == [[8.0]]
         assert scaled(twice, half)["head.w"].tolist() == [[4.0]]
     assert float(norm(PARAMS)) == 5.0
+    assert plain_norm(PARAMS) == 5.0
     assert float(squared_norm(PARAMS)) == 25.0
     assert float(squared_norm({})) == 0.0
     assert float(norm(subtract(twice, PARAMS))) == 5.0
@@ -64,6 +66,12 @@ def test_arithmetic_by_hand() -> None:
 class Pair(NamedTuple):
     first: torch.Tensor
     rest: tuple[dict[str, torch.Tensor], ...]
+
+
+def test_a_norm_under_vmap_is_no_number() -> None:
+    found = []
+    torch.func.vmap(lambda w: found.append(plain_norm({"w": w})) or w)(torch.ones(2, 3))
+    assert found == [None]
 
 
 def test_tree_map_keeps_the_form_of_the_tree() -> None:

@@ -73,10 +73,10 @@ def scaffold(
         memory=Memory(
             initial_state=lambda shared, trained: zeros_like(select(shared, trained)),
             begin=_begin_with_gradient if option == "I" else _begin,
-            final_state=lambda received, carry: _new_control(received, carry, option),
+            final_state=lambda received, carry: add(_change(received, carry, option), carry.personal),
         ),
         uploads=Uploads(
-            lambda received, carry: _upload(received, carry, option),
+            lambda received, carry: _upload(received, carry, option, by_samples),
             unweighted=frozenset({"control"}),
             compresses=frozenset({"delta", "control"}),
         ),
@@ -119,24 +119,21 @@ def _full_gradient(network: Network, task: Task, received: Received, carry: Carr
     return carry._replace(scratch={**carry.scratch, **torch.func.grad(loss)(trained)}), data
 
 
-def _new_control(received: Received, carry: Carry, option: str) -> Params:
+def _change(received: Received, carry: Carry, option: str) -> Params:
+    """c_i+ - c_i: grad f_i(x) - c_i, or (x - y_K) / sum_k l_k - c."""
     if option == "I":
-        return {n: carry.scratch[n] for n in carry.personal}
+        return {n: carry.scratch[n] - own for n, own in carry.personal.items()}
     # If all rates are 0 the displacement is 0 as well; the tiny floor makes 0 / 0 a 0.
     travelled = carry.scratch[TRAVELLED].clamp(min=torch.finfo(torch.float64).tiny)
-    c = received.extra
-    return {
-        n: own - c[n] + ((received.shared[n] - carry.shared[n]) / travelled).to(own.dtype)
-        for n, own in carry.personal.items()
-    }
+    # A tensor of one number per client does not raise the type of the others, so every step may overwrite the last.
+    return {n: (received.shared[n] - carry.shared[n]).div_(travelled).sub_(received.extra[n]) for n in carry.personal}
 
 
-def _upload(received: Received, carry: Carry, option: str) -> Groups:
-    change, share = subtract(_new_control(received, carry, option), carry.personal), carry.scratch[SHARE]
-    return {
-        "delta": subtract(carry.shared, received.shared),
-        "control": {n: (share * t).to(t.dtype) for n, t in change.items()},
-    }
+def _upload(received: Received, carry: Carry, option: str, by_samples: bool) -> Groups:
+    change = _change(received, carry, option)
+    if by_samples:
+        change = {n: t.mul_(carry.scratch[SHARE]) for n, t in change.items()}
+    return {"delta": subtract(carry.shared, received.shared), "control": change}
 
 
 def with_control(inner: Server, by_samples: bool = False) -> Server:

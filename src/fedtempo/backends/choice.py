@@ -1,7 +1,8 @@
-"""How clients run by default: model size picks the backend and the block size, timing picks the number of workers.
+"""How clients run by default: model and batch pick the backend and the block size, timing picks the number of workers.
 
 Vectorised and serial code differ in the last bits, and so do vectorised blocks of different sizes. If a clock chose
-them, two runs of one experiment could differ. So fixed rules choose them, calibrated once on the benchmark's workloads.
+them, two runs of one experiment could differ. So fixed rules choose them. They come from measurements on a grid of
+models, batch sizes and cohorts (`benchmarks/grid.py`, printed in docs/benchmarks.md).
 The number of workers changes no bit, so a clock may choose it (`calibration.py`).
 """
 
@@ -30,9 +31,10 @@ from fedtempo.federation.federation import Federation
 BACKENDS: dict[str, Backend] = {"serial": serial, "vectorised": vectorised}
 BACKEND_NAMES = (*BACKENDS, "processes", "ray", "auto")
 VECTORISED_BELOW = 100_000
-VECTORISED_IMAGES_BELOW = 10_000
-"""Models with fewer parameters than this run side by side by default. Larger ones are faster one by one; for models
-with convolutions the limit is lower."""
+"""Models with fewer parameters than this run side by side by default. Larger ones are faster one by one."""
+MOST_CHANNEL_ROWS = 128
+"""With convolutions, side by side pays only for little work a step: the most channels of a layer times the rows of a
+batch. Clients with kernels of their own are a grouped convolution, which is slower for each number than a plain one."""
 LANES_IN_CACHE = 2_000_000
 """Parameters of all lanes of a vectorised block together: about what stays in the processor's cache."""
 MOST_LANES = 512
@@ -66,8 +68,9 @@ def choose(
     cohort: float,
     vectorises: bool = True,
     device: str = "cpu",
+    batch: int | None = None,
 ) -> Choice:
-    """The choice for a run: what the user set, and defaults for the rest by model size and number of processors.
+    """The choice for a run: what the user set, and defaults for the rest by model, rows of a batch and processors.
 
     An accelerator is fastest with many clients side by side, in one process, as many as its memory holds.
     """
@@ -77,8 +80,7 @@ def choose(
         free = free_memory(device)
         size = block_size(parameters, code) if free is None or code is serial else lanes_in(free, parameters)
         return Choice(code, workers or 1, block or size)
-    images = any(isinstance(module, nn.Conv2d) for module in model.modules())
-    code = choose_backend(backend, parameters, images) if vectorises else serial
+    code = choose_backend(backend, parameters, _channels(model) * (batch or 1)) if vectorises else serial
     size = block or block_size(parameters, code)
     if workers is None and backend == "auto":
         # A cohort that fits into one block cannot be shared between workers.
@@ -87,13 +89,18 @@ def choose(
     return Choice(code, choose_workers(backend, workers), size)
 
 
-def choose_backend(backend: str | Backend, parameters: int, images: bool = False) -> Backend:
-    """The backend of this name; `auto` looks at the model."""
+def _channels(model: nn.Module) -> int:
+    """The most channels that a convolution of the model makes; 0 where it has none."""
+    return max((layer.out_channels for layer in model.modules() if isinstance(layer, nn.Conv2d)), default=0)
+
+
+def choose_backend(backend: str | Backend, parameters: int, channel_rows: int = 0) -> Backend:
+    """The backend of this name; `auto` looks at the model and the batch: `channel_rows` are channels times rows."""
     if isinstance(backend, Backend):
         return backend
     if backend == "auto":
-        most = VECTORISED_IMAGES_BELOW if images else VECTORISED_BELOW
-        return BACKENDS["vectorised" if parameters < most else "serial"]
+        together = parameters < VECTORISED_BELOW and channel_rows <= MOST_CHANNEL_ROWS
+        return BACKENDS["vectorised" if together else "serial"]
     if backend not in BACKEND_NAMES:
         raise unknown("backend", backend, BACKEND_NAMES)
     return BACKENDS["serial" if backend in ("processes", "ray") else backend]

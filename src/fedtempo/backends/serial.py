@@ -24,6 +24,11 @@ from fedtempo.randomness import client_keys, scramble
 from fedtempo.schedules import Now
 from fedtempo.tasks import Batch
 
+LAID_OUT_BYTES = 2**22
+"""Bytes of a client's batches that are copied at once."""
+CACHE_LINE = 64
+"""Bytes at whose multiples torch allocates tensors."""
+
 
 def train(
     problem: Problem,
@@ -125,13 +130,15 @@ def _run_stage(
             carry, data = stage.enter(received, carry, data)
     # Batches depend on seed, client and round alone: neither on the backend nor on who trained before.
     keys = client_keys(problem.seed, np.array([client]), "batches", *now.path)
-    rows = BatchRows(batching, keys, np.array([count]))
+    drawn = _drawn(data, BatchRows(batching, keys, np.array([count])), batching, -(-len(here) // stage.phase.repeat))
     # Losses stay tensors until the end: reading a number would wait for the device at every step.
     losses, seen = [torch.zeros((), dtype=torch.float64, device=problem.device)], 0
     for step, place in enumerate(here):
         if stage.phase.until is not None and bool(stage.phase.until(received, carry)):
             break
-        batch = _batch(data, rows, batching, step // stage.phase.repeat)
+        if step % stage.phase.repeat == 0:
+            rows = next(drawn)
+        batch = dict(rows)
         if problem.augment is not None:
             key = step_keys(problem.seed, np.array([client]), now.path, step).to(problem.device)
             batch = problem.augment.one(batch, key)
@@ -156,11 +163,30 @@ def until_deadline(planned: Sequence[Now], now: Now, before: int) -> Sequence[No
     return planned if most is None else planned[: max(0, most - before)]
 
 
-def _batch(data: Batch, rows: BatchRows, batching: Batching, draw: int) -> Batch:
+def _drawn(data: Batch, rows: BatchRows, batching: Batching, draws: int) -> Iterator[Batch]:
+    """A client's batches in order. Several are copied at once and then cut apart: one copy serves many steps."""
     if batching.size is None:
-        return dict(data)
-    index = torch.from_numpy(rows.of_first(draw))
-    return {n: t.index_select(0, index.to(t.device)) for n, t in data.items()}
+        yield from (data for _ in range(draws))
+        return
+    together = _laid_out_together(data, batching.size)
+    for first in range(0, draws, together):
+        chosen = [rows.of_first(draw) for draw in range(first, min(first + together, draws))]
+        index = torch.from_numpy(np.concatenate(chosen) if len(chosen) > 1 else chosen[0])
+        lengths = [len(rows) for rows in chosen]
+        copied = [torch.split(t.index_select(0, index.to(t.device)), lengths) for t in data.values()]
+        yield from (dict(zip(data, batch, strict=True)) for batch in zip(*copied, strict=True))
+
+
+def _laid_out_together(data: Batch, size: int) -> int:
+    """How many batches are copied at once: what fits into the processor's cache beside the model.
+
+    The libraries' sums may depend on where in a cache line a tensor starts. So every batch has to start at the start of
+    one, as if it had been copied alone.
+    """
+    widths = [t[:1].nbytes for t in data.values() if t.is_floating_point()]
+    if any(width % CACHE_LINE for width in widths):
+        return 1
+    return max(1, LAID_OUT_BYTES // max(1, size * sum(widths)))
 
 
 def dropout_keys(problem: Problem, clients: np.ndarray, now: Now, step: int) -> np.ndarray:

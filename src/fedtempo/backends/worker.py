@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import ctypes
 from collections.abc import Callable
 from multiprocessing.connection import Connection
 from typing import Any, Literal, NamedTuple
@@ -18,10 +16,8 @@ from fedtempo.backends.start import SENDS
 from fedtempo.errors import FedTempoError, TrainingError
 from fedtempo.federation.federation import Federation
 from fedtempo.server.sums import BlockSum
+from fedtempo.support.allocator import keep_freed_memory
 from fedtempo.support.extras import library
-
-_TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3
-"""Numbers of glibc's `mallopt`."""
 
 Chunk = list[tuple[int, Block]]
 """Blocks with their places in the order."""
@@ -41,7 +37,7 @@ def serve(
     for other in foreign:
         other.close()
     torch.set_num_threads(1)
-    _keep_freed_memory()
+    keep_freed_memory()
     state = _WorkerState(federation, backend, mailbox.advance)
     while True:
         try:
@@ -85,14 +81,6 @@ class _WorkerState:
         scores = self._common.score_block(*self._with, block)
         self._advance()
         return scores
-
-
-def _keep_freed_memory() -> None:
-    """Tell the C library to keep freed memory: a worker needs it again at once, and fresh pages are slow to get."""
-    with contextlib.suppress(OSError, AttributeError):
-        library = ctypes.CDLL(None)
-        library.mallopt(_TRIM_THRESHOLD, 2**30)
-        library.mallopt(_MMAP_THRESHOLD, 2**25)
 
 
 def answered(compute: Callable[..., Any], *arguments: Any) -> tuple[str, Any]:

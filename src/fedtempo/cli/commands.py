@@ -18,6 +18,8 @@ class Command(NamedTuple):
     help: str
     epilog: str | None = None
     """A function of the module that makes the text below the command's own help page."""
+    examples: tuple[str, ...] = ()
+    """Whole command lines, for the end of the help page."""
 
 
 COMMANDS = {
@@ -25,46 +27,100 @@ COMMANDS = {
         "demo",
         "demo",
         "Show what clients can do between two aggregations: eight ways on digits, each at its tuned rate. Offline.",
+        examples=(
+            "fedtempo demo",
+            "fedtempo demo --json",
+        ),
     ),
-    "new": Command("new", "new", "Write a commented experiment file to start from; ask for what is not given."),
-    "run": Command("runs", "run", "Train an experiment file and print its table.", "algorithms_text"),
+    "new": Command(
+        "new",
+        "new",
+        "Write a commented experiment file to start from; ask for what is not given.",
+        examples=(
+            "fedtempo new",
+            "fedtempo new mine.toml --data visits.csv --client patient --target outcome",
+        ),
+    ),
+    "run": Command(
+        "runs",
+        "run",
+        "Train an experiment file and print its table.",
+        "algorithms_text",
+        examples=(
+            "fedtempo run experiment.toml --out runs/a",
+            "fedtempo run experiment.toml --set algorithm.beta=0.4 --seed 1 --out runs/b",
+        ),
+    ),
     "resume": Command(
-        "runs", "resume", "Go on where a run stopped; the result is that of the uninterrupted run, bit for bit."
+        "runs",
+        "resume",
+        "Go on where a run stopped; the result is that of the uninterrupted run, bit for bit.",
+        examples=(
+            "fedtempo resume runs/a",
+            "fedtempo resume runs/a --rounds 200",
+        ),
     ),
-    "export": Command("export", "export_model", "Write a stored run's model to a file that is used without FedTempo."),
+    "export": Command(
+        "export",
+        "export_model",
+        "Write a stored run's model to a file that is used without FedTempo.",
+        examples=(
+            "fedtempo export runs/a --format safetensors --out model.safetensors",
+            "fedtempo export runs/a --format onnx --out model.onnx",
+        ),
+    ),
     "watch": Command(
         "watch",
         "watch",
         "Serve a live page of a run to this machine's browser. It only reads; the run goes on when it ends.",
+        examples=("fedtempo watch runs/a",),
     ),
     "schedule": Command(
         "plan",
         "schedule",
         "Print learning rate, weight decay, local steps and the personalization ratio R, by round and by step.",
+        examples=(
+            "fedtempo schedule experiment.toml",
+            "fedtempo schedule experiment.toml --algorithms fedavg,feddecay:beta=0.6",
+        ),
     ),
     "advise": Command(
-        "plan", "advise", "Measure how much clients differ and suggest beta, K decay and weight decay, with reasons."
+        "plan",
+        "advise",
+        "Measure how much clients differ and suggest beta and K decay, with reasons.",
+        examples=("fedtempo advise experiment.toml",),
     ),
     "compare": Command(
         "compare",
         "compare",
         "Compare runs, paired over seeds and users: scores, differences with intervals, costs, cost to a target.",
+        examples=(
+            "fedtempo compare runs/a runs/b --target 0.8",
+            "fedtempo compare experiment.toml --algorithms feddecay,fedprox --seeds 3 --out compared",
+            "fedtempo compare experiment.toml --algorithms feddecay,pflego --tune --out decided",
+        ),
     ),
     "tune": Command(
         "tune",
         "tune",
         "Try values of an experiment's fields, and write the best experiment into OUT/best.toml.",
         "grids_text",
+        examples=("fedtempo tune experiment.toml --grid feddecay --out tuned",),
     ),
     "reproduce": Command(
         "reproduce",
         "reproduce",
         "Run a paper's table or figure; print its values beside ours and a verdict on each claim.",
+        examples=(
+            "fedtempo reproduce --list --paper pflego --minutes 5",
+            "fedtempo reproduce decaying-k-quadratic --scale smoke",
+        ),
     ),
     "doctor": Command(
         "doctor",
         "doctor",
         "Check this machine: versions, threads, linear algebra, workers, accelerators, a short run on each backend.",
+        examples=("fedtempo doctor",),
     ),
     "data": Command("data", "app", "Data sets: list, get, describe, verify."),
     "deploy": Command("deploy", "app", "Run an experiment on real clients, or try it on this machine."),
@@ -101,5 +157,8 @@ def imported(name: str) -> Any:
     if isinstance(found, typer.Typer):
         return typer.main.get_command(found)
     alone = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
-    alone.command(name, epilog=known.epilog and getattr(module, known.epilog)())(found)
+    text = [getattr(module, known.epilog)()] if known.epilog else []
+    if known.examples:
+        text.append("\n\n".join(["Examples:", *known.examples]))
+    alone.command(name, epilog="\n\n".join(text) or None)(found)
     return typer.main.get_command(alone)

@@ -37,6 +37,7 @@ from fedtempo.errors import ConfigError, OutputError, is_number, require
 from fedtempo.report import EXPERIMENT, follow, tidy_csv, tidy_rows, write_report
 from fedtempo.support.files import write_atomically
 from fedtempo.support.terminal import Terminal, say
+from fedtempo.training.pool import runs_at_once
 from fedtempo.training.result import Result
 
 Paths = Annotated[list[Path], typer.Argument(help="Run folders, or experiment files to run.", metavar="PATH...")]
@@ -81,7 +82,9 @@ def compare(
     ] = Style.terminal,
     test: Annotated[Tests, typer.Option(help="The paired test over seeds; auto is exact for few seeds.")] = Tests.auto,
     figures: Annotated[Path | None, typer.Option(help="A folder for figures as SVG, PDF and PNG.")] = None,
-    workers: Annotated[int, typer.Option(help="Runs at a time, each in a process with one thread.")] = 1,
+    workers: Annotated[
+        int | None, typer.Option(help="Runs at a time, each in one process; by default what is faster.")
+    ] = None,
     tune: Annotated[
         bool, typer.Option("--tune", help="The fair comparison: tune everybody alike first, then judge fresh seeds.")
     ] = False,
@@ -146,7 +149,7 @@ def compare(
             redraw,
             _budget({**given, **({} if seeds is None else {"seeds": seeds})}),
             out or OUT,
-            workers,
+            1 if workers is None else workers,
         )
         found = run_fair(options, quiet or as_json)
         say(found.json()) if as_json else show_fair(found, options.out)
@@ -164,8 +167,7 @@ def compare(
         runs = [finished_run(folder) for folder in folders]
     else:
         entrants = _entrants(paths, algorithms, only, overrides)
-        silent = quiet or as_json or workers > 1
-        results, labels = run_entrants(entrants, 1 if seeds is None else seeds, out, _follow(silent), workers)
+        results, labels = _trained(entrants, 1 if seeds is None else seeds, out, workers, quiet or as_json)
         runs = [run_of(result, label) for result, label in zip(results, labels, strict=True)]
     comparison = compare_runs(runs, reference, target)
     method: Method = test.value
@@ -177,6 +179,16 @@ def compare(
             results or [_result(f, allow_code or []) for f in folders], page, labels_of(runs), "FedTempo comparison"
         )
     _show(comparison, page, as_json, style, method)
+
+
+def _trained(
+    entrants: Sequence[Entrant], seeds: int, out: Path | None, workers: int | None, quiet: bool
+) -> tuple[list[Result], list[str]]:
+    """Everybody's runs, side by side where that is faster; says which way it goes."""
+    at_once = runs_at_once(workers, seeds * len(entrants), seeds * sum(entrant.file.rounds for entrant in entrants))
+    if not quiet:
+        say(str(at_once), error=True)
+    return run_entrants(entrants, seeds, out, _follow(quiet or at_once.workers > 1), at_once.workers)
 
 
 def _follow(quiet: bool) -> Follow:

@@ -16,7 +16,7 @@ from fedtempo.cli.options import AsJson, ExperimentPath, Overrides
 from fedtempo.comparison import entrants_of
 from fedtempo.comparison.fair import middle_rates
 from fedtempo.config import make_algorithm, read, settings_of
-from fedtempo.errors import ConfigError, is_count, is_number, require
+from fedtempo.errors import ConfigError, is_count, require
 from fedtempo.models.weights import build
 from fedtempo.report import Lines, Section, report, write_page
 from fedtempo.support.terminal import Terminal, say
@@ -77,11 +77,9 @@ def schedule(
 def advise(
     experiment: ExperimentPath,
     overrides: Overrides = None,
-    max_norm: Annotated[float, typer.Option(help="The clip norm that weight decay is to fit.")] = 10.0,
     as_json: AsJson = False,
 ) -> None:
-    """Measure how much clients differ and suggest beta, K decay and weight decay, with reasons."""
-    require(is_number(max_norm) and max_norm > 0, "max_norm", "a number > 0", max_norm)
+    """Measure how much clients differ and suggest beta and K decay, with reasons."""
     settings = settings_of(read(experiment, overrides))
     prepared = prepare(**settings)
     federation = prepared.federation
@@ -94,7 +92,6 @@ def advise(
         lr=phase.lr.at(now),
         steps=phase.length.steps(now, size, federation.problem.batching),
         rounds=prepared.rounds,
-        max_norm=max_norm,
     )
     say(json.dumps(asdict(advice), default=str) if as_json else str(advice))
 

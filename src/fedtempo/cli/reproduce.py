@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import platform
 import subprocess
 from collections.abc import Iterator
@@ -24,18 +25,27 @@ from fedtempo.papers import reproduce as perform
 from fedtempo.papers.framework.counting import write_index
 from fedtempo.papers.framework.documents import JUDGED, save_into_docs, stored_runs
 from fedtempo.papers.framework.outcomes import Outcome
-from fedtempo.papers.framework.pages import outcome_record, rich_table, save, verdicts
+from fedtempo.papers.framework.pages import QUICK_LOOK, is_quick_look, outcome_record, rich_table, said, save
 from fedtempo.papers.framework.probing import duration, estimated_seconds
-from fedtempo.papers.framework.running import PROCESSES, Observer, plan, require_data_sets
+from fedtempo.papers.framework.running import Observer, plan, require_data_sets
 from fedtempo.papers.framework.stored import read_stored_runs
+from fedtempo.papers.situations import PAGE, write_situations
 from fedtempo.support.terminal import Terminal, say
+from fedtempo.training.pool import LEAST_ROUNDS, runs_at_once
 
 ENVIRONMENT = ("torch", "numpy")
+SHOWN = tuple(scale for scale in SCALES if scale != "smoke")
 
 
 def reproduce(
     name: Annotated[str | None, typer.Argument(help="Which; --list shows all.")] = None,
     list_all: Annotated[bool, typer.Option("--list", help="Show what there is and how long it takes.")] = False,
+    paper: Annotated[
+        str | None, typer.Option(help="With --list: only what is of this paper, such as feddecay or pflego.")
+    ] = None,
+    minutes: Annotated[
+        float | None, typer.Option(help="With --list: only what takes at most so many minutes at --scale.")
+    ] = None,
     scale: Annotated[
         str,
         typer.Option(
@@ -59,7 +69,9 @@ def reproduce(
     from_stored: Annotated[
         bool, typer.Option("--from-stored", help="Train nothing: make the pages from the runs stored below --docs.")
     ] = False,
-    workers: Annotated[int, typer.Option(help="Runs at the same time; the numbers do not depend on it.")] = PROCESSES,
+    workers: Annotated[
+        int | None, typer.Option(help="Runs at the same time, by default one per processor; changes no number.")
+    ] = None,
     as_json: AsJson = False,
     quiet: Quiet = False,
 ) -> None:
@@ -68,13 +80,15 @@ def reproduce(
     Finished runs are kept in the folder: the same command goes on where it was interrupted.
     """
     if list_all:
-        _list(as_json)
+        _list(_chosen(paper, minutes, scale), as_json)
         return
+    for given, option in ((paper, "--paper"), (minutes, "--minutes")):
+        require(given is None, option, "used with --list", given)
     if name is None:
         raise ConfigError(f"a name must be given. Known: {', '.join(REPRODUCTIONS)}.")
     if name not in REPRODUCTIONS:
         raise unknown("reproduction", name, REPRODUCTIONS)
-    require(is_count(workers), "workers", "an int >= 1", workers)
+    require(workers is None or is_count(workers), "workers", "an int >= 1", workers)
     chosen = REPRODUCTIONS[name]
     folder = out or Path("reproduced") / name / scale
     require(docs is not None or not from_stored, "--from-stored", "given with --docs", from_stored)
@@ -84,9 +98,12 @@ def reproduce(
     tasks = plan(chosen, scale, seeds, folder, only or ())
     if not from_stored:
         require_data_sets(tasks, data_dir)
+    at_once = runs_at_once(workers, len(tasks), LEAST_ROUNDS)  # no reproduction has fewer
+    if not (quiet or as_json):
+        say(str(at_once), error=True)
     if scale == "paper" and not quiet:
         waiting = [task for task in tasks if not task.path.exists()]
-        left = estimated_seconds(waiting, data_dir, workers) if waiting else 0.0
+        left = estimated_seconds(waiting, data_dir, at_once.workers) if waiting else 0.0
         say(f"{len(waiting)} of {len(tasks)} runs are left: about {duration(left)}", error=True)
     with _said_how_to_go_on():
         outcome = perform(
@@ -96,7 +113,7 @@ def reproduce(
             seeds=seeds,
             only=only or (),
             data_dir=data_dir,
-            processes=workers,
+            processes=at_once.workers,
             observe=_observer(quiet or as_json),
             stored=stored,
             provenance=_provenance(),
@@ -109,6 +126,8 @@ def reproduce(
         paths.append(save_into_docs(chosen, outcome, docs, provenance))
     if docs is not None and scale == JUDGED:
         paths.append(write_index(REPRODUCTIONS.values(), docs))
+        if (docs.parent / PAGE).exists():
+            write_situations(docs.parent / PAGE, docs)
     if as_json:
         say(json.dumps(outcome_record(chosen, outcome)))
         return
@@ -124,27 +143,47 @@ def _stored_seeds(stored: Path | None) -> int | None:
 def _show(chosen: Reproduction, outcome: Outcome, paths: list[Path]) -> None:
     console = Terminal(highlight=False)
     console.print(rich_table(chosen, outcome))
-    for text, verdict in verdicts(chosen, outcome).items():
-        console.print(f"[bold]{verdict.answer}[/bold]: ", end="", markup=True)
-        console.print(f"{text} ({verdict.reason})", markup=False, soft_wrap=True)
+    if is_quick_look(chosen, outcome.scale):
+        console.print(QUICK_LOOK)
+    for text, answer, reason in said(chosen, outcome):
+        console.print(f"[bold]{answer}[/bold]: " if answer else "", end="", markup=True)
+        console.print(f"{text} ({reason})", markup=False, soft_wrap=True)
     console.print(f"written: {', '.join(map(str, paths))}", markup=False, soft_wrap=True)
 
 
-def _list(as_json: bool) -> None:
-    minutes = {name: {s: one.scales[s].minutes for s in one.scales} for name, one in REPRODUCTIONS.items()}
+def _chosen(paper: str | None, minutes: float | None, scale: str) -> dict[str, Reproduction]:
+    """What the list shows."""
+    papers = dict.fromkeys(one.paper for one in REPRODUCTIONS.values())
+    if paper is not None and paper not in papers:
+        raise unknown("paper", paper, papers)
+    if scale not in SCALES:
+        raise unknown("scale", scale, SCALES)
+    limit = math.inf if minutes is None else minutes
+    return {
+        name: one
+        for name, one in REPRODUCTIONS.items()
+        if paper in (None, one.paper) and scale in one.scales and one.scales[scale].minutes <= limit
+    }
+
+
+def _list(chosen: dict[str, Reproduction], as_json: bool) -> None:
+    """A line each, however narrow the terminal is: what does not fit is cut off."""
+    minutes = {name: {s: one.scales[s].minutes for s in one.scales} for name, one in chosen.items()}
     if as_json:
         lines = [
             {"name": name, "paper": one.paper, "source": one.source, "title": one.title, "minutes": minutes[name]}
-            for name, one in REPRODUCTIONS.items()
+            for name, one in chosen.items()
         ]
         say(json.dumps(lines, indent=1))
         return
-    table = Table(Column("name", no_wrap=True), "paper", "what", *(Column(s, no_wrap=True) for s in SCALES))
-    for name, one in REPRODUCTIONS.items():
-        times = (duration(60 * minutes[name][s]) if s in minutes[name] else "-" for s in SCALES)
-        table.add_row(name, one.paper, f"{one.source}: {one.title}", *times)
+    columns = [Column(s, no_wrap=True, justify="right") for s in SHOWN]
+    what = Column("what", no_wrap=True, overflow="ellipsis", ratio=1)
+    table = Table(Column("name", no_wrap=True), what, *columns, box=None, pad_edge=False, expand=True)
+    for name, one in chosen.items():
+        times = (duration(60 * minutes[name][s]) if s in minutes[name] else "-" for s in SHOWN)
+        table.add_row(name, f"{one.source}: {one.title}", *times)
     Terminal().print(table)
-    typer.echo("Times are about what two cores take.")
+    say("Times are for two cores; smoke takes seconds. --paper, --minutes: fewer rows.")
 
 
 def _observer(quiet: bool) -> Observer:

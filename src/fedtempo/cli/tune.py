@@ -11,7 +11,9 @@ import typer
 from fedtempo.cli.options import AsJson, ExperimentPath, Overrides, Quiet
 from fedtempo.config import overrides_of
 from fedtempo.support.terminal import Terminal, say
+from fedtempo.training.pool import RunsAtOnce, runs_at_once
 from fedtempo.tuning import GRIDS, Found, Record, line_of, plan_search, search, space_of
+from fedtempo.tuning.study import SearchPlan
 
 
 def grids_text() -> str:
@@ -28,7 +30,9 @@ def tune(
     trials: Annotated[int | None, typer.Option(help="Trials of hyperband, 30 by default.")] = None,
     sampler: Annotated[str, typer.Option(help="How hyperband draws: random, or tpe from what did well.")] = "random",
     seeds: Annotated[int, typer.Option(help="Seeds per trial; scores are averaged.")] = 1,
-    workers: Annotated[int, typer.Option(help="Trials at a time, each in a process with one thread.")] = 1,
+    workers: Annotated[
+        int | None, typer.Option(help="Trials at a time, each in one process; by default what is faster.")
+    ] = None,
     out: Annotated[Path, typer.Option(help="The folder of the search.")] = Path("tune"),
     resume: Annotated[bool, typer.Option("--resume", help="Go on with the search in the folder.")] = False,
     as_json: AsJson = False,
@@ -42,13 +46,16 @@ def tune(
     """
     found_space = space_of(experiment, grid, space, overrides_of(overrides))
     plan = plan_search(found_space, method, trials, seeds, sampler)
+    at_once = _at_once(plan, workers)
+    if not (quiet or as_json):
+        say(str(at_once), error=True)
 
     def show(record: Record, done: int) -> None:
         if not (quiet or as_json):
             say(line_of(record, done, plan.total), error=True)
 
     try:
-        found = search(plan, out, workers=workers, resume=resume, observe=show)
+        found = search(plan, out, workers=at_once.workers, resume=resume, observe=show)
     except KeyboardInterrupt:
         say(f"fedtempo: go on with the same command and --resume (the search is in {out})", error=True)
         raise
@@ -56,6 +63,13 @@ def tune(
         say(json.dumps(found.as_dict()))
         return
     _print(found, out)
+
+
+def _at_once(plan: SearchPlan, workers: int | None) -> RunsAtOnce:
+    """Trials side by side where that is faster. Hyperband with several workers would end other trials each time."""
+    if plan.method != "grid" and workers is None:
+        return RunsAtOnce(1, "hyperband then ends the same trials each time")
+    return runs_at_once(workers, plan.total, plan.total * plan.seeds * plan.rounds)
 
 
 def _print(found: Found, out: Path) -> None:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 import torch
 from torch import Tensor
 
-from fedtempo.params import Params, Scalar, is_plain
-from fedtempo.schedules import Now, Position, Rate, as_schedule
+from fedtempo.params import Params, Scalar, add, is_plain
+from fedtempo.schedules import Now, Position, Rate, Schedule, as_schedule
 from fedtempo.tasks import SAMPLE_WEIGHT, Batch
 
 
@@ -81,26 +82,39 @@ def supervised(loss: Loss, params: Params, batch: Batch, view: View, now: Positi
     return Value(value, value, buffers)
 
 
+@dataclass(frozen=True)
+class Pulled:
+    """f_i(y) + (mu / 2) ||y - centre||^2. The term's gradient is mu (y - centre), so only f_i needs torch's tape."""
+
+    name: str
+    strength: Schedule
+    centre: Callable[[View], Params]
+
+    def __call__(self, loss: Loss, params: Params, batch: Batch, view: View, now: Position) -> Value:
+        """The objective at these parameters."""
+        value, buffers = loss(params, batch)
+        return Value(value + _half_distance(params, self.centre(view), self.strength(now)), value, buffers)
+
+    def gradient(self, of_loss: Params, params: Params, view: View, now: Position) -> Params:
+        """grad f_i(y) + mu (y - centre), from the first term."""
+        centre, mu = self.centre(view), self.strength(now)
+        away = {n: params[n] - centre[n] for n in of_loss if n in centre}
+        return {**of_loss, **add({n: of_loss[n] for n in away}, away, mu)}
+
+    def value(self, of_loss: Value, params: Params, view: View, now: Position) -> Value:
+        """The objective, from the value of f_i."""
+        distance = _half_distance(params, self.centre(view), self.strength(now))
+        return of_loss._replace(total=of_loss.total + distance)
+
+
 def proximal(strength: Rate) -> Objective:
     """f_i(y) + (mu / 2) ||y - x||^2 with x the model received: FedProx's mu, Ditto's lambda."""
-    mu = as_schedule(strength)
-
-    def objective(loss: Loss, params: Params, batch: Batch, view: View, now: Position) -> Value:
-        value, buffers = loss(params, batch)
-        return Value(value + _half_distance(params, view.received.shared, mu(now)), value, buffers)
-
-    return objective
+    return Pulled("proximal", as_schedule(strength), lambda view: view.received.shared)
 
 
 def moreau(strength: Rate) -> Objective:
     """f_i(theta) + (lambda / 2) ||theta - w||^2 with w the client's current local model: pFedMe (eq. 3)."""
-    mu = as_schedule(strength)
-
-    def objective(loss: Loss, params: Params, batch: Batch, view: View, now: Position) -> Value:
-        value, buffers = loss(params, batch)
-        return Value(value + _half_distance(params, view.shared, mu(now)), value, buffers)
-
-    return objective
+    return Pulled("moreau", as_schedule(strength), lambda view: view.shared)
 
 
 def control(view: View) -> Params:

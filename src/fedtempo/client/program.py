@@ -15,7 +15,7 @@ from torch import Tensor
 
 from fedtempo.client.gradients import GradientOf, Replayed, ValueOf, by_autograd, by_transform_together
 from fedtempo.client.network import NOT_INPUTS, Network
-from fedtempo.client.objectives import Received, Value, supervised
+from fedtempo.client.objectives import Pulled, Received, Value, supervised
 from fedtempo.client.optimizer_state import GROUP, belongs_to, named_state, restored, slot_of, without_states
 from fedtempo.client.phase import Carry, Phase
 from fedtempo.client.rules import PhaseState, first_rate_state, first_stop_state
@@ -215,7 +215,7 @@ def _stage(index: int, phase: Phase, network: Network, task: Task) -> Stage:
         return partition(model_of(phase, carry), trained)
 
     def value_of(free: Params, fixed: Params, batch: Batch) -> Value:
-        # Used only where the objective is `supervised` (see `_plain`), which needs neither the view nor the position.
+        # Used only where the tape sees the data loss alone (see `_plain`), which needs no view and no position.
         value, after = loss({**fixed, **free}, batch)
         return Value(value, value, after)
 
@@ -260,12 +260,13 @@ def _trained(phase: Phase, network: Network) -> frozenset[str]:
 
 
 def _plain(phase: Phase, network: Network, task: Task, value_of: ValueOf) -> Plain | None:
-    """The fast ways to the gradient, where the objective is the data loss of whole batches.
+    """The fast ways to the gradient, where the objective is the data loss of whole batches, with a pull or without.
 
     A recorded step replays torch's operations. That is the same step only if nothing but weights and batch decides
     which operations they are. Torch's layers and ours are like that; a user's code is watched while it is replayed.
     """
-    if phase.objective is not supervised or phase.accumulate > 1 or network.hooked():
+    data_loss = phase.objective is supervised or isinstance(phase.objective, Pulled)
+    if not data_loss or phase.accumulate > 1 or network.hooked():
         return None
     watch = None if network.is_known() and is_known(task) else _unchanged(network)
     return Plain(value_of, Replayed(by_autograd, watch), Replayed(by_transform_together, watch))

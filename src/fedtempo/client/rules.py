@@ -91,6 +91,8 @@ def first_stop_state(rule: StopRule | None, trained: Params) -> State:
 
 def base_rate(lr: Schedule, now: Position) -> Scalar:
     """The rate of the round's first step."""
+    if lr.is_constant:
+        return lr(now)
     return now.value(lambda here: lr.at(replace(here, step=0, epoch=0)))
 
 
@@ -100,7 +102,7 @@ def ruled_rate(rule: RateRule, lr: Schedule, probe: Probe, state: State, now: Po
     The rule itself does not see the decay: its recursion goes on with the rate before b_k.
     """
     found, after = rule.update(probe, state["rule"], now)
-    decay = now.value(lambda here: _decay(lr, here))
+    decay = 1.0 if lr.is_constant else now.value(lambda here: _decay(lr, here))
     rate = found if isinstance(decay, float) and decay == 1.0 else found * decay
     if isinstance(rate, Tensor) and is_plain(rate):
         rate = float(rate)

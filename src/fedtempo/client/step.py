@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any, Protocol
+from typing import Protocol
 
 import torch
 from torch import Tensor
 
 from fedtempo.client.gradients import GradientOf, in_pieces
 from fedtempo.client.network import Network
-from fedtempo.client.objectives import Loss, Received, Value, View
+from fedtempo.client.objectives import Loss, Pulled, Received, Value, View, supervised
 from fedtempo.client.optimizer_state import without_states
 from fedtempo.client.phase import Carry, Phase, StepInfo
 from fedtempo.client.rules import GradientAt, PhaseState, Probe, base_rate, ruled_rate, stopped
@@ -72,6 +72,9 @@ def step_of(
     """The step of the phase with this number."""
     loss, counts = loss_of(network, task), partial(row_counts, task)
     ruled = phase.rate_rule is not None or phase.stop_rule is not None
+    # A pull's gradient is known: the rest of the objective is the data loss, whose gradient has the fast ways.
+    pull = phase.objective if isinstance(phase.objective, Pulled) else None
+    objective = phase.objective if pull is None else supervised
 
     def step(
         gradient_of: GradientOf,
@@ -88,10 +91,15 @@ def step_of(
         way = in_pieces(gradient_of, phase.accumulate, counts)
 
         def value_of(free: Params, fixed: Params, rows: Batch) -> Value:
-            return phase.objective(loss, {**fixed, **free}, rows, view, now)
+            return objective(loss, {**fixed, **free}, rows, view, now)
 
         def at_point(point: Params) -> tuple[Params, Value]:
-            return way(value_of, point, frozen, batch)
+            found, of_loss = way(value_of, point, frozen, batch)
+            if pull is None:
+                return found, of_loss
+            # Only rules look at the objective's value.
+            total = pull.value(of_loss, {**frozen, **point}, view, now) if ruled else of_loss
+            return pull.gradient(found, point, view, now), total
 
         gradient_at: GradientAt = at_point if phase.look is None else phase.look(at_point, view, now)
         raw, value = gradient_at(before)
@@ -108,7 +116,7 @@ def step_of(
         # themselves in its state.
         reads_start = over is not None or (phase.after is not None and phase.after_reads_start)
         in_place = may_overwrite and not reads_start and not _shares_memory(new, before)
-        after = {n: _descend(p, direction[n], rate, in_place) for n, p in before.items()}
+        after = _descend(before, direction, rate, in_place)
         states = (*carry.states[:index], new, *carry.states[index + 1 :])
         moved = replaced(phase, carry._replace(states=states), {**after, **value.buffers})
         if phase.after is not None:
@@ -179,16 +187,21 @@ def replaced(phase: Phase, carry: Carry, new: Params) -> Carry:
     return carry._replace(shared={**carry.shared, **common}, personal={**carry.personal, **own})
 
 
-def _descend(p: Tensor, direction: Tensor, rate: Scalar, in_place: bool) -> Tensor:
-    """p - rate * direction, with the same bits whether it overwrites `p` or not."""
+def _descend(params: Params, direction: Params, rate: Scalar, in_place: bool) -> Params:
+    """params - rate * direction, with the same bits whether it overwrites them or not."""
     # Under `vmap` clients of different sizes have different rates, and the rate is a tensor: `alpha` takes none.
     if not isinstance(rate, (int, float)):
-        return p - rate * direction
-    return p.sub_(direction, alpha=rate) if in_place else torch.sub(p, direction, alpha=rate)
+        return {n: p - rate * direction[n] for n, p in params.items()}
+    if not in_place:
+        return {n: torch.sub(p, direction[n], alpha=rate) for n, p in params.items()}
+    torch._foreach_sub_(list(params.values()), [direction[n] for n in params], alpha=rate)
+    return params
 
 
-def _shares_memory(state: Any, params: Params) -> bool:
+def _shares_memory(state: PhaseState, params: Params) -> bool:
     """Whether a transform or a rule has kept the parameters themselves in its state."""
+    if all(isinstance(part, (tuple, dict)) and not part for part in state):  # most phases keep nothing
+        return False
     kept: set[int] = set()
     tree_map(lambda t: kept.add(t.untyped_storage().data_ptr()) if isinstance(t, Tensor) else None, state)
     return bool(kept) and any(p.untyped_storage().data_ptr() in kept for p in params.values())

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from fedtempo.errors import is_number, require, takes_numbers
-from fedtempo.params import Params, add, is_plain, norm, scaled, zeros_like
+from fedtempo.params import Params, add, norm, plain_norm, scaled, zeros_like
 from fedtempo.schedules import Position, Rate, Schedule, as_schedule, checked_rate
 
 
@@ -88,10 +88,12 @@ def clip_by_global_norm(limit: Rate, eps: float = 0.0) -> Transform:
         return {"clipped_steps": zero, "clipped_norm": zero}
 
     def update(gradient: Params, state: Any, params: Params, now: Position) -> tuple[Params, Any]:
-        length = norm(gradient)
         most = bound(now)
-        if is_plain(length) and isinstance(most, (int, float)):
-            return _clipped(gradient, state, float(length), most, eps)
+        if isinstance(most, (int, float)):
+            plain = plain_norm(gradient)
+            if plain is not None:
+                return _clipped(gradient, state, plain, most, eps)
+        length = norm(gradient)
         over = (length > most).to(torch.float64)
         factor = torch.clamp(most / (length + eps), max=1.0)
         counts = {

@@ -59,6 +59,7 @@ class EvaluationSection(BaseModel):
     decays: bool = Field(False, description="true or false")
     patience: Count | None = Field(None, description=COUNT)
     interpolated: bool = Field(False, description="true or false")
+    last: Count = Field(1, description=COUNT)
 
 
 class AdmissionSection(BaseModel):

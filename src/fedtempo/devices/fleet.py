@@ -123,9 +123,20 @@ class Devices:
         return self.availability == Availability()
 
     @property
+    def is_own(self) -> bool:
+        """Whether a file or a function of the user's decides traits: what it says of a client may be wrong."""
+        kinds = self.content if isinstance(self.content, list) else []
+        return any(kind.is_own for kind in kinds) or (self.content is not None and not kinds)
+
+    @property
     def may_be_away(self) -> bool:
         """Whether a client may be away when a round begins."""
         return self.has_hours or self.availability.hours is not None or self.availability.joins > 0
+
+    @property
+    def may_leave(self) -> bool:
+        """Whether a client may leave before a round ends."""
+        return self.has_hours or self.availability.hours is not None or self.availability.stays is not None
 
     def __repr__(self) -> str:
         text = f"{self.name}({', '.join(f'{key}={value!r}' for key, value in self.settings.items())})"

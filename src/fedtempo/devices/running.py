@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -47,10 +48,30 @@ class RunningDevices:
     bytes_up: int
     row_flops: float = 0.0
     """Operations that one row takes in the most expensive stage of a client's round."""
+    known: np.ndarray | None = field(default=None, compare=False, repr=False)
+    """The traits of few clients, drawn once: a row for each trait, a column for each client number."""
 
     def traits(self, clients: np.ndarray) -> Traits:
         """What the devices of these clients can do."""
+        if self.known is not None and len(clients) and int(clients.max()) < self.known.shape[1]:
+            found = self.known[:, clients]
+            if not np.isnan(found[0]).any():
+                return Traits(*found)
         return self.devices.traits(self.seed, clients)
+
+    def checked(self, clients: np.ndarray) -> RunningDevices:
+        """The devices with the traits of all clients where they are few, so that rounds need not draw them again.
+
+        A user's file or function is asked for every client, so that what it lacks is known before training.
+        """
+        few = len(clients) and int(clients.max()) < PIECE
+        if few:
+            known = np.full((len(Traits._fields), int(clients.max()) + 1), np.nan)
+            known[:, clients] = self.devices.traits(self.seed, clients)
+            return replace(self, known=known)
+        for piece in _pieces(clients if self.devices.is_own else clients[:1]):
+            self.traits(piece)
+        return self
 
     def seconds_per_step(self, traits: Traits, rows: np.ndarray) -> np.ndarray:
         """Seconds of one step on a batch of so many rows, at the most."""
@@ -78,9 +99,7 @@ class RunningDevices:
 
     def waits(self, clients: np.ndarray, time: float) -> np.ndarray:
         """Seconds until each client may be asked; 0 for those that may be now."""
-        # In pieces: the traits of a million clients at once would take more memory than all the rest.
-        pieces = (clients[start : start + PIECE] for start in range(0, len(clients), PIECE))
-        return np.concatenate([self._waits(piece, time) for piece in pieces] or [np.empty(0)])
+        return np.concatenate([self._waits(piece, time) for piece in _pieces(clients)] or [np.empty(0)])
 
     def _waits(self, clients: np.ndarray, time: float) -> np.ndarray:
         joined = self.devices.availability.joined_at(self.seed, clients) if self.devices.availability.joins else 0.0
@@ -89,5 +108,12 @@ class RunningDevices:
 
     def leaves(self, clients: np.ndarray, time: float, *path: int) -> np.ndarray:
         """Seconds after which each client leaves the round that it begins now: infinite where it stays."""
+        if not self.devices.may_leave:
+            return np.full(len(clients), np.inf)
         stays = self.devices.availability.stays_for(self.seed, clients, *path)
         return np.asarray(np.minimum(stays, self.traits(clients).until_closing(time)))
+
+
+def _pieces(clients: np.ndarray) -> Iterator[np.ndarray]:
+    """Some clients after the other: the traits of a million at once would take more memory than all the rest."""
+    return (clients[start : start + PIECE] for start in range(0, len(clients), PIECE))

@@ -85,6 +85,9 @@ def traits_of(given: Mapping[str, float | np.ndarray], clients: int) -> Traits:
     arrays = {name: np.broadcast_to(np.asarray(value, dtype=np.float64), clients) for name, value in values.items()}
     for name, array in arrays.items():
         check_trait(name, array)
+    never = arrays["opens"] == arrays["closes"]
+    rule = "another hour than opens: a device must be there at some time"
+    require(not never.any(), "devices.closes", rule, arrays["closes"][never][:1].tolist())
     return Traits(**arrays)
 
 

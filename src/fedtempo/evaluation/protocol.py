@@ -40,18 +40,21 @@ class Evaluation:
     """Stop early after this many evaluations in a row without a better validation score; by default never."""
     interpolated: bool = False
     """Interpolate the bottom decile instead of taking sorted[n // 10]."""
+    last: int = 1
+    """How many of the last rounds are evaluated, each of them: papers report means over some."""
 
     def __post_init__(self) -> None:
         require(self.every is None or is_count(self.every), "evaluation.every", "an int >= 1", self.every)
         require(self.users is None or is_count(self.users), "evaluation.users", "an int >= 1", self.users)
         patient = self.patience is None or is_count(self.patience)
         require(patient, "evaluation.patience", "an int >= 1", self.patience)
+        require(is_count(self.last), "evaluation.last", "an int >= 1", self.last)
         require(self.trains in (None, "all", "head"), "evaluation.trains", "'all' or 'head'", self.trains)
 
     def due(self, round_number: int, rounds: int, planned: int | None = None) -> bool:
         """Whether the round with this number (from 0) is evaluated. `planned` is what a longer run was to be first."""
         every = self.every or max(1, (planned or rounds) // 10)
-        return (round_number + 1) % every == 0 or round_number + 1 == rounds
+        return (round_number + 1) % every == 0 or round_number >= rounds - self.last
 
     def sample(self, clients: np.ndarray, seed: int, kind: str) -> np.ndarray:
         """The users to evaluate."""

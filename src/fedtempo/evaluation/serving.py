@@ -129,7 +129,9 @@ def _in_words(phase: Phase) -> str:
     amount = f"{number}{units} {count.unit.removesuffix('s') if units == '1' else count.unit}"
     parts = [f"{amount} at lr {_schedule_in_words(phase.lr)} on {phase.trains!r}"]
     if phase.objective is not supervised:
-        parts.append(f"objective {phase.objective.__qualname__.split('.')[0]}")
+        # A callable object has no name of its own unless it says one.
+        of_function = getattr(phase.objective, "__qualname__", type(phase.objective).__name__).split(".")[0]
+        parts.append(f"objective {getattr(phase.objective, 'name', of_function)}")
     if phase.direction is not identity:
         rates = ", ".join(f"{name} {_schedule_in_words(rate)}" for name, rate in phase.direction.schedules)
         parts.append(f"the algorithm's own direction{f' ({rates})' if rates else ''}")

@@ -28,12 +28,12 @@ How to add one. A paper has a folder here (`feddecay/`, `fednar/`, ...), whose `
 `fedtempo reproduce NAME --scale small --docs docs/results` performs it and puts its section into the paper's page.
 """
 
-from fedtempo.papers import clock, compositions, compressors, decaying_k, feddecay, fednar, pflego
+from fedtempo.papers import clock, compositions, compressors, control, decaying_k, feddecay, fednar, pflego
 from fedtempo.papers.decaying_k.quadratic import figure_1
 from fedtempo.papers.framework.reproduction import PAPERS, SCALES, Reproduction
 from fedtempo.papers.framework.running import reproduce
 
-_PAPERS = (feddecay, fednar, pflego, decaying_k, compositions, compressors, clock)
+_PAPERS = (feddecay, fednar, pflego, decaying_k, compositions, compressors, clock, control)
 REPRODUCTIONS: dict[str, Reproduction] = {one.name: one for paper in _PAPERS for one in paper.REPRODUCTIONS}
 
 __all__ = ["PAPERS", "REPRODUCTIONS", "SCALES", "Reproduction", "figure_1", "reproduce"]

@@ -136,7 +136,7 @@ CLAIMS = (
 )
 SMOKE: dict[str, Any] = {"rounds": 2, "cohort": 2, "every": 1, "clients": 5, "hidden": 8, "k": 2, "lr": 0.1}
 SMALL: dict[str, Any] = {**SMOKE, "rounds": 100, "cohort": 5, "every": 5, "clients": 30, "hidden": 64, "k": 10}
-MEDIUM: dict[str, Any] = {**SMALL, "rounds": 400, "cohort": 10, "every": 10, "clients": 100}
+MEDIUM: dict[str, Any] = {**SMALL, "rounds": 150, "every": 10, "clients": 50, "hidden": 32}
 RATES = (0.03, 0.1, 0.3)
 FEMNIST_BYTES = Reproduction(
     name="compression-femnist",
@@ -147,13 +147,17 @@ FEMNIST_BYTES = Reproduction(
         "smoke": sized(seeds=1, minutes=0.1, **SMOKE),
         "small": sized(seeds=3, minutes=4, **SMALL),
         "medium": sized(
-            seeds=8,
-            minutes=55,
-            tuning=Tuning({label: TunedSetting(label, RATES) for label in compressor_rules()}, VALIDATED),
+            seeds=5,
+            minutes=8,
+            tuning=Tuning(
+                {label: TunedSetting(label, RATES) for label in compressor_rules()}, VALIDATED, settings={"rounds": 60}
+            ),
             settling=Settling(GROUP, 0.01),
             **MEDIUM,
         ),
-        "paper": sized(seeds=10, minutes=1500, **{**MEDIUM, "rounds": 2000, "clients": 1000, "hidden": 200}),
+        "paper": sized(
+            seeds=10, minutes=1500, **{**MEDIUM, "rounds": 2000, "cohort": 10, "clients": 1000, "hidden": 200}
+        ),
     },
     runs=_runs,
     columns={

@@ -35,6 +35,7 @@ def _headline(runs: Sequence[ReportRun]) -> list[tuple[str, str]]:
         ("seed" if len(seeds) == 1 else "seeds", ", ".join(map(str, seeds))),
         ("runs", str(len(runs)) if len(runs) > 1 else ""),
         ("date", max((run.finished or "" for run in runs), default="").replace("T", " ").replace("+00:00", " UTC")),
+        ("privacy", "; ".join(dict.fromkeys(run.facts["privacy"] for run in runs if "privacy" in run.facts))),
         *((name, versions[name]) for name in ("fedtempo", "torch") if name in versions),
     ]
     return [(name, text) for name, text in facts if text]
@@ -47,7 +48,11 @@ def section(one: Section, index: int) -> str:
     figure = (
         f'<div class="plot" data-section="{index}" data-heading="{escape(one.heading)}"></div>' if one.figure else ""
     )
-    return f'<section class="text"><h2>{escape(one.heading)}</h2>{text}{table}{figure}</section>'
+    link = f'<a class="anchor" href="#section-{index + 1}" title="A link to this section">#</a>'
+    return (
+        f'<section class="text" id="section-{index + 1}"><h2>{escape(one.heading)} {link}</h2>{text}{table}{figure}'
+        "</section>"
+    )
 
 
 def runs_section(runs: Sequence[ReportRun], command: str | None) -> str:

@@ -25,7 +25,7 @@ from fedtempo.support.display import shows
 from fedtempo.support.files import write_atomically
 from fedtempo.training.result import Result
 
-SCRIPTS = ("draw", "points", "lines", "marks", "numbers", "figures", "setup", "controls", "results", "page")
+SCRIPTS = ("draw", "points", "lines", "marks", "numbers", "figures", "setup", "controls", "results", "saving", "page")
 
 
 def report(

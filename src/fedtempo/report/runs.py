@@ -54,7 +54,7 @@ class ReportRun(RunHistory):
             seed=choices.federation.problem.seed,
             total=len(result.history),
             facts=facts_of(choices)
-            | {"notes": "; ".join(result.notes)}
+            | noted(result.notes)
             | ({} if result.privacy is None else {"privacy": str(result.privacy)}),
             picture=None if choices.federation.private else picture_of(choices.federation.problem.data),
             plan=None if choices.federation.private else plan_of(choices, result.history),
@@ -95,6 +95,19 @@ def facts_of(experiment: Experiment) -> dict[str, str]:
     if promised is not None:  # sizes and labels of the clients are what is protected
         facts |= {"data": WITHHELD, "privacy": str(promised)}
     return facts
+
+
+def noted(notes: Sequence[str]) -> dict[str, str]:
+    """A run's notes as facts; which round was selected and what fine-tuning was are facts of their own."""
+    own = {"model: ": "selected round", "fine-tuning: ": "fine-tuning"}
+    facts, rest = {}, []
+    for note in notes:
+        start = next((start for start in own if note.startswith(start)), None)
+        if start is None:
+            rest.append(note)
+        else:
+            facts[own[start]] = note.removeprefix(start)
+    return facts | ({"notes": "; ".join(rest)} if rest else {})
 
 
 def versions() -> dict[str, str]:

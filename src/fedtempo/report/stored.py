@@ -13,7 +13,7 @@ from fedtempo.config import settings_of, stored_file, without_places
 from fedtempo.errors import FedTempoError, StoreError
 from fedtempo.report.folder import AGAIN, EXPERIMENT, SUMMARY
 from fedtempo.report.pictures import picture_of, plan_of
-from fedtempo.report.runs import ReportRun, facts_of
+from fedtempo.report.runs import ReportRun, facts_of, noted
 from fedtempo.training.database import DATABASE
 from fedtempo.training.experiment import CONTENT, prepare
 from fedtempo.training.reader import RunReader
@@ -37,7 +37,7 @@ class StoredRun:
         summary, experiment = _summary(self.folder), self.folder / EXPERIMENT
         has_file = experiment.is_file()
         identity, history = self._reader.identity, self._reader.history
-        notes = {"notes": "; ".join(map(str, summary["notes"]))} if isinstance(summary.get("notes"), list) else {}
+        notes = noted([str(note) for note in summary["notes"]]) if isinstance(summary.get("notes"), list) else {}
         return ReportRun(
             label=label or identity.get("algorithm", self.folder.name),
             history=history,
@@ -79,7 +79,7 @@ def with_pictures(run: ReportRun, folder: Path, allow_code: Sequence[str] = ()) 
     if experiment.federation.private:
         return replace(run, facts={**facts_of(experiment), **_privacy(_summary(folder))})
     picture, plan = picture_of(experiment.federation.problem.data), plan_of(experiment, run.history)
-    notes = {name: value for name, value in run.facts.items() if name == "notes"}
+    notes = {name: value for name, value in run.facts.items() if name in ("notes", "selected round", "fine-tuning")}
     return replace(run, facts={**facts_of(experiment), **notes}, picture=picture, plan=plan)
 
 

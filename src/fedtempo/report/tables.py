@@ -27,6 +27,7 @@ GROUPS = {
 }
 STATISTICS = {"mean": "mean", "bottom_decile": "bottom 10%", "std": "std"}
 WIDE = 170
+ROOM_FOR_SPREAD = 90
 COSTS = {"bytes": "bytes", "steps": "steps", "flops": "FLOPs"}
 
 
@@ -101,8 +102,11 @@ class ResultTable:
         return [{"label": row.label, **row.values} for row in self.rows]
 
     def rich(self, width: int = 200) -> RichTable:
-        """For a terminal. Where it is narrow, the mean before and after fine-tuning share a column."""
-        return self._wide() if width >= WIDE else self._narrow()
+        """For a terminal. Where it is narrow, the mean before and after fine-tuning share a column.
+
+        Below 90 columns the spread over users is left out, so that no cost falls off the edge.
+        """
+        return self._wide() if width >= WIDE else self._narrow(spread=width >= ROOM_FOR_SPREAD)
 
     def _wide(self) -> RichTable:
         table = RichTable(title=self.title, caption=self._caption, caption_justify="left")
@@ -113,24 +117,24 @@ class ResultTable:
             table.add_row(row.label, *(row.text(column) for column in self.columns))
         return table
 
-    def _narrow(self) -> RichTable:
+    def _narrow(self, spread: bool) -> RichTable:
         shape = {"box": None, "padding": (0, 1, 0, 0), "pad_edge": False}
         table = RichTable(title=self.title, caption=self._caption, caption_justify="left", **shape)  # type: ignore[arg-type]
         table.add_column("\nalgorithm", overflow="fold", min_width=12, max_width=40)
         users = [kind for kind in ("existing", "new") if f"{kind}_after/mean" in self.columns]
         for kind in users:
-            for heading in (f"{kind}\nbefore→after", "\nworst10%", "\nstd"):
+            for heading in (f"{kind}\nbefore→after", "\nworst10%", "\nstd")[: 3 if spread else 2]:
                 table.add_column(heading, justify="right", no_wrap=True)
         for heading in COSTS.values():
             table.add_column(f"\n{heading}", justify="right", no_wrap=True)
         for row in self.rows:
-            cells = [cell for kind in users for cell in _user_cells(row, kind)]
+            cells = [cell for kind in users for cell in _user_cells(row, kind)[: 3 if spread else 2]]
             table.add_row(row.label, *cells, *(row.text(cost) for cost in COSTS))
         return table
 
     def __str__(self) -> str:
         buffer = io.StringIO()
-        Terminal(file=buffer, width=110, force_terminal=False).print(self.rich(width=0))
+        Terminal(file=buffer, width=110, force_terminal=False).print(self.rich(width=110))
         return "\n".join(line.rstrip() for line in buffer.getvalue().rstrip().splitlines())
 
     @property

@@ -42,6 +42,11 @@ class Schedule:
             raise ConfigError(f"schedule {self!r} must be finite. Got {value} at round {now.round}, step {now.step}.")
         return value
 
+    @property
+    def is_constant(self) -> bool:
+        """Whether it is the same number everywhere, by `constant`."""
+        return self.name == "constant" and "value" in self.settings
+
     def __mul__(self, other: float | Schedule) -> Schedule:
         return product(self, as_schedule(other))
 

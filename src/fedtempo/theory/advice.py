@@ -1,32 +1,30 @@
-"""An adviser: from what was measured to suggestions for beta, the decay of K, and weight decay, with reasons.
+"""An adviser: from what was measured to suggestions for beta and the decay of K, with reasons.
 
 It is a heuristic. The papers say in which direction each number should go; how far is our own plain rule, written
 below, without tuning on any benchmark. Take it as a first guess for a search, not as a result: with tuned rates the
-suggested beta made no difference that could be told on digits (`benchmarks/advice.py`, docs/personalization.md).
+suggested beta made no difference that could be told on digits (`benchmarks/advice.py`, docs/personalization.md). It
+once suggested a weight decay too, which gained nothing there and was left out.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
 from fedtempo.errors import is_count, is_number, require
 from fedtempo.theory.ratio import beta_for_ratio, fedavg_ratio, feddecay_ratio
 from fedtempo.theory.surrogate import surrogate_eigenvalue
-from fedtempo.theory.weight_decay import round_shrinkage, weight_decay_for
 
 TOLERATED_DRIFT = 0.1
 """Local steps may change the balance between clients by this share before K is made smaller."""
 SMALLEST_BETA = 0.2
 """The smallest beta that the FedDecay papers found best; at 0 all local steps but the first would do nothing."""
 TESTED = (
-    "a first guess for a search, not a result: on digits, with every rate tuned, the suggested beta was not seen to "
-    "beat FedAvg, and K decay saved local steps without a gain in accuracy that could be told."
+    "a first guess for a search, not a result: with every rate tuned, the suggested beta was not seen to beat FedAvg "
+    "on digits, no beta was on Fashion-MNIST, and K decay saved local steps without a gain in accuracy that could be "
+    "told."
 )
 """What came of it when it was tried (benchmarks/advice.py)."""
-TOLERATED_SHRINKAGE = 0.01
-"""Weight decay may take this share of the weights in one round."""
 
 
 @dataclass(frozen=True)
@@ -39,15 +37,9 @@ class Measurements:
     """sum p_i ||g_i||^2 / ||sum p_i g_i||^2, as it is reported elsewhere; 1 or more."""
     smoothness: float
     """L: the largest eigenvalue of the mean loss's Hessian."""
-    gradient_norm: float
-    """Root mean square of ||g_i||: what clipping acts on."""
-    parameter_norm: float
-    """||x||: what weight decay acts on."""
     lr: float
     steps: int
     rounds: int
-    max_norm: float | None = None
-    """A: the clip norm, if there is one."""
     gamma: float | None = None
     """F* - sum p_i F_i*, where the model is convex."""
     clients: int = 1
@@ -58,12 +50,9 @@ class Measurements:
         require(is_number(share) and 0 <= share <= 1, "disagreement", "a number in [0, 1]", share)
         require(diversity >= 1 - 1e-6, "gradient_diversity", "a number >= 1", diversity)
         require(is_number(self.lr) and self.lr > 0, "lr", "a number > 0", self.lr)
-        for name in ("smoothness", "gradient_norm", "parameter_norm"):
-            require(is_number(getattr(self, name)), name, "a finite number", getattr(self, name))
+        require(is_number(self.smoothness), "smoothness", "a finite number", self.smoothness)
         for name in ("steps", "rounds", "clients"):
             require(is_count(getattr(self, name)), name, "an int >= 1", getattr(self, name))
-        most = self.max_norm
-        require(most is None or (is_number(most) and most > 0), "max_norm", "a number > 0 or None", most)
 
 
 @dataclass(frozen=True)
@@ -74,42 +63,37 @@ class Advice:
     """FedDecay's within-round factor: 0 is FedSGD, 1 is FedAvg."""
     k_decay: float
     """d in K_t = ceil(K_0 d^t); 1 keeps K."""
-    weight_decay: float
-    """torch's coefficient, FedNAR's u_t / l_t."""
     reasons: tuple[str, ...]
     measurements: Measurements
 
     def __str__(self) -> str:
-        head = f"beta = {self.beta:g}, K decay = {self.k_decay:g}, weight decay = {self.weight_decay:g}"
+        head = f"beta = {self.beta:g}, K decay = {self.k_decay:g}"
         return "\n".join([head, *(f"- {reason}" for reason in self.reasons), f"- {TESTED}"])
 
 
 def advise(measurements: Measurements) -> Advice:
-    """Suggested beta, K decay and weight decay for these measurements, each with its reason; always the same.
+    """Suggested beta and K decay for these measurements, each with its reason; always the same.
 
     * beta: R is set to `disagreement` times FedAvg's R (FedDecay: similar clients want small R, diverse ones large),
       but beta never goes below 0.2.
     * K decay: K falls, over the first half of the rounds, to the largest K whose drift
       `disagreement (K L / phi_L(lr, K) - 1)` is at most 0.1 (decaying-K paper, equations 6 and 7: the factor by which
       K steps weaken steep directions against flat ones).
-    * weight decay: at most 1 % of the weights per round (FedNAR, Lemma 1), and `||g|| + weight_decay ||x|| <= max_norm`
-      so that decay alone never pushes a step over the clip norm.
 
     These are rules of thumb, not theorems.
 
-    >>> alike = Measurements(0.0, 1.0, 1.0, 1.0, 5.0, lr=0.1, steps=10, rounds=100)
-    >>> advise(alike).beta, advise(alike).k_decay, advise(alike).weight_decay
-    (0.2, 1.0, 0.01)
+    >>> alike = Measurements(0.0, 1.0, 1.0, lr=0.1, steps=10, rounds=100)
+    >>> advise(alike).beta, advise(alike).k_decay
+    (0.2, 1.0)
     """
-    beta, k_decay, weight_decay = _beta(measurements), _k_decay(measurements), _weight_decay(measurements)
+    beta, k_decay = _beta(measurements), _k_decay(measurements)
     reasons = (
         _why_measured(measurements),
         _why_beta(measurements, beta),
         _why_k(measurements, k_decay),
-        _why_weight_decay(measurements, weight_decay),
         *_warnings(measurements),
     )
-    return Advice(beta, k_decay, weight_decay, reasons, measurements)
+    return Advice(beta, k_decay, reasons, measurements)
 
 
 def drift(measurements: Measurements, steps: int) -> float:
@@ -143,21 +127,6 @@ def _k_decay(m: Measurements) -> float:
     return round(float((last_steps(m) / m.steps) ** (1 / half)), 5)
 
 
-def _weight_decay(m: Measurements) -> float:
-    limits = [weight_decay_for(TOLERATED_SHRINKAGE, m.lr, m.steps)]
-    if m.max_norm is not None and m.parameter_norm > 0:
-        limits.append(max(0.0, m.max_norm - m.gradient_norm) / m.parameter_norm)
-    return _rounded_down(min(limits))
-
-
-def _rounded_down(value: float) -> float:
-    """Two significant digits, never more than the value."""
-    if value <= 0:
-        return 0.0
-    unit = 10.0 ** (math.floor(math.log10(value)) - 1)
-    return float(f"{math.floor(value / unit * (1 + 1e-12)) * unit:.2g}")
-
-
 def _why_measured(m: Measurements) -> str:
     gap = "" if m.gamma is None else f" Gamma is {m.gamma:.3g} (only reported: where rows are few it says little)."
     return (
@@ -187,23 +156,9 @@ def _why_k(m: Measurements, k_decay: float) -> str:
     )
 
 
-def _why_weight_decay(m: Measurements, weight_decay: float) -> str:
-    shrinkage = round_shrinkage(weight_decay, m.lr, m.steps)
-    reason = f"weight decay {weight_decay:g} takes {shrinkage:.2%} of the weights per round of {m.steps} steps"
-    if m.max_norm is None:
-        return reason + "."
-    length = m.gradient_norm + weight_decay * m.parameter_norm
-    return reason + f" and keeps gradient plus decay at {length:.3g}, against a clip norm of {m.max_norm:g}."
-
-
 def _warnings(m: Measurements) -> Iterator[str]:
     if m.lr * m.smoothness > 1:
         yield (
             f"the learning rate {m.lr:g} is above 1/L = {1 / m.smoothness:.3g}: the theory behind the K rule does not "
             "reach that far, and training may be unstable."
-        )
-    if m.max_norm is not None and m.gradient_norm >= m.max_norm:
-        yield (
-            f"gradients ({m.gradient_norm:.3g}) are already as long as the clip norm {m.max_norm:g}, so there is no "
-            "room for weight decay outside it."
         )

@@ -10,7 +10,6 @@ from torch import nn
 from fedtempo.data.federated import FederatedData
 from fedtempo.errors import is_count, require
 from fedtempo.models.weights import build
-from fedtempo.params import norm, squared_norm
 from fedtempo.randomness import generator
 from fedtempo.tasks import Batch, PerSample, Task
 from fedtempo.theory.advice import Advice, Measurements, advise
@@ -40,13 +39,12 @@ def measure(
     lr: float,
     steps: int,
     rounds: int,
-    max_norm: float | None = None,
     loss: str | Task | PerSample | None = None,
     clients: int = 16,
     rows: int = 256,
     seed: int = 0,
 ) -> Measurements:
-    """Disagreement, gradient diversity, curvature, norms and (for convex models) Gamma at the model's first weights.
+    """Disagreement, gradient diversity, curvature and (for convex models) Gamma at the model's first weights.
 
     The weights are the ones a run with this seed would start from. Disagreement hardly changes over early training
     on label-skewed digits, which is why one look at the start is taken as enough.
@@ -57,18 +55,14 @@ def measure(
     pooled = {name: torch.cat([batch[name] for batch in batches]) for name in batches[0]}
     shares = row_shares(batches)
     gradients = [gradient(fn, params, batch) for batch in batches]
-    energy = sum(share * float(squared_norm(own)) for share, own in zip(shares, gradients, strict=True))
     convex = is_convex(fresh, batches[0], loss)
     return Measurements(
         disagreement=disagreement(fn, params, batches, seed),
         gradient_diversity=gradient_diversity(gradients, shares),
         smoothness=largest_eigenvalue(fn, params, pooled, seed=seed, tolerance=1e-3),
-        gradient_norm=energy**0.5,
-        parameter_norm=float(norm(params)),
         lr=lr,
         steps=steps,
         rounds=rounds,
-        max_norm=max_norm,
         gamma=optimality_gap(fn, params, batches) if convex else None,
         clients=len(batches),
     )
@@ -81,13 +75,12 @@ def advise_for(
     lr: float,
     steps: int,
     rounds: int,
-    max_norm: float | None = None,
     loss: str | Task | PerSample | None = None,
     clients: int = 16,
     rows: int = 256,
     seed: int = 0,
 ) -> Advice:
-    """Suggested beta, K decay and weight decay for this model and these clients: `measure`, then `advise`.
+    """Suggested beta and K decay for this model and these clients: `measure`, then `advise`.
 
     A heuristic, as `advise` says. Only a seeded sample of the clients is looked at.
 
@@ -103,7 +96,6 @@ def advise_for(
         lr=lr,
         steps=steps,
         rounds=rounds,
-        max_norm=max_norm,
         loss=loss,
         clients=clients,
         rows=rows,

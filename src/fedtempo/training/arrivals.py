@@ -39,26 +39,33 @@ def starters(
 ) -> tuple[Flights, np.ndarray]:
     """The clients that start next: a whole cohort where nobody is at work yet, else so many that are drawn.
 
-    `there` keeps those of some clients that may be asked now.
+    `there` keeps those of some clients that may be asked now. Nobody starts only where nobody is free and there.
     """
     problem, rule = experiment.federation.problem, experiment.cohort
+    pool = pool_of(experiment, now)
     if not flights.flying and flights.filled != now.round:
         # Where nobody is at work, a whole cohort starts, chosen as in a synchronous round.
-        pool = there(problem.data.clients)
-        chosen = rule.choose(pool, now, problem.seed) if len(pool) else pool
-        return flights._replace(filled=now.round), chosen
+        present = there(pool)
+        chosen = present if rule.lists or not len(present) else rule.choose(present, now, problem.seed)
+        if len(chosen):
+            return flights._replace(filled=now.round), chosen
     draws = generator(problem.seed, "asynchronous", flights.events)
-    pool = rule.choose(problem.data.clients, now, problem.seed) if rule.lists else problem.data.clients
     busy = np.array(sorted(flight.client for flight in flights.flying), dtype=np.int64)
-    if len(pool) <= SMALL:
-        return flights, draws.permutation(there(np.setdiff1d(pool, busy)))[:free]
-    found: list[int] = []
-    for _ in range(TRIES):
-        tries = pool[draws.integers(len(pool), size=4 * free)]
-        found = list(dict.fromkeys([*found, *there(tries[~np.isin(tries, busy)]).tolist()]))
-        if len(found) >= free:
-            break
-    return flights, np.array(found[:free], dtype=np.int64)
+    if len(pool) > SMALL:
+        found: list[int] = []
+        for _ in range(TRIES):
+            tries = pool[draws.integers(len(pool), size=4 * free)]
+            found = list(dict.fromkeys([*found, *there(tries[~np.isin(tries, busy)]).tolist()]))
+            if len(found) >= free:
+                return flights, np.array(found[:free], dtype=np.int64)
+    # Few clients, or very few of many are there: all are looked at.
+    return flights, draws.permutation(there(np.setdiff1d(pool, busy)))[:free]
+
+
+def pool_of(experiment: Experiment, now: Now) -> np.ndarray:
+    """The clients that may start from this version: all, or those that a list of cohorts names for it."""
+    problem, rule = experiment.federation.problem, experiment.cohort
+    return rule.choose(problem.data.clients, now, problem.seed) if rule.lists else problem.data.clients
 
 
 class ByDevice:
@@ -92,8 +99,8 @@ class ByDevice:
             elif due is not None:
                 return flights.without(due), due
             else:
-                clients = self._experiment.federation.problem.data.clients
-                flights = flights._replace(time=flights.time + waiting(self._devices, clients, flights.time, 1))
+                pool = pool_of(self._experiment, self._now)
+                flights = flights._replace(time=flights.time + waiting(self._devices, pool, flights.time, 1))
 
     def _started(self, flights: Flights) -> Flights | None:
         """The clients at work after every free place was taken; None where nobody could start."""

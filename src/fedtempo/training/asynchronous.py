@@ -23,6 +23,7 @@ from fedtempo.server.asynchrony import Asynchrony
 from fedtempo.server.sums import BlockSum, Failure
 from fedtempo.training.arrivals import Arrivals, ByDevice, ByList, ByNode
 from fedtempo.training.asked import AskedEngine
+from fedtempo.training.clock import LEFT
 from fedtempo.training.experiment import Experiment
 from fedtempo.training.flights import Flight, Flights, Version
 from fedtempo.training.one_round import blocks_of, state_of
@@ -98,15 +99,14 @@ def next_version(
         if came > MOST_ARRIVALS * rule.buffer:
             raise TrainingError(f"run stopped: {came - 1} clients came for version {now.round}, and too few count.")
         buffer.joules.append(flight.joules)
-        if flight.lost:
-            buffer.failures.append(Failure(flight.client, flight.lost))
-            continue
-        if any(flight.client == other.client for other in buffer.waiting):
+        if not flight.lost and any(flight.client == other.client for other in buffer.waiting):
             train()  # a client that came twice goes on from what it kept the first time
-        if rule.refuses(now.round - flight.version):
-            buffer.failures.append(Failure(flight.client, STALE))
-            start = flights.versions[flight.version]
-            buffer.costs += ledger.clients([flight.client], _placed(experiment, _at(now, flight), start))
+        refusal = flight.lost or (STALE if rule.refuses(now.round - flight.version) else "")
+        if refusal:
+            buffer.failures.append(Failure(flight.client, refusal))
+            if refusal != LEFT:  # whoever is late or stale has done its work, and is charged as in a round
+                kept = kept_by(np.array([flight.client]))
+                buffer.costs += ledger.clients([flight.client], _place(experiment, flights, flight, now), kept)
         else:
             buffer.waiting.append(flight)
             if isinstance(engine, AskedEngine):
@@ -134,12 +134,14 @@ def _arrivals(
 
 def _order(experiment: Experiment, flights: Flights, flight: Flight, now: Now, limit: float) -> Order:
     """What a client that started from a version has got."""
-    start = flights.versions[flight.version]
-    return Order(Received(start.shared, {}), _placed(experiment, _at(now, flight), start), limit)
+    shared = flights.versions[flight.version].shared
+    return Order(Received(shared, {}), _place(experiment, flights, flight, now), limit)
 
 
-def _at(now: Now, flight: Flight) -> Now:
-    return replace(now, round=flight.version, again=flight.again)
+def _place(experiment: Experiment, flights: Flights, flight: Flight, now: Now) -> Now:
+    """The position of a client that started from a version."""
+    here = replace(now, round=flight.version, again=flight.again)
+    return _placed(experiment, here, flights.versions[flight.version])
 
 
 def _placed(experiment: Experiment, now: Now, version: Version) -> Now:

@@ -42,8 +42,7 @@ def with_devices(
     ledger = Ledger(tried, shared, extra)
     traffic = ledger.traffic(1)
     running = RunningDevices(devices, problem.seed, traffic.bytes_down, traffic.bytes_up, ledger.row_flops)
-    running.traits(problem.data.clients[:64])  # a function of the user's is tried now
-    return replace(federation, problem=replace(problem, devices=running))
+    return replace(federation, problem=replace(problem, devices=running.checked(problem.data.clients)))
 
 
 def _client_schedules(federation: Federation, evaluation: Evaluation | None) -> Iterator[Schedule]:

@@ -16,6 +16,7 @@ import numpy as np
 from fedtempo.costs import Ledger
 from fedtempo.devices import RunningDevices
 from fedtempo.devices.running import Work
+from fedtempo.devices.traits import DAY, HOUR
 from fedtempo.params import Params
 from fedtempo.schedules import Now
 from fedtempo.server.sums import Failure
@@ -23,8 +24,8 @@ from fedtempo.server.sums import Failure
 LATE = "late: after the deadline"
 LEFT = "left before it had finished"
 AWAY = "not there"
-LONGEST_WAITS = 1000
-"""How often a server looks again for enough clients that are there at the same time."""
+SHORTEST_WAIT = 1e-3
+"""Seconds: hours are rounded, so a client may be just about to open when it should have opened."""
 
 
 class Passage(NamedTuple):
@@ -33,8 +34,8 @@ class Passage(NamedTuple):
     counted: np.ndarray
     """Clients whose uploads count, in ascending order."""
     failures: list[Failure]
-    worked: np.ndarray
-    """Clients that got the model and did their whole work, in time or not: what they did is charged."""
+    late: np.ndarray
+    """Clients that did their whole work and came too late, in ascending order: what they did is charged."""
     seconds: float
     joules: float
 
@@ -43,8 +44,7 @@ def work_of(
     devices: RunningDevices, ledger: Ledger, clients: np.ndarray, now: Now, personal: Sequence[Params] = ()
 ) -> Work:
     """What the work of a round takes each of these clients."""
-    costs = ledger.each(clients, now, personal)
-    steps, flops = (np.array([getattr(cost, name) for cost in costs], dtype=np.float64) for name in ("steps", "flops"))
+    steps, flops = ledger.work(clients, now, personal)
     return devices.work(devices.traits(clients), steps, flops, ledger.first_bytes(clients))
 
 
@@ -82,20 +82,20 @@ def passage(
     joules = math.fsum(work.spent(np.minimum(ends, seconds)).tolist())
     failures = [Failure(int(client), LEFT) for client in clients[left]]
     failures += [Failure(int(client), LATE) for client in clients[late]]
-    worked = np.sort(np.concatenate([clients[order], clients[late]]))
-    return Passage(np.sort(clients[order]), failures, worked, seconds, joules)
+    return Passage(np.sort(clients[order]), failures, np.sort(clients[late]), seconds, joules)
 
 
 def waiting(devices: RunningDevices, clients: np.ndarray, time: float, wanted: int) -> float:
-    """Seconds until at least `wanted` clients are there at the same time, or as many as ever are."""
-    waited = 0.0
-    for _ in range(LONGEST_WAITS):
-        waits = np.sort(devices.waits(clients, time + waited))
-        if waits[min(wanted, len(waits)) - 1] <= 0:
+    """Seconds until `wanted` clients are there at the same time; where they never are, until one is."""
+    wanted, waited = min(wanted, len(clients)), 0.0
+    # Once everybody has joined, every day is like the one before.
+    while waited <= devices.devices.availability.joins + 2 * DAY * HOUR:
+        # Before the last of the `wanted` that come first, there cannot be as many. Then some may have gone again.
+        wait = float(np.partition(devices.waits(clients, time + waited), wanted - 1)[wanted - 1])
+        if wait <= 0:
             return waited
-        # Nobody new comes before the next opening.
-        waited += float(waits[waits > 0][0])
-    return waited
+        waited += max(wait, SHORTEST_WAIT)
+    return waiting(devices, clients, time, 1) if wanted > 1 else waited
 
 
 def placed_at(now: Now, seconds: float) -> Now:

@@ -41,12 +41,12 @@ from fedtempo.tasks import PerSample, Task, as_task, with_metrics
 from fedtempo.training.attempt import why_not_vectorised
 from fedtempo.training.check_compression import check_compression
 from fedtempo.training.check_devices import check_asynchrony, check_clock, with_devices
+from fedtempo.training.check_model import check_model
 from fedtempo.training.check_scoring import check_metrics, check_sample_weights, first_targets, fitted_task
 from fedtempo.training.checks import (
     check_cohort,
     check_device,
     check_evaluation,
-    check_model,
     check_rounds,
     check_schedules,
 )
@@ -215,7 +215,7 @@ def prepare(
     batching, rule = Batching(batch_size, batches), as_cohort(cohort, cohorts)
     data.check()
     # Weights that are drawn depend on the run's seed alone, not on what the program drew before this call.
-    first, origin = first_model(model, seed, init)
+    first, origin = first_model(model, seed, init, data)
     first = first.to(dtype=dtype, device=device)
     require(isinstance(autocast, bool), "autocast", "true or false", autocast)
     check_sample_weights(data)
@@ -253,9 +253,10 @@ def prepare(
     # The backend comes last: it depends on the model's size and the cohort, and "auto" falls back to serial code for a
     # model that `vmap` cannot run. On Ray, 0 workers stands for one per processor of the cluster.
     asked = (backend, 0 if cluster and workers is None else workers, block, first, expected)
-    choice = choose(*asked, device=device)
+    rows = batch_size or int(np.median(federation.problem.sizes[data.clients]))
+    choice = choose(*asked, device=device, batch=rows)
     obstacle = why_not_vectorised(federation, start) if backend == "auto" and choice.backend is vectorised else None
-    choice = choose(*asked, vectorises=False, device=device) if obstacle else choice
+    choice = choose(*asked, vectorises=False, device=device, batch=rows) if obstacle else choice
     # Killing workers needs workers, so such a run does not wait for a measurement to start them.
     alone = choice.workers == 1 and cluster is None
     require(not (alone and faults and faults.kill), "faults.kill", "0 where no workers can be killed", faults)

@@ -23,6 +23,7 @@ from fedtempo.evaluation.scoring import Evaluator
 from fedtempo.federation.federation import Federation
 from fedtempo.params import Params, select, size_in_bytes
 from fedtempo.schedules import Now
+from fedtempo.support.allocator import freed_memory_kept
 from fedtempo.training.asked import AskedEngine
 from fedtempo.training.asynchronous import next_version
 from fedtempo.training.clock import AWAY, LEFT
@@ -74,6 +75,7 @@ def train_experiment(
     keeps_models = size_in_bytes(state.shared) * experiment.rounds <= KEPT_MODELS
     with (
         one_thread(),
+        freed_memory_kept(),
         closing(store),
         nullcontext(engine) if engine else _engine(experiment, experiment.rounds - len(history)) as clients,
         tracking(trackers, experiment, out, resume, history) as tracked,

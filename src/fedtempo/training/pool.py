@@ -25,6 +25,40 @@ Perform = Callable[[Any, Ask], Any]
 """What a worker does with a job; what it returns is the job's result."""
 
 
+LEAST_ROUNDS = 100
+"""Rounds of all runs together from which processes are started for them unasked: each takes seconds to start."""
+
+
+class RunsAtOnce(NamedTuple):
+    """How several runs share the processors."""
+
+    workers: int
+    """Whole runs side by side; 1 where they come one after the other, each with all processors."""
+    why: str
+
+    def __str__(self) -> str:
+        if self.workers == 1:
+            return f"one run after the other, clients of a run over the processors ({self.why})"
+        return f"{self.workers} whole runs at a time, each in one process ({self.why})"
+
+
+def runs_at_once(asked: int | None, runs: int, rounds: int) -> RunsAtOnce:
+    """What was asked for, or the faster way: whole runs need no messages between processes, so no processor waits.
+
+    The numbers are the same either way. `rounds` are those of all runs together.
+    """
+    if asked is not None:
+        return RunsAtOnce(asked, "as asked for")
+    processors = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    if processors == 1:
+        return RunsAtOnce(1, "there is one processor")
+    if runs < processors:
+        return RunsAtOnce(1, f"{runs} runs for {processors} processors")
+    if rounds < LEAST_ROUNDS:
+        return RunsAtOnce(1, f"{rounds} rounds in all, too few to start processes for")
+    return RunsAtOnce(processors, f"{runs} runs for {processors} processors")
+
+
 class WorkerDiedError(TrainingError):
     """A worker ended without a word: it was killed, or its memory did not suffice."""
 

@@ -23,7 +23,7 @@ def remarks(
         why = f"no better validation score in {patience} evaluations"
         yield f"stopped early in round {done} of {experiment.rounds}: {why}"
     if chosen is not None:
-        yield f"model: round {chosen + 1} of {done}, selected by validation"
+        yield f"model: round {chosen + 1} of {done}, selected by validation{_why(history, chosen)}"
     else:
         yield f"model: the last round, {done}"
     if protocol is not None:
@@ -37,6 +37,15 @@ def remarks(
             f"warning: fine-tuning made existing users worse ({scores.metric} {before:.3g} to {after:.3g}). "
             "Give it a rate of its own: Evaluation(lr=...)"
         )
+
+
+def _why(history: Sequence[RoundReport], chosen: int) -> str:
+    """By which number validation selected the round."""
+    best = next((report.validation for report in history if report.round == chosen), None)
+    if best is None:
+        return ""
+    value = -best.quality() if best.lower_is_better else best.quality()
+    return f": its mean {best.metric} of users after fine-tuning, {value:.3f}, is the best"
 
 
 def _lost(history: Sequence[RoundReport]) -> str:

@@ -90,8 +90,7 @@ def participants(
         work = work_of(devices, ledger, chosen, now, personal_of(chosen))
         enough, silent = (round(now.cohort) if over else None), any(f.reason == DROPPED for f in failures)
         found = passage(devices, work, chosen, now, experiment.deadline, enough, silent)
-        late = np.setdiff1d(found.worked, found.counted)
-        return Participants(found.counted, failures + found.failures, late, found.seconds, found.joules)
+        return Participants(found.counted, failures + found.failures, found.late, found.seconds, found.joules)
     if over and not real:
         arrival = generator(federation.problem.seed, "arrival", now.round).permutation(chosen)
         chosen = np.sort(arrival[: round(now.cohort)])

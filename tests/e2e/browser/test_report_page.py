@@ -6,6 +6,7 @@ import csv
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from xml.etree.ElementTree import fromstring
 
 import numpy as np
 import pytest
@@ -225,3 +226,46 @@ def test_a_run_without_rounds_or_scores_has_a_page_too(browser: Browser, tmp_pat
         assert browser.errors() == []
         assert "undefined" not in browser.one("body").text
         assert "NaN" not in browser.one("body").text
+
+
+@pytest.mark.parametrize("figure", ["curves", "tuning", "schedules"])
+def test_a_figure_is_saved_as_a_drawing_that_stands_alone(opened: Browser, figure: str) -> None:
+    """Its colours are written out, it has the legend, and other people's names are text in it."""
+    opened.click(f"#{figure} .picture")
+    saved = opened.downloads / f"{figure}.svg"
+    opened.until(lambda: saved.exists() and saved.stat().st_size > 0)
+    text = saved.read_text()
+    drawing = fromstring(text)
+    assert drawing.tag == "{http://www.w3.org/2000/svg}svg"
+    assert "var(" not in text and "class=" not in text
+    assert any(HOSTILE in (one.text or "") for one in drawing.iter("{http://www.w3.org/2000/svg}text"))
+    assert not list(drawing.iter("{http://www.w3.org/2000/svg}script"))
+
+
+def test_a_figure_is_saved_as_pixels(opened: Browser) -> None:
+    width = opened.js("return Math.ceil(document.querySelector('#curves .plot').getBoundingClientRect().width)")
+    opened.js("[...document.querySelectorAll('#curves .picture')].at(-1).click()")
+    saved = opened.downloads / "curves.png"
+    opened.until(lambda: saved.exists() and saved.stat().st_size > 5000)
+    header = saved.read_bytes()[:24]
+    assert header.startswith(b"\x89PNG")
+    assert int.from_bytes(header[16:20], "big") == 2 * width
+
+
+def test_a_link_leads_to_its_figure(browser: Browser, page: Path) -> None:
+    browser.look(1280)
+    browser.open(f"{page.as_uri()}#loss")
+    top = browser.js("return document.getElementById('loss').getBoundingClientRect().top")
+    assert browser.js("return window.scrollY") > 0
+    assert -5 < top < browser.js("return window.innerHeight")
+    assert browser.js("return document.querySelector('#loss .anchor').hash") == "#loss"
+    assert browser.js("return document.querySelector('#section-1 .anchor').hash") == "#section-1"
+
+
+def test_a_printed_page_fits_a4(opened: Browser) -> None:
+    """Nothing is wider than the paper between its margins: 210 mm less twice 14 mm are 688 pixels."""
+    opened.look(688, scheme="light", medium="print")
+    opened.until(lambda: opened.js("return document.querySelector('#curves svg').viewBox.baseVal.width") <= 688)
+    assert opened.js("return document.documentElement.scrollWidth") <= 688
+    html = "[...document.querySelectorAll('main *:not(svg *)')]"
+    assert opened.js(f"return {html}.filter(e => e.getBoundingClientRect().right > 690).map(e => e.outerHTML)") == []

@@ -92,6 +92,23 @@ def hyper_client(p, rate, steps, memory, s, eps=0.2) -> Client:
     return client
 
 
+def hyper_client_product(p, rate, steps, memory, cohorts, s=1.0, eps=0.1, grows=1.1) -> Client:
+    """The authors' code: lr_{k+1} = lr_0 beta, moved after every batch but the first of an epoch of n_i batches."""
+
+    def client(t: int, i: int, x: Vector) -> Vector:
+        last = memory.get("last", np.zeros_like(x))
+        y, before, beta = x, last, 1.0
+        for k in range(steps):
+            d = -rate * beta * p.gradient(i, y)
+            y = y + d
+            if k % p.sizes[i]:
+                factor = 1 + s * (eps * (d @ last) / len(cohorts[t]) + d @ before)
+                beta, before = np.clip(beta * min(grows, factor), 0.1, 10), d
+        return y - x
+
+    return client
+
+
 def stopping(p, rate, steps, gradient=None, relative=None, patience=None, minimum=1) -> Client:
     def client(t: int, i: int, x: Vector) -> Vector:
         y, first, best, fruitless = x, None, np.inf, 0

@@ -7,7 +7,7 @@ from fedtempo import algorithms as fl
 from fedtempo.data.batches import Batching, BatchRows
 from fedtempo.randomness import client_keys
 from tests.numbers.controls import clients as c
-from tests.numbers.single_model.problem import PLANE, START, Regression, assert_same, run
+from tests.numbers.single_model.problem import PLANE, START, Regression, assert_same, run, trace
 from tests.numbers.single_model.reference import federate
 
 SEED, ROUNDS, STEPS = 3, 5, 4
@@ -52,3 +52,29 @@ def test_delta_sgd_and_fedsam_look_twice_at_one_batch(backend):
     assert_same(run(PLANE, fl.delta_sgd(base, delta=1.0), START, COHORTS, **settings), delta, 1e-9)
     half = fl.fedavg(lr=0.05, steps=STEPS)
     assert_same(run(PLANE, fl.fedsam(half, rho=0.2), START, COHORTS, **settings), sam, 1e-9)
+
+
+@pytest.mark.parametrize("backend", ["serial", "vectorised"])
+def test_fedhyper_as_released_follows_displacements_inside_an_epoch(backend):
+    """Clients of 2 to 5 batches an epoch take 7 steps, so each has several first batches, which do not count."""
+    rate, steps, memory = 0.1, 7, {}
+    batches = Batches([1] * steps)
+
+    def server(t, x, deltas, weights):
+        memory["last"] = np.mean(deltas, axis=0)
+        return x + memory["last"]
+
+    client = started(batches, c.hyper_client_product(batches, rate, steps, memory, COHORTS, s=3.0))
+    expected = federate(PLANE, START, COHORTS, client, server)
+    algorithm = fl.fedhyper_client(fl.fedavg(lr=rate, steps=steps), step=3.0, eps=0.1, form="product")
+    settings = {"backend": backend, "batch_size": 1, "seed": SEED}
+    result = run(PLANE, algorithm, START, COHORTS, **settings)
+    assert_same(result, expected, 1e-9)
+    rates = [report.measurements["rate"] for report in result.history]
+    assert max(rates) > rate * 1.02 and min(rates) < rate, "both growth and decline are reached"
+    plain = fl.fedhyper_client(fl.fedavg(lr=rate, steps=steps), step=0.0, form="product")
+    assert_same(
+        run(PLANE, plain, START, COHORTS, **settings),
+        trace(run(PLANE, fl.fedavg(lr=rate, steps=steps), START, COHORTS, **settings)),
+        1e-14,
+    )

@@ -111,7 +111,7 @@ SOFTMAX = Softmax(
 )
 START = np.array([0.5, -1.0, 0.25])
 LINE_START = np.array([1.5, -0.75])
-EVERYBODY = [[0, 1, 2, 3]] * 3
+EVERYBODY = [[0, 1, 2, 3]] * 5
 SOME = [[0, 2], [1, 3], [0, 1, 3], [2], [1, 2]]
 
 

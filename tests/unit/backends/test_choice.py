@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 from torch import nn
 
 import fedtempo as ft
 from fedtempo.backends import block_size, choose, serial, vectorised
 from fedtempo.backends import choice as rules
+from fedtempo.training.experiment import prepare
 
 
 def test_blocks_depend_on_the_model_alone() -> None:
@@ -27,6 +29,29 @@ def test_auto_looks_at_the_model_and_leaves_workers_to_calibration() -> None:
     assert choose("serial", None, None, large, cohort=10.0) == (serial, 1, 1, False)
     assert choose("vectorised", 3, 7, large, cohort=1.0) == (vectorised, 3, 7, False)
     assert str(choose("vectorised", 3, 7, large, 1.0)) == "vectorised code in 3 processes, 7 clients to a block"
+
+
+def test_auto_runs_small_convolutions_side_by_side_where_batches_are_small() -> None:
+    """The rule of the grid in docs/benchmarks.md: channels of the widest layer times rows of a batch, at most 128."""
+
+    def small(channels: int) -> nn.Module:
+        return nn.Sequential(nn.Conv2d(1, 4, 3), nn.Conv2d(4, channels, 3), nn.Flatten(), nn.Linear(channels, 10))
+
+    chosen = {(c, b): choose("auto", 1, None, small(c), 10.0, batch=b).backend for c in (8, 32) for b in (4, 16, 64)}
+    assert [pair for pair, code in chosen.items() if code is vectorised] == [(8, 4), (8, 16), (32, 4)]
+    large = nn.Sequential(nn.Conv2d(1, 8, 3), nn.Flatten(), nn.Linear(8 * 26 * 26, 200))
+    assert choose("auto", 1, None, large, 10.0, batch=4).backend is serial
+
+
+def test_the_full_batch_counts_as_the_rows_of_a_middling_client() -> None:
+    def chosen(rows: int) -> str:
+        columns = {"x": np.zeros((3 * rows, 8, 8), np.float32), "y": np.arange(3 * rows) % 2}
+        bounds = np.array([[c * rows, *[(c + 1) * rows] * 3] for c in range(3)])
+        model = nn.Sequential(nn.Unflatten(1, (1, 8)), nn.Conv2d(1, 8, 3), nn.Flatten(), nn.Linear(288, 2))
+        data, algorithm = ft.data.FederatedData(columns, bounds), ft.algorithms.fedavg(lr=0.1, steps=1)
+        return prepare(model=model, data=data, algorithm=algorithm, rounds=1, batch_size=None).backend.name
+
+    assert (chosen(16), chosen(17)) == ("vectorised", "serial")
 
 
 def test_on_an_accelerator_clients_run_side_by_side_in_one_process(monkeypatch: pytest.MonkeyPatch) -> None:

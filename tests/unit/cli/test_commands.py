@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 import typer
+from typer.core import TyperGroup
 
 from fedtempo import __version__
 from fedtempo.cli.commands import COMMANDS, imported
@@ -72,6 +73,17 @@ ft.run(model=ft.models.softmax_regression(64, 10), data=data, algorithm=ft.algor
 def test_the_list_says_what_the_command_s_own_help_begins_with(name: str) -> None:
     command = imported(name)
     assert COMMANDS[name].help == (command.help or "").split("\n\n")[0].replace("\n", " ")
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_the_help_ends_with_examples_that_parse(name: str) -> None:
+    command = imported(name)
+    for example in COMMANDS[name].examples:
+        program, first, *arguments = example.split()
+        assert (program, first) == ("fedtempo", name)
+        assert command.make_context(name, arguments).info_name == name
+        assert example in command.epilog
+    assert COMMANDS[name].examples or isinstance(command, TyperGroup)
 
 
 def test_every_command_is_listed() -> None:

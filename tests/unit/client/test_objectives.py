@@ -7,7 +7,18 @@ import torch
 from torch import Tensor
 
 from fedtempo.client.network import Network
-from fedtempo.client.objectives import DRIFT, Received, View, component, control, mixture, moreau, proximal, supervised
+from fedtempo.client.objectives import (
+    DRIFT,
+    Pulled,
+    Received,
+    View,
+    component,
+    control,
+    mixture,
+    moreau,
+    proximal,
+    supervised,
+)
 from fedtempo.params import Params
 from fedtempo.schedules import Now, per_round
 from fedtempo.tasks import Batch
@@ -56,6 +67,18 @@ def test_the_strength_may_be_a_schedule() -> None:
     for round_number, expected in ((0, 8.0), (1, 7.0)):
         value = proximal(per_round(1.0, 0.5))(loss, PARAMS, BATCH, view(1.0, 1.0), Now(round=round_number))
         assert float(value.total) == expected
+
+
+def test_a_pulls_gradient_and_value_are_those_of_the_whole_objective() -> None:
+    """grad sum(w) 1.5 + mu (w - 1) = (1.5 + 2 mu, 1.5); a tensor that was not received is not pulled."""
+    pulled = proximal(0.25)
+    assert isinstance(pulled, Pulled)
+    of_loss = {"w": torch.full((2,), 1.5), "own": torch.ones(1)}
+    found = pulled.gradient(of_loss, {"w": PARAMS["w"], "own": torch.zeros(1)}, view(1.0, 99.0), Now())
+    assert {n: t.tolist() for n, t in found.items()} == {"w": [2.0, 1.5], "own": [1.0]}
+    whole = pulled(loss, PARAMS, BATCH, view(1.0, 99.0), Now())
+    parts = pulled.value(supervised(loss, PARAMS, BATCH, view(1.0, 99.0), Now()), PARAMS, view(1.0, 99.0), Now())
+    assert float(whole.total) == float(parts.total) == 6.5
 
 
 def test_control_variates_are_found_among_the_notes() -> None:

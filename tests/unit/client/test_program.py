@@ -10,7 +10,7 @@ import torch
 import fedtempo as ft
 from fedtempo.client.gradients import by_autograd, by_transform
 from fedtempo.client.network import Network
-from fedtempo.client.objectives import Received, View
+from fedtempo.client.objectives import Received, View, proximal
 from fedtempo.client.phase import Carry, Phase, StepInfo, length
 from fedtempo.client.program import ClientProgram, compile_client
 from fedtempo.client.transforms import momentum
@@ -78,6 +78,14 @@ def test_the_loss_is_that_before_the_step(of: object) -> None:
 def test_the_rate_follows_its_schedule_inside_the_round() -> None:
     """Rates 1/4 and 1/8: half of the way, then a quarter of what is left."""
     assert weights(walked(program_of(phase(lr=per_step(0.25, 0.5))))) == [1.0, 2.0, 2.25]
+
+
+def test_a_pull_leaves_the_fast_ways_to_the_gradient() -> None:
+    """2 (w - 3) + mu (w - 1) with mu = 2: from 1 to 2, and there 2 (2 - 3) + 2 (2 - 1) = 0."""
+    program = program_of(phase(objective=proximal(2.0)))
+    assert program.stages[0].plain is not None
+    assert weights(walked(program)) == [1.0, 2.0, 2.0]
+    assert program_of(phase(objective=lambda *all_of_it: None)).stages[0].plain is None
 
 
 def test_momentum_is_kept_from_step_to_step() -> None:

@@ -91,3 +91,25 @@ def test_memory_of_what_is_not_needed_any_more_is_freed() -> None:
 def test_the_reason_can_be_read(function: Callable[..., list[Tensor]], reason: str) -> None:
     refused = record(function, [X, Y])
     assert isinstance(refused, Refusal) and refused.reason.startswith(reason)
+
+
+def test_ones_that_only_products_read_are_made_once() -> None:
+    recording = record(lambda x, y: [x * torch.ones_like(y), torch.zeros_like(x) + y], [X, Y])
+    assert isinstance(recording, Recording) and len(recording._program) == 2
+    assert all(torch.equal(got, given) for got, given in zip(recording([Y, X]), [Y, X], strict=True))
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x, y: [torch.ones_like(x)],
+        lambda x, y: [torch.ones_like(x).t()],
+        lambda x, y: [torch.zeros_like(x).add_(y)],
+    ],
+)
+def test_a_result_that_somebody_may_write_over_is_made_anew_each_time(function: Callable[..., list[Tensor]]) -> None:
+    recording = record(function, [X, Y])
+    assert isinstance(recording, Recording)
+    (expected,) = function(X, Y)
+    recording([X, Y])[0].mul_(7.0)
+    assert torch.equal(recording([X, Y])[0], expected)

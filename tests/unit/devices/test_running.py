@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import tracemalloc
+from pathlib import Path
 
 import numpy as np
+import pytest
 
 from fedtempo import devices
 from fedtempo.devices import RunningDevices
+from fedtempo.devices.running import PIECE
+from fedtempo.errors import DataError
 
 TWO = np.array([0, 1])
 
@@ -46,6 +50,35 @@ def test_who_joins_late_or_sleeps_is_waited_for() -> None:
     assert (there >= joined).all()
     assert all(fleet.available(clients[[c]], float(there[c]))[0] for c in clients)
     assert not fleet.available(clients, 1000.0).any()
+
+
+def test_what_a_file_or_a_function_lacks_is_known_before_training(tmp_path: Path) -> None:
+    """Every client is asked for, also the last of many; of our own kinds one is enough."""
+    (tmp_path / "trace.csv").write_text("client,up\n" + "".join(f"{c},1e5\n" for c in range(PIECE + 9)))
+    fleet = devices.trace(tmp_path / "trace.csv")
+    mixed = devices.classes([(0.5, fleet), (0.5, devices.constant())])
+    for kind in (fleet, mixed):
+        RunningDevices(kind, 0, 1, 1).checked(np.arange(PIECE + 9))
+        with pytest.raises(DataError, match="client"):
+            RunningDevices(kind, 0, 1, 1).checked(np.arange(PIECE + 30))
+    asked: list[int] = []
+    own = devices.as_devices(lambda seed, clients: asked.extend(clients.tolist()) or {"up": 1.0})
+    assert own is not None
+    RunningDevices(own, 0, 1, 1).checked(np.arange(100))
+    assert asked == list(range(100)) and not devices.phones().is_own
+
+
+def test_the_traits_of_few_clients_are_drawn_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    fleet = RunningDevices(devices.phones().available(hours=(6, 18), time_zones=(0, 8)), 3, 1, 1)
+    kept = fleet.checked(np.array([7, 2, 9]))
+    for clients in ([2, 9], [7], [2, 3], [40]):  # of strangers, such as new users, they are drawn
+        expected = fleet.traits(np.array(clients))
+        assert all(
+            (mine == theirs).all() for mine, theirs in zip(kept.traits(np.array(clients)), expected, strict=True)
+        )
+    monkeypatch.setattr(devices.Devices, "traits", lambda *given: pytest.fail("drawn again"))
+    assert len(kept.traits(np.array([9, 2, 9])).up) == 3
+    assert kept == fleet
 
 
 def test_a_million_devices_cost_less_than_a_hundred_megabytes() -> None:

@@ -33,3 +33,8 @@ def test_the_usual_device_is_always_there() -> None:
 def test_what_no_device_can_have_is_refused(name: str, value: float) -> None:
     with pytest.raises(ConfigError, match=name):
         traits_of({name: value}, 2)
+
+
+def test_a_device_that_is_never_there_is_refused() -> None:
+    with pytest.raises(ConfigError, match="closes must be another hour than opens"):
+        traits_of({"opens": np.array([3.0, 4.0]), "closes": 4.0}, 2)

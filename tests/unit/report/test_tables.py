@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from dataclasses import dataclass
 
 import numpy as np
@@ -10,6 +11,7 @@ import pytest
 from fedtempo.costs import Costs
 from fedtempo.evaluation.protocol import Scores, UserScores
 from fedtempo.report.tables import ResultTable, with_unit
+from fedtempo.support.terminal import Terminal
 
 
 def users(*accuracies: float) -> UserScores:
@@ -69,3 +71,14 @@ def test_the_text_fits_a_terminal_and_has_every_row() -> None:
 def test_names_cannot_run() -> None:
     page = ResultTable([run(0.5)], ["<script>alert(1)</script>"])._repr_html_()
     assert "<script>" not in page and "&lt;script&gt;" in page
+
+
+def test_eighty_columns_hold_every_cost() -> None:
+    scores = Scores("test", *(users(0.4, 0.6) for _ in range(4)))
+    table = ResultTable([Run(scores, Costs(steps=3200, bytes_up=10**9))], ["feddecay(lr=0.1, beta=0.6, steps=10)"])
+    screen = io.StringIO()
+    Terminal(file=screen, width=80, force_terminal=False).print(table.rich(80))
+    lines = screen.getvalue().splitlines()
+    assert any(line.rstrip().endswith("FLOPs") for line in lines)
+    assert max(map(len, lines)) <= 80
+    assert "std" not in screen.getvalue() and "std" in str(table)

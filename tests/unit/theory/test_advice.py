@@ -19,19 +19,15 @@ from fedtempo.theory import (
     feddecay_ratio,
     local_steps,
     measure,
-    round_shrinkage,
 )
 
 PLAN = Measurements(
     disagreement=0.5,
     gradient_diversity=4.0,
     smoothness=2.0,
-    gradient_norm=3.0,
-    parameter_norm=20.0,
     lr=0.1,
     steps=10,
     rounds=100,
-    max_norm=10.0,
 )
 
 
@@ -69,16 +65,6 @@ def test_k_reaches_its_target_halfway():
     assert advice.k_decay == pytest.approx(0.2 ** (1 / 50), abs=1e-5)
 
 
-def test_weight_decay_respects_shrinkage_and_the_clip_norm():
-    """1 % per 10 steps of 0.1 allows 0.010045; a clip norm of 3.1 leaves (3.1 - 3) / 20 = 0.005."""
-    assert advise(PLAN).weight_decay == 0.01
-    assert round_shrinkage(0.01, 0.1, 10) <= 0.01
-    assert advise(replace(PLAN, max_norm=3.1)).weight_decay == 0.005
-    assert advise(replace(PLAN, max_norm=2.0)).weight_decay == 0.0
-    assert advise(replace(PLAN, max_norm=None)).weight_decay == 0.01
-    assert advise(replace(PLAN, steps=100)).weight_decay < 0.0011
-
-
 def test_one_local_step_leaves_nothing_to_decay():
     advice = advise(replace(PLAN, steps=1))
     assert (advice.beta, advice.k_decay) == (1.0, 1.0)
@@ -87,11 +73,10 @@ def test_one_local_step_leaves_nothing_to_decay():
 
 def test_reasons_carry_the_numbers():
     text = str(advise(PLAN))
-    for part in ("gradient diversity 4.00", "FedAvg 0.45", "50% of FedAvg's", "K to 2", "clip norm of 10"):
+    for part in ("gradient diversity 4.00", "FedAvg 0.45", "50% of FedAvg's", "K to 2"):
         assert part in text
     assert "Gamma is 0.25" in str(advise(replace(PLAN, gamma=0.25)))
     assert "above 1/L = 0.05" in str(advise(replace(PLAN, smoothness=20.0)))
-    assert "already as long as the clip norm" in str(advise(replace(PLAN, max_norm=1.0)))
     assert advise(PLAN) == advise(PLAN)
 
 
@@ -102,7 +87,7 @@ def digits(split):
 def test_advice_on_digits_is_fast_repeatable_and_ordered():
     started = time.perf_counter()
     model = mlp(64, [200], 10)
-    plan = {"lr": 0.1, "steps": 10, "rounds": 100, "max_norm": 10.0}
+    plan = {"lr": 0.1, "steps": 10, "rounds": 100}
     similar = advise_for(model, digits(iid(clients=50)), **plan)
     skewed = digits(dirichlet(clients=50, alpha=0.1))
     diverse = advise_for(model, skewed, **plan)
@@ -128,7 +113,6 @@ def test_gamma_is_measured_for_convex_models():
         ({"gradient_diversity": 0.5}, "gradient_diversity must be a number >= 1"),
         ({"lr": 0.0}, "lr must be a number > 0"),
         ({"steps": 0}, "steps must be an int >= 1"),
-        ({"max_norm": 0.0}, "max_norm must be a number > 0 or None"),
         ({"smoothness": float("nan")}, "smoothness must be a finite number"),
     ],
 )

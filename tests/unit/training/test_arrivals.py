@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
+import fedtempo as ft
 from fedtempo.errors import TrainingError
 from fedtempo.schedules import Now
 from fedtempo.training.arrivals import SMALL, ByList, starters
@@ -40,6 +43,33 @@ def test_of_very_many_clients_some_are_tried() -> None:
     busy = Flights(tuple(Flight(c, 0, 0, 1.0, 0.0) for c in range(100)))
     _, chosen = starters(many, many.federation.problem.now(0, 2.0), busy, 20, everybody)
     assert len(set(chosen.tolist())) == 20 and chosen.min() >= 100
+
+
+def test_of_very_many_clients_the_one_that_is_there_is_found() -> None:
+    many = experiment(*([0.0] for _ in range(SMALL + 50)), cohort=2)
+    busy = Flights((Flight(7, 0, 0, 1.0, 0.0),))
+    now, only = many.federation.problem.now(0, 2.0), SMALL + 49
+    assert starters(many, now, busy, 1, lambda clients: clients[clients == only])[1].tolist() == [only]
+
+
+def test_a_cohort_that_came_out_empty_is_drawn() -> None:
+    """A Bernoulli cohort may have nobody; somebody must start all the same."""
+    few = experiment(*([float(c)] for c in range(5)), cohort=ft.cohort.bernoulli(0.2))
+    now = replace(few.federation.problem.now(0, 1.0), round=0)
+    empty = next(
+        r
+        for r in range(99)
+        if not len(few.cohort.choose(few.federation.problem.data.clients, replace(now, round=r), 0))
+    )
+    _, chosen = starters(few, replace(now, round=empty), Flights(), 1, everybody)
+    assert len(chosen) == 1
+
+
+def test_of_a_listed_cohort_those_who_are_there_start() -> None:
+    listed = experiment(*([float(c)] for c in range(5)), cohorts=[[1, 3]])
+    now = listed.federation.problem.now(0, 2.0)
+    _, chosen = starters(listed, now, Flights(), 2, lambda clients: clients[clients != 1])
+    assert chosen.tolist() == [3]
 
 
 def test_a_list_of_events_may_end_too_early() -> None:

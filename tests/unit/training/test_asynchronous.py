@@ -50,6 +50,53 @@ def test_too_stale_late_and_gone() -> None:
     assert LEFT in {failure.reason for report in run(devices=leaving).history for failure in report.failures}
 
 
+def test_whoever_is_late_or_stale_is_charged_as_in_a_round() -> None:
+    """Costs count what was done; of clients that left, energy alone is counted."""
+    for rule in ({"deadline": 3.0}, {"asynchrony": ft.asynchrony.fedbuff(1, max_staleness=0), "rounds": 6}):
+        result = run(**rule)
+        reasons = [failure.reason for report in result.history for failure in report.failures]
+        assert reasons and set(reasons) <= {LATE, STALE}
+        assert result.costs.steps == sum(len(report.clients) for report in result.history) + len(reasons)
+    leaving = ft.devices.as_devices(by_number).available(stays=2.0)  # type: ignore[union-attr]
+    left = run(devices=leaving)
+    assert left.costs.steps == sum(len(report.clients) for report in left.history)
+
+
+def test_a_schedule_that_looks_at_the_loss_is_charged_for_what_it_said() -> None:
+    """Late clients have a loss of their own too, and the ledger asks the schedule with it."""
+    algorithm = ft.algorithms.fedavg(lr=0.01, steps=lambda now: 1 if now.last_loss == 0 else 3)
+    result = run(algorithm=algorithm, asynchrony=ft.asynchrony.fedbuff(1, max_staleness=0), rounds=8)
+    counted: set[int] = set()
+    for report in result.history:
+        stale = [failure.client for failure in report.failures]
+        steps = [3 if client in counted else 1 for client in [*stale, *report.clients]]
+        assert report.costs.steps == sum(steps)
+        counted |= set(report.clients)
+    assert any(failure.client in counted for report in result.history for failure in report.failures)
+
+
+def test_nobody_is_waited_for_in_vain() -> None:
+    """Clients that a list names may be away: the clock goes on until they are there."""
+
+    def hours(seed: int, clients: np.ndarray) -> dict[str, np.ndarray]:
+        return {
+            "seconds_per_step": np.ones(len(clients)),
+            "opens": 12.0 * (clients > 2),
+            "closes": 12.0 + (clients > 2),
+        }
+
+    rule = {"devices": hours, "asynchrony": ft.asynchrony.fedbuff(1), "cohorts": [[3], [1]], "rounds": 2}
+    first, second = run(**rule).history
+    assert (tuple(first.clients), first.time) == ((3,), pytest.approx(12 * 3600 + 1.0))
+    assert tuple(second.clients) == (1,) and second.total_time == pytest.approx(24 * 3600 + 1.0)
+
+
+def test_a_cohort_by_chance_never_stops_the_clock() -> None:
+    for seed in range(4):
+        result = run(cohort=ft.cohort.bernoulli(0.2), seed=seed, asynchrony=ft.asynchrony.fedbuff(1))
+        assert [len(report.clients) for report in result.history] == [1] * 4
+
+
 def test_work_that_is_cut_short_is_not_late() -> None:
     result = run(deadline=3.0, partial_work=True, algorithm=ft.algorithms.fedavg(lr=0.1, steps=2))
     assert all(report.costs.steps <= 4 for report in result.history)

@@ -40,7 +40,7 @@ def test_a_round_takes_as_long_as_its_slowest_client() -> None:
 def test_the_deadline_ends_it() -> None:
     found = passed(4.0, 9.0, 2.0, deadline=7.0)
     assert found.counted.tolist() == [3, 8] and found.failures == [(5, LATE)] and found.seconds == 7.0
-    assert found.worked.tolist() == [3, 5, 8]
+    assert found.late.tolist() == [5]
     assert found.joules == 6.0 + 20.0 + 6.0  # the late one has taken six of its nine steps
     assert passed(4.0, 5.0, deadline=7.0).seconds == 7.0 and not passed(4.0, 5.0, deadline=7.0).failures
     assert passed(4.0, deadline=50.0).seconds == 6.0
@@ -66,6 +66,25 @@ def test_the_server_waits_for_somebody() -> None:
     fleet = RunningDevices(devices.constant().available(hours=(6, 18)), 0, 1, 1)
     assert waiting(fleet, CLIENTS, 7 * HOUR, 3) == 0.0
     assert waiting(fleet, CLIENTS, 20 * HOUR, 1) == pytest.approx(10 * HOUR)
+
+
+def test_waiting_for_many_looks_only_a_few_times(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Clients join one by one; the server looks when enough can be there, not at every one that comes."""
+    fleet = RunningDevices(devices.constant().available(joins=1e6), 0, 1, 1)
+    clients, looks = np.arange(1000), []
+    real = RunningDevices.waits
+    monkeypatch.setattr(RunningDevices, "waits", lambda *given: looks.append(given) or real(*given))
+    waited = waiting(fleet, clients, 0.0, 500)
+    assert np.count_nonzero(fleet.available(clients, waited)) == 500 and len(looks) <= 3
+
+
+def test_clients_that_are_never_there_together() -> None:
+    """A quorum that no hour of the day has: the server does not wait for it, but until somebody is there."""
+    opens = np.array([6.0, 12.0])
+    by_hand = devices.as_devices(lambda seed, clients: {"opens": opens[clients], "closes": opens[clients] + 1})
+    assert by_hand is not None
+    fleet = RunningDevices(by_hand, 0, 1, 1)
+    assert waiting(fleet, np.array([0, 1]), 7.5 * HOUR, 2) == pytest.approx(4.5 * HOUR)
 
 
 ROWS = ([1.0], [2.0], [3.0], [4.0])

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from fedtempo.errors import ConfigError
-from fedtempo.training.pool import Ask, Asked, Done, Perform, Pool, WorkerDiedError
+from fedtempo.training.pool import Ask, Asked, Done, Perform, Pool, WorkerDiedError, runs_at_once
 from tests.waiting import until
 
 METHODS = ("fork", "spawn")
@@ -105,3 +105,27 @@ def alive(pid: int) -> bool:
     """A process that has ended may be listed until somebody asks for its exit code."""
     stat = Path(f"/proc/{pid}/stat")
     return stat.exists() and stat.read_text().rpartition(")")[2].split()[0] != "Z"
+
+
+@pytest.mark.parametrize(
+    ("asked", "processors", "runs", "rounds", "workers", "said"),
+    [
+        (3, 2, 1, 1, 3, "3 whole runs at a time, each in one process (as asked for)"),
+        (None, 4, 8, 800, 4, "4 whole runs at a time, each in one process (8 runs for 4 processors)"),
+        (None, 4, 3, 800, 1, "clients of a run over the processors (3 runs for 4 processors)"),
+        (None, 4, 8, 99, 1, "99 rounds in all, too few to start processes for"),
+        (None, 1, 8, 800, 1, "there is one processor"),
+    ],
+)
+def test_whole_runs_share_the_processors_where_there_are_enough_of_them(
+    asked: int | None,
+    processors: int,
+    runs: int,
+    rounds: int,
+    workers: int,
+    said: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda process: set(range(processors)))
+    chosen = runs_at_once(asked, runs, rounds)
+    assert chosen.workers == workers and said in str(chosen)

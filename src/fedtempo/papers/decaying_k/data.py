@@ -123,6 +123,7 @@ STACKOVERFLOW = Reproduction(
         ),
     ),
     figures=scheme_figures(2, "recall at 5"),
+    chart="steps",
     notes=(
         "Words are those of the questions' titles, and each user's last questions are the test part: the sample at hand"
         " has 22,739 questions of 2,531 users, no bodies, and the official test users are not among them.",
@@ -169,6 +170,7 @@ FEMNIST = Reproduction(
     ),
     claims=_accuracy_claims(),
     figures=scheme_figures(3, "accuracy"),
+    chart="steps",
     notes=(
         "Small scale: LEAF's sample of 105 writers instead of 1,000, a hidden layer of 64 units instead of two"
         f" convolutions and 512, 5 clients a round, 200 rounds, the clients' rate 0.1 instead of 0.3. {GENTLE}."
@@ -221,6 +223,7 @@ SHAKESPEARE = Reproduction(
     ),
     claims=_accuracy_claims(),
     figures=scheme_figures(4, "accuracy"),
+    chart="steps",
     notes=(
         "Small scale: the 100 roles with most text, 100 windows of 10 characters of each, one GRU layer of 32,"
         f" K = 3, 10, 30 instead of 10, 33, 100, 50 rounds. {GENTLE}, rates no further than 0.9996 would: the"

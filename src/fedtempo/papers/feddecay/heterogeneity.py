@@ -109,6 +109,12 @@ def _beats_both(alpha: float, column: str) -> Rule:
     return lambda outcome: rule(outcome)(outcome)
 
 
+def _after(alpha: float) -> Sweep:
+    axes = Axes(f"alpha {alpha:g}: existing users after fine-tuning", "beta", "accuracy")
+    lines = {"after fine-tuning": {beta: at_alpha(alpha, beta) for beta in BETAS}}
+    return Sweep(f"trade-off-{alpha:g}", EXISTING, axes, lines)
+
+
 CLAIMS = (
     Claim(
         "Validation selects a larger beta where users differ (alpha 0.1) than where they are similar (alpha 10).",
@@ -185,14 +191,14 @@ HETEROGENEITY = Reproduction(
         VALIDATION: Column("existing users, validation"),
     },
     claims=CLAIMS,
-    figures=tuple(
+    figures=(
         Sweep(
-            f"trade-off-{alpha:g}",
-            EXISTING,
-            Axes(f"alpha {alpha:g}: existing users after fine-tuning", "beta", "accuracy"),
-            {"after fine-tuning": {beta: at_alpha(alpha, beta) for beta in BETAS}},
-        )
-        for alpha in ALPHAS
+            "gain",
+            "gain",
+            Axes("what fine-tuning adds, existing users", "beta", "accuracy after minus before", reference=0.0),
+            {f"alpha {alpha:g}": {beta: at_alpha(alpha, beta) for beta in BETAS} for alpha in ALPHAS},
+        ),
+        *(_after(alpha) for alpha in ALPHAS),
     ),
     derive=_derived,
     notes=(
@@ -200,5 +206,7 @@ HETEROGENEITY = Reproduction(
         "Classes are divided as Dirichlet(alpha) draws them: alpha 0.1 gives users a class or two, alpha 10 all of"
         " them. A quarter of the users are new. Fine-tuning is one epoch at 0.05 for every run.",
         "Decay goes epoch by epoch, as in the code that made the paper's tables.",
+        "One epoch at 0.05 is long for similar users: on a seed that is not judged FedAvg loses 1.1 points by it at"
+        " alpha 10, and gains 0.1 at a fine-tuning rate of 0.01.",
     ),
 )

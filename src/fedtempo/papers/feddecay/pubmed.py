@@ -65,7 +65,7 @@ PUBMED = Reproduction(
             hidden=16,
             rates="small",
         ),
-        "paper": sized(seeds=1, minutes=40, rounds=500, cohort=1.0, every=5, graph="pubmed", hidden=64, rates="paper"),
+        "paper": sized(seeds=3, minutes=120, rounds=500, cohort=1.0, every=5, graph="pubmed", hidden=64, rates="paper"),
     },
     runs=_pubmed_runs,
     columns=COLUMNS,
@@ -81,6 +81,7 @@ PUBMED = Reproduction(
         FEDDECAY[0.4]: table_row((0.8039,), (0.8722, 0.8490, 0.0233)),
     },
     figures=method_figures(0.4),
+    chart="beta-existing",
     notes=(
         "Small scale: 16 hidden units instead of 64 and 24 rounds instead of 500; one user of five is held out, another"
         " one for each seed.",

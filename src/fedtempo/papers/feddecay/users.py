@@ -187,6 +187,7 @@ FEMNIST = Reproduction(
         FEDDECAY[0.2]: table_row((0.9152, 0.8421, 0.0485), (0.8986, 0.8214, 0.0711)),
     },
     figures=method_figures(0.2),
+    chart="beta-existing",
     notes=(
         "Small scale: 60 writers, one convolution and a hidden layer of 64 instead of two and 2,048, 40 rounds of 6"
         " clients instead of 1,000 of 32, and one learning rate for all, 0.1 (FOMAML's outer rate is 0.5).",
@@ -261,6 +262,7 @@ SST2 = Reproduction(
         FEDDECAY[0.6]: table_row((0.8101, 0.6724, 0.1087), (0.7815, 0.5556, 0.1727)),
     },
     figures=method_figures(0.6),
+    chart="beta-existing",
     notes=(
         "Small scale: the mean of word vectors drawn at random and a hidden layer instead of a pretrained BERT-Tiny,"
         " 5,000 phrases, 40 rounds at learning rate 2. A fifth of each client's own phrases is its test part; the paper"

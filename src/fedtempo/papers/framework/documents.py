@@ -51,7 +51,8 @@ def verdict_section(reproduction: Reproduction, outcome: Outcome, figures: Mappi
     lines += ["| the paper says | verdict | what decides |", "|---|---|---|"]
     for text, verdict in verdicts(reproduction, outcome).items():
         lines.append(f"| {text} | **{verdict.answer}** | {verdict.numbers} |")
-    lines += ["", *(f"![{name}]({path})" for name, path in [*figures.items()][:1]), ""]
+    shown = [reproduction.chart] if reproduction.chart else [*figures][:1]
+    lines += ["", *(f"![{name}]({figures[name]})" for name in shown), ""]
     command = f"fedtempo reproduce {reproduction.name} --scale {outcome.scale}"
     seeds = "Exact" if outcome.seeds == 1 else f"{outcome.seeds} seeds"
     lines.append(f"{seeds}, `{command}`: [table, settings, tuning, all numbers]({link}).")

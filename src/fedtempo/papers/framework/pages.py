@@ -28,6 +28,13 @@ def verdicts(reproduction: Reproduction, outcome: Outcome) -> dict[str, Verdict]
     return {claim.text: claim.judge(outcome) for claim in reproduction.claims}
 
 
+def said(reproduction: Reproduction, outcome: Outcome) -> list[tuple[str, str, str]]:
+    """Each claim with its verdict and the numbers; a quick look has numbers only."""
+    quick = is_quick_look(reproduction, outcome.scale)
+    found = verdicts(reproduction, outcome).items()
+    return [(text, "" if quick else str(verdict.answer), verdict.reason) for text, verdict in found]
+
+
 def outcome_record(reproduction: Reproduction, outcome: Outcome) -> dict[str, Any]:
     """The whole outcome as plain data, without anything that differs from run to run: no times, no dates."""
     return {
@@ -43,8 +50,7 @@ def outcome_record(reproduction: Reproduction, outcome: Outcome) -> dict[str, An
         },
         "cells": list(_cells(reproduction, outcome)),
         "claims": [
-            {"claim": text, "verdict": str(verdict.answer), "reason": verdict.reason}
-            for text, verdict in verdicts(reproduction, outcome).items()
+            {"claim": text, "verdict": answer, "reason": reason} for text, answer, reason in said(reproduction, outcome)
         ],
     }
 

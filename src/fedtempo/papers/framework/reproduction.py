@@ -19,6 +19,7 @@ PAPERS: dict[str, Any] = {
     "fednar": "FedNAR: Federated Optimization with Normalized Annealing Regularization",
     "pflego": "Personalized Federated Learning with Exact Distributed Stochastic Gradient Descent Updates",
     "decaying-k": "Faster Federated Learning with Decaying Number of Local SGD Steps",
+    "control": "No paper: every control of rates and steps, tuned alike",
     "clock": "No paper: the papers' methods, and asynchronous ones, against the time of simulated devices",
     "compositions": "No paper: what happens when the papers' ideas are put together",
     "compression": "No paper: accuracy against bytes where uploads are compressed",
@@ -44,6 +45,8 @@ class Reproduction:
     reported: Values = field(default_factory=dict)
     """The paper's values, by label and column."""
     figures: tuple[Figure, ...] = ()
+    chart: str = ""
+    """The figure that stands beside the verdicts, by its name; the first one by default."""
     derive: Callable[[Values], Values] | None = None
     """From one seed's values of all labels to further columns, such as a ratio to another label's."""
     notes: tuple[str, ...] = ()
@@ -51,6 +54,8 @@ class Reproduction:
 
     def __post_init__(self) -> None:
         require(self.paper in PAPERS, f"{self.name}: paper", " or ".join(PAPERS), self.paper)
+        named = [figure.name for figure in self.figures]
+        require(not self.chart or self.chart in named, f"{self.name}: chart", " or ".join(named), self.chart)
         complete = set(REQUIRED) <= set(self.scales) <= set(SCALES)
         require(complete, f"{self.name}: scales", f"{', '.join(REQUIRED)}, and medium if wanted", list(self.scales))
 

@@ -15,7 +15,17 @@ from fedtempo.client.transforms import scale_by_adam
 from fedtempo.data import Split, Table
 from fedtempo.evaluation.protocol import Evaluation
 from fedtempo.evaluation.scoring import Evaluator
-from fedtempo.papers.framework.frame import Column, Measured, Scale, Settling, TunedSetting, Tuning, score_column
+from fedtempo.papers.framework.frame import (
+    Column,
+    Measure,
+    Measured,
+    Scale,
+    Settling,
+    TunedSetting,
+    Tuning,
+    score_column,
+)
+from fedtempo.papers.framework.measures import learning, train_loss, users
 from fedtempo.training.result import Result
 
 PFLEGO, FEDPER, FEDAVG = "PFLEGO", "FedPer", "FedAvg"
@@ -27,7 +37,8 @@ COLUMNS = {
     LOSS: Column("training loss (1)"),
 }
 SERVED = (
-    "Accuracy is the mean over all clients after the last round, served with what a client has after one more round's "
+    "Accuracy is the mean over all clients, at paper scale over the last ten rounds as in the paper, otherwise after "
+    "the round that validation selects or the last, served with what a client has after one more round's "
     "own steps: all parameters for FedPer and for methods with one model, the head for PFLEGO, FedRep and FedRecon. "
     "The paper does not say so, but its FedAvg values cannot be had otherwise: no shared model can name the characters "
     "of alphabets that are each numbered from 0. "
@@ -46,7 +57,8 @@ class Method:
 
     def evaluation(self, scale: Scale) -> Evaluation:
         """Served after one more round's own steps."""
-        return Evaluation(every=scale["every"], steps=scale["tau"], trains=self.tunes)
+        last = scale.settings.get("last", 1)
+        return Evaluation(every=scale["every"], steps=scale["tau"], trains=self.tunes, last=last)
 
 
 def three_methods(scale: Scale, of: str = "") -> dict[str, Method]:
@@ -109,6 +121,19 @@ def pflego_settings(scale: Scale, seed: int, method: Method) -> dict[str, Any]:
         "seed": seed,
         "evaluation": method.evaluation(scale),
     }
+
+
+def pflego_measures(scale: Scale) -> tuple[Measure, ...]:
+    """Users' scores, the losses and the learning curve; scores over the last rounds where the scale says how many."""
+    last = scale.settings.get("last")
+    found: tuple[Measure, ...] = (users, joint_loss, train_loss, partial(learning, group="existing_after"))
+    return found if last is None else (*found, partial(mean_of_last, last=last))
+
+
+def mean_of_last(result: Result, last: int) -> Measured:
+    """The means over users, averaged over the last evaluated rounds, in place of the last round's alone."""
+    groups = {"existing_after": TUNED, "existing_before": KEPT}
+    return Measured({name: learning(result, group, last).values[f"{group}/last"] for group, name in groups.items()})
 
 
 def joint_loss(result: Result) -> Measured:

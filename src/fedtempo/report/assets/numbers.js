@@ -116,9 +116,7 @@ function cellText(value) {
 
 function download(name, header, rows) {
   const text = [header, ...rows].map((row) => row.map(cellText).join(",")).join("\r\n") + "\r\n";
-  const address = URL.createObjectURL(new Blob(["\ufeff", text], { type: "text/csv;charset=utf-8" }));
-  element("a", { href: address, download: name }).click();
-  setTimeout(() => URL.revokeObjectURL(address), 10000);
+  offer(name, new Blob(["\ufeff", text], { type: "text/csv;charset=utf-8" }));
 }
 
 const GROUPS = {

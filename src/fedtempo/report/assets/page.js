@@ -84,6 +84,12 @@ function frameOf(figure, zoom) {
     },
     "CSV",
   );
+  const saved = (name, save) =>
+    element(
+      "button",
+      { type: "button", class: "quiet picture", title: `Save the figure as ${name}`, onclick: () => save(figure) },
+      name,
+    );
   const tools = element(
     "div",
     { class: "tools" },
@@ -91,9 +97,12 @@ function frameOf(figure, zoom) {
       Object.keys(tool.options).length > 5 ? chooser(tool.key, tool.name, tool.options) : segmented(tool),
     ),
     reset,
+    saved("SVG", saveDrawing),
+    saved("PNG", savePixels),
     save,
   );
-  const heading = element("div", { class: "head" }, element("h2", {}, figure.heading), tools);
+  const link = element("a", { class: "anchor", href: `#${figure.id}`, title: "A link to this figure" }, "#");
+  const heading = element("div", { class: "head" }, element("h2", {}, figure.heading, " ", link), tools);
   figure.plot = plot;
   figure.line = element("p", { class: "sub" });
   const help = figure.zooms
@@ -234,5 +243,7 @@ window.addEventListener("resize", () => {
 themeButton();
 copyButtons();
 start(JSON.parse(document.getElementById("numbers").textContent));
+// The figure that the address names was not there when the browser looked for it.
+if (location.hash) document.getElementById(decodeURIComponent(location.hash.slice(1)))?.scrollIntoView();
 document.documentElement.dataset.ready = "yes";
 if (LIVE) setTimeout(poll, 1000);

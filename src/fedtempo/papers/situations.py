@@ -1,0 +1,202 @@
+"""Which method when: for each situation what won, by how much, set to what and at what cost, from stored runs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from fedtempo.comparison.decide import no_difference
+from fedtempo.papers.compositions import MNIST as COMPOSITIONS
+from fedtempo.papers.compositions.ingredients import INGREDIENTS, NONE
+from fedtempo.papers.decaying_k.data import FEMNIST as DECAYING_FEMNIST
+from fedtempo.papers.decaying_k.schemes import AT_STEPS, BEST, EARLY, SCHEMES, label
+from fedtempo.papers.feddecay import heterogeneity, methods
+from fedtempo.papers.feddecay.heterogeneity import BETAS, HETEROGENEITY, at_alpha
+from fedtempo.papers.feddecay.pubmed import PUBMED
+from fedtempo.papers.feddecay.users import FEMNIST
+from fedtempo.papers.framework.counting import stored_outcome
+from fedtempo.papers.framework.documents import put_section, read_page
+from fedtempo.papers.framework.outcomes import Outcome
+from fedtempo.papers.framework.pages import tidy
+from fedtempo.papers.framework.reproduction import Reproduction
+from fedtempo.papers.pflego.degrees import REPRODUCTIONS as DEGREES
+from fedtempo.papers.pflego.setting import FEDAVG, FEDPER, FEDPER_ADAM, KEPT, PFLEGO, PFLEGO_SGD, TUNED
+from fedtempo.support.files import write_atomically
+
+PAGE, SECTION = "which-method-when.md", "situations"
+A_POINT = 0.01
+
+
+@dataclass(frozen=True)
+class Situation:
+    """Contestants of one experiment in one respect; who is compared is told against the reference."""
+
+    when: str
+    experiment: Reproduction
+    contestants: tuple[str, ...]
+    column: str
+    reference: str
+    costs: tuple[str, ...] = ()
+    """Columns that say what the winner and the reference cost."""
+
+
+HIGH, MEDIUM, NO, *_ = DEGREES
+HEADED = (PFLEGO, PFLEGO_SGD, FEDPER, FEDPER_ADAM, FEDAVG)
+
+
+def _by_beta(alpha: float) -> tuple[str, ...]:
+    return tuple(at_alpha(alpha, beta) for beta in BETAS)
+
+
+def _betas(alpha: float, who: str, column: str, users: str) -> Situation:
+    return Situation(f"{who}, {users}", HETEROGENEITY, _by_beta(alpha), column, at_alpha(alpha, 1.0))
+
+
+def _feddecay(experiment: Reproduction, where: str, column: str, users: str) -> Situation:
+    costs = ("flops", "bytes")
+    return Situation(f"{where}, {users}", experiment, methods.LABELS, column, methods.FEDAVG, costs)
+
+
+def _schemes(size: str, what: str, column: str) -> Situation:
+    contestants = tuple(label(size, scheme) for scheme in SCHEMES)
+    return Situation(f"FEMNIST, {size}, {what}", DECAYING_FEMNIST, contestants, column, contestants[0], ("steps",))
+
+
+SITUATIONS: tuple[Situation, ...] = (
+    Situation("Label skew strong: 2 classes of 10 a user", HIGH, HEADED, TUNED, FEDAVG),
+    Situation("The same, and users take no steps of their own first", HIGH, HEADED, KEPT, FEDAVG),
+    Situation("Label skew middling: 5 classes of 10 a user", MEDIUM, HEADED, TUNED, FEDAVG),
+    Situation("The same, and users take no steps of their own first", MEDIUM, HEADED, KEPT, FEDAVG),
+    Situation("No label skew, few rows a user (120)", NO, HEADED, TUNED, FEDAVG),
+    *(
+        _betas(alpha, who, column, users)
+        for alpha, who in (
+            (heterogeneity.DIFFERENT, "Users very different (alpha 0.1)"),
+            (10.0, "Users similar (alpha 10)"),
+        )
+        for column, users in (
+            (methods.EXISTING, "existing users after fine-tuning"),
+            (methods.NEW, "new users after fine-tuning"),
+            (heterogeneity.BEFORE, "existing users before fine-tuning"),
+        )
+    ),
+    *(
+        _feddecay(experiment, where, column, users)
+        for experiment, where in ((FEMNIST, "Writers (FEMNIST)"), (PUBMED, "Five large users (PubMed)"))
+        for column, users in ((methods.EXISTING, "existing users"), (methods.NEW, "new users"))
+    ),
+    *(
+        _schemes(size, what, column)
+        for size in ("low K", "middle K", "high K")
+        for what, column in (
+            ("few rounds (a quarter)", EARLY),
+            ("few local steps", AT_STEPS),
+            ("as long as it takes", BEST),
+        )
+    ),
+    *(
+        Situation(f"MNIST by writer, {what}", COMPOSITIONS, (NONE, *INGREDIENTS), column, NONE)
+        for what, column in (
+            ("few local steps", "existing_after/at_steps"),
+            ("few bytes", "existing_after/at_bytes"),
+            ("as long as it takes", "existing_after/mean"),
+            ("new users", "new_after/mean"),
+        )
+    ),
+)
+"""In the order of the page. One whose runs are not stored is left out."""
+
+
+def situation_table(folder: Path, situations: Sequence[Situation] = SITUATIONS) -> list[str]:
+    """The Markdown table, from the runs stored below the folder of results; then what could not be said yet."""
+    outcomes: dict[str, Outcome | None] = {}
+    lines = ["| when | what won | against | by how much | set to | cost | how sure |", "|---|---|---|---|---|---|---|"]
+    waiting: dict[str, str] = {}
+    for one in situations:
+        name = one.experiment.name
+        if name not in outcomes:
+            outcomes[name] = stored_outcome(one.experiment, folder)
+        outcome = outcomes[name]
+        if outcome is None or not set(one.contestants) & set(outcome.labels) or one.reference not in outcome.labels:
+            waiting.setdefault(name, one.when)
+        else:
+            lines.append(_row(one, outcome))
+    missing = "; ".join(f"`{name}` ({when}, ...)" for name, when in waiting.items())
+    return [*lines, *(["", f"Not run yet: {missing}."] if waiting else [])]
+
+
+def _row(one: Situation, outcome: Outcome) -> str:
+    there = [name for name in one.contestants if name in outcome.labels]
+    best = max(there, key=lambda name: outcome.mean(name, one.column))
+    against = one.reference if best != one.reference else _second(one, outcome, there, best)
+    difference = outcome.difference(best, against, one.column)
+    points = f"{100 * difference.mean:+.1f} points [{100 * difference.low:+.1f}, {100 * difference.high:+.1f}]"
+    page = f"[{outcome.seeds} seeds](results/details/{one.experiment.name}.md)"
+    cells = [
+        one.when,
+        _won(one, outcome, there, best),
+        _short(one, against),
+        points,
+        _settings(best, outcome),
+        _cost(one, outcome, best, against),
+    ]
+    return f"| {' | '.join(cells)} | {_sure(one, outcome, best, against)}, {page} |"
+
+
+def _won(one: Situation, outcome: Outcome, there: Sequence[str], best: str) -> str:
+    """The best, with who can't be told from it; nobody where that is everybody."""
+    level = _level(one, outcome, there, best)
+    if len(level) == len(there) - 1:
+        return f"nobody; {_short(one, best)} has the highest mean"
+    beside = f" (level: {', '.join(_short(one, name) for name in level)})" if level else ""
+    return _short(one, best) + beside
+
+
+def _short(one: Situation, name: str) -> str:
+    """A label without the words that it shares with all others."""
+    start, mark, _ = name.partition(": ")
+    shared = mark and all(other.startswith(start + mark) for other in one.contestants)
+    return name.removeprefix(start + mark) if shared else name
+
+
+def _level(one: Situation, outcome: Outcome, there: Sequence[str], best: str) -> list[str]:
+    """Who cannot be told from the best."""
+    others = [name for name in there if name != best]
+    return [name for name in others if outcome.difference(best, name, one.column).low <= 0]
+
+
+def _second(one: Situation, outcome: Outcome, there: Sequence[str], best: str) -> str:
+    return max((name for name in there if name != best), key=lambda name: outcome.mean(name, one.column))
+
+
+def _settings(name: str, outcome: Outcome) -> str:
+    choice = outcome.choices.get(name)
+    if choice is None:
+        return "-"
+    return f"rate {choice.value:g}{', the largest or smallest tried' if choice.at_the_edge else ''}"
+
+
+def _cost(one: Situation, outcome: Outcome, best: str, against: str) -> str:
+    """What the winner spends, of what the other one does."""
+    shares: Mapping[str, float] = {
+        cost: outcome.mean(best, cost) / outcome.mean(against, cost) for cost in one.costs if cost in outcome.columns
+    }
+    return ", ".join(f"{share:.2f} of the {cost}" for cost, share in shares.items()) or "the same rounds"
+
+
+def _sure(one: Situation, outcome: Outcome, best: str, against: str) -> str:
+    difference = outcome.difference(best, against, one.column)
+    improving = [name for name in (best, against) if outcome.still_improving(name, one.column) is not None]
+    if improving:
+        return "not converged"
+    if difference.low > 0:
+        small = difference.high < A_POINT
+        return "sure, but less than a point" if small else "sure"
+    return "no difference" if no_difference(difference.low, difference.high, A_POINT) else "can't tell"
+
+
+def write_situations(page: Path, results: Path) -> None:
+    """Put the table into the page, in the place of the one that it has."""
+    content = "\n".join(situation_table(results)) + "\n"
+    write_atomically(page, tidy(put_section(read_page(page, "# Which method when\n"), SECTION, content, SECTION)))

@@ -1,0 +1,46 @@
+"""Which method when: the page's table follows from the stored runs, and its words from the intervals."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+from fedtempo.papers import REPRODUCTIONS, reproduce
+from fedtempo.papers.framework.documents import stored_runs
+from fedtempo.papers.situations import SITUATIONS, Situation, situation_table, write_situations
+from tests.unit.papers.framework.test_choosing import TUNED
+
+DOCS = Path(__file__).parents[3] / "docs"
+
+
+def test_the_page_has_the_table_of_the_stored_runs() -> None:
+    page = (DOCS / "which-method-when.md").read_text()
+    assert "\n".join(situation_table(DOCS / "results")) in page
+
+
+def test_every_situation_names_runs_and_columns_that_are_there() -> None:
+    for one in SITUATIONS:
+        assert one.experiment is REPRODUCTIONS[one.experiment.name]
+        labels = {run.label for run in one.experiment.runs(one.experiment.scales["medium"], 0)}
+        assert {*one.contestants, one.reference} <= labels
+        assert {one.column, *one.costs} <= set(one.experiment.columns)
+    assert len({(one.when, one.experiment.name, one.column) for one in SITUATIONS}) == len(SITUATIONS)
+
+
+def test_a_row_says_who_won_by_how_much_and_how_sure(tmp_path: Path) -> None:
+    better = replace(TUNED, name="better")
+    one = Situation("always", better, ("small steps", "large steps"), "test", "small steps")
+    assert situation_table(tmp_path, [one])[-1] == "Not run yet: `better` (always, ...)."
+    reproduce(better, "medium", tmp_path / "out", processes=1, stored=stored_runs(tmp_path, "better"))
+    *_, row = situation_table(tmp_path, [one])
+    assert row.startswith(
+        "| always | nobody; small steps has the highest mean | large steps | +0.0 points [+0.0, +0.0] |"
+    )
+    assert "| rate 0.1, the largest or smallest tried | the same rounds | no difference, [3 seeds]" in row
+
+
+def test_the_table_is_put_into_a_page(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text("# Title\n\nWords.\n")
+    write_situations(page, tmp_path)
+    assert page.read_text().startswith("# Title\n\nWords.\n\n<!-- situations: begin -->\n| when |")
