@@ -151,7 +151,7 @@ def workload_results(workload: Workload, count: int, only_rounds: bool) -> dict[
         return found
     found["profile"] = _profile(workload, inputs, labels)
     if workload.name in ("W1", "W2"):
-        found["algorithms"] = _algorithms(workload, inputs, labels, count)
+        found["algorithms"] = _algorithms(workload, inputs, labels, min(count, 5))
     if workload.name == "W2":
         found["store"] = _store(workload, inputs, labels, count)
     found["alone"] = {"FedTempo": alone("benchmarks.single", workload.name, "ours")}

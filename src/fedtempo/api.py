@@ -202,6 +202,7 @@ def train(**settings: Any) -> Generator[RoundReport, None, Result]:
     bar = any(tracker.name == "progress" for tracker in trackers)  # it shows the notes of a run itself
     if shows and not bar:
         trackers = [*trackers, *as_trackers(["progress"])]
+    require(out is None or isinstance(out, (str, Path)), "out", "a path", out)
     folder = None if out is None else Path(out)
     experiment = prepare(**settings)
     kept = (folder, resume, commit_every, trackers)

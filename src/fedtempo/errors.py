@@ -108,7 +108,7 @@ def python_numbers(value: Any) -> Any:
     >>> python_numbers([np.float64(0.5), {"steps": np.int64(3)}])
     [0.5, {'steps': 3}]
     """
-    if isinstance(value, np.generic):
+    if isinstance(value, np.generic) or (isinstance(value, np.ndarray) and not value.ndim):
         return value.item()
     if type(value) in (list, tuple):
         return type(value)(python_numbers(entry) for entry in value)

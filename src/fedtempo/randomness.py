@@ -8,6 +8,9 @@ cohort order draws the same numbers.
 from __future__ import annotations
 
 import hashlib
+import random
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TypeVar
 
 import numpy as np
@@ -82,3 +85,29 @@ def row_keys(keys: torch.Tensor, rows: int) -> torch.Tensor:
 def uniform_rows(keys: torch.Tensor, count: int) -> torch.Tensor:
     """`count` uniform numbers in [0, 1) in float64 for each key; shape (keys, count)."""
     return _logical_shift(row_keys(keys, count), 11).to(torch.float64) * 2.0**-53
+
+
+@contextmanager
+def generators_kept() -> Iterator[None]:
+    """Whatever code of others draws in here, torch's, numpy's and Python's own generators are left as they were."""
+    # No devices: to save a GPU's generator would start the GPU in every process.
+    numpy, python = np.random.get_state(), random.getstate()
+    with torch.random.fork_rng(devices=[]):
+        try:
+            yield
+        finally:
+            np.random.set_state(numpy)
+            random.setstate(python)
+
+
+def seed_generators(seed: int) -> None:
+    """Start torch's, numpy's and Python's own generators from a seed, for code of others that draws from them."""
+    torch.manual_seed(seed & (2**63 - 1))
+    np.random.seed(seed & (2**32 - 1))
+    random.seed(seed)
+
+
+def states_of_generators() -> tuple[object, ...]:
+    """What torch's, numpy's and Python's own generators would draw next, as values to compare."""
+    kind, keys, *rest = np.random.get_state(legacy=True)
+    return torch.get_rng_state().numpy().tobytes(), kind, np.asarray(keys).tobytes(), tuple(rest), random.getstate()

@@ -13,6 +13,7 @@ import pytest
 import torch
 from benchmarks import handwritten
 from benchmarks.__main__ import OWN_MODULE, PLAIN, RIVAL, UNRECORDED, own_contenders
+from benchmarks.floor import floor, products
 from benchmarks.ours import federated, rounds
 from benchmarks.own_modules import pair, without_recording
 from benchmarks.workloads import WORKLOADS, Workload, arrays
@@ -76,3 +77,11 @@ def test_the_contenders_are_recorded_or_not_as_they_say(monkeypatch: pytest.Monk
             found[name] = bool(asked)
     own = {OWN_MODULE: True, OWN_MODULE + UNRECORDED: False}
     assert found == {RIVAL: False, PLAIN: True, PLAIN + UNRECORDED: False, **own}
+
+
+@pytest.mark.parametrize(("name", "count"), [("W1", 5), ("W2", 10)])
+def test_the_floor_is_the_products_of_a_round_and_nothing_else(name: str, count: int) -> None:
+    """Forward one a layer; backward two a layer, but for the first, whose inputs need no gradient."""
+    assert len(products(WORKLOADS[name], 4)) == count  # a convolution's two come as one operation
+    running = floor(small(name))
+    assert next(running) is None and next(running) is None

@@ -57,6 +57,10 @@ def new(
     ] = None,
     client: Annotated[str | None, typer.Option(help="The CSV file's column that names the client.")] = None,
     target: Annotated[str | None, typer.Option(help="The CSV file's column that is predicted.")] = None,
+    target_kind: Annotated[
+        str | None,
+        typer.Option(help="classes or numbers, where it holds whole numbers other than 0, 1, 2, ..."),
+    ] = None,
     algorithm: Annotated[str | None, typer.Option(help="The algorithm's name; `fedtempo run --help` has all.")] = None,
     rounds: Annotated[int, typer.Option(help="How many rounds.", min=1)] = 30,
     force: Annotated[bool, typer.Option("--force", help="Overwrite the file.")] = False,
@@ -76,7 +80,7 @@ def new(
         "cohort": 0.2,
         "batch_size": 32,
         "seed": 0,
-        **(_csv(data, client, target) if own else _ours(data)),
+        **(_csv(data, client, target, target_kind) if own else _ours(data)),
         "algorithm": _algorithm(algorithm),
         "evaluation": {"every": max(1, rounds // 6)},
     }
@@ -93,11 +97,12 @@ def _ours(name: str) -> dict[str, Any]:
     return {"data": {"name": name, "new_clients": 0.2, "min_samples": 2, **divided}, "model": model}
 
 
-def _csv(path: str, client: str | None, target: str | None) -> dict[str, Any]:
+def _csv(path: str, client: str | None, target: str | None, target_kind: str | None) -> dict[str, Any]:
     """The file is read, so that columns are there and the network has the right size."""
     require(client is not None and target is not None, "--client and --target", "columns of the file", None)
-    table = from_csv(path, client=str(client), target=str(target), strings="one_hot", missing="mean")
-    treated = {"strings": "one_hot", "missing": "mean", "standardise": True}
+    treated: dict[str, Any] = {"strings": "one_hot", "missing": "mean", "standardise": True}
+    treated |= {} if target_kind is None else {"target_kind": target_kind}
+    table = from_csv(path, client=str(client), target=str(target), **treated)
     settings = {"path": path, "client": client, "target": target, **treated}
     model = {"name": "mlp", "inputs": table.columns["x"].shape[1], "hidden": [64], "outputs": _outputs(table)}
     return {"data": {"name": "csv", **settings, "new_clients": 0.2}, "model": model}

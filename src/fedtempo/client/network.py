@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from fedtempo.client.dropout import seeded_dropout, uses_dropout
+from fedtempo.client.draws import seeded_draws, uses_dropout
 from fedtempo.errors import ModelError
 from fedtempo.params import Params
 from fedtempo.tasks import SAMPLE_WEIGHT, Batch, Task, mean_loss
@@ -139,7 +139,7 @@ class Network:
         return tensor.to(self._type) if self.autocast else tensor
 
     def _randomness(self, batch: Batch, train: bool) -> contextlib.AbstractContextManager[object]:
-        return seeded_dropout(batch["_key"]) if train and self.dropout and "_key" in batch else contextlib.nullcontext()
+        return seeded_draws(batch["_key"]) if train and self.dropout and "_key" in batch else contextlib.nullcontext()
 
     def channels_last(self, params: Params) -> Params:
         """The same numbers, with convolution kernels in the channels-last memory layout.
@@ -155,7 +155,8 @@ class Network:
         if not self.has_head or self.augmented:
             return False
         body = self.training.get_submodule("body")
-        return not any(True for _ in body.buffers()) and not uses_dropout(body)
+        # `dropout` is also true of draws that no layer shows, and those may be in the body.
+        return not any(True for _ in body.buffers()) and not self.dropout
 
     def hooked(self) -> bool:
         """Whether some module has hooks. A hook may do anything at every call, so such a model is not recorded."""

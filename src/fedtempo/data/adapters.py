@@ -6,21 +6,20 @@ mapping from "train", "validation" and "test" is given instead of one data set, 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 from torch.utils.data import Dataset, TensorDataset
 
-from fedtempo.data.lazy import CACHE_BYTES, JoinedRows, lazy_items
+from fedtempo.data.items import CLIENT, Collate, Columns, collated, item_columns, lazily, stacked
+from fedtempo.data.lazy import CACHE_BYTES, JoinedRows
 from fedtempo.data.parts import PARTS
 from fedtempo.data.table import Table
 from fedtempo.errors import DataError, unknown
 from fedtempo.support.extras import library
 
-Columns = dict[str, np.ndarray]
 Normalise = Mapping[str, tuple[float, float]]
 
 
@@ -33,6 +32,7 @@ def from_torch(
     lazy: bool = False,
     targets: Sequence[Any] | np.ndarray | None = None,
     cache_bytes: int = CACHE_BYTES,
+    collate: Collate | None = None,
     name: str = "torch data set",
 ) -> Table:
     """A torch `Dataset` as a table; `owner` names the client of every row, in the data set's order.
@@ -40,17 +40,20 @@ def from_torch(
     It is read once into memory, or with `lazy=True` item by item when a batch needs it, keeping up to `cache_bytes`.
     A lazy data set gives its labels by `targets`, or by an attribute of that name as torchvision's have.
 
-    Items are tuples, named by `columns`, or dicts, of which `columns` are kept. PIL images become channels-first bytes;
-    bytes are read as 0 to 1 unless `normalise` gives another mean and deviation.
+    Items are tuples, named by `columns`, or dicts, of which `columns` are kept. Images, of PIL or as the bytes of a PNG
+    or JPEG file, become channels-first bytes, which are read as 0 to 1 unless `normalise` gives another mean and
+    deviation. Items of different length need a `collate` function, as torch's `DataLoader` takes it: from a list of
+    items to a tuple or dict of columns. It gets all items at once; with `lazy=True` each by itself, so that it has to
+    pad to a fixed length.
 
     >>> rows = TensorDataset(torch.zeros(6, 2), torch.tensor([0, 1, 0, 1, 0, 1]))
     >>> len(from_torch(rows, owner=[0, 0, 0, 1, 1, 1]).split(validation=0.0, test=0.0))
     2
     """
     if lazy:
-        return _lazy_table(dataset, owner, columns, normalise, targets, cache_bytes, name)
+        return _lazy_table(dataset, owner, columns, normalise, targets, cache_bytes, collate, name)
     parts = _by_part(dataset)
-    read = {part: _read_torch(each, columns, name) for part, each in parts.items()}
+    read = {part: _read_torch(each, columns, collate, name) for part, each in parts.items()}
     owners = None if owner is None else _owners(owner, {part: _length(found) for part, found in read.items()})
     return _table(name, read, owners, normalise)
 
@@ -75,7 +78,7 @@ def from_hugging_face(
     batch needs them, keeping up to `cache_bytes`; only labels (`y`) and clients are read at once.
     """
     kind = library("datasets", "datasets", "from_hugging_face", DataError).Dataset
-    wanted = dict(columns) if client is None else {**columns, _CLIENT: client}
+    wanted = dict(columns) if client is None else {**columns, CLIENT: client}
     parts = _by_part(dataset)
     for each in parts.values():
         if not isinstance(each, kind):
@@ -84,7 +87,7 @@ def from_hugging_face(
     found: Columns = _lazy_hugging_face(parts, later, cache_bytes, name) if later else {}
     now = {ours: theirs for ours, theirs in wanted.items() if ours not in later}
     read = {part: _read_hugging_face(each, now, name) if now else {} for part, each in parts.items()}
-    owners = None if client is None else {part: columns.pop(_CLIENT) for part, columns in read.items()}
+    owners = None if client is None else {part: columns.pop(CLIENT) for part, columns in read.items()}
     sizes = {part: len(each) for part, each in parts.items()}
     return _table(name, read, owners, normalise, found, sizes)
 
@@ -117,7 +120,6 @@ def from_flower_partitioner(
     return _table(name, read, owners, normalise)
 
 
-_CLIENT = "_client"
 _WHOLE = ""
 
 
@@ -131,11 +133,13 @@ def _by_part(given: Any) -> Mapping[str, Any]:
     return given
 
 
-def _read_torch(dataset: Dataset[Any], columns: Sequence[str], name: str) -> Columns:
+def _read_torch(dataset: Dataset[Any], columns: Sequence[str], collate: Collate | None, name: str) -> Columns:
+    if collate is not None:
+        return collated(list(_items(dataset)), collate, columns, name)
     if isinstance(dataset, TensorDataset):
         found = [tensor.detach().cpu().numpy() for tensor in dataset.tensors]
-        return dict(_named(found, columns))
-    return _stacked((dict(_named(item, columns)) for item in _items(dataset)), name)
+        return dict(item_columns(found, columns))
+    return stacked((dict(item_columns(item, columns)) for item in _items(dataset)), name)
 
 
 def _lazy_table(
@@ -145,12 +149,13 @@ def _lazy_table(
     normalise: Normalise | None,
     targets: Any,
     cache_bytes: int,
+    collate: Collate | None,
     name: str,
 ) -> Table:
     """A map-style data set whose items stay where they are, but for the labels."""
     if isinstance(dataset, Mapping) or not (hasattr(dataset, "__getitem__") and hasattr(dataset, "__len__")):
         raise DataError(f"a lazy data set must have a length and items by number. Got {type(dataset).__name__}.")
-    found: dict[str, Any] = dict(lazy_items(dataset, columns, _named, _array, cache_bytes))
+    found: dict[str, Any] = dict(lazily(dataset, columns, cache_bytes, name, collate))
     labels = getattr(dataset, "targets", None) if targets is None else targets
     if "y" in columns and labels is not None:
         found["y"] = np.asarray(labels)
@@ -168,18 +173,6 @@ def _items(dataset: Any) -> Iterator[Any]:
     if not hasattr(dataset, "__iter__"):
         raise DataError(f"dataset must be a torch Dataset with a length, or iterable. Got {type(dataset).__name__}.")
     return iter(dataset)
-
-
-def _named(item: Any, columns: Sequence[str]) -> Iterable[tuple[str, Any]]:
-    if isinstance(item, Mapping):
-        for column in columns:
-            if column not in item:
-                raise unknown("column", column, map(str, item))
-        return [(column, item[column]) for column in columns]
-    values = item if isinstance(item, (tuple, list)) else [item]
-    if len(values) != len(columns):
-        raise DataError(f"columns must name the {len(values)} values of each item. Got {list(columns)}.")
-    return zip(columns, values, strict=True)
 
 
 def _cut_down(dataset: Any, columns: Mapping[str, str]) -> Any:
@@ -203,18 +196,13 @@ def _lazy_hugging_face(parts: Mapping[str, Any], columns: Mapping[str, str], cac
     identity = "\n".join(
         [str([len(each) for each in parts.values()]), *(f"{p.name} {p.stat().st_size}" for p in files)]
     )
-    found = lazy_items(rows, list(columns), _named, _array, cache_bytes, identity)
-    for column, values in found.items():
-        if values.dtype.kind not in "biuf":
-            rule = f"column {column!r} of {name} must hold numbers of one shape (tokenise and pad text)"
-            raise DataError(f"{rule}. Got {type(rows[0][column]).__name__} in row 0.")
-    return found
+    return lazily(rows, list(columns), cache_bytes, name, identity=identity)
 
 
 def _read_hugging_face(dataset: Any, columns: Mapping[str, str], name: str) -> Columns:
     dataset = _cut_down(dataset, columns)
-    named = (dict(_named(row, list(columns.values()))) for row in dataset)
-    return _stacked(({ours: row[theirs] for ours, theirs in columns.items()} for row in named), name)
+    rows = (dict(item_columns(row, list(columns.values()))) for row in dataset)
+    return stacked(({ours: row[theirs] for ours, theirs in columns.items()} for row in rows), name)
 
 
 def _read_partition(partitioner: Any, number: int, columns: Mapping[str, str], name: str) -> Columns:
@@ -223,47 +211,6 @@ def _read_partition(partitioner: Any, number: int, columns: Mapping[str, str], n
     except (IndexError, ValueError) as error:
         raise DataError(f"partition {number} of {name} cannot be made: {error}") from None
     return _read_hugging_face(partition, columns, f"partition {number} of {name}")
-
-
-def _stacked(rows: Iterable[Mapping[str, Any]], name: str) -> Columns:
-    """One array for each column; every row must have the same shape there."""
-    found: dict[str, list[np.ndarray]] = {}
-    for number, row in enumerate(rows):
-        for column, value in row.items():
-            array = _array(value)
-            if array.dtype == object or (array.dtype.kind not in "biuf" and column != _CLIENT):
-                raise DataError(
-                    f"column {column!r} of {name} must hold numbers of one shape (tokenise and pad text). "
-                    f"Got {type(value).__name__} in row {number}."
-                )
-            earlier = found.setdefault(column, [])
-            if earlier and earlier[0].shape != array.shape:
-                raise DataError(
-                    f"column {column!r} of {name} must have one shape. Got {earlier[0].shape} in row 0 and "
-                    f"{array.shape} in row {number}."
-                )
-            earlier.append(array)
-    if not found:
-        raise DataError(f"{name} has no rows.")
-    return {column: np.stack(arrays) for column, arrays in found.items()}
-
-
-def _array(value: Any) -> np.ndarray:
-    if isinstance(value, torch.Tensor):
-        return np.asarray(value.detach().cpu().numpy())
-    if hasattr(value, "getbands"):
-        return _pixels(value)
-    try:
-        return np.asarray(value)
-    except ValueError:  # lists of different lengths
-        return np.empty((), dtype=object)
-
-
-def _pixels(image: Any) -> np.ndarray:
-    """A PIL image as (channels, height, width), the order that convolutions read."""
-    plain = {"1": "L", "P": "RGB"}.get(image.mode)
-    pixels = np.asarray(image if plain is None else image.convert(plain))
-    return pixels[None] if pixels.ndim == 2 else pixels.transpose(2, 0, 1)
 
 
 def _length(columns: Columns) -> int:
@@ -282,6 +229,10 @@ def _owners(owner: Any, sizes: Mapping[str, int]) -> dict[str, np.ndarray]:
         if found[part].shape != (size,):
             where = f" of part {part!r}" if part else ""
             raise DataError(f"owner must name a client for each of the {size} rows{where}. Got {found[part].shape}.")
+        nameless = [row for row, key in enumerate(found[part].tolist()) if key is None or key != key]  # noqa: PLR0124
+        if nameless:
+            row = nameless[0]
+            raise DataError(f"owner must name a client for each row. Got {found[part][row]} in row {row}.")
     return found
 
 

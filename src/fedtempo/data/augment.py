@@ -9,18 +9,17 @@ Augmentations chain: `random_crop(4) | random_flip()`.
 
 from __future__ import annotations
 
-import random
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn.functional import pad
 
 from fedtempo.errors import ConfigError, is_count, is_number, require
-from fedtempo.randomness import client_keys, row_keys, scramble, uniform_rows
+from fedtempo.randomness import client_keys, generators_kept, row_keys, scramble, seed_generators, uniform_rows
 from fedtempo.tasks import Batch
 
 PerRow = Callable[[Batch, Tensor], Batch]
@@ -57,9 +56,20 @@ class Augment:
             return {**batch, **{name: value.view(clients, width, *value.shape[1:]) for name, value in done.items()}}
         pieces = []
         for lane, length in enumerate(lengths.tolist()):
-            mine = self.per_client({name: value[lane, :length] for name, value in own.items()}, keys[lane])
+            given = {name: value[lane, :length] for name, value in own.items()}
+            mine = self._checked(self.per_client(given, keys[lane]), given)
             pieces.append({name: _filled(value, width) for name, value in mine.items()})
         return {**batch, **{name: torch.stack([piece[name] for piece in pieces]) for name in pieces[0]}}
+
+    def _checked(self, found: Any, given: Batch) -> Batch:
+        """What a user's function made of a batch: the same columns, with as many rows."""
+        length = len(next(iter(given.values())))
+        named = dict(found) if isinstance(found, Mapping) else {"": found}
+        shapes = {name: tuple(v.shape) if isinstance(v, Tensor) else type(v).__name__ for name, v in named.items()}
+        if set(given) <= set(named) and all(shape[:1] == (length,) for shape in shapes.values()):
+            return named
+        rule = f"return a batch with the columns {', '.join(given)}, each a tensor with {length} rows"
+        raise ConfigError(f"augment {self.name!r} must {rule}. Got {shapes.get('', shapes)}.")
 
     def one(self, batch: Batch, key: Tensor) -> Batch:
         """One client's batch."""
@@ -78,6 +88,8 @@ def as_augment(given: Augment | PerClient | None) -> Augment | None:
     """An augmentation, or a user's function of (batch, key)."""
     if given is None or isinstance(given, Augment):
         return given
+    if isinstance(given, nn.Module):
+        return from_transform(given)
     require(callable(given), "augment", "an augmentation or a function of (batch, key)", given)
     return Augment(getattr(given, "__qualname__", "function"), {}, given)
 
@@ -190,26 +202,30 @@ def mixup(alpha: float = 0.2) -> Augment:
 
 
 def from_transform(transform: Callable[[Tensor], Tensor]) -> Augment:
-    """A transform of one image that draws from torch's or Python's own generators, such as torchvision's v2.
+    """A transform of one image that draws from torch's, numpy's or Python's own generators, such as torchvision's v2.
 
-    Each row's generators are seeded from its key, and put back afterwards.
+    Each row's generators are seeded from its key, and put back afterwards. An `nn.Module`, as torchvision's transforms
+    are, may be given as `augment` without this function.
     """
     require(callable(transform), "transform", "a function of one image", transform)
 
     def per_client(batch: Batch, key: Tensor) -> Batch:
+        if _INPUT not in batch:
+            raise ConfigError(f"{name} changes the column 'x'. Got columns {', '.join(batch)}.")
         seeds = row_keys(key.reshape(1), len(batch[_INPUT]))[0].tolist()
-        before = random.getstate()
-        with torch.random.fork_rng(devices=[]):
+        with generators_kept():
             rows = [_seeded_call(transform, image, seed) for image, seed in zip(batch[_INPUT], seeds, strict=True)]
-        random.setstate(before)
-        return {**batch, _INPUT: torch.stack(rows)}
+        found = {tuple(row.shape) if isinstance(row, Tensor) else type(row).__name__ for row in rows}
+        if len(found) != 1 or not isinstance(rows[0], Tensor):
+            raise ConfigError(f"{name} must return tensors of one shape. Got {' and '.join(sorted(map(str, found)))}.")
+        return {**batch, _INPUT: torch.stack(rows).to(batch[_INPUT].dtype)}
 
+    name = f"the transform {getattr(transform, '__qualname__', type(transform).__name__)}"
     return Augment("from_transform", {"transform": transform}, per_client)
 
 
 def _seeded_call(transform: Callable[[Tensor], Tensor], image: Tensor, seed: int) -> Tensor:
-    torch.manual_seed(seed & (2**63 - 1))
-    random.seed(seed)
+    seed_generators(seed)
     return transform(image)
 
 

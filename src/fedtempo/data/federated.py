@@ -163,10 +163,14 @@ class FederatedData:
                 f"client {self.name_of(int(empty[0]))} has no training data ({len(empty)} such clients). "
                 "Split with min_samples=1 to repair it, or use fewer clients."
             )
+        self.check_finite()
+        pages.release()
+
+    def check_finite(self) -> None:
+        """Nothing is NaN or infinite; the error names the client and its row."""
         for name, column in self.columns.items():
             if isinstance(column, np.ndarray) and np.issubdtype(column.dtype, np.floating):
                 self._check_finite(name, column)
-        pages.release()
 
     def _check_finite(self, name: str, column: np.ndarray) -> None:
         stride = max(1, len(column) // ROWS_SAMPLED) if column.nbytes > LARGEST_READ else 1

@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
-import csv
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 
 from fedtempo.data.federated import FederatedData
+from fedtempo.data.frame_columns import columns_of, missing_in, read_csv, settled, words_of
 from fedtempo.data.parts import PARTS
 from fedtempo.data.table import Table
-from fedtempo.errors import DataError, first_line, require, unknown
+from fedtempo.errors import DataError, first_line, require, shown, unknown
 
 Strings = Literal["refuse", "one_hot", "codes"]
 Missing = Literal["refuse", "zero", "mean"]
+TargetKind = Literal["classes", "numbers"]
+LARGEST = float(np.finfo(np.float32).max)
+MISSING_WORD = "(missing)"
 MOST_CATEGORIES = 1000
 """More different values than this make a column of names, not of categories."""
 
@@ -30,13 +34,15 @@ def from_frame(
     part: str | None = None,
     strings: Strings = "refuse",
     missing: Missing = "refuse",
+    target_kind: TargetKind | None = None,
     standardise: bool = False,
     name: str = "frame",
 ) -> Table:
     """A frame as a table: `x` holds the features as numbers, `y` the target, and `client` names each row's client.
 
-    A frame is whatever has columns by name: pandas, polars, Arrow, or a dict of arrays. A target of integers, booleans
-    or strings becomes classes, numbered in sorted order; a target of floats is regressed on.
+    A frame is whatever has columns by name: pandas, polars, Arrow, or a dict of arrays. A target of booleans or text
+    becomes classes, numbered in sorted order; a target of floats is regressed on; whole numbers are classes if they
+    are 0, 1, 2, ..., and otherwise you say what they are. A row without a client or a target is an error.
 
     Args:
         frame: The rows.
@@ -46,7 +52,9 @@ def from_frame(
         part: A column of "train", "validation" and "test", kept as the official parts.
         strings: What becomes of feature columns of text: `"one_hot"` (a 0/1 feature per value), `"codes"` (one integer
             feature), or an error that says so.
-        missing: What becomes of missing numbers: `"zero"`, `"mean"` of the column, or an error that names the column.
+        missing: What becomes of missing values: an error that names the column; `"zero"`; or `"mean"`, which is that of
+            the training rows of the training clients once the table is split. Missing text is a value of its own.
+        target_kind: `"classes"` or `"numbers"`, where the target's type does not say it.
         standardise: Bring every feature to mean 0 and deviation 1, measured on the training rows of the training
             clients once the table is split, so that nothing of test rows or new users enters.
         name: How the table is called.
@@ -59,21 +67,25 @@ def from_frame(
     """
     require(strings in ("refuse", "one_hot", "codes"), "strings", "'refuse', 'one_hot' or 'codes'", strings)
     require(missing in ("refuse", "zero", "mean"), "missing", "'refuse', 'zero' or 'mean'", missing)
-    columns = _columns(frame)
-    wanted = _wanted(columns, [column for column in (client, target, part) if column is not None], features, name)
-    pieces = [_feature(column, columns[column], strings, missing, name) for column in wanted]
-    x = np.concatenate([values for _, values in pieces], axis=1).astype(np.float32)
-    y, classes = _target(target, columns[target], name)
-    key_names, keys = np.unique(_text(columns[client]), return_inverse=True)
-    labels = ", ".join(label for labels, _ in pieces for label in labels)
+    kinds = ("classes", "numbers")
+    require(target_kind is None or target_kind in kinds, "target_kind", "'classes', 'numbers' or left out", target_kind)
+    columns = columns_of(frame)
+    client, target, part = (_column(client, "client"), _column(target, "target"), part and _column(part, "part"))
+    wanted = _wanted(columns, (client, target, part), features, name)
+    used = {column: settled(columns[column], column, name) for column in dict.fromkeys([client, target, *wanted])}
+    pieces = [_feature(column, used[column], strings, missing, name) for column in wanted]
+    x = np.concatenate([values for _, values in pieces], axis=1)
+    labels = [label for labels, _ in pieces for label in labels]
+    y, classes = _target(target, used[target], target_kind, name)
+    key_names, keys = np.unique(_clients(used[client], client, name), return_inverse=True)
     return Table(
         name,
         {"x": x, "y": y},
         keys.astype(np.int64),
-        None if part is None else _parts(columns[part], part),
-        about={"features": labels, **({"classes": ", ".join(classes)} if classes else {})},
+        None if part is None else _parts(settled(columns[part], part, name), part),
+        about={"features": ", ".join(labels), **({"classes": ", ".join(classes)} if classes else {})},
         key_names=key_names.tolist(),
-        after=_standardised if standardise else None,
+        after=partial(_finished, labels=tuple(labels), standardise=standardise),
     )
 
 
@@ -86,19 +98,21 @@ def from_csv(
     part: str | None = None,
     strings: Strings = "refuse",
     missing: Missing = "refuse",
+    target_kind: TargetKind | None = None,
     standardise: bool = False,
     name: str | None = None,
 ) -> Table:
     """A CSV file with a header line as a table; the settings are those of `from_frame`."""
     place = _readable(path)
     return from_frame(
-        _read_csv(place),
+        read_csv(place, [column for column in (client, part) if column is not None]),
         client=client,
         target=target,
         features=features,
         part=part,
         strings=strings,
         missing=missing,
+        target_kind=target_kind,
         standardise=standardise,
         name=name or place.name,
     )
@@ -113,6 +127,7 @@ def from_parquet(
     part: str | None = None,
     strings: Strings = "refuse",
     missing: Missing = "refuse",
+    target_kind: TargetKind | None = None,
     standardise: bool = False,
     name: str | None = None,
 ) -> Table:
@@ -126,46 +141,49 @@ def from_parquet(
         part=part,
         strings=strings,
         missing=missing,
+        target_kind=target_kind,
         standardise=standardise,
         name=name or place.name,
     )
 
 
+def _column(name: object, setting: str) -> str:
+    """The name of a column, which pandas may have numbered."""
+    require(isinstance(name, (str, int)) and not isinstance(name, bool), setting, "the name of a column", name)
+    return str(name)
+
+
 def _wanted(
-    columns: Mapping[str, np.ndarray], others: list[str], features: Sequence[str] | None, name: str
+    columns: Mapping[str, np.ndarray],
+    others: tuple[str, str, str | None],
+    features: Sequence[str] | None,
+    name: str,
 ) -> list[str]:
     """The feature columns: those that were named, or all but the client's, the target's and the part's."""
-    wanted = [column for column in columns if column not in others] if features is None else list(features)
-    for column in (*others, *wanted):
+    _, target, _ = others
+    named = [column for column in others if column is not None]
+    if len(set(named)) != len(named):
+        raise DataError(f"client, target and part of {name} must be different columns. Got {', '.join(named)}.")
+    listed = features is None or (isinstance(features, Sequence) and not isinstance(features, str))
+    require(listed, "features", "a list of column names", features)
+    wanted = [column for column in columns if column not in named] if features is None else list(map(str, features))
+    for column in (*named, *wanted):
         if column not in columns:
             raise unknown("column", column, columns)
     if not wanted:
-        raise DataError(f"{name} needs at least one feature column. Got only {', '.join(others)}.")
+        raise DataError(f"{name} needs at least one feature column. Got only {', '.join(named)}.")
+    if len(set(wanted)) != len(wanted) or target in wanted:
+        rule = f"different columns of {name}, without the target {target!r}"
+        raise DataError(f"features must be {rule}. Got {shown(wanted)}.")
     return wanted
 
 
 def _readable(path: str | Path) -> Path:
-    place = Path(path)
+    require(isinstance(path, (str, Path)), "path", "a path", path)
+    place = Path(path).expanduser()
     if not place.is_file():
         raise DataError(f"path must be a file. Got {place}.")
     return place
-
-
-def _read_csv(path: Path) -> dict[str, np.ndarray]:
-    """Columns of a CSV file: whole numbers, other numbers, or text, whichever all of a column's cells are."""
-    try:
-        with path.open(newline="", encoding="utf-8-sig") as file:
-            reader = csv.reader(file)
-            header = next(reader, [])
-            rows = list(reader)
-    except (UnicodeDecodeError, csv.Error) as error:
-        raise DataError(f"{path.name} must be CSV in UTF-8: {first_line(error)}.") from None
-    if len(set(header)) != len(header) or not header:
-        raise DataError(f"{path.name} must start with a line of different column names. Got {header}.")
-    for number, row in enumerate(rows, 2):
-        if len(row) != len(header):
-            raise DataError(f"{path.name}, line {number} must have {len(header)} cells. Got {len(row)}.")
-    return {column: _typed([row[index] for row in rows]) for index, column in enumerate(header)}
 
 
 def _read_parquet(path: Path) -> object:
@@ -180,85 +198,34 @@ def _read_parquet(path: Path) -> object:
         raise DataError(f"{path.name} must be a Parquet file: {first_line(error)}.") from None
 
 
-def _typed(cells: list[str]) -> np.ndarray:
-    filled = ["nan" if cell.strip() in ("", "NA", "NaN", "nan", "null") else cell for cell in cells]
-    for kind in (np.int64, np.float64):
-        try:
-            return (
-                np.array(filled, dtype=object).astype(kind)
-                if kind is np.float64
-                else np.array([int(c) for c in filled])
-            )
-        except (ValueError, OverflowError):
-            continue
-    return np.array(cells, dtype=object)
+def _refuse_gaps(values: np.ndarray, what: str, hint: str = "") -> None:
+    gaps = int(missing_in(values).sum())
+    if gaps:
+        raise DataError(f"{what} must have a value in every row. Got {gaps} missing{hint}.")
 
 
-def _columns(frame: Any) -> dict[str, np.ndarray]:
-    """Every column as an array, whatever library the frame is of."""
-    if isinstance(frame, Mapping):
-        found = {str(name): np.asarray(values) for name, values in frame.items()}
-    else:
-        names = getattr(frame, "column_names", None) or getattr(frame, "columns", None)
-        if names is None:
-            raise DataError(
-                f"frame must have columns by name (pandas, polars, Arrow, a dict). Got {type(frame).__name__}."
-            )
-        found = {str(name): _array(frame[name]) for name in list(names)}
-    lengths = {name: len(values) for name, values in found.items()}
-    if not found or len(set(lengths.values())) != 1 or not next(iter(lengths.values())):
-        raise DataError(f"frame must have rows, and columns of one length. Got {lengths}.")
-    return found
-
-
-def _array(column: Any) -> np.ndarray:
-    if hasattr(column, "to_numpy"):
-        try:
-            return np.asarray(column.to_numpy())
-        except (TypeError, ValueError):  # an Arrow array of text or with missing values has to be copied
-            return np.asarray(column.to_numpy(zero_copy_only=False))
-    return np.asarray(column)
-
-
-def _is_text(values: np.ndarray) -> bool:
-    if values.dtype.kind in "US":
-        return True
-    return values.dtype == object and any(isinstance(value, (str, bytes)) for value in values)
-
-
-def _text(values: np.ndarray) -> np.ndarray:
-    return np.array([_word(value) for value in values])
-
-
-def _word(value: Any) -> str:
-    """A value as a name; 3 and 3.0 are the same client, and so are missing ones."""
-    if value is None or (isinstance(value, float) and np.isnan(value)):
-        return "(missing)"
-    return str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)
+def _clients(values: np.ndarray, column: str, name: str) -> np.ndarray:
+    """Each row's client; rows of nobody are not put together to one client."""
+    _refuse_gaps(values, f"client {column!r} of {name}")
+    return words_of(values)
 
 
 def _feature(
     column: str, values: np.ndarray, strings: Strings, missing: Missing, name: str
 ) -> tuple[list[str], np.ndarray]:
-    if _is_text(values):
-        return _category(column, _text(values), strings, name)
-    if values.dtype.kind in "mM":
-        raise DataError(
-            f"column {column!r} of {name} must be numbers, booleans or text. Got dates: turn them into numbers."
-        )
-    try:
-        numbers = values.astype(np.float64)
-    except (TypeError, ValueError):
-        raise DataError(f"column {column!r} of {name} must be numbers, booleans or text. Got {values.dtype}.") from None
-    gaps = ~np.isfinite(numbers)
-    if gaps.any():
-        if missing == "refuse":
-            raise DataError(
-                f"column {column!r} of {name} must have no missing numbers. Got {int(gaps.sum())}: give missing='mean' "
-                "or missing='zero', or leave the column out."
-            )
-        numbers = np.where(gaps, numbers[~gaps].mean() if missing == "mean" and not gaps.all() else 0.0, numbers)
-    return [column], numbers[:, None]
+    if missing == "refuse" and (strings != "refuse" or values.dtype != object):
+        hint = ": give missing='mean' or missing='zero', or leave the column out"
+        _refuse_gaps(values, f"column {column!r} of {name}", hint)
+    if values.dtype == object:
+        gaps = missing_in(values)
+        words = np.where(gaps, MISSING_WORD, words_of(values))
+        return _category(column, words, strings, name)
+    numbers = values.astype(np.float64)
+    wild = ~np.isnan(numbers) & ~(np.abs(numbers) <= LARGEST)
+    if wild.any():
+        rule = f"finite numbers of at most {LARGEST:.3g} in size"
+        raise DataError(f"column {column!r} of {name} must hold {rule}. Got {numbers[wild][0]:g}.")
+    return [column], (np.nan_to_num(numbers) if missing == "zero" else numbers)[:, None]
 
 
 def _category(column: str, words: np.ndarray, strings: Strings, name: str) -> tuple[list[str], np.ndarray]:
@@ -276,38 +243,58 @@ def _category(column: str, words: np.ndarray, strings: Strings, name: str) -> tu
     return [f"{column}={value}" for value in values], np.eye(len(values))[codes]
 
 
-def _target(column: str, values: np.ndarray, name: str) -> tuple[np.ndarray, list[str]]:
+def _target(column: str, values: np.ndarray, kind: TargetKind | None, name: str) -> tuple[np.ndarray, list[str]]:
     """The target, and the names of its classes where it has some."""
-    if _is_text(values) or values.dtype.kind == "b":
-        words = _text(values)
-        if "(missing)" in words:
-            raise DataError(f"target {column!r} of {name} must have a value in every row. Got missing ones.")
-        classes, codes = np.unique(words, return_inverse=True)
-        return codes.astype(np.int64), classes.tolist()
-    if values.dtype.kind in "iu":
-        classes, codes = np.unique(values, return_inverse=True)
-        return codes.astype(np.int64), [str(value) for value in classes]
-    numbers = values.astype(np.float64)
-    if not np.isfinite(numbers).all():
-        raise DataError(f"target {column!r} of {name} must have a value in every row. Got missing ones.")
-    return numbers.astype(np.float32), []
+    what = f"target {column!r} of {name}"
+    _refuse_gaps(values, what)
+    if values.dtype == object or values.dtype.kind == "b":
+        if kind == "numbers" and values.dtype == object:
+            raise DataError(f"{what} must hold numbers where target_kind is 'numbers'. Got {shown(values[0])}.")
+        words, codes = np.unique(words_of(values), return_inverse=True)
+        return (values.astype(np.float64), []) if kind == "numbers" else (codes.astype(np.int64), words.tolist())
+    numbers, codes = np.unique(values, return_inverse=True)
+    if not np.isfinite(values.astype(np.float64)).all():
+        raise DataError(f"{what} must hold finite numbers. Got infinity.")
+    if values.dtype.kind == "f" and kind != "classes":
+        return values.astype(np.float64), []
+    broken = numbers[numbers != np.floor(numbers)]
+    if len(broken):
+        raise DataError(f"{what} must hold whole numbers to be classes. Got {broken[0]}.")
+    if kind == "numbers":
+        return values.astype(np.float64), []
+    if kind is None and not np.array_equal(numbers, np.arange(len(numbers))):
+        raise DataError(
+            f"{what} must be 0, 1, 2, ... to be taken for classes. Got whole numbers {numbers[0]} to {numbers[-1]}: "
+            "say target_kind='classes' (numbered in their order) or target_kind='numbers' (predicted as they are)."
+        )
+    return codes.astype(np.int64), words_of(numbers).tolist()
 
 
 def _parts(values: np.ndarray, column: str) -> np.ndarray:
-    words = _text(values)
+    words = words_of(values)
     strange = sorted(set(words) - set(PARTS))
     if strange:
         raise DataError(f"column {column!r} must hold {', '.join(PARTS)}. Got {strange[0]!r}.")
     return np.array([PARTS[word] for word in words], dtype=np.int8)
 
 
-def _standardised(data: FederatedData) -> FederatedData:
-    """Every feature at mean 0 and deviation 1 over the training rows of training clients."""
+def _finished(data: FederatedData, labels: Sequence[str], standardise: bool) -> FederatedData:
+    """Gaps filled with the mean, and features brought to mean 0 and deviation 1.
+
+    Both are measured on the training rows of training clients, so that nothing of test rows or new users enters.
+    """
+    x = np.asarray(data.columns["x"])
+    gaps = np.isnan(x)
+    if not gaps.any() and not standardise:
+        return data
     rows = np.concatenate([data.positions(client, "train") for client in data.clients.tolist()])
-    x = np.asarray(data.columns["x"], dtype=np.float64)
-    mean, deviation = x[rows].mean(axis=0), x[rows].std(axis=0)
-    scaled = (x - mean) / np.where(deviation > 0, deviation, 1.0)
-    return replace(data, columns={**data.columns, "x": scaled.astype(np.float32)})
-
-
-FRAMES: dict[str, Callable[..., Table]] = {"csv": from_csv, "parquet": from_parquet}
+    known = x[rows]
+    empty = np.isnan(known).all(axis=0)
+    if empty.any():
+        label = labels[int(np.flatnonzero(empty)[0])]
+        raise DataError(f"column {label!r} must have a number in some training row for missing='mean'. Got none.")
+    x = np.where(gaps, np.nanmean(known, axis=0), x)
+    if standardise:
+        deviation = x[rows].std(axis=0)
+        x = (x - x[rows].mean(axis=0)) / np.where(deviation > 0, deviation, 1.0)
+    return replace(data, columns={**data.columns, "x": x})

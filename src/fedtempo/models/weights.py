@@ -13,7 +13,7 @@ import torch
 from torch import nn
 
 from fedtempo.errors import ModelError
-from fedtempo.randomness import seed_for
+from fedtempo.randomness import generators_kept, seed_for, seed_generators
 
 P = ParamSpec("P")
 M = TypeVar("M", bound=nn.Module)
@@ -86,7 +86,8 @@ def build(model: nn.Module | Callable[[], nn.Module], seed: int, init: str | Non
     for a function that makes the model, for a model of this package as it was made, and for any module if
     `init="seed"`. `init="model"` keeps whatever the module has.
     """
-    with seeded(seed, "model"):
+    with generators_kept():
+        seed_generators(seed_for(seed, "model"))  # a user's function may draw from any of them
         if not isinstance(model, nn.Module):
             return model(), MADE
         fresh = copy.deepcopy(model)

@@ -57,10 +57,8 @@ def _write_models(result: Result, folder: Path) -> None:
     """
     for which in get_args(Which):
         path = folder / MODEL.format(which=which)
-        partial = path.with_name(f"{path.stem}.partial{path.suffix}")
         try:
-            result.save_model(partial, "safetensors", which=which)
-            partial.replace(path)  # a reader sees the old one or the new one
+            result.save_model(path, "safetensors", which=which)
         except ConfigError:
             path.unlink(missing_ok=True)
 

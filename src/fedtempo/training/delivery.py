@@ -7,21 +7,23 @@ safetensors, torch or ONNX Runtime alone.
 from __future__ import annotations
 
 import copy
+import logging
 import warnings
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Literal
 
 import torch
-from safetensors.torch import save_file
+from safetensors.torch import save
 from torch import Tensor, nn
 
 from fedtempo.algorithms.algorithm import Predict, predict_personal, predict_shared, predict_together
 from fedtempo.client.network import inputs_of
-from fedtempo.errors import ConfigError, OutputError, first_line, require
+from fedtempo.errors import ConfigError, first_line, require
 from fedtempo.federation.federation import Federation, resize_head
 from fedtempo.federation.problem import Problem
 from fedtempo.params import Params, combine
+from fedtempo.support.files import replacing, write_atomically
 
 Format = Literal["safetensors", "torch", "onnx"]
 FORMATS: dict[str, str] = {"safetensors": ".safetensors", "torch": ".pt2", "onnx": ".onnx"}
@@ -61,16 +63,15 @@ def write_model(model: nn.Module, example: Mapping[str, Tensor], path: Path, for
     """Write a model to a file; `example` is a batch of the data, for formats that hold the computation too."""
     require(format in FORMATS, "format", " or ".join(map(repr, FORMATS)), format)
     place = path if path.suffix else path.with_suffix(FORMATS[format])
-    try:
-        place.parent.mkdir(parents=True, exist_ok=True)
-        if format == "safetensors":
-            save_file({n: t.contiguous() for n, t in _untied(model).items()}, place)
-        elif format == "torch":
-            torch.export.save(_exported(model, example), place)
+    if format == "safetensors":
+        return write_atomically(place, save({n: t.contiguous() for n, t in _untied(model).items()}), "path")
+    program = _exported(model, example)
+    with replacing(place, "path") as partial:
+        if format == "torch":
+            with partial.open("wb") as file:
+                torch.export.save(program, file)
         else:
-            _write_onnx(model, example, place)
-    except OSError as error:
-        raise OutputError(f"the model must be written to a path that can be. Got {place}: {error.strerror}.") from None
+            _write_onnx(program, list(inputs_of(example)), partial)
     return place
 
 
@@ -102,17 +103,23 @@ def _exported(model: nn.Module, example: Mapping[str, Tensor]) -> Any:
         raise ConfigError(f"the model cannot be exported by torch: {first_line(error)}. Use safetensors.") from error
 
 
-def _write_onnx(model: nn.Module, example: Mapping[str, Tensor], place: Path) -> None:
+def _write_onnx(program: Any, inputs: list[str], place: Path) -> None:
     try:
         import onnxscript  # noqa: F401 - torch's exporter needs it and says so only with a traceback
     except ImportError:
         raise ConfigError("format 'onnx' needs the extra 'onnx': pip install 'fedtempo[onnx]'.") from None
-    program = _exported(model, example)
+    exporter = logging.getLogger("torch.onnx")
+    level = exporter.level
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # torch's exporter warns about its own internals
-        torch.onnx.export(
-            program, f=place, input_names=list(inputs_of(example)), output_names=["output"], external_data=False
-        )
+        # Torch's exporter speaks of its own internals, and of a torchvision that nobody asked for.
+        warnings.simplefilter("ignore")
+        exporter.setLevel(logging.ERROR)
+        try:
+            torch.onnx.export(
+                program, f=place, input_names=inputs, output_names=["output"], external_data=False, verbose=False
+            )
+        finally:
+            exporter.setLevel(level)
 
 
 class PersonalModel(nn.Module):

@@ -41,12 +41,12 @@ from fedtempo.tasks import PerSample, Task, as_task, with_metrics
 from fedtempo.training.attempt import why_not_vectorised
 from fedtempo.training.check_compression import check_compression
 from fedtempo.training.check_devices import check_asynchrony, check_clock, with_devices
+from fedtempo.training.check_model import check_model
 from fedtempo.training.check_scoring import check_metrics, check_sample_weights, first_targets, fitted_task
 from fedtempo.training.checks import (
     check_cohort,
     check_device,
     check_evaluation,
-    check_model,
     check_rounds,
     check_schedules,
 )
@@ -215,7 +215,7 @@ def prepare(
     batching, rule = Batching(batch_size, batches), as_cohort(cohort, cohorts)
     data.check()
     # Weights that are drawn depend on the run's seed alone, not on what the program drew before this call.
-    first, origin = first_model(model, seed, init)
+    first, origin = first_model(model, seed, init, data)
     first = first.to(dtype=dtype, device=device)
     require(isinstance(autocast, bool), "autocast", "true or false", autocast)
     check_sample_weights(data)

@@ -10,26 +10,53 @@ import torch
 from torch import Tensor, nn
 from torch.nn.parameter import UninitializedParameter
 
-from fedtempo.client.network import tensors_of
-from fedtempo.errors import ConfigError, DataError, ModelError, first_line, fits, require
+from fedtempo.client.network import inputs_of, tensors_of
+from fedtempo.data.federated import FederatedData
+from fedtempo.errors import ConfigError, DataError, FedTempoError, ModelError, first_line, fits, require
 from fedtempo.federation.federation import Federation
 from fedtempo.models.weights import Start, build
 from fedtempo.params import Params, nothing, select
+from fedtempo.randomness import generators_kept, seed_for, seed_generators
 
 
-def first_model(model: nn.Module | Callable[[], nn.Module], seed: int, init: object) -> tuple[nn.Module, Start]:
-    """The model with its first weights, and where they come from."""
+def first_model(
+    model: nn.Module | Callable[[], nn.Module], seed: int, init: object, data: FederatedData
+) -> tuple[nn.Module, Start]:
+    """The model with its first weights, and where they come from. Lazy layers take their shapes from a batch."""
     rule = "an nn.Module or a function that makes one"
     require(isinstance(model, nn.Module) or callable(model), "model", rule, model)
     try:
         first, origin = build(model, seed, init if isinstance(init, str) else None)
-    except (TypeError, ValueError, RuntimeError) as error:
-        raise ModelError(f"the model cannot be made: {first_line(error)}") from error
+    except FedTempoError:
+        raise
+    except Exception as error:  # the user's code
+        raise ModelError(f"the model cannot be made: {type(error).__name__}: {first_line(error)}") from error
     require(isinstance(first, nn.Module), "model", rule, first)
+    if isinstance(first, torch.jit.ScriptModule):
+        raise ModelError("model must be an nn.Module as it was written. Got a compiled one (torch.jit).")
     lazy = [name for name, tensor in first.named_parameters() if isinstance(tensor, UninitializedParameter)]
+    if lazy and isinstance(model, nn.Module):
+        how = "call it once on a batch, or give the class or a function that makes the model"
+        raise ModelError(f"the model must know its shapes. Got a lazy layer with {lazy[0]!r}: {how}.")
     if lazy:
-        raise ModelError(f"the model must know its shapes. Got a lazy layer with {lazy[0]!r}: call it once on a batch.")
+        _call_once(first, seed, data)
     return first, origin
+
+
+def _call_once(model: nn.Module, seed: int, data: FederatedData) -> None:
+    """Lazy layers draw their weights at the first call: on the run's seed, and without moving running statistics."""
+    rows = inputs_of(data.client(int(data.clients[0])))
+    modes = {module: module.training for module in model.modules()}
+    try:
+        with generators_kept(), torch.no_grad():
+            seed_generators(seed_for(seed, "lazy"))
+            model.eval()
+            model(*rows.values()) if len(rows) == 1 else model(**rows)
+    except Exception as error:  # the model is the user's code
+        shapes = {name: tuple(values.shape) for name, values in rows.items()}
+        raise ModelError(f"the model does not run on a batch of shapes {shapes}: {first_line(error)}") from error
+    for module, mode in modes.items():
+        module.training = mode
 
 
 def given_tensors(init: Mapping[str, Tensor] | Literal["model", "seed"] | None) -> Params | None:

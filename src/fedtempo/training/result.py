@@ -140,7 +140,9 @@ class Result(FinishedRun):
     ) -> tuple[Params, Params]:
         """The shared and the personal tensors that a new user is served with."""
         sizes = None if outputs is None else [outputs]
-        federation = self.experiment.federation.on_data(FederatedData.from_clients([data], outputs=sizes))
+        rows = FederatedData.from_clients([data], outputs=sizes)
+        rows.check_finite()
+        federation = self.experiment.federation.on_data(rows)
         protocol = Evaluation(steps=steps, epochs=epochs, lr=lr)
         state = self.at(which)
         phases, as_kept = served_phases(federation, protocol, state.now, newcomers=True)

@@ -106,6 +106,9 @@ class FinishedRun(RunHistory):
         return written
 
 
+NEEDS_THE_RUN = ("model", "predict", "personalize", "save_model")
+
+
 @dataclass
 class SavedResult(FinishedRun):
     """A result that was read from a file: its numbers, tables and tensors. To train or predict takes the run itself."""
@@ -122,6 +125,12 @@ class SavedResult(FinishedRun):
     """Personal tensors after the last round, of clients that took part. A private run's are not saved."""
     personal_selected: dict[int, Params] = field(default_factory=dict, repr=False)
     """Those that were others after the selected round."""
+
+    def __getattr__(self, name: str) -> Any:
+        if name in NEEDS_THE_RUN:
+            how = "Load its tensors into your module: module.load_state_dict(result.served() | result.client_state(i))"
+            raise AttributeError(f"{name} takes the run itself: a saved result has neither model nor data. {how}.")
+        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
 
     def served(self, which: Which = "selected") -> Params:
         """The parameters that are served after the selected round, or after the last."""

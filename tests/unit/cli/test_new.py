@@ -59,6 +59,13 @@ def test_a_csv_file_runs(
     assert "feddecay" in capsys.readouterr().out
 
 
+def test_whole_numbers_of_a_csv_file_are_what_one_says(visits: Path, tmp_path: Path) -> None:
+    path = tmp_path / "a.toml"
+    written(path, "--data", str(visits), "--client", "patient", "--target", "age", "--target-kind", "numbers")
+    assert 'target_kind = "numbers"' in path.read_text()
+    assert "outputs = 1" in path.read_text()
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

@@ -127,7 +127,8 @@ def test_pil_images_become_channels_first_bytes(mode, shape):
         (lambda: from_torch(3), "dataset must be a torch Dataset with a length, or iterable. Got int."),
         (
             lambda: from_torch(Rows([([1, 2], 0), ([1], 0)])),
-            "column 'x' of torch data set must have one shape. Got (2,) in row 0 and (1,) in row 1.",
+            "column 'x' of torch data set must have one shape. Got (2,) in row 0 and (1,) in row 1: "
+            "pad them, or give `collate` to from_torch.",
         ),
         (
             lambda: from_torch(Rows([("some text", 0)])),

@@ -9,7 +9,7 @@ from torch import Tensor
 
 import fedtempo as ft
 from fedtempo.data import augment
-from fedtempo.randomness import row_keys
+from fedtempo.randomness import row_keys, states_of_generators
 
 IMAGES = torch.arange(2 * 3 * 4 * 4, dtype=torch.float64).reshape(2, 3, 4, 4)
 
@@ -140,3 +140,63 @@ def _settings(how: object) -> dict[str, object]:
 def test_wrong_settings_are_named(how, rule) -> None:  # type: ignore[no-untyped-def]
     with pytest.raises(ft.ConfigError, match=rule):
         how()
+
+
+class RandomErasing(torch.nn.Module):
+    """In the form of torchvision's v2: a module of any number of inputs, whose draws come from torch's generator."""
+
+    def __init__(self, p: float) -> None:
+        super().__init__()
+        self.p = p
+
+    def forward(self, *inputs: Tensor) -> Tensor:
+        (image,) = inputs
+        if torch.rand(1) >= self.p:
+            return image
+        top = int(torch.randint(0, image.shape[-2], size=(1,)))
+        return torch.cat([image[..., :top, :], torch.zeros_like(image[..., top:, :])], dim=-2)
+
+
+class Compose(torch.nn.Module):
+    def __init__(self, transforms: list[torch.nn.Module]) -> None:
+        super().__init__()
+        self.transforms = transforms
+
+    def forward(self, *inputs: Tensor) -> Tensor:
+        (image,) = inputs
+        for transform in self.transforms:
+            image = transform(image)
+        return image
+
+
+def numpys(image: Tensor) -> Tensor:
+    return image + float(np.random.random())
+
+
+@pytest.mark.parametrize("how", [Compose([RandomErasing(0.7), RandomErasing(0.5)]), augment.from_transform(numpys)])
+def test_transforms_of_one_image_give_the_same_bits_everywhere(how: object) -> None:
+    serial, again, workers = run("serial", how), run("serial", how), run("serial", how, workers=2)
+    assert serial.digest() == again.digest() == workers.digest() != run("serial", None).digest()
+    assert ft.contracts.distance(serial, run("vectorised", how)) < 1e-12
+
+
+def test_transforms_leave_the_programs_generators_as_they_were() -> None:
+    before = states_of_generators()
+    augment.from_transform(lambda image: numpys(image) + torch.rand(())).one({"x": IMAGES}, torch.tensor(1))
+    assert states_of_generators() == before
+
+
+@pytest.mark.parametrize(
+    ("how", "rule"),
+    [
+        (lambda batch: batch, r"augment must be a function of \(batch, key\), .* Got .*TypeError"),
+        (lambda batch, key: batch["x"], "must return a batch with the columns x, y"),
+        (lambda batch, key: {"x": batch["x"]}, "must return a batch with the columns x, y"),
+        (lambda batch, key: {**batch, "x": batch["x"][:1]}, r"each a tensor with 4 rows. Got \{'x': \(1, 1, 8, 8\)"),
+        (augment.from_transform(lambda image: image[..., : 1 + int(torch.randint(0, 8, ()))]), "tensors of one shape"),
+        (augment.from_transform(lambda image: 3), "must return tensors of one shape. Got int"),
+    ],
+)
+def test_what_no_augmentation_returns_is_named_before_training(how: object, rule: str) -> None:
+    with pytest.raises(ft.ConfigError, match=rule):
+        run("serial", how)

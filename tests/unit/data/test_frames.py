@@ -35,7 +35,7 @@ def test_codes_and_chosen_features() -> None:
 
 def test_a_float_target_is_regressed_on() -> None:
     table = ft.data.from_frame({**ROWS, "label": [0.5] * 6}, client="user", target="label", features=["age"])
-    assert table.columns["y"].dtype == np.float32
+    assert table.columns["y"].dtype == np.float64
 
 
 def test_a_csv_file(tmp_path: Path) -> None:
@@ -47,19 +47,21 @@ def test_a_csv_file(tmp_path: Path) -> None:
 
 
 def test_pandas_polars_and_arrow_give_the_same_table(tmp_path: Path) -> None:
-    expected = ft.data.from_frame(ROWS, client="user", target="label", strings="one_hot")
     pandas = pytest.importorskip("pandas", reason="pandas is not installed")
-    frames = [pandas.DataFrame(ROWS)]
+    polars = pytest.importorskip("polars", reason="polars is not installed")
     arrow = pytest.importorskip("pyarrow", reason="pyarrow is not installed")
-    frames.append(arrow.table(ROWS))
-    arrow.parquet = pytest.importorskip("pyarrow.parquet")
-    arrow.parquet.write_table(frames[1], tmp_path / "rows.parquet")
-    tables = [ft.data.from_frame(f, client="user", target="label", strings="one_hot") for f in frames]
-    tables.append(ft.data.from_parquet(tmp_path / "rows.parquet", client="user", target="label", strings="one_hot"))
-    for table in tables:
-        assert np.array_equal(table.columns["x"], expected.columns["x"])
+    from pyarrow import parquet
+
+    rows = {**ROWS, "city": ["X", None, "X", "Z", "X", "Y"], "income": [1.5, None, 2.5, 3.0, 4.0, 5.0]}
+    settings = {"client": "user", "target": "label", "strings": "one_hot", "missing": "mean"}
+    expected = ft.data.from_frame(rows, **settings)
+    parquet.write_table(arrow.table(rows), tmp_path / "rows.parquet")
+    tables = [ft.data.from_frame(make(rows), **settings) for make in (pandas.DataFrame, polars.DataFrame, arrow.table)]
+    for table in [*tables, ft.data.from_parquet(tmp_path / "rows.parquet", **settings)]:
+        assert np.array_equal(table.columns["x"], expected.columns["x"], equal_nan=True)
         assert np.array_equal(table.columns["y"], expected.columns["y"])
         assert list(table.key_names or []) == list(expected.key_names or [])
+        assert table.about == expected.about
 
 
 def test_features_are_standardised_on_training_rows_of_training_clients_only() -> None:
@@ -75,7 +77,7 @@ def test_features_are_standardised_on_training_rows_of_training_clients_only() -
     ("change", "settings", "rule"),
     [
         ({}, {}, "column 'city' of frame holds text. Say what becomes of it"),
-        ({"age": [1, 2, 3, None, 5, 6]}, {"features": ["age"]}, "column 'age' .* missing numbers. Got 1"),
+        ({"age": [1, 2, 3, None, 5, 6]}, {"features": ["age"]}, "column 'age' .* a value in every row. Got 1 missing"),
         ({}, {"features": ["ag"]}, "Did you mean 'age'"),
         ({}, {"features": ["age"], "strings": "drop"}, "strings must be"),
         ({"label": ["no", None, "no", "no", "no", "no"]}, {"features": ["age"]}, "target 'label' .* must have a value"),
@@ -86,10 +88,84 @@ def test_what_is_wrong_is_named(change: dict, settings: dict, rule: str) -> None
         ft.data.from_frame({**ROWS, **change}, client="user", target="label", **settings)
 
 
-def test_missing_numbers_become_the_mean() -> None:
-    rows = {**ROWS, "age": [1.0, 3.0, float("nan"), 5.0, 7.0, 9.0]}
-    table = ft.data.from_frame(rows, client="user", target="label", features=["age"], missing="mean")
-    assert table.columns["x"][2, 0] == 5.0
+def test_missing_numbers_become_the_mean_of_training_rows_of_training_clients() -> None:
+    rows = {**ROWS, "age": [1.0, 3.0, float("nan"), 5.0, 700.0, 900.0]}
+    rows["part"] = ["train", "train", "test", "test", "train", "test"]
+    table = ft.data.from_frame(rows, client="user", target="label", features=["age"], part="part", missing="mean")
+    data = table.split(new_clients=[2])  # client c, whose numbers are far from the others'
+    assert data.client(1, "test")["x"].tolist() == [[2.0]]
+
+
+def test_missing_text_is_a_value_of_its_own_where_gaps_are_allowed() -> None:
+    rows = {**ROWS, "city": ["X", None, "X", "Z", "X", "Y"]}
+    settings = {"client": "user", "target": "label", "features": ["city"], "strings": "one_hot"}
+    assert ft.data.from_frame(rows, **settings, missing="zero").about["features"].startswith("city=(missing), ")
+    with pytest.raises(ft.DataError, match=r"column 'city' of frame must have a value in every row\. Got 1 missing"):
+        ft.data.from_frame(rows, **settings)
+
+
+def test_clients_of_a_csv_file_are_who_they_are_written_as(tmp_path: Path) -> None:
+    path = tmp_path / "rows.csv"
+    path.write_text("user,age,label\n007,1,a\n7,2,b\n1e3,3,a\n1000,4,b\n NA,5,a\n\n")
+    table = ft.data.from_csv(path, client="user", target="label")
+    assert list(table.key_names or []) == ["007", "1000", "1e3", "7", "NA"]
+
+
+def test_whole_numbers_are_classes_or_numbers_as_one_says() -> None:
+    rows = {**ROWS, "label": [20, 30, 20, 50, 30, 20]}
+    settings = {"client": "user", "target": "label", "features": ["age"]}
+    with pytest.raises(ft.DataError, match=r" 20 to 50: say target_kind='classes' .* or target_kind='numbers'"):
+        ft.data.from_frame(rows, **settings)
+    classes = ft.data.from_frame(rows, **settings, target_kind="classes")
+    assert classes.columns["y"].tolist() == [0, 1, 0, 2, 1, 0]
+    assert classes.about["classes"] == "20, 30, 50"
+    numbers = ft.data.from_frame(rows, **settings, target_kind="numbers")
+    assert numbers.columns["y"].tolist() == rows["label"]
+    assert numbers.columns["y"].dtype.kind == "f"
+    as_they_are = ft.data.from_frame({**ROWS, "label": [0, 1, 2, 1, 0, 2]}, **settings)
+    assert as_they_are.columns["y"].tolist() == [0, 1, 2, 1, 0, 2]
+
+
+def test_numbers_keep_all_their_digits() -> None:
+    rows = {**ROWS, "age": [1_700_000_001 + i for i in range(6)]}
+    table = ft.data.from_frame(rows, client="user", target="label", features=["age"], standardise=True)
+    x = table.split(validation=0.0, test=0.0).columns["x"].ravel()
+    assert np.allclose(np.diff(x), 1 / np.std(np.arange(6)))
+
+
+@pytest.mark.parametrize(
+    ("change", "settings", "rule"),
+    [
+        ({"user": ["a", None, "b", "b", "c", "c"]}, {}, "client 'user' of frame must have a value in every row"),
+        ({"age": [1, 2, float("inf"), 4, 5, 6]}, {"missing": "mean"}, "column 'age' .* finite numbers .* Got inf"),
+        ({"age": [1, 2, 1e300, 4, 5, 6]}, {}, "column 'age' .* at most 3.4e.38 in size. Got 1e.300"),
+        ({"age": [1 + 2j, 2, 3, 4, 5, 6]}, {}, "column 'age' .* must be numbers, booleans or text. Got complex"),
+        ({"age": np.zeros((6, 2))}, {}, r"column 'age' must hold one value per row. Got an array of shape \(6, 2\)"),
+        ({}, {"features": "age"}, "features must be a list of column names. Got 'age'"),
+        ({}, {"features": ["age", "label"]}, "features must be .* without the target 'label'"),
+        ({}, {"features": ["age", "age"]}, "features must be different columns"),
+        ({}, {"client": "label"}, "client, target and part of frame must be different columns. Got label, label"),
+        ({}, {"client": None}, "client must be the name of a column. Got None"),
+        (
+            {},
+            {"target_kind": "numbers"},
+            "target 'label' .* must hold numbers where target_kind is 'numbers'. Got 'no'",
+        ),
+        ({"label": [0.5] * 6}, {"target_kind": "classes"}, "must hold whole numbers to be classes. Got 0.5"),
+        ({"label": [None] * 6}, {}, "target 'label' .* Got 6 missing"),
+    ],
+)
+def test_what_would_be_silently_wrong_is_refused(change: dict, settings: dict, rule: str) -> None:  # type: ignore[type-arg]
+    asked = {"client": "user", "target": "label", "features": ["age"], **settings}
+    with pytest.raises(ft.FedTempoError, match=rule):
+        ft.data.from_frame({**ROWS, **change}, **asked)
+
+
+def test_a_column_without_a_number_in_training_has_no_mean() -> None:
+    rows = {**ROWS, "age": [float("nan")] * 6}
+    table = ft.data.from_frame(rows, client="user", target="label", features=["age", "member"], missing="mean")
+    with pytest.raises(ft.DataError, match="column 'age' must have a number in some training row"):
+        table.split(validation=0.0, test=0.0)
 
 
 @pytest.mark.parametrize("text", ["a,a\n1,2\n", "user,label\n1\n", ""])

@@ -58,6 +58,14 @@ def test_a_new_users_model_is_the_personalised_one() -> None:
     assert torch.equal(result.model(rows, steps=3)(rows["x"]), result.personalize(rows, steps=3)(rows["x"]))
 
 
+def test_a_new_user_with_nan_is_refused() -> None:
+    result = trained(ft.algorithms.fedavg(lr=0.1, steps=2))
+    rows = (np.where(np.eye(6) > 0, np.nan, 1.0), np.zeros(6, dtype=int))
+    for serve in (result.personalize, result.model):
+        with pytest.raises(ft.DataError, match=r"column 'x' must be finite. Got NaN or infinity in row 0 of"):
+            serve(rows)
+
+
 def test_a_model_without_its_personal_part_is_refused() -> None:
     result = trained(ft.algorithms.fedper(lr=0.1, steps=2))
     with pytest.raises(ft.ConfigError, match="is personal: say whose"):
@@ -76,7 +84,10 @@ def test_a_mixture_is_no_single_module() -> None:
 
 def test_a_safetensors_file_holds_the_tensors(tmp_path: Path) -> None:
     result = trained(ft.algorithms.fedavg(lr=0.1, steps=2))
-    tensors = load_file(result.save_model(tmp_path / "model"))
+    path = result.save_model(tmp_path / "model")
+    (tmp_path / "other").touch()
+    assert path.stat().st_mode == (tmp_path / "other").stat().st_mode, "as readable as any other file"
+    tensors = load_file(path)
     assert all(torch.equal(tensors[n], t) for n, t in result.params.items())
 
 
@@ -96,14 +107,18 @@ np.save(sys.argv[3], out)
 
 
 @pytest.mark.parametrize("format", slow_but(["onnx"], ["torch", "onnx"], "the other format runs every time"))
-def test_a_process_without_fedtempo_gets_the_same_outputs(format: str, tmp_path: Path) -> None:
+def test_a_process_without_fedtempo_gets_the_same_outputs(
+    format: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
     if format == "onnx":
         pytest.importorskip("onnxscript", reason="the extra 'onnx' is not installed")
         pytest.importorskip("onnxruntime", reason="the extra 'onnx' is not installed")
     result = trained(ft.algorithms.fedavg(lr=0.1, steps=2))
+    capfd.readouterr()
     x = np.random.default_rng(0).standard_normal((7, 6)).astype(np.float32)
     np.save(tmp_path / "x.npy", x)
     path = result.save_model(tmp_path / "model", format)  # type: ignore[arg-type]
+    assert capfd.readouterr() == ("", ""), "exporters of torch print their progress"
     command = [sys.executable, "-c", WITHOUT_US, str(path), str(tmp_path / "x.npy"), str(tmp_path / "y.npy")]
     subprocess.run(command, check=True, cwd=tmp_path)
     assert np.abs(np.load(tmp_path / "y.npy") - result.model()(torch.from_numpy(x)).numpy()).max() < 1e-6

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import warnings
 
 import numpy as np
 import pytest
@@ -217,10 +218,14 @@ def test_init_seed_needs_rules_for_every_tensor():
 
 
 def test_bare_errors_became_sentences():
+    with warnings.catch_warnings(action="ignore"):  # torch says that this form is old
+        compiled = torch.jit.trace(nn.Linear(6, 4), torch.zeros(1, 6))
     with pytest.raises(DataError, match=r"client must be an int in \[0, 4\). Got '3'"):
         data().client("3")
-    with pytest.raises(ModelError, match=r"lazy layer with 'weight'"):
+    with pytest.raises(ModelError, match=r"lazy layer with 'weight': call it once .* or give the class"):
         run(nn.LazyLinear(4))
+    with pytest.raises(ModelError, match=r"an nn\.Module as it was written\. Got a compiled one"):
+        run(compiled)
     with pytest.raises(
         ConfigError, match=r"the names of init_clients\[0\] must be only personal tensors \(here: none\)"
     ):
@@ -269,3 +274,38 @@ def test_auto_falls_back_to_serial_and_says_so(make):
     assert result.experiment.backend.name == "serial"
     assert sum(note.startswith("backend: auto runs clients one by one") for note in result.notes) == 1
     assert result.digest() == run(model, backend="serial").digest()
+
+
+def test_lazy_layers_of_a_function_take_their_shapes_from_the_data_and_their_weights_from_the_seed():
+    def make() -> nn.Module:
+        return nn.Sequential(nn.LazyLinear(5), nn.LazyBatchNorm1d(), nn.ReLU(), nn.LazyLinear(4))
+
+    first = run(make)
+    torch.randn(7)
+    assert run(make).digest() == first.digest() != run(make, seed=1).digest()
+    assert tuple(first.params["0.weight"].shape) == (5, 6)
+    assert first.experiment.first_shared["1.running_mean"].abs().max() == 0
+
+
+def test_first_weights_that_a_function_draws_with_numpy_are_on_the_runs_seed_too():
+    def make() -> nn.Module:
+        layer = nn.Linear(6, 4)
+        layer.weight.data = torch.from_numpy(np.random.standard_normal((4, 6)))
+        return layer
+
+    before = np.random.get_state()[1].tolist()
+    first = run(make)
+    assert np.random.get_state()[1].tolist() == before
+    np.random.random(3)
+    assert run(make).digest() == first.digest() != run(make, seed=1).digest()
+
+
+def test_an_error_in_the_users_function_is_a_sentence():
+    with pytest.raises(ModelError, match="the model cannot be made: ZeroDivisionError: division by zero"):
+        run(lambda: 1 / 0)
+    with pytest.raises(ConfigError, match=r"out must be a path\. Got 3"):
+        run(nn.Linear(6, 4), out=3)
+
+
+def test_numpy_arrays_of_one_number_are_numbers():
+    assert repr(known.fedavg(lr=np.array(0.5), steps=np.array(2))) == "fedavg(lr=0.5, steps=2)"

@@ -96,6 +96,8 @@ def test_errors_are_one_line(tmp_path: Path) -> None:
         loaded.client_state(99)
     with pytest.raises(ConfigError, match="which must be 'selected' or 'last'"):
         loaded.at("first")  # type: ignore[arg-type]
+    with pytest.raises(AttributeError, match=r"model takes the run itself: .*load_state_dict"):
+        loaded.model()
 
 
 def test_clients_that_keep_nothing_have_an_empty_state(tmp_path: Path) -> None:

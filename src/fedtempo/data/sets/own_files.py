@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 
 from fedtempo.data.files.published import DataSet
-from fedtempo.data.frames import Missing, Strings, from_csv, from_parquet
+from fedtempo.data.frames import Missing, Strings, TargetKind, from_csv, from_parquet
 from fedtempo.data.table import Table
 
 
@@ -17,6 +17,7 @@ def csv_table(
     part: str | None = None,
     strings: Strings = "refuse",
     missing: Missing = "refuse",
+    target_kind: TargetKind | None = None,
     standardise: bool = False,
 ) -> Table:
     """A CSV file with a header line; the settings are those of `from_frame`."""
@@ -28,6 +29,7 @@ def csv_table(
         part=part,
         strings=strings,
         missing=missing,
+        target_kind=target_kind,
         standardise=standardise,
     )
 
@@ -40,6 +42,7 @@ def parquet_table(
     part: str | None = None,
     strings: Strings = "refuse",
     missing: Missing = "refuse",
+    target_kind: TargetKind | None = None,
     standardise: bool = False,
 ) -> Table:
     """A Parquet file; the settings are those of `from_frame`."""
@@ -51,6 +54,7 @@ def parquet_table(
         part=part,
         strings=strings,
         missing=missing,
+        target_kind=target_kind,
         standardise=standardise,
     )
 

@@ -53,12 +53,13 @@ def count_table(reproductions: Collection[Reproduction], folder: Path) -> list[s
     """The counts by paper, as lines of a Markdown table, and what share of the judged claims of papers is open."""
     shown = tuple(Answer)
     lines = [f"| | claims | {' | '.join(shown)} |", f"|---|---:|{'---:|' * len(shown)}"]
-    total: Counter[Answer] = Counter()
     # Of our own questions those that were run: there is no paper that says how many there are.
     asked = [one for one in reproductions if one.paper not in OURS or stored_runs(folder, one.name).exists()]
+    given = {one.name: answers(one, folder) for one in asked}
     papers = dict.fromkeys(one.paper for one in asked)
+    total: Counter[Answer] = Counter()
     for paper in sorted(papers, key=lambda name: (name in OURS, [*PAPERS].index(name))):
-        counted = sum((answers(one, folder) for one in asked if one.paper == paper), Counter[Answer]())
+        counted = sum((given[one.name] for one in asked if one.paper == paper), Counter[Answer]())
         if paper not in OURS:
             total += counted
         name = f"[{paper}]({paper}.md)" if (folder / f"{paper}.md").exists() else paper
@@ -66,7 +67,13 @@ def count_table(reproductions: Collection[Reproduction], folder: Path) -> list[s
     lines.append(_row("**the four papers**", total))
     judged = total.total() - total[Answer.NOT_RUN]
     share = f"{100 * total[Answer.UNCLEAR] / judged:.0f} %" if judged else "none"
-    return [*lines, "", f"Of the papers' {judged} claims that were judged, {share} can't be told."]
+    lines += ["", f"Of the papers' {judged} claims that were judged, {share} can't be told."]
+    left = [one for one in asked if given[one.name][Answer.NOT_RUN]]
+    minutes = ", ".join(f"`{one.name}` {one.scales[JUDGED].minutes:.0f}" for one in left)
+    return [
+        *lines,
+        *(["", f"Not run yet, or not all of it, with the minutes of two cores: {minutes}."] if left else []),
+    ]
 
 
 def _row(name: str, counted: Counter[Answer]) -> str:
