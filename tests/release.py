@@ -41,14 +41,21 @@ def main(folder: Path) -> None:
         alone = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "FEDTEMPO_DATA")}
         alone["PATH"] = f"{programs}{os.pathsep}{alone['PATH']}"  # Flower's programs are found on the path
         _step([sys.executable, "-m", "venv", programs.parent], work, alone)
-        pip = [programs / "python", "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "-c", CONSTRAINTS]
-        _step([*pip, f"{wheel}[flower]"], work, alone)
+        _step([*_install(programs / "python"), "-c", CONSTRAINTS, f"{wheel}[flower]"], work, alone)
         for program, *arguments in STEPS:
             _step([programs / program, *arguments], work, alone)
         missing = [name for name in LEFT if not (work / name).is_file()]
         if missing:
             raise SystemExit(f"release: {', '.join(missing)} must have been written, and was not")
     print(f"release: {wheel.name} installs and works")
+
+
+def _install(python: Path) -> list[str | Path]:
+    """uv where it is beside this interpreter, which is much faster, else pip."""
+    uv = Path(sys.executable).with_name("uv")
+    if uv.exists():
+        return [uv, "pip", "install", "--quiet", "--python", python]
+    return [python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
 
 
 def _step(command: list[str | Path], folder: Path, environment: dict[str, str]) -> None:

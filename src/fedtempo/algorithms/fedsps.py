@@ -59,7 +59,15 @@ def feddecsps(
         return {"smallest": zero_of(params) - 1.0, "count": zero_of(params)}
 
     def update(probe: Probe, state: State, now: Position) -> tuple[Scalar, State]:
-        ratio, steep, above = _polyak(probe, squared_norm(probe.gradient), lower, 1.0, 0.0)
+        square = squared_norm(probe.gradient)
+        if is_plain(square) and isinstance(probe.base, (int, float)):
+            gap, last = float(probe.loss) - lower, float(state["smallest"])
+            least = c * probe.base if last < 0 else last
+            least = min(least, gap / float(square)) if float(square) > 0 and gap >= 0 else least
+            count = state["count"] if counts == "own" else now.value(lambda here: float(here.earlier + here.step))
+            eta = least / (c * (float(count) + 1.0) ** 0.5) if gap >= 0 else 0.0
+            return eta, {"smallest": state["smallest"].new_tensor(least), "count": state["count"] + 1.0}
+        ratio, steep, above = _polyak(probe, square, lower, 1.0, 0.0)
         before = torch.where(state["smallest"] < 0, c * probe.base, state["smallest"])
         smallest = torch.where(steep & above, torch.minimum(before, ratio), before)
         taken = state["count"] if counts == "own" else now.value(lambda here: float(here.earlier + here.step))
