@@ -132,7 +132,8 @@ ROWS = re.compile(r"^algorithm +before.*?\n(.*?)^```", re.S | re.M)
 
 
 def rows_of_the_readme() -> list[str]:
-    (rows,) = ROWS.findall((ROOT / "README.md").read_text())
+    _, demo = (ROOT / "README.md").read_text().split("## The demo\n")
+    (rows,) = ROWS.findall(demo)
     return [line.rstrip() for line in rows.splitlines()]
 
 

@@ -55,6 +55,7 @@ ALLOWED: dict[str, list[Any]] = {
     "evaluation.every": [1, 10**9],
     "evaluation.users": [1, 10**9],
     "evaluation.patience": [1, 10**9],
+    "evaluation.last": [1, 10**9],
     "evaluation.steps": [0, 10**6],
     "evaluation.epochs": [0, 10**6],
     "evaluation.lr": [0, 0.0, 1e300],

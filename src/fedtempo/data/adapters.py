@@ -46,6 +46,8 @@ def from_torch(
     items to a tuple or dict of columns. It gets all items at once; with `lazy=True` each by itself, so that it has to
     pad to a fixed length.
 
+    >>> import torch
+    >>> from torch.utils.data import TensorDataset
     >>> rows = TensorDataset(torch.zeros(6, 2), torch.tensor([0, 1, 0, 1, 0, 1]))
     >>> len(from_torch(rows, owner=[0, 0, 0, 1, 1, 1]).split(validation=0.0, test=0.0))
     2

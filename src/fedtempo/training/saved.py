@@ -7,10 +7,11 @@ the server's state, `sha256` is the hash of everything else. It finds damage, no
 from __future__ import annotations
 
 import json
+from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, Protocol, get_args
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, get_args
 
 import numpy as np
 import torch
@@ -23,6 +24,9 @@ from fedtempo.support.display import html_of, show
 from fedtempo.support.files import write_atomically
 from fedtempo.training.round_report import RoundReport, RunHistory, from_json, to_json
 from fedtempo.training.state import digest_of, tensors_from_bytes, tensors_to_bytes
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 VERSION = 1
 ABOUT, HASH = "about.json", "sha256"
@@ -68,9 +72,9 @@ class FinishedRun(RunHistory):
         require_which(which)
         return self.chosen if self.chosen is not None and which == "selected" else self.last
 
+    @abstractmethod
     def served(self, which: Which = "selected") -> Params:
         """The parameters that are served after the selected round, or after the last."""
-        raise NotImplementedError
 
     @property
     def params(self) -> Params:
@@ -92,13 +96,15 @@ class FinishedRun(RunHistory):
         table: ShownTable = show(self, "table")
         return table
 
-    def to_frame(self) -> Any:
+    def to_frame(self) -> pd.DataFrame:
         """Scores as a pandas frame, a row per round, part, group and metric."""
-        return show(self, "frame")
+        frame: pd.DataFrame = show(self, "frame")
+        return frame
 
-    def history_frame(self) -> Any:
+    def history_frame(self) -> pd.DataFrame:
         """Losses, costs and times as a pandas frame, a row per round."""
-        return show(self, "history_frame")
+        frame: pd.DataFrame = show(self, "history_frame")
+        return frame
 
     def save_frame(self, path: str | Path) -> Path:
         """Write the rows of `to_frame` to a .csv or .parquet file."""
