@@ -119,7 +119,8 @@ def tested(
 def main() -> None:
     """Test the advice on the federations that are named, and print what came of it."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("federations", nargs="*", choices=list(FEDERATIONS), default=list(FEDERATIONS))
+    # No `choices`: argparse would look for the whole default among them.
+    parser.add_argument("federations", nargs="*", default=list(FEDERATIONS), help=f"of {', '.join(FEDERATIONS)}")
     parser.add_argument("--out", type=Path, default=Path("advice"))
     parser.add_argument("--seeds", type=int, default=6)
     parser.add_argument("--trials", type=int, default=6)
@@ -127,6 +128,8 @@ def main() -> None:
     parser.add_argument("--redraw", action="store_true")
     parser.add_argument("--rounds", type=int)
     given = parser.parse_args()
+    if unknown := set(given.federations) - set(FEDERATIONS):
+        parser.error(f"federations must be of {', '.join(FEDERATIONS)}. Got {', '.join(sorted(unknown))}.")
     for name in given.federations:
         found = tested(name, given.out, given.seeds, given.trials, given.workers, given.redraw, given.rounds)
         print(json.dumps(found, indent=1), flush=True)

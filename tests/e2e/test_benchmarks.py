@@ -8,10 +8,11 @@ import sys
 from contextlib import ExitStack, closing, nullcontext
 from dataclasses import replace
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 import torch
-from benchmarks import handwritten
+from benchmarks import advice, clock, handwritten
 from benchmarks.__main__ import OWN_MODULE, PLAIN, RIVAL, UNRECORDED, own_contenders
 from benchmarks.floor import floor, products
 from benchmarks.ours import federated, rounds
@@ -32,6 +33,23 @@ MODULES = sorted(
 @pytest.mark.parametrize("name", MODULES)
 def test_every_module_finds_what_it_imports(name: str) -> None:
     assert importlib.import_module(name) is not None
+
+
+@pytest.mark.parametrize(
+    ("module", "function", "usual"),
+    [(clock, "measured", ["W1", "W2", "W3"]), (advice, "tested", list(advice.FEDERATIONS))],
+    ids=["clock", "advice"],
+)
+def test_without_names_the_usual_ones_are_measured(
+    module: ModuleType, function: str, usual: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    done: list[str] = []
+    monkeypatch.setattr(module, function, lambda name, *more: done.append(name))
+    for given, expected in (([], usual), (usual[1:2], usual[1:2])):
+        done.clear()
+        monkeypatch.setattr(sys, "argv", [module.__name__, *given])
+        module.main()
+        assert done == expected
 
 
 def test_a_round_is_timed() -> None:
