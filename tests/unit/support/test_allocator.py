@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import platform
 import resource
+from pathlib import Path
 
 import pytest
 import torch
@@ -29,11 +30,19 @@ def test_memory_that_was_freed_is_used_again() -> None:
         assert fresh_pages(10) < 2048  # one tensor alone has as many pages as this
 
 
+def held() -> int:
+    """Bytes of memory that this process holds."""
+    return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
+
+
 @pytest.mark.skipif(not GLIBC, reason="only glibc is told")
 def test_what_is_free_at_the_end_goes_back_to_the_system() -> None:
     with freed_memory_kept():
-        torch.ones(2**21)
-    assert fresh_pages(1) >= 1024
+        tensors = [torch.ones(2**21) for _ in range(20)]
+        most, size = held(), 20 * 2**23
+        del tensors
+        assert most - held() < size / 2
+    assert most - held() > size / 2
 
 
 def test_another_c_library_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
