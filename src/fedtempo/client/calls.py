@@ -74,7 +74,7 @@ def pooled_first(calls: Sequence[Call], outputs: Sequence[int], unused: int) -> 
         pool, pool_back, relu_back = (found[i] for i in readers)
         (start,), (pooled, chosen) = relu.arguments, pool.written
         # Nobody else may see what changes: the ReLU's result, where the largest numbers were, the gradient in between.
-        seen_by = [reads[register] for register in (relu.results, chosen, pool_back.results)]
+        seen_by = [reads[register] for register in (*relu.written, chosen, *pool_back.written)]
         if seen_by != [3, 1, 1] or relu_back.arguments[:2] != (pool_back.results, relu.results):
             continue
         if not overwritten.isdisjoint((start, *relu.written, pooled, *pool_back.written)):
