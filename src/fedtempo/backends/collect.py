@@ -54,7 +54,7 @@ def run_blocks(
 
 def _run_block(federation: Federation, backend: Backend, order: Order, block: Block, into: BlockSum) -> BlockSum:
     received, now = order.received, order.now
-    own = [without_memory(kept) for kept in block.personal]
+    own = [without_memory(kept) for kept in block.kept] or block.personal
     trained = backend.train(federation.problem, federation.program, received, now, block.clients, own)
     before = dict(zip(block.clients.tolist(), block.personal, strict=True))
     for clients in trained:

@@ -132,6 +132,16 @@ def step_of(
     return step
 
 
+def is_elementwise(phase: Phase) -> bool:
+    """Whether a step whose gradient is known treats every number alike, so that it also works on stacked clients."""
+    return (
+        (phase.correction is None or isinstance(phase.correction, (Steady, Pull)))
+        and phase.direction is identity
+        and phase.optimizer.transform is identity
+        and (phase.rate_rule, phase.stop_rule, phase.look, phase.after, phase.beside) == (None,) * 5
+    )
+
+
 def _only_subtracts(phase: Phase) -> bool:
     """Whether nobody looks at the direction, so that its terms can be subtracted from the weights one by one."""
     pulled, correction = isinstance(phase.objective, Pulled), phase.correction
