@@ -124,5 +124,6 @@ def polar_factor(matrix: Tensor) -> Tensor:
     left, values, right = torch.linalg.svd(flat, full_matrices=False)
     # The usual bound of a numerical rank: below it a singular value is rounding, and its direction is arbitrary.
     kept = values > values.max() * max(rows, columns) * torch.finfo(values.dtype).eps
-    turned: Tensor = (left * kept.to(left.dtype)) @ right
-    return (turned * max(1.0, rows / columns) ** 0.5).reshape(matrix.shape)
+    turned = (left * kept.to(left.dtype)) @ right
+    result: Tensor = (turned * max(1.0, rows / columns) ** 0.5).reshape(matrix.shape)
+    return result
