@@ -63,10 +63,10 @@ def found_beside(values: Mapping[str, object], folder: Path) -> dict[str, object
     """
     make_names_importable(own_names(values), folder)
     data = values.get("data")
-    path = data.get("path") if isinstance(data, dict) and data.get("name") in FROM_A_PATH else None
-    if not isinstance(path, str) or Path(path).expanduser().exists() or not (folder / path).is_file():
+    if not isinstance(data, dict) or data.get("name") not in FROM_A_PATH or not isinstance(data.get("path"), str):
         return dict(values)
-    return {**values, "data": {**data, "path": str(folder / path)}}
+    here, beside = Path(data["path"]).expanduser(), folder / data["path"]
+    return dict(values) if here.exists() or not beside.is_file() else {**values, "data": {**data, "path": str(beside)}}
 
 
 def overrides_of(texts: list[str] | None) -> dict[str, Any]:
