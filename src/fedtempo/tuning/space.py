@@ -156,7 +156,7 @@ def _range(name: str, kind: str, ends: Any) -> Range:
 
 def read_tables(path: Path) -> tuple[dict[str, Any], dict[str, Any]]:
     """An experiment file's values without `[tune]`, unchecked, and its `[tune]` table."""
-    values = found_beside(read_values(path), path.parent)
+    values: dict[str, Any] = found_beside(read_values(path), path.parent)
     table = values.pop("tune", {})
     require(isinstance(table, dict), "tune", "a table of fields to try", table)
     return values, table

@@ -22,9 +22,9 @@ from fedtempo.evaluation.protocol import Evaluation
 from fedtempo.report import write_experiment
 from fedtempo.support.files import write_atomically
 from fedtempo.training.database import DATABASE
-from fedtempo.training.experiment import prepare
 from fedtempo.training.loop import drained, train_experiment
 from fedtempo.training.pool import Ask, Done, Pool
+from fedtempo.training.prepare import prepare
 from fedtempo.training.round_report import RoundReport
 
 Observe = Callable[[int, int, str], None]
