@@ -219,7 +219,8 @@ class Result(FinishedRun):
         require(not raw or format != "safetensors", "raw", "left out for safetensors, which holds no computation", raw)
         federation = self.experiment.federation
         whose = int(federation.problem.data.clients[0]) if client is None else client
-        model, example = self.model(client=client, which=which), example_batch(federation.problem, whose)
+        example = example_batch(federation.problem, whose)
+        model = self.model(client=client, which=which)
         if raw:
             model, example = on_raw_rows(federation, model, whose)
         return write_model(model, example, Path(path), format, preparation_notes(federation))
