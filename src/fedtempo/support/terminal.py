@@ -32,7 +32,7 @@ def _written_out(code: int) -> str:
     return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}"
 
 
-def is_plain() -> bool:
+def no_colours() -> bool:
     """Whether the user wants no colours (https://no-color.org)."""
     return bool(os.environ.get("NO_COLOR"))
 
@@ -49,7 +49,7 @@ class Terminal(Console):
     """
 
     def __init__(self, **settings: Any) -> None:
-        plain = {"color_system": None} if is_plain() else {}
+        plain = {"color_system": None} if no_colours() else {}
         super().__init__(**{"markup": False, "emoji": False, **plain, **settings})
 
     def render_str(self, text: str, **settings: Any) -> Text:
