@@ -36,7 +36,7 @@ SAYS = {
 }
 
 
-IN_A_NEW_INTERPRETER = "next_character"
+IN_A_NEW_INTERPRETER = "saved_results"
 
 
 def test_the_gallery_is_listed() -> None:

@@ -19,11 +19,11 @@ from tests.slow import slow_but
 from tests.unit.papers.framework.small_runs import QUADRATIC, digits_runs
 
 EVERY_TIME = [
-    *("feddecay-ratios", "feddecay-femnist", "fednar-clipping", "pflego-mnist-none", "pflego-cost"),
-    *("decaying-k-quadratic", "decaying-k-fractions", "decaying-k-femnist", "compositions-mnist"),
+    *("feddecay-ratios", "fednar-clipping", "pflego-mnist-none", "pflego-cost"),
+    *("decaying-k-quadratic", "decaying-k-fractions", "decaying-k-femnist"),
     "clock-stragglers",
 ]
-"""The cheapest of each paper."""
+"""The cheapest of each paper; runs of the compositions are in tests/unit/papers/ every time."""
 
 
 @pytest.mark.parametrize("name", REPRODUCTIONS)

@@ -111,7 +111,7 @@ def test_the_same_sum_has_the_same_noise_and_another_sum_another() -> None:
     assert torch.equal(once["w"], again["w"])
     other = {"w": sums["w"] + 2.0**-20}
     for changed in (noised(other, 1.0, secret, 3), noised(sums, 1.0, secret, 4), noised(sums, 1.0, fresh_secret(), 3)):
-        assert (changed["w"] - once["w"]).std().item() == pytest.approx(2**0.5, rel=0.1)
+        assert (changed["w"] - once["w"]).std().item() == pytest.approx(2**0.5, rel=0.2)  # nine deviations
 
 
 def test_sum_and_noise_lie_on_one_grid() -> None:

@@ -17,9 +17,10 @@ from fedtempo.client.optimizers import adamw
 from fedtempo.errors import ModelError
 from fedtempo.params import matching
 from fedtempo.schedules import per_round
+from tests.later import Later
 from tests.slow import slow_but
 
-transformers = pytest.importorskip("transformers")
+transformers = Later("transformers")
 VOCABULARY, LENGTH, CLASSES = 60, 7, 3
 A, B = matching("*.lora_A.*"), matching("*.lora_B.*")
 

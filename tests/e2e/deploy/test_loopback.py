@@ -226,11 +226,11 @@ def test_where_all_nodes_go_in_the_middle_of_a_round_it_waits(
 
     wires.spoil = go
     began = time.monotonic()
-    result = serve_run(wires, blueprint, Plan(patience=30.0 if back else 1.0))
+    result = serve_run(wires, blueprint, Plan(patience=300.0 if back else 1.0))
     if back:
         assert result.digest() == simulated(given).digest()
         assert not result.history[1].failures
-        assert time.monotonic() - began < 25.0
+        assert time.monotonic() - began < 150.0
     else:
         assert result.history[1].abandoned
         assert {failure.reason for failure in result.history[1].failures} == {"error 5: Node Unavailable"}
