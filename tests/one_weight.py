@@ -14,7 +14,8 @@ import torch
 from torch import Tensor, nn
 
 import fedtempo as ft
-from fedtempo.training.experiment import Experiment, prepare
+from fedtempo.training.experiment import Experiment
+from fedtempo.training.prepare import prepare
 
 HALFWAY = 0.25
 """The rate at which a step goes half of the way."""

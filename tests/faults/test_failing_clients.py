@@ -16,7 +16,7 @@ from fedtempo.deploy.blueprint import blueprint_of
 from fedtempo.deploy.gate import upload_form
 from fedtempo.deploy.server import Plan, serve_run
 from fedtempo.deploy.wire import upload_from_bytes, upload_to_bytes
-from fedtempo.training.experiment import prepare
+from fedtempo.training.prepare import prepare
 from tests.e2e.deploy.wires import Wires, nodes_of
 from tests.faults.digits_problem import ADMISSION, accuracy, settings, train, without_faults
 

@@ -35,7 +35,7 @@ from fedtempo.deploy.wire import (
 from fedtempo.deploy.wire import form_of as tensors_form
 from fedtempo.federation.federation import Federation
 from fedtempo.server.sums import BlockSum
-from fedtempo.training.experiment import prepare
+from fedtempo.training.prepare import prepare
 
 CLIENT, ROUND = 2, 7
 MOST_SECONDS = 0.1

@@ -15,7 +15,7 @@ import pytest
 import fedtempo as ft
 from fedtempo.deploy.blueprint import blueprint_of
 from fedtempo.deploy.server import Plan, serve_run
-from fedtempo.training.experiment import prepare
+from fedtempo.training.prepare import prepare
 from tests import ROOT
 from tests.e2e.deploy.wires import Wires, nodes_of
 from tests.faults.digits_problem import settings as problem

@@ -212,7 +212,7 @@ def test_a_run_is_accounted_as_its_cohorts_are_drawn(digits: ft.data.FederatedDa
     pytest.importorskip("opacus", reason="the privacy extra is not installed")
 
     def promised(**changes: Any) -> robust.Guarantee:
-        from fedtempo.training.experiment import prepare
+        from fedtempo.training.prepare import prepare
 
         found = prepare(**settings(digits, **changes)).guarantee()
         assert found is not None and found.epsilon is not None

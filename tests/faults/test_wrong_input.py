@@ -16,7 +16,7 @@ from fedtempo import algorithms as fl
 from fedtempo.schedules import per_round, sequence
 from fedtempo.server.cohort import as_cohort, fixed
 from fedtempo.training.checks import check_cohort, check_device, check_evaluation
-from fedtempo.training.experiment import prepare
+from fedtempo.training.prepare import prepare
 
 NAN, INF = math.nan, math.inf
 

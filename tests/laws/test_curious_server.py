@@ -14,7 +14,7 @@ from fedtempo.client.objectives import Received
 from fedtempo.contracts import small_data
 from fedtempo.federation.federation import Federation
 from fedtempo.params import select
-from fedtempo.training.experiment import prepare
+from fedtempo.training.prepare import prepare
 from tests.zoo import EVERYTHING as ALGORITHMS
 from tests.zoo import LORA, model
 

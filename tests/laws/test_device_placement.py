@@ -16,7 +16,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 import fedtempo as ft
-from fedtempo.training import experiment
+from fedtempo.federation import device_rows
+from fedtempo.training import prepare
 from tests import zoo
 
 ATEN = torch.ops.aten
@@ -31,6 +32,7 @@ class Placement(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.there = 0
+        self.sent = 0
         self.mixed: list[str] = []
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -44,15 +46,19 @@ class Placement(TorchDispatchMode):  # type: ignore[no-untyped-call]
                 return True if args[0].dtype == torch.bool else 0.5 if args[0].is_floating_point() else 0
             if func is ATEN._to_copy.default and torch.device(named.get("device") or "meta").type == "cpu":
                 return torch.ones(args[0].shape, dtype=named.get("dtype") or args[0].dtype)
+        if func is ATEN._to_copy.default and named.get("device") == torch.device("meta") and args[0].dim() > 1:
+            self.sent += args[0].numel() if args[0].device.type == "cpu" and args[0].is_floating_point() else 0
         # A tensor without dimensions is a number, which any device takes.
         if func not in MOVES and len({t.device.type for t in tensors if t.dim()}) > 1:
             self.mixed.append(f"{func}: {[(t.device.type, tuple(t.shape)) for t in tensors]}")
         return func(*args, **named)
 
 
-def run(backend: str, algorithm: ft.Algorithm, model: nn.Module, monkeypatch: pytest.MonkeyPatch) -> Placement:
-    monkeypatch.setattr(experiment, "check_device", lambda device: None)  # `meta` is refused: it cannot train
-    settings: dict[str, Any] = {"rounds": 2, "cohort": 3, "batch_size": 4, "progress": False, "device": "meta"}
+def run(
+    backend: str, algorithm: ft.Algorithm, model: nn.Module, monkeypatch: pytest.MonkeyPatch, rounds: int = 2
+) -> Placement:
+    monkeypatch.setattr(prepare, "check_device", lambda device: None)  # `meta` is refused: it cannot train
+    settings: dict[str, Any] = {"rounds": rounds, "cohort": 3, "batch_size": 4, "progress": False, "device": "meta"}
     with Placement() as placement:
         result = ft.run(
             model=model,
@@ -99,3 +105,13 @@ def test_a_tensor_that_was_left_behind_is_noticed(monkeypatch: pytest.MonkeyPatc
 
     with pytest.raises((ft.FedTempoError, RuntimeError), match="device"):
         run("serial", ft.algorithms.fedavg(lr=0.1, steps=2), Forgetful(), monkeypatch)
+
+
+@pytest.mark.parametrize("backend", ["serial", "vectorised"])
+def test_rows_that_fit_are_sent_once_for_all_rounds(backend: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def sent(rounds: int) -> int:
+        return run(backend, ft.algorithms.fedavg(lr=0.1, steps=2), zoo.model("mlp"), monkeypatch, rounds).sent
+
+    assert sent(4) > sent(2)
+    monkeypatch.setattr(device_rows, "free_memory", lambda device: 2**30)
+    assert sent(4) == sent(2) > 0

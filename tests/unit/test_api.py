@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import fedtempo as ft
-from fedtempo.training.experiment import prepare
+from fedtempo.training.prepare import prepare
 from tests import zoo
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, Unpack
 
@@ -30,6 +31,8 @@ def fedmuon(
     gamma: float = 0.5,
     b: float = 0.98,
     factor: float = 1.0,
+    nesterov: bool = True,
+    exact: bool = False,
     weight_decay: Rate = 0.01,
     server_lr: Rate = 1.0,
     **clients: Unpack[ClientSettings],
@@ -41,14 +44,17 @@ def fedmuon(
     matrices of one row per output. Vectors take AdamW steps (.9, .95, 1e-10) of rate l (1 - gamma), anew in every
     round. Then every tensor takes y <- y + (gamma / K) D, with D the last round's mean displacement. M is averaged over
     the cohort and comes down with the model. The code has factor=10 for a transformer and 0.5 for a ResNet; gamma=0,
-    b=0.95 is local Muon with a shared M. Another method of the same name (arXiv 2509.26337) is not meant.
+    b=0.95 is local Muon with a shared M. The paper takes the exact polar factor of M (`exact=True, nesterov=False`);
+    directions in which M is zero but for rounding stay zero. Another method of the same name (arXiv 2509.26337) is not
+    meant.
     """
     refuse_optimizer(clients, "fedmuon")
     for name, value in (("gamma", gamma), ("b", b)):
         require(is_number(value) and 0 <= value < 1, name, "a number in [0, 1)", value)
     require(factor > 0, "factor", "a number > 0", factor)
     rate, decay = checked_rate(lr, "lr"), checked_rate(weight_decay, "weight_decay")
-    transform = _muon(b, factor * (1 - gamma), 1 - gamma, decay)
+    turn = polar_factor if exact else orthogonalised
+    transform = _muon(b, turn, nesterov, factor * (1 - gamma), 1 - gamma, decay)
     optimizer = Optimizer(transform, "average", frozenset({"m", "v", "count"}), name="fedmuon")
     settings: ClientSettings = {**clients, "optimizer": optimizer}
     plain = fedavg(rate, steps, epochs=epochs, server_lr=server_lr, **settings)
@@ -57,7 +63,14 @@ def fedmuon(
     return replace(plain, phases=phases, server=driving(plain.server), owns=frozenset({NORMALISED}))
 
 
-def _muon(b: float, on_matrices: float, on_vectors: float, decay: Schedule) -> Transform:
+def _muon(
+    b: float,
+    turn: Callable[[Tensor], Tensor],
+    nesterov: bool,
+    on_matrices: float,
+    on_vectors: float,
+    decay: Schedule,
+) -> Transform:
     adam = scale_by_adam(0.9, 0.95, 1e-10, corrects="moments")
 
     def split(params: Params) -> tuple[Params, Params]:
@@ -70,7 +83,8 @@ def _muon(b: float, on_matrices: float, on_vectors: float, decay: Schedule) -> T
     def update(gradient: Params, state: Any, params: Params, now: Position) -> tuple[Params, Any]:
         matrices, vectors = split(gradient)
         momentum = {n: b * state["M"][n] + (1 - b) * g for n, g in matrices.items()}
-        turned = {n: orthogonalised((1 - b) * g + b * momentum[n]) for n, g in matrices.items()}
+        ahead = {n: (1 - b) * g + b * momentum[n] for n, g in matrices.items()} if nesterov else momentum
+        turned = {n: turn(matrix) for n, matrix in ahead.items()}
         stepped, after = adam.update(vectors, state["adam"], params, now) if vectors else ({}, state["adam"])
         steps = {**{n: (on_matrices, u) for n, u in turned.items()}, **{n: (on_vectors, s) for n, s in stepped.items()}}
         shrink = decay(now)
@@ -96,4 +110,20 @@ def orthogonalised(matrix: Tensor) -> Tensor:
         x = a * x + (b * square + c * square @ square) @ x
     x = x.T if rows > columns else x
     result: Tensor = (x * max(1.0, rows / columns) ** 0.5).reshape(matrix.shape)
+    return result
+
+
+def polar_factor(matrix: Tensor) -> Tensor:
+    """U V^T of the singular value decomposition, times sqrt(max(1, rows / columns)); null directions stay zero.
+
+    >>> polar_factor(torch.tensor([[3.0, 0.0], [0.0, 0.0]])).tolist()
+    [[1.0, 0.0], [0.0, 0.0]]
+    """
+    flat = matrix.reshape(matrix.shape[0], -1)
+    rows, columns = flat.shape
+    left, values, right = torch.linalg.svd(flat, full_matrices=False)
+    # The usual bound of a numerical rank: below it a singular value is rounding, and its direction is arbitrary.
+    kept = values > values.max() * max(rows, columns) * torch.finfo(values.dtype).eps
+    turned = (left * kept.to(left.dtype)) @ right
+    result: Tensor = (turned * max(1.0, rows / columns) ** 0.5).reshape(matrix.shape)
     return result

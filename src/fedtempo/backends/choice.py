@@ -18,7 +18,7 @@ from torch import nn
 from fedtempo.backends.backend import Backend
 from fedtempo.backends.calibration import Calibrated
 from fedtempo.backends.engine import Engine, InProcess
-from fedtempo.backends.memory import free_memory, lanes_in
+from fedtempo.backends.memory import lanes_in
 from fedtempo.backends.processes import Processes
 from fedtempo.backends.ray_actors import RayActors
 from fedtempo.backends.ray_cluster import Cluster
@@ -26,6 +26,7 @@ from fedtempo.backends.serial import serial
 from fedtempo.backends.start import start_method
 from fedtempo.backends.vectorised import vectorised
 from fedtempo.errors import unknown
+from fedtempo.federation.device_rows import free_memory
 from fedtempo.federation.federation import Federation
 
 BACKENDS: dict[str, Backend] = {"serial": serial, "vectorised": vectorised}

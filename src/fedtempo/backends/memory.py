@@ -31,14 +31,6 @@ def lanes_in(free_bytes: int, parameters: int, bytes_per_number: int = 4) -> int
     return 1 << min(max(fit, 1), MOST_LANES_ON_A_DEVICE).bit_length() - 1
 
 
-def free_memory(device: str) -> int | None:
-    """Free bytes of an accelerator; None where torch cannot tell."""
-    place = torch.device(device)
-    module = getattr(torch, place.type, None)
-    ask = getattr(module, "mem_get_info", None)
-    return None if ask is None else int(ask(place)[0])
-
-
 def is_out_of_memory(error: BaseException) -> bool:
     """Whether this error, or the one that it tells of, is an accelerator's lack of memory."""
     return any(isinstance(each, torch.OutOfMemoryError) for each in (error, error.__cause__))

@@ -57,7 +57,7 @@ class DemoFindings:
     def sentences(self) -> list[str]:
         """One for each contestant: what it does, and what these runs say about it."""
         lines = [f"{label}: {idea}. Against FedAvg, in points: {said}." for label, idea, said in self.answers()]
-        return [*lines, f"FedAvg: {self._saved()}"]
+        return [*lines, self._saved()]
 
     def answers(self) -> list[tuple[str, str, str]]:
         """For each contestant: its label, what it does, and how it stands against FedAvg."""
@@ -169,9 +169,8 @@ class DemoFindings:
             label: fmean(one.run.costs.steps for one in runs[label]) for label in ("FedAvg", "decaying K", "FedSGD")
         }
         less, least = (1 - steps[label] / steps["FedAvg"] for label in ("decaying K", "FedSGD"))
-        return (
-            f"all others are compared with it. Decaying K takes {less:.0%} fewer local steps, FedSGD {least:.0%} fewer."
-        )
+        fewer = f"Decaying K takes {less:.0%} fewer local steps, FedSGD {least:.0%} fewer."
+        return f"The others are compared with FedAvg. {fewer}"
 
 
 def _score(one: DemoRun, when: str) -> float:

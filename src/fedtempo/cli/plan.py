@@ -21,8 +21,9 @@ from fedtempo.models.weights import build
 from fedtempo.report import Lines, Section, report, write_page
 from fedtempo.support.terminal import Terminal, say
 from fedtempo.theory import advise_for
-from fedtempo.training.experiment import Experiment, prepare
+from fedtempo.training.experiment import Experiment
 from fedtempo.training.plan import PlannedRound, PlannedStep, planned_rounds, planned_steps
+from fedtempo.training.prepare import prepare
 
 TRAVEL_RATIO = 1.05
 """Sums of rates that differ by less than this share are as good as equal."""

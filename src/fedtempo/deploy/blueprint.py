@@ -13,7 +13,8 @@ from fedtempo.config.construct import make_data
 from fedtempo.data.federated import FederatedData
 from fedtempo.errors import require
 from fedtempo.server.robust import plain_mean
-from fedtempo.training.experiment import Experiment, prepare
+from fedtempo.training.experiment import Experiment
+from fedtempo.training.prepare import prepare
 
 ALONE = {"cohort": 1.0, "quorum": 1, "over_selection": 0.0, "aggregator": plain_mean}
 """Settings about many clients, which a node that holds a few of them cannot check; adding up is the server's part."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import numpy as np
@@ -17,6 +17,7 @@ from fedtempo.data.batches import Batching
 from fedtempo.data.federated import FederatedData
 from fedtempo.data.parts import PARTS
 from fedtempo.devices import RunningDevices
+from fedtempo.federation.device_rows import DeviceRows
 from fedtempo.params import Params
 from fedtempo.schedules import Now
 from fedtempo.tasks import Batch, Task
@@ -49,6 +50,8 @@ class Problem:
     """Whether schedules may tell clients of one size apart, so that every client has a position of its own."""
     keeps_loss: bool = False
     """Whether clients keep their last loss, because a schedule looks at it."""
+    device_rows: DeviceRows = field(default_factory=DeviceRows, compare=False)
+    """The rows' copy on an accelerator, which stays there between rounds."""
 
     @cached_property
     def network(self) -> Network:
@@ -96,15 +99,19 @@ class Problem:
         """Rows of clients by their number inside the client; `local` has shape (clients, rows)."""
         positions = self.data.bounds[clients, PARTS[part]][:, None] + local
         where = positions if self.data.order is None else self.data.order[positions]
-        return self.to_device(self.data.take(where, self.dtype))
+        return self._taken(where)
 
     def client_rows(self, client: int, part: str = "train") -> Batch:
         """All rows of one client."""
-        return self.to_device(self.data.client(client, part, self.dtype))
+        if self.device == "cpu":
+            return self.data.client(client, part, self.dtype)
+        return self._taken(self.data.positions(client, part))
 
-    def to_device(self, batch: Batch) -> Batch:
-        """The batch where the model is."""
-        return batch if self.device == "cpu" else {n: t.to(self.device) for n, t in batch.items()}
+    def _taken(self, rows: np.ndarray) -> Batch:
+        """Rows of the columns, where the model is."""
+        if self.device == "cpu":
+            return self.data.take(rows, self.dtype)
+        return self.device_rows.take(self.data, rows, self.dtype, self.device)
 
     def now(self, round_number: int, cohort: float, loss_ratio: float = 1.0, plateaus: int = 0) -> Now:
         """The position of a round before its first step."""

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from fedtempo.comparison.decide import no_difference
+from fedtempo.papers import clock, compressors, control
 from fedtempo.papers.compositions import MNIST as COMPOSITIONS
 from fedtempo.papers.compositions.ingredients import INGREDIENTS, NONE
+from fedtempo.papers.control import judging
+from fedtempo.papers.control.methods import BASELINES, METHODS
+from fedtempo.papers.control.methods import FEDAVG as PLAIN_AVERAGE
 from fedtempo.papers.decaying_k.data import FEMNIST as DECAYING_FEMNIST
 from fedtempo.papers.decaying_k.schemes import AT_STEPS, BEST, EARLY, SCHEMES, label
 from fedtempo.papers.feddecay import heterogeneity, methods
@@ -26,6 +30,8 @@ from fedtempo.support.files import write_atomically
 
 PAGE, SECTION = "which-method-when.md", "situations"
 A_POINT = 0.01
+NAMED = 4
+"""So many that are level with the best are named; more are counted."""
 
 
 @dataclass(frozen=True)
@@ -39,6 +45,8 @@ class Situation:
     reference: str
     costs: tuple[str, ...] = ()
     """Columns that say what the winner and the reference cost."""
+    equal: str = "rounds"
+    """What everybody has spent the same of; said where no cost is."""
 
 
 HIGH, MEDIUM, NO, *_ = DEGREES
@@ -61,6 +69,36 @@ def _feddecay(experiment: Reproduction, where: str, column: str, users: str) -> 
 def _schemes(size: str, what: str, column: str) -> Situation:
     contestants = tuple(label(size, scheme) for scheme in SCHEMES)
     return Situation(f"FEMNIST, {size}, {what}", DECAYING_FEMNIST, contestants, column, contestants[0], ("steps",))
+
+
+def _controls(experiment: Reproduction, where: str) -> tuple[Situation, Situation]:
+    # Those with a baseline of their own train under other conditions (uneven K, weight decay, a decaying rate).
+    others = {*BASELINES, *BASELINES.values()}
+    contestants = tuple(label for label in METHODS if label not in others)
+    fewer = Situation(f"{where}, few local steps", experiment, contestants, judging.AT_STEPS, PLAIN_AVERAGE)
+    longer = Situation(f"{where}, as long as it takes", experiment, contestants, judging.END, PLAIN_AVERAGE, ("steps",))
+    return replace(fewer, equal="local steps"), longer
+
+
+def _compressed() -> tuple[Situation, Situation]:
+    contestants, plain = tuple(compressors.compressor_rules()), compressors.PLAIN
+    experiment, where = compressors.FEMNIST_BYTES, "Compressed uploads (FEMNIST)"
+    few = Situation(f"{where}, few bytes", experiment, contestants, compressors.AT_BYTES, plain, equal="bytes")
+    return few, Situation(
+        f"{where}, as long as it takes", experiment, contestants, compressors.ACCURACY, plain, ("bytes_up",)
+    )
+
+
+def _phones(what: str, at: str) -> Situation:
+    contestants = (clock.FEDAVG, clock.ROUNDS, clock.TIME, clock.DECAY, clock.BOTH, clock.TOGETHER)
+    column, where = f"{clock.USERS}/at_{at}", f"Phones of three classes, {what}"
+    return Situation(where, clock.PHONES, contestants, column, clock.FEDAVG, equal=at)
+
+
+def _stragglers(users: str, group: str) -> Situation:
+    contestants = (clock.WAIT, clock.DEADLINE, clock.OVER, clock.BUFFER, clock.MIXING)
+    where = f"One slow phone in ten, little time, {users}"
+    return Situation(where, clock.STRAGGLERS, contestants, f"{group}/at_time", clock.WAIT, equal="time")
 
 
 SITUATIONS: tuple[Situation, ...] = (
@@ -104,6 +142,15 @@ SITUATIONS: tuple[Situation, ...] = (
             ("new users", "new_after/mean"),
         )
     ),
+    *_controls(control.FEMNIST, "Rates and steps (FEMNIST)"),
+    *_controls(control.DIGITS, "Rates and steps (digits, mixed classes)"),
+    *_controls(control.CIFAR10, "Rates and steps (CIFAR-10, mixed classes)"),
+    *_controls(control.SHAKESPEARE, "Rates and steps (Shakespeare)"),
+    *_compressed(),
+    _phones("little time", "time"),
+    _phones("little energy", "energy"),
+    _stragglers("existing users", clock.USERS),
+    _stragglers("new users", clock.NEW),
 )
 """In the order of the page. One whose runs are not stored is left out."""
 
@@ -149,8 +196,8 @@ def _won(one: Situation, outcome: Outcome, there: Sequence[str], best: str) -> s
     level = _level(one, outcome, there, best)
     if len(level) == len(there) - 1:
         return f"nobody; {_short(one, best)} has the highest mean"
-    beside = f" (level: {', '.join(_short(one, name) for name in level)})" if level else ""
-    return _short(one, best) + beside
+    names = ", ".join(_short(one, name) for name in level) if len(level) <= NAMED else f"{len(level)} of {len(there)}"
+    return _short(one, best) + (f" (level: {names})" if level else "")
 
 
 def _short(one: Situation, name: str) -> str:
@@ -182,7 +229,10 @@ def _cost(one: Situation, outcome: Outcome, best: str, against: str) -> str:
     shares: Mapping[str, float] = {
         cost: outcome.mean(best, cost) / outcome.mean(against, cost) for cost in one.costs if cost in outcome.columns
     }
-    return ", ".join(f"{share:.2f} of the {cost}" for cost, share in shares.items()) or "the same rounds"
+    return (
+        ", ".join(f"{share:.2f} of the {one.experiment.columns[cost].heading}" for cost, share in shares.items())
+        or f"the same {one.equal}"
+    )
 
 
 def _sure(one: Situation, outcome: Outcome, best: str, against: str) -> str:

@@ -127,9 +127,17 @@ def _list(entries: Iterable[tuple[str, str]]) -> str:
 
 
 def _table(columns: Sequence[str], rows: Sequence[Sequence[Cell]]) -> str:
-    heads = "".join(f"<th>{escape(column)}</th>" for column in columns)
-    body = "".join("<tr>" + "".join(f"<td>{escape(_cell(cell))}</td>" for cell in row) + "</tr>" for row in rows)
+    # Numbers stand under each other, to the right. Words begin at the left and may take several lines.
+    words = [any(_is_words(row[place]) for row in rows) for place in range(len(columns))]
+    kinds = [' class="words"' if worded else "" for worded in words]
+    heads = "".join(f"<th{kind}>{escape(column)}</th>" for kind, column in zip(kinds, columns, strict=True))
+    cells = ([f"<td{k}>{escape(_cell(cell))}</td>" for k, cell in zip(kinds, row, strict=True)] for row in rows)
+    body = "".join(f"<tr>{''.join(row)}</tr>" for row in cells)
     return f'<table class="plain"><thead><tr>{heads}</tr></thead><tbody>{body}</tbody></table>'
+
+
+def _is_words(value: Cell) -> bool:
+    return isinstance(value, str) and value[:1].isalpha()
 
 
 def _cell(value: Cell) -> str:

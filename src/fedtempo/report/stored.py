@@ -15,7 +15,8 @@ from fedtempo.report.folder import AGAIN, EXPERIMENT, SUMMARY
 from fedtempo.report.pictures import picture_of, plan_of
 from fedtempo.report.runs import ReportRun, facts_of, noted
 from fedtempo.training.database import DATABASE
-from fedtempo.training.experiment import CONTENT, prepare
+from fedtempo.training.experiment import CONTENT
+from fedtempo.training.prepare import prepare
 from fedtempo.training.reader import RunReader
 
 HASHES = ("model", "data", "version")

@@ -9,8 +9,9 @@ from fedtempo.config import ExperimentFile, settings_of
 from fedtempo.config.pairs import put
 from fedtempo.errors import ConfigError, is_count, require, unknown
 from fedtempo.support.files import sole_user
-from fedtempo.training.experiment import Experiment, prepare
+from fedtempo.training.experiment import Experiment
 from fedtempo.training.pool import Ask, Asked, Pool
+from fedtempo.training.prepare import prepare
 from fedtempo.tuning.grids import GRIDS
 from fedtempo.tuning.outcome import Found
 from fedtempo.tuning.space import Dimension, Space, dimensions_of, read_tables

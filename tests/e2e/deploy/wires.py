@@ -10,8 +10,9 @@ from fedtempo.deploy.blueprint import Blueprint
 from fedtempo.deploy.node import Node, make_node
 from fedtempo.deploy.nodedata import NodeConfig
 from fedtempo.deploy.roster import Reply, Request
-from fedtempo.training.experiment import Experiment, prepare
+from fedtempo.training.experiment import Experiment
 from fedtempo.training.loop import train_experiment
+from fedtempo.training.prepare import prepare
 
 FOUR: dict[str, Callable[[], ft.Algorithm]] = {
     "FedDecay": lambda: ft.algorithms.feddecay(lr=0.1, beta=0.6, steps=4),

@@ -21,9 +21,9 @@ from fedtempo.backends.ray_cluster import loopback, started
 from fedtempo.client.objectives import Received
 from fedtempo.config import read, settings_of
 from fedtempo.schedules import decaying_k
-from fedtempo.training.experiment import prepare
 from fedtempo.training.loop import drained
 from fedtempo.training.one_round import blocks_of
+from fedtempo.training.prepare import prepare
 from fedtempo.training.store import MemoryStore
 from tests import zoo
 from tests.breaking import Fatal, Unlucky

@@ -226,8 +226,8 @@ def orthogonal(G):
     return X.T if G.shape[0] > G.shape[1] else X
 
 
-def muon(p, start, cohorts, rate, steps, gamma, b, factor, decay, shape) -> Vector:
-    """FedMuon for one matrix of this shape, followed by a vector."""
+def muon(p, start, cohorts, rate, steps, gamma, b, factor, decay, shape, printed=False) -> Vector:
+    """FedMuon for one matrix of this shape, followed by a vector; as released, or as the paper prints it."""
     rows, columns = shape
     cut = rows * columns
     x, D, M, models = start, np.zeros_like(start), np.zeros(shape), []
@@ -238,8 +238,14 @@ def muon(p, start, cohorts, rate, steps, gamma, b, factor, decay, shape) -> Vect
             for _ in range(steps):
                 g = p.gradient(i, y)
                 G = g[:cut].reshape(shape)
-                mine = b * mine + (1 - b) * G
-                u = orthogonal((1 - b) * G + b * mine) * np.sqrt(max(1, rows / columns))
+                if printed:
+                    mine = b * mine + G
+                    left, _, right = np.linalg.svd(mine, full_matrices=False)
+                    u = left @ right
+                else:
+                    mine = b * mine + (1 - b) * G
+                    u = orthogonal((1 - b) * G + b * mine)
+                u = u * np.sqrt(max(1, rows / columns))
                 r = rate * factor * (1 - gamma)
                 matrix = y[:cut] * (1 - r * decay) - r * u.ravel()
                 vector = adam.step(y[cut:], g[cut:], rate * (1 - gamma))

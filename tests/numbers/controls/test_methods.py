@@ -194,6 +194,12 @@ CASES = {
         SOFTMAX,
         WIDE,
     ),
+    "fedmuon as printed": Case(
+        fl.fedmuon(lr=L, steps=3, b=0.9, factor=2.0, weight_decay=0.1, exact=True, nesterov=False),
+        lambda cohorts: f.muon(SOFTMAX, WIDE, cohorts, L, 3, 0.5, 0.9, 2.0, 0.1, (3, 2), printed=True),
+        SOFTMAX,
+        WIDE,
+    ),
 }
 OFTEN = ["feddecsps run", "fedcm", "fedinit"]
 

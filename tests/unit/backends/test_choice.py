@@ -9,7 +9,7 @@ from torch import nn
 import fedtempo as ft
 from fedtempo.backends import block_size, choose, serial, vectorised
 from fedtempo.backends import choice as rules
-from fedtempo.training.experiment import prepare
+from fedtempo.training.prepare import prepare
 
 
 def test_blocks_depend_on_the_model_alone() -> None:

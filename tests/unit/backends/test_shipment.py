@@ -11,7 +11,8 @@ import torch
 
 import fedtempo as ft
 from fedtempo.backends.shipment import mapped, packed, receive, serialise, unpacked
-from fedtempo.training.experiment import Experiment, prepare
+from fedtempo.training.experiment import Experiment
+from fedtempo.training.prepare import prepare
 from tests import zoo
 
 

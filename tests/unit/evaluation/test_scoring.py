@@ -9,8 +9,8 @@ import pytest
 import fedtempo as ft
 from fedtempo.backends import Backend, serial
 from fedtempo.federation.federation import Federation
-from fedtempo.training.experiment import prepare
 from fedtempo.training.loop import drained, train_experiment
+from fedtempo.training.prepare import prepare
 from tests import zoo
 
 

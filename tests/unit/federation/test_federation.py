@@ -12,7 +12,7 @@ import fedtempo as ft
 from fedtempo import algorithms as a
 from fedtempo.client.objectives import Received
 from fedtempo.federation.federation import Federation, resize_head
-from fedtempo.training.experiment import prepare
+from fedtempo.training.prepare import prepare
 from tests import zoo
 
 BODY, HEAD = {"body.1.weight", "body.1.bias"}, {"head.weight", "head.bias"}

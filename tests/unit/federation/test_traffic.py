@@ -17,7 +17,7 @@ from fedtempo.federation.traffic import (
     unpack_upload,
     upload_forms,
 )
-from fedtempo.training.experiment import prepare
+from fedtempo.training.prepare import prepare
 from tests import zoo
 
 

@@ -73,6 +73,13 @@ def _lab(linear: np.ndarray) -> np.ndarray:
     return np.array([116 * y - 16, 500 * (x - y), 200 * (y - z)])
 
 
+def test_words_wrap_from_the_left_and_numbers_stand_under_each_other() -> None:
+    rows = [["FedSGD", "one step a round", "+0.3 [-0.1, 0.7]", 4.0], ["FedAvg", "", None, 3]]
+    page = report([], title="x", sections=[Section("y", table=Grid(["run", "idea", "difference", "rounds"], rows))])
+    assert '<th class="words">idea</th><th>difference</th><th>rounds</th>' in page
+    assert '<td class="words">one step a round</td><td>+0.3 [-0.1, 0.7]</td><td>4</td>' in page
+
+
 def test_a_page_without_runs_shows_its_sections_alone() -> None:
     """What a search or a reproduction leaves: tables and figures, no empty controls."""
     page = report([], title="A search", sections=[Section("All trials", table=Grid(["trial"], [[1]]))])

@@ -6,7 +6,7 @@ import numpy as np
 
 import fedtempo as ft
 from fedtempo.report.pictures import MOST_CLIENTS, picture_of, plan_of
-from fedtempo.training.experiment import prepare
+from fedtempo.training.prepare import prepare
 
 
 def test_very_many_steps_are_not_all_worked_out(digits: ft.data.FederatedData) -> None:

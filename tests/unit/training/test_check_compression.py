@@ -7,7 +7,7 @@ import torch
 
 import fedtempo as ft
 from fedtempo import algorithms as fl
-from fedtempo.training.experiment import prepare
+from fedtempo.training.prepare import prepare
 from tests import zoo
 
 

@@ -1,4 +1,4 @@
-"""An experiment: what decides its numbers, and what is checked before anything is trained."""
+"""An experiment: what decides its numbers, and how it is described."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ import torch
 import fedtempo as ft
 from fedtempo import algorithms as a
 from fedtempo.backends import Calibration
-from fedtempo.training.experiment import Experiment, prepare
+from fedtempo.training.experiment import Experiment
+from fedtempo.training.prepare import prepare
 from tests import zoo
 
 
@@ -59,12 +60,6 @@ def test_the_block_counts_only_where_clients_are_rounded_together() -> None:
     assert experiment(backend="serial", block=2).identity()["block"] == "any"
 
 
-def test_uploads_are_looked_at_one_by_one_only_where_that_is_needed() -> None:
-    assert experiment().federation.policy is None
-    assert experiment(admission=ft.Admission(), faults=ft.Faults()).federation.policy is None
-    assert experiment(faults=ft.Faults(nan=0.1)).federation.policy is not None
-
-
 def test_how_it_ran_is_said() -> None:
     measured = Calibration(0.0021, 6, 2)
     assert experiment().ran_as() == "serial code in this process, 64 clients to a block"
@@ -72,41 +67,3 @@ def test_how_it_ran_is_said() -> None:
     assert experiment(block=1).ran_as(measured) == (
         "serial code in 2 processes, 1 client to a block (calibrated: 2.1 ms a block, 6 a round)"
     )
-
-
-def test_the_module_that_was_given_is_left_as_it_was() -> None:
-    model = zoo.model("mlp")
-    before = {name: t.clone() for name, t in model.state_dict().items()}
-    prepared = experiment(model=model, seed=9, dtype=torch.float64)
-    assert all(torch.equal(model.state_dict()[name], t) for name, t in before.items())
-    assert not torch.equal(prepared.first_shared["head.weight"].float(), before["head.weight"])
-    kept = experiment(model=model, seed=9, init="model")
-    assert torch.equal(kept.first_shared["head.weight"], before["head.weight"])
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"quorum": 5}, r"quorum must be an int in \[1, 4\] \(the cohort\). Got 5."),
-        ({"deadline": 0.0}, r"deadline must be a number > 0. Got 0.0."),
-        ({"faults": ft.Faults(kill=0.5)}, r"faults.kill must be 0 where no workers can be killed"),
-        (
-            {
-                "aggregator": ft.robust.private_mean(1.0, 1.0),
-                "algorithm": a.fedavg(lr=0.1, steps=1, weighting="samples"),
-            },
-            "weighting must be 'uniform'",
-        ),
-        (
-            {"init": {"head.bias": torch.tensor([1.0, float("nan"), 0.0, 0.0])}},
-            r"init\['head.bias'\] must be a tensor of finite",
-        ),
-        (
-            {"algorithm": a.fedper(lr=0.1, steps=1), "init": {"head.bias": torch.ones(4)}},
-            "all personal tensors or none",
-        ),
-    ],
-)
-def test_settings_that_do_not_go_together(change: dict[str, Any], message: str) -> None:
-    with pytest.raises(ft.ConfigError, match=message):
-        experiment(**change)

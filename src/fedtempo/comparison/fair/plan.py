@@ -14,7 +14,8 @@ from fedtempo.errors import ConfigError, OutputError, is_count, is_number, requi
 from fedtempo.evaluation.protocol import Evaluation
 from fedtempo.metrics import METRICS
 from fedtempo.support.files import write_atomically
-from fedtempo.training.experiment import Experiment, prepare
+from fedtempo.training.experiment import Experiment
+from fedtempo.training.prepare import prepare
 
 PLAN = "plan.json"
 TUNING_SEEDS = 1_000_000
