@@ -24,16 +24,17 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    kept, left_out = [], []
     for item in items:
         if _is_the_other_pair(item):
             item.add_marker(pytest.mark.slow("every backend and every kind of cohort runs every time, in another pair"))
         mark = item.get_closest_marker("slow")
-        if mark is None:
-            continue
-        if not mark.args:
+        if mark is not None and not mark.args:
             raise pytest.UsageError(f"{item.nodeid}: a slow mark must say why, as in pytest.mark.slow('why').")
-        if not config.getoption("--slow"):
-            item.add_marker(pytest.mark.skip(reason=f"slow, run with --slow: {mark.args[0]}"))
+        (kept if mark is None or config.getoption("--slow") else left_out).append(item)
+    # Not skipped: a third of all tests is slow, and to skip one takes as long as to run a small one.
+    config.hook.pytest_deselected(items=left_out)
+    items[:] = kept
 
 
 def _is_the_other_pair(item: pytest.Item) -> bool:

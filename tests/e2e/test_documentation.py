@@ -49,12 +49,14 @@ def with_blocks(*languages: str) -> list[Path]:
     return [page for page in PAGES if blocks(page, *languages)]
 
 
-LONG = [DOCS / "how-to" / "compare-for-a-paper.md"]
-"""Nine runs; docs/compare.md and the tests of comparison/ use the same functions every time."""
+LONG = [DOCS / "how-to" / name for name in ("compare-for-a-paper.md", "own-algorithm.md")]
+"""The tests of comparison/ and laws/test_own_algorithms.py use the same functions every time."""
 SHORT = [page for page in with_blocks("python") if page not in LONG]
 
 
-@pytest.mark.parametrize("page", slow_but(SHORT, with_blocks("python"), "nine runs; compare.md has three"), ids=name_of)
+@pytest.mark.parametrize(
+    "page", slow_but(SHORT, with_blocks("python"), "other tests use the same functions"), ids=name_of
+)
 def test_code_blocks_run(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """In one scope from top to bottom. A block of `output` right after a block of Python is what that block prints."""
     monkeypatch.chdir(tmp_path)

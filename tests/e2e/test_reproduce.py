@@ -26,7 +26,12 @@ EVERY_TIME = [
 """The cheapest of each paper; runs of the compositions are in tests/unit/papers/ every time."""
 
 
-@pytest.mark.parametrize("name", REPRODUCTIONS)
+PLANNED = [*EVERY_TIME, "compositions-femnist", "control-shakespeare"]
+
+
+@pytest.mark.parametrize(
+    "name", slow_but(PLANNED, REPRODUCTIONS, "hundreds of runs each; those with stored results are planned every time")
+)
 def test_every_run_can_be_planned(name: str) -> None:
     """Settings of all scales are accepted, rows that the paper reports are among them, and no two runs are one."""
     chosen = REPRODUCTIONS[name]

@@ -13,7 +13,7 @@ from fedtempo.client import transforms
 from fedtempo.client.phase import Phase, length
 from fedtempo.evaluation.serving import fine_tuning_in_words, served_phases
 from fedtempo.params import matching, submodule
-from fedtempo.training.experiment import prepare
+from fedtempo.training.prepare import prepare
 from tests.zoo import ALGORITHMS
 
 

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 import fedtempo as ft
+from tests.slow import slow_but
 
 
 def clients(sizes: tuple[int, ...] = (5, 9, 13, 22)) -> ft.data.FederatedData:
@@ -76,7 +77,9 @@ class RowsSecond(Encoder):
         return self.head(self.layer(x.view(-1, 2, 4).transpose(0, 1)).transpose(0, 1).flatten(1))
 
 
-@pytest.mark.parametrize("model", [Noise, DropPath, Encoder, RowsSecond])
+@pytest.mark.parametrize(
+    "model", slow_but([Noise, RowsSecond], [Noise, DropPath, Encoder, RowsSecond], "the rarer way to draw masks runs")
+)
 @pytest.mark.filterwarnings("ignore:There is a performance drop")
 def test_random_numbers_of_a_model_are_the_same_on_every_backend(model: type[nn.Module]) -> None:
     serial = run(model)
