@@ -13,6 +13,7 @@ import torch
 import fedtempo as ft
 
 torch.set_num_threads(1)
+BACKENDS = ("serial", "vectorised")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -25,6 +26,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     kept, left_out = [], []
+    _take_turns(items)
     for item in items:
         if _is_the_other_pair(item):
             item.add_marker(pytest.mark.slow("every backend and every kind of cohort runs every time, in another pair"))
@@ -43,6 +45,23 @@ def _is_the_other_pair(item: pytest.Item) -> bool:
     if spec is None or not {"backend", "cohorts"} <= set(spec.params):
         return False
     return (spec.params["backend"] == "serial") != ("everybody" in spec.id)
+
+
+def _take_turns(items: list[pytest.Item]) -> None:
+    """Numbers and laws that run on both backends with other parameters too: every case runs every time on one."""
+    functions: dict[str, dict[tuple[str, ...], list[pytest.Item]]] = {}
+    for item in items:
+        spec = getattr(item, "callspec", None)
+        if spec is None or not {"numbers", "laws"} & set(item.path.parts) or "cohorts" in spec.params:
+            continue
+        if spec.params.get("backend") in BACKENDS:
+            others = tuple(part for part in spec.id.split("-") if part not in BACKENDS)
+            functions.setdefault(item.nodeid.partition("[")[0], {}).setdefault(others, []).append(item)
+    for cases in functions.values():
+        for number, both in enumerate(cases.values() if len(cases) > 1 else ()):
+            for item in both:
+                if item.callspec.params["backend"] != BACKENDS[number % 2]:  # type: ignore[attr-defined]
+                    item.add_marker(pytest.mark.slow("it runs every time on the other backend"))
 
 
 @pytest.fixture(scope="session")

@@ -49,8 +49,9 @@ def with_blocks(*languages: str) -> list[Path]:
     return [page for page in PAGES if blocks(page, *languages)]
 
 
-LONG = [DOCS / "how-to" / name for name in ("compare-for-a-paper.md", "own-algorithm.md")]
-"""The tests of comparison/ and laws/test_own_algorithms.py use the same functions every time."""
+OWN = ("own-algorithm", "own-optimizer", "own-data", "own-loss", "lora", "save-and-serve", "compare-for-a-paper")
+LONG = [DOCS / "tutorial.md", *(DOCS / "how-to" / f"{name}.md" for name in OWN)]
+"""They train for seconds; tests of what they use run every time."""
 SHORT = [page for page in with_blocks("python") if page not in LONG]
 
 

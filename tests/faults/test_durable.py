@@ -69,9 +69,12 @@ def test_resumed_is_uninterrupted(case: tuple[str, str], tmp_path: Path) -> None
     assert resumed.costs == whole.costs
 
 
-@pytest.mark.parametrize("rounds", range(1, 6))
-@pytest.mark.parametrize("commit_every", [1, 2, 4])
-def test_stopping_anywhere(rounds: int, commit_every: int, tmp_path: Path) -> None:
+STOPS = [(rounds, commit_every) for rounds in range(1, 6) for commit_every in (1, 2, 4)]
+
+
+@pytest.mark.parametrize("stop", slow_but(STOPS[::2], STOPS, "every round and every length of a commit run every time"))
+def test_stopping_anywhere(stop: tuple[int, int], tmp_path: Path) -> None:
+    rounds, commit_every = stop
     stopped_after(rounds, tmp_path, commit_every=commit_every)
     assert resumed_from(tmp_path, commit_every=commit_every).digest() == uninterrupted()
 

@@ -11,6 +11,8 @@ from fedtempo.data.batches import BatchRows
 from fedtempo.data.parts import TEST, TRAIN
 from fedtempo.randomness import client_keys
 
+LARGE = pytest.mark.slow("reads for a second; unit/data/sets reads a tiny copy of its files every time")
+
 
 def check_division(data):
     """No row at two clients or in two parts; training batches hold training rows only."""
@@ -142,6 +144,7 @@ def test_tinyshakespeare(real):
     check_division(data)
 
 
+@LARGE
 def test_stackoverflow(real):
     table = real("stackoverflow", tokens=1000)
     assert table.columns["x"].shape[1] == 1000
@@ -167,6 +170,7 @@ def test_tokens_are_bert_s(real):
         assert hashlib.sha256(np.ascontiguousarray(table.columns[column]).tobytes()).hexdigest() == digest
 
 
+@LARGE
 def test_sst2(real):
     table = real("sst2")
     assert len(table) == 67_349 + 872
@@ -222,7 +226,7 @@ def test_cora_public_parts(real):
     assert labelled == [140, 500, 1000]
 
 
-@pytest.mark.parametrize("name", ["cora", "pubmed"])
+@pytest.mark.parametrize("name", ["cora", pytest.param("pubmed", marks=LARGE)])
 def test_planetoids_own_files_give_the_same_graph(real, name, tmp_path):
     import os
     from pathlib import Path
