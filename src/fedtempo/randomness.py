@@ -11,6 +11,7 @@ import hashlib
 import random
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import lru_cache
 from typing import TypeVar
 
 import numpy as np
@@ -20,8 +21,11 @@ Int64 = TypeVar("Int64", np.ndarray, torch.Tensor)
 
 _ODD_CONSTANTS = (-0x40A7B892E31B1A47, -0x6B2FB644ECCEEE15)  # SplitMix64's, as signed 64-bit numbers
 _GOLDEN = -0x61C8864680B583EB
+CACHED_SEEDS = 64
+"""Seeds that are kept: all clients of a round ask for the same few."""
 
 
+@lru_cache(CACHED_SEEDS, typed=True)
 def seed_for(seed: int, *path: str | int) -> int:
     """A 63-bit seed that depends only on `(seed, path)`.
 

@@ -5,12 +5,15 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
 
 import fedtempo as ft
 from fedtempo.backends import row_by_row, serial
+from fedtempo.client.program import Stage
+from fedtempo.client.step import is_elementwise
 from fedtempo.client.transforms import Transform
 from fedtempo.contracts import distance
 from fedtempo.params import Params
@@ -21,12 +24,27 @@ from tests import zoo
 def run(kind: str, name: str, **settings: Any) -> ft.Result:
     defaults = {"rounds": 3, "cohort": 4, "batch_size": 4, "seed": 1, "evaluation": None, "dtype": torch.float64}
     algorithm = zoo.ALGORITHMS[name]
-    return ft.run(model=zoo.model(kind), data=zoo.data(kind), algorithm=algorithm, **{**defaults, **settings})
+    return ft.run(model=zoo.model(kind), algorithm=algorithm, **{"data": zoo.data(kind), **defaults, **settings})
 
 
 @pytest.mark.parametrize("name", ["fedavg", "scaffold", "fedexp", "fedper", "ditto", "fedem", "local only", "fednar"])
 def test_channels_last_changes_nothing(name: str) -> None:
     assert distance(run("cnn", name, backend=serial), run("cnn", name, backend=row_by_row)) <= 1e-12
+
+
+@pytest.mark.parametrize("name", ["fedavg", "fedprox", "feddyn", "fedper", "ditto"])
+def test_a_step_on_stacked_clients_is_the_step_of_each(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Clients of one size step together without `vmap`: the bits are those of each client's step under it."""
+    rng = np.random.default_rng(0)
+    clients = [(rng.standard_normal((12, 6)), rng.integers(0, 4, 12)) for _ in range(6)]
+    settings = {"backend": "vectorised", "data": ft.data.FederatedData.from_clients(clients), "cohort": 5}
+    stacked = run("mlp", name, **settings)
+    asked: list[bool] = []
+    monkeypatch.setattr(
+        Stage, "needs_no_lanes", property(lambda stage: bool(asked.append(is_elementwise(stage.phase))))
+    )
+    assert run("mlp", name, **settings).digest() == stacked.digest()
+    assert any(asked)
 
 
 def test_a_model_without_images_has_one_layout() -> None:

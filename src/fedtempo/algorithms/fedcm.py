@@ -10,7 +10,7 @@ import torch
 from fedtempo.algorithms.algorithm import Algorithm, ClientSettings, Memory, Uploads, Weighting, named
 from fedtempo.algorithms.fedavg import fedavg
 from fedtempo.algorithms.scaffold import TRAVELLED, add_rate
-from fedtempo.client.objectives import Received, View
+from fedtempo.client.objectives import Received, Steady, View
 from fedtempo.client.phase import Carry
 from fedtempo.client.rules import zero_of
 from fedtempo.errors import require
@@ -44,7 +44,8 @@ def fedcm(
     require(share.at(Now()) <= 1, "alpha", "at most 1", share.at(Now()))
     plain = fedavg(lr, steps, epochs=epochs, server_lr=server_lr, weighting=weighting, **clients)
     phases = tuple(
-        replace(p, share=share, correction=_direction, after=add_rate, after_reads_start=False) for p in plain.phases
+        replace(p, share=share, correction=Steady(_direction), after=add_rate, after_reads_start=False)
+        for p in plain.phases
     )
 
     def before(shared: Params, own: Any, aggregate: Aggregate, now: Now) -> tuple[Aggregate, Any]:
@@ -72,4 +73,4 @@ def _upload(received: Received, carry: Carry) -> Groups:
     # If all rates are 0 the displacement is 0 as well; the tiny floor makes 0 / 0 a 0.
     travelled = carry.scratch[TRAVELLED].clamp(min=torch.finfo(torch.float64).tiny)
     names = [n.removeprefix(DIRECTION) for n in received.extra if n.startswith(DIRECTION)]
-    return {"delta": delta, "direction": {n: (-delta[n] / travelled).to(delta[n].dtype) for n in names}}
+    return {"delta": delta, "direction": {n: (delta[n] / -travelled).to(delta[n].dtype) for n in names}}

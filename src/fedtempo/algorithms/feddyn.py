@@ -8,7 +8,7 @@ from typing import Any, Literal, Unpack
 from fedtempo.algorithms.algorithm import Algorithm, ClientSettings, Memory, Serving, named, predict_shared
 from fedtempo.algorithms.fedavg import fedavg
 from fedtempo.algorithms.rate_rules import HISTORY
-from fedtempo.client.objectives import Correction, Received, View
+from fedtempo.client.objectives import Pull, Received
 from fedtempo.client.phase import Carry
 from fedtempo.errors import require
 from fedtempo.params import Params, add, select, subtract, zeros_like
@@ -79,14 +79,9 @@ history_memory = Memory(initial_state=no_history, begin=_note_centre, final_stat
 """A client keeps s_i, the sum of its displacements."""
 
 
-def pull_to_centre(strength: Schedule) -> Correction:
+def pull_to_centre(strength: Schedule) -> Pull:
     """alpha (y - (x - s_i))."""
-
-    def correction(view: View) -> Params:
-        far = strength(view.now)
-        return {n: (view.shared[n] - view.scratch[CENTRE + n]).mul_(far) for n in view.personal}
-
-    return correction
+    return Pull(strength, lambda view: {n: view.scratch[CENTRE + n] for n in view.personal})
 
 
 def with_history(server: Server, serves_mean: bool = False) -> Server:

@@ -19,7 +19,7 @@ from fedtempo.algorithms.algorithm import (
 )
 from fedtempo.algorithms.fedavg import fedavg
 from fedtempo.client.network import Network
-from fedtempo.client.objectives import DRIFT, Received, control
+from fedtempo.client.objectives import DRIFT, Received, Steady, control
 from fedtempo.client.phase import Carry, StepInfo
 from fedtempo.params import Params, add, select, subtract, zeros_like
 from fedtempo.schedules import Now, Position, Rate
@@ -58,7 +58,7 @@ def scaffold(
     phases = tuple(
         replace(
             p,
-            correction=control,
+            correction=Steady(control),
             on="shared",
             after=_add_rate_and_share if by_samples else add_rate,
             after_reads_start=False,
@@ -73,7 +73,7 @@ def scaffold(
         memory=Memory(
             initial_state=lambda shared, trained: zeros_like(select(shared, trained)),
             begin=_begin_with_gradient if option == "I" else _begin,
-            final_state=lambda received, carry: add(_change(received, carry, option), carry.personal),
+            final_state=_own_gradient if option == "I" else _own_mean_direction,
         ),
         uploads=Uploads(
             lambda received, carry: _upload(received, carry, option, by_samples),
@@ -119,21 +119,36 @@ def _full_gradient(network: Network, task: Task, received: Received, carry: Carr
     return carry._replace(scratch={**carry.scratch, **torch.func.grad(loss)(trained)}), data
 
 
-def _change(received: Received, carry: Carry, option: str) -> Params:
-    """c_i+ - c_i: grad f_i(x) - c_i, or (x - y_K) / sum_k l_k - c."""
-    if option == "I":
-        return {n: carry.scratch[n] - own for n, own in carry.personal.items()}
-    # If all rates are 0 the displacement is 0 as well; the tiny floor makes 0 / 0 a 0.
-    travelled = carry.scratch[TRAVELLED].clamp(min=torch.finfo(torch.float64).tiny)
+def _own_gradient(received: Received, carry: Carry) -> Params:
+    """Option I's c_i+ = grad f_i(x)."""
+    return {n: carry.scratch[n] for n in carry.personal}
+
+
+def _own_mean_direction(received: Received, carry: Carry) -> Params:
+    """Option II's c_i+ = (x - y_K) / sum_k l_k - (c - c_i)."""
+    travelled = _travelled(carry)
     # A tensor of one number per client does not raise the type of the others, so every step may overwrite the last.
-    return {n: (received.shared[n] - carry.shared[n]).div_(travelled).sub_(received.extra[n]) for n in carry.personal}
+    return {
+        n: (received.shared[n] - carry.shared[n]).div_(travelled).sub_(carry.scratch[DRIFT + n]) for n in carry.personal
+    }
+
+
+def _travelled(carry: Carry) -> torch.Tensor:
+    # If all rates are 0 the displacement is 0 as well; the tiny floor makes 0 / 0 a 0.
+    return carry.scratch[TRAVELLED].clamp(min=torch.finfo(torch.float64).tiny)
 
 
 def _upload(received: Received, carry: Carry, option: str, by_samples: bool) -> Groups:
-    change = _change(received, carry, option)
+    """The displacement, and c_i+ - c_i: grad f_i(x) - c_i, or (x - y_K) / sum_k l_k - c."""
+    delta = subtract(carry.shared, received.shared)
+    if option == "I":
+        change = {n: carry.scratch[n] - own for n, own in carry.personal.items()}
+    else:
+        travelled = -_travelled(carry)
+        change = {n: (delta[n] / travelled).to(delta[n].dtype).sub_(received.extra[n]) for n in carry.personal}
     if by_samples:
         change = {n: t.mul_(carry.scratch[SHARE]) for n, t in change.items()}
-    return {"delta": subtract(carry.shared, received.shared), "control": change}
+    return {"delta": delta, "control": change}
 
 
 def with_control(inner: Server, by_samples: bool = False) -> Server:

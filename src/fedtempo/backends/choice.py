@@ -40,6 +40,9 @@ LANES_IN_CACHE = 2_000_000
 """Parameters of all lanes of a vectorised block together: about what stays in the processor's cache."""
 MOST_LANES = 512
 """Lanes of a vectorised block at most, however small the model is."""
+MOST_LANES_OF_CONVOLUTIONS = 100
+"""The same with convolutions. Their time grows with the lanes from here on, so a larger block would only leave a worker
+without one."""
 SMALLEST_SUM = 100_000
 """Parameters that a serial block adds up at least, so that the work per block outweighs its message to a worker."""
 MOST_IN_A_SUM = 64
@@ -82,7 +85,7 @@ def choose(
         size = block_size(parameters, code) if free is None or code is serial else lanes_in(free, parameters)
         return Choice(code, workers or 1, block or size)
     code = choose_backend(backend, parameters, _channels(model) * (batch or 1)) if vectorises else serial
-    size = block or block_size(parameters, code)
+    size = block or block_size(parameters, code, bool(_channels(model)))
     if workers is None and backend == "auto":
         # A cohort that fits into one block cannot be shared between workers.
         most = _processors() if cohort > size else 1
@@ -139,12 +142,13 @@ def engine_for(
     return nullcontext(InProcess(federation, backend))
 
 
-def block_size(parameters: int, backend: Backend = vectorised) -> int:
+def block_size(parameters: int, backend: Backend = vectorised, convolves: bool = False) -> int:
     """Clients per block.
 
     A vectorised block has as many copies of the model as stay near the cache. A serial block is small, so that workers
     share a cohort evenly.
     """
     if backend.name == vectorised.name:
-        return int(min(MOST_LANES, max(4, LANES_IN_CACHE // max(parameters, 1))))
+        most = MOST_LANES_OF_CONVOLUTIONS if convolves else MOST_LANES
+        return int(min(most, max(4, LANES_IN_CACHE // max(parameters, 1))))
     return int(min(MOST_IN_A_SUM, max(1, SMALLEST_SUM // max(parameters, 1))))

@@ -54,7 +54,7 @@ def run_blocks(
 
 def _run_block(federation: Federation, backend: Backend, order: Order, block: Block, into: BlockSum) -> BlockSum:
     received, now = order.received, order.now
-    own = [without_memory(kept) for kept in block.personal]
+    own = [without_memory(kept) for kept in block.kept] or block.personal
     trained = backend.train(federation.problem, federation.program, received, now, block.clients, own)
     before = dict(zip(block.clients.tolist(), block.personal, strict=True))
     for clients in trained:
@@ -111,7 +111,7 @@ def finish(federation: Federation, received: Received, trained: Trained) -> Fini
     stages = zip(federation.program.stages, trained.samples, strict=True)
     processed = sum(seen for stage, seen in stages if stage.trained & federation.trained_names)
     clients = trained.clients
-    weights = federation.weights(clients, np.broadcast_to(np.asarray(processed), clients.shape))
+    weights = federation.weights(clients, processed)
     numbers = {name: in_float64(values) for name, values in measured.items()}
     if federation.problem.keeps_loss:
         # A loss that is not finite refuses no update. The client goes on as if it had never seen one.

@@ -131,8 +131,8 @@ def _run_stage(
     # Batches depend on seed, client and round alone: neither on the backend nor on who trained before.
     keys = client_keys(problem.seed, np.array([client]), "batches", *now.path)
     drawn = _drawn(data, BatchRows(batching, keys, np.array([count])), batching, -(-len(here) // stage.phase.repeat))
-    # Losses stay tensors until the end: reading a number would wait for the device at every step.
-    losses, seen = [torch.zeros((), dtype=torch.float64, device=problem.device)], 0
+    losses: list[torch.Tensor] = []
+    seen = 0
     for step, place in enumerate(here):
         if stage.phase.until is not None and bool(stage.phase.until(received, carry)):
             break
@@ -149,12 +149,14 @@ def _run_stage(
             )
         # The first step must not overwrite the received model, which other clients start from as well.
         carry, loss = stage.step(gradient, received, carry, batch, place, may_overwrite=step > 0)
-        losses.append(loss.to(torch.float64))
+        # Losses stay tensors until the end: reading a number would wait for the device at every step.
+        losses.append(loss)
         seen += batching.length(count, step // stage.phase.repeat)
         over = stage.stopped(carry)
         if over is not None and bool(over):
             break
-    return carry, torch.stack(losses).sum(), len(losses) - 1, seen
+    total = torch.stack(losses).to(torch.float64).sum() if losses else torch.zeros((), dtype=torch.float64)
+    return carry, total, len(losses), seen
 
 
 def until_deadline(planned: Sequence[Now], now: Now, before: int) -> Sequence[Now]:

@@ -9,7 +9,7 @@ from typing import NamedTuple, Protocol
 import torch
 from torch import Tensor
 
-from fedtempo.params import Params, Scalar, add, is_plain
+from fedtempo.params import Params, Scalar, add, is_plain, scaled, subtract
 from fedtempo.schedules import Now, Position, Rate, Schedule, as_schedule
 from fedtempo.tasks import SAMPLE_WEIGHT, Batch
 
@@ -83,38 +83,60 @@ def supervised(loss: Loss, params: Params, batch: Batch, view: View, now: Positi
 
 
 @dataclass(frozen=True)
+class Steady:
+    """A correction that stays the same during a round, such as SCAFFOLD's: no tensor of it changes with the weights."""
+
+    of: Correction
+
+    def __call__(self, view: View) -> Params:
+        """The correction."""
+        return self.of(view)
+
+
+@dataclass(frozen=True)
+class Pull:
+    """A force mu (y - centre) on the weights. As a correction it is added to every gradient."""
+
+    strength: Schedule
+    centre: Callable[[View], Params]
+
+    def __call__(self, view: View) -> Params:
+        """mu (y - centre) at the client's shared tensors."""
+        return scaled(subtract(self.centre(view), view.shared), -self.strength(view.now))
+
+    def added(self, gradient: Params, params: Params, view: View) -> Params:
+        """gradient + mu (y - centre), for the tensors that have a centre."""
+        centre, mu = self.centre(view), self.strength(view.now)
+        away = {n: params[n] - centre[n] for n in gradient if n in centre}
+        return {**gradient, **add({n: gradient[n] for n in away}, away, mu)}
+
+
+@dataclass(frozen=True)
 class Pulled:
     """f_i(y) + (mu / 2) ||y - centre||^2. The term's gradient is mu (y - centre), so only f_i needs torch's tape."""
 
     name: str
-    strength: Schedule
-    centre: Callable[[View], Params]
+    pull: Pull
 
     def __call__(self, loss: Loss, params: Params, batch: Batch, view: View, now: Position) -> Value:
         """The objective at these parameters."""
         value, buffers = loss(params, batch)
-        return Value(value + _half_distance(params, self.centre(view), self.strength(now)), value, buffers)
-
-    def gradient(self, of_loss: Params, params: Params, view: View, now: Position) -> Params:
-        """grad f_i(y) + mu (y - centre), from the first term."""
-        centre, mu = self.centre(view), self.strength(now)
-        away = {n: params[n] - centre[n] for n in of_loss if n in centre}
-        return {**of_loss, **add({n: of_loss[n] for n in away}, away, mu)}
+        return self.value(Value(value, value, buffers), params, view, now)
 
     def value(self, of_loss: Value, params: Params, view: View, now: Position) -> Value:
         """The objective, from the value of f_i."""
-        distance = _half_distance(params, self.centre(view), self.strength(now))
+        distance = _half_distance(params, self.pull.centre(view), self.pull.strength(now))
         return of_loss._replace(total=of_loss.total + distance)
 
 
 def proximal(strength: Rate) -> Objective:
     """f_i(y) + (mu / 2) ||y - x||^2 with x the model received: FedProx's mu, Ditto's lambda."""
-    return Pulled("proximal", as_schedule(strength), lambda view: view.received.shared)
+    return Pulled("proximal", Pull(as_schedule(strength), lambda view: view.received.shared))
 
 
 def moreau(strength: Rate) -> Objective:
     """f_i(theta) + (lambda / 2) ||theta - w||^2 with w the client's current local model: pFedMe (eq. 3)."""
-    return Pulled("moreau", as_schedule(strength), lambda view: view.shared)
+    return Pulled("moreau", Pull(as_schedule(strength), lambda view: view.shared))
 
 
 def control(view: View) -> Params:

@@ -99,7 +99,7 @@ class StepInfo(NamedTuple):
     """The trained tensors before the step; empty where the step overwrote them (`Phase.after_reads_start`)."""
     after: Params
     direction: Params
-    """What was subtracted, before it was multiplied by the rate."""
+    """What was subtracted, before it was multiplied by the rate; `Phase.after_reads_start` asks for all of it."""
     rate: Scalar
 
 
@@ -156,7 +156,8 @@ class Phase:
     after: AfterStep | None = None
     """Called after every step; what it returns is the carry of the next step."""
     after_reads_start: bool = True
-    """Whether `after` reads `StepInfo.before`. If not, a step may overwrite the weights in place, which is faster."""
+    """Whether `after` reads `StepInfo.before` or `StepInfo.direction`. If not, a step may overwrite the weights and
+    subtract its terms one by one, which is faster."""
     own: str = ""
     """Where it is given, the phase moves tensors that the client keeps besides a model: `own` itself if `trains` is
     `nothing` (APFL's alpha), else `own` + name for every name that `trains` matches (FedALA's weights). Such steps are

@@ -19,7 +19,7 @@ from fedtempo.client.objectives import Pulled, Received, Value, supervised
 from fedtempo.client.optimizer_state import GROUP, belongs_to, named_state, restored, slot_of, without_states
 from fedtempo.client.phase import Carry, Phase
 from fedtempo.client.rules import PhaseState, first_rate_state, first_stop_state
-from fedtempo.client.step import START, Step, loss_of, model_of, seen, step_of, visible
+from fedtempo.client.step import START, Step, is_elementwise, loss_of, model_of, seen, step_of, visible
 from fedtempo.data.batches import Batching
 from fedtempo.errors import require
 from fedtempo.params import Params, partition, select
@@ -67,6 +67,11 @@ class Stage(NamedTuple):
         """Whether a step asks for gradients at other points than the weights."""
         rule = self.phase.rate_rule
         return self.phase.look is not None or (rule is not None and rule.elsewhere)
+
+    @property
+    def needs_no_lanes(self) -> bool:
+        """Whether the step also works on stacked clients as they are, once their gradients are known."""
+        return self.plain is not None and is_elementwise(self.phase)
 
     def stopped(self, carry: Carry) -> Tensor | None:
         """Which clients have stopped before their last step, as 0 and 1; None where none can."""

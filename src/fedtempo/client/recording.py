@@ -23,6 +23,8 @@ from torch import Tensor
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from fedtempo.client.calls import NOWHERE, Call, needed, pooled_first, shared_registers, unchanging
+
 UNREPEATABLE = {
     torch.Tag.data_dependent_output: "reads numbers out of a tensor",
     torch.Tag.dynamic_output_shape: "makes a tensor whose shape depends on numbers",
@@ -65,31 +67,13 @@ BINDINGS: dict[Any, Callable[..., Any]] = {
     _ATEN._log_softmax.default: torch._log_softmax,
 }
 """Python functions that call the same operation with the same arguments, a microsecond sooner than `torch.ops` does."""
-NOWHERE = 0
-"""The register of results that nobody reads."""
-
-
-class _Call(NamedTuple):
-    """One operation: what to call, the registers of its arguments, and where its result or results go."""
-
-    function: Callable[..., Any]
-    arguments: tuple[int, ...]
-    results: int | tuple[int, ...]
-    writes: bool = False
-    """Whether it changes an argument, so that it counts even if nobody reads its result."""
-    fresh: bool = False
-    """Whether its results share no memory with its arguments."""
-
-    @property
-    def written(self) -> tuple[int, ...]:
-        return (self.results,) if isinstance(self.results, int) else self.results
 
 
 class Recording:
     """Operations on registers, to be replayed on other tensors of the same shapes."""
 
-    def __init__(self, calls: Sequence[_Call], constants: dict[int, Any], inputs: int, outputs: Sequence[int]) -> None:
-        places = _shared_registers(calls, {*constants, *range(1, inputs + 1), *outputs})
+    def __init__(self, calls: Sequence[Call], constants: dict[int, Any], inputs: int, outputs: Sequence[int]) -> None:
+        places = shared_registers(calls, {*constants, *range(1, inputs + 1), *outputs})
         self._program = [
             (call.function, _fetch([places[a] for a in call.arguments]), _placed(places, call.results))
             for call in calls
@@ -171,7 +155,7 @@ class _Tape(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self._inputs = len(inputs)
         self._next = len(inputs) + 1
         self._constants: dict[int, Any] = {}
-        self._calls: list[_Call] = []
+        self._calls: list[Call] = []
         self._transposed: dict[int, int] = {}
         self._shaped: dict[int, Tensor] = {}
         self._alive: list[Any] = [*inputs]
@@ -197,8 +181,8 @@ class _Tape(TorchDispatchMode):  # type: ignore[no-untyped-call]
         if self._reason is not None:
             return Refusal(self._reason)
         registers = [self._known[id(tensor)] for tensor in outputs]
-        calls = _needed(self._calls, registers)
-        kept = _unchanging(calls, self._shaped, registers)
+        calls = pooled_first(needed(self._calls, registers), registers, self._next)
+        kept = unchanging(calls, self._shaped, registers)
         calls = [call for call in calls if call.results not in kept]
         return Recording(calls, {**self._constants, **kept}, self._inputs, registers)
 
@@ -222,7 +206,7 @@ class _Tape(TorchDispatchMode):  # type: ignore[no-untyped-call]
         several = isinstance(result, (tuple, list))
         results = tuple(self._result(one) for one in result) if several else self._result(result)
         fresh = all(returned.alias_info is None for returned in func._schema.returns)
-        self._calls.append(_Call(function, arguments, results, func._schema.is_mutable, fresh))
+        self._calls.append(Call(func, function, arguments, results, func._schema.is_mutable, fresh))
         if func in SHAPED and result.numel() <= LARGEST_KEPT and isinstance(results, int):
             self._shaped[results] = result
         if func is TRANSPOSE and isinstance(results, int):
@@ -238,7 +222,7 @@ class _Tape(TorchDispatchMode):  # type: ignore[no-untyped-call]
             return self._known[id(argument)]
         register = self._new()
         if any(True for _ in _tensors([argument])):
-            self._calls.append(_Call(_listed, tuple(self._register(one) for one in argument), register))
+            self._calls.append(Call(None, _listed, tuple(self._register(one) for one in argument), register))
         else:
             self._constants[register] = argument
         return register
@@ -264,47 +248,6 @@ def _tensors(values: Iterable[Any]) -> Iterable[Tensor]:
 
 def _listed(*values: Any) -> list[Any]:
     return list(values)
-
-
-def _needed(calls: Sequence[_Call], outputs: Iterable[int]) -> list[_Call]:
-    """The calls whose results are read, or that write over something."""
-    read = set(outputs)
-    kept = []
-    for call in reversed(calls):
-        if call.writes or not read.isdisjoint(call.written):
-            read.update(call.arguments)
-            kept.append(call)
-    return kept[::-1]
-
-
-def _unchanging(calls: Sequence[_Call], shaped: dict[int, Tensor], outputs: Sequence[int]) -> dict[int, Any]:
-    """Results that stay the same, by register: those that nobody returns, writes over or takes views of."""
-    if any(call.writes for call in calls):
-        return {}
-    seen = {register for call in calls if not call.fresh for register in call.arguments}
-    return {register: tensor for register, tensor in shaped.items() if register not in seen and register not in outputs}
-
-
-def _shared_registers(calls: Sequence[_Call], kept: set[int]) -> dict[int, int]:
-    """A place for every register.
-
-    A result takes the place of a register that is not read again. That frees the old tensor at once, so a replay needs
-    about as much memory as the original.
-    """
-    last = {register: index for index, call in enumerate(calls) for register in call.arguments}
-    places = {NOWHERE: NOWHERE}
-    for register in sorted(kept):
-        places[register] = len(places)
-    free, following = [], len(places)
-    for index, call in enumerate(calls):
-        free += [places[r] for r in sorted({*call.arguments} - kept) if last[r] == index]
-        for register in call.written:
-            if register not in last and register not in kept:
-                places[register] = NOWHERE
-            elif register not in places:
-                places[register] = free.pop() if free else following
-                following = max(following, places[register] + 1)
-    return places
 
 
 def _placed(places: dict[int, int], results: int | tuple[int, ...]) -> int | tuple[int, ...]:

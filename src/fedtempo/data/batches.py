@@ -102,7 +102,8 @@ class BatchRows:
         if epoch not in self._orders:
             keys = scramble(self._keys + np.int64(epoch + 1))
             bits = random_bits(keys, self._widest)
-            bits = np.where(np.arange(self._widest) < self._sizes[:, None], bits, _LARGEST)
+            if len(self._sizes) > 1:
+                bits = np.where(np.arange(self._widest) < self._sizes[:, None], bits, _LARGEST)
             self._orders = {e: o for e, o in self._orders.items() if e >= epoch - 1}
             self._orders[epoch] = np.argsort(bits, axis=1, kind="stable")
         return self._orders[epoch]

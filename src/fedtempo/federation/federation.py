@@ -145,12 +145,13 @@ class Federation:
         """How much a client's upload counts."""
         return float(self.weights(np.array([client]), np.array([processed]))[0])
 
-    def weights(self, clients: np.ndarray, processed: np.ndarray) -> np.ndarray:
+    def weights(self, clients: np.ndarray, processed: np.ndarray | int) -> np.ndarray:
         """How much each client's upload counts; `processed` is how many samples it trained shared tensors on."""
         if self.algorithm.weighting == "uniform":
             return np.ones(len(clients))
-        by_samples = self.algorithm.weighting == "samples"
-        return (self.problem.sizes[clients] if by_samples else processed).astype(np.float64)
+        if self.algorithm.weighting == "samples":
+            return np.asarray(self.problem.sizes[clients], dtype=np.float64)
+        return np.full(len(clients), processed, dtype=np.float64)
 
     # ------------------------------------------------------------------ what clients start from
 

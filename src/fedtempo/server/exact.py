@@ -42,6 +42,7 @@ class Exact(NamedTuple):
         """The sum, rounded once."""
         return self.high + self.low
 
+    @_QUIET
     def add(self, tensor: Tensor, weight: float = 1.0) -> None:
         """Add a tensor times a weight."""
         # On a GPU numpy is no option, so torch does the same arithmetic in one pass.
@@ -49,7 +50,7 @@ class Exact(NamedTuple):
             self.merge(sum_of_rows(tensor.unsqueeze(0) * weight))
             return
         wide = tensor.float() if tensor.dtype == torch.bfloat16 else tensor  # exact, and numpy has no bfloat16
-        high, low, values = (t.detach().reshape(-1).numpy() for t in (self.high, self.low, wide))
+        high, low, values = (t.reshape(-1).numpy() for t in (self.high, self.low, wide.detach()))
         # `high` and `low` are views: adding to a slice of them changes the sum itself.
         for start in range(0, values.size, _CHUNK):
             here = slice(start, start + _CHUNK)
@@ -100,7 +101,6 @@ def sum_of_rows(tensor: Tensor, factors: Tensor | None = None) -> Exact:
     return Exact(high.sum(0), low.sum(0))
 
 
-@_QUIET
 def _add_chunk(high: np.ndarray, low: np.ndarray, values: np.ndarray, weight: float) -> None:
     """As `_parts`, added to the sums, every operation in place: numpy is faster than torch on pieces this small."""
     rest = values.astype(np.float64)

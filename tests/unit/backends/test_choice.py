@@ -17,6 +17,8 @@ def test_blocks_depend_on_the_model_alone() -> None:
     assert block_size(159_010, vectorised) == 12
     assert block_size(159_010, serial) == block_size(10_000_000, serial) == 1
     assert block_size(610, serial) == 64
+    assert block_size(2_346, vectorised, convolves=True) == 100
+    assert block_size(100_000, vectorised, convolves=True) == 20
 
 
 def test_auto_looks_at_the_model_and_leaves_workers_to_calibration() -> None:

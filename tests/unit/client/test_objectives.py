@@ -74,7 +74,7 @@ def test_a_pulls_gradient_and_value_are_those_of_the_whole_objective() -> None:
     pulled = proximal(0.25)
     assert isinstance(pulled, Pulled)
     of_loss = {"w": torch.full((2,), 1.5), "own": torch.ones(1)}
-    found = pulled.gradient(of_loss, {"w": PARAMS["w"], "own": torch.zeros(1)}, view(1.0, 99.0), Now())
+    found = pulled.pull.added(of_loss, {"w": PARAMS["w"], "own": torch.zeros(1)}, view(1.0, 99.0))
     assert {n: t.tolist() for n, t in found.items()} == {"w": [2.0, 1.5], "own": [1.0]}
     whole = pulled(loss, PARAMS, BATCH, view(1.0, 99.0), Now())
     parts = pulled.value(supervised(loss, PARAMS, BATCH, view(1.0, 99.0), Now()), PARAMS, view(1.0, 99.0), Now())

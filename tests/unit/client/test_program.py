@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import pairwise
 
 import pytest
 import torch
@@ -10,7 +11,7 @@ import torch
 import fedtempo as ft
 from fedtempo.client.gradients import by_autograd, by_transform
 from fedtempo.client.network import Network
-from fedtempo.client.objectives import Received, View, proximal
+from fedtempo.client.objectives import Pull, Received, Steady, View, proximal
 from fedtempo.client.phase import Carry, Phase, StepInfo, length
 from fedtempo.client.program import ClientProgram, compile_client
 from fedtempo.client.transforms import momentum
@@ -100,6 +101,45 @@ def test_a_correction_is_added_to_the_gradient() -> None:
         return {"w": torch.full((1,), 2.0, dtype=torch.float64)}
 
     assert weights(walked(program_of(phase(correction=correction)), steps=1)) == [1.0, 1.5]
+
+
+def _two(view: View) -> Params:
+    return {"w": torch.full((1,), 2.0, dtype=torch.float64)}
+
+
+ONE_BY_ONE: dict[str, tuple[dict[str, object], list[float]]] = {
+    # Gradients 2 (w - 3), a step of 1/4: -4 + 2 = -2, then -3 + 2 = -1.
+    "steady": ({"correction": Steady(_two)}, [1.0, 1.5, 1.75]),
+    # Half of each: -2 + 1 = -1, then -1.75 + 1 = -0.75.
+    "a share": ({"correction": Steady(_two), "share": as_schedule(0.5)}, [1.0, 1.25, 1.4375]),
+    # Towards 2 with strength 1: -4 - 1 = -5, then -1.5 + 0.25 = -1.25.
+    "a pull": ({"correction": Pull(as_schedule(1.0), _two)}, [1.0, 2.25, 2.5625]),
+    # Towards the received 1 with strength 2, and the correction: -4 + 2 = -2, then -3 + 1 + 2 = 0.
+    "both": ({"objective": proximal(2.0), "correction": Steady(_two)}, [1.0, 1.5, 1.5]),
+    # Two pulls, to 1 and to 2: -4 - 1 = -5, then -1.5 + 2.5 + 0.25 = 1.25.
+    "two pulls": ({"objective": proximal(2.0), "correction": Pull(as_schedule(1.0), _two)}, [1.0, 2.25, 1.9375]),
+    # A correction that is the weights themselves: -4 + 1 = -3, then -2.5 + 1.75 = -0.75.
+    "the weights": ({"correction": lambda view: view.shared}, [1.0, 1.75, 1.9375]),
+}
+
+
+@pytest.mark.parametrize("overwrites", [False, True])
+@pytest.mark.parametrize("terms", ONE_BY_ONE)
+def test_terms_may_be_subtracted_one_by_one(terms: str, overwrites: bool) -> None:
+    changes, expected = ONE_BY_ONE[terms]
+    assert weights(walked(program_of(phase(**changes)))) == expected
+    # A function that reads the direction sees all of it, whatever the terms.
+    directions: list[float] = []
+
+    def after(carry: Carry, moved: StepInfo, received: Received, now: object) -> Carry:
+        directions.append(float(moved.direction["w"]))
+        return carry
+
+    last = walked(program_of(phase(**changes, after=after)), overwrites=overwrites)[-1]
+    assert weights([last]) == expected[-1:]
+    assert [-0.25 * d for d in directions] == [b - a for a, b in pairwise(expected)]
+    overwritten = walked(program_of(phase(**changes)), overwrites=overwrites)[-1]
+    assert weights([overwritten]) == expected[-1:] and RECEIVED.shared["w"].tolist() == [START]
 
 
 def test_after_sees_the_step_and_may_change_where_it_led() -> None:
