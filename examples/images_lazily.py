@@ -51,7 +51,7 @@ result = ft.run(
     cohort=0.5,
     batch_size=16,
     augment=augment.chain(augment.random_crop(2), augment.random_flip(), augment.colour()),
-    evaluation=ft.Evaluation(every=2 if QUICK else 25, steps=2),
+    evaluation=ft.Evaluation(every=2 if QUICK else 5, steps=2, lr=0.01),
 )
 print(result.table())
 print(f"in memory at the end: {images.cached_bytes:,} bytes")

@@ -131,7 +131,9 @@ def _code_of(work: Callable[[], object]) -> int:
     return 0
 
 
-def fedtempo(*arguments: str, output: int | None = None, error: int | None = None) -> Forked:
+def fedtempo(
+    *arguments: str, output: int | None = None, error: int | None = None, environment: Mapping[str, str] | None = None
+) -> Forked:
     """`fedtempo ARGUMENTS`, begun."""
 
     def work() -> None:
@@ -140,7 +142,7 @@ def fedtempo(*arguments: str, output: int | None = None, error: int | None = Non
         sys.argv = ["fedtempo", *arguments]
         main()
 
-    return Forked(work, output=output, error=error)
+    return Forked(work, output=output, error=error, environment=environment)
 
 
 def fedtempo_ended(*arguments: str) -> Ended:

@@ -136,7 +136,7 @@ def compare(
         if value is not None and value is not False and value != []
     }
     if tune:
-        _refuse_with_tune(paths, csv, report, figures, style)
+        _refuse_with_tune(paths, csv, report, style)
         options = FairOptions(
             paths,
             algorithms,
@@ -152,6 +152,8 @@ def compare(
             1 if workers is None else workers,
         )
         found = run_fair(options, quiet or as_json)
+        if figures is not None:
+            write_figures(found.comparison, found.runs, figures)
         say(found.json()) if as_json else show_fair(found, options.out)
         return
     for name, value in given.items():
@@ -214,14 +216,12 @@ def _budget(given: Mapping[str, Any]) -> Budget:
     return Budget(**{name: value for name, value in given.items() if name in known})
 
 
-def _refuse_with_tune(
-    paths: Sequence[Path], csv: Path | None, report: Path | None, figures: Path | None, style: Style
-) -> None:
+def _refuse_with_tune(paths: Sequence[Path], csv: Path | None, report: Path | None, style: Style) -> None:
     """What only a comparison without tuning has; the folder of a fair comparison has tables and a page anyway."""
     folder = next((path for path in paths if path.is_dir()), None)
     require(folder is None, "paths", "experiment files with --tune, not run folders", folder)
     plain = style if style is not Style.terminal else None
-    for name, given in (("csv", csv), ("report", report), ("figures", figures), ("format", plain)):
+    for name, given in (("csv", csv), ("report", report), ("format", plain)):
         require(given is None, f"--{name}", "left out with --tune: tables and the page are in --out", given)
 
 

@@ -48,7 +48,7 @@ def list_data(data_dir: DataDir = None, cache_dir: CacheDir = None, as_json: AsJ
     for name, line in lines.items():
         console.print(f"[bold]{name}[/bold] ({_state(line)})", markup=True)
         for field in ("about", "clients", "licence", "citation"):
-            console.print(f"  {_HEADINGS[field]}{line[field]}", markup=False, soft_wrap=True)
+            console.print(f"  {_HEADINGS[field]}{line[field]}", markup=False, soft_wrap=not console.is_terminal)
 
 
 def _state(line: dict[str, Any]) -> str:

@@ -33,7 +33,7 @@ from fedtempo.deploy.processes import ProcessGroup
 from fedtempo.deploy.trial import demonstration, try_out
 from fedtempo.errors import ConfigError, OutputError, TrainingError, is_count, require
 from fedtempo.support.terminal import say
-from fedtempo.training.delivery import FORMATS, example_batch, write_model
+from fedtempo.training.delivery import FORMATS, example_batch, preparation_notes, write_model
 
 app = typer.Typer(help="Run an experiment on real clients, or try it on this machine.", no_args_is_help=True)
 
@@ -152,8 +152,9 @@ def export_from_node(
     plan = NodePlan(None, NOWHERE, state, None if part is None else _part(part), data, loader)
     node = make_node(of_file(file), plan.config(file))
     model = node.model(client, which)  # type: ignore[arg-type]
-    example = example_batch(node.experiment.federation.problem, client)
-    say(str(write_model(model, example, out, format)))  # type: ignore[arg-type]
+    federation = node.experiment.federation
+    example = example_batch(federation.problem, client)
+    say(str(write_model(model, example, out, format, preparation_notes(federation))))  # type: ignore[arg-type]
 
 
 @app.command("simulate")

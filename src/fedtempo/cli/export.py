@@ -24,6 +24,9 @@ def export_model(
     ] = "safetensors",
     client: Annotated[int | None, typer.Option(help="The client whose model it is; else the shared one.")] = None,
     which: Annotated[str, typer.Option(help="The round: selected by validation, or last.")] = "selected",
+    raw: Annotated[
+        bool, typer.Option("--raw", help="torch, onnx: the model takes rows before gaps are filled and numbers scaled.")
+    ] = False,
     allow_code: AllowCode = None,
 ) -> None:
     """Write a stored run's model to a file that is used without FedTempo."""
@@ -36,5 +39,5 @@ def export_model(
             "where result.save_model writes the model."
         )
     result = stored_result(folder, without_places(stored_file(folder / EXPERIMENT, allow_code or [])))
-    written = result.save_model(out, format, client=client, which=which)  # type: ignore[arg-type]
+    written = result.save_model(out, format, client=client, which=which, raw=raw)  # type: ignore[arg-type]
     say(str(written))

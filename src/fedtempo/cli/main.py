@@ -13,7 +13,7 @@ import typer
 from fedtempo import __version__
 from fedtempo.cli.commands import LazyCommands
 from fedtempo.errors import FedTempoError
-from fedtempo.support.terminal import say
+from fedtempo.support.terminal import no_colours, say
 
 INTERRUPTED = 130
 USAGE = 2
@@ -53,6 +53,10 @@ def main() -> None:
     debug = "--debug" in sys.argv
     arguments = [a for a in sys.argv[1:] if a != "--debug"]
     try:
+        if no_colours():
+            from typer import rich_utils  # help pages are typer's, and bold without colours
+
+            rich_utils.COLOR_SYSTEM = None
         warnings.showwarning = _show_warning
         code = app(args=arguments, standalone_mode=False)
     except typer.Abort:

@@ -99,7 +99,8 @@ def _ours(name: str) -> dict[str, Any]:
 
 def _csv(path: str, client: str | None, target: str | None, target_kind: str | None) -> dict[str, Any]:
     """The file is read, so that columns are there and the network has the right size."""
-    require(client is not None and target is not None, "--client and --target", "columns of the file", None)
+    for option, given in (("--client", client), ("--target", target)):
+        require(given is not None, option, f"given for {path}: the name of a column", None)
     treated: dict[str, Any] = {"strings": "one_hot", "missing": "mean", "standardise": True}
     treated |= {} if target_kind is None else {"target_kind": target_kind}
     table = from_csv(path, client=str(client), target=str(target), **treated)

@@ -15,7 +15,7 @@ from fedtempo.client.objectives import Loss, Pull, Pulled, Received, Steady, Val
 from fedtempo.client.optimizer_state import without_states
 from fedtempo.client.phase import Carry, Phase, StepInfo
 from fedtempo.client.rules import GradientAt, PhaseState, Probe, base_rate, ruled_rate, stopped
-from fedtempo.client.transforms import identity
+from fedtempo.client.transforms import is_identity
 from fedtempo.params import Params, Scalar, add, combine, is_plain, partition, tree_map
 from fedtempo.schedules import Position
 from fedtempo.tasks import Batch, Task, row_counts
@@ -136,8 +136,8 @@ def is_elementwise(phase: Phase) -> bool:
     """Whether a step whose gradient is known treats every number alike, so that it also works on stacked clients."""
     return (
         (phase.correction is None or isinstance(phase.correction, (Steady, Pull)))
-        and phase.direction is identity
-        and phase.optimizer.transform is identity
+        and is_identity(phase.direction)
+        and is_identity(phase.optimizer.transform)
         and (phase.rate_rule, phase.stop_rule, phase.look, phase.after, phase.beside) == (None,) * 5
     )
 
@@ -149,7 +149,7 @@ def _only_subtracts(phase: Phase) -> bool:
     fixed = isinstance(correction, Steady) or (isinstance(correction, Pull) and not pulled and phase.share is None)
     terms = fixed or (pulled and correction is None)
     looked_at = phase.after is not None and phase.after_reads_start
-    return terms and not looked_at and phase.direction is identity and phase.optimizer.transform is identity
+    return terms and not looked_at and is_identity(phase.direction) and is_identity(phase.optimizer.transform)
 
 
 def _descend_apart(

@@ -36,12 +36,25 @@ def stateless(fn: Callable[[Params, Params, Position], Params], **rates: Schedul
     return Transform(lambda params: (), lambda g, s, p, now: (fn(g, p, now), s), schedules=tuple(rates.items()))
 
 
-identity = stateless(lambda gradient, params, now: gradient)
+def _nothing(params: Params) -> tuple[()]:
+    return ()
+
+
+def _as_it_is(gradient: Params, state: Any, params: Params, now: Position) -> tuple[Params, Any]:
+    return gradient, state
+
+
+identity = Transform(_nothing, _as_it_is)
+
+
+def is_identity(transform: Transform) -> bool:
+    """Whether a transform changes nothing; one that came to a worker as bytes is no longer `identity` itself."""
+    return transform.update is _as_it_is
 
 
 def chain(*transforms: Transform) -> Transform:
     """One transform after the other."""
-    active = [t for t in transforms if t is not identity]
+    active = [t for t in transforms if not is_identity(t)]
     if len(active) < 2:
         return active[0] if active else identity
 

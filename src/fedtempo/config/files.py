@@ -24,7 +24,7 @@ from fedtempo.config.construct import (
     make_model,
     make_schedule,
 )
-from fedtempo.config.own_code import make_importable, own_names
+from fedtempo.config.own_code import make_names_importable, own_names
 from fedtempo.config.pairs import pairs_of, put
 from fedtempo.config.schema import ExperimentFile, one_line
 from fedtempo.config.settings import check_settings, make
@@ -44,6 +44,8 @@ from fedtempo.trackers import TRACKERS, Tracker
 from fedtempo.training.checks import check_device
 
 BERNOULLI = "bernoulli"
+FROM_A_PATH = ("csv", "parquet")
+"""Data sets that are a file of the user's."""
 
 
 def read(path: Path, overrides: list[str] | None = None) -> ExperimentFile:
@@ -51,9 +53,20 @@ def read(path: Path, overrides: list[str] | None = None) -> ExperimentFile:
     values = read_values(path)
     for field, value in overrides_of(overrides).items():
         put(values, field, value, "--set")
-    if own_names(values):
-        make_importable(path.parent)
-    return parse(values)
+    return parse(found_beside(values, path.parent))
+
+
+def found_beside(values: Mapping[str, object], folder: Path) -> dict[str, object]:
+    """The values of a file in this folder that is to be run: it may name code and a data file that lie beside it.
+
+    A data file is looked for in the current folder first, as every path on a command line is.
+    """
+    make_names_importable(own_names(values), folder)
+    data = values.get("data")
+    if not isinstance(data, dict) or data.get("name") not in FROM_A_PATH or not isinstance(data.get("path"), str):
+        return dict(values)
+    here, beside = Path(data["path"]).expanduser(), folder / data["path"]
+    return dict(values) if here.exists() or not beside.is_file() else {**values, "data": {**data, "path": str(beside)}}
 
 
 def overrides_of(texts: list[str] | None) -> dict[str, Any]:

@@ -93,6 +93,21 @@ def make_importable(folder: Path) -> None:
         _folders.append(place)
 
 
+def make_names_importable(names: Iterable[str], folder: Path) -> None:
+    """What a file names is found beside it, or on Python's path, or in the current folder, in this order.
+
+    The last is for files that a command wrote elsewhere, such as the best one of a search: they name the same modules.
+    """
+    tops = {name.partition(":")[0].partition(".")[0] for name in names}
+    if not tops:
+        return
+    make_importable(folder)
+    here = Path.cwd()
+    lost = [top for top in tops if importlib.util.find_spec(top) is None]
+    if any((here / f"{top}.py").is_file() or (here / top).is_dir() for top in lost):
+        make_importable(here)
+
+
 def code_folders() -> list[Path]:
     """The folders whose modules can be named, for processes that are started with their own search path."""
     return list(_folders)
@@ -134,7 +149,7 @@ def _loaded(field: str, name: str, shown: str | None = None) -> Any:
     _send_along(module)
     for part in attribute.split("."):
         if not hasattr(found, part):
-            raise unknown(f"{field}: {module} has no name", part, [n for n in vars(found) if not n.startswith("_")])
+            raise unknown(f"{field}: name in {module}", part, [n for n in vars(found) if not n.startswith("_")])
         found = getattr(found, part)
     return found
 

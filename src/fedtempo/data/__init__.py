@@ -7,6 +7,7 @@ from fedtempo.data.federated import FederatedData
 from fedtempo.data.frames import from_csv, from_frame, from_parquet
 from fedtempo.data.lazy import LazyColumn, from_images, pad_sequences
 from fedtempo.data.load import DATASETS, load
+from fedtempo.data.preparation import Feature, Preparation
 from fedtempo.data.rotation import rotated
 from fedtempo.data.saved import load_division, save_division
 from fedtempo.data.splits import SPLITS, by_owner, classes_per_client, dirichlet, iid, louvain, quantity_skew, shards
@@ -17,8 +18,10 @@ __all__ = [
     "DATASETS",
     "SPLITS",
     "Batching",
+    "Feature",
     "FederatedData",
     "LazyColumn",
+    "Preparation",
     "Split",
     "Table",
     "augment",

@@ -16,6 +16,7 @@ from fedtempo.data.layout import choose_held_out
 from fedtempo.data.mapped_pages import MappedPages
 from fedtempo.data.own_clients import ClientData, as_one_table
 from fedtempo.data.parts import PARTS
+from fedtempo.data.preparation import Preparation
 from fedtempo.errors import DataError
 from fedtempo.support.display import html_of
 from fedtempo.tasks import Batch
@@ -45,6 +46,8 @@ class FederatedData:
     stand_in: int | None = None
     """Where only the clients' sizes are known, as on the server of a deployment: so many rows, the same for all
     clients, stand in for theirs. What is allocated then does not depend on the sizes that somebody else claims."""
+    preparation: Preparation | None = field(default=None, repr=False, metadata={"identity": False})
+    """What was done to the rows of a frame before training; the columns are what came of it."""
 
     @classmethod
     def from_clients(

@@ -15,6 +15,8 @@ from fedtempo.errors import DataError, first_line, shown
 Columns = dict[str, np.ndarray]
 EMPTY = ("", "NA", "N/A", "NaN", "nan", "null", "NULL", "None")
 """Cells that stand for a missing number. In a column of text only an empty cell is missing: NA may be a name."""
+FEW = 0.05
+"""The share of cells that are no numbers up to which a column of text looks like one of numbers."""
 _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?|[+-]?inf(inity)?", re.IGNORECASE)
 _WHOLE = re.compile(r"[+-]?\d+")
 
@@ -72,6 +74,8 @@ def read_csv(path: Path, names: Collection[str] = ()) -> Columns:
         raise DataError(f"{path.name} must have commas between its cells. Got the header {shown(header[0])}.")
     if len(set(header)) != len(header) or not header:
         raise DataError(f"{path.name} must start with a line of different column names. Got {header}.")
+    if not rows:
+        raise DataError(f"{path.name} must have rows below its line of column names. Got none.")
     for number, row in rows:
         if len(row) != len(header):
             raise DataError(f"{path.name}, line {number} must have {len(header)} cells. Got {len(row)}.")
@@ -147,6 +151,13 @@ def _is_missing(value: Any) -> bool:
         return True
     except ValueError:  # a list of lists
         return False
+
+
+def no_numbers(values: np.ndarray) -> list[str]:
+    """Cells of a column of text that are no numbers, where nearly all others are: most likely a slip in a cell."""
+    words = [value for value in values if isinstance(value, str) and value not in EMPTY]
+    others = [word for word in words if _NUMBER.fullmatch(word) is None]
+    return others if len(others) <= FEW * len(words) else []
 
 
 def missing_in(values: np.ndarray) -> np.ndarray:

@@ -11,18 +11,13 @@ from typing import Literal
 import numpy as np
 
 from fedtempo.data.federated import FederatedData
-from fedtempo.data.frame_columns import columns_of, missing_in, read_csv, settled, words_of
+from fedtempo.data.frame_columns import columns_of, read_csv, settled, words_of
 from fedtempo.data.parts import PARTS
+from fedtempo.data.preparation import Feature, Missing, Preparation, Strings, feature_of, refuse_gaps
 from fedtempo.data.table import Table
 from fedtempo.errors import DataError, first_line, require, shown, unknown
 
-Strings = Literal["refuse", "one_hot", "codes"]
-Missing = Literal["refuse", "zero", "mean"]
 TargetKind = Literal["classes", "numbers"]
-LARGEST = float(np.finfo(np.float32).max)
-MISSING_WORD = "(missing)"
-MOST_CATEGORIES = 1000
-"""More different values than this make a column of names, not of categories."""
 
 
 def from_frame(
@@ -73,19 +68,19 @@ def from_frame(
     client, target, part = (_column(client, "client"), _column(target, "target"), part and _column(part, "part"))
     wanted = _wanted(columns, (client, target, part), features, name)
     used = {column: settled(columns[column], column, name) for column in dict.fromkeys([client, target, *wanted])}
-    pieces = [_feature(column, used[column], strings, missing, name) for column in wanted]
-    x = np.concatenate([values for _, values in pieces], axis=1)
-    labels = [label for labels, _ in pieces for label in labels]
+    made = [feature_of(column, used[column], strings, missing, name) for column in wanted]
+    x = np.concatenate([feature.numbers(used[feature.column], name) for feature in made], axis=1)
+    labels = [label for feature in made for label in feature.labels]
     y, classes = _target(target, used[target], target_kind, name)
     key_names, keys = np.unique(_clients(used[client], client, name), return_inverse=True)
     return Table(
         name,
-        {"x": x, "y": y},
+        {"x": np.nan_to_num(x) if missing == "zero" else x, "y": y},
         keys.astype(np.int64),
         None if part is None else _parts(settled(columns[part], part, name), part),
         about={"features": ", ".join(labels), **({"classes": ", ".join(classes)} if classes else {})},
         key_names=key_names.tolist(),
-        after=partial(_finished, labels=tuple(labels), standardise=standardise),
+        after=partial(_prepared, features=made, classes=classes, missing=missing, standardise=standardise),
     )
 
 
@@ -198,55 +193,16 @@ def _read_parquet(path: Path) -> object:
         raise DataError(f"{path.name} must be a Parquet file: {first_line(error)}.") from None
 
 
-def _refuse_gaps(values: np.ndarray, what: str, hint: str = "") -> None:
-    gaps = int(missing_in(values).sum())
-    if gaps:
-        raise DataError(f"{what} must have a value in every row. Got {gaps} missing{hint}.")
-
-
 def _clients(values: np.ndarray, column: str, name: str) -> np.ndarray:
     """Each row's client; rows of nobody are not put together to one client."""
-    _refuse_gaps(values, f"client {column!r} of {name}")
+    refuse_gaps(values, f"client {column!r} of {name}")
     return words_of(values)
-
-
-def _feature(
-    column: str, values: np.ndarray, strings: Strings, missing: Missing, name: str
-) -> tuple[list[str], np.ndarray]:
-    if missing == "refuse" and (strings != "refuse" or values.dtype != object):
-        hint = ": give missing='mean' or missing='zero', or leave the column out"
-        _refuse_gaps(values, f"column {column!r} of {name}", hint)
-    if values.dtype == object:
-        gaps = missing_in(values)
-        words = np.where(gaps, MISSING_WORD, words_of(values))
-        return _category(column, words, strings, name)
-    numbers = values.astype(np.float64)
-    wild = ~np.isnan(numbers) & ~(np.abs(numbers) <= LARGEST)
-    if wild.any():
-        rule = f"finite numbers of at most {LARGEST:.3g} in size"
-        raise DataError(f"column {column!r} of {name} must hold {rule}. Got {numbers[wild][0]:g}.")
-    return [column], (np.nan_to_num(numbers) if missing == "zero" else numbers)[:, None]
-
-
-def _category(column: str, words: np.ndarray, strings: Strings, name: str) -> tuple[list[str], np.ndarray]:
-    if strings == "refuse":
-        raise DataError(
-            f"column {column!r} of {name} holds text. Say what becomes of it: strings='one_hot' (a 0/1 feature per "
-            "value), strings='codes' (one integer feature), or leave it out of features."
-        )
-    values, codes = np.unique(words, return_inverse=True)
-    if strings == "codes":
-        return [column], codes[:, None].astype(np.float64)
-    if len(values) > MOST_CATEGORIES:
-        rule = f"at most {MOST_CATEGORIES} different texts for one_hot"
-        raise DataError(f"column {column!r} of {name} must have {rule}. Got {len(values)}.")
-    return [f"{column}={value}" for value in values], np.eye(len(values))[codes]
 
 
 def _target(column: str, values: np.ndarray, kind: TargetKind | None, name: str) -> tuple[np.ndarray, list[str]]:
     """The target, and the names of its classes where it has some."""
     what = f"target {column!r} of {name}"
-    _refuse_gaps(values, what)
+    refuse_gaps(values, what)
     if values.dtype == object or values.dtype.kind == "b":
         if kind == "numbers" and values.dtype == object:
             raise DataError(f"{what} must hold numbers where target_kind is 'numbers'. Got {shown(values[0])}.")
@@ -278,23 +234,36 @@ def _parts(values: np.ndarray, column: str) -> np.ndarray:
     return np.array([PARTS[word] for word in words], dtype=np.int8)
 
 
-def _finished(data: FederatedData, labels: Sequence[str], standardise: bool) -> FederatedData:
+def _prepared(
+    data: FederatedData, features: Sequence[Feature], classes: Sequence[str], missing: Missing, standardise: bool
+) -> FederatedData:
     """Gaps filled with the mean, and features brought to mean 0 and deviation 1.
 
     Both are measured on the training rows of training clients, so that nothing of test rows or new users enters.
     """
     x = np.asarray(data.columns["x"])
-    gaps = np.isnan(x)
-    if not gaps.any() and not standardise:
-        return data
-    rows = np.concatenate([data.positions(client, "train") for client in data.clients.tolist()])
-    known = x[rows]
-    empty = np.isnan(known).all(axis=0)
-    if empty.any():
-        label = labels[int(np.flatnonzero(empty)[0])]
-        raise DataError(f"column {label!r} must have a number in some training row for missing='mean'. Got none.")
-    x = np.where(gaps, np.nanmean(known, axis=0), x)
-    if standardise:
-        deviation = x[rows].std(axis=0)
-        x = (x - x[rows].mean(axis=0)) / np.where(deviation > 0, deviation, 1.0)
-    return replace(data, columns={**data.columns, "x": x})
+    width = x.shape[1]
+    fill = (0.0 if missing == "zero" else float("nan"),) * width
+    made = Preparation(tuple(features), fill, (0.0,) * width, (1.0,) * width, tuple(classes))
+    if missing == "mean" or standardise:
+        made = _measured(
+            made, x[np.concatenate([data.positions(c) for c in data.clients.tolist()])], missing, standardise
+        )
+    x = made.of(x) if standardise or np.isnan(x).any() else x
+    return replace(data, columns={**data.columns, "x": x}, preparation=made)
+
+
+def _measured(plain: Preparation, known: np.ndarray, missing: Missing, standardise: bool) -> Preparation:
+    """The preparation with the numbers of these rows."""
+    if missing == "mean":
+        empty = np.isnan(known).all(axis=0)
+        if empty.any():
+            label = plain.labels[int(np.flatnonzero(empty)[0])]
+            raise DataError(f"column {label!r} must have a number in some training row for missing='mean'. Got none.")
+        plain = replace(plain, fill=tuple(np.nanmean(known, axis=0).tolist()))
+    if not standardise:
+        return plain
+    filled = plain.of(known)
+    deviation = filled.std(axis=0)
+    scale = np.where(deviation > 0, deviation, 1.0)
+    return replace(plain, mean=tuple(filled.mean(axis=0).tolist()), scale=tuple(scale.tolist()))

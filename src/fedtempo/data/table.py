@@ -49,6 +49,11 @@ class Table:
     def __len__(self) -> int:
         return len(next(iter(self.columns.values())))
 
+    def __repr__(self) -> str:
+        columns = ", ".join(f"{name} {tuple(column.shape[1:]) or ''}".strip() for name, column in self.columns.items())
+        clients = "" if self.keys is None else f", {len(np.unique(self.keys))} natural clients"
+        return f"Table({self.name}: {len(self)} rows of {columns}{clients})"
+
     @property
     def labels(self) -> np.ndarray:
         """The class of each row; label-based splits need it."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -113,9 +114,7 @@ def placed(node: NodeData) -> FederatedData:
         outputs = np.ones(count, dtype=np.int64)
         outputs[numbers] = data.outputs
     others = np.setdiff1d(np.arange(count), numbers)
-    return FederatedData(
-        data.columns, bounds, data.order, others, data.normalise, None, outputs, description=data.description
-    )
+    return replace(data, bounds=bounds, held_out=others, names=None, outputs=outputs)
 
 
 def _only(data: FederatedData, clients: np.ndarray) -> FederatedData:
@@ -123,9 +122,7 @@ def _only(data: FederatedData, clients: np.ndarray) -> FederatedData:
     outputs = None if data.outputs is None else data.outputs[clients]
     held_out = np.flatnonzero(np.isin(clients, data.held_out))
     names = None if data.names is None else [data.names[client] for client in clients.tolist()]
-    return FederatedData(
-        data.columns, data.bounds[clients], data.order, held_out, data.normalise, names, outputs, data.description
-    )
+    return replace(data, bounds=data.bounds[clients], held_out=held_out, names=names, outputs=outputs)
 
 
 def _holding_out(data: FederatedData, new: np.ndarray) -> FederatedData:

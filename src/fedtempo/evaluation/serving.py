@@ -14,7 +14,7 @@ import numpy as np
 from fedtempo.algorithms.algorithm import Algorithm
 from fedtempo.client.objectives import supervised
 from fedtempo.client.phase import Length, Phase, length
-from fedtempo.client.transforms import identity
+from fedtempo.client.transforms import is_identity
 from fedtempo.evaluation.protocol import Evaluation, Scores
 from fedtempo.federation.federation import Federation
 from fedtempo.params import Selector, everything, submodule
@@ -132,7 +132,7 @@ def _in_words(phase: Phase) -> str:
         # A callable object has no name of its own unless it says one.
         of_function = getattr(phase.objective, "__qualname__", type(phase.objective).__name__).split(".")[0]
         parts.append(f"objective {getattr(phase.objective, 'name', of_function)}")
-    if phase.direction is not identity:
+    if not is_identity(phase.direction):
         rates = ", ".join(f"{name} {_schedule_in_words(rate)}" for name, rate in phase.direction.schedules)
         parts.append(f"the algorithm's own direction{f' ({rates})' if rates else ''}")
     return ", ".join(parts)

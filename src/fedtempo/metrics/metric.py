@@ -46,7 +46,7 @@ class Metric:
         require(self.per in ("sample", "client"), "per", "'sample' or 'client'", self.per)
         name = self.name or getattr(self.fn, "__name__", "")
         good = isinstance(name, str) and name.isidentifier()
-        require(good, "name", "a name of letters, digits and underscores for the metric", name)
+        require(good, "name", "given (name=...) in letters, digits and underscores for the metric", name)
         require(name not in RESERVED, "name", "another name: this one is the library's", name)
         require(not (self.vectorised and self.per == "client"), "vectorised", "False for a metric per client", True)
         object.__setattr__(self, "name", name)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import sys
 from collections.abc import Iterable
@@ -31,16 +32,25 @@ def _written_out(code: int) -> str:
     return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}"
 
 
+def no_colours() -> bool:
+    """Whether the user wants no colours (https://no-color.org)."""
+    return bool(os.environ.get("NO_COLOR"))
+
+
 def say(text: str = "", *, error: bool = False) -> None:
     """Print a line, on standard output or on standard error."""
     print(printable(text), file=sys.stderr if error else sys.stdout, flush=True)
 
 
 class Terminal(Console):
-    """Rich's console for other people's text: neither escape bytes nor Rich's own markup in it have an effect."""
+    """Rich's console for other people's text: neither escape bytes nor Rich's own markup in it have an effect.
+
+    With `NO_COLOR` in the environment nothing is bold or dim either: Rich alone would leave out colours only.
+    """
 
     def __init__(self, **settings: Any) -> None:
-        super().__init__(**{"markup": False, "emoji": False, **settings})
+        plain = {"color_system": None} if no_colours() else {}
+        super().__init__(**{"markup": False, "emoji": False, **plain, **settings})
 
     def render_str(self, text: str, **settings: Any) -> Text:
         """Text of a line or of a cell, written out before it is measured."""

@@ -7,18 +7,22 @@ safetensors, torch or ONNX Runtime alone.
 from __future__ import annotations
 
 import copy
+import json
 import logging
 import warnings
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Literal
 
+import numpy as np
 import torch
 from safetensors.torch import save
 from torch import Tensor, nn
 
 from fedtempo.algorithms.algorithm import Predict, predict_personal, predict_shared, predict_together
 from fedtempo.client.network import inputs_of
+from fedtempo.data.federated import FederatedData
 from fedtempo.errors import ConfigError, first_line, require
 from fedtempo.federation.federation import Federation, resize_head
 from fedtempo.federation.problem import Problem
@@ -28,6 +32,8 @@ from fedtempo.support.files import replacing, write_atomically
 Format = Literal["safetensors", "torch", "onnx"]
 FORMATS: dict[str, str] = {"safetensors": ".safetensors", "torch": ".pt2", "onnx": ".onnx"}
 """The ending of a file of each format."""
+PREPARATION = "preparation"
+"""The name under which a file says what was done to its inputs before training."""
 SERVED: dict[Predict, Callable[[Params, Params], Params]] = {
     predict_together: combine,
     predict_shared: lambda shared, personal: shared,
@@ -59,20 +65,80 @@ def plain_module(federation: Federation, shared: Params, personal: Params) -> nn
     return model.requires_grad_(False).eval()
 
 
-def write_model(model: nn.Module, example: Mapping[str, Tensor], path: Path, format: Format) -> Path:
-    """Write a model to a file; `example` is a batch of the data, for formats that hold the computation too."""
+def write_model(
+    model: nn.Module,
+    example: Mapping[str, Tensor],
+    path: Path,
+    format: Format,
+    notes: Mapping[str, str] = MappingProxyType({}),
+) -> Path:
+    """Write a model to a file; `example` is a batch of the data, for formats that hold the computation too.
+
+    `notes` are texts that the file carries: metadata of safetensors and ONNX, extra files of `torch.export`.
+    """
     require(format in FORMATS, "format", " or ".join(map(repr, FORMATS)), format)
     place = path if path.suffix else path.with_suffix(FORMATS[format])
     if format == "safetensors":
-        return write_atomically(place, save({n: t.contiguous() for n, t in _untied(model).items()}), "path")
+        tensors = {n: t.contiguous() for n, t in _untied(model).items()}
+        return write_atomically(place, save(tensors, dict(notes) or None), "path")
     program = _exported(model, example)
     with replacing(place, "path") as partial:
         if format == "torch":
             with partial.open("wb") as file:
-                torch.export.save(program, file)
+                torch.export.save(program, file, extra_files={f"{name}.json": text for name, text in notes.items()})
         else:
-            _write_onnx(program, list(inputs_of(example)), partial)
+            _write_onnx(program, list(inputs_of(example)), partial, notes)
     return place
+
+
+def preparation_notes(federation: Federation) -> dict[str, str]:
+    """What was done to rows before they came to the model, as JSON.
+
+    Of a private run it stays here: means of training rows are not covered by its guarantee.
+    """
+    data = federation.problem.data
+    if federation.private or (data.preparation is None and not data.normalise):
+        return {}
+    if data.preparation is not None:
+        return {PREPARATION: json.dumps(data.preparation.as_dict())}
+    by_column = {name: {"mean": mean, "scale": scale} for name, (mean, scale) in data.normalise.items()}
+    return {PREPARATION: json.dumps(by_column)}
+
+
+class OnRawRows(nn.Module):
+    """A model that takes rows as they were before gaps were filled and numbers scaled; it is written, not handed out.
+
+    It computes as the data did, in the same order and precision, so the model inside sees the same bits.
+    """
+
+    def __init__(self, model: nn.Module, data: FederatedData, dtype: torch.dtype) -> None:
+        super().__init__()
+        prepared = data.preparation
+        kind = dtype if prepared is None else torch.float64
+        mean, scale = data.normalise["x"] if prepared is None else (prepared.mean, prepared.scale)
+        self.model, self.dtype, self.fills = model, dtype, prepared is not None
+        for name, numbers in (("fill", prepared.fill if prepared else 0.0), ("mean", mean), ("scale", scale)):
+            self.register_buffer(name, torch.tensor(numbers, dtype=kind))
+
+    def forward(self, x: Tensor) -> object:
+        """The model's output for raw rows."""
+        mean, scale, fill = self.get_buffer("mean"), self.get_buffer("scale"), self.get_buffer("fill")
+        rows = x.to(mean.dtype)
+        rows = torch.where(torch.isnan(rows), fill, rows) if self.fills else rows
+        return self.model(((rows - mean) / scale).to(self.dtype))
+
+
+def on_raw_rows(federation: Federation, model: nn.Module, client: int) -> tuple[nn.Module, dict[str, Tensor]]:
+    """The model for rows as the data file has them, and an example of such rows."""
+    problem, data = federation.problem, federation.problem.data
+    require(
+        not federation.private, "raw", "left out of a private run: means of its rows are not in its guarantee", True
+    )
+    known = list(inputs_of(example_batch(problem, client))) == ["x"] and (data.preparation or "x" in data.normalise)
+    require(bool(known), "raw", "left out: nothing was done to these rows before training", True)
+    rows = np.asarray(data.columns["x"][data.positions(client)[[0, -1]]])
+    raw = torch.from_numpy(rows if data.preparation is None else rows.astype(np.float64))
+    return OnRawRows(model, data, problem.dtype).to(problem.device), {"x": raw.to(problem.device)}
 
 
 def example_batch(problem: Problem, client: int) -> dict[str, Tensor]:
@@ -103,7 +169,7 @@ def _exported(model: nn.Module, example: Mapping[str, Tensor]) -> Any:
         raise ConfigError(f"the model cannot be exported by torch: {first_line(error)}. Use safetensors.") from error
 
 
-def _write_onnx(program: Any, inputs: list[str], place: Path) -> None:
+def _write_onnx(program: Any, inputs: list[str], place: Path, notes: Mapping[str, str]) -> None:
     try:
         import onnxscript  # noqa: F401 - torch's exporter needs it and says so only with a traceback
     except ImportError:
@@ -115,9 +181,9 @@ def _write_onnx(program: Any, inputs: list[str], place: Path) -> None:
         warnings.simplefilter("ignore")
         exporter.setLevel(logging.ERROR)
         try:
-            torch.onnx.export(
-                program, f=place, input_names=inputs, output_names=["output"], external_data=False, verbose=False
-            )
+            made: Any = torch.onnx.export(program, input_names=inputs, output_names=["output"], verbose=False)
+            made.model.metadata_props.update(notes)
+            made.save(place, external_data=False)
         finally:
             exporter.setLevel(level)
 

@@ -22,7 +22,16 @@ from fedtempo.params import Params
 from fedtempo.schedules import Now, Rate
 from fedtempo.server.accounting import Guarantee
 from fedtempo.support.display import html_of, show
-from fedtempo.training.delivery import Format, PersonalModel, example_batch, plain_module, predictor, write_model
+from fedtempo.training.delivery import (
+    Format,
+    PersonalModel,
+    example_batch,
+    on_raw_rows,
+    plain_module,
+    predictor,
+    preparation_notes,
+    write_model,
+)
 from fedtempo.training.experiment import Experiment
 from fedtempo.training.private import WITHHELD
 from fedtempo.training.remarks import remarks
@@ -193,15 +202,28 @@ class Result(FinishedRun):
             return federation.algorithm.serving.predict(network, self.served(which), personal, rows, False)
 
     def save_model(
-        self, path: str | Path, format: Format = "safetensors", *, client: int | None = None, which: Which = "selected"
+        self,
+        path: str | Path,
+        format: Format = "safetensors",
+        *,
+        client: int | None = None,
+        which: Which = "selected",
+        raw: bool = False,
     ) -> Path:
         """Write the shared model, or a client's, to a file that is read without FedTempo.
 
         `"safetensors"` holds the tensors; `"torch"` (for `torch.export.load`) and `"onnx"` also hold the computation.
+        What was done to the rows before training (`data.preparation`) is in the file as JSON. With `raw` the
+        computation does it too: the model then takes rows as the data file has them, in float64 with NaN for gaps.
         """
-        problem = self.experiment.federation.problem
-        example = example_batch(problem, int(problem.data.clients[0]) if client is None else client)
-        return write_model(self.model(client=client, which=which), example, Path(path), format)
+        require(not raw or format != "safetensors", "raw", "left out for safetensors, which holds no computation", raw)
+        federation = self.experiment.federation
+        whose = int(federation.problem.data.clients[0]) if client is None else client
+        example = example_batch(federation.problem, whose)
+        model = self.model(client=client, which=which)
+        if raw:
+            model, example = on_raw_rows(federation, model, whose)
+        return write_model(model, example, Path(path), format, preparation_notes(federation))
 
     def save(self, path: str | Path) -> Path:
         """Write numbers and tensors to one file, which `ft.load_result` reads without the data, model and algorithm."""

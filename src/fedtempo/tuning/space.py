@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from fedtempo.config import ExperimentFile, parse, read_values
-from fedtempo.config.own_code import make_importable, own_names
+from fedtempo.config.files import found_beside
 from fedtempo.config.pairs import put
 from fedtempo.errors import ConfigError, is_count, is_number, require, unknown
 
@@ -156,9 +156,7 @@ def _range(name: str, kind: str, ends: Any) -> Range:
 
 def read_tables(path: Path) -> tuple[dict[str, Any], dict[str, Any]]:
     """An experiment file's values without `[tune]`, unchecked, and its `[tune]` table."""
-    values = read_values(path)
-    if own_names(values):
-        make_importable(path.parent)
+    values: dict[str, Any] = found_beside(read_values(path), path.parent)
     table = values.pop("tune", {})
     require(isinstance(table, dict), "tune", "a table of fields to try", table)
     return values, table

@@ -76,7 +76,8 @@ def test_whole_numbers_of_a_csv_file_are_what_one_says(visits: Path, tmp_path: P
             "'adaptive_decay' needs 'rate', for which there is no first value",
         ),
         (["--data", "nowhere.csv", "--client", "a", "--target", "b"], "path must be a file. Got nowhere.csv"),
-        (["--data", "nowhere.csv"], "--client and --target must be columns of the file"),
+        (["--data", "nowhere.csv"], "--client must be given for nowhere.csv: the name of a column"),
+        (["--data", "nowhere.csv", "--client", "a"], "--target must be given for nowhere.csv: the name of a column"),
     ],
 )
 def test_wrong_answers_are_named(

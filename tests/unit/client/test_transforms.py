@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import pickle
 
 import pytest
 import torch
@@ -21,6 +22,13 @@ def apply(transform: t.Transform, times: int = 1) -> tuple[torch.Tensor, object]
     for _ in range(times):
         update, state = transform.update(G, state, P, Now(round=1))
     return update["w"], state
+
+
+def test_the_identity_is_known_after_a_journey_to_a_worker() -> None:
+    """A worker that takes another for it would add in another order, and get other bits."""
+    assert t.is_identity(pickle.loads(pickle.dumps(t.identity)))
+    assert t.is_identity(t.chain(t.identity, pickle.loads(pickle.dumps(t.identity))))
+    assert not t.is_identity(t.scale(1.0))
 
 
 def test_clipping_leaves_exactly_the_limit() -> None:

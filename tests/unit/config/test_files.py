@@ -34,6 +34,23 @@ def test_every_example_survives_the_round_trip(path: Path) -> None:
     assert fingerprint(again) == fingerprint(first)
 
 
+def test_a_data_file_is_found_in_the_current_folder_or_beside_the_experiment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    there, here = tmp_path / "there", tmp_path / "here"
+    for folder in (there, here):
+        folder.mkdir()
+    (there / "visits.csv").write_text("who,x,y\n" + "a,1,0\nb,2,1\n" * 4)
+    values = experiment(data={"name": "csv", "path": "visits.csv", "client": "who", "target": "y"})
+    (there / "run.toml").write_text(tomli_w.dumps(values))
+    monkeypatch.chdir(here)
+    assert read(there / "run.toml").data.settings["path"] == str(there / "visits.csv")
+    (here / "visits.csv").write_text("who,x,y\n")
+    assert read(there / "run.toml").data.settings["path"] == "visits.csv"
+    monkeypatch.chdir(there)
+    assert read(Path("run.toml")).data.settings["path"] == "visits.csv"
+
+
 def test_there_are_examples() -> None:
     assert len(EXAMPLES) >= 2
 

@@ -163,7 +163,7 @@ def test_names_nest_and_tables_are_split_as_usual(mine: Path) -> None:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"algorithm": {"name": "mine_here:slw", "lr": 0.1}}, "algorithm: mine_here has no name 'slw' is not known"),
+        ({"algorithm": {"name": "mine_here:slw", "lr": 0.1}}, "algorithm: name in mine_here 'slw' is not known"),
         ({"algorithm": {"name": "mine_here:slow", "lr": "x"}}, "algorithm.lr must be a finite number. Got 'x'."),
         ({"algorithm": {"name": "mine_here:slow"}}, "algorithm.lr must be given for 'mine_here:slow'. Got nothing."),
         ({"algorithm": {"name": "mine_here:table"}}, "must return an Algorithm. Got a Table."),
@@ -185,6 +185,24 @@ def test_only_what_the_file_names_is_imported(tmp_path: Path, mine: Path) -> Non
     read(mine / "plain.toml")
     assert sys.path == before
     assert "mine_here" not in sys.modules
+
+
+def test_a_file_that_a_command_wrote_elsewhere_names_the_same_code(
+    tmp_path: Path, mine: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other = tmp_path / "search"
+    other.mkdir()
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ConfigError, match="cannot be imported: ModuleNotFoundError"):
+        read(written(other))
+    monkeypatch.chdir(mine)
+    assert read(written(other)).model.name == "mine_here:Net"
+    (other / "mine_here.py").write_text("raise RuntimeError('the one beside the file comes first')")
+    sys.modules.pop("mine_here")
+    sys.path.remove(str(mine.resolve()))
+    own_code._folders.clear()
+    with pytest.raises(ConfigError, match="the one beside the file comes first"):
+        read(written(other))
 
 
 def test_one_name_in_two_folders_is_refused(tmp_path: Path, mine: Path) -> None:

@@ -17,6 +17,11 @@ def table(**changes: object) -> Table:
     return Table(**{"name": "six", "columns": PLAIN, "keys": KEYS, **changes})  # type: ignore[arg-type]
 
 
+def test_a_table_prints_in_one_line() -> None:
+    assert repr(table()) == "Table(six: 6 rows of x (1,), y, 3 natural clients)"
+    assert repr(table(keys=None)) == "Table(six: 6 rows of x (1,), y)"
+
+
 def test_natural_clients_are_sorted_by_name() -> None:
     data = table().split(validation=0.0, test=0.0)
     assert list(data.names or ()) == ["ann", "bo", "cy"]

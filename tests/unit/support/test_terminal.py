@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import ast
+import fcntl
 import io
 import os
 import pty
 import re
+import struct
+import termios
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -15,6 +19,7 @@ from rich.table import Table
 import fedtempo as ft
 from fedtempo.support.terminal import Terminal, printable
 from tests.programs import fedtempo
+from tests.slow import slow_but
 
 SOURCE = Path(ft.__file__).parent
 EXAMPLE = SOURCE.parents[1] / "examples" / "feddecay.toml"
@@ -48,10 +53,11 @@ def test_tables_show_markup_and_escapes_as_they_stand() -> None:
     assert TITLE not in shown.getvalue()
 
 
-def on_a_terminal(*arguments: str) -> bytes:
-    """All that the program writes to a real terminal."""
+def on_a_terminal(*arguments: str, environment: Mapping[str, str] | None = None) -> bytes:
+    """All that the program writes to a real terminal of 80 columns."""
     ours, theirs = pty.openpty()
-    program = fedtempo(*arguments, output=theirs, error=theirs)
+    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 40, 80, 0, 0))
+    program = fedtempo(*arguments, output=theirs, error=theirs, environment=environment)
     os.close(theirs)
     said = b""
     while True:
@@ -77,6 +83,21 @@ def test_a_path_with_escapes_is_shown_and_not_obeyed(tmp_path: Path) -> None:
     again = on_a_terminal("run", str(EXAMPLE), "--out", folder)
     assert b"holds a run already" in again
     assert b"\x1b]0" not in again
+
+
+PAGES = [("--help",), ("data", "list"), ("reproduce", "--list"), ("compare", "--help"), ("schedule", str(EXAMPLE))]
+
+
+@pytest.mark.parametrize("command", slow_but(PAGES[:2], PAGES, "other pages by the same two doors"), ids=" ".join)
+def test_without_colours_a_page_is_plain_and_80_columns_wide(command: tuple[str, ...]) -> None:
+    plain = {**os.environ, "NO_COLOR": "1", "TERM": "xterm-256color"}
+    plain.pop("COLUMNS", None)
+    said = on_a_terminal(*command, environment=plain).decode()
+    assert "\x1b" not in said
+    lines = said.replace("\r\n", "\n").split("\n")
+    assert len(lines) > 5 and max(map(len, lines)) <= 80
+    if command == PAGES[0]:
+        assert "\x1b[" in on_a_terminal(*command, environment={**plain, "NO_COLOR": ""}).decode(), "it can see escapes"
 
 
 def test_every_line_goes_through_one_door() -> None:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import pickle
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from safetensors import safe_open
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
@@ -122,3 +125,102 @@ def test_a_process_without_fedtempo_gets_the_same_outputs(
     command = [sys.executable, "-c", WITHOUT_US, str(path), str(tmp_path / "x.npy"), str(tmp_path / "y.npy")]
     subprocess.run(command, check=True, cwd=tmp_path)
     assert np.abs(np.load(tmp_path / "y.npy") - result.model()(torch.from_numpy(x)).numpy()).max() < 1e-6
+
+
+def on_a_table(**settings: Any) -> tuple[ft.Result, dict[str, list[Any]]]:
+    """A short run of a user's own module on mixed columns with gaps, and its raw rows."""
+    rows: dict[str, list[Any]] = {
+        "clinic": [f"c{i % 4}" for i in range(80)],
+        "year": [2000.0 + (7 * i) % 23 for i in range(80)],
+        "pressure": [None if i % 9 == 0 else 90.0 + (11 * i) % 37 for i in range(80)],
+        "ward": [("heart", "other", "surgery")[i % 3] for i in range(80)],
+        "ill": [("yes", "no")[(i // 3) % 2] for i in range(80)],
+    }
+    table = ft.data.from_frame(rows, client="clinic", target="ill", strings="one_hot", missing="mean", standardise=True)
+    algorithm = ft.algorithms.fedavg(lr=0.1, steps=2)
+    data = table.split(seed=0)
+    return ft.run(model=Own, data=data, algorithm=algorithm, rounds=2, **settings), rows
+
+
+class Own(nn.Module):
+    """Five features, two classes, a `forward` of its own."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.skip, self.last = nn.Linear(5, 4), nn.Linear(5, 2), nn.Linear(4, 2)
+
+    def forward(self, x: Tensor) -> Tensor:
+        output: Tensor = self.last(torch.tanh(self.first(x))) + self.skip(x)
+        return output
+
+
+@pytest.mark.slow("a process that loads torch; the same file is read in this process every time")
+@pytest.mark.parametrize("format", ["torch", "onnx"])
+def test_a_process_without_fedtempo_predicts_from_raw_rows(format: str, tmp_path: Path) -> None:
+    if format == "onnx":
+        pytest.importorskip("onnxscript", reason="the extra 'onnx' is not installed")
+        pytest.importorskip("onnxruntime", reason="the extra 'onnx' is not installed")
+    result, rows = on_a_table()
+    data = result.experiment.federation.problem.data
+    assert data.preparation is not None
+    raw = data.preparation.raw(rows)
+    assert np.isnan(raw).any() and raw[:, 0].max() > 2000
+    np.save(tmp_path / "x.npy", raw)
+    path = result.save_model(tmp_path / "model", format, raw=True)  # type: ignore[arg-type]
+    command = [sys.executable, "-c", WITHOUT_US, str(path), str(tmp_path / "x.npy"), str(tmp_path / "y.npy")]
+    subprocess.run(command, check=True, cwd=tmp_path)
+    prepared = torch.from_numpy(np.asarray(data.columns["x"])).float()
+    assert np.abs(np.load(tmp_path / "y.npy") - result.model()(prepared).numpy()).max() < 1e-6
+    if format == "onnx":
+        import onnxruntime
+
+        told = onnxruntime.InferenceSession(path).get_modelmeta().custom_metadata_map
+        assert json.loads(told["preparation"]) == data.preparation.as_dict()
+
+
+def test_an_exported_model_takes_raw_rows_and_says_what_it_does_to_them(tmp_path: Path) -> None:
+    result, rows = on_a_table()
+    data = result.experiment.federation.problem.data
+    assert data.preparation is not None
+    told = {"preparation.json": ""}
+    served = torch.export.load(result.save_model(tmp_path / "model", "torch", raw=True), extra_files=told).module()
+    prepared = torch.from_numpy(np.asarray(data.columns["x"])).float()
+    assert torch.allclose(served(torch.from_numpy(data.preparation.raw(rows))), result.model()(prepared), atol=1e-6)
+    assert json.loads(told["preparation.json"]) == data.preparation.as_dict()
+
+
+def test_a_safetensors_file_says_what_was_done_to_the_rows(tmp_path: Path) -> None:
+    result, _ = on_a_table(out=tmp_path / "run")
+    prepared = result.experiment.federation.problem.data.preparation
+    assert prepared is not None
+    result.export(tmp_path / "run")
+    for path in (result.save_model(tmp_path / "model"), tmp_path / "run" / "model-selected.safetensors"):
+        with safe_open(path, "pt") as file:
+            told = json.loads(file.metadata()["preparation"])
+        assert told == prepared.as_dict()
+    with pytest.raises(ft.ConfigError, match="raw must be left out for safetensors"):
+        result.save_model(tmp_path / "model", raw=True)
+
+
+def test_a_private_run_keeps_the_means_of_its_rows(tmp_path: Path) -> None:
+    result, _ = on_a_table(aggregator=ft.robust.private_mean(bound=1.0, noise=1.0), evaluation=None)
+    with safe_open(result.save_model(tmp_path / "model"), "pt") as file:
+        assert file.metadata() is None
+    with pytest.raises(ft.ConfigError, match="raw must be left out of a private run"):
+        result.save_model(tmp_path / "model", "torch", raw=True)
+
+
+def test_rows_to_which_nothing_was_done_are_raw_already(tmp_path: Path) -> None:
+    result = trained(ft.algorithms.fedavg(lr=0.1, steps=2))
+    with pytest.raises(ft.ConfigError, match="raw must be left out: nothing was done to these rows"):
+        result.save_model(tmp_path / "model", "torch", raw=True)
+
+
+def test_images_as_bytes_are_scaled_inside_the_file(tmp_path: Path) -> None:
+    x = np.random.default_rng(0).integers(0, 256, (40, 5), dtype=np.uint8)
+    table = ft.data.Table("bytes", {"x": x, "y": np.arange(40) % 2}, np.arange(40) % 4, normalise={"x": (127.0, 63.0)})
+    algorithm = ft.algorithms.fedavg(lr=0.1, steps=1)
+    result = ft.run(model=Own, data=table.split(seed=0), algorithm=algorithm, rounds=1)
+    served = torch.export.load(result.save_model(tmp_path / "model", "torch", raw=True)).module()
+    wanted = result.model()((torch.from_numpy(x).float() - 127.0) / 63.0)
+    assert torch.allclose(served(torch.from_numpy(x)), wanted, atol=1e-6)

@@ -8,20 +8,23 @@ import multiprocessing
 import shutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from fedtempo.api import train
 from fedtempo.comparison.entrants import slug
 from fedtempo.comparison.fair.plan import FairPlan
-from fedtempo.comparison.fair.tunable import Make, Tunable
+from fedtempo.comparison.fair.tunable import FromFile, Make, Tunable
 from fedtempo.comparison.runs import finished_run
 from fedtempo.errors import FedTempoError, OutputError, StoreError, TrainingError
 from fedtempo.evaluation.protocol import Evaluation
+from fedtempo.report import write_experiment
 from fedtempo.support.files import write_atomically
 from fedtempo.training.database import DATABASE
-from fedtempo.training.loop import drained
+from fedtempo.training.loop import drained, train_experiment
 from fedtempo.training.pool import Ask, Done, Pool
+from fedtempo.training.prepare import prepare
 from fedtempo.training.round_report import RoundReport
 
 Observe = Callable[[int, int, str], None]
@@ -65,11 +68,23 @@ class FairRun:
         protocol: Evaluation = settings.get("evaluation") or Evaluation()
         settings["evaluation"] = replace(protocol, every=self.every, patience=self.patience)
         if self.outcome is None:
-            drained(train(**settings, progress=False, out=self.folder, resume=(self.folder / DATABASE).exists()))
+            self._judged(settings)
             return
         found = _trial(settings, self.folder, self.every)
         write_atomically(self.outcome, json.dumps({"values": dict(self.chosen), "seed": self.seed, **found}, indent=1))
         shutil.rmtree(self.folder, ignore_errors=True)
+
+    def _judged(self, settings: Mapping[str, Any]) -> None:
+        """A run that is kept. One of an experiment file leaves a whole run folder, whose model can be exported."""
+        begun = (self.folder / DATABASE).exists()
+        if not isinstance(self.make, FromFile):
+            drained(train(**settings, progress=False, out=self.folder, resume=begun))
+            return
+        file = self.make.file(self.chosen, self.seed)
+        protocol = file.evaluation.model_copy(update={"every": self.every, "patience": self.patience})
+        file = file.model_copy(update={"rounds": self.rounds, "evaluation": protocol})
+        keep = partial(write_experiment, experiment=file)
+        drained(train_experiment(prepare(**settings), self.folder, begun, claimed=keep)).export(self.folder)
 
 
 def _trial(settings: Mapping[str, Any], folder: Path, every: int) -> dict[str, Any]:

@@ -243,5 +243,5 @@ def _range_of(dimension: Any) -> dict[str, Any]:
 
 def _margin(metric: str) -> float:
     known = metric in SHARES and metric in METRICS
-    require(known, "margin", f"given for {metric!r}: what difference of it would count as none?", None)
+    require(known, "margin", f"given for {metric!r} (--margin): the largest difference of it that counts as none", None)
     return MARGIN

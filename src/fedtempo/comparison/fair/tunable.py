@@ -51,9 +51,14 @@ class FromFile:
 
     def __call__(self, chosen: Mapping[str, Any], seed: int) -> dict[str, Any]:
         """The settings of the run."""
+        file = self.file(chosen, seed)
+        return settings_of(file, _data(file.data.model_dump_json()))
+
+    def file(self, chosen: Mapping[str, Any], seed: int) -> ExperimentFile:
+        """The experiment file of the run."""
         file = self.space.experiment(chosen) if self.space.dimensions else parse(self.space.values)
         section = file.data.model_copy(update={"seed": file.data.seed + seed}) if self.redraw else file.data
-        return settings_of(file.model_copy(update={"seed": seed, "data": section}), _data(section.model_dump_json()))
+        return file.model_copy(update={"seed": seed, "data": section})
 
 
 @functools.lru_cache(maxsize=2)

@@ -5,7 +5,8 @@ from __future__ import annotations
 from functools import partial
 
 from fedtempo.data.files.published import DataSet
-from fedtempo.data.frames import Missing, Strings, TargetKind, from_csv, from_parquet
+from fedtempo.data.frames import TargetKind, from_csv, from_parquet
+from fedtempo.data.preparation import Missing, Strings
 from fedtempo.data.table import Table
 
 

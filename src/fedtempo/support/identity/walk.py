@@ -1,8 +1,9 @@
 """The identity of a value: a hash of what it is, the same in every process.
 
-Numbers and strings count by value, tensors and arrays by their bytes, dataclasses by their fields, modules by their
-structure and tensors. A function counts by its name, its code (without comments), its defaults, what it captures, and
-the functions and constants of the user's that it calls on. Code of installed packages counts by its name.
+Numbers and strings count by value, tensors and arrays by their bytes, dataclasses by their fields (but those with
+`identity: False` in their metadata, which only describe others), modules by their structure and tensors. A function
+counts by its name, its code (without comments), its defaults, what it captures, and the functions and constants of the
+user's that it calls on. Code of installed packages counts by its name.
 
 What can change while a run goes on, such as a list that a function captures, has no identity: `Unstable` says what and
 why.
@@ -145,7 +146,8 @@ class _Walk:
         if not hasattr(value, "__dict__"):
             return self._opaque(value, path, in_function)
         if dataclasses.is_dataclass(value):
-            attributes = {f.name: getattr(value, f.name) for f in dataclasses.fields(value)}
+            counted = [f.name for f in dataclasses.fields(value) if f.metadata.get("identity", True)]
+            attributes = {name: getattr(value, name) for name in counted}
         else:
             attributes = dict(vars(value))
         for name, inner in sorted(attributes.items()):

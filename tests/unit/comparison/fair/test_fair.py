@@ -12,8 +12,10 @@ import pytest
 
 import fedtempo as ft
 from fedtempo.cli import main
+from fedtempo.cli.export import export_model
 from fedtempo.comparison.fair import FairComparison, Finding
 from fedtempo.comparison.fair.plan import TUNING_SEEDS
+from fedtempo.config import read
 from fedtempo.errors import ConfigError, OutputError
 
 EXPERIMENT = """
@@ -75,8 +77,10 @@ def test_the_same_command_gives_the_same_digits_and_never_judges_a_tuned_seed(
     command: Callable[..., tuple[int, str, str]], experiment: str, tmp_path: Path
 ) -> None:
     out = tmp_path / "a"
-    code, printed, error = command(experiment, *COMMAND, "--out", str(out))
+    figures = tmp_path / "figures"
+    code, printed, error = command(experiment, *COMMAND, "--out", str(out), "--figures", str(figures))
     assert code == 0, error
+    assert {path.suffix for path in figures.iterdir()} == {".svg", ".pdf", ".png"}
     assert "judged on seeds 0, 1:" in printed and "against fedavg" in printed and "to reach accuracy" in printed
     plan = json.loads((out / "plan.json").read_text())
     assert plan["seeds"] == [0, 1] and plan["tuning_seeds"] == [TUNING_SEEDS]
@@ -94,6 +98,14 @@ def test_the_same_command_gives_the_same_digits_and_never_judges_a_tuned_seed(
         means[point["algorithm.lr"]] = own[0]
     assert best["values"]["algorithm.lr"] == max(means, key=lambda lr: means[lr])
     assert best["score"] == pytest.approx(max(means.values()))
+
+    # A judged run is a whole run folder: its tuned file is there, and its model can be taken away.
+    judged_run = out / "runs" / "fedavg" / "seed-1"
+    stored = read(judged_run / "experiment.toml")
+    assert stored.seed == 1 and stored.evaluation.patience == 2
+    assert stored.algorithm.settings["lr"] == best["values"]["algorithm.lr"]
+    export_model(judged_run, tmp_path / "model.safetensors")
+    assert (tmp_path / "model.safetensors").read_bytes() == (judged_run / "model-selected.safetensors").read_bytes()
 
     # In another folder, and once more in the same one: nothing changes.
     first = found_in(out)
