@@ -13,6 +13,7 @@ import torch
 import fedtempo as ft
 
 torch.set_num_threads(1)
+BACKENDS = ("serial", "vectorised")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -24,16 +25,18 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    kept, left_out = [], []
+    _take_turns(items)
     for item in items:
         if _is_the_other_pair(item):
             item.add_marker(pytest.mark.slow("every backend and every kind of cohort runs every time, in another pair"))
         mark = item.get_closest_marker("slow")
-        if mark is None:
-            continue
-        if not mark.args:
+        if mark is not None and not mark.args:
             raise pytest.UsageError(f"{item.nodeid}: a slow mark must say why, as in pytest.mark.slow('why').")
-        if not config.getoption("--slow"):
-            item.add_marker(pytest.mark.skip(reason=f"slow, run with --slow: {mark.args[0]}"))
+        (kept if mark is None or config.getoption("--slow") else left_out).append(item)
+    # Not skipped: a third of all tests is slow, and to skip one takes as long as to run a small one.
+    config.hook.pytest_deselected(items=left_out)
+    items[:] = kept
 
 
 def _is_the_other_pair(item: pytest.Item) -> bool:
@@ -42,6 +45,23 @@ def _is_the_other_pair(item: pytest.Item) -> bool:
     if spec is None or not {"backend", "cohorts"} <= set(spec.params):
         return False
     return (spec.params["backend"] == "serial") != ("everybody" in spec.id)
+
+
+def _take_turns(items: list[pytest.Item]) -> None:
+    """Numbers and laws that run on both backends with other parameters too: every case runs every time on one."""
+    functions: dict[str, dict[tuple[str, ...], list[pytest.Item]]] = {}
+    for item in items:
+        spec = getattr(item, "callspec", None)
+        if spec is None or not {"numbers", "laws"} & set(item.path.parts) or "cohorts" in spec.params:
+            continue
+        if spec.params.get("backend") in BACKENDS:
+            others = tuple(part for part in spec.id.split("-") if part not in BACKENDS)
+            functions.setdefault(item.nodeid.partition("[")[0], {}).setdefault(others, []).append(item)
+    for cases in functions.values():
+        for number, both in enumerate(cases.values() if len(cases) > 1 else ()):
+            for item in both:
+                if item.callspec.params["backend"] != BACKENDS[number % 2]:  # type: ignore[attr-defined]
+                    item.add_marker(pytest.mark.slow("it runs every time on the other backend"))
 
 
 @pytest.fixture(scope="session")

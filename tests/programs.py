@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import NamedTuple, NoReturn
 
-from tests.waiting import until
+from tests.waiting import PATIENCE, until
 
 
 class Ended(NamedTuple):
@@ -56,7 +56,7 @@ class Forked:
             self.returncode = os.waitstatus_to_exitcode(status) if ended else None
         return self.returncode
 
-    def wait(self, timeout: float = 60.0) -> int:
+    def wait(self, timeout: float = PATIENCE) -> int:
         """The exit code, once there is one."""
         if not until(lambda: self.poll() is not None, timeout):
             self.kill()
@@ -73,7 +73,7 @@ class Forked:
         """End it at once."""
         self.send_signal(signal.SIGKILL)
 
-    def communicate(self, timeout: float = 60.0) -> tuple[str, str]:
+    def communicate(self, timeout: float = PATIENCE) -> tuple[str, str]:
         """All that is left of both streams, once the program has ended."""
         if self.stdout.closed:
             return "", ""
@@ -161,5 +161,5 @@ def script_ended(path: Path, *arguments: str, directory: Path, environment: Mapp
         runpy.run_path(str(path), run_name="__main__")
 
     program = Forked(work, directory=directory, environment=environment)
-    output, error = program.communicate(300)
+    output, error = program.communicate()
     return Ended(program.wait(), output, error)

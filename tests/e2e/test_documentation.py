@@ -25,6 +25,7 @@ from fedtempo.papers.control.methods import METHODS
 from fedtempo.trackers import TRACKERS
 from tests import ROOT
 from tests.programs import fedtempo
+from tests.slow import slow_but
 
 DOCS = ROOT / "docs"
 PAGES = [ROOT / "README.md", *sorted(DOCS.rglob("*.md"))]
@@ -48,7 +49,15 @@ def with_blocks(*languages: str) -> list[Path]:
     return [page for page in PAGES if blocks(page, *languages)]
 
 
-@pytest.mark.parametrize("page", with_blocks("python"), ids=name_of)
+OWN = ("own-algorithm", "own-optimizer", "own-data", "own-loss", "lora", "save-and-serve", "compare-for-a-paper")
+LONG = [DOCS / "tutorial.md", *(DOCS / "how-to" / f"{name}.md" for name in OWN)]
+"""They train for seconds; tests of what they use run every time."""
+SHORT = [page for page in with_blocks("python") if page not in LONG]
+
+
+@pytest.mark.parametrize(
+    "page", slow_but(SHORT, with_blocks("python"), "other tests use the same functions"), ids=name_of
+)
 def test_code_blocks_run(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """In one scope from top to bottom. A block of `output` right after a block of Python is what that block prints."""
     monkeypatch.chdir(tmp_path)

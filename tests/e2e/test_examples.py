@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 
 from tests import ROOT
-from tests.programs import Ended, script_ended
+from tests.programs import script_ended
 from tests.slow import slow_but
 
 EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
@@ -36,18 +34,16 @@ SAYS = {
 }
 
 
-IN_A_NEW_INTERPRETER = "next_character"
-
-
 def test_the_gallery_is_listed() -> None:
     page = (ROOT / "docs" / "gallery.md").read_text()
     assert {path.stem for path in EXAMPLES} == set(SAYS)
     assert all(path.name in page for path in [*EXAMPLES, ROOT / "examples" / "first-steps.ipynb"])
 
 
-HEAVY = [path for path in EXAMPLES if path.stem in ("bert_lora", "paper_comparison")]
+HEAVIES = ("bert_lora", "paper_comparison", "own_algorithm_tuned", "early_stopping_onnx")
+HEAVY = [path for path in EXAMPLES if path.stem in HEAVIES]
 LIGHT = [path for path in EXAMPLES if path not in HEAVY]
-ELSEWHERE = "loads transformers or matplotlib; adapters, tables and figures are tried in laws/ and unit/comparison"
+ELSEWHERE = "loads transformers, matplotlib, optuna or onnx; what it shows is tried in laws/ and unit/"
 
 
 @pytest.mark.parametrize("path", slow_but(LIGHT, EXAMPLES, ELSEWHERE), ids=lambda path: path.stem)
@@ -60,11 +56,6 @@ def test_the_program_runs(path: Path, tmp_path: Path) -> None:
     if path.stem == "bert_lora" and not (data and (Path(data) / "bert_tiny" / "config.json").is_file()):
         pytest.skip("FEDTEMPO_DATA has no bert_tiny")
     surroundings = {**os.environ, "FEDTEMPO_QUICK": "1", "TMPDIR": str(tmp_path)}
-    if path.stem == IN_A_NEW_INTERPRETER:
-        command = [sys.executable, str(path)]
-        done = subprocess.run(command, env=surroundings, cwd=tmp_path, capture_output=True, text=True, check=False)
-        ran = Ended(done.returncode, done.stdout, done.stderr)
-    else:
-        ran = script_ended(path, directory=tmp_path, environment=surroundings)
+    ran = script_ended(path, directory=tmp_path, environment=surroundings)
     assert ran.returncode == 0, ran.stderr
     assert SAYS[path.stem] in ran.stdout

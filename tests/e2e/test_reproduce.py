@@ -19,14 +19,19 @@ from tests.slow import slow_but
 from tests.unit.papers.framework.small_runs import QUADRATIC, digits_runs
 
 EVERY_TIME = [
-    *("feddecay-ratios", "feddecay-femnist", "fednar-clipping", "pflego-mnist-none", "pflego-cost"),
-    *("decaying-k-quadratic", "decaying-k-fractions", "decaying-k-femnist", "compositions-mnist"),
+    *("feddecay-ratios", "fednar-clipping", "pflego-mnist-none", "pflego-cost"),
+    *("decaying-k-quadratic", "decaying-k-fractions", "decaying-k-femnist"),
     "clock-stragglers",
 ]
-"""The cheapest of each paper."""
+"""The cheapest of each paper; runs of the compositions are in tests/unit/papers/ every time."""
 
 
-@pytest.mark.parametrize("name", REPRODUCTIONS)
+PLANNED = [*EVERY_TIME, "compositions-femnist", "control-shakespeare"]
+
+
+@pytest.mark.parametrize(
+    "name", slow_but(PLANNED, REPRODUCTIONS, "hundreds of runs each; those with stored results are planned every time")
+)
 def test_every_run_can_be_planned(name: str) -> None:
     """Settings of all scales are accepted, rows that the paper reports are among them, and no two runs are one."""
     chosen = REPRODUCTIONS[name]

@@ -14,7 +14,6 @@ from collections.abc import Callable
 
 import numpy as np
 import torch
-from scipy.stats import beta
 from torch import nn
 
 import fedtempo as ft
@@ -23,7 +22,9 @@ from fedtempo.server import robust
 from fedtempo.server.noise import fresh_secret
 from fedtempo.server.private import clipped, private_aggregate
 from fedtempo.server.sums import BlockSum
+from tests.later import Later
 
+stats = Later("scipy.stats")
 BOUND, CLIENTS, SEED = 1.0, 4, 0
 LOUD, SILENT, OPPOSITE = 100.0, 0.0, -100.0
 
@@ -90,8 +91,8 @@ def lower_bound(without: np.ndarray, with_canary: np.ndarray, delta: float, conf
             ((world_0 > threshold).sum(), (world_1 > threshold).sum()),
             ((world_1 <= threshold).sum(), (world_0 <= threshold).sum()),
         ):
-            false = beta.ppf(1 - alpha, alarms_0 + 1, len(world_0) - alarms_0) if alarms_0 < len(world_0) else 1.0
-            true = beta.ppf(alpha, alarms_1, len(world_1) - alarms_1 + 1) if alarms_1 else 0.0
+            false = stats.beta.ppf(1 - alpha, alarms_0 + 1, len(world_0) - alarms_0) if alarms_0 < len(world_0) else 1.0
+            true = stats.beta.ppf(alpha, alarms_1, len(world_1) - alarms_1 + 1) if alarms_1 else 0.0
             bounds.append(math.log((true - delta) / false) if true > delta else -math.inf)
         return max(bounds)
 

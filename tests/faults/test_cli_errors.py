@@ -12,6 +12,7 @@ import pytest
 from fedtempo.cli import main
 from tests import ROOT
 from tests.programs import fedtempo
+from tests.waiting import PATIENCE
 
 EXAMPLE = ROOT / "examples" / "feddecay.toml"
 PROGRAM = [sys.executable, "-c", "from fedtempo.cli import main; main()"]
@@ -149,7 +150,7 @@ def test_an_unexpected_error_is_one_line_too(
 
 def test_the_real_program_fails_in_one_line() -> None:
     done = subprocess.run(
-        [*PROGRAM, *RUN, "--set", "coohrt=2"], capture_output=True, text=True, timeout=60, check=False
+        [*PROGRAM, *RUN, "--set", "coohrt=2"], capture_output=True, text=True, timeout=PATIENCE, check=False
     )
     assert (done.returncode, done.stdout) == (CONFIG, "")
     assert done.stderr == "fedtempo: setting 'coohrt' is not known. Did you mean 'cohort'?\n"
@@ -161,7 +162,7 @@ def test_control_c_is_one_line_and_130() -> None:
     try:
         first = process.stderr.readline()
         process.send_signal(signal.SIGINT)
-        out, error = process.communicate(timeout=30)
+        out, error = process.communicate(timeout=PATIENCE)
     finally:
         process.kill()
         process.communicate()

@@ -16,7 +16,8 @@ import pytest
 import fedtempo as ft
 from fedtempo.training.durable import DATABASE
 from tests.faults.dying import in_child
-from tests.faults.test_durable import settings, stopped_after
+from tests.faults.test_durable import resumed_from, settings, stopped_after
+from tests.slow import slow_but
 
 LOG = f"{DATABASE}-wal"
 PAGE = 16384
@@ -41,7 +42,7 @@ def verdict(folder: Path, expected: str, **more: Any) -> tuple[str, str]:
     with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always")
         try:
-            digest = ft.run(**settings(**more), out=folder, resume=True).digest()
+            digest = resumed_from(folder, **more).digest()
         except (ft.StoreError, ft.OutputError) as error:
             return "refused", str(error)
     words = " ".join(str(warning.message) for warning in said)
@@ -144,7 +145,9 @@ def test_an_identity_of_wrong_fields_is_damage(kind: str, tmp_path: Path) -> Non
         ft.run(**settings(), out=tmp_path, resume=True)
 
 
-@pytest.mark.parametrize("algorithm", [None, PLAIN], ids=["heads", "one model"])
+@pytest.mark.parametrize(
+    "algorithm", slow_but([None], [None, PLAIN], "a log of fewer tables"), ids=["heads", "one model"]
+)
 def test_a_log_that_costs_several_rounds_says_so(algorithm: ft.Algorithm | None, tmp_path: Path) -> None:
     more = {"rounds": 8} if algorithm is None else {"rounds": 8, "algorithm": algorithm}
     stopped_after(2, tmp_path / "a", **more)

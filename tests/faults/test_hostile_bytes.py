@@ -98,9 +98,9 @@ def decode(data: bytes) -> dict[str, torch.Tensor] | None:
 def test_hostile_bytes_are_refused_quickly(name: str) -> None:
     decode(BYTES)
     SEEN.clear()
-    began = time.monotonic()
+    began = time.process_time()
     assert decode(HOSTILE[name]) is None
-    assert time.monotonic() - began < 2  # a hang, not a speed: the figure is in the notes
+    assert time.process_time() - began < 2  # a hang, not a speed: the figure is in the notes
     assert not SEEN
 
 

@@ -111,7 +111,7 @@ def test_the_same_sum_has_the_same_noise_and_another_sum_another() -> None:
     assert torch.equal(once["w"], again["w"])
     other = {"w": sums["w"] + 2.0**-20}
     for changed in (noised(other, 1.0, secret, 3), noised(sums, 1.0, secret, 4), noised(sums, 1.0, fresh_secret(), 3)):
-        assert (changed["w"] - once["w"]).std().item() == pytest.approx(2**0.5, rel=0.1)
+        assert (changed["w"] - once["w"]).std().item() == pytest.approx(2**0.5, rel=0.2)  # nine deviations
 
 
 def test_sum_and_noise_lie_on_one_grid() -> None:
@@ -148,6 +148,9 @@ def changed_clients(digits: ft.data.FederatedData) -> ft.data.FederatedData:
     return replace(digits, columns=columns)
 
 
+EASIER = pytest.mark.slow("who takes part is no secret; cohorts that are drawn run every time")
+
+
 def fewer_rows(digits: ft.data.FederatedData) -> ft.data.FederatedData:
     """Every training client has one training row less."""
     bounds = np.array(digits.bounds)
@@ -156,7 +159,7 @@ def fewer_rows(digits: ft.data.FederatedData) -> ft.data.FederatedData:
 
 
 @pytest.mark.parametrize("other", [changed_clients, fewer_rows])
-@pytest.mark.parametrize("cohort", [6, 1.0, ft.cohort.bernoulli(0.4)])
+@pytest.mark.parametrize("cohort", [6, pytest.param(1.0, marks=EASIER), ft.cohort.bernoulli(0.4)])
 def test_all_that_is_published_follows_from_the_noised_means(
     digits: ft.data.FederatedData, tmp_path: Path, other: Any, cohort: Any
 ) -> None:

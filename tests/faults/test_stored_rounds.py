@@ -23,7 +23,8 @@ from tests import ROOT
 from tests.faults.dying import in_child
 from tests.faults.test_durable import outcome, resumed_from, settings, start, stopped_after, uninterrupted
 from tests.programs import fedtempo_ended
-from tests.waiting import until
+from tests.slow import slow_but
+from tests.waiting import allowed, until
 
 
 def hundred(**more: Any) -> dict[str, Any]:
@@ -32,7 +33,10 @@ def hundred(**more: Any) -> dict[str, Any]:
     return settings(data=ft.data.FederatedData.from_clients(clients), cohort=100, rounds=3, **more)
 
 
-@pytest.mark.parametrize("point", ["commit:clients", "commit:shared", "commit:reports", "commit:end"])
+POINTS = ["commit:clients", "commit:shared", "commit:reports", "commit:end"]
+
+
+@pytest.mark.parametrize("point", slow_but(["commit:clients"], POINTS, "six clients die at every point every time"))
 def test_of_a_hundred_clients_all_are_kept_or_none(point: str, tmp_path: Path) -> None:
     """Killed while the second round's hundred heads are being written."""
     passed = []
@@ -123,13 +127,13 @@ def killed_in_round(count: int, folder: Path) -> None:
 
 
 def test_a_damaged_log_never_gives_a_wrong_result(tmp_path: Path) -> None:
-    """After kill -9 the committed rounds are in the log; thirty damages of it, and the log taken away."""
+    """After kill -9 the committed rounds are in the log; twelve damages of it, and the log taken away."""
     killed_in_round(4, tmp_path / "killed")
     log = f"{DATABASE}-wal"
     original = (tmp_path / "killed" / log).read_bytes()
     assert len(original) > 16384
     rng, expected, seen = np.random.default_rng(3), uninterrupted(), []
-    for case in range(30):
+    for case in range(12):
         data, place = bytearray(original), int(rng.integers(0, len(original)))
         if case % 3 == 0:
             data[place] ^= 1 << int(rng.integers(0, 8))
@@ -155,7 +159,7 @@ def test_a_dead_owners_lock_and_leftovers_do_not_hold_anybody_up(tmp_path: Path)
     began = time.monotonic()
     reports = ft.train(**settings(), out=tmp_path / "run", resume=True)
     assert next(reports).round == 3
-    assert time.monotonic() - began < 2
+    assert time.monotonic() - began < allowed(2)
     reports.close()
     result = ft.run(**settings(), out=tmp_path / "run", resume=True)
     assert result.digest() == uninterrupted()
@@ -171,7 +175,7 @@ def test_a_second_process_is_refused_at_once(tmp_path: Path) -> None:
         began = time.monotonic()
         with pytest.raises(ft.OutputError, match="no other process"):
             ft.run(**settings(rounds=60), out=tmp_path / "run", resume=True)
-        assert time.monotonic() - began < 2
+        assert time.monotonic() - began < allowed(2)
     finally:
         owner.kill()
         owner.communicate()

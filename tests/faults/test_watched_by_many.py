@@ -14,6 +14,7 @@ import pytest
 
 from tests.faults.test_durable import stopped_after
 from tests.programs import fedtempo
+from tests.waiting import PATIENCE, allowed
 
 IDLE = 1_500
 
@@ -35,14 +36,20 @@ def port(tmp_path: Path) -> Iterator[int]:
 
 def ask(port: int, path: str = "/data.json") -> float:
     began = time.monotonic()
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=10)
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=PATIENCE)
     connection.request("GET", path)
     assert connection.getresponse().status == 200
     connection.close()
     return time.monotonic() - began
 
 
-@pytest.mark.parametrize("first", [b"", b"GET /data.json HTTP/1.1\r\nHost: x"], ids=["silent", "half a request"])
+FIRST = [
+    pytest.param(b"", marks=pytest.mark.slow("half a request is the harder case")),
+    b"GET /data.json HTTP/1.1\r\nHost: x",
+]
+
+
+@pytest.mark.parametrize("first", FIRST, ids=["silent", "half a request"])
 def test_fifteen_hundred_idle_connections(first: bytes, port: int) -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if hard != resource.RLIM_INFINITY and hard < IDLE + 200:
@@ -53,7 +60,7 @@ def test_fifteen_hundred_idle_connections(first: bytes, port: int) -> None:
             ask(port, "/")
             longest = 0.0
             for number in range(IDLE):
-                idle = stack.enter_context(socket.create_connection(("127.0.0.1", port), timeout=10))
+                idle = stack.enter_context(socket.create_connection(("127.0.0.1", port), timeout=PATIENCE))
                 if first:
                     idle.sendall(first)
                 if number % 100 == 99:
@@ -61,14 +68,14 @@ def test_fifteen_hundred_idle_connections(first: bytes, port: int) -> None:
             for _ in range(20):
                 longest = max(longest, ask(port), ask(port, "/"))
             print(f"the slowest answer took {longest:.2f} s")
-            assert longest < 8
+            assert longest < allowed(8)
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
 def accepted(port: int) -> None:
     """Connections are accepted in order: once a new one is answered, all earlier ones have been."""
-    last = http.client.HTTPConnection("127.0.0.1", port, timeout=10)
+    last = http.client.HTTPConnection("127.0.0.1", port, timeout=PATIENCE)
     last.request("GET", "/data.json")
     last.getresponse().read()
     last.close()
@@ -77,13 +84,13 @@ def accepted(port: int) -> None:
 def test_a_page_that_asks_again_on_one_connection_is_kept(port: int) -> None:
     """A browser's connection that is in use is not the one that is closed."""
     with ExitStack() as stack:
-        page = http.client.HTTPConnection("127.0.0.1", port, timeout=10)
+        page = http.client.HTTPConnection("127.0.0.1", port, timeout=PATIENCE)
         for _ in range(6):
             page.request("GET", "/data.json")
             answer = page.getresponse()
             assert answer.status == 200
             answer.read()
             for _ in range(60):
-                stack.enter_context(socket.create_connection(("127.0.0.1", port), timeout=10))
+                stack.enter_context(socket.create_connection(("127.0.0.1", port), timeout=PATIENCE))
             accepted(port)
         page.close()

@@ -12,6 +12,7 @@ import torch
 import fedtempo as ft
 from fedtempo import algorithms as a
 from tests import zoo
+from tests.slow import slow_but
 
 SLOW = ft.devices.log_normal(
     seconds_per_step=1.0, sigma=1.0, down=1e4, up=1e3, bandwidth_sigma=0.5, latency=0.1, joules_per_step=2.0
@@ -62,7 +63,10 @@ def test_devices_alone_change_no_bit(devices: ft.devices.Devices, plain: ft.Resu
     assert timed.time > 0 and plain.time == plain.energy == 0
 
 
-@pytest.mark.parametrize("rule", RULES, ids=str)
+EVERY_TIME = ["partial work", "over-selection", "hours", "fedbuff"]
+
+
+@pytest.mark.parametrize("rule", slow_but(EVERY_TIME, RULES, "its mechanism is part of another rule"))
 def test_time_is_additive_and_the_same_on_every_backend(rule: str, tmp_path: Path) -> None:
     settings = {"devices": SLOW, **RULES[rule]}
     whole = run(**settings)

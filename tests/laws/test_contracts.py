@@ -17,7 +17,7 @@ def test_every_algorithm_keeps_its_contract(name: str) -> None:
     ft.check_algorithm(zoo.ALGORITHMS[name])
 
 
-@pytest.mark.parametrize("name", zoo.LORA)
+@pytest.mark.parametrize("name", slow_but(["fedex_lora"], zoo.LORA, "the one that does most runs every time"))
 def test_every_algorithm_for_adapters_keeps_its_contract(name: str) -> None:
     ft.check_algorithm(zoo.LORA[name], model=zoo.model("lora"))
 

@@ -166,7 +166,9 @@ def test_a_private_mean_is_taken_or_refused_as_the_page_says(name: str) -> None:
         "evaluation": None,
         "aggregator": ft.robust.private_mean(1.0, 1.0),
     }
-    if row(name).endswith("| yes |"):
+    lines = PAGE.read_text(encoding="utf-8").splitlines()
+    (written,) = [line for line in lines if line.startswith(f"| `{name}` |")]
+    if written.endswith("| yes |"):
         assert prepare(**given).federation.private  # type: ignore[arg-type]
         return
     with pytest.raises(ft.ConfigError, match="private mean"):

@@ -10,6 +10,7 @@ from fedtempo.client.objectives import supervised
 from fedtempo.schedules import decaying_k, per_step
 from tests.numbers.single_model.problem import PLANE, SOFTMAX, START, assert_same, flat, run, trace
 from tests.numbers.single_model.reference import displacement, federate, sgd
+from tests.slow import slow_but
 
 SAME = {
     "reptile(1) = fedavg uniform": (fl.reptile(lr=0.1, steps=3, server_lr=1.0), fl.fedavg(lr=0.1, steps=3)),
@@ -62,7 +63,9 @@ BACKBONES = [
 
 
 @pytest.mark.parametrize("backbone", BACKBONES, ids=lambda a: a.name)
-@pytest.mark.parametrize("wrap", [fl.fednar, fl.clip_then_decay])
+@pytest.mark.parametrize(
+    "wrap", slow_but([fl.fednar], [fl.fednar, fl.clip_then_decay], "the baseline, which shares fednar's code")
+)
 def test_fednar_without_decay_and_clipping_is_its_backbone(backend, cohorts, backbone, wrap):
     """wd = 0 and A larger than any gradient: no clipped step in any round, and the same bits.
 

@@ -10,10 +10,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-import sklearn.metrics as by_sklearn
 import torch
 from scipy.special import expit, softmax
-from sklearn.calibration import calibration_curve
 
 import fedtempo as ft
 from fedtempo import algorithms as a
@@ -23,7 +21,10 @@ from fedtempo.metrics import METRICS, f1, top
 from fedtempo.report.payload import payload
 from fedtempo.report.runs import ReportRun
 from fedtempo.training.round_report import from_json, to_json
+from tests.later import Later
+from tests.slow import slow_but
 
+by_sklearn, sklearn_calibration = Later("sklearn.metrics"), Later("sklearn.calibration")
 SIZES = (9, 14, 6, 21, 14, 11, 1, 8)
 WAYS: dict[str, dict[str, Any]] = {
     "serial": {"backend": "serial"},
@@ -115,7 +116,7 @@ def calibration(z: np.ndarray, y: np.ndarray) -> float:
     p = chances(z, y)
     sure = p.max(-1) if z.ndim == y.ndim + 1 else np.maximum(p, 1 - p)
     sure, right = sure.ravel(), (said(z, y) == y).ravel()
-    share, mean = calibration_curve(right, sure, n_bins=15)
+    share, mean = sklearn_calibration.calibration_curve(right, sure, n_bins=15)
     rows = np.bincount(np.clip(np.searchsorted(np.linspace(0, 1, 16)[1:-1], sure), 0, 14), minlength=15)
     return float((rows[rows > 0] * np.abs(share - mean)).sum() / len(sure))
 
@@ -215,10 +216,14 @@ def test_equal_to_scikit_learn_on_the_same_rows_client_by_client(kind: str) -> N
     check_against_scikit_learn(measured(kind, "serial"), BY_KIND[kind])
 
 
+CASES = [(kind, way) for kind in BY_KIND for way in WAYS if way != "serial"]
+EVERY_TIME = [(kind, "vectorised") for kind in BY_KIND] + [("classes", "blocks of three"), ("two", "processes")]
+
+
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("way", [way for way in WAYS if way != "serial"])
-@pytest.mark.parametrize("kind", BY_KIND)
-def test_the_same_numbers_however_clients_run(kind: str, way: str) -> None:
+@pytest.mark.parametrize("case", slow_but(EVERY_TIME, CASES, "every kind and every way run every time in other pairs"))
+def test_the_same_numbers_however_clients_run(case: tuple[str, str]) -> None:
+    kind, way = case
     one, other = (measured(kind, how).history[-1].test for how in ("serial", way))
     assert one is not None and other is not None
     for name, users in one.groups().items():

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import logging
 import math
+import time
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, suppress
 from types import TracebackType
@@ -28,7 +29,10 @@ from fedtempo.errors import ConfigError, TrainingError, first_line
 from fedtempo.federation.federation import Federation
 from fedtempo.server.sums import BlockSum
 
-START_WITHIN_SECONDS = 60.0
+ROOM_WITHIN_SECONDS = 60.0
+"""A cluster that has no processor free for so long is full."""
+LOADED_WITHIN_SECONDS = 600.0
+"""An actor that has its processor loads torch and gets the federation; on a busy machine that takes minutes."""
 FINEST_SHARE = 10_000
 """Ray divides a GPU into this many parts, so shares are rounded down to one."""
 MOST_SUMS = 8
@@ -61,6 +65,7 @@ class RayActors:
         self._workers = workers
         self._cluster = cluster or Cluster()
         self._actors: dict[int, Any] = {}
+        self._rooms: dict[int, Any] = {}
         self._ticket = 0
         self._pace = Pace(timeout)
         self.status = EngineStatus()
@@ -75,6 +80,7 @@ class RayActors:
             self._gpu = share > 0
             # No restarts by Ray: a restarted actor would have lost its federation, so `_replace` makes a new one.
             self._make = self._ray.remote(num_cpus=1, num_gpus=share, max_restarts=0)(Actor)
+            self._needs = {"CPU": 1.0, "GPU": share} if share else {"CPU": 1.0}
             self._shipment = self._put(serialise(self._federation, self._cluster.loader))
             self._start(range(count))
             self._until_the_end = stack.pop_all()
@@ -89,7 +95,10 @@ class RayActors:
         for actor in self._actors.values():
             with suppress(Exception):  # of a cluster that is gone
                 self._ray.kill(actor)
-        self._actors, self._shipment = {}, None
+        for room in self._rooms.values():
+            with suppress(Exception):
+                self._ray.util.remove_placement_group(room)
+        self._actors, self._rooms, self._shipment = {}, {}, None
 
     def _places(self) -> tuple[int, float]:
         """How many actors, and the share of a GPU for each."""
@@ -107,10 +116,11 @@ class RayActors:
     def _start(self, slots: Iterable[int]) -> None:
         """Start actors and wait for them. The run goes on without those that the cluster has no room for."""
         opening = {}
-        for slot in slots:
-            actor = self._make.remote(self._backend)
+        for slot in self._with_room(list(slots)):
+            place = self._ray.util.scheduling_strategies.PlacementGroupSchedulingStrategy(self._rooms[slot])
+            actor = self._make.options(scheduling_strategy=place).remote(self._backend)
             opening[actor.open.remote(self._shipment, self._gpu)] = (slot, actor)
-        ready, late = self._ray.wait(list(opening), num_returns=len(opening), timeout=START_WITHIN_SECONDS)
+        ready, late = self._ray.wait(list(opening), num_returns=len(opening), timeout=LOADED_WITHIN_SECONDS)
         for answer in ready:
             slot, actor = opening[answer]
             try:
@@ -121,11 +131,28 @@ class RayActors:
         for answer in late:
             self._ray.kill(opening[answer][1])
         if late:
-            _LOG.warning("Ray has no room for %d of %d workers; going on without.", len(late), len(opening))
+            _LOG.warning("%d of %d Ray workers did not start; going on without.", len(late), len(opening))
         if not self._actors:
+            raise TrainingError(f"run stopped: no Ray worker started in {LOADED_WITHIN_SECONDS:.0f} seconds.")
+
+    def _with_room(self, slots: list[int]) -> list[int]:
+        """Reserve a place for each actor. A replaced actor's place is kept for the next one."""
+        # A reservation starts no process. So a full cluster can be told from one whose processes start slowly.
+        asked = {slot: self._ray.util.placement_group([self._needs]) for slot in slots if slot not in self._rooms}
+        end = time.monotonic() + ROOM_WITHIN_SECONDS
+        for slot, room in asked.items():
+            if room.wait(max(0.0, end - time.monotonic())):
+                self._rooms[slot] = room
+            else:
+                self._ray.util.remove_placement_group(room)
+        found = [slot for slot in slots if slot in self._rooms]
+        if len(found) < len(slots):
+            _LOG.warning("Ray has no room for %d of %d workers; going on without.", len(slots) - len(found), len(slots))
+        if not found and not self._actors:
             raise TrainingError(
-                f"run stopped: the Ray cluster had no room for a worker in {START_WITHIN_SECONDS:.0f} seconds."
+                f"run stopped: the Ray cluster had no room for a worker in {ROOM_WITHIN_SECONDS:.0f} seconds."
             )
+        return found
 
     def _check(self, theirs: str) -> None:
         if theirs != made_with():

@@ -37,8 +37,11 @@ QUIET = {
     "RAY_USAGE_STATS_ENABLED": "0",
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
     "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",
+    "RAY_worker_niceness": "0",
 }
-"""No statistics, no advice about later versions, and (the last, whatever its name) no network but loopback."""
+"""No statistics, no advice about later versions, (whatever its name) no network but loopback, and workers that get as
+much of a processor as this program. By default Ray's get almost nothing where anybody else is computing: they are at
+priority 15, and to start takes them minutes."""
 
 
 class Cluster(NamedTuple):

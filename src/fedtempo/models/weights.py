@@ -25,7 +25,9 @@ def seeded(seed: int, *path: str | int) -> Iterator[None]:
     """Run torch's own initialisers on derived randomness; the global generator is left as it was."""
     # No devices: models are made on the CPU, and to save a GPU's generator would start the GPU in every process.
     with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed_for(seed, *path))
+        # Not torch.manual_seed: without a GPU it stores a stack trace at every call for the GPU that may come, and with
+        # one it would change the GPU's generator, which nobody puts back.
+        torch.default_generator.manual_seed(seed_for(seed, *path))
         yield
 
 

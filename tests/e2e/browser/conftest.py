@@ -13,6 +13,8 @@ from typing import Any
 
 import pytest
 
+from tests.waiting import PATIENCE
+
 
 class Browser:
     """A thin layer over the driver: what the tests of the pages do, in their words."""
@@ -42,7 +44,7 @@ class Browser:
         self.js("document.querySelector(arguments[0]).scrollIntoView({block: 'center'})", selector)
         self.one(selector).click()
 
-    def until(self, holds: Callable[[], Any], seconds: float = 20.0) -> Any:
+    def until(self, holds: Callable[[], Any], seconds: float = PATIENCE) -> Any:
         """Wait until something is so. A page that is being drawn anew has elements that are gone when looked at."""
         from selenium.common.exceptions import WebDriverException
 
@@ -88,6 +90,7 @@ def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
     options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
     driver = webdriver.Chrome(options=options, service=webdriver.ChromeService(driver_binary))
     try:
+        driver.set_script_timeout(PATIENCE)
         made = Browser(driver, downloads)
         made.look(1280)
         yield made

@@ -21,6 +21,7 @@ from fedtempo.report.watching import page_server
 from tests import ROOT
 from tests.e2e.browser.conftest import Browser
 from tests.programs import fedtempo, fedtempo_ended
+from tests.waiting import PATIENCE
 
 EXAMPLE = ROOT / "examples" / "feddecay.toml"
 
@@ -45,7 +46,7 @@ def served(folder: Path) -> Iterator[int]:
 
 
 def ask(port: int, path: str = "/", host: str | None = None) -> tuple[int, str, Any]:
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=PATIENCE)
     try:
         connection.request("GET", path, headers={"Host": host} if host else {})
         answer = connection.getresponse()
@@ -122,7 +123,7 @@ def test_the_command_prints_the_address_and_ends_on_ctrl_c(tmp_path: Path) -> No
         assert address.startswith("http://127.0.0.1:")
         assert ask(int(address.rsplit(":", 1)[1].strip("/")))[0] == 200
         process.send_signal(signal.SIGINT)
-        _, error = process.communicate(timeout=60)
+        _, error = process.communicate(timeout=PATIENCE)
     finally:
         process.kill()
         process.communicate()

@@ -19,6 +19,7 @@ from fedtempo.deploy.wire import WireError
 from fedtempo.training.experiment import Experiment
 from tests.e2e.deploy.experiments import experiment_file
 from tests.e2e.deploy.wires import FOUR, Spoil, Wires, experiment, nodes_of, simulated
+from tests.waiting import allowed
 
 LIAR = 3
 """The liar's number: it is asked before the honest nodes, whose numbers are 1, 8 and 15, or between them."""
@@ -147,9 +148,9 @@ def test_claims_are_bounded(name: str) -> None:
 
 def test_a_long_census_is_read_in_time_that_grows_with_its_length() -> None:
     many = 50_000
-    began = time.monotonic()
+    began = time.process_time()
     assert len(read_census(census(many, new=list(range(many)), rows=[[0, 0, 1]] * many)).new) == many
-    assert time.monotonic() - began < 5.0
+    assert time.process_time() - began < 5.0
 
 
 def test_a_false_population_is_named_when_nobody_can_tell_who_is_right(blueprint: Blueprint) -> None:
@@ -158,7 +159,7 @@ def test_a_false_population_is_named_when_nobody_can_tell_who_is_right(blueprint
     began = time.monotonic()
     with pytest.raises(ft.TrainingError, match=r"nodes must agree .* 20 \(1 node\), 33554432 \(1 node\).*--clients"):
         serve_run(wires, blueprint, Plan(patience=0.5))
-    assert time.monotonic() - began < 10.0
+    assert time.monotonic() - began < allowed(10.0)
 
 
 class SlowWires(Wires):

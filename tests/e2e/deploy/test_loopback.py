@@ -20,7 +20,7 @@ from tests.e2e.deploy.wires import FOUR, Gone, Wires, experiment, nodes_of, simu
 from tests.slow import slow_but
 
 
-@pytest.mark.parametrize("name", FOUR)
+@pytest.mark.parametrize("name", slow_but(["FedNAR(SCAFFOLD)", "PFLEGO"], FOUR, "less to send or keep"))
 @pytest.mark.parametrize("count", slow_but([3], [1, 3], "several nodes run every time"))
 def test_the_digest_is_that_of_the_simulator(
     name: str, count: int, digits: ft.data.FederatedData, tmp_path: Path
@@ -130,7 +130,7 @@ def test_the_server_never_sees_a_personal_tensor_or_a_row(digits: ft.data.Federa
     assert not any(np.any(column) for column in result.experiment.federation.problem.data.columns.values())
 
 
-@pytest.mark.parametrize("last", ["before", "after"])
+@pytest.mark.parametrize("last", slow_but(["after"], ["before", "after"], "the other side of the same commit"))
 def test_server_and_nodes_that_stop_in_a_round_go_on_to_the_same_digest(
     last: str, digits: ft.data.FederatedData, tmp_path: Path
 ) -> None:
@@ -226,11 +226,11 @@ def test_where_all_nodes_go_in_the_middle_of_a_round_it_waits(
 
     wires.spoil = go
     began = time.monotonic()
-    result = serve_run(wires, blueprint, Plan(patience=30.0 if back else 1.0))
+    result = serve_run(wires, blueprint, Plan(patience=300.0 if back else 1.0))
     if back:
         assert result.digest() == simulated(given).digest()
         assert not result.history[1].failures
-        assert time.monotonic() - began < 25.0
+        assert time.monotonic() - began < 150.0
     else:
         assert result.history[1].abandoned
         assert {failure.reason for failure in result.history[1].failures} == {"error 5: Node Unavailable"}

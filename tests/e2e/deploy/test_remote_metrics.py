@@ -15,6 +15,7 @@ from fedtempo.deploy.orders import scores_from_bytes, scores_to_bytes
 from fedtempo.deploy.server import Plan, serve_run
 from fedtempo.deploy.wire import WireError
 from tests.e2e.deploy.wires import FOUR, Wires, experiment, nodes_of, simulated
+from tests.slow import slow_but
 
 
 def own_spread(outputs: torch.Tensor, targets: torch.Tensor) -> float:
@@ -22,7 +23,7 @@ def own_spread(outputs: torch.Tensor, targets: torch.Tensor) -> float:
     return float("nan") if len(targets.unique()) < 2 else float(outputs.std())
 
 
-@pytest.mark.parametrize("name", ["FedDecay", "PFLEGO"])
+@pytest.mark.parametrize("name", slow_but(["PFLEGO"], ["FedDecay", "PFLEGO"], "scores with less of its own to keep"))
 def test_scores_are_those_of_the_simulator_undefined_ones_too(
     name: str, digits: ft.data.FederatedData, tmp_path: Path
 ) -> None:

@@ -29,6 +29,7 @@ from tests import zoo
 from tests.breaking import Fatal, Unlucky
 from tests.own_module import own_project
 from tests.slow import slow_but
+from tests.waiting import PATIENCE
 
 
 @pytest.fixture(scope="module")
@@ -157,6 +158,22 @@ def test_an_error_in_an_actor_names_the_client(cluster: Any) -> None:
 def test_a_gpu_that_torch_cannot_use_is_said(cluster: Any) -> None:
     with pytest.raises(ft.ConfigError, match="ray_gpus must be 0 where torch has no GPU"):
         run(backend="ray", ray_gpus=0.5)
+
+
+def test_workers_have_our_priority(cluster: Any) -> None:
+    """At Ray's own they would wait for everybody else who computes."""
+    assert cluster.get(cluster.remote(lambda: os.nice(0)).remote()) == os.nice(0)
+
+
+def test_a_full_cluster_is_told_without_starting_a_worker(cluster: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ray_actors, "ROOM_WITHIN_SECONDS", 0.5)
+    taken = cluster.util.placement_group([{"CPU": 1.0}, {"CPU": 1.0}])
+    assert taken.wait(PATIENCE)
+    try:
+        with pytest.raises(ft.TrainingError, match="the Ray cluster had no room for a worker in"):
+            run(backend="ray", workers=1)
+    finally:
+        cluster.util.remove_placement_group(taken)
 
 
 def test_a_connection_is_not_given_up_for_another(cluster: Any) -> None:

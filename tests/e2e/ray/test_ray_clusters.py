@@ -11,21 +11,23 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 
 from tests import ROOT
-from tests.waiting import until
+from tests.waiting import PATIENCE, until
 
-pytest.importorskip("ray", reason="Ray is not installed: fedtempo[ray]")
-pytestmark = pytest.mark.slow("each starts, joins or kills a whole Ray cluster")
+pytestmark = [
+    pytest.mark.slow("each starts, joins or kills a whole Ray cluster"),
+    pytest.mark.skipif(find_spec("ray") is None, reason="Ray is not installed: fedtempo[ray]"),
+]
 EXAMPLE = ROOT / "examples" / "feddecay.toml"
 # A program that was started in the background has been told to ignore Ctrl-C, and its children inherit that.
 HEEDS = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler); "
 PROGRAM = [sys.executable, "-c", HEEDS + "from fedtempo.cli import main; main()"]
 RAY = [sys.executable, "-m", "ray.scripts.scripts"]
-PATIENCE = 60.0
 
 
 def environment(folder: Path) -> dict[str, str]:
@@ -54,7 +56,7 @@ def command(folder: Path, *arguments: str, rounds: int = 3) -> subprocess.Popen[
 
 def digest(folder: Path, *arguments: str) -> str:
     process = command(folder, "--json", *arguments)
-    output, errors = process.communicate(timeout=300)
+    output, errors = process.communicate(timeout=PATIENCE)
     assert process.returncode == 0, errors
     found: str = json.loads(output)["digest"]
     return found
@@ -114,7 +116,7 @@ def test_a_cluster_of_our_own_is_on_loopback_and_leaves_nothing(folder: Path) ->
         members = descendants(process.pid)
         addresses = listening([process.pid, *members])
         assert left(folder)
-        _, errors = process.communicate(timeout=300)
+        _, errors = process.communicate(timeout=PATIENCE)
     assert process.returncode == 0, errors
     assert len(members) >= 4
     assert addresses
@@ -131,7 +133,7 @@ def test_a_run_that_is_stopped_leaves_nothing_but_its_rounds(number: signal.Sign
         assert any("round 2/" in line for line in process.stderr)
         members = descendants(process.pid)
         os.kill(process.pid, number)
-        process.communicate(timeout=120)
+        process.communicate(timeout=PATIENCE)
     assert process.returncode != 0
     assert until(lambda: not any(alive(member) for member in members))
     assert left(folder) == ["run"]
@@ -188,6 +190,6 @@ def test_a_cluster_that_is_there_is_joined_and_left_running(head: tuple[int, int
 
 def test_an_address_that_leads_nowhere_is_said(folder: Path) -> None:
     process = command(folder, "--backend", "ray", "--ray-address", f"127.0.0.1:{free_port()}")
-    _, errors = process.communicate(timeout=300)
+    _, errors = process.communicate(timeout=PATIENCE)
     assert process.returncode == 3
     assert "ray_address must lead to a Ray cluster" in errors

@@ -17,6 +17,7 @@ from tests.numbers.personalised.setting import (
     both_backends,
     run,
 )
+from tests.slow import slow_but
 
 every_algorithm = pytest.mark.parametrize("name", CASES)
 
@@ -77,7 +78,7 @@ def test_full_personal_models_do_not_influence_the_upload(backend: str, name: st
 
 @both_backends
 @every_algorithm
-@pytest.mark.parametrize("changed", [0, 1])
+@pytest.mark.parametrize("changed", slow_but([1], [0, 1], "the same of another client"))
 def test_one_clients_data_do_not_reach_another(backend: str, name: str, changed: int) -> None:
     """One client's rows become a constant: its own upload and state may change, those of the others do not."""
     case, cohort = CASES[name], [0, 1, 2]

@@ -14,6 +14,7 @@ import fedtempo as ft
 from fedtempo.schedules import per_round
 from tests.numbers.single_model import compression as by_hand
 from tests.numbers.single_model.problem import PLANE, SOFTMAX, START, flat
+from tests.slow import slow_but
 
 Event = tuple[str, int]
 RATE, DECAY, STEPS = 0.05, 0.7, 3
@@ -147,10 +148,15 @@ COMPRESSED = {
 }
 
 
-@pytest.mark.parametrize("events", ORDERS[1::4], ids=NAMES[1::4])
-@pytest.mark.parametrize("name", COMPRESSED)
-def test_compressed_uploads_that_come_late(name: str, events: list[Event], backend: str) -> None:
+LATE = [(name, order, backend) for name in COMPRESSED for order in NAMES[1::4] for backend in ("serial", "vectorised")]
+LATE_OFTEN = [case for number, case in enumerate(LATE) if number % 4 in (0, 3)]
+
+
+@pytest.mark.parametrize("case", slow_but(LATE_OFTEN, LATE, "every method runs every time in both orders, on both"))
+def test_compressed_uploads_that_come_late(case: tuple[str, str, str]) -> None:
     """The memory is the client's and goes on with each of its uploads; staleness weighs what was decoded."""
+    name, order, backend = case
+    events = ORDERS[NAMES.index(order)]
     ours, theirs = COMPRESSED[name]
     start = np.linspace(-0.5, 0.7, 9)
     for mixing in (None, 0.6):

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import importlib.util
-import subprocess
-import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 import fedtempo as ft
 from tests import zoo
+from tests.programs import script_ended
 
 needs_ray = pytest.mark.skipif(importlib.util.find_spec("ray") is None, reason="Ray is not installed: fedtempo[ray]")
 
@@ -32,12 +32,10 @@ def test_settings_of_ray_are_checked() -> None:
             run(**settings)
 
 
-def test_a_missing_extra_is_said() -> None:
-    program = "import sys; sys.modules['ray'] = None; from fedtempo.backends import cluster_for; "
-    done = subprocess.run(
-        [sys.executable, "-c", program + "cluster_for('ray', None, None, None)"],
-        capture_output=True,
-        text=True,
-        check=False,
+def test_a_missing_extra_is_said(tmp_path: Path) -> None:
+    (tmp_path / "without.py").write_text(
+        "import sys\nsys.modules['ray'] = None\nfrom fedtempo.backends import cluster_for\n"
+        "cluster_for('ray', None, None, None)\n"
     )
+    done = script_ended(tmp_path / "without.py", directory=tmp_path)
     assert "ConfigError: backend 'ray' must have Ray installed: pip install 'fedtempo[ray]'" in done.stderr

@@ -26,29 +26,35 @@ SCREEN = {"pydantic", "rich", "typer"}
 """What experiment files, tables and the command line need, and training from Python does not."""
 
 
-def loaded_by(code: str) -> set[str]:
-    """The libraries that are there after some code, but for those that torch brings by itself."""
-    report = "import json, sys; print('\\n' + json.dumps(sorted({name.partition('.')[0] for name in sys.modules})))"
+SEEN = "import json, sys; print('\\n' + json.dumps(sorted({name.partition('.')[0] for name in sys.modules})))"
+
+
+def loaded_by(*code: str) -> list[set[str]]:
+    """The libraries that are there after each piece of code, in one new interpreter."""
+    program = "\n".join(f"{piece}\n{SEEN}" for piece in code)
     environment = {**os.environ, "PYTHONPATH": str(SOURCE)}
-    done = subprocess.run(
-        [sys.executable, "-c", f"{code}\n{report}"], capture_output=True, text=True, check=True, env=environment
-    )
-    return set(json.loads(done.stdout.splitlines()[-1]))
-
-
-@pytest.fixture(scope="module")
-def torch_s_own() -> set[str]:
-    return loaded_by("import torch")
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, env=environment)
+    return [set(json.loads(line)) for line in done.stdout.splitlines() if line.startswith("[")]
 
 
 def test_importing_loads_nothing_before_a_name_is_used() -> None:
-    assert not loaded_by("import fedtempo") & {"torch", "numpy", *EXTRAS, *SCREEN}
+    (loaded,) = loaded_by("import fedtempo")
+    assert not loaded & {"torch", "numpy", *EXTRAS, *SCREEN}
 
 
-def test_the_public_names_load_torch_and_little_else(torch_s_own: set[str]) -> None:
-    loaded = loaded_by("import fedtempo; fedtempo.run, fedtempo.algorithms, fedtempo.trackers, fedtempo.compare")
-    assert "torch" in loaded
-    assert not (loaded - torch_s_own) & {*EXTRAS, *SCREEN}
+NAMES = "import fedtempo; fedtempo.run, fedtempo.algorithms, fedtempo.trackers, fedtempo.compare"
+RUN = """
+import fedtempo as ft
+data = ft.data.load("digits").split(ft.data.iid(clients=4), seed=0)
+ft.run(model=ft.models.softmax_regression(64, 10), data=data, algorithm=ft.algorithms.fedavg(lr=0.1, steps=1), rounds=1)
+"""
+
+
+def test_the_public_names_load_torch_and_little_else_and_a_run_needs_no_extra() -> None:
+    by_torch, by_names, by_a_run = loaded_by("import torch", NAMES, RUN)
+    assert "torch" in by_torch and "fedtempo" in by_names - by_torch
+    assert not (by_names - by_torch) & {*EXTRAS, *SCREEN}
+    assert not (by_a_run - by_torch) & EXTRAS
 
 
 @pytest.mark.parametrize("arguments", [["--help"], ["--version"], []])
@@ -57,16 +63,8 @@ def test_help_does_not_wait_for_torch(arguments: list[str]) -> None:
         f"import sys; sys.argv = ['fedtempo', *{arguments}]\n"
         "from fedtempo.cli import main\ntry:\n    main()\nexcept SystemExit:\n    pass"
     )
-    assert not loaded_by(code) & {"torch", *EXTRAS}
-
-
-def test_a_run_needs_no_extra(torch_s_own: set[str]) -> None:
-    code = """
-import fedtempo as ft
-data = ft.data.load("digits").split(ft.data.iid(clients=4), seed=0)
-ft.run(model=ft.models.softmax_regression(64, 10), data=data, algorithm=ft.algorithms.fedavg(lr=0.1, steps=1), rounds=1)
-"""
-    assert not (loaded_by(code) - torch_s_own) & EXTRAS
+    (loaded,) = loaded_by(code)
+    assert not loaded & {"torch", *EXTRAS}
 
 
 @pytest.mark.parametrize("name", COMMANDS)

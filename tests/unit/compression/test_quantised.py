@@ -8,7 +8,7 @@ import torch
 import fedtempo as ft
 from fedtempo.compression.compressor import FlatForm, PackedError
 
-DRAWS = 4000
+DRAWS = 2000
 
 
 def test_qsgd_sends_multiples_of_the_norm() -> None:

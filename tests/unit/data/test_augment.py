@@ -41,14 +41,17 @@ def flipped(batch: dict[str, Tensor], key: Tensor) -> dict[str, Tensor]:
     return {**batch, "x": batch["x"].flip(-1) if int(key) % 2 else batch["x"]}
 
 
+ALIKE = pytest.mark.slow("drawn the same way as another one that runs every time")
+
+
 @pytest.mark.parametrize(
     "how",
     [
         augment.random_crop(2) | augment.random_flip(),
-        augment.colour(),
-        augment.noise(0.1),
+        pytest.param(augment.colour(), marks=ALIKE),
+        pytest.param(augment.noise(0.1), marks=ALIKE),
         augment.from_transform(lambda image: image + torch.rand(())),
-        flipped,
+        pytest.param(flipped, marks=ALIKE),
     ],
     ids=["crop and flip", "colour", "noise", "transform", "own"],
 )
@@ -173,7 +176,10 @@ def numpys(image: Tensor) -> Tensor:
     return image + float(np.random.random())
 
 
-@pytest.mark.parametrize("how", [Compose([RandomErasing(0.7), RandomErasing(0.5)]), augment.from_transform(numpys)])
+@pytest.mark.parametrize(
+    "how",
+    [Compose([RandomErasing(0.7), RandomErasing(0.5)]), pytest.param(augment.from_transform(numpys), marks=ALIKE)],
+)
 def test_transforms_of_one_image_give_the_same_bits_everywhere(how: object) -> None:
     serial, again, workers = run("serial", how), run("serial", how), run("serial", how, workers=2)
     assert serial.digest() == again.digest() == workers.digest() != run("serial", None).digest()

@@ -13,6 +13,7 @@ from fedtempo.client import transforms
 from fedtempo.client.phase import Phase, length
 from fedtempo.evaluation.serving import fine_tuning_in_words, served_phases
 from fedtempo.params import matching, submodule
+from fedtempo.training.prepare import prepare
 from tests.zoo import ALGORITHMS
 
 
@@ -89,7 +90,7 @@ def test_new_users_of_a_wrapped_algorithm_are_clipped_too():
 
 @pytest.mark.parametrize("name", sorted(ALGORITHMS))
 def test_the_protocol_is_obeyed_by_every_algorithm(name):
-    experiment = run(ALGORITHMS[name]).experiment
+    experiment = prepare(model=ft.models.mlp(6, [5], 4), data=data(), rounds=2, algorithm=ALGORITHMS[name])
     now = experiment.federation.problem.now(0, 1.0)
     protocol = ft.Evaluation(steps=7, lr=0.0125, trains="head")
     for newcomers in (False, True):

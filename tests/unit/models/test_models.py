@@ -85,10 +85,14 @@ CASES = {
     "character_transformer": Case(models.character_transformer, (20,), (20, 80), 1_220_432, vocabulary=80),
 }
 named = pytest.mark.parametrize("name", CASES)
-LARGE = [name for name in CASES if name == "resnet18"]
+LARGE = [name for name in CASES if name in ("resnet18", "convnet2")]
 trained = pytest.mark.parametrize(
     "name",
-    slow_but([name for name in CASES if name not in LARGE], CASES, "11 million weights; GroupNorm runs every time"),
+    slow_but(
+        [name for name in CASES if name not in LARGE],
+        CASES,
+        "millions of weights; GroupNorm and convolutions run every time",
+    ),
 )
 
 

@@ -7,15 +7,14 @@ from typing import Any
 
 import numpy as np
 import pytest
-from scipy.optimize import brentq
 from scipy.special import gammaln, logsumexp
-from scipy.stats import norm
 
 import fedtempo as ft
 from fedtempo.server.accounting import FIXED_SIZE_ORDERS, spent, without_replacement
 from fedtempo.server.robust import epsilon
+from tests.later import Later
 
-rdp = pytest.importorskip("opacus.accountants.analysis.rdp", reason="the privacy extra is not installed")
+rdp, optimize, stats = Later("opacus.accountants.analysis.rdp"), Later("scipy.optimize"), Later("scipy.stats")
 
 DELTA = 1e-5
 
@@ -25,10 +24,10 @@ def exact_gaussian(multiplier: float, rate: float = 1.0, delta: float = DELTA) -
 
     def failure(eps: float) -> float:
         shift = eps * multiplier
-        tail = norm.cdf(0.5 / multiplier - shift) - math.exp(eps) * norm.cdf(-0.5 / multiplier - shift)
+        tail = stats.norm.cdf(0.5 / multiplier - shift) - math.exp(eps) * stats.norm.cdf(-0.5 / multiplier - shift)
         return math.log(max(rate * tail, 1e-300) / delta)
 
-    return math.log1p(rate * math.expm1(brentq(failure, 1e-9, 300.0)))
+    return math.log1p(rate * math.expm1(optimize.brentq(failure, 1e-9, 300.0)))
 
 
 def published_bound(rate: float, multiplier: float, order: int) -> float:

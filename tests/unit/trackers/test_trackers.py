@@ -31,6 +31,7 @@ CLIENTS = [(RANDOM.standard_normal((n, 6)), RANDOM.integers(0, 4, n)) for n in (
 
 DATA = ft.data.FederatedData.from_clients(CLIENTS, validation=0.2, test=0.2, new_clients=1)
 
+FILES = ["csv", "jsonl", "tensorboard"]
 KEEPING = ["csv", "jsonl", "tensorboard", "mlflow", "wandb"]
 
 
@@ -145,7 +146,7 @@ def same(found: list[dict[str, float]], history: list[ft.RoundReport], tolerance
                 assert row[name] == pytest.approx(value, rel=tolerance, nan_ok=True), name
 
 
-@pytest.mark.parametrize("name", KEEPING)
+@pytest.mark.parametrize("name", slow_but([*FILES, "wandb"], KEEPING, "MLflow is begun and resumed below"))
 def test_every_round_is_logged_and_no_number_changes(name: str, tmp_path: Path, plain: ft.Result) -> None:
     result = ft.run(**settings(), out=tmp_path, trackers=[name])
     assert result.digest() == plain.digest()
@@ -184,9 +185,6 @@ def test_resumed_rounds_are_logged_once(
     assert len({row["round"] for row in found}) == len(found)
     if name != "wandb":  # its own process writes the file: what it had not written when we died is gone
         same(found, plain.history, 1e-6 if name == "tensorboard" else 0)
-
-
-FILES = ["csv", "jsonl", "tensorboard"]
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from fedtempo.errors import DataError, OutputError
 from tests import tiny_files as tiny
 from tests.programs import Forked
 from tests.tiny_files import snapshot
-from tests.waiting import until
+from tests.waiting import PATIENCE, until
 
 
 def arrays_in(cache):
@@ -86,7 +86,7 @@ def test_two_processes_decode_at_once(tmp_path, elsewhere):
     other = Forked(lambda: print(load("mnist", tmp_path, verify=False).columns["x"].sum()))
     assert until(lambda: other.poll() is not None or list(elsewhere.rglob("*.json")))
     here = load("mnist", tmp_path, verify=False).columns["x"].sum()
-    assert other.communicate(timeout=60)[0].strip() == str(here)
+    assert other.communicate(timeout=PATIENCE)[0].strip() == str(here)
     assert len(list(elsewhere.rglob("index.json"))) == 1
 
 

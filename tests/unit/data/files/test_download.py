@@ -12,7 +12,7 @@ from fedtempo.data.files.download import _check_address, fetch
 from fedtempo.data.files.published import File
 from fedtempo.errors import DataError, OutputError
 from tests.programs import Forked
-from tests.waiting import until
+from tests.waiting import PATIENCE, until
 
 CONTENT = np.random.default_rng(0).bytes(300_000)
 SUM = hashlib.sha256(CONTENT).hexdigest()
@@ -178,7 +178,7 @@ def test_two_processes_at_once(tmp_path, server):
     other = started(tmp_path, f"{server.url}/slow/data.bin")
     assert until((tmp_path / ".data.bin.lock").exists)
     here = fetch(FILE, tmp_path, f"{server.url}/slow/data.bin")
-    assert other.communicate(timeout=60)[0].strip() == str(here) == str(tmp_path / "data.bin")
+    assert other.communicate(timeout=PATIENCE)[0].strip() == str(here) == str(tmp_path / "data.bin")
     assert (tmp_path / "data.bin").read_bytes() == CONTENT
     assert len(server.seen) == 1
     assert files_in(tmp_path) == ["data.bin"]

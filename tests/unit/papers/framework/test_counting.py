@@ -2,21 +2,31 @@
 
 from __future__ import annotations
 
+from functools import cache
 from pathlib import Path
 
 import pytest
 
 from fedtempo.papers import REPRODUCTIONS, reproduce
+from fedtempo.papers.framework import counting
 from fedtempo.papers.framework.choosing import plan_record
 from fedtempo.papers.framework.claims import Answer
 from fedtempo.papers.framework.counting import answers, count_table, stored_outcome, write_index
 from fedtempo.papers.framework.documents import save_into_docs, stored_runs, verdict_section
 from fedtempo.papers.framework.frame import FIRST_TUNING_SEED
+from fedtempo.papers.framework.outcomes import Outcome
+from fedtempo.papers.framework.reproduction import Reproduction
 from fedtempo.papers.framework.stored import SAME, read_stored_runs
 from tests.unit.papers.framework.test_choosing import TUNED
 
 RESULTS = Path(__file__).parents[4] / "docs" / "results"
 STORED = sorted(path.stem for path in (RESULTS / "runs").glob("*.json"))
+
+
+@cache
+def committed(name: str) -> Outcome | None:
+    """What the committed runs say, read once for all tests."""
+    return stored_outcome(REPRODUCTIONS[name], RESULTS)
 
 
 @pytest.mark.parametrize("name", STORED)
@@ -45,7 +55,7 @@ def test_the_stored_plan_is_the_one_in_the_code(name: str) -> None:
 @pytest.mark.parametrize("name", STORED)
 def test_the_pages_verdicts_follow_from_the_stored_runs(name: str) -> None:
     chosen = REPRODUCTIONS[name]
-    outcome = stored_outcome(chosen, RESULTS)
+    outcome = committed(name)
     page = (RESULTS / f"{chosen.paper}.md").read_text()
     if outcome is None:
         assert f"{name}-medium: begin" not in page, "not all runs are stored, so nothing is judged"
@@ -62,9 +72,16 @@ def test_every_verdict_on_a_page_has_stored_runs() -> None:
             assert f"{name}-medium: begin" not in page.read_text()
 
 
-def test_the_count_on_the_first_page_is_that_of_the_stored_runs() -> None:
-    page = (RESULTS / "index.md").read_text()
+def test_the_count_on_the_first_page_is_that_of_the_stored_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    page, asked = (RESULTS / "index.md").read_text(), []
+
+    def read_once(reproduction: Reproduction, folder: Path) -> Outcome | None:
+        asked.append((reproduction.name, folder))
+        return committed(reproduction.name)
+
+    monkeypatch.setattr(counting, "stored_outcome", read_once)
     assert "\n".join(count_table(REPRODUCTIONS.values(), RESULTS)) in page
+    assert {(name, RESULTS) for name in STORED} <= set(asked)
 
 
 def test_a_claim_counts_as_not_run_until_all_of_its_runs_are_stored(tmp_path: Path) -> None:

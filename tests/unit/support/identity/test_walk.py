@@ -18,6 +18,7 @@ from fedtempo.client import transforms
 from fedtempo.errors import ConfigError, OutputError
 from fedtempo.support.identity import Unstable, identity_of
 from tests.programs import script_ended
+from tests.waiting import PATIENCE
 from tests.zoo import ALGORITHMS
 
 RATE = 0.1
@@ -152,7 +153,7 @@ def test_a_schedule_that_is_a_function_resumes_in_a_new_process(tmp_path):
     assert other.returncode == 1 and "algorithm.phases (content) must be that of the stored run" in other.stderr
     # A new interpreter: its hashes of strings and its addresses are not those of the process that began the run.
     command = [sys.executable, str(script), run, "again"]
-    again = subprocess.run(command, check=False, capture_output=True, text=True, timeout=120)
+    again = subprocess.run(command, check=False, capture_output=True, text=True, timeout=PATIENCE)
     assert again.returncode == 0, again.stderr
 
 
