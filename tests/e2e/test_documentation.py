@@ -49,8 +49,8 @@ def with_blocks(*languages: str) -> list[Path]:
     return [page for page in PAGES if blocks(page, *languages)]
 
 
-OWN = ("own-algorithm", "own-optimizer", "own-data", "own-loss", "lora", "save-and-serve", "compare-for-a-paper")
-LONG = [DOCS / "tutorial.md", *(DOCS / "how-to" / f"{name}.md" for name in OWN)]
+OWN = ("own-algorithm", "own-optimizer", "own-data", "own-loss", "own-metric", "own-model", "lora", "save-and-serve")
+LONG = [DOCS / "tutorial.md", *(DOCS / "how-to" / f"{name}.md" for name in (*OWN, "compare-for-a-paper"))]
 """They train for seconds; tests of what they use run every time."""
 SHORT = [page for page in with_blocks("python") if page not in LONG]
 

@@ -107,11 +107,11 @@ def test_a_tensor_that_was_left_behind_is_noticed(monkeypatch: pytest.MonkeyPatc
         run("serial", ft.algorithms.fedavg(lr=0.1, steps=2), Forgetful(), monkeypatch)
 
 
-@pytest.mark.parametrize("backend", ["serial", "vectorised"])
+@pytest.mark.parametrize("backend", slow_but(["vectorised"], ["serial", "vectorised"], "the same store of rows"))
 def test_rows_that_fit_are_sent_once_for_all_rounds(backend: str, monkeypatch: pytest.MonkeyPatch) -> None:
     def sent(rounds: int) -> int:
         return run(backend, ft.algorithms.fedavg(lr=0.1, steps=2), zoo.model("mlp"), monkeypatch, rounds).sent
 
-    assert sent(4) > sent(2)
+    assert sent(2) > sent(1)
     monkeypatch.setattr(device_rows, "free_memory", lambda device: 2**30)
-    assert sent(4) == sent(2) > 0
+    assert sent(2) == sent(1) > 0

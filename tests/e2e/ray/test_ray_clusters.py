@@ -32,7 +32,11 @@ RAY = [sys.executable, "-m", "ray.scripts.scripts"]
 
 def environment(folder: Path) -> dict[str, str]:
     """Temporary files in a folder of the test's own; Ray on loopback."""
-    quiet = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0"}
+    quiet = {
+        "RAY_USAGE_STATS_ENABLED": "0",
+        "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",
+        "RAY_worker_niceness": "0",
+    }
     return {**os.environ, **quiet, "OMP_NUM_THREADS": "1", "TMPDIR": str(folder)}
 
 
