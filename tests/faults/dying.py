@@ -9,7 +9,7 @@ import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
-from tests.waiting import until
+from tests.waiting import PATIENCE, until
 
 REFUSED, SURVIVED, UNEXPECTED = 6, 0, 99
 
@@ -59,8 +59,8 @@ def in_traced_child(work: Callable[[], int], inject: str, log: Path) -> tuple[in
     assert tracer.stderr is not None
     assert "attached" in tracer.stderr.readline()
     # strace says so before it has stopped the child; until then the child's state is "T" and not "t".
-    assert until(lambda: Path(f"/proc/{child}/stat").read_text().rpartition(")")[2].split()[0] == "t", 10.0)
+    assert until(lambda: Path(f"/proc/{child}/stat").read_text().rpartition(")")[2].split()[0] == "t")
     os.kill(child, signal.SIGCONT)
     found = _ended(child)
-    tracer.communicate(timeout=20)
+    tracer.communicate(timeout=PATIENCE)
     return found

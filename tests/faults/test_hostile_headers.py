@@ -6,7 +6,6 @@ import io
 import json
 import struct
 import sys
-import time
 import tracemalloc
 from pathlib import Path
 
@@ -17,6 +16,7 @@ import torch
 from fedtempo.errors import StoreError
 from fedtempo.training.state import state_from_bytes, tensors_from_bytes, tensors_to_bytes
 from tests.faults.test_hostile_bytes import GOOD, Evil
+from tests.waiting import processor_seconds
 
 MOST_SECONDS, MOST_BYTES = 0.1, 10 << 20
 EVENTS: list[str] = []
@@ -72,10 +72,12 @@ REFUSED: dict[str, bytes] = {
 
 def _seconds_to_refuse(data: bytes) -> float:
     """Of this thread's processor time, before anything else is watched that would slow it down."""
-    began = time.thread_time()
-    with pytest.raises(StoreError):
-        tensors_from_bytes(data)
-    return time.thread_time() - began
+
+    def refuse() -> None:
+        with pytest.raises(StoreError):
+            tensors_from_bytes(data)
+
+    return processor_seconds(refuse)[1]
 
 
 @pytest.mark.parametrize("name", REFUSED)

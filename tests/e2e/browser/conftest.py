@@ -90,6 +90,7 @@ def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
     options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
     driver = webdriver.Chrome(options=options, service=webdriver.ChromeService(driver_binary))
     try:
+        driver.set_script_timeout(PATIENCE)
         made = Browser(driver, downloads)
         made.look(1280)
         yield made

@@ -14,7 +14,7 @@ import pytest
 
 import fedtempo as ft
 from fedtempo.deploy.leftovers import HOME, RECORD, Known, end_leftovers, started_at, write_record
-from tests.waiting import until
+from tests.waiting import PATIENCE, until
 
 SERVER = """
 import sys, time
@@ -30,7 +30,7 @@ with ProcessGroup() as processes:
 """
 
 
-def wait_until(holds: Callable[[], object], seconds: float = 20.0) -> None:
+def wait_until(holds: Callable[[], object], seconds: float = PATIENCE) -> None:
     assert until(holds, seconds), "it did not happen in time"
 
 
@@ -52,10 +52,11 @@ def test_a_killed_server_takes_everything_along(tmp_path: Path) -> None:
     server = subprocess.Popen([sys.executable, "-c", SERVER, str(tmp_path)])
     try:
         log = tmp_path / "log"
-        wait_until(lambda: log.exists() and len(log.read_text().split()) == 2, 60.0)
-        assert len(started_for(tmp_path)) == 3, "a guard, the program, and the detached one"
+        wait_until(lambda: log.exists() and len(log.read_text().split()) == 2)
+        # The one between the program and the detached one may take a moment to end.
+        wait_until(lambda: len(started_for(tmp_path)) == 3)
         server.send_signal(signal.SIGKILL)
-        wait_until(lambda: not started_for(tmp_path), 10.0)
+        wait_until(lambda: not started_for(tmp_path))
     finally:
         server.kill()
         server.wait()
@@ -82,7 +83,7 @@ def test_leftovers_are_ended_and_named(sleeper: subprocess.Popen[bytes], tmp_pat
     write_record(tmp_path, {sleeper.pid: "SuperLink"})
     orphaned(tmp_path)
     assert end_leftovers(tmp_path) == [known]
-    assert sleeper.wait(10) == -signal.SIGKILL
+    assert sleeper.wait(PATIENCE) == -signal.SIGKILL
     assert not (tmp_path / RECORD).exists()
     assert end_leftovers(tmp_path) == []
 

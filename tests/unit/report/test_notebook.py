@@ -18,6 +18,7 @@ from fedtempo.errors import FedTempoError
 from fedtempo.schedules import as_schedule, per_round, per_step
 from tests import ROOT
 from tests.programs import script_ended
+from tests.waiting import PATIENCE
 
 EXAMPLES = ROOT / "examples"
 HOSTILE = "<script>alert(1)</script>"
@@ -168,7 +169,9 @@ def test_the_example_notebook_runs(tmp_path: Path) -> None:
     notebook = nbformat.read(EXAMPLES / "first-steps.ipynb", as_version=4)
     nbformat.validate(notebook)
     assert all(not cell.get("outputs") for cell in notebook.cells), "the notebook is kept without outputs"
-    nbclient.NotebookClient(notebook, timeout=300, resources={"metadata": {"path": str(tmp_path)}}).execute()
+    nbclient.NotebookClient(
+        notebook, timeout=PATIENCE, startup_timeout=PATIENCE, resources={"metadata": {"path": str(tmp_path)}}
+    ).execute()
     shown = [o for cell in notebook.cells if cell.cell_type == "code" for o in cell.outputs]
     pages = ["".join(o["data"]["text/html"]) for o in shown if "text/html" in o.get("data", {})]
     bars = [page for page in pages if "<progress" in page]
