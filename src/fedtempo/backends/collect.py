@@ -106,9 +106,13 @@ class Finished(NamedTuple):
 
 def finish(federation: Federation, received: Received, trained: Trained) -> Finished:
     """The end of a client's round: its upload, what it keeps, and how much it counts."""
-    groups, personal, measured = trained.each(lambda carry: federation.program.finish(received, carry))
+    program = federation.program
+    if trained.stacked and program.elementwise:
+        groups, personal, measured = program.finish(received, trained.carry)
+    else:
+        groups, personal, measured = trained.each(lambda carry: program.finish(received, carry))
     # `weighting="processed"` counts the samples that moved shared tensors. Steps on a personal head count nothing.
-    stages = zip(federation.program.stages, trained.samples, strict=True)
+    stages = zip(program.stages, trained.samples, strict=True)
     processed = sum(seen for stage, seen in stages if stage.trained & federation.trained_names)
     clients = trained.clients
     weights = federation.weights(clients, processed)

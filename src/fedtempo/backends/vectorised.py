@@ -80,9 +80,7 @@ def train(
     lanes = Lanes(
         problem, received, now, clients, problem.sizes[clients], outputs, problem.places(now, clients, personal)
     )
-    # `vmap` needs something to map over, even where clients keep nothing: the index is that.
-    index = torch.arange(len(clients), device=problem.device)
-    carry = vmap(lambda lane, own: program.init(received, own))(index, stacked)
+    carry = _first_carry(program, received, stacked, len(clients), problem.device)
     zeros = np.zeros(len(clients), dtype=np.int64)
     tally = Tally(torch.zeros(len(clients), dtype=torch.float64, device=problem.device), zeros)
     for stage in program.stages:
@@ -95,6 +93,17 @@ def train(
             raise TrainingError(f"clients {clients[0]} to {clients[-1]}, round {now.round}: {error}") from error
     loss = tally.loss.cpu() / torch.from_numpy(np.maximum(tally.steps, 1))
     yield Trained(clients, carry, loss, tally.samples, True, shapes)
+
+
+def _first_carry(program: ClientProgram, received: Received, stacked: Params, lanes: int, device: str) -> Carry:
+    """What every client starts from; the shared tensors may be one copy that is seen once for each client."""
+    if program.elementwise:
+        return program.init(
+            received._replace(shared={n: t.expand(lanes, *t.shape) for n, t in received.shared.items()}), stacked
+        )
+    # `vmap` needs something to map over, even where clients keep nothing: the index is that.
+    carry: Carry = vmap(lambda lane, own: program.init(received, own))(torch.arange(lanes, device=device), stacked)
+    return carry
 
 
 def stack_padded(personal: list[Params]) -> tuple[Params, list[dict[str, torch.Size]]]:

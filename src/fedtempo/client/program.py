@@ -93,6 +93,8 @@ class ClientProgram(NamedTuple):
     """(upload by group, personal state to keep, measurements)."""
     first_states: Callable[[Params, Params], tuple[Params, Params]]
     """(shared, personal) -> first optimizer states: those the client keeps, those the server sends down."""
+    elementwise: bool = False
+    """Whether `init`, the steps and `finish` treat every number alike, so that they also work on stacked clients."""
 
 
 def compile_client(
@@ -103,8 +105,12 @@ def compile_client(
     final_state: FinalState,
     begin: Begin,
     remembers: bool = False,
+    elementwise: bool = False,
 ) -> ClientProgram:
-    """Bind phases to a model. Only a training round `remembers`: its optimizers go on from the states of the last."""
+    """Bind phases to a model. Only a training round `remembers`: its optimizers go on from the states of the last.
+
+    `elementwise` says that upload, final state and start treat every number alike.
+    """
     mains = [_stage(i, phase, network, task) for i, phase in enumerate(phases)]
     besides = [phase.beside for phase in phases if phase.beside is not None]
     others = [_stage(len(mains) + i, phase, network, task) for i, phase in enumerate(besides)]
@@ -143,7 +149,9 @@ def compile_client(
         carry = carry._replace(states=_first_states(parts, carry, {}))
         return _between_rounds(parts, carry)
 
-    return ClientProgram(init, stages, finish, first_states)
+    return ClientProgram(
+        init, stages, finish, first_states, elementwise and all(stage.needs_no_lanes for stage in stages)
+    )
 
 
 def _keeps(phase: Phase) -> bool:

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from fedtempo.algorithms.algorithm import Algorithm, begin_as_kept
+from fedtempo.algorithms.algorithm import Algorithm, begin_as_kept, displacement, keep_personal
 from fedtempo.client.network import tensors_of
 from fedtempo.client.objectives import Received
 from fedtempo.client.optimizer_state import GROUP, LAST_LOSS
@@ -53,11 +53,13 @@ class Federation:
         Training has `uploads`; serving a new user and fine-tuning have none. Fine-tuning starts `as_kept`: from the
         state that the client holds, without what the algorithm does to it at the start of a round.
         """
-        memory = self.algorithm.memory
+        memory, rules = self.algorithm.memory, self.algorithm.uploads
         upload = self._upload if uploads else _no_upload
         begin = begin_as_kept if as_kept else memory.begin
         network, task = self.problem.network, self.problem.task
-        return compile_client(phases, network, task, upload, memory.final_state, begin, remembers=uploads)
+        subtracts = not uploads or (rules.upload is displacement and not rules.sends_norm)
+        elementwise = subtracts and memory.final_state is keep_personal and begin is begin_as_kept
+        return compile_client(phases, network, task, upload, memory.final_state, begin, uploads, elementwise)
 
     @cached_property
     def notes(self) -> ProcessNotes:
@@ -149,9 +151,8 @@ class Federation:
         """How much each client's upload counts; `processed` is how many samples it trained shared tensors on."""
         if self.algorithm.weighting == "uniform":
             return np.ones(len(clients))
-        if self.algorithm.weighting == "samples":
-            return np.asarray(self.problem.sizes[clients], dtype=np.float64)
-        return np.full(len(clients), processed, dtype=np.float64)
+        by_samples = self.algorithm.weighting == "samples"
+        return np.full(len(clients), self.problem.sizes[clients] if by_samples else processed, dtype=np.float64)
 
     # ------------------------------------------------------------------ what clients start from
 

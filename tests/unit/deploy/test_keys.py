@@ -158,8 +158,8 @@ def test_processes_leave_nobody_behind(tmp_path: Path) -> None:
     parent = f"import subprocess, sys; subprocess.Popen([sys.executable, '-c', '{waits}']).wait()"
     with ProcessGroup() as processes:
         running = processes.start("sleeper", [sys.executable, "-c", parent], tmp_path / "log", {})
-        assert running.wait(1.0) is None
-        assert len(alive(running.pid)) == 3, "a guard, a parent and a child"
+        assert until(lambda: len(alive(running.pid)) == 3), "a guard, a parent and a child"
+        assert running.code is None
     assert running.code is not None
     # They have been killed; on a busy machine it takes a moment until they are gone.
     assert until(lambda: alive(running.pid) == [])
