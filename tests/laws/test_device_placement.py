@@ -19,6 +19,7 @@ import fedtempo as ft
 from fedtempo.federation import device_rows
 from fedtempo.training import prepare
 from tests import zoo
+from tests.slow import slow_but
 
 ATEN = torch.ops.aten
 READS = {ATEN._local_scalar_dense.default, ATEN.item.default, ATEN.is_nonzero.default}
