@@ -45,7 +45,10 @@ FASTEST = {
 """Every framework in the configuration that was fastest when all were tried, both where none was; `--peers` names
 others. Missing from E3 and E4 is who keeps nothing at clients (pfl), from E3 and E5 whose models are not torch's
 (FedJAX)."""
-CONFIGURATIONS = {OURS: "backend auto, two workers", LOOP: "plain modules, torch's SGD, two forked workers"}
+CONFIGURATIONS = {
+    OURS: "backend auto, two workers",
+    LOOP: "autograd.grad, one update of all weights, channels last, two forked workers",
+}
 WARM_UP, ENOUGH_ROUNDS = 2, 5
 ALLOWANCE_SECONDS, LEAST_ROUNDS = 60.0, 3
 """A framework whose counted rounds together take longer than this does no more of them than the least."""
