@@ -7,12 +7,11 @@ looks for numbers that are not finite, `_add_one_by_one` asks `server/admission.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from fedtempo.backends.backend import Backend, Block, Order, Trained, in_float64
 from fedtempo.backends.memory import in_pieces_that_fit
@@ -21,7 +20,7 @@ from fedtempo.client.optimizer_state import LAST_LOSS
 from fedtempo.compression.packing import memory_in, without_memory
 from fedtempo.federation.federation import Federation
 from fedtempo.federation.traffic import compress_upload
-from fedtempo.params import Params, all_finite, tree_map
+from fedtempo.params import Params, all_finite, tensors_in, tree_map
 from fedtempo.server.admission import length_of, refusal
 from fedtempo.server.exact import sum_of_rows
 from fedtempo.server.faults import corrupted
@@ -83,7 +82,7 @@ class Finished(NamedTuple):
     def finite(self) -> np.ndarray:
         """Which clients' tensors are all finite."""
         lanes = len(self.weights)
-        tensors = (*_tensors(self.groups), *self.personal.values())
+        tensors = (*tensors_in(self.groups), *self.personal.values())
         if lanes == 1:
             return np.array([all_finite(tensors)])
         floats = [t.reshape(lanes, -1) for t in tensors if t.is_floating_point()]
@@ -164,7 +163,7 @@ def _add_together(result: BlockSum, federation: Federation, finished: Finished) 
     elif finished.groups:
         # Drop refused clients before summing. A weight of 0 would not do: 0 times NaN is NaN.
         groups = finished.groups if finite.all() else tree_map(lambda t: t[torch.from_numpy(lanes)], finished.groups)
-        device = next(_tensors(groups)).device
+        device = next(tensors_in(groups)).device
         factors = torch.from_numpy(finished.weights[lanes]).to(device)
         result.add_sums(
             {
@@ -215,7 +214,3 @@ def add_admitted(result: BlockSum, groups: Groups, weight: float, federation: Fe
     if policy.aggregator.combine is not None:
         result.each.append((weight, groups["delta"]))
     result.add_upload(groups, weight, federation.algorithm.uploads.unweighted)
-
-
-def _tensors(groups: Groups) -> Iterator[Tensor]:
-    return (tensor for tensors in groups.values() for tensor in tensors.values())

@@ -16,7 +16,7 @@ from fedtempo.client.optimizer_state import without_states
 from fedtempo.client.phase import Carry, Phase, StepInfo
 from fedtempo.client.rules import GradientAt, PhaseState, Probe, base_rate, ruled_rate, stopped
 from fedtempo.client.transforms import is_identity
-from fedtempo.params import Params, Scalar, add, combine, is_plain, partition, tree_map
+from fedtempo.params import Params, Scalar, add, combine, is_plain, partition, tensors_in, tree_map
 from fedtempo.schedules import Position
 from fedtempo.tasks import Batch, Task, row_counts
 
@@ -253,8 +253,5 @@ def _descend(params: Params, direction: Params, rate: Scalar, in_place: bool) ->
 
 def _shares_memory(state: PhaseState, params: Params) -> bool:
     """Whether a transform or a rule has kept the parameters themselves in its state."""
-    if all(isinstance(part, (tuple, dict)) and not part for part in state):  # most phases keep nothing
-        return False
-    kept: set[int] = set()
-    tree_map(lambda t: kept.add(t.untyped_storage().data_ptr()) if isinstance(t, Tensor) else None, state)
-    return bool(kept) and any(p.untyped_storage().data_ptr() in kept for p in params.values())
+    memory = {t.untyped_storage().data_ptr() for t in tensors_in(state)}
+    return bool(memory) and any(p.untyped_storage().data_ptr() in memory for p in params.values())
