@@ -175,7 +175,7 @@ PaperRun = Training | Calculation
 
 def key_of(name: str, run: PaperRun, seed: int) -> str:
     """A hash of a run's settings, of the code that measures it and of the library's version."""
-    text = repr((version("fedtempo"), name, seed, run.identity()))
+    text = repr((_library(), name, seed, run.identity()))
     if " at 0x" in text:
         raise ConfigError(f"{name}, {run.label!r}: a run's settings must be values that print as what they are.")
     return hashlib.sha256(text.encode()).hexdigest()[:24]
@@ -185,7 +185,12 @@ def _source(function: Callable[..., Any]) -> str:
     """The code of a measure; with what a `partial` holds."""
     if isinstance(function, functools.partial):
         return f"{_source(function.func)} {function.args!r} {sorted(function.keywords.items())!r}"
-    return inspect.getsource(function)
+    return _code(function)
+
+
+# The version and the code of a measure are read from files, and a reproduction asks for them for a thousand runs.
+_library = functools.cache(functools.partial(version, "fedtempo"))
+_code = functools.cache(inspect.getsource)
 
 
 @dataclass(frozen=True)

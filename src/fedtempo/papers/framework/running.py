@@ -80,9 +80,10 @@ def reproduce(
 
     Where the scale tunes, every contestant's candidates are tried first, on seeds that are not judged. The numbers are
     the same whatever the number of processes and however often it was interrupted. Runs that the file `stored` has are
-    taken from it, the others are added to it, with their `provenance`. Without `train` none may be missing.
+    taken from it, the others are added to it, with their `provenance`. Without `train` none may be missing there.
     """
     require(is_count(processes), "processes", "an int >= 1", processes)
+    require(train or stored is not None, "stored", "a file of runs where none may be trained", stored)
     sized = scale_of(reproduction, scale)
     if train:
         require_data_sets(_judged(reproduction, sized, 1, out, only), data_dir)
@@ -90,10 +91,12 @@ def reproduce(
     store = None if stored is None else StoredRuns(stored, plan_record(reproduction, scale, judged))
 
     def measured(tasks: Sequence[SeededRun]) -> list[Measured]:
+        if store is not None and not train:
+            return store.measured(tasks)
         if store is not None:
-            store.fill(tasks, any_key=not train)
+            store.fill(tasks)
         try:
-            return _all_measured(tasks, data_dir, processes if train else None, observe)
+            return _all_measured(tasks, data_dir, processes, observe)
         finally:
             if store is not None:
                 store.add(tasks, sized.tuning, provenance)
@@ -114,16 +117,14 @@ def reproduce(
 
 
 def _all_measured(
-    tasks: Sequence[SeededRun], data_dir: Path | None, processes: int | None, observe: Observer
+    tasks: Sequence[SeededRun], data_dir: Path | None, processes: int, observe: Observer
 ) -> list[Measured]:
-    """What each task measured; those whose measurements are not kept are performed, over so many processes if any."""
+    """What each task measured; those whose measurements are not kept are performed, over so many processes."""
     waiting = [task for task in tasks if kept(task.path) is None]
-    if waiting and processes is None:
-        raise ConfigError(f"{len(waiting)} of {len(tasks)} runs are not stored, such as {waiting[0].name}.")
     observe(len(tasks) - len(waiting), len(tasks), "")
     can_fork = "fork" in multiprocessing.get_all_start_methods()
-    several = min(processes or 1, len(waiting)) > 1 and can_fork
-    performed = _in_processes(waiting, data_dir, processes or 1) if several else _here(waiting, data_dir)
+    several = min(processes, len(waiting)) > 1 and can_fork
+    performed = _in_processes(waiting, data_dir, processes) if several else _here(waiting, data_dir)
     for done, task in enumerate(performed, len(tasks) - len(waiting) + 1):
         observe(done, len(tasks), task.name)
     found = []

@@ -36,19 +36,25 @@ class StoredRuns:
             self.provenance = before["provenance"]
             self.runs = {_identity(record): record for record in before["runs"]}
 
-    def fill(self, tasks: Sequence[SeededRun], any_key: bool) -> None:
-        """Put stored runs where the tasks look for theirs; `any_key` says that the code may have changed since."""
+    def fill(self, tasks: Sequence[SeededRun]) -> None:
+        """Put stored runs where the tasks look for theirs; not those of code that has changed since."""
         for task in tasks:
-            record = self.runs.get((task.run.label, task.tried, task.seed))
-            if record is not None and kept(task.path) is None and (any_key or record["key"] == task.key):
-                curves = {name: Curve(tuple(x), tuple(y)) for name, (x, y) in record["curves"].items()}
-                keep(task, Measured(record["values"], curves))
+            record = self.runs.get(_asked(task))
+            if record is not None and kept(task.path) is None and record["key"] == task.key:
+                keep(task, _measured(record))
+
+    def measured(self, tasks: Sequence[SeededRun]) -> list[Measured]:
+        """What each task measured when it was performed; the code may have changed since. None may be missing."""
+        missing = [task for task in tasks if _asked(task) not in self.runs]
+        if missing:
+            raise ConfigError(f"{len(missing)} of {len(tasks)} runs are not stored, such as {missing[0].name}.")
+        return [_measured(self.runs[_asked(task)]) for task in tasks]
 
     def add(self, tasks: Sequence[SeededRun], tuning: Tuning | None, provenance: str) -> None:
         """Take what the tasks have measured, and write the file where there is something new."""
         new = False
         for task in tasks:
-            identity = (task.run.label, task.tried, task.seed)
+            identity = _asked(task)
             measured = kept(task.path)
             if measured is not None and identity not in self.runs:
                 self.runs[identity] = _record(task, measured, tuning)
@@ -82,6 +88,14 @@ def _same(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
 
 def _identity(record: Record) -> Identity:
     return record["label"], record["tried"], record["seed"]
+
+
+def _asked(task: SeededRun) -> Identity:
+    return task.run.label, task.tried, task.seed
+
+
+def _measured(record: Record) -> Measured:
+    return Measured(record["values"], {name: Curve(tuple(x), tuple(y)) for name, (x, y) in record["curves"].items()})
 
 
 def _record(task: SeededRun, measured: Measured, tuning: Tuning | None) -> Record:
