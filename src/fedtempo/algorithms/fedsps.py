@@ -17,18 +17,26 @@ from fedtempo.schedules import Position
 
 @named
 def fedsps(
-    algorithm: Algorithm, *, c: float = 0.5, lower: float = 0.0, bounded: bool = True, eps: float = 0.0
+    algorithm: Algorithm,
+    *,
+    c: float = 0.5,
+    lower: float = 0.0,
+    bounded: bool = True,
+    eps: float = 0.0,
+    with_proximal: bool = True,
 ) -> Algorithm:
     """eta_k = min((f(y_k) - lower) / (c |g_k|^2), gamma_b), loss and gradient of one batch (Mukherjee et al., 2024).
 
     gamma_b is the algorithm's `lr`, `lower` a lower bound of the loss. Loss and gradient both contain a proximal term,
-    and neither a control variate. A zero gradient gives gamma_b, a loss below `lower` gives 0. The rule in Delta-SGD's
-    code has no upper bound (`bounded=False`) and adds `eps=1e-8` to the denominator.
+    or with `with_proximal=False` neither; neither contains a control variate. A zero gradient gives gamma_b, a loss
+    below `lower` gives 0. The rule in Delta-SGD's code has no upper bound (`bounded=False`) and adds `eps=1e-8` to the
+    denominator.
     """
     require(c > 0, "c", "a number > 0", c)
     require(eps >= 0, "eps", "a number >= 0", eps)
 
     def update(probe: Probe, state: State, now: Position) -> tuple[Scalar, State]:
+        probe = probe if with_proximal else _of_data(probe)
         square = squared_norm(probe.gradient)
         if is_plain(square) and isinstance(probe.base, (int, float)):
             # Numbers of one client are faster in Python than as tensors.
@@ -38,19 +46,25 @@ def fedsps(
         eta = torch.where(steep, torch.minimum(ratio, bound) if bounded else ratio, bound)
         return torch.where(above, eta, 0.0), state
 
-    return ruled(algorithm, RateRule(lambda params: {}, update), "fedsps")
+    rule = RateRule(lambda params: {}, update, needs_data=not with_proximal)
+    return ruled(algorithm, rule, "fedsps")
 
 
 @named
 def feddecsps(
-    algorithm: Algorithm, *, c: float = 0.5, lower: float = 0.0, counts: Literal["run", "own", "round"] = "run"
+    algorithm: Algorithm,
+    *,
+    c: float = 0.5,
+    lower: float = 0.0,
+    counts: Literal["run", "own", "round"] = "run",
+    with_proximal: bool = True,
 ) -> Algorithm:
     """eta_n = r_n / (c sqrt(n + 1)), r_n = min(r_{n-1}, (f(y_n) - lower) / |g_n|^2), r_{-1} = c gamma_b.
 
     Mukherjee et al. (2024), where n counts local steps since the start of training. A client keeps its r.
     `counts="run"` counts as if the client had taken part in every round, `"own"` the steps it took; with `"round"` n
     and r start afresh in every round. gamma_b is the algorithm's `lr`. A loss below `lower` gives 0 and leaves r as it
-    is.
+    is. `with_proximal` as for `fedsps`.
     """
     require(c > 0, "c", "a number > 0", c)
 
@@ -59,6 +73,7 @@ def feddecsps(
         return {"smallest": zero_of(params) - 1.0, "count": zero_of(params)}
 
     def update(probe: Probe, state: State, now: Position) -> tuple[Scalar, State]:
+        probe = probe if with_proximal else _of_data(probe)
         square = squared_norm(probe.gradient)
         if is_plain(square) and isinstance(probe.base, (int, float)):
             gap, last = float(probe.loss) - lower, float(state["smallest"])
@@ -74,8 +89,14 @@ def feddecsps(
         eta = smallest / (c * (taken + 1.0) ** 0.5)
         return torch.where(above, eta, 0.0), {"smallest": smallest, "count": state["count"] + 1.0}
 
-    rule = RateRule(init, update, keeps_state=counts != "round")
+    rule = RateRule(init, update, keeps_state=counts != "round", needs_data=not with_proximal)
     return ruled(algorithm, rule, "feddecsps", counts_earlier=counts == "run")
+
+
+def _of_data(probe: Probe) -> Probe:
+    assert probe.of_data is not None  # `ruled` refuses other objectives
+    gradient, loss = probe.of_data
+    return probe._replace(gradient=gradient, loss=loss)
 
 
 def _plain_rate(gap: float, below: float, eps: float, bound: float, bounded: bool) -> float:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from fedtempo.algorithms.algorithm import Algorithm
+from fedtempo.client.objectives import Pulled, supervised
 from fedtempo.client.phase import Phase
 from fedtempo.client.rules import RateRule
 from fedtempo.errors import ConfigError
@@ -21,6 +22,11 @@ def ruled(algorithm: Algorithm, rule: RateRule, who: str, counts_earlier: bool =
     def change(phase: Phase) -> Phase:
         if phase.prescribed_rate:
             return phase
+        if rule.needs_data and not (phase.objective is supervised or isinstance(phase.objective, Pulled)):
+            raise ConfigError(
+                f"{who} with with_proximal=False must be around an objective that is the loss, alone or with a "
+                f"proximal term. Got {algorithm.name}, whose objective does not tell its terms apart."
+            )
         return replace(phase, rate_rule=rule, counts_earlier=phase.counts_earlier or counts_earlier)
 
     free = algorithm.leaving(NORMALISED, who).claimed("the client's rate", who)

@@ -38,6 +38,8 @@ class Probe(NamedTuple):
     received: Received
     base: Scalar
     """The schedule's learning rate at the first step of this round."""
+    of_data: tuple[Params, Tensor] | None = None
+    """Gradient and loss of the data alone, without a proximal term; None where the objective cannot tell."""
 
 
 class RateRule(NamedTuple):
@@ -50,6 +52,8 @@ class RateRule(NamedTuple):
     """Whether the state stays with the client between rounds; otherwise every round starts afresh."""
     elsewhere: bool = False
     """Whether it asks for gradients at other points."""
+    needs_data: bool = False
+    """Whether it reads gradient and loss of the data alone, which not every objective can tell."""
     schedules: tuple[tuple[str, Schedule], ...] = ()
 
 

@@ -76,6 +76,7 @@ def step_of(
     # A pull's gradient is known: the rest of the objective is the data loss, whose gradient has the fast ways.
     pulled = phase.objective if isinstance(phase.objective, Pulled) else None
     objective = phase.objective if pulled is None else supervised
+    knows_data = objective is supervised
     apart = not ruled and _only_subtracts(phase)
 
     def step(
@@ -95,8 +96,12 @@ def step_of(
         def value_of(free: Params, fixed: Params, rows: Batch) -> Value:
             return objective(loss, {**fixed, **free}, rows, view, now)
 
+        of_data: tuple[Params, Tensor] | None = None
+
         def at_point(point: Params) -> tuple[Params, Value]:
+            nonlocal of_data
             found, of_loss = way(value_of, point, frozen, batch)
+            of_data = (found, of_loss.loss) if knows_data else None
             if pulled is None or apart:
                 return found, of_loss
             # Only rules look at the objective's value.
@@ -111,7 +116,8 @@ def step_of(
         direction, stepped = phase.optimizer.transform.update(direction, state.optimizer, before, now)
         new, rate, over = PhaseState(transformed, stepped, state.rate, state.stop), phase.lr(now), None
         if ruled:
-            probe = Probe(raw, value.total, before, lambda p: gradient_at(p)[0], here, base_rate(phase.lr, now))
+            base = base_rate(phase.lr, now)
+            probe = Probe(raw, value.total, before, lambda p: gradient_at(p)[0], here, base, of_data)
             rate, over, new = _follow_rules(phase, probe, new, rate, now)
         # Writing the step over its start keeps the weights in the cache. It is safe where nobody reads the start
         # again: not the caller, not `after`, not a client that stops, and not a transform that keeps the weights

@@ -136,7 +136,7 @@ CLAIMS = (
 )
 SMOKE: dict[str, Any] = {"rounds": 2, "cohort": 2, "every": 1, "clients": 5, "hidden": 8, "k": 2, "lr": 0.1}
 SMALL: dict[str, Any] = {**SMOKE, "rounds": 100, "cohort": 5, "every": 5, "clients": 30, "hidden": 64, "k": 10}
-MEDIUM: dict[str, Any] = {**SMALL, "rounds": 150, "every": 10, "clients": 50, "hidden": 32}
+MEDIUM: dict[str, Any] = {**SMALL, "rounds": 300, "every": 10, "clients": 50, "hidden": 32}
 RATES = (0.03, 0.1, 0.3)
 FEMNIST_BYTES = Reproduction(
     name="compression-femnist",
@@ -148,7 +148,7 @@ FEMNIST_BYTES = Reproduction(
         "small": sized(seeds=3, minutes=4, **SMALL),
         "medium": sized(
             seeds=5,
-            minutes=8,
+            minutes=16,
             tuning=Tuning(
                 {label: TunedSetting(label, RATES) for label in compressor_rules()}, VALIDATED, settings={"rounds": 60}
             ),

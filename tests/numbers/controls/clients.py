@@ -43,21 +43,27 @@ def delta_sgd(
     return client
 
 
-def sps(p, bound, steps, c=0.5, lower=0.0, mu=0.0, bounded=True, eps=0.0) -> Client:
+def sps(p, bound, steps, c=0.5, lower=0.0, mu=0.0, bounded=True, eps=0.0, with_proximal=True) -> Client:
     def client(t: int, i: int, x: Vector) -> Vector:
         y = x
         for _ in range(at(steps, t)):
-            g, f = p.gradient(i, y) + mu * (y - x), p.loss(i, y) + mu / 2 * (y - x) @ (y - x)
+            g, f = p.gradient(i, y), p.loss(i, y)
+            direction = g + mu * (y - x)
+            if with_proximal:
+                g, f = direction, f + mu / 2 * (y - x) @ (y - x)
             eta = (f - lower) / (c * g @ g + eps)
             eta = min(eta, at(bound, t)) if bounded else eta
-            y = y - max(eta, 0.0) * g
+            y = y - max(eta, 0.0) * direction
         return y - x
 
     return client
 
 
-def decsps(p, bound, steps, c=0.5, counts="run") -> Client:
-    """c_n eta_n = min(P_n, c_{n-1} eta_{n-1}), c_n = c sqrt(n + 1), c_{-1} = c, eta_{-1} = gamma_b."""
+def decsps(p, bound, steps, c=0.5, counts="run", mu=0.0) -> Client:
+    """c_n eta_n = min(P_n, c_{n-1} eta_{n-1}), c_n = c sqrt(n + 1), c_{-1} = c, eta_{-1} = gamma_b.
+
+    A proximal term moves the client, and its rate follows the data alone.
+    """
     last: dict[int, float] = {}
     own: dict[int, int] = {}
 
@@ -69,7 +75,7 @@ def decsps(p, bound, steps, c=0.5, counts="run") -> Client:
             n = {"run": before + k, "own": own.get(i, 0), "round": k}[counts]
             g, f = p.gradient(i, y), p.loss(i, y)
             last[i] = min(f / (g @ g), last.get(i, c * bound))
-            y = y - last[i] / (c * np.sqrt(n + 1)) * g
+            y = y - last[i] / (c * np.sqrt(n + 1)) * (g + mu * (y - x))
             own[i] = own.get(i, 0) + 1
         return y - x
 

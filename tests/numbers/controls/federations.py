@@ -92,9 +92,13 @@ def nova(
     return np.array(models)
 
 
-def dynamic(p, start, cohorts, rate, steps, alpha, by_samples=False) -> Vector:
-    """FedDyn in the paper's form: g_i and h, x = mean_S y - h / alpha; with `by_samples` the code's sums s_i."""
+def dynamic(p, start, cohorts, rate, steps, alpha, by_samples=False, serves="model") -> Vector:
+    """FedDyn in the paper's form: g_i and h, x = mean_S y - h / alpha; with `by_samples` the code's sums s_i.
+
+    The code reports three models: x, the mean of the participants ("mean"), and that of all last models ("clients").
+    """
     N, x, models = len(p.sizes), start, []
+    last = np.tile(start, (N, 1))
     gradients, h, sums = [np.zeros_like(start) for _ in range(N)], np.zeros_like(start), np.zeros((N, len(start)))
     for cohort in cohorts:
         ys = []
@@ -106,10 +110,11 @@ def dynamic(p, start, cohorts, rate, steps, alpha, by_samples=False) -> Vector:
                 y = y - rate * (p.gradient(i, y) - own + a * (y - x))
             gradients[i] = gradients[i] - a * (y - x)
             sums[i] += y - x
+            last[i] = y
             ys.append(y)
         h = h - alpha / N * sum(y - x for y in ys)
         x = np.mean(ys, axis=0) + sums.mean(0) if by_samples else np.mean(ys, axis=0) - h / alpha
-        models.append(x)
+        models.append({"model": x, "mean": np.mean(ys, axis=0), "clients": last.mean(0)}[serves])
     return np.array(models)
 
 

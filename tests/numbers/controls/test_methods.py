@@ -14,7 +14,7 @@ from fedtempo import algorithms as fl
 from fedtempo.schedules import decaying_k, per_round, per_step
 from tests.numbers.controls import clients as c
 from tests.numbers.controls import federations as f
-from tests.numbers.single_model.problem import PLANE, SOFTMAX, START, assert_same, run
+from tests.numbers.single_model.problem import PLANE, SOFTMAX, START, assert_same, flat, run, trace
 from tests.numbers.single_model.reference import NormalizedDecay, averaging, federate, momentum
 from tests.slow import slow_but
 
@@ -83,6 +83,10 @@ CASES = {
         fl.fedsps(fl.fedprox(lr=per_round(1.0, 0.5), steps=K, mu=0.5, weighting="samples"), c=2.0, lower=0.01),
         average(lambda: c.sps(P, lambda t: 0.5**t, K, 2.0, 0.01, mu=0.5), weighting="samples"),
     ),
+    "fedsps of the data alone": Case(
+        fl.fedsps(fl.fedprox(lr=1.0, steps=K, mu=0.5), c=2.0, with_proximal=False),
+        average(lambda: c.sps(P, 1.0, K, c=2.0, mu=0.5, with_proximal=False)),
+    ),
     "fedsps unbounded": Case(
         fl.fedsps(base(lr=0.01), c=2.0, bounded=False, eps=1e-8),
         average(lambda: c.sps(P, 0.0, K, 2.0, bounded=False, eps=1e-8)),
@@ -94,6 +98,10 @@ CASES = {
         )
         for counts in ("run", "own", "round")
     },
+    "feddecsps of the data alone": Case(
+        fl.feddecsps(fl.fedprox(lr=0.5, steps=K, mu=0.5), c=1.0, with_proximal=False),
+        average(lambda: c.decsps(P, 0.5, K, 1.0, mu=0.5)),
+    ),
     "fedhyper_global": Case(
         fl.fedhyper_global(base(), step=60.0),
         lambda cohorts: f.hyper_global(c.stopping(P, L, K), P, X, cohorts, 60.0),
@@ -229,6 +237,28 @@ def test_the_method_is_its_reference(way):
 @pytest.mark.parametrize("name", slow_but(OFTEN, CASES, "two processes do what one does, for any algorithm"))
 def test_in_processes_as_well(name):
     check(CASES[name], SOME, backend="vectorised", workers=2, block=2)
+
+
+@pytest.mark.parametrize("cohorts", [EVERYBODY, SOME], ids=["everybody", "some"])
+@pytest.mark.parametrize("serves", ["model", "mean", "clients"])
+def test_each_of_feddyns_three_models_is_served(serves, cohorts):
+    result = run(PLANE, fl.feddyn(lr=L, steps=K, alpha=0.7, serves=serves), X, cohorts, backend="vectorised")
+    expected = f.dynamic(P, X, cohorts, L, K, 0.7, serves=serves)[-1]
+    np.testing.assert_allclose(flat(result.model().state_dict()), expected, rtol=1e-9, atol=1e-9)
+    assert_same(result, f.dynamic(P, X, cohorts, L, K, 0.7), 1e-9)
+
+
+@pytest.mark.parametrize("serves", ["mean", "clients"])
+def test_another_server_step_leaves_the_served_model_alone(serves):
+    dynamic = fl.feddyn(lr=L, steps=K, alpha=0.7, serves=serves)
+    result = run(PLANE, fl.with_server(dynamic, ft.transforms.momentum(0.5)), X, EVERYBODY)
+    assert not np.allclose(flat(result.model().state_dict()), trace(result)[-1])
+
+
+def test_a_rate_of_the_data_alone_needs_an_objective_that_knows_it():
+    mixed = fl.fedem(lr=L, steps=K, components=2)
+    with pytest.raises(ft.ConfigError, match="does not tell its terms apart"):
+        fl.fedsps(mixed, with_proximal=False)
 
 
 def test_the_cases_reach_their_branches():

@@ -36,6 +36,7 @@ from fedtempo.evaluation.protocol import Evaluation
 from fedtempo.papers.control.adaptive import beta_by_agreement, decay_by_norms, k_by_own_loss, uneven_steps
 from fedtempo.papers.framework.budgets import at_budgets
 from fedtempo.papers.framework.frame import (
+    FIRST_TUNING_SEED,
     Data,
     Measure,
     Measured,
@@ -116,9 +117,10 @@ METHODS: Mapping[str, Maker] = {
 """From a rate and a scale to the algorithm, by label."""
 
 
-def control_tuning(rates: Sequence[float]) -> Tuning:
+def control_tuning(rates: Sequence[float], seeds: int = 1) -> Tuning:
     """The same candidates for every method, chosen by validation rows."""
-    return Tuning({label: TunedSetting(label, tuple(rates)) for label in METHODS}, f"{USERS}/best")
+    contestants = {label: TunedSetting(label, tuple(rates)) for label in METHODS}
+    return Tuning(contestants, f"{USERS}/best", seeds=tuple(range(FIRST_TUNING_SEED, FIRST_TUNING_SEED + seeds)))
 
 
 def equal_steps(scale: Scale) -> float:
