@@ -28,7 +28,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Iterator[None]:
-    """Thousands of tests are made and none is dropped: the garbage collector finds nothing now, and need not look again."""
+    """Thousands of tests are made and none is dropped, so the garbage collector need not look at them, now or later."""
     gc.disable()
     try:
         return (yield)

@@ -50,7 +50,8 @@ def with_blocks(*languages: str) -> list[Path]:
 
 
 OWN = ("own-algorithm", "own-optimizer", "own-data", "own-loss", "own-metric", "own-model", "lora", "save-and-serve")
-LONG = [DOCS / "tutorial.md", *(DOCS / "how-to" / f"{name}.md" for name in (*OWN, "compare-for-a-paper"))]
+LONG = [DOCS / f"{name}.md" for name in ("tutorial", "compare", "evaluation", "devices")]
+LONG += [DOCS / "how-to" / f"{name}.md" for name in (*OWN, "compare-for-a-paper", "csv-to-model")]
 """They train for seconds; tests of what they use run every time."""
 SHORT = [page for page in with_blocks("python") if page not in LONG]
 

@@ -31,6 +31,11 @@ class Browser:
         self.until(lambda: self.js("return document.documentElement.dataset.ready") == "yes")
         return time.perf_counter() - began
 
+    def hurry(self, times: int) -> None:
+        """Pages that are opened from now on wait so many times shorter, such as for the next look at a run."""
+        script = f"const wait = setTimeout; window.setTimeout = (what, time) => wait(what, time / {times});"
+        self.driver.execute_cdp_cmd("Page.addScriptToEvaluateOnNewDocument", {"source": script})
+
     def js(self, code: str, *arguments: Any) -> Any:
         return self.driver.execute_script(code, *arguments)
 

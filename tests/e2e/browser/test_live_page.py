@@ -61,6 +61,7 @@ def test_a_new_round_appears_and_the_end_is_told(browser: Browser, tmp_path: Pat
     next(rounds)
     with served(tmp_path / "run") as port:
         browser.look(1280)
+        browser.hurry(20)
         browser.open(f"http://127.0.0.1:{port}/")
         told = lambda: browser.one("#live").text  # noqa: E731
         browser.until(lambda: "Round 2 of 5" in told())

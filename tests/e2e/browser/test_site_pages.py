@@ -10,6 +10,9 @@ import pytest
 from tests.e2e.browser.conftest import Browser
 from tests.site import build_site
 
+pytestmark = pytest.mark.slow(
+    "sphinx builds for seconds; links between the sources are followed, and reports opened in the browser, every time"
+)
 PHONE = 390
 FEW = ("index", "install", "tutorial", "methods", "how-to/own-data")
 REST = ("api", "coming-from", "errors", "papers", "results", "how-to/[c-n]*", "how-to/own-[a-c]*", "how-to/own-[l-o]*")
@@ -60,7 +63,6 @@ def test_search_finds_a_page(browser: Browser, few: Path) -> None:
     browser.until(lambda: any("own data" in found.text for found in browser.all("#search-results li a")))
 
 
-@pytest.mark.slow("builds the whole site and opens each of its pages; a few pages are looked at every time")
 def test_every_page_is_reached_by_links_and_fits_a_phone(browser: Browser, site: Path) -> None:
     browser.look(PHONE, 844)
     waiting, seen = [site / "index.html"], set()

@@ -205,7 +205,7 @@ def test_more_answers_than_clients_are_none(digits: ft.data.FederatedData, tmp_p
     assert report.clients == (5,)
 
 
-@pytest.mark.parametrize("back", [True, False])
+@pytest.mark.parametrize("back", slow_but([True], [True, False], "it waits until patience is over"))
 def test_where_all_nodes_go_in_the_middle_of_a_round_it_waits(
     back: bool, digits: ft.data.FederatedData, tmp_path: Path
 ) -> None:

@@ -11,13 +11,12 @@ from torch import Tensor, nn
 
 import fedtempo as ft
 from fedtempo.contracts import ContractError
-from tests.slow import slow_but
 
 METRICS = ["accuracy", "auroc", "calibration_error", "perplexity", "r2", "mae", "recall_at_5"]
-ONE_OF_A_KIND = ["auroc"]
 
 
-@pytest.mark.parametrize("name", slow_but(ONE_OF_A_KIND, METRICS, "test_metrics has their numbers on every backend"))
+@pytest.mark.slow("test_metrics has their numbers on every backend; a metric of one's own runs every time below")
+@pytest.mark.parametrize("name", METRICS)
 def test_ours_keep_the_contract(name: str) -> None:
     ft.check_metric(name)
 
@@ -69,7 +68,7 @@ def one_number(outputs: Tensor, targets: Tensor) -> Tensor:
 @pytest.mark.parametrize(
     ("loss", "kind"),
     [
-        (one_number, "classes"),
+        pytest.param(one_number, "classes", marks=pytest.mark.slow("a loss of coupled rows keeps it every time below")),
         pytest.param("multilabel", "labels", marks=IN_LAWS),
         pytest.param(
             *(nn.CrossEntropyLoss(weight=torch.tensor([1.0, 2.0, 3.0]), label_smoothing=0.1), "classes"), marks=IN_LAWS

@@ -146,7 +146,7 @@ def same(found: list[dict[str, float]], history: list[ft.RoundReport], tolerance
                 assert row[name] == pytest.approx(value, rel=tolerance, nan_ok=True), name
 
 
-@pytest.mark.parametrize("name", slow_but([*FILES, "wandb"], KEEPING, "MLflow is begun and resumed below"))
+@pytest.mark.parametrize("name", slow_but(FILES, KEEPING, "MLflow and W&B start for seconds"))
 def test_every_round_is_logged_and_no_number_changes(name: str, tmp_path: Path, plain: ft.Result) -> None:
     result = ft.run(**settings(), out=tmp_path, trackers=[name])
     assert result.digest() == plain.digest()
@@ -188,7 +188,7 @@ def test_resumed_rounds_are_logged_once(
 
 
 @pytest.mark.parametrize(
-    "name", slow_but(FILES, KEEPING, "MLflow and W&B start for seconds; MLflow is resumed every time below")
+    "name", slow_but(FILES, KEEPING, "MLflow and W&B start for seconds; files are resumed every time")
 )
 def test_stopped_and_resumed(name: str, tmp_path: Path, plain: ft.Result) -> None:
     rounds = ft.train(**settings(), out=tmp_path, trackers=[name])
@@ -199,7 +199,7 @@ def test_stopped_and_resumed(name: str, tmp_path: Path, plain: ft.Result) -> Non
     same(held_by(name, tmp_path), plain.history, 1e-6 if name == "tensorboard" else 0)
 
 
-@pytest.mark.parametrize("name", slow_but(FILES, [*FILES, "mlflow"], "MLflow starts for seconds, and is resumed below"))
+@pytest.mark.parametrize("name", slow_but(FILES, [*FILES, "mlflow"], "MLflow starts for seconds"))
 def test_rounds_that_a_tracker_missed_are_told_later(name: str, tmp_path: Path, plain: ft.Result) -> None:
     rounds = ft.train(**settings(), out=tmp_path)
     for _ in range(4):
@@ -228,6 +228,7 @@ def test_a_line_cut_short_is_written_again(name: str, tmp_path: Path, plain: ft.
     same(held_by(name, tmp_path), plain.history, 0)
 
 
+@pytest.mark.slow("MLflow starts for seconds; what a tracker is told runs every time with files")
 def test_mlflow_has_the_settings_and_how_it_ended(tmp_path: Path, plain: ft.Result) -> None:
     client = pytest.importorskip("mlflow").MlflowClient(tracking_uri=f"sqlite:///{tmp_path / 'mlflow.db'}")
     rounds = ft.train(**settings(), out=tmp_path, trackers=["mlflow"])

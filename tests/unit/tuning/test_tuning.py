@@ -25,6 +25,7 @@ BASE = """
 rounds = 4
 cohort = 0.5
 batch_size = 16
+backend = "serial"
 [data]
 name = "digits"
 min_samples = 3

@@ -21,6 +21,7 @@ from fedtempo.errors import ConfigError, OutputError
 EXPERIMENT = """
 rounds = 4
 cohort = 0.5
+backend = "serial"
 [data]
 name = "digits"
 new_clients = 2
@@ -77,10 +78,8 @@ def test_the_same_command_gives_the_same_digits_and_never_judges_a_tuned_seed(
     command: Callable[..., tuple[int, str, str]], experiment: str, tmp_path: Path
 ) -> None:
     out = tmp_path / "a"
-    figures = tmp_path / "figures"
-    code, printed, error = command(experiment, *COMMAND, "--out", str(out), "--figures", str(figures))
+    code, printed, error = command(experiment, *COMMAND, "--out", str(out))
     assert code == 0, error
-    assert {path.suffix for path in figures.iterdir()} == {".svg", ".pdf", ".png"}
     assert "judged on seeds 0, 1:" in printed and "against fedavg" in printed and "to reach accuracy" in printed
     plan = json.loads((out / "plan.json").read_text())
     assert plan["seeds"] == [0, 1] and plan["tuning_seeds"] == [TUNING_SEEDS]
@@ -130,12 +129,23 @@ def test_workers_change_nothing(command: Callable[..., tuple[int, str, str]], ex
     assert found_in(tmp_path / "1") == found_in(tmp_path / "2")
 
 
+@pytest.mark.slow("matplotlib draws for seconds; the figures of a comparison are drawn every time in test_figures")
+def test_figures_are_written_where_they_are_asked_for(
+    command: Callable[..., tuple[int, str, str]], experiment: str, tmp_path: Path
+) -> None:
+    figures = tmp_path / "figures"
+    code, _, error = command(experiment, *COMMAND, "--out", str(tmp_path / "out"), "--figures", str(figures))
+    assert code == 0, error
+    assert {path.suffix for path in figures.iterdir()} == {".svg", ".pdf", ".png"}
+
+
 @pytest.fixture(scope="module")
 def settings(digits: ft.data.FederatedData) -> dict[str, Any]:
     return {
         "model": ft.models.softmax_regression(64, 10),
         "data": digits,
         "rounds": 4,
+        "backend": "serial",
         "cohort": 3,
         "evaluation": ft.Evaluation(every=1, users=4, steps=1),
         "trials": 2,
