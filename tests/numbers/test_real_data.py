@@ -33,6 +33,7 @@ def counts_of(table, part):
     return np.bincount(np.asarray(table.columns["y"])[np.asarray(table.parts) == part]).tolist()
 
 
+@LARGE
 def test_mnist(real):
     table = real("mnist")
     assert table.columns["x"].shape == (70_000, 1, 28, 28)
@@ -189,10 +190,13 @@ def test_sst2(real):
     [
         pytest.param(
             *("pubmed", 19_717, 44_324, 500, [4103, 7739, 7875]),
-            marks=pytest.mark.slow("its communities take seconds; two graphs of the same form run every time"),
+            marks=pytest.mark.slow("its communities take seconds; a graph of the same form runs every time"),
         ),
         ("cora", 2_708, 5_278, 1_433, [351, 217, 418, 818, 426, 298, 180]),
-        ("citeseer", 3_327, 4_552, 3_703, [249, 590, 668, 701, 596, 508]),
+        pytest.param(
+            *("citeseer", 3_327, 4_552, 3_703, [249, 590, 668, 701, 596, 508]),
+            marks=pytest.mark.slow("a graph of the same form runs every time"),
+        ),
     ],
 )
 def test_planetoid(real, name, nodes, links, features, classes):

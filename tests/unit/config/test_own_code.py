@@ -260,7 +260,7 @@ def test_registered_names_are_known(mine: Path, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("workers", slow_but([1], [1, 2], "two processes that load torch"))
 def test_compare_and_tune_take_own_code(workers: int, mine: Path, tmp_path: Path) -> None:
-    path = written(mine)
+    path = written(mine, backend="serial")
     file = read(path)
     entrants = entrants_of(file, "mine_here:slow:lr=0.3,steps=1,fedavg", only=True)
     assert [entrant.label for entrant in entrants] == ["mine_here:slow:lr=0.3,steps=1", "fedavg"]

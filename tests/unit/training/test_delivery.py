@@ -97,13 +97,14 @@ def test_a_safetensors_file_holds_the_tensors(tmp_path: Path) -> None:
 WITHOUT_US = """
 import sys
 sys.modules["fedtempo"] = None
-import numpy as np, torch
+import numpy as np
 x = np.load(sys.argv[2])
 if sys.argv[1].endswith(".onnx"):
     import onnxruntime
     session = onnxruntime.InferenceSession(sys.argv[1])
     out = session.run(None, {session.get_inputs()[0].name: x})[0]
 else:
+    import torch
     out = torch.export.load(sys.argv[1]).module()(torch.from_numpy(x)).detach().numpy()
 np.save(sys.argv[3], out)
 """
