@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import atexit
 import functools
 import inspect
+import weakref
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypeVar
@@ -206,7 +208,24 @@ def train(**settings: Any) -> Generator[RoundReport, None, Result]:
     folder = None if out is None else Path(out)
     experiment = prepare(**settings)
     kept = (folder, resume, commit_every, trackers)
-    return train_experiment(experiment, *kept, states=states, as_planned=as_planned, aloud=shows is None and not bar)
+    aloud = shows is None and not bar
+    return _closed_at_exit(train_experiment(experiment, *kept, states=states, as_planned=as_planned, aloud=aloud))
+
+
+Rounds = Generator[RoundReport, None, Result]
+_unfinished: weakref.WeakSet[Rounds] = weakref.WeakSet()
+
+
+def _closed_at_exit(rounds: Rounds) -> Rounds:
+    """The generator; a script that leaves its loop early and ends closes it while Python still has its modules."""
+    _unfinished.add(rounds)
+    return rounds
+
+
+@atexit.register
+def _close_unfinished() -> None:
+    for rounds in list(_unfinished):
+        rounds.close()
 
 
 def train_file(

@@ -259,5 +259,7 @@ def _descend(params: Params, direction: Params, rate: Scalar, in_place: bool) ->
 
 def _shares_memory(state: PhaseState, params: Params) -> bool:
     """Whether a transform or a rule has kept the parameters themselves in its state."""
+    if all(isinstance(part, (tuple, dict)) and not part for part in state):  # most phases keep nothing
+        return False
     memory = {t.untyped_storage().data_ptr() for t in tensors_in(state)}
     return bool(memory) and any(p.untyped_storage().data_ptr() in memory for p in params.values())

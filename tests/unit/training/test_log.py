@@ -16,7 +16,8 @@ SCRIPT = """
 import numpy as np, torch, fedtempo as ft
 rows = np.random.default_rng(0).standard_normal((8, 3))
 data = ft.data.FederatedData.from_clients([(rows, rows[:, 0])] * 2)
-ft.run(model=torch.nn.Linear(3, 1), data=data, algorithm=ft.algorithms.fedavg(0.1, 1), rounds=2, backend="serial")
+rounds = ft.train(model=torch.nn.Linear(3, 1), data=data, algorithm=ft.algorithms.fedavg(0.1, 1), rounds=9)
+next(rounds)  # and the script ends in the middle of a run, which must not end in a traceback
 """
 LINE = (
     "task: classification (guessed from targets that are integers), selected by accuracy (higher is better); "
