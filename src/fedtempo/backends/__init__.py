@@ -10,6 +10,7 @@ from fedtempo.backends.choice import (
     choose_backend,
     choose_workers,
     engine_for,
+    parameters_of_a_step,
 )
 from fedtempo.backends.collect import compressed, finish, run_blocks
 from fedtempo.backends.engine import Calibration, Engine, InProcess, WorkerPool
@@ -42,6 +43,7 @@ __all__ = [
     "compressed",
     "engine_for",
     "finish",
+    "parameters_of_a_step",
     "row_by_row",
     "run_blocks",
     "serial",

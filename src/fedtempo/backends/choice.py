@@ -12,6 +12,7 @@ import os
 from contextlib import AbstractContextManager, nullcontext
 from typing import NamedTuple
 
+import numpy as np
 import torch
 from torch import nn
 
@@ -33,6 +34,9 @@ BACKENDS: dict[str, Backend] = {"serial": serial, "vectorised": vectorised}
 BACKEND_NAMES = (*BACKENDS, "processes", "ray", "auto")
 VECTORISED_BELOW = 100_000
 """Models with fewer parameters than this run side by side by default. Larger ones are faster one by one."""
+VECTORISED_HEADS_BELOW = 250_000
+"""The same where most steps train a head on features that are computed once, as PFLEGO's do, and there are no
+convolutions."""
 MOST_CHANNEL_ROWS = 128
 """With convolutions, side by side pays only for little work a step: the most channels of a layer times the rows of a
 batch. Clients with kernels of their own are a grouped convolution, which is slower for each number than a plain one."""
@@ -73,10 +77,12 @@ def choose(
     vectorises: bool = True,
     device: str = "cpu",
     batch: int | None = None,
+    moved: float | None = None,
 ) -> Choice:
     """The choice for a run: what the user set, and defaults for the rest by model, rows of a batch and processors.
 
-    An accelerator is fastest with many clients side by side, in one process, as many as its memory holds.
+    `moved` is what `parameters_of_a_step` says; by default a step moves all parameters. An accelerator is fastest with
+    many clients side by side, in one process, as many as its memory holds.
     """
     parameters = sum(p.numel() for p in model.parameters())
     if backend == "auto" and torch.device(device).type != "cpu":
@@ -84,7 +90,8 @@ def choose(
         free = free_memory(device)
         size = block_size(parameters, code) if free is None or code is serial else lanes_in(free, parameters)
         return Choice(code, workers or 1, block or size)
-    code = choose_backend(backend, parameters, _channels(model) * (batch or 1)) if vectorises else serial
+    channel_rows = _channels(model) * (batch or 1)
+    code = choose_backend(backend, parameters, channel_rows, moved) if vectorises else serial
     size = block or block_size(parameters, code, bool(_channels(model)))
     if workers is None and backend == "auto":
         # A cohort that fits into one block cannot be shared between workers.
@@ -98,12 +105,36 @@ def _channels(model: nn.Module) -> int:
     return max((layer.out_channels for layer in model.modules() if isinstance(layer, nn.Conv2d)), default=0)
 
 
-def choose_backend(backend: str | Backend, parameters: int, channel_rows: int = 0) -> Backend:
+def parameters_of_a_step(federation: Federation) -> float:
+    """The parameters that take part in a local step, on average over the first round of a client of middling size.
+
+    Where the features of a fixed body are computed once, these are the head's alone.
+    """
+    problem = federation.problem
+    clients = problem.data.clients
+    middle = clients[np.argsort(problem.sizes[clients], kind="stable")[len(clients) // 2]]
+    samples, (now,) = int(problem.sizes[middle]), problem.places(problem.now(0, 1.0), np.array([middle]))
+    sizes = {name: p.numel() for name, p in problem.model.named_parameters()}
+    moved = taken = 0
+    for stage in federation.program.stages:
+        steps = len(stage.positions(now, samples, problem.batching))
+        batching, rows = stage.phase.batching(problem.batching), stage.phase.rows(samples)[1]
+        on_features = stage.reuses_features and stage.needs_all_rows(steps, rows, batching)
+        moved += steps * sum(size for name, size in sizes.items() if not on_features or name in stage.trained)
+        taken += steps
+    return moved / taken if taken else float(sum(sizes.values()))
+
+
+def choose_backend(
+    backend: str | Backend, parameters: int, channel_rows: int = 0, moved: float | None = None
+) -> Backend:
     """The backend of this name; `auto` looks at the model and the batch: `channel_rows` are channels times rows."""
     if isinstance(backend, Backend):
         return backend
     if backend == "auto":
-        together = parameters < VECTORISED_BELOW and channel_rows <= MOST_CHANNEL_ROWS
+        small = parameters < VECTORISED_BELOW and channel_rows <= MOST_CHANNEL_ROWS
+        heads = moved is not None and moved < VECTORISED_BELOW and parameters < VECTORISED_HEADS_BELOW
+        together = small or (heads and not channel_rows)
         return BACKENDS["vectorised" if together else "serial"]
     if backend not in BACKEND_NAMES:
         raise unknown("backend", backend, BACKEND_NAMES)

@@ -149,6 +149,9 @@ def _run_stage(lanes: Lanes, stage: Stage, carry: Carry, tally: Tally) -> tuple[
         carry, data = _enter(lanes, stage, carry, starts, counts)
     rows = BatchRows(batching, client_keys(problem.seed, lanes.clients, "batches", *now.path), counts)
     loss, samples, taken = tally.loss, np.zeros_like(counts), np.zeros_like(steps)
+    # A batch of all rows is the same at every step, unless something is drawn for it.
+    repeats = batching.size is None and problem.augment is None and not problem.network.dropout
+    kept: dict[bytes, Batch] = {}
     for step in range(int(steps.max())):
         # Clients that have finished, or stopped early, stay in the stack, but no longer step.
         active = np.flatnonzero((steps > step) & _going_on(lanes, stage, carry))
@@ -157,8 +160,12 @@ def _run_stage(lanes: Lanes, stage: Stage, carry: Carry, tally: Tally) -> tuple[
         local, lengths = rows.at(step // stage.phase.repeat)
         samples[active] += lengths[active]
         taken[active] += 1
+        last, kept = kept, {}
         for group in _groups(active, lengths, problem.pads_batches):
-            batch = _batch(lanes, data, starts, local, lengths, group, step)
+            who = group.tobytes()
+            batch = last[who] if who in last else _batch(lanes, data, starts, local, lengths, group, step)
+            if repeats:
+                kept[who] = batch
             here = [timeline[min(step, len(timeline) - 1)] if len(timeline) else now for timeline in timelines]
             # Before the first step the carry may be one model that is seen once for each client.
             carry, losses = _step(lanes, stage, carry, batch, here, members, group, may_overwrite=step > 0)

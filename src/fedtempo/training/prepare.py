@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from fedtempo.algorithms.algorithm import Algorithm
-from fedtempo.backends import Backend, Choice, choose, cluster_for, vectorised
+from fedtempo.backends import Backend, Choice, choose, cluster_for, parameters_of_a_step, vectorised
 from fedtempo.data.augment import Augment, PerClient, as_augment
 from fedtempo.data.batches import Batching
 from fedtempo.data.federated import FederatedData
@@ -179,7 +179,7 @@ def _choose_backend(
     problem = federation.problem
     rows = problem.batching.size or int(np.median(problem.sizes[problem.data.clients]))
     asked = (backend, workers, block, problem.model, cohort)
-    choice = choose(*asked, device=problem.device, batch=rows)
+    choice = choose(*asked, device=problem.device, batch=rows, moved=parameters_of_a_step(federation))
     if backend != "auto" or choice.backend is not vectorised:
         return choice, None
     obstacle = why_not_vectorised(federation, start)

@@ -45,6 +45,25 @@ def test_auto_runs_small_convolutions_side_by_side_where_batches_are_small() -> 
     assert choose("auto", 1, None, large, 10.0, batch=4).backend is serial
 
 
+def test_heads_on_features_that_are_computed_once_run_side_by_side() -> None:
+    """Measured in docs/benchmarks.md: PFLEGO and FedRep gain up to 250,000 parameters, FedPer up to 100,000."""
+
+    def planned(algorithm: ft.Algorithm, hidden: int = 200) -> tuple[float, str]:
+        data = ft.data.FederatedData.from_clients([(np.zeros((20, 784), np.float32), np.arange(20) % 2)] * 2)
+        experiment = prepare(model=ft.models.mlp(784, [hidden], 10), data=data, algorithm=algorithm, rounds=1)
+        return rules.parameters_of_a_step(experiment.federation), experiment.backend.name
+
+    a = ft.algorithms
+    body, head = 784 * 200 + 200, 200 * 10 + 10
+    assert planned(a.fedper(lr=0.1, steps=50)) == (body + head, "serial")
+    assert planned(a.pflego(head_lr=0.1, server_lr=0.1, steps=50)) == (head + body / 50, "vectorised")
+    mixed = a.fedrep(lr=0.1, head_steps=40, body_steps=10)
+    assert planned(mixed) == ((40 * head + 10 * (body + head)) / 50, "vectorised")
+    assert planned(a.pflego(head_lr=0.1, server_lr=0.1, steps=50), hidden=400)[1] == "serial"
+    images = ft.models.cnn((1, 28, 28), 10)
+    assert choose("auto", 1, None, images, 10.0, batch=20, moved=1_000.0).backend is serial
+
+
 def test_the_full_batch_counts_as_the_rows_of_a_middling_client() -> None:
     def chosen(rows: int) -> str:
         columns = {"x": np.zeros((3 * rows, 8, 8), np.float32), "y": np.arange(3 * rows) % 2}

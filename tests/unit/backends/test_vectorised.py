@@ -1,0 +1,40 @@
+"""Clients side by side: what is done once for many steps."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+import fedtempo as ft
+from fedtempo.federation.problem import Problem
+
+FIVE = ft.algorithms.fedavg(lr=0.1, steps=5)
+PLAIN, DROPS = nn.Linear(3, 2), nn.Sequential(nn.Dropout(0.5), nn.Linear(3, 2))
+
+
+@pytest.mark.parametrize(
+    ("model", "settings", "gathers"),
+    [
+        (PLAIN, {"batch_size": None}, 1),
+        (PLAIN, {"batch_size": 4}, 5),
+        (DROPS, {"batch_size": None}, 10),  # clients of one size at a time
+        (PLAIN, {"batch_size": None, "augment": ft.data.augment.noise(0.1)}, 5),
+    ],
+    ids=["all rows", "batches", "masks are drawn", "noise is drawn"],
+)
+def test_a_batch_of_all_rows_is_gathered_once(
+    model: nn.Module, settings: dict, gathers: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls = []
+    gather = Problem.rows
+    monkeypatch.setattr(Problem, "rows", lambda self, *args: calls.append(1) or gather(self, *args))
+    draw = np.random.default_rng(0)
+    clients = [(draw.standard_normal((rows, 3)).astype(np.float32), np.arange(rows) % 2) for rows in (6, 6, 4)]
+    given = {"data": ft.data.FederatedData.from_clients(clients), "algorithm": FIVE, "rounds": 1, "evaluation": None}
+    together = ft.run(model=model, backend="vectorised", workers=1, block=3, dtype=torch.float64, **given, **settings)
+    assert len(calls) == gathers
+    one_by_one = ft.run(model=model, backend="serial", workers=1, dtype=torch.float64, **given, **settings)
+    for name, tensor in together.last.shared.items():
+        np.testing.assert_allclose(tensor, one_by_one.last.shared[name], rtol=1e-12, atol=1e-12)
