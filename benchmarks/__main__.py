@@ -38,6 +38,8 @@ RIVAL = "hand-written, two processes"
 FLOOR, ONE = "products alone, one process", "FedTempo, one process"
 WITH_FLOOR = ("W1", "W2", "W4")
 """The workloads whose matrix products and convolutions are also timed alone."""
+ROUNDS, SHORT = 7, {"W1": 20, "W3": 40}
+"""Rounds that count; a round of W3 takes so few milliseconds that seven of them say little."""
 PLAIN, OWN_MODULE = "FedTempo", "FedTempo, own module"
 UNRECORDED = ", not recorded"
 PATIENCE_SECONDS = 900.0
@@ -52,7 +54,9 @@ def main() -> None:
     parser.add_argument(
         "workloads", nargs="*", default=list(WORKLOADS), help="W1 to W5, or E1 to E5 with --experiments; all by default"
     )
-    parser.add_argument("--rounds", type=int, default=7, help="rounds that count, after two that do not")
+    parser.add_argument(
+        "--rounds", type=int, help="rounds that count, after two that do not; 7, and more of short ones"
+    )
     parser.add_argument(
         "--only-rounds", action="store_true", help="leave out start-up, memory, algorithms and profiles"
     )
@@ -69,7 +73,7 @@ def main() -> None:
     chosen = parser.parse_args()
     torch.set_num_threads(1)
     if chosen.methods:
-        methods.main(chosen.rounds)
+        methods.main(chosen.rounds or ROUNDS)
         methods_page.write()
         return
     if chosen.experiments:
@@ -80,7 +84,8 @@ def main() -> None:
         return
     results: dict[str, Any] = {"about": report.about(), "workloads": {}}
     for name in chosen.workloads:
-        results["workloads"][name] = workload_results(WORKLOADS[name], chosen.rounds, chosen.only_rounds)
+        count = chosen.rounds or SHORT.get(name, ROUNDS)
+        results["workloads"][name] = workload_results(WORKLOADS[name], count, chosen.only_rounds)
         report.show(name, results["workloads"][name])
     if not chosen.only_rounds and "W3" in chosen.workloads:
         results["growth"] = alone("benchmarks.single", "W3", "ours", "1000")
@@ -97,7 +102,7 @@ def _experiments(chosen: argparse.Namespace) -> None:
             compare.keep("experiments", {name: found}, chosen.write)
 
 
-def _own_results(names: list[str], count: int) -> dict[str, Any]:
+def _own_results(names: list[str], count: int | None) -> dict[str, Any]:
     """Each network as `nn.Sequential` and as an own module, with recorded steps and without, in one run in turn."""
     results: dict[str, Any] = {"about": report.about(), "workloads": {}}
     for name in names:
@@ -105,7 +110,7 @@ def _own_results(names: list[str], count: int) -> dict[str, Any]:
         print(f"\n{workload.title}", flush=True)
         inputs, labels = arrays(workload, FOLDER)
         with ExitStack() as stack:
-            timings = in_turn(own_contenders(workload, inputs, labels, stack), count)
+            timings = in_turn(own_contenders(workload, inputs, labels, stack), count or SHORT.get(name, ROUNDS))
         results["workloads"][name] = {
             "title": workload.title,
             "seconds": {who: timing._asdict() | {"median": timing.median} for who, timing in timings.items()},
