@@ -17,7 +17,7 @@ from fedtempo.data.mapped_pages import MappedPages
 from fedtempo.data.own_clients import ClientData, as_one_table
 from fedtempo.data.parts import PARTS
 from fedtempo.data.preparation import Preparation
-from fedtempo.errors import DataError, shown
+from fedtempo.errors import DataError
 from fedtempo.support.display import html_of
 from fedtempo.tasks import Batch
 
@@ -48,13 +48,6 @@ class FederatedData:
     clients, stand in for theirs. What is allocated then does not depend on the sizes that somebody else claims."""
     preparation: Preparation | None = field(default=None, repr=False, metadata={"identity": False})
     """What was done to the rows of a frame before training; the columns are what came of it."""
-
-    def __post_init__(self) -> None:
-        if not (isinstance(self.bounds, np.ndarray) and self.bounds.ndim == 2 and self.bounds.shape[1] == 4):
-            raise DataError(
-                "bounds must be an array with four positions per client. For a list of clients there is "
-                f"FederatedData.from_clients. Got {shown(self.bounds)}."
-            )
 
     @classmethod
     def from_clients(

@@ -205,6 +205,8 @@ def _check_plain(
     check_rounds(rounds)
     check_device(device)
     require(isinstance(data, FederatedData), "data", "a FederatedData (split a table first)", data)
+    table = isinstance(data.bounds, np.ndarray) and data.bounds.ndim == 2 and data.bounds.shape[1] == 4
+    require(table, "data.bounds", "an array with four positions per client, as from_clients makes it", data.bounds)
     require(isinstance(algorithm, Algorithm), "algorithm", "an Algorithm, such as fedavg(lr=0.1, steps=5)", algorithm)
     require(is_count(seed, 0), "seed", "an int >= 0", seed)
     require(isinstance(dtype, torch.dtype) and dtype.is_floating_point, "dtype", "a floating-point torch dtype", dtype)

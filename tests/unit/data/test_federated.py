@@ -102,9 +102,3 @@ def test_a_client_or_part_that_is_not_there() -> None:
     with pytest.raises(DataError, match=r"part must be one of train, validation, test. Got 'trian'"):
         data().sizes("trian")
     assert (data(names=["Ann", "Bo"]).name_of(1), data().name_of(1)) == ("1 (Bo)", "1")
-
-
-def test_bounds_that_are_no_table_are_refused_at_once() -> None:
-    for wrong in ([range(4)] * 2, np.zeros((2, 3), np.int64), np.zeros(4, np.int64)):
-        with pytest.raises(DataError, match="bounds must be an array with four positions per client"):
-            FederatedData({"x": np.zeros((4, 1), np.float32), "y": np.zeros(4)}, wrong)

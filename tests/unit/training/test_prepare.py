@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
@@ -33,6 +34,10 @@ def test_the_module_that_was_given_is_left_as_it_was() -> None:
     ("change", "message"),
     [
         ({"quorum": 5}, r"quorum must be an int in \[1, 4\] \(the cohort\). Got 5."),
+        (
+            {"data": ft.data.FederatedData({"x": np.zeros((4, 1)), "y": np.zeros(4)}, [range(4)] * 2)},  # type: ignore[arg-type]
+            r"data.bounds must be an array with four positions per client, as from_clients makes it. Got \[range",
+        ),
         ({"deadline": 0.0}, r"deadline must be a number > 0. Got 0.0."),
         ({"faults": ft.Faults(kill=0.5)}, r"faults.kill must be 0 where no workers can be killed"),
         (
