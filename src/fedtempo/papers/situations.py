@@ -18,7 +18,7 @@ from fedtempo.papers.decaying_k.schemes import AT_STEPS, BEST, EARLY, SCHEMES, l
 from fedtempo.papers.feddecay import heterogeneity, methods
 from fedtempo.papers.feddecay.heterogeneity import BETAS, HETEROGENEITY, at_alpha
 from fedtempo.papers.feddecay.pubmed import PUBMED
-from fedtempo.papers.feddecay.users import FEMNIST
+from fedtempo.papers.feddecay.users import FEMNIST, SST2
 from fedtempo.papers.framework.counting import stored_outcome
 from fedtempo.papers.framework.documents import put_section, read_page
 from fedtempo.papers.framework.outcomes import Outcome
@@ -121,7 +121,11 @@ SITUATIONS: tuple[Situation, ...] = (
     ),
     *(
         _feddecay(experiment, where, column, users)
-        for experiment, where in ((FEMNIST, "Writers (FEMNIST)"), (PUBMED, "Five large users (PubMed)"))
+        for experiment, where in (
+            (FEMNIST, "Writers (FEMNIST)"),
+            (PUBMED, "Five large users (PubMed)"),
+            (SST2, "Sentences of mixed tone (SST-2)"),
+        )
         for column, users in ((methods.EXISTING, "existing users"), (methods.NEW, "new users"))
     ),
     *(
