@@ -216,6 +216,7 @@ class Roster:
     def _too_few(self, agreement: Agreement) -> str:
         away = {node: reason for node, (reason, _) in self._refused.items()} | agreement.objections
         refused = "".join(f"; node {node} was refused: {reason}" for node, reason in islice(away.items(), REASONS))
-        wanted = f"{agreement.clients} clients" if agreement.clients else "clients"
         here = len(agreement.here)
-        return f"run not started: {here} of {wanted} connected in {self._patience:g} s{agreement.missing()}{refused}"
+        # Before the first node has come, nobody may have said how many clients there are.
+        found = f"{here} of {agreement.clients} clients" if agreement.clients else f"{here or 'no'} clients"
+        return f"run not started: {found} connected in {self._patience:g} s{agreement.missing()}{refused}"
