@@ -208,7 +208,7 @@ def test_a_start_without_everybody_ends_in_time_and_says_who_is_missing(digits: 
     one = {1: nodes_of(blueprint, 2, None)[1]}
     with pytest.raises(ft.TrainingError, match=r"10 of 20 clients connected in 0.1 s; without \[1, 3, 5, 7, 9\]"):
         serve_run(Wires(one), blueprint, Plan(patience=0.1))
-    with pytest.raises(ft.TrainingError, match="run not started: no clients connected in 0.1 s"):
+    with pytest.raises(ft.TrainingError, match=r"run not started: no clients connected in 0.1 s"):
         serve_run(Wires({}), blueprint, Plan(patience=0.1))
     with pytest.raises(ft.TrainingError, match=r"0 of 10 clients .* node 1 was refused: there must be 10 clients"):
         serve_run(Wires(one), blueprint, Plan(clients=10, patience=0.1))
