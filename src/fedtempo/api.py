@@ -7,6 +7,7 @@ import functools
 import inspect
 import weakref
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypeVar
 
@@ -225,7 +226,8 @@ def _closed_at_exit(rounds: Rounds) -> Rounds:
 @atexit.register
 def _close_unfinished() -> None:
     for rounds in list(_unfinished):
-        rounds.close()
+        with suppress(ValueError):  # another thread is in it, and ends with the program
+            rounds.close()
 
 
 def train_file(

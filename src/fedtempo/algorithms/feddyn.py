@@ -113,7 +113,9 @@ def _two_displacements(plain: Uploads) -> Uploads:
         last = {n.removeprefix(LAST): t for n, t in carry.personal.items() if n.startswith(LAST)}
         return {**plain.upload(received, carry), CHANGE: subtract(select(carry.shared, last), last)}
 
-    return replace(plain, upload=upload, unweighted=frozenset({CHANGE}), compresses=plain.compresses | {CHANGE})
+    # The server adds changes up over the whole run, so one that a compressor altered would stay in the sum: they are
+    # sent as they are.
+    return replace(plain, upload=upload, unweighted=frozenset({CHANGE}))
 
 
 def pull_to_centre(strength: Schedule) -> Pull:
