@@ -1,10 +1,10 @@
 """Every public name of FedTempo. `fedtempo` itself hands them out when they are first asked for."""
 
 from fedtempo import algorithms, data, devices, metrics, models, params, schedules, tasks, theory, trackers
-from fedtempo import compression as compress
 from fedtempo.algorithms import Algorithm
 from fedtempo.algorithms.algorithm import ClientSettings, Memory, Serving, Uploads, named
 from fedtempo.api import run, train
+from fedtempo.client import compression as compress
 from fedtempo.client import objectives, optimizers, transforms
 from fedtempo.client.objectives import Received
 from fedtempo.client.phase import Carry, Phase, StepInfo, length

@@ -17,7 +17,7 @@ UNIT = Path(__file__).parent
 ORDER = [
     ["errors"],
     ["params", "randomness", "support"],
-    ["schedules", "metrics", "tasks", "compression"],
+    ["schedules", "metrics", "tasks"],
     ["data", "devices"],
     ["models"],
     ["client"],

@@ -10,13 +10,13 @@ from typing import Any, Literal, ParamSpec, TypedDict, cast, get_args, get_type_
 
 from torch import Tensor, nn
 
+from fedtempo.client.compression.compressor import Compressor
 from fedtempo.client.network import Network
 from fedtempo.client.objectives import Received
 from fedtempo.client.optimizers import Optimizer, plain
 from fedtempo.client.phase import Carry, Phase, Where
 from fedtempo.client.program import Begin, FinalState, Upload
 from fedtempo.client.transforms import Transform, sgd
-from fedtempo.compression.compressor import Compressor
 from fedtempo.errors import ConfigError, bound_arguments, require
 from fedtempo.params import Params, Selector, combine, everything, nothing, subtract
 from fedtempo.schedules import Schedule

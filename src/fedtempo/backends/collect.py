@@ -15,9 +15,9 @@ import torch
 
 from fedtempo.backends.backend import Backend, Block, Order, Trained, in_float64
 from fedtempo.backends.memory import in_pieces_that_fit
+from fedtempo.client.compression.packing import memory_in, without_memory
 from fedtempo.client.objectives import Received
 from fedtempo.client.optimizer_state import LAST_LOSS
-from fedtempo.compression.packing import memory_in, without_memory
 from fedtempo.federation.federation import Federation
 from fedtempo.federation.traffic import compress_upload
 from fedtempo.params import Params, all_finite, tensors_in, tree_map

@@ -7,7 +7,7 @@ from typing import Any
 
 from torch import Tensor
 
-from fedtempo.compression.packing import PREFIX as MEMORY
+from fedtempo.client.compression.packing import PREFIX as MEMORY
 from fedtempo.params import Params, leaves, tree_map
 
 PREFIX = "_optimizer/"

@@ -13,8 +13,8 @@ from torch import nn
 
 from fedtempo.algorithms import ALGORITHMS, Algorithm
 from fedtempo.algorithms.algorithm import TRAFFIC
+from fedtempo.client.compression import COMPRESSORS, Compressor
 from fedtempo.client.optimizers import OPTIMIZERS, Optimizer
-from fedtempo.compression import COMPRESSORS, Compressor
 from fedtempo.config.own_code import find
 from fedtempo.config.schema import AvailabilitySection, DataSection, DevicesSection, FileSection
 from fedtempo.config.settings import WORDS, at, check_types, checked, function_or_made, made_as, make

@@ -12,8 +12,8 @@ from typing import Any, get_type_hints
 from torch import nn
 
 from fedtempo.algorithms import Algorithm
+from fedtempo.client.compression import Compressor
 from fedtempo.client.optimizers import Optimizer
-from fedtempo.compression import Compressor
 from fedtempo.config.own_code import find
 from fedtempo.errors import ConfigError, FedTempoError, first_line, fits, require, unknown, wording
 from fedtempo.params import Selector

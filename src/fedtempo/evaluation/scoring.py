@@ -10,8 +10,8 @@ import numpy as np
 
 from fedtempo.backends import Backend, Block, Engine
 from fedtempo.backends.memory import in_pieces_that_fit
+from fedtempo.client.compression.packing import without_memory
 from fedtempo.client.objectives import Received
-from fedtempo.compression.packing import without_memory
 from fedtempo.evaluation.protocol import Evaluation, Part, Scores, UserScores
 from fedtempo.evaluation.remembered import RememberedScores
 from fedtempo.evaluation.rows import score

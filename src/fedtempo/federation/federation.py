@@ -11,12 +11,12 @@ import torch
 from torch import nn
 
 from fedtempo.algorithms.algorithm import Algorithm, begin_as_kept, displacement, keep_personal
+from fedtempo.client.compression.packing import first_memory, memory_in
 from fedtempo.client.network import tensors_of
 from fedtempo.client.objectives import Received
 from fedtempo.client.optimizer_state import GROUP, LAST_LOSS
 from fedtempo.client.phase import Carry, Phase
 from fedtempo.client.program import ClientProgram, compile_client
-from fedtempo.compression.packing import first_memory, memory_in
 from fedtempo.data.federated import FederatedData
 from fedtempo.errors import ConfigError, ModelError
 from fedtempo.federation.kept import ProcessNotes

@@ -8,8 +8,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from fedtempo.compression.compressor import Compressor
-from fedtempo.compression.packing import (
+from fedtempo.client.compression.compressor import Compressor
+from fedtempo.client.compression.packing import (
     EVERYBODY,
     TensorForms,
     compress_tensors,

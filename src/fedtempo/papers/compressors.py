@@ -12,8 +12,8 @@ from functools import partial
 from typing import Any
 
 from fedtempo.algorithms import fedavg
-from fedtempo.compression import Compressor, qsgd, random_k, sign, top_k
-from fedtempo.compression.packing import packed_forms
+from fedtempo.client.compression import Compressor, qsgd, random_k, sign, top_k
+from fedtempo.client.compression.packing import packed_forms
 from fedtempo.data import natural
 from fedtempo.evaluation.protocol import Evaluation
 from fedtempo.federation.traffic import bytes_of

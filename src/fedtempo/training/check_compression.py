@@ -6,9 +6,9 @@ import torch
 from torch import Tensor
 
 from fedtempo.algorithms.rate_rules import HISTORY
+from fedtempo.client.compression.compressor import Compressor, FlatForm, Parts
+from fedtempo.client.compression.packing import is_compressed
 from fedtempo.client.optimizer_state import GROUP
-from fedtempo.compression.compressor import Compressor, FlatForm, Parts
-from fedtempo.compression.packing import is_compressed
 from fedtempo.errors import ConfigError, FedTempoError, first_line, require
 from fedtempo.federation.federation import Federation
 

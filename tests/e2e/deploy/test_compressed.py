@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import fedtempo as ft
-from fedtempo.compression.bits import bits_for, packed_numbers
+from fedtempo.client.compression.bits import bits_for, packed_numbers
 from fedtempo.deploy.blueprint import blueprint_of
 from fedtempo.deploy.gate import Gate, UploadError, upload_form
 from fedtempo.deploy.server import Plan, serve_run

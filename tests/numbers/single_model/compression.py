@@ -8,7 +8,7 @@ from math import ceil, log2
 
 import numpy as np
 
-from fedtempo.compression.packing import EVERYBODY, keys_of
+from fedtempo.client.compression.packing import EVERYBODY, keys_of
 
 Vector = np.ndarray
 TENSORS = {"weight": slice(0, 6), "bias": slice(6, 9)}

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 import fedtempo as ft
-from fedtempo.compression.compressor import PackedError
+from fedtempo.client.compression.compressor import PackedError
 from fedtempo.federation.federation import Federation
 from fedtempo.federation.traffic import (
     bytes_of,

@@ -8,8 +8,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedtempo.compression.bits import packed_places, unpacked_places
-from fedtempo.compression.compressor import (
+from fedtempo.client.compression.bits import packed_places, unpacked_places
+from fedtempo.client.compression.compressor import (
     Compressor,
     Decode,
     Encode,

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 import fedtempo as ft
-from fedtempo.compression.compressor import FlatForm, PackedError
+from fedtempo.client.compression.compressor import FlatForm, PackedError
 
 
 def test_of_equal_numbers_the_first_are_taken() -> None:

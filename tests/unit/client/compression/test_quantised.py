@@ -6,7 +6,7 @@ import pytest
 import torch
 
 import fedtempo as ft
-from fedtempo.compression.compressor import FlatForm, PackedError
+from fedtempo.client.compression.compressor import FlatForm, PackedError
 
 DRAWS = 2000
 

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedtempo.compression.compressor import Compressor, FlatForm, PackedError, Parts
+from fedtempo.client.compression.compressor import Compressor, FlatForm, PackedError, Parts
 from fedtempo.errors import TrainingError
 from fedtempo.params import Params
 from fedtempo.randomness import client_keys

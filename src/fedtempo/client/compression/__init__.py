@@ -2,9 +2,9 @@
 
 from collections.abc import Callable
 
-from fedtempo.compression.compressor import Compressor, Feedback, FlatForm, chain
-from fedtempo.compression.quantised import qsgd, rounding, sign
-from fedtempo.compression.sparse import random_k, top_k
+from fedtempo.client.compression.compressor import Compressor, Feedback, FlatForm, chain
+from fedtempo.client.compression.quantised import qsgd, rounding, sign
+from fedtempo.client.compression.sparse import random_k, top_k
 
 COMPRESSORS: dict[str, Callable[..., Compressor]] = {
     "top_k": top_k,

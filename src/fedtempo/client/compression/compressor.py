@@ -109,7 +109,7 @@ def chain(of: Sequence[Compressor], *, feedback: Feedback | None = None) -> Comp
     The chain has one memory, that of the error of all of them together. Its rule is `feedback`; left out, that of the
     first compressor that has one.
 
-    >>> from fedtempo.compression import qsgd, top_k
+    >>> from fedtempo.client.compression import qsgd, top_k
     >>> chain([top_k(0.01), qsgd(7)]).feedback
     'ef14'
     """

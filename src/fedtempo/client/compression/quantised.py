@@ -9,8 +9,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedtempo.compression.bits import bits_for, packed_numbers, unpacked_numbers
-from fedtempo.compression.compressor import (
+from fedtempo.client.compression.bits import bits_for, packed_numbers, unpacked_numbers
+from fedtempo.client.compression.compressor import (
     Compressor,
     Decode,
     Feedback,

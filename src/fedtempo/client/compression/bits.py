@@ -6,7 +6,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedtempo.compression.compressor import PackedError
+from fedtempo.client.compression.compressor import PackedError
 
 WIDEST = 32
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from fedtempo.compression.bits import (
+from fedtempo.client.compression.bits import (
     bits_for,
     packed_numbers,
     packed_places,
@@ -15,7 +15,7 @@ from fedtempo.compression.bits import (
     unpacked_numbers,
     unpacked_places,
 )
-from fedtempo.compression.compressor import PackedError
+from fedtempo.client.compression.compressor import PackedError
 
 
 @pytest.mark.parametrize("width", [1, 2, 3, 5, 8, 11, 16])

@@ -6,8 +6,8 @@ import pytest
 import torch
 
 import fedtempo as ft
-from fedtempo.compression.compressor import Compressor, PackedError
-from fedtempo.compression.packing import (
+from fedtempo.client.compression.compressor import Compressor, PackedError
+from fedtempo.client.compression.packing import (
     compress_tensors,
     first_memory,
     keys_of,

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 import fedtempo as ft
-from fedtempo.compression.compressor import Compressor, FlatForm
+from fedtempo.client.compression.compressor import Compressor, FlatForm
 
 VECTOR = torch.tensor([0.5, -4.0, 1.0, 3.0, -2.0, 0.0, 0.25, -1.5], dtype=torch.float64)
 
