@@ -14,8 +14,9 @@ import torch
 from torch import Tensor
 from torch.func import vmap
 
+from fedtempo.client.graphs import Function, Graph, captured
 from fedtempo.client.objectives import Value
-from fedtempo.client.recording import Recording, Refusal, record, same
+from fedtempo.client.recording import Refusal, record, same
 from fedtempo.errors import TrainingError
 from fedtempo.params import Params
 from fedtempo.randomness import scramble
@@ -28,6 +29,10 @@ GradientOf = Callable[[ValueOf, Params, Params, Batch], tuple[Params, Value]]
 
 MOST_RECORDINGS = 128
 """Recordings that one stage may hold. Without a limit, batches of ever new shapes would fill the memory."""
+MOST_GRAPHS = 8
+"""Recordings of a stage that become CUDA graphs. Each of them keeps device memory of its own."""
+RECORDED_DEVICES = ("cpu", "cuda")
+"""Where steps are recorded: on a processor, and where a recording can become a graph."""
 FIRST_COMPARED = 4
 """Replays of unknown code that are all compared with the original."""
 
@@ -161,7 +166,7 @@ Layout = tuple[object, ...]
 class _Remembered(NamedTuple):
     """How gradients for batches of one layout are computed: by replaying a recording, or not."""
 
-    recording: Recording | Refusal
+    recording: Function | Refusal
     buffers: tuple[str, ...] = ()
 
 
@@ -212,8 +217,9 @@ class Replayed:
         if layout in self._remembered:
             self._remembered[layout] = self._remember(value_of, params, frozen, batch)
         elif len(self._remembered) < MOST_RECORDINGS:
-            on_cpu = next(iter(params.values())).device.type == "cpu"
-            self._remembered[layout] = None if on_cpu else _Remembered(Refusal("runs on an accelerator"))
+            device = next(iter(params.values())).device.type
+            recorded = device in RECORDED_DEVICES
+            self._remembered[layout] = None if recorded else _Remembered(Refusal(f"runs on {device!r}"))
         return self._way(value_of, params, frozen, batch)
 
     def _remember(self, value_of: ValueOf, params: Params, frozen: Params, batch: Batch) -> _Remembered:
@@ -226,10 +232,14 @@ class Replayed:
             buffers[:] = value.buffers
             return [value.total, value.loss, *gradients.values(), *value.buffers.values()]
 
-        recording = record(function, [*params.values(), *frozen.values(), *batch.values()])
+        inputs = [*params.values(), *frozen.values(), *batch.values()]
+        recording = record(function, inputs)
         if self._unchanged is not None and not self._unchanged():
             recording = Refusal("changes attributes of the model while it runs")
-        return _Remembered(recording, tuple(buffers))
+        if isinstance(recording, Refusal):
+            return _Remembered(recording)
+        graphs = sum(isinstance(known.recording, Graph) for known in self._remembered.values() if known)
+        return _Remembered(captured(recording, inputs) if graphs < MOST_GRAPHS else recording, tuple(buffers))
 
     def _compared(
         self, layout: Layout, outputs: list[Tensor], value_of: ValueOf, params: Params, frozen: Params, batch: Batch
