@@ -26,7 +26,7 @@ from fedtempo.schedules import Schedule
 from fedtempo.server.admission import Admission
 from fedtempo.server.asynchrony import Asynchrony
 from fedtempo.server.cohort import Cohort
-from fedtempo.server.faults import Faults
+from fedtempo.server.fault_injection import Faults
 from fedtempo.server.robust import Aggregator, plain_mean
 from fedtempo.support.display import shown_by
 from fedtempo.tasks import PerSample, Task

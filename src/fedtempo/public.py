@@ -17,7 +17,7 @@ from fedtempo.metrics import Metric
 from fedtempo.schedules import Now, Schedule
 from fedtempo.server import asynchrony, cohort, robust
 from fedtempo.server.admission import Admission
-from fedtempo.server.faults import Faults
+from fedtempo.server.fault_injection import Faults
 from fedtempo.server.step import Server, descend
 from fedtempo.server.sums import Aggregate
 from fedtempo.training.result import Result

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from filelock import FileLock
 
-from fedtempo.training.durable import LOCK
+from fedtempo.training.storage.on_disk import LOCK
 from tests.programs import fedtempo, fedtempo_ended
 
 EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "feddecay.toml"

@@ -15,7 +15,7 @@ import numpy as np
 
 import fedtempo as ft
 from fedtempo.errors import OutputError, StoreError
-from fedtempo.training.durable import DATABASE
+from fedtempo.training.storage.on_disk import DATABASE
 from tests.faults.dying import in_child
 from tests.faults.test_durable import settings
 

@@ -25,7 +25,7 @@ from typing import Any
 import numpy as np
 
 import fedtempo as ft
-from fedtempo.training.durable import DATABASE
+from fedtempo.training.storage.on_disk import DATABASE
 from tests import ROOT
 from tests.faults.damaged_copies import OUTCOMES, damaged_copies
 from tests.faults.digits_problem import ADMISSION, accuracy, train

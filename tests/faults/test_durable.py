@@ -19,9 +19,9 @@ import pytest
 import fedtempo as ft
 from fedtempo import algorithms as a
 from fedtempo.contracts import small_data
-from fedtempo.training.durable import DATABASE
 from fedtempo.training.faultpoints import faults
 from fedtempo.training.loop import drained
+from fedtempo.training.storage.on_disk import DATABASE
 from tests import zoo
 from tests.programs import Forked
 from tests.slow import slow_but
@@ -352,7 +352,7 @@ def interrupted_at(event: int, folder: Path, commit_every: int) -> bool:
 
     def trace(frame: Any, kind: str, _: Any) -> Any:
         nonlocal lines, commits
-        if frame.f_code.co_name not in watched or not frame.f_code.co_filename.endswith("durable.py"):
+        if frame.f_code.co_name not in watched or not frame.f_code.co_filename.endswith("storage/on_disk.py"):
             return None
         commits += kind == "call" and frame.f_code.co_name == "commit"
         if kind == "line" and commits >= 2:

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 import fedtempo as ft
-from fedtempo.training.durable import DATABASE
+from fedtempo.training.storage.on_disk import DATABASE
 from tests.faults.dying import REFUSED, SURVIVED, can_trace, in_child, in_traced_child
 from tests.faults.test_durable import settings
 from tests.slow import slow_but

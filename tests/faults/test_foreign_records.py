@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 import fedtempo as ft
-from fedtempo.training.durable import DATABASE
+from fedtempo.training.storage.on_disk import DATABASE
 from tests.faults.dying import in_child
 from tests.faults.test_durable import resumed_from, settings, stopped_after
 from tests.slow import slow_but

@@ -20,8 +20,8 @@ from fedtempo.report.stored import read_run
 from fedtempo.server import robust
 from fedtempo.server.noise import Secret, fresh_secret, grid_of, noised
 from fedtempo.server.private import clipped
-from fedtempo.training.durable import DATABASE
 from fedtempo.training.state import State, state_from_bytes, state_to_bytes
+from fedtempo.training.storage.on_disk import DATABASE
 
 SECURE = robust.private_mean(0.5, 1.0)
 

@@ -15,10 +15,10 @@ import numpy as np
 import pytest
 
 import fedtempo as ft
-from fedtempo.training.durable import DATABASE, LOCK
 from fedtempo.training.faultpoints import faults
-from fedtempo.training.seals import Seal
 from fedtempo.training.state import tensors_to_bytes
+from fedtempo.training.storage.on_disk import DATABASE, LOCK
+from fedtempo.training.storage.seals import Seal
 from tests import ROOT
 from tests.faults.dying import in_child
 from tests.faults.test_durable import outcome, resumed_from, settings, start, stopped_after, uninterrupted

@@ -15,7 +15,7 @@ import fedtempo as ft
 from fedtempo import algorithms as fl
 from fedtempo.schedules import per_round, sequence
 from fedtempo.server.cohort import as_cohort, fixed
-from fedtempo.training.checks import check_cohort, check_device, check_evaluation
+from fedtempo.training.checks.settings import check_cohort, check_device, check_evaluation
 from fedtempo.training.prepare import prepare
 
 NAN, INF = math.nan, math.inf

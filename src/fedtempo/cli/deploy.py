@@ -15,8 +15,7 @@ from fedtempo.cli.options import AsJson, ExperimentPath, Overrides, Quiet, new_f
 from fedtempo.config import ExperimentFile, read
 from fedtempo.deploy import check_installed
 from fedtempo.deploy.blueprint import of_file
-from fedtempo.deploy.keys import LOOPBACK, make_keys
-from fedtempo.deploy.launch import (
+from fedtempo.deploy.flower_programs import (
     SUMMARY,
     NodePlan,
     ServerLaunch,
@@ -27,6 +26,7 @@ from fedtempo.deploy.launch import (
     start_node,
     stored_server,
 )
+from fedtempo.deploy.keys import LOOPBACK, make_keys
 from fedtempo.deploy.node import make_node
 from fedtempo.deploy.personal import DATABASE
 from fedtempo.deploy.processes import ProcessGroup

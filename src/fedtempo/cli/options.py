@@ -15,7 +15,7 @@ from fedtempo.config import ExperimentFile, places_outside
 from fedtempo.config.own_code import own_names
 from fedtempo.errors import FedTempoError, OutputError, first_line
 from fedtempo.support.terminal import say
-from fedtempo.training.database import DATABASE
+from fedtempo.training.storage.database import DATABASE
 
 ExperimentPath = Annotated[Path, typer.Argument(help="The experiment, a TOML file.")]
 Overrides = Annotated[list[str] | None, typer.Option("--set", help="Override a setting: --set algorithm.beta=0.4")]

@@ -22,14 +22,14 @@ from fedtempo.cli.options import (
     writing,
 )
 from fedtempo.config import ExperimentFile, read, read_stored, trackers_of, with_rounds
-from fedtempo.deploy.launch import DEPLOYMENT
+from fedtempo.deploy.flower_programs import DEPLOYMENT
 from fedtempo.errors import OutputError, require
 from fedtempo.report import EXPERIMENT, REPORT, ResultTable, follow, summary
 from fedtempo.report.folder import write_experiment
 from fedtempo.support.terminal import Terminal, say
-from fedtempo.training.database import DATABASE
 from fedtempo.training.result import Result
 from fedtempo.training.round_report import RoundReport
+from fedtempo.training.storage.database import DATABASE
 
 
 def algorithms_text() -> str:

@@ -16,11 +16,11 @@ from fedtempo.config import ExperimentFile, parse, settings_of
 from fedtempo.config.own_code import find
 from fedtempo.config.pairs import pairs_of
 from fedtempo.errors import ConfigError, is_count, require
-from fedtempo.training.database import DATABASE
 from fedtempo.training.loop import drained
 from fedtempo.training.pool import Ask, Done, Pool
 from fedtempo.training.result import Result
 from fedtempo.training.round_report import RoundReport
+from fedtempo.training.storage.database import DATABASE
 
 BASELINES = ("fedavg", "local_only")
 """What every comparison should be able to point at: fine-tuned FedAvg, and no federation at all."""

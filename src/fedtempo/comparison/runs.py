@@ -8,9 +8,9 @@ from pathlib import Path
 
 from fedtempo.errors import ConfigError
 from fedtempo.evaluation.protocol import Scores
-from fedtempo.training.reader import RunReader
 from fedtempo.training.result import Result
 from fedtempo.training.round_report import RoundReport, RunHistory
+from fedtempo.training.storage.reader import RunReader
 
 
 @dataclass(frozen=True)

@@ -38,10 +38,10 @@ from fedtempo.schedules import Schedule
 from fedtempo.server.admission import Admission
 from fedtempo.server.asynchrony import ASYNCHRONY, Asynchrony
 from fedtempo.server.cohort import Cohort, bernoulli
-from fedtempo.server.faults import Faults
+from fedtempo.server.fault_injection import Faults
 from fedtempo.server.robust import AGGREGATORS, Aggregator, plain_mean
 from fedtempo.trackers import TRACKERS, Tracker
-from fedtempo.training.checks import check_device
+from fedtempo.training.checks.settings import check_device
 
 BERNOULLI = "bernoulli"
 FROM_A_PATH = ("csv", "parquet")

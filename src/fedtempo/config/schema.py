@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from fedtempo.errors import ConfigError, shown, unknown
-from fedtempo.training.checks import MOST, MOST_STEPS
+from fedtempo.training.checks.settings import MOST, MOST_STEPS
 
 COUNT = f"an int in [1, {MOST}]"
 FEW = f"an int in [0, {MOST_STEPS}]"
@@ -72,7 +72,7 @@ class AdmissionSection(BaseModel):
 
 
 class FaultsSection(BaseModel):
-    """Shares of clients that fail each round; see `fedtempo.server.faults.Faults`."""
+    """Shares of clients that fail each round; see `fedtempo.server.fault_injection.Faults`."""
 
     model_config = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
     drop: Part = Field(0.0, description=PART)

@@ -16,7 +16,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-from fedtempo.deploy.guard import descendants, end
+from fedtempo.deploy.process_guard import descendants, end
 from fedtempo.errors import OutputError, TrainingError
 
 RECORD = "processes.json"

@@ -32,7 +32,7 @@ from fedtempo.errors import ConfigError, require, shown
 from fedtempo.evaluation.scoring import EvaluationContext
 from fedtempo.federation.traffic import unpack_download
 from fedtempo.params import Params
-from fedtempo.server.faults import corrupted
+from fedtempo.server.fault_injection import corrupted
 from fedtempo.training.delivery import plain_module
 from fedtempo.training.experiment import Experiment
 from fedtempo.training.loop import one_thread

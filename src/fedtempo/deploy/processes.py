@@ -15,9 +15,9 @@ from types import TracebackType
 from typing import Self
 
 from fedtempo.config.own_code import code_folders
-from fedtempo.deploy import guard
-from fedtempo.deploy.guard import descendants
+from fedtempo.deploy import process_guard
 from fedtempo.deploy.leftovers import HOME
+from fedtempo.deploy.process_guard import descendants
 from fedtempo.errors import TrainingError
 
 STOP_SECONDS = 15.0
@@ -48,7 +48,7 @@ class Running:
         self.name, self.log = name, log
         log.parent.mkdir(parents=True, exist_ok=True)
         self._begin = log.stat().st_size if log.exists() else 0
-        guarded = [sys.executable, guard.__file__, str(os.getpid()), *command]
+        guarded = [sys.executable, process_guard.__file__, str(os.getpid()), *command]
         with log.open("ab") as output:
             self._process = subprocess.Popen(
                 guarded, stdin=subprocess.DEVNULL, stdout=output, stderr=output, env=dict(env), start_new_session=True
@@ -86,7 +86,7 @@ class Running:
     def _end(self, family: list[int]) -> None:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self.pid, signal.SIGKILL)
-        guard.end(family)  # Flower's programs start others in groups of their own
+        process_guard.end(family)  # Flower's programs start others in groups of their own
         self._process.wait()
 
     def output(self) -> str:

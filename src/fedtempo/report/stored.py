@@ -14,10 +14,10 @@ from fedtempo.errors import FedTempoError, StoreError
 from fedtempo.report.folder import AGAIN, EXPERIMENT, SUMMARY
 from fedtempo.report.pictures import picture_of, plan_of
 from fedtempo.report.runs import ReportRun, facts_of, noted
-from fedtempo.training.database import DATABASE
 from fedtempo.training.experiment import CONTENT
 from fedtempo.training.prepare import prepare
-from fedtempo.training.reader import RunReader
+from fedtempo.training.storage.database import DATABASE
+from fedtempo.training.storage.reader import RunReader
 
 HASHES = ("model", "data", "version")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from fedtempo.server.admission import Admission
-from fedtempo.server.faults import Faults
+from fedtempo.server.fault_injection import Faults
 from fedtempo.server.robust import Aggregator, plain_mean
 
 

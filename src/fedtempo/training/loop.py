@@ -1,7 +1,7 @@
 """The training loop: a generator that yields a report after every round.
 
 The simulator, Ray and a Flower deployment all run this loop; they differ in the engine that it is given. What happens
-in a round at the server is in `training/round.py`, what happens at a client in `client/program.py`.
+in a round at the server is in `training/server_round.py`, what happens at a client in `client/program.py`.
 """
 
 from __future__ import annotations
@@ -24,21 +24,21 @@ from fedtempo.federation.federation import Federation
 from fedtempo.params import Params, select, size_in_bytes
 from fedtempo.schedules import Now
 from fedtempo.support.allocator import freed_memory_kept
-from fedtempo.training.asked import AskedEngine
-from fedtempo.training.asynchronous import next_version
+from fedtempo.training.asynchronous.asked import AskedEngine
+from fedtempo.training.asynchronous.rounds import next_version
 from fedtempo.training.clock import AWAY, LEFT
-from fedtempo.training.durable import DATABASE, DurableStore
 from fedtempo.training.experiment import Experiment
 from fedtempo.training.extension import check_extension
 from fedtempo.training.log import log_end, log_round, log_start
 from fedtempo.training.one_round import next_round, state_of
 from fedtempo.training.result import Result
-from fedtempo.training.round import DROPPED, now_in
 from fedtempo.training.round_report import RoundReport, RoundState, fruitless
 from fedtempo.training.saved import Snapshot
+from fedtempo.training.server_round import DROPPED, now_in
 from fedtempo.training.smoothing import Progress
 from fedtempo.training.state import State
-from fedtempo.training.store import MemoryStore, Store
+from fedtempo.training.storage.on_disk import DATABASE, DurableStore
+from fedtempo.training.storage.store import MemoryStore, Store
 from fedtempo.training.tracking import Tracker, tracking
 
 KEPT_MODELS = 64 * 2**20

@@ -15,10 +15,10 @@ from fedtempo.federation.traffic import compress_download
 from fedtempo.params import Params
 from fedtempo.schedules import Now
 from fedtempo.training.experiment import Experiment
-from fedtempo.training.round import begun, conclude, norm_limit, participants
 from fedtempo.training.round_report import RoundReport
+from fedtempo.training.server_round import begun, conclude, norm_limit, participants
 from fedtempo.training.state import State
-from fedtempo.training.store import Store
+from fedtempo.training.storage.store import Store
 
 
 def next_round(

@@ -26,22 +26,22 @@ from fedtempo.schedules import Schedule
 from fedtempo.server.admission import Admission
 from fedtempo.server.asynchrony import Asynchrony
 from fedtempo.server.cohort import Cohort, as_cohort
-from fedtempo.server.faults import Faults
+from fedtempo.server.fault_injection import Faults
 from fedtempo.server.policy import UploadPolicy
 from fedtempo.server.robust import Aggregator, plain_mean
 from fedtempo.tasks import PerSample, Task, as_task, with_metrics
-from fedtempo.training.attempt import why_not_vectorised
-from fedtempo.training.check_compression import check_compression
-from fedtempo.training.check_devices import check_asynchrony, check_clock, with_devices
-from fedtempo.training.check_model import check_model
-from fedtempo.training.check_scoring import check_metrics, check_sample_weights, first_targets, fitted_task
-from fedtempo.training.checks import (
+from fedtempo.training.checks.compression import check_compression
+from fedtempo.training.checks.devices import check_asynchrony, check_clock, with_devices
+from fedtempo.training.checks.model import check_model
+from fedtempo.training.checks.scoring import check_metrics, check_sample_weights, first_targets, fitted_task
+from fedtempo.training.checks.settings import (
     check_cohort,
     check_device,
     check_evaluation,
     check_rounds,
     check_schedules,
 )
+from fedtempo.training.checks.side_by_side import why_not_vectorised
 from fedtempo.training.experiment import Experiment
 from fedtempo.training.first_state import first_model, given_tensors, start_notes, with_starts
 from fedtempo.training.private import check_private

@@ -20,7 +20,7 @@ from fedtempo.server.accounting import Adjacency, Guarantee, Sampling, accountan
 from fedtempo.server.admission import Admission
 from fedtempo.server.cohort import Cohort
 from fedtempo.server.robust import Aggregator
-from fedtempo.training.checks import sampled_rounds
+from fedtempo.training.checks.settings import sampled_rounds
 
 USUAL_DELTA = 1e-5
 WITHHELD = "withheld (private)"

@@ -38,7 +38,7 @@ from fedtempo.training.remarks import remarks
 from fedtempo.training.round_report import RoundReport, unheard
 from fedtempo.training.saved import FinishedRun, SavedResult, ShownTable, Snapshot, Which, saved_from_bytes
 from fedtempo.training.state import RECEIPT, absorb, digest_of
-from fedtempo.training.store import Store
+from fedtempo.training.storage.store import Store
 
 
 @dataclass

@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 
 from fedtempo.errors import StoreError
 from fedtempo.params import Params
-from fedtempo.training.seals import MALFORMED, Seal
 from fedtempo.training.state import State, state_from_bytes, state_to_bytes, tensors_from_bytes, tensors_to_bytes
+from fedtempo.training.storage.seals import MALFORMED, Seal
 
 TABLES = {
     "selected": (

@@ -18,7 +18,7 @@ from fedtempo.costs import Costs
 from fedtempo.errors import StoreError
 from fedtempo.params import Params, bits_of, leaves
 from fedtempo.server.noise import Secret
-from fedtempo.training.flights import Flights, flights_from_plain, flights_to_plain
+from fedtempo.training.asynchronous.flights import Flights, flights_from_plain, flights_to_plain
 from fedtempo.training.smoothing import Progress
 
 

@@ -15,9 +15,9 @@ from typing import Any, Literal
 from fedtempo.api import train
 from fedtempo.config import ExperimentFile, parse, settings_of
 from fedtempo.errors import FedTempoError, StoreError
-from fedtempo.training.database import DATABASE
-from fedtempo.training.reader import RunReader
 from fedtempo.training.round_report import RoundReport
+from fedtempo.training.storage.database import DATABASE
+from fedtempo.training.storage.reader import RunReader
 
 GoesOn = Callable[[int, float], bool]
 """Is told how many rounds were done and the best score so far; says whether the trial goes on."""

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import fedtempo as ft
 from fedtempo.config import ExperimentFile, settings_of
+from fedtempo.deploy.flower_programs import NodePlan, ServerLaunch, ServerPlan, prepare_server, start_node
 from fedtempo.deploy.keys import make_keys
-from fedtempo.deploy.launch import NodePlan, ServerLaunch, ServerPlan, prepare_server, start_node
 from fedtempo.deploy.processes import ProcessGroup, Running, free_port
 
 

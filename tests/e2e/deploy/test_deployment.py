@@ -18,8 +18,8 @@ from safetensors.torch import load_file
 import fedtempo as ft
 from fedtempo.cli.deploy import export_from_node
 from fedtempo.config import dump, read, settings_of
+from fedtempo.deploy.flower_programs import NodePlan, ServerLaunch, start_node, stored_server
 from fedtempo.deploy.keys import make_keys
-from fedtempo.deploy.launch import NodePlan, ServerLaunch, start_node, stored_server
 from fedtempo.deploy.processes import ProcessGroup, Running, free_port
 from fedtempo.deploy.trial import try_out
 from tests.e2e.deploy.experiments import ALGORITHMS, experiment_file

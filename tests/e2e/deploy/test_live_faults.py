@@ -15,8 +15,8 @@ from pathlib import Path
 import pytest
 
 from fedtempo.config import dump, read
+from fedtempo.deploy.flower_programs import NodePlan, start_node, stored_server
 from fedtempo.deploy.keys import make_keys, server_keys
-from fedtempo.deploy.launch import NodePlan, start_node, stored_server
 from fedtempo.deploy.processes import ProcessGroup, Running, environment, free_port, wait_for_port
 from tests.e2e.deploy.experiments import experiment_file
 from tests.e2e.deploy.stage import Stage, simulated
@@ -57,7 +57,7 @@ def test_a_server_killed_at_once_leaves_nobody_and_is_resumed(
     assert len(started_for(home)) >= 6, "two guards, SuperLink, superexec, serverapp, flwr run"
     owner = json.loads((home / "processes.json").read_text())["owner"]["pid"]
     assert owner != guarded.pid
-    guards = [pid for pid in started_for(home) if b"guard.py" in Path(f"/proc/{pid}/cmdline").read_bytes()]
+    guards = [pid for pid in started_for(home) if b"process_guard.py" in Path(f"/proc/{pid}/cmdline").read_bytes()]
     for pid in (owner, *(guards if how != "the server" else [])):
         os.kill(pid, signal.SIGKILL)
     wait_until(lambda: not started_for(home))

@@ -17,8 +17,8 @@ import pytest
 import fedtempo as ft
 from fedtempo.cli import main
 from fedtempo.config import read
+from fedtempo.deploy.flower_programs import NodePlan, ServerPlan, node_command, prepare_server, stored_server
 from fedtempo.deploy.keys import check_server, is_loopback, make_keys, node_keys, server_keys
-from fedtempo.deploy.launch import NodePlan, ServerPlan, node_command, prepare_server, stored_server
 from fedtempo.deploy.processes import ProcessGroup, free_port
 from tests import ROOT
 from tests.waiting import until

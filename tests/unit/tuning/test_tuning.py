@@ -15,7 +15,7 @@ import pytest
 from fedtempo.cli import main
 from fedtempo.config import read
 from fedtempo.errors import ConfigError, OutputError, TrainingError
-from fedtempo.training.reader import RunReader
+from fedtempo.training.storage.reader import RunReader
 from fedtempo.tuning import GRIDS, Found, plan_search, search, space_of
 from fedtempo.tuning.space import Space, dimensions_of
 from fedtempo.tuning.trial import Job, run_trial

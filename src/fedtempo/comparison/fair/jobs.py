@@ -21,11 +21,11 @@ from fedtempo.errors import FedTempoError, OutputError, StoreError, TrainingErro
 from fedtempo.evaluation.protocol import Evaluation
 from fedtempo.report import write_experiment
 from fedtempo.support.files import write_atomically
-from fedtempo.training.database import DATABASE
 from fedtempo.training.loop import drained, train_experiment
 from fedtempo.training.pool import Ask, Done, Pool
 from fedtempo.training.prepare import prepare
 from fedtempo.training.round_report import RoundReport
+from fedtempo.training.storage.database import DATABASE
 
 Observe = Callable[[int, int, str], None]
 """Is told how many runs are done, of how many, and what the last one was."""

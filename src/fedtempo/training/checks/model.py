@@ -1,0 +1,247 @@
+"""A trial of the model before training: it runs on the data, its outputs fit, and what it draws can be repeated."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch.nn.modules.batchnorm import _BatchNorm
+
+from fedtempo.client.draws import seeded_draws
+from fedtempo.client.network import tensors_of
+from fedtempo.client.phase import Phase
+from fedtempo.data.augment import Augment
+from fedtempo.errors import ConfigError, DataError, FedTempoError, ModelError, first_line, require
+from fedtempo.federation.federation import Federation
+from fedtempo.params import Params, all_finite
+from fedtempo.randomness import generators_kept, states_of_generators
+from fedtempo.tasks import IGNORED, Batch
+from fedtempo.training.checks.scoring import check_loss_fits
+from fedtempo.training.checks.settings import MOST
+
+MASKS_TRIED = 4
+PRECISIONS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
+
+
+class ModelFacts(NamedTuple):
+    """What a trial on a few rows shows about a model."""
+
+    draws_masks: bool
+    pads_batches: bool
+    pads_scoring: bool
+    outputs: torch.Size
+    targets: torch.Size
+
+
+def check_model(federation: Federation) -> ModelFacts:
+    """The model runs on the data, its outputs fit the labels, and the loss is a loss."""
+    _check_pieces(federation)
+    full = federation.problem.client_rows(int(federation.problem.data.clients[0]))
+    rows = {n: t[:4] if len(t) > 1 else t.expand(2, *t.shape[1:]).contiguous() for n, t in full.items()}
+    params = tensors_of(federation.problem.model, federation.problem.dtype, federation.problem.device)
+    if not all_finite(params.values()):
+        raise ModelError("the model's first weights must be finite. Got NaN or infinity.")
+    weights = set(federation.problem.network.parameters)
+    leaves = {n: p.clone().requires_grad_(n in weights and p.is_floating_point()) for n, p in params.items()}
+    if federation.problem.augment is not None:
+        _check_augment(federation.problem.augment, rows)
+    try:
+        outputs = federation.problem.network.forward(leaves, rows)
+    except FedTempoError:
+        raise
+    except Exception as error:
+        shapes = {n: tuple(t.shape) for n, t in rows.items() if not n.startswith("_")}
+        raise ModelError(f"the model does not run on a batch of shapes {shapes}: {first_line(error)}") from error
+    _check_outputs(federation, outputs, rows)
+    _check_gradient(outputs, [leaf for leaf in leaves.values() if leaf.requires_grad])
+    masks = _draws_masks(federation, params, rows)
+    _check_prediction(federation, params, rows)
+    independent = federation.problem.task.rows_apart and _rows_are_independent(federation, params, rows, True, masks)
+    if not independent:
+        _check_single_rows(federation, params, rows)
+    _check_given_clients(federation)
+    predicts_apart = _rows_are_independent(federation, params, rows, False, masks)
+    return ModelFacts(masks, independent, predicts_apart, outputs.shape, rows.get("y", outputs).shape)
+
+
+def _check_augment(augment: Augment, rows: Batch) -> None:
+    """The augmentation can be applied to some rows."""
+    try:
+        augment.one(rows, torch.zeros((), dtype=torch.int64))
+    except FedTempoError:
+        raise
+    except Exception as error:  # it may be the user's code
+        what = f"{type(error).__name__}: {first_line(error)}"
+        rule = "a function of (batch, key), or an nn.Module of one image, that runs on the data"
+        raise ConfigError(f"augment must be {rule}. Got {augment!r}: {what}.") from error
+
+
+def _check_pieces(federation: Federation) -> None:
+    """What the parts of a federation must be before the model can be tried."""
+    phases, size = federation.algorithm.phases, federation.problem.batching.size
+    holds = isinstance(phases, tuple) and bool(phases) and all(isinstance(p, Phase) for p in phases)
+    require(holds, "algorithm.phases", "a tuple of one or more Phases", phases)
+    dtype, model = federation.problem.dtype, federation.problem.model
+    require(dtype in PRECISIONS, "dtype", "one of " + ", ".join(map(str, PRECISIONS)), dtype)
+    require(size is None or size <= MOST, "batch_size", f"None or an int in [1, {MOST}]", size)
+    if not any(True for _ in model.parameters()):
+        raise ModelError(f"the model must have parameters to train. Got {type(model).__name__} with none.")
+    if federation.problem.data.outputs is not None:
+        _check_own_classes(federation)
+    _ = federation.program  # binds every phase to the model: a selector that matches nothing is found here
+
+
+def _check_own_classes(federation: Federation) -> None:
+    """Where every client has its own number of classes, it has one for each client and the labels keep to it."""
+    data, outputs = federation.problem.data, federation.problem.data.outputs
+    assert outputs is not None
+    if len(outputs) != len(data):
+        raise DataError(f"outputs must hold one number per client ({len(data)}). Got {len(outputs)}.")
+    for client in range(len(data)):
+        labels = [data.columns["y"][data.positions(client, part)] for part in ("train", "validation", "test")]
+        highest = max((int(each.max()) for each in labels if len(each)), default=0)
+        if outputs[client] <= highest:
+            raise DataError(
+                f"outputs of client {data.name_of(client)} must be above its highest label, {highest}. "
+                f"Got {outputs[client]}."
+            )
+
+
+def _check_given_clients(federation: Federation) -> None:
+    """Personal tensors given for particular clients have the names and shapes of theirs, and are numbers."""
+    if not federation.given_clients:
+        return
+    shared = federation.first_shared()
+    plain = replace(federation, given_clients=None)
+    for client, given in federation.given_clients.items():
+        own = plain.first_personal(client, shared)
+        for name, value in given.items():
+            field = f"init_clients[{client}][{name!r}]"
+            known = f"only personal tensors (here: {', '.join(own) or 'none'})"
+            require(name in own, f"the names of init_clients[{client}]", known, name)
+            require(isinstance(value, torch.Tensor), field, "a tensor", value)
+            shape = tuple(own[name].shape)
+            require(tuple(value.shape) == shape, field, f"of shape {shape}", tuple(value.shape))
+            require(all_finite([value]), field, "finite", "NaN or infinity")
+
+
+def _check_single_rows(federation: Federation, params: Params, rows: Batch) -> None:
+    """BatchNorm cannot train on one row; say so now if some client's last batch would be one."""
+    single = {n: t[:1] for n, t in rows.items()}
+    try:
+        federation.problem.network.forward({n: t.clone() for n, t in params.items()}, single, train=True)
+    except ValueError as error:
+        for client in federation.problem.data.clients.tolist():
+            for stage in federation.program.stages:
+                batching, (_, count) = (
+                    stage.phase.batching(federation.problem.batching),
+                    stage.phase.rows(int(federation.problem.sizes[client])),
+                )
+                if batching.length(count, batching.per_epoch(count) - 1) == 1:
+                    name = federation.problem.data.name_of(client)
+                    raise ModelError(
+                        f"the model cannot train on a batch of one row, and client {name} "
+                        f"would have one ({count} rows, batch_size {batching.size}): {first_line(error)}"
+                    ) from error
+
+
+def _check_outputs(federation: Federation, outputs: torch.Tensor, rows: Batch) -> None:
+    """One output per row and, for classes, one entry for each of them; a loss that the weights can lower."""
+    task, count = federation.problem.task, len(next(iter(rows.values())))
+    shape = f"shape {tuple(outputs.shape)} for {count} rows"
+    if task.rows_apart and (outputs.dim() == 0 or len(outputs) != count):
+        raise ModelError(f"the model's output must have one entry per row. Got {shape}.")
+    if not outputs.is_floating_point():
+        raise ModelError(f"the model's output must be floating-point. Got {outputs.dtype}.")
+    own_heads = federation.problem.data.outputs is not None and bool(federation.personal_names)
+    if task.classes:
+        _check_classes(federation, outputs, rows, own_heads)
+    if not own_heads:
+        check_loss_fits(federation, outputs, rows)
+
+
+def _check_gradient(outputs: torch.Tensor, weights: list[torch.Tensor]) -> None:
+    """Torch can go back through the model: gradient checkpointing, for one, looks for weights inside the module."""
+    try:
+        torch.autograd.grad(outputs.sum(), weights, allow_unused=True)
+    except Exception as error:
+        rule = "trainable with weights that come from outside, as in torch.func.functional_call"
+        raise ModelError(f"the model must be {rule} (no gradient checkpointing). Got: {first_line(error)}.") from error
+
+
+def _check_classes(federation: Federation, outputs: torch.Tensor, rows: Batch, own_heads: bool) -> None:
+    labels = federation.problem.data.columns["y"]
+    lowest, highest = int(np.where(labels == IGNORED, 0, labels).min()), int(labels.max())
+    tokens = federation.problem.task.name == "language"
+    fits = outputs.shape[:-1] == rows["y"].shape and outputs.dim() >= (3 if tokens else 2)
+    classes = outputs.shape[-1] if fits else 0
+    if lowest < 0 or (highest >= classes and not own_heads):
+        raise ModelError(
+            f"the model's output must have one entry per class: labels of shape {tuple(rows['y'].shape)} "
+            f"run from {lowest} to {highest}, the output has shape {tuple(outputs.shape)}."
+        )
+
+
+def _draws_masks(federation: Federation, params: Params, rows: Batch) -> bool:
+    """Whether training draws random numbers; those that no seed of ours can reach are refused."""
+    # Outputs do not tell: a mask over a few numbers often comes out the same twice. The generators' states do.
+    if not _draws(lambda: _training_output(federation, params, rows)):
+        return federation.problem.network.dropout
+    with seeded_draws(torch.zeros((), dtype=torch.int64, device=federation.problem.device)):
+        others = _draws(lambda: _training_output(federation, params, rows))
+    if others:
+        rule = "by dropout, torch.rand, randn, bernoulli or their like, which a seed can repeat"
+        raise ModelError(f"the model must draw random numbers {rule}. Got others.")
+    return True
+
+
+def _check_prediction(federation: Federation, params: Params, rows: Batch) -> None:
+    """The same rows get the same outputs: scores of a model that draws while it predicts would not repeat."""
+    if _draws(lambda: _output(federation, params, rows, False)):
+        rule = "without random numbers: nn.Dropout, or F.dropout(x, p, training=self.training)"
+        raise ModelError(f"the model must predict {rule}. Got draws in evaluation mode.")
+
+
+def _draws(call: Callable[[], object]) -> bool:
+    """Whether a call takes numbers from a generator of torch, numpy or Python. All are left as they were."""
+    with generators_kept():
+        before = states_of_generators()
+        call()
+        return states_of_generators() != before
+
+
+def _training_output(federation: Federation, params: Params, rows: Batch) -> torch.Tensor:
+    copies = {n: t.clone() for n, t in params.items()}
+    with torch.no_grad():
+        try:
+            return federation.problem.network.forward(copies, rows, train=True)
+        except ValueError as error:
+            raise ModelError(f"the model cannot be trained on a small batch: {first_line(error)}") from error
+
+
+def _rows_are_independent(federation: Federation, params: Params, rows: Batch, train: bool, masks: bool) -> bool:
+    """Whether a row's output stays the same beside other rows. With BatchNorm it never does in training."""
+    if train and any(isinstance(m, _BatchNorm) for m in federation.problem.model.modules()):
+        return False
+    more = {n: torch.cat([t, _unlike(t[:1])]) for n, t in rows.items()}
+    # A row's masks do not depend on the rows after it, unless rows are in the second place where the model drops out.
+    # A few masks are tried, because one may come out the same by chance.
+    for key in range(MASKS_TRIED if train and masks else 1):
+        with seeded_draws(torch.tensor(key, device=federation.problem.device)):
+            alone, beside = (_output(federation, params, batch, train) for batch in (rows, more))
+        if alone.dim() == 0 or len(alone) != len(next(iter(rows.values()))):
+            return False
+        if not torch.allclose(alone, beside[: len(alone)], rtol=1e-5, atol=1e-6):
+            return False
+    return True
+
+
+def _unlike(row: torch.Tensor) -> torch.Tensor:
+    return row * 1.5 + 0.5 if row.is_floating_point() else row
+
+
+def _output(federation: Federation, params: Params, rows: Batch, train: bool) -> torch.Tensor:
+    return _training_output(federation, params, rows) if train else federation.problem.network.forward(params, rows)

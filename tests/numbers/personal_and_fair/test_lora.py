@@ -1,0 +1,137 @@
+"""LoRA methods against numpy, and the laws of the averages; a `peft` model takes the same path."""
+
+import numpy as np
+import pytest
+import torch
+
+import fedtempo as ft
+from fedtempo import algorithms as fl
+from tests import zoo
+from tests.numbers.personal_and_fair import lora
+from tests.numbers.personal_and_fair.lora import BASE, A, B
+from tests.numbers.personalised.setting import CLIENTS, NEWCOMER, PARTIAL, gap, run
+
+SCALE, EVERYBODY = 1.5, [[0, 1, 2, 3]] * 5
+_random = np.random.default_rng(5)
+START = {
+    **{BASE: _random.normal(size=(3, 3)), "base_layer.bias": _random.normal(size=3)},
+    **{A: _random.normal(size=(2, 3)), B: np.zeros((3, 2))},
+}
+METHODS = {"fedsa_lora": fl.fedsa_lora, "ffa_lora": fl.ffa_lora, "fedex_lora": fl.fedex_lora}
+
+
+class OneLayer(torch.nn.Module):
+    """Its parameters have names below `layer`, as those of a part of a larger model."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = zoo.Adapted(3, 3, scale=SCALE)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        output: torch.Tensor = self.layer(x)
+        return output
+
+
+def trained(algorithm: ft.Algorithm, cohorts: list[list[int]], backend: str = "serial", start=START) -> ft.Result:
+    first = {f"layer.{n}": a for n, a in start.items()}
+    return run(algorithm, cohorts, model=OneLayer(), start=first, backend=backend)
+
+
+def effective(params: dict[str, torch.Tensor]) -> np.ndarray:
+    own = {n.removeprefix("layer."): t.numpy() for n, t in params.items()}
+    return own[BASE] + SCALE * own[B] @ own[A]
+
+
+@pytest.mark.parametrize("cohorts", [EVERYBODY, PARTIAL], ids=["everybody", "some"])
+@pytest.mark.parametrize("method", METHODS)
+def test_against_the_reference(method: str, cohorts: list[list[int]]) -> None:
+    shared, own = lora.federated(method, CLIENTS, START, cohorts, SCALE, lr=0.2, steps=3)
+    for backend in ("serial", "vectorised"):
+        result = trained(METHODS[method](lr=0.2, steps=3), cohorts, backend)
+        expected = {f"layer.{n}": a for n, a in shared.items() if method != "fedsa_lora" or n != B}
+        assert gap(result.params, expected) <= 1e-9
+        if method == "fedsa_lora":
+            assert max(gap(result.client_state(i), {f"layer.{B}": own[i]}) for i in own) <= 1e-9
+
+
+def test_fedex_averages_products_exactly() -> None:
+    """W_eff = old base + s mean(B_i A_i), which plain averaging of A and B misses."""
+    rows = [[0, 1, 2, 3]]
+    clients = [lora.trained(START, rows, SCALE, (A, B), 0.5, 5) for rows in CLIENTS]
+    weights = np.array([len(y) for _, y in CLIENTS])
+    exact = sum(w * c[B] @ c[A] for w, c in zip(weights / weights.sum(), clients, strict=True))
+    found = effective(trained(fl.fedex_lora(lr=0.5, steps=5), rows).params)
+    plain = effective(trained(fl.fedavg(lr=0.5, steps=5, weighting="samples"), rows).params)
+    np.testing.assert_allclose(found, START[BASE] + SCALE * exact, atol=1e-12)
+    assert np.abs(plain - found).max() > 1e-4
+
+
+def test_one_step_from_zero_moves_b_alone() -> None:
+    """B = 0, so the gradient of A is 0: FedIT is FFA in round 0. A second step tells them apart."""
+    one, two = ([trained(f(lr=0.2, steps=k), [[0, 1]]).params for f in (fl.ffa_lora, fl.fedex_lora)] for k in (1, 2))
+    assert gap(one[0], {n: t.numpy() for n, t in one[1].items()}) <= 1e-12
+    assert not torch.equal(two[0][f"layer.{A}"], two[1][f"layer.{A}"])
+
+
+def test_ffa_is_the_same_for_another_scale_and_rate() -> None:
+    """(c lora_alpha, lr / c^2) gives the same W: B is c times smaller."""
+    result = trained(fl.ffa_lora(lr=0.2, steps=3), PARTIAL)
+    model = OneLayer()
+    model.layer.scaling = {"default": 2 * SCALE}
+    first = {f"layer.{n}": a for n, a in START.items()}
+    other = run(fl.ffa_lora(lr=0.05, steps=3), PARTIAL, model=model, start=first)
+    np.testing.assert_allclose(result.params[f"layer.{B}"], 2 * other.params[f"layer.{B}"], atol=1e-12)
+
+
+def test_a_single_client_is_local_lora() -> None:
+    alone = lora.trained(START, CLIENTS[2], SCALE, (A, B), 0.2, 3)
+    result = trained(fl.fedsa_lora(lr=0.2, steps=3), [[2]])
+    assert gap(result.params, {f"layer.{n}": alone[n] for n in alone if n != B}) <= 1e-12
+    assert gap(result.client_state(2), {f"layer.{B}": alone[B]}) <= 1e-12
+
+
+def test_a_new_client_of_fedsa_trains_b_from_zero() -> None:
+    result = trained(fl.fedsa_lora(lr=0.2, steps=3), PARTIAL)
+    shared = {n.removeprefix("layer."): t.numpy() for n, t in result.params.items()}
+    expected = lora.trained({**shared, B: np.zeros((3, 2))}, NEWCOMER, SCALE, (B,), 0.2, 3)
+    model = result.personalize(NEWCOMER)
+    assert gap({**model.shared, **model.personal}, {f"layer.{n}": a for n, a in expected.items()}) <= 1e-12
+
+
+def test_frozen_tensors_are_not_sent() -> None:
+    """FFA sends B alone; FedEx sends A, B and the product, and gets the base back."""
+    sizes = {}
+    for method, make in METHODS.items():
+        costs = trained(make(lr=0.2, steps=1), [[0]]).history[0].costs
+        sizes[method] = (costs.bytes_up // 8, costs.bytes_down // 8)
+    assert sizes["ffa_lora"][0] == 6
+    assert sizes["fedsa_lora"][0] == 6
+    assert sizes["fedex_lora"][0] == 12 + 9
+
+
+def test_a_model_without_adapters_is_refused() -> None:
+    with pytest.raises(ft.ModelError, match="fedex_lora needs a model with peft's LoRA adapters"):
+        run(fl.fedex_lora(lr=0.1, steps=1), [[0]])
+
+
+def test_peft_lays_adapters_out_as_expected() -> None:
+    """The same run on peft's own layer."""
+    peft = pytest.importorskip("peft")
+
+    class Plain(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = torch.nn.Linear(3, 3)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            output: torch.Tensor = self.layer(x)
+            return output
+
+    settings = peft.LoraConfig(r=2, lora_alpha=2 * SCALE, target_modules=["layer"], lora_dropout=0.0)
+    model = peft.get_peft_model(Plain(), settings)
+    first = {f"base_model.model.layer.{n}": a for n, a in START.items()}
+    for method, make in METHODS.items():
+        result = run(make(lr=0.2, steps=2), PARTIAL, model=model, start=first)
+        ours = trained(make(lr=0.2, steps=2), PARTIAL)
+        expected = {f"base_model.model.{n}": t.numpy() for n, t in ours.params.items()}
+        assert gap(result.params, expected) <= 1e-12, method
