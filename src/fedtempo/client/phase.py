@@ -175,6 +175,13 @@ class Phase:
         apart = self.beside is None or (self.on == "shared" and self.beside.on == "personal")
         require(apart, "beside", "a phase on personal tensors beside one on shared tensors", self.beside)
 
+    @property
+    def schedules(self) -> tuple[tuple[str, Schedule], ...]:
+        """Every rate of the phase, by name: what is checked before training, printed, and kept from a private run."""
+        share = () if self.share is None else (("share", self.share),)
+        inside = (*self.direction.schedules, *self.optimizer.transform.schedules)
+        return (("lr", self.lr), *self.rates, *share, *inside)
+
     def batching(self, batching: Batching) -> Batching:
         """The experiment's batching, unless this phase works on the full batch."""
         return Batching(None) if self.full_batch else batching

@@ -45,7 +45,7 @@ def planned_steps(
         for index, phase in enumerate(algorithm.phases):
             here = _at(now, round_number, samples)
             for place in phase.positions(here, samples, batching):
-                rates = {n: s.at(place) for n, s in (("lr", phase.lr), *phase.rates, *phase.direction.schedules)}
+                rates = {n: s.at(place) for n, s in phase.schedules}
                 yield PlannedStep(round_number, index, place.step, place.steps, rates)
 
 

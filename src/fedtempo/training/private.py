@@ -97,7 +97,7 @@ def _schedules(federation: Federation, rule: Cohort, clients: int) -> Iterator[t
     yield "cohort", lambda now: rule.expected(now, clients)
     for phase in federation.algorithm.phases:
         yield phase.length.unit, phase.length.count.at
-        for name, schedule in (("lr", phase.lr), *phase.rates, *phase.direction.schedules):
+        for name, schedule in phase.schedules:
             yield name, schedule.at
     for name, schedule in federation.algorithm.server.schedules:
         yield name, schedule.at

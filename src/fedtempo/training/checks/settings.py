@@ -101,7 +101,7 @@ def _check_phase(phase: Phase, now: Now, largest: float) -> None:
     require(units <= MOST_STEPS, f"{unit} in round {now.round}", f"at most {MOST_STEPS}", units)
     for step in range(min(max(units, 1), 1000)):
         here = at_step(now, step, max(units, 1), 1)
-        for name, schedule in (("lr", phase.lr), *phase.rates, *phase.direction.schedules):
+        for name, schedule in phase.schedules:
             _check_rate(name, schedule, here, largest)
 
 

@@ -1,0 +1,52 @@
+"""Checks of settings: every schedule of a phase is tried before training, wherever the phase has it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+import fedtempo as ft
+from fedtempo.client.optimizers import sgd
+from fedtempo.contracts import small_data
+from fedtempo.training.plan import planned_steps
+
+
+def prepared(algorithm: ft.Algorithm) -> Any:
+    settings = {"model": ft.models.mlp(6, [5], 4), "data": small_data(), "rounds": 3, "cohort": 4, "batch_size": 4}
+    return ft.train(algorithm=algorithm, **settings, progress=False)
+
+
+def raises_later(now: ft.Now) -> float:
+    if now.round == 2:
+        raise ZeroDivisionError("division by zero")
+    return 0.1
+
+
+def wrong_schedules(schedule: Any) -> dict[str, ft.Algorithm]:
+    known = ft.algorithms
+    return {
+        "lr": known.fedavg(schedule, 2),
+        "weight_decay": known.fedavg(0.1, 2, optimizer=sgd(weight_decay=schedule)),
+        "max_norm": known.fednar(known.fedavg(0.1, 2), weight_decay=0.1, max_norm=schedule),
+        "share": known.fedcm(0.1, 2, alpha=lambda now: 0.5 if now.round == 0 else schedule(now)),
+    }
+
+
+@pytest.mark.parametrize("name", wrong_schedules(lambda now: 1.0))
+def test_a_negative_rate_of_a_later_round_is_refused(name: str) -> None:
+    algorithm = wrong_schedules(lambda now: 1.0 if now.round == 0 else -1.0)[name]
+    with pytest.raises(ft.ConfigError, match=f"{name} must be .* Got -1.0 at round 1"):
+        prepared(algorithm)
+
+
+@pytest.mark.parametrize("name", wrong_schedules(lambda now: 1.0))
+def test_a_rate_that_raises_in_a_later_round_is_refused_by_name(name: str) -> None:
+    with pytest.raises(ft.ConfigError, match=f"{name} must be a number in every round. Got ZeroDivisionError"):
+        prepared(wrong_schedules(raises_later)[name])
+
+
+def test_the_plan_shows_every_rate() -> None:
+    algorithm = ft.algorithms.fedcm(0.1, 1, alpha=0.3, optimizer=sgd(weight_decay=0.2))
+    (step,) = planned_steps(algorithm, [0], 8, ft.data.batches.Batching(4), ft.Now())
+    assert step.rates == {"lr": 0.1, "share": 0.3, "weight_decay": 0.2}
