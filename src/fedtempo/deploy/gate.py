@@ -12,7 +12,6 @@ from fedtempo.deploy.wire import HASH, Layout, Upload, WireError, upload_from_by
 from fedtempo.errors import first_line
 from fedtempo.federation.federation import Federation
 from fedtempo.federation.traffic import unpack_upload, upload_forms
-from fedtempo.params import select
 from fedtempo.server.admission import Admission, Expected, Inbox, refusal
 
 NOTHING_KEPT = bytes(HASH)
@@ -37,8 +36,7 @@ class UploadForm:
 def upload_form(federation: Federation) -> UploadForm:
     """Run the client program on nothing to see what it leaves."""
     shared = federation.first_shared()
-    server = federation.algorithm.server
-    received = Received(shared, server.extra(server.init(select(shared, federation.stepped_names))))
+    received = Received(shared, federation.first_extra(shared))
     client = int(federation.problem.data.clients[0])
     carry = federation.program.init(received, federation.first_personal(client, shared))
     _, personal, measured = federation.program.finish(received, carry)

@@ -52,8 +52,7 @@ def order_to_bytes(order: RemoteOrder) -> bytes:
 
 def order_layout(federation: Federation, shared: Params, trains: bool = False) -> Layout:
     """What an order must look like, from the node's own model; one to train may have a compressed model in it."""
-    server = federation.algorithm.server
-    extra = server.extra(server.init(select(shared, federation.stepped_names)))
+    extra = federation.first_extra(shared)
     run = ("run", torch.Size([TOKEN]), torch.uint8)
     if not trains or federation.algorithm.compress_down is None:
         received = Received(select(shared, federation.moving_names), extra)

@@ -19,6 +19,7 @@ from fedtempo.client.phase import Carry, Phase
 from fedtempo.client.program import ClientProgram, compile_client
 from fedtempo.data.federated import FederatedData
 from fedtempo.errors import ConfigError, ModelError
+from fedtempo.federation.device_rows import DeviceRows
 from fedtempo.federation.kept import ProcessNotes
 from fedtempo.federation.problem import Problem
 from fedtempo.models.weights import redraw, seeded
@@ -118,9 +119,12 @@ class Federation:
         rules = self.algorithm.uploads
         if rules.nothing:
             return {}
-        # A displacement is one of parameters; how far statistics moved is a group of its own.
-        still = select(received.shared, self.problem.network.buffers)
-        groups = rules.upload(received, carry._replace(shared={**carry.shared, **still}))
+        # A displacement is one of parameters; how far statistics moved is a group of its own. Masks and counters have
+        # no displacement at all: torch cannot even subtract truth values.
+        start = {n: t for n, t in received.shared.items() if t.is_floating_point()}
+        still = select(start, self.problem.network.buffers)
+        end = {**select(carry.shared, start), **still}
+        groups = rules.upload(received._replace(shared=start), carry._replace(shared=end))
         # The algorithm may compute with all tensors. Only here is it decided what leaves the client.
         delta = select(groups["delta"], self.trained_names)
         sent = {**groups, "delta": delta}
@@ -136,12 +140,15 @@ class Federation:
         """Shape and type of every tensor that an upload must have, from the server's own model."""
         # An upload of zero steps has the form of every other upload, and needs no data.
         shared = self.first_shared()
-        server = self.algorithm.server
-        extra = server.extra(server.init(select(shared, self.stepped_names)))
-        received = Received(shared, extra)
+        received = Received(shared, self.first_extra(shared))
         carry = self.program.init(received, self._first_own(int(self.problem.data.clients[0]), shared))
         groups, _, _ = self.program.finish(received, carry)
         return {group: {n: (t.shape, t.dtype) for n, t in tensors.items()} for group, tensors in groups.items()}
+
+    def first_extra(self, shared: Params) -> Params:
+        """What the server sends down beside this model in the first round, such as SCAFFOLD's control variate."""
+        server = self.algorithm.server
+        return server.extra(server.init(select(shared, self.stepped_names)))
 
     def weight(self, client: int, processed: int) -> float:
         """How much a client's upload counts."""
@@ -297,7 +304,9 @@ class Federation:
 
     def on_data(self, data: FederatedData) -> Federation:
         """The same rules for other clients' data, such as a new user's."""
-        return replace(self, problem=replace(self.problem, data=data), given_clients=None)
+        # The copy on an accelerator is one of the old rows.
+        problem = replace(self.problem, data=data, device_rows=DeviceRows())
+        return replace(self, problem=problem, given_clients=None)
 
 
 def resize_head(model: nn.Module, outputs: int) -> None:

@@ -9,9 +9,11 @@ import numpy as np
 import pytest
 import torch
 
+import fedtempo as ft
 from fedtempo.data.federated import FederatedData
 from fedtempo.federation import device_rows
 from fedtempo.federation.device_rows import DeviceRows
+from fedtempo.training.prepare import prepare
 
 PLENTY = 2**30
 ROWS = np.array([[5, 0], [3, 3]])
@@ -98,3 +100,17 @@ def test_another_process_starts_without_a_copy(data: FederatedData, monkeypatch:
 
 def test_memory_of_a_device_that_torch_cannot_ask_is_unknown() -> None:
     assert device_rows.free_memory("meta") is None
+
+
+def test_other_clients_rows_are_not_taken_from_the_old_copy(
+    data: FederatedData, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`personalize` fine-tunes on the rows of a user that the run has never seen."""
+    monkeypatch.setattr(device_rows, "free_memory", lambda device: PLENTY)
+    algorithm = ft.algorithms.fedavg(0.1, 1)
+    prepared = prepare(model=ft.models.mlp(3, [2], 2), data=data, algorithm=algorithm, rounds=1, device="cpu:0")
+    federation = prepared.federation
+    old = federation.problem.client_rows(0)["x"]
+    other = FederatedData.from_clients([(np.ones((4, 3), np.float32), np.zeros(4, np.int64))])
+    assert federation.on_data(other).problem.client_rows(0)["x"].tolist() == [[1.0] * 3] * 4
+    assert torch.equal(federation.problem.client_rows(0)["x"], old)

@@ -12,7 +12,7 @@ from fedtempo.devices import Devices, RunningDevices
 from fedtempo.errors import ConfigError, is_number, require
 from fedtempo.evaluation.protocol import Evaluation
 from fedtempo.federation.federation import Federation
-from fedtempo.params import Params, select
+from fedtempo.params import Params
 from fedtempo.schedules import Now, Schedule, as_schedule, at_step, sees_clients
 from fedtempo.server.asynchrony import Asynchrony
 from fedtempo.server.cohort import Cohort
@@ -37,9 +37,7 @@ def with_devices(
     # Schedules may divide by a device's speed, so they are tried with some speed before the operations are counted.
     first = replace(problem, devices=RunningDevices(devices, problem.seed, 1, 1, 1.0))
     tried = replace(federation, problem=first)
-    server = federation.algorithm.server
-    extra = server.extra(server.init(select(shared, federation.trained_names)))
-    ledger = Ledger(tried, shared, extra)
+    ledger = Ledger(tried, shared, federation.first_extra(shared))
     traffic = ledger.traffic(1)
     running = RunningDevices(devices, problem.seed, traffic.bytes_down, traffic.bytes_up, ledger.row_flops)
     return replace(federation, problem=replace(problem, devices=running.checked(problem.data.clients)))
@@ -49,9 +47,7 @@ def _client_schedules(federation: Federation, evaluation: Evaluation | None) -> 
     """Every schedule that clients evaluate."""
     for phase in (*federation.algorithm.phases, *(federation.algorithm.serving.newcomer_phases or ())):
         yield phase.length.count
-        yield phase.lr
-        for _, schedule in (*phase.rates, *phase.direction.schedules, *phase.optimizer.transform.schedules):
-            yield schedule
+        yield from (schedule for _, schedule in phase.schedules)
     for value in () if evaluation is None else (evaluation.lr, evaluation.steps, evaluation.epochs):
         if value is not None:
             yield as_schedule(value)
@@ -114,8 +110,7 @@ def check_asynchrony(
     compress = algorithm.uploads.compress
     plain = compress is None or compress.feedback != "ef21"
     require(plain, "compress", "without EF21 in an asynchronous run: its server adds what is missing", compress)
-    server = algorithm.server
-    extra = server.extra(server.init(select(federation.first_shared(), federation.trained_names)))
+    extra = federation.first_extra(federation.first_shared())
     alone = set(federation.expected) <= PLAIN_UPLOADS and HISTORY not in algorithm.owns
     if algorithm.uploads.nothing or extra or not alone:
         raise ConfigError(

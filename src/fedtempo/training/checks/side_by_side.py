@@ -12,7 +12,7 @@ from fedtempo.client.objectives import Received
 from fedtempo.client.phase import Length
 from fedtempo.errors import first_line
 from fedtempo.federation.federation import Federation
-from fedtempo.params import Params, select
+from fedtempo.params import Params
 from fedtempo.schedules import constant
 
 LONGEST_REASON = 160
@@ -25,10 +25,10 @@ def why_not_vectorised(federation: Federation, shared: Params) -> str | None:
     Data-dependent control flow and packed sequences cannot: `vmap` runs one program for all clients. The smallest
     clients are tried, so this costs two small batches.
     """
-    problem, server = federation.problem, federation.algorithm.server
+    problem = federation.problem
     clients = problem.data.clients
     two = np.sort(clients[np.argsort(problem.sizes[clients], kind="stable")[:2]])
-    received = Received(shared, server.extra(server.init(select(shared, federation.stepped_names))))
+    received = Received(shared, federation.first_extra(shared))
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # torch warns about slow paths that are not taken then

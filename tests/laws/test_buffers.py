@@ -1,0 +1,43 @@
+"""Models with masks and counters among their buffers train like others, and the buffers stay what they are."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+
+import fedtempo as ft
+from fedtempo.contracts import small_data
+from tests.slow import slow_but
+from tests.zoo import ALGORITHMS
+
+PLAIN = ("fedavg", "scaffold", "fednova", "ditto", "fednar", "fedexp", "q_fedavg")
+
+
+class Masked(nn.Module):
+    """Looks at four of six features, which a mask of truth values names; counts in whole numbers."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.body, self.head = nn.Linear(6, 5), nn.Linear(5, 4)
+        self.register_buffer("mask", torch.tensor([True, True, False, True, True, False]))
+        self.register_buffer("scale", torch.tensor([1, 2, 3, 4, 5], dtype=torch.int64))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        assert isinstance(self.mask, torch.Tensor) and isinstance(self.scale, torch.Tensor)
+        return self.head(torch.relu(self.body(x * self.mask)) * self.scale)  # type: ignore[no-any-return]
+
+
+@pytest.mark.parametrize("backend", ["serial", "vectorised"])
+@pytest.mark.parametrize("name", slow_but(PLAIN, ALGORITHMS, "uploads of the others are made in the same way"))
+def test_masks_and_counters_stay_what_they_are(name: str, backend: str) -> None:
+    if "lora" in name or "bn" in name:
+        pytest.skip("needs another model")
+    torch.manual_seed(0)
+    model = Masked()
+    settings = {"model": model, "data": small_data(), "algorithm": ALGORITHMS[name], "rounds": 2, "cohort": 4}
+    result = ft.run(**settings, batch_size=4, backend=backend, evaluation=None, progress=False)
+    for buffer, first in model.named_buffers():
+        if buffer in result.params:
+            assert torch.equal(result.params[buffer], first) and result.params[buffer].dtype == first.dtype
+    assert any(not torch.equal(result.params[n], p) for n, p in model.named_parameters() if n in result.params)
