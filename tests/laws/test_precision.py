@@ -16,7 +16,7 @@ from fedtempo.contracts import distance, small_data
 SETTINGS = {"model": ft.models.mlp(6, [5], 4), "data": small_data(), "rounds": 3, "cohort": 4, "batch_size": 4}
 
 
-@pytest.mark.parametrize("backend", ["serial", "vectorised"])
+@pytest.mark.parametrize("backend", ["serial", "vectorised", "processes"])
 def test_a_model_of_bfloat16_trains_is_stored_and_resumes(tmp_path: Path, backend: str) -> None:
     algorithm = ft.algorithms.fedper(0.1, 2, optimizer=adamw(state="keep"))
     settings = {**SETTINGS, "algorithm": algorithm, "dtype": torch.bfloat16, "backend": backend}

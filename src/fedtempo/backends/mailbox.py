@@ -15,6 +15,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from fedtempo.params import bits_of
+
 LARGE = 1 << 15
 """Bytes from which a tensor goes through shared memory. Smaller ones are cheaper inside the message."""
 _ALIGNED = 64
@@ -22,10 +24,11 @@ _ALIGNED = 64
 
 
 class Packed(NamedTuple):
-    """A tensor on its way: its numbers, or where in the shared memory they are."""
+    """A tensor on its way: its bits and their type, or where in the shared memory they are."""
 
     values: np.ndarray | None
-    place: tuple[int, torch.Size, torch.dtype] | None = None
+    dtype: torch.dtype
+    place: tuple[int, torch.Size] | None = None
 
 
 class SharedBuffers(NamedTuple):
@@ -73,21 +76,32 @@ class Mailbox:
         size = tensor.numel() * tensor.element_size()
         # What does not fit any more travels inside the message: slower, but never wrong.
         if size < LARGE or self._used + size > len(self._bytes):
-            return Packed(tensor.numpy())
+            return as_array(tensor)
         start, self._used = self._used, self._used + -(-size // _ALIGNED) * _ALIGNED
         self._view(start, tensor.shape, tensor.dtype).copy_(tensor)
-        return Packed(None, (start, tensor.shape, tensor.dtype))
+        return Packed(None, tensor.dtype, (start, tensor.shape))
 
     def _take(self, packed: Packed, copy: bool) -> Tensor:
         if packed.values is not None:
-            return torch.from_numpy(packed.values)
+            return as_tensor(packed.values, packed.dtype)
         assert packed.place is not None
-        view = self._view(*packed.place)
+        view = self._view(*packed.place, packed.dtype)
         return view.clone() if copy else view
 
     def _view(self, start: int, shape: torch.Size, dtype: torch.dtype) -> Tensor:
         size = shape.numel() * dtype.itemsize
         return self._bytes[start : start + size].view(dtype).view(shape)
+
+
+def as_array(tensor: Tensor) -> Packed:
+    """A tensor as an array of its bits; numpy lacks some of torch's types."""
+    return Packed(bits_of(tensor), tensor.dtype)
+
+
+def as_tensor(values: np.ndarray, dtype: torch.dtype) -> Tensor:
+    """The tensor of `as_array`, in the array's memory."""
+    tensor = torch.from_numpy(values)
+    return tensor if tensor.dtype == dtype else tensor.view(dtype)
 
 
 def exchange(tree: Any, kind: type, change: Callable[[Any], Any]) -> Any:

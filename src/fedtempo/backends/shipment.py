@@ -20,9 +20,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedtempo.backends.mailbox import Packed, exchange
+from fedtempo.backends.mailbox import Packed, as_array, as_tensor, exchange
 from fedtempo.data.federated import FederatedData
 from fedtempo.errors import DataError, first_line
+from fedtempo.federation.device_rows import DeviceRows
 from fedtempo.federation.federation import Federation
 from fedtempo.support.identity.code import is_installed
 
@@ -65,16 +66,16 @@ def modules_by_value() -> list[ModuleType]:
 
 def packed(tree: Any) -> Any:
     """The same value with an array in place of every tensor."""
-    return exchange(tree, Tensor, lambda tensor: Packed(tensor.detach().cpu().contiguous().numpy()))
+    return exchange(tree, Tensor, as_array)
 
 
 def unpacked(tree: Any, device: str = "cpu") -> Any:
     """The inverse of `packed`. Read-only arrays in shared memory are copied, because a tensor can be written to."""
 
-    def tensor(values: np.ndarray) -> Tensor:
-        return torch.from_numpy(values if values.flags.writeable else values.copy()).to(device)
+    def tensor(values: np.ndarray, dtype: torch.dtype) -> Tensor:
+        return as_tensor(values if values.flags.writeable else values.copy(), dtype).to(device)
 
-    return exchange(tree, Packed, lambda each: tensor(each.values))
+    return exchange(tree, Packed, lambda each: tensor(each.values, each.dtype))
 
 
 def serialise(federation: Federation, loader: Callable[[], FederatedData] | None) -> Shipment:
@@ -93,7 +94,7 @@ def receive(shipment: Shipment, device: str) -> Federation:
     data = _each_array(problem.data, _opened) if loader is None else loader()
     if loader is not None and not (isinstance(data, FederatedData) and data.digest() == digest):
         raise DataError(f"ray_loader must return the data of the run. Got {data!r} on {platform.node()}.")
-    here = replace(problem, data=data, model=problem.model.to(device), device=device)
+    here = replace(problem, data=data, model=problem.model.to(device), device=device, device_rows=DeviceRows())
     return replace(federation, problem=here)
 
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import pytest
 import torch
 
 from fedtempo.backends.mailbox import LARGE, Mailbox
+from fedtempo.backends.shipment import packed, unpacked
 
 
 def test_a_mailbox_gives_back_what_was_put_in() -> None:
@@ -22,3 +24,15 @@ def test_a_mailbox_gives_back_what_was_put_in() -> None:
     assert torch.equal(back["b"]["c"], too_large)
     assert torch.equal(back["b"]["d"], picture)
     assert back["e"] == "text"
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.bool, torch.int8])
+@pytest.mark.parametrize("count", [1, LARGE])
+def test_every_type_of_number_travels(dtype: torch.dtype, count: int) -> None:
+    tensor = (torch.arange(count) % 2).to(dtype)
+    mailbox = Mailbox(4 * LARGE)
+    for tree in (tensor, tensor[0]):
+        back = mailbox.unpack(mailbox.pack(tree))
+        assert back.dtype == dtype and torch.equal(back, tree)
+        sent = unpacked(packed(tree))
+        assert sent.dtype == dtype and torch.equal(sent, tree)
