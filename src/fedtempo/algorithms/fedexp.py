@@ -55,13 +55,13 @@ def _server(eps: Rate, per_client: bool, average: bool) -> Server:
         spread = aggregate.means["squared_norm"]["delta"]
         below = 2 * (squared_norm(delta) + offset.at(now) * (aggregate.clients if per_client else 1))
         rate = torch.where(below > 0, (spread / below).clamp(min=1.0), torch.ones_like(below))
-        return add(shared, delta, rate), {"previous": shared, "rate": rate}
+        return add(shared, delta, rate), {"previous": shared, "rate": rate.to(torch.float64)}
 
     def model(shared: Params, state: Any) -> Params:
         return {n: (p + state["previous"][n]) / 2 if n in state["previous"] else p for n, p in shared.items()}
 
     return Server(
-        init=lambda shared: {"previous": dict(shared), "rate": torch.ones(())},
+        init=lambda shared: {"previous": dict(shared), "rate": torch.ones((), dtype=torch.float64)},
         step=step,
         model=model if average else serve_shared,
         rewrap=_refuse,

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -11,7 +13,8 @@ import fedtempo as ft
 from fedtempo.backends import Backend, serial
 from fedtempo.client.objectives import Received
 from fedtempo.client.phase import Carry
-from fedtempo.contracts import ContractError
+from fedtempo.contracts import ContractError, small_data
+from fedtempo.params import Params
 
 
 def test_an_algorithm_that_draws_at_random_is_caught() -> None:
@@ -60,3 +63,28 @@ def test_personal_tensors_under_another_name_are_caught() -> None:
     broken = replace(ft.algorithms.fedper(lr=0.1, steps=1), uploads=ft.Uploads(disguised))
     with pytest.raises(ContractError, match="personal ones decide"):
         ft.check_algorithm(broken)
+
+
+def test_a_server_whose_state_changes_its_type_is_caught() -> None:
+    """Such a run could be stored and not be resumed."""
+    plain = ft.algorithms.fedavg(0.1, steps=1)
+
+    def step(shared: Params, state: Any, aggregate: Any, now: ft.Now) -> tuple[Params, Any]:
+        moved, inner = plain.server.step(shared, state["inner"], aggregate, now)
+        return moved, {"inner": inner, "rate": state["rate"].double()}
+
+    def init(shared: Params) -> Any:
+        return {"inner": plain.server.init(shared), "rate": torch.ones(())}
+
+    with pytest.raises(ContractError, match=r"keeps the form of the server's state \(changes \['state/rate'\]\)"):
+        ft.check_algorithm(replace(plain, server=plain.server._replace(init=init, step=step)))
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16])
+def test_fedexp_resumes_in_every_precision(dtype: torch.dtype, tmp_path: Path) -> None:
+    settings = {"model": ft.models.mlp(6, [5], 4), "data": small_data(), "algorithm": ft.algorithms.fedexp(0.1, 1)}
+    settings |= {"rounds": 3, "cohort": 4, "batch_size": 4, "dtype": dtype, "evaluation": None, "progress": False}
+    rounds = ft.train(**settings, out=tmp_path / "run")
+    next(rounds)
+    rounds.close()
+    assert ft.run(**settings, out=tmp_path / "run", resume=True).digest() == ft.run(**settings).digest()
