@@ -7,7 +7,6 @@ import functools
 import inspect
 import weakref
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypeVar
 
@@ -225,9 +224,16 @@ def _closed_at_exit(rounds: Rounds) -> Rounds:
 
 @atexit.register
 def _close_unfinished() -> None:
+    failed: list[Exception] = []
     for rounds in list(_unfinished):
-        with suppress(ValueError):  # another thread is in it, and ends with the program
+        try:
             rounds.close()
+        except ValueError:  # another thread is in it, and ends with the program
+            pass
+        except Exception as error:  # a full disk, for instance: the other runs are closed all the same
+            failed.append(error)
+    if failed:
+        raise failed[0]
 
 
 def train_file(

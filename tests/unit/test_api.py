@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import inspect
+from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 import fedtempo as ft
+from fedtempo import api
+from fedtempo.training.loop import drained
 from fedtempo.training.prepare import prepare
 from tests import zoo
 
@@ -104,3 +108,47 @@ def test_train_yields_the_whole_state_where_it_is_asked_for() -> None:
     velocities = last.server["optimizer"]
     assert all(t.equal(result.server_state["optimizer"][n]) for n, t in velocities.items()) and velocities
     assert all(report.state is None for report in ft.train(**given))
+
+
+def test_runs_that_take_turns_leave_the_threads_as_they_were() -> None:
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        short, long = ft.train(**settings(rounds=1)), ft.train(**settings(rounds=3))
+        next(short), next(long)
+        assert list(short) == []
+        assert torch.get_num_threads() == 1, "the other run is still under way"
+        assert [report.round for report in long] == [1, 2]
+        assert torch.get_num_threads() == 2
+    finally:
+        torch.set_num_threads(before)
+
+
+def test_an_observer_that_raises_leaves_no_run_open(tmp_path: Path) -> None:
+    def observe(report: ft.RoundReport) -> None:
+        raise RuntimeError("seen enough")
+
+    rounds = ft.train(**settings(), out=tmp_path / "run")
+    with pytest.raises(RuntimeError, match="seen enough"):
+        drained(rounds, observe)
+    assert list(rounds) == []
+    assert ft.run(**settings(), out=tmp_path / "run", resume=True).digest() == ft.run(**settings()).digest()
+
+
+def test_one_run_that_cannot_be_closed_keeps_no_other_open(monkeypatch: pytest.MonkeyPatch) -> None:
+    closed = []
+
+    class Rounds:
+        def __init__(self, error: Exception | None) -> None:
+            self.error = error
+
+        def close(self) -> None:
+            closed.append(self)
+            if self.error is not None:
+                raise self.error
+
+    full = [Rounds(ft.OutputError("no space left")), Rounds(ValueError("generator already executing")), Rounds(None)]
+    monkeypatch.setattr(api, "_unfinished", full)
+    with pytest.raises(ft.OutputError, match="no space left"):
+        api._close_unfinished()
+    assert closed == full

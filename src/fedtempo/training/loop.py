@@ -7,6 +7,7 @@ in a round at the server is in `training/server_round.py`, what happens at a cli
 from __future__ import annotations
 
 import functools
+import threading
 import time
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
@@ -282,22 +283,49 @@ def _evaluated(
 
 @contextmanager
 def one_thread() -> Iterator[None]:
-    """One torch thread while training: sums inside a layer keep their order, and workers do not compete for cores."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
+    """One torch thread while training: sums inside a layer keep their order, and workers do not compete for cores.
+
+    Several runs may take turns in one process. The first one in notes the number of threads, the last one out puts it
+    back.
+    """
+    _threads.enter()
     try:
         yield
     finally:
-        torch.set_num_threads(before)
+        _threads.leave()
+
+
+class _Threads:
+    """How many runs are under way, and torch's number of threads before the first of them."""
+
+    def __init__(self) -> None:
+        self._runs, self._before, self._lock = 0, 1, threading.Lock()
+
+    def enter(self) -> None:
+        with self._lock:
+            if not self._runs:
+                self._before = torch.get_num_threads()
+            self._runs += 1
+            torch.set_num_threads(1)
+
+    def leave(self) -> None:
+        with self._lock:
+            self._runs -= 1
+            if not self._runs:
+                torch.set_num_threads(self._before)
+
+
+_threads = _Threads()
 
 
 def drained(rounds: Generator[RoundReport, None, Result], *observers: Callable[[RoundReport], None]) -> Result:
     """Run a training generator to its end, show every report to the observers, and return the result."""
-    while True:
-        try:
-            report = next(rounds)
-        except StopIteration as stop:
-            result: Result = stop.value
-            return result
-        for observe in observers:
-            observe(report)
+    with closing(rounds):  # an observer that raises leaves no lock and no worker behind
+        while True:
+            try:
+                report = next(rounds)
+            except StopIteration as stop:
+                result: Result = stop.value
+                return result
+            for observe in observers:
+                observe(report)
