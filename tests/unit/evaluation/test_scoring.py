@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import fedtempo as ft
@@ -72,3 +73,18 @@ def test_users_whose_model_has_not_changed_are_not_scored_again(name: str, tmp_p
     ft.run(**settings, rounds=2, out=tmp_path / "run")
     resumed = ft.run(**settings, rounds=4, out=tmp_path / "run", resume=True)
     assert [repr(r.test) for r in resumed.history] == [repr(r.test) for r in scratch.history]
+
+
+def test_fine_tuning_that_begins_later_is_scored_when_it_begins() -> None:
+    """No steps in the first round, then some: what was remembered before must not stand in for them."""
+    settings = {"model": zoo.model("mlp"), "data": zoo.data("mlp"), "algorithm": zoo.ALGORITHMS["ditto"], "seed": 3}
+    settings |= {"rounds": 3, "cohort": 2, "batch_size": 4, "progress": False}
+    later = ft.Evaluation(every=1, steps=lambda now: 3 * now.round, lr=0.5)
+    serial, lanes = (ft.run(**settings, evaluation=later, backend=name) for name in ("serial", "vectorised"))
+
+    def losses(result: ft.Result) -> list[tuple[float, float]]:
+        scores = [report.test for report in result.history if report.test is not None]
+        return [(s.existing_before.summary("loss")["mean"], s.existing_after.summary("loss")["mean"]) for s in scores]
+
+    assert [before == after for before, after in losses(serial)] == [True, False, False]
+    assert np.array(losses(serial)) == pytest.approx(np.array(losses(lanes)), abs=1e-5)
