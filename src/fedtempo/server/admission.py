@@ -54,7 +54,7 @@ def refusal(groups: Groups, weight: float, expected: Expected, limit: float = ma
                 return "wrong shape"
             if tensor.dtype != dtype:
                 return "wrong type"
-    if isinstance(weight, bool) or not is_number(weight) or not 0 < weight < MOST_WEIGHT:
+    if isinstance(weight, bool) or not is_number(weight) or not 0 <= weight < MOST_WEIGHT:
         return "wrong weight"
     if not all(bool(torch.isfinite(t).all()) for g in groups.values() for t in g.values() if t.is_floating_point()):
         return "not finite"

@@ -9,6 +9,7 @@ import pytest
 import torch
 
 import fedtempo as ft
+from fedtempo.contracts import small_data
 from fedtempo.server.admission import Inbox, refusal
 
 SHAPE = {"delta": {"w": (torch.Size([2, 3]), torch.float32), "b": (torch.Size([3]), torch.float32)}}
@@ -32,7 +33,6 @@ REFUSED: dict[str, tuple[Any, Any, str]] = {
     "renamed": ({"delta": {"w": torch.ones(2, 3), "B": torch.zeros(3)}}, 1.0, "wrong names"),
     "another group": ({**upload(), "more": {}}, 1.0, "wrong names"),
     "empty": ({}, 1.0, "wrong names"),
-    "weight 0": (upload(), 0.0, "wrong weight"),
     "negative weight": (upload(), -1.0, "wrong weight"),
     "NaN weight": (upload(), math.nan, "wrong weight"),
     "infinite weight": (upload(), math.inf, "wrong weight"),
@@ -66,3 +66,14 @@ def test_the_limit_is_the_smaller_of_both() -> None:
     assert ft.Admission(max_norm=5.0, max_ratio=3.0).limit(1.0) == 3.0
     assert ft.Admission(max_norm=5.0, max_ratio=3.0).limit(math.nan) == 5.0
     assert ft.Admission().limit(2.0) == math.inf
+
+
+def test_a_client_that_had_no_time_for_shared_tensors_counts_nothing_and_is_not_refused() -> None:
+    """`weighting="processed"` counts rows that moved shared tensors. A deadline may end a client before the first."""
+    assert refusal(upload(), 0.0, SHAPE) is None
+    settings = {"model": ft.models.mlp(6, [5], 4), "data": small_data(), "rounds": 2, "cohort": 4, "batch_size": 4}
+    settings |= {"algorithm": ft.algorithms.fedrep(0.1, 3, 3, weighting="processed"), "progress": False}
+    settings |= {"devices": ft.devices.constant(seconds_per_step=1.0), "deadline": 2.5, "partial_work": True}
+    plain, checked = ft.run(**settings), ft.run(**settings, admission=ft.Admission(max_norm=1e9))
+    assert checked.digest() == plain.digest()
+    assert [report.failures for report in checked.history] == [report.failures for report in plain.history]
