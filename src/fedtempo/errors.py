@@ -161,11 +161,15 @@ def fits(value: object, kind: object) -> bool:
     if origin is Mapping:
         return isinstance(value, Mapping) and all(fits(k, parts[0]) and fits(v, parts[1]) for k, v in value.items())
     if origin in LISTS:
-        length_fits = (
-            origin is not tuple or Ellipsis in parts or (hasattr(value, "__len__") and len(value) == len(parts))
-        )
-        return isinstance(value, (list, tuple)) and length_fits and all(fits(entry, parts[0]) for entry in value)
+        return isinstance(value, (list, tuple)) and _entries_fit(value, parts, origin is tuple)
     return isinstance(value, kind) if isinstance(kind, type) else True
+
+
+def _entries_fit(values: Sequence[object], kinds: tuple[object, ...], by_place: bool) -> bool:
+    """Whether all entries are of the one type, or each is of the type at its place."""
+    if by_place and Ellipsis not in kinds:
+        return len(values) == len(kinds) and all(map(fits, values, kinds))
+    return all(fits(value, kinds[0]) for value in values)
 
 
 def wording(kind: object, words: Mapping[Any, str]) -> str:

@@ -47,6 +47,8 @@ def test_the_nearest_name() -> None:
         ([1, 2, 3], tuple[int, int, int], True),
         ([1, 2], tuple[int, int, int], False),
         ([1, 2], tuple[int, ...], True),
+        ([["start", 3]], list[tuple[str, int]], True),
+        ([[3, "start"]], list[tuple[str, int]], False),
         (5, tuple[int, ...], False),
         ("ab", list[str], False),
         ({"a": 1}, dict[str, int], True),
