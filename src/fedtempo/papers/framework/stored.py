@@ -56,7 +56,7 @@ class StoredRuns:
         for task in tasks:
             identity = _asked(task)
             measured = kept(task.path)
-            if measured is not None and identity not in self.runs:
+            if measured is not None and self.runs.get(identity, {}).get("key") != task.key:
                 self.runs[identity] = _record(task, measured, tuning)
                 new = True
         if new:

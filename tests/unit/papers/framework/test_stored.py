@@ -13,7 +13,7 @@ from fedtempo.papers import reproduce
 from fedtempo.papers.framework.frame import Calculation, Measured, Scale, sized
 from fedtempo.papers.framework.pages import outcome_record
 from fedtempo.papers.framework.stored import read_stored_runs
-from tests.unit.papers.framework.test_choosing import MEDIUM, TUNED
+from tests.unit.papers.framework.test_choosing import MEDIUM, TUNED, measure
 
 
 def not_again(label: str, rate: float, seed: int) -> Measured:
@@ -88,3 +88,30 @@ def test_a_file_that_is_none_of_ours_is_named(tmp_path: Path) -> None:
     (tmp_path / "some.json").write_text("[")
     with pytest.raises(ft.ConfigError, match=r"some.json cannot be read as stored runs"):
         read_stored_runs(tmp_path / "some.json")
+
+
+def test_runs_of_other_code_take_the_place_of_the_old_ones(tmp_path: Path) -> None:
+    stored, keys = tmp_path / "tuned.json", []
+    for folder, runs in (("one", TUNED.runs), ("two", other_code), ("three", other_code)):
+        seen: list[tuple[int, int]] = []
+        reproduce(
+            replace(TUNED, runs=runs),
+            "medium",
+            tmp_path / folder,
+            processes=1,
+            stored=stored,
+            observe=lambda done, total, name, seen=seen: seen.append((done, total)),
+        )
+        content = read_stored_runs(stored)
+        assert content is not None
+        keys.append({run["key"] for run in content["runs"]})
+    assert not keys[0] & keys[1] and keys[1] == keys[2]
+    assert seen == [(12, 12), (6, 6)], "the third time nothing is left to do"
+
+
+def other_code(scale: Scale, seed: int) -> list[Calculation]:
+    return [replace(run, compute=rewritten) for run in TUNED.runs(scale, seed) if isinstance(run, Calculation)]
+
+
+def rewritten(label: str, rate: float, seed: int) -> Measured:
+    return measure(label, rate, seed)
