@@ -167,8 +167,7 @@ class Network:
 
     def is_known(self) -> bool:
         """Whether all of the model is code that is known to depend on shapes only: torch's layers and ours."""
-        known = ("torch.nn.modules.", "fedtempo.models.")
-        return all(type(module).__module__.startswith(known) for module in self.training.modules())
+        return is_known(self.training)
 
     def python_state(self) -> list[object]:
         """What the model's modules remember in plain Python attributes, such as a count of calls."""
@@ -178,6 +177,12 @@ class Network:
             for attribute, value in vars(module).items()
             if not attribute.startswith("_") and isinstance(value, (int, float, str, bool, tuple, list, dict, set))
         ]
+
+
+def is_known(model: nn.Module) -> bool:
+    """Whether all modules are torch's layers or ours."""
+    known = ("torch.nn.modules.", "fedtempo.models.")
+    return all(type(module).__module__.startswith(known) for module in model.modules())
 
 
 def outputs_of(output: object) -> Tensor:
@@ -251,9 +256,11 @@ def _stripped(model: nn.Module) -> nn.Module:
     # otherwise lie there once for each copy. Buffers are copied, for a layer may write into them.
     shared = {id(p): nn.Parameter(p.detach(), requires_grad=False) for p in model.parameters() if _is_plain(p)}
     mine = copy.deepcopy(model, dict(shared)).requires_grad_(False)
-    for module in mine.modules():
-        if type(module) is nn.Sequential:
-            _pool_first(module)
+    # Other code may take a Sequential's layers one by one and keep what is between them.
+    if is_known(mine):
+        for module in mine.modules():
+            if type(module) is nn.Sequential:
+                _pool_first(module)
     return mine
 
 

@@ -58,3 +58,26 @@ def test_a_parameter_of_another_kind_is_copied_as_it_copies_itself() -> None:
     model.weight = Quantised(torch.ones(2, 2))
     copied = Network(model).training.weight
     assert type(copied) is Quantised and copied.data_ptr() != model.weight.data_ptr()
+
+
+def test_layers_that_are_taken_one_by_one_are_in_the_order_of_the_model() -> None:
+    """A ReLU may go behind the pooling that follows it, but not where somebody keeps what is between them."""
+
+    class Tapped(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.features = nn.Sequential(nn.Conv2d(1, 2, 3), nn.ReLU(), nn.MaxPool2d(2))
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            taps = []
+            for layer in self.features:
+                x = layer(x)
+                taps.append(x.flatten(1).sum(1))
+            return torch.stack(taps, 1)
+
+    torch.manual_seed(0)
+    model, x = Tapped(), torch.randn(4, 1, 8, 8)
+    network = Network(model)
+    tensors = {n: p.detach() for n, p in model.named_parameters()}
+    for train in (True, False):
+        assert torch.equal(network.forward(tensors, {"x": x}, train=train), model(x).detach())
