@@ -11,6 +11,7 @@ change from call to call is refused, with the reason.
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
@@ -125,7 +126,14 @@ def record(function: Callable[..., list[Tensor]], inputs: Sequence[Tensor]) -> R
 
 def same(ones: Sequence[Tensor], others: Sequence[Tensor]) -> bool:
     """Whether tensors are equal to the bit; a NaN equals a NaN."""
-    return all(torch.equal(torch.nan_to_num(a), torch.nan_to_num(b)) for a, b in zip(ones, others, strict=True))
+    return all(_equal(a, b) for a, b in zip(ones, others, strict=True))
+
+
+def _equal(one: Tensor, other: Tensor) -> bool:
+    if torch.equal(one, other):
+        return True
+    both = (torch.nan_to_num(t, 0.0, math.inf, -math.inf) for t in (one, other))
+    return one.is_floating_point() and torch.equal(one.isnan(), other.isnan()) and torch.equal(*both)
 
 
 def _generators() -> tuple[int, bytes]:

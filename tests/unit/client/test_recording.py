@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from fedtempo.client.recording import Recording, Refusal, record
+from fedtempo.client.recording import Recording, Refusal, record, same
 
 X, Y = torch.arange(6.0).reshape(2, 3), torch.tensor([[1.0, -2.0, 0.5], [3.0, 1.0, -1.0]])
 
@@ -113,3 +113,21 @@ def test_a_result_that_somebody_may_write_over_is_made_anew_each_time(function: 
     (expected,) = function(X, Y)
     recording([X, Y])[0].mul_(7.0)
     assert torch.equal(recording([X, Y])[0], expected)
+
+
+NAN, INF = float("nan"), float("inf")
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "equal"),
+    [
+        ([NAN, 1.0], [NAN, 1.0], True),
+        ([NAN], [0.0], False),
+        ([INF], [torch.finfo(torch.float32).max], False),
+        ([INF, -INF], [INF, -INF], True),
+        ([INF], [-INF], False),
+        ([NAN], [INF], False),
+    ],
+)
+def test_same_means_equal_to_the_bit(one: list[float], other: list[float], equal: bool) -> None:
+    assert same([torch.tensor(one)], [torch.tensor(other)]) is equal
