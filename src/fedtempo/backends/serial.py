@@ -188,7 +188,7 @@ def _laid_out_together(data: Batch, size: int) -> int:
     widths = [t[:1].nbytes for t in data.values() if t.is_floating_point()]
     if any(width % CACHE_LINE for width in widths):
         return 1
-    return max(1, LAID_OUT_BYTES // max(1, size * sum(widths)))
+    return max(1, LAID_OUT_BYTES // max(1, size * sum(t[:1].nbytes for t in data.values())))
 
 
 def dropout_keys(problem: Problem, clients: np.ndarray, now: Now, step: int) -> np.ndarray:
