@@ -26,7 +26,8 @@ class Progress(NamedTuple):
         if math.isnan(self.first):
             return Progress(loss, loss, loss)
         smoothed = SMOOTHING * self.smoothed + (1 - SMOOTHING) * loss
-        if smoothed < self.best * (1 - IMPROVEMENT):
+        # A loss may be negative, such as the log-likelihood of a density.
+        if smoothed < self.best - IMPROVEMENT * abs(self.best):
             return self._replace(smoothed=smoothed, best=smoothed, rounds_since_best=0)
         waited = self.rounds_since_best + 1
         if waited < PATIENCE:

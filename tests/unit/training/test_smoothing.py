@@ -45,3 +45,9 @@ def test_less_than_a_hundredth_is_no_improvement() -> None:
 def test_a_round_without_a_loss_changes_nothing(loss: float) -> None:
     assert after(3.0, loss) == after(3.0)
     assert after(loss) == Progress() or math.isnan(after(loss).first)
+
+
+def test_a_negative_loss_that_stands_still_is_a_plateau_too() -> None:
+    assert after(*[-1.0] * (PATIENCE + 1)).plateaus == 1
+    assert after(-1.0, -1.05).rounds_since_best == 1
+    assert after(-1.0, -1.2).best == pytest.approx(-1.02)
