@@ -93,7 +93,9 @@ class seeded_draws(TorchFunctionMode):  # noqa: N801 - used as a context manager
             return input
         shape = input.shape[:2] + (1,) * (input.dim() - 2) if channels else input.shape
         kept = self._uniform(torch.Size(shape)) >= p
-        return input * (kept.to(input.dtype) / (1 - p))
+        # With p = 1 nothing is kept, and nothing is scaled.
+        dropped = input * (kept.to(input.dtype) / (1 - p if p < 1 else 1))
+        return input.copy_(dropped) if inplace else dropped
 
     def _attention(
         self,

@@ -135,3 +135,14 @@ def test_torchs_own_attention_layer_drops_by_the_key() -> None:
     assert torch.equal(before, torch.get_rng_state())
     layer.eval()
     assert torch.allclose(one(1, x), layer(x))
+
+
+def test_a_rate_of_one_drops_everything() -> None:
+    assert dropped(1, p=1.0).tolist() == [0.0] * 4000
+
+
+def test_dropout_in_place_changes_what_it_is_given() -> None:
+    x = torch.ones(100)
+    with seeded_draws(torch.tensor(1)):
+        F.dropout(x, 0.5, inplace=True)
+    assert torch.equal(x, dropped(1, (100,), 0.5))
