@@ -6,6 +6,7 @@ An aggregator turns the cohort's displacements into one. Those that only shorten
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -100,7 +101,8 @@ def trimmed_mean(share: float = 0.1) -> Aggregator:
     require(is_number(share) and 0 <= share < 0.5, "share", "a number in [0, 0.5)", share)
 
     def combine(stacked: Stacked, weights: Tensor) -> Params:
-        cut = int(share * len(weights))
+        # The small number undoes rounding: 0.29 of 100 is 29, and 28.999... in floating point.
+        cut = math.floor(share * len(weights) + 1e-9)
         return {n: t.sort(dim=0).values[cut : len(weights) - cut].mean(dim=0) for n, t in stacked.items()}
 
     return Aggregator(f"trimmed_mean({share})", combine=combine)

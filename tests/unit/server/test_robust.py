@@ -128,3 +128,13 @@ WRONG = {
 def test_wrong_settings_are_refused(name: str) -> None:
     with pytest.raises(ft.ConfigError):
         WRONG[name]()
+
+
+def test_a_share_is_cut_off_whatever_its_product_rounds_to() -> None:
+    """0.29 * 100 is 28.999... in floating point. So 29 values are cut at either end, here 29 times a million."""
+    combine = robust.trimmed_mean(0.29).combine
+    assert combine is not None
+    values = torch.arange(100.0, dtype=torch.float64)
+    values[71:] = 1e6  # 29 of them
+    (mean,) = combine({"w": values}, torch.ones(100)).values()
+    assert float(mean) == (29 + 70) / 2
