@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 Contestants = Mapping[str, Algorithm | Callable[..., Algorithm]]
 BUDGET = ("trials", "tuning_seeds", "tuning_rounds", "seeds", "patience", "margin")
+JUDGING = ("tune", "claims", "reference", "target", "out", "workers")
 GIVEN_BY_COMPARE = (
     "algorithm",
     "seed",
@@ -117,7 +118,7 @@ def _fairly(
         if name in GIVEN_BY_COMPARE:
             raise ConfigError(f"{name} must be left out: a fair comparison sets it. Got {value!r}.")
         if name not in known:
-            raise unknown("setting", name, [*known, *BUDGET])
+            raise unknown("setting", name, [*BUDGET, *JUDGING, *(n for n in known if n not in GIVEN_BY_COMPARE)])
     for name in ("model", "data", "rounds"):
         if name not in settings:
             raise ConfigError(f"{name} must be given. Got nothing.")

@@ -30,3 +30,10 @@ def test_the_budget_that_help_shows_is_the_one_that_is_used() -> None:
 def test_a_setting_that_the_comparison_makes_is_refused() -> None:
     with pytest.raises(ft.ConfigError, match=r"seed must be left out"):
         ft.compare({"a": ft.algorithms.fedavg(0.1, steps=1)}, seed=3)
+
+
+def test_a_misspelt_setting_is_answered_with_the_right_one() -> None:
+    known = {"model": None, "data": None, "rounds": 1}
+    for wrong, right in (("refrence", "reference"), ("trails", "trials"), ("chohort", "cohort")):
+        with pytest.raises(ft.ConfigError, match=f"{wrong}.*{right}"):
+            ft.compare({"a": ft.algorithms.fedavg(0.1, steps=1)}, **known, **{wrong: 1})
