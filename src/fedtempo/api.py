@@ -208,8 +208,10 @@ def train(**settings: Any) -> Generator[RoundReport, None, Result]:
     folder = None if out is None else Path(out)
     experiment = prepare(**settings)
     kept = (folder, resume, commit_every, trackers)
-    aloud = shows is None and not bar
-    return _closed_at_exit(train_experiment(experiment, *kept, states=states, as_planned=as_planned, aloud=aloud))
+    notes_as_warnings = shows is None and not bar
+    return _closed_at_exit(
+        train_experiment(experiment, *kept, states=states, as_planned=as_planned, notes_as_warnings=notes_as_warnings)
+    )
 
 
 Rounds = Generator[RoundReport, None, Result]

@@ -124,7 +124,7 @@ class Ledger:
         batching, most = self._federation.problem.batching, now.most_steps
         for stage, price in zip(self._federation.program.stages, self._stages, strict=True):
             mine, (_, count) = stage.phase.batching(batching), stage.phase.rows(samples)
-            # Who is asked whether it has ended (FedALA) is counted with one unit: how many it takes, only clients know.
+            # A phase with `until` (FedALA) ends when the client decides, which nobody knows before: one unit is charged.
             length = replace(stage.phase.length, count=constant(1)) if stage.phase.until else stage.phase.length
             planned = length.steps(now, count, mine)
             taken = planned if most is None else min(planned, max(0, most - steps))
@@ -153,7 +153,7 @@ def _measure(federation: Federation, shared: Params, extra: Params) -> list[Stag
 
 def _measure_stage(stage: Stage, received: Received, carry: Carry, rows: Batch, now: Now) -> StageFlops:
     # Delta-SGD takes its second gradient from the second step on, so that is the step to measure.
-    now = replace(now, step=1, steps=2) if stage.looks_elsewhere else now
+    now = replace(now, step=1, steps=2) if stage.probes_other_points else now
     if stage.phase.enter is None and not stage.reuses_features:
         plain = _count(lambda: stage.step(by_autograd, received, carry, rows, now))
         return StageFlops(plain, 0.0, plain)

@@ -38,6 +38,7 @@ def test_masks_and_counters_stay_what_they_are(name: str, backend: str) -> None:
     settings = {"model": model, "data": small_data(), "algorithm": ALGORITHMS[name], "rounds": 2, "cohort": 4}
     result = ft.run(**settings, batch_size=4, backend=backend, evaluation=None, progress=False)
     for buffer, first in model.named_buffers():
-        if buffer in result.params:
-            assert torch.equal(result.params[buffer], first) and result.params[buffer].dtype == first.dtype
-    assert any(not torch.equal(result.params[n], p) for n, p in model.named_parameters() if n in result.params)
+        if buffer in result.params:  # FedEM has one for each of its components
+            assert bool((result.params[buffer] == first).all()) and result.params[buffer].dtype == first.dtype
+    if name != "local only":
+        assert any(not torch.equal(result.params[n], p) for n, p in model.named_parameters() if n in result.params)

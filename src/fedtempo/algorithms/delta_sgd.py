@@ -60,4 +60,4 @@ def delta_sgd(
             theta_now = torch.where(state["eta"] > 0, eta / torch.where(state["eta"] > 0, state["eta"], 1.0), 0.0)
         return eta, {"previous": dict(probe.params), "eta": eta, "theta": theta_now}
 
-    return ruled(algorithm, RateRule(init, update, elsewhere=True), "delta_sgd")
+    return ruled(algorithm, RateRule(init, update, probes_other_points=True), "delta_sgd")

@@ -280,7 +280,7 @@ def _step(
     # Each lane looks up its schedule values by the size class of its client.
     index = torch.as_tensor(members[group], device=lanes.problem.device)
     plain = stage.plain
-    one_by_one = in_stack(plain.together, plain.value_of) if plain and stage.looks_elsewhere else by_transform
+    one_by_one = in_stack(plain.together, plain.value_of) if plain and stage.probes_other_points else by_transform
 
     def one(lane: Tensor, mine: Carry, rows: Batch, known: Any) -> tuple[Carry, Tensor]:
         place: Position = here[0] if len(here) == 1 else LanePosition(tuple(here), lane)
@@ -291,7 +291,9 @@ def _step(
         # because it was recorded for stacked tensors and not for one lane. A step that asks for gradients at several
         # points cannot be handed one.
         known = (
-            plain.together(plain.value_of, *stage.split(together), batch) if plain and not stage.looks_elsewhere else ()
+            plain.together(plain.value_of, *stage.split(together), batch)
+            if plain and not stage.probes_other_points
+            else ()
         )
         if known and stage.needs_no_lanes and len(here) == 1:
             # `vmap` would take longer than the step: it takes the carry apart and puts it together again.

@@ -25,7 +25,14 @@ from fedtempo.papers import reproduce as perform
 from fedtempo.papers.framework.counting import write_index
 from fedtempo.papers.framework.documents import JUDGED, save_into_docs, stored_runs
 from fedtempo.papers.framework.outcomes import Outcome
-from fedtempo.papers.framework.pages import QUICK_LOOK, is_quick_look, outcome_record, rich_table, said, save
+from fedtempo.papers.framework.pages import (
+    QUICK_LOOK,
+    claims_and_verdicts,
+    is_quick_look,
+    outcome_record,
+    rich_table,
+    save,
+)
 from fedtempo.papers.framework.probing import duration, estimated_seconds
 from fedtempo.papers.framework.running import Observer, plan, require_data_sets
 from fedtempo.papers.framework.stored import read_stored_runs
@@ -145,7 +152,7 @@ def _show(chosen: Reproduction, outcome: Outcome, paths: list[Path]) -> None:
     console.print(rich_table(chosen, outcome))
     if is_quick_look(chosen, outcome.scale):
         console.print(QUICK_LOOK)
-    for text, answer, reason in said(chosen, outcome):
+    for text, answer, reason in claims_and_verdicts(chosen, outcome):
         console.print(f"[bold]{answer}[/bold]: " if answer else "", end="", markup=True)
         console.print(f"{text} ({reason})", markup=False, soft_wrap=True)
     console.print(f"written: {', '.join(map(str, paths))}", markup=False, soft_wrap=True)

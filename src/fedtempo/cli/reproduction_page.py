@@ -8,7 +8,7 @@ from pathlib import Path
 from fedtempo.papers import Reproduction
 from fedtempo.papers.framework.figures import Figure
 from fedtempo.papers.framework.outcomes import Outcome
-from fedtempo.papers.framework.pages import cell, said
+from fedtempo.papers.framework.pages import cell, claims_and_verdicts
 from fedtempo.report import REPORT, Grid, Lines, Section, report, write_page
 
 
@@ -30,7 +30,7 @@ def _sections(reproduction: Reproduction, outcome: Outcome, provenance: str) -> 
         f"Mean over seeds ± half the 95 % confidence interval. {settings}. {provenance}",
         Grid(["run", *(column.heading for column in columns.values())], rows),
     )
-    claims = [[*line] for line in said(reproduction, outcome)]
+    claims = [[*line] for line in claims_and_verdicts(reproduction, outcome)]
     yield Section("What the paper says", " ".join(reproduction.notes), Grid(["claim", "verdict", "numbers"], claims))
     for figure in reproduction.figures:
         yield Section(figure.axes.title, figure=_lines(figure, outcome, reproduction))

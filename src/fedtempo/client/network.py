@@ -167,7 +167,7 @@ class Network:
 
     def is_known(self) -> bool:
         """Whether all of the model is code that is known to depend on shapes only: torch's layers and ours."""
-        return is_known(self.training)
+        return has_known_layers_only(self.training)
 
     def python_state(self) -> list[object]:
         """What the model's modules remember in plain Python attributes, such as a count of calls."""
@@ -179,7 +179,7 @@ class Network:
         ]
 
 
-def is_known(model: nn.Module) -> bool:
+def has_known_layers_only(model: nn.Module) -> bool:
     """Whether all modules are torch's layers or ours."""
     known = ("torch.nn.modules.", "fedtempo.models.")
     return all(type(module).__module__.startswith(known) for module in model.modules())
@@ -257,7 +257,7 @@ def _stripped(model: nn.Module) -> nn.Module:
     shared = {id(p): nn.Parameter(p.detach(), requires_grad=False) for p in model.parameters() if _is_plain(p)}
     mine = copy.deepcopy(model, dict(shared)).requires_grad_(False)
     # Other code may take a Sequential's layers one by one and keep what is between them.
-    if is_known(mine):
+    if has_known_layers_only(mine):
         for module in mine.modules():
             if type(module) is nn.Sequential:
                 _pool_first(module)

@@ -159,9 +159,9 @@ class Phase:
     """Whether `after` reads `StepInfo.before` or `StepInfo.direction`. If not, a step may overwrite the weights and
     subtract its terms one by one, which is faster."""
     own: str = ""
-    """Where it is given, the phase moves tensors that the client keeps besides a model: `own` itself if `trains` is
-    `nothing` (APFL's alpha), else `own` + name for every name that `trains` matches (FedALA's weights). Such steps are
-    no local steps: transforms that wrap an algorithm leave them alone."""
+    """Where it is given, the phase trains tensors that the client keeps besides its model. With `trains=nothing` it is
+    the tensor `own` itself (APFL's alpha), else `own` + name for each name that `trains` matches (FedALA's weights).
+    Wrappers of an algorithm skip such phases."""
     beside: Phase | None = None
     """A phase on personal tensors that steps at the same time, on the same batch; this one is on shared tensors. Both
     gradients are taken before either moves. Its length, batches and rows are this phase's."""

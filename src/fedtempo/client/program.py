@@ -63,10 +63,10 @@ class Stage(NamedTuple):
     number: int = 0
 
     @property
-    def looks_elsewhere(self) -> bool:
+    def probes_other_points(self) -> bool:
         """Whether a step asks for gradients at other points than the weights."""
         rule = self.phase.rate_rule
-        return self.phase.look is not None or (rule is not None and rule.elsewhere)
+        return self.phase.look is not None or (rule is not None and rule.probes_other_points)
 
     @property
     def needs_no_lanes(self) -> bool:

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from fedtempo.client.objectives import Received, Value, View
 from fedtempo.params import Params, Scalar, is_plain
-from fedtempo.schedules import Position, Schedule
+from fedtempo.schedules import Now, Position, Schedule
 
 GradientAt = Callable[[Params], tuple[Params, Value]]
 """The gradient and the value of the objective at other parameters, on the step's own batch and dropout masks."""
@@ -50,7 +50,7 @@ class RateRule(NamedTuple):
     """(probe, state, position) -> (the step's learning rate, state)."""
     keeps_state: bool = False
     """Whether the state stays with the client between rounds; otherwise every round starts afresh."""
-    elsewhere: bool = False
+    probes_other_points: bool = False
     """Whether it asks for gradients at other points."""
     needs_data: bool = False
     """Whether it reads gradient and loss of the data alone, which not every objective can tell."""
@@ -113,7 +113,7 @@ def ruled_rate(rule: RateRule, lr: Schedule, probe: Probe, state: State, now: Po
     return rate, {"rule": after, "rate": state["rate"] + rate, "rate_steps": state["rate_steps"] + 1.0}
 
 
-def _decay(lr: Schedule, here: Any) -> float:
+def _decay(lr: Schedule, here: Now) -> float:
     first = lr.at(replace(here, step=0, epoch=0))
     return lr.at(here) / first if first else 0.0
 

@@ -151,7 +151,8 @@ def is_elementwise(phase: Phase) -> bool:
 def _only_subtracts(phase: Phase) -> bool:
     """Whether nobody looks at the direction, so that its terms can be subtracted from the weights one by one."""
     pulled, correction = isinstance(phase.objective, Pulled), phase.correction
-    # The terms must not change with the weights, which the first of them moves. Of two pulls one would.
+    # Terms are subtracted one after the other. So a later term must not read weights that an earlier one has moved:
+    # there is at most one pull, and it goes first.
     fixed = isinstance(correction, Steady) or (isinstance(correction, Pull) and not pulled and phase.share is None)
     terms = fixed or (pulled and correction is None)
     looked_at = phase.after is not None and phase.after_reads_start

@@ -15,7 +15,7 @@ import importlib
 import importlib.util
 import re
 import sys
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from importlib.metadata import EntryPoint, entry_points
@@ -25,7 +25,6 @@ from typing import Any, NamedTuple
 from fedtempo.backends.shipment import send_code_in
 from fedtempo.errors import ConfigError, first_line, unknown
 
-Makers = Mapping[str, Callable[..., Any]]
 GROUPS = {
     "algorithm": "fedtempo.algorithms",
     "model": "fedtempo.models",

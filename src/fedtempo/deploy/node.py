@@ -33,9 +33,9 @@ from fedtempo.evaluation.scoring import EvaluationContext
 from fedtempo.federation.traffic import unpack_download
 from fedtempo.params import Params
 from fedtempo.server.fault_injection import corrupted
+from fedtempo.support.threads import one_thread
 from fedtempo.training.delivery import plain_module
 from fedtempo.training.experiment import Experiment
-from fedtempo.training.loop import one_thread
 from fedtempo.training.saved import Which, require_which
 
 MOST_NODES = 256

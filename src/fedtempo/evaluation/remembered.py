@@ -53,7 +53,7 @@ def memory_for(federation: Federation, protocol: Evaluation, serial: bool, share
     """A memory where scores follow from what a client keeps, else None."""
     if not serial or federation.algorithm.serving.predict is not predict_personal:
         return None
-    served = served_phases(federation, protocol, Now(), newcomers=False)
+    served = served_phases(federation, protocol, newcomers=False)
     # Where fine-tuning follows a schedule, users may be served as they are now and be fine-tuned later.
     always = serves_as_held(served, Now()) and all(phase.length.count.is_constant for phase in served.phases)
     own = federation.first_personal(int(federation.problem.data.clients[0]), shared)

@@ -37,7 +37,7 @@ class EvaluationContext(NamedTuple):
 
     def score_block(self, federation: Federation, backend: Backend, block: Block) -> tuple[BlockScores, BlockScores]:
         """Loss and scores of a block of users by part, before and after fine-tuning."""
-        served = served_phases(federation, self.protocol, self.now, self.newcomers)
+        served = served_phases(federation, self.protocol, self.newcomers)
         # Before fine-tuning is a program without phases: the same code then gives the model that a user holds.
         before = self._scored(federation, backend, block, Served((), True))
         if serves_as_held(served, self.now):

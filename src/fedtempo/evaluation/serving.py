@@ -29,7 +29,7 @@ class Served(NamedTuple):
     """Whether to start from the state that the client holds, without what the algorithm does to it in a round."""
 
 
-def served_phases(federation: Federation, protocol: Evaluation, now: Now, newcomers: bool) -> Served:
+def served_phases(federation: Federation, protocol: Evaluation, newcomers: bool) -> Served:
     """The phases a user goes through before being served.
 
     New users are served as the algorithm prescribes. So are existing users of an algorithm that keeps no state at
@@ -38,7 +38,7 @@ def served_phases(federation: Federation, protocol: Evaluation, now: Now, newcom
     algorithm = federation.algorithm
     own = algorithm.serving.newcomer_phases
     if (newcomers or algorithm.memory.stateless) and own is not None:
-        return Served(tuple(_as_told(phase, protocol, phase.length) for phase in own), False)
+        return Served(tuple(_as_protocol_says(phase, protocol, phase.length) for phase in own), False)
     phase = fine_tuning(federation, protocol)
     return Served((phase,), phase.after is None)
 
@@ -65,7 +65,7 @@ def fine_tuning(federation: Federation, protocol: Evaluation) -> Phase:
         after=after,
         after_reads_start=True,
     )
-    return _as_told(plain, protocol, length(epochs=1))
+    return _as_protocol_says(plain, protocol, length(epochs=1))
 
 
 def _own_phase(algorithm: Algorithm) -> Phase:
@@ -79,7 +79,7 @@ def _own_phase(algorithm: Algorithm) -> Phase:
     return (served or list(algorithm.phases))[0]
 
 
-def _as_told(phase: Phase, protocol: Evaluation, own_length: Length) -> Phase:
+def _as_protocol_says(phase: Phase, protocol: Evaluation, own_length: Length) -> Phase:
     """The phase with the length, rate and tensors that the protocol sets."""
     told = protocol.steps is not None or protocol.epochs is not None
     return replace(
@@ -112,9 +112,8 @@ def _trains(phase: Phase, protocol: Evaluation) -> Selector:
 
 def fine_tuning_in_words(federation: Federation, protocol: Evaluation) -> str:
     """One line that says how users are fine-tuned: existing users and, if it differs, new users."""
-    now = federation.problem.now(0, 1.0)
     existing, new = (
-        " then ".join(map(_in_words, served_phases(federation, protocol, now, newcomers).phases))
+        " then ".join(map(_in_words, served_phases(federation, protocol, newcomers).phases))
         for newcomers in (False, True)
     )
     if existing == new or not len(federation.problem.data.held_out):

@@ -9,7 +9,7 @@ from fedtempo.data.federated import FederatedData
 from fedtempo.tasks import Batch
 
 SHARE_OF_FREE_MEMORY = 0.25
-"""The rows may take so much. The other memory is for models and activations, of which half is planned for."""
+"""The share of the free memory that rows may take. `backends/memory.py` plans half of the rest for models."""
 
 
 class DeviceRows:

@@ -8,7 +8,6 @@ from functools import cached_property
 
 import numpy as np
 import torch
-from torch import nn
 
 from fedtempo.algorithms.algorithm import Algorithm, begin_as_kept, displacement, keep_personal
 from fedtempo.client.compression.packing import first_memory, memory_in
@@ -22,6 +21,7 @@ from fedtempo.errors import ConfigError, ModelError
 from fedtempo.federation.device_rows import DeviceRows
 from fedtempo.federation.kept import ProcessNotes
 from fedtempo.federation.problem import Problem
+from fedtempo.models.split import resize_head
 from fedtempo.models.weights import redraw, seeded
 from fedtempo.params import Params, select, squared_norm
 from fedtempo.server.admission import Expected
@@ -307,18 +307,6 @@ class Federation:
         # The copy on an accelerator is one of the old rows.
         problem = replace(self.problem, data=data, device_rows=DeviceRows())
         return replace(self, problem=problem, given_clients=None)
-
-
-def resize_head(model: nn.Module, outputs: int) -> None:
-    """Give the model's last linear layer this many outputs, for clients with their own classes."""
-    last = [m for m in getattr(model, "head", model).modules() if isinstance(m, nn.Linear)]
-    if not last:
-        raise ModelError("heads of different sizes need a linear layer in model.head. Got none.")
-    layer = last[-1]
-    layer.out_features = outputs
-    layer.weight = nn.Parameter(layer.weight.new_empty(outputs, layer.in_features))
-    if layer.bias is not None:
-        layer.bias = nn.Parameter(layer.bias.new_empty(outputs))
 
 
 def _no_upload(received: Received, carry: Carry) -> Groups:

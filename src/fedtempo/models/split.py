@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from torch import Tensor, nn
 
+from fedtempo.errors import ModelError
 from fedtempo.models.weights import redraw
 
 
@@ -23,3 +24,15 @@ class SplitNetwork(nn.Module):
     def reset_parameters(self) -> None:
         """Draw all weights again, each layer by its own rule."""
         redraw(self)
+
+
+def resize_head(model: nn.Module, outputs: int) -> None:
+    """Give the model's last linear layer this many outputs, for clients with their own classes."""
+    last = [m for m in getattr(model, "head", model).modules() if isinstance(m, nn.Linear)]
+    if not last:
+        raise ModelError("heads of different sizes need a linear layer in model.head. Got none.")
+    layer = last[-1]
+    layer.out_features = outputs
+    layer.weight = nn.Parameter(layer.weight.new_empty(outputs, layer.in_features))
+    if layer.bias is not None:
+        layer.bias = nn.Parameter(layer.bias.new_empty(outputs))

@@ -3,7 +3,7 @@
 How to add one. A paper has a folder here (`feddecay/`, `fednar/`, ...), whose `__init__` has a tuple `REPRODUCTIONS`;
 `REPRODUCTIONS` below lists them all. A `Reproduction` is
 
-* `name`, `paper` (a key of `frame.PAPERS`), `source` ("Table 3"), `title`;
+* `name`, `paper` (a key of `reproduction.PAPERS`), `source` ("Table 3"), `title`;
 * `scales`: `{"smoke": sized(seeds=1, minutes=0.1, rounds=2, ...), "small": ..., "medium": ..., "paper": ...}`. The
   keywords are yours; the runs read them as `scale["rounds"]`. Smoke takes seconds (every test run performs it), small
   at most four minutes on two cores, medium at most an hour, paper is the paper's own setting. Medium has a `tuning`

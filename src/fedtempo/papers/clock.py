@@ -19,8 +19,7 @@ from fedtempo.devices import Devices, classes, log_normal, phones
 from fedtempo.evaluation.protocol import Evaluation
 from fedtempo.papers.framework.budgets import at_budgets
 from fedtempo.papers.framework.claims import Claim, higher
-from fedtempo.papers.framework.figures import Curves
-from fedtempo.papers.framework.frame import (
+from fedtempo.papers.framework.definitions import (
     Column,
     Curve,
     Data,
@@ -36,6 +35,7 @@ from fedtempo.papers.framework.frame import (
     score_column,
     sized,
 )
+from fedtempo.papers.framework.figures import Curves
 from fedtempo.papers.framework.measures import AXES, learning
 from fedtempo.papers.framework.reproduction import Reproduction
 from fedtempo.papers.framework.svg import Axes

@@ -20,8 +20,7 @@ from fedtempo.federation.traffic import bytes_of
 from fedtempo.models import MODELS
 from fedtempo.papers.framework.budgets import at_budgets
 from fedtempo.papers.framework.claims import Claim, higher
-from fedtempo.papers.framework.figures import Curves, Points
-from fedtempo.papers.framework.frame import (
+from fedtempo.papers.framework.definitions import (
     Column,
     Curve,
     Data,
@@ -36,6 +35,7 @@ from fedtempo.papers.framework.frame import (
     score_column,
     sized,
 )
+from fedtempo.papers.framework.figures import Curves, Points
 from fedtempo.papers.framework.measures import learning, users
 from fedtempo.papers.framework.reproduction import Reproduction
 from fedtempo.papers.framework.svg import Axes

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
@@ -96,8 +95,3 @@ def waiting(devices: RunningDevices, clients: np.ndarray, time: float, wanted: i
             return waited
         waited += max(wait, SHORTEST_WAIT)
     return waiting(devices, clients, time, 1) if wanted > 1 else waited
-
-
-def placed_at(now: Now, seconds: float) -> Now:
-    """The position, so many seconds later."""
-    return replace(now, time=now.time + seconds) if seconds else now

@@ -24,8 +24,9 @@ from fedtempo.algorithms.algorithm import Predict, predict_personal, predict_sha
 from fedtempo.client.network import inputs_of
 from fedtempo.data.federated import FederatedData
 from fedtempo.errors import ConfigError, first_line, require
-from fedtempo.federation.federation import Federation, resize_head
+from fedtempo.federation.federation import Federation
 from fedtempo.federation.problem import Problem
+from fedtempo.models.split import resize_head
 from fedtempo.params import Params, combine
 from fedtempo.support.files import replacing, write_atomically
 

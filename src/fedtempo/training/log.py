@@ -17,16 +17,16 @@ from fedtempo.training.round_report import RoundReport
 LOGGER = logging.getLogger("fedtempo")
 
 
-def log_start(experiment: Experiment, history: Sequence[RoundReport], aloud: bool = False) -> None:
+def log_start(experiment: Experiment, history: Sequence[RoundReport], notes_as_warnings: bool = False) -> None:
     """The run and the notes of its beginning: one line for its task and its first weights, one for each other note.
 
-    `aloud` is for runs whose notes nobody else shows: they are logged as warnings then, which a plain script prints.
+    `notes_as_warnings` is for runs whose notes nobody else shows: a plain script prints warnings.
     """
     done = f", {len(history)} of them done" if history else ""
     LOGGER.info("%r, %d rounds%s", experiment.federation.algorithm, experiment.rounds, done)
     weights, task, *others = experiment.notes
     for note in (f"{task}; {weights}", *others):
-        LOGGER.log(logging.WARNING if aloud else logging.INFO, "%s", note)
+        LOGGER.log(logging.WARNING if notes_as_warnings else logging.INFO, "%s", note)
 
 
 def log_round(report: RoundReport, rounds: int) -> None:

@@ -7,14 +7,11 @@ in a round at the server is in `training/server_round.py`, what happens at a cli
 from __future__ import annotations
 
 import functools
-import threading
 import time
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
+from contextlib import AbstractContextManager, closing, nullcontext
 from dataclasses import replace
 from pathlib import Path
-
-import torch
 
 from fedtempo.backends import Engine, WorkerPool, engine_for, serial
 from fedtempo.costs import Ledger
@@ -25,6 +22,7 @@ from fedtempo.federation.federation import Federation
 from fedtempo.params import Params, select, size_in_bytes
 from fedtempo.schedules import Now
 from fedtempo.support.allocator import freed_memory_kept
+from fedtempo.support.threads import one_thread
 from fedtempo.training.asynchronous.asked import AskedEngine
 from fedtempo.training.asynchronous.rounds import next_version
 from fedtempo.training.clock import AWAY, LEFT
@@ -33,7 +31,7 @@ from fedtempo.training.extension import check_extension
 from fedtempo.training.log import log_end, log_round, log_start
 from fedtempo.training.one_round import next_round, state_of
 from fedtempo.training.result import Result
-from fedtempo.training.round_report import RoundReport, RoundState, fruitless
+from fedtempo.training.round_report import RoundReport, RoundState, evaluations_since_best
 from fedtempo.training.saved import Snapshot
 from fedtempo.training.server_round import DROPPED, now_in
 from fedtempo.training.smoothing import Progress
@@ -56,14 +54,14 @@ def train_experiment(
     claimed: Callable[[Path], None] | None = None,
     states: bool = False,
     as_planned: bool = False,
-    aloud: bool = False,
+    notes_as_warnings: bool = False,
 ) -> Generator[RoundReport, None, Result]:
     """Train round by round: choose clients, train them, take the server's step, score, commit, yield the report.
 
     The experiment says where clients run, unless the caller gives an `engine`. `claimed` is called once a new folder
     belongs to this run, and may write into it. With `states` every report holds the whole state. A stored run may be
-    given more rounds; `as_planned` keeps what was chosen for their number. `aloud` logs what was decided for the user
-    as a warning.
+    given more rounds; `as_planned` keeps what was chosen for their number. `notes_as_warnings` logs what
+    was decided for the user as a warning.
     """
     federation, server = experiment.federation, experiment.federation.algorithm.server
     engine = _not_waiting(experiment, engine)
@@ -81,7 +79,7 @@ def train_experiment(
         nullcontext(engine) if engine else _engine(experiment, experiment.rounds - len(history)) as clients,
         tracking(trackers, experiment, out, resume, history) as tracked,
     ):
-        log_start(experiment, history, aloud)
+        log_start(experiment, history, notes_as_warnings)
         # The ledger has to know who was asked before: a client gets the tensors that never change only once.
         ledger = Ledger(federation, experiment.first_shared, server.extra(state.server), _asked(history))
         memory = _memory(experiment) if engine is None else None  # a real user may not answer
@@ -144,7 +142,7 @@ def _gives_up(experiment: Experiment, history: Sequence[RoundReport], report: Ro
     patience = None if experiment.evaluation is None else experiment.evaluation.patience
     if patience is None or report.validation is None or report.round + 1 == experiment.rounds:
         return False
-    return fruitless([*history, report]) >= patience
+    return evaluations_since_best([*history, report]) >= patience
 
 
 def _snapshot(experiment: Experiment, history: Sequence[RoundReport], state: State, number: int | None) -> Snapshot:
@@ -279,43 +277,6 @@ def _evaluated(
         return state, replace(report, validation=validation)
     selected = test[0] if test else validation
     return state._replace(best_validation=quality), replace(report, validation=validation, test=selected)
-
-
-@contextmanager
-def one_thread() -> Iterator[None]:
-    """One torch thread while training: sums inside a layer keep their order, and workers do not compete for cores.
-
-    Several runs may take turns in one process. The first one in notes the number of threads, the last one out puts it
-    back.
-    """
-    _threads.enter()
-    try:
-        yield
-    finally:
-        _threads.leave()
-
-
-class _Threads:
-    """How many runs are under way, and torch's number of threads before the first of them."""
-
-    def __init__(self) -> None:
-        self._runs, self._before, self._lock = 0, 1, threading.Lock()
-
-    def enter(self) -> None:
-        with self._lock:
-            if not self._runs:
-                self._before = torch.get_num_threads()
-            self._runs += 1
-            torch.set_num_threads(1)
-
-    def leave(self) -> None:
-        with self._lock:
-            self._runs -= 1
-            if not self._runs:
-                torch.set_num_threads(self._before)
-
-
-_threads = _Threads()
 
 
 def drained(rounds: Generator[RoundReport, None, Result], *observers: Callable[[RoundReport], None]) -> Result:

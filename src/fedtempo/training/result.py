@@ -154,7 +154,7 @@ class Result(FinishedRun):
         federation = self.experiment.federation.on_data(rows)
         protocol = Evaluation(steps=steps, epochs=epochs, lr=lr)
         state = self.at(which)
-        phases, as_kept = served_phases(federation, protocol, state.now, newcomers=True)
+        phases, as_kept = served_phases(federation, protocol, newcomers=True)
         received = Received(self.served(which), federation.algorithm.server.extra(state.server))
         program = federation.compile(phases, as_kept=as_kept)
         personal = federation.first_personal(0, received.shared)

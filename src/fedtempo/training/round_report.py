@@ -146,7 +146,7 @@ class RunHistory:
         return sum(report.seconds for report in self.history)
 
 
-def fruitless(history: Sequence[RoundReport]) -> int:
+def evaluations_since_best(history: Sequence[RoundReport]) -> int:
     """Evaluations since the last one that validation selected."""
     evaluated = [report for report in history if report.validation is not None]
     return next((count for count, report in enumerate(reversed(evaluated)) if report.selects), len(evaluated))

@@ -8,8 +8,8 @@ and every client's state as of the selected round can still be read.
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Mapping
-from typing import Any, NamedTuple
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
 
 from fedtempo.errors import StoreError
 from fedtempo.params import Params
@@ -46,7 +46,9 @@ class Changes(NamedTuple):
     aside: Mapping[int, Params | None] = {}
     """Clients that have changed since, with what they had; None stands for what is on disk."""
 
-    def after(self, round_number: int, state: State, selects: bool, waiting: Mapping[int, Params], new: Any) -> Changes:
+    def after(
+        self, round_number: int, state: State, selects: bool, waiting: Mapping[int, Params], new: Iterable[int]
+    ) -> Changes:
         """The changes after one more round, in which the clients of `new` got another state."""
         if selects:
             return Changes(Selected(round_number, state), True)

@@ -94,7 +94,7 @@ def test_the_protocol_is_obeyed_by_every_algorithm(name):
     now = experiment.federation.problem.now(0, 1.0)
     protocol = ft.Evaluation(steps=7, lr=0.0125, trains="head")
     for newcomers in (False, True):
-        phases, _ = served_phases(experiment.federation, protocol, now, newcomers)
+        phases, _ = served_phases(experiment.federation, protocol, newcomers)
         for phase in phases:
             assert phase.length.steps(now, 20, experiment.federation.problem.batching) == 7
             assert phase.lr.at(now) == 0.0125
@@ -106,10 +106,10 @@ def test_fine_tuning_never_decays_unless_it_is_told_to():
     experiment = run(known.fedper(lr=lr, steps=2)).experiment
     now = experiment.federation.problem.now(0, 1.0)
     for newcomers in (False, True):
-        (phase,), _ = served_phases(experiment.federation, ft.Evaluation(steps=3), now, newcomers)
+        (phase,), _ = served_phases(experiment.federation, ft.Evaluation(steps=3), newcomers)
         rates = [phase.lr.at(place) for place in phase.positions(now, 20, experiment.federation.problem.batching)]
         assert rates == [0.1] * 3
-        (phase,), _ = served_phases(experiment.federation, ft.Evaluation(steps=3, decays=True), now, newcomers)
+        (phase,), _ = served_phases(experiment.federation, ft.Evaluation(steps=3, decays=True), newcomers)
         rates = [phase.lr.at(place) for place in phase.positions(now, 20, experiment.federation.problem.batching)]
         assert rates == [0.1, 0.05, 0.025]
 
@@ -149,7 +149,7 @@ def test_fedbabu_fine_tunes_the_head_that_training_left_alone():
 
 def test_momentum_is_part_of_fine_tuning():
     plain, heavy = (run(known.fedavg(lr=0.1, steps=2, momentum=m)) for m in (0.0, 0.9))
-    phases = served_phases(heavy.experiment.federation, ft.Evaluation(), heavy.now, False).phases
+    phases = served_phases(heavy.experiment.federation, ft.Evaluation(), False).phases
     assert phases[0].direction is not transforms.identity
-    (phase,) = served_phases(plain.experiment.federation, ft.Evaluation(), plain.now, False).phases
+    (phase,) = served_phases(plain.experiment.federation, ft.Evaluation(), False).phases
     assert phase.direction is transforms.identity

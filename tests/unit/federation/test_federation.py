@@ -11,7 +11,8 @@ import torch
 import fedtempo as ft
 from fedtempo import algorithms as a
 from fedtempo.client.objectives import Received
-from fedtempo.federation.federation import Federation, resize_head
+from fedtempo.federation.federation import Federation
+from fedtempo.models.split import resize_head
 from fedtempo.training.prepare import prepare
 from tests import zoo
 

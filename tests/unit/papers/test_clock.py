@@ -21,7 +21,7 @@ from fedtempo.papers.clock import (
     at_clock,
     straggling,
 )
-from fedtempo.papers.framework.frame import Training
+from fedtempo.papers.framework.definitions import Training
 
 CLIENTS = np.arange(4000)
 

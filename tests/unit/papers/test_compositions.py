@@ -30,7 +30,7 @@ from fedtempo.papers.compositions.ingredients import (
 from fedtempo.papers.compositions.judging import BUDGETS, composition_gains
 from fedtempo.papers.framework.budgets import at_budgets
 from fedtempo.papers.framework.claims import Answer
-from fedtempo.papers.framework.frame import Curve, Data, Measured, Model, sized
+from fedtempo.papers.framework.definitions import Curve, Data, Measured, Model, sized
 from fedtempo.papers.framework.pages import verdicts
 from fedtempo.papers.framework.reproduction import gathered
 

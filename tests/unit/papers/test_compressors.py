@@ -17,7 +17,7 @@ from fedtempo.papers.compressors import (
     spent_up,
 )
 from fedtempo.papers.framework.budgets import at_budgets
-from fedtempo.papers.framework.frame import Data, Model, sized
+from fedtempo.papers.framework.definitions import Data, Model, sized
 from fedtempo.papers.framework.measures import to_target
 
 SCALE = sized(seeds=1, minutes=0, rounds=4, cohort=3)

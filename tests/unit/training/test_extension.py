@@ -11,7 +11,7 @@ import fedtempo as ft
 from fedtempo.comparison import compare_runs, finished_run
 from fedtempo.config import parse
 from fedtempo.report.folder import summary
-from fedtempo.training.round_report import RoundReport, fruitless
+from fedtempo.training.round_report import RoundReport, evaluations_since_best
 from fedtempo.tuning.trial import Job, run_trial
 from tests.unit.config.experiments import experiment
 
@@ -126,8 +126,8 @@ def test_a_trial_whose_seeds_stop_in_different_rounds_is_complete(tmp_path: Path
 
 
 def test_fruitless_counts_evaluations_since_the_selected_one() -> None:
-    assert fruitless([]) == 0
+    assert evaluations_since_best([]) == 0
     result = run(6, evaluation=ft.Evaluation(every=2))
     history: list[RoundReport] = result.history
     selected = [report.round for report in history if report.selects]
-    assert fruitless(history) == (5 - selected[-1]) // 2
+    assert evaluations_since_best(history) == (5 - selected[-1]) // 2

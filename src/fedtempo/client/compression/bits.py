@@ -8,8 +8,6 @@ from torch import Tensor
 
 from fedtempo.client.compression.compressor import PackedError
 
-WIDEST = 32
-
 
 def bits_for(largest: int) -> int:
     """The bits that a number up to this one needs.
@@ -52,11 +50,6 @@ def unpacked_numbers(data: Tensor, width: int, count: int) -> np.ndarray:
     for place in range(width):
         numbers = (numbers << 1) | rows[:, place]
     return numbers
-
-
-def places_size(count: int, size: int) -> int:
-    """Bytes of `count` places in a vector of `size` numbers: a number each, or a bit for every number."""
-    return min(packed_size(count, bits_for(size - 1)), packed_size(size, 1))
 
 
 def packed_places(places: np.ndarray, size: int) -> Tensor:

@@ -8,7 +8,7 @@ from typing import Any
 from fedtempo.data import natural
 from fedtempo.papers.compositions.ingredients import USERS, Strengths, composition_trainings, composition_tuning
 from fedtempo.papers.compositions.judging import CLAIMS, COLUMNS, composition_figures, composition_gains
-from fedtempo.papers.framework.frame import Data, Model, PaperRun, Scale, Settling, sized
+from fedtempo.papers.framework.definitions import Data, Model, PaperRun, Scale, Settling, sized
 from fedtempo.papers.framework.reproduction import Reproduction
 
 NOTES = (

@@ -16,7 +16,7 @@ from fedtempo.client.transforms import scale_by_adam
 from fedtempo.evaluation.protocol import Evaluation
 from fedtempo.models import MODELS
 from fedtempo.papers.framework.budgets import at_budgets
-from fedtempo.papers.framework.frame import (
+from fedtempo.papers.framework.definitions import (
     Data,
     Measure,
     Measured,

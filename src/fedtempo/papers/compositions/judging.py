@@ -6,8 +6,8 @@ from typing import Any
 
 from fedtempo.papers.compositions.ingredients import ALL, CHOSEN, COSTS, HEADS, INGREDIENTS, NONE, PAIRS, USERS
 from fedtempo.papers.framework.claims import Claim, all_of, at_least, higher, lower
+from fedtempo.papers.framework.definitions import Column, Values, score_column
 from fedtempo.papers.framework.figures import Figure, Sweep
-from fedtempo.papers.framework.frame import Column, Values, score_column
 from fedtempo.papers.framework.svg import Axes
 
 END = f"{USERS}/mean"

@@ -9,7 +9,7 @@ from fedtempo.data import dirichlet, natural
 from fedtempo.data.augment import random_crop, random_flip
 from fedtempo.papers.control.judging import CLAIMS, COLUMNS, control_figures, control_gains
 from fedtempo.papers.control.methods import USERS, control_trainings, control_tuning
-from fedtempo.papers.framework.frame import Data, Model, PaperRun, Scale, Settling, sized
+from fedtempo.papers.framework.definitions import Data, Model, PaperRun, Scale, Settling, sized
 from fedtempo.papers.framework.reproduction import Reproduction
 
 NOTES = (

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from fedtempo.papers.control.methods import BASELINES, FEDAVG, METHODS, USERS
 from fedtempo.papers.framework.claims import Claim, higher
+from fedtempo.papers.framework.definitions import Column, Values, score_column
 from fedtempo.papers.framework.figures import Figure, Points, Sweep
-from fedtempo.papers.framework.frame import Column, Values, score_column
 from fedtempo.papers.framework.svg import Axes
 
 END, AT_STEPS, NEW = f"{USERS}/mean", f"{USERS}/at_steps", "new_after/mean"

@@ -35,7 +35,7 @@ from fedtempo.algorithms import (
 from fedtempo.evaluation.protocol import Evaluation
 from fedtempo.papers.control.adaptive import beta_by_agreement, decay_by_norms, k_by_own_loss, uneven_steps
 from fedtempo.papers.framework.budgets import at_budgets
-from fedtempo.papers.framework.frame import (
+from fedtempo.papers.framework.definitions import (
     FIRST_TUNING_SEED,
     Data,
     Measure,

@@ -33,7 +33,7 @@ from fedtempo.papers.decaying_k.schemes import (
     scheme_tuning,
 )
 from fedtempo.papers.framework.claims import Claim, all_of, higher, lower
-from fedtempo.papers.framework.frame import Data, Model, PaperRun, Scale, Settling, Tuning, sized
+from fedtempo.papers.framework.definitions import Data, Model, PaperRun, Scale, Settling, Tuning, sized
 from fedtempo.papers.framework.reproduction import SCALES, Reproduction
 
 GENTLE = "Decays are stretched so that the scale's rounds decay as far as the paper's 4,000 do"

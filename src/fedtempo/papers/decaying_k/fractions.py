@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from fedtempo.papers.decaying_k.schemes import PAPER_ROUNDS, USED, SchemeRates
 from fedtempo.papers.framework.claims import Claim, all_of, near
-from fedtempo.papers.framework.frame import Calculation, Column, Measured, PaperRun, Scale, sized
+from fedtempo.papers.framework.definitions import Calculation, Column, Measured, PaperRun, Scale, sized
 from fedtempo.papers.framework.reproduction import Reproduction
 from fedtempo.schedules import decaying_k
 from fedtempo.theory import step_fraction

@@ -12,8 +12,8 @@ import torch
 from fedtempo.data import natural
 from fedtempo.papers.decaying_k.quadratic import COHORT, START, settings
 from fedtempo.papers.framework.claims import Claim, above, all_of, higher, lower, near
+from fedtempo.papers.framework.definitions import Column, Curve, Data, Measured, Model, PaperRun, Scale, Training, sized
 from fedtempo.papers.framework.figures import Curves
-from fedtempo.papers.framework.frame import Column, Curve, Data, Measured, Model, PaperRun, Scale, Training, sized
 from fedtempo.papers.framework.measures import costs
 from fedtempo.papers.framework.reproduction import Reproduction
 from fedtempo.papers.framework.svg import Axes

@@ -13,8 +13,7 @@ from fedtempo.algorithms import Algorithm, fedadam, fedavg
 from fedtempo.evaluation.protocol import Evaluation, Scores
 from fedtempo.papers.framework.budgets import at_budgets
 from fedtempo.papers.framework.claims import Claim, all_of, higher, lower
-from fedtempo.papers.framework.figures import Curves, Figure
-from fedtempo.papers.framework.frame import (
+from fedtempo.papers.framework.definitions import (
     Column,
     Curve,
     Data,
@@ -28,6 +27,7 @@ from fedtempo.papers.framework.frame import (
     Values,
     score_column,
 )
+from fedtempo.papers.framework.figures import Curves, Figure
 from fedtempo.papers.framework.measures import costs
 from fedtempo.papers.framework.svg import Axes
 from fedtempo.schedules import decaying_k, decaying_lr

@@ -11,8 +11,7 @@ from fedtempo.data import dirichlet
 from fedtempo.evaluation.protocol import Evaluation
 from fedtempo.papers.feddecay.methods import A_POINT, CONVERGED, EXISTING, NEW, VALIDATION
 from fedtempo.papers.framework.claims import Claim, Rule, all_of, higher
-from fedtempo.papers.framework.figures import Sweep
-from fedtempo.papers.framework.frame import (
+from fedtempo.papers.framework.definitions import (
     FIRST_TUNING_SEED,
     Column,
     Data,
@@ -26,6 +25,7 @@ from fedtempo.papers.framework.frame import (
     score_column,
     sized,
 )
+from fedtempo.papers.framework.figures import Sweep
 from fedtempo.papers.framework.measures import learning, users
 from fedtempo.papers.framework.outcomes import Outcome
 from fedtempo.papers.framework.reproduction import Reproduction

@@ -21,8 +21,8 @@ from fedtempo.algorithms import (
     pfedme,
 )
 from fedtempo.papers.framework.claims import Claim, Rule, all_of, higher, lower
+from fedtempo.papers.framework.definitions import Column, Measure, Scale, Settling, TunedSetting, Tuning, score_column
 from fedtempo.papers.framework.figures import Figure, Sweep
-from fedtempo.papers.framework.frame import Column, Measure, Scale, Settling, TunedSetting, Tuning, score_column
 from fedtempo.papers.framework.measures import costs, learning, users
 from fedtempo.papers.framework.outcomes import Outcome
 from fedtempo.papers.framework.svg import Axes

@@ -25,7 +25,7 @@ from fedtempo.papers.feddecay.methods import (
     method_figures,
 )
 from fedtempo.papers.feddecay.users import NO_CLIPPING, TUNING_LR, beta_sweep, table_row, trainings
-from fedtempo.papers.framework.frame import Data, Model, PaperRun, Scale, sized
+from fedtempo.papers.framework.definitions import Data, Model, PaperRun, Scale, sized
 from fedtempo.papers.framework.reproduction import Reproduction
 
 PUBMED_RATES: dict[str, Any] = {

@@ -9,8 +9,8 @@ import torch
 import torch.nn.functional as F
 
 from fedtempo.papers.framework.claims import Answer, Claim, Rule, Verdict, all_of, at_least, higher
+from fedtempo.papers.framework.definitions import Calculation, Column, Curve, Measured, PaperRun, Scale, Values, sized
 from fedtempo.papers.framework.figures import Curves
-from fedtempo.papers.framework.frame import Calculation, Column, Curve, Measured, PaperRun, Scale, Values, sized
 from fedtempo.papers.framework.outcomes import Outcome
 from fedtempo.papers.framework.reproduction import Reproduction
 from fedtempo.papers.framework.svg import Axes

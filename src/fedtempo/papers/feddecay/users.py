@@ -32,7 +32,16 @@ from fedtempo.papers.feddecay.methods import (
     methods,
     tuned,
 )
-from fedtempo.papers.framework.frame import FIRST_TUNING_SEED, Data, Model, PaperRun, Scale, Training, Values, sized
+from fedtempo.papers.framework.definitions import (
+    FIRST_TUNING_SEED,
+    Data,
+    Model,
+    PaperRun,
+    Scale,
+    Training,
+    Values,
+    sized,
+)
 from fedtempo.papers.framework.reproduction import Reproduction
 
 NO_CLIPPING = 1e9

@@ -34,8 +34,8 @@ from fedtempo.papers.fednar.setting import (
     with_nar,
 )
 from fedtempo.papers.framework.claims import Claim, higher, lower
+from fedtempo.papers.framework.definitions import PaperRun, Scale, Values, score_column, sized
 from fedtempo.papers.framework.figures import Curves
-from fedtempo.papers.framework.frame import PaperRun, Scale, Values, score_column, sized
 from fedtempo.papers.framework.reproduction import Reproduction
 from fedtempo.papers.framework.svg import Axes
 

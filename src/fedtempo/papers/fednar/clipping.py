@@ -25,8 +25,8 @@ from fedtempo.papers.fednar.setting import (
 )
 from fedtempo.papers.fednar.weight_decay import where_run
 from fedtempo.papers.framework.claims import Claim, above, all_of
+from fedtempo.papers.framework.definitions import Column, PaperRun, Scale, sized
 from fedtempo.papers.framework.figures import Curves
-from fedtempo.papers.framework.frame import Column, PaperRun, Scale, sized
 from fedtempo.papers.framework.reproduction import Reproduction
 from fedtempo.papers.framework.svg import Axes
 

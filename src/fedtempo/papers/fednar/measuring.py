@@ -9,7 +9,7 @@ from statistics import fmean
 
 import torch
 
-from fedtempo.papers.framework.frame import Column, Curve, Measured, score_column
+from fedtempo.papers.framework.definitions import Column, Curve, Measured, score_column
 from fedtempo.params import squared_norm
 from fedtempo.training.result import Result
 

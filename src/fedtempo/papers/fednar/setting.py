@@ -35,7 +35,7 @@ from fedtempo.papers.fednar.measuring import (
     model,
     rounds_to,
 )
-from fedtempo.papers.framework.frame import (
+from fedtempo.papers.framework.definitions import (
     Column,
     Data,
     Measure,

@@ -38,8 +38,7 @@ from fedtempo.papers.fednar.setting import (
     with_nar,
 )
 from fedtempo.papers.framework.claims import Claim, higher, lower
-from fedtempo.papers.framework.figures import Curves
-from fedtempo.papers.framework.frame import (
+from fedtempo.papers.framework.definitions import (
     Column,
     Data,
     Model,
@@ -52,6 +51,7 @@ from fedtempo.papers.framework.frame import (
     score_column,
     sized,
 )
+from fedtempo.papers.framework.figures import Curves
 from fedtempo.papers.framework.reproduction import Reproduction
 from fedtempo.papers.framework.svg import Axes
 

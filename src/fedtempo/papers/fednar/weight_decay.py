@@ -26,8 +26,8 @@ from fedtempo.papers.fednar.setting import (
     on_cifar10,
 )
 from fedtempo.papers.framework.claims import Answer, Claim, Rule, Verdict, any_of, at_least, higher, lower
+from fedtempo.papers.framework.definitions import PaperRun, Scale, Values, score_column, sized
 from fedtempo.papers.framework.figures import Sweep
-from fedtempo.papers.framework.frame import PaperRun, Scale, Values, score_column, sized
 from fedtempo.papers.framework.outcomes import Outcome
 from fedtempo.papers.framework.reproduction import Reproduction
 from fedtempo.papers.framework.svg import Axes

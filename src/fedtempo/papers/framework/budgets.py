@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from fedtempo.papers.framework.frame import Measured
+from fedtempo.papers.framework.definitions import Measured
 from fedtempo.papers.framework.measures import AXES
 from fedtempo.training.result import Result
 

@@ -15,7 +15,7 @@ from statistics import fmean
 from typing import Any
 
 from fedtempo.errors import ConfigError, require
-from fedtempo.papers.framework.frame import FIRST_TUNING_SEED, Measured, PaperRun, Scale, TunedSetting, Tuning
+from fedtempo.papers.framework.definitions import FIRST_TUNING_SEED, Measured, PaperRun, Scale, TunedSetting, Tuning
 from fedtempo.papers.framework.outcomes import TriedValue, TuningChoice
 from fedtempo.papers.framework.reproduction import Reproduction
 from fedtempo.support.files import write_atomically

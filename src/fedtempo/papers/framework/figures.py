@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from fedtempo.papers.framework.frame import Values
+from fedtempo.papers.framework.definitions import Values
 from fedtempo.papers.framework.outcomes import Interval, Outcome
 from fedtempo.papers.framework.svg import Axes, Series, draw
 

@@ -6,7 +6,7 @@ import json
 from dataclasses import dataclass
 from pathlib import Path
 
-from fedtempo.papers.framework.frame import Curve, Measured, PaperRun, key_of
+from fedtempo.papers.framework.definitions import Curve, Measured, PaperRun, key_of
 from fedtempo.support.files import write_atomically
 
 FOLDER = "runs"

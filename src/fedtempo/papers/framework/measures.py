@@ -11,7 +11,7 @@ from collections.abc import Callable
 from statistics import fmean
 
 from fedtempo.evaluation.protocol import Scores
-from fedtempo.papers.framework.frame import Curve, Measured
+from fedtempo.papers.framework.definitions import Curve, Measured
 from fedtempo.training.result import Result
 from fedtempo.training.round_report import RoundReport
 

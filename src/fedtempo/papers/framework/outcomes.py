@@ -10,7 +10,7 @@ from statistics import fmean
 from fedtempo.comparison.decide import last_quarter_gain
 from fedtempo.comparison.intervals import half_width
 from fedtempo.errors import ConfigError, unknown
-from fedtempo.papers.framework.frame import Column, Curve, Measured, Settling
+from fedtempo.papers.framework.definitions import Column, Curve, Measured, Settling
 
 
 class NotRunError(ConfigError):

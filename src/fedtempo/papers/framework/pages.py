@@ -28,7 +28,7 @@ def verdicts(reproduction: Reproduction, outcome: Outcome) -> dict[str, Verdict]
     return {claim.text: claim.judge(outcome) for claim in reproduction.claims}
 
 
-def said(reproduction: Reproduction, outcome: Outcome) -> list[tuple[str, str, str]]:
+def claims_and_verdicts(reproduction: Reproduction, outcome: Outcome) -> list[tuple[str, str, str]]:
     """Each claim with its verdict and the numbers; a quick look has numbers only."""
     quick = is_quick_look(reproduction, outcome.scale)
     found = verdicts(reproduction, outcome).items()
@@ -50,7 +50,8 @@ def outcome_record(reproduction: Reproduction, outcome: Outcome) -> dict[str, An
         },
         "cells": list(_cells(reproduction, outcome)),
         "claims": [
-            {"claim": text, "verdict": answer, "reason": reason} for text, answer, reason in said(reproduction, outcome)
+            {"claim": text, "verdict": answer, "reason": reason}
+            for text, answer, reason in claims_and_verdicts(reproduction, outcome)
         ],
     }
 

@@ -9,7 +9,7 @@ from statistics import fmean
 
 from fedtempo.api import run
 from fedtempo.evaluation.protocol import Evaluation
-from fedtempo.papers.framework.frame import Training
+from fedtempo.papers.framework.definitions import Training
 from fedtempo.papers.framework.kept import SeededRun
 from fedtempo.papers.framework.running import PROCESSES
 

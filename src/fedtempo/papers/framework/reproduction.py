@@ -8,8 +8,8 @@ from typing import Any
 
 from fedtempo.errors import require
 from fedtempo.papers.framework.claims import Claim
+from fedtempo.papers.framework.definitions import Column, Measured, PaperRun, Scale, Values
 from fedtempo.papers.framework.figures import Figure
-from fedtempo.papers.framework.frame import Column, Measured, PaperRun, Scale, Values
 from fedtempo.papers.framework.outcomes import Outcome, TuningChoice
 
 SCALES = ("smoke", "small", "medium", "paper")

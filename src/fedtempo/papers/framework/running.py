@@ -11,7 +11,7 @@ from fedtempo.data.files.folders import cache_folder, missing, present
 from fedtempo.data.load import DATASETS
 from fedtempo.errors import ConfigError, DataError, TrainingError, is_count, require, unknown
 from fedtempo.papers.framework.choosing import choices, plan_record, trials, write_plan
-from fedtempo.papers.framework.frame import Measured, Scale
+from fedtempo.papers.framework.definitions import Measured, Scale
 from fedtempo.papers.framework.kept import SeededRun, keep, kept, seeded_run
 from fedtempo.papers.framework.outcomes import Outcome, TuningChoice
 from fedtempo.papers.framework.reproduction import Reproduction, gathered

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from fedtempo.errors import ConfigError
-from fedtempo.papers.framework.frame import Curve, Measured, Tuning
+from fedtempo.papers.framework.definitions import Curve, Measured, Tuning
 from fedtempo.papers.framework.kept import SeededRun, keep, kept
 from fedtempo.support.files import write_atomically
 

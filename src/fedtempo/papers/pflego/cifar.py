@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from fedtempo.papers.framework.frame import sized
+from fedtempo.papers.framework.definitions import sized
 from fedtempo.papers.pflego.degrees import PAPER_MLP, PREFIXES, SMOKE, TEN, degrees_table
 from fedtempo.papers.pflego.setting import CONVERGED, pflego_tuning
 

@@ -12,8 +12,8 @@ from fedtempo.api import train
 from fedtempo.data import FederatedData
 from fedtempo.models import MODELS
 from fedtempo.papers.framework.claims import Claim, all_of, at_least, at_most, equal
+from fedtempo.papers.framework.definitions import Calculation, Column, Measured, PaperRun, Scale, Values, sized
 from fedtempo.papers.framework.figures import Sweep
-from fedtempo.papers.framework.frame import Calculation, Column, Measured, PaperRun, Scale, Values, sized
 from fedtempo.papers.framework.reproduction import Reproduction
 from fedtempo.papers.framework.svg import Axes
 from fedtempo.papers.pflego.omniglot import OUTPUTS, TAUS, at_tau, by_tau

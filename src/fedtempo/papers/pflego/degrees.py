@@ -7,8 +7,8 @@ from functools import partial
 from typing import Any
 
 from fedtempo.papers.framework.claims import Claim, all_of, higher, lower, where_tuned
+from fedtempo.papers.framework.definitions import Data, Model, PaperRun, Scale, Training, Tuning, sized
 from fedtempo.papers.framework.figures import Curves, Sweep
-from fedtempo.papers.framework.frame import Data, Model, PaperRun, Scale, Training, Tuning, sized
 from fedtempo.papers.framework.reproduction import Reproduction
 from fedtempo.papers.framework.svg import Axes
 from fedtempo.papers.pflego.setting import (

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from fedtempo.papers.framework.frame import sized
+from fedtempo.papers.framework.definitions import sized
 from fedtempo.papers.pflego.degrees import MEDIUM_MLP, PAPER_MLP, PREFIXES, SMALL_MLP, SMALLER, SMOKE, degrees_table
 from fedtempo.papers.pflego.setting import CONVERGED, pflego_tuning
 

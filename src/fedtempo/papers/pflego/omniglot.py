@@ -8,8 +8,8 @@ from typing import Any
 
 from fedtempo.algorithms import ditto, fedbabu, fedprox, fedrecon_stateful, fedrep
 from fedtempo.papers.framework.claims import Claim, Rule, all_of, higher, lower
+from fedtempo.papers.framework.definitions import Data, Model, PaperRun, Scale, Training, TunedSetting, Tuning, sized
 from fedtempo.papers.framework.figures import Curves, Sweep
-from fedtempo.papers.framework.frame import Data, Model, PaperRun, Scale, Training, TunedSetting, Tuning, sized
 from fedtempo.papers.framework.reproduction import Reproduction
 from fedtempo.papers.framework.svg import Axes
 from fedtempo.papers.pflego.setting import (

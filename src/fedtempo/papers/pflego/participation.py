@@ -7,8 +7,8 @@ from dataclasses import replace
 from typing import Any
 
 from fedtempo.papers.framework.claims import Claim, all_of, lower, near
+from fedtempo.papers.framework.definitions import Column, PaperRun, Scale, TunedSetting, Tuning, Values, sized
 from fedtempo.papers.framework.figures import Curves
-from fedtempo.papers.framework.frame import Column, PaperRun, Scale, TunedSetting, Tuning, Values, sized
 from fedtempo.papers.framework.reproduction import Reproduction
 from fedtempo.papers.framework.svg import Axes
 from fedtempo.papers.pflego.cifar import MEDIUM_CIFAR, NOT_THE_NETWORK, PAPER_CIFAR, SMALL_CIFAR, SMOKE_CIFAR

@@ -15,7 +15,7 @@ from fedtempo.client.transforms import scale_by_adam
 from fedtempo.data import Split, Table
 from fedtempo.evaluation.protocol import Evaluation
 from fedtempo.evaluation.scoring import Evaluator
-from fedtempo.papers.framework.frame import (
+from fedtempo.papers.framework.definitions import (
     Column,
     Measure,
     Measured,

@@ -62,7 +62,7 @@ def check_evaluation(protocol: Any, federation: Federation) -> None:
     (now,) = federation.problem.places(federation.problem.now(0, 1.0), federation.problem.data.clients[:1])
     try:
         for newcomers in (False, True):
-            phases, as_kept = served_phases(federation, protocol, now, newcomers)
+            phases, as_kept = served_phases(federation, protocol, newcomers)
             federation.compile(phases, as_kept=as_kept)
             for phase in phases:
                 _check_phase(phase, now, _largest(federation))

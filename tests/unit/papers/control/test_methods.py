@@ -9,7 +9,7 @@ import pytest
 import fedtempo as ft
 from fedtempo.papers.control import CIFAR10, FEMNIST, REPRODUCTIONS
 from fedtempo.papers.control.methods import BASELINES, FEDAVG, FEWER, METHODS, QSR, equal_steps, rounds_run
-from fedtempo.papers.framework.frame import Data, Model, Training, sized
+from fedtempo.papers.framework.definitions import Data, Model, Training, sized
 from fedtempo.schedules import Now, Schedule
 
 SCALE = sized(seeds=1, minutes=0, rounds=20, cohort=4, k=10, rate=0.1, max_norm=2.0, batch=16)

@@ -26,7 +26,7 @@ from fedtempo.papers.decaying_k.schemes import (
     trajectory,
 )
 from fedtempo.papers.framework.claims import Answer
-from fedtempo.papers.framework.frame import Data, Measured, Model
+from fedtempo.papers.framework.definitions import Data, Measured, Model
 from fedtempo.papers.framework.outcomes import Outcome
 from fedtempo.papers.framework.pages import verdicts
 

@@ -22,7 +22,7 @@ from fedtempo.papers.feddecay.methods import (
     similar,
 )
 from fedtempo.papers.framework.claims import Answer
-from fedtempo.papers.framework.frame import Column, Measured
+from fedtempo.papers.framework.definitions import Column, Measured
 from fedtempo.papers.framework.outcomes import Outcome
 
 DATA_SETS = ("feddecay-femnist", "feddecay-sst2", "feddecay-pubmed")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from fedtempo.papers.fednar.cifar10 import PAIRS, TABLE
 from fedtempo.papers.fednar.measuring import ACCURACY, TO_TARGET
 from fedtempo.papers.framework.claims import Answer
-from fedtempo.papers.framework.frame import Curve, Measured
+from fedtempo.papers.framework.definitions import Curve, Measured
 from fedtempo.papers.framework.outcomes import Outcome
 from fedtempo.papers.framework.pages import verdicts
 from fedtempo.papers.framework.reproduction import gathered

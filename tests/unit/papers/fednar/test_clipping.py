@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fedtempo.papers.fednar.clipping import CLIPPED, CLIPPING
 from fedtempo.papers.framework.claims import Answer
-from fedtempo.papers.framework.frame import Measured
+from fedtempo.papers.framework.definitions import Measured
 from fedtempo.papers.framework.outcomes import Outcome
 from fedtempo.papers.framework.pages import verdicts
 

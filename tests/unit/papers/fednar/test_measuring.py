@@ -19,7 +19,7 @@ from fedtempo.papers.fednar.measuring import (
     plug_in_gains,
     rounds_to,
 )
-from fedtempo.papers.framework.frame import Data, Model
+from fedtempo.papers.framework.definitions import Data, Model
 
 
 def trained(validation: float) -> ft.Result:

@@ -8,7 +8,7 @@ from fedtempo.papers.fednar.measuring import FINAL
 from fedtempo.papers.fednar.setting import BACKBONES, FEDAVG, SCAFFOLD
 from fedtempo.papers.fednar.weight_decay import SETTINGS, SWEEP, WEIGHT_DECAYS, weight_decay_drops
 from fedtempo.papers.framework.claims import Answer
-from fedtempo.papers.framework.frame import Measured
+from fedtempo.papers.framework.definitions import Measured
 from fedtempo.papers.framework.pages import verdicts
 from fedtempo.papers.framework.reproduction import gathered
 

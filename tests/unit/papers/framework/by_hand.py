@@ -5,7 +5,7 @@ from __future__ import annotations
 from fedtempo.papers.framework.claims import (
     Answer,
 )
-from fedtempo.papers.framework.frame import Column, Measured
+from fedtempo.papers.framework.definitions import Column, Measured
 from fedtempo.papers.framework.outcomes import Outcome
 
 HOLDS, FAILS, UNCLEAR = Answer.HOLDS, Answer.FAILS, Answer.UNCLEAR

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import fedtempo as ft
 from fedtempo.papers import REPRODUCTIONS
-from fedtempo.papers.framework.frame import Data, Measured, Model, Training
+from fedtempo.papers.framework.definitions import Data, Measured, Model, Training
 from fedtempo.papers.framework.measures import costs, learning, to_target, train_loss, users
 
 QUADRATIC = REPRODUCTIONS["decaying-k-quadratic"]

@@ -14,7 +14,7 @@ import fedtempo as ft
 from fedtempo.papers import REPRODUCTIONS, reproduce
 from fedtempo.papers.framework.choosing import PLAN
 from fedtempo.papers.framework.claims import Answer, Claim, higher
-from fedtempo.papers.framework.frame import (
+from fedtempo.papers.framework.definitions import (
     FIRST_TUNING_SEED,
     Calculation,
     Curve,

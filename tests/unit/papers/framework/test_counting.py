@@ -12,8 +12,8 @@ from fedtempo.papers.framework import counting
 from fedtempo.papers.framework.choosing import plan_record
 from fedtempo.papers.framework.claims import Answer
 from fedtempo.papers.framework.counting import answers, count_table, stored_outcome, write_index
+from fedtempo.papers.framework.definitions import FIRST_TUNING_SEED
 from fedtempo.papers.framework.documents import save_into_docs, stored_runs, verdict_section
-from fedtempo.papers.framework.frame import FIRST_TUNING_SEED
 from fedtempo.papers.framework.outcomes import Outcome
 from fedtempo.papers.framework.reproduction import Reproduction
 from fedtempo.papers.framework.stored import SAME, read_stored_runs

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from fedtempo.papers.framework.frame import Calculation, Curve, Measured
+from fedtempo.papers.framework.definitions import Calculation, Curve, Measured
 from fedtempo.papers.framework.kept import MOST_POINTS, SeededRun, keep, kept
 
 

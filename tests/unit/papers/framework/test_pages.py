@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from fedtempo.papers import reproduce
-from fedtempo.papers.framework.pages import QUICK_LOOK, outcome_record, page, said, tidy
+from fedtempo.papers.framework.pages import QUICK_LOOK, claims_and_verdicts, outcome_record, page, tidy
 from tests.unit.papers.framework.test_choosing import TUNED
 
 
@@ -22,8 +22,10 @@ def test_a_quick_look_has_numbers_and_no_verdict(tmp_path: Path) -> None:
 def test_a_quick_look_says_numbers_and_no_answers(tmp_path: Path) -> None:
     small = reproduce(TUNED, "small", tmp_path / "small", processes=1)
     medium = reproduce(TUNED, "medium", tmp_path / "medium", processes=1)
-    assert [(text, answer) for text, answer, _ in said(TUNED, small)] == [("Large steps are better.", "")]
-    assert [answer for _, answer, _ in said(TUNED, medium)] == ["no difference"]
+    assert [(text, answer) for text, answer, _ in claims_and_verdicts(TUNED, small)] == [
+        ("Large steps are better.", "")
+    ]
+    assert [answer for _, answer, _ in claims_and_verdicts(TUNED, medium)] == ["no difference"]
     assert outcome_record(TUNED, small)["claims"][0]["verdict"] == ""
 
 

@@ -9,7 +9,7 @@ import pytest
 
 import fedtempo as ft
 from fedtempo.papers import SCALES, reproduce
-from fedtempo.papers.framework.frame import Calculation, Measured, sized
+from fedtempo.papers.framework.definitions import Calculation, Measured, sized
 from fedtempo.papers.framework.pages import outcome_record
 from fedtempo.papers.framework.reproduction import Reproduction
 from tests.unit.papers.framework.small_runs import QUADRATIC

@@ -10,7 +10,7 @@ import pytest
 
 import fedtempo as ft
 from fedtempo.papers import reproduce
-from fedtempo.papers.framework.frame import Calculation, Measured, Scale, sized
+from fedtempo.papers.framework.definitions import Calculation, Measured, Scale, sized
 from fedtempo.papers.framework.pages import outcome_record
 from fedtempo.papers.framework.stored import read_stored_runs
 from tests.unit.papers.framework.test_choosing import MEDIUM, TUNED, measure

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 import fedtempo as ft
-from fedtempo.papers.framework.frame import key_of
+from fedtempo.papers.framework.definitions import key_of
 from tests.unit.papers.framework.small_runs import QUADRATIC
 
 
