@@ -124,7 +124,7 @@ class Ledger:
         batching, most = self._federation.problem.batching, now.most_steps
         for stage, price in zip(self._federation.program.stages, self._stages, strict=True):
             mine, (_, count) = stage.phase.batching(batching), stage.phase.rows(samples)
-            # A phase with `until` (FedALA) ends when the client decides, which nobody knows before: one unit is charged.
+            # A phase with `until` (FedALA) ends when the client decides. One unit is charged: nobody knows it before.
             length = replace(stage.phase.length, count=constant(1)) if stage.phase.until else stage.phase.length
             planned = length.steps(now, count, mine)
             taken = planned if most is None else min(planned, max(0, most - steps))

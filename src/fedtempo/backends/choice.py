@@ -8,11 +8,9 @@ The number of workers changes no bit, so a clock may choose it (`calibration.py`
 
 from __future__ import annotations
 
-import os
 from contextlib import AbstractContextManager, nullcontext
 from typing import NamedTuple
 
-import numpy as np
 import torch
 from torch import nn
 
@@ -29,6 +27,7 @@ from fedtempo.backends.vectorised import vectorised
 from fedtempo.errors import unknown
 from fedtempo.federation.device_rows import free_memory
 from fedtempo.federation.federation import Federation
+from fedtempo.support.threads import usable_processors
 
 BACKENDS: dict[str, Backend] = {"serial": serial, "vectorised": vectorised}
 BACKEND_NAMES = (*BACKENDS, "processes", "ray", "auto")
@@ -112,9 +111,8 @@ def parameters_of_a_step(federation: Federation) -> float:
     Where the features of a fixed body are computed once, these are the head's alone.
     """
     problem = federation.problem
-    clients = problem.data.clients
-    middle = clients[np.argsort(problem.sizes[clients], kind="stable")[len(clients) // 2]]
-    samples, (now,) = int(problem.sizes[middle]), problem.places(problem.now(0, 1.0), np.array([middle]))
+    middle = problem.median_client
+    samples, (now,) = int(problem.sizes[middle][0]), problem.places(problem.now(0, 1.0), middle)
     sizes = {name: p.numel() for name, p in problem.model.named_parameters()}
     moved = taken = 0
     for stage in federation.program.stages:
@@ -151,9 +149,7 @@ def choose_workers(backend: str | Backend, workers: int | None) -> int:
 
 def _processors() -> int:
     """Processors this process may use; one where worker processes cannot be started."""
-    if start_method() is None:
-        return 1
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return 1 if start_method() is None else usable_processors()
 
 
 def engine_for(

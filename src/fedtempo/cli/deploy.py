@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import tempfile
 import time
 from pathlib import Path
@@ -33,6 +32,7 @@ from fedtempo.deploy.processes import ProcessGroup
 from fedtempo.deploy.trial import demonstration, try_out
 from fedtempo.errors import ConfigError, OutputError, TrainingError, is_count, require
 from fedtempo.support.terminal import say
+from fedtempo.support.threads import usable_processors
 from fedtempo.training.delivery import FORMATS, example_batch, preparation_notes, write_model
 
 app = typer.Typer(help="Run an experiment on real clients, or try it on this machine.", no_args_is_help=True)
@@ -217,8 +217,7 @@ def _simulated(file: ExperimentFile, nodes: int, out: Path, state: Path) -> None
     from fedtempo.deploy import make_apps
     from fedtempo.deploy.flower import simulate as on_flower
 
-    processors = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    on_flower(*make_apps(file, out=out, state=state), nodes, processors)
+    on_flower(*make_apps(file, out=out, state=state), nodes, usable_processors())
     if not (out / SUMMARY).exists():
         raise TrainingError("the simulation ended before its time; its log is above.")
 

@@ -25,6 +25,7 @@ from fedtempo.backends.start import FORCED, SENDS, start_method, why_not_fork
 from fedtempo.contracts.algorithms import TOLERANCE, distance, small_data
 from fedtempo.errors import first_line
 from fedtempo.models.mlp import mlp
+from fedtempo.support.threads import usable_processors
 from fedtempo.training.result import Result
 
 PACKAGES = ("fedtempo", "torch", "numpy", SENDS, "ray", "flwr")
@@ -66,7 +67,7 @@ def examine(ray: bool = True) -> Examination:
 
 def machine_facts() -> dict[str, str]:
     """What the numbers and their speed depend on, in words."""
-    usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    usable = usable_processors()
     set_by = [f"{name}={os.environ[name]}" for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS") if name in os.environ]
     no_fork = why_not_fork()
     return {

@@ -85,7 +85,7 @@ class UserScores:
         counts the users for whom the metric says nothing; the statistics are without them.
         """
         scored = self.scored(metric)
-        undefined = float(np.count_nonzero(self.samples > 0) - np.count_nonzero(scored))
+        undefined = float(self.undefined(metric))
         values, samples = self.values[metric][scored], self.samples[scored]
         if not len(values):
             return {**dict.fromkeys(STATISTICS, float("nan")), "undefined": undefined}

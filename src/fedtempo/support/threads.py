@@ -1,7 +1,8 @@
-"""How many threads torch uses while runs are under way."""
+"""Processors and threads: how many this process may use, and how many torch uses while runs are under way."""
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -44,3 +45,8 @@ def one_thread() -> Iterator[None]:
         yield
     finally:
         _threads.leave()
+
+
+def usable_processors() -> int:
+    """The processors that this process may use: a container or a batch system may leave it fewer than there are."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -17,6 +17,7 @@ from typing import Any, Literal, NamedTuple, Self
 import torch
 
 from fedtempo.errors import FedTempoError, TrainingError
+from fedtempo.support.threads import usable_processors
 
 STOP_WITHIN_SECONDS = 5.0
 Ask = Callable[[Any], Any]
@@ -49,7 +50,7 @@ def runs_at_once(asked: int | None, runs: int, rounds: int) -> RunsAtOnce:
     """
     if asked is not None:
         return RunsAtOnce(asked, "as asked for")
-    processors = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    processors = usable_processors()
     if processors == 1:
         return RunsAtOnce(1, "there is one processor")
     if runs < processors:
