@@ -58,7 +58,9 @@ def _all_displacements(received: Received, carry: Carry) -> Groups:
 def _own_statistics(network: Network, task: Task, received: Received, carry: Carry, data: Batch) -> tuple[Carry, Batch]:
     """Running means and variances become those of these rows."""
     found: Params = {n: torch.zeros_like(carry.personal[n]) for n in network.buffers if n in carry.personal}
-    network.forward({**carry.shared, **carry.personal, **found}, data, train=True)
+    # Dropout is on, as it was when the layers after it learnt. One key for everybody: the statistics are of the rows.
+    key = torch.zeros((), dtype=torch.int64, device=next(iter(carry.shared.values())).device)
+    network.forward({**carry.shared, **carry.personal, **found}, {**data, "_key": key}, train=True)
     # From zero, one pass leaves momentum times the rows' statistics. Without a momentum it leaves the statistics.
     momenta = {p: m.momentum or 1.0 for p, m in network.training.named_modules() if isinstance(m, _BatchNorm)}
     scaled = {n: t / momenta[n.rpartition(".")[0]] if t.is_floating_point() else t for n, t in found.items()}

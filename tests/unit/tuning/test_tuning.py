@@ -112,11 +112,12 @@ def test_a_killed_search_goes_on_and_ends_as_the_uninterrupted_one(
     program = [sys.executable, "-c", "from fedtempo.cli import main; main()", "tune", str(path), "--out", str(out)]
     with subprocess.Popen(program, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True) as process:
         assert process.stderr is not None
-        line = process.stderr.readline()
+        first, line = process.stderr.readline(), process.stderr.readline()
         database = out / "trials" / "00001" / "seed-0" / "run.sqlite"
         assert until(lambda: database.exists() or process.poll() is not None)
         process.send_signal(signal.SIGKILL)
-    assert line.startswith("1/4: trial 0 complete") and process.returncode == -signal.SIGKILL
+    assert first.startswith("one run after the other") and line.startswith("1/4: trial 0 complete")
+    assert process.returncode == -signal.SIGKILL
     plan = plan_search(space_of(path))
     with pytest.raises(OutputError, match=r"out must be a new folder.*--resume"):
         search(plan, out)
