@@ -100,6 +100,14 @@ def test_nobody_waits_beyond_the_deadline() -> None:
     assert 0.5 < time.monotonic() - began < 30
 
 
+@pytest.mark.parametrize("code", [3, 4])
+def test_a_message_that_has_expired_is_no_answer_within_the_deadline(code: int) -> None:
+    assert (
+        ask(lambda message: Message(Error(code, "may have expired due to its TTL"), reply_to=message), seconds=0.3)
+        == []
+    )
+
+
 def test_a_lost_superlink_ends_the_run() -> None:
     def gone(message: Message) -> Message:
         raise ConnectionRefusedError("gone")
