@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
@@ -103,6 +103,12 @@ class UserScores:
         """Which users the metric is defined for. A NaN loss means that the model diverged, so that user counts."""
         known = ~np.isnan(self.values[metric]) | (metric == "loss")
         return np.asarray((self.samples > 0) & known)
+
+    def among(self, clients: np.ndarray) -> UserScores:
+        """The same of these users alone."""
+        chosen = np.isin(self.clients, clients)
+        values = {name: scores[chosen] for name, scores in self.values.items()}
+        return replace(self, clients=self.clients[chosen], samples=self.samples[chosen], values=values)
 
     def undefined(self, metric: str) -> int:
         """How many users have rows, but none for which the metric is defined."""

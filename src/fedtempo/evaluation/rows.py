@@ -7,6 +7,7 @@ that are cut to the client's own rows first: code of a user never sees a row tha
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from typing import Any
 
@@ -104,14 +105,18 @@ def _sums(task: Task, outputs: Tensor, batch: Batch) -> Sums:
     if task.rows_apart:
         sums["loss"] = weighed(task, task.losses(outputs, targets).to(torch.float64), targets, batch)
     rows = batch["_rows"]
-    if task.classes and targets.dim() == 1:
-        rows = rows & (targets != IGNORED)
+    if task.classes and not targets.is_floating_point():
+        rows = rows & (targets != IGNORED).reshape(len(rows), -1).any(-1)
+    # As in `Metric.of_client`: a model that has diverged has the worst score, and is not left out.
+    diverged = ((outputs.isnan() | (outputs == math.inf)).reshape(len(rows), -1).any(-1) & rows).any()
     rows = rows.to(torch.float64)
     for name, metric in task.scores.items():
-        if metric.vectorised and metric.fn is task.losses and SAMPLE_WEIGHT not in batch:
-            sums[name] = sums["loss"]  # perplexity: the loss is there already
-        elif metric.vectorised:
-            sums[name] = ((metric.fn(outputs, targets) * rows).sum(), rows.sum())
+        if not metric.vectorised:
+            continue
+        # Perplexity needs the loss, which is there already.
+        known = metric.fn is task.losses and SAMPLE_WEIGHT not in batch
+        total, count = sums["loss"] if known else ((metric.fn(outputs, targets) * rows).sum(), rows.sum())
+        sums[name] = torch.where(diverged, metric.worst, total), count
     return sums
 
 
@@ -119,7 +124,9 @@ def _finished(metric: Metric | None, totals: np.ndarray, counts: np.ndarray) -> 
     """Means over rows; undefined where no row counts."""
     with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
         means = np.asarray(totals / counts)
-        return means if metric is None or metric.finish is None else np.asarray(metric.finish(means))
+        if metric is None or metric.finish is None:
+            return means
+        return np.where(means == metric.worst, metric.worst, metric.finish(means))
 
 
 def _one_by_one(

@@ -149,6 +149,8 @@ def harm(scores: Scores) -> tuple[float, float] | None:
     """The means before and after where fine-tuning made existing users clearly worse; None where it did not."""
     seen = scores.existing_after.samples > 0
     before, after = (s.values[scores.metric][seen] for s in (scores.existing_before, scores.existing_after))
+    both = np.isfinite(before) & np.isfinite(after)  # a model that has diverged is told by its own score
+    before, after = before[both], after[both]
     loss = (after - before) if scores.lower_is_better else (before - after)
     loss = loss[np.isfinite(loss)]
     if len(loss) < 2:

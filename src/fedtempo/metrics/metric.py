@@ -58,13 +58,18 @@ class Metric:
         """What the function returns."""
         return self.fn(outputs, targets)
 
+    @property
+    def worst(self) -> float:
+        """The score of a model that has diverged."""
+        return -math.inf if self.higher_is_better else math.inf
+
     def of_client(self, outputs: Tensor, targets: Tensor) -> float:
         """The score of a client with exactly these rows; NaN where it is undefined."""
         if not len(targets):
             return math.nan
         # A model that has diverged is no user without a score: leaving it out would flatter the others.
         if bool((outputs.isnan() | (outputs == math.inf)).any()):
-            return -math.inf if self.higher_is_better else math.inf
+            return self.worst
         found = self.fn(outputs, targets)
         values = torch.as_tensor(found, dtype=torch.float64)
         wanted = (len(targets),) if self.per == "sample" else ()

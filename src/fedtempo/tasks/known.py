@@ -11,6 +11,7 @@ from torch import Tensor
 
 from fedtempo.errors import is_number, require
 from fedtempo.metrics import IGNORED, METRICS, accuracy, cross_entropy, perplexity
+from fedtempo.metrics.outputs import like_targets
 from fedtempo.tasks.task import PerSample, Task
 
 
@@ -44,6 +45,11 @@ def _labelled(targets: Tensor) -> Tensor:
     return targets != IGNORED
 
 
+def _with_tokens(targets: Tensor) -> Tensor:
+    """Whether some token of a row counts."""
+    return (targets != IGNORED).reshape(len(targets), -1).any(-1)
+
+
 def _weighted_losses(class_weights: Tensor | None, label_smoothing: float) -> PerSample:
     """torch's cross-entropy with class weights w and smoothing e: (1 - e) w_y l_y + e / C sum_c w_c l_c."""
 
@@ -70,7 +76,7 @@ def _label_losses(outputs: Tensor, targets: Tensor) -> Tensor:
 
 
 def _squares(outputs: Tensor, targets: Tensor) -> Tensor:
-    return _over_outputs((outputs.reshape(targets.shape) - targets.to(outputs.dtype)).square())
+    return _over_outputs((like_targets(outputs, targets) - targets.to(outputs.dtype)).square())
 
 
 def _outputs(outputs: Tensor, targets: Tensor) -> Tensor:
@@ -115,7 +121,14 @@ def classification(
     return replace(_PLAIN, losses=_weighted_losses(weights, label_smoothing), mean=None, weights=of_rows)
 
 
-language = Task("language", cross_entropy, {"accuracy": accuracy, "perplexity": perplexity}, True, rows_apart=True)
+language = Task(
+    "language",
+    cross_entropy,
+    {"accuracy": accuracy, "perplexity": perplexity},
+    classes=True,
+    weights=_with_tokens,
+    rows_apart=True,
+)
 multilabel = Task("multilabel", _label_losses, _LABEL_SCORES, rows_apart=True)
 regression = Task("regression", _squares, rows_apart=True)
 direct = Task("direct", _outputs, rows_apart=True)

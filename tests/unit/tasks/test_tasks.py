@@ -107,3 +107,9 @@ def test_a_loss_of_ones_own_may_be_per_sample_or_not() -> None:
 def test_a_loss_that_is_not_known(loss: object, message: str) -> None:
     with pytest.raises(ft.ConfigError, match=message):
         as_task(loss, None)  # type: ignore[arg-type]
+
+
+def test_regression_refuses_outputs_in_another_layout() -> None:
+    with pytest.raises(ft.ModelError, match="outputs of the targets' shape"):
+        ft.tasks.regression.losses(torch.zeros(2, 2, 3), torch.zeros(2, 3, 2))
+    assert ft.tasks.regression.losses(torch.ones(4, 1), torch.zeros(4)).tolist() == [1.0] * 4
