@@ -17,6 +17,7 @@ from fedtempo.metrics.metric import Fits, Metric
 from fedtempo.metrics.outputs import (
     counted_tokens,
     has_classes,
+    like_targets,
     of_labels,
     of_numbers,
     of_one_label,
@@ -65,14 +66,23 @@ def f1(average: Literal["macro", "binary"] = "macro") -> Metric:
 
 
 def _columns(outputs: Tensor, targets: Tensor) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Each class or label against the rest: (whether it is the row's, its probability)."""
-    chances = probabilities(outputs, targets)
+    """Each class or label against the rest: (whether it is the row's, its log-odds).
+
+    They rank rows as probabilities do, and still do where probabilities are 1 to the last digit.
+    """
+    found = outputs.double()
     if has_classes(outputs.shape, targets.shape):
         classes = [1] if outputs.shape[-1] == 2 else range(outputs.shape[-1])
-        yield from ((targets.eq(c).numpy(), chances[:, c].numpy()) for c in classes)
+        yield from ((targets.eq(c).numpy(), _log_odds(found, c).numpy()) for c in classes)
     else:
         labels = (targets > 0).reshape(len(targets), -1).numpy()
-        yield from zip(labels.T, chances.reshape(len(targets), -1).numpy().T, strict=True)
+        yield from zip(labels.T, found.reshape(len(targets), -1).numpy().T, strict=True)
+
+
+def _log_odds(outputs: Tensor, chosen: int) -> Tensor:
+    """log p_c - log (1 - p_c) of one class, from logits."""
+    others = torch.cat([outputs[:, :chosen], outputs[:, chosen + 1 :]], dim=1)
+    return outputs[:, chosen] - others.logsumexp(1)
 
 
 def _auroc(outputs: Tensor, targets: Tensor) -> float:
@@ -110,7 +120,7 @@ def calibration_error(bins: int = 15) -> Metric:
 
 
 def _rmse(outputs: Tensor, targets: Tensor) -> float:
-    found = outputs.reshape(targets.shape).double()
+    found = like_targets(outputs, targets).double()
     if not bool(found.isfinite().all()):
         return math.inf
     with _scikit_learn() as metrics:
@@ -119,7 +129,7 @@ def _rmse(outputs: Tensor, targets: Tensor) -> float:
 
 def _r2(outputs: Tensor, targets: Tensor) -> float:
     """1 - sum (y - f)^2 / sum (y - mean y)^2; undefined for one row, and where all targets are equal."""
-    found = outputs.reshape(targets.shape).double()
+    found = like_targets(outputs, targets).double()
     if not bool(found.isfinite().all()):
         return -math.inf
     if len(targets) < 2:

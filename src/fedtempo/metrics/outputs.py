@@ -6,6 +6,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from fedtempo.errors import ModelError
+
 IGNORED = -100
 """The target of a row, of a token, or of a graph's node, that does not count: torch's own convention."""
 
@@ -79,4 +81,12 @@ def of_one_label(outputs: torch.Size, targets: torch.Size) -> str:
 
 def of_numbers(outputs: torch.Size, targets: torch.Size) -> str:
     """For numbers."""
-    return "" if outputs.numel() == targets.numel() else "as many outputs as targets"
+    return "" if outputs in (targets, (*targets, 1)) or targets == (*outputs, 1) else "outputs of the targets' shape"
+
+
+def like_targets(outputs: Tensor, targets: Tensor) -> Tensor:
+    """The outputs in the shape of the targets: a last dimension of one number may be there or not."""
+    wrong = of_numbers(outputs.shape, targets.shape)
+    if wrong:
+        raise ModelError(f"numbers need {wrong}. Got outputs {tuple(outputs.shape)}, targets {tuple(targets.shape)}.")
+    return outputs.reshape(targets.shape)

@@ -11,6 +11,7 @@ from fedtempo.metrics.metric import Metric
 from fedtempo.metrics.outputs import (
     cross_entropy,
     has_classes,
+    like_targets,
     of_classes,
     of_labels,
     of_numbers,
@@ -68,7 +69,7 @@ def _squared_gap(outputs: Tensor, targets: Tensor) -> Tensor:
 
 
 def _gap(outputs: Tensor, targets: Tensor) -> Tensor:
-    gaps = (outputs.reshape(targets.shape).double() - targets.double()).abs()
+    gaps = (like_targets(outputs, targets).double() - targets.double()).abs()
     return gaps.flatten(1).mean(-1) if gaps.dim() > 1 else gaps
 
 

@@ -399,7 +399,7 @@ def test_metrics_are_named_in_experiment_files() -> None:
         ([own_r2], "a bare function does not say which way is better"),
         (["acuracy"], "Did you mean 'accuracy'"),
         (["top10"], "more than 10 classes"),
-        (["r2"], "as many outputs as targets"),
+        (["r2"], "outputs of the targets"),
         (["recall_at_5"], "rows of more than 5 labels"),
         ([top(2), top(2)], "different names"),
         ([ft.Metric(lambda o, t: o, higher_is_better=True, name="wide")], "must return one number per row"),
@@ -443,3 +443,23 @@ def test_so_it_is_on_ray(kind: str) -> None:
     wanted = [OWN.get(name) or name for name in BY_KIND[kind]]
     settings = {"backend": "ray", "workers": 1, "ray_address": "local"}
     check_against_scikit_learn(ft.run(**problem(kind), **settings, metrics=wanted), BY_KIND[kind])
+
+
+def test_ranks_are_those_of_logits_where_probabilities_are_one_to_the_last_digit() -> None:
+    outputs, targets = torch.tensor([40.0, 50.0, 45.0]), torch.tensor([0, 1, 0])
+    two = torch.stack([torch.zeros(3), outputs], 1)
+    three = torch.stack([torch.full((3,), -9.0), torch.zeros(3), outputs], 1)
+    for name in ("auroc", "average_precision"):
+        assert ft.metrics.METRICS[name].of_client(outputs, targets) == 1.0
+        assert ft.metrics.METRICS[name].of_client(two, targets) == 1.0
+    assert ft.metrics.METRICS["auroc"].of_client(three, targets * 2) == 1.0
+
+
+@pytest.mark.parametrize("name", ["mae", "rmse", "r2"])
+def test_numbers_in_another_layout_are_refused(name: str) -> None:
+    metric, targets = ft.metrics.METRICS[name], torch.arange(12.0).reshape(2, 3, 2)
+    assert metric.fits is not None
+    assert metric.fits(torch.Size([2, 2, 3]), targets.shape) == "outputs of the targets' shape"
+    with pytest.raises(ft.ModelError, match=r"Got outputs \(2, 2, 3\), targets \(2, 3, 2\)"):
+        metric.of_client(targets.reshape(2, 2, 3), targets)
+    assert not metric.fits(torch.Size([4, 1]), torch.Size([4])) and not metric.fits(torch.Size([4]), torch.Size([4, 1]))
