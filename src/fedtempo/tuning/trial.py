@@ -72,9 +72,14 @@ def _scored(job: Job, goes_on: GoesOn, started: float) -> TrialOutcome:
                 reason = f"the validation score of round {done} is not a number"
                 return TrialOutcome("failed", rounds=done, seconds=time.perf_counter() - started, reason=reason)
             best, best_round = (score, done) if score > best else (best, best_round)
+            if not math.isfinite(best):  # some user's model has diverged so far
+                continue
             if not goes_on(done, best):
                 return TrialOutcome("pruned", best, done, best_round, time.perf_counter() - started)
-    return TrialOutcome("complete", best, done, best_round, time.perf_counter() - started)
+    seconds = time.perf_counter() - started
+    if not math.isfinite(best):
+        return TrialOutcome("failed", rounds=done, seconds=seconds, reason="no round had a finite validation score")
+    return TrialOutcome("complete", best, done, best_round, seconds)
 
 
 def _in_step(runs: Sequence[Iterator[RoundReport]]) -> Iterator[list[RoundReport]]:
