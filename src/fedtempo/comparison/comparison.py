@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from fedtempo.comparison.intervals import Estimate, over_seeds, over_users, paired
+from fedtempo.comparison.intervals import Estimate, of_common_users, over_seeds, over_users, paired
 from fedtempo.comparison.protocol import Contestant, contestants_of, notes_on
 from fedtempo.comparison.runs import Run
 from fedtempo.comparison.targets import Reached, cost_to_reach, whole_costs
@@ -153,9 +153,10 @@ def _group_differences(
     lower = metric in pairs[0][0].lower
     gains = -gains if lower else gains
     ahead = float(((gains > 0) + 0.5 * (gains == 0)).mean()) if len(gains) else math.nan
+    by_seed = [of_common_users(ours, theirs, metric) for ours, theirs in pairs]
     return {
         statistic: Difference(
-            over_seeds([a.summary(metric)[statistic] - b.summary(metric)[statistic] for a, b in pairs]),
+            over_seeds([ours[statistic] - theirs[statistic] for ours, theirs in by_seed]),
             over_users(populations, statistic, lower, pairs[0][0].interpolated),
             ahead,
         )
@@ -212,12 +213,12 @@ def _record(line: Line, target: float | None) -> dict[str, Any]:
 
 
 def _plain(value: Any) -> Any:
-    """NaN has no place in JSON."""
+    """NaN and infinity have no place in JSON."""
     if isinstance(value, dict):
         return {key: _plain(entry) for key, entry in value.items()}
     if isinstance(value, list):
         return [_plain(entry) for entry in value]
-    return None if isinstance(value, float) and math.isnan(value) else value
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def _flat(value: Any, prefix: str = "") -> dict[str, Any]:

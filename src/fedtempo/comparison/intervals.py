@@ -50,20 +50,23 @@ def over_seeds(values: Sequence[float]) -> Estimate:
     if not len(known):
         return Estimate(math.nan)
     mean = float(known.mean())
-    if len(known) < 2:
+    # A seed with an infinite score, of a model that has diverged, has a mean and no spread.
+    if len(known) < 2 or not np.isfinite(known).all():
         return Estimate(mean)
     half = half_width(known.tolist())
     return Estimate(mean, mean - half, mean + half)
 
 
 def half_width(values: Sequence[float]) -> float:
-    """Half of Student's interval of a mean, t(n - 1) s / sqrt(n); infinite for one value.
+    """Half of Student's interval of a mean, t(n - 1) s / sqrt(n); infinite for one value, or an infinite one.
 
     >>> round(half_width([1.0, 2.0, 3.0]), 3)
     2.484
     """
     count = len(values)
-    return student_quantile(count - 1) * stdev(values) / math.sqrt(count) if count > 1 else math.inf
+    if count < 2 or not all(map(math.isfinite, values)):
+        return math.inf
+    return student_quantile(count - 1) * stdev(values) / math.sqrt(count)
 
 
 @functools.cache
@@ -118,6 +121,14 @@ def paired(ours: Sequence[UserScores], theirs: Sequence[UserScores], metric: str
     scored = [set(users.clients[users.scored(metric)].tolist()) for users in (*ours, *theirs)]
     common = np.array(sorted(set.intersection(*scored)), dtype=np.int64)
     return Pairs(_columns(ours, common, metric), _columns(theirs, common, metric))
+
+
+def of_common_users(ours: UserScores, theirs: UserScores, metric: str) -> tuple[dict[str, float], dict[str, float]]:
+    """Both contestants' statistics over the users whom the metric says something about under both."""
+    scored = [set(users.clients[users.scored(metric)].tolist()) for users in (ours, theirs)]
+    common = np.array(sorted(scored[0] & scored[1]), dtype=np.int64)
+    first, second = (users.among(common).summary(metric) for users in (ours, theirs))
+    return first, second
 
 
 def _columns(scores: Sequence[UserScores], clients: np.ndarray, metric: str) -> np.ndarray:

@@ -8,11 +8,14 @@ from dataclasses import dataclass
 
 from fedtempo.comparison.runs import Run
 from fedtempo.errors import ConfigError, shown
+from fedtempo.training.experiment import CONTENT
 
 HARMLESS = ("rounds", "cohort", "batching", "dtype", "quorum", "policy", "backend", "block", "version")
 """What may differ: it is part of what is compared, and said beside the table."""
 BITS_ONLY = ("backend", "block", "version")
 """What tells nobody's contestants apart."""
+TELLING = ("architecture", "augment", f"augment{CONTENT}", "devices", f"devices{CONTENT}", "asynchrony", "start")
+"""What tells contestants apart besides: runs that differ in one of these are no seeds of one another."""
 Reading = Callable[[Run], str]
 
 
@@ -37,6 +40,7 @@ def contestants_of(runs: Sequence[Run]) -> list[Contestant]:
     grouped: dict[str, dict[int, Run]] = {}
     for label, run in zip(labels_of(runs), runs, strict=True):
         group = grouped.setdefault(label, {})
+        _check_group([*group.values(), run])
         if run.seed in group:
             both = f"{group[run.seed].place} and {run.place}"
             raise ConfigError(f"seed must differ between the runs of {label}. Got {run.seed} in {both}.")
@@ -48,11 +52,22 @@ def contestants_of(runs: Sequence[Run]) -> list[Contestant]:
 
 def labels_of(runs: Sequence[Run]) -> list[str]:
     """The label of each run's contestant: its own, or its algorithm and whatever else tells contestants apart."""
-    varying = [field for field in HARMLESS if field not in BITS_ONLY and _differs(runs, field)]
+    varying = [field for field in (*HARMLESS, *TELLING) if field not in BITS_ONLY and _differs(runs, field)]
+    # Where words differ, the hash that stands beside them says nothing more.
+    said_twice = {field + CONTENT for field in varying}
+    varying = [field for field in varying if field not in said_twice]
     return [
-        run.label or ", ".join([run.identity["algorithm"], *(f"{field} {run.identity[field]}" for field in varying)])
+        run.label or ", ".join([run.identity["algorithm"], *(f"{field} {_field(field)(run)}" for field in varying)])
         for run in runs
     ]
+
+
+def _check_group(runs: Sequence[Run]) -> None:
+    """Runs with the same label that the user gave are seeds of one thing."""
+    for field in TELLING:
+        for other in runs[1:]:
+            if _field(field)(other) != _field(field)(runs[0]):
+                raise _different(field, _field(field), runs[0], other)
 
 
 def notes_on(runs: Sequence[Run]) -> list[str]:
@@ -68,6 +83,7 @@ def notes_on(runs: Sequence[Run]) -> list[str]:
 def _check_shared(runs: Sequence[Run]) -> None:
     readings: dict[str, Reading] = {
         "loss": _field("loss"),
+        f"loss{CONTENT}": _field(f"loss{CONTENT}"),
         "evaluation": _protocol,
         "the scored part": lambda run: run.scores.part,
         "the metric": lambda run: run.scores.metric,
@@ -106,11 +122,11 @@ def _different(name: str, reading: Reading, first: Run, other: Run) -> ConfigErr
 
 
 def _field(name: str) -> Reading:
-    return lambda run: run.identity[name]
+    return lambda run: run.identity.get(name, "none")
 
 
 def _differs(runs: Sequence[Run], field: str) -> bool:
-    return len({run.identity[field] for run in runs}) > 1
+    return len({_field(field)(run) for run in runs}) > 1
 
 
 def _protocol(run: Run) -> str:

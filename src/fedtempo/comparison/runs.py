@@ -32,9 +32,8 @@ class Run(RunHistory):
         """The scores of the last round that validation selected."""
         scored = [report.test for report in self.history if report.test is not None]
         if not scored:
-            raise ConfigError(
-                f"evaluation must be on in a run that is compared. Got {self.place}, which has no scores."
-            )
+            rule = "evaluation must be on, and select a round by a finite validation score, in a run that is compared"
+            raise ConfigError(f"{rule}. Got {self.place}, which has no scores.")
         return scored[-1]
 
 

@@ -84,7 +84,7 @@ def paired_t(gaps: Sequence[float]) -> float:
     >>> round(paired_t([1.0, 2.0, 3.0]), 4)
     0.0742
     """
-    if len(gaps) < 2:
+    if len(gaps) < 2 or not all(map(math.isfinite, gaps)):
         return math.nan
     degrees, half = len(gaps) - 1, half_width(gaps)
     mean = abs(float(np.mean(gaps)))
@@ -103,7 +103,7 @@ def sign_flip(gaps: Sequence[float]) -> float:
     0.25
     """
     count = len(gaps)
-    if count < 2:
+    if count < 2 or not all(map(math.isfinite, gaps)):
         return math.nan
     require(count <= MOST_FLIPPED, "seeds", f"at most {MOST_FLIPPED} for the sign-flip test", count)
     values = np.abs(np.asarray(gaps, dtype=np.float64))

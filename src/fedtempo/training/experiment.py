@@ -5,10 +5,13 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, fields
 from importlib.metadata import version
+
+from torch import nn
 
 from fedtempo.backends import Backend, Calibration, Choice, Cluster, vectorised
 from fedtempo.errors import ConfigError
@@ -90,6 +93,8 @@ class Experiment:
             "quorum": f"{self.quorum}, over-selection {self.over_selection}",
             "policy": repr(federation.policy),
         }
+        # Weights are drawn from the seed, so the model's hash tells seeds apart. This tells networks apart.
+        words["architecture"] = _architecture(federation.problem.model)
         # Only where there are some: a run without them is the same run as before there was a clock.
         if federation.problem.devices is not None:
             partial = ", partial work" if self.partial_work else ""
@@ -125,6 +130,12 @@ class Experiment:
         yield f"policy{CONTENT}", federation.policy
         if problem.devices is not None:
             yield f"devices{CONTENT}", problem.devices.devices.identity()
+
+
+def _architecture(model: nn.Module) -> str:
+    """A short hash of the network's layers and of the shapes of its tensors."""
+    tensors = [(name, tuple(t.shape)) for name, t in (*model.named_parameters(), *model.named_buffers())]
+    return hashlib.sha256(repr((str(model), tensors)).encode()).hexdigest()[:8]
 
 
 def _content(part: object, name: str, strict: bool) -> str:

@@ -295,3 +295,22 @@ def test_the_command_runs_algorithms_and_compares_what_it_stored(
     table = fedtempo("compare", *stored, "--format", "markdown", "--test", "t")
     assert table.startswith("|  | existing, before") and "paired t test" in table
     assert "(sign-flip test, 2 seeds)" in fedtempo("compare", *stored)
+
+
+def test_runs_of_other_networks_augmentations_or_losses_are_no_seeds(digits: ft.data.FederatedData) -> None:
+    algorithm = ft.algorithms.fedavg(lr=0.3, steps=1)
+    first = run_of(small(digits, algorithm, 0, rounds=1))
+    network = run_of(small(digits, algorithm, 1, rounds=1, model=ft.models.mlp(64, [4], 10)))
+    noisy = run_of(small(digits, algorithm, 1, rounds=1, augment=ft.data.augment.noise(0.5)))
+    seed = run_of(small(digits, algorithm, 1, rounds=1))
+    for other in (network, noisy):
+        one, another = compare_runs([replace(first, label=None), replace(other, label=None)]).lines
+        assert one.label != another.label and one.seeds == [0] and another.seeds == [1]
+        with pytest.raises(ConfigError, match="must be the same in all runs that are compared"):
+            compare_runs([replace(first, label="mine"), replace(other, label="mine")])
+    (both,) = compare_runs([replace(first, label=None), replace(seed, label=None)]).lines
+    assert both.seeds == [0, 1]
+    losses = [ft.tasks.classification(class_weights=[1.0] * 9 + [weight]) for weight in (1.0, 9.0)]
+    weighted = [run_of(small(digits, algorithm, seed, rounds=1, loss=loss)) for seed, loss in enumerate(losses)]
+    with pytest.raises(ConfigError, match=r"loss .* must be the same"):
+        compare_runs(weighted)

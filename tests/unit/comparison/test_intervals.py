@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
 import pytest
 from scipy.special import stdtrit
 
-from fedtempo.comparison.intervals import half_width, over_seeds, student_quantile
+from fedtempo.comparison.intervals import half_width, of_common_users, over_seeds, student_quantile
+from fedtempo.comparison.significance import paired_t, sign_flip
+from fedtempo.evaluation.protocol import UserScores
 from fedtempo.papers.framework.outcomes import Interval
 
 
@@ -27,3 +30,21 @@ def test_comparisons_and_papers_have_the_same_interval() -> None:
     ours, theirs = over_seeds(values), Interval.of(values)
     assert (theirs.low, theirs.high) == pytest.approx((ours.low, ours.high), rel=1e-15)
     assert half_width([3.0]) == math.inf
+
+
+def users(values: list[float]) -> UserScores:
+    return UserScores(np.arange(len(values)), np.ones(len(values)), {"f1": np.array(values)}, lower=frozenset())
+
+
+def test_differences_are_of_the_users_that_both_have() -> None:
+    """Both serve the first two alike. That one of them says nothing about the third is no lead."""
+    ours, theirs = of_common_users(users([0.5, 0.5, math.nan]), users([0.5, 0.5, 0.0]), "f1")
+    assert ours == theirs and ours["mean"] == 0.5
+
+
+@pytest.mark.parametrize("worst", [math.inf, -math.inf])
+def test_an_infinite_score_has_a_mean_and_no_spread(worst: float) -> None:
+    estimate = over_seeds([worst, 0.5, 0.6])
+    assert estimate.value == worst and math.isnan(estimate.low) and math.isnan(estimate.high)
+    assert half_width([worst, 0.5]) == math.inf
+    assert math.isnan(sign_flip([worst, 0.5, 0.6])) and math.isnan(paired_t([worst, 0.5, 0.6]))

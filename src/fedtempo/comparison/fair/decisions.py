@@ -11,7 +11,7 @@ from statistics import fmean
 from fedtempo.comparison.bootstrap import over_seeds_and_users
 from fedtempo.comparison.decide import last_quarter_gain, no_difference, seeds_needed
 from fedtempo.comparison.fair.plan import GROUPS, FairPlan
-from fedtempo.comparison.intervals import LEVEL, Estimate, Pairs, over_seeds, paired
+from fedtempo.comparison.intervals import LEVEL, Estimate, Pairs, of_common_users, over_seeds, paired
 from fedtempo.comparison.runs import Run
 from fedtempo.comparison.significance import holm, paired_t
 from fedtempo.errors import ConfigError
@@ -140,7 +140,8 @@ def _gaps(ours: Sequence[Run], theirs: Sequence[Run], group: str) -> tuple[list[
         raise ConfigError("contestants must have seeds in common. Got none.")
     metric, sign = pairs[0][0].scores.metric, -1.0 if pairs[0][0].scores.lower_is_better else 1.0
     scores = [tuple(run.scores.groups()[group] for run in pair) for pair in pairs]
-    gaps = [sign * (a.summary(metric)["mean"] - b.summary(metric)["mean"]) for a, b in scores]
+    means = [[each["mean"] for each in of_common_users(a, b, metric)] for a, b in scores]
+    gaps = [sign * (ours_mean - theirs_mean) for ours_mean, theirs_mean in means]
     data = [run.identity["data"] for run, _ in pairs]
     populations = []
     for digest in dict.fromkeys(data):
