@@ -58,7 +58,7 @@ def plain_module(federation: Federation, shared: Params, personal: Params) -> nn
             resize_head(model, tensor.shape[0])
             break
     model.load_state_dict({n: t.detach().clone() for n, t in tensors.items()}, strict=False)
-    missing = {n for n, _ in model.named_parameters()} - set(tensors)
+    missing = own.keys() - tensors.keys()
     if missing:
         raise ConfigError(
             f"a model must have all its tensors. {min(missing)!r} is personal: say whose, by client= or rows."

@@ -26,6 +26,8 @@ def remarks(
         yield f"model: round {chosen + 1} of {done}, selected by validation{_why(history, chosen)}"
     else:
         yield f"model: the last round, {done}"
+        if any(report.validation is not None for report in history):
+            yield "warning: no round has a finite validation score, so none was selected: try a smaller rate"
     if protocol is not None:
         yield f"fine-tuning: {fine_tuning_in_words(experiment.federation, protocol)}"
     if history and history[-1].total_time:

@@ -22,6 +22,7 @@ from fedtempo.params import Params
 from fedtempo.schedules import Now, Rate
 from fedtempo.server.accounting import Guarantee
 from fedtempo.support.display import html_of, show
+from fedtempo.tasks import SAMPLE_WEIGHT
 from fedtempo.training.delivery import (
     Format,
     PersonalModel,
@@ -151,6 +152,11 @@ class Result(FinishedRun):
         sizes = None if outputs is None else [outputs]
         rows = FederatedData.from_clients([data], outputs=sizes)
         rows.check_finite()
+        needed = self.experiment.federation.problem.data.columns
+        missing = sorted(name for name in needed if name not in rows.columns and name != SAMPLE_WEIGHT)
+        rule = f"rows with the columns of the run, {', '.join(map(repr, needed))}"
+        require(not missing, "data", rule, f"rows without {', '.join(map(repr, missing))}")
+        require(len(next(iter(rows.columns.values()))) > 0, "data", "at least one row", "none")
         federation = self.experiment.federation.on_data(rows)
         protocol = Evaluation(steps=steps, epochs=epochs, lr=lr)
         state = self.at(which)

@@ -17,6 +17,7 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 
 import fedtempo as ft
+from fedtempo.contracts import small_data
 from tests import zoo
 from tests.slow import slow_but
 
@@ -225,3 +226,12 @@ def test_images_as_bytes_are_scaled_inside_the_file(tmp_path: Path) -> None:
     served = torch.export.load(result.save_model(tmp_path / "model", "torch", raw=True)).module()
     wanted = result.model()((torch.from_numpy(x).float() - 127.0) / 63.0)
     assert torch.allclose(served(torch.from_numpy(x)), wanted, atol=1e-6)
+
+
+def test_statistics_that_are_personal_are_missed_too() -> None:
+    """FedBN keeps BatchNorm's statistics at the clients, also where the layer has no weights."""
+    model = torch.nn.Sequential(torch.nn.Linear(6, 5), torch.nn.BatchNorm1d(5, affine=False), torch.nn.Linear(5, 4))
+    result = ft.run(model=model, data=small_data(), algorithm=ft.algorithms.fedbn(0.1, 1), rounds=1, progress=False)
+    with pytest.raises(ft.ConfigError, match=r"'1\.\w+' is personal"):
+        result.model()
+    assert float(result.model(client=0)[1].running_var.sum()) != 5.0

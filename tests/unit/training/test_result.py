@@ -9,6 +9,7 @@ import pytest
 import torch
 
 import fedtempo as ft
+from tests import zoo
 from tests.one_weight import HALFWAY, OneWeight, clients_of
 
 ROWS = ([4.0], [2.0], [-6.0])
@@ -72,3 +73,22 @@ def test_without_scores_nothing_is_selected() -> None:
     result = run()
     assert (result.selected, result.scores) == (None, None)
     assert "2 rounds" in repr(result) and result.digest()[:12] in repr(result)
+
+
+def test_a_new_user_has_rows_with_the_columns_of_the_run() -> None:
+    result = ft.run(model=zoo.model("mlp"), data=zoo.data("mlp"), algorithm=ft.algorithms.fedavg(0.1, 1), rounds=1)
+    x = np.zeros((3, 6))
+    with pytest.raises(ft.ConfigError, match=r"data must be rows with the columns of the run, 'x', 'y'.*without 'y'"):
+        result.personalize((x,))
+    with pytest.raises(ft.FedTempoError, match=r"at least one row|at least 1"):
+        result.personalize((x[:0], np.zeros(0, np.int64)))
+
+
+def test_a_run_without_a_finite_validation_score_says_so() -> None:
+    rng = np.random.default_rng(0)
+    clients = [(1e4 * rng.normal(size=(8, 3)), rng.normal(size=8)) for _ in range(3)]
+    data = ft.data.FederatedData.from_clients(clients, validation=0.25, test=0.25)
+    settings = {"algorithm": ft.algorithms.fedavg(1e-12, 1), "rounds": 1, "metrics": ["rmse"], "progress": False}
+    diverges = ft.Evaluation(steps=40, lr=1.0)
+    result = ft.run(model=torch.nn.Linear(3, 1), data=data, **settings, evaluation=diverges)
+    assert any("no round has a finite validation score" in note for note in result.notes)

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import itertools
+from typing import get_args
+
 import numpy as np
 import torch
 
 from fedtempo.data.federated import FederatedData
 from fedtempo.errors import ConfigError, DataError, FedTempoError, ModelError, first_line, shown
+from fedtempo.evaluation.protocol import Part
 from fedtempo.federation.federation import Federation
 from fedtempo.metrics import Metric
 from fedtempo.tasks import SAMPLE_WEIGHT, Batch, Task, with_fitting_metrics
@@ -29,11 +33,12 @@ def check_sample_weights(data: FederatedData) -> None:
         raise DataError(f"column {SAMPLE_WEIGHT!r} must hold one number per row. Got rows of shape {column.shape[1:]}.")
     if _is_stand_in(column):
         return
-    for client in data.clients.tolist():
-        own = column[data.positions(client)]
-        if (own < 0).any() or not own.any():
+    everybody = [*data.clients.tolist(), *data.held_out.tolist()]
+    for client, part in itertools.product(everybody, get_args(Part)):
+        own = column[data.positions(client, part)]
+        if len(own) and ((own < 0).any() or not own.any()):
             rule = "numbers >= 0, not all of them 0"
-            found = f"{float(own.min()):g} as the smallest of client {data.name_of(client)}"
+            found = f"{float(own.min()):g} as the smallest of client {data.name_of(client)}, {part} rows"
             raise DataError(f"column {SAMPLE_WEIGHT!r} must hold {rule}. Got {found}.")
 
 
