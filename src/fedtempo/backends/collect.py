@@ -212,5 +212,6 @@ def add_admitted(result: BlockSum, groups: Groups, weight: float, federation: Fe
     if groups.get("delta"):
         result.norms.append(length_of(groups))
     if policy.aggregator.combine is not None:
-        result.each.append((weight, groups["delta"]))
+        # Statistics of layers count as part of the displacement: a median of weights alone would let a client set them.
+        result.each.append((weight, {**groups["delta"], **groups.get("buffers", {})}))
     result.add_upload(groups, weight, federation.algorithm.uploads.unweighted)

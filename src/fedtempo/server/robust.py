@@ -34,6 +34,8 @@ __all__ = [
     "trimmed_mean",
 ]
 
+ROBUST = ("delta", "buffers")
+"""The groups of an upload that a robust aggregator combines. Others would be plain means, which one client can move."""
 Stacked = dict[str, Tensor]
 Combine = Callable[[Stacked, Tensor], Params]
 """(displacements stacked on the first dimension, weights) -> one displacement."""

@@ -19,7 +19,7 @@ from fedtempo.randomness import generator
 from fedtempo.schedules import Now
 from fedtempo.server.fault_injection import Faults
 from fedtempo.server.private import private_aggregate
-from fedtempo.server.robust import Aggregator
+from fedtempo.server.robust import ROBUST, Aggregator
 from fedtempo.server.sums import Aggregate, BlockSum, Failure, mean
 from fedtempo.training.clock import AWAY, passage, waiting, work_of
 from fedtempo.training.experiment import Experiment
@@ -226,12 +226,13 @@ def stepped(federation: Federation, state: State, aggregate: Aggregate, now: Now
 
 
 def _aggregated(aggregator: Aggregator, aggregate: Aggregate, block: BlockSum) -> Aggregate:
-    """The mean displacement replaced by a robust one."""
-    delta = aggregate.means.get("delta", {})
-    if aggregator.combine is not None and block.each:
-        stacked = {n: torch.stack([upload[n] for _, upload in block.each]) for n in delta}
-        delta = aggregator.combine(stacked, torch.tensor([weight for weight, _ in block.each]))
-    return aggregate._replace(means={**aggregate.means, "delta": delta})
+    """The mean displacement, and that of layers' statistics, replaced by a robust one."""
+    if aggregator.combine is None or not block.each:
+        return aggregate
+    stacked = {n: torch.stack([upload[n] for _, upload in block.each]) for n in block.each[0][1]}
+    robust = aggregator.combine(stacked, torch.tensor([weight for weight, _ in block.each]))
+    groups = {group: select(robust, tensors) for group, tensors in aggregate.means.items() if group in ROBUST}
+    return aggregate._replace(means={**aggregate.means, **groups})
 
 
 def measurements_of(block: BlockSum) -> dict[str, float]:

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from fedtempo.algorithms.rate_rules import HISTORY
 from fedtempo.client.phase import Phase
 from fedtempo.errors import ConfigError, FedTempoError, first_line, is_count, require, shown
 from fedtempo.evaluation.protocol import Evaluation
@@ -16,6 +17,7 @@ from fedtempo.evaluation.serving import served_phases
 from fedtempo.federation.federation import Federation
 from fedtempo.schedules import Now, Schedule, at_step
 from fedtempo.server.cohort import FIXED, Cohort
+from fedtempo.server.robust import ROBUST, plain_mean
 
 MOST = 1_000_000_000
 """The largest count that makes sense for rounds, rows of a batch and clients."""
@@ -84,6 +86,24 @@ def check_schedules(federation: Federation, rounds: int, cohort: float) -> None:
                 _check_phase(phase, replace(place, round=round_number), _largest(federation))
         for name, schedule in server:
             _check_rate(name, schedule, now, _largest(federation))
+
+
+def check_aggregator(federation: Federation) -> None:
+    """A robust aggregator sees all that clients send, every client counts alike, and no memory needs the plain mean."""
+    aggregator = plain_mean if federation.policy is None else federation.policy.aggregator
+    if aggregator == plain_mean:
+        return
+    algorithm = federation.algorithm
+    rule = f"the plain mean for {algorithm!r}"
+    require(HISTORY not in algorithm.owns, "aggregator", f"{rule}: its server adds up what clients sent", aggregator)
+    others = sorted(set(federation.expected) - set(ROBUST))
+    if not aggregator.private:  # what a private mean refuses has messages of its own
+        sent = ", ".join(map(repr, others))
+        require(not others, "aggregator", f"{rule} on this model: clients also send {sent}", aggregator)
+        uniform = aggregator.combine is None or algorithm.weighting == "uniform"
+        require(
+            uniform, "weighting", f"'uniform' for {aggregator!r}, which counts every client alike", algorithm.weighting
+        )
 
 
 def sampled_rounds(rounds: int) -> list[int]:
