@@ -23,7 +23,7 @@ from fedtempo.client.objectives import Received
 from fedtempo.client.phase import Carry
 from fedtempo.params import Params, add, scaled, subtract
 from fedtempo.schedules import Now, Rate, Schedule, checked_rate
-from fedtempo.server.step import Server, serve_shared
+from fedtempo.server.step import Server, core_of, serve_shared
 from fedtempo.server.sums import Aggregate, Groups
 
 LAMBDA = "lambda"
@@ -119,4 +119,5 @@ def _agnostic(inner: Server, rate: Schedule, average: bool, clients: tuple[int, 
         measurements=lambda state: {"largest_weight": float(state[LAMBDA].max())},
         schedules=(*inner.schedules, ("weights_lr", rate)),
         fitted=fitted,
+        core=core_of(inner),
     )

@@ -29,7 +29,8 @@ from fedtempo.schedules import Position, Rate, checked_rate, constant
 from fedtempo.server.step import descend
 from fedtempo.tasks import Batch
 
-ALPHA = "alpha"
+ALPHA = "<alpha>"
+"""The mixing weight among what a client keeps. No tensor of a model has such a name."""
 Mix = Literal["parameters", "outputs"]
 
 

@@ -52,7 +52,7 @@ def fedbn(
 
 
 def _all_displacements(received: Received, carry: Carry) -> Groups:
-    return {"delta": subtract(combine(carry.shared, carry.personal), received.shared)}
+    return {"delta": subtract(select(combine(carry.shared, carry.personal), received.shared), received.shared)}
 
 
 def _own_statistics(network: Network, task: Task, received: Received, carry: Carry, data: Batch) -> tuple[Carry, Batch]:

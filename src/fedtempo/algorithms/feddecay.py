@@ -11,6 +11,7 @@ import torch
 
 from fedtempo.algorithms.algorithm import Algorithm, ClientSettings, Memory, Serving, Weighting, named
 from fedtempo.algorithms.fedavg import fedavg
+from fedtempo.algorithms.rate_rules import BLOCKS
 from fedtempo.client.objectives import Received
 from fedtempo.client.phase import AfterStep, Carry, Length, StepInfo, length
 from fedtempo.errors import ConfigError, is_number, require
@@ -60,7 +61,8 @@ def feddecay(
         )
     plain = fedavg(lr, steps, epochs=epochs, server_lr=server_lr, weighting=weighting, **clients)
     phases = tuple(replace(p, after=_shorten_epochs(factors)) for p in plain.phases)
-    return replace(plain, phases=phases, memory=Memory(begin=_note_start), serving=Serving(after_decays=True))
+    memory, serving = Memory(begin=_note_start), Serving(after_decays=True)
+    return replace(plain, phases=phases, memory=memory, serving=serving, owns=frozenset({BLOCKS}))
 
 
 def _factors(beta: float | None, decay: str | Sequence[float], per: str) -> Schedule:

@@ -41,6 +41,8 @@ def fedem(
     makes one E-step with frozen components. One component is FedAvg.
     """
     require(is_count(components), "components", "an int >= 1", components)
+    counted = over == "sampled" or weighting != "processed"
+    require(counted, "weighting", "'samples' or 'uniform' over all clients: absent ones process nothing", weighting)
     phase = Phase(
         length(steps, epochs),
         checked_rate(lr, "lr"),

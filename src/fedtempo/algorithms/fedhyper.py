@@ -13,7 +13,7 @@ from fedtempo.client.rules import Probe, RateRule, State
 from fedtempo.errors import ConfigError, require
 from fedtempo.params import Params, Scalar, add, inner, scaled, zeros_like
 from fedtempo.schedules import Now, Position
-from fedtempo.server.step import around
+from fedtempo.server.step import Server, around, inside
 from fedtempo.server.sums import Aggregate
 
 FACTOR = "_hyper/factor"
@@ -31,7 +31,7 @@ def fedhyper_global(
     alpha_t from <D_t, L_{t-1}>, x <- x + D_t + (alpha_t - 1) L_t, L_t = D_t + look_back L_{t-1}, and it bounds alpha by
     `smallest=0.8, largest=5`.
     """
-    _check_bounds(smallest, largest)
+    check_bounds(smallest, largest)
 
     def first(shared: Params) -> Any:
         return {"alpha": torch.ones((), dtype=torch.float64), "last": zeros_like(shared)}
@@ -45,8 +45,11 @@ def fedhyper_global(
         means = {**aggregate.means, "delta": moved}
         return aggregate._replace(means=means), {"alpha": alpha, "last": last}
 
-    server = sharing(algorithm, "fedhyper_global").server
-    wrapped = around(server, "hyper", first, before, measurements=lambda own: {"server_lr": float(own["alpha"])})
+    def wrap(server: Server) -> Server:
+        return around(server, "hyper", first, before, measurements=lambda own: {"server_lr": float(own["alpha"])})
+
+    # Inside: D_t is what the algorithm makes of the mean upload, such as FedNova's normalised displacement.
+    wrapped = inside(sharing(algorithm, "fedhyper_global").server, wrap)
     return replace(algorithm.claimed("the server's rate", "fedhyper_global"), server=wrapped)
 
 
@@ -65,7 +68,7 @@ def fedhyper_server(
     the formula of the authors' code, l_0 clip(1 + step sum <D_t, D_{t-1}>, smallest, largest); the code itself never
     uses it.
     """
-    _check_bounds(smallest, largest)
+    check_bounds(smallest, largest)
     first_rate = _constant_rate(algorithm)
 
     def first(shared: Params) -> Any:
@@ -83,18 +86,22 @@ def fedhyper_server(
     def update(probe: Probe, state: State, now: Position) -> tuple[Scalar, State]:
         return probe.base * probe.received.extra.get(FACTOR, torch.ones(())), state
 
-    server = around(
-        sharing(algorithm, "fedhyper_server").server,
-        "hyper",
-        first,
-        before,
-        sends=lambda own: {FACTOR: own["factor"]},
-        measurements=lambda own: {"client_lr": first_rate * float(own["factor"])},
-    )
+    def wrap(server: Server) -> Server:
+        return around(
+            server,
+            "hyper",
+            first,
+            before,
+            sends=lambda own: {FACTOR: own["factor"]},
+            measurements=lambda own: {"client_lr": first_rate * float(own["factor"])},
+        )
+
+    server = inside(sharing(algorithm, "fedhyper_server").server, wrap)
     return replace(ruled(algorithm, RateRule(lambda params: {}, update), "fedhyper_server"), server=server)
 
 
-def _check_bounds(smallest: float, largest: float) -> None:
+def check_bounds(smallest: float, largest: float) -> None:
+    """The least and the most that a rate may become, as factors of its first value."""
     require(0 < smallest <= 1, "smallest", "a number in (0, 1]", smallest)
     require(largest >= 1, "largest", "a number >= 1", largest)
 

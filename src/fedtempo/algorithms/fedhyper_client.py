@@ -8,12 +8,12 @@ from typing import Any, Literal
 import torch
 
 from fedtempo.algorithms.algorithm import Algorithm, named
+from fedtempo.algorithms.fedhyper import check_bounds
 from fedtempo.algorithms.rate_rules import ruled, sharing
 from fedtempo.client.rules import Probe, RateRule, State, zero_of
-from fedtempo.errors import require
 from fedtempo.params import Params, Scalar, add, inner, subtract, zeros_like
 from fedtempo.schedules import Now, Position, step_number
-from fedtempo.server.step import Server, around
+from fedtempo.server.step import Server, around, inside
 from fedtempo.server.sums import Aggregate
 
 LAST = "_hyper/"
@@ -40,10 +40,9 @@ def fedhyper_client(
     clip(l_k min(1.1, 1 + step (eps <d_k, D> / |S| + <d_k, d_before>)), the same bounds). It leaves out the first batch
     of every epoch.
     """
-    require(0 < smallest <= 1, "smallest", "a number in (0, 1]", smallest)
-    require(largest >= 1, "largest", "a number >= 1", largest)
+    check_bounds(smallest, largest)
     rule = _product(step, eps, smallest, largest) if form == "product" else _sum(step, eps, smallest, largest)
-    server = sending_last(sharing(algorithm, "fedhyper_client").server)
+    server = inside(sharing(algorithm, "fedhyper_client").server, sending_last)
     return replace(ruled(algorithm, rule, "fedhyper_client"), server=server)
 
 

@@ -8,8 +8,8 @@ from typing import Literal
 import torch
 
 from fedtempo.algorithms.algorithm import Algorithm, displacement, named
-from fedtempo.algorithms.notes import noting
-from fedtempo.algorithms.rate_rules import moving
+from fedtempo.algorithms.notes import SEEN, noting
+from fedtempo.algorithms.rate_rules import HISTORY, moving
 from fedtempo.client.objectives import Received
 from fedtempo.client.phase import Carry
 from fedtempo.client.step import START
@@ -44,11 +44,11 @@ def fedinit(
 
     def first(shared: Params, trained: frozenset[str]) -> Params:
         seen = torch.full((), float(unseen == "initial"), dtype=torch.float64)
-        return {"seen": seen, **select(shared, trained)}
+        return {SEEN: seen, **select(shared, trained)}
 
     def use(received: Received, notes: Params) -> tuple[Received, Params]:
-        factor = beta * notes["seen"]
-        x = {n: received.shared[n] for n in notes if n != "seen"}
+        factor = beta * notes[SEEN]
+        x = {n: received.shared[n] for n in notes if n != SEEN}
         offset = {n: (factor * (p - notes[n])).to(p.dtype) for n, p in x.items()}
         if most is not None:
             length = norm(offset)
@@ -59,7 +59,7 @@ def fedinit(
         return received._replace(shared={**received.shared, **start}), scratch
 
     def then(received: Received, carry: Carry, notes: Params) -> Params:
-        return {"seen": torch.ones_like(notes["seen"]), **select(carry.shared, notes)}
+        return {SEEN: torch.ones_like(notes[SEEN]), **select(carry.shared, notes)}
 
     def upload(received: Received, carry: Carry) -> Groups:
         groups = algorithm.uploads.upload(received, carry)
@@ -67,5 +67,7 @@ def fedinit(
         return {**groups, "delta": delta}
 
     wrapped = moving(algorithm, "fedinit").claimed("where clients start", "fedinit")
+    if sends == "models":
+        wrapped = wrapped.leaving(HISTORY, "fedinit with sends='models'")
     uploads = replace(wrapped.uploads, upload=upload) if sends == "models" else wrapped.uploads
     return replace(wrapped, memory=noting(wrapped, "_init/", first, use, then), uploads=uploads)

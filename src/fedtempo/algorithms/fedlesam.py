@@ -9,7 +9,7 @@ import torch
 
 from fedtempo.algorithms.algorithm import Algorithm, named
 from fedtempo.algorithms.fedsam import POINT
-from fedtempo.algorithms.notes import noting
+from fedtempo.algorithms.notes import SEEN, noting
 from fedtempo.algorithms.rate_rules import moving
 from fedtempo.client.objectives import Received, Value, View
 from fedtempo.client.phase import Carry, Phase
@@ -77,17 +77,17 @@ def _note_previous(shared: Params, own: Any, aggregate: Aggregate, now: Now) -> 
 
 
 def _with_last_received(algorithm: Algorithm, use: Any) -> Any:
-    """Clients keep the model they received; before their first round they have none, which a 0 under `seen` says."""
+    """Clients keep the model they received; before their first round they have none, which a 0 under `SEEN` says."""
 
     def first(shared: Params, trained: frozenset[str]) -> Params:
-        return {"seen": torch.zeros((), dtype=torch.float64), **select(shared, trained)}
+        return {SEEN: torch.zeros((), dtype=torch.float64), **select(shared, trained)}
 
     def begin(received: Received, notes: Params) -> tuple[Received, Params]:
-        old = {n: torch.where(notes["seen"] > 0, t, received.shared[n]) for n, t in notes.items() if n != "seen"}
+        old = {n: torch.where(notes[SEEN] > 0, t, received.shared[n]) for n, t in notes.items() if n != SEEN}
         here: tuple[Received, Params] = use(received, old)
         return here
 
     def then(received: Received, carry: Carry, notes: Params) -> Params:
-        return {"seen": torch.ones_like(notes["seen"]), **select(received.shared, notes)}
+        return {SEEN: torch.ones_like(notes[SEEN]), **select(received.shared, notes)}
 
     return noting(algorithm, "_lesam/", first, begin, then)

@@ -13,7 +13,7 @@ from fedtempo.client.transforms import Transform, add_weight_decay, chain
 from fedtempo.errors import require
 from fedtempo.params import Params, add
 from fedtempo.schedules import Now, Rate, Schedule, checked_rate
-from fedtempo.server.step import Server, fitting
+from fedtempo.server.step import Server, core_of, fitting, inside
 from fedtempo.server.sums import Aggregate
 
 
@@ -93,8 +93,11 @@ def server_decay(algorithm: Algorithm, *, decay: Rate, **traffic: Unpack[Traffic
 
     Li et al. (2023) tune it in place of the clients' weight decay; FedNAR, Lemma 1, has it as mu_g.
     """
-    server = sharing(algorithm, "server_decay").server
-    return replace(algorithm, server=_decaying(server, checked_rate(decay, "decay")))
+    rate = checked_rate(decay, "decay")
+    # Inside: what a server makes of its models, such as AFL's mean of them, is of the decayed ones.
+    return replace(
+        algorithm, server=inside(sharing(algorithm, "server_decay").server, lambda server: _decaying(server, rate))
+    )
 
 
 def _decaying(server: Server, rate: Schedule) -> Server:
@@ -108,6 +111,7 @@ def _decaying(server: Server, rate: Schedule) -> Server:
         rewrap=lambda other: _decaying(server.rewrap(other), rate),
         schedules=(*server.schedules, ("server decay", rate)),
         fitted=fitting(server, lambda inner: _decaying(inner, rate)),
+        core=core_of(server),
     )
 
 

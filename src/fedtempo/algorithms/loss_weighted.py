@@ -11,14 +11,14 @@ from torch import Tensor
 
 from fedtempo.algorithms.algorithm import Algorithm, TrafficSettings, named
 from fedtempo.algorithms.client_loss import LOSS, WEIGHTS, noting_loss
-from fedtempo.algorithms.rate_rules import sharing
+from fedtempo.algorithms.rate_rules import HISTORY, sharing
 from fedtempo.client.objectives import Received
 from fedtempo.client.optimizer_state import GROUP
 from fedtempo.client.phase import Carry
 from fedtempo.errors import ConfigError, is_number, require
 from fedtempo.params import Params, scaled
 from fedtempo.schedules import Now
-from fedtempo.server.step import Server, fitting
+from fedtempo.server.step import Server, core_of, fitting
 from fedtempo.server.sums import Aggregate, Groups
 
 PHI = "loss_weights"
@@ -48,7 +48,7 @@ def loss_weighted(
         raise ConfigError(f"loss_weighted must be around an algorithm with one shared model. Got {algorithm.name}.")
     if algorithm.uploads.sends_norm:
         raise ConfigError(f"loss_weighted must be around uploads without norms. Got {algorithm.name}.")
-    free = sharing(algorithm, "loss_weighted").claimed(WEIGHTS, "loss_weighted")
+    free = sharing(algorithm, "loss_weighted").leaving(HISTORY, "loss_weighted").claimed(WEIGHTS, "loss_weighted")
     rules, noting = algorithm.uploads, noting_loss(free)
 
     def phi(loss: Tensor) -> Tensor:
@@ -80,4 +80,5 @@ def _normalised(server: Server, others: frozenset[str]) -> Server:
         step=step,
         rewrap=lambda other: _normalised(server.rewrap(other), others),
         fitted=fitting(server, lambda inner: _normalised(inner, others)),
+        core=core_of(server),
     )

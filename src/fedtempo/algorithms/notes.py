@@ -10,6 +10,8 @@ from fedtempo.client.objectives import Received
 from fedtempo.client.phase import Carry
 from fedtempo.params import Params
 
+SEEN = "<seen>"
+"""The note that says whether a client has taken part before. No tensor of a model has such a name."""
 FirstNotes = Callable[[Params, frozenset[str]], Params]
 """(shared tensors, names of the trained ones) -> the notes of a client before its first round."""
 UseNotes = Callable[[Received, Params], tuple[Received, Params]]

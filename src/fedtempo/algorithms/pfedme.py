@@ -17,6 +17,7 @@ from fedtempo.algorithms.algorithm import (
     phase_settings,
     predict_personal,
 )
+from fedtempo.algorithms.rate_rules import BLOCKS
 from fedtempo.client.objectives import Received, moreau
 from fedtempo.client.phase import AfterStep, Carry, Phase, StepInfo, length
 from fedtempo.client.transforms import add_weight_decay, identity, sgd
@@ -68,6 +69,7 @@ def pfedme(
         weighting=weighting,
         memory=Memory(initial_state=full_copy, begin=_start_at_received, absent_train=train_absent),
         serving=Serving(predict_personal, newcomer_phases=(phase,), finetune_on="personal"),
+        owns=frozenset({BLOCKS}),
     )
 
 

@@ -21,9 +21,9 @@ from fedtempo.algorithms.fedavg import fedavg
 from fedtempo.client.network import Network
 from fedtempo.client.objectives import DRIFT, Received, Steady, control
 from fedtempo.client.phase import Carry, StepInfo
-from fedtempo.params import Params, add, select, subtract, zeros_like
+from fedtempo.params import Params, add, is_plain, select, subtract, zeros_like
 from fedtempo.schedules import Now, Position, Rate
-from fedtempo.server.step import Server
+from fedtempo.server.step import Server, core_of
 from fedtempo.server.sums import Aggregate, Groups
 from fedtempo.tasks import Batch, Task
 
@@ -128,9 +128,18 @@ def _own_mean_direction(received: Received, carry: Carry) -> Params:
     """Option II's c_i+ = (x - y_K) / sum_k l_k - (c - c_i)."""
     travelled = _travelled(carry)
     # A tensor of one number per client does not raise the type of the others, so every step may overwrite the last.
-    return {
+    found = {
         n: (received.shared[n] - carry.shared[n]).div_(travelled).sub_(carry.scratch[DRIFT + n]) for n in carry.personal
     }
+    return _if_moved(carry, found, carry.personal)
+
+
+def _if_moved(carry: Carry, found: Params, otherwise: Params) -> Params:
+    """What was found, unless all rates were 0: then the client has learnt nothing about its direction."""
+    moved = carry.scratch[TRAVELLED] > 0
+    if is_plain(moved) and bool(moved):  # the usual case, without a pass over the tensors
+        return found
+    return {n: torch.where(moved, t, otherwise[n]) for n, t in found.items()}
 
 
 def _travelled(carry: Carry) -> torch.Tensor:
@@ -146,6 +155,7 @@ def _upload(received: Received, carry: Carry, option: str, by_samples: bool) -> 
     else:
         travelled = -_travelled(carry)
         change = {n: (delta[n] / travelled).to(delta[n].dtype).sub_(received.extra[n]) for n in carry.personal}
+        change = _if_moved(carry, change, zeros_like(change))
     if by_samples:
         change = {n: t.mul_(carry.scratch[SHARE]) for n, t in change.items()}
     return {"delta": delta, "control": change}
@@ -167,5 +177,6 @@ def with_control(inner: Server, by_samples: bool = False) -> Server:
         init=lambda shared: {"optimizer": inner.init(shared), "control": zeros_like(shared)},
         step=step,
         extra=lambda state: state["control"],
-        rewrap=lambda other: with_control(other, by_samples),
+        rewrap=lambda other: with_control(inner.rewrap(other), by_samples),
+        core=core_of(inner),
     )

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from fedtempo.algorithms.algorithm import Algorithm, named
+from fedtempo.algorithms.rate_rules import BLOCKS
 from fedtempo.client.rules import Probe, State, StopRule, zero_of
 from fedtempo.errors import is_count, require
 from fedtempo.params import Params, norm
@@ -60,4 +61,6 @@ def stop_early(
         return stops, {"first": first, "best": torch.where(better, loss, state["best"]), "fruitless": fruitless}
 
     rule = StopRule(init, update)
-    return algorithm.claimed("when clients stop", "stop_early").with_phases(lambda p: replace(p, stop_rule=rule))
+    # A client that stopped inside an epoch or a block would leave out what is done at its end.
+    free = algorithm.leaving(BLOCKS, "stop_early").claimed("when clients stop", "stop_early")
+    return free.with_phases(lambda p: replace(p, stop_rule=rule))

@@ -37,6 +37,8 @@ class Server(NamedTuple):
     fitted: Callable[[nn.Module, tuple[int, ...]], Any] | None = None
     """(model, numbers of the training clients) -> this server, where it has to know them before the first round (AFL).
     """
+    core: Any = None
+    """The step that the additions are around; None where there are none (see `inside`)."""
     moves: Selector = nothing
     """Tensors that no client trains and that the server moves (FedEx-LoRA's base). They go down in every round, and
     `step` is given them beside the trained ones."""
@@ -61,7 +63,26 @@ def descend_scaled(server: Server, factor: Callable[[Aggregate, Now], float]) ->
         return server.step(shared, state, aggregate._replace(means=means), now)
 
     fitted = fitting(server, lambda inner: descend_scaled(inner, factor))
-    return server._replace(step=step, rewrap=lambda other: descend_scaled(other, factor), fitted=fitted)
+    return server._replace(
+        step=step,
+        rewrap=lambda other: descend_scaled(server.rewrap(other), factor),
+        fitted=fitted,
+        core=core_of(server),
+    )
+
+
+def inside(server: Server, wrap: Callable[[Server], Server]) -> Server:
+    """The server with `wrap` around its innermost step: behind what an algorithm makes of the mean upload first."""
+    if server.core is None:
+        return wrap(server)
+    changed: Server = server.rewrap(wrap(server.core))
+    return changed
+
+
+def core_of(server: Server) -> Server:
+    """The innermost step."""
+    found: Server = server if server.core is None else server.core
+    return found
 
 
 def fitting(server: Server, wrap: Callable[[Server], Server]) -> Callable[[nn.Module, tuple[int, ...]], Server] | None:
@@ -96,6 +117,7 @@ def around(
         measurements=lambda state: {**server.measurements(state["server"]), **measurements(state[name])},
         rewrap=lambda other: around(server.rewrap(other), name, first, before, sends, measurements),
         fitted=fitting(server, lambda inner: around(inner, name, first, before, sends, measurements)),
+        core=core_of(server),
     )
 
 
@@ -115,6 +137,7 @@ def averaging(server: Server, group: str, first: Params) -> Server:
         measurements=lambda state: server.measurements(state["server"]),
         rewrap=lambda other: averaging(server.rewrap(other), group, first),
         fitted=fitting(server, lambda inner: averaging(inner, group, first)),
+        core=core_of(server),
     )
 
 
@@ -140,4 +163,5 @@ def estimating(server: Server, by_samples: bool = False) -> Server:
         measurements=lambda state: server.measurements(state["server"]),
         rewrap=lambda other: estimating(server.rewrap(other), by_samples),
         fitted=fitting(server, lambda inner: estimating(inner, by_samples)),
+        core=core_of(server),
     )

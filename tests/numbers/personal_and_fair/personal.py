@@ -80,7 +80,7 @@ def mixed_loss(v: Arrays, w: Arrays, alpha, rows: Rows, mix: str) -> np.ndarray:
 def apfl(
     clients: list[Rows], x: Arrays, cohorts: Cohorts, *, lr, steps, alpha, alpha_lr=None, mix="parameters"
 ) -> Outcome:
-    own = {i: {**x, "alpha": np.array(alpha)} for i in range(len(clients))}
+    own = {i: {**x, "<alpha>": np.array(alpha)} for i in range(len(clients))}
 
     def step(w: Arrays, v: Arrays, a: np.ndarray, rows: Rows) -> tuple[Arrays, Arrays, float]:
         """w and v after a step, and the slope of alpha; all gradients at the old point."""
@@ -89,11 +89,11 @@ def apfl(
         return plus(w, gradient(loss_of(rows), w), -lr), plus(v, toward, -lr), float(slope)
 
     def client(i: int, w: Arrays) -> Arrays:
-        v, a = {n: own[i][n] for n in ALL}, own[i]["alpha"]
+        v, a = {n: own[i][n] for n in ALL}, own[i]["<alpha>"]
         for k in range(steps):
             w, v, slope = step(w, v, a, clients[i])
             a = np.array(np.clip(a - alpha_lr * slope, 0, 1)) if k == 0 and alpha_lr is not None else a
-        own[i] = {**v, "alpha": a}
+        own[i] = {**v, "<alpha>": a}
         return w
 
     return federate(x, cohorts, client, [1] * len(clients)), own

@@ -82,7 +82,7 @@ def test_the_cases_say_something() -> None:
     assert ((weights > 0) & (weights < 1)).any()
     assert weights.min() >= 0
     _, adaptive = expected("apfl, adaptive", "everybody")
-    alphas = [float(own["alpha"]) for own in adaptive.values()]
+    alphas = [float(own["<alpha>"]) for own in adaptive.values()]
     assert len(set(alphas)) > 2
     assert all(0 <= a <= 1 for a in alphas)
     assert any(len(set(y.tolist())) < 3 for _, y in CLIENTS)
