@@ -16,6 +16,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from fedtempo.errors import ConfigError
+
 Params = dict[str, Tensor]
 Scalar = float | Tensor
 
@@ -67,6 +69,19 @@ class Selector:
 
     def __repr__(self) -> str:
         return self.description
+
+
+def check_tied(model: nn.Module, names: Collection[str], selector: Selector) -> None:
+    """Refuse a selector that means a tensor under one of its names and not under another."""
+    aliases: dict[int, list[str]] = {}
+    for name, tensor in model.named_parameters(remove_duplicate=False):
+        aliases.setdefault(id(tensor), []).append(name)
+    for tied in aliases.values():
+        meant = [name for name in tied if name in names]
+        if meant and len(meant) < len(tied):
+            other = next(name for name in tied if name not in names)
+            rule = f"mean tied weights under all their names, {meant[0]!r} and {other!r}, or under none"
+            raise ConfigError(f"the selector must {rule}. Got {selector!r}.")
 
 
 everything = Selector("everything", lambda name, module: True)

@@ -22,7 +22,7 @@ from fedtempo.client.rules import PhaseState, first_rate_state, first_stop_state
 from fedtempo.client.step import START, Step, is_elementwise, loss_of, model_of, seen, step_of, visible
 from fedtempo.data.batches import Batching
 from fedtempo.errors import require
-from fedtempo.params import Params, partition, select
+from fedtempo.params import Params, check_tied, partition, select
 from fedtempo.schedules import Now, Position
 from fedtempo.tasks import Batch, Task, is_known
 
@@ -264,6 +264,7 @@ def _trained(phase: Phase, network: Network) -> frozenset[str]:
     if phase.own:
         names = phase.trains.names(network.training) & frozenset(network.parameters)
         return frozenset(phase.own + name for name in names - network.frozen) or frozenset({phase.own})
+    check_tied(network.training, phase.trains.names(network.training), phase.trains)
     matched = phase.trains.names(network.training) & frozenset(network.parameters)
     require(bool(matched), "trains", "a selector that matches at least one parameter", phase.trains)
     trained = matched - network.frozen

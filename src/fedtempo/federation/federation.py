@@ -23,7 +23,7 @@ from fedtempo.federation.kept import ProcessNotes
 from fedtempo.federation.problem import Problem
 from fedtempo.models.split import resize_head
 from fedtempo.models.weights import redraw, seeded
-from fedtempo.params import Params, select, squared_norm
+from fedtempo.params import Params, check_tied, select, squared_norm
 from fedtempo.server.admission import Expected
 from fedtempo.server.policy import UploadPolicy
 from fedtempo.server.step import averaging, estimating
@@ -81,6 +81,7 @@ class Federation:
         names = selector.names(self.problem.model)
         if not names and not selector.optional:
             raise ConfigError(f"the personal selector must match some tensors. Got {selector!r}, which matches none.")
+        check_tied(self.problem.model, names, selector)
         if names and names >= set(self.problem.network.parameters):
             raise ConfigError(
                 f"the personal selector must leave something to share. Got {selector!r}, which matches all."

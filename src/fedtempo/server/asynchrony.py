@@ -93,7 +93,9 @@ class Asynchrony:
             for name in tensors:
                 # Each version's sum is exact, so the order in which uploads came leaves no trace but their staleness.
                 parts = [groups[start].sums[group][name].value * scale for start, scale in scales.items()]
-                means[group][name] = (sum(parts[1:], parts[0]) / (divisor or 1.0)).to(dtype)
+                # A server's rate may stand for the division of displacements. Statistics are averaged in any case.
+                by = weight if group == "buffers" and self.divide_by == "nothing" else divisor
+                means[group][name] = (sum(parts[1:], parts[0]) / (by or 1.0)).to(dtype)
         if self.mixing is not None:
             means = self._towards(groups, version, models, newest, dtype)
         return Aggregate(means, weight, sum(block.clients for block in groups.values()))
