@@ -86,3 +86,28 @@ def test_columns_of_one_name_are_refused() -> None:
     frame = pandas.DataFrame([[1, 2]], columns=["a", "a"])
     with pytest.raises(DataError, match=r"different column names\. Got 'a' more than once"):
         columns_of(frame)
+
+
+@pytest.mark.parametrize("gap", [None, float("nan"), np.float64("nan")])
+def test_gaps_in_lists_of_text_are_gaps_and_not_the_word_nan(gap: object) -> None:
+    for frame in ({"c": ["a", gap, "nan"]}, {"c": ("a", gap, "nan")}):
+        values = settled(columns_of(frame)["c"], "c", "frame")
+        assert missing_in(values).tolist() == [False, True, False]
+        assert values[2] == "nan"
+
+
+def test_masked_cells_are_gaps() -> None:
+    masked = {"n": np.ma.array([1, 999], mask=[0, 1]), "s": np.ma.array(["a", "?"], mask=[0, 1])}
+    for column, values in columns_of(masked).items():
+        assert missing_in(settled(values, column, "frame")).tolist() == [False, True]
+    assert columns_of({"n": np.ma.array([1, 2])})["n"].tolist() == [1, 2]
+
+
+def test_keys_that_read_the_same_are_refused() -> None:
+    with pytest.raises(DataError, match=r"different column names\. Got '1' more than once"):
+        columns_of({1: [1, 2], "1": [3, 4]})
+
+
+def test_lists_of_different_lengths_are_no_column() -> None:
+    with pytest.raises(DataError, match=r"column 'c' of frame must be numbers, booleans or text\. Got list"):
+        settled(columns_of({"c": [[1], [1, 2]]})["c"], "c", "frame")
