@@ -18,6 +18,8 @@ from fedtempo.data.table import Table
 from fedtempo.errors import DataError, first_line, require, shown, unknown
 
 TargetKind = Literal["classes", "numbers"]
+ROUNDING = 1e-12
+"""The deviation of a column, relative to its mean, up to which it is rounding and the column is constant."""
 
 
 def from_frame(
@@ -264,6 +266,8 @@ def _measured(plain: Preparation, known: np.ndarray, missing: Missing, standardi
     if not standardise:
         return plain
     filled = plain.of(known)
-    deviation = filled.std(axis=0)
-    scale = np.where(deviation > 0, deviation, 1.0)
-    return replace(plain, mean=tuple(filled.mean(axis=0).tolist()), scale=tuple(scale.tolist()))
+    mean, deviation = filled.mean(axis=0), filled.std(axis=0)
+    # The mean of equal numbers may be off by a rounding error; as a scale it would blow up any other number.
+    constant = (filled.max(axis=0) == filled.min(axis=0)) | (deviation <= ROUNDING * np.abs(mean))
+    scale = np.where(constant, 1.0, deviation)
+    return replace(plain, mean=tuple(mean.tolist()), scale=tuple(scale.tolist()))

@@ -174,3 +174,18 @@ def test_a_csv_file_that_is_none(tmp_path: Path, text: str) -> None:
     path.write_text(text)
     with pytest.raises(ft.FedTempoError, match=r"rows\.csv"):
         ft.data.from_csv(path, client="user", target="label")
+
+
+@pytest.mark.parametrize("value", [0.1, -1e9 / 3, 0.0])
+def test_a_column_that_is_constant_in_training_is_not_scaled(value: float) -> None:
+    """The mean of thirty times 0.1 is not 0.1: such a deviation of 1e-17 is rounding, not a scale for a new user."""
+    rows = {
+        "user": ["a"] * 15 + ["b"] * 15 + ["c"],
+        "age": [value] * 30 + [value + 1],
+        "label": ["no", "yes"] * 15 + ["no"],
+    }
+    data = ft.data.from_frame(rows, client="user", target="label", standardise=True).split(
+        new_clients=[2], validation=0.0, test=0.0
+    )
+    assert data.preparation is not None and data.preparation.scale == (1.0,)
+    assert data.client(2)["x"].item() == pytest.approx(1.0)
