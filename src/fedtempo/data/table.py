@@ -90,6 +90,8 @@ class Table:
         clients = max(int(split.settings.get("clients") or 0), int(owner.max()) + 1)
         official = self.parts is not None and validation is None and test is None
         part = np.asarray(self.parts) if official else drawn_parts(owner, clients, validation, test, seed)
+        # Before rows are moved to repair small clients: whose rows they were decides who a client is.
+        names = _names(self, owner) if split.name == "natural" else None
         if min_samples is not None:
             require(is_count(min_samples), "min_samples", "an int >= 1", min_samples)
             owner, part = repaired(owner, part, clients, min_samples)
@@ -100,7 +102,7 @@ class Table:
             order,
             self._held_out(owner, clients, new_clients, seed),
             self.normalise,
-            names=_names(self, owner) if split.name == "natural" else None,
+            names=names,
             description=f"{self.name} by {split!r}",
         )
         data = relabelled(data) if relabel else data

@@ -34,6 +34,15 @@ def test_the_largest_clients_may_be_chosen() -> None:
     assert list(table().split(natural(min_rows=3), validation=0.0, test=0.0).names or ()) == ["bo"]
 
 
+def test_clients_keep_their_names_where_rows_are_moved_to_repair_small_ones() -> None:
+    """Cy has one row, and gets one of Bo's, which comes first."""
+    keys = np.array(["bo", "bo", "bo", "bo", "cy", "ann", "ann"])
+    columns = {"x": np.arange(7.0)[:, None], "y": np.zeros(7, dtype=np.int64)}
+    data = table(keys=keys, columns=columns).split(validation=0.0, test=0.0, min_samples=2)
+    assert list(data.names or ()) == ["ann", "bo", "cy"]
+    assert [data.positions(client).tolist() for client in range(3)] == [[5, 6], [0, 1, 2], [3, 4]]
+
+
 def test_official_parts_are_kept_unless_fractions_are_given() -> None:
     parts = np.array([TRAIN, TRAIN, TRAIN, TRAIN, TEST, TEST])
     kept = table(parts=parts).split()
