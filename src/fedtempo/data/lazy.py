@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import io
 from collections import OrderedDict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from fedtempo.data.own_clients import array_of_tensor
 from fedtempo.data.table import Table
 from fedtempo.errors import DataError, first_line, is_count, require
 
@@ -64,13 +65,16 @@ class LazyColumn:
         return self._bytes
 
     def __getitem__(self, rows: Any) -> np.ndarray:
-        """Rows by slice or by an array of numbers."""
+        """A row by its number, or rows by slice or by an array of numbers."""
         if isinstance(rows, (int, np.integer)):
-            return self._row(int(rows))
+            return self._row(range(len(self))[int(rows)])  # numpy reads a sequence until there is an IndexError
         numbers = np.arange(len(self))[rows] if isinstance(rows, slice) else np.asarray(rows)
         if not len(numbers):
             return np.empty((0, *self.shape[1:]), dtype=self.dtype)
         return np.stack([self._row(int(number)) for number in numbers])
+
+    def __iter__(self) -> Iterator[np.ndarray]:
+        return (self._row(number) for number in range(len(self)))
 
     def _row(self, number: int) -> np.ndarray:
         if number in self._kept:
@@ -212,7 +216,7 @@ def pad_sequences(
     >>> pad_sequences([[1, 2, 3], [4]])["x"].tolist(), pad_sequences([[1, 2, 3], [4]])["lengths"].tolist()
     ([[1, 2, 3], [4, 0, 0]], [3, 1])
     """
-    arrays = [s.detach().cpu().numpy() if isinstance(s, torch.Tensor) else np.asarray(s) for s in sequences]
+    arrays = [array_of_tensor(s) if isinstance(s, torch.Tensor) else np.asarray(s) for s in sequences]
     require(bool(arrays), "sequences", "a list with at least one sequence", sequences)
     most = max(len(a) for a in arrays) if length is None else length
     require(is_count(most), "length", "an int >= 1", length)

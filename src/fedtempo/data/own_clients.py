@@ -71,9 +71,15 @@ def as_columns(client: ClientData, name: str = "a client") -> Columns:
     return columns
 
 
+def array_of_tensor(tensor: torch.Tensor) -> np.ndarray:
+    """A tensor's numbers; numpy has no bfloat16, all of which are numbers of float32 too."""
+    plain = tensor.detach().cpu()
+    return np.asarray((plain.float() if plain.dtype == torch.bfloat16 else plain).numpy())
+
+
 def _array(values: object, name: str) -> np.ndarray:
     try:
-        array = values.detach().cpu().numpy() if isinstance(values, torch.Tensor) else np.asarray(values)
+        array = array_of_tensor(values) if isinstance(values, torch.Tensor) else np.asarray(values)
     except (TypeError, ValueError) as error:
         raise DataError(f"{name} must be numbers in an array or tensor: {error}.") from None
     if array.dtype.kind not in "biuf" or array.ndim == 0:

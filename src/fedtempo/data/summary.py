@@ -47,6 +47,7 @@ def client_by_label(data: FederatedData) -> np.ndarray:
     labels = data.columns.get("y")
     if labels is None or np.issubdtype(labels.dtype, np.floating):
         return np.zeros((len(data), 0), dtype=np.int64)
+    labels = labels[:]  # all of them, also of a column that is read row by row
     several = labels.dtype == bool
     classes = labels.shape[1] if several else int(labels.max()) + 1
     counts = np.zeros((len(data), classes), dtype=np.int64)

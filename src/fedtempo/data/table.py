@@ -45,6 +45,9 @@ class Table:
             raise DataError(f"data set {self.name!r} has no rows.")
         if len(set(lengths.values())) > 1:
             raise DataError(f"the columns of data set {self.name!r} must have equal lengths. Got {lengths}.")
+        if "y" in self.columns and not isinstance(self.columns["y"], np.ndarray):
+            # Splits and tasks look at all labels, so a column that is read row by row is read once, here.
+            object.__setattr__(self, "columns", {**self.columns, "y": np.asarray(self.columns["y"][:])})
 
     def __len__(self) -> int:
         return len(next(iter(self.columns.values())))

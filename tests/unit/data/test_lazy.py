@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -19,6 +20,44 @@ def test_rows_by_number_slice_and_list() -> None:
     assert column.shape == (10, 4) and len(column) == 10 and column.dtype == np.float32
     assert np.array_equal(column[2:5], ROWS[2:5])
     assert np.array_equal(column[np.array([7, 1, 7])], ROWS[[7, 1, 7]])
+
+
+def test_reading_all_rows_ends_though_the_reader_answers_for_every_number() -> None:
+    column = LazyColumn(lambda i: ROWS[i % 10], 10)
+    assert np.array_equal(list(column), ROWS)
+    assert np.array_equal(np.asarray(column), ROWS)
+    assert np.array_equal(column[-1], ROWS[9])
+    with pytest.raises(IndexError):
+        _ = column[10]
+
+
+class Unlisted(torch.utils.data.Dataset):  # type: ignore[type-arg]
+    """Items that answer for every number, and no list of labels."""
+
+    def __len__(self) -> int:
+        return 20
+
+    def __getitem__(self, number: int) -> tuple[torch.Tensor, int]:
+        return torch.ones(2) * number, number % 2
+
+
+def test_labels_that_nobody_lists_are_read_at_once() -> None:
+    table = ft.data.from_torch(Unlisted(), lazy=True)
+    assert table.labels.tolist() == [0, 1] * 10
+    assert len(table.split(ft.data.dirichlet(2, 100.0))) == 2
+    assert ft.data.describe(table.split(ft.data.iid(2)))["labels"] == [10, 10]
+    ft.run(
+        model=ft.models.mlp(2, [4], 2),
+        data=table.split(ft.data.iid(2)),
+        algorithm=ft.algorithms.fedavg(lr=0.1, steps=1),
+        rounds=1,
+    )
+
+
+def test_a_lazy_column_of_labels_in_a_table_of_ones_own_is_read() -> None:
+    labels: Any = LazyColumn(lambda i: np.asarray(i % 2), 10, name="y")
+    table = ft.data.Table("own", {"x": ROWS, "y": labels})
+    assert table.labels.tolist() == [0, 1] * 5
 
 
 def test_the_cache_has_a_limit_and_drops_what_was_used_longest_ago() -> None:
