@@ -1,7 +1,8 @@
 """Other libraries' data sets as tables: torch, Hugging Face datasets, and Flower's partitioners.
 
 Each gives a `Table`; `.split()` then makes clients of it: those that came along, or those of any of our splits. Where a
-mapping from "train", "validation" and "test" is given instead of one data set, these are kept as the table's parts.
+mapping from "train", "validation" and "test" is given instead of one data set, these are kept as the table's parts:
+a split draws only a part that is missing, from the training rows.
 """
 
 from __future__ import annotations
@@ -283,6 +284,5 @@ def _table(
             raise unknown("normalise column", column, columns)
     keys = None if owners is None else np.concatenate([owners[part] for part in read])
     parts = [np.full(size, PARTS[part], dtype=np.int8) for part, size in sizes.items() if part != _WHOLE]
-    return Table(
-        name, columns, keys, np.concatenate(parts) if parts else None, {**_images(columns), **(normalise or {})}
-    )
+    official = np.concatenate(parts) if parts else None
+    return Table(name, columns, keys, official, {**_images(columns), **(normalise or {})}, own_parts=True)

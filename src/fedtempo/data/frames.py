@@ -46,7 +46,8 @@ def from_frame(
         client: The column that names each row's client.
         target: The column to predict.
         features: The columns to predict from; all others by default.
-        part: A column of "train", "validation" and "test", kept as the official parts.
+        part: A column of "train", "validation" and "test". Rows stay what it says; a split draws only a part that it
+            does not have, from the training rows.
         strings: What becomes of feature columns of text: `"one_hot"` (a 0/1 feature per value), `"codes"` (one integer
             feature), or an error that says so.
         missing: What becomes of missing values: an error that names the column; `"zero"`; or `"mean"`, which is that of
@@ -82,6 +83,7 @@ def from_frame(
         None if part is None else _parts(settled(columns[part], part, name), part),
         about={"features": ", ".join(labels), **({"classes": ", ".join(classes)} if classes else {})},
         key_names=key_names.tolist(),
+        own_parts=True,
         after=partial(_prepared, features=made, classes=classes, missing=missing, standardise=standardise),
     )
 

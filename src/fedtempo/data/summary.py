@@ -61,14 +61,17 @@ def client_by_label(data: FederatedData) -> np.ndarray:
 def divided_by_default(table: Table, seed: int = 0) -> FederatedData:
     """The division shown when none is asked for: natural clients or communities, else Dirichlet(0.5) over 10.
 
-    Where an official part has clients of its own (MNIST's writers), rows are parted inside each client instead.
+    Where an official part has clients of its own (MNIST's writers), rows are parted inside each client instead; where
+    the parts are the user's, those clients are new ones.
     """
     if table.edges is not None:
         return table.split(louvain(clients=5), validation=0.1, test=0.1, seed=seed)
     if table.keys is None:
         return table.split(dirichlet(clients=10, alpha=0.5), seed=seed)
     trained = table.parts is None or len(np.setdiff1d(table.keys, table.keys[table.parts == TRAIN])) == 0
-    return table.split(natural(), seed=seed) if trained else table.split(natural(), test=0.2, validation=0.0, seed=seed)
+    if trained or table.own_parts:
+        return table.split(natural(), new_clients=0 if trained else "untrained", seed=seed)
+    return table.split(natural(), test=0.2, validation=0.0, seed=seed)
 
 
 def heat_map(counts: np.ndarray, rows: int = 24, columns: int = 62) -> Text:

@@ -9,7 +9,15 @@ from typing import Any, Literal
 import numpy as np
 
 from fedtempo.data.federated import FederatedData
-from fedtempo.data.layout import choose_held_out, drawn_parts, layout, listed, repaired, without_training_rows
+from fedtempo.data.layout import (
+    choose_held_out,
+    completed_parts,
+    drawn_parts,
+    layout,
+    listed,
+    repaired,
+    without_training_rows,
+)
 from fedtempo.data.parts import UNUSED
 from fedtempo.errors import DataError, is_count, require
 from fedtempo.randomness import generator
@@ -38,6 +46,9 @@ class Table:
     """For rows that are the nodes of a graph: pairs of rows that are linked, each pair once; shape (edges, 2)."""
     after: Callable[[FederatedData], FederatedData] | None = None
     """Applied once rows have their clients and parts, for what must not cross them: rotated copies, subgraphs."""
+    own_parts: bool = False
+    """Whether the parts are the user's own: a test row of theirs is never trained on, whatever fractions a split asks
+    for. Those of published data sets are redrawn inside each client where papers do so."""
 
     def __post_init__(self) -> None:
         lengths = {name: len(column) for name, column in self.columns.items()}
@@ -79,8 +90,10 @@ class Table:
         """Divide the rows among clients; without a `split`, by the natural clients.
 
         Inside each client, `validation` and `test` are fractions of its rows (0.2 each unless the data set has
-        official parts, which are kept). `new_clients`, a fraction or a number, are held out of training; a list
-        names them, and "untrained" are those that have no rows in the official training part.
+        official parts, which are kept). Parts of your own always stay (a `part` column, a mapping from parts): a
+        fraction then is one of the training rows, for a part that you did not give. `new_clients`, a fraction or a
+        number, are held out of training; a list names them, and "untrained" are those that have no rows in the
+        official training part.
         `min_samples` repairs clients with fewer training rows by moving rows from the largest ones; without
         it such a client is an error. `relabel` numbers each client's own classes from 0, so that heads can
         have different sizes.
@@ -91,8 +104,7 @@ class Table:
         split = split or natural()
         owner = split.assign(self, seed)
         clients = max(int(split.settings.get("clients") or 0), int(owner.max()) + 1)
-        official = self.parts is not None and validation is None and test is None
-        part = np.asarray(self.parts) if official else drawn_parts(owner, clients, validation, test, seed)
+        part = self._parts(owner, clients, validation, test, seed)
         # Before rows are moved to repair small clients: whose rows they were decides who a client is.
         names = _names(self, owner) if split.name == "natural" else None
         if min_samples is not None:
@@ -112,6 +124,16 @@ class Table:
         data = self.after(data) if self.after else data
         data.check()
         return data
+
+    def _parts(
+        self, owner: np.ndarray, clients: int, validation: float | None, test: float | None, seed: int
+    ) -> np.ndarray:
+        """The part of each row: the official one, or one that is drawn inside its client."""
+        if self.parts is None or (not self.own_parts and (validation is not None or test is not None)):
+            return drawn_parts(owner, clients, validation, test, seed)
+        if validation is None and test is None:
+            return np.asarray(self.parts)
+        return completed_parts(owner, np.asarray(self.parts), clients, validation, test, seed)
 
     def _held_out(
         self, owner: np.ndarray, clients: int, new_clients: float | int | Sequence[int] | str, seed: int

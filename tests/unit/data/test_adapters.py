@@ -89,6 +89,11 @@ def test_torch_parts_are_kept():
         np.testing.assert_array_equal(data.client(1, "test")["x"][:, 0], [2.0, 6.0])
 
 
+def test_a_fraction_takes_nothing_from_a_test_part():
+    data = from_torch({"train": tensors(6), "test": tensors(4)}).split(iid(1), validation=0.5)
+    assert [data.sizes(part).tolist() for part in ("train", "validation", "test")] == [[3], [3], [4]]
+
+
 def test_torch_streams_dicts_and_single_tensors():
     assert from_torch(Stream()).columns["x"].tolist() == [[1.0, 2.0], [3.0, 4.0]]
     dicts = Rows([{"tokens": [1, 2], "y": 0, "id": "p"}, {"tokens": [3, 4], "y": 1, "id": "q"}])

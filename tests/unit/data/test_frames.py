@@ -189,3 +189,14 @@ def test_a_column_that_is_constant_in_training_is_not_scaled(value: float) -> No
     )
     assert data.preparation is not None and data.preparation.scale == (1.0,)
     assert data.client(2)["x"].item() == pytest.approx(1.0)
+
+
+def test_test_rows_of_a_part_column_are_never_trained_on() -> None:
+    rows = {"user": ["a"] * 10, "x": np.arange(10.0), "y": [0, 1] * 5, "part": ["train"] * 6 + ["test"] * 4}
+    table = ft.data.from_frame(rows, client="user", target="y", part="part")
+    kept, data = table.split(), table.split(validation=0.5)
+    for each in (kept, data):
+        assert each.client(0, "test")["x"].ravel().tolist() == [6, 7, 8, 9]
+    assert kept.sizes("validation").tolist() == [0] and data.sizes("validation").tolist() == [3]
+    with pytest.raises(ft.ConfigError, match=r"test must be left out: the data has test rows of its own \(4\)"):
+        table.split(validation=0.2, test=0.2)

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from fedtempo.data import (
+    Table,
     classes_per_client,
     describe,
     load,
@@ -47,3 +48,10 @@ def test_labels_of_sequences_and_of_several_at_once(tmp_path, elsewhere):
 def test_the_default_division_uses_natural_clients_where_there_are_any():
     assert "natural" in divided_by_default(load("synthetic")).description
     assert "dirichlet" in divided_by_default(load("digits")).description
+
+
+def test_clients_that_only_a_users_test_part_has_are_new_ones():
+    keys, parts = np.array([0, 0, 1]), np.array([0, 2, 2])
+    table = Table("own", {"x": np.zeros((3, 1)), "y": np.arange(3)}, keys, parts, own_parts=True)
+    data = divided_by_default(table)
+    assert data.held_out.tolist() == [1] and data.sizes("test").tolist() == [1, 1]
