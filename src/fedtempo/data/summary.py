@@ -42,13 +42,15 @@ def describe(data: FederatedData) -> dict[str, Any]:
 def client_by_label(data: FederatedData) -> np.ndarray:
     """How often each client has each label, over all its rows; shape (clients, labels).
 
-    Targets of several labels at once (booleans) and sequences count every label; without labels there are no columns.
+    Targets of several labels at once (booleans, a column for each) and sequences count every label; without labels
+    there are no columns.
     """
     labels = data.columns.get("y")
     if labels is None or np.issubdtype(labels.dtype, np.floating):
         return np.zeros((len(data), 0), dtype=np.int64)
     labels = labels[:]  # all of them, also of a column that is read row by row
-    several = labels.dtype == bool
+    several = labels.dtype == bool and labels.ndim > 1
+    labels = labels.astype(np.int64) if labels.dtype == bool and not several else labels
     classes = labels.shape[1] if several else int(labels.max()) + 1
     counts = np.zeros((len(data), classes), dtype=np.int64)
     for client in range(len(data)):

@@ -18,9 +18,10 @@ from fedtempo.data.layout import (
     repaired,
     without_training_rows,
 )
-from fedtempo.data.parts import UNUSED
+from fedtempo.data.parts import PARTS, UNUSED
 from fedtempo.errors import DataError, is_count, require
 from fedtempo.randomness import generator
+from fedtempo.tasks import IGNORED
 
 Assign = Callable[["Table", np.random.Generator], np.ndarray]
 
@@ -173,7 +174,12 @@ def natural(clients: int | None = None, min_rows: int = 1) -> Split:
             raise DataError(f"data set {table.name!r} has no natural clients. Use dirichlet, iid or another split.")
         names, owner, counts = np.unique(table.keys, return_inverse=True, return_counts=True)
         chosen = np.argsort(-counts, kind="stable")
-        chosen = np.sort(chosen[counts[chosen] >= min_rows][:clients])
+        chosen = chosen[counts[chosen] >= min_rows]
+        largest = int(counts.max())
+        require(len(chosen) > 0, "min_rows", f"an int in [1, {largest}] (the rows of the largest client)", min_rows)
+        enough = f"an int in [1, {len(chosen)}] (the natural clients with at least min_rows rows)"
+        require(clients is None or clients <= len(chosen), "clients", enough, clients)
+        chosen = np.sort(chosen[:clients])
         renumbered = np.full(len(names), UNUSED, dtype=np.int64)
         renumbered[chosen] = np.arange(len(chosen))
         return np.asarray(renumbered[owner])
@@ -190,14 +196,18 @@ def _names(table: Table, owner: np.ndarray) -> list[str]:
 
 
 def relabelled(data: FederatedData) -> FederatedData:
-    """Number each client's classes from 0, by the sorted classes of its training rows."""
+    """Number each client's classes from 0, by the sorted classes of its training rows; ignored labels stay ignored."""
     labels = np.asarray(data.columns["y"]).copy()
     outputs = np.zeros(len(data), dtype=np.int64)
     for client in range(len(data)):
         classes = np.unique(labels[data.positions(client, "train")])
+        if len(classes) and (classes == IGNORED).all():
+            raise DataError(f"client {data.name_of(client)} has no training row with a label; relabel needs one.")
+        classes = classes[classes != IGNORED]
         outputs[client] = len(classes)
-        for part in ("train", "validation", "test"):
+        for part in PARTS:
             rows = data.positions(client, part)
+            rows = rows[labels[rows] != IGNORED]
             places = np.searchsorted(classes, labels[rows])
             known = places < len(classes)
             known[known] = classes[places[known]] == labels[rows][known]

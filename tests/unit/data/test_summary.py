@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from fedtempo.data import (
+    FederatedData,
     Table,
     classes_per_client,
     describe,
@@ -43,6 +44,13 @@ def test_labels_of_sequences_and_of_several_at_once(tmp_path, elsewhere):
     several = load("stackoverflow", data_dir=tmp_path, verify=False, tags=3).split()
     assert client_by_label(several).sum() == several.columns["y"].sum()
     assert client_by_label(load("quadratic", clients=4).split()).shape == (4, 0)
+
+
+def test_one_truth_value_a_row_is_a_label_of_two():
+    rows = np.zeros((4, 1))
+    data = FederatedData.from_clients([(rows, np.array([True, False, True, True])), (rows, np.array([False] * 4))])
+    assert client_by_label(data).tolist() == [[1, 3], [4, 0]]
+    assert describe(data)["labels"] == [5, 3]
 
 
 def test_the_default_division_uses_natural_clients_where_there_are_any():
