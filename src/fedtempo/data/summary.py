@@ -11,11 +11,12 @@ from fedtempo.data.federated import FederatedData
 from fedtempo.data.parts import PARTS, TRAIN
 from fedtempo.data.splits import dirichlet, louvain
 from fedtempo.data.table import Table, natural
-from fedtempo.support.display import show
+from fedtempo.support.display import show, shown_by
 
 if TYPE_CHECKING:
     from rich.text import Text
 
+shown_by("fedtempo.report")  # a script that only divides data does not load the front door, which says so elsewhere
 _SHADES = " ░▒▓█"
 
 
