@@ -170,9 +170,20 @@ def _is_missing(value: Any) -> bool:
 
 def no_numbers(values: np.ndarray) -> list[str]:
     """Cells of a column of text that are no numbers, where nearly all others are: most likely a slip in a cell."""
-    words = [value for value in values if isinstance(value, str) and value not in EMPTY]
-    others = [word for word in words if _NUMBER.fullmatch(word) is None]
+    words, others = _words_and_others(values)
     return others if len(others) <= FEW * len(words) else []
+
+
+def strangest(values: np.ndarray) -> object:
+    """The first cell of a column of text that is no number; the first text where all could be numbers."""
+    words, others = _words_and_others(values)
+    return next(iter([*others, *words, *values]))
+
+
+def _words_and_others(values: np.ndarray) -> tuple[list[str], list[str]]:
+    """The texts of a column, and those of them that are no numbers."""
+    words = [value for value in values if isinstance(value, str) and value not in EMPTY]
+    return words, [word for word in words if _NUMBER.fullmatch(word) is None]
 
 
 def missing_in(values: np.ndarray) -> np.ndarray:

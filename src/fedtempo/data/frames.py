@@ -11,7 +11,7 @@ from typing import Literal
 import numpy as np
 
 from fedtempo.data.federated import FederatedData
-from fedtempo.data.frame_columns import columns_of, read_csv, settled, words_of
+from fedtempo.data.frame_columns import columns_of, read_csv, settled, strangest, words_of
 from fedtempo.data.parts import PARTS
 from fedtempo.data.preparation import Feature, Missing, Preparation, Strings, feature_of, refuse_gaps
 from fedtempo.data.table import Table
@@ -104,7 +104,7 @@ def from_csv(
     """A CSV file with a header line as a table; the settings are those of `from_frame`."""
     place = _readable(path)
     return from_frame(
-        read_csv(place, [column for column in (client, part) if column is not None]),
+        read_csv(place, [str(column) for column in (client, part) if column is not None]),
         client=client,
         target=target,
         features=features,
@@ -209,7 +209,7 @@ def _target(column: str, values: np.ndarray, kind: TargetKind | None, name: str)
     refuse_gaps(values, what)
     if values.dtype == object or values.dtype.kind == "b":
         if kind == "numbers" and values.dtype == object:
-            raise DataError(f"{what} must hold numbers where target_kind is 'numbers'. Got {shown(values[0])}.")
+            raise DataError(f"{what} must hold numbers where target_kind is 'numbers'. Got {shown(strangest(values))}.")
         words, codes = np.unique(words_of(values), return_inverse=True)
         return (values.astype(np.float64), []) if kind == "numbers" else (codes.astype(np.int64), words.tolist())
     numbers, codes = np.unique(values, return_inverse=True)

@@ -111,6 +111,21 @@ def test_clients_of_a_csv_file_are_who_they_are_written_as(tmp_path: Path) -> No
     assert list(table.key_names or []) == ["007", "1000", "1e3", "7", "NA"]
 
 
+def test_a_numbered_client_column_is_read_like_a_named_one(tmp_path: Path) -> None:
+    path = tmp_path / "rows.csv"
+    path.write_text("0,1,2\n007,2,1\n7,3,0\n7,3,0\n")
+    for client in (0, "0"):
+        table = ft.data.from_csv(path, client=client, target="2")  # type: ignore[arg-type]
+        assert list(table.key_names or []) == ["007", "7"]
+
+
+def test_the_cell_that_is_no_number_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "rows.csv"
+    path.write_text("user,age,label\n1,2,3.5\n1,3,oops\n")
+    with pytest.raises(ft.DataError, match=r"must hold numbers where target_kind is 'numbers'\. Got 'oops'"):
+        ft.data.from_csv(path, client="user", target="label", target_kind="numbers")
+
+
 def test_whole_numbers_are_classes_or_numbers_as_one_says() -> None:
     rows = {**ROWS, "label": [20, 30, 20, 50, 30, 20]}
     settings = {"client": "user", "target": "label", "features": ["age"]}
