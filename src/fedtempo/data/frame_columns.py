@@ -109,7 +109,7 @@ def _typed(cells: list[str]) -> np.ndarray:
     if all(_WHOLE.fullmatch(cell) for cell in stripped):
         try:
             return np.array([int(cell) for cell in stripped], dtype=np.int64)
-        except OverflowError:  # more digits than 64 bits hold
+        except (OverflowError, ValueError):  # more digits than 64 bits hold, or than Python reads
             pass
     if any(cell not in EMPTY for cell in stripped) and all(
         cell in EMPTY or _NUMBER.fullmatch(cell) for cell in stripped

@@ -30,6 +30,7 @@ def test_a_csv_column_is_what_all_its_cells_are(tmp_path: Path) -> None:
 
 def test_whole_numbers_that_no_machine_word_holds(tmp_path: Path) -> None:
     assert _read(tmp_path, "a\n123456789012345678901\n1\n")["a"].dtype == np.float64
+    assert np.isinf(_read(tmp_path, f"a\n{'1' * 5000}\n1\n")["a"][0])
 
 
 @pytest.mark.parametrize(
