@@ -1,7 +1,8 @@
 """Other libraries' data sets as tables: torch, Hugging Face datasets, and Flower's partitioners.
 
 Each gives a `Table`; `.split()` then makes clients of it: those that came along, or those of any of our splits. Where a
-mapping from "train", "validation" and "test" is given instead of one data set, these are kept as the table's parts.
+mapping from "train", "validation" and "test" is given instead of one data set, these are kept as the table's parts:
+a split draws only a part that is missing, from the training rows.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from typing import Any
 import numpy as np
 from torch.utils.data import Dataset, TensorDataset
 
-from fedtempo.data.items import CLIENT, Collate, Columns, collated, item_columns, lazily, stacked
+from fedtempo.data.items import CLIENT, Collate, Columns, collated, item_columns, lazily, stacked, value_array
 from fedtempo.data.lazy import CACHE_BYTES, JoinedRows
 from fedtempo.data.parts import PARTS
 from fedtempo.data.table import Table
@@ -38,7 +39,8 @@ def from_torch(
     """A torch `Dataset` as a table; `owner` names the client of every row, in the data set's order.
 
     It is read once into memory, or with `lazy=True` item by item when a batch needs it, keeping up to `cache_bytes`.
-    A lazy data set gives its labels by `targets`, or by an attribute of that name as torchvision's have.
+    Labels are always read at once: `targets` where you give them; an attribute of that name, as torchvision's have,
+    where it says what the items say; or the items' own, for which every item is read once.
 
     Items are tuples, named by `columns`, or dicts, of which `columns` are kept. Images, of PIL or as the bytes of a PNG
     or JPEG file, become channels-first bytes, which are read as 0 to 1 unless `normalise` gives another mean and
@@ -139,8 +141,7 @@ def _read_torch(dataset: Dataset[Any], columns: Sequence[str], collate: Collate 
     if collate is not None:
         return collated(list(_items(dataset)), collate, columns, name)
     if isinstance(dataset, TensorDataset):
-        found = [tensor.detach().cpu().numpy() for tensor in dataset.tensors]
-        return dict(item_columns(found, columns))
+        return dict(item_columns([value_array(tensor) for tensor in dataset.tensors], columns))
     return stacked((dict(item_columns(item, columns)) for item in _items(dataset)), name)
 
 
@@ -158,14 +159,42 @@ def _lazy_table(
     if isinstance(dataset, Mapping) or not (hasattr(dataset, "__getitem__") and hasattr(dataset, "__len__")):
         raise DataError(f"a lazy data set must have a length and items by number. Got {type(dataset).__name__}.")
     found: dict[str, Any] = dict(lazily(dataset, columns, cache_bytes, name, collate))
-    labels = getattr(dataset, "targets", None) if targets is None else targets
-    if "y" in columns and labels is not None:
-        found["y"] = np.asarray(labels)
-        if found["y"].shape[:1] != (len(dataset),):
-            raise DataError(f"targets must have one entry per item, {len(dataset)}. Got {found['y'].shape}.")
-    images = {c: (0.0, 255.0) for c, values in found.items() if values.dtype == np.uint8 and values.ndim > 2}
+    if "y" in columns:
+        found["y"] = _all_labels(dataset, found["y"], targets)
     keys = None if owner is None else _owners(owner, {_WHOLE: len(dataset)})[_WHOLE]
-    return Table(name, found, keys, None, {**images, **(normalise or {})})
+    return Table(name, found, keys, None, {**_images(found), **(normalise or {})})
+
+
+def _all_labels(dataset: Any, column: Any, targets: Any) -> np.ndarray:
+    """Every item's label at once, since splits and tasks look at all: as given, as the data set lists them, or read."""
+    rows = len(column)
+    if targets is not None:
+        given = value_array(targets)
+        if given.dtype.kind not in "biuf" or given.shape[:1] != (rows,):
+            what = f"{given.dtype} of shape {given.shape}"
+            raise DataError(f"targets must be numbers with one entry per item, {rows}. Got {what}.")
+        return given
+    listed = None if _changes_targets(dataset) else getattr(dataset, "targets", None)
+    own = np.empty(0) if listed is None else value_array(listed)
+    # The list spares reading every item, but it counts only if some items say the same.
+    agree = own.shape == column.shape and all(np.array_equal(own[i], column[i]) for i in (0, rows // 2, rows - 1))
+    return own.astype(column.dtype) if agree else np.asarray(column[:])
+
+
+def _changes_targets(dataset: Any) -> bool:
+    """Whether the items of a data set like torchvision's have other labels than its list `targets`."""
+    # torchvision wraps a plain `transform` too; the wrapper then has a `target_transform` that is None.
+    both = getattr(dataset, "transforms", None)
+    changes = (getattr(dataset, "target_transform", None), getattr(both, "target_transform", both))
+    return any(change is not None for change in changes)
+
+
+def _images(columns: Mapping[str, Any]) -> dict[str, tuple[float, float]]:
+    """How images are read: as 0 to 1. Left alone they would be trained on as integers."""
+    # Bytes with two axes or more are images, but for the target: a map of classes is one of numbers.
+    return {
+        c: (0.0, 255.0) for c, values in columns.items() if values.dtype == np.uint8 and values.ndim > 2 and c != "y"
+    }
 
 
 def _items(dataset: Any) -> Iterator[Any]:
@@ -253,10 +282,7 @@ def _table(
     for column in normalise or {}:
         if column not in columns:
             raise unknown("normalise column", column, columns)
-    # Bytes with two axes or more are images. Left alone they would be trained on as integers.
-    images = {
-        column: (0.0, 255.0) for column, values in columns.items() if values.dtype == np.uint8 and values.ndim > 2
-    }
     keys = None if owners is None else np.concatenate([owners[part] for part in read])
     parts = [np.full(size, PARTS[part], dtype=np.int8) for part, size in sizes.items() if part != _WHOLE]
-    return Table(name, columns, keys, np.concatenate(parts) if parts else None, {**images, **(normalise or {})})
+    official = np.concatenate(parts) if parts else None
+    return Table(name, columns, keys, official, {**_images(columns), **(normalise or {})}, own_parts=True)

@@ -71,7 +71,7 @@ class FederatedData:
         for name, given in (("names", names), ("outputs", sizes)):
             if given is not None and len(given) != len(data):
                 raise DataError(f"{name} must have one entry per client, {len(data)}. Got {len(given)}.")
-        return replace(data, names=names, outputs=sizes)
+        return replace(data, names=None if names is None else [str(name) for name in names], outputs=sizes)
 
     def __len__(self) -> int:
         return len(self.bounds)

@@ -23,10 +23,7 @@ _WHOLE = re.compile(r"[+-]?\d+")
 
 def columns_of(frame: Any) -> Columns:
     """Every column of a frame, whatever library it is of."""
-    if isinstance(frame, Mapping):
-        found = {str(name): np.asarray(values) for name, values in frame.items()}
-    else:
-        found = {str(name): _array(frame[name]) for name in _names(frame)}
+    found = {str(name): _array(frame[name]) for name in _names(frame)}
     for name, values in found.items():
         if values.ndim != 1:
             raise DataError(f"column {name!r} must hold one value per row. Got an array of shape {values.shape}.")
@@ -39,7 +36,7 @@ def columns_of(frame: Any) -> Columns:
 def _names(frame: Any) -> list[Any]:
     if hasattr(frame, "collect") and hasattr(frame, "collect_schema"):
         raise DataError("frame must hold its rows. Got a lazy one: give frame.collect().")
-    names = getattr(frame, "column_names", None)
+    names = frame.keys() if isinstance(frame, Mapping) else getattr(frame, "column_names", None)
     names = getattr(frame, "columns", None) if names is None else names
     if names is None or not hasattr(frame, "__getitem__"):
         raise DataError(f"frame must have columns by name (pandas, polars, Arrow, a dict). Got {type(frame).__name__}.")
@@ -51,12 +48,30 @@ def _names(frame: Any) -> list[Any]:
 
 
 def _array(column: Any) -> np.ndarray:
+    """A column as numpy has it, with what is missing still missing."""
+    if isinstance(column, np.ma.MaskedArray):
+        # Under a mask stands any number at all; as objects, its cells can say that they are none.
+        hidden = np.ma.getmaskarray(column)
+        gaps = np.full(column.shape, None, dtype=object)
+        return np.where(hidden, gaps, column.data) if hidden.any() else np.asarray(column.data)
     if hasattr(column, "to_numpy"):
         try:
             return np.asarray(column.to_numpy())
         except (TypeError, ValueError):  # an Arrow array of text or with missing values has to be copied
             return np.asarray(column.to_numpy(zero_copy_only=False))
-    return np.asarray(column)
+    try:
+        found = np.asarray(column)
+    except ValueError:  # lists of different lengths
+        return _objects(column)
+    # Of a list that has text in it numpy makes text throughout: NaN would become the word "nan".
+    made_text = found.dtype.kind in "US" and found.ndim == 1 and not isinstance(column, np.ndarray)
+    return _objects(column) if made_text else found
+
+
+def _objects(column: Any) -> np.ndarray:
+    found = np.empty(len(column), dtype=object)
+    found[:] = list(column)
+    return found
 
 
 def read_csv(path: Path, names: Collection[str] = ()) -> Columns:
@@ -94,7 +109,7 @@ def _typed(cells: list[str]) -> np.ndarray:
     if all(_WHOLE.fullmatch(cell) for cell in stripped):
         try:
             return np.array([int(cell) for cell in stripped], dtype=np.int64)
-        except OverflowError:  # more digits than 64 bits hold
+        except (OverflowError, ValueError):  # more digits than 64 bits hold, or than Python reads
             pass
     if any(cell not in EMPTY for cell in stripped) and all(
         cell in EMPTY or _NUMBER.fullmatch(cell) for cell in stripped
@@ -155,9 +170,20 @@ def _is_missing(value: Any) -> bool:
 
 def no_numbers(values: np.ndarray) -> list[str]:
     """Cells of a column of text that are no numbers, where nearly all others are: most likely a slip in a cell."""
-    words = [value for value in values if isinstance(value, str) and value not in EMPTY]
-    others = [word for word in words if _NUMBER.fullmatch(word) is None]
+    words, others = _words_and_others(values)
     return others if len(others) <= FEW * len(words) else []
+
+
+def strangest(values: np.ndarray) -> object:
+    """The first cell of a column of text that is no number; the first text where all could be numbers."""
+    words, others = _words_and_others(values)
+    return next(iter([*others, *words, *values]))
+
+
+def _words_and_others(values: np.ndarray) -> tuple[list[str], list[str]]:
+    """The texts of a column, and those of them that are no numbers."""
+    words = [value for value in values if isinstance(value, str) and value not in EMPTY]
+    return words, [word for word in words if _NUMBER.fullmatch(word) is None]
 
 
 def missing_in(values: np.ndarray) -> np.ndarray:

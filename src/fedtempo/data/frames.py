@@ -11,13 +11,15 @@ from typing import Literal
 import numpy as np
 
 from fedtempo.data.federated import FederatedData
-from fedtempo.data.frame_columns import columns_of, read_csv, settled, words_of
+from fedtempo.data.frame_columns import columns_of, read_csv, settled, strangest, words_of
 from fedtempo.data.parts import PARTS
 from fedtempo.data.preparation import Feature, Missing, Preparation, Strings, feature_of, refuse_gaps
 from fedtempo.data.table import Table
 from fedtempo.errors import DataError, first_line, require, shown, unknown
 
 TargetKind = Literal["classes", "numbers"]
+ROUNDING = 1e-12
+"""The deviation of a column, relative to its mean, up to which it is rounding and the column is constant."""
 
 
 def from_frame(
@@ -44,7 +46,8 @@ def from_frame(
         client: The column that names each row's client.
         target: The column to predict.
         features: The columns to predict from; all others by default.
-        part: A column of "train", "validation" and "test", kept as the official parts.
+        part: A column of "train", "validation" and "test". Rows stay what it says; a split draws only a part that it
+            does not have, from the training rows.
         strings: What becomes of feature columns of text: `"one_hot"` (a 0/1 feature per value), `"codes"` (one integer
             feature), or an error that says so.
         missing: What becomes of missing values: an error that names the column; `"zero"`; or `"mean"`, which is that of
@@ -80,6 +83,7 @@ def from_frame(
         None if part is None else _parts(settled(columns[part], part, name), part),
         about={"features": ", ".join(labels), **({"classes": ", ".join(classes)} if classes else {})},
         key_names=key_names.tolist(),
+        own_parts=True,
         after=partial(_prepared, features=made, classes=classes, missing=missing, standardise=standardise),
     )
 
@@ -100,7 +104,7 @@ def from_csv(
     """A CSV file with a header line as a table; the settings are those of `from_frame`."""
     place = _readable(path)
     return from_frame(
-        read_csv(place, [column for column in (client, part) if column is not None]),
+        read_csv(place, [str(column) for column in (client, part) if column is not None]),
         client=client,
         target=target,
         features=features,
@@ -205,7 +209,7 @@ def _target(column: str, values: np.ndarray, kind: TargetKind | None, name: str)
     refuse_gaps(values, what)
     if values.dtype == object or values.dtype.kind == "b":
         if kind == "numbers" and values.dtype == object:
-            raise DataError(f"{what} must hold numbers where target_kind is 'numbers'. Got {shown(values[0])}.")
+            raise DataError(f"{what} must hold numbers where target_kind is 'numbers'. Got {shown(strangest(values))}.")
         words, codes = np.unique(words_of(values), return_inverse=True)
         return (values.astype(np.float64), []) if kind == "numbers" else (codes.astype(np.int64), words.tolist())
     numbers, codes = np.unique(values, return_inverse=True)
@@ -264,6 +268,8 @@ def _measured(plain: Preparation, known: np.ndarray, missing: Missing, standardi
     if not standardise:
         return plain
     filled = plain.of(known)
-    deviation = filled.std(axis=0)
-    scale = np.where(deviation > 0, deviation, 1.0)
-    return replace(plain, mean=tuple(filled.mean(axis=0).tolist()), scale=tuple(scale.tolist()))
+    mean, deviation = filled.mean(axis=0), filled.std(axis=0)
+    # The mean of equal numbers may be off by a rounding error; as a scale it would blow up any other number.
+    constant = (filled.max(axis=0) == filled.min(axis=0)) | (deviation <= ROUNDING * np.abs(mean))
+    scale = np.where(constant, 1.0, deviation)
+    return replace(plain, mean=tuple(mean.tolist()), scale=tuple(scale.tolist()))

@@ -11,6 +11,7 @@ import numpy as np
 import torch
 
 from fedtempo.data.lazy import LazyColumn, lazy_items
+from fedtempo.data.own_clients import array_of_tensor
 from fedtempo.errors import DataError, unknown
 
 Columns = dict[str, np.ndarray]
@@ -62,7 +63,7 @@ def stacked(rows: Iterable[Mapping[str, Any]], name: str) -> Columns:
 def value_array(value: Any) -> np.ndarray:
     """A value of an item: numbers, an image as (channels, height, width), or an object where it is neither."""
     if isinstance(value, torch.Tensor):
-        return np.asarray(value.detach().cpu().numpy())
+        return array_of_tensor(value)
     if hasattr(value, "getbands"):
         return _pixels(value)
     if isinstance(value, Mapping) and isinstance(value.get("bytes"), bytes):  # an image that `datasets` left encoded

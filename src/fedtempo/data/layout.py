@@ -57,6 +57,18 @@ def drawn_parts(owner: np.ndarray, clients: int, validation: float | None, test:
     return part
 
 
+def completed_parts(
+    owner: np.ndarray, part: np.ndarray, clients: int, validation: float | None, test: float | None, seed: int
+) -> np.ndarray:
+    """Given parts, with a part that is missing drawn from each client's training rows; all other rows stay."""
+    for name, share, number in (("validation", validation, VALIDATION), ("test", test, TEST)):
+        rows = int((part == number).sum())
+        require(share is None or not rows, name, f"left out: the data has {name} rows of its own ({rows})", share)
+    training = np.where(part == TRAIN, owner, UNUSED)
+    drawn = drawn_parts(training, clients, validation or 0.0, test or 0.0, seed)
+    return np.where(part == TRAIN, drawn, part).astype(np.int8)
+
+
 def repaired(owner: np.ndarray, part: np.ndarray, clients: int, minimum: int) -> tuple[np.ndarray, np.ndarray]:
     """Move training rows from the largest clients until everybody has at least `minimum`."""
     owner = owner.copy()

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import io
 from collections import OrderedDict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -17,13 +17,16 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from fedtempo.data.own_clients import array_of_tensor
 from fedtempo.data.table import Table
-from fedtempo.errors import DataError, first_line, is_count, require
+from fedtempo.errors import DataError, FedTempoError, first_line, is_count, require
 
 Read = Callable[[int], np.ndarray]
 """From a row's number to its values."""
 CACHE_BYTES = 512 * 2**20
 _ENDINGS = (".png", ".jpg", ".jpeg", ".bmp", ".webp", ".tif", ".tiff", ".ppm", ".pgm")
+_WIDE_MODES = ("I", "F")
+"""How Pillow's modes of 16-bit numbers, whole numbers and floats begin: I;16, I;16B, I, F."""
 
 
 class LazyColumn:
@@ -39,7 +42,7 @@ class LazyColumn:
         self._name = name
         self._kept: OrderedDict[int, np.ndarray] = OrderedDict()
         self._bytes = 0
-        first = np.asarray(read(0))
+        first = self._read_row(0)
         self.dtype = first.dtype
         self.shape = (rows, *first.shape)
         self.identity = identity
@@ -64,24 +67,22 @@ class LazyColumn:
         return self._bytes
 
     def __getitem__(self, rows: Any) -> np.ndarray:
-        """Rows by slice or by an array of numbers."""
+        """A row by its number, or rows by slice or by an array of numbers."""
         if isinstance(rows, (int, np.integer)):
-            return self._row(int(rows))
+            return self._row(range(len(self))[int(rows)])  # numpy reads a sequence until there is an IndexError
         numbers = np.arange(len(self))[rows] if isinstance(rows, slice) else np.asarray(rows)
         if not len(numbers):
             return np.empty((0, *self.shape[1:]), dtype=self.dtype)
         return np.stack([self._row(int(number)) for number in numbers])
 
+    def __iter__(self) -> Iterator[np.ndarray]:
+        return (self._row(number) for number in range(len(self)))
+
     def _row(self, number: int) -> np.ndarray:
         if number in self._kept:
             self._kept.move_to_end(number)
             return self._kept[number]
-        try:
-            values = np.asarray(self._read(number))
-        except DataError:
-            raise
-        except Exception as error:  # reading is the user's code or another library's
-            raise DataError(f"row {number} of column {self._name!r} cannot be read: {first_line(error)}.") from error
+        values = self._read_row(number)
         if values.shape != self.shape[1:] or values.dtype != self.dtype:
             rule = f"{self.dtype} of shape {self.shape[1:]}, as row 0"
             raise DataError(
@@ -89,6 +90,14 @@ class LazyColumn:
             )
         self._keep(number, values)
         return values
+
+    def _read_row(self, number: int) -> np.ndarray:
+        try:
+            return np.asarray(self._read(number))
+        except FedTempoError:
+            raise
+        except Exception as error:  # reading is the user's code or another library's
+            raise DataError(f"row {number} of column {self._name!r} cannot be read: {first_line(error)}.") from error
 
     def _keep(self, number: int, values: np.ndarray) -> None:
         if values.nbytes > self._limit:
@@ -117,9 +126,11 @@ def from_images(
 
     `("client", "label")` reads `folder/client/label/image.png`; `("label",)` has no clients of its own, and a split
     makes some. `size` (height, width) resizes; without it all images must have one size. Bytes are read as 0 to 1.
+    Images of more than 8 bits a channel (16-bit grey, whole numbers, floats) are refused: Pillow would cut them off at
+    255, and only you know their range. Scale them to 8 bits first, or in a data set for `from_torch`.
     """
     try:
-        from PIL import Image
+        import PIL  # noqa: F401 - asked for now and not at the first image
     except ImportError:
         raise DataError("from_images needs Pillow. Install it with: pip install 'fedtempo[data]'") from None
     root = Path(folder)
@@ -134,15 +145,10 @@ def from_images(
         raise DataError(f"{root} must hold images in folders of {' / '.join(layout)}. Got none.")
     levels = {level: [p.relative_to(root).parts[index] for p in files] for index, level in enumerate(layout)}
 
-    def read(number: int) -> np.ndarray:
-        with Image.open(io.BytesIO(files[number].read_bytes())) as image:
-            plain = image.convert("RGB" if colour else "L")
-            pixels = np.asarray(plain if size is None else plain.resize((size[1], size[0])))
-        return pixels[None] if pixels.ndim == 2 else pixels.transpose(2, 0, 1)
-
     labels, y = np.unique(levels["label"], return_inverse=True)
     clients = np.unique(levels["client"], return_inverse=True) if "client" in levels else None
     identity = "\n".join(f"{p.relative_to(root)} {p.stat().st_size}" for p in files)
+    read = partial(_pixels, files=files, size=size, colour=colour)
     column: Any = LazyColumn(read, len(files), cache_bytes, identity=identity)
     return Table(
         name or root.name,
@@ -152,6 +158,24 @@ def from_images(
         about={"classes": ", ".join(labels.tolist())},
         key_names=None if clients is None else clients[0].tolist(),
     )
+
+
+def _pixels(number: int, files: Sequence[Path], size: tuple[int, int] | None, colour: bool) -> np.ndarray:
+    """The bytes of an image as (channels, height, width)."""
+    from PIL import Image, UnidentifiedImageError
+
+    path = files[number]
+    try:
+        with Image.open(io.BytesIO(path.read_bytes())) as image:
+            if image.mode.startswith(_WIDE_MODES):
+                raise DataError(f"{path} must have at most 8 bits a channel. Got mode {image.mode!r}: scale it first.")
+            plain = image.convert("RGB" if colour else "L")
+            pixels = np.asarray(plain if size is None else plain.resize((size[1], size[0])))
+    except UnidentifiedImageError:
+        raise DataError(f"{path} must be an image that Pillow reads. Got other bytes.") from None
+    except OSError as error:
+        raise DataError(f"{path} must be a whole image: {first_line(error)}.") from None
+    return pixels[None] if pixels.ndim == 2 else pixels.transpose(2, 0, 1)
 
 
 def lazy_items(
@@ -212,11 +236,15 @@ def pad_sequences(
     >>> pad_sequences([[1, 2, 3], [4]])["x"].tolist(), pad_sequences([[1, 2, 3], [4]])["lengths"].tolist()
     ([[1, 2, 3], [4, 0, 0]], [3, 1])
     """
-    arrays = [s.detach().cpu().numpy() if isinstance(s, torch.Tensor) else np.asarray(s) for s in sequences]
+    arrays = [array_of_tensor(s) if isinstance(s, torch.Tensor) else np.asarray(s) for s in sequences]
     require(bool(arrays), "sequences", "a list with at least one sequence", sequences)
     most = max(len(a) for a in arrays) if length is None else length
     require(is_count(most), "length", "an int >= 1", length)
-    padded = np.full((len(arrays), most, *arrays[0].shape[1:]), value, dtype=np.result_type(*{a.dtype for a in arrays}))
+    # An empty list is one of floats to numpy; it says nothing about the others.
+    filled = [a for a in arrays if len(a)] or arrays
+    kind = np.result_type(*{a.dtype for a in filled})
+    padded = np.full((len(arrays), most, *filled[0].shape[1:]), value, dtype=kind)
     for row, each in zip(padded, arrays, strict=True):
-        row[: min(len(each), most)] = each[:most]
+        if len(each):
+            row[: min(len(each), most)] = each[:most]
     return {"x": padded, "lengths": np.array([min(len(a), most) for a in arrays], dtype=np.int64)}

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from fedtempo.data.layout import drawn_parts, layout
-from fedtempo.data.parts import PARTS, TRAIN
+from fedtempo.data.parts import PARTS
 from fedtempo.errors import DataError, is_count, is_number, require
 
 ClientData = tuple[Any, ...] | Mapping[str, Any]
@@ -38,13 +38,15 @@ def as_one_table(
         for client in range(len(given["train"]))
         for part, values in given.items()
     ]
-    _check_alike([columns for _, _, columns in pieces])
     lengths = [len(next(iter(columns.values()))) for _, _, columns in pieces]
+    # An empty list has neither a type nor a shape of its own: numpy takes it for floats, and labels would be numbers.
+    filled = [columns for (_, _, columns), rows in zip(pieces, lengths, strict=True) if rows] or [pieces[0][2]]
+    _check_alike(filled[0], [columns for _, _, columns in pieces])
     owner = np.repeat([client for client, _, _ in pieces], lengths).astype(np.int64)
     part_of = np.repeat([part for _, part, _ in pieces], lengths).astype(np.int8)
     if any(fractions.values()):
         part_of = drawn_parts(owner, len(given["train"]), fractions["validation"], fractions["test"], seed)
-    stacked = {name: np.concatenate([columns[name] for _, _, columns in pieces]) for name in pieces[TRAIN][2]}
+    stacked = {name: np.concatenate([columns[name] for columns in filled]) for name in filled[0]}
     return stacked, *layout(owner, part_of, len(given["train"]))
 
 
@@ -71,9 +73,15 @@ def as_columns(client: ClientData, name: str = "a client") -> Columns:
     return columns
 
 
+def array_of_tensor(tensor: torch.Tensor) -> np.ndarray:
+    """A tensor's numbers; numpy has no bfloat16, all of which are numbers of float32 too."""
+    plain = tensor.detach().cpu()
+    return np.asarray((plain.float() if plain.dtype == torch.bfloat16 else plain).numpy())
+
+
 def _array(values: object, name: str) -> np.ndarray:
     try:
-        array = values.detach().cpu().numpy() if isinstance(values, torch.Tensor) else np.asarray(values)
+        array = array_of_tensor(values) if isinstance(values, torch.Tensor) else np.asarray(values)
     except (TypeError, ValueError) as error:
         raise DataError(f"{name} must be numbers in an array or tensor: {error}.") from None
     if array.dtype.kind not in "biuf" or array.ndim == 0:
@@ -81,12 +89,11 @@ def _array(values: object, name: str) -> np.ndarray:
     return array
 
 
-def _check_alike(pieces: list[Columns]) -> None:
-    first = pieces[0]
+def _check_alike(first: Columns, pieces: list[Columns]) -> None:
     for piece in pieces:
         if set(piece) != set(first):
             raise DataError(f"all clients must have the same columns, {sorted(first)}. Got {sorted(piece)}.")
         for name, column in piece.items():
-            if column.shape[1:] != first[name].shape[1:]:
+            if column.shape != (0,) and column.shape[1:] != first[name].shape[1:]:
                 shapes = f"{first[name].shape[1:]} and {column.shape[1:]}"
                 raise DataError(f"column {name!r} must have rows of one shape in all clients. Got {shapes}.")

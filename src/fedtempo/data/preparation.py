@@ -8,7 +8,7 @@ from typing import Literal
 
 import numpy as np
 
-from fedtempo.data.frame_columns import columns_of, missing_in, no_numbers, settled, words_of
+from fedtempo.data.frame_columns import columns_of, missing_in, no_numbers, settled, strangest, words_of
 from fedtempo.errors import DataError, shown, unknown
 
 _LOG = logging.getLogger("fedtempo")
@@ -138,7 +138,7 @@ def refuse_gaps(values: np.ndarray, what: str, hint: str = "") -> None:
 
 def _finite(column: str, values: np.ndarray, name: str) -> np.ndarray:
     if values.dtype == object:
-        raise DataError(f"column {column!r} of {name} must hold numbers. Got {shown(values[0])}.")
+        raise DataError(f"column {column!r} of {name} must hold numbers. Got {shown(strangest(values))}.")
     numbers = values.astype(np.float64)
     wild = ~np.isnan(numbers) & ~(np.abs(numbers) <= LARGEST)
     if wild.any():

@@ -29,7 +29,7 @@ def save_division(data: FederatedData, path: str | Path) -> str:
         order=order.astype(np.int64),
         held_out=data.held_out,
         relabelled=np.array(data.outputs is not None),
-        names=np.array(list(data.names or []), dtype=np.str_),
+        names=np.array([] if data.names is None else list(data.names), dtype=np.str_),
         about=np.array([digest, data.description]),
     )
     write_atomically(Path(path), stream.getvalue())

@@ -128,17 +128,21 @@ def louvain(clients: int | None = None) -> Split:
 
 
 def by_owner(owner: np.ndarray) -> Split:
-    """A division that you made: the client of every row."""
+    """A division that you made: the client of every row; -1 leaves a row out."""
     owners = np.asarray(owner)
     if owners.ndim != 1 or not len(owners) or owners.dtype.kind not in "iu":
         raise DataError("owner must be a list of client numbers, one per row. Got something else.")
+    lowest, highest = int(owners.min()), int(owners.max())
+    if lowest < UNUSED or highest == UNUSED:
+        rule = f"a list of client numbers from 0, or {UNUSED} for a row that nobody gets"
+        raise DataError(f"owner must be {rule}. Got numbers from {lowest} to {highest}.")
 
     def assign(table: Table, rng: np.random.Generator) -> np.ndarray:
         if len(owners) != len(table):
             raise DataError(f"owner must have one entry per row, {len(table)}. Got {len(owners)}.")
         return owners.astype(np.int64)
 
-    return Split("by_owner", {"clients": int(owners.max()) + 1}, assign)
+    return Split("by_owner", {"clients": highest + 1}, assign)
 
 
 def _check_clients(clients: int) -> None:

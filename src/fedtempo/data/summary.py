@@ -11,11 +11,12 @@ from fedtempo.data.federated import FederatedData
 from fedtempo.data.parts import PARTS, TRAIN
 from fedtempo.data.splits import dirichlet, louvain
 from fedtempo.data.table import Table, natural
-from fedtempo.support.display import show
+from fedtempo.support.display import show, shown_by
 
 if TYPE_CHECKING:
     from rich.text import Text
 
+shown_by("fedtempo.report")  # a script that only divides data does not load the front door, which says so elsewhere
 _SHADES = " ░▒▓█"
 
 
@@ -42,12 +43,15 @@ def describe(data: FederatedData) -> dict[str, Any]:
 def client_by_label(data: FederatedData) -> np.ndarray:
     """How often each client has each label, over all its rows; shape (clients, labels).
 
-    Targets of several labels at once (booleans) and sequences count every label; without labels there are no columns.
+    Targets of several labels at once (booleans, a column for each) and sequences count every label; without labels
+    there are no columns.
     """
     labels = data.columns.get("y")
     if labels is None or np.issubdtype(labels.dtype, np.floating):
         return np.zeros((len(data), 0), dtype=np.int64)
-    several = labels.dtype == bool
+    labels = labels[:]  # all of them, also of a column that is read row by row
+    several = labels.dtype == bool and labels.ndim > 1
+    labels = labels.astype(np.int64) if labels.dtype == bool and not several else labels
     classes = labels.shape[1] if several else int(labels.max()) + 1
     counts = np.zeros((len(data), classes), dtype=np.int64)
     for client in range(len(data)):
@@ -60,14 +64,17 @@ def client_by_label(data: FederatedData) -> np.ndarray:
 def divided_by_default(table: Table, seed: int = 0) -> FederatedData:
     """The division shown when none is asked for: natural clients or communities, else Dirichlet(0.5) over 10.
 
-    Where an official part has clients of its own (MNIST's writers), rows are parted inside each client instead.
+    Where an official part has clients of its own (MNIST's writers), rows are parted inside each client instead; where
+    the parts are the user's, those clients are new ones.
     """
     if table.edges is not None:
         return table.split(louvain(clients=5), validation=0.1, test=0.1, seed=seed)
     if table.keys is None:
         return table.split(dirichlet(clients=10, alpha=0.5), seed=seed)
     trained = table.parts is None or len(np.setdiff1d(table.keys, table.keys[table.parts == TRAIN])) == 0
-    return table.split(natural(), seed=seed) if trained else table.split(natural(), test=0.2, validation=0.0, seed=seed)
+    if trained or table.own_parts:
+        return table.split(natural(), new_clients=0 if trained else "untrained", seed=seed)
+    return table.split(natural(), test=0.2, validation=0.0, seed=seed)
 
 
 def heat_map(counts: np.ndarray, rows: int = 24, columns: int = 62) -> Text:

@@ -9,10 +9,19 @@ from typing import Any, Literal
 import numpy as np
 
 from fedtempo.data.federated import FederatedData
-from fedtempo.data.layout import choose_held_out, drawn_parts, layout, listed, repaired, without_training_rows
-from fedtempo.data.parts import UNUSED
+from fedtempo.data.layout import (
+    choose_held_out,
+    completed_parts,
+    drawn_parts,
+    layout,
+    listed,
+    repaired,
+    without_training_rows,
+)
+from fedtempo.data.parts import PARTS, UNUSED
 from fedtempo.errors import DataError, is_count, require
 from fedtempo.randomness import generator
+from fedtempo.tasks import IGNORED
 
 Assign = Callable[["Table", np.random.Generator], np.ndarray]
 
@@ -38,6 +47,9 @@ class Table:
     """For rows that are the nodes of a graph: pairs of rows that are linked, each pair once; shape (edges, 2)."""
     after: Callable[[FederatedData], FederatedData] | None = None
     """Applied once rows have their clients and parts, for what must not cross them: rotated copies, subgraphs."""
+    own_parts: bool = False
+    """Whether the parts are the user's own: a test row of theirs is never trained on, whatever fractions a split asks
+    for. Those of published data sets are redrawn inside each client where papers do so."""
 
     def __post_init__(self) -> None:
         lengths = {name: len(column) for name, column in self.columns.items()}
@@ -45,6 +57,9 @@ class Table:
             raise DataError(f"data set {self.name!r} has no rows.")
         if len(set(lengths.values())) > 1:
             raise DataError(f"the columns of data set {self.name!r} must have equal lengths. Got {lengths}.")
+        if "y" in self.columns and not isinstance(self.columns["y"], np.ndarray):
+            # Splits and tasks look at all labels, so a column that is read row by row is read once, here.
+            object.__setattr__(self, "columns", {**self.columns, "y": np.asarray(self.columns["y"][:])})
 
     def __len__(self) -> int:
         return len(next(iter(self.columns.values())))
@@ -76,8 +91,10 @@ class Table:
         """Divide the rows among clients; without a `split`, by the natural clients.
 
         Inside each client, `validation` and `test` are fractions of its rows (0.2 each unless the data set has
-        official parts, which are kept). `new_clients`, a fraction or a number, are held out of training; a list
-        names them, and "untrained" are those that have no rows in the official training part.
+        official parts, which are kept). Parts of your own always stay (a `part` column, a mapping from parts): a
+        fraction then is one of the training rows, for a part that you did not give. `new_clients`, a fraction or a
+        number, are held out of training; a list names them, and "untrained" are those that have no rows in the
+        official training part.
         `min_samples` repairs clients with fewer training rows by moving rows from the largest ones; without
         it such a client is an error. `relabel` numbers each client's own classes from 0, so that heads can
         have different sizes.
@@ -88,8 +105,9 @@ class Table:
         split = split or natural()
         owner = split.assign(self, seed)
         clients = max(int(split.settings.get("clients") or 0), int(owner.max()) + 1)
-        official = self.parts is not None and validation is None and test is None
-        part = np.asarray(self.parts) if official else drawn_parts(owner, clients, validation, test, seed)
+        part = self._parts(owner, clients, validation, test, seed)
+        # Before rows are moved to repair small clients: whose rows they were decides who a client is.
+        names = _names(self, owner) if split.name == "natural" else None
         if min_samples is not None:
             require(is_count(min_samples), "min_samples", "an int >= 1", min_samples)
             owner, part = repaired(owner, part, clients, min_samples)
@@ -100,13 +118,23 @@ class Table:
             order,
             self._held_out(owner, clients, new_clients, seed),
             self.normalise,
-            names=_names(self, owner) if split.name == "natural" else None,
+            names=names,
             description=f"{self.name} by {split!r}",
         )
         data = relabelled(data) if relabel else data
         data = self.after(data) if self.after else data
         data.check()
         return data
+
+    def _parts(
+        self, owner: np.ndarray, clients: int, validation: float | None, test: float | None, seed: int
+    ) -> np.ndarray:
+        """The part of each row: the official one, or one that is drawn inside its client."""
+        if self.parts is None or (not self.own_parts and (validation is not None or test is not None)):
+            return drawn_parts(owner, clients, validation, test, seed)
+        if validation is None and test is None:
+            return np.asarray(self.parts)
+        return completed_parts(owner, np.asarray(self.parts), clients, validation, test, seed)
 
     def _held_out(
         self, owner: np.ndarray, clients: int, new_clients: float | int | Sequence[int] | str, seed: int
@@ -146,7 +174,12 @@ def natural(clients: int | None = None, min_rows: int = 1) -> Split:
             raise DataError(f"data set {table.name!r} has no natural clients. Use dirichlet, iid or another split.")
         names, owner, counts = np.unique(table.keys, return_inverse=True, return_counts=True)
         chosen = np.argsort(-counts, kind="stable")
-        chosen = np.sort(chosen[counts[chosen] >= min_rows][:clients])
+        chosen = chosen[counts[chosen] >= min_rows]
+        largest = int(counts.max())
+        require(len(chosen) > 0, "min_rows", f"an int in [1, {largest}] (the rows of the largest client)", min_rows)
+        enough = f"an int in [1, {len(chosen)}] (the natural clients with at least min_rows rows)"
+        require(clients is None or clients <= len(chosen), "clients", enough, clients)
+        chosen = np.sort(chosen[:clients])
         renumbered = np.full(len(names), UNUSED, dtype=np.int64)
         renumbered[chosen] = np.arange(len(chosen))
         return np.asarray(renumbered[owner])
@@ -163,14 +196,18 @@ def _names(table: Table, owner: np.ndarray) -> list[str]:
 
 
 def relabelled(data: FederatedData) -> FederatedData:
-    """Number each client's classes from 0, by the sorted classes of its training rows."""
+    """Number each client's classes from 0, by the sorted classes of its training rows; ignored labels stay ignored."""
     labels = np.asarray(data.columns["y"]).copy()
     outputs = np.zeros(len(data), dtype=np.int64)
     for client in range(len(data)):
         classes = np.unique(labels[data.positions(client, "train")])
+        if len(classes) and (classes == IGNORED).all():
+            raise DataError(f"client {data.name_of(client)} has no training row with a label; relabel needs one.")
+        classes = classes[classes != IGNORED]
         outputs[client] = len(classes)
-        for part in ("train", "validation", "test"):
+        for part in PARTS:
             rows = data.positions(client, part)
+            rows = rows[labels[rows] != IGNORED]
             places = np.searchsorted(classes, labels[rows])
             known = places < len(classes)
             known[known] = classes[places[known]] == labels[rows][known]

@@ -21,6 +21,13 @@ from fedtempo.params import Scalar
 from fedtempo.schedules.position import Now, Position
 from fedtempo.support.display import html_of
 
+NAMES = frozenset({
+    "constant", "per_round", "per_step", "linear_in_round", "inverse_time", "cosine", "piecewise", "sequence",
+    "by_loss", "on_plateau", "inverse_participation", "data_share", "finish_by", "over_time", "by_own_loss", "qsr",
+    "product",
+})  # fmt: skip
+"""The names of our schedules, which say what settings they have; a user's function may not go by one of them."""
+
 
 @dataclass(frozen=True)
 class Schedule:
@@ -37,7 +44,10 @@ class Schedule:
 
     def at(self, now: Now) -> float:
         """The number at one position; NaN and infinity are errors."""
-        value = float(self.rule(now))
+        try:
+            value = float(self.rule(now))
+        except OverflowError:  # Python raises where a power of floats is infinite
+            value = math.inf
         if not math.isfinite(value):
             raise ConfigError(f"schedule {self!r} must be finite. Got {value} at round {now.round}, step {now.step}.")
         return value
@@ -137,7 +147,8 @@ def cosine(value: float, rounds: int, final: float = 0.0) -> Schedule:
     >>> [round(cosine(1.0, 10).at(Now(round=n)), 3) for n in (0, 5, 10, 11)]
     [1.0, 0.5, 0.0, 0.0]
     """
-    require(is_number(value) and is_number(final), "value", "a finite number", value)
+    require(is_number(value), "value", "a finite number", value)
+    require(is_number(final), "final", "a finite number", final)
     require(is_count(rounds), "rounds", "an int >= 1", rounds)
 
     def rule(now: Now) -> float:
@@ -263,7 +274,8 @@ def as_schedule(value: float | Schedule | Callable[[Now], float]) -> Schedule:
     if isinstance(value, Schedule):
         return value
     if callable(value):
-        return Schedule(getattr(value, "__name__", "custom"), {}, value)
+        name = str(getattr(value, "__name__", "custom"))
+        return Schedule(f"own_{name}" if name in NAMES else name, {}, value)
     return constant(value)
 
 

@@ -137,15 +137,21 @@ def on_raw_rows(federation: Federation, model: nn.Module, client: int) -> tuple[
     )
     known = list(inputs_of(example_batch(problem, client))) == ["x"] and (data.preparation or "x" in data.normalise)
     require(bool(known), "raw", "left out: nothing was done to these rows before training", True)
-    rows = np.asarray(data.columns["x"][data.positions(client)[[0, -1]]])
+    rows = np.asarray(data.columns["x"][data.positions(_with_rows(data, client))[[0, -1]]])
     raw = torch.from_numpy(rows if data.preparation is None else rows.astype(np.float64))
     return OnRawRows(model, data, problem.dtype).to(problem.device), {"x": raw.to(problem.device)}
 
 
 def example_batch(problem: Problem, client: int) -> dict[str, Tensor]:
     """Two rows of a client, for formats that hold the computation."""
-    rows = problem.client_rows(client)
+    rows = problem.client_rows(_with_rows(problem.data, client))
     return {name: part[:2] if len(part) > 1 else part.expand(2, *part.shape[1:]) for name, part in rows.items()}
+
+
+def _with_rows(data: FederatedData, client: int) -> int:
+    """The client, or one that trains where it has no training rows: an example is for its shapes and types alone."""
+    empty = client in range(len(data)) and not len(data.positions(client))
+    return int(data.clients[0]) if empty else client
 
 
 def _untied(model: nn.Module) -> dict[str, Tensor]:

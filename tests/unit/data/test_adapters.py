@@ -89,6 +89,11 @@ def test_torch_parts_are_kept():
         np.testing.assert_array_equal(data.client(1, "test")["x"][:, 0], [2.0, 6.0])
 
 
+def test_a_fraction_takes_nothing_from_a_test_part():
+    data = from_torch({"train": tensors(6), "test": tensors(4)}).split(iid(1), validation=0.5)
+    assert [data.sizes(part).tolist() for part in ("train", "validation", "test")] == [[3], [3], [4]]
+
+
 def test_torch_streams_dicts_and_single_tensors():
     assert from_torch(Stream()).columns["x"].tolist() == [[1.0, 2.0], [3.0, 4.0]]
     dicts = Rows([{"tokens": [1, 2], "y": 0, "id": "p"}, {"tokens": [3, 4], "y": 1, "id": "q"}])
@@ -103,6 +108,57 @@ def test_bytes_with_two_axes_are_images_and_become_zero_to_one():
     assert own.client(0)["x"].unique().tolist() == [0.0]
     characters = TensorDataset(torch.zeros(4, 5, dtype=torch.uint8), torch.arange(4))
     assert from_torch(characters).split(iid(1)).client(0)["x"].dtype == torch.int64
+
+
+def test_a_target_of_bytes_is_a_map_of_classes_and_no_image():
+    masks = TensorDataset(torch.zeros(4, 2), torch.full((4, 2, 2), 7, dtype=torch.uint8))
+    for lazy in (False, True):
+        assert from_torch(masks, lazy=lazy).split(iid(1)).client(0)["y"].unique().tolist() == [7]
+
+
+class Changed(Rows):
+    """Stores labels and changes them on the way to the item, in one of torchvision's two ways."""
+
+    def __init__(self, **changes):
+        super().__init__([(torch.ones(2) * number, number) for number in range(6)])
+        self.targets = list(range(6))
+        self.__dict__.update(changes)
+
+    def __getitem__(self, number):
+        x, y = super().__getitem__(number)
+        if hasattr(self, "transforms"):
+            return self.transforms(x, y)
+        return x, self.target_transform(y) if hasattr(self, "target_transform") else y * 2
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"target_transform": lambda y: y if y in (0, 3, 5) else 9},
+        {"transforms": lambda x, y: (x, y if y in (0, 3, 5) else 9)},
+        {},
+    ],
+)
+def test_labels_of_a_lazy_data_set_are_those_of_its_items(changes):
+    """The list of stored labels is not what the items have, though the first, middle and last may be the same."""
+    read = from_torch(Changed(**changes)).columns["y"]
+    assert read.tolist() in ([0, 9, 9, 3, 9, 5], [0, 2, 4, 6, 8, 10])
+    lazy = from_torch(Changed(**changes), lazy=True).columns["y"]
+    assert isinstance(lazy, np.ndarray) and lazy.dtype == read.dtype
+    np.testing.assert_array_equal(lazy, read)
+
+
+@pytest.mark.parametrize("targets", [["a", "b", "a"], [0, 1], [[0], [0, 1], [1]]])
+def test_targets_that_are_no_labels_are_refused(targets):
+    with pytest.raises(DataError, match=r"targets must be numbers with one entry per item, 3\. Got"):
+        from_torch(Rows([(torch.zeros(2), 0)] * 3), lazy=True, targets=targets)
+
+
+@pytest.mark.parametrize("wrap", [lambda d: d, lambda d: Subset(d, range(4))])
+def test_bfloat16_which_numpy_has_not_is_read_as_float32(wrap):
+    rows = TensorDataset(torch.full((4, 2), 1.5, dtype=torch.bfloat16), torch.arange(4))
+    x = from_torch(wrap(rows)).columns["x"]
+    assert x.dtype == np.float32 and x.tolist() == [[1.5, 1.5]] * 4
 
 
 @pytest.mark.parametrize(("mode", "shape"), [("L", (1, 2, 3)), ("1", (1, 2, 3)), ("RGB", (3, 2, 3)), ("P", (3, 2, 3))])

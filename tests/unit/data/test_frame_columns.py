@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fedtempo.data.frame_columns import columns_of, missing_in, read_csv, settled, words_of
+from fedtempo.data.frame_columns import columns_of, missing_in, read_csv, settled, strangest, words_of
 from fedtempo.errors import DataError
 
 
@@ -30,6 +30,7 @@ def test_a_csv_column_is_what_all_its_cells_are(tmp_path: Path) -> None:
 
 def test_whole_numbers_that_no_machine_word_holds(tmp_path: Path) -> None:
     assert _read(tmp_path, "a\n123456789012345678901\n1\n")["a"].dtype == np.float64
+    assert np.isinf(_read(tmp_path, f"a\n{'1' * 5000}\n1\n")["a"][0])
 
 
 @pytest.mark.parametrize(
@@ -86,3 +87,33 @@ def test_columns_of_one_name_are_refused() -> None:
     frame = pandas.DataFrame([[1, 2]], columns=["a", "a"])
     with pytest.raises(DataError, match=r"different column names\. Got 'a' more than once"):
         columns_of(frame)
+
+
+@pytest.mark.parametrize("gap", [None, float("nan"), np.float64("nan")])
+def test_gaps_in_lists_of_text_are_gaps_and_not_the_word_nan(gap: object) -> None:
+    for frame in ({"c": ["a", gap, "nan"]}, {"c": ("a", gap, "nan")}):
+        values = settled(columns_of(frame)["c"], "c", "frame")
+        assert missing_in(values).tolist() == [False, True, False]
+        assert values[2] == "nan"
+
+
+def test_masked_cells_are_gaps() -> None:
+    masked = {"n": np.ma.array([1, 999], mask=[0, 1]), "s": np.ma.array(["a", "?"], mask=[0, 1])}
+    for column, values in columns_of(masked).items():
+        assert missing_in(settled(values, column, "frame")).tolist() == [False, True]
+    assert columns_of({"n": np.ma.array([1, 2])})["n"].tolist() == [1, 2]
+
+
+def test_keys_that_read_the_same_are_refused() -> None:
+    with pytest.raises(DataError, match=r"different column names\. Got '1' more than once"):
+        columns_of({1: [1, 2], "1": [3, 4]})
+
+
+def test_lists_of_different_lengths_are_no_column() -> None:
+    with pytest.raises(DataError, match=r"column 'c' of frame must be numbers, booleans or text\. Got list"):
+        settled(columns_of({"c": [[1], [1, 2]]})["c"], "c", "frame")
+
+
+@pytest.mark.parametrize(("cells", "named"), [(["1", "oops"], "oops"), ([None, "1"], "1"), ([b"1"], b"1")])
+def test_the_cell_that_keeps_a_column_from_being_numbers(cells: list[object], named: object) -> None:
+    assert strangest(np.array(cells, dtype=object)) == named

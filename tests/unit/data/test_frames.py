@@ -111,6 +111,21 @@ def test_clients_of_a_csv_file_are_who_they_are_written_as(tmp_path: Path) -> No
     assert list(table.key_names or []) == ["007", "1000", "1e3", "7", "NA"]
 
 
+def test_a_numbered_client_column_is_read_like_a_named_one(tmp_path: Path) -> None:
+    path = tmp_path / "rows.csv"
+    path.write_text("0,1,2\n007,2,1\n7,3,0\n7,3,0\n")
+    for client in (0, "0"):
+        table = ft.data.from_csv(path, client=client, target="2")  # type: ignore[arg-type]
+        assert list(table.key_names or []) == ["007", "7"]
+
+
+def test_the_cell_that_is_no_number_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "rows.csv"
+    path.write_text("user,age,label\n1,2,3.5\n1,3,oops\n")
+    with pytest.raises(ft.DataError, match=r"must hold numbers where target_kind is 'numbers'\. Got 'oops'"):
+        ft.data.from_csv(path, client="user", target="label", target_kind="numbers")
+
+
 def test_whole_numbers_are_classes_or_numbers_as_one_says() -> None:
     rows = {**ROWS, "label": [20, 30, 20, 50, 30, 20]}
     settings = {"client": "user", "target": "label", "features": ["age"]}
@@ -174,3 +189,29 @@ def test_a_csv_file_that_is_none(tmp_path: Path, text: str) -> None:
     path.write_text(text)
     with pytest.raises(ft.FedTempoError, match=r"rows\.csv"):
         ft.data.from_csv(path, client="user", target="label")
+
+
+@pytest.mark.parametrize("value", [0.1, -1e9 / 3, 0.0])
+def test_a_column_that_is_constant_in_training_is_not_scaled(value: float) -> None:
+    """The mean of thirty times 0.1 is not 0.1: such a deviation of 1e-17 is rounding, not a scale for a new user."""
+    rows = {
+        "user": ["a"] * 15 + ["b"] * 15 + ["c"],
+        "age": [value] * 30 + [value + 1],
+        "label": ["no", "yes"] * 15 + ["no"],
+    }
+    data = ft.data.from_frame(rows, client="user", target="label", standardise=True).split(
+        new_clients=[2], validation=0.0, test=0.0
+    )
+    assert data.preparation is not None and data.preparation.scale == (1.0,)
+    assert data.client(2)["x"].item() == pytest.approx(1.0)
+
+
+def test_test_rows_of_a_part_column_are_never_trained_on() -> None:
+    rows = {"user": ["a"] * 10, "x": np.arange(10.0), "y": [0, 1] * 5, "part": ["train"] * 6 + ["test"] * 4}
+    table = ft.data.from_frame(rows, client="user", target="y", part="part")
+    kept, data = table.split(), table.split(validation=0.5)
+    for each in (kept, data):
+        assert each.client(0, "test")["x"].ravel().tolist() == [6, 7, 8, 9]
+    assert kept.sizes("validation").tolist() == [0] and data.sizes("validation").tolist() == [3]
+    with pytest.raises(ft.ConfigError, match=r"test must be left out: the data has test rows of its own \(4\)"):
+        table.split(validation=0.2, test=0.2)

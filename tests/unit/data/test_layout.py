@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from fedtempo.data import natural
-from fedtempo.data.layout import choose_held_out, drawn_parts, layout, repaired
+from fedtempo.data.layout import choose_held_out, completed_parts, drawn_parts, layout, repaired
 from fedtempo.data.parts import TEST, TRAIN, UNUSED, VALIDATION
 from fedtempo.data.table import Table
 from fedtempo.errors import ConfigError, DataError
@@ -94,3 +94,17 @@ def test_new_clients_can_be_named() -> None:
     for wrong in ([3], [-1], [0, 0], [0, 1, 2], [0.5]):
         with pytest.raises(ConfigError, match="new_clients must be different clients in"):
             table.split(natural(), new_clients=wrong)  # type: ignore[arg-type]
+
+
+def test_a_missing_part_is_drawn_from_training_rows_alone() -> None:
+    """A third of client 0's six training rows, and none of its four test rows. Client 1 keeps its one training row."""
+    owner, part = np.repeat([0, 1, UNUSED], [10, 2, 1]), np.array([TRAIN] * 6 + [TEST] * 4 + [TRAIN, TEST, TRAIN])
+    found = completed_parts(owner, part, 2, validation=1 / 3, test=None, seed=0)
+    assert np.bincount(found[:6], minlength=3).tolist() == [4, 2, 0]
+    assert found[6:12].tolist() == [TEST] * 4 + [TRAIN, TEST]
+
+
+def test_a_part_that_is_there_is_not_drawn_again() -> None:
+    rule = r"test must be left out: the data has test rows of its own \(1\)\. Got 0\.5\."
+    with pytest.raises(ConfigError, match=rule):
+        completed_parts(np.zeros(2, dtype=np.int64), np.array([TRAIN, TEST]), 1, None, 0.5, 0)

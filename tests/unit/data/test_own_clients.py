@@ -37,6 +37,15 @@ def test_fractions_are_drawn_by_the_seed() -> None:
     assert orders[0] == orders[1] != orders[2]
 
 
+@pytest.mark.parametrize("empty", [([], []), (np.zeros((0, 1)), np.array([]))])
+def test_an_empty_list_does_not_make_numbers_of_labels(empty: tuple[object, object]) -> None:
+    columns, bounds, _ = as_one_table([FIRST, SECOND], [empty, SECOND], [SECOND, empty], seed=0)
+    assert columns["y"].dtype == np.int64 and columns["x"].shape == (6, 1)
+    assert bounds.tolist() == [[0, 3, 3, 4], [4, 5, 6, 6]]
+    columns, bounds, _ = as_one_table([empty, FIRST], 0.0, 0.0, seed=0)
+    assert columns["y"].dtype == np.int64 and bounds.tolist() == [[0, 0, 0, 0], [0, 3, 3, 3]]
+
+
 def test_dicts_keep_their_names() -> None:
     columns = as_columns({"age": [1, 2], "income": np.array([3.0, 4.0])})
     assert {name: values.tolist() for name, values in columns.items()} == {"age": [1, 2], "income": [3.0, 4.0]}

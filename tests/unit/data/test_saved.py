@@ -1,9 +1,13 @@
 """A division is saved with a hash and comes back as it was."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from fedtempo.data import (
+    FederatedData,
+    Table,
     classes_per_client,
     dirichlet,
     iid,
@@ -38,6 +42,15 @@ def test_a_saved_division_comes_back(tmp_path, split, relabel):
     for client in range(len(data)):
         for name, values in data.client(client).items():
             np.testing.assert_array_equal(values, again.client(client)[name])
+
+
+def test_names_from_an_array_are_saved(tmp_path):
+    rows = np.arange(6.0)[:, None]
+    names = np.array(["ann", "bo"])
+    data = FederatedData.from_clients([(rows[:4],), (rows[4:],)], names=names)
+    for each in (data, replace(data, names=names)):
+        save_division(each, tmp_path / "division.npz")
+        assert load_division(Table("rows", {"x": rows}), tmp_path / "division.npz").names == ["ann", "bo"]
 
 
 def test_a_division_of_other_data_or_an_altered_one_is_refused(tmp_path):

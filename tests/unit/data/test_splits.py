@@ -137,6 +137,12 @@ def test_wrong_splits_are_refused(build) -> None:  # type: ignore[no-untyped-def
         build()
 
 
+@pytest.mark.parametrize(("owner", "numbers"), [([-2, 0, 0], "-2 to 0"), ([-1, -1, -1], "-1 to -1")])
+def test_owners_that_are_no_clients_are_refused(owner: list[int], numbers: str) -> None:
+    with pytest.raises(DataError, match=rf"owner must be a list of client numbers .* Got numbers from {numbers}"):
+        ft.data.by_owner(np.array(owner))
+
+
 def test_digits_have_no_natural_clients() -> None:
     with pytest.raises(DataError, match="no natural clients"):
         TABLE.split()

@@ -4,6 +4,8 @@ import numpy as np
 import pytest
 
 from fedtempo.data import (
+    FederatedData,
+    Table,
     classes_per_client,
     describe,
     load,
@@ -44,6 +46,20 @@ def test_labels_of_sequences_and_of_several_at_once(tmp_path, elsewhere):
     assert client_by_label(load("quadratic", clients=4).split()).shape == (4, 0)
 
 
+def test_one_truth_value_a_row_is_a_label_of_two():
+    rows = np.zeros((4, 1))
+    data = FederatedData.from_clients([(rows, np.array([True, False, True, True])), (rows, np.array([False] * 4))])
+    assert client_by_label(data).tolist() == [[1, 3], [4, 0]]
+    assert describe(data)["labels"] == [5, 3]
+
+
 def test_the_default_division_uses_natural_clients_where_there_are_any():
     assert "natural" in divided_by_default(load("synthetic")).description
     assert "dirichlet" in divided_by_default(load("digits")).description
+
+
+def test_clients_that_only_a_users_test_part_has_are_new_ones():
+    keys, parts = np.array([0, 0, 1]), np.array([0, 2, 2])
+    table = Table("own", {"x": np.zeros((3, 1)), "y": np.arange(3)}, keys, parts, own_parts=True)
+    data = divided_by_default(table)
+    assert data.held_out.tolist() == [1] and data.sizes("test").tolist() == [1, 1]

@@ -14,6 +14,8 @@ from fedtempo import schedules as s
 from fedtempo.config.construct import make_value
 from fedtempo.errors import ConfigError
 from fedtempo.schedules import LanePosition, Now, at_step, constant, from_config, per_round, qsr, to_config
+from fedtempo.schedules.config_form import SCHEDULES
+from fedtempo.schedules.schedule import NAMES
 
 EXAMPLES = {
     "constant": (s.constant(0.3), Now(round=7, step=3), 0.3),
@@ -106,6 +108,33 @@ WRONG = {
 def test_wrong_settings_are_refused(name: str) -> None:
     with pytest.raises(ConfigError):
         WRONG[name]()
+
+
+def test_the_setting_that_is_wrong_is_named() -> None:
+    with pytest.raises(ConfigError, match=r"final must be a finite number\. Got 'x'\."):
+        s.cosine(1.0, 10, final="x")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("schedule", [s.per_round(0.1, 2.0), s.per_round(1, 2) * 3, s.as_schedule(lambda now: 1e9**99)])
+def test_a_number_that_no_float_holds_is_infinite(schedule: s.Schedule) -> None:
+    with pytest.raises(ConfigError, match=r"must be finite\. Got inf at round 1100, step 0\."):
+        schedule.at(Now(round=1100))
+
+
+@pytest.mark.parametrize("name", sorted(NAMES))
+def test_a_users_function_may_have_the_name_of_one_of_ours(name: str) -> None:
+    def mine(now: Now) -> float:
+        return 0.5
+
+    mine.__name__ = name
+    schedule = s.as_schedule(mine)
+    assert (schedule * 2.0).at(Now()) == 1.0 and repr(schedule) == f"own_{name}()" and not schedule.is_constant
+    with pytest.raises(ConfigError, match="was made from a function and has no TOML form"):
+        to_config(schedule)
+
+
+def test_every_schedule_of_ours_is_known_by_name() -> None:
+    assert set(SCHEDULES) | {"product"} == NAMES
 
 
 def test_the_nearest_schedule_is_named() -> None:

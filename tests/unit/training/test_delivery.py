@@ -70,6 +70,23 @@ def test_a_new_user_with_nan_is_refused() -> None:
             serve(rows)
 
 
+@pytest.mark.parametrize("format", ["safetensors", "torch"])
+def test_the_model_of_a_new_client_without_training_rows_is_written(tmp_path: Path, format: str) -> None:
+    rows = {"user": list("aaaabbbb"), "age": range(8), "label": [0, 1] * 4, "part": ["train"] * 4 + ["test"] * 4}
+    table = ft.data.from_frame(rows, client="user", target="label", part="part", standardise=True)
+    result = ft.run(
+        model=nn.Linear(1, 2),
+        data=table.split(new_clients="untrained"),
+        algorithm=ft.algorithms.fedavg(lr=0.1, steps=1),
+        rounds=1,
+        evaluation=ft.Evaluation(steps=0),
+    )
+    assert result.save_model(tmp_path / "model", client=1, format=format).exists()
+    assert result.save_model(tmp_path / "raw", client=1, format="torch", raw=True).exists()
+    with pytest.raises(ft.DataError, match=r"client must be an int in \[0, 2\)\. Got 99\."):
+        result.save_model(tmp_path / "nobody", client=99)
+
+
 def test_a_model_without_its_personal_part_is_refused() -> None:
     result = trained(ft.algorithms.fedper(lr=0.1, steps=2))
     with pytest.raises(ft.ConfigError, match="is personal: say whose"):

@@ -33,8 +33,8 @@ from fedtempo.data.files.serialised import MOST_FEATURES, array_of, links_of, re
 from fedtempo.data.parts import PARTS, TEST, TRAIN, VALIDATION
 from fedtempo.data.table import Table
 from fedtempo.errors import DataError
+from fedtempo.tasks import IGNORED
 
-IGNORED = -100
 _TRAINING_PER_CLASS, _VALIDATION_NODES = 20, 500
 _NUMBERS = ("feat_indices", "feat_indptr", "feat_shape", "labels", "edges", "train_idx", "val_idx", "test_idx")
 

@@ -173,7 +173,7 @@ def _check_gradient(outputs: torch.Tensor, weights: list[torch.Tensor]) -> None:
 
 
 def _check_classes(federation: Federation, outputs: torch.Tensor, rows: Batch, own_heads: bool) -> None:
-    labels = federation.problem.data.columns["y"]
+    labels = federation.problem.data.columns["y"][:]  # all of them, also of a column that is read row by row
     lowest, highest = int(np.where(labels == IGNORED, 0, labels).min()), int(labels.max())
     tokens = federation.problem.task.name == "language"
     fits = outputs.shape[:-1] == rows["y"].shape and outputs.dim() >= (3 if tokens else 2)
