@@ -102,7 +102,7 @@ def prepare(
     pieces = (first.to(dtype=dtype, device=device), data, task, batching, seed, dtype, device)
     problem = Problem(*pieces, augment=as_augment(augment), autocast=autocast)
     federation = Federation(problem, fitted(algorithm, problem.model, data.clients))
-    federation = _tried_on_a_batch(with_starts(federation, given, init_clients, origin))
+    federation = _tried_on_a_batch(with_starts(federation, given, init_clients, origin), evaluation)
     if evaluation is not None:
         check_metrics(federation)
     federation = with_devices(federation, as_devices(devices), evaluation, federation.first_shared(given))
@@ -152,9 +152,9 @@ def fitted(algorithm: Algorithm, model: nn.Module, clients: np.ndarray) -> Algor
     return algorithm if server is None else replace(algorithm, server=server(model, tuple(clients.tolist())))
 
 
-def _tried_on_a_batch(federation: Federation) -> Federation:
+def _tried_on_a_batch(federation: Federation, evaluation: Evaluation | None) -> Federation:
     """The federation with what only running the model on a batch tells: dropout masks, and rows that see each other."""
-    draws_masks, pads_batches, pads_scoring, outputs, targets = check_model(federation)
+    draws_masks, pads_batches, pads_scoring, outputs, targets = check_model(federation, evaluation)
     # A metric that the user asked for must fit the model's outputs. A default metric that does not fit is left out.
     task = fitted_task(federation, outputs, targets)
     found = replace(federation.problem, task=task, draws_masks=draws_masks, pads_batches=pads_batches)

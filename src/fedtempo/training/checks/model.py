@@ -15,6 +15,8 @@ from fedtempo.client.network import tensors_of
 from fedtempo.client.phase import Phase
 from fedtempo.data.augment import Augment
 from fedtempo.errors import ConfigError, DataError, FedTempoError, ModelError, first_line, require
+from fedtempo.evaluation.protocol import Evaluation
+from fedtempo.evaluation.serving import served_phases
 from fedtempo.federation.federation import Federation
 from fedtempo.params import Params, all_finite
 from fedtempo.randomness import generators_kept, states_of_generators
@@ -36,7 +38,7 @@ class ModelFacts(NamedTuple):
     targets: torch.Size
 
 
-def check_model(federation: Federation) -> ModelFacts:
+def check_model(federation: Federation, evaluation: Evaluation | None = None) -> ModelFacts:
     """The model runs on the data, its outputs fit the labels, and the loss is a loss."""
     _check_pieces(federation)
     full = federation.problem.client_rows(int(federation.problem.data.clients[0]))
@@ -61,7 +63,7 @@ def check_model(federation: Federation) -> ModelFacts:
     _check_prediction(federation, params, rows)
     independent = federation.problem.task.rows_apart and _rows_are_independent(federation, params, rows, True, masks)
     if not independent:
-        _check_single_rows(federation, params, rows)
+        _check_single_rows(federation, params, rows, evaluation)
     _check_given_clients(federation)
     predicts_apart = _rows_are_independent(federation, params, rows, False, masks)
     return ModelFacts(masks, independent, predicts_apart, outputs.shape, rows.get("y", outputs).shape)
@@ -128,24 +130,35 @@ def _check_given_clients(federation: Federation) -> None:
             require(all_finite([value]), field, "finite", "NaN or infinity")
 
 
-def _check_single_rows(federation: Federation, params: Params, rows: Batch) -> None:
+def _check_single_rows(federation: Federation, params: Params, rows: Batch, evaluation: Evaluation | None) -> None:
     """BatchNorm cannot train on one row; say so now if some client's last batch would be one."""
     single = {n: t[:1] for n, t in rows.items()}
     try:
         federation.problem.network.forward({n: t.clone() for n, t in params.items()}, single, train=True)
     except ValueError as error:
-        for client in federation.problem.data.clients.tolist():
-            for stage in federation.program.stages:
-                batching, (_, count) = (
-                    stage.phase.batching(federation.problem.batching),
-                    stage.phase.rows(int(federation.problem.sizes[client])),
-                )
-                if batching.length(count, batching.per_epoch(count) - 1) == 1:
-                    name = federation.problem.data.name_of(client)
-                    raise ModelError(
-                        f"the model cannot train on a batch of one row, and client {name} "
-                        f"would have one ({count} rows, batch_size {batching.size}): {first_line(error)}"
-                    ) from error
+        trained = [
+            (c, stage.phase) for c in federation.problem.data.clients.tolist() for stage in federation.program.stages
+        ]
+        for client, phase in [*trained, *_fine_tuned_newcomers(federation, evaluation)]:
+            batching, (_, count) = (
+                phase.batching(federation.problem.batching),
+                phase.rows(int(federation.problem.sizes[client])),
+            )
+            if count and batching.length(count, batching.per_epoch(count) - 1) == 1:
+                name = federation.problem.data.name_of(client)
+                raise ModelError(
+                    f"the model cannot train on a batch of one row, and client {name} "
+                    f"would have one ({count} rows, batch_size {batching.size}): {first_line(error)}"
+                ) from error
+
+
+def _fine_tuned_newcomers(federation: Federation, evaluation: Evaluation | None) -> list[tuple[int, Phase]]:
+    """The new clients with the phases that they train in before they are scored."""
+    if evaluation is None:
+        return []
+    phases = served_phases(federation, evaluation, newcomers=True).phases
+    trains = [phase for phase in phases if phase.length.units(federation.problem.now(0, 1.0))]
+    return [(client, phase) for client in federation.problem.data.held_out.tolist() for phase in trains]
 
 
 def _check_outputs(federation: Federation, outputs: torch.Tensor, rows: Batch) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -10,6 +12,7 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 import fedtempo as ft
+from fedtempo.training.prepare import prepare
 from tests.slow import slow_but
 
 
@@ -141,3 +144,22 @@ def test_features_of_a_body_that_draws_are_not_reused() -> None:
     serial, together = (run(Split, backend, algorithm=algorithm) for backend in ("serial", "vectorised"))
     assert not serial.experiment.federation.problem.network.body_is_pure()
     assert ft.contracts.distance(serial, together) < 1e-12
+
+
+class Normed(Two):
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm = nn.BatchNorm1d(8)
+
+    def hidden(self, x: Tensor) -> Tensor:
+        return torch.relu(self.norm(self.body(x)))
+
+
+def test_a_new_client_of_one_row_is_refused_before_training_where_it_would_be_fine_tuned() -> None:
+    rows = [(np.zeros((n, 8)), np.zeros(n, dtype=np.int64)) for n in (1, 8, 16)]
+    scored = replace(ft.data.FederatedData.from_clients(rows, test=rows), held_out=np.array([0]))
+    settings = {"model": Normed, "algorithm": ft.algorithms.fedavg(lr=0.1, steps=1), "rounds": 1, "batch_size": 8}
+    with pytest.raises(ft.ModelError, match="cannot train on a batch of one row, and client 0 would have one"):
+        prepare(data=scored, **settings)  # type: ignore[arg-type]
+    run(Normed, data=scored, evaluation=ft.Evaluation(steps=0))
+    run(Normed, data=scored, evaluation=None)
