@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -19,6 +18,7 @@ from fedtempo.config import make_algorithm, read, settings_of
 from fedtempo.errors import ConfigError, is_count, require
 from fedtempo.models.weights import build
 from fedtempo.report import Lines, Section, report, write_page
+from fedtempo.support.json_text import json_text
 from fedtempo.support.terminal import Terminal, say
 from fedtempo.theory import advise_for
 from fedtempo.training.experiment import Experiment
@@ -68,7 +68,7 @@ def schedule(
     if plot is not None:
         _draw(by_step, plot)
     if as_json:
-        say(json.dumps({"rounds": [asdict(r) for r in by_round], "steps": [asdict(s) for s in by_step]}))
+        say(json_text({"rounds": [asdict(r) for r in by_round], "steps": [asdict(s) for s in by_step]}))
         return
     console = Terminal()
     console.print(_round_table(prepared, by_round, size))
@@ -94,7 +94,7 @@ def advise(
         steps=phase.length.steps(now, size, federation.problem.batching),
         rounds=prepared.rounds,
     )
-    say(json.dumps(asdict(advice), default=str) if as_json else str(advice))
+    say(json_text(asdict(advice), default=str) if as_json else str(advice))
 
 
 def _rounds(text: str | None, total: int) -> list[int]:
@@ -116,7 +116,7 @@ def _refuse_plot(plot: Path | None) -> None:
 def _show_travel(first: Mapping[str, PlannedRound], size: int, as_json: bool) -> None:
     """How far each contestant goes in a round: the sum of its rates, and the same counted in first steps."""
     if as_json:
-        say(json.dumps({label: asdict(row) for label, row in first.items()}))
+        say(json_text({label: asdict(row) for label, row in first.items()}))
         return
     number = next(iter(first.values())).round
     title = f"round {number}, a client with {size} samples"
