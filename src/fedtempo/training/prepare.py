@@ -35,6 +35,7 @@ from fedtempo.training.checks.devices import check_asynchrony, check_clock, with
 from fedtempo.training.checks.model import check_model
 from fedtempo.training.checks.scoring import check_metrics, check_sample_weights, first_targets, fitted_task
 from fedtempo.training.checks.settings import (
+    check_aggregator,
     check_cohort,
     check_device,
     check_evaluation,
@@ -107,6 +108,8 @@ def prepare(
     federation = with_devices(federation, as_devices(devices), evaluation, federation.first_shared(given))
     expected = _check_rounds(federation, rule, rounds, evaluation, quorum)
     federation = replace(federation, policy=_policy(admission, faults, aggregator))
+    check_aggregator(rule, federation, rounds)
+    quorum = max(quorum, aggregator.fewest)
     check_private(federation, rule, rounds, evaluation, quorum, over_selection)
     check_compression(federation)
     check_clock(federation, deadline, partial_work)

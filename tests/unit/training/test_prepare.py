@@ -38,6 +38,11 @@ def test_the_module_that_was_given_is_left_as_it_was() -> None:
             {"data": ft.data.FederatedData({"x": np.zeros((4, 1)), "y": np.zeros(4)}, [range(4)] * 2)},  # type: ignore[arg-type]
             r"data.bounds must be an array with four positions per client, as from_clients makes it. Got \[range",
         ),
+        ({"aggregator": ft.robust.krum(2)}, r"cohort must be at least 5 in every round for krum\(2, 1\). Got 4.0."),
+        (
+            {"aggregator": ft.robust.krum(1), "cohort": ft.schedules.sequence([4, 3], over="round")},
+            r"cohort must be at least 4 in every round for krum\(1, 1\). Got 3.0.",
+        ),
         ({"deadline": 0.0}, r"deadline must be a number > 0. Got 0.0."),
         ({"faults": ft.Faults(kill=0.5)}, r"faults.kill must be 0 where no workers can be killed"),
         (
