@@ -158,6 +158,8 @@ def test_a_head_that_the_model_does_not_have(name):
 
 
 def test_a_misspelt_head_of_fedbabu():
-    with pytest.raises(ft.ConfigError, match="head must match some tensors. Got submodule 'heda', which matches none."):
+    with pytest.raises(
+        ft.ConfigError, match=r"head must match some tensors\. Got submodule 'heda', which matches none"
+    ):
         prepare(lambda: fl.fedbabu(lr=0.1, steps=1, head=ft.params.submodule("heda")))
     prepare(lambda: fl.fedbabu(lr=0.1, steps=1, head=ft.params.nothing))
