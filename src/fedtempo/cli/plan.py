@@ -16,7 +16,6 @@ from fedtempo.comparison import entrants_of
 from fedtempo.comparison.fair import middle_rates
 from fedtempo.config import make_algorithm, read, settings_of
 from fedtempo.errors import ConfigError, is_count, require
-from fedtempo.models.weights import build
 from fedtempo.report import Lines, Section, report, write_page
 from fedtempo.support.json_text import json_text
 from fedtempo.support.terminal import Terminal, say
@@ -88,11 +87,13 @@ def advise(
     (now,) = federation.problem.places(federation.problem.now(0, 1.0), federation.problem.median_client)
     size = int(np.median(federation.problem.sizes[federation.problem.data.clients]))
     advice = advise_for(
-        build(settings["model"], federation.problem.seed)[0],
+        settings["model"],
         federation.problem.data,
         lr=phase.lr.at(now),
         steps=phase.length.steps(now, size, federation.problem.batching),
         rounds=prepared.rounds,
+        loss=settings["loss"],
+        seed=federation.problem.seed,
     )
     say(json_text(asdict(advice), default=str) if as_json else str(advice))
 
