@@ -57,6 +57,23 @@ def test_a_run_leaves_its_files_and_repeats_to_the_bit(fedtempo: Any, tmp_path: 
     assert (again / "experiment.toml").read_text() == (first / "experiment.toml").read_text()
 
 
+def test_everything_written_is_json_for_every_reader(fedtempo: Any, tmp_path: Path) -> None:
+    """A private run has no loss to tell, and no scores of existing users: NaN in Python, null in JSON."""
+
+    def refused(constant: str) -> float:
+        raise AssertionError(f"{constant} is not JSON")
+
+    private = "aggregator={name='private_mean',bound=1.0,noise=1.0}"
+    arguments = ("--tracker", "jsonl", "--json", "--set", "rounds=2", "--set", private)
+    printed, _ = fedtempo("run", EXAMPLE, "--out", str(tmp_path / "run"), *arguments)
+    files = {path.name: path.read_text() for path in (tmp_path / "run").iterdir() if path.suffix in (".json", ".jsonl")}
+    told = json.loads(printed, parse_constant=refused)
+    assert json.loads(files["summary.json"], parse_constant=refused)["scores"] == told["scores"]
+    for name in ("metrics.jsonl", "rounds.jsonl"):
+        lines = [json.loads(line, parse_constant=refused) for line in files[name].splitlines()]
+        assert [line["loss"] for line in lines] == [None, None]
+
+
 def test_a_second_run_does_not_overwrite_the_first(
     fedtempo: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -136,3 +136,30 @@ WRONG = {
 def test_wrong_input(name):
     with pytest.raises(ft.ConfigError):
         prepare(WRONG[name])
+
+
+WITHOUT_HEAD = {
+    "fedper": lambda: fl.fedper(lr=0.1, steps=1),
+    "fedrep": lambda: fl.fedrep(lr=0.1, head_steps=1, body_steps=1),
+    "fedbabu": lambda: fl.fedbabu(lr=0.1, steps=1),
+    "fedbabu orthogonal": lambda: fl.fedbabu(lr=0.1, steps=1, orthogonal=True),
+    "pflego": lambda: fl.pflego(head_lr=0.1, server_lr=0.1, steps=2),
+    "fedrod": lambda: fl.fedrod(lr=0.1, steps=1),
+    "fedala": lambda: fl.fedala(lr=0.1, steps=1),
+    "fedala without a top": lambda: fl.fedala(lr=0.1, steps=1, top=ft.params.nothing),
+}
+
+
+@pytest.mark.parametrize("name", WITHOUT_HEAD)
+def test_a_head_that_the_model_does_not_have(name):
+    """Otherwise nothing would be personal, or frozen, or mixed, and the run would be FedAvg under another name."""
+    with pytest.raises(ft.ConfigError, match=r"match.* Got (submodule 'head'|nothing)"):
+        prepare(WITHOUT_HEAD[name])
+
+
+def test_a_misspelt_head_of_fedbabu():
+    with pytest.raises(
+        ft.ConfigError, match=r"head must match some tensors\. Got submodule 'heda', which matches none"
+    ):
+        prepare(lambda: fl.fedbabu(lr=0.1, steps=1, head=ft.params.submodule("heda")))
+    prepare(lambda: fl.fedbabu(lr=0.1, steps=1, head=ft.params.nothing))

@@ -61,7 +61,8 @@ def fedala(
     require(is_number(threshold) and threshold >= 0, "threshold", "a number >= 0", threshold)
     require(is_count(most_passes), "most_passes", "an int >= 1", most_passes)
     plain = fedavg(lr, steps, epochs=epochs, server_lr=server_lr, weighting=weighting, **clients)
-    exact: PhaseSettings = {**gradient_only(clients), "trains": top}
+    # A top that matches nothing is always a mistake: there would be nothing to mix.
+    exact: PhaseSettings = {**gradient_only(clients), "trains": replace(top, optional=False)}
     mixing = Phase(
         replace(length(epochs=most_passes), share=share),
         checked_rate(mix_lr, "mix_lr"),

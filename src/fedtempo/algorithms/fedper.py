@@ -22,6 +22,7 @@ from fedtempo.algorithms.algorithm import (
 from fedtempo.algorithms.fedavg import momentum_transform
 from fedtempo.client.phase import Phase, length
 from fedtempo.client.transforms import sgd
+from fedtempo.errors import ConfigError
 from fedtempo.params import Params, Selector, everything, submodule
 from fedtempo.schedules import Rate, checked_rate
 from fedtempo.server.step import descend
@@ -97,8 +98,19 @@ def fedbabu(
     direction = momentum_transform(momentum, clients)
     phase = Phase(length(steps, epochs), checked_rate(lr, "lr"), direction=direction, **restricted(clients, ~head))
     tuned = replace(phase, trains=clients.get("trains", everything))
-    first = _orthogonal(head) if orthogonal else first_as_drawn
+    first = _frozen(head, _orthogonal(head) if orthogonal else first_as_drawn)
     return Algorithm((phase,), weighting=weighting, serving=Serving(finetune_like=tuned), first_model=first)
+
+
+def _frozen(head: Selector, then: FirstModel) -> FirstModel:
+    """`then` on a model that has the head: where none is matched, nothing would be frozen and nobody would notice."""
+
+    def first(model: nn.Module, tensors: Params) -> Params:
+        if not head.optional and not head.names(model):
+            raise ConfigError(f"head must match some tensors. Got {head!r}, which matches none.")
+        return then(model, tensors)
+
+    return first
 
 
 def _orthogonal(head: Selector) -> FirstModel:

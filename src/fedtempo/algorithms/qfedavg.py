@@ -67,12 +67,13 @@ def _fair(plain: Algorithm, q: float, eps: float, static: bool) -> Algorithm:
     require(is_number(eps) and eps >= 0, "eps", "a number >= 0", eps)
 
     def upload(received: Received, carry: Carry) -> Groups:
-        # If the first rate is 0 nothing moved; the tiny floor makes 0 / 0 a 0.
-        slope = 1 / carry.scratch[FIRST_RATE].clamp(min=torch.finfo(torch.float64).tiny)
+        # At rate 0 nothing moved: u is then 0 / 0, which counts as 0, and so does h. 1 / l would overflow squared.
+        rate = carry.scratch[FIRST_RATE]
+        slope = torch.where(rate > 0, 1 / torch.where(rate > 0, rate, 1.0), 0.0)
         loss = carry.scratch[LOSS] + eps
         moved = {n: d.to(torch.float64) for n, d in subtract(carry.shared, received.shared).items()}
-        trained = {n: d for n, d in moved.items() if received.shared[n].is_floating_point()}
-        curved = q * loss ** (q - 1) * slope**2 * squared_norm(trained) if q else torch.zeros_like(loss)
+        trained = {n: slope * d for n, d in moved.items() if received.shared[n].is_floating_point()}
+        curved = q * loss ** (q - 1) * squared_norm(trained) if q else torch.zeros_like(loss)
         height = slope * torch.ones_like(loss) if static else curved + slope * loss**q
         delta = {n: (loss**q * slope * d).to(carry.shared[n].dtype) for n, d in moved.items()}
         return {"delta": delta, "height": {"h": height}}

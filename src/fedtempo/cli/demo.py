@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from pathlib import Path
 from typing import Annotated
@@ -13,6 +12,7 @@ from fedtempo.cli.demo_page import KINDS, DemoFindings
 from fedtempo.cli.demo_runs import ROUNDS, SEEDS, run_demo, tune_demo
 from fedtempo.cli.options import AsJson, Quiet, writable
 from fedtempo.errors import is_count, require
+from fedtempo.support.json_text import json_text
 from fedtempo.support.terminal import Terminal, say
 
 
@@ -36,7 +36,7 @@ def demo(
     silent = quiet or as_json
     if tune:
         observed = tune_demo(out, rounds, at_once, lambda done, total, name: _tell(silent, f"{done}/{total}: {name}"))
-        say(json.dumps({f"{alpha:g}": found for alpha, found in observed.items()}, indent=None if as_json else 1))
+        say(json_text({f"{alpha:g}": found for alpha, found in observed.items()}, indent=None if as_json else 1))
         return
     every = max(1, seeds)
     runs = run_demo(
@@ -45,7 +45,7 @@ def demo(
     found = DemoFindings(runs, rounds)
     page = found.write(out, f"fedtempo demo --rounds {rounds} --seeds {seeds}")
     if as_json:
-        say(json.dumps({**found.as_dict(), "report": str(page)}))
+        say(json_text({**found.as_dict(), "report": str(page)}))
         return
     _show(found, page)
 

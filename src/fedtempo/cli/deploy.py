@@ -31,6 +31,7 @@ from fedtempo.deploy.personal import DATABASE
 from fedtempo.deploy.processes import ProcessGroup
 from fedtempo.deploy.trial import demonstration, try_out
 from fedtempo.errors import ConfigError, OutputError, TrainingError, is_count, require
+from fedtempo.support.json_text import json_text
 from fedtempo.support.terminal import say
 from fedtempo.support.threads import usable_processors
 from fedtempo.training.delivery import FORMATS, example_batch, preparation_notes, write_model
@@ -225,12 +226,17 @@ def _simulated(file: ExperimentFile, nodes: int, out: Path, state: Path) -> None
 def _show(out: Path, as_json: bool) -> None:
     summary: dict[str, Any] = json.loads((out / SUMMARY).read_text())
     if as_json:
-        say(json.dumps(summary))
+        say(json_text(summary))
         return
     for group, metrics in (summary["scores"] or {}).items():
-        numbers = ", ".join(f"{name} {values['mean']:.4f}" for name, values in metrics.items())
+        numbers = ", ".join(f"{name} {_number(values['mean'])}" for name, values in metrics.items())
         say(f"{group.replace('_', ' ')}: {numbers}")
     say(f"{summary['rounds']} rounds, digest {summary['digest'][:16]}")
+
+
+def _number(value: float | None) -> str:
+    """A score as the summary has it: null where it is undefined."""
+    return "undefined" if value is None else f"{value:.4f}"
 
 
 def _teller(quiet: bool) -> Any:

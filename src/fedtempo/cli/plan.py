@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -17,8 +16,8 @@ from fedtempo.comparison import entrants_of
 from fedtempo.comparison.fair import middle_rates
 from fedtempo.config import make_algorithm, read, settings_of
 from fedtempo.errors import ConfigError, is_count, require
-from fedtempo.models.weights import build
 from fedtempo.report import Lines, Section, report, write_page
+from fedtempo.support.json_text import json_text
 from fedtempo.support.terminal import Terminal, say
 from fedtempo.theory import advise_for
 from fedtempo.training.experiment import Experiment
@@ -68,7 +67,7 @@ def schedule(
     if plot is not None:
         _draw(by_step, plot)
     if as_json:
-        say(json.dumps({"rounds": [asdict(r) for r in by_round], "steps": [asdict(s) for s in by_step]}))
+        say(json_text({"rounds": [asdict(r) for r in by_round], "steps": [asdict(s) for s in by_step]}))
         return
     console = Terminal()
     console.print(_round_table(prepared, by_round, size))
@@ -88,13 +87,15 @@ def advise(
     (now,) = federation.problem.places(federation.problem.now(0, 1.0), federation.problem.median_client)
     size = int(np.median(federation.problem.sizes[federation.problem.data.clients]))
     advice = advise_for(
-        build(settings["model"], federation.problem.seed)[0],
+        settings["model"],
         federation.problem.data,
         lr=phase.lr.at(now),
         steps=phase.length.steps(now, size, federation.problem.batching),
         rounds=prepared.rounds,
+        loss=settings["loss"],
+        seed=federation.problem.seed,
     )
-    say(json.dumps(asdict(advice), default=str) if as_json else str(advice))
+    say(json_text(asdict(advice), default=str) if as_json else str(advice))
 
 
 def _rounds(text: str | None, total: int) -> list[int]:
@@ -116,7 +117,7 @@ def _refuse_plot(plot: Path | None) -> None:
 def _show_travel(first: Mapping[str, PlannedRound], size: int, as_json: bool) -> None:
     """How far each contestant goes in a round: the sum of its rates, and the same counted in first steps."""
     if as_json:
-        say(json.dumps({label: asdict(row) for label, row in first.items()}))
+        say(json_text({label: asdict(row) for label, row in first.items()}))
         return
     number = next(iter(first.values())).round
     title = f"round {number}, a client with {size} samples"

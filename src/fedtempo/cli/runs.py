@@ -26,6 +26,7 @@ from fedtempo.deploy.flower_programs import DEPLOYMENT
 from fedtempo.errors import OutputError, require
 from fedtempo.report import EXPERIMENT, REPORT, ResultTable, follow, summary
 from fedtempo.report.folder import write_experiment
+from fedtempo.support.json_text import json_text
 from fedtempo.support.terminal import Terminal, say
 from fedtempo.training.result import Result
 from fedtempo.training.round_report import RoundReport
@@ -128,7 +129,7 @@ def _finish(result: Result, out: Path | None, as_json: bool) -> None:
         with writing(out):
             result.export(out)
     if as_json:
-        say(json.dumps(summary(result)))
+        say(json_text(summary(result)))
         return
     console = Terminal()
     console.print(ResultTable([result]).rich(console.width))

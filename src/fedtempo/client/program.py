@@ -261,16 +261,15 @@ def _in_step(stage: Stage, beside: Stage) -> Stage:
 
 def _trained(phase: Phase, network: Network) -> frozenset[str]:
     """The parameters that a phase moves."""
-    if phase.own:
-        names = phase.trains.names(network.training) & frozenset(network.parameters)
-        return frozenset(phase.own + name for name in names - network.frozen) or frozenset({phase.own})
     check_tied(network.training, phase.trains.names(network.training), phase.trains)
     matched = phase.trains.names(network.training) & frozenset(network.parameters)
+    if phase.own and not matched and phase.trains.optional:
+        return frozenset({phase.own})
     require(bool(matched), "trains", "a selector that matches at least one parameter", phase.trains)
     trained = matched - network.frozen
     rule = "a selector that matches at least one parameter that is not frozen (requires_grad=False)"
     require(bool(trained), "trains", rule, phase.trains)
-    return trained
+    return frozenset(phase.own + name for name in trained)
 
 
 def _plain(phase: Phase, network: Network, task: Task, value_of: ValueOf) -> Plain | None:

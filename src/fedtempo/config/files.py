@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -44,8 +44,8 @@ from fedtempo.trackers import TRACKERS, Tracker
 from fedtempo.training.checks.settings import check_device
 
 BERNOULLI = "bernoulli"
-FROM_A_PATH = ("csv", "parquet")
-"""Data sets that are a file of the user's."""
+FROM_A_PATH = {"data": ("csv", "parquet"), "devices": ("trace",)}
+"""Sections that may be made from a file of the user's, with the names that are."""
 
 
 def read(path: Path, overrides: list[str] | None = None) -> ExperimentFile:
@@ -57,16 +57,30 @@ def read(path: Path, overrides: list[str] | None = None) -> ExperimentFile:
 
 
 def found_beside(values: Mapping[str, object], folder: Path) -> dict[str, object]:
-    """The values of a file in this folder that is to be run: it may name code and a data file that lie beside it.
+    """The values of a file in this folder that is to be run: it may name code and files to read that lie beside it.
 
-    A data file is looked for in the current folder first, as every path on a command line is.
+    A file is looked for in the current folder first, as every path on a command line is.
     """
     make_names_importable(own_names(values), folder)
-    data = values.get("data")
-    if not isinstance(data, dict) or data.get("name") not in FROM_A_PATH or not isinstance(data.get("path"), str):
-        return dict(values)
-    here, beside = Path(data["path"]).expanduser(), folder / data["path"]
-    return dict(values) if here.exists() or not beside.is_file() else {**values, "data": {**data, "path": str(beside)}}
+    return {
+        name: _with_path_beside(value, FROM_A_PATH[name], folder) if name in FROM_A_PATH else value
+        for name, value in values.items()
+    }
+
+
+def _with_path_beside(section: Any, kinds: Sequence[str], folder: Path) -> Any:
+    """A section whose `path` is that of the file beside the experiment file, where the current folder has none.
+
+    Devices may be classes of devices, each a section of its own.
+    """
+    if not isinstance(section, dict):
+        return section
+    if isinstance(section.get("of"), list):
+        section = {**section, "of": [_with_path_beside(each, kinds, folder) for each in section["of"]]}
+    if section.get("name") not in kinds or not isinstance(section.get("path"), str):
+        return section
+    here, beside = Path(section["path"]).expanduser(), folder / section["path"]
+    return section if here.exists() or not beside.is_file() else {**section, "path": str(beside)}
 
 
 def overrides_of(texts: list[str] | None) -> dict[str, Any]:
@@ -83,7 +97,7 @@ def read_values(path: Path) -> dict[str, Any]:
         reason = getattr(error, "strerror", None) or first_line(error)
         raise ConfigError(f"experiment file must be readable. Got {path}: {reason}.") from error
     try:
-        return toml.loads(content.decode("utf-8"))
+        return toml.loads(content.decode("utf-8-sig"))  # editors on Windows put a mark in front
     except ConfigError:
         raise
     except UnicodeDecodeError as error:

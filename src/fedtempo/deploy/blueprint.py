@@ -6,12 +6,17 @@ import hashlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
+from torch import nn
+
+from fedtempo.algorithms.algorithm import Algorithm
 from fedtempo.backends import serial
 from fedtempo.config import ExperimentFile, fingerprint, parse, read_values, settings_of
 from fedtempo.config.construct import make_data
 from fedtempo.data.federated import FederatedData
-from fedtempo.errors import require
+from fedtempo.deploy.nodedata import NodeData, placed
+from fedtempo.errors import ConfigError, require
 from fedtempo.server.robust import plain_mean
 from fedtempo.training.experiment import Experiment
 from fedtempo.training.prepare import prepare
@@ -30,7 +35,7 @@ class Blueprint:
     data: Callable[[], FederatedData]
     """The experiment's own data set, for nodes that bring no data of their own."""
     server: Callable[[FederatedData], Experiment]
-    node: Callable[[FederatedData], Experiment]
+    node: Callable[[NodeData], Experiment]
 
 
 def blueprint_of(experiment: Experiment | ExperimentFile | str | Path) -> Blueprint:
@@ -45,13 +50,38 @@ def blueprint_of(experiment: Experiment | ExperimentFile | str | Path) -> Bluepr
 def of_file(file: ExperimentFile) -> Blueprint:
     """Machines share the file; data are loaded only where they are needed."""
 
-    def build(data: FederatedData, changes: Mapping[str, object]) -> Experiment:
-        settings = settings_of(file, data)
-        return prepare(**{**settings, **changes, **{name: HERE[name] for name in HERE if name in settings}})
+    def server(data: FederatedData) -> Experiment:
+        return build(settings_of(file, data))
 
-    return Blueprint(
-        fingerprint(file), lambda: make_data(file.data), lambda data: build(data, {}), lambda data: build(data, ALONE)
-    )
+    def node(own: NodeData) -> Experiment:
+        settings = settings_of(file, placed(own))
+        return build({**settings, **ALONE, "algorithm": _of_whole_run(settings["algorithm"], own)})
+
+    def build(settings: Mapping[str, Any]) -> Experiment:
+        return prepare(**{**settings, **{name: HERE[name] for name in HERE if name in settings}})
+
+    return Blueprint(fingerprint(file), lambda: make_data(file.data), server, node)
+
+
+def _of_whole_run(algorithm: Algorithm, node: NodeData) -> Algorithm:
+    """The algorithm whose server knows all training clients, on a node too, which by itself knows only its own.
+
+    What server and nodes send each other has an entry for each of them (AFL), so all must count the same ones.
+    """
+    fit, trained = algorithm.server.fitted, node.trained
+    if fit is None or not algorithm.memory.numbered:
+        return algorithm
+    if trained is None:
+        raise ConfigError(
+            f"data of a node must be a part of the experiment's own, or say who is trained on (NodeData.trained), "
+            f"for {algorithm.name}. Got neither."
+        )
+    everybody = tuple(trained.tolist())
+
+    def fitted(model: nn.Module, own: tuple[int, ...]) -> object:
+        return fit(model, everybody)
+
+    return replace(algorithm, server=algorithm.server._replace(fitted=fitted))
 
 
 def _of_experiment(experiment: Experiment) -> Blueprint:
@@ -64,4 +94,4 @@ def _of_experiment(experiment: Experiment) -> Blueprint:
 
     identity = repr(sorted(experiment.identity(strict=False).items())).encode()
     data = experiment.federation.problem.data
-    return Blueprint(hashlib.sha256(identity).hexdigest(), lambda: data, build, build)
+    return Blueprint(hashlib.sha256(identity).hexdigest(), lambda: data, build, lambda node: build(placed(node)))

@@ -14,7 +14,7 @@ from fedtempo.backends import Block, compressed, finish, serial
 from fedtempo.data.federated import FederatedData
 from fedtempo.deploy.blueprint import Blueprint
 from fedtempo.deploy.census import census_of
-from fedtempo.deploy.nodedata import NodeConfig, NodeData, load_node_data, placed
+from fedtempo.deploy.nodedata import NodeConfig, NodeData, load_node_data
 from fedtempo.deploy.orders import (
     NodeTask,
     RemoteOrder,
@@ -168,7 +168,7 @@ def make_node(blueprint: Blueprint, config: NodeConfig, state: Path | None = Non
     if agreed != blueprint.fingerprint:
         raise ConfigError(f"the experiment must be the one this node was started for, {agreed}.")
     data = load_node_data(config, blueprint.data)
-    experiment = blueprint.node(placed(data))
+    experiment = blueprint.node(data)
     folder = Path(str(config["state-dir"])) if "state-dir" in config else state
     if folder is not None and "state-dir" not in config:
         folder = folder / f"node-{int(config.get('partition-id', 0))}"

@@ -29,6 +29,8 @@ class NodeData(NamedTuple):
     data: FederatedData
     population: int | None = None
     """How many clients the whole run has, new ones too, where the node knows."""
+    trained: np.ndarray | None = None
+    """The numbers of all clients of the run that are trained on, where the node knows; AFL's weights are theirs."""
 
 
 Loader = Callable[[NodeConfig], NodeData]
@@ -39,7 +41,7 @@ def share(data: FederatedData, part: int, parts: int) -> NodeData:
     if not (is_count(part, 0) and is_count(parts) and part < parts <= len(data)):
         raise ConfigError(f"a node's part must be an int in [0, parts), parts at most {len(data)}. Got {part}/{parts}.")
     numbers = np.arange(part, len(data), parts)
-    return NodeData(numbers, _only(data, numbers), len(data))
+    return NodeData(numbers, _only(data, numbers), len(data), data.clients)
 
 
 def from_folder(folder: Path) -> NodeData:
@@ -90,16 +92,17 @@ def load_node_data(config: NodeConfig, experiments_own: Callable[[], FederatedDa
     else:
         found = share(experiments_own(), int(config.get("partition-id", 0)), int(config.get("num-partitions", 1)))
     found.data.check()
-    return found._replace(numbers=_checked(found.numbers, len(found.data)))
+    trained = None if found.trained is None else np.sort(_checked(found.trained, np.size(found.trained), "training"))
+    return found._replace(numbers=_checked(found.numbers, len(found.data), "a node's"), trained=trained)
 
 
-def _checked(numbers: object, clients: int) -> np.ndarray:
+def _checked(numbers: object, clients: int, whose: str) -> np.ndarray:
     """The clients' numbers, which must be different and one for each client."""
     given = np.asarray(numbers)
     whole = given.ndim == 1 and np.issubdtype(given.dtype, np.integer) and len(given) == clients > 0
     if not whole or len(np.unique(given)) != clients or given.min() < 0 or given.max() >= MOST_CLIENTS:
         rule = f"{clients} different ints in [0, {MOST_CLIENTS})"
-        raise DataError(f"the numbers of a node's clients must be {rule}. Got {shown(numbers)}.")
+        raise DataError(f"the numbers of {whose} clients must be {rule}. Got {shown(numbers)}.")
     return given.astype(np.int64)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any, get_args
 
@@ -12,6 +11,7 @@ from fedtempo.report.html import report as page_about
 from fedtempo.report.runs import ReportRun, script_command, timestamp, versions
 from fedtempo.support.display import shows
 from fedtempo.support.files import write_atomically
+from fedtempo.support.json_text import json_text
 from fedtempo.trackers.csv import rounds_as_csv
 from fedtempo.training.private import WITHHELD
 from fedtempo.training.result import Result
@@ -36,9 +36,9 @@ def write_experiment(folder: Path, experiment: ExperimentFile) -> None:
 def export(result: Result, folder: Path) -> None:
     """Metrics of every round, in lines of JSON and as a table, a summary, and the report page."""
     texts = {
-        "metrics.jsonl": "".join(json.dumps(round_record(report)) + "\n" for report in result.history),
+        "metrics.jsonl": "".join(json_text(round_record(report)) + "\n" for report in result.history),
         "metrics.csv": rounds_as_csv(result.history),
-        SUMMARY: json.dumps({**summary(result), **_circumstances(folder)}, indent=2) + "\n",
+        SUMMARY: json_text({**summary(result), **_circumstances(folder)}, indent=2) + "\n",
     }
     for name, text in texts.items():
         write_atomically(folder / name, text, "out")

@@ -55,6 +55,8 @@ class Aggregator:
     """The delta at which a private run reports its epsilon."""
     noise_seed: int | None = None
     """Makes the noise predictable, for tests; INSECURE."""
+    fewest: int = 1
+    """Uploads that it takes at least: a round with fewer is below its quorum."""
 
     def __repr__(self) -> str:
         return self.name
@@ -119,7 +121,10 @@ def norm_bounded(bound: float) -> Aggregator:
 
 @takes_numbers
 def krum(faulty: int, keep: int = 1) -> Aggregator:
-    """The mean of the `keep` displacements closest to their n - faulty - 2 nearest others (Blanchard et al., 2017)."""
+    """The mean of the `keep` displacements closest to their n - faulty - 2 nearest others (Blanchard et al., 2017).
+
+    A cohort must have `faulty` + 3 clients or more; a round that fewer uploads come for is abandoned.
+    """
     require(is_count(faulty, 0), "faulty", "an int >= 0", faulty)
     require(is_count(keep), "keep", "an int >= 1", keep)
 
@@ -136,7 +141,7 @@ def krum(faulty: int, keep: int = 1) -> Aggregator:
         chosen = distances[:, 1 : others + 1].sum(1).argsort()[:keep].sort().values
         return {n: t[chosen].mean(dim=0) for n, t in stacked.items()}
 
-    return Aggregator(f"krum({faulty}, {keep})", combine=combine)
+    return Aggregator(f"krum({faulty}, {keep})", combine=combine, fewest=faulty + 3)
 
 
 @takes_numbers

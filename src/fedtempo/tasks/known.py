@@ -59,6 +59,9 @@ def _weighted_losses(class_weights: Tensor | None, label_smoothing: float) -> Pe
         # A class that only pads this client's head has probability 0 and must not count in the smoothing.
         own = outputs > torch.finfo(outputs.dtype).min
         if class_weights is not None:
+            # One weight alone would count for every class in this product, and for none but the first elsewhere.
+            number, wanted = len(class_weights), outputs.shape[-1]
+            require(number == wanted, "class_weights", f"{wanted} numbers, one for each of the model's outputs", number)
             each = each * class_weights.to(outputs)
         picked = each.gather(-1, torch.where(counted, targets, 0).unsqueeze(-1)).squeeze(-1)
         spread = torch.where(own, each, 0.0).sum(-1) / own.sum(-1)

@@ -8,10 +8,13 @@ once suggested a weight decay too, which gained nothing there and was left out.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from fedtempo.client.phase import Length
 from fedtempo.errors import is_count, is_number, require
+from fedtempo.schedules import Now, decaying_k
 from fedtempo.theory.ratio import beta_for_ratio, fedavg_ratio, feddecay_ratio
 from fedtempo.theory.surrogate import surrogate_eigenvalue
 
@@ -19,6 +22,8 @@ TOLERATED_DRIFT = 0.1
 """Local steps may change the balance between clients by this share before K is made smaller."""
 SMALLEST_BETA = 0.2
 """The smallest beta that the FedDecay papers found best; at 0 all local steps but the first would do nothing."""
+FEWEST_DIGITS = 5
+"""Decimals of a suggested decay of K; it gets more where fewer would not bring K to where it should go."""
 TESTED = (
     "a first guess for a search, not a result: with every rate tuned, the suggested beta was not seen to beat FedAvg "
     "on digits, no beta was on Fashion-MNIST, and K decay saved local steps without a gain in accuracy that could be "
@@ -67,7 +72,7 @@ class Advice:
     measurements: Measurements
 
     def __str__(self) -> str:
-        head = f"beta = {self.beta:g}, K decay = {self.k_decay:g}"
+        head = f"beta = {self.beta:g}, K decay = {self.k_decay:.15g}"
         return "\n".join([head, *(f"- {reason}" for reason in self.reasons), f"- {TESTED}"])
 
 
@@ -123,8 +128,16 @@ def _beta(m: Measurements) -> float:
 
 
 def _k_decay(m: Measurements) -> float:
-    half = max(1, m.rounds // 2)
-    return round(float((last_steps(m) / m.steps) ** (1 / half)), 5)
+    """The decay that brings K to `last_steps` after half of the rounds, with as few digits as that takes."""
+    half, last = max(1, m.rounds // 2), last_steps(m)
+    exact = float((last / m.steps) ** (1 / half))
+    for digits in range(FEWEST_DIGITS, 18):
+        # Rounded up, a decay may leave K one step above what is said; rounded down, many steps may end up below.
+        unit = 10.0**-digits
+        for decay in (round(exact, digits), round(math.floor(exact / unit) * unit, digits)):
+            if 0 < decay <= 1 and Length(decaying_k(m.steps, decay)).units(Now(round=half)) == last:
+                return decay
+    return exact
 
 
 def _why_measured(m: Measurements) -> str:
@@ -152,7 +165,7 @@ def _why_k(m: Measurements, k_decay: float) -> str:
         return f"K may stay at {m.steps}: its drift is {shift:.3g}, at most {limit:g} is tolerated."
     return (
         f"K = {m.steps} has a drift of {shift:.3g} at curvature L = {m.smoothness:.3g}, more than {limit:g}; decaying "
-        f"by {k_decay:g} a round brings K to {last_steps(m)} after half of the {m.rounds} rounds."
+        f"by {k_decay:.15g} a round brings K to {last_steps(m)} after half of the {m.rounds} rounds."
     )
 
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
+from fedtempo.support.json_text import json_text
 from fedtempo.trackers.lines import whole_lines
 from fedtempo.trackers.tracker import numbers
 from fedtempo.training.result import Result
@@ -34,7 +34,7 @@ class JsonLines:
     def round(self, report: RoundReport) -> None:
         """Append a line."""
         with self._path.open("a", encoding="utf-8") as file:
-            file.write(json.dumps({"round": report.round, **numbers(report)}) + "\n")
+            file.write(json_text({"round": report.round, **numbers(report)}) + "\n")
 
     def end(self, result: Result | None) -> None:
         """Nothing is open."""

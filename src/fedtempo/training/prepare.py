@@ -41,6 +41,7 @@ from fedtempo.training.checks.settings import (
     check_evaluation,
     check_rounds,
     check_schedules,
+    check_uploads_suffice,
 )
 from fedtempo.training.checks.side_by_side import why_not_vectorised
 from fedtempo.training.experiment import Experiment
@@ -109,6 +110,8 @@ def prepare(
     expected = _check_rounds(federation, rule, rounds, evaluation, quorum)
     federation = replace(federation, policy=_policy(admission, faults, aggregator))
     check_aggregator(federation)
+    check_uploads_suffice(rule, federation, rounds)
+    quorum = max(quorum, aggregator.fewest)
     check_private(federation, rule, rounds, evaluation, quorum, over_selection)
     check_compression(federation)
     check_clock(federation, deadline, partial_work)
@@ -170,7 +173,9 @@ def _check_rounds(
     # Schedules may be the user's functions: try them over the whole run now rather than fail in round 900.
     check_schedules(federation, rounds, expected)
     check_evaluation(evaluation, federation)
-    require(is_count(quorum) and quorum <= expected, "quorum", f"an int in [1, {expected:g}] (the cohort)", quorum)
+    # A round may be expected to have less than one client, and may still have one.
+    most = max(1.0, expected)
+    require(is_count(quorum) and quorum <= most, "quorum", f"an int in [1, {most:g}] (the cohort)", quorum)
     return expected
 
 

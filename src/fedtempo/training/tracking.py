@@ -8,9 +8,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
-from fedtempo.errors import ConfigError, OutputError, first_line
+from fedtempo.errors import ConfigError, FedTempoError, OutputError, first_line, is_count, shown
 from fedtempo.training.experiment import Experiment
 from fedtempo.training.private import WITHHELD
 from fedtempo.training.result import Result
@@ -53,8 +53,8 @@ class Tracker(Protocol):
 
     name: str
 
-    def start(self, run: RunInfo) -> int:
-        """Begin, and say how many rounds of this run are held already: those are not told again."""
+    def start(self, run: RunInfo) -> int | None:
+        """Begin, and say how many rounds of this run are held already: those are not told again. None is none."""
         ...
 
     def round(self, report: RoundReport) -> None:
@@ -73,11 +73,22 @@ class Tracking:
         self._held: list[tuple[Tracker, int]] = []
 
     def start(self, tracker: Tracker, run: RunInfo, history: Sequence[RoundReport]) -> None:
-        """Start a tracker and tell it the rounds of a resumed run that it missed."""
-        held = tracker.start(run)
+        """Start a tracker and tell it the rounds of a resumed run that it missed.
+
+        An error of ours is about a setting, such as a place that is taken, and is raised: nothing is trained yet. What
+        else goes wrong is the tracker's own trouble and costs the tracker.
+        """
+        try:
+            held = _held(tracker.start(run))
+        except FedTempoError:
+            raise
+        except Exception as error:
+            _warn(tracker, error)
+            return
         self._held.append((tracker, held))
         for report in history[held:]:
-            tracker.round(report)
+            if any(tracker is other for other, _ in self._held):
+                self._tell(tracker, partial(tracker.round, report))
 
     def round(self, report: RoundReport) -> None:
         """Tell everybody but those who hold this round already: a resumed run repeats it to the bit."""
@@ -98,11 +109,24 @@ class Tracking:
             word()
         except Exception as error:
             self._forget(tracker)
-            message = f"tracker {tracker.name!r} failed and is left out from now on: {first_line(error)}"
-            warnings.warn(message, RuntimeWarning, stacklevel=2)
+            _warn(tracker, error)
 
     def _forget(self, tracker: Tracker) -> None:
         self._held = [(other, held) for other, held in self._held if other is not tracker]
+
+
+def _held(said: Any) -> int:
+    """How many rounds a tracker says it holds."""
+    if said is None:
+        return 0
+    if not is_count(said, 0):
+        raise TypeError(f"start must return an int >= 0 or None. Got {shown(said)}.")
+    return int(said)
+
+
+def _warn(tracker: Tracker, error: Exception) -> None:
+    message = f"tracker {tracker.name!r} failed and is left out from now on: {first_line(error)}"
+    warnings.warn(message, RuntimeWarning, stacklevel=3)
 
 
 @contextmanager

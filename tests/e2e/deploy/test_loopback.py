@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 
 import fedtempo as ft
-from fedtempo.config import parse
+from fedtempo.config import parse, settings_of
+from fedtempo.deploy import NodeData
 from fedtempo.deploy.blueprint import blueprint_of, of_file
 from fedtempo.deploy.personal import DATABASE
 from fedtempo.deploy.server import Plan, serve_run
@@ -113,13 +114,25 @@ def test_a_resumed_private_deployment_is_charged_one_mean_more(digits: ft.data.F
     assert resumed.privacy is not None and resumed.privacy.rounds == given.rounds + 1
 
 
+def test_afl_of_a_file_is_that_of_the_simulator(tmp_path: Path) -> None:
+    """Its weights have an entry for every training client: a node must count all of them, not its own alone."""
+    plain = experiment_file("FedDecay").model_dump()
+    values = {name: value for name, value in plain.items() if value is not None}
+    file = parse({**values, "algorithm": {"name": "afl", "lr": 0.1, "weights_lr": 0.05}, "rounds": 2})
+    blueprint, here = of_file(file), ft.run(**settings_of(file), progress=False)
+    there = serve_run(Wires(nodes_of(blueprint, 3, tmp_path)), blueprint, Plan())
+    assert there.digest() == here.digest()
+    assert not any(report.failures for report in there.history)
+
+
 def test_a_node_needs_nothing_of_what_makes_a_mean_private(digits: ft.data.FederatedData) -> None:
     """A node has no held-out clients: rules about the whole run are the server's to check."""
     plain = experiment_file("FedDecay").model_dump()
     private = {"name": "private_mean", "bound": 0.5, "noise": 1.0}
     values = {name: value for name, value in plain.items() if value is not None}
     blueprint = of_file(parse({**values, "aggregator": private, "cohort": {"bernoulli": 0.5}}))
-    assert not blueprint.node(replace(digits, held_out=digits.held_out[:0])).federation.private
+    everybody = NodeData(np.arange(len(digits)), replace(digits, held_out=digits.held_out[:0]))
+    assert not blueprint.node(everybody).federation.private
     assert blueprint.server(digits).federation.private
 
 

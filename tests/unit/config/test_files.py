@@ -51,6 +51,30 @@ def test_a_data_file_is_found_in_the_current_folder_or_beside_the_experiment(
     assert read(Path("run.toml")).data.settings["path"] == "visits.csv"
 
 
+def test_a_trace_of_devices_is_found_like_a_data_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    there, here = tmp_path / "there", tmp_path / "here"
+    for folder in (there, here):
+        folder.mkdir()
+    (there / "phones.csv").write_text("seconds_per_step\n1\n2\n")
+    traced = {"name": "trace", "path": "phones.csv"}
+    (there / "run.toml").write_text(tomli_w.dumps(experiment(devices=traced)))
+    monkeypatch.chdir(here)
+    found = read(there / "run.toml").devices
+    assert found is not None and found.settings["path"] == str(there / "phones.csv")
+    classes = {"name": "classes", "of": [{"share": 1.0, **traced}]}
+    (there / "classes.toml").write_text(tomli_w.dumps(experiment(devices=classes)))
+    mixed = read(there / "classes.toml").devices
+    assert mixed is not None and mixed.settings["of"][0]["path"] == str(there / "phones.csv")
+    (here / "phones.csv").write_text("seconds_per_step\n3\n")
+    nearer = read(there / "run.toml").devices
+    assert nearer is not None and nearer.settings["path"] == "phones.csv"
+
+
+def test_a_file_may_begin_with_a_byte_order_mark(tmp_path: Path) -> None:
+    (tmp_path / "run.toml").write_bytes(b"\xef\xbb\xbf" + tomli_w.dumps(SMALL).encode())
+    assert read(tmp_path / "run.toml") == parse(SMALL)
+
+
 def test_there_are_examples() -> None:
     assert len(EXAMPLES) >= 2
 

@@ -15,11 +15,13 @@ import pytest
 import torch
 
 import fedtempo as ft
+from fedtempo.config import ExperimentFile, parse
 from fedtempo.deploy import NodeData
 from fedtempo.deploy.blueprint import blueprint_of
 from fedtempo.deploy.census import census_of, data_of, read_census
 from fedtempo.deploy.node import Nodes, make_node
 from fedtempo.deploy.nodedata import from_folder, placed, share
+from fedtempo.deploy.orders import order_layout
 from fedtempo.deploy.personal import DATABASE, PersonalStore
 from fedtempo.deploy.roster import Reply, Request
 from fedtempo.deploy.server import RUN, Plan, serve_run
@@ -121,6 +123,33 @@ def test_wrong_numbers_of_clients_are_named(numbers: str, digits: ft.data.Federa
     blueprint = blueprint_of(experiment(digits, FOUR["FedDecay"]()))
     with pytest.raises(ft.DataError, match=r"numbers of a node's clients must be 2 different ints"):
         make_node(blueprint, {"data-loader": f"{__name__}:loader_of_wrong_numbers", "numbers": numbers})
+
+
+def loader_of_trained(config: dict[str, object]) -> NodeData:
+    return loaded_by_function(config)._replace(trained=json.loads(str(config["trained"])))
+
+
+def afl_file() -> ExperimentFile:
+    """Data of the form of `own_data`; nodes bring their own."""
+    model = {"name": "softmax_regression", "inputs": 4, "outputs": 3}
+    data = {"name": "digits", "split": {"name": "iid", "clients": 4}}
+    return parse(
+        {"rounds": 2, "data": data, "model": model, "algorithm": {"name": "afl", "lr": 0.1, "weights_lr": 0.1}}
+    )
+
+
+def test_a_node_with_its_own_data_says_who_is_trained_on_where_weights_are_by_number() -> None:
+    blueprint = blueprint_of(afl_file())
+    own = {"data-loader": f"{__name__}:loaded_by_function", "first": 0}
+    with pytest.raises(ft.ConfigError, match=r"data of a node must be .* who is trained on .* for afl. Got neither"):
+        make_node(blueprint, own)
+    told = {**own, "data-loader": f"{__name__}:loader_of_trained", "trained": "[3, 0, 1, 2]"}
+    there = blueprint.server(own_data(4))
+    expected = order_layout(there.federation, there.first_shared, True)
+    for first in (0, 2):
+        assert make_node(blueprint, {**told, "first": first}).training_layout == expected
+    with pytest.raises(ft.DataError, match=r"numbers of training clients must be 2 different ints .* Got \[1, 1\]"):
+        make_node(blueprint, {**told, "trained": "[1, 1]"})
 
 
 def test_the_server_knows_counts_and_shapes_of_all(digits: ft.data.FederatedData) -> None:

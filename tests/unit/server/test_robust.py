@@ -74,6 +74,15 @@ def test_median_shrugs_off_a_million(digits: ft.data.FederatedData) -> None:
     assert max(p.abs().max() for p in wild.params.values()) > 100
 
 
+@pytest.mark.parametrize("quorum", [1, 5])
+def test_a_round_with_too_few_uploads_for_krum_is_abandoned(quorum: int, digits: ft.data.FederatedData) -> None:
+    """Krum with one faulty client takes four uploads; a higher quorum of the user's stays."""
+    settings = {"aggregator": robust.krum(1), "faults": ft.Faults(drop=0.4), "rounds": 12, "quorum": quorum}
+    result = run(digits, **settings)
+    assert [r.abandoned for r in result.history] == [len(r.clients) < max(4, quorum) for r in result.history]
+    assert {r.abandoned for r in result.history} == {True, False}
+
+
 def test_the_private_means_noise_is_as_stated(digits: ft.data.FederatedData) -> None:
     """With rate 0 only the noise moves the model: deviation noise * bound / |S| on every coordinate, within 5 %."""
     algorithm = ft.algorithms.fedavg(lr=0.0, steps=1)

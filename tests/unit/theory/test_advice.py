@@ -1,7 +1,9 @@
 """The adviser's rules: directions, hand-worked numbers, limits, and a run on digits."""
 
+import re
 import time
 from dataclasses import replace
+from itertools import product
 
 import pytest
 from torch import nn
@@ -20,6 +22,7 @@ from fedtempo.theory import (
     local_steps,
     measure,
 )
+from fedtempo.theory.advice import last_steps
 
 PLAN = Measurements(
     disagreement=0.5,
@@ -63,6 +66,24 @@ def test_k_reaches_its_target_halfway():
     assert counts[0] == 10
     assert counts[51] == 2
     assert advice.k_decay == pytest.approx(0.2 ** (1 / 50), abs=1e-5)
+
+
+@pytest.mark.parametrize("share", [0.1, 0.3, 0.5, 0.9])
+@pytest.mark.parametrize("smoothness", [0.5, 2.0, 5.0])
+def test_k_is_where_the_reason_says_it_is(share, smoothness):
+    """Whatever the decay is rounded to: it must bring K to the number in the sentence, and be in it whole."""
+    for steps, rounds in product((5, 10, 20, 50, 300), (1, 20, 100, 501, 2000)):
+        plan = replace(PLAN, disagreement=share, smoothness=smoothness, steps=steps, rounds=rounds)
+        advice, half = advise(plan), max(1, rounds // 2)
+        after_half = local_steps(decaying_k(steps, advice.k_decay), half + 1)[half]
+        assert after_half == last_steps(plan)
+        reason = next(reason for reason in advice.reasons if reason.startswith("K "))
+        if advice.k_decay < 1:
+            found = re.search(r"decaying by (\S+) a round brings K to (\d+) after", reason)
+            assert found is not None and (float(found[1]), int(found[2])) == (advice.k_decay, after_half)
+            assert f"K decay = {found[1]}\n" in str(advice)
+        else:
+            assert f"stay at {after_half}:" in reason
 
 
 def test_one_local_step_leaves_nothing_to_decay():

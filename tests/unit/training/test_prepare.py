@@ -20,6 +20,14 @@ def test_uploads_are_looked_at_one_by_one_only_where_that_is_needed() -> None:
     assert experiment(faults=ft.Faults(nan=0.1)).federation.policy is not None
 
 
+def test_a_cohort_of_less_than_one_client_on_average() -> None:
+    """A tenth of six clients is less than one; a quorum of one is all that such a round can have."""
+    few = ft.cohort.bernoulli(0.1)
+    assert experiment(cohort=few).quorum == 1
+    with pytest.raises(ft.ConfigError, match=r"quorum must be an int in \[1, 1\] \(the cohort\). Got 2."):
+        experiment(cohort=few, quorum=2)
+
+
 def test_the_module_that_was_given_is_left_as_it_was() -> None:
     model = zoo.model("mlp")
     before = {name: t.clone() for name, t in model.state_dict().items()}
@@ -37,6 +45,11 @@ def test_the_module_that_was_given_is_left_as_it_was() -> None:
         (
             {"data": ft.data.FederatedData({"x": np.zeros((4, 1)), "y": np.zeros(4)}, [range(4)] * 2)},  # type: ignore[arg-type]
             r"data.bounds must be an array with four positions per client, as from_clients makes it. Got \[range",
+        ),
+        ({"aggregator": ft.robust.krum(2)}, r"cohort must be at least 5 in every round for krum\(2, 1\). Got 4.0."),
+        (
+            {"aggregator": ft.robust.krum(1), "cohort": ft.schedules.sequence([4, 3], over="round")},
+            r"cohort must be at least 4 in every round for krum\(1, 1\). Got 3.0.",
         ),
         ({"deadline": 0.0}, r"deadline must be a number > 0. Got 0.0."),
         ({"faults": ft.Faults(kill=0.5)}, r"faults.kill must be 0 where no workers can be killed"),

@@ -48,6 +48,8 @@ def check_loss_fits(federation: Federation, outputs: torch.Tensor, rows: Batch) 
     targets = rows.get("y", outputs)
     try:
         losses = task.losses(outputs, targets)
+    except FedTempoError:
+        raise
     except Exception as error:
         shapes = f"outputs {tuple(outputs.shape)}, targets {tuple(targets.shape)}"
         raise ModelError(f"the loss {task.name!r} does not fit: {shapes}: {first_line(error)}") from error

@@ -53,6 +53,17 @@ def check_cohort(rule: Cohort, federation: Federation, rounds: int) -> None:
             rule.choose(clients, now, federation.problem.seed)
 
 
+def check_uploads_suffice(rule: Cohort, federation: Federation, rounds: int) -> None:
+    """Every round's cohort is large enough for the aggregator. That fewer may answer is what the quorum is for."""
+    if federation.policy is None:
+        return
+    aggregator, clients = federation.policy.aggregator, len(federation.problem.data.clients)
+    for round_number in sampled_rounds(rounds):
+        expected = rule.expected(federation.problem.now(round_number, 1.0), clients)
+        enough = expected >= aggregator.fewest or aggregator.fewest == 1
+        require(enough, "cohort", f"at least {aggregator.fewest} in every round for {aggregator!r}", expected)
+
+
 def check_evaluation(protocol: Any, federation: Federation) -> None:
     """The protocol is one, its fine-tuning can be run on this model, and its rate is a rate."""
     require(protocol is None or isinstance(protocol, Evaluation), "evaluation", "an Evaluation or None", protocol)

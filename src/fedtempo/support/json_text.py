@@ -1,0 +1,30 @@
+"""JSON that every reader takes: the standard has neither NaN nor infinity, though Python's own writer puts them out."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Mapping
+from typing import Any
+
+
+def json_text(value: object, indent: int | None = None, default: Callable[[Any], object] | None = None) -> str:
+    """The value as JSON; numbers that are not finite are null.
+
+    >>> json_text({"loss": float("nan"), "steps": (3, 4)})
+    '{"loss": null, "steps": [3, 4]}'
+    """
+    return json.dumps(_finite(value), indent=indent, default=default, allow_nan=False)
+
+
+def _finite(value: object) -> object:
+    if isinstance(value, Mapping):
+        return {_finite_name(key): _finite(entry) for key, entry in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(entry) for entry in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def _finite_name(key: object) -> object:
+    """A name in an object is text for every reader; a number that is not finite would be refused as a name."""
+    return str(key) if isinstance(key, float) else key
