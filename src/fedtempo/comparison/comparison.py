@@ -19,6 +19,7 @@ from fedtempo.comparison.targets import Reached, cost_to_reach, whole_costs
 from fedtempo.errors import unknown
 from fedtempo.evaluation.protocol import UserScores
 from fedtempo.support.display import html_of
+from fedtempo.support.json_text import finite
 
 GROUPS = ("existing_before", "existing_after", "new_before", "new_after")
 STATISTICS = ("mean", "bottom_decile", "std")
@@ -77,11 +78,11 @@ class Comparison:
 
     def json(self) -> str:
         """Everything as JSON; a number that is not known is null."""
-        return json.dumps(_plain(self.as_dict()), indent=1)
+        return json.dumps(finite(self.as_dict()), indent=1)
 
     def csv(self) -> str:
         """One line per contestant, one column per number; a number that is not known is an empty cell."""
-        rows = [_flat(_plain(record)) for record in self.records()]
+        rows = [_flat(finite(record)) for record in self.records()]
         columns = list(dict.fromkeys(column for row in rows for column in row))
         text = io.StringIO()
         writer = csv.DictWriter(text, columns, restval="", lineterminator="\n")
@@ -210,15 +211,6 @@ def _record(line: Line, target: float | None) -> dict[str, Any]:
     if line.reached is not None:
         record["to_reach"] = {"target": target, **vars(line.reached)}
     return record
-
-
-def _plain(value: Any) -> Any:
-    """NaN and infinity have no place in JSON."""
-    if isinstance(value, dict):
-        return {key: _plain(entry) for key, entry in value.items()}
-    if isinstance(value, list):
-        return [_plain(entry) for entry in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def _flat(value: Any, prefix: str = "") -> dict[str, Any]:

@@ -14,14 +14,15 @@ def json_text(value: object, indent: int | None = None, default: Callable[[Any],
     >>> json_text({"loss": float("nan"), "steps": (3, 4)})
     '{"loss": null, "steps": [3, 4]}'
     """
-    return json.dumps(_finite(value), indent=indent, default=default, allow_nan=False)
+    return json.dumps(finite(value), indent=indent, default=default, allow_nan=False)
 
 
-def _finite(value: object) -> object:
+def finite(value: Any) -> Any:
+    """The same value with None in the place of numbers that are not finite."""
     if isinstance(value, Mapping):
-        return {_finite_name(key): _finite(entry) for key, entry in value.items()}
+        return {_finite_name(key): finite(entry) for key, entry in value.items()}
     if isinstance(value, list | tuple):
-        return [_finite(entry) for entry in value]
+        return [finite(entry) for entry in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 

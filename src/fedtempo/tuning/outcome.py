@@ -17,6 +17,7 @@ from fedtempo.config import dump, fingerprint
 from fedtempo.errors import TrainingError
 from fedtempo.report import REPORT, Bars, Grid, Lines, Section, report
 from fedtempo.support.files import write_atomically
+from fedtempo.support.json_text import finite
 from fedtempo.tuning.study import Record, SearchPlan
 
 FACTS = ("state", "value", "rounds", "best_round", "seconds", "reason")
@@ -42,7 +43,7 @@ class Found:
     def rows(self) -> list[dict[str, Any]]:
         """The table as plain data, by number."""
         return [
-            {"trial": record.number, **record.values, **{f: _known(getattr(record.outcome, f)) for f in FACTS}}
+            {"trial": record.number, **record.values, **{f: finite(getattr(record.outcome, f)) for f in FACTS}}
             for record in self.records
         ]
 
@@ -87,7 +88,7 @@ class Found:
             [
                 one.number,
                 *(_text(one.values.get(name)) for name in names),
-                *(_known(getattr(one.outcome, f)) for f in FACTS),
+                *(finite(getattr(one.outcome, f)) for f in FACTS),
             ]
             for one in ranked
         ]
@@ -155,7 +156,3 @@ def _text(value: Any) -> str:
 
 def _cell(value: Any) -> Any:
     return json.dumps(value) if isinstance(value, (list, Mapping, bool)) else value
-
-
-def _known(fact: Any) -> Any:
-    return None if isinstance(fact, float) and math.isnan(fact) else fact

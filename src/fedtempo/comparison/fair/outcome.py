@@ -21,6 +21,7 @@ from fedtempo.report import REPORT, Grid, Lines, Section, report, tidy_csv, tidy
 from fedtempo.report.notebook import tables_html
 from fedtempo.support.display import html_of, shows
 from fedtempo.support.files import write_atomically
+from fedtempo.support.json_text import finite
 
 
 @dataclass(frozen=True)
@@ -75,7 +76,7 @@ class FairComparison:
             "comparison": self.comparison.as_dict(),
             "notes": self.notes,
         }
-        plain: dict[str, Any] = _known(found)
+        plain: dict[str, Any] = finite(found)
         return plain
 
     def json(self) -> str:
@@ -178,15 +179,6 @@ def _text(values: Mapping[str, Any]) -> str:
 
 def _cell(value: Any) -> Any:
     return None if isinstance(value, float) and math.isnan(value) else value
-
-
-def _known(value: Any) -> Any:
-    """Plain data without NaN, which JSON does not have."""
-    if isinstance(value, Mapping):
-        return {key: _known(entry) for key, entry in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_known(entry) for entry in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 @shows(FairComparison)
