@@ -147,8 +147,8 @@ def test_a_loss_that_is_nan_does_not_cost_the_update(backend: str) -> None:
     )
 
 
-def test_weights_of_nothing_abandon_the_round_without_a_division(tmp_path: Path) -> None:
-    """Every client says that it has processed nothing: no upload counts, and nothing is divided by zero."""
+def test_weights_of_nothing_move_nothing_without_a_division(tmp_path: Path) -> None:
+    """Every client says that it has processed nothing: no upload weighs anything, and nothing is divided by zero."""
     algorithm = ft.algorithms.fedavg(lr=0.1, steps=2, weighting="processed")
     given = prepare(**settings(rounds=2, backend="serial", evaluation=None, algorithm=algorithm))
     blueprint, form = blueprint_of(given), upload_form(given.federation)
@@ -161,6 +161,5 @@ def test_weights_of_nothing_abandon_the_round_without_a_division(tmp_path: Path)
 
     result = serve_run(Wires(nodes_of(blueprint, 2, tmp_path), weightless), blueprint, Plan())
     for report in result.history:
-        assert report.abandoned
-        assert {failure.reason for failure in report.failures} == {"wrong weight"}
+        assert not report.abandoned and not report.failures
     assert all(torch.equal(result.params[name], value) for name, value in given.first_shared.items())

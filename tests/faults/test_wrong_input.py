@@ -128,7 +128,7 @@ CONFIG: dict[str, tuple[str, Callable[[], dict[str, Any]]]] = {
     "more steps than can be planned": ("steps", lambda: {"algorithm": fl.fedavg(lr=0.1, steps=2**40)}),
     "a rate beyond the dtype": ("lr must be at most", lambda: {"algorithm": fl.fedavg(lr=1e300, steps=1)}),
     "a schedule that overflows": (
-        "lr must be a number in every round. Got OverflowError",
+        "schedule per_round(value=1.0, factor=1e+200) must be finite. Got inf at round 2",
         lambda: {"algorithm": fl.fedavg(lr=per_round(1.0, 1e200), steps=1), "rounds": 5, "dtype": torch.float64},
     ),
     "steps that explode": (

@@ -93,8 +93,6 @@ class Experiment:
             "quorum": f"{self.quorum}, over-selection {self.over_selection}",
             "policy": repr(federation.policy),
         }
-        # Weights are drawn from the seed, so the model's hash tells seeds apart. This tells networks apart.
-        words["architecture"] = _architecture(federation.problem.model)
         # Only where there are some: a run without them is the same run as before there was a clock.
         if federation.problem.devices is not None:
             partial = ", partial work" if self.partial_work else ""
@@ -112,7 +110,8 @@ class Experiment:
         stable".
         """
         contents = {name: _content(part, name.removesuffix(CONTENT), strict) for name, part in self._parts()}
-        return {**self.describe(), **contents}
+        # Weights are drawn from the seed, so the model's hash tells seeds apart. The architecture tells networks apart.
+        return {**self.describe(), **contents, "architecture": _architecture(self.federation.problem.model)}
 
     def _parts(self) -> Iterator[tuple[str, object]]:
         federation, problem = self.federation, self.federation.problem
