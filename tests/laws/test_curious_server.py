@@ -10,6 +10,7 @@ import torch
 from torch import nn
 
 import fedtempo as ft
+from fedtempo.algorithms.rate_rules import HISTORY
 from fedtempo.client.objectives import Received
 from fedtempo.contracts import small_data
 from fedtempo.federation.federation import Federation
@@ -142,6 +143,8 @@ def _private_words(name: str, federation: Federation) -> str:
         return "refused: nothing is shared"
     if groups != {"delta"}:
         return f"refused: {WORDS[min(groups - {'delta'})]}"
+    if HISTORY in federation.algorithm.owns:
+        return "refused: the server adds up what clients sent"
     if federation.algorithm.weighting == "uniform":
         return "yes"
     settable = "weighting" in inspect.signature(ft.algorithms.ALGORITHMS[name]).parameters
@@ -171,7 +174,7 @@ def test_a_private_mean_is_taken_or_refused_as_the_page_says(name: str) -> None:
     if written.endswith("| yes |"):
         assert prepare(**given).federation.private  # type: ignore[arg-type]
         return
-    with pytest.raises(ft.ConfigError, match="private mean"):
+    with pytest.raises(ft.ConfigError, match="private.mean"):
         prepare(**given)  # type: ignore[arg-type]
 
 

@@ -72,7 +72,7 @@ def test_apfl_with_alpha_one_trains_alone_and_with_zero_not_at_all() -> None:
     for alpha in (1.0, 0.0):
         result = run(fl.apfl(**FEDAVG, alpha=alpha), PARTIAL, **BATCHES)
         for client in range(4):
-            own = {n: t for n, t in result.client_state(client).items() if n != "alpha"}
+            own = {n: t for n, t in result.client_state(client).items() if n != "<alpha>"}
             first = {n: t.numpy() for n, t in result.experiment.first_shared.items()}
             expected = {n: t.numpy() for n, t in alone.client_state(client).items()} if alpha else first
             assert_close(own, expected, 1e-12)

@@ -55,7 +55,9 @@ class Cluster(NamedTuple):
     """How an actor gets the data where it cannot have them from the driver."""
 
 
-def cluster_for(backend: object, address: Any, gpus: Any, loader: Any) -> Cluster | None:
+def cluster_for(
+    backend: object, address: str | None, gpus: float | None, loader: Callable[[], FederatedData] | None
+) -> Cluster | None:
     """The cluster that was asked for, by the backend's name or by an address; None where Ray was not."""
     require(address is None or (isinstance(address, str) and bool(address)), "ray_address", "an address", address)
     share = gpus is None or (is_number(gpus) and (0 <= gpus <= 1 or (gpus > 0 and gpus == int(gpus))))
