@@ -174,7 +174,7 @@ def test_a_private_mean_is_taken_or_refused_as_the_page_says(name: str) -> None:
     if written.endswith("| yes |"):
         assert prepare(**given).federation.private  # type: ignore[arg-type]
         return
-    with pytest.raises(ft.ConfigError, match="private.mean"):
+    with pytest.raises(ft.ConfigError, match=r"private.mean"):
         prepare(**given)  # type: ignore[arg-type]
 
 
