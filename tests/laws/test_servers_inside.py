@@ -29,14 +29,15 @@ SAME = {
     "one weight for all": a.loss_weighted(a.fedavg(0.1, 3), weigh=lambda loss: 10.0 + 0 * loss),
 }
 HYPER = {"global": a.fedhyper_global, "server": a.fedhyper_server, "client": a.fedhyper_client}
+# FedNova normalises by the rates, which clients choose under FedHyper-CL: there it is not FedAvg.
+CASES = [
+    (name, wrapper) for name in SAME for wrapper in HYPER if not (name.startswith("fednova") and wrapper == "client")
+]
 
 
-@pytest.mark.parametrize("wrapper", HYPER)
-@pytest.mark.parametrize("name", SAME)
+@pytest.mark.parametrize(("name", "wrapper"), CASES)
 def test_fedhyper_sees_the_displacement_that_the_server_steps_on(name: str, wrapper: str) -> None:
     """Each of these is FedAvg, so FedHyper around it is FedHyper around FedAvg."""
-    if (name, wrapper) == ("fednova with equal steps", "client"):
-        pytest.skip("FedNova normalises by the rates, which clients then choose")
     plain = run(a.fedavg(0.1, 3))
     assert distance(plain, run(SAME[name])) <= 1e-12
     wrap = HYPER[wrapper]
