@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
-from fedtempo.algorithms.rate_rules import HISTORY
+from fedtempo.algorithms.rate_rules import BLOCKS, HISTORY
 from fedtempo.costs import Ledger
 from fedtempo.devices import Devices, RunningDevices
 from fedtempo.errors import ConfigError, is_number, require
@@ -86,6 +86,12 @@ def check_clock(federation: Federation, deadline: float | None, partial_work: bo
     devices = federation.problem.devices
     timed = deadline is not None and devices is not None
     require(timed or not partial_work, "partial_work", "false without devices and a deadline", partial_work)
+    # A deadline inside an epoch or a block would leave out what is done at its end.
+    algorithm = federation.algorithm
+    apart = BLOCKS not in algorithm.owns
+    require(
+        apart or not partial_work, "partial_work", f"false for {algorithm!r}, some of whose steps belong together", True
+    )
     private = federation.private and devices is not None
     require(not private, "devices", "left out for a private mean: times would tell who took part", devices)
 

@@ -8,6 +8,7 @@ import pytest
 
 import fedtempo as ft
 from fedtempo import algorithms as a
+from fedtempo.contracts import small_data
 from fedtempo.errors import ConfigError
 from fedtempo.schedules import by_own_loss, finish_by, per_round
 from fedtempo.training.loop import train_experiment
@@ -69,3 +70,14 @@ def test_a_run_with_devices_is_another_run_to_resume() -> None:
     )
     assert "devices" not in plain and timed["devices"] != other["devices"]
     assert timed["devices (content)"] != other["devices (content)"]
+
+
+@pytest.mark.parametrize(
+    "algorithm", [ft.algorithms.feddecay(0.1, 0.5, epochs=2, per="epoch_displacement"), ft.algorithms.pfedme()]
+)
+def test_a_deadline_does_not_end_clients_inside_steps_that_belong_together(algorithm: ft.Algorithm) -> None:
+    settings = {"model": ft.models.mlp(6, [5], 4), "data": small_data(), "rounds": 1, "cohort": 4, "batch_size": 4}
+    clock = {"devices": ft.devices.constant(seconds_per_step=1.0), "deadline": 2.5}
+    with pytest.raises(ft.ConfigError, match=r"partial_work must be false for .*steps belong together"):
+        ft.train(algorithm=algorithm, **settings, **clock, partial_work=True)
+    assert ft.train(algorithm=algorithm, **settings, **clock)
