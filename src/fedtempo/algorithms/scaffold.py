@@ -134,12 +134,12 @@ def _own_mean_direction(received: Received, carry: Carry) -> Params:
     return _if_moved(carry, found, carry.personal)
 
 
-def _if_moved(carry: Carry, found: Params, otherwise: Params) -> Params:
-    """What was found, unless all rates were 0: then the client has learnt nothing about its direction."""
+def _if_moved(carry: Carry, found: Params, otherwise: Params | None = None) -> Params:
+    """What was found; where all rates were 0 the client has learnt nothing, and it is `otherwise`, or zeros."""
     moved = carry.scratch[TRAVELLED] > 0
     if is_plain(moved) and bool(moved):  # the usual case, without a pass over the tensors
         return found
-    return {n: torch.where(moved, t, otherwise[n]) for n, t in found.items()}
+    return {n: torch.where(moved, t, 0.0 if otherwise is None else otherwise[n]) for n, t in found.items()}
 
 
 def _travelled(carry: Carry) -> torch.Tensor:
@@ -155,7 +155,7 @@ def _upload(received: Received, carry: Carry, option: str, by_samples: bool) -> 
     else:
         travelled = -_travelled(carry)
         change = {n: (delta[n] / travelled).to(delta[n].dtype).sub_(received.extra[n]) for n in carry.personal}
-        change = _if_moved(carry, change, zeros_like(change))
+        change = _if_moved(carry, change)
     if by_samples:
         change = {n: t.mul_(carry.scratch[SHARE]) for n, t in change.items()}
     return {"delta": delta, "control": change}
