@@ -5,11 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any, Unpack
 
-import torch
-
 from fedtempo.algorithms.algorithm import Algorithm, ClientSettings, Memory, Uploads, Weighting, named
 from fedtempo.algorithms.fedavg import fedavg
-from fedtempo.algorithms.scaffold import TRAVELLED, add_rate
+from fedtempo.algorithms.scaffold import TRAVELLED, add_rate, sum_of_rates
 from fedtempo.client.objectives import Received, Steady, View
 from fedtempo.client.phase import Carry
 from fedtempo.client.rules import zero_of
@@ -70,7 +68,6 @@ def _direction(view: View) -> Params:
 
 def _upload(received: Received, carry: Carry) -> Groups:
     delta = subtract(carry.shared, received.shared)
-    # If all rates are 0 the displacement is 0 as well; the tiny floor makes 0 / 0 a 0.
-    travelled = carry.scratch[TRAVELLED].clamp(min=torch.finfo(torch.float64).tiny)
+    travelled = sum_of_rates(carry)
     names = [n.removeprefix(DIRECTION) for n in received.extra if n.startswith(DIRECTION)]
     return {"delta": delta, "direction": {n: (delta[n] / -travelled).to(delta[n].dtype) for n in names}}

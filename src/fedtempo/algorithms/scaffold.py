@@ -126,7 +126,7 @@ def _own_gradient(received: Received, carry: Carry) -> Params:
 
 def _own_mean_direction(received: Received, carry: Carry) -> Params:
     """Option II's c_i+ = (x - y_K) / sum_k l_k - (c - c_i)."""
-    travelled = _travelled(carry)
+    travelled = sum_of_rates(carry)
     # A tensor of one number per client does not raise the type of the others, so every step may overwrite the last.
     found = {
         n: (received.shared[n] - carry.shared[n]).div_(travelled).sub_(carry.scratch[DRIFT + n]) for n in carry.personal
@@ -142,7 +142,8 @@ def _if_moved(carry: Carry, found: Params, otherwise: Params | None = None) -> P
     return {n: torch.where(moved, t, 0.0 if otherwise is None else otherwise[n]) for n, t in found.items()}
 
 
-def _travelled(carry: Carry) -> torch.Tensor:
+def sum_of_rates(carry: Carry) -> torch.Tensor:
+    """The sum of the rates of the client's steps, to divide its displacement by."""
     # If all rates are 0 the displacement is 0 as well; the tiny floor makes 0 / 0 a 0.
     return carry.scratch[TRAVELLED].clamp(min=torch.finfo(torch.float64).tiny)
 
@@ -153,7 +154,7 @@ def _upload(received: Received, carry: Carry, option: str, by_samples: bool) -> 
     if option == "I":
         change = {n: carry.scratch[n] - own for n, own in carry.personal.items()}
     else:
-        travelled = -_travelled(carry)
+        travelled = -sum_of_rates(carry)
         change = {n: (delta[n] / travelled).to(delta[n].dtype).sub_(received.extra[n]) for n in carry.personal}
         change = _if_moved(carry, change)
     if by_samples:
