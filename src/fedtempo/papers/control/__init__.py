@@ -33,6 +33,8 @@ SMALL: dict[str, Any] = {**SMOKE, "rounds": 60, "cohort": 5, "every": 20, "users
 MEDIUM: dict[str, Any] = {**SMALL, "rounds": 120, "every": 8, "patience": 4, "validation": 0.15}
 LONG: dict[str, Any] = {**MEDIUM, "rounds": 1000, "cohort": 10, "every": 25, "k": 20}
 CONVERGED = Settling(USERS, within=0.01)
+HALF = 60
+"""Rounds of a trial where a run takes tens of seconds: half of a judged run's."""
 
 
 def _own_parts(scale: Scale) -> dict[str, float]:
@@ -68,15 +70,19 @@ def _scales(
     minutes: Mapping[str, float],
     judged_seeds: int = 5,
     tuning_seeds: int = 1,
+    tuning_rounds: int | None = None,
     **settings: tuple[Any, Any, Any, Any],
 ) -> dict[str, Scale]:
     """Smoke, small, medium (tuned) and paper, of settings that each have a value for the four."""
     sizes = {"smoke": (1, SMOKE), "small": (2, SMALL), "medium": (judged_seeds, MEDIUM), "paper": (judged_seeds, LONG)}
-    tuned = {"tuning": control_tuning(rates, tuning_seeds), "settling": CONVERGED}
+    tunings = {
+        "medium": control_tuning(rates, tuning_seeds, tuning_rounds),
+        "paper": control_tuning(rates, tuning_seeds),
+    }
     scales = {}
     for place, (name, (seeds, own)) in enumerate(sizes.items()):
         chosen = {setting: values[place] for setting, values in settings.items()}
-        protocol = tuned if name in ("medium", "paper") else {}
+        protocol = {"tuning": tunings[name], "settling": CONVERGED} if name in tunings else {}
         scales[name] = sized(seeds=seeds, minutes=minutes[name], **{**own, **chosen, **protocol})
     return scales
 
@@ -135,6 +141,7 @@ CIFAR10 = Reproduction(
     scales=_scales(
         (0.03, 0.1, 0.3),
         {"smoke": 0.2, "small": 3, "medium": 30, "paper": 60_000},
+        tuning_rounds=HALF,
         clients=(5, 20, 20, 100),
         rows=(100, 3000, 6000, None),
         model=(("group_norm_cnn", {"channels": [2]}), SMALL_CNN, SMALL_CNN, ("resnet18", {})),
@@ -155,6 +162,7 @@ SHAKESPEARE = Reproduction(
     scales=_scales(
         (0.3, 1.0, 3.0),
         {"smoke": 0.2, "small": 3, "medium": 30, "paper": 60_000},
+        tuning_rounds=HALF,
         clients=(5, 30, 30, 1000),
         window=(5, 10, 10, 80),
         limit=(10, 60, 200, None),

@@ -117,10 +117,11 @@ METHODS: Mapping[str, Maker] = {
 """From a rate and a scale to the algorithm, by label."""
 
 
-def control_tuning(rates: Sequence[float], seeds: int = 1) -> Tuning:
-    """The same candidates for every method, chosen by validation rows."""
+def control_tuning(rates: Sequence[float], seeds: int = 1, rounds: int | None = None) -> Tuning:
+    """The same candidates for every method, chosen by validation rows; in so many rounds, if not in all."""
     contestants = {label: TunedSetting(label, tuple(rates)) for label in METHODS}
-    return Tuning(contestants, f"{USERS}/best", seeds=tuple(range(FIRST_TUNING_SEED, FIRST_TUNING_SEED + seeds)))
+    tuned_on = tuple(range(FIRST_TUNING_SEED, FIRST_TUNING_SEED + seeds))
+    return Tuning(contestants, f"{USERS}/best", seeds=tuned_on, settings={} if rounds is None else {"rounds": rounds})
 
 
 def equal_steps(scale: Scale) -> float:
