@@ -6,6 +6,7 @@ It is the reference: all other backends must agree with it. Read `_run_stage` to
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from itertools import repeat
 
 import numpy as np
 import torch
@@ -130,14 +131,15 @@ def _run_stage(
             carry, data = stage.enter(received, carry, data)
     # Batches depend on seed, client and round alone: neither on the backend nor on who trained before.
     keys = client_keys(problem.seed, np.array([client]), "batches", *now.path)
-    drawn = _drawn(data, BatchRows(batching, keys, np.array([count])), batching, -(-len(here) // stage.phase.repeat))
+    draws = -(-len(here) // stage.phase.repeat)
+    drawn = _drawn(data, BatchRows(batching, keys, np.array([count])), batching, count, draws)
     losses: list[torch.Tensor] = []
     seen = 0
     for step, place in enumerate(here):
         if stage.phase.until is not None and bool(stage.phase.until(received, carry)):
             break
         if step % stage.phase.repeat == 0:
-            rows = next(drawn)
+            rows, length = next(drawn)
         batch = dict(rows)
         if problem.augment is not None:
             key = step_keys(problem.seed, np.array([client]), now.path, step).to(problem.device)
@@ -151,9 +153,8 @@ def _run_stage(
         carry, loss = stage.step(gradient, received, carry, batch, place, may_overwrite=step > 0)
         # Losses stay tensors until the end: reading a number would wait for the device at every step.
         losses.append(loss)
-        seen += batching.length(count, step // stage.phase.repeat)
-        over = stage.stopped(carry)
-        if over is not None and bool(over):
+        seen += length
+        if stage.phase.stop_rule is not None and bool(stage.stopped(carry)):
             break
     total = torch.stack(losses).to(torch.float64).sum() if losses else torch.zeros((), dtype=torch.float64)
     return carry, total, len(losses), seen
@@ -165,10 +166,13 @@ def until_deadline(planned: Sequence[Now], now: Now, before: int) -> Sequence[No
     return planned if most is None else planned[: max(0, most - before)]
 
 
-def _drawn(data: Batch, rows: BatchRows, batching: Batching, draws: int) -> Iterator[Batch]:
-    """A client's batches in order. Several are copied at once and then cut apart: one copy serves many steps."""
+def _drawn(data: Batch, rows: BatchRows, batching: Batching, count: int, draws: int) -> Iterator[tuple[Batch, int]]:
+    """A client's batches in order, with their numbers of rows.
+
+    Several are copied at once and then cut apart: one copy serves many steps.
+    """
     if batching.size is None:
-        yield from (data for _ in range(draws))
+        yield from repeat((data, count), draws)
         return
     together = _laid_out_together(data, batching.size)
     for first in range(0, draws, together):
@@ -176,7 +180,8 @@ def _drawn(data: Batch, rows: BatchRows, batching: Batching, draws: int) -> Iter
         index = torch.from_numpy(np.concatenate(chosen) if len(chosen) > 1 else chosen[0])
         lengths = [len(rows) for rows in chosen]
         copied = [torch.split(t.index_select(0, index.to(t.device)), lengths) for t in data.values()]
-        yield from (dict(zip(data, batch, strict=True)) for batch in zip(*copied, strict=True))
+        batches = (dict(zip(data, batch, strict=True)) for batch in zip(*copied, strict=True))
+        yield from zip(batches, lengths, strict=True)
 
 
 def _laid_out_together(data: Batch, size: int) -> int:

@@ -118,8 +118,6 @@ def in_pieces(way: GradientOf, pieces: int, counts: Callable[[Batch], Tensor]) -
     `counts` says what each row counts in the loss. Each piece has its own dropout masks, and BatchNorm sees one piece
     at a time.
     """
-    if pieces == 1:
-        return way
 
     def gradient_of(value_of: ValueOf, params: Params, frozen: Params, batch: Batch) -> tuple[Params, Value]:
         total = counts(batch).sum()

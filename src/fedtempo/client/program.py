@@ -19,10 +19,10 @@ from fedtempo.client.objectives import Pulled, Received, Value, supervised
 from fedtempo.client.optimizer_state import GROUP, belongs_to, named_state, restored, slot_of, without_states
 from fedtempo.client.phase import Carry, Phase
 from fedtempo.client.rules import PhaseState, first_rate_state, first_stop_state
-from fedtempo.client.step import START, Step, is_elementwise, loss_of, model_of, seen, step_of, visible
+from fedtempo.client.step import START, Step, is_elementwise, loss_of, model_of, seen, split, step_of, visible
 from fedtempo.data.batches import Batching
 from fedtempo.errors import require
-from fedtempo.params import Params, check_tied, partition, select
+from fedtempo.params import Params, check_tied, select
 from fedtempo.schedules import Now, Position
 from fedtempo.tasks import Batch, Task, is_known
 
@@ -56,11 +56,13 @@ class Stage(NamedTuple):
     """Whether the body's features may be computed once for the whole phase (PFLEGO)."""
     enter: Callable[[Received, Carry, Batch], tuple[Carry, Batch]]
     step: Step
-    split: Callable[[Carry], tuple[Params, Params]]
-    """The model's tensors that this phase trains, and the others."""
     plain: Plain | None
     positions: Callable[[Now, int, Batching], Sequence[Now]]
     number: int = 0
+
+    def split(self, carry: Carry) -> tuple[Params, Params]:
+        """The model's tensors that this phase trains, and the others."""
+        return split(self.phase, self.trained, carry)
 
     @property
     def probes_other_points(self) -> bool:
@@ -168,10 +170,10 @@ def _first_states(stages: Sequence[Stage], carry: Carry, stored: Params) -> tupl
         stepped = phase.optimizer.transform.init(trained)
         if stored and phase.optimizer.state != "reset":
             stepped = restored(index, stepped, stored)
-        rate = first_rate_state(phase.rate_rule, trained)
+        rate = {} if phase.rate_rule is None else first_rate_state(phase.rate_rule, trained)
         if stored and phase.rate_rule is not None and phase.rate_rule.keeps_state:
             rate = {**rate, "rule": restored(_rule(index), rate["rule"], stored)}
-        stop = first_stop_state(phase.stop_rule, trained)
+        stop = {} if phase.stop_rule is None else first_stop_state(phase.stop_rule, trained)
         states.append(PhaseState(phase.direction.init(trained), stepped, rate, stop))
     return tuple(states)
 
@@ -224,16 +226,13 @@ def _stage(index: int, phase: Phase, network: Network, task: Task) -> Stage:
         kept = {n: v for n, v in data.items() if n in NOT_INPUTS or n.startswith("_")}
         return carry, {**kept, "_features": features}
 
-    def split(carry: Carry) -> tuple[Params, Params]:
-        return partition(model_of(phase, carry), trained)
-
     def value_of(free: Params, fixed: Params, batch: Batch) -> Value:
         # Used only where the tape sees the data loss alone (see `_plain`), which needs no view and no position.
         value, after = loss({**fixed, **free}, batch)
         return Value(value, value, after)
 
-    step, plain = step_of(index, phase, network, task, split), _plain(phase, network, task, value_of)
-    return Stage(phase, trained, reuses, enter, step, split, plain, lru_cache(CACHED_TIMELINES)(phase.positions), index)
+    step, plain = step_of(index, phase, network, task, trained), _plain(phase, network, task, value_of)
+    return Stage(phase, trained, reuses, enter, step, plain, lru_cache(CACHED_TIMELINES)(phase.positions), index)
 
 
 def _in_step(stage: Stage, beside: Stage) -> Stage:

@@ -81,16 +81,14 @@ def zero_of(params: Params) -> Tensor:
     return torch.zeros((), dtype=torch.float64, device=next(iter(params.values())).device)
 
 
-def first_rate_state(rule: RateRule | None, trained: Params) -> State:
+def first_rate_state(rule: RateRule, trained: Params) -> State:
     """The state of a phase's rate rule at the start of a round."""
-    if rule is None:
-        return {}
     return {"rule": rule.init(trained), "rate": zero_of(trained), "rate_steps": zero_of(trained)}
 
 
-def first_stop_state(rule: StopRule | None, trained: Params) -> State:
+def first_stop_state(rule: StopRule, trained: Params) -> State:
     """The state of a phase's stop rule at the start of a round."""
-    return {} if rule is None else {"rule": rule.init(trained), "stopped": zero_of(trained)}
+    return {"rule": rule.init(trained), "stopped": zero_of(trained)}
 
 
 def base_rate(lr: Schedule, now: Position) -> Scalar:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import partial
 from typing import Protocol
 
@@ -42,14 +41,15 @@ class Step(Protocol):
 
 def visible(received: Received) -> Received:
     """What came down, as the algorithm sees it: without the averaged states of the optimizers."""
-    extra = without_states(received.extra)
-    return received if extra is received.extra else received._replace(extra=extra)
+    return received._replace(extra=without_states(received.extra)) if received.extra else received
 
 
 def seen(received: Received, carry: Carry) -> Received:
     """What came down, as a client in the middle of its round sees it: with its own start in place of the model."""
-    start = {n.removeprefix(START): t for n, t in carry.scratch.items() if n.startswith(START)}
     here = visible(received)
+    if not carry.scratch:
+        return here
+    start = {n.removeprefix(START): t for n, t in carry.scratch.items() if n.startswith(START)}
     return here._replace(shared={**here.shared, **start}) if start else here
 
 
@@ -67,10 +67,13 @@ def loss_of(network: Network, task: Task) -> Loss:
     return loss
 
 
-def step_of(
-    index: int, phase: Phase, network: Network, task: Task, split: Callable[[Carry], tuple[Params, Params]]
-) -> Step:
-    """The step of the phase with this number."""
+def split(phase: Phase, trained: frozenset[str], carry: Carry) -> tuple[Params, Params]:
+    """The tensors of the phase's model that it trains, and the others."""
+    return partition(model_of(phase, carry), trained)
+
+
+def step_of(index: int, phase: Phase, network: Network, task: Task, trained: frozenset[str]) -> Step:
+    """The step of the phase with this number, which moves the tensors with these names."""
     loss, counts = loss_of(network, task), partial(row_counts, task)
     ruled = phase.rate_rule is not None or phase.stop_rule is not None
     # A pull's gradient is known: the rest of the objective is the data loss, whose gradient has the fast ways.
@@ -78,6 +81,7 @@ def step_of(
     objective = phase.objective if pulled is None else supervised
     knows_data = objective is supervised
     apart = not ruled and _only_subtracts(phase)
+    transforms = not (is_identity(phase.direction) and is_identity(phase.optimizer.transform))
 
     def step(
         gradient_of: GradientOf,
@@ -88,10 +92,10 @@ def step_of(
         may_overwrite: bool = False,
     ) -> tuple[Carry, Tensor]:
         # `before` are the tensors that this phase trains, `frozen` the other tensors of its model.
-        before, frozen = split(carry)
+        before, frozen = split(phase, trained, carry)
         here = seen(received, carry)
         view = View(here, carry.shared, carry.personal, carry.scratch, network, now)
-        way = in_pieces(gradient_of, phase.accumulate, counts)
+        way = gradient_of if phase.accumulate == 1 else in_pieces(gradient_of, phase.accumulate, counts)
 
         def value_of(free: Params, fixed: Params, rows: Batch) -> Value:
             return objective(loss, {**fixed, **free}, rows, view, now)
@@ -110,11 +114,12 @@ def step_of(
 
         gradient_at: GradientAt = at_point if phase.look is None else phase.look(at_point, view, now)
         raw, value = gradient_at(before)
-        gradient = raw if apart else _corrected(phase, raw, view, now)
-        state = carry.states[index]
-        direction, transformed = phase.direction.update(gradient, state.direction, before, now)
-        direction, stepped = phase.optimizer.transform.update(direction, state.optimizer, before, now)
-        new, rate, over = PhaseState(transformed, stepped, state.rate, state.stop), phase.lr(now), None
+        direction = raw if apart or phase.correction is None else _corrected(phase, raw, view, now)
+        new, rate, over = carry.states[index], phase.lr(now), None
+        if transforms:
+            direction, transformed = phase.direction.update(direction, new.direction, before, now)
+            direction, stepped = phase.optimizer.transform.update(direction, new.optimizer, before, now)
+            new = PhaseState(transformed, stepped, new.rate, new.stop)
         if ruled:
             base = base_rate(phase.lr, now)
             probe = Probe(raw, value.total, before, lambda p: gradient_at(p)[0], here, base, of_data)
@@ -188,8 +193,7 @@ def _approach(params: Params, pull: Pull, rate: Scalar, view: View, now: Positio
 
 def _corrected(phase: Phase, gradient: Params, view: View, now: Position) -> Params:
     """gradient + correction, or share gradient + (1 - share) correction, for the tensors that have a correction."""
-    if phase.correction is None:
-        return gradient
+    assert phase.correction is not None
     correction = phase.correction(view)
     if phase.share is None:
         return {**gradient, **add(correction, gradient)}

@@ -40,7 +40,7 @@ class Schedule:
 
     def __call__(self, now: Position) -> Scalar:
         """The value at a position: one number, or one per client where clients stand at different positions."""
-        return now.value(self.at)
+        return self.at(now) if isinstance(now, Now) else now.value(self.at)
 
     def at(self, now: Now) -> float:
         """The number at one position; NaN and infinity are errors."""
