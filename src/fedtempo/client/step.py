@@ -117,9 +117,7 @@ def step_of(index: int, phase: Phase, network: Network, task: Task, trained: fro
         direction = raw if apart or phase.correction is None else _corrected(phase, raw, view, now)
         new, rate, over = carry.states[index], phase.lr(now), None
         if transforms:
-            direction, transformed = phase.direction.update(direction, new.direction, before, now)
-            direction, stepped = phase.optimizer.transform.update(direction, new.optimizer, before, now)
-            new = PhaseState(transformed, stepped, new.rate, new.stop)
+            direction, new = _transformed(phase, direction, new, before, now)
         if ruled:
             base = base_rate(phase.lr, now)
             probe = Probe(raw, value.total, before, lambda p: gradient_at(p)[0], here, base, of_data)
@@ -200,6 +198,15 @@ def _corrected(phase: Phase, gradient: Params, view: View, now: Position) -> Par
     share = phase.share(now)
     # One pass over the tensors in place of two products and a sum.
     return {**gradient, **{n: torch.lerp(c, gradient[n], _like(share, c)) for n, c in correction.items()}}
+
+
+def _transformed(
+    phase: Phase, gradient: Params, state: PhaseState, before: Params, now: Position
+) -> tuple[Params, PhaseState]:
+    """The direction of the step: the gradient after the algorithm's transforms and the client's optimizer."""
+    direction, transformed = phase.direction.update(gradient, state.direction, before, now)
+    direction, stepped = phase.optimizer.transform.update(direction, state.optimizer, before, now)
+    return direction, state._replace(direction=transformed, optimizer=stepped)
 
 
 def _like(value: Scalar, tensor: Tensor) -> Scalar:
