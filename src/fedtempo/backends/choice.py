@@ -8,6 +8,7 @@ The number of workers changes no bit, so a clock may choose it (`calibration.py`
 
 from __future__ import annotations
 
+import math
 from contextlib import AbstractContextManager, nullcontext
 from typing import NamedTuple
 
@@ -91,7 +92,7 @@ def choose(
         return Choice(code, workers or 1, block or size)
     channel_rows = _channels(model) * (batch or 1)
     code = choose_backend(backend, parameters, channel_rows, moved) if vectorises else serial
-    size = block or block_size(parameters, code, bool(_channels(model)))
+    size = block or equal_blocks(block_size(parameters, code, bool(_channels(model))), cohort)
     if workers is None and backend == "auto":
         # A cohort that fits into one block cannot be shared between workers.
         most = _processors() if cohort > size else 1
@@ -168,6 +169,18 @@ def engine_for(
     if workers > 1:
         return Processes(federation, backend, workers, worker_timeout)
     return nullcontext(InProcess(federation, backend))
+
+
+def equal_blocks(most: int, cohort: float) -> int:
+    """Clients per block, at most `most`, so that a cohort of several blocks is cut into equal ones.
+
+    Two workers finish blocks of 10 and 10 before one of them has finished one of 12. A cohort that fits into one block
+    leaves the size as it is: users are scored in blocks of this size too.
+
+    >>> equal_blocks(12, 20), equal_blocks(12, 5)
+    (10, 12)
+    """
+    return math.ceil(cohort / math.ceil(cohort / most)) if cohort > most else most
 
 
 def block_size(parameters: int, backend: Backend = vectorised, convolves: bool = False) -> int:

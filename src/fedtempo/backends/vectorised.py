@@ -157,7 +157,8 @@ def _run_stage(lanes: Lanes, stage: Stage, carry: Carry, tally: Tally) -> tuple[
         active = np.flatnonzero((steps > step) & _going_on(lanes, stage, carry))
         if not len(active):
             break
-        local, lengths = rows.at(step // stage.phase.repeat)
+        if not repeats or step == 0:
+            local, lengths = rows.at(step // stage.phase.repeat)
         samples[active] += lengths[active]
         taken[active] += 1
         last, kept = kept, {}

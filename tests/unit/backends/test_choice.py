@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import pytest
 from torch import nn
@@ -9,7 +11,17 @@ from torch import nn
 import fedtempo as ft
 from fedtempo.backends import block_size, choose, serial, vectorised
 from fedtempo.backends import choice as rules
+from fedtempo.backends.choice import equal_blocks
 from fedtempo.training.prepare import prepare
+
+
+@pytest.mark.parametrize("most", [1, 7, 12, 512])
+@pytest.mark.parametrize("cohort", [1, 1.5, 12, 13, 20, 100, 1000.5])
+def test_a_cohort_is_cut_into_no_more_blocks_and_equal_ones(most: int, cohort: float) -> None:
+    size, clients = equal_blocks(most, cohort), math.ceil(cohort)
+    blocks = math.ceil(clients / size)
+    assert size <= most and blocks == math.ceil(clients / most)
+    assert blocks == 1 or clients - (blocks - 1) * size > size - blocks
 
 
 def test_blocks_depend_on_the_model_alone() -> None:
