@@ -26,7 +26,7 @@ ORDER = [
     ["theory"],
     ["federation"],
     ["backends"],
-    ["costs", "evaluation"],
+    ["evaluation"],
     ["training"],
     ["trackers"],
     ["config"],

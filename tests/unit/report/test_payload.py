@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 import fedtempo as ft
-from fedtempo.costs import Costs
+from fedtempo.federation.costs import Costs
 from fedtempo.report import ReportRun, report
 from fedtempo.report.payload import MOST_ROUNDS, payload
 from fedtempo.server.sums import Failure
