@@ -29,12 +29,12 @@ from fedtempo.server.fault_injection import Faults
 from fedtempo.server.robust import Aggregator, plain_mean
 from fedtempo.support.display import shown_by
 from fedtempo.tasks import PerSample, Task
-from fedtempo.trackers import as_trackers
 from fedtempo.training.extension import check_as_planned
 from fedtempo.training.loop import drained, train_experiment
 from fedtempo.training.prepare import prepare
 from fedtempo.training.result import Result
 from fedtempo.training.round_report import RoundReport
+from fedtempo.training.trackers import as_trackers
 from fedtempo.training.tracking import Tracker
 
 if TYPE_CHECKING:

@@ -1,6 +1,6 @@
 """Every public name of FedTempo. `fedtempo` itself hands them out when they are first asked for."""
 
-from fedtempo import algorithms, data, devices, metrics, models, params, schedules, tasks, theory, trackers
+from fedtempo import algorithms, data, devices, metrics, models, params, schedules, tasks, theory
 from fedtempo.algorithms import Algorithm
 from fedtempo.algorithms.algorithm import ClientSettings, Memory, Serving, Uploads, named
 from fedtempo.api import run, train
@@ -20,6 +20,7 @@ from fedtempo.server.admission import Admission
 from fedtempo.server.fault_injection import Faults
 from fedtempo.server.step import Server, descend
 from fedtempo.server.sums import Aggregate
+from fedtempo.training import trackers
 from fedtempo.training.result import Result
 from fedtempo.training.round_report import RoundReport
 from fedtempo.training.saved import load_result

@@ -28,7 +28,6 @@ ORDER = [
     ["backends"],
     ["evaluation"],
     ["training"],
-    ["trackers"],
     ["config"],
     ["report"],
     ["api"],
