@@ -9,7 +9,7 @@ from fedtempo.client import objectives, optimizers, transforms
 from fedtempo.client.objectives import Received
 from fedtempo.client.phase import Carry, Phase, StepInfo, length
 from fedtempo.client.transforms import Transform
-from fedtempo.comparing import compare
+from fedtempo.comparison.compare import compare
 from fedtempo.contracts import check_algorithm, check_backend, check_loss, check_metric, check_model
 from fedtempo.errors import ConfigError, DataError, FedTempoError, ModelError, OutputError, StoreError, TrainingError
 from fedtempo.evaluation.protocol import Evaluation

@@ -34,7 +34,6 @@ ORDER = [
     ["contracts"],
     ["tuning"],
     ["comparison"],
-    ["comparing"],
     ["public"],
     ["papers"],
     ["deploy"],
