@@ -27,7 +27,6 @@ from fedtempo.server.asynchrony import Asynchrony
 from fedtempo.server.cohort import Cohort
 from fedtempo.server.fault_injection import Faults
 from fedtempo.server.robust import Aggregator, plain_mean
-from fedtempo.support.display import shown_by
 from fedtempo.tasks import PerSample, Task
 from fedtempo.training.extension import check_as_planned
 from fedtempo.training.loop import drained, train_experiment
@@ -39,8 +38,6 @@ from fedtempo.training.tracking import Tracker
 
 if TYPE_CHECKING:
     from fedtempo.config import ExperimentFile
-
-shown_by("fedtempo.report")  # tables and pages need libraries that training does not
 
 P = ParamSpec("P")
 R = TypeVar("R")
