@@ -8,7 +8,7 @@ import inspect
 import weakref
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypeVar
+from typing import Any, Literal, ParamSpec, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -35,9 +35,6 @@ from fedtempo.training.result import Result
 from fedtempo.training.round_report import RoundReport
 from fedtempo.training.trackers import as_trackers
 from fedtempo.training.tracking import Tracker
-
-if TYPE_CHECKING:
-    from fedtempo.config import ExperimentFile
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -233,23 +230,3 @@ def _close_unfinished() -> None:
             failed.append(error)
     if failed:
         raise failed[0]
-
-
-def train_file(
-    file: ExperimentFile,
-    out: Path | None,
-    resume: bool = False,
-    trackers: Sequence[Tracker] = (),
-    as_planned: bool = False,
-) -> Generator[RoundReport, None, Result]:
-    """Train an experiment file as `train` does. A new folder gets the resolved file once it belongs to this run.
-
-    Settings are checked now, the folder is claimed with the first round: a run that cannot start leaves none behind.
-    """
-    from fedtempo.config import settings_of
-    from fedtempo.report.folder import write_experiment
-
-    keep = functools.partial(write_experiment, experiment=file)
-    return train_experiment(
-        prepare(**settings_of(file)), out, resume, trackers=trackers, claimed=keep, as_planned=as_planned
-    )

@@ -11,8 +11,8 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from fedtempo.algorithms import ALGORITHMS
-from fedtempo.api import train, train_file
-from fedtempo.config import ExperimentFile, parse, settings_of
+from fedtempo.api import train
+from fedtempo.config import ExperimentFile, parse, settings_of, train_file
 from fedtempo.config.own_code import find
 from fedtempo.config.pairs import pairs_of
 from fedtempo.errors import ConfigError, is_count, require

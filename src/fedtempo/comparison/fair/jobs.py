@@ -17,9 +17,9 @@ from fedtempo.comparison.entrants import slug
 from fedtempo.comparison.fair.plan import FairPlan
 from fedtempo.comparison.fair.tunable import FromFile, Make, Tunable
 from fedtempo.comparison.runs import finished_run
+from fedtempo.config import write_experiment
 from fedtempo.errors import FedTempoError, OutputError, StoreError, TrainingError
 from fedtempo.evaluation.protocol import Evaluation
-from fedtempo.report import write_experiment
 from fedtempo.support.files import write_atomically
 from fedtempo.training.loop import drained, train_experiment
 from fedtempo.training.pool import Ask, Done, Pool
