@@ -3,7 +3,6 @@
 from fedtempo import algorithms, data, devices, metrics, models, params, schedules, tasks, theory
 from fedtempo.algorithms import Algorithm
 from fedtempo.algorithms.algorithm import ClientSettings, Memory, Serving, Uploads, named
-from fedtempo.api import run, train
 from fedtempo.client import compression as compress
 from fedtempo.client import objectives, optimizers, transforms
 from fedtempo.client.objectives import Received
@@ -23,6 +22,7 @@ from fedtempo.server.sums import Aggregate
 from fedtempo.training import trackers
 from fedtempo.training.result import Result
 from fedtempo.training.round_report import RoundReport
+from fedtempo.training.run import run, train
 from fedtempo.training.saved import load_result
 
 __all__ = [

@@ -12,7 +12,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from fedtempo.api import train
 from fedtempo.comparison.entrants import slug
 from fedtempo.comparison.fair.plan import FairPlan
 from fedtempo.comparison.fair.tunable import FromFile, Make, Tunable
@@ -25,6 +24,7 @@ from fedtempo.training.loop import drained, train_experiment
 from fedtempo.training.pool import Ask, Done, Pool
 from fedtempo.training.prepare import prepare
 from fedtempo.training.round_report import RoundReport
+from fedtempo.training.run import train
 from fedtempo.training.storage.database import DATABASE
 
 Observe = Callable[[int, int, str], None]
