@@ -33,7 +33,7 @@ ORDER = [
     ["contracts"],
     ["tuning"],
     ["comparison"],
-    ["public"],
+    ["api"],
     ["papers"],
     ["deploy"],
     ["cli"],
