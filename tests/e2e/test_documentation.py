@@ -22,7 +22,7 @@ from fedtempo.cli.commands import imported
 from fedtempo.cli.main import INTERRUPTED, UNEXPECTED, USAGE, app
 from fedtempo.config import parse
 from fedtempo.papers.control.methods import METHODS
-from fedtempo.trackers import TRACKERS
+from fedtempo.training.trackers import TRACKERS
 from tests import ROOT
 from tests.programs import fedtempo
 from tests.slow import slow_but

@@ -129,7 +129,7 @@ def test_no_waiting_looks_at_the_wall_clock() -> None:
         "report/stored.py",
         "deploy/keys.py",
         "cli/reproduce.py",
-        "trackers/mlflow.py",
+        "training/trackers/mlflow.py",
     }
     source = ROOT / "src" / "fedtempo"
     found = {

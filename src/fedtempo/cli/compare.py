@@ -32,9 +32,9 @@ from fedtempo.comparison import (
     write_figures,
 )
 from fedtempo.comparison.fair import Budget
-from fedtempo.config import read, stored_file, without_places
+from fedtempo.config import EXPERIMENT, read, stored_file, without_places
 from fedtempo.errors import ConfigError, OutputError, is_number, require
-from fedtempo.report import EXPERIMENT, follow, tidy_csv, tidy_rows, write_report
+from fedtempo.report import follow, tidy_csv, tidy_rows, write_report
 from fedtempo.support.files import write_atomically
 from fedtempo.support.terminal import Terminal, say
 from fedtempo.training.pool import runs_at_once

@@ -23,7 +23,7 @@ from fedtempo.errors import ConfigError, DataError, unknown
 from fedtempo.support.display import shown_by
 from fedtempo.support.terminal import Terminal
 
-shown_by("fedtempo.report")  # this command does not load the front door, which says so elsewhere
+shown_by("fedtempo.report")  # this command does not load training, which says so elsewhere
 
 app = typer.Typer(help="Data sets: list, get, describe, verify.", no_args_is_help=True)
 

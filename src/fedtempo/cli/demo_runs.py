@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 from fedtempo.algorithms import Algorithm, fedavg, feddecay, fednar, fedsgd, local_only, pflego
-from fedtempo.api import train
 from fedtempo.comparison import Run, run_of
 from fedtempo.comparison.fair import Budget, from_functions, make_plan, tune_alike
 from fedtempo.data import FederatedData, dirichlet, load
@@ -20,6 +19,7 @@ from fedtempo.schedules import decaying_k
 from fedtempo.support.files import sole_user
 from fedtempo.training.loop import drained
 from fedtempo.training.pool import Ask, Done, Pool
+from fedtempo.training.run import train
 from fedtempo.tuning.space import dimensions_of
 
 ROUNDS, SEEDS, STEPS = 40, 7, 10

@@ -9,9 +9,8 @@ import typer
 
 from fedtempo.cli.options import AllowCode
 from fedtempo.comparison import finished_run, stored_result
-from fedtempo.config import stored_file, without_places
+from fedtempo.config import EXPERIMENT, stored_file, without_places
 from fedtempo.errors import OutputError, require
-from fedtempo.report import EXPERIMENT
 from fedtempo.support.terminal import say
 from fedtempo.training.delivery import FORMATS
 

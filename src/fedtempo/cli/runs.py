@@ -10,7 +10,6 @@ from typing import Annotated
 import typer
 
 from fedtempo.algorithms import ALGORITHMS
-from fedtempo.api import train_file
 from fedtempo.cli.options import (
     AllowCode,
     AsJson,
@@ -21,11 +20,19 @@ from fedtempo.cli.options import (
     saying_how_to_resume,
     writing,
 )
-from fedtempo.config import ExperimentFile, read, read_stored, trackers_of, with_rounds
+from fedtempo.config import (
+    EXPERIMENT,
+    ExperimentFile,
+    read,
+    read_stored,
+    trackers_of,
+    train_file,
+    with_rounds,
+    write_experiment,
+)
 from fedtempo.deploy.flower_programs import DEPLOYMENT
 from fedtempo.errors import OutputError, require
-from fedtempo.report import EXPERIMENT, REPORT, ResultTable, follow, summary
-from fedtempo.report.folder import write_experiment
+from fedtempo.report import REPORT, ResultTable, follow, summary
 from fedtempo.support.json_text import json_text
 from fedtempo.support.terminal import Terminal, say
 from fedtempo.training.result import Result

@@ -1,36 +1,12 @@
-"""Comparisons: runs side by side, paired over seeds and users."""
+"""Comparisons: runs side by side, paired over seeds and users. `ft.compare` is `compare` in `comparison/compare.py`."""
 
-from fedtempo.comparison.comparison import Comparison, Difference, Line, compare_runs
-from fedtempo.comparison.entrants import Entrant, Follow, entrants_of, run_entrants, stored_result
-from fedtempo.comparison.figures import write_figures
-from fedtempo.comparison.intervals import Estimate
-from fedtempo.comparison.protocol import labels_of
-from fedtempo.comparison.publish import latex, markdown
-from fedtempo.comparison.runs import Run, finished_run, run_of
-from fedtempo.comparison.significance import Method, PairedTest, paired_tests, tests_in_words
-from fedtempo.comparison.tables import tables_of
+from typing import TYPE_CHECKING
 
-__all__ = [
-    "Comparison",
-    "Difference",
-    "Entrant",
-    "Estimate",
-    "Follow",
-    "Line",
-    "Method",
-    "PairedTest",
-    "Run",
-    "compare_runs",
-    "entrants_of",
-    "finished_run",
-    "labels_of",
-    "latex",
-    "markdown",
-    "paired_tests",
-    "run_entrants",
-    "run_of",
-    "stored_result",
-    "tables_of",
-    "tests_in_words",
-    "write_figures",
-]
+from fedtempo.support.lazy import names_of
+
+if TYPE_CHECKING:
+    from fedtempo.comparison.api import *  # noqa: F403
+    from fedtempo.comparison.api import __all__ as __all__
+else:
+    # `ft.compare` is loaded with all public names, and shall not wait for what draws tables and reads files.
+    __getattr__, __dir__ = names_of("fedtempo.comparison.api")

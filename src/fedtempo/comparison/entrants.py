@@ -11,8 +11,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from fedtempo.algorithms import ALGORITHMS
-from fedtempo.api import train, train_file
-from fedtempo.config import ExperimentFile, parse, settings_of
+from fedtempo.config import ExperimentFile, parse, settings_of, train_file
 from fedtempo.config.own_code import find
 from fedtempo.config.pairs import pairs_of
 from fedtempo.errors import ConfigError, is_count, require
@@ -20,6 +19,7 @@ from fedtempo.training.loop import drained
 from fedtempo.training.pool import Ask, Done, Pool
 from fedtempo.training.result import Result
 from fedtempo.training.round_report import RoundReport
+from fedtempo.training.run import train
 from fedtempo.training.storage.database import DATABASE
 
 BASELINES = ("fedavg", "local_only")

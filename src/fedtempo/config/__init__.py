@@ -14,8 +14,10 @@ from fedtempo.config.files import (
 )
 from fedtempo.config.places import places_outside, read_stored, stored_file, without_places
 from fedtempo.config.schema import ExperimentFile
+from fedtempo.config.training import EXPERIMENT, train_file, write_experiment
 
 __all__ = [
+    "EXPERIMENT",
     "ExperimentFile",
     "dump",
     "fingerprint",
@@ -29,7 +31,9 @@ __all__ = [
     "read_values",
     "settings_of",
     "stored_file",
+    "train_file",
     "trackers_of",
     "with_rounds",
     "without_places",
+    "write_experiment",
 ]

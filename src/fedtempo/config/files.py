@@ -40,8 +40,8 @@ from fedtempo.server.asynchrony import ASYNCHRONY, Asynchrony
 from fedtempo.server.cohort import Cohort, bernoulli
 from fedtempo.server.fault_injection import Faults
 from fedtempo.server.robust import AGGREGATORS, Aggregator, plain_mean
-from fedtempo.trackers import TRACKERS, Tracker
 from fedtempo.training.checks.settings import check_device
+from fedtempo.training.trackers import TRACKERS, Tracker
 
 BERNOULLI = "bernoulli"
 FROM_A_PATH = {"data": ("csv", "parquet"), "devices": ("trace",)}

@@ -13,7 +13,6 @@ import torch
 
 import fedtempo.algorithms as known
 from fedtempo.algorithms.algorithm import Algorithm
-from fedtempo.api import run
 from fedtempo.backends import Backend, serial, vectorised
 from fedtempo.client.objectives import Received
 from fedtempo.data.federated import FederatedData
@@ -21,6 +20,7 @@ from fedtempo.errors import FedTempoError
 from fedtempo.models.mlp import mlp
 from fedtempo.params import Params, leaves, select
 from fedtempo.training.result import Result
+from fedtempo.training.run import run
 
 TOLERANCE = 1e-12
 _SIZES = (7, 12, 5, 16, 9, 10)

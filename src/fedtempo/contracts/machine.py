@@ -20,13 +20,13 @@ import numpy as np
 import torch
 
 from fedtempo.algorithms import scaffold
-from fedtempo.api import run
 from fedtempo.backends.start import FORCED, SENDS, start_method, why_not_fork
 from fedtempo.contracts.algorithms import TOLERANCE, distance, small_data
 from fedtempo.errors import first_line
 from fedtempo.models.mlp import mlp
 from fedtempo.support.threads import usable_processors
 from fedtempo.training.result import Result
+from fedtempo.training.run import run
 
 PACKAGES = ("fedtempo", "torch", "numpy", SENDS, "ray", "flwr")
 ACCELERATORS = ("cuda", "xpu", "mps")

@@ -16,7 +16,6 @@ import torch
 from torch import Tensor
 
 from fedtempo.algorithms.fedavg import fedavg
-from fedtempo.api import run
 from fedtempo.contracts.algorithms import ContractError, distance, require_kept
 from fedtempo.data.federated import FederatedData
 from fedtempo.evaluation.protocol import Evaluation
@@ -24,6 +23,7 @@ from fedtempo.metrics import Metric, as_metric
 from fedtempo.models.mlp import mlp
 from fedtempo.tasks import PerSample, Task, mean_loss
 from fedtempo.training.result import Result
+from fedtempo.training.run import run
 
 CLOSE = 1e-9
 """Scores of the same outputs, computed in another order."""

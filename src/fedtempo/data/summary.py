@@ -16,7 +16,7 @@ from fedtempo.support.display import show, shown_by
 if TYPE_CHECKING:
     from rich.text import Text
 
-shown_by("fedtempo.report")  # a script that only divides data does not load the front door, which says so elsewhere
+shown_by("fedtempo.report")  # a script that only divides data does not load training, which says so elsewhere
 _SHADES = " ░▒▓█"
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import tomli_w
 
-from fedtempo.config import ExperimentFile, fingerprint, stored_file
+from fedtempo.config import EXPERIMENT, ExperimentFile, fingerprint, stored_file, write_experiment
 from fedtempo.deploy import RUN_FOLDER
 from fedtempo.deploy.appfolder import write_app
 from fedtempo.deploy.keys import check_server, is_loopback, node_keys, public_keys, server_keys
@@ -19,7 +19,6 @@ from fedtempo.deploy.leftovers import end_leftovers, write_record
 from fedtempo.deploy.processes import ProcessGroup, Running, environment, free_port, wait_for_port
 from fedtempo.deploy.registered import Registered
 from fedtempo.errors import ConfigError, OutputError, TrainingError, require
-from fedtempo.report import EXPERIMENT, write_experiment
 from fedtempo.support.files import write_atomically
 from fedtempo.training.log import LOGGER
 

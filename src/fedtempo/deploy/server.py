@@ -11,14 +11,11 @@ from fedtempo.deploy.engine import RemoteEngine
 from fedtempo.deploy.orders import TOKEN
 from fedtempo.deploy.roster import Roster, Transport
 from fedtempo.errors import OutputError
-from fedtempo.support.display import shown_by
 from fedtempo.support.files import write_atomically
 from fedtempo.training.log import LOGGER
 from fedtempo.training.loop import drained, train_experiment
 from fedtempo.training.result import Result
 from fedtempo.training.storage.database import DATABASE
-
-shown_by("fedtempo.report")  # Flower's process does not load the front door, which says so elsewhere
 
 RUN = "run.token"
 """The file that holds a run's name on its nodes."""

@@ -1,7 +1,7 @@
 """Reporting: tables, pages, run folders, progress."""
 
 from fedtempo.report import notebook, participation
-from fedtempo.report.folder import EXPERIMENT, REPORT, export, summary, write_experiment
+from fedtempo.report.folder import REPORT, export, summary
 from fedtempo.report.frames import tidy_csv, tidy_rows
 from fedtempo.report.html import report, write_page, write_report
 from fedtempo.report.live import follow
@@ -12,7 +12,6 @@ from fedtempo.report.stored import read_run
 from fedtempo.report.tables import ResultTable
 
 __all__ = [
-    "EXPERIMENT",
     "REPORT",
     "Bars",
     "Grid",
@@ -30,7 +29,6 @@ __all__ = [
     "tables_html",
     "tidy_csv",
     "tidy_rows",
-    "write_experiment",
     "write_page",
     "write_report",
 ]

@@ -1,35 +1,28 @@
-"""The run folder: the resolved experiment, one line of metrics per round, a summary."""
+"""What a finished run adds to its folder: metrics of every round, a summary, the models and the report page."""
 
 from __future__ import annotations
 
 from pathlib import Path
 from typing import Any, get_args
 
-from fedtempo.config import ExperimentFile, dump, fingerprint
+from fedtempo.config import EXPERIMENT
 from fedtempo.errors import ConfigError
 from fedtempo.report.html import report as page_about
 from fedtempo.report.runs import ReportRun, script_command, timestamp, versions
 from fedtempo.support.display import shows
 from fedtempo.support.files import write_atomically
 from fedtempo.support.json_text import json_text
-from fedtempo.trackers.csv import rounds_as_csv
 from fedtempo.training.private import WITHHELD
 from fedtempo.training.result import Result
 from fedtempo.training.round_report import RoundReport
 from fedtempo.training.saved import Which
+from fedtempo.training.trackers.csv import rounds_as_csv
 
-EXPERIMENT = "experiment.toml"
 SUMMARY = "summary.json"
 REPORT = "report.html"
 MODEL = "model-{which}.safetensors"
 """The shared model of a finished run, `selected` and `last`."""
 AGAIN = f"fedtempo run {EXPERIMENT}"
-
-
-def write_experiment(folder: Path, experiment: ExperimentFile) -> None:
-    """The resolved experiment, with its hash, at the head of a new run folder."""
-    text = f"# sha256 {fingerprint(experiment)}\n{dump(experiment)}"
-    write_atomically(folder / EXPERIMENT, text, "out")
 
 
 @shows(Result, "folder")

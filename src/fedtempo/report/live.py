@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator
 
-from fedtempo.trackers.progress import look
 from fedtempo.training.loop import drained
 from fedtempo.training.result import Result
 from fedtempo.training.round_report import RoundReport
+from fedtempo.training.trackers.progress import look
 
 Observer = Callable[[RoundReport], None]
 

@@ -9,9 +9,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from fedtempo.config import settings_of, stored_file, without_places
+from fedtempo.config import EXPERIMENT, settings_of, stored_file, without_places
 from fedtempo.errors import FedTempoError, StoreError
-from fedtempo.report.folder import AGAIN, EXPERIMENT, SUMMARY
+from fedtempo.report.folder import AGAIN, SUMMARY
 from fedtempo.report.pictures import picture_of, plan_of
 from fedtempo.report.runs import ReportRun, facts_of, noted
 from fedtempo.training.experiment import CONTENT

@@ -11,8 +11,8 @@ from typing import Any, Protocol
 
 from rich.table import Table as RichTable
 
-from fedtempo.costs import Costs
 from fedtempo.evaluation.protocol import Scores
+from fedtempo.federation.costs import Costs
 from fedtempo.report.runs import ReportRun
 from fedtempo.support.display import shows
 from fedtempo.support.terminal import Terminal

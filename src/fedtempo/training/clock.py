@@ -12,10 +12,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fedtempo.costs import Ledger
 from fedtempo.devices import RunningDevices
 from fedtempo.devices.running import Work
 from fedtempo.devices.traits import DAY, HOUR
+from fedtempo.federation.costs import Ledger
 from fedtempo.params import Params
 from fedtempo.schedules import Now
 from fedtempo.server.sums import Failure

@@ -14,10 +14,10 @@ from dataclasses import replace
 from pathlib import Path
 
 from fedtempo.backends import Engine, WorkerPool, engine_for, serial
-from fedtempo.costs import Ledger
 from fedtempo.errors import require
 from fedtempo.evaluation.remembered import RememberedScores, memory_for
 from fedtempo.evaluation.scoring import Evaluator
+from fedtempo.federation.costs import Ledger
 from fedtempo.federation.federation import Federation
 from fedtempo.params import Params, select, size_in_bytes
 from fedtempo.schedules import Now

@@ -10,7 +10,7 @@ import numpy as np
 
 from fedtempo.backends import Block, Engine, Order
 from fedtempo.client.objectives import Received
-from fedtempo.costs import Ledger
+from fedtempo.federation.costs import Ledger
 from fedtempo.federation.traffic import compress_download
 from fedtempo.params import Params
 from fedtempo.schedules import Now

@@ -21,7 +21,7 @@ from fedtempo.evaluation.serving import served_phases
 from fedtempo.params import Params
 from fedtempo.schedules import Now, Rate
 from fedtempo.server.accounting import Guarantee
-from fedtempo.support.display import html_of, show
+from fedtempo.support.display import html_of, show, shown_by
 from fedtempo.tasks import SAMPLE_WEIGHT
 from fedtempo.training.delivery import (
     Format,
@@ -40,6 +40,8 @@ from fedtempo.training.round_report import RoundReport, unheard
 from fedtempo.training.saved import FinishedRun, SavedResult, ShownTable, Snapshot, Which, saved_from_bytes
 from fedtempo.training.state import RECEIPT, absorb, digest_of
 from fedtempo.training.storage.store import Store
+
+shown_by("fedtempo.report")  # tables and pages need libraries that training does not
 
 
 @dataclass

@@ -9,8 +9,8 @@ from typing import Any, NamedTuple, overload
 
 import numpy as np
 
-from fedtempo.costs import Costs
 from fedtempo.evaluation.protocol import Scores, UserScores
+from fedtempo.federation.costs import Costs
 from fedtempo.params import Params
 from fedtempo.server.sums import Failure
 from fedtempo.support.display import html_of

@@ -10,9 +10,9 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
-from fedtempo.costs import Ledger
 from fedtempo.devices import RunningDevices
 from fedtempo.errors import TrainingError
+from fedtempo.federation.costs import Ledger
 from fedtempo.federation.federation import Federation
 from fedtempo.params import Params, add, all_finite, select
 from fedtempo.randomness import generator

@@ -14,8 +14,8 @@ from safetensors.torch import load
 from safetensors.torch import save as save_torch
 from torch import Tensor
 
-from fedtempo.costs import Costs
 from fedtempo.errors import StoreError
+from fedtempo.federation.costs import Costs
 from fedtempo.params import Params, bits_of, leaves
 from fedtempo.server.noise import Secret
 from fedtempo.training.asynchronous.flights import Flights, flights_from_plain, flights_to_plain

@@ -12,10 +12,10 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any, Literal
 
-from fedtempo.api import train
 from fedtempo.config import ExperimentFile, parse, settings_of
 from fedtempo.errors import FedTempoError, StoreError
 from fedtempo.training.round_report import RoundReport
+from fedtempo.training.run import train
 from fedtempo.training.storage.database import DATABASE
 from fedtempo.training.storage.reader import RunReader
 

@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fedtempo.costs import Costs
 from fedtempo.evaluation.protocol import Scores, UserScores
+from fedtempo.federation.costs import Costs
 from fedtempo.report import ReportRun, report, write_page
 from fedtempo.report.pictures import DataPicture
 from fedtempo.training.round_report import RoundReport

@@ -13,11 +13,10 @@ from typing import Any
 import pytest
 
 import fedtempo as ft
-from fedtempo.api import train
-from fedtempo.config import read, settings_of
+from fedtempo.config import read, settings_of, write_experiment
 from fedtempo.errors import OutputError, StoreError
-from fedtempo.report import write_experiment
 from fedtempo.report.watching import page_server
+from fedtempo.training.run import train
 from tests import ROOT
 from tests.e2e.browser.conftest import Browser
 from tests.programs import fedtempo, fedtempo_ended

@@ -12,9 +12,8 @@ import pytest
 import tomli_w
 
 import fedtempo as ft
-from fedtempo.api import train_file
 from fedtempo.comparison import entrants_of
-from fedtempo.config import own_code, parse, read, read_stored, settings_of, stored_file
+from fedtempo.config import own_code, parse, read, read_stored, settings_of, stored_file, train_file
 from fedtempo.errors import ConfigError
 from fedtempo.report import read_run
 from fedtempo.training.loop import drained

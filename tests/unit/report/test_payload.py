@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 
 import fedtempo as ft
-from fedtempo.costs import Costs
+from fedtempo.federation.costs import Costs
 from fedtempo.report import ReportRun, report
 from fedtempo.report.payload import MOST_ROUNDS, payload
 from fedtempo.server.sums import Failure
-from fedtempo.trackers.tracker import numbers
 from fedtempo.training.round_report import RoundReport, from_json, to_json
+from fedtempo.training.trackers.tracker import numbers
 from tests.unit.report.pages import numbers_in
 
 

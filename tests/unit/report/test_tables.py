@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
-from fedtempo.costs import Costs
 from fedtempo.evaluation.protocol import Scores, UserScores
+from fedtempo.federation.costs import Costs
 from fedtempo.report.tables import ResultTable, with_unit
 from fedtempo.support.terminal import Terminal
 

@@ -6,8 +6,8 @@ import math
 
 import numpy as np
 
-from fedtempo.costs import Costs
 from fedtempo.evaluation.protocol import Scores, UserScores
+from fedtempo.federation.costs import Costs
 from fedtempo.server.sums import Failure
 from fedtempo.training.round_report import Clients, RoundReport, from_json, to_json
 

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import fedtempo as ft
-from fedtempo.costs import Ledger
+from fedtempo.federation.costs import Ledger
 from fedtempo.server.sums import BlockSum, Failure
 from fedtempo.training.experiment import Experiment
 from fedtempo.training.round_report import RoundReport

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from fedtempo.costs import Costs
 from fedtempo.errors import StoreError
+from fedtempo.federation.costs import Costs
 from fedtempo.training.smoothing import Progress
 from fedtempo.training.state import (
     State,

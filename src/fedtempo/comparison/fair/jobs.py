@@ -12,19 +12,19 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from fedtempo.api import train
 from fedtempo.comparison.entrants import slug
 from fedtempo.comparison.fair.plan import FairPlan
 from fedtempo.comparison.fair.tunable import FromFile, Make, Tunable
 from fedtempo.comparison.runs import finished_run
+from fedtempo.config import write_experiment
 from fedtempo.errors import FedTempoError, OutputError, StoreError, TrainingError
 from fedtempo.evaluation.protocol import Evaluation
-from fedtempo.report import write_experiment
 from fedtempo.support.files import write_atomically
 from fedtempo.training.loop import drained, train_experiment
 from fedtempo.training.pool import Ask, Done, Pool
 from fedtempo.training.prepare import prepare
 from fedtempo.training.round_report import RoundReport
+from fedtempo.training.run import train
 from fedtempo.training.storage.database import DATABASE
 
 Observe = Callable[[int, int, str], None]

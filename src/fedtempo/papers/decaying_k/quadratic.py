@@ -7,10 +7,10 @@ from dataclasses import dataclass
 import torch
 
 from fedtempo.algorithms import Algorithm, fedavg
-from fedtempo.api import train
 from fedtempo.data import load, natural
 from fedtempo.models.quadratic import quadratic
 from fedtempo.schedules import Rate, decaying_k, decaying_lr
+from fedtempo.training.run import train
 
 CLIENT_LR = 0.1
 COHORT = 10

@@ -19,13 +19,13 @@ import numpy as np
 from torch import nn
 
 from fedtempo.algorithms import Algorithm
-from fedtempo.api import run
 from fedtempo.data import FederatedData, Split, Table, load
 from fedtempo.data.files.folders import DATA_VARIABLE
 from fedtempo.errors import ConfigError, require
 from fedtempo.models import MODELS
 from fedtempo.randomness import generator
 from fedtempo.training.result import Result
+from fedtempo.training.run import run
 
 FIRST_TUNING_SEED = 10_000
 """Judged seeds are smaller: no seed is both tuned on and judged."""

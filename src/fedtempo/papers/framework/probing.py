@@ -7,11 +7,11 @@ from dataclasses import replace
 from pathlib import Path
 from statistics import fmean
 
-from fedtempo.api import run
 from fedtempo.evaluation.protocol import Evaluation
 from fedtempo.papers.framework.definitions import Training
 from fedtempo.papers.framework.kept import SeededRun
 from fedtempo.papers.framework.running import PROCESSES
+from fedtempo.training.run import run
 
 ROUNDS = 3
 MOST_PROBES = 6

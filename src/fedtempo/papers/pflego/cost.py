@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 
 from fedtempo.algorithms import Algorithm, fedper, pflego
-from fedtempo.api import train
 from fedtempo.data import FederatedData
 from fedtempo.models import MODELS
 from fedtempo.papers.framework.claims import Claim, all_of, at_least, at_most, equal
@@ -18,6 +17,7 @@ from fedtempo.papers.framework.reproduction import Reproduction
 from fedtempo.papers.framework.svg import Axes
 from fedtempo.papers.pflego.omniglot import OUTPUTS, TAUS, at_tau, by_tau
 from fedtempo.papers.pflego.setting import FEDPER, PFLEGO
+from fedtempo.training.run import train
 
 ROWS = 3
 """The rows of the client whose round is counted; costs are measured with two rows, so passes can be told apart."""

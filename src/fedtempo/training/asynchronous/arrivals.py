@@ -9,9 +9,9 @@ from typing import Protocol
 
 import numpy as np
 
-from fedtempo.costs import Ledger
 from fedtempo.devices import RunningDevices
 from fedtempo.errors import TrainingError
+from fedtempo.federation.costs import Ledger
 from fedtempo.params import Params
 from fedtempo.randomness import generator
 from fedtempo.schedules import Now

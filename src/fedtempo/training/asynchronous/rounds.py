@@ -14,8 +14,8 @@ import numpy as np
 
 from fedtempo.backends import Engine, Order
 from fedtempo.client.objectives import Received
-from fedtempo.costs import Costs, Ledger
 from fedtempo.errors import TrainingError
+from fedtempo.federation.costs import Costs, Ledger
 from fedtempo.federation.traffic import compress_download
 from fedtempo.params import Params
 from fedtempo.schedules import Now

@@ -7,10 +7,10 @@ from dataclasses import replace
 from typing import Any
 
 from fedtempo.algorithms.rate_rules import BLOCKS, HISTORY
-from fedtempo.costs import Ledger
 from fedtempo.devices import Devices, RunningDevices
 from fedtempo.errors import ConfigError, is_number, require
 from fedtempo.evaluation.protocol import Evaluation
+from fedtempo.federation.costs import Ledger
 from fedtempo.federation.federation import Federation
 from fedtempo.params import Params
 from fedtempo.schedules import Now, Schedule, as_schedule, at_step, sees_clients

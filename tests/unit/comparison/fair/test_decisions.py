@@ -9,8 +9,8 @@ import pytest
 
 from fedtempo.comparison.fair.decisions import Finding, decide_pairs, how_it_ended
 from fedtempo.comparison.runs import Run
-from fedtempo.costs import Costs
 from fedtempo.evaluation.protocol import Scores, UserScores
+from fedtempo.federation.costs import Costs
 from fedtempo.training.round_report import RoundReport
 
 

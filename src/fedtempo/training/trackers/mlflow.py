@@ -8,9 +8,9 @@ from typing import Any
 
 from fedtempo.errors import ConfigError, OutputError, first_line
 from fedtempo.support.files import write_atomically
-from fedtempo.trackers.tracker import numbers, tracker_library
 from fedtempo.training.result import Result
 from fedtempo.training.round_report import RoundReport
+from fedtempo.training.trackers.tracker import numbers, tracker_library
 from fedtempo.training.tracking import RunInfo, Tracker
 
 ALWAYS = "seconds"

@@ -1,15 +1,18 @@
-"""Trackers: where a run's numbers go while it trains. Each is a small file; those of other projects need an extra."""
+"""Trackers: where a run's numbers go while it trains. `training/tracking.py` tells them.
+
+Each is a small file; those of other projects need an extra.
+"""
 
 from collections.abc import Callable, Iterable
 
 from fedtempo.errors import require, unknown
-from fedtempo.trackers.csv import csv
-from fedtempo.trackers.jsonl import jsonl
-from fedtempo.trackers.mlflow import mlflow
-from fedtempo.trackers.progress import progress
-from fedtempo.trackers.tensorboard import tensorboard
-from fedtempo.trackers.tracker import numbers
-from fedtempo.trackers.wandb import wandb
+from fedtempo.training.trackers.csv import csv
+from fedtempo.training.trackers.jsonl import jsonl
+from fedtempo.training.trackers.mlflow import mlflow
+from fedtempo.training.trackers.progress import progress
+from fedtempo.training.trackers.tensorboard import tensorboard
+from fedtempo.training.trackers.tracker import numbers
+from fedtempo.training.trackers.wandb import wandb
 from fedtempo.training.tracking import RunInfo, Tracker
 
 TRACKERS: dict[str, Callable[..., Tracker]] = {

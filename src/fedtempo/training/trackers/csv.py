@@ -8,10 +8,10 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from fedtempo.support.files import write_atomically
-from fedtempo.trackers.lines import whole_lines
-from fedtempo.trackers.tracker import numbers
 from fedtempo.training.result import Result
 from fedtempo.training.round_report import RoundReport
+from fedtempo.training.trackers.lines import whole_lines
+from fedtempo.training.trackers.tracker import numbers
 from fedtempo.training.tracking import RunInfo, Tracker
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import fedtempo as ft
-from tests.unit.trackers.test_trackers import settings
+from tests.unit.training.trackers.test_trackers import settings
 
 
 def test_progress_without_a_terminal_prints_lines(capsys: pytest.CaptureFixture[str]) -> None:

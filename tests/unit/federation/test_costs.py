@@ -11,7 +11,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 import fedtempo as ft
 from fedtempo import algorithms as a
-from fedtempo.costs import Costs, Ledger, OperationCounter
+from fedtempo.federation.costs import Costs, Ledger, OperationCounter
 from tests import zoo
 
 # mlp(6, [5], 4): 6*5 + 5 + 5*4 + 4 = 59 parameters of 4 bytes.
@@ -86,7 +86,7 @@ def test_counting_operations_does_not_load_the_compiler() -> None:
     """Loading it takes longer than the first rounds of a small run."""
     program = """
 import sys, torch
-from fedtempo.costs import OperationCounter
+from fedtempo.federation.costs import OperationCounter
 with OperationCounter() as counter:
     (torch.ones(2, 3, requires_grad=True) @ torch.ones(3, 4)).sum().backward()
 print(counter.operations, "torch._dynamo" in sys.modules)

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_overloads, overload
 
 from fedtempo.algorithms.algorithm import Algorithm
-from fedtempo.api import run
 from fedtempo.errors import ConfigError, require, unknown
 from fedtempo.training.result import Result
+from fedtempo.training.run import run
 
 if TYPE_CHECKING:
     from fedtempo.comparison.fair import FairComparison

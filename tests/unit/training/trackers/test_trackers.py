@@ -20,7 +20,7 @@ import tomli_w
 import fedtempo as ft
 from fedtempo.cli import main
 from fedtempo.config import fingerprint, parse, trackers_of
-from fedtempo.trackers import TRACKERS, numbers
+from fedtempo.training.trackers import TRACKERS, numbers
 from tests.slow import slow_but
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")  # SQLAlchemy's about what MLflow does

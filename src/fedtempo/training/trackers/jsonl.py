@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 from fedtempo.support.json_text import json_text
-from fedtempo.trackers.lines import whole_lines
-from fedtempo.trackers.tracker import numbers
 from fedtempo.training.result import Result
 from fedtempo.training.round_report import RoundReport
+from fedtempo.training.trackers.lines import whole_lines
+from fedtempo.training.trackers.tracker import numbers
 from fedtempo.training.tracking import RunInfo, Tracker
 
 

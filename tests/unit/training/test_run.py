@@ -1,4 +1,4 @@
-"""The front door: one set of parameters, errors in one line, and rounds that the caller may own."""
+"""`ft.run` and `ft.train`: one set of parameters, errors in one line, and rounds that the caller may own."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 import torch
 
 import fedtempo as ft
-from fedtempo import api
+from fedtempo.training import run as front
 from fedtempo.training.loop import drained
 from fedtempo.training.prepare import prepare
 from tests import zoo
@@ -148,7 +148,7 @@ def test_one_run_that_cannot_be_closed_keeps_no_other_open(monkeypatch: pytest.M
                 raise self.error
 
     full = [Rounds(ft.OutputError("no space left")), Rounds(ValueError("generator already executing")), Rounds(None)]
-    monkeypatch.setattr(api, "_unfinished", full)
+    monkeypatch.setattr(front, "_unfinished", full)
     with pytest.raises(ft.OutputError, match="no space left"):
-        api._close_unfinished()
+        front._close_unfinished()
     assert closed == full

@@ -8,7 +8,7 @@ import inspect
 import pytest
 
 import fedtempo as ft
-from fedtempo.comparing import BUDGET, GIVEN_BY_COMPARE
+from fedtempo.comparison.compare import BUDGET, GIVEN_BY_COMPARE
 from fedtempo.comparison.fair import Budget
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from fedtempo.trackers.tracker import numbers, tracker_library
 from fedtempo.training.result import Result
 from fedtempo.training.round_report import RoundReport
+from fedtempo.training.trackers.tracker import numbers, tracker_library
 from fedtempo.training.tracking import RunInfo, Tracker, unwritable
 
 ALWAYS = "seconds"

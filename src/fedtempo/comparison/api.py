@@ -1,0 +1,36 @@
+"""Every public name of comparisons. `fedtempo.comparison` hands them out when they are first asked for."""
+
+from fedtempo.comparison.comparison import Comparison, Difference, Line, compare_runs
+from fedtempo.comparison.entrants import Entrant, Follow, entrants_of, run_entrants, stored_result
+from fedtempo.comparison.figures import write_figures
+from fedtempo.comparison.intervals import Estimate
+from fedtempo.comparison.protocol import labels_of
+from fedtempo.comparison.publish import latex, markdown
+from fedtempo.comparison.runs import Run, finished_run, run_of
+from fedtempo.comparison.significance import Method, PairedTest, paired_tests, tests_in_words
+from fedtempo.comparison.tables import tables_of
+
+__all__ = [
+    "Comparison",
+    "Difference",
+    "Entrant",
+    "Estimate",
+    "Follow",
+    "Line",
+    "Method",
+    "PairedTest",
+    "Run",
+    "compare_runs",
+    "entrants_of",
+    "finished_run",
+    "labels_of",
+    "latex",
+    "markdown",
+    "paired_tests",
+    "run_entrants",
+    "run_of",
+    "stored_result",
+    "tables_of",
+    "tests_in_words",
+    "write_figures",
+]
