@@ -28,7 +28,7 @@ from flwr.server.workflow.secure_aggregation import secaggplus_workflow
 from flwr.supercore.inflatable.inflatable_object import get_all_nested_objects
 from flwr.supercore.task_identity import TaskIdentity
 
-from fedtempo.server.exact import Exact, nothing
+from fedtempo.server.exact_sums import Exact, nothing
 
 compat = secaggplus_workflow.compat
 STAGES = ("setup", "share_keys", "collect_masked_vectors", "unmask")

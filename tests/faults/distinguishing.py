@@ -20,7 +20,7 @@ import fedtempo as ft
 from fedtempo.randomness import seed_for
 from fedtempo.server import robust
 from fedtempo.server.noise import fresh_secret
-from fedtempo.server.private import clipped, private_aggregate
+from fedtempo.server.private_mean import clipped, private_aggregate
 from fedtempo.server.sums import BlockSum
 from tests.later import Later
 

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from fedtempo.config import read, toml
+from fedtempo.config import bounded_toml as toml
+from fedtempo.config import read
 from fedtempo.errors import ConfigError
 from tests.faults.dying import in_child
 

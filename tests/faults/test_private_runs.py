@@ -19,7 +19,7 @@ from fedtempo.contracts import ContractError
 from fedtempo.report.stored import read_run
 from fedtempo.server import robust
 from fedtempo.server.noise import Secret, fresh_secret, grid_of, noised
-from fedtempo.server.private import clipped
+from fedtempo.server.private_mean import clipped
 from fedtempo.training.state import State, state_from_bytes, state_to_bytes
 from fedtempo.training.storage.on_disk import DATABASE
 

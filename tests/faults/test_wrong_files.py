@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 import fedtempo as ft
-from fedtempo.config import files, read
+from fedtempo.config import experiment_file as files
+from fedtempo.config import read
 from fedtempo.config.schema import DataSection
 from tests.faults.spoiled_file import MISSING, SMALL, changed, refusal
 

@@ -12,8 +12,8 @@ from torch import nn
 
 import fedtempo as ft
 from fedtempo.backends import row_by_row, serial
+from fedtempo.client.local_step import is_elementwise
 from fedtempo.client.program import Stage
-from fedtempo.client.step import is_elementwise
 from fedtempo.client.transforms import Transform
 from fedtempo.contracts import distance
 from fedtempo.params import Params

@@ -33,7 +33,7 @@ ORDER = [
     ["contracts"],
     ["tuning"],
     ["comparison"],
-    ["api"],
+    ["public_names"],
     ["papers"],
     ["deploy"],
     ["cli"],

@@ -10,9 +10,9 @@ import torch
 from fedtempo.algorithms.algorithm import Algorithm, displacement, named
 from fedtempo.algorithms.notes import SEEN, noting
 from fedtempo.algorithms.rate_rules import HISTORY, moving
+from fedtempo.client.local_step import START
 from fedtempo.client.objectives import Received
 from fedtempo.client.phase import Carry
-from fedtempo.client.step import START
 from fedtempo.errors import ConfigError, require
 from fedtempo.params import Params, norm, select
 from fedtempo.server.sums import Groups

@@ -22,7 +22,7 @@ from fedtempo.federation.federation import Federation
 from fedtempo.federation.traffic import compress_upload
 from fedtempo.params import Params, all_finite, tensors_in, tree_map
 from fedtempo.server.admission import length_of, refusal
-from fedtempo.server.exact import sum_of_rows
+from fedtempo.server.exact_sums import sum_of_rows
 from fedtempo.server.fault_injection import corrupted
 from fedtempo.server.policy import UploadPolicy
 from fedtempo.server.sums import BlockSum, Failure, Groups

@@ -1,6 +1,6 @@
 """The vectorised backend: a block of clients takes each step together, by `torch.func.vmap`.
 
-The step is the one of `client/step.py`, written for one client. Clients differ in their number of rows and steps,
+The step is the one of `client/local_step.py`, written for one client. Clients differ in their number of rows and steps,
 and most of this file is about that: short batches are padded, and clients that have finished stay in the stack
 unchanged.
 """

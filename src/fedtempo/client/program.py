@@ -2,7 +2,7 @@
 
 `compile_client` turns an algorithm's phases into a `ClientProgram`: `init`, the steps of each stage, `finish`. It is
 written for one client. Backends add the rest: the loop over clients, `vmap`, processes, machines. The local step is in
-`client/step.py`.
+`client/local_step.py`.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from typing import Any, NamedTuple
 from torch import Tensor
 
 from fedtempo.client.gradients import GradientOf, Replayed, ValueOf, by_autograd, by_transform_together
+from fedtempo.client.local_step import START, Step, is_elementwise, loss_of, model_of, seen, split, step_of, visible
 from fedtempo.client.network import NOT_INPUTS, Network
 from fedtempo.client.objectives import Pulled, Received, Value, supervised
 from fedtempo.client.optimizer_state import GROUP, belongs_to, named_state, restored, slot_of, without_states
 from fedtempo.client.phase import Carry, Phase
 from fedtempo.client.rules import PhaseState, first_rate_state, first_stop_state
-from fedtempo.client.step import START, Step, is_elementwise, loss_of, model_of, seen, split, step_of, visible
 from fedtempo.data.batches import Batching
 from fedtempo.errors import require
 from fedtempo.params import Params, check_tied, select

@@ -1,7 +1,7 @@
 """Experiment files: TOML in, checked by pydantic, with one-line errors that name field, rule and value."""
 
 from fedtempo.config.construct import make_algorithm, make_data
-from fedtempo.config.files import (
+from fedtempo.config.experiment_file import (
     dump,
     fingerprint,
     overrides_of,

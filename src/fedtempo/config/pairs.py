@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from fedtempo.config import toml
+from fedtempo.config import bounded_toml as toml
 from fedtempo.errors import ConfigError
 
 

@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from fedtempo.config.files import named_trackers, parse, read_values
+from fedtempo.config.experiment_file import named_trackers, parse, read_values
 from fedtempo.config.own_code import allowing
 from fedtempo.config.schema import ExperimentFile
 from fedtempo.errors import ConfigError, shown

@@ -6,7 +6,7 @@ from collections.abc import Generator, Sequence
 from functools import partial
 from pathlib import Path
 
-from fedtempo.config.files import dump, fingerprint, settings_of
+from fedtempo.config.experiment_file import dump, fingerprint, settings_of
 from fedtempo.config.schema import ExperimentFile
 from fedtempo.support.files import write_atomically
 from fedtempo.training.loop import train_experiment

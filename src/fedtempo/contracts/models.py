@@ -20,7 +20,7 @@ from fedtempo.client.network import inputs_of
 from fedtempo.contracts.algorithms import TOLERANCE, ContractError, distance, small_data
 from fedtempo.evaluation.protocol import Evaluation
 from fedtempo.params import Params
-from fedtempo.training.checks.side_by_side import why_not_vectorised
+from fedtempo.training.checks.vectorises import why_not_vectorised
 from fedtempo.training.result import Result
 from fedtempo.training.run import run
 

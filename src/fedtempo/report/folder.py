@@ -12,7 +12,7 @@ from fedtempo.report.runs import ReportRun, script_command, timestamp, versions
 from fedtempo.support.display import shows
 from fedtempo.support.files import write_atomically
 from fedtempo.support.json_text import json_text
-from fedtempo.training.private import WITHHELD
+from fedtempo.training.private_runs import WITHHELD
 from fedtempo.training.result import Result
 from fedtempo.training.round_report import RoundReport
 from fedtempo.training.saved import Which

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from fedtempo.report.pictures import DataPicture, RatePlan, picture_of, plan_of
 from fedtempo.training.experiment import Experiment
-from fedtempo.training.private import WITHHELD
+from fedtempo.training.private_runs import WITHHELD
 from fedtempo.training.result import Result
 from fedtempo.training.round_report import RoundReport, RunHistory
 

@@ -12,7 +12,7 @@ import numpy as np
 from fedtempo.errors import is_count, is_int, is_number, require, takes_numbers
 from fedtempo.randomness import generator
 from fedtempo.schedules import Now, Schedule, whole_number
-from fedtempo.server.accounting import Sampling
+from fedtempo.server.privacy_accounting import Sampling
 
 
 class Chooser(Protocol):

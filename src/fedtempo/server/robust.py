@@ -16,9 +16,9 @@ from torch import Tensor
 
 from fedtempo.errors import ConfigError, is_count, is_number, require, takes_numbers
 from fedtempo.params import Params, norm, scaled
-from fedtempo.server.accounting import Guarantee, epsilon
 from fedtempo.server.noise import Secret, fresh_secret, insecure_secret
-from fedtempo.server.private import clipped
+from fedtempo.server.privacy_accounting import Guarantee, epsilon
+from fedtempo.server.private_mean import clipped
 from fedtempo.server.sums import Groups
 
 __all__ = [

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 
 from fedtempo.params import Params
-from fedtempo.server.exact import Exact, ExactNumber, nothing
+from fedtempo.server.exact_sums import Exact, ExactNumber, nothing
 
 Groups = dict[str, Params]
 """An upload: tensors by name, by group. The group "delta" is the displacement; SCAFFOLD adds one for its variates."""

@@ -19,11 +19,11 @@ from fedtempo.evaluation.protocol import Evaluation
 from fedtempo.federation.federation import Federation
 from fedtempo.models.weights import KEPT, Start
 from fedtempo.params import Params
-from fedtempo.server.accounting import Guarantee
 from fedtempo.server.asynchrony import Asynchrony
 from fedtempo.server.cohort import Cohort
+from fedtempo.server.privacy_accounting import Guarantee
 from fedtempo.support.identity import Unstable, identity_of
-from fedtempo.training.private import guarantee
+from fedtempo.training.private_runs import guarantee
 
 CONTENT = " (content)"
 """Ends the names of identity fields that are hashes and stand beside a field in words."""

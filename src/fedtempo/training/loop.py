@@ -36,8 +36,8 @@ from fedtempo.training.saved import Snapshot
 from fedtempo.training.server_round import DROPPED, now_in
 from fedtempo.training.smoothing import Progress
 from fedtempo.training.state import State
+from fedtempo.training.storage.in_memory import MemoryStore, Store
 from fedtempo.training.storage.on_disk import DATABASE, DurableStore
-from fedtempo.training.storage.store import MemoryStore, Store
 from fedtempo.training.tracking import Tracker, tracking
 
 KEPT_MODELS = 64 * 2**20

@@ -18,7 +18,7 @@ from fedtempo.training.experiment import Experiment
 from fedtempo.training.round_report import RoundReport
 from fedtempo.training.server_round import begun, conclude, norm_limit, participants
 from fedtempo.training.state import State
-from fedtempo.training.storage.store import Store
+from fedtempo.training.storage.in_memory import Store
 
 
 def next_round(

@@ -43,10 +43,10 @@ from fedtempo.training.checks.settings import (
     check_schedules,
     check_uploads_suffice,
 )
-from fedtempo.training.checks.side_by_side import why_not_vectorised
+from fedtempo.training.checks.vectorises import why_not_vectorised
 from fedtempo.training.experiment import Experiment
 from fedtempo.training.first_state import first_model, given_tensors, start_notes, with_starts
-from fedtempo.training.private import check_private
+from fedtempo.training.private_runs import check_private
 
 
 def prepare(

@@ -20,7 +20,7 @@ from fedtempo.evaluation.protocol import Evaluation
 from fedtempo.evaluation.serving import served_phases
 from fedtempo.params import Params
 from fedtempo.schedules import Now, Rate
-from fedtempo.server.accounting import Guarantee
+from fedtempo.server.privacy_accounting import Guarantee
 from fedtempo.support.display import html_of, show, shown_by
 from fedtempo.tasks import SAMPLE_WEIGHT
 from fedtempo.training.delivery import (
@@ -34,12 +34,12 @@ from fedtempo.training.delivery import (
     write_model,
 )
 from fedtempo.training.experiment import Experiment
-from fedtempo.training.private import WITHHELD
+from fedtempo.training.private_runs import WITHHELD
 from fedtempo.training.remarks import remarks
 from fedtempo.training.round_report import RoundReport, unheard
 from fedtempo.training.saved import FinishedRun, SavedResult, ShownTable, Snapshot, Which, saved_from_bytes
 from fedtempo.training.state import RECEIPT, absorb, digest_of
-from fedtempo.training.storage.store import Store
+from fedtempo.training.storage.in_memory import Store
 
 shown_by("fedtempo.report")  # tables and pages need libraries that training does not
 

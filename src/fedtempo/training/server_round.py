@@ -18,12 +18,12 @@ from fedtempo.params import Params, add, all_finite, select
 from fedtempo.randomness import generator
 from fedtempo.schedules import Now
 from fedtempo.server.fault_injection import Faults
-from fedtempo.server.private import private_aggregate
+from fedtempo.server.private_mean import private_aggregate
 from fedtempo.server.robust import ROBUST, Aggregator
 from fedtempo.server.sums import Aggregate, BlockSum, Failure, mean
 from fedtempo.training.clock import AWAY, passage, waiting, work_of
 from fedtempo.training.experiment import Experiment
-from fedtempo.training.private import hides_cohorts
+from fedtempo.training.private_runs import hides_cohorts
 from fedtempo.training.round_report import Clients, RoundReport
 from fedtempo.training.state import State
 

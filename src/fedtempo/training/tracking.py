@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 from fedtempo.errors import ConfigError, FedTempoError, OutputError, first_line, is_count, shown
 from fedtempo.training.experiment import Experiment
-from fedtempo.training.private import WITHHELD
+from fedtempo.training.private_runs import WITHHELD
 from fedtempo.training.result import Result
 from fedtempo.training.round_report import RoundReport
 

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from fedtempo.config import ExperimentFile, parse, read_values
-from fedtempo.config.files import found_beside
+from fedtempo.config.experiment_file import found_beside
 from fedtempo.config.pairs import put
 from fedtempo.errors import ConfigError, is_count, is_number, require, unknown
 

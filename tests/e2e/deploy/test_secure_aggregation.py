@@ -16,7 +16,7 @@ pytest.importorskip("flwr")
 from benchmarks import secure_aggregation as measured
 from flwr.common.secure_aggregation.secaggplus_utils import pseudo_rand_gen
 
-from fedtempo.server.exact import nothing
+from fedtempo.server.exact_sums import nothing
 
 
 def test_exact_sums_go_through_as_digits_bit_for_bit() -> None:

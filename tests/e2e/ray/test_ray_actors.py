@@ -24,7 +24,7 @@ from fedtempo.schedules import decaying_k
 from fedtempo.training.loop import drained
 from fedtempo.training.one_round import blocks_of
 from fedtempo.training.prepare import prepare
-from fedtempo.training.storage.store import MemoryStore
+from fedtempo.training.storage.in_memory import MemoryStore
 from tests import zoo
 from tests.breaking import Fatal, Unlucky
 from tests.own_module import own_project

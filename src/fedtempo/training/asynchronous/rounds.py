@@ -30,7 +30,7 @@ from fedtempo.training.one_round import blocks_of, state_of
 from fedtempo.training.round_report import Clients, RoundReport
 from fedtempo.training.server_round import REMEMBERED_NORMS, check_alive, measurements_of, norm_limit, passed, stepped
 from fedtempo.training.state import State
-from fedtempo.training.storage.store import Store
+from fedtempo.training.storage.in_memory import Store
 
 STALE = "too stale"
 MOST_ARRIVALS = 100

@@ -8,7 +8,7 @@ from contextlib import closing, suppress
 from pathlib import Path
 
 from fedtempo.errors import OutputError, StoreError
-from fedtempo.training import selection
+from fedtempo.training.storage import selected_round
 from fedtempo.training.storage.folders import RoundCount, synced
 from fedtempo.training.storage.seals import ROUNDS, Seal
 
@@ -25,7 +25,7 @@ TABLES = {
     "clients": "CREATE TABLE clients (client INTEGER PRIMARY KEY, tensors BLOB NOT NULL, sha256 TEXT NOT NULL) STRICT",
     "earlier": "CREATE TABLE earlier (client INTEGER PRIMARY KEY, tensors BLOB, sha256 TEXT) STRICT",
     "reports": "CREATE TABLE reports (round INTEGER PRIMARY KEY, report TEXT NOT NULL, sha256 TEXT NOT NULL) STRICT",
-    **selection.TABLES,
+    **selected_round.TABLES,
 }
 
 

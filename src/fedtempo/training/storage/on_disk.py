@@ -19,12 +19,12 @@ from fedtempo.errors import OutputError, StoreError
 from fedtempo.params import Params
 from fedtempo.training.faultpoints import fault
 from fedtempo.training.round_report import RoundReport, to_json
-from fedtempo.training.selection import Changes, Selected, SelectionTables
 from fedtempo.training.state import State, state_from_bytes, state_to_bytes, tensors_from_bytes, tensors_to_bytes
 from fedtempo.training.storage.database import DATABASE, create, opened, require_run
 from fedtempo.training.storage.folders import LOCK, RoundCount, locked
+from fedtempo.training.storage.in_memory import Saved
 from fedtempo.training.storage.seals import MALFORMED, Seal
-from fedtempo.training.storage.store import Saved
+from fedtempo.training.storage.selected_round import Changes, Selected, SelectionTables
 
 __all__ = ["DATABASE", "LOCK", "DurableStore"]
 

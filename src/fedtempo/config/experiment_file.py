@@ -12,7 +12,7 @@ import torch
 from pydantic import ValidationError
 
 from fedtempo.backends import BACKEND_NAMES
-from fedtempo.config import toml
+from fedtempo.config import bounded_toml as toml
 from fedtempo.config.construct import (
     check_data,
     make_algorithm,

@@ -7,8 +7,8 @@ from typing import NamedTuple, Protocol
 
 from fedtempo.params import Params
 from fedtempo.training.round_report import RoundReport
-from fedtempo.training.selection import Selected
 from fedtempo.training.state import State
+from fedtempo.training.storage.selected_round import Selected
 
 
 class Store(Protocol):

@@ -16,9 +16,9 @@ from fedtempo.errors import ConfigError, require, shown
 from fedtempo.evaluation.protocol import Evaluation
 from fedtempo.federation.federation import Federation
 from fedtempo.schedules import Now
-from fedtempo.server.accounting import Adjacency, Guarantee, Sampling, accountant_name, spent
 from fedtempo.server.admission import Admission
 from fedtempo.server.cohort import Cohort
+from fedtempo.server.privacy_accounting import Adjacency, Guarantee, Sampling, accountant_name, spent
 from fedtempo.server.robust import Aggregator
 from fedtempo.training.checks.settings import sampled_rounds
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from fedtempo.server.exact import Exact, ExactNumber, nothing, sum_of_rows
+from fedtempo.server.exact_sums import Exact, ExactNumber, nothing, sum_of_rows
 
 
 def _summed(rows: torch.Tensor, weights: list[float]) -> Exact:

@@ -10,7 +10,7 @@ import pytest
 from scipy.special import gammaln, logsumexp
 
 import fedtempo as ft
-from fedtempo.server.accounting import FIXED_SIZE_ORDERS, spent, without_replacement
+from fedtempo.server.privacy_accounting import FIXED_SIZE_ORDERS, spent, without_replacement
 from fedtempo.server.robust import epsilon
 from tests.later import Later
 
