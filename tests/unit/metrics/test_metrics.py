@@ -412,6 +412,21 @@ def test_what_cannot_be_a_metric_here_is_refused_in_one_line(metrics: list[Any],
     assert "\n" not in str(error.value)
 
 
+@pytest.mark.parametrize("name", ["accuracy", "auroc", "brier", "f1_binary", "calibration_error", "average_precision"])
+def test_a_metric_of_labels_is_refused_for_numbers(name: str) -> None:
+    """Their shapes are those of one yes or no a row, so it was computed: an accuracy of 0, an AUROC of the signs."""
+    rng = np.random.default_rng(0)
+    rows = [(x := rng.standard_normal((9, 6)), x.sum(1)) for _ in range(3)]
+    settings = {"model": ft.models.mlp(6, [4], 1), "algorithm": ft.algorithms.fedavg(lr=0.1, steps=1), "rounds": 1}
+    words = f"metric '{name}' must have targets that are classes or labels. Got numbers such as "
+    with pytest.raises(ft.ConfigError) as error:
+        ft.run(**settings, data=ft.data.FederatedData.from_clients(rows), metrics=[name])
+    assert words in str(error.value)
+    # Zeros and ones are labels in whichever type they come.
+    signs = [(x, (y > 0).astype(float)) for x, y in rows]
+    ft.run(**settings, data=ft.data.FederatedData.from_clients(signs), metrics=[name], loss="multilabel")
+
+
 def test_a_metric_must_say_its_direction_and_have_a_name() -> None:
     with pytest.raises(TypeError):
         ft.Metric(own_r2)  # type: ignore[call-arg]
