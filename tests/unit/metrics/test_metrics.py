@@ -362,6 +362,19 @@ def test_users_for_whom_a_metric_is_undefined_are_left_out_counted_and_shown(tmp
     assert any("auroc is undefined" in note for note in notes)
 
 
+def test_a_metric_that_is_undefined_for_everybody_is_not_blamed_on_the_rate() -> None:
+    never = ft.Metric(lambda outputs, targets: math.nan, higher_is_better=True, per="client", name="never")
+    rng = np.random.default_rng(0)
+    rows = [(rng.standard_normal((9, 5)), rng.integers(0, 4, 9)) for _ in range(3)]
+    data = ft.data.FederatedData.from_clients(rows, validation=0.3, test=0.3)
+    settings = {**problem("classes"), "data": data}
+    notes = ft.run(**settings, metric=never).notes
+    assert any("never is undefined for every user's validation rows" in note and "metric=" in note for note in notes)
+    assert not any("smaller rate" in note for note in notes)
+    high = ft.Metric(lambda outputs, targets: math.inf, higher_is_better=False, per="client", name="high")
+    assert any("smaller rate" in note for note in ft.run(**settings, metric=high).notes)
+
+
 def test_a_model_that_diverged_is_not_left_out() -> None:
     metric = METRICS["auroc"]
     broken = torch.full((4, 2), math.nan)
