@@ -73,7 +73,8 @@ class UserScores:
     clients: np.ndarray
     samples: np.ndarray
     values: dict[str, np.ndarray]
-    """Each user's score, by metric; `loss` is one of them. NaN where a metric is undefined for a user."""
+    """Each user's score, by metric; `loss` is one of them. NaN where a metric is undefined for a user, and for one
+    without rows."""
     interpolated: bool = False
     lower: frozenset[str] = LOWER_IS_BETTER
     """The metrics that are better when they are low."""
