@@ -73,13 +73,16 @@ def check_model(federation: Federation, evaluation: Evaluation | None = None) ->
 def _check_augment(augment: Augment, rows: Batch) -> None:
     """The augmentation can be applied to some rows."""
     try:
-        augment.one(rows, torch.zeros((), dtype=torch.int64))
+        drawn = _draws(lambda: augment.one(rows, torch.zeros((), dtype=torch.int64)))
     except FedTempoError:
         raise
     except Exception as error:  # it may be the user's code
         what = f"{type(error).__name__}: {first_line(error)}"
         rule = "a function of (batch, key), or an nn.Module of one image, that runs on the data"
         raise ConfigError(f"augment must be {rule}. Got {augment!r}: {what}.") from error
+    # A transform of one image knows no key, so it is seeded; a function has one, and would not repeat without it.
+    reason = "a function that draws from its key alone: torch.Generator().manual_seed(int(key) & (2**63 - 1))"
+    require(not drawn, "augment", reason, augment)
 
 
 def _check_pieces(federation: Federation) -> None:
