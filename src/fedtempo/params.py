@@ -194,6 +194,21 @@ def all_finite(tensors: Iterable[Tensor]) -> bool:
     return all(bool(torch.isfinite(t).all()) for t in floats)
 
 
+def different_form(found: Mapping[str, Tensor], wanted: Mapping[str, Tensor]) -> str:
+    """In words, the first difference in names, shapes or types; empty where there is none.
+
+    >>> different_form({"w": torch.zeros(2)}, {"w": torch.zeros(3)})
+    "(2,) torch.float32 for 'w', which has (3,) torch.float32"
+    """
+    for name in wanted.keys() ^ found.keys():
+        return f"nothing for {name!r}" if name in wanted else f"{name!r}, which is not among them"
+    for name, tensor in wanted.items():
+        one, other = ((tuple(t.shape), t.dtype) for t in (found[name], tensor))
+        if one != other:
+            return f"{one[0]} {one[1]} for {name!r}, which has {other[0]} {other[1]}"
+    return ""
+
+
 def bits_of(tensor: Tensor) -> np.ndarray:
     """The tensor's bits as an array, to be hashed; numpy has no bfloat16, which comes as 16-bit integers."""
     plain = tensor.detach().cpu().contiguous()

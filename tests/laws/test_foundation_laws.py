@@ -20,6 +20,7 @@ from fedtempo import algorithms as a
 from fedtempo.data.batches import Batching
 from fedtempo.federation.federation import Federation
 from fedtempo.training.plan import planned_steps
+from tests import zoo
 from tests.slow import slow_but
 
 Clients = list[tuple[np.ndarray, np.ndarray]]
@@ -198,7 +199,29 @@ def test_the_printed_plan_is_what_the_steps_use(clients: Clients) -> None:
     result = run(clients, spied, cohorts=[[3]])
     federation = result.experiment.federation
     plan = planned_steps(algorithm, range(4), 16, Batching(4), federation.problem.now(0, 1.0))
-    # The first step is also taken once before the run, to count its operations.
-    assert used[1:] == [(p.round, p.step, p.rates["lr"]) for p in plan]
+    # The first step is also taken twice before the run: to try the algorithm's functions, and to count operations.
+    assert used[2:] == [(p.round, p.step, p.rates["lr"]) for p in plan]
     assert [r.costs.steps for r in result.history] == [6, 5, 3, 3]
     assert [r.costs.steps_saved for r in result.history] == [0, 1, 3, 3]
+
+
+EMPTY = ["fedavg", "scaffold", "fedadam", "fedadamw", "fedmuon", "fednar layer by layer", "ditto", "feddyn"]
+
+
+@pytest.mark.parametrize("backend", ["serial", "vectorised"])
+@pytest.mark.parametrize("name", EMPTY)
+def test_a_parameter_without_numbers_changes_nothing(name: str, backend: str) -> None:
+    """A table of no rows, as an embedding of no categories is: its mean was NaN, its largest number an error."""
+    settings = {"data": zoo.data("mlp"), "rounds": 2, "batch_size": 4, "backend": backend, "init": "model"}
+    found = []
+    for empty in (False, True):
+        model = zoo.model("mlp")
+        if empty:
+            model.body.register_parameter("none", torch.nn.Parameter(torch.zeros(0, 3)))
+        for aggregator in (ft.robust.plain_mean, ft.robust.median()):
+            robust = aggregator.name == "mean" or name in ("fedavg", "ditto")
+            if robust:
+                found.append(ft.run(model=model, algorithm=zoo.EVERYTHING[name], aggregator=aggregator, **settings))
+    for plain, other in zip(found[: len(found) // 2], found[len(found) // 2 :], strict=True):
+        assert all(tensor.equal(other.params[name]) for name, tensor in plain.params.items())
+        assert other.params["body.none"].shape == (0, 3)

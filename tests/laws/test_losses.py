@@ -182,7 +182,47 @@ def test_one_output_is_not_guessed_to_be_a_logit() -> None:
     assert list(result.scores.existing_after.values) == ["loss"]
 
 
+@pytest.mark.parametrize("backend", ["serial", "vectorised"])
+@pytest.mark.parametrize("kind", [bool, int])
+def test_one_logit_may_stand_in_a_column_of_its_own(kind: type, backend: str) -> None:
+    """A last layer with one output, and one yes or no for each row: the usual binary network."""
+    rng = np.random.default_rng(0)
+    rows = [(x := rng.standard_normal((n, 6)), (x[:, 0] > 0).astype(kind)) for n in (5, 8, 3)]
+    data = ft.data.FederatedData.from_clients(rows)
+    column = nn.Linear(6, 1)
+    flat = nn.Sequential(column, nn.Flatten(0))
+    settings = {"data": data, "backend": backend, "metrics": ["accuracy", "auroc"]}
+    one, other = run("multilabel", model=column, **settings), run("multilabel", model=flat, **settings)
+    assert [t.tolist() for t in one.params.values()] == [t.tolist() for t in other.params.values()]
+    assert one.scores.summary() == other.scores.summary()
+
+
 # ------------------------------------------------------------------ refused
+
+
+@pytest.mark.parametrize(
+    ("shape", "outputs", "hint"),
+    [((9,), 1, True), ((9, 3), 3, True), ((9,), 2, False)],
+)
+def test_labels_as_integers_get_the_loss_that_is_meant(shape: tuple[int, ...], outputs: int, hint: bool) -> None:
+    y = np.arange(np.prod(shape)).reshape(shape) % (2 if hint else 3)
+    data = ft.data.FederatedData.from_clients([(np.ones((9, 6)), y)] * 2)
+    with pytest.raises(ft.ModelError, match="one entry per class") as told:
+        run(None, data=data, model=nn.Linear(6, outputs))
+    assert ("Say loss='multilabel'" in str(told.value)) == hint
+
+
+def test_classes_as_floats_are_told_what_they_were_taken_for() -> None:
+    data = ft.data.FederatedData.from_clients([(np.ones((9, 6)), np.arange(9) % 3 * 1.0)] * 2)
+    with pytest.raises(ft.ModelError, match=r"numbers need outputs of the targets' shape.*classes are integers"):
+        run(None, data=data, model=nn.Linear(6, 3))
+    with pytest.raises(ft.ModelError, match=r"'classification' needs targets that are integers, y\.astype\(int\)"):
+        run("classification", data=data, model=nn.Linear(6, 3))
+
+
+def test_a_class_of_torch_is_not_a_loss_yet() -> None:
+    with pytest.raises(ft.ConfigError, match=r"loss must be .*Got the class CrossEntropyLoss: make one, .*Loss\(\)"):
+        run(nn.CrossEntropyLoss)
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ import functools
 import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields, replace
-from typing import Any, Literal, ParamSpec, TypedDict, cast, get_args, get_type_hints
+from typing import Any, Literal, ParamSpec, TypedDict, cast, get_args, get_type_hints, is_typeddict
 
 from torch import Tensor, nn
 
@@ -256,6 +256,7 @@ WORDS: dict[Any, str] = {
     Algorithm: "an Algorithm",
     Compressor: "a compressor, such as compress.top_k(0.01)",
 }
+_keyword = functools.partial(inspect.Parameter, kind=inspect.Parameter.KEYWORD_ONLY)
 TRAFFIC: dict[str, Any] = {"compress": Compressor | None, "compress_down": Compressor | None}
 
 
@@ -272,7 +273,9 @@ def named(build: Callable[Arguments, Algorithm]) -> Callable[Arguments, Algorith
         given = bound_arguments(build.__name__, signature, kinds, (args, kwargs), WORDS)
         own = {field: value for field, value in given.items() if field not in added}
         traffic = {field: given[field] for field in added if given.get(field) is not None}
-        algorithm = _compressing(build(**own), **traffic)  # type: ignore[call-arg]
+        built = build(**own)  # type: ignore[call-arg]
+        require(isinstance(built, Algorithm), f"what {build.__name__} returns", "an Algorithm", built)
+        algorithm = _compressing(built, **traffic)
         return replace(algorithm, name=build.__name__, settings=given)
 
     call.__signature__ = signature  # type: ignore[attr-defined]
@@ -292,12 +295,8 @@ def _compressing(
 def _with_traffic(signature: inspect.Signature, kinds: Mapping[str, Any]) -> tuple[inspect.Signature, dict[str, Any]]:
     """The signature and types with `compress` and `compress_down` after the function's own parameters."""
     added = {name: kind for name, kind in TRAFFIC.items() if name not in signature.parameters}
-    keywords = [
-        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=kind)
-        for name, kind in added.items()
-    ]
-    parameters = [*signature.parameters.values(), *keywords]
-    return signature.replace(parameters=parameters), {**kinds, **added}
+    keywords = [_keyword(name, default=None, annotation=kind) for name, kind in added.items()]
+    return signature.replace(parameters=[*signature.parameters.values(), *keywords]), {**kinds, **added}
 
 
 def _spelt_out(build: Callable[..., Algorithm]) -> tuple[inspect.Signature, dict[str, Any]]:
@@ -305,14 +304,17 @@ def _spelt_out(build: Callable[..., Algorithm]) -> tuple[inspect.Signature, dict
     signature = inspect.signature(build)
     kinds = dict.fromkeys(signature.parameters, Any) | get_type_hints(build)
     parameters = list(signature.parameters.values())
+    unnamed = [str(p) for p in parameters if p.kind in (p.VAR_POSITIONAL, p.POSITIONAL_ONLY)]
+    require(not unnamed, f"arguments of {build.__name__}", "such that they can be given by name", unnamed)
     if not parameters or parameters[-1].kind is not inspect.Parameter.VAR_KEYWORD:
         return signature, kinds
     own, rest = parameters[:-1], parameters[-1].name
-    shared = get_type_hints(get_args(kinds[rest])[0])
+    # Without an annotation `**clients` can mean nothing else.
+    unpacked = ClientSettings if kinds[rest] is Any else next(iter(get_args(kinds[rest])), None)
+    shared = get_type_hints(unpacked) if is_typeddict(unpacked) else {}
     defaults = {f.name: f.default for f in fields(Phase)} | dict.fromkeys(TRAFFIC)
-    added = [
-        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=defaults[name], annotation=kind)
-        for name, kind in shared.items()
-    ]
+    rule = "of type Unpack[ft.ClientSettings], or of none"
+    require(bool(shared) and shared.keys() <= defaults.keys(), f"**{rest} of {build.__name__}", rule, kinds[rest])
+    added = [_keyword(name, default=defaults[name], annotation=kind) for name, kind in shared.items()]
     spelt = {**{name: kind for name, kind in kinds.items() if name != rest}, **shared}
     return signature.replace(parameters=[*own, *added]), spelt

@@ -91,7 +91,8 @@ def shared_moments(b1: float, b2: float, eps: float, second_moment: str, one_cou
         v = {n: b2 * old[n] + (1 - b2) * g * g for n, g in gradient.items()}
         first, second = 1 - b1 ** (whole if one_count else local), 1 - b2**whole
         direction = {n: m[n] / first / ((v[n] / second) ** 0.5 + eps) for n in m}
-        return direction, {"m": m, "v": v, "mean": {n: t.mean() for n, t in v.items()}}
+        # The mean of no numbers would be NaN, and the whole upload refused.
+        return direction, {"m": m, "v": v, "mean": {n: t.sum() / max(t.numel(), 1) for n, t in v.items()}}
 
     return Transform(init, update)
 

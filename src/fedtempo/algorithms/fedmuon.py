@@ -74,7 +74,9 @@ def _muon(
     adam = scale_by_adam(0.9, 0.95, 1e-10, corrects="moments")
 
     def split(params: Params) -> tuple[Params, Params]:
-        return {n: p for n, p in params.items() if p.dim() > 1}, {n: p for n, p in params.items() if p.dim() < 2}
+        # A tensor without numbers has no directions to turn.
+        matrices = {n: p for n, p in params.items() if p.dim() > 1 and p.numel()}
+        return matrices, {n: p for n, p in params.items() if n not in matrices}
 
     def init(params: Params) -> Any:
         matrices, vectors = split(params)

@@ -31,12 +31,18 @@ class Calibrated:
     """This process for the first clients of a run; from then on this process or workers, whichever is faster."""
 
     def __init__(
-        self, federation: Federation, backend: Backend, workers: int, rounds: int, timeout: float | None = None
+        self,
+        federation: Federation,
+        backend: Backend,
+        workers: int,
+        rounds: int,
+        timeout: float | None = None,
+        inherited: tuple[object, ...] = (),
     ) -> None:
         self._with = federation, backend
         self._most = workers
         self._rounds = rounds
-        self._timeout = timeout
+        self._rest = timeout, inherited
         self._inside = ExitStack()
         self._engine: Engine = InProcess(federation, backend)
         self._calibration: Calibration | None = None
@@ -88,4 +94,4 @@ class Calibrated:
         pays = saved >= ROUND_SECONDS and saved * self._rounds >= START_SECONDS
         self._calibration = Calibration(seconds, blocks, self._most if pays else 1)
         if pays:
-            self._engine = self._inside.enter_context(Processes(*self._with, self._most, self._timeout))
+            self._engine = self._inside.enter_context(Processes(*self._with, self._most, *self._rest))

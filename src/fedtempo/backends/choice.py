@@ -160,14 +160,18 @@ def engine_for(
     cluster: Cluster | None = None,
     calibrate_for: int | None = None,
     worker_timeout: float | None = None,
+    inherited: tuple[object, ...] = (),
 ) -> AbstractContextManager[Engine]:
-    """The engine that runs the blocks. `calibrate_for`: rounds of a run that measures first whether workers pay."""
+    """The engine that runs the blocks. `calibrate_for`: rounds of a run that measures first whether workers pay.
+
+    `inherited` are values that workers get at their start, because they may hold functions that cannot be sent later.
+    """
     if cluster is not None:
         return RayActors(federation, backend, workers, cluster, worker_timeout)
     if calibrate_for is not None:
-        return Calibrated(federation, backend, workers, calibrate_for, worker_timeout)
+        return Calibrated(federation, backend, workers, calibrate_for, worker_timeout, inherited)
     if workers > 1:
-        return Processes(federation, backend, workers, worker_timeout)
+        return Processes(federation, backend, workers, worker_timeout, inherited)
     return nullcontext(InProcess(federation, backend))
 
 

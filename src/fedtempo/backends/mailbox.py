@@ -9,7 +9,7 @@ from __future__ import annotations
 import mmap
 from collections.abc import Callable
 from dataclasses import fields, is_dataclass, replace
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import torch
@@ -17,6 +17,7 @@ from torch import Tensor
 
 from fedtempo.params import bits_of
 
+Message = TypeVar("Message")
 LARGE = 1 << 15
 """Bytes from which a tensor goes through shared memory. Smaller ones are cheaper inside the message."""
 _ALIGNED = 64
@@ -29,6 +30,12 @@ class Packed(NamedTuple):
     values: np.ndarray | None
     dtype: torch.dtype
     place: tuple[int, torch.Size] | None = None
+
+
+class Inherited(NamedTuple):
+    """Stands in a message for something that the worker has had since its start."""
+
+    place: int
 
 
 class SharedBuffers(NamedTuple):
@@ -104,7 +111,7 @@ def as_tensor(values: np.ndarray, dtype: torch.dtype) -> Tensor:
     return tensor if tensor.dtype == dtype else tensor.view(dtype)
 
 
-def exchange(tree: Any, kind: type, change: Callable[[Any], Any]) -> Any:
+def exchange(tree: Any, kind: type | tuple[type, ...], change: Callable[[Any], Any]) -> Any:
     """The same nested value with everything of a kind changed."""
     if isinstance(tree, kind):
         return change(tree)
@@ -118,3 +125,16 @@ def exchange(tree: Any, kind: type, change: Callable[[Any], Any]) -> Any:
     if is_dataclass(tree) and not isinstance(tree, type):
         return replace(tree, **{f.name: exchange(getattr(tree, f.name), kind, change) for f in fields(tree)})
     return tree
+
+
+def by_place(tree: Message, inherited: tuple[object, ...]) -> Message:
+    """The same value, in which places stand for what the receiver has: functions of a user cannot be pickled."""
+    places = {type(known): Inherited(place) for place, known in enumerate(inherited)}
+    changed: Message = exchange(tree, tuple(places), lambda found: places[type(found)])
+    return changed
+
+
+def in_place(tree: Message, inherited: tuple[object, ...]) -> Message:
+    """The inverse of `by_place`."""
+    changed: Message = exchange(tree, Inherited, lambda found: inherited[found.place])
+    return changed

@@ -21,7 +21,7 @@ from typing import Any, NamedTuple, Self
 
 from fedtempo.backends.backend import Backend, Block, Order
 from fedtempo.backends.engine import EngineStatus, Scoring
-from fedtempo.backends.mailbox import Mailbox, SharedBuffers
+from fedtempo.backends.mailbox import Mailbox, SharedBuffers, by_place
 from fedtempo.backends.pace import Pace
 from fedtempo.backends.shipment import serialise
 from fedtempo.backends.start import SENDS, required_start_method, without_main
@@ -48,7 +48,16 @@ class _Worker(NamedTuple):
 class Processes:
     """An engine of worker processes. Use it in a `with` block; leaving it ends the workers."""
 
-    def __init__(self, federation: Federation, backend: Backend, workers: int, timeout: float | None = None) -> None:
+    def __init__(
+        self,
+        federation: Federation,
+        backend: Backend,
+        workers: int,
+        timeout: float | None = None,
+        inherited: tuple[object, ...] = (),
+    ) -> None:
+        """`inherited` are values that workers get at their start, and that messages then only refer to."""
+        self._inherited = inherited
         self._method = required_start_method()
         self._content = b""
         self._federation = federation
@@ -65,7 +74,7 @@ class Processes:
         _ = self._federation.program, self._federation.trained_names, self._federation.problem.sizes
         if self._method == "spawn":
             sender = library(SENDS, None, "a spawned worker")
-            self._content = sender.dumps((serialise(self._federation, None), self._backend))
+            self._content = sender.dumps((serialise(self._federation, None), self._backend, self._inherited))
         for _ in range(self._count):
             self._workers.append(self._start())
         return self
@@ -106,7 +115,7 @@ class Processes:
         # other side never sees the end of file by which a death is noticed.
         foreign = [here, *(worker.pipe for worker in self._workers)]
         mailbox = Mailbox(COPIES_OF_THE_MODEL * self._model_bytes)
-        arguments = (there, mailbox, foreign, self._federation, self._backend)
+        arguments = (there, mailbox, foreign, self._federation, self._backend, self._inherited)
         process = context.Process(target=serve, args=arguments, daemon=True)
         with warnings.catch_warnings():
             # Newer Pythons warn about forking beside threads. Our workers only use objects of the forking thread.
@@ -176,6 +185,7 @@ class Processes:
 
         The chunk of a worker that died or hung goes back by `lose`.
         """
+        common = by_place(common, self._inherited)
         running: dict[int, Assignment] = {}
         # Workers that have this round's model. It is sent to each worker once, with its first chunk.
         informed: set[int] = set()

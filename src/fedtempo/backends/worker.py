@@ -10,7 +10,7 @@ import torch
 
 from fedtempo.backends.backend import Backend, Block
 from fedtempo.backends.collect import run_blocks
-from fedtempo.backends.mailbox import Mailbox, SharedBuffers
+from fedtempo.backends.mailbox import Mailbox, SharedBuffers, in_place
 from fedtempo.backends.shipment import receive
 from fedtempo.backends.start import SENDS
 from fedtempo.errors import FedTempoError, TrainingError
@@ -31,14 +31,19 @@ class Assignment(NamedTuple):
 
 
 def serve(
-    pipe: Connection, mailbox: Mailbox, foreign: list[Connection], federation: Federation, backend: Backend
+    pipe: Connection,
+    mailbox: Mailbox,
+    foreign: list[Connection],
+    federation: Federation,
+    backend: Backend,
+    inherited: tuple[object, ...],
 ) -> None:
     """The main loop of a worker: receive work, send results, end when the pipe closes."""
     for other in foreign:
         other.close()
     torch.set_num_threads(1)
     keep_freed_memory()
-    state = _WorkerState(federation, backend, mailbox.advance)
+    state = _WorkerState(federation, backend, mailbox.advance, inherited)
     while True:
         try:
             kind, value = answered(state.do, *mailbox.unpack(pipe.recv()))
@@ -50,16 +55,19 @@ def serve(
 def serve_spawned(pipe: Connection, shared: SharedBuffers, content: bytes) -> None:
     """The same in a process that inherits nothing: the federation and the backend come as bytes from the driver."""
     # The driver is our own parent process, and the bytes never leave the machine.
-    shipment, backend = library(SENDS, None, "a spawned worker").loads(content)
+    shipment, backend, inherited = library(SENDS, None, "a spawned worker").loads(content)
     federation = receive(shipment, shipment.federation.problem.device)
-    serve(pipe, Mailbox(shared), [], federation, backend)
+    serve(pipe, Mailbox(shared), [], federation, backend, inherited)
 
 
 class _WorkerState:
     """What a worker holds between messages: what all blocks of a round share, and the sum so far."""
 
-    def __init__(self, federation: Federation, backend: Backend, advance: Callable[[], None]) -> None:
+    def __init__(
+        self, federation: Federation, backend: Backend, advance: Callable[[], None], inherited: tuple[object, ...]
+    ) -> None:
         self._with = federation, backend
+        self._inherited = inherited
         self._advance = advance
         self._common: Any = None
         self._sum = BlockSum()
@@ -68,7 +76,7 @@ class _WorkerState:
         """Score blocks, or train them into the sum; `finish` returns the sum and starts a new one."""
         # The driver sends the shared part once per round. Its arrival therefore marks the start of a round.
         if common is not None:
-            self._common, self._sum = common, BlockSum()
+            self._common, self._sum = in_place(common, self._inherited), BlockSum()
         if kind == "score":
             return [self._scored(block) for block in blocks]
         run_blocks(*self._with, self._common, blocks, self._sum, self._advance)

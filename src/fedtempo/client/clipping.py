@@ -52,7 +52,8 @@ def length_of_order(tensors: Params, order: Order) -> Tensor:
     """
     if order == 2:
         return norm(tensors)
-    sizes = [t.abs().sum() if order == 1 else t.abs().max() for t in tensors.values()]
+    # The largest of no numbers is no number, but the length of nothing is 0.
+    sizes = [t.abs().sum() if order == 1 or not t.numel() else t.abs().max() for t in tensors.values()]
     together = torch.stack(sizes)
     return together.sum() if order == 1 else together.max()
 

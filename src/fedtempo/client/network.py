@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from fedtempo.client.draws import seeded_draws, uses_dropout
-from fedtempo.errors import ModelError
+from fedtempo.errors import ModelError, first_line
 from fedtempo.params import Params
 from fedtempo.tasks import SAMPLE_WEIGHT, Batch, Task, mean_loss
 
@@ -255,7 +255,10 @@ def _stripped(model: nn.Module) -> nn.Module:
     # So its own weights are only places to put others. They share the model's memory: a large frozen base would
     # otherwise lie there once for each copy. Buffers are copied, for a layer may write into them.
     shared = {id(p): nn.Parameter(p.detach(), requires_grad=False) for p in model.parameters() if _is_plain(p)}
-    mine = copy.deepcopy(model, dict(shared)).requires_grad_(False)
+    try:
+        mine = copy.deepcopy(model, dict(shared)).requires_grad_(False)
+    except Exception as error:  # the model is the user's code: a hook or an open file may not let itself be copied
+        raise ModelError(f"the model must be one that copy.deepcopy can copy. Got: {first_line(error)}.") from error
     # Other code may take a Sequential's layers one by one and keep what is between them.
     if has_known_layers_only(mine):
         for module in mine.modules():

@@ -15,7 +15,7 @@ import functools
 import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal, ParamSpec, get_type_hints
+from typing import Any, Literal, ParamSpec, get_args, get_type_hints
 
 import torch
 
@@ -40,6 +40,13 @@ class Optimizer:
     """Slots of the state that start afresh in every round, whatever becomes of the others."""
     name: str = "sgd"
     settings: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        known = get_args(Between)
+        require(self.state in known, "state", " or ".join(map(repr, known)), self.state)
+        rule = "an ft.Transform of (init, update)"
+        require(isinstance(self.transform, Transform), "transform", rule, self.transform)
+        require(isinstance(self.afresh, frozenset), "afresh", "a frozenset of slots", self.afresh)
 
     def __repr__(self) -> str:
         return f"{self.name}({', '.join(f'{key}={value!r}' for key, value in self.settings.items())})"

@@ -93,9 +93,19 @@ def compare(
 
         for name, value in settings.items():
             raise ConfigError(f"{name} must be left out where results are compared: they are trained. Got {value!r}.")
+        _check_results(contestants, labels)
         return ResultTable(contestants, labels)
     require(labels is None, "labels", "left out: contestants are named by their keys", labels)
     return _fairly(contestants, **settings)
+
+
+def _check_results(results: Sequence[Result], labels: Sequence[str] | None) -> None:
+    """There are results, and a label for each of them."""
+    listed = isinstance(results, Sequence) and not isinstance(results, str) and len(results) > 0
+    what = "one or more results, or algorithms by label"
+    require(listed and all(hasattr(result, "scores") for result in results), "contestants", what, results)
+    named = labels is None or (not isinstance(labels, str) and len(labels) == len(results))
+    require(named, "labels", f"{len(results)} names, one for each result", labels)
 
 
 def _fairly(

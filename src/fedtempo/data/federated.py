@@ -158,7 +158,7 @@ class FederatedData:
         return state.hexdigest()
 
     def check(self) -> None:
-        """Every training client has training data, and nothing is NaN or infinite."""
+        """Every training client has training data, no column has a name of ours, and nothing is NaN or infinite."""
         pages = self._mapped_pages  # first: it notes what the process holds before anything is read
         empty = self.clients[self.sizes("train")[self.clients] == 0]
         if len(empty):
@@ -166,6 +166,10 @@ class FederatedData:
                 f"client {self.name_of(int(empty[0]))} has no training data ({len(empty)} such clients). "
                 "Split with min_samples=1 to repair it, or use fewer clients."
             )
+        for name in self.columns:
+            if name.startswith("_"):
+                rule = "must not begin with an underscore, as the library's own notes in a batch do"
+                raise DataError(f"names of columns {rule}. Got {name!r}.")
         self.check_finite()
         pages.release()
 

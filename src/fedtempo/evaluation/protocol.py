@@ -7,10 +7,10 @@ from typing import Literal
 
 import numpy as np
 
-from fedtempo.errors import is_count, require
+from fedtempo.errors import is_count, is_number, require
 from fedtempo.metrics import LOWER_IS_BETTER
 from fedtempo.randomness import generator
-from fedtempo.schedules import Rate
+from fedtempo.schedules import Rate, Schedule
 
 Part = Literal["train", "validation", "test"]
 
@@ -49,6 +49,8 @@ class Evaluation:
         patient = self.patience is None or is_count(self.patience)
         require(patient, "evaluation.patience", "an int >= 1", self.patience)
         require(is_count(self.last), "evaluation.last", "an int >= 1", self.last)
+        rated = self.lr is None or callable(self.lr) or isinstance(self.lr, Schedule) or is_number(self.lr)
+        require(rated, "evaluation.lr", "a number >= 0 or a schedule", self.lr)
         require(self.trains in (None, "all", "head"), "evaluation.trains", "'all' or 'head'", self.trains)
 
     def due(self, round_number: int, rounds: int, planned: int | None = None) -> bool:
@@ -73,7 +75,8 @@ class UserScores:
     clients: np.ndarray
     samples: np.ndarray
     values: dict[str, np.ndarray]
-    """Each user's score, by metric; `loss` is one of them. NaN where a metric is undefined for a user."""
+    """Each user's score, by metric; `loss` is one of them. NaN where a metric is undefined for a user, and for one
+    without rows."""
     interpolated: bool = False
     lower: frozenset[str] = LOWER_IS_BETTER
     """The metrics that are better when they are low."""

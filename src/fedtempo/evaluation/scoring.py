@@ -127,6 +127,8 @@ class Evaluator:
         metrics = scores[0] if scores else ("loss", *self.federation.problem.task.scores)
         values = {m: np.concatenate([s[m] for s in scores] or [np.empty(0)]) for m in metrics}
         samples = samples * values.pop(ANSWERED, True)
+        # A user without rows has no score. A 0 would make it the one that is served worst, or best.
+        values = {name: np.where(samples > 0, found, np.nan) for name, found in values.items()}
         lower = self.federation.problem.task.lower_is_better
         return UserScores(clients, samples, values, self.protocol.interpolated, lower)
 

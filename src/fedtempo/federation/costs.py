@@ -62,7 +62,7 @@ class Ledger:
 
     def __init__(self, federation: Federation, shared: Params, extra: Params, asked: Iterable[int] = ()) -> None:
         self._federation = federation
-        self._stages = _measure(federation, shared, extra)
+        self._stages = measured_stages(federation, shared, extra)
         _, still = partition(shared, federation.moving_names)
         # What no round changes goes down once, with a client's first round; the rest goes down every time.
         shares = not federation.algorithm.uploads.nothing
@@ -138,8 +138,8 @@ class Ledger:
         return Costs(self._down, self._up, steps, at_first - steps, seen, round(flops))
 
 
-def _measure(federation: Federation, shared: Params, extra: Params) -> list[StageFlops]:
-    """Count the operations of every stage on two rows of the first client that has them."""
+def measured_stages(federation: Federation, shared: Params, extra: Params) -> list[StageFlops]:
+    """The operations of every stage, counted on two rows of the first client that has them."""
     client = int(federation.problem.data.clients[0])
     received = Received(shared, extra)
     carry = federation.program.init(received, federation.first_personal(client, shared))

@@ -9,7 +9,7 @@ from __future__ import annotations
 from fedtempo.errors import ConfigError, unknown
 from fedtempo.metrics.metric import Metric
 from fedtempo.metrics.of_clients import auroc, average_precision, balanced_accuracy, calibration_error, f1, r2, rmse
-from fedtempo.metrics.outputs import IGNORED, cross_entropy, has_classes
+from fedtempo.metrics.outputs import IGNORED, cross_entropy, has_classes, of_numbers
 from fedtempo.metrics.over_rows import accuracy, brier, mae, perplexity, recall_at, top
 
 __all__ = [
@@ -28,6 +28,7 @@ __all__ = [
     "f1",
     "has_classes",
     "mae",
+    "needs_labels",
     "perplexity",
     "r2",
     "recall_at",
@@ -55,3 +56,9 @@ def as_metric(given: str | Metric, field: str = "metric") -> Metric:
         return METRICS[given]
     rule = "a name or ft.Metric(fn, higher_is_better=..., per=...): a bare function does not say which way is better"
     raise ConfigError(f"{field} must be {rule}. Got {getattr(given, '__name__', type(given).__name__)}.")
+
+
+def needs_labels(metric: Metric) -> bool:
+    """Whether it is one of ours for classes or labels; about a user's own metric nothing is known."""
+    ours = metric.fits is not None and metric.fits.__module__.startswith(__name__)
+    return ours and metric.fits is not of_numbers

@@ -84,9 +84,11 @@ def of_numbers(outputs: torch.Size, targets: torch.Size) -> str:
     return "" if outputs in (targets, (*targets, 1)) or targets == (*outputs, 1) else "outputs of the targets' shape"
 
 
-def like_targets(outputs: Tensor, targets: Tensor) -> Tensor:
+def like_targets(outputs: Tensor, targets: Tensor, what: str = "numbers") -> Tensor:
     """The outputs in the shape of the targets: a last dimension of one number may be there or not."""
     wrong = of_numbers(outputs.shape, targets.shape)
     if wrong:
-        raise ModelError(f"numbers need {wrong}. Got outputs {tuple(outputs.shape)}, targets {tuple(targets.shape)}.")
+        hint = "; classes are integers, y.astype(int)" if outputs.shape[:-1] == targets.shape else ""
+        shapes = f"outputs {tuple(outputs.shape)}, targets {tuple(targets.shape)}"
+        raise ModelError(f"{what} need {wrong}{hint}. Got {shapes}.")
     return outputs.reshape(targets.shape)

@@ -94,7 +94,10 @@ def median() -> Aggregator:
     """The middle value of each coordinate; of an even number, the mean of the two in the middle."""
 
     def combine(stacked: Stacked, weights: Tensor) -> Params:
-        return {n: torch.quantile(t.to(torch.float64), 0.5, dim=0).to(t.dtype) for n, t in stacked.items()}
+        # `torch.quantile` takes neither a tensor without numbers nor one of more than 16 million.
+        low, high = (len(weights) - 1) // 2, len(weights) // 2
+        ordered = {n: t.to(torch.float64).sort(dim=0).values for n, t in stacked.items()}
+        return {n: torch.lerp(t[low], t[high], 0.5).to(stacked[n].dtype) for n, t in ordered.items()}
 
     return Aggregator("median", combine=combine)
 

@@ -37,6 +37,10 @@ def as_task(loss: str | Task | PerSample | None, targets: Tensor | None) -> Task
         return loss
     if not callable(loss):
         raise ConfigError(f"loss must be a name, a Task or a function (outputs, targets). Got {loss!r}.")
+    if isinstance(given, type) and issubclass(given, nn.Module):
+        name = given.__name__
+        rule = "a name, a Task or a function (outputs, targets)"
+        raise ConfigError(f"loss must be {rule}. Got the class {name}: make one, {name}().")
     return _of_torch(loss) or _custom(loss, targets)
 
 

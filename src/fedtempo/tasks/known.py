@@ -75,7 +75,8 @@ def _over_outputs(losses: Tensor) -> Tensor:
 
 
 def _label_losses(outputs: Tensor, targets: Tensor) -> Tensor:
-    return _over_outputs(F.binary_cross_entropy_with_logits(outputs, targets.to(outputs.dtype), reduction="none"))
+    logits = like_targets(outputs, targets, "labels")
+    return _over_outputs(F.binary_cross_entropy_with_logits(logits, targets.to(outputs.dtype), reduction="none"))
 
 
 def _squares(outputs: Tensor, targets: Tensor) -> Tensor:

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from fedtempo.errors import ConfigError, require
-from fedtempo.metrics import Metric, accuracy, as_metric, has_classes
+from fedtempo.metrics import Metric, accuracy, as_metric, has_classes, needs_labels
 
 Batch = dict[str, Tensor]
 PerSample = Callable[[Tensor, Tensor], Tensor]
@@ -83,14 +83,16 @@ def with_metrics(task: Task, metrics: Sequence[str | Metric] | None, metric: str
     return replace(task, scores=scores, main=main, asked=tuple(names)) if given or main else task
 
 
-def with_fitting_metrics(task: Task, outputs: torch.Size, targets: torch.Size) -> Task:
-    """The task without metrics that say nothing about such outputs; one that was asked for is refused instead."""
+def with_fitting_metrics(task: Task, outputs: torch.Size, targets: torch.Size, number: float | None = None) -> Task:
+    """The task without metrics that say nothing about such outputs; one that was asked for is refused instead.
+
+    `number` is one of the targets where these are numbers, and neither classes nor labels.
+    """
     kept: dict[str, Metric] = {}
     for name, metric in task.scores.items():
-        rule = metric.fits(outputs, targets) if metric.fits is not None else ""
+        rule = _misfit(metric, outputs, targets, number)
         if rule and name in task.asked:
-            shapes = f"outputs of shape {tuple(outputs)} for targets of shape {tuple(targets)}"
-            raise ConfigError(f"metric {name!r} must have {rule}. Got {shapes}.")
+            raise ConfigError(f"metric {name!r} must have {rule}.")
         # One output may be a logit or a probability: we do not guess which for a user's own loss.
         guessed = name not in task.asked and not task.rows_apart and name == accuracy.name
         if not rule and not (guessed and not has_classes(outputs, targets)):
@@ -98,3 +100,12 @@ def with_fitting_metrics(task: Task, outputs: torch.Size, targets: torch.Size) -
     if "recall_at_5" in kept and "recall_at_1" not in task.asked:
         kept.pop("recall_at_1", None)
     return task if kept == task.scores else replace(task, scores=kept)
+
+
+def _misfit(metric: Metric, outputs: torch.Size, targets: torch.Size, number: float | None) -> str:
+    """What the metric needs, and what there is instead; empty where it fits."""
+    # By its shape a number is like one yes or no: an accuracy of it would be 0, and mean nothing.
+    if number is not None and needs_labels(metric):
+        return f"targets that are classes or labels. Got numbers such as {number:g}"
+    rule = metric.fits(outputs, targets) if metric.fits is not None else ""
+    return f"{rule}. Got outputs of shape {tuple(outputs)} for targets of shape {tuple(targets)}" if rule else ""

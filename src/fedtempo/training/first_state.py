@@ -34,6 +34,9 @@ def first_model(
     require(isinstance(first, nn.Module), "model", rule, first)
     if isinstance(first, torch.jit.ScriptModule):
         raise ModelError("model must be an nn.Module as it was written. Got a compiled one (torch.jit).")
+    unreal = [name for name, tensor in (*first.named_parameters(), *first.named_buffers()) if tensor.is_complex()]
+    if unreal:  # torch would drop the imaginary parts
+        raise ModelError(f"the model must have real tensors. Got complex numbers in {unreal[0]!r}.")
     lazy = [name for name, tensor in first.named_parameters() if isinstance(tensor, UninitializedParameter)]
     if lazy and isinstance(model, nn.Module):
         how = "call it once on a batch, or give the class or a function that makes the model"

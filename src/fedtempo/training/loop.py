@@ -164,6 +164,7 @@ def _engine(experiment: Experiment, rounds: int) -> AbstractContextManager[Engin
         experiment.cluster,
         rounds if experiment.calibrates else None,
         experiment.worker_timeout,
+        () if experiment.evaluation is None else (experiment.evaluation,),
     )
 
 

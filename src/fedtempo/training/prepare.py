@@ -32,6 +32,7 @@ from fedtempo.server.robust import Aggregator, plain_mean
 from fedtempo.tasks import PerSample, Task, as_task, with_metrics
 from fedtempo.training.checks.compression import check_compression
 from fedtempo.training.checks.devices import check_asynchrony, check_clock, with_devices
+from fedtempo.training.checks.functions import check_functions
 from fedtempo.training.checks.model import check_model
 from fedtempo.training.checks.scoring import check_metrics, check_sample_weights, first_targets, fitted_task
 from fedtempo.training.checks.settings import (
@@ -104,10 +105,11 @@ def prepare(
     problem = Problem(*pieces, augment=as_augment(augment), autocast=autocast)
     federation = Federation(problem, fitted(algorithm, problem.model, data.clients))
     federation = _tried_on_a_batch(with_starts(federation, given, init_clients, origin), evaluation)
-    if evaluation is not None:
-        check_metrics(federation)
     federation = with_devices(federation, as_devices(devices), evaluation, federation.first_shared(given))
     expected = _check_rounds(federation, rule, rounds, evaluation, quorum)
+    check_functions(federation)
+    if evaluation is not None:
+        check_metrics(federation)
     federation = replace(federation, policy=_policy(admission, faults, aggregator))
     check_aggregator(federation)
     check_uploads_suffice(rule, federation, rounds)

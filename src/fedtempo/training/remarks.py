@@ -26,8 +26,7 @@ def remarks(
         yield f"model: round {chosen + 1} of {done}, selected by validation{_why(history, chosen)}"
     else:
         yield f"model: the last round, {done}"
-        if any(report.validation is not None for report in history):
-            yield "warning: no round has a finite validation score, so none was selected: try a smaller rate"
+        yield from _not_selected([report.validation for report in history if report.validation is not None])
     if protocol is not None:
         yield f"fine-tuning: {fine_tuning_in_words(experiment.federation, protocol)}"
     if history and history[-1].total_time:
@@ -38,6 +37,20 @@ def remarks(
         yield (
             f"warning: fine-tuning made existing users worse ({scores.metric} {before:.3g} to {after:.3g}). "
             "Give it a rate of its own: Evaluation(lr=...)"
+        )
+
+
+def _not_selected(validations: Sequence[Scores]) -> Iterator[str]:
+    """Why validation selected no round, where there was one."""
+    if not validations:
+        return
+    metric = validations[0].metric
+    if any(scores.guiding.scored(metric).any() for scores in validations):
+        yield "warning: no round has a finite validation score, so none was selected: try a smaller rate"
+    else:
+        yield (
+            f"warning: {metric} is undefined for every user's validation rows, so no round was selected and no test "
+            "scores were kept: give another metric= or more validation rows"
         )
 
 

@@ -101,6 +101,8 @@ class Result(FinishedRun):
 
     def client_state(self, client: int, which: Which = "selected") -> Params:
         """A client's personal tensors after the selected round, or after the last; or its first ones."""
+        clients = len(self.experiment.federation.problem.data)
+        require(is_count(client, 0) and client < clients, "client", f"an int in [0, {clients})", client)
         kept = self.store.get(client, selected=self.at(which) is self.chosen)
         federation = self.experiment.federation
         return dict(federation.personal_state(client, self.experiment.first_shared, kept))
@@ -194,8 +196,6 @@ class Result(FinishedRun):
         return plain_module(federation, self.served(which), {} if client is None else self._state_of(client, which))
 
     def _state_of(self, client: int, which: Which) -> Params:
-        clients = len(self.experiment.federation.problem.data)
-        require(is_count(client, 0) and client < clients, "client", f"an int in [0, {clients})", client)
         state = self.client_state(client, which)
         if RECEIPT in state:
             raise ConfigError(f"client {client}'s tensors are on its node, where `fedtempo deploy export` writes them.")

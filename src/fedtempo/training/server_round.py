@@ -5,21 +5,22 @@ from __future__ import annotations
 import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 
 from fedtempo.devices import RunningDevices
-from fedtempo.errors import TrainingError
+from fedtempo.errors import FedTempoError, TrainingError, first_line
 from fedtempo.federation.costs import Ledger
 from fedtempo.federation.federation import Federation
-from fedtempo.params import Params, add, all_finite, select
+from fedtempo.params import Params, add, all_finite, different_form, select
 from fedtempo.randomness import generator
 from fedtempo.schedules import Now
 from fedtempo.server.fault_injection import Faults
 from fedtempo.server.private_mean import private_aggregate
 from fedtempo.server.robust import ROBUST, Aggregator
+from fedtempo.server.step import Server
 from fedtempo.server.sums import Aggregate, BlockSum, Failure, mean
 from fedtempo.training.clock import AWAY, passage, waiting, work_of
 from fedtempo.training.experiment import Experiment
@@ -217,12 +218,30 @@ def stepped(federation: Federation, state: State, aggregate: Aggregate, now: Now
     algorithm = federation.algorithm
     # The server's rule sees trained parameters only: Adam must not adapt to BatchNorm's statistics. Those are averaged.
     trained = select(state.shared, federation.stepped_names)
-    moved, server = algorithm.server.step(trained, state.server, aggregate, now)
+    moved, server = _moved(algorithm.server, trained, state.server, aggregate, now)
     buffers = aggregate.means.get("buffers", {})
     shared = {**state.shared, **moved, **add(select(state.shared, buffers), buffers)}
     if not all_finite(shared.values()):
         raise TrainingError(f"run stopped: the model is not finite after round {now.round}. Lower the learning rate.")
     return state._replace(shared=shared, server=server)
+
+
+def _moved(server: Server, trained: Params, state: Any, aggregate: Aggregate, now: Now) -> tuple[Params, Any]:
+    """What the server's step makes of the trained tensors: some or all of them, in the form that they had."""
+    rule = "a function of (shared, state, aggregate, now) that returns (shared, state)"
+    try:
+        moved, new = server.step(trained, state, aggregate, now)
+        wrong = different_form({**trained, **moved}, trained)
+    except FedTempoError:
+        raise
+    # The step may be the user's code and may raise anything. The error has to name it and the round.
+    except Exception as error:
+        what = f"{type(error).__name__} ({first_line(error)})"
+        raise TrainingError(f"server.step must be {rule}. Got {what} in round {now.round}.") from error
+    if wrong:
+        kept = "tensors of the names, shapes and types that it was given"
+        raise TrainingError(f"server.step must return {kept}. Got {wrong} in round {now.round}.")
+    return moved, new
 
 
 def _aggregated(aggregator: Aggregator, aggregate: Aggregate, block: BlockSum) -> Aggregate:

@@ -48,6 +48,52 @@ def test_arguments_are_checked_against_their_annotations(arguments: dict[str, ob
     assert message in str(caught.value)
 
 
+def test_clients_settings_need_no_annotation() -> None:
+    @named
+    def passing(lr: Rate, **clients):  # type: ignore[no-untyped-def]
+        return a.fedavg(lr, 1, **clients)
+
+    momentum = ft.optimizers.sgd(0.9)
+    assert passing(0.1, optimizer=momentum).phases[0].optimizer is momentum
+    with pytest.raises(ft.ConfigError, match=r"passing: setting 'optimiser' is not known. Did you mean 'optimizer'"):
+        passing(0.1, optimiser=momentum)
+
+
+def takes_any(lr, *rest):  # type: ignore[no-untyped-def]
+    return walk(lr)
+
+
+def takes_places(lr, /):  # type: ignore[no-untyped-def]
+    return walk(lr)
+
+
+def takes_numbers(lr: Rate, **more: int) -> Algorithm:
+    return walk(lr)
+
+
+@pytest.mark.parametrize(
+    ("build", "message"),
+    [
+        (takes_any, "arguments of takes_any must be such that they can be given by name. Got ['*rest']."),
+        (takes_places, "arguments of takes_places must be such that they can be given by name. Got ['lr']."),
+        (takes_numbers, "**more of takes_numbers must be of type Unpack[ft.ClientSettings], or of none. Got"),
+    ],
+)
+def test_a_function_that_cannot_be_named_is_refused(build, message: str) -> None:  # type: ignore[no-untyped-def]
+    with pytest.raises(ft.ConfigError) as caught:
+        named(build)
+    assert message in str(caught.value)
+
+
+def test_a_named_function_returns_an_algorithm() -> None:
+    @named
+    def forgets(lr: Rate) -> Algorithm:
+        walk(lr)  # type: ignore[return]
+
+    with pytest.raises(ft.ConfigError, match=r"what forgets returns must be an Algorithm\. Got None\."):
+        forgets(0.1)
+
+
 def test_a_weighting_is_one_of_three() -> None:
     with pytest.raises(ft.ConfigError, match=r"weighting must be 'uniform' or 'samples' or 'processed'. Got 'rows'"):
         Algorithm((), weighting="rows")  # type: ignore[arg-type]

@@ -57,6 +57,15 @@ def test_any_number_of_workers_gives_the_same_bits(backend: str) -> None:
     assert len(digests) == 1
 
 
+@pytest.mark.parametrize("method", ["fork", "spawn"])
+def test_users_may_be_fine_tuned_by_schedules_of_ones_own(method: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They were sent with every evaluation, and a function that is not at the top of a module cannot be pickled."""
+    monkeypatch.setenv("FEDTEMPO_START_METHOD", method)
+    own = ft.Evaluation(every=1, epochs=lambda now: now.round + 1, lr=lambda now: 0.1 / (now.step + 1))
+    alone, shared = run(evaluation=own), run(evaluation=own, workers=2)
+    assert [r.scores.summary() for r in alone.history] == [r.scores.summary() for r in shared.history]
+
+
 def test_a_large_model_travels_through_shared_memory() -> None:
     settings = {
         "data": ft.contracts.small_data(),

@@ -324,6 +324,22 @@ def test_wrong_settings_are_refused(build, words: str) -> None:  # type: ignore[
         build()
 
 
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({"state": "kept"}, "state must be 'reset' or 'keep' or 'average'. Got 'kept'."),
+        ({"transform": adam()}, "transform must be an ft.Transform of (init, update). Got adam()."),
+        ({"transform": lambda g: g}, "transform must be an ft.Transform of (init, update). Got <function"),
+        ({"afresh": ["m"]}, "afresh must be a frozenset of slots. Got ['m']."),
+    ],
+)
+def test_an_optimizer_of_your_own_is_checked_too(given, words: str) -> None:  # type: ignore[no-untyped-def]
+    """A state that nobody knows was taken for "reset"."""
+    with pytest.raises(ConfigError) as told:
+        Optimizer(**{"transform": adam().transform, "name": "mine", **given})
+    assert words in str(told.value)
+
+
 def test_every_optimizer_prints_as_its_call() -> None:
     assert repr(ft.algorithms.fedavg(0.1, 2, optimizer=adamw(weight_decay=0.01))) == (
         "fedavg(lr=0.1, steps=2, optimizer=adamw(weight_decay=0.01))"

@@ -37,3 +37,17 @@ def test_a_misspelt_setting_is_answered_with_the_right_one() -> None:
     for wrong, right in (("refrence", "reference"), ("trails", "trials"), ("chohort", "cohort")):
         with pytest.raises(ft.ConfigError, match=f"{wrong}.*{right}"):
             ft.compare({"a": ft.algorithms.fedavg(0.1, steps=1)}, **known, **{wrong: 1})
+
+
+def test_what_is_no_list_of_results_is_refused() -> None:
+    data = ft.data.FederatedData.from_clients([([[1.0], [2.0]], [0, 1])] * 2)
+    result = ft.run(
+        model=ft.models.softmax_regression(1, 2), data=data, algorithm=ft.algorithms.fedavg(0.1, steps=1), rounds=1
+    )
+    for wrong in ([], [result, 3], 3, "results"):
+        with pytest.raises(ft.ConfigError, match=r"contestants must be one or more results"):
+            ft.compare(wrong)
+    for labels in (["a", "b"], [], "a"):
+        with pytest.raises(ft.ConfigError, match=r"labels must be 1 names, one for each result"):
+            ft.compare([result], labels)
+    assert "a" in str(ft.compare([result], ["a"]))

@@ -21,9 +21,14 @@ def test_an_algorithm_that_draws_at_random_is_caught() -> None:
     def noisy(received: Received, carry: Carry) -> dict[str, dict[str, torch.Tensor]]:
         return {"delta": {n: torch.randn_like(p) for n, p in carry.shared.items()}}
 
-    broken = replace(ft.algorithms.fedavg(lr=0.1, steps=1), uploads=ft.Uploads(noisy))
+    def drifting(shared: Params, state: Any, aggregate: Any, now: ft.Now) -> tuple[Params, Any]:
+        return {n: p + torch.randn_like(p) for n, p in shared.items()}, state
+
+    plain = ft.algorithms.fedavg(lr=0.1, steps=1)
+    with pytest.raises(ft.ConfigError, match="upload must be without random numbers"):
+        ft.check_algorithm(replace(plain, uploads=ft.Uploads(noisy)))
     with pytest.raises(ContractError, match="same bits"):
-        ft.check_algorithm(broken)
+        ft.check_algorithm(replace(plain, server=ft.Server(lambda trained: {}, drifting)))
 
 
 def test_an_algorithm_that_sends_too_much_is_caught() -> None:

@@ -197,6 +197,10 @@ def test_transforms_leave_the_programs_generators_as_they_were() -> None:
     [
         (lambda batch: batch, r"augment must be a function of \(batch, key\), .* Got .*TypeError"),
         (lambda batch, key: batch["x"], "must return a batch with the columns x, y"),
+        (
+            lambda batch, key: {**batch, "x": batch["x"] + torch.randn_like(batch["x"])},
+            "augment must be a function that draws from its key alone: torch.Generator",
+        ),
         (lambda batch, key: {"x": batch["x"]}, "must return a batch with the columns x, y"),
         (lambda batch, key: {**batch, "x": batch["x"][:1]}, r"each a tensor with 4 rows. Got \{'x': \(1, 1, 8, 8\)"),
         (augment.from_transform(lambda image: image[..., : 1 + int(torch.randint(0, 8, ()))]), "tensors of one shape"),

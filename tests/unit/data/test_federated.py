@@ -96,6 +96,13 @@ def test_data_that_cannot_be_trained_on(changes: dict[str, object], message: str
         data(**changes).check()
 
 
+@pytest.mark.parametrize("name", ["_rows", "_key", "_share", "_mine"])
+def test_a_column_whose_name_is_ours_is_refused(name: str) -> None:
+    """`_rows` was taken for the rows that count, and `_mine` never came to the model."""
+    with pytest.raises(DataError, match=f"must not begin with an underscore, .* Got '{name}'"):
+        data(columns={"x": X, "y": Y, name: Y}).check()
+
+
 def test_a_client_or_part_that_is_not_there() -> None:
     with pytest.raises(DataError, match=r"client must be an int in \[0, 2\). Got 2"):
         data().client(2)

@@ -35,6 +35,11 @@ def test_sample_weighted_mean_and_users_without_rows() -> None:
     assert summary["weighted_mean"] == 0.75
 
 
+def test_a_rate_that_is_none_is_named() -> None:
+    with pytest.raises(ft.ConfigError, match=r"evaluation\.lr must be a number >= 0 or a schedule\. Got 'fast'\."):
+        Evaluation(lr="fast")  # type: ignore[arg-type]
+
+
 def test_for_a_loss_the_worst_is_the_largest() -> None:
     assert users([1.0, 2.0, 3.0]).summary("loss")["worst"] == 3.0
 

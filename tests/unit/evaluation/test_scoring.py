@@ -88,3 +88,23 @@ def test_fine_tuning_that_begins_later_is_scored_when_it_begins() -> None:
 
     assert [before == after for before, after in losses(serial)] == [True, False, False]
     assert np.array(losses(serial)) == pytest.approx(np.array(losses(lanes)), abs=1e-5)
+
+
+@pytest.mark.parametrize("backend", ["serial", "vectorised"])
+def test_a_user_without_rows_has_no_score(backend: str) -> None:
+    """It was 0, so that who sorts users by accuracy found one without test rows to be served worst."""
+    rng = np.random.default_rng(0)
+    rows = [(rng.standard_normal((n, 6)), rng.integers(0, 4, n)) for n in (9, 8, 7)]
+    tests = [(rng.standard_normal((n, 6)), rng.integers(0, 4, n)) for n in (3, 0, 4)]
+    result = ft.run(
+        model=zoo.model("mlp"),
+        data=ft.data.FederatedData.from_clients(rows, test=tests),
+        algorithm=zoo.ALGORITHMS["fedavg"],
+        rounds=1,
+        metrics=["accuracy", "f1_macro"],
+        backend=backend,
+    )
+    for users in result.scores.groups().values():
+        assert all(np.isnan(values).tolist() == [False, True, False] for values in users.values.values())
+        assert users.undefined("accuracy") == users.undefined("loss") == 0
+        assert users.summary("accuracy")["mean"] == pytest.approx(np.nanmean(users.values["accuracy"]))

@@ -362,6 +362,19 @@ def test_users_for_whom_a_metric_is_undefined_are_left_out_counted_and_shown(tmp
     assert any("auroc is undefined" in note for note in notes)
 
 
+def test_a_metric_that_is_undefined_for_everybody_is_not_blamed_on_the_rate() -> None:
+    never = ft.Metric(lambda outputs, targets: math.nan, higher_is_better=True, per="client", name="never")
+    rng = np.random.default_rng(0)
+    rows = [(rng.standard_normal((9, 5)), rng.integers(0, 4, 9)) for _ in range(3)]
+    data = ft.data.FederatedData.from_clients(rows, validation=0.3, test=0.3)
+    settings = {**problem("classes"), "data": data}
+    notes = ft.run(**settings, metric=never).notes
+    assert any("never is undefined for every user's validation rows" in note and "metric=" in note for note in notes)
+    assert not any("smaller rate" in note for note in notes)
+    high = ft.Metric(lambda outputs, targets: math.inf, higher_is_better=False, per="client", name="high")
+    assert any("smaller rate" in note for note in ft.run(**settings, metric=high).notes)
+
+
 def test_a_model_that_diverged_is_not_left_out() -> None:
     metric = METRICS["auroc"]
     broken = torch.full((4, 2), math.nan)
@@ -410,6 +423,21 @@ def test_what_cannot_be_a_metric_here_is_refused_in_one_line(metrics: list[Any],
     with pytest.raises(ft.ConfigError, match=message) as error:
         ft.run(**problem("classes"), metrics=metrics)
     assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("name", ["accuracy", "auroc", "brier", "f1_binary", "calibration_error", "average_precision"])
+def test_a_metric_of_labels_is_refused_for_numbers(name: str) -> None:
+    """Their shapes are those of one yes or no a row, so it was computed: an accuracy of 0, an AUROC of the signs."""
+    rng = np.random.default_rng(0)
+    rows = [(x := rng.standard_normal((9, 6)), x.sum(1)) for _ in range(3)]
+    settings = {"model": ft.models.mlp(6, [4], 1), "algorithm": ft.algorithms.fedavg(lr=0.1, steps=1), "rounds": 1}
+    words = f"metric '{name}' must have targets that are classes or labels. Got numbers such as "
+    with pytest.raises(ft.ConfigError) as error:
+        ft.run(**settings, data=ft.data.FederatedData.from_clients(rows), metrics=[name])
+    assert words in str(error.value)
+    # Zeros and ones are labels in whichever type they come.
+    signs = [(x, (y > 0).astype(float)) for x, y in rows]
+    ft.run(**settings, data=ft.data.FederatedData.from_clients(signs), metrics=[name], loss="multilabel")
 
 
 def test_a_metric_must_say_its_direction_and_have_a_name() -> None:

@@ -26,6 +26,15 @@ def test_median_of_each_coordinate() -> None:
     assert combined(robust.median(), ROWS[:4]) == [2.5, 0.0]
 
 
+@pytest.mark.parametrize("count", [1, 2, 5, 8])
+def test_the_median_is_torchs_quantile_and_takes_tensors_of_any_size(count: int) -> None:
+    """Torch's own takes neither a tensor without numbers nor one of 16 million."""
+    rows = torch.randn(count, 50, generator=torch.Generator().manual_seed(count))
+    middle = robust.median().combine({"rows": rows, "none": torch.zeros(count, 0, 3)}, torch.ones(count))  # type: ignore[misc]
+    assert middle["rows"].equal(torch.quantile(rows.double(), 0.5, dim=0).float())
+    assert middle["none"].shape == (0, 3)
+
+
 def test_trimmed_mean_drops_both_ends() -> None:
     """One of five from each end: (2 + 3 + 4) / 3 and (0 + 0 + 0) / 3."""
     assert combined(robust.trimmed_mean(0.2)) == pytest.approx([3.0, 0.0])

@@ -309,3 +309,21 @@ def test_an_error_in_the_users_function_is_a_sentence():
 
 def test_numpy_arrays_of_one_number_are_numbers():
     assert repr(known.fedavg(lr=np.array(0.5), steps=np.array(2))) == "fedavg(lr=0.5, steps=2)"
+
+
+class Handle(nn.Linear):
+    """A model that holds what nobody can copy."""
+
+    def __init__(self) -> None:
+        super().__init__(6, 4)
+        self.held = (number for number in range(3))
+
+
+def test_a_model_that_cannot_be_copied_is_a_sentence():
+    with pytest.raises(ModelError, match=r"one that copy\.deepcopy can copy\. Got: .*generator"):
+        run(Handle)
+
+
+def test_complex_numbers_are_refused_and_not_cut():
+    with pytest.raises(ModelError, match=r"real tensors\. Got complex numbers in 'weight'"):
+        run(lambda: nn.Linear(6, 4, dtype=torch.complex64))

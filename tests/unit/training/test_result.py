@@ -57,6 +57,13 @@ def test_a_client_that_has_not_been_asked_has_its_first_state() -> None:
     assert result.client_state(2)["w"].tolist() == [0.0]
 
 
+@pytest.mark.parametrize("client", [-1, 3, "a", 1.0, True])
+def test_a_client_that_is_not_there_has_no_state(client: object) -> None:
+    """-1 was no last client: its state was drawn as that of a client of this number."""
+    with pytest.raises(ft.ConfigError, match=r"client must be an int in \[0, 3\)\. Got"):
+        run().client_state(client)  # type: ignore[arg-type]
+
+
 @pytest.mark.parametrize(
     ("settings", "expected"), [({"steps": 0}, 0.0), ({"steps": 2}, 6.0), ({"steps": 1, "lr": 0.5}, 8.0)]
 )

@@ -18,6 +18,7 @@ from fedtempo.errors import ConfigError, DataError, FedTempoError, ModelError, f
 from fedtempo.evaluation.protocol import Evaluation
 from fedtempo.evaluation.serving import served_phases
 from fedtempo.federation.federation import Federation
+from fedtempo.metrics.outputs import of_numbers
 from fedtempo.params import Params, all_finite
 from fedtempo.randomness import generators_kept, states_of_generators
 from fedtempo.tasks import IGNORED, Batch
@@ -72,13 +73,16 @@ def check_model(federation: Federation, evaluation: Evaluation | None = None) ->
 def _check_augment(augment: Augment, rows: Batch) -> None:
     """The augmentation can be applied to some rows."""
     try:
-        augment.one(rows, torch.zeros((), dtype=torch.int64))
+        drawn = _draws(lambda: augment.one(rows, torch.zeros((), dtype=torch.int64)))
     except FedTempoError:
         raise
     except Exception as error:  # it may be the user's code
         what = f"{type(error).__name__}: {first_line(error)}"
         rule = "a function of (batch, key), or an nn.Module of one image, that runs on the data"
         raise ConfigError(f"augment must be {rule}. Got {augment!r}: {what}.") from error
+    # A transform of one image knows no key, so it is seeded; a function has one, and would not repeat without it.
+    reason = "a function that draws from its key alone: torch.Generator().manual_seed(int(key) & (2**63 - 1))"
+    require(not drawn, "augment", reason, augment)
 
 
 def _check_pieces(federation: Federation) -> None:
@@ -192,9 +196,12 @@ def _check_classes(federation: Federation, outputs: torch.Tensor, rows: Batch, o
     fits = outputs.shape[:-1] == rows["y"].shape and outputs.dim() >= (3 if tokens else 2)
     classes = outputs.shape[-1] if fits else 0
     if lowest < 0 or (highest >= classes and not own_heads):
+        # Zeros and ones, and one output for each of them: several labels a row, or one yes or no.
+        logits = (lowest, highest) == (0, 1) and not of_numbers(outputs.shape, rows["y"].shape)
+        hint = " Say loss='multilabel' if each output is the logit of a label." if logits else ""
         raise ModelError(
             f"the model's output must have one entry per class: labels of shape {tuple(rows['y'].shape)} "
-            f"run from {lowest} to {highest}, the output has shape {tuple(outputs.shape)}."
+            f"run from {lowest} to {highest}, the output has shape {tuple(outputs.shape)}.{hint}"
         )
 
 

@@ -51,6 +51,9 @@ def check_loss_fits(federation: Federation, outputs: torch.Tensor, rows: Batch) 
     except FedTempoError:
         raise
     except Exception as error:
+        if task.classes and targets.is_floating_point():
+            rule = "needs targets that are integers, y.astype(int)"
+            raise ModelError(f"the loss {task.name!r} {rule}. Got {targets.dtype}.") from error
         shapes = f"outputs {tuple(outputs.shape)}, targets {tuple(targets.shape)}"
         raise ModelError(f"the loss {task.name!r} does not fit: {shapes}: {first_line(error)}") from error
     rule = f"the loss {task.name!r} must be"
@@ -69,7 +72,16 @@ def fitted_task(federation: Federation, outputs: torch.Size, targets: torch.Size
     data = federation.problem.data
     if data.outputs is not None and len(outputs) > len(targets):
         outputs = torch.Size([*outputs[:-1], int(data.outputs.max())])
-    return with_fitting_metrics(federation.problem.task, outputs, targets)
+    return with_fitting_metrics(federation.problem.task, outputs, targets, _a_number(data))
+
+
+def _a_number(data: FederatedData) -> float | None:
+    """A target that can be no class and no label; None where there is none."""
+    targets = first_targets(data)
+    if targets is None or not targets.is_floating_point():
+        return None
+    others = targets[(targets != 0) & (targets != 1)]
+    return float(others[0]) if len(others) else None
 
 
 def check_metrics(federation: Federation) -> None:

@@ -1,0 +1,136 @@
+"""Functions of an algorithm of one's own are tried before training; what is wrong is one line that names them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+
+import fedtempo as ft
+from fedtempo.client.objectives import Value
+from fedtempo.contracts import small_data
+from fedtempo.errors import ConfigError, TrainingError
+from fedtempo.params import Params
+
+PLAIN = ft.algorithms.fedavg(lr=0.1, steps=2)
+
+
+def run(algorithm: ft.Algorithm, backend: str = "serial", **settings: Any) -> ft.Result:
+    model = ft.models.mlp(6, [5], 4)
+    return ft.run(
+        model=model, data=small_data(), algorithm=algorithm, rounds=1, backend=backend, progress=False, **settings
+    )
+
+
+def stepping(update: Callable[..., Any]) -> ft.Algorithm:
+    optimizer = ft.optimizers.Optimizer(ft.Transform(lambda params: (), update), name="mine")
+    return ft.algorithms.fedavg(lr=0.1, steps=2, optimizer=optimizer)
+
+
+def serving(**functions: Any) -> ft.Algorithm:
+    plain = {"init": lambda trained: {}, "step": lambda shared, state, aggregate, now: (shared, state)}
+    return replace(PLAIN, server=ft.Server(**{**plain, **functions}))
+
+
+def minimising(objective: Callable[..., Any]) -> ft.Algorithm:
+    return PLAIN.with_phases(lambda phase: replace(phase, objective=objective))
+
+
+def keeping(**functions: Any) -> ft.Algorithm:
+    return replace(PLAIN, memory=ft.Memory(**functions))
+
+
+def sending(upload: Callable[..., Any]) -> ft.Algorithm:
+    return replace(PLAIN, uploads=ft.Uploads(upload))
+
+
+def fails(*arguments: Any) -> Any:
+    raise ZeroDivisionError("nothing to divide by")
+
+
+def noisy(gradient: Params, state: Any, params: Params, now: ft.Now) -> Any:
+    return {name: g + torch.randn_like(g) for name, g in gradient.items()}, state
+
+
+PAIR = "must be a function of (gradient, state, parameters, now) that returns (direction, state). Got "
+FORM = "optimizer 'mine', update must return a direction of the gradient's form. Got "
+HERE = "ZeroDivisionError (nothing to divide by) in fails, test_functions.py line "
+WRONG: dict[str, tuple[ft.Algorithm, str]] = {
+    "an optimizer without a state": (stepping(lambda g, s, p, now: g), PAIR + "ValueError"),
+    "an optimizer of three arguments": (stepping(lambda g, s, p: (g, s)), PAIR + "TypeError"),
+    "an optimizer that fails": (stepping(fails), PAIR + HERE),
+    "an optimizer that leaves a tensor out": (
+        stepping(lambda g, s, p, now: ({n: d for n, d in g.items() if not n.endswith("head.bias")}, s)),
+        FORM + "nothing for 'head.bias'.",
+    ),
+    "an optimizer with one number for each tensor": (
+        stepping(lambda g, s, p, now: ({n: d.sum() for n, d in g.items()}, s)),
+        FORM + "() torch.float32 for ",
+    ),
+    "an optimizer of another type": (
+        stepping(lambda g, s, p, now: ({n: d.half() for n, d in g.items()}, s)),
+        " torch.float16 for ",
+    ),
+    "an optimizer that draws": (stepping(noisy), "update must be without random numbers"),
+    "an objective that fails": (minimising(fails), "phases must be made of functions that run on the model"),
+    "an objective that returns a pair": (
+        minimising(lambda loss, params, batch, view, now: loss(params, batch)),
+        "such as an objective that returns a Value. Got AttributeError",
+    ),
+    "server.init": (serving(init=fails), "server.init and server.extra must be"),
+    "server.model": (serving(model=fails), "server.model must be a function of (shared, state)"),
+    "a server.model of other tensors": (
+        serving(model=lambda shared, state: {"mean": torch.zeros(())}),
+        "server.model must return shared tensors in their form. Got 'mean', which is not among them.",
+    ),
+    "an upload without groups": (
+        sending(lambda received, carry: carry.shared),
+        "uploads.upload must be a function of (received, carry) that returns tensors by group, 'delta' among them.",
+    ),
+    "memory.initial_state": (keeping(initial_state=fails), "memory.initial_state must be"),
+    "memory.begin": (keeping(begin=lambda received, personal: None), "memory.begin must be"),
+    "memory.final_state": (keeping(final_state=lambda received, carry: None), "memory.final_state must be"),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_what_is_wrong_is_said_in_one_line_before_training(name: str) -> None:
+    algorithm, words = WRONG[name]
+    with pytest.raises(ConfigError) as told:
+        run(algorithm)
+    assert words in str(told.value) and "\n" not in str(told.value)
+
+
+@pytest.mark.parametrize("backend", ["serial", "vectorised"])
+def test_what_is_right_stays_so(backend: str) -> None:
+    def same(loss: Any, params: Params, batch: Any, view: Any, now: ft.Now) -> Value:
+        value, buffers = loss(params, batch)
+        return Value(value, value, buffers)
+
+    own = replace(minimising(same), memory=ft.Memory(begin=lambda received, personal: (personal, {})))
+    assert run(own, backend).params["head.bias"].equal(run(PLAIN, backend).params["head.bias"])
+
+
+SERVER_STEPS: dict[str, tuple[Callable[..., Any], str]] = {
+    "fails": (fails, "Got ZeroDivisionError (nothing to divide by) in round 0."),
+    "returns no state": (lambda shared, state, aggregate, now: shared, "that returns (shared, state). Got ValueError"),
+    "adds a tensor": (
+        lambda shared, state, aggregate, now: ({**shared, "mean": torch.zeros(())}, state),
+        "Got 'mean', which is not among them in round 0.",
+    ),
+    "changes shapes": (
+        lambda shared, state, aggregate, now: ({n: t.sum() for n, t in shared.items()}, state),
+        "server.step must return tensors of the names, shapes and types that it was given. Got () ",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", SERVER_STEPS)
+def test_a_servers_step_is_named_with_its_round(name: str) -> None:
+    step, words = SERVER_STEPS[name]
+    with pytest.raises(TrainingError) as told:
+        run(serving(step=step))
+    assert words in str(told.value) and "\n" not in str(told.value)
