@@ -11,7 +11,7 @@ from types import ModuleType
 import pytest
 
 import fedtempo as ft
-from fedtempo import api
+from fedtempo import public_names
 from tests import ROOT
 from tests.site import build_site
 
@@ -100,8 +100,8 @@ def test_every_public_name_is_documented_with_types(site: Path) -> None:
 
     inventory = InventoryFile.loads((site / "objects.inv").read_bytes(), uri="")
     known = {name for kind in inventory.data for name in inventory.data[kind]}
-    modules = [thing for name in api.__all__ if inspect.ismodule(thing := getattr(ft, name))]
-    wanted = {f"fedtempo.{name}": getattr(ft, name) for name in api.__all__}
+    modules = [thing for name in public_names.__all__ if inspect.ismodule(thing := getattr(ft, name))]
+    wanted = {f"fedtempo.{name}": getattr(ft, name) for name in public_names.__all__}
     wanted |= {f"{each.__name__}.{name}": getattr(each, name) for each in modules for name in names_of(each)}
     homes = ["fedtempo", *(each.__name__ for each in modules)]  # a name that is public twice is described once
     missing = [
