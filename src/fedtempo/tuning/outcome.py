@@ -38,7 +38,7 @@ class Found:
         if not finished:
             reasons = [record.outcome.reason for record in self.records if record.outcome.reason]
             raise TrainingError(f"no trial finished. {reasons[0] if reasons else 'There was none.'}")
-        return max(finished, key=lambda record: (record.outcome.value, -record.number))
+        return min(finished, key=self._rank)
 
     def rows(self) -> list[dict[str, Any]]:
         """The table as plain data, by number."""
@@ -52,6 +52,8 @@ class Found:
         best = self.best
         return {
             "method": self.plan.method,
+            "metric": self.plan.metric,
+            "lower_is_better": self.plan.lower_is_better,
             "seeds": self.plan.seeds,
             "best": {"trial": best.number, "values": best.values, "value": best.outcome.value},
             "importances": self.importances,
@@ -60,12 +62,12 @@ class Found:
 
     def best_file(self) -> str:
         """The winning experiment file, ready for `fedtempo run`."""
-        best = self.best
-        file = self.plan.space.experiment(best.values)
+        best, plan = self.best, self.plan
+        file = plan.space.experiment(best.values)
         chosen = "".join(f"#   {name} = {json.dumps(value)}\n" for name, value in best.values.items())
         return (
-            f"# The best of {len(self.records)} trials ({self.plan.method}): trial {best.number}, validation score "
-            f"{best.outcome.value:.4f} over {self.plan.seeds} seed(s), in round {best.outcome.best_round}.\n"
+            f"# The best of {len(self.records)} trials ({plan.method}): trial {best.number}, validation {plan.metric} "
+            f"{best.outcome.value:.4f} over {plan.seeds} seed(s), in round {best.outcome.best_round}.\n"
             f"{chosen}# sha256 {fingerprint(file)}\n{dump(file)}"
         )
 
@@ -83,7 +85,7 @@ class Found:
     def page(self) -> str:
         """The search as a report page."""
         best, names = self.best, [dimension.name for dimension in self.plan.space.dimensions]
-        ranked = sorted(self.records, key=_rank)
+        ranked = sorted(self.records, key=self._rank)
         rows = [
             [
                 one.number,
@@ -98,8 +100,11 @@ class Found:
             title=f"{len(self.records)} trials of {self.plan.method}: the best is trial {best.number}",
             sections=[
                 Section("The winning experiment", self.best_file()),
-                Section("What the validation score depends on", figure=Bars(self.importances)),
-                Section("Scores of the trials", figure=Lines({"finished trials": finished}, "trial", "score")),
+                Section(f"What validation {self.plan.metric} depends on", figure=Bars(self.importances)),
+                Section(
+                    f"Validation {self.plan.metric} of the trials",
+                    figure=Lines({"finished trials": finished}, "trial", self.plan.metric),
+                ),
                 Section("All trials, best first", table=Grid(["trial", *names, *FACTS], rows)),
             ],
         )
@@ -117,10 +122,11 @@ class Found:
     def table(self, most: int = 20) -> Table:
         """The best trials for a terminal, then those that ended early or failed."""
         names = [dimension.name for dimension in self.plan.space.dimensions]
-        shown = sorted(self.records, key=_rank)[:most]
+        shown = sorted(self.records, key=self._rank)[:most]
         title = f"{len(shown)} of {len(self.records)} trials" if len(shown) < len(self.records) else None
         table = Table(title=title, box=None, padding=(0, 1, 0, 0), pad_edge=False)
-        for heading in ("trial", *(_heading(name, names) for name in names), "score", "rounds", "seconds", ""):
+        headings = (*(_heading(name, names) for name in names), self.plan.metric)
+        for heading in ("trial", *headings, "rounds", "seconds", ""):
             table.add_column(heading, justify="right" if heading else "left", overflow="fold")
         for record in shown:
             outcome = record.outcome
@@ -130,6 +136,11 @@ class Found:
             table.add_row(str(record.number), *values, score, str(outcome.rounds), f"{outcome.seconds:.1f}", state)
         return table
 
+    def _rank(self, record: Record) -> tuple[bool, float, int]:
+        """Finished trials first, the best first; of equals, the first that was tried."""
+        value = record.outcome.value if self.plan.lower_is_better else -record.outcome.value
+        return record.outcome.state != "complete", math.inf if math.isnan(value) else value, record.number
+
 
 def line_of(record: Record, done: int, total: int) -> str:
     """A trial that has just ended, in one line."""
@@ -137,11 +148,6 @@ def line_of(record: Record, done: int, total: int) -> str:
     values = ", ".join(f"{name} {_text(value)}" for name, value in record.values.items())
     ended = outcome.reason if outcome.state == "failed" else f"{outcome.value:.4f} after {outcome.rounds} rounds"
     return f"{done}/{total}: trial {record.number} {outcome.state}: {values}: {ended} ({outcome.seconds:.1f} s)"
-
-
-def _rank(record: Record) -> tuple[bool, float, int]:
-    value = record.outcome.value
-    return record.outcome.state != "complete", math.inf if math.isnan(value) else -value, record.number
 
 
 def _heading(name: str, names: list[str]) -> str:

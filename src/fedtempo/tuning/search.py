@@ -74,7 +74,20 @@ def plan_search(
         require(trials is None, "trials", "left out with a grid, which has its own number", trials)
     else:
         _check_hyperband(space, experiment.rounds, every, reduction)
-    return SearchPlan(space, chosen, experiment.rounds, every, first.seed, seeds, trials or 30, sampler, reduction)
+    task = experiment.federation.problem.task
+    return SearchPlan(
+        space,
+        chosen,
+        experiment.rounds,
+        every,
+        first.seed,
+        seeds,
+        trials or 30,
+        sampler,
+        reduction,
+        task.metric,
+        task.metric in task.lower_is_better,
+    )
 
 
 def _checked(file: ExperimentFile) -> Experiment:

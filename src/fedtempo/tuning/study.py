@@ -41,6 +41,9 @@ class SearchPlan:
     trials: int = 30
     sampler: str = "random"
     reduction: int = 3
+    metric: str = "accuracy"
+    """The name of what validation selects by."""
+    lower_is_better: bool = False
 
     @property
     def total(self) -> int:
@@ -171,7 +174,7 @@ class Study:
             study: optuna.Study = library.create_study(
                 storage=library.storages.RDBStorage(f"sqlite:///{path.absolute()}"),
                 study_name=NAME,
-                direction="maximize",
+                direction="minimize" if self._plan.lower_is_better else "maximize",
                 pruner=self._pruner(),
                 load_if_exists=True,
             )

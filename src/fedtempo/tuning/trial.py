@@ -35,7 +35,7 @@ class Job:
 
 @dataclass(frozen=True)
 class TrialOutcome:
-    """How a trial ended. `value` is the best score of any evaluated round, a mean over seeds; larger is better."""
+    """How a trial ended. `value` is the best score of any evaluated round, a mean over seeds, in the metric's unit."""
 
     state: Literal["complete", "pruned", "failed"]
     value: float = math.nan
@@ -59,27 +59,28 @@ def run_trial(job: Job, goes_on: GoesOn) -> TrialOutcome:
 
 def _scored(job: Job, goes_on: GoesOn, started: float) -> TrialOutcome:
     file = parse(job.values).model_copy(update={"workers": 1})
-    best, best_round, done = -math.inf, 0, 0
+    best, score, best_round, done = -math.inf, math.nan, 0, 0
     with ExitStack() as stack:
         seeds = range(file.seed, file.seed + job.seeds)
         runs = [stack.enter_context(closing(_rounds(file, seed, job.folder / f"seed-{seed}"))) for seed in seeds]
         for reports in _in_step(runs):
             done = max(report.round for report in reports) + 1
-            score = _score(reports)
-            if score is None:
+            quality = _quality(reports)
+            if quality is None:
                 continue
-            if math.isnan(score):
+            if math.isnan(quality):
                 reason = f"the validation score of round {done} is not a number"
                 return TrialOutcome("failed", rounds=done, seconds=time.perf_counter() - started, reason=reason)
-            best, best_round = (score, done) if score > best else (best, best_round)
+            best, best_round = (quality, done) if quality > best else (best, best_round)
             if not math.isfinite(best):  # some user's model has diverged so far
                 continue
-            if not goes_on(done, best):
-                return TrialOutcome("pruned", best, done, best_round, time.perf_counter() - started)
+            score = -best if _lower_is_better(reports) else best
+            if not goes_on(done, score):
+                return TrialOutcome("pruned", score, done, best_round, time.perf_counter() - started)
     seconds = time.perf_counter() - started
     if not math.isfinite(best):
         return TrialOutcome("failed", rounds=done, seconds=seconds, reason="no round had a finite validation score")
-    return TrialOutcome("complete", best, done, best_round, seconds)
+    return TrialOutcome("complete", score, done, best_round, seconds)
 
 
 def _in_step(runs: Sequence[Iterator[RoundReport]]) -> Iterator[list[RoundReport]]:
@@ -93,10 +94,14 @@ def _in_step(runs: Sequence[Iterator[RoundReport]]) -> Iterator[list[RoundReport
         yield [report for report in latest if report is not None]
 
 
-def _score(reports: Sequence[RoundReport]) -> float | None:
-    """The mean over seeds of the validation score; None in a round that is not evaluated."""
+def _quality(reports: Sequence[RoundReport]) -> float | None:
+    """The mean over seeds of what validation selects by, larger is better; None in a round that is not evaluated."""
     scores = [report.validation for report in reports]
     return fmean(one.quality() for one in scores if one is not None) if all(scores) else None
+
+
+def _lower_is_better(reports: Sequence[RoundReport]) -> bool:
+    return any(report.validation is not None and report.validation.lower_is_better for report in reports)
 
 
 def _rounds(file: ExperimentFile, seed: int, folder: Path) -> Generator[RoundReport, None, None]:

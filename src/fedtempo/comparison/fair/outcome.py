@@ -102,7 +102,8 @@ class FairComparison:
         curves: dict[str, list[tuple[float, float]]] = {}
         for run in self.runs:
             rounds = [float(one.round + 1) for one in run.history if one.validation is not None]
-            curves[f"{run.label}, seed {run.seed}"] = list(zip(rounds, validation_curve(run), strict=True))
+            scores = map(self.plan.in_unit, validation_curve(run))
+            curves[f"{run.label}, seed {run.seed}"] = list(zip(rounds, scores, strict=True))
         answers = [
             [one.label, one.other, one.users, str(one.finding), one.seeds.value, *_ends(one), one.corrected, one.reason]
             for one in self.decisions
@@ -114,8 +115,8 @@ class FairComparison:
             title=f"A fair comparison on {len(self.plan.seeds)} seeds",
             sections=[
                 Section("Answers", table=Grid(heads, [[_cell(value) for value in row] for row in answers])),
-                Section("Tuned values", table=Grid(["contestant", "values", "validation score"], tuned)),
-                Section("Validation score by round", figure=Lines(curves, "round", self.plan.metric)),
+                Section("Tuned values", table=Grid(["contestant", "values", f"validation {self.plan.metric}"], tuned)),
+                Section(f"Validation {self.plan.metric} by round", figure=Lines(curves, "round", self.plan.metric)),
                 Section("The plan, written before the first run", "\n".join(self.plan.in_words())),
             ],
         )
@@ -128,7 +129,7 @@ class FairComparison:
 
     def _tuned_table(self) -> Table:
         table = _table("tuned on validation; how the judged runs ended")
-        for heading in ("values", "trials", "score", "ended early", "last quarter", "converged"):
+        for heading in ("values", "trials", self.plan.metric, "ended early", "last quarter", "converged"):
             table.add_column(heading, justify="left" if heading == "values" else "right", overflow="fold")
         for label, one in self.tuned.items():
             ended = self.training[label]

@@ -87,10 +87,16 @@ class FairPlan:
     target: float | None
     experiment: Mapping[str, str]
     """What else decided the numbers: data, model, loss, cohort, version, ..."""
+    lower_is_better: bool = False
+    """Whether the metric is better when it is low."""
 
     def __post_init__(self) -> None:
         both = sorted(set(self.seeds) & set(self.tuning_seeds))
         require(not both, "tuning seeds", "seeds that are not judged", both)
+
+    def in_unit(self, quality: float) -> float:
+        """The metric's own value of what runs are selected by, which is larger where it is better."""
+        return -quality if self.lower_is_better else quality
 
     def as_dict(self) -> dict[str, Any]:
         """The plan as it stands in the folder."""
@@ -183,7 +189,8 @@ def make_plan(
     scored = {"existing": not first[0].federation.private, "new": bool(len(data.held_out))}
     kinds = [kind for kind in GROUPS if scored[kind]]
     require(bool(kinds), "data", "with new clients where training is private: nobody else is scored", "none")
-    metric = first[0].federation.problem.task.metric
+    task = first[0].federation.problem.task
+    metric = task.metric
     margin = budget.margin if budget.margin is not None else _margin(metric)
     return FairPlan(
         metric=metric,
@@ -207,6 +214,7 @@ def make_plan(
         reference=base,
         target=target,
         experiment={k: v for k, v in identities[0].items() if not k.startswith("algorithm") and k != "seed"},
+        lower_is_better=metric in task.lower_is_better,
     )
 
 

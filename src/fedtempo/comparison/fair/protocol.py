@@ -71,15 +71,14 @@ def _judge(plan: FairPlan, tuned: Mapping[str, TunedValues], runs: Sequence[Run]
     for run in runs:
         by_label.setdefault(str(run.label), []).append(run)
     decisions, training = decide_all(by_label, plan)
-    target = plan.target if plan.target is not None else _target(by_label[plan.reference], plan.margin)
+    target = plan.target if plan.target is not None else _target(by_label[plan.reference], plan)
     comparison = compare_runs(runs, plan.reference, target)
     return FairComparison(plan, tuned, training, comparison, decisions, runs)
 
 
-def _target(reference: Sequence[Run], margin: float) -> float:
+def _target(reference: Sequence[Run], plan: FairPlan) -> float:
     """A score that the reference reaches in every seed but for the margin: costs are compared up to there."""
-    quality = min(max(validation_curve(run)) for run in reference) - margin
-    return -quality if reference[0].scores.lower_is_better else quality
+    return plan.in_unit(min(max(validation_curve(run)) for run in reference) - plan.margin)
 
 
 def _chosen(tunable: Tunable, plan: FairPlan, folder: Path) -> TunedValues:
@@ -99,12 +98,12 @@ def _chosen(tunable: Tunable, plan: FairPlan, folder: Path) -> TunedValues:
         reason = next(trial["reason"] for trials in by_point for trial in trials if trial["best"] is None)
         raise TrainingError(f"no trial of {tunable.label} could be scored. {reason}")
     trials = [
-        {"values": point, "score": score, "rounds": [trial["rounds"] for trial in own]}
+        {"values": point, "score": plan.in_unit(score), "rounds": [trial["rounds"] for trial in own]}
         for point, score, own in zip(points, scores, by_point, strict=True)
     ]
     ends = [d.name for d in tunable.dimensions if at_an_end(d, points[best][d.name], points)]
     notes = tuple(f"the best {name} is at an end of its range: a wider range may do better" for name in ends)
-    return TunedValues(points[best], scores[best], trials, notes)
+    return TunedValues(points[best], plan.in_unit(scores[best]), trials, notes)
 
 
 @contextmanager

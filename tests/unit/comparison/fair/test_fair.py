@@ -201,6 +201,15 @@ def test_interrupted_and_resumed_is_the_same(settings: dict[str, Any], tmp_path:
     assert digits_of(found) == whole
 
 
+def test_a_metric_that_is_better_when_low_is_shown_as_it_is(settings: dict[str, Any]) -> None:
+    """The loss of ten classes begins at log(10) and falls: tuning has a positive score, and takes the lowest."""
+    contestants = {"average": averaged, "fixed": averaged(0.1)}
+    found = ft.compare(contestants, tune={"lr": [0.0001, 0.3]}, **{**settings, "metric": "loss"}, margin=0.02)
+    slow, fast = (trial["score"] for trial in found.tuned["average"].trials)
+    assert 0 < fast < slow < 3 and found.tuned["average"].score == fast
+    assert found.plan.lower_is_better and "Validation loss by round" in found.page()
+
+
 def test_answers_are_given_for_every_pair(settings: dict[str, Any]) -> None:
     found = ft.compare(
         {"good": averaged(0.3), "bad": averaged(0.0001)}, **{**settings, "seeds": [4, 9, 5]}, margin=0.02
