@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import warnings
 from typing import get_args
 
 import numpy as np
@@ -65,6 +66,22 @@ def check_loss_fits(federation: Federation, outputs: torch.Tensor, rows: Batch) 
         raise ModelError(f"{rule} a function of the model's weights. Got one without a gradient.")
     if not bool(torch.isfinite(losses).all()):
         raise ModelError(f"{rule} finite on the first client's first rows. Got {shown(losses.detach().tolist())}.")
+    if losses.dim() == 0 and tuple(outputs.shape) == (len(targets), 1) and targets.dim() == 1:
+        _warn_if_rows_are_paired(task, outputs.detach(), targets, float(losses.detach()))
+
+
+def _warn_if_rows_are_paired(task: Task, outputs: torch.Tensor, targets: torch.Tensor, together: float) -> None:
+    """Outputs (n, 1) minus targets (n,) are n times n numbers: torch pairs every output with every target."""
+    alone = [float(task.losses(o, t)) for o, t in zip(outputs.split(1), targets.split(1), strict=True)]
+    # Not an error: a loss may compare all rows on purpose, as one that ranks them does.
+    if not np.isclose(np.mean(alone), together, rtol=1e-4):
+        shapes = f"outputs {tuple(outputs.shape)} and targets {tuple(targets.shape)}"
+        warnings.warn(
+            f"the loss {task.name!r} of {shapes} is not the mean over rows. If it should be, "
+            "give outputs the targets' shape: outputs.squeeze(1).",
+            UserWarning,
+            stacklevel=2,
+        )
 
 
 def fitted_task(federation: Federation, outputs: torch.Size, targets: torch.Size) -> Task:
