@@ -72,7 +72,7 @@ def check_loss_fits(federation: Federation, outputs: torch.Tensor, rows: Batch) 
 
 def _warn_if_rows_are_paired(task: Task, outputs: torch.Tensor, targets: torch.Tensor, together: float) -> None:
     """Outputs (n, 1) minus targets (n,) are n times n numbers: torch pairs every output with every target."""
-    alone = [float(task.losses(o, t)) for o, t in zip(outputs.split(1), targets.split(1), strict=True)]
+    alone = [float(task.losses(o, t)) for o, t in zip(torch.split(outputs, 1), torch.split(targets, 1), strict=True)]
     # Not an error: a loss may compare all rows on purpose, as one that ranks them does.
     if not np.isclose(np.mean(alone), together, rtol=1e-4):
         shapes = f"outputs {tuple(outputs.shape)} and targets {tuple(targets.shape)}"
