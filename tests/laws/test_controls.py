@@ -11,7 +11,7 @@ import torch
 
 import fedtempo as ft
 from fedtempo import algorithms as a
-from fedtempo.client.transforms import momentum
+from fedtempo.client.transforms import momentum, scale_by_adam
 from fedtempo.schedules import Now, per_round, per_step, qsr
 from tests.numbers.single_model.problem import HAND, PLANE, START, ZERO, B, assert_same, flat, run, trace
 from tests.slow import slow_but
@@ -74,6 +74,10 @@ SAME = {
     "diloco's first move": (
         a.diloco(lr=L, steps=K, server_lr=0.7, momentum=0.9, optimizer=ft.optimizers.sgd()),
         a.with_server(base(), momentum(0.9, nesterov=True), 0.7),
+    ),
+    "a client's optimizer at the server": (
+        a.with_server(base(), ft.optimizers.adam(), 0.1),
+        a.with_server(base(), scale_by_adam(0.9, 0.999, 1e-8, "moments"), 0.1),
     ),
     "fedadamw alone": (
         a.fedadamw(lr=L, steps=K, alpha=0.0, second_moment="reset"),

@@ -8,6 +8,7 @@ from typing import Unpack
 from fedtempo.algorithms.algorithm import Algorithm, ClientSettings, Weighting, named
 from fedtempo.algorithms.fedavg import fedavg
 from fedtempo.algorithms.rate_rules import sharing
+from fedtempo.client.optimizers import Optimizer
 from fedtempo.client.transforms import (
     Correction,
     Transform,
@@ -27,13 +28,15 @@ from fedtempo.server.step import descend
 
 
 @named
-def with_server(algorithm: Algorithm, optimizer: Transform, server_lr: Rate = 1.0) -> Algorithm:
+def with_server(algorithm: Algorithm, optimizer: Transform | Optimizer, server_lr: Rate = 1.0) -> Algorithm:
     """Any algorithm whose server descends, with the step x <- x - eta_g optimizer(-mean Delta).
 
-    What the server does besides, such as keeping SCAFFOLD's control variate, stays.
+    What the server does besides, such as keeping SCAFFOLD's control variate, stays. Of `ft.optimizers.adam()` and its
+    like the server takes the transform; it always keeps its state.
     """
     sharing(algorithm, "with_server")
-    step = descend(chain(optimizer, sgd(checked_rate(server_lr, "server_lr"))))
+    transform = optimizer.transform if isinstance(optimizer, Optimizer) else optimizer
+    step = descend(chain(transform, sgd(checked_rate(server_lr, "server_lr"))))
     return replace(algorithm, server=algorithm.server.rewrap(step))
 
 
