@@ -241,8 +241,9 @@ def _cost(one: Situation, outcome: Outcome, best: str, against: str) -> str:
 
 def _sure(one: Situation, outcome: Outcome, best: str, against: str) -> str:
     difference = outcome.difference(best, against, one.column)
-    improving = [name for name in (best, against) if outcome.still_improving(name, one.column) is not None]
-    if improving:
+    # A lead of a run that still improves can only grow; one over such a run may be lost.
+    compared = (against,) if difference.low > 0 and outcome.training_raises(one.column) else (best, against)
+    if any(outcome.still_improving(name, one.column) is not None for name in compared):
         return "not converged"
     if difference.low > 0:
         small = difference.high < A_POINT

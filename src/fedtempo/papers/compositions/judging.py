@@ -33,8 +33,8 @@ def composition_gains(values: Values) -> Values:
 
 COLUMNS = {
     END: score_column("test accuracy"),
-    "gain_end": score_column("gain over FedAvg", "+.3f"),
-    "extra_end": score_column("beyond the sum of gains", "+.3f"),
+    "gain_end": score_column("gain over FedAvg", "+.3f", of_one_run=False),
+    "extra_end": score_column("beyond the sum of gains", "+.3f", of_one_run=False),
     BUDGETS["steps"]: Column("accuracy at equal steps", margin=POINT),
     "gain_steps": Column("gain over FedAvg", "+.3f"),
     BUDGETS["bytes"]: Column("accuracy at equal bytes", margin=POINT),

@@ -26,7 +26,7 @@ def control_gains(values: Values) -> Values:
 
 COLUMNS = {
     END: score_column("test accuracy"),
-    GAIN: score_column("gain over FedAvg", "+.3f"),
+    GAIN: score_column("gain over FedAvg", "+.3f", of_one_run=False),
     NEW: score_column("new users"),
     AT_STEPS: Column("validation accuracy at equal steps", margin=0.01),
     GAIN_AT_STEPS: Column("gain over FedAvg", "+.3f"),

@@ -110,7 +110,7 @@ SELF_ADJUSTMENT = Reproduction(
         "paper": sized(seeds=3, minutes=210 * DAY, **PAPER),
     },
     runs=_adjustment_runs,
-    columns=columns_with(cost=score_column("lost against WD = 0.01", "+.2f", POINT)),
+    columns=columns_with(cost=score_column("lost against WD = 0.01", "+.2f", POINT, of_one_run=False)),
     derive=_costs_of_large,
     claims=(
         *(

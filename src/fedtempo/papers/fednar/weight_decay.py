@@ -125,9 +125,9 @@ SWEEP = Reproduction(
     },
     runs=_sweep_runs,
     columns=columns_with(
-        drop=score_column("lost against the best WD", ".2f", POINT),
-        mean_drop=score_column("its mean over backbones", ".2f", POINT),
-        rise=score_column("the best WD, over the smallest", ".2f", POINT),
+        drop=score_column("lost against the best WD", ".2f", POINT, of_one_run=False),
+        mean_drop=score_column("its mean over backbones", ".2f", POINT, of_one_run=False),
+        rise=score_column("the best WD, over the smallest", ".2f", POINT, of_one_run=False),
     ),
     derive=weight_decay_drops,
     claims=(

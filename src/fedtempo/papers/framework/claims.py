@@ -2,8 +2,8 @@
 
 A rule holds where the whole confidence interval is on the right side, and does not hold where the whole interval is on
 the wrong one. Where neither is so, an interval that lies within the column's margin says that there is no difference,
-which decides "beats" as well; any other can't tell. Scores of models that are still improving are not compared. With
-one seed nothing can be told but about exact counts.
+which decides "beats" as well; any other can't tell. Where a model that is behind is still improving, nothing is said:
+it may catch up. With one seed nothing can be told but about exact counts.
 """
 
 from __future__ import annotations
@@ -69,11 +69,14 @@ def higher(label: str, other: str, column: str, by: float = 0.0) -> Rule:
         difference = outcome.difference(label, other, column)
         short = f"{label} minus {other}: {_shown(difference)}"
         reason = f"{column}: {label} minus {other} is {_shown(difference)}, must exceed {by:g}"
-        improving = _still_improving(outcome, column, label, other)
+        clear = difference.low > by or difference.high < by
+        # More training of the one that is ahead only adds to its lead. Only the one behind must have converged.
+        behind = other if difference.low > by else label
+        open_ended = (behind,) if clear and outcome.training_raises(column) else (label, other)
+        improving = _still_improving(outcome, column, *open_ended)
         if improving:
             return Verdict(Answer.IMPROVING, f"{improving}; {reason}", improving)
         verdict = _above(difference, by, reason, short=short + (f", must exceed {by:g}" if by else ""))
-        clear = difference.low > by or difference.high < by
         return verdict if clear else _unclear(outcome, label, other, column, by, verdict)
 
     return rule

@@ -273,11 +273,13 @@ class Column:
     """Differences smaller than this are no difference; None for a quantity of which every difference counts."""
     settles: bool = False
     """A score of trained models: it says nothing before training has converged."""
+    of_one_run: bool = True
+    """False where it is made of several runs' scores, such as a gain over another run: training on may lower it."""
 
 
-def score_column(heading: str, format: str = ".3f", margin: float = 0.01) -> Column:
+def score_column(heading: str, format: str = ".3f", margin: float = 0.01, of_one_run: bool = True) -> Column:
     """A column of trained models' scores; one point of accuracy is the smallest difference that counts."""
-    return Column(heading, format, margin=margin, settles=True)
+    return Column(heading, format, margin=margin, settles=True, of_one_run=of_one_run)
 
 
 Values = Mapping[str, Mapping[str, float]]

@@ -130,6 +130,12 @@ class Outcome:
         gain = fmean(gains) if gains else math.nan
         return None if gain < self.settling.within else gain
 
+    def training_raises(self, column: str) -> bool:
+        """Whether a run that still improves can only end with more of this column."""
+        if self.settling is None or column not in self.columns:
+            return False
+        return self.settling.higher_is_better and self.columns[column].of_one_run
+
     def _exact(self, column: str) -> bool:
         return column in self.columns and self.columns[column].exact
 

@@ -17,6 +17,7 @@ from fedtempo.papers.framework.claims import Answer, Claim, higher
 from fedtempo.papers.framework.definitions import (
     FIRST_TUNING_SEED,
     Calculation,
+    Column,
     Curve,
     Measured,
     Scale,
@@ -27,6 +28,7 @@ from fedtempo.papers.framework.definitions import (
     score_column,
     sized,
 )
+from fedtempo.papers.framework.outcomes import Outcome
 from fedtempo.papers.framework.pages import outcome_record, page, verdicts
 from fedtempo.papers.framework.reproduction import Reproduction
 
@@ -173,6 +175,27 @@ def test_models_that_still_improve_are_not_compared(tmp_path: Path) -> None:
     (verdict,) = verdicts(short, reproduce(short, "medium", tmp_path, processes=1)).values()
     assert verdict.answer == Answer.IMPROVING
     assert "large steps still improves by 0.2 in its last quarter" in verdict.reason
+
+
+@pytest.mark.parametrize(("improving", "answer"), [("a", Answer.HOLDS), ("b", Answer.IMPROVING)])
+def test_a_lead_waits_only_for_the_one_behind(improving: str, answer: Answer) -> None:
+    """`a` leads by two points. If it improves further its lead grows; if `b` does, the lead may be lost."""
+    rising, flat = (Curve((1, 2, 3, 4), (0.1, 0.3, 0.5, last)) for last in (0.7, 0.5))
+
+    def seen(column: Column) -> Outcome:
+        measured = {
+            label: tuple(
+                Measured({"score": score + seed / 1e4}, {"validation": rising if label == improving else flat})
+                for seed in range(3)
+            )
+            for label, score in {"a": 0.82, "b": 0.8}.items()
+        }
+        return Outcome("medium", {"score": column}, measured, Settling("validation", within=0.005))
+
+    ahead, behind = higher("a", "b", "score"), higher("b", "a", "score")
+    assert ahead(seen(score_column("score"))).answer == answer
+    assert behind(seen(score_column("score"))).answer == (Answer.FAILS if answer == Answer.HOLDS else answer)
+    assert ahead(seen(score_column("a gain", of_one_run=False))).answer == Answer.IMPROVING
 
 
 def test_the_page_shows_what_tuning_chose_and_the_quick_look_judges_nothing(tmp_path: Path) -> None:
