@@ -42,3 +42,41 @@ def test_masks_and_counters_stay_what_they_are(name: str, backend: str) -> None:
             assert bool((result.params[buffer] == first).all()) and result.params[buffer].dtype == first.dtype
     if name != "local only":
         assert any(not torch.equal(result.params[n], p) for n, p in model.named_parameters() if n in result.params)
+
+
+class Tracks(nn.Module):
+    """Keeps a mean and the last rows, which no output of the same batch depends on."""
+
+    def __init__(self, assigns: bool) -> None:
+        super().__init__()
+        self.layer, self.assigns = nn.Linear(6, 4), assigns
+        self.register_buffer("mean", torch.zeros(6))
+        self.register_buffer("rows", torch.zeros(()))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        outputs = self.layer(x - self.mean)
+        if self.training and self.assigns:
+            self.mean = 0.9 * self.mean + 0.1 * x.mean(0)
+            self.rows = self.rows + len(x)
+        elif self.training:
+            self.mean.mul_(0.9).add_(0.1 * x.mean(0))
+            self.rows.add_(len(x))
+        return outputs  # type: ignore[no-any-return]
+
+
+@pytest.mark.parametrize("backend", ["serial", "vectorised"])
+def test_a_buffer_may_be_assigned_or_written(backend: str) -> None:
+    data = small_data()
+    settings = {"data": data, "algorithm": ft.algorithms.fedavg(lr=0.1, epochs=1), "rounds": 2}
+    torch.manual_seed(0)
+    model = Tracks(True)
+    results = []
+    for assigns in (True, False):
+        model.assigns = assigns
+        result = ft.run(**settings, model=model, batch_size=4, backend=backend, dtype=torch.float64, progress=False)
+        results.append(result.at("last").shared)
+    # Every client sees each of its rows once a round; padding rows of a batch are not counted.
+    assert float(results[0]["rows"]) == pytest.approx(2 * data.sizes()[data.clients].mean(), abs=1e-12)
+    for name, value in results[0].items():
+        torch.testing.assert_close(value, results[1][name], rtol=0, atol=1e-12)
+    assert bool(results[0]["mean"].any())

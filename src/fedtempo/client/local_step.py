@@ -61,8 +61,9 @@ def loss_of(network: Network, task: Task) -> Loss:
         params: Params, batch: Batch, weights: Tensor | None = None, shift: Tensor | None = None
     ) -> tuple[Tensor, Params]:
         # BatchNorm writes its statistics in place; the clones keep the caller's tensors as they were.
-        after = {n: p.clone() for n, p in params.items() if n in buffers}
-        return network.loss(task, {**params, **after}, batch, train=True, weights=weights, shift=shift), after
+        given = {n: p.clone() if n in buffers else p for n, p in params.items()}
+        value = network.loss(task, given, batch, train=True, weights=weights, shift=shift)
+        return value, {n: p for n, p in given.items() if n in buffers}
 
     return loss
 

@@ -9,11 +9,12 @@ from __future__ import annotations
 import contextlib
 import copy
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from fedtempo.client.callee import callee_of
 from fedtempo.client.draws import seeded_draws, uses_dropout
 from fedtempo.errors import ModelError, first_line
 from fedtempo.params import Params
@@ -23,38 +24,6 @@ TARGET = "y"
 NOT_INPUTS = (TARGET, SAMPLE_WEIGHT)
 LABELS = "labels"
 """The name under which a model that makes its own loss gets the targets, as `transformers` has it."""
-
-
-class Slot(NamedTuple):
-    """A place inside a module that holds a tensor, and the tensor's name; tied weights have one name."""
-
-    holder: dict[str, Tensor | None]
-    leaf: str
-    name: str
-
-
-class Callee(NamedTuple):
-    """A module and the places of its tensors.
-
-    `torch.func.functional_call` does the same, but looks the places up again at every call. For a small model that
-    takes longer than the model.
-    """
-
-    module: nn.Module
-    slots: tuple[Slot, ...]
-
-    def __call__(self, params: Params, inputs: Batch) -> Any:
-        """What the module returns with these tensors in place of its own."""
-        # Put the module's own tensors back even after an error: the module is shared by all clients.
-        own = [slot.holder[slot.leaf] for slot in self.slots]
-        try:
-            for holder, leaf, name in self.slots:
-                if name in params:
-                    holder[leaf] = params[name]
-            return self.module(*inputs.values()) if len(inputs) == 1 else self.module(**inputs)
-        finally:
-            for slot, tensor in zip(self.slots, own, strict=True):
-                slot.holder[slot.leaf] = tensor
 
 
 class Network:
@@ -87,13 +56,17 @@ class Network:
             getattr(model, "head", None), nn.Module
         )
         self._callees = {
-            (train, part): _callee(self.training if train else self.evaluating, part)
+            (train, part): callee_of(self.training if train else self.evaluating, part)
             for train in (True, False)
             for part in (("", "body", "head") if self.has_head else ("",))
         }
 
     def forward(self, params: Params, batch: Batch, train: bool = False) -> Tensor:
-        """The model's outputs. In training, buffers inside `params` are updated in place."""
+        """The model's outputs. In training, buffers that the model writes in place are written in `params`."""
+        return self.forward_updating(dict(params), batch, train)
+
+    def forward_updating(self, params: Params, batch: Batch, train: bool) -> Tensor:
+        """The model's outputs. In training, `params` then holds the buffers as the model left them."""
         with self._randomness(batch, train):
             if "_features" in batch:
                 return self._tensor(self._call("head", params, {"x": batch["_features"]}, train))
@@ -104,7 +77,7 @@ class Network:
         if not self.has_head:
             raise ModelError("the model must have submodules 'body' and 'head' for its features. Got neither or one.")
         with self._randomness(batch, train):
-            return self._tensor(self._call("body", params, inputs_of(batch), train))
+            return self._tensor(self._call("body", dict(params), inputs_of(batch), train))
 
     def loss(
         self,
@@ -117,10 +90,11 @@ class Network:
     ) -> Tensor:
         """The batch's mean loss: the task's, or the one that the model itself makes of the targets as `labels`.
 
-        `weights` weigh the samples, `shift` is added to the outputs.
+        In training, `params` then holds the buffers as the model left them. `weights` weigh the samples, `shift` is
+        added to the outputs.
         """
         if not task.own:
-            outputs = self.forward(params, batch, train)
+            outputs = self.forward_updating(params, batch, train)
             return mean_loss(task, outputs if shift is None else outputs + shift, batch, weights)
         if weights is not None or shift is not None:
             raise ModelError("loss must be one of ours where an algorithm changes it (FedEM, FedRoD). Got the model's.")
@@ -224,22 +198,6 @@ def inputs_of(batch: Mapping[str, Tensor]) -> Batch:
     return {name: value for name, value in batch.items() if name not in NOT_INPUTS and not name.startswith("_")}
 
 
-def _callee(model: nn.Module, part: str) -> Callee:
-    """The model, or one of its submodules, with the places of its tensors."""
-    # Tied weights are one tensor in several places. The first name stands for all of them, as in `named_parameters`.
-    names: dict[int, str] = {}
-    slots = []
-    for prefix, module in model.named_modules():
-        for holder in (module._parameters, module._buffers):
-            for leaf, tensor in holder.items():
-                if tensor is None:
-                    continue
-                name = names.setdefault(id(tensor), f"{prefix}.{leaf}" if prefix else leaf)
-                if not part or prefix == part or prefix.startswith(part + "."):
-                    slots.append(Slot(holder, leaf, name))
-    return Callee(model.get_submodule(part), tuple(slots))
-
-
 def _channels_last(kernel: Tensor) -> Tensor:
     """A convolution kernel in channels-last layout."""
     # With one input channel both layouts are the same bytes, and `contiguous` would return the kernel as it is. But
@@ -259,6 +217,10 @@ def _stripped(model: nn.Module) -> nn.Module:
         mine = copy.deepcopy(model, dict(shared)).requires_grad_(False)
     except Exception as error:  # the model is the user's code: a hook or an open file may not let itself be copied
         raise ModelError(f"the model must be one that copy.deepcopy can copy. Got: {first_line(error)}.") from error
+    for module in mine.modules():
+        # A sparse gradient holds the same numbers, but most of what is done to gradients here takes dense ones only.
+        if isinstance(module, (nn.Embedding, nn.EmbeddingBag)):
+            module.sparse = False
     # Other code may take a Sequential's layers one by one and keep what is between them.
     if has_known_layers_only(mine):
         for module in mine.modules():

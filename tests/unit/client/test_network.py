@@ -81,3 +81,14 @@ def test_layers_that_are_taken_one_by_one_are_in_the_order_of_the_model() -> Non
     tensors = {n: p.detach() for n, p in model.named_parameters()}
     for train in (True, False):
         assert torch.equal(network.forward(tensors, {"x": x}, train=train), model(x).detach())
+
+
+def test_gradients_of_sparse_embeddings_are_dense_and_the_users_module_stays_sparse() -> None:
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Embedding(9, 3, sparse=True), nn.Linear(3, 2))
+    network, weight = Network(model), model[0].weight
+    params = {n: p.detach().clone().requires_grad_() for n, p in model.named_parameters()}
+    rows = torch.tensor([1, 1, 8])
+    (ours,) = torch.autograd.grad(network.forward(params, {"x": rows}, train=True).sum(), [params["0.weight"]])
+    (theirs,) = torch.autograd.grad(model(rows).sum(), [weight])
+    assert theirs.is_sparse and not ours.is_sparse and torch.equal(ours, theirs.to_dense())

@@ -22,6 +22,7 @@ from fedtempo.metrics.outputs import of_numbers
 from fedtempo.params import Params, all_finite
 from fedtempo.randomness import generators_kept, states_of_generators
 from fedtempo.tasks import IGNORED, Batch
+from fedtempo.training.checks.purity import alike, check_purity, tried
 from fedtempo.training.checks.scoring import check_loss_fits
 from fedtempo.training.checks.settings import MOST
 
@@ -62,6 +63,7 @@ def check_model(federation: Federation, evaluation: Evaluation | None = None) ->
     _check_gradient(outputs, [leaf for leaf in leaves.values() if leaf.requires_grad])
     masks = _draws_masks(federation, params, rows)
     _check_prediction(federation, params, rows)
+    check_purity(federation.problem.model, federation.problem.network, params, rows)
     independent = federation.problem.task.rows_apart and _rows_are_independent(federation, params, rows, True, masks)
     if not independent:
         _check_single_rows(federation, params, rows, evaluation)
@@ -199,6 +201,8 @@ def _check_classes(federation: Federation, outputs: torch.Tensor, rows: Batch, o
         # Zeros and ones, and one output for each of them: several labels a row, or one yes or no.
         logits = (lowest, highest) == (0, 1) and not of_numbers(outputs.shape, rows["y"].shape)
         hint = " Say loss='multilabel' if each output is the logit of a label." if logits else ""
+        if tokens and outputs.dim() > 2 and outputs.shape[:1] + outputs.shape[2:] == rows["y"].shape:
+            hint = " Classes come last: return outputs.movedim(1, -1), or say loss=F.cross_entropy."
         raise ModelError(
             f"the model's output must have one entry per class: labels of shape {tuple(rows['y'].shape)} "
             f"run from {lowest} to {highest}, the output has shape {tuple(outputs.shape)}.{hint}"
@@ -220,7 +224,7 @@ def _draws_masks(federation: Federation, params: Params, rows: Batch) -> bool:
 
 def _check_prediction(federation: Federation, params: Params, rows: Batch) -> None:
     """The same rows get the same outputs: scores of a model that draws while it predicts would not repeat."""
-    if _draws(lambda: _output(federation, params, rows, False)):
+    if _draws(lambda: federation.problem.network.forward(params, rows)):
         rule = "without random numbers: nn.Dropout, or F.dropout(x, p, training=self.training)"
         raise ModelError(f"the model must predict {rule}. Got draws in evaluation mode.")
 
@@ -234,34 +238,25 @@ def _draws(call: Callable[[], object]) -> bool:
 
 
 def _training_output(federation: Federation, params: Params, rows: Batch) -> torch.Tensor:
-    copies = {n: t.clone() for n, t in params.items()}
-    with torch.no_grad():
-        try:
-            return federation.problem.network.forward(copies, rows, train=True)
-        except ValueError as error:
-            raise ModelError(f"the model cannot be trained on a small batch: {first_line(error)}") from error
+    return tried(federation.problem.network, params, rows, True)[0]
 
 
 def _rows_are_independent(federation: Federation, params: Params, rows: Batch, train: bool, masks: bool) -> bool:
-    """Whether a row's output stays the same beside other rows. With BatchNorm it never does in training."""
+    """Whether a row's output, and every buffer, stays the same beside other rows. With BatchNorm none does."""
     if train and any(isinstance(m, _BatchNorm) for m in federation.problem.model.modules()):
         return False
-    more = {n: torch.cat([t, _unlike(t[:1])]) for n, t in rows.items()}
+    network, more = federation.problem.network, {n: torch.cat([t, _unlike(t[:1])]) for n, t in rows.items()}
     # A row's masks do not depend on the rows after it, unless rows are in the second place where the model drops out.
     # A few masks are tried, because one may come out the same by chance.
     for key in range(MASKS_TRIED if train and masks else 1):
         with seeded_draws(torch.tensor(key, device=federation.problem.device)):
-            alone, beside = (_output(federation, params, batch, train) for batch in (rows, more))
+            (alone, left), (beside, written) = (tried(network, params, batch, train) for batch in (rows, more))
         if alone.dim() == 0 or len(alone) != len(next(iter(rows.values()))):
             return False
-        if not torch.allclose(alone, beside[: len(alone)], rtol=1e-5, atol=1e-6):
+        if not alike(alone, beside[: len(alone)]) or not all(alike(left[n], written[n]) for n in network.buffers):
             return False
     return True
 
 
 def _unlike(row: torch.Tensor) -> torch.Tensor:
     return row * 1.5 + 0.5 if row.is_floating_point() else row
-
-
-def _output(federation: Federation, params: Params, rows: Batch, train: bool) -> torch.Tensor:
-    return _training_output(federation, params, rows) if train else federation.problem.network.forward(params, rows)

@@ -1,0 +1,80 @@
+"""A module that computes with tensors from outside: they go into the places of its own for one call."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from torch import Tensor, nn
+
+from fedtempo.errors import ModelError
+from fedtempo.params import Params
+from fedtempo.tasks import Batch
+
+
+class Slot(NamedTuple):
+    """A place inside a module that holds a tensor, and the tensor's name; tied weights have one name."""
+
+    holder: dict[str, Tensor | None]
+    leaf: str
+    name: str
+
+
+class Callee(NamedTuple):
+    """A module and the places of its tensors.
+
+    `torch.func.functional_call` does the same, but looks the places up again at every call. For a small model that
+    takes longer than the model.
+    """
+
+    module: nn.Module
+    slots: tuple[Slot, ...]
+    buffers: tuple[Slot, ...] = ()
+
+    def __call__(self, params: Params, inputs: Batch) -> Any:
+        """What the module returns with these tensors in place of its own. Training updates the buffers in `params`."""
+        # Put the module's own tensors back even after an error: the module is shared by all clients.
+        own = [slot.holder[slot.leaf] for slot in self.slots]
+        try:
+            for holder, leaf, name in self.slots:
+                if name in params:
+                    holder[leaf] = params[name]
+            output = self.module(*inputs.values()) if len(inputs) == 1 else self.module(**inputs)
+            if self.module.training:
+                self._take_assigned(params)
+            return output
+        finally:
+            for slot, tensor in zip(self.slots, own, strict=True):
+                slot.holder[slot.leaf] = tensor
+
+    def _take_assigned(self, params: Params) -> None:
+        """Put buffers that the module has replaced (`self.mean = ...`) in place of those that came in."""
+        # Not written over these: what the module computed before may need them for its gradient.
+        for holder, leaf, name in self.buffers:
+            given, found = params.get(name), holder.get(leaf)
+            if given is None or found is given:
+                continue
+            if found is None or found.shape != given.shape:
+                got = "None" if found is None else f"{tuple(given.shape)} and then {tuple(found.shape)}"
+                raise ModelError(
+                    f"buffer {name!r} must keep its shape in training, so that it can be averaged. Got {got}."
+                )
+            params[name] = found.detach().to(given.dtype)
+
+
+def callee_of(model: nn.Module, part: str) -> Callee:
+    """The model, or one of its submodules, with the places of its tensors."""
+    # Tied weights are one tensor in several places. The first name stands for all of them, as in `named_parameters`.
+    names: dict[int, str] = {}
+    slots, buffers = [], []
+    for prefix, module in model.named_modules():
+        for holder in (module._parameters, module._buffers):
+            for leaf, tensor in holder.items():
+                if tensor is None:
+                    continue
+                name = names.setdefault(id(tensor), f"{prefix}.{leaf}" if prefix else leaf)
+                if not part or prefix == part or prefix.startswith(part + "."):
+                    slots.append(Slot(holder, leaf, name))
+                    # Buffers that are not stored are caches, such as a table of positions, which may grow.
+                    if holder is module._buffers and leaf not in module._non_persistent_buffers_set:
+                        buffers.append(slots[-1])
+    return Callee(model.get_submodule(part), tuple(slots), tuple(buffers))

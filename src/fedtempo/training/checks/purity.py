@@ -1,0 +1,84 @@
+"""A trial of what a model reads and writes: clients share the module, and differ in the tensors that go in and out."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor, nn
+
+from fedtempo.client.draws import seeded_draws
+from fedtempo.client.network import Network
+from fedtempo.errors import FedTempoError, ModelError, first_line
+from fedtempo.params import Params
+from fedtempo.tasks import Batch
+
+
+def check_purity(model: nn.Module, network: Network, params: Params, rows: Batch) -> None:
+    """Outputs follow from the rows and the weights that come in; nothing but buffers is written."""
+    trained = [n for n in network.parameters if params[n].is_floating_point()]
+    # Each in its own way: a copy of a layer, which training would follow, must not stay a copy.
+    moved = {**params, **{n: params[n] * 1.01 + 0.01 / (place + 1) for place, n in enumerate(trained)}}
+    for train in (True, False):
+        _check_repeats(network, moved, rows, train)
+    _check_weights_come_in(model, network, moved, rows)
+
+
+def _check_weights_come_in(model: nn.Module, network: Network, params: Params, rows: Batch) -> None:
+    """Every weight that the model computes with is one that came in, and none that the module itself holds."""
+    first, _ = _seeded(network, params, rows, False)
+    # A closure may hold the user's module, a list the weights of our copy of it.
+    with _weights_set(model, params), _weights_set(network.evaluating, params):
+        second, _ = _seeded(network, params, rows, False)
+    if not alike(first, second):
+        rule = "compute with its registered parameters, as torch.func.functional_call needs it"
+        raise ModelError(f"the model must {rule}. Got weights that it keeps elsewhere too, in a list or a function.")
+
+
+def _check_repeats(network: Network, params: Params, rows: Batch, train: bool) -> None:
+    """The same rows and weights give the same outputs again, and the weights are as they were."""
+    first, after = _seeded(network, params, rows, train)
+    second, _ = _seeded(network, params, rows, train)
+    if not alike(first, second):
+        rule = "compute the same from the same rows and weights; what it remembers between batches must be a buffer"
+        raise ModelError(f"the model must {rule} (register_buffer). Got other outputs the second time.")
+    for name in network.parameters:
+        if not alike(params[name], after[name]):
+            rule = "leave its parameters as they are in forward; tensors that it updates itself must be buffers"
+            raise ModelError(f"the model must {rule} (register_buffer). Got changes in {name!r}.")
+
+
+def tried(network: Network, params: Params, rows: Batch, train: bool) -> tuple[Tensor, Params]:
+    """What the model returns, and the tensors that it was given as it left them."""
+    given = {n: t.clone() for n, t in params.items()}
+    with torch.no_grad():
+        try:
+            return network.forward_updating(given, rows, train), given
+        except FedTempoError:
+            raise
+        except ValueError as error:
+            raise ModelError(f"the model cannot be trained on a small batch: {first_line(error)}") from error
+
+
+def _seeded(network: Network, params: Params, rows: Batch, train: bool) -> tuple[Tensor, Params]:
+    with seeded_draws(torch.zeros((), dtype=torch.int64, device=next(iter(rows.values())).device)):
+        return tried(network, params, rows, train)
+
+
+def alike(one: Tensor, other: Tensor) -> bool:
+    """Whether two tensors are the same but for rounding."""
+    return one.shape == other.shape and torch.allclose(one, other, rtol=1e-5, atol=1e-6, equal_nan=True)
+
+
+@contextlib.contextmanager
+def _weights_set(module: nn.Module, params: Params) -> Iterator[None]:
+    """The module's own weights are these for a while; its memory is not written."""
+    own = {n: (p, p.data) for n, p in module.named_parameters() if type(p) is nn.Parameter and n in params}
+    try:
+        for name, (parameter, data) in own.items():
+            parameter.data = params[name].to(data)
+        yield
+    finally:
+        for parameter, data in own.values():
+            parameter.data = data
