@@ -11,7 +11,7 @@ import numpy as np
 
 from fedtempo.errors import is_count, is_int, is_number, require, takes_numbers
 from fedtempo.randomness import generator
-from fedtempo.schedules import Now, Schedule, whole_number
+from fedtempo.schedules import Now, Schedule, as_schedule, whole_number
 from fedtempo.server.privacy_accounting import Sampling
 
 
@@ -28,7 +28,18 @@ FIXED = "fixed"
 
 @dataclass(frozen=True)
 class Cohort:
-    """A rule for choosing clients, and how many it is expected to choose."""
+    """A rule for choosing clients, and how many it is expected to choose.
+
+    A rule of your own has a name, the expected number given (now, clients), and a function that chooses. It draws from
+    the seed and the round alone, so that a run repeats:
+
+    >>> def choose(clients, now, seed, over=0.0):  # three neighbours
+    ...     first = np.random.default_rng([seed, now.round]).integers(len(clients))
+    ...     return np.take(clients, range(first, first + 3), mode="wrap")
+    >>> neighbours = Cohort("neighbours", lambda now, clients: 3.0, choose)
+    >>> neighbours.members(np.arange(9), Now(round=1), seed=0)
+    array([4, 5, 6])
+    """
 
     description: str
     expected: Callable[[Now, int], float] = field(compare=False, repr=False)
@@ -37,6 +48,25 @@ class Cohort:
     """How a private mean's accountant may count it: "none" where others can know who takes part."""
     lists: tuple[tuple[int, ...], ...] = field(default=(), compare=False, repr=False)
     """The cohorts that were written down, if they were."""
+
+    @property
+    def is_ours(self) -> bool:
+        """Whether the rule is the library's, which needs no check."""
+        return getattr(self.choose, "__module__", "") == __name__
+
+    def members(self, clients: np.ndarray, now: Now, seed: int, over: float = 0.0) -> np.ndarray:
+        """The chosen ones of these clients, in ascending order; a rule that chooses anything else is refused."""
+        chosen = self.choose(clients, now, seed, over)
+        if self.is_ours:
+            return chosen
+        numbers = np.sort(np.asarray(chosen))
+        rule = "an array of different numbers of the clients that it is given"
+        holds = numbers.ndim == 1 and (numbers.dtype.kind in "iu" or not len(numbers))
+        if holds and len(numbers):
+            places = np.searchsorted(clients, numbers)
+            holds = bool((np.take(clients, places, mode="clip") == numbers).all() and (np.diff(numbers) > 0).all())
+        require(holds, f"what the cohort {self.description!r} chooses", rule, chosen)
+        return numbers.astype(np.int64)
 
 
 @takes_numbers
@@ -102,8 +132,13 @@ def _members(cohort: object) -> list[int]:
     return sorted(int(c) for c in cohort) if numbers else []
 
 
-def as_cohort(cohort: int | float | Schedule | Cohort, cohorts: Sequence[Sequence[int]] | None) -> Cohort:
+def as_cohort(
+    cohort: int | float | Schedule | Callable[[Now], float] | Cohort, cohorts: Sequence[Sequence[int]] | None
+) -> Cohort:
     """The rule meant by `cohort=` and `cohorts=` of an experiment."""
     if cohorts is not None:
         return fixed(cohorts)
-    return cohort if isinstance(cohort, Cohort) else uniform(cohort)
+    if isinstance(cohort, Cohort):
+        return cohort
+    # A function of `now` is a schedule here as everywhere else.
+    return uniform(as_schedule(cohort) if callable(cohort) else cohort)

@@ -22,7 +22,7 @@ from fedtempo.federation.federation import Federation
 from fedtempo.federation.problem import Problem
 from fedtempo.metrics import Metric
 from fedtempo.params import Params
-from fedtempo.schedules import Schedule
+from fedtempo.schedules import Now, Schedule
 from fedtempo.server.admission import Admission
 from fedtempo.server.asynchrony import Asynchrony
 from fedtempo.server.cohort import Cohort, as_cohort
@@ -56,7 +56,7 @@ def prepare(
     data: FederatedData,
     algorithm: Algorithm,
     rounds: int,
-    cohort: int | float | Schedule | Cohort = 1.0,
+    cohort: int | float | Schedule | Callable[[Now], float] | Cohort = 1.0,
     cohorts: Sequence[Sequence[int]] | None = None,
     batch_size: int | None = 32,
     batches: str = "epochs",

@@ -21,7 +21,7 @@ from fedtempo.devices import Devices, OwnDevices
 from fedtempo.errors import ConfigError, is_count, python_numbers, require, unknown
 from fedtempo.evaluation.protocol import Evaluation
 from fedtempo.metrics import Metric
-from fedtempo.schedules import Schedule
+from fedtempo.schedules import Now, Schedule
 from fedtempo.server.admission import Admission
 from fedtempo.server.asynchrony import Asynchrony
 from fedtempo.server.cohort import Cohort
@@ -65,7 +65,7 @@ def run(
     data: FederatedData,
     algorithm: Algorithm,
     rounds: int,
-    cohort: int | float | Schedule | Cohort = 1.0,
+    cohort: int | float | Schedule | Callable[[Now], float] | Cohort = 1.0,
     cohorts: Sequence[Sequence[int]] | None = None,
     batch_size: int | None = 32,
     batches: Literal["epochs", "in_order", "replace"] = "epochs",
@@ -112,7 +112,8 @@ def run(
         data: The clients and their rows.
         algorithm: One of `fedtempo.algorithms`, or your own.
         rounds: How many rounds to train.
-        cohort: Clients per round: a number, a fraction of all, a schedule of either, or a rule of `fedtempo.cohort`.
+        cohort: Clients per round: a number, a fraction of all, a schedule of numbers or a function of `Now`, a rule of
+            `fedtempo.cohort`, or your own `fedtempo.cohort.Cohort`.
         cohorts: The clients of each round, written down; replaces `cohort`.
         batch_size: Rows of a batch; None takes all rows of a client.
         batches: `"epochs"` visits every row once per epoch in random order, `"in_order"` in the order of the rows,

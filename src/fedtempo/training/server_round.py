@@ -104,10 +104,10 @@ def _chosen(
     """The clients that are asked: chosen among those that are there, or from a list, without those that are away."""
     clients, rule, over = experiment.federation.problem.data.clients, experiment.cohort, experiment.over_selection
     if devices is None or not devices.devices.may_be_away:
-        return rule.choose(clients, now, seed, over), []
+        return rule.members(clients, now, seed, over), []
     if not rule.lists:
-        return rule.choose(clients[devices.available(clients, now.time)], now, seed, over), []
-    chosen = rule.choose(clients, now, seed, over)
+        return rule.members(clients[devices.available(clients, now.time)], now, seed, over), []
+    chosen = rule.members(clients, now, seed, over)
     there = devices.available(chosen, now.time)
     return chosen[there], [Failure(client, AWAY) for client in chosen[~there].tolist()]
 

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
+import fedtempo as ft
+from fedtempo.contracts import small_data
 from fedtempo.errors import ConfigError
 from fedtempo.schedules import Now, sequence
-from fedtempo.server.cohort import as_cohort, bernoulli, fixed, uniform
+from fedtempo.server.cohort import Cohort, as_cohort, bernoulli, fixed, uniform
+from fedtempo.training.prepare import prepare
 
+FEDAVG = ft.algorithms.fedavg(lr=0.1, steps=1)
 CLIENTS = np.array([2, 3, 5, 7, 11, 13, 17, 19])
 
 
@@ -76,3 +82,32 @@ def test_written_down_cohorts_come_in_turn() -> None:
 def test_cohorts_that_cannot_be_meant(cohorts: list[list[int]], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         fixed(cohorts).choose(CLIENTS, Now(), seed=0)
+
+
+def own(choose: Any) -> Cohort:
+    return Cohort("mine", lambda now, clients: 2.0, choose)
+
+
+def test_a_rule_of_ones_own_and_a_function_of_the_round() -> None:
+    assert own(lambda clients, now, seed, over: [11, 3]).members(CLIENTS, Now(), 0).tolist() == [3, 11]
+    assert own(lambda clients, now, seed, over: []).members(CLIENTS, Now(), 0).tolist() == []
+    assert as_cohort(lambda now: 1 + now.round, None).expected(Now(round=2), 8) == 3.0
+
+
+@pytest.mark.parametrize("chosen", [[3, 99], [1, 3], [3, 3], [3.5], [[3]]])
+def test_a_rule_that_chooses_other_than_the_clients_is_refused(chosen: list[Any]) -> None:
+    with pytest.raises(ConfigError, match="what the cohort 'mine' chooses must be an array of different numbers"):
+        own(lambda clients, now, seed, over: chosen).members(CLIENTS, Now(), 0)
+
+
+@pytest.mark.parametrize(
+    ("cohort", "message"),
+    [
+        (own(lambda clients, now, seed, over: np.random.permutation(clients)[:2]), "the same clients for the same"),
+        (own(lambda clients: clients), "must choose by a function of .clients, now, seed, over"),
+        (lambda clients, now: clients, "an ft.cohort.Cohort that chooses clients. Got .*TypeError in round 0"),
+    ],
+)
+def test_a_rule_is_tried_before_training(cohort: Any, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        prepare(model=ft.models.mlp(6, [], 4), data=small_data(), algorithm=FEDAVG, rounds=1, cohort=cohort)

@@ -46,7 +46,7 @@ def starters(
     if not flights.flying and flights.filled != now.round:
         # Where nobody is at work, a whole cohort starts, chosen as in a synchronous round.
         present = there(pool)
-        chosen = present if rule.lists or not len(present) else rule.choose(present, now, problem.seed)
+        chosen = present if rule.lists or not len(present) else rule.members(present, now, problem.seed)
         if len(chosen):
             return flights._replace(filled=now.round), chosen
     draws = generator(problem.seed, "asynchronous", flights.events)
@@ -65,7 +65,7 @@ def starters(
 def pool_of(experiment: Experiment, now: Now) -> np.ndarray:
     """The clients that may start from this version: all, or those that a list of cohorts names for it."""
     problem, rule = experiment.federation.problem, experiment.cohort
-    return rule.choose(problem.data.clients, now, problem.seed) if rule.lists else problem.data.clients
+    return rule.members(problem.data.clients, now, problem.seed) if rule.lists else problem.data.clients
 
 
 class ByDevice:

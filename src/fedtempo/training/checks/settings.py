@@ -47,10 +47,40 @@ def check_cohort(rule: Cohort, federation: Federation, rounds: int) -> None:
     written = rule.description.startswith(FIXED)
     for round_number in range(min(rounds, 10_000)) if written else sampled_rounds(rounds):
         now = federation.problem.now(round_number, 1.0)
-        expected = rule.expected(now, len(clients))
+        expected = _expected(rule, now, len(clients))
         require(0 < expected <= len(clients), "cohort", f"at most {len(clients)} (the training clients)", expected)
         if written:
-            rule.choose(clients, now, federation.problem.seed)
+            rule.members(clients, now, federation.problem.seed)
+    if not rule.is_ours:
+        _check_own_rule(rule, clients, federation)
+
+
+def _expected(rule: Cohort, now: Now, clients: int) -> float:
+    """How many clients a round is expected to have, by a number of ours or a function of the user's."""
+    try:
+        return rule.expected(now, clients)
+    except FedTempoError:
+        raise
+    except Exception as error:  # the user's code may raise anything
+        form = "a number, a function of now that returns one, or an ft.cohort.Cohort that chooses clients"
+        what = f"{type(error).__name__} in round {now.round}: {first_line(error)}"
+        raise ConfigError(f"cohort must be {form}. Got {rule.description}: {what}.") from error
+
+
+def _check_own_rule(rule: Cohort, clients: np.ndarray, federation: Federation) -> None:
+    """A cohort's rule of the user's own can be run, and chooses the same for the same seed and round."""
+    now, seed = federation.problem.now(0, 1.0), federation.problem.seed
+    try:
+        first, second = (rule.members(clients, now, seed) for _ in range(2))
+    except FedTempoError:
+        raise
+    except Exception as error:  # the user's code may raise anything
+        form = "function of (clients, now, seed, over) that returns some of the clients"
+        raise ConfigError(
+            f"the cohort {rule.description!r} must choose by a {form}. Got {type(error).__name__}: {first_line(error)}."
+        ) from error
+    again = "the same clients for the same seed and round: np.random.default_rng([seed, now.round])"
+    require(np.array_equal(first, second), f"what the cohort {rule.description!r} chooses", again, "others")
 
 
 def check_uploads_suffice(rule: Cohort, federation: Federation, rounds: int) -> None:
