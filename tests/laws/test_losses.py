@@ -73,7 +73,7 @@ LOSSES: dict[str, tuple[Any, str]] = {
         ).mean(),
         "classes",
     ),
-    "Huber": (nn.HuberLoss(), "numbers"),
+    "Huber": (lambda o, t: F.huber_loss(o.squeeze(-1), t), "numbers"),
     "squares": (nn.MSELoss(), "numbers"),
 }
 
@@ -305,3 +305,46 @@ def test_the_task_that_was_chosen_is_said_and_stored(tmp_path: Path, capsys: pyt
     assert result.experiment.identity()["loss"] == "classification"
     assert str(as_task(None, torch.tensor([1.5]))).startswith("regression (guessed from targets that are floats)")
     assert str(as_task("regression", None)).startswith("regression (given)")
+
+
+class Pixels(nn.Module):
+    """A class for every pixel; classes second, as torch's cross-entropy has them, or last."""
+
+    def __init__(self, last: bool) -> None:
+        super().__init__()
+        self.layer, self.last = nn.Conv2d(1, 3, 1), last
+
+    def forward(self, x: Tensor) -> Tensor:
+        outputs: Tensor = self.layer(x)
+        return outputs.movedim(1, -1) if self.last else outputs
+
+
+@pytest.mark.parametrize(("last", "loss"), [(True, None), (False, F.cross_entropy), (False, nn.CrossEntropyLoss())])
+@pytest.mark.parametrize("backend", ["serial", "vectorised"])
+def test_pixels_are_classified_as_by_torch(last: bool, loss: Any, backend: str) -> None:
+    rng = np.random.default_rng(0)
+    labels = rng.integers(0, 3, (6, 4, 5))
+    labels[:, 0] = -100  # the same number in every image, so that the mean over images is the mean over pixels
+    x = rng.standard_normal((6, 1, 4, 5))
+    torch.manual_seed(0)
+    model = Pixels(last)
+    data = ft.data.FederatedData.from_clients([(x[:2], labels[:2]), (x[2:], labels[2:])])
+    settings = {"algorithm": ft.algorithms.fedavg(lr=0.5, steps=1), "rounds": 1, "batch_size": None}
+    result = ft.run(model=model, data=data, loss=loss, backend=backend, dtype=torch.float64, **settings, progress=False)
+    weights = []
+    for rows in (slice(0, 2), slice(2, 6)):
+        weight = model.layer.weight.detach().double().requires_grad_()
+        outputs = F.conv2d(torch.as_tensor(x[rows]), weight, model.layer.bias.detach().double())
+        F.cross_entropy(outputs, torch.as_tensor(labels[rows])).backward()
+        weights.append(weight.detach() - 0.5 * weight.grad)
+    torch.testing.assert_close(result.params["layer.weight"], sum(weights) / 2, rtol=0, atol=1e-12)
+    if last:
+        outputs = result.predict(0, "train")
+        correct = (outputs.argmax(-1) == torch.as_tensor(labels[:2]))[:, 1:].double().mean()
+        assert result.scores.existing_before.values["accuracy"][0] == pytest.approx(float(correct), abs=1e-12)
+
+
+def test_classes_of_pixels_in_the_second_place_are_told_to_come_last() -> None:
+    data = ft.data.FederatedData.from_clients([(np.zeros((4, 1, 4, 5)), np.arange(80).reshape(4, 4, 5) % 3)])
+    with pytest.raises(ft.ModelError, match=r"Classes come last: return outputs\.movedim\(1, -1\)"):
+        ft.run(model=Pixels(False), data=data, algorithm=ft.algorithms.fedavg(lr=0.5, steps=1), rounds=1)

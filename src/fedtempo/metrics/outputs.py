@@ -41,18 +41,18 @@ def counted_tokens(outputs: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def over_tokens(values: Tensor, targets: Tensor) -> Tensor:
-    """The mean over each row's tokens (or a graph's nodes), without the ignored ones."""
+    """The mean over each row's tokens (a graph's nodes, an image's pixels), without the ignored ones."""
     if targets.dim() < 2:
         return values
-    counted = (targets != IGNORED).to(values.dtype)
-    return (values * counted).sum(-1) / counted.sum(-1).clamp(min=1)
+    counted = (targets != IGNORED).to(values.dtype).flatten(1)
+    return (values.flatten(1) * counted).sum(-1) / counted.sum(-1).clamp(min=1)
 
 
 def cross_entropy(outputs: Tensor, targets: Tensor) -> Tensor:
-    """Of each row; of a sequence the mean over its tokens."""
+    """Of each row; of a sequence the mean over its tokens, of an image over its pixels. Classes come last."""
     if targets.dim() < 2:
         return F.cross_entropy(outputs, targets, reduction="none", ignore_index=IGNORED)
-    losses = F.cross_entropy(outputs.transpose(-1, -2), targets, reduction="none", ignore_index=IGNORED)
+    losses = F.cross_entropy(outputs.movedim(-1, 1), targets, reduction="none", ignore_index=IGNORED)
     return over_tokens(losses, targets)
 
 

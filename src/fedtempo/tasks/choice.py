@@ -41,7 +41,9 @@ def as_task(loss: str | Task | PerSample | None, targets: Tensor | None) -> Task
         name = given.__name__
         rule = "a name, a Task or a function (outputs, targets)"
         raise ConfigError(f"loss must be {rule}. Got the class {name}: make one, {name}().")
-    return _of_torch(loss) or _custom(loss, targets)
+    # For tokens and pixels torch's cross-entropy has the classes second, and one mean over all rows: it stays as it is.
+    flat = targets is None or targets.is_floating_point() or targets.dim() < 2
+    return (_of_torch(loss) if flat else None) or _custom(loss, targets)
 
 
 def _fitting(targets: Tensor | None) -> Task:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import itertools
 import warnings
-from typing import get_args
+from typing import Any, get_args
 
 import numpy as np
 import torch
+import torch.nn.functional as F
+from torch.overrides import TorchFunctionMode
 
 from fedtempo.data.federated import FederatedData
 from fedtempo.errors import ConfigError, DataError, FedTempoError, ModelError, first_line, shown
@@ -48,7 +50,8 @@ def check_loss_fits(federation: Federation, outputs: torch.Tensor, rows: Batch) 
     task = federation.problem.task
     targets = rows.get("y", outputs)
     try:
-        losses = task.losses(outputs, targets)
+        with _Broadcasts(outputs, targets) as broadcasts:
+            losses = task.losses(outputs, targets)
     except FedTempoError:
         raise
     except Exception as error:
@@ -57,6 +60,8 @@ def check_loss_fits(federation: Federation, outputs: torch.Tensor, rows: Batch) 
             raise ModelError(f"the loss {task.name!r} {rule}. Got {targets.dtype}.") from error
         shapes = f"outputs {tuple(outputs.shape)}, targets {tuple(targets.shape)}"
         raise ModelError(f"the loss {task.name!r} does not fit: {shapes}: {first_line(error)}") from error
+    if broadcasts.found:
+        raise ModelError(_in_words(broadcasts, f"the loss {task.name!r}", outputs, targets))
     rule = f"the loss {task.name!r} must be"
     wanted = [(len(targets),)] if task.rows_apart else [(), (len(targets),)]
     if not isinstance(losses, torch.Tensor) or tuple(losses.shape) not in wanted:
@@ -82,6 +87,34 @@ def _warn_if_rows_are_paired(task: Task, outputs: torch.Tensor, targets: torch.T
             UserWarning,
             stacklevel=2,
         )
+
+
+class _Broadcasts(TorchFunctionMode):
+    """Notices an operation on outputs (n, 1) and targets (n): torch makes n by n numbers of them without a word."""
+
+    def __init__(self, outputs: torch.Tensor, targets: torch.Tensor) -> None:
+        super().__init__()
+        one_each = targets.dim() == 1 and len(targets) > 1 and outputs.shape == (len(targets), 1)
+        self._pair = (outputs, targets) if one_each and targets.is_floating_point() else None
+        self.found = ""
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "Using a target size")  # what is found here is said in one line
+            result = func(*args, **(kwargs or {}))
+        given = [id(value) for value in (*args, *(kwargs or {}).values())]
+        if self._pair is not None and all(id(tensor) in given for tensor in self._pair):
+            size = len(self._pair[1])
+            square = isinstance(result, torch.Tensor) and result.shape == (size, size)
+            # A loss of torch's takes its mean at once, so its result does not show it.
+            if square or getattr(func, "__module__", "") == F.__name__:
+                self.found = getattr(func, "__name__", str(func))
+        return result
+
+
+def _in_words(broadcasts: _Broadcasts, what: str, outputs: torch.Tensor, targets: torch.Tensor) -> str:
+    shapes = f"{tuple(outputs.shape)} and {tuple(targets.shape)} in {broadcasts.found}"
+    return f"{what} must compare each row with its own target: use outputs.squeeze(-1). Got shapes {shapes}."
 
 
 def fitted_task(federation: Federation, outputs: torch.Size, targets: torch.Size) -> Task:
@@ -121,7 +154,10 @@ def check_metrics(federation: Federation) -> None:
 
 def _try(metric: Metric, outputs: torch.Tensor, targets: torch.Tensor, client: str) -> None:
     try:
-        metric.of_client(outputs, targets)
+        with _Broadcasts(outputs, targets) as broadcasts:
+            metric.of_client(outputs, targets)
+        if broadcasts.found:
+            raise ModelError(_in_words(broadcasts, f"metric {metric.name!r}", outputs, targets))
         if metric.vectorised:
             torch.vmap(metric.fn)(outputs.unsqueeze(0), targets.unsqueeze(0))
     except FedTempoError:

@@ -8,6 +8,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 import fedtempo as ft
@@ -25,7 +26,7 @@ def test_class_weights_are_one_for_each_output(number: int) -> None:
 
 
 def _paired(outputs: Tensor, targets: Tensor) -> Tensor:
-    return ((outputs - targets) ** 2).mean()
+    return ((torch.tanh(outputs) - targets) ** 2).mean()
 
 
 def _by_row(outputs: Tensor, targets: Tensor) -> Tensor:
@@ -45,3 +46,29 @@ def test_a_loss_that_pairs_every_output_with_every_target_is_warned_of(
         torch.manual_seed(0)
         prepare(model=nn.Linear(3, 1), data=data, algorithm=ft.algorithms.fedavg(lr=0.1, steps=1), rounds=1, loss=loss)
     assert any("not the mean over rows" in str(one.message) for one in heard) == warned
+
+
+NUMBERS = ft.data.FederatedData.from_clients([([[0.0], [1.0], [2.0]], [0.5, 1.5, 2.5])] * 2)
+SETTINGS = {"model": nn.Linear(1, 1), "data": NUMBERS, "cohort": 2}
+
+
+@pytest.mark.parametrize("loss", [nn.L1Loss(), F.huber_loss, lambda o, y: ((o - y) ** 2).mean()])
+def test_a_loss_of_every_row_with_every_target_is_refused(loss: object) -> None:
+    """Torch makes three by three numbers of outputs (3, 1) and targets (3)."""
+    with pytest.raises(ft.ModelError, match=r"outputs.squeeze\(-1\)\. Got shapes \(3, 1\) and \(3,\)"):
+        experiment(**SETTINGS, loss=loss)
+    metric = ft.Metric(loss, higher_is_better=False, per="client", name="error")  # type: ignore[arg-type]
+    with pytest.raises(ft.ModelError, match="metric 'error' must compare each row with its own target"):
+        experiment(**SETTINGS, metric=metric)
+
+
+@pytest.mark.parametrize(
+    "loss",
+    [
+        nn.MSELoss(),  # ours, which knows the shapes
+        lambda o, y: (o.squeeze(-1) - y).abs(),
+        lambda o, y: (o - y[:, None]).abs().mean(),
+    ],
+)
+def test_losses_of_a_row_and_its_target_are_taken(loss: object) -> None:
+    experiment(**SETTINGS, loss=loss)
