@@ -74,7 +74,7 @@ def test_logits_are_found_in_every_form() -> None:
     "form", [(torch.ones(2), torch.ones(2)), {"a": torch.ones(2), "b": torch.ones(2)}, {}, None, 3.0]
 )
 def test_outputs_that_could_mean_two_things_are_refused(form: Any) -> None:
-    with pytest.raises(ModelError, match="model must return one tensor, or a dict or tuple with 'logits'"):
+    with pytest.raises(ModelError, match="model must return one tensor, or a dict with 'logits'; several outputs"):
         outputs_of(form)
 
 

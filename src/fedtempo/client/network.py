@@ -175,7 +175,8 @@ def outputs_of(output: object) -> Tensor:
         named, found = {}, f"a {type(output).__name__} with {len(tensors)} tensors"
     chosen = named.get("logits", getattr(output, "logits", tensors[0] if len(tensors) == 1 else None))
     if not isinstance(chosen, Tensor):
-        raise ModelError(f"model must return one tensor, or a dict or tuple with 'logits'. Got {found}.")
+        several = "several outputs go side by side into one, or the model makes its loss itself (loss='own')"
+        raise ModelError(f"model must return one tensor, or a dict with 'logits'; {several}. Got {found}.")
     return chosen
 
 
