@@ -86,6 +86,11 @@ def start_notes(
     if personal.optional and personal is not nothing and not federation.personal_names:
         name = federation.algorithm.name
         notes.append(f"{name}: the model has no {personal!r}, so nothing is personal and all of it is shared")
+    came = {p.dtype for p in federation.problem.model.parameters()}
+    if torch.float64 in came and federation.problem.dtype != torch.float64:
+        notes.append(
+            f"type: the model came in float64 and trains in {federation.problem.dtype}; say dtype=torch.float64"
+        )
     if obstacle is not None:
         notes.append(f"backend: auto runs clients one by one, because vmap cannot run this model ({obstacle})")
     return origin, tuple(notes)

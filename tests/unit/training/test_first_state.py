@@ -327,3 +327,15 @@ def test_a_model_that_cannot_be_copied_is_a_sentence():
 def test_complex_numbers_are_refused_and_not_cut():
     with pytest.raises(ModelError, match=r"real tensors\. Got complex numbers in 'weight'"):
         run(lambda: nn.Linear(6, 4, dtype=torch.complex64))
+
+
+def test_a_model_in_float64_is_told_what_it_trains_in():
+    for dtype, said in ((torch.float32, True), (torch.float64, False)):
+        experiment = prepare(
+            model=nn.Linear(6, 4).double(),
+            data=small_data(),
+            algorithm=ft.algorithms.fedavg(lr=0.1, steps=1),
+            rounds=1,
+            dtype=dtype,
+        )
+        assert any("came in float64 and trains in torch.float32" in note for note in experiment.notes) == said
