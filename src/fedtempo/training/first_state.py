@@ -75,7 +75,7 @@ def given_tensors(init: Mapping[str, Tensor] | Literal["model", "seed"] | None) 
 
 
 def start_notes(
-    federation: Federation, origin: Start, given: Params | None, obstacle: str | None
+    federation: Federation, origin: Start, given: Params | None, obstacle: str | None, model: object
 ) -> tuple[Start, tuple[str, ...]]:
     """Where the first weights come from, and what else the user should know."""
     if given is not None:
@@ -86,7 +86,7 @@ def start_notes(
     if personal.optional and personal is not nothing and not federation.personal_names:
         name = federation.algorithm.name
         notes.append(f"{name}: the model has no {personal!r}, so nothing is personal and all of it is shared")
-    came = {p.dtype for p in federation.problem.model.parameters()}
+    came = {p.dtype for p in model.parameters()} if isinstance(model, nn.Module) else set()
     if torch.float64 in came and federation.problem.dtype != torch.float64:
         notes.append(
             f"type: the model came in float64 and trains in {federation.problem.dtype}; say dtype=torch.float64"

@@ -104,7 +104,7 @@ def prepare(
     pieces = (first.to(dtype=dtype, device=device), data, task, batching, seed, dtype, device)
     problem = Problem(*pieces, augment=as_augment(augment), autocast=autocast)
     federation = Federation(problem, fitted(algorithm, problem.model, data.clients))
-    federation = _tried_on_a_batch(with_starts(federation, given, init_clients, origin), evaluation)
+    federation = _tried_on_a_batch(with_starts(federation, given, init_clients, origin), evaluation, model)
     federation = with_devices(federation, as_devices(devices), evaluation, federation.first_shared(given))
     expected = _check_rounds(federation, rule, rounds, evaluation, quorum)
     check_functions(federation)
@@ -127,7 +127,7 @@ def prepare(
     kills = faults is not None and faults.kill > 0
     immortal = choice.workers == 1 and cluster is None
     require(not (kills and immortal), "faults.kill", "0 where no workers can be killed", faults)
-    origin, notes = start_notes(federation, origin, given, obstacle)
+    origin, notes = start_notes(federation, origin, given, obstacle, model)
     return Experiment(
         federation=federation,
         backend=choice.backend,
@@ -157,9 +157,9 @@ def fitted(algorithm: Algorithm, model: nn.Module, clients: np.ndarray) -> Algor
     return algorithm if server is None else replace(algorithm, server=server(model, tuple(clients.tolist())))
 
 
-def _tried_on_a_batch(federation: Federation, evaluation: Evaluation | None) -> Federation:
+def _tried_on_a_batch(federation: Federation, evaluation: Evaluation | None, model: object) -> Federation:
     """The federation with what only running the model on a batch tells: dropout masks, and rows that see each other."""
-    draws_masks, pads_batches, pads_scoring, outputs, targets = check_model(federation, evaluation)
+    draws_masks, pads_batches, pads_scoring, outputs, targets = check_model(federation, evaluation, model)
     # A metric that the user asked for must fit the model's outputs. A default metric that does not fit is left out.
     task = fitted_task(federation, outputs, targets)
     found = replace(federation.problem, task=task, draws_masks=draws_masks, pads_batches=pads_batches)

@@ -12,8 +12,10 @@ from torch import nn
 
 import fedtempo as ft
 from fedtempo import algorithms as known
+from fedtempo.contracts import small_data
 from fedtempo.errors import ConfigError, DataError, ModelError
 from fedtempo.models.weights import is_untouched
+from fedtempo.training.prepare import prepare
 
 
 def data(**parts) -> ft.data.FederatedData:

@@ -40,8 +40,8 @@ class ModelFacts(NamedTuple):
     targets: torch.Size
 
 
-def check_model(federation: Federation, evaluation: Evaluation | None = None) -> ModelFacts:
-    """The model runs on the data, its outputs fit the labels, and the loss is a loss."""
+def check_model(federation: Federation, evaluation: Evaluation | None = None, given: object = None) -> ModelFacts:
+    """The model runs on the data, its outputs fit the labels, and the loss is a loss. `given` is what the user gave."""
     _check_pieces(federation)
     full = federation.problem.client_rows(int(federation.problem.data.clients[0]))
     rows = {n: t[:4] if len(t) > 1 else t.expand(2, *t.shape[1:]).contiguous() for n, t in full.items()}
@@ -63,7 +63,7 @@ def check_model(federation: Federation, evaluation: Evaluation | None = None) ->
     _check_gradient(outputs, [leaf for leaf in leaves.values() if leaf.requires_grad])
     masks = _draws_masks(federation, params, rows)
     _check_prediction(federation, params, rows)
-    check_purity(federation.problem.model, federation.problem.network, params, rows)
+    check_purity(federation.problem.network, [federation.problem.model, given], params, rows)
     independent = federation.problem.task.rows_apart and _rows_are_independent(federation, params, rows, True, masks)
     if not independent:
         _check_single_rows(federation, params, rows, evaluation)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import torch
 from torch import Tensor, nn
@@ -15,21 +15,27 @@ from fedtempo.params import Params
 from fedtempo.tasks import Batch
 
 
-def check_purity(model: nn.Module, network: Network, params: Params, rows: Batch) -> None:
-    """Outputs follow from the rows and the weights that come in; nothing but buffers is written."""
+def check_purity(network: Network, originals: Sequence[object], params: Params, rows: Batch) -> None:
+    """Outputs follow from the rows and the weights that come in; nothing but buffers is written.
+
+    `originals` are the modules that the network's was copied from.
+    """
     trained = [n for n in network.parameters if params[n].is_floating_point()]
     # Each in its own way: a copy of a layer, which training would follow, must not stay a copy.
     moved = {**params, **{n: params[n] * 1.01 + 0.01 / (place + 1) for place, n in enumerate(trained)}}
     for train in (True, False):
         _check_repeats(network, moved, rows, train)
-    _check_weights_come_in(model, network, moved, rows)
+    _check_weights_come_in(network, originals, moved, rows)
 
 
-def _check_weights_come_in(model: nn.Module, network: Network, params: Params, rows: Batch) -> None:
+def _check_weights_come_in(network: Network, originals: Sequence[object], params: Params, rows: Batch) -> None:
     """Every weight that the model computes with is one that came in, and none that the module itself holds."""
     first, _ = _seeded(network, params, rows, False)
     # A closure may hold the user's module, a list the weights of our copy of it.
-    with _weights_set(model, params), _weights_set(network.evaluating, params):
+    modules = [m for m in (network.evaluating, *originals) if isinstance(m, nn.Module)]
+    with contextlib.ExitStack() as stack:
+        for module in modules:
+            stack.enter_context(_weights_set(module, params))
         second, _ = _seeded(network, params, rows, False)
     if not alike(first, second):
         rule = "compute with its registered parameters, as torch.func.functional_call needs it"
