@@ -22,7 +22,7 @@ NAME, HASH = "run", "sha256"
 """Rows of the identity table that are not fields of the identity."""
 ROUNDS, EXTENDED = "rounds", "extended"
 """The field that may grow, and the row that says how far it has; hashes stay those of the run as it began."""
-MALFORMED = (ValueError, KeyError, TypeError, AttributeError, RecursionError)
+MALFORMED = (ValueError, LookupError, TypeError, AttributeError, ArithmeticError, RecursionError)
 """What reading a record may raise if its hash is right but its content has another form."""
 
 
