@@ -20,6 +20,8 @@ from fedtempo.training.storage.database import DATABASE
 from fedtempo.training.storage.reader import RunReader
 
 HASHES = ("model", "data", "version")
+MOST_DIGITS = 100
+"""Of a seed that is shown."""
 
 
 class StoredRun:
@@ -38,11 +40,12 @@ class StoredRun:
         summary, experiment = _summary(self.folder), self.folder / EXPERIMENT
         has_file = experiment.is_file()
         identity, history = self._reader.identity, self._reader.history
+        seed = identity.get("seed", "")
         notes = noted(summary.get("notes") or [])
         return ReportRun(
             label=label or identity.get("algorithm", self.folder.name),
             history=history,
-            seed=int(identity["seed"]) if identity.get("seed", "").isdecimal() else None,
+            seed=int(seed) if seed.isdecimal() and len(seed) <= MOST_DIGITS else None,
             total=int(identity.get("rounds", len(history))),
             facts={**{name: value for name, value in identity.items() if not _is_hash(name)}, **notes}
             | _privacy(summary),
