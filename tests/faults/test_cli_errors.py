@@ -148,6 +148,24 @@ def test_an_unexpected_error_is_one_line_too(
     assert "--debug" in line
 
 
+@pytest.mark.parametrize(
+    ("error", "words"),
+    [
+        (OSError(24, "Too many open files"), "the system refused: [Errno 24] Too many open files"),
+        (MemoryError(), "the system refused: not enough memory"),
+    ],
+)
+def test_what_the_system_refuses_is_no_bug(
+    error: Exception, words: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def refused(*arguments: object) -> None:
+        raise error
+
+    monkeypatch.setattr("fedtempo.cli.runs.read", refused)
+    assert call(RUN, monkeypatch) == 6
+    assert capsys.readouterr().err == f"fedtempo: {words}\n"
+
+
 def test_the_real_program_fails_in_one_line() -> None:
     done = subprocess.run(
         [*PROGRAM, *RUN, "--set", "coohrt=2"], capture_output=True, text=True, timeout=PATIENCE, check=False

@@ -18,6 +18,7 @@ import fedtempo as ft
 from fedtempo.contracts import ContractError
 from fedtempo.report.stored import read_run
 from fedtempo.server import robust
+from fedtempo.server.exact_sums import nothing
 from fedtempo.server.noise import Secret, fresh_secret, grid_of, noised
 from fedtempo.server.private_mean import clipped
 from fedtempo.training.state import State, state_from_bytes, state_to_bytes
@@ -135,6 +136,30 @@ def test_clipping_leaves_room_for_the_grid(length: float) -> None:
     assert torch.equal(short, vector["w"]) if length < 0.4 else short.norm() > 0.49 * min(1.0, 2 * length)
 
 
+def test_clipping_leaves_room_for_the_rounding_of_exact_sums() -> None:
+    """Exact sums round every upload to multiples of 2^-58. Of a tiny bound that is no longer nothing."""
+    bound = 2.0**-44
+    vector = {"w": torch.full((4096,), 1.0, dtype=torch.float64)}
+    total = nothing(vector["w"])
+    total.add(clipped(vector, bound, 1.0)["w"])
+    assert 0.99 * bound < total.value.norm() <= bound
+    with pytest.raises(ft.ConfigError, match="bound must be larger than the rounding"):
+        clipped(vector, 2.0**-54, 1.0)
+
+
+def test_the_key_is_stored_with_the_first_round(digits: ft.data.FederatedData, tmp_path: Path) -> None:
+    """Rounds that wait for one transaction have been reported: a run that dies must not repeat them with a new key."""
+    rounds = ft.train(**settings(digits, out=tmp_path / "run", commit_every=10))
+    reported = [next(rounds).params for _ in range(3)]
+    shutil.copytree(tmp_path / "run", tmp_path / "killed")
+    rounds.close()
+    again = ft.train(**settings(digits, out=tmp_path / "killed", commit_every=10, resume=True))
+    repeated = {report.round: report.params for report in again}
+    assert set(repeated) == {1, 2, 3}
+    for number in (1, 2):
+        assert all(torch.equal(repeated[number][name], value) for name, value in reported[number].items())
+
+
 # ---------------------------------------------------------------------- what is published
 
 
@@ -233,6 +258,17 @@ def test_a_run_is_accounted_as_its_cohorts_are_drawn(digits: ft.data.FederatedDa
     assert grows.rates == ((3 / 16, 1), (6 / 16, 1), (12 / 16, 1))
 
 
+def test_a_run_that_stops_early_is_charged_for_all_its_rounds(digits: ft.data.FederatedData) -> None:
+    """When it stops depends on its models, so the guarantee is that of the rounds that it might have had."""
+    pytest.importorskip("opacus", reason="the privacy extra is not installed")
+    evaluation = ft.Evaluation(every=1, patience=1)
+    changes = {"rounds": 60, "evaluation": evaluation, "algorithm": ft.algorithms.fedavg(lr=0.0, steps=1)}
+    result = ft.run(**settings(digits, **changes, aggregator=robust.private_mean(0.5, 4.0)))
+    assert result.stopped_early is not None and result.stopped_early < 60
+    assert result.privacy == result.experiment.guarantee() and result.privacy is not None
+    assert result.privacy.rounds == 60
+
+
 def test_who_takes_part_does_not_follow_from_the_seed(digits: ft.data.FederatedData) -> None:
     """Personal tensors show who took part, and only the server has them: two runs of one seed ask others."""
     algorithm = ft.algorithms.ditto(lr=0.1, steps=1)
@@ -306,6 +342,21 @@ def test_scores_of_training_clients_are_refused(clients: list[tuple[np.ndarray, 
     with pytest.raises(ft.ConfigError, match="evaluation must be None for a private mean"):
         ft.run(**given)
     assert ft.run(**{**given, "evaluation": None}).scores is None
+
+
+@pytest.mark.parametrize("how", [{"standardise": True}, {"missing": "mean"}, {"missing": "zero"}])
+def test_numbers_measured_on_everybodys_rows_are_refused(how: dict[str, Any]) -> None:
+    """Through a mean over all rows, a client that never takes part moves everybody's upload, beyond any bound."""
+    x = np.linspace(-1.0, 1.0, 24)
+    x[3] = np.nan if "missing" in how else 0.5
+    frame = {"user": np.repeat(list("abcdef"), 4), "x": x, "y": np.arange(24) % 2}
+    data = ft.data.from_frame(frame, client="user", target="y", **how).split(new_clients=2, seed=0)
+    given = {"model": ft.models.softmax_regression(1, 2), "cohort": 2, "rounds": 1, "evaluation": None}
+    if how == {"missing": "zero"}:
+        assert ft.run(**settings(data, **given)).privacy is not None
+        return
+    with pytest.raises(ft.ConfigError, match="data must not be scaled or filled with means of training rows"):
+        ft.run(**settings(data, **given))
 
 
 ALLOWED = {

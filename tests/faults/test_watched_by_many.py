@@ -5,16 +5,19 @@ from __future__ import annotations
 import http.client
 import resource
 import socket
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 
 import pytest
 
+from fedtempo.report import watching
 from tests.faults.test_durable import stopped_after
 from tests.programs import fedtempo
-from tests.waiting import PATIENCE, allowed
+from tests.waiting import PATIENCE, allowed, until
 
 IDLE = 1_500
 
@@ -94,3 +97,43 @@ def test_a_page_that_asks_again_on_one_connection_is_kept(port: int) -> None:
                 stack.enter_context(socket.create_connection(("127.0.0.1", port), timeout=PATIENCE))
             accepted(port)
         page.close()
+
+
+def test_those_that_do_not_read_their_answer_keep_nobody_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All places are taken by connections that are being answered: the one that takes longest has to go."""
+    monkeypatch.setattr(watching, "MOST", 4)
+
+    class Handler(BaseHTTPRequestHandler):
+        server: watching.PageServer
+        timeout = PATIENCE
+
+        def do_GET(self) -> None:
+            self.server.answering(self.connection)
+            if self.path == "/slow":  # as a write does that nobody reads: it ends when the connection is shut
+                self.connection.recv(1)
+                return
+            self.send_response(200)
+            self.end_headers()
+
+        def log_message(self, format: str, *args: object) -> None:
+            pass
+
+    server = watching.PageServer(("127.0.0.1", 0), Handler)
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+    thread.start()
+    try:
+        with ExitStack() as stack:
+            slow = [
+                stack.enter_context(socket.create_connection(server.server_address[:2], timeout=PATIENCE))
+                for _ in range(12)
+            ]
+            for connection in slow:
+                connection.sendall(b"GET /slow HTTP/1.0\r\n\r\n")
+            assert until(lambda: len(server._busy) >= 3)
+            for _ in range(5):
+                ask(server.server_address[1], "/")
+                assert len(server._busy) + len(server._silent) <= 4
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()

@@ -199,8 +199,8 @@ def trial(
         say(json.dumps({"deployed": found.deployed, "simulated": found.simulated, "equal": found.equal}))
     elif found.equal:
         say(f"deployed and simulated runs have the same digest, {found.deployed[:16]}")
-    if not found.equal:
-        raise TrainingError(f"digests differ: deployed {found.deployed[:16]}, simulated {found.simulated[:16]}.")
+    if found.equal is False:
+        raise TrainingError(f"digests differ: deployed {found.deployed[:16]}, simulated {str(found.simulated)[:16]}.")
     if not (quiet or as_json):
         say(f"{found.seconds:.0f} s of rounds, {time.monotonic() - began:.0f} s in all; everything is in {out}")
 

@@ -12,7 +12,7 @@ import typer
 
 from fedtempo import __version__
 from fedtempo.cli.commands import LazyCommands
-from fedtempo.errors import FedTempoError
+from fedtempo.errors import FedTempoError, OutputError
 from fedtempo.support.terminal import no_colours, say
 
 INTERRUPTED = 130
@@ -69,6 +69,8 @@ def main() -> None:
         _fail("interrupted", INTERRUPTED, debug)
     except BrokenPipeError:
         sys.exit(0)
+    except (OSError, MemoryError) as error:  # too many open files, a name too long, no memory: none of it a bug of ours
+        _fail(f"the system refused: {str(error) or 'not enough memory'}", OutputError.exit_code, debug)
     except Exception as error:  # a bug of ours: still one line, and how to see more
         _fail(
             f"unexpected {type(error).__name__}: {error} (run again with --debug for the traceback)", UNEXPECTED, debug

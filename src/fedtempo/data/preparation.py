@@ -65,6 +65,12 @@ class Preparation:
     """The names of the target's classes, in the order of the model's outputs."""
 
     @property
+    def measured(self) -> bool:
+        """Whether it holds numbers that were measured on rows: means, deviations."""
+        filled = any(number != 0 and not np.isnan(number) for number in self.fill)
+        return filled or any(self.mean) or any(number != 1 for number in self.scale)
+
+    @property
     def labels(self) -> list[str]:
         """The names of the features, in the order of the model's inputs."""
         return [label for feature in self.features for label in feature.labels]

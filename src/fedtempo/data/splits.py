@@ -90,6 +90,9 @@ def shards(clients: int, per_client: int = 2) -> Split:
     require(is_count(per_client), "per_client", "an int >= 1", per_client)
 
     def assign(table: Table, rng: np.random.Generator) -> np.ndarray:
+        most = len(table) // clients
+        if per_client > most:
+            raise DataError(f"per_client must be an int in [1, {most}] (the rows for a client). Got {per_client}.")
         by_label = np.argsort(table.labels, kind="stable")
         dealt = rng.permutation(clients * per_client) % clients
         owner = np.empty(len(table), dtype=np.int64)

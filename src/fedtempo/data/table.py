@@ -103,8 +103,12 @@ class Table:
         require(is_count(seed, 0), "seed", "an int >= 0", seed)
         require(isinstance(relabel, bool), "relabel", "True or False", relabel)
         split = split or natural()
+        asked = int(split.settings.get("clients") or 0)
+        # Checked before anything is drawn: a number of clients from a file may cost more time and memory than there is.
+        if asked > len(self):
+            raise DataError(f"clients must be an int in [1, {len(self)}] (the number of rows). Got {asked}.")
         owner = split.assign(self, seed)
-        clients = max(int(split.settings.get("clients") or 0), int(owner.max()) + 1)
+        clients = max(asked, int(owner.max()) + 1)
         part = self._parts(owner, clients, validation, test, seed)
         # Before rows are moved to repair small clients: whose rows they were decides who a client is.
         names = _names(self, owner) if split.name == "natural" else None

@@ -20,6 +20,7 @@ from fedtempo.errors import ConfigError, require
 from fedtempo.server.robust import plain_mean
 from fedtempo.training.experiment import Experiment
 from fedtempo.training.prepare import prepare
+from fedtempo.training.private_runs import check_unmeasured
 
 ALONE = {"cohort": 1.0, "quorum": 1, "over_selection": 0.0, "aggregator": plain_mean}
 """Settings about many clients, which a node that holds a few of them cannot check; adding up is the server's part."""
@@ -55,6 +56,8 @@ def of_file(file: ExperimentFile) -> Blueprint:
 
     def node(own: NodeData) -> Experiment:
         settings = settings_of(file, placed(own))
+        if settings["aggregator"].private:
+            check_unmeasured(settings["data"])
         return build({**settings, **ALONE, "algorithm": _of_whole_run(settings["algorithm"], own)})
 
     def build(settings: Mapping[str, Any]) -> Experiment:

@@ -64,6 +64,9 @@ class ServerLaunch:
         for left in end_leftovers(home):
             what = f"{left.name} (process {left.pid}), left by an earlier server of this run"
             LOGGER.warning("ended %s", what)
+        # The SuperLink's database holds clients' uploads as they came. Flower leaves it readable to every user.
+        home.mkdir(mode=0o700, parents=True, exist_ok=True)
+        home.chmod(0o700)
         _check_port(plan.host, plan.port)
         write_app(home / "app", self._file, plan.clients, plan.patience)
         link: dict[str, object] = {"address": f"127.0.0.1:{plan.port}"}

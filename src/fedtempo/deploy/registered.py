@@ -26,9 +26,9 @@ class Registered:
         self._home, self._link, self._start = home, link, start
         try:
             found = json.loads((home / REGISTERED).read_text())
-        except (OSError, ValueError):
-            found = {}
-        self._nodes = {str(key): (str(name), int(node)) for key, (name, node) in found.items()}
+            self._nodes = {str(key): (str(name), int(node)) for key, (name, node) in found.items()}
+        except (OSError, ValueError, TypeError, AttributeError, RecursionError):
+            self._nodes = {}
         self._failed: set[str] = set()
 
     def follow(self, public: tuple[Path, ...], during_a_run: bool = False) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -20,6 +20,8 @@ from fedtempo.training.storage.database import DATABASE
 from fedtempo.training.storage.reader import RunReader
 
 HASHES = ("model", "data", "version")
+MOST_DIGITS = 100
+"""Of a seed that is shown."""
 
 
 class StoredRun:
@@ -38,17 +40,18 @@ class StoredRun:
         summary, experiment = _summary(self.folder), self.folder / EXPERIMENT
         has_file = experiment.is_file()
         identity, history = self._reader.identity, self._reader.history
-        notes = noted([str(note) for note in summary["notes"]]) if isinstance(summary.get("notes"), list) else {}
+        seed = identity.get("seed", "")
+        notes = noted(summary.get("notes") or [])
         return ReportRun(
             label=label or identity.get("algorithm", self.folder.name),
             history=history,
-            seed=int(identity["seed"]) if identity.get("seed", "").isdecimal() else None,
+            seed=int(seed) if seed.isdecimal() and len(seed) <= MOST_DIGITS else None,
             total=int(identity.get("rounds", len(history))),
             facts={**{name: value for name, value in identity.items() if not _is_hash(name)}, **notes}
             | _privacy(summary),
             digest=summary.get("digest"),
             command=AGAIN if has_file else summary.get("command"),
-            experiment=experiment.read_text(encoding="utf-8") if has_file else None,
+            experiment=experiment.read_text(encoding="utf-8", errors="replace") if has_file else None,
             versions=summary.get("versions") or {"fedtempo": identity.get("version", "")},
             finished=summary.get("finished"),
         )
@@ -95,14 +98,31 @@ def _privacy(summary: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _summary(folder: Path) -> Mapping[str, Any]:
-    """What was written at the end of the run; nothing before that."""
+    """What was written at the end of the run; nothing before that. Somebody else may have written it."""
     path = folder / SUMMARY
     if not path.is_file():
         return {}
     try:
         values = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError:
+        json.dumps(values, ensure_ascii=False).encode()  # half a character, which JSON can name, cannot be written
+    except (ValueError, RecursionError):
         values = None
     if not isinstance(values, dict):
         raise StoreError(f"{SUMMARY} is damaged: it must be a JSON object.")
+    for name, (rule, holds) in _FORMS.items():
+        if values.get(name) is not None and not holds(values[name]):
+            raise StoreError(f"{SUMMARY} is damaged: {name} must be {rule}.")
     return values
+
+
+def _is_text(value: object) -> bool:
+    return isinstance(value, str)
+
+
+_FORMS: dict[str, tuple[str, Callable[[Any], bool]]] = {
+    **dict.fromkeys(("digest", "command", "finished"), ("text", _is_text)),
+    "versions": ("an object of texts", lambda value: isinstance(value, dict) and all(map(_is_text, value.values()))),
+    "notes": ("a list of texts", lambda value: isinstance(value, list) and all(map(_is_text, value))),
+    "privacy": ("an object", lambda value: isinstance(value, dict)),
+}
+"""The form of what a page shows of the summary."""

@@ -85,6 +85,8 @@ class Watched:
 class PageServer(ThreadingHTTPServer):
     """Serves at most `MOST` connections at a time: a newcomer takes the place of the one that has been silent longest.
 
+    Where none is silent, it is the one that has been reading its answer longest.
+
     Every connection has a thread and a file, of which a process has few. A page that is still open connects again.
     """
 
@@ -93,18 +95,20 @@ class PageServer(ThreadingHTTPServer):
 
     def __init__(self, address: tuple[str, int], handler: type[BaseHTTPRequestHandler]) -> None:
         self._silent: dict[socket.socket, None] = {}
-        self._busy: set[socket.socket] = set()
+        self._busy: dict[socket.socket, None] = {}
         self._changing = threading.Lock()
         super().__init__(address, handler)
 
     def process_request(self, request: Any, client_address: Any) -> None:
         """Make room, then serve the connection in a thread of its own."""
         with self._changing:
-            self._silent[request] = None
-            excess = max(0, len(self._silent) + len(self._busy) - MOST)
-            oldest = list(self._silent)[:excess]
+            # One that asks and does not read its answer keeps its thread as well: after the silent ones it has to go.
+            known = [*self._silent, *self._busy]
+            oldest = known[: max(0, len(known) + 1 - MOST)]
             for connection in oldest:
-                del self._silent[connection]
+                self._silent.pop(connection, None)
+                self._busy.pop(connection, None)
+            self._silent[request] = None
         # Without the lock: the threads that wake up take it themselves, in `shutdown_request`.
         for connection in oldest:
             with suppress(OSError):
@@ -113,21 +117,25 @@ class PageServer(ThreadingHTTPServer):
 
     def answering(self, connection: socket.socket) -> None:
         """The connection has asked for something: it is not silent."""
-        with self._changing:
-            self._silent.pop(connection, None)
-            self._busy.add(connection)
+        self._move(connection, self._silent, self._busy)
 
     def waiting(self, connection: socket.socket) -> None:
         """The connection has got its answer and may be silent from now on."""
+        self._move(connection, self._busy, self._silent)
+
+    def _move(
+        self, connection: socket.socket, here: dict[socket.socket, None], there: dict[socket.socket, None]
+    ) -> None:
         with self._changing:
-            self._busy.discard(connection)
-            self._silent[connection] = None
+            if connection in here:  # one that had to go meanwhile is not taken back
+                del here[connection]
+                there[connection] = None
 
     def shutdown_request(self, request: Any) -> None:
         """Forget a connection that is over."""
         with self._changing:
             self._silent.pop(request, None)
-            self._busy.discard(request)
+            self._busy.pop(request, None)
         super().shutdown_request(request)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
@@ -187,9 +195,11 @@ def _handler(watched: Watched) -> type[BaseHTTPRequestHandler]:
             self.send_response(status)
             for name, value in {**own, **HEADERS}.items():
                 self.send_header(name, value)
-            with suppress(ConnectionError):  # the page was closed or reloaded meanwhile
+            try:
                 self.end_headers()
                 self.wfile.write(body)
+            except ConnectionError:  # the page was closed or reloaded meanwhile; what else it asked for is not made
+                self.close_connection = True
 
         def log_message(self, format: str, *args: object) -> None:
             """Nothing: a page that asks every two seconds would flood the terminal."""

@@ -22,6 +22,8 @@ _FINE = 1.5 * 2.0**-6
 """Adding one of these and subtracting it again rounds to the multiples named above. A float64 has 53 bits: next to 2^28
 its last bit is worth 2^-24, so smaller bits are rounded away. The factor 1.5 keeps the exponent the same when a
 negative number is added."""
+LAST_BIT = 2.0**-58
+"""The smaller of the two multiples: an exact sum moves each of its terms by up to half of it."""
 _CHUNK = 1 << 15
 """Numbers per piece: small enough that all passes over a piece stay in the processor's cache."""
 

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from fedtempo.errors import require
 from fedtempo.params import Params
+from fedtempo.server.exact_sums import LAST_BIT
 from fedtempo.server.noise import Secret, grid_of, noised
 from fedtempo.server.sums import Aggregate, BlockSum
 
@@ -19,8 +20,10 @@ def clipped(delta: Mapping[str, Tensor], bound: float, noise: float) -> Params:
     wide = {name: tensor.to(torch.float64) for name, tensor in delta.items()}
     length = math.sqrt(math.fsum(float(t.square().sum()) for t in wide.values()))
     # Rounding the sum to the grid may move it by up to one grid step per coordinate. The clip leaves room for that.
-    room = math.sqrt(sum(t.numel() for t in wide.values())) * grid_of(noise * bound)
-    limit = bound - room - bound * 2.0**-40  # the last term is for the rounding of the norm itself
+    coordinates = math.sqrt(sum(t.numel() for t in wide.values()))
+    room = coordinates * grid_of(noise * bound)
+    # The last term is for the rounding of the norm itself and, where the bound is tiny, of exact sums.
+    limit = bound - room - max(bound * 2.0**-40, coordinates * LAST_BIT)
     require(limit > 0, "bound", f"larger than the rounding of so many parameters ({room:g})", bound)
     factor = min(1.0, limit / length) if length else 1.0
     return {name: tensor * factor for name, tensor in wide.items()}

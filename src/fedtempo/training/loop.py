@@ -36,7 +36,7 @@ from fedtempo.training.saved import Snapshot
 from fedtempo.training.server_round import DROPPED, now_in
 from fedtempo.training.smoothing import Progress
 from fedtempo.training.state import State
-from fedtempo.training.storage.in_memory import MemoryStore, Store
+from fedtempo.training.storage.in_memory import MemoryStore, Saved, Store
 from fedtempo.training.storage.on_disk import DATABASE, DurableStore
 from fedtempo.training.tracking import Tracker, tracking
 
@@ -65,11 +65,8 @@ def train_experiment(
     """
     federation, server = experiment.federation, experiment.federation.algorithm.server
     engine = _not_waiting(experiment, engine)
-    state, history, store = _start(experiment, out, resume, commit_every, claimed, as_planned)
-    if federation.private and resume and engine is not None and len(history) < experiment.rounds:
-        # Clients may have seen the round that was cut short, and may answer it differently now. So it is released
-        # twice, and the privacy accountant has to charge it twice.
-        state = state._replace(releases=state.releases + 1)
+    real = engine is not None
+    state, history, store = _start(experiment, out, resume, commit_every, claimed, as_planned, real)
     # A history of all models may not fit into memory. Long runs keep the reports and drop their models.
     keeps_models = size_in_bytes(state.shared) * experiment.rounds <= KEPT_MODELS
     with (
@@ -198,6 +195,7 @@ def _start(
     commit_every: int,
     claimed: Callable[[Path], None] | None,
     as_planned: bool,
+    real: bool,
 ) -> tuple[State, list[RoundReport], Store]:
     """The first state, or the one a stored run had reached."""
     federation = experiment.federation
@@ -213,11 +211,24 @@ def _start(
         for part in out.glob(f"{DATABASE}*"):
             part.chmod(0o600)
     try:
-        saved = store.load(state)
+        saved = store.load(state) or Saved(state, [])
+        if secret is not None and resume and real and len(saved.history) < experiment.rounds:
+            saved = _charged(saved, store)
     except BaseException:
         store.close()
         raise
-    return (state, [], store) if saved is None else (saved.state, saved.history, store)
+    return saved.state, saved.history, store
+
+
+def _charged(saved: Saved, store: DurableStore) -> Saved:
+    """The state of a resumed private deployment, charged for the means that it releases a second time.
+
+    Clients may have seen the round that was cut short, and rounds that were committed and lost, and may answer them
+    differently now. The charge is written at once: a server that is killed again in this round is charged again.
+    """
+    state = saved.state._replace(releases=saved.state.releases + 1 + saved.lost)
+    store.restate(state)
+    return saved._replace(state=state)
 
 
 def _memory(experiment: Experiment) -> RememberedScores | None:

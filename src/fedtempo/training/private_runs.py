@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
+from fedtempo.data.federated import FederatedData
 from fedtempo.errors import ConfigError, require, shown
 from fedtempo.evaluation.protocol import Evaluation
 from fedtempo.federation.federation import Federation
@@ -67,7 +68,18 @@ def check_private(
     held_out = len(federation.problem.data.held_out) > 0
     reason = "None for a private mean on data without held-out clients: scores of training clients are not private"
     require(evaluation is None or held_out, "evaluation", reason, evaluation)
+    check_unmeasured(federation.problem.data)
     _check_schedules(federation, rule, rounds)
+
+
+def check_unmeasured(data: FederatedData) -> None:
+    """Numbers measured on all clients' rows are refused: through them, each client moves all others' uploads."""
+    if data.preparation is not None and data.preparation.measured and len(data.clients) > 1:
+        raise ConfigError(
+            "data must not be scaled or filled with means of training rows for a private mean: they depend on every "
+            "client, without noise. Got standardise=True or missing='mean'; scale the columns with constants of your "
+            "own before, and use missing='zero'."
+        )
 
 
 def _check_admission(admission: Admission) -> None:

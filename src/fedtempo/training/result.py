@@ -78,7 +78,10 @@ class Result(FinishedRun):
     @property
     def privacy(self) -> Guarantee | None:
         """What a private run guarantees its clients: epsilon, delta, adjacency, sampling; None for other runs."""
-        return self.experiment.guarantee(len(self.history), self.releases or None)
+        # A run that may stop early is charged for all its rounds: when it stops depends on its models, and no theorem
+        # promises the epsilon of a number of rounds that was chosen by looking at them.
+        unseen = self.experiment.rounds - len(self.history)
+        return self.experiment.guarantee(releases=self.releases + unseen if self.releases else None)
 
     def served(self, which: Which = "selected") -> Params:
         """The parameters that are served after the selected round, or after the last."""

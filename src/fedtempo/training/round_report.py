@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any, NamedTuple, overload
+from typing import Any, NamedTuple, get_args, overload
 
 import numpy as np
 
-from fedtempo.evaluation.protocol import Scores, UserScores
+from fedtempo.errors import is_int
+from fedtempo.evaluation.protocol import Part, Scores, UserScores
 from fedtempo.federation.costs import Costs
 from fedtempo.params import Params
 from fedtempo.server.sums import Failure
@@ -174,14 +175,49 @@ def to_json(report: RoundReport) -> str:
 
 
 def from_json(text: str) -> RoundReport:
-    """The inverse of `to_json`."""
+    """The inverse of `to_json`. Text of another form raises: what reads a report may rely on its types."""
     values: dict[str, Any] = json.loads(text)
-    values["clients"] = Clients(values["clients"])
-    values["costs"], values["total_costs"] = Costs(**values["costs"]), Costs(**values["total_costs"])
+    for name, value in values.items():
+        known = isinstance(value, bool) if name in _TRUTHS else name not in _NUMBERS or is_real(value)
+        require_form(known, name)
+    measured = values.get("measurements", {})
+    require_form(isinstance(measured, dict) and all(map(is_real, measured.values())), "measurements")
+    values["clients"] = Clients(_array(values["clients"], np.int64).tolist())
+    values["costs"], values["total_costs"] = costs_of(values["costs"]), costs_of(values["total_costs"])
     values["failures"] = tuple(Failure(*failure) for failure in values["failures"])
+    require_form(all(is_int(each.client) and isinstance(each.reason, str) for each in values["failures"]), "failures")
     for part in ("validation", "test"):
         values[part] = None if values[part] is None else _scores_from_plain(values[part])
     return RoundReport(**values)
+
+
+_NUMBERS = frozenset({"round", "loss", "seconds", "time", "energy", "total_time", "total_energy"})
+_TRUTHS = frozenset({"abandoned", "private", "stops"})
+
+
+def require_form(holds: bool, name: str) -> None:
+    """Raise if a stored value has another form than ours."""
+    if not holds:
+        raise ValueError(f"{name} has another form")
+
+
+def is_real(value: object) -> bool:
+    """Whether a stored value is a number that fits into 64 bits; infinity and NaN are such numbers."""
+    whole = isinstance(value, int) and not isinstance(value, bool)
+    return isinstance(value, float) or (whole and -(2**63) < value < 2**63)  # type: ignore[operator]
+
+
+def _array(values: object, kind: type[np.generic], length: int | None = None) -> np.ndarray:
+    """A stored list of numbers; numpy itself raises for most of what is none."""
+    array = np.array(values, dtype=kind)
+    require_form(array.ndim == 1 and length in (None, len(array)), "a list of numbers")
+    return array
+
+
+def costs_of(plain: Mapping[str, int]) -> Costs:
+    """Stored costs."""
+    require_form(all(map(is_real, plain.values())), "costs")
+    return Costs(**plain)
 
 
 def _scores_to_plain(scores: Scores) -> dict[str, Any]:
@@ -199,15 +235,17 @@ def _scores_to_plain(scores: Scores) -> dict[str, Any]:
 
 
 def _scores_from_plain(plain: Mapping[str, Any]) -> Scores:
-    groups = {
-        name: UserScores(
-            np.array(users["clients"], dtype=np.int64),
-            np.array(users["samples"], dtype=np.int64),
-            {metric: np.array(values, dtype=np.float64) for metric, values in users["values"].items()},
-            users["interpolated"],
-            frozenset(users["lower"]),
-        )
-        for name, users in plain.items()
-        if name not in ("part", "metric")
-    }
-    return Scores(part=plain["part"], metric=plain["metric"], **groups)
+    groups = {name: _users_of(users) for name, users in plain.items() if name not in ("part", "metric")}
+    scores = Scores(part=plain["part"], metric=plain["metric"], **groups)
+    require_form(scores.part in get_args(Part), "part")
+    require_form(all(scores.metric in users.values for users in groups.values()), "metric")
+    return scores
+
+
+def _users_of(plain: Mapping[str, Any]) -> UserScores:
+    clients, lower = _array(plain["clients"], np.int64), plain["lower"]
+    form = isinstance(plain["interpolated"], bool) and all(isinstance(name, str) for name in lower)
+    require_form(form, "scores")
+    values = {metric: _array(each, np.float64, len(clients)) for metric, each in plain["values"].items()}
+    samples = _array(plain["samples"], np.int64, len(clients))
+    return UserScores(clients, samples, values, plain["interpolated"], frozenset(lower))

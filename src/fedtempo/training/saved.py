@@ -24,6 +24,7 @@ from fedtempo.support.display import html_of, show
 from fedtempo.support.files import write_atomically
 from fedtempo.training.round_report import RoundReport, RunHistory, from_json, to_json
 from fedtempo.training.state import digest_of, tensors_from_bytes, tensors_to_bytes
+from fedtempo.training.storage.seals import MALFORMED
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -216,7 +217,16 @@ def saved_from_bytes(data: bytes) -> SavedResult:
     stored = tensors.pop(HASH)
     if not torch.equal(stored, _hash(tensors)):
         raise StoreError("a saved result must be as it was written. Its hash does not fit: it is damaged.")
-    about = json.loads(tensors.pop(ABOUT).numpy().tobytes())
+    try:
+        return _read(json.loads(tensors.pop(ABOUT).numpy().tobytes()), tensors)
+    except MALFORMED as error:  # somebody else may have made the file, and can make its hash fit
+        raise StoreError(
+            f"a saved result must have the form of one. It cannot be read ({type(error).__name__})."
+        ) from None
+
+
+def _read(about: Mapping[str, Any], tensors: Params) -> SavedResult:
+    """The result that a file tells of; whatever is missing or of another form is one of `MALFORMED`."""
     require(about["version"] == VERSION, "version", f"{VERSION}, which this FedTempo reads", about["version"])
     trees: dict[str, dict[str, Params]] = {"last": {}, "selected": {}}
     for name, tensor in tensors.items():
@@ -225,8 +235,8 @@ def saved_from_bytes(data: bytes) -> SavedResult:
     rounds = {which: _snapshot(form, trees[which]) for which, form in about["snapshots"].items()}
     served: dict[Which, Params] = {which: trees[which].get("served", {}) for which in rounds}
     return SavedResult(
-        about["summary"],
-        about["identity"],
+        dict(about["summary"]),
+        dict(about["identity"]),
         [from_json(text) for text in about["history"]],
         rounds["last"],
         rounds.get("selected"),

@@ -19,6 +19,7 @@ from fedtempo.federation.costs import Costs
 from fedtempo.params import Params, bits_of, leaves
 from fedtempo.server.noise import Secret
 from fedtempo.training.asynchronous.flights import Flights, flights_from_plain, flights_to_plain
+from fedtempo.training.round_report import costs_of, is_real, require_form
 from fedtempo.training.smoothing import Progress
 
 
@@ -123,16 +124,21 @@ def state_from_bytes(data: bytes, numbers: str, template: State) -> State:
     return State(
         _rebuilt(template.shared, tensors, "shared"),
         _rebuilt(template.server, tensors, "server"),
-        Progress(**values["progress"]),
-        Costs(**values["costs"]),
-        values["best_validation"],
-        tuple(values["norms"]),
+        Progress(*map(_number, Progress(**values["progress"]))),
+        costs_of(values["costs"]),
+        _number(values["best_validation"]),
+        tuple(map(_number, values["norms"])),
         _secret(values, template.secret),
         int(values.get("releases", 0)),
-        values.get("time", 0.0),
-        values.get("energy", 0.0),
+        _number(values.get("time", 0.0)),
+        _number(values.get("energy", 0.0)),
         _flights(values, tensors, template.shared),
     )
+
+
+def _number(value: Any) -> Any:
+    require_form(is_real(value), "a number")
+    return value
 
 
 def _flights(values: Mapping[str, Any], tensors: Params, shared: Params) -> Flights | None:

@@ -154,3 +154,20 @@ def test_a_million_clients_cost_no_objects() -> None:
     data = ft.data.FederatedData({"x": np.zeros((2_000_000, 1), dtype=np.float32)}, bounds)
     assert len(data.clients) == 1_000_000
     assert data.client(999_999)["x"].shape == (2, 1)
+
+
+@pytest.mark.parametrize(
+    "split",
+    [
+        ft.data.iid(10**12),
+        ft.data.dirichlet(10**12, 0.5),
+        ft.data.classes_per_client(10**12, 2),
+        ft.data.shards(10**12),
+        ft.data.shards(2, 10**12),
+        ft.data.quantity_skew(10**12, 0.5),
+    ],
+)
+def test_more_clients_than_rows_cost_no_time(split: ft.data.Split) -> None:
+    """A number from an experiment file that would take terabytes, or a day."""
+    with pytest.raises(DataError, match=r"(clients|per_client) must be an int in \[1, "):
+        ft.data.load("digits").split(split, seed=0)

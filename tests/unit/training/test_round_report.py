@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import copy
+import json
 import math
+from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 
@@ -10,6 +14,7 @@ from fedtempo.evaluation.protocol import Scores, UserScores
 from fedtempo.federation.costs import Costs
 from fedtempo.server.sums import Failure
 from fedtempo.training.round_report import Clients, RoundReport, from_json, to_json
+from fedtempo.training.storage.seals import MALFORMED
 
 
 def users(*accuracies: float) -> UserScores:
@@ -64,3 +69,40 @@ def test_a_round_without_a_loss_or_scores() -> None:
     again = from_json(to_json(report))
     assert math.isnan(again.loss)
     assert (again.scores, again.clients) == (None, ())
+
+
+FOREIGN: list[Any] = [None, -1, 10**30, 1e100, math.inf, True, "x", "5", [], [[]], [1, 2, 3], {}, {"a": {}}]
+
+
+def places(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    yield path
+    for key in value if isinstance(value, dict) else range(len(value)) if isinstance(value, list) else ():
+        yield from places(value[key], (*path, key))
+
+
+def test_a_report_of_another_form_is_refused_or_has_the_types_of_one() -> None:
+    """Every value of a report replaced by others, one at a time: whoever reads the report may rely on its form."""
+    scores = Scores("test", users(0.3, 0.2), users(0.4, 0.1), new_before=users(0.9), new_after=users(0.9))
+    costs = Costs(steps=3)
+    report = RoundReport(
+        0, 0.1, Clients([5]), costs, costs, 0.5, {"eta": 1.0}, (Failure(2, "late"),), validation=scores, test=scores
+    )
+    plain, refused = json.loads(to_json(report)), 0
+    for path in [path for path in places(plain) if path]:
+        for value in FOREIGN:
+            changed = copy.deepcopy(plain)
+            inner = changed
+            for key in path[:-1]:
+                inner = inner[key]
+            inner[path[-1]] = value
+            try:
+                found = from_json(json.dumps(changed))
+            except MALFORMED:
+                refused += 1
+                continue
+            assert found.loss + found.seconds + found.round + sum(found.measurements.values()) is not None
+            assert (found.costs + found.total_costs).bytes is not None and sum(found.clients) is not None
+            assert sum(failure.client for failure in found.failures) is not None
+            for each in (found.validation, found.test):
+                assert each is None or (each.summary() and each.quality() is not None)
+    assert refused > 500

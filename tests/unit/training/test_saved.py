@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import pickle
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +17,8 @@ import fedtempo as ft
 from fedtempo.errors import ConfigError, OutputError, StoreError
 from fedtempo.params import leaves
 from fedtempo.training.round_report import to_json
+from fedtempo.training.saved import _hash
+from fedtempo.training.state import tensors_from_bytes, tensors_to_bytes
 
 ALGORITHMS = {
     "fedavg": ft.algorithms.fedavg(lr=0.1, steps=2),
@@ -34,6 +38,11 @@ def run(algorithm: ft.Algorithm, **settings: Any) -> ft.Result:
 def same(ours: Any, theirs: Any) -> bool:
     a, b = leaves(ours, "t"), leaves(theirs, "t")
     return list(a) == list(b) and all(torch.equal(a[name], b[name]) for name in a)
+
+
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return run(ALGORITHMS["fedavg"]).save(tmp_path_factory.mktemp("saved") / "run.ft")
 
 
 @pytest.mark.parametrize("name", ALGORITHMS)
@@ -86,6 +95,31 @@ def test_every_flipped_byte_of_the_numbers_is_found(tmp_path: Path) -> None:
     path.write_bytes(whole[:-5])
     with pytest.raises(StoreError, match="safetensors"):
         ft.load_result(path)
+
+
+FORGED: dict[str, Callable[[dict[str, Any]], object]] = {
+    "nothing": lambda about: about.clear(),
+    "no summary": lambda about: about.update(summary=5),
+    "no rounds": lambda about: about["snapshots"].pop("last"),
+    "a position of another kind": lambda about: about["snapshots"]["last"]["now"].update(speed=3),
+    "a server of another form": lambda about: about["snapshots"]["last"].update(server={"x": None}),
+    "a report of another form": lambda about: about.update(history=["[]"]),
+    "a number that fits nowhere": lambda about: about.update(
+        history=[text.replace('"samples": [', '"samples": [1e999, ') for text in about["history"]]
+    ),
+}
+
+
+@pytest.mark.parametrize("name", FORGED)
+def test_a_forged_file_whose_hash_fits_is_refused(name: str, saved: Path, tmp_path: Path) -> None:
+    tensors = tensors_from_bytes(saved.read_bytes())
+    about = json.loads(tensors["about.json"].numpy().tobytes())
+    FORGED[name](about)
+    tensors["about.json"] = torch.frombuffer(bytearray(json.dumps(about).encode()), dtype=torch.uint8)
+    del tensors["sha256"]
+    (tmp_path / "forged.ft").write_bytes(tensors_to_bytes({**tensors, "sha256": _hash(tensors)}))
+    with pytest.raises(StoreError, match="must have the form of one"):
+        ft.load_result(tmp_path / "forged.ft")
 
 
 def test_errors_are_one_line(tmp_path: Path) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 import torch
 
@@ -17,6 +19,7 @@ from fedtempo.training.state import (
     tensors_from_bytes,
     tensors_to_bytes,
 )
+from fedtempo.training.storage.seals import MALFORMED
 
 STATE = State(
     {"z": torch.tensor([0.1, float("nan")]), "a": torch.arange(3)},
@@ -71,3 +74,12 @@ def test_a_receipt_stands_for_its_tensors() -> None:
 def test_tensors_laid_out_otherwise_have_the_same_digest() -> None:
     image = torch.randn(2, 3, 4, 4)
     assert digest_of({"x": image.contiguous(memory_format=torch.channels_last)}) == digest_of({"x": image})
+
+
+@pytest.mark.parametrize("field", ["best_validation", "norms", "time", "energy", "costs", "progress"])
+def test_numbers_of_another_form_are_refused(field: str) -> None:
+    state = State({"w": torch.zeros(2)}, {})
+    tensors, numbers = state_to_bytes(state)
+    for value in (None, "x", [[]], {"first": "x", "steps": "x"}, True):
+        with pytest.raises(MALFORMED):
+            state_from_bytes(tensors, json.dumps({**json.loads(numbers), field: value}), state)

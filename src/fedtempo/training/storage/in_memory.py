@@ -8,7 +8,7 @@ from typing import NamedTuple, Protocol
 from fedtempo.params import Params
 from fedtempo.training.round_report import RoundReport
 from fedtempo.training.state import State
-from fedtempo.training.storage.selected_round import Selected
+from fedtempo.training.storage.selected_round import Changes, Selected
 
 
 class Store(Protocol):
@@ -76,3 +76,15 @@ class Saved(NamedTuple):
 
     state: State
     history: list[RoundReport]
+    lost: int = 0
+    """Committed rounds after it that are lost."""
+
+
+class Waiting(NamedTuple):
+    """Rounds that wait for the next write (`commit_every`): the newest state, what clients keep, the reports."""
+
+    round: int
+    state: State
+    personal: dict[int, Params]
+    reports: list[str]
+    selection: Changes

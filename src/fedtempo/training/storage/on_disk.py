@@ -13,7 +13,7 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, suppress
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from fedtempo.errors import OutputError, StoreError
 from fedtempo.params import Params
@@ -22,7 +22,7 @@ from fedtempo.training.round_report import RoundReport, to_json
 from fedtempo.training.state import State, state_from_bytes, state_to_bytes, tensors_from_bytes, tensors_to_bytes
 from fedtempo.training.storage.database import DATABASE, create, opened, require_run
 from fedtempo.training.storage.folders import LOCK, RoundCount, locked
-from fedtempo.training.storage.in_memory import Saved
+from fedtempo.training.storage.in_memory import Saved, Waiting
 from fedtempo.training.storage.seals import MALFORMED, Seal
 from fedtempo.training.storage.selected_round import Changes, Selected, SelectionTables
 
@@ -31,16 +31,6 @@ __all__ = ["DATABASE", "LOCK", "DurableStore"]
 _MODULUS = 1 << 256
 _CLIENT = "SELECT tensors, sha256 FROM clients WHERE client = ?"
 _SHARED = "SELECT tensors, numbers, manifest, sha256 FROM shared WHERE round = ?"
-
-
-class _Kept(NamedTuple):
-    """Rounds that wait for the next write (`commit_every`): the newest state, what clients keep, the reports."""
-
-    round: int
-    state: State
-    personal: dict[int, Params]
-    reports: list[str]
-    selection: Changes
 
 
 class DurableStore:
@@ -60,7 +50,7 @@ class DurableStore:
     ) -> None:
         self._path = folder / DATABASE
         self._every = commit_every
-        self._kept: _Kept | None = None
+        self._kept: Waiting | None = None
         self._lock = locked(folder)
         try:
             require_run(self._path, resume)
@@ -90,8 +80,7 @@ class DurableStore:
                 saved = self._saved(rounds[0], template)
             except StoreError as error:
                 damage, saved = error, self._one_round_back(rounds, template, error)
-            self._tell_losses(len(saved.history), damage)
-            return saved
+            return saved._replace(lost=self._tell_losses(len(saved.history), damage))
         except sqlite3.DatabaseError as error:
             raise StoreError(f"{self._path.name} is damaged: {error}. Start afresh in another folder.") from None
 
@@ -133,7 +122,7 @@ class DurableStore:
         """Keep a round; every `commit_every` rounds what was kept is written in one transaction."""
         earlier = self._kept
         # One assignment, so that Ctrl-C finds the round kept or not kept, and never half of it.
-        self._kept = _Kept(
+        self._kept = Waiting(
             report.round,
             state,
             {**(earlier.personal if earlier else {}), **personal},
@@ -142,8 +131,21 @@ class DurableStore:
                 report.round, state, report.selects, earlier.personal if earlier else {}, personal
             ),
         )
-        if len(self._kept.reports) >= self._every:
+        # A private run's key is written at once. Without it, a resumed run would repeat reported rounds with new noise.
+        if len(self._kept.reports) >= self._every or (state.secret is not None and not self._last_hash):
             self._write(self._kept)
+
+    def restate(self, state: State) -> None:
+        """Replace the state of the newest committed round; nothing where there is none."""
+        newest = self._connection.execute("SELECT round, manifest FROM shared ORDER BY round DESC LIMIT 1").fetchone()
+        if newest is None:
+            return
+        row = (newest[0], *state_to_bytes(state), newest[1])
+        digest = self._seal.hash("shared", *row, self._last_hash)
+        try:
+            self._connection.execute("REPLACE INTO shared VALUES (?, ?, ?, ?, ?)", (*row, digest))
+        except sqlite3.Error as error:
+            raise OutputError(f"round {row[0]} cannot be written to {self._path}: {error}.") from None
 
     def items(self) -> Iterator[tuple[int, Params]]:
         """All clients seen so far, in ascending order, one at a time."""
@@ -177,7 +179,7 @@ class DurableStore:
         except sqlite3.DatabaseError as error:
             raise StoreError(f"{self._path.name} is damaged: {error}.") from None
 
-    def _write(self, kept: _Kept) -> None:
+    def _write(self, kept: Waiting) -> None:
         """One transaction: shared state, personal states, reports. `fault` is where tests let the process die."""
         connection = self._connection
         fault("commit:begin")
@@ -230,7 +232,7 @@ class DurableStore:
             manifest += self._token(client, digest) - (self._token(client, before[1]) if before else 0)
         return manifest % _MODULUS
 
-    def _write_reports(self, kept: _Kept) -> str:
+    def _write_reports(self, kept: Waiting) -> str:
         """Write the reports that wait, each bound to the one before it, and return the hash of the last."""
         last = self._last_hash
         for number, report in enumerate(kept.reports, kept.round + 1 - len(kept.reports)):
@@ -279,10 +281,10 @@ class DurableStore:
             raise StoreError(f"{damage}; {error}. Start afresh in another folder.") from None
         return saved
 
-    def _tell_losses(self, rounds: int, damage: StoreError | None) -> None:
-        """Warn if committed rounds are lost, and delete what is left of them."""
+    def _tell_losses(self, rounds: int, damage: StoreError | None) -> int:
+        """How many committed rounds are lost. Warn if there are some, and delete what is left of them."""
         (newest,) = self._connection.execute("SELECT COALESCE(MAX(round), -1) FROM reports").fetchone()
-        committed = max(rounds, newest + 1, self._count.read())
+        committed: int = max(rounds, newest + 1, self._count.read())
         if committed > rounds:
             self._connection.execute("DELETE FROM reports WHERE round >= ?", (rounds,))
             lost = f"{committed - rounds} of {committed} committed rounds are lost: going on from round {rounds - 1}"
@@ -291,6 +293,7 @@ class DurableStore:
             )
             with suppress(OSError):  # then it is told again next time
                 self._count.write(rounds)
+        return committed - rounds
 
     def _require_empty(self) -> None:
         for anything in ("SELECT 1 FROM clients LIMIT 1", "SELECT 1 FROM reports LIMIT 1"):

@@ -16,13 +16,15 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from fedtempo.errors import StoreError
-from fedtempo.training.round_report import RoundReport, from_json
+from fedtempo.training.round_report import RoundReport, from_json, require_form
 
 NAME, HASH = "run", "sha256"
 """Rows of the identity table that are not fields of the identity."""
 ROUNDS, EXTENDED = "rounds", "extended"
 """The field that may grow, and the row that says how far it has; hashes stay those of the run as it began."""
-MALFORMED = (ValueError, KeyError, TypeError, AttributeError, RecursionError)
+MOST_DIGITS = 18
+"""Of the number of rounds."""
+MALFORMED = (ValueError, LookupError, TypeError, AttributeError, ArithmeticError, RecursionError)
 """What reading a record may raise if its hash is right but its content has another form."""
 
 
@@ -48,8 +50,11 @@ class Seal:
             name, digest = identity.pop(NAME, ""), identity.pop(HASH, "")
             rounds, _, mark = identity.pop(EXTENDED, "").partition(" ")
             seal = cls(name, identity, rounds)
+            planned = identity.get(ROUNDS, "0")
             whole = rounds.isdecimal() and mark == seal.hash(EXTENDED, rounds)
-            if name and digest == seal.hash("identity") and (whole or not rounds + mark):
+            # A number of more digits takes long to read, or cannot be read at all.
+            counts = all(text.isdecimal() and len(text) <= MOST_DIGITS for text in (planned, rounds or "0"))
+            if name and digest == seal.hash("identity") and (whole or not rounds + mark) and counts:
                 return seal
         raise StoreError("the stored description of the run is damaged.")
 
@@ -94,6 +99,7 @@ class Seal:
                 raise StoreError(f"the report of round {expected} is damaged or missing")
             try:
                 history.append(from_json(report))
+                require_form(history[-1].round == number, "round")
             except MALFORMED as error:
                 message = f"the report of round {number} cannot be read ({type(error).__name__})"
                 raise StoreError(message) from None

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
-from fedtempo.errors import ConfigError, OutputError, first_line
+from fedtempo.errors import ConfigError, OutputError, StoreError, first_line, is_count
 from fedtempo.support.files import write_atomically
 from fedtempo.training.result import Result
 from fedtempo.training.round_report import RoundReport
+from fedtempo.training.storage.seals import MALFORMED
 from fedtempo.training.trackers.tracker import numbers, score_numbers, tracker_library
 from fedtempo.training.tracking import RunInfo, Tracker
 
@@ -18,6 +20,18 @@ def wandb(path: str | Path | None = None, project: str = "fedtempo") -> Tracker:
     """An offline run below the folder `path`, by default below the run folder. Nothing is sent."""
     tracker_library("wandb", "wandb")
     return WeightsAndBiases(None if path is None else Path(path), project)
+
+
+def _noted(note: Path) -> tuple[str, int]:
+    """The id and the number of logged rounds in a run folder's note. The id becomes part of a path."""
+    try:
+        values = json.loads(note.read_text(encoding="utf-8"))
+        identifier, rounds = values["id"], values["rounds"]
+        if re.fullmatch(r"[\w-]{1,128}", identifier) and is_count(rounds, 0):
+            return identifier, rounds
+    except (OSError, *MALFORMED):
+        pass
+    raise StoreError(f"{note.name} is damaged: it must hold the id of a W&B run and a number of rounds.")
 
 
 class WeightsAndBiases:
@@ -36,11 +50,11 @@ class WeightsAndBiases:
         if place is None:
             raise ConfigError("tracker 'wandb' must be given a path where the run has no out folder. Got none.")
         self._note = None if run.folder is None else run.folder / "wandb-run.json"
-        earlier: dict[str, Any] = {}
+        identifier, rounds = None, 0
         if run.resumed and self._note is not None and self._note.exists():
-            earlier = json.loads(self._note.read_text(encoding="utf-8"))
-        self._run = self._begin(place, run, earlier.get("id"))
-        return int(earlier.get("rounds", 0))
+            identifier, rounds = _noted(self._note)
+        self._run = self._begin(place, run, identifier)
+        return rounds
 
     def round(self, report: RoundReport) -> None:
         """Log the round. It is noted first: a kill in between may lose it here, but never logs it twice."""

@@ -21,6 +21,8 @@ import fedtempo as ft
 from fedtempo.cli import main
 from fedtempo.config import fingerprint, parse, trackers_of
 from fedtempo.training.trackers import TRACKERS, numbers
+from fedtempo.training.trackers.wandb import WeightsAndBiases
+from fedtempo.training.tracking import RunInfo
 from tests.slow import slow_but
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")  # SQLAlchemy's about what MLflow does
@@ -372,3 +374,12 @@ def test_on_the_command_line_and_again_when_resumed(tmp_path: Path, fedtempo: An
     assert len(_from_csv(out)) == len(_from_jsonl(out)) == 2
     assert json.loads(fedtempo("resume", str(out), "--json")[1])["digest"] == digest
     assert len(_from_csv(out)) == len(_from_jsonl(out)) == 2
+
+
+@pytest.mark.parametrize(
+    "note", ['{"id": "../../x", "rounds": 1}', '{"id": "a", "rounds": -1}', "[" * 100_000, "{}", "5"]
+)
+def test_a_note_that_somebody_else_wrote_names_no_path(note: str, tmp_path: Path) -> None:
+    (tmp_path / "wandb-run.json").write_text(note)
+    with pytest.raises(ft.StoreError, match=r"wandb-run.json is damaged"):
+        WeightsAndBiases(None, "p").start(RunInfo({}, 2, tmp_path, resumed=True))
