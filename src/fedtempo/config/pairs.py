@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from fedtempo.config import bounded_toml as toml
-from fedtempo.errors import ConfigError
+from fedtempo.errors import ConfigError, require
 
 
 def pairs_of(texts: Iterable[str], what: str, form: str = "KEY=VALUE") -> dict[str, Any]:
@@ -35,6 +35,7 @@ def put(values: dict[str, Any], field: str, value: object, what: str) -> None:
     {'algorithm': {'name': 'fedavg', 'lr': 0.1}}
     """
     *parents, last = field.split(".")
+    require(len(parents) < toml.DEEPEST, f"a field of {what}", f"of at most {toml.DEEPEST} parts", len(parents) + 1)
     where: Any = values
     for parent in parents:
         where = where[_index(where, parent, field, what)] if isinstance(where, list) else where.setdefault(parent, {})
