@@ -174,7 +174,7 @@ def plain_norm(a: Mapping[str, Tensor]) -> float | None:
     >>> plain_norm({"w": torch.tensor([3.0]), "b": torch.tensor([4.0])})
     5.0
     """
-    flat = [p.reshape(-1) for p in a.values()]
+    flat = [p if p.dim() == 1 else p.reshape(-1) for p in a.values()]
     # One question for all tensors: asking each takes as long as the small ones' products.
     if torch._C._functorch.peek_interpreter_stack() is not None or not (flat and flat[0].device.type == "cpu"):
         return None

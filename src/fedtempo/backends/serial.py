@@ -190,10 +190,10 @@ def _laid_out_together(data: Batch, size: int) -> int:
     The libraries' sums may depend on where in a cache line a tensor starts. So every batch has to start at the start of
     one, as if it had been copied alone.
     """
-    widths = [t[:1].nbytes for t in data.values() if t.is_floating_point()]
-    if any(width % CACHE_LINE for width in widths):
+    widths = {name: t.nbytes // max(1, len(t)) for name, t in data.items()}
+    if any(widths[name] % CACHE_LINE for name, t in data.items() if t.is_floating_point()):
         return 1
-    return max(1, LAID_OUT_BYTES // max(1, size * sum(t[:1].nbytes for t in data.values())))
+    return max(1, LAID_OUT_BYTES // max(1, size * sum(widths.values())))
 
 
 def dropout_keys(problem: Problem, clients: np.ndarray, now: Now, step: int) -> np.ndarray:

@@ -48,6 +48,8 @@ def serve(
         try:
             kind, value = answered(state.do, *mailbox.unpack(pipe.recv()))
             pipe.send((kind, mailbox.pack(value)))
+            # A sum is four times the model. It must not stay while the worker adds up the next one.
+            del value
         except (EOFError, ConnectionError, KeyboardInterrupt):
             return
 

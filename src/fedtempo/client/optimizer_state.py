@@ -16,14 +16,13 @@ GROUP = "optimizer"
 """The group of an upload that holds the states to be averaged."""
 LAST_LOSS = "_last_loss"
 """The client's mean training loss of its last round, among what it keeps, where a schedule looks at it."""
+_NOTES = (PREFIX, MEMORY, LAST_LOSS)
 
 
 def without_states(tensors: Params) -> Params:
     """The tensors without the library's notes: optimizer states, the memory of a compressor, the last loss."""
-    notes = (PREFIX, MEMORY, LAST_LOSS)
-    if not any(name.startswith(notes) for name in tensors):
-        return tensors
-    return {name: t for name, t in tensors.items() if not name.startswith(notes)}
+    notes = [name for name in tensors if name.startswith(_NOTES)]
+    return {name: t for name, t in tensors.items() if name not in notes} if notes else tensors
 
 
 def named_state(index: int | str, state: object) -> Params:
