@@ -14,6 +14,7 @@ import typer
 from fedtempo.algorithms import ALGORITHMS
 from fedtempo.config import make_algorithm, parse
 from fedtempo.data import from_csv
+from fedtempo.data.frame_columns import no_categories, read_csv
 from fedtempo.data.table import Table
 from fedtempo.errors import ConfigError, OutputError, require, unknown
 from fedtempo.support.files import write_atomically
@@ -61,6 +62,8 @@ def new(
         str | None,
         typer.Option(help="classes or numbers, where it holds whole numbers other than 0, 1, 2, ..."),
     ] = None,
+    separator: Annotated[str, typer.Option(help="What stands between the CSV file's cells, such as ';'.")] = ",",
+    decimal: Annotated[str, typer.Option(help="The CSV file's decimal mark: '.' or ','.")] = ".",
     algorithm: Annotated[str | None, typer.Option(help="The algorithm's name; `fedtempo run --help` has all.")] = None,
     rounds: Annotated[int, typer.Option(help="How many rounds.", min=1)] = 30,
     force: Annotated[bool, typer.Option("--force", help="Overwrite the file.")] = False,
@@ -70,17 +73,18 @@ def new(
         raise OutputError(f"{path} is there already. Use --force to overwrite it.")
     asks = sys.stdin.isatty()
     data = data or (typer.prompt("Data set, or a CSV file", default="digits") if asks else "digits")
-    own = data.endswith(".csv")
+    own = data.lower().endswith(".csv")
     if own and asks:
         client = client or typer.prompt("Column that names the client")
         target = target or typer.prompt("Column to predict")
     algorithm = algorithm or (typer.prompt("Algorithm", default="feddecay") if asks else "feddecay")
+    marks = {"separator": separator, "decimal": decimal}
     values = {
         "rounds": rounds,
         "cohort": 0.2,
         "batch_size": 32,
         "seed": 0,
-        **(_csv(data, client, target, target_kind) if own else _ours(data)),
+        **(_csv(data, client, target, target_kind, marks) if own else _ours(data)),
         "algorithm": _algorithm(algorithm),
         "evaluation": {"every": max(1, rounds // 6)},
     }
@@ -97,16 +101,34 @@ def _ours(name: str) -> dict[str, Any]:
     return {"data": {"name": name, "new_clients": 0.2, "min_samples": 2, **divided}, "model": model}
 
 
-def _csv(path: str, client: str | None, target: str | None, target_kind: str | None) -> dict[str, Any]:
+def _csv(
+    path: str, client: str | None, target: str | None, target_kind: str | None, marks: dict[str, str]
+) -> dict[str, Any]:
     """The file is read, so that columns are there and the network has the right size."""
     for option, given in (("--client", client), ("--target", target)):
         require(given is not None, option, f"given for {path}: the name of a column", None)
     treated: dict[str, Any] = {"strings": "one_hot", "missing": "mean", "standardise": True}
     treated |= {} if target_kind is None else {"target_kind": target_kind}
+    treated |= {name: mark for name, mark in marks.items() if mark != {"separator": ",", "decimal": "."}[name]}
+    treated |= _chosen(Path(path), str(client), str(target), marks)
     table = from_csv(path, client=str(client), target=str(target), **treated)
     settings = {"path": path, "client": client, "target": target, **treated}
     model = {"name": "mlp", "inputs": table.columns["x"].shape[1], "hidden": [64], "outputs": _outputs(table)}
     return {"data": {"name": "csv", **settings, "new_clients": 0.2}, "model": model}
+
+
+def _chosen(path: Path, client: str, target: str, marks: dict[str, str]) -> dict[str, list[str]]:
+    """The features, where some column of text holds no categories: a feature for each date or id predicts nothing."""
+    if not path.is_file():
+        return {}  # reading it says what is wrong
+    columns = read_csv(path, (client,), **marks)
+    features = {name: values for name, values in columns.items() if name not in (client, target)}
+    reasons = {name: no_categories(values) for name, values in features.items() if values.dtype == object}
+    left_out = {name: reason for name, reason in reasons.items() if reason}
+    for name, reason in left_out.items():
+        hint = "; --decimal , reads them" if "decimal commas" in reason else ""
+        say(f"column {name!r} is left out of features: it looks like {reason}{hint}", error=True)
+    return {"features": [name for name in features if name not in left_out]} if left_out else {}
 
 
 def _outputs(table: Table) -> int:

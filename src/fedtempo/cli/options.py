@@ -14,6 +14,7 @@ import typer
 from fedtempo.config import ExperimentFile, places_outside
 from fedtempo.config.own_code import own_names
 from fedtempo.errors import FedTempoError, OutputError, first_line
+from fedtempo.report.folder import WRITTEN
 from fedtempo.support.terminal import say
 from fedtempo.training.storage.database import DATABASE
 
@@ -31,6 +32,10 @@ def new_folder(out: Path) -> None:
     """The folder can be made here and holds no run yet; nothing is made before the experiment is known to be sound."""
     if (out / DATABASE).exists():
         raise OutputError(f"out must be a new folder. Got {out}, which holds a run already.")
+    # The end of a run writes these: a comparison's report, or the experiment file itself, would be lost.
+    taken = next((name for name in WRITTEN if (out / name).exists()), None)
+    if taken is not None:
+        raise OutputError(f"out must be a folder without files that a run writes. Got {out}, which holds {taken}.")
     nearest = next(parent for parent in (out, *out.absolute().parents) if parent.exists())
     if not nearest.is_dir() or not os.access(nearest, os.W_OK | os.X_OK):
         reason = "cannot be written" if nearest.is_dir() else "is not a folder"

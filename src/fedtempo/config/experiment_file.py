@@ -220,6 +220,9 @@ def _cohort(value: int | float | dict[str, Any]) -> int | float | Schedule | Coh
         probability = value[BERNOULLI]
         require(is_number(probability) and 0 < probability <= 1, "cohort.bernoulli", "a number in (0, 1]", probability)
         return bernoulli(probability)
+    if "schedule" not in value:
+        forms = 'a number, a fraction, { bernoulli = 0.1 } or { schedule = "...", ... }'
+        require(False, "cohort", forms, value)
     return make_schedule("cohort", value)
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from fedtempo.errors import DataError, first_line, shown
+from fedtempo.errors import DataError, first_line, require, shown
 
 Columns = dict[str, np.ndarray]
 EMPTY = ("", "NA", "N/A", "NaN", "nan", "null", "NULL", "None")
@@ -19,6 +19,11 @@ FEW = 0.05
 """The share of cells that are no numbers up to which a column of text looks like one of numbers."""
 _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?|[+-]?inf(inity)?", re.IGNORECASE)
 _WHOLE = re.compile(r"[+-]?\d+")
+_COMMA = re.compile(r"[+-]?\d+,\d+")
+_THOUSANDS = re.compile(r"[+-]?[1-9]\d{0,2}(\.\d{3})+")
+_DATE = re.compile(r"\d{4}-\d\d?-\d\d?([T ].*)?|\d\d?([./-])\d\d?\2\d{2,4}( .*)?")
+MANY = 20
+"""From this many texts on, a column with hardly any text twice is one of names or free text."""
 
 
 def columns_of(frame: Any) -> Columns:
@@ -74,19 +79,23 @@ def _objects(column: Any) -> np.ndarray:
     return found
 
 
-def read_csv(path: Path, names: Collection[str] = ()) -> Columns:
+def read_csv(path: Path, names: Collection[str] = (), separator: str = ",", decimal: str = ".") -> Columns:
     """The columns of a CSV file; those in `names` stay as they are written, so that 007 and 7 are two clients."""
+    require(separator in (",", ";", "\t", "|"), "separator", "',', ';', a tab or '|'", separator)
+    require(decimal in (".", ","), "decimal", "'.' or ','", decimal)
     try:
         with path.open(newline="", encoding="utf-8-sig") as file:
-            reader = csv.reader(file)
+            reader = csv.reader(file, delimiter=separator)
             header = next(reader, [])
             rows = [(reader.line_num, row) for row in reader if row]  # an empty line is no row
     except (UnicodeDecodeError, csv.Error) as error:
         raise DataError(f"{path.name} must be CSV in UTF-8: {first_line(error)}.") from None
     except OSError as error:
         raise DataError(f"{path} must be a file that can be read: {error.strerror}.") from None
-    if len(header) == 1 and any(mark in header[0] for mark in ";\t|"):
-        raise DataError(f"{path.name} must have commas between its cells. Got the header {shown(header[0])}.")
+    other = next((mark for mark in ",;\t|" if len(header) == 1 and mark in header[0]), None)
+    if other is not None:
+        rule = f"{separator!r} between its cells, or separator={other!r} must be given"
+        raise DataError(f"{path.name} must have {rule}. Got the header {shown(header[0])}.")
     if len(set(header)) != len(header) or not header:
         raise DataError(f"{path.name} must start with a line of different column names. Got {header}.")
     if not rows:
@@ -95,7 +104,7 @@ def read_csv(path: Path, names: Collection[str] = ()) -> Columns:
         if len(row) != len(header):
             raise DataError(f"{path.name}, line {number} must have {len(header)} cells. Got {len(row)}.")
     cells = {column: [row[index] for _, row in rows] for index, column in enumerate(header)}
-    return {column: _words(found) if column in names else _typed(found) for column, found in cells.items()}
+    return {column: _words(found) if column in names else _typed(found, decimal) for column, found in cells.items()}
 
 
 def _words(cells: list[str]) -> np.ndarray:
@@ -103,8 +112,10 @@ def _words(cells: list[str]) -> np.ndarray:
     return np.array([cell.strip() or None for cell in cells], dtype=object)
 
 
-def _typed(cells: list[str]) -> np.ndarray:
+def _typed(cells: list[str], decimal: str = ".") -> np.ndarray:
     """Whole numbers, other numbers or text, whichever all cells are. Python's own 1_000 is text here."""
+    if decimal == ",":
+        return _with_commas(cells)
     stripped = [cell.strip() for cell in cells]
     if all(_WHOLE.fullmatch(cell) for cell in stripped):
         try:
@@ -116,6 +127,17 @@ def _typed(cells: list[str]) -> np.ndarray:
     ):
         return np.array([np.nan if cell in EMPTY else float(cell) for cell in stripped])
     return _words(cells)
+
+
+def _with_commas(cells: list[str]) -> np.ndarray:
+    """Cells where 4,5 is a number. A column of 59.1 is one with points; one of 1.234 alone may mean thousands: text."""
+    stripped = [cell.strip() for cell in cells]
+    if any(_COMMA.fullmatch(cell) for cell in stripped):
+        has_points = any("." in cell and _NUMBER.fullmatch(cell) for cell in stripped)
+        found = _typed([cell.replace(",", ".") if _COMMA.fullmatch(cell) else cell for cell in stripped])
+        return _words(cells) if has_points or found.dtype == object else found
+    pointed = [cell for cell in stripped if "." in cell and _NUMBER.fullmatch(cell)]
+    return _words(cells) if pointed and all(map(_THOUSANDS.fullmatch, pointed)) else _typed(cells)
 
 
 def settled(values: np.ndarray, column: str, name: str) -> np.ndarray:
@@ -172,6 +194,21 @@ def no_numbers(values: np.ndarray) -> list[str]:
     """Cells of a column of text that are no numbers, where nearly all others are: most likely a slip in a cell."""
     words, others = _words_and_others(values)
     return others if len(others) <= FEW * len(words) else []
+
+
+def no_categories(values: np.ndarray) -> str | None:
+    """Why the texts of a column are hardly categories: dates, decimal commas, names; None if they may be."""
+    if no_numbers(values):
+        return None  # numbers with a slip
+    words = [str(value).strip() for value in values if isinstance(value, str) and value not in EMPTY]
+    for pattern, what in ((_DATE, "dates"), (_COMMA, "numbers with decimal commas")):
+        others = sum(pattern.fullmatch(word) is None for word in words)
+        if words and others <= FEW * len(words):
+            return f"{what}, such as {shown(words[0])}"
+    different = len(set(words))
+    if len(words) >= MANY and different > 0.5 * len(words):
+        return f"names or free text, {different} different ones in {len(values)} rows"
+    return None
 
 
 def strangest(values: np.ndarray) -> object:

@@ -99,12 +99,17 @@ def from_csv(
     missing: Missing = "refuse",
     target_kind: TargetKind | None = None,
     standardise: bool = False,
+    separator: str = ",",
+    decimal: str = ".",
     name: str | None = None,
 ) -> Table:
-    """A CSV file with a header line as a table; the settings are those of `from_frame`."""
+    """A CSV file with a header line as a table; the settings are those of `from_frame`.
+
+    `separator` stands between cells: `","`, `";"`, a tab or `"|"`. With `decimal=","` the cell 4,5 is the number 4.5.
+    """
     place = _readable(path)
     return from_frame(
-        read_csv(place, [str(column) for column in (client, part) if column is not None]),
+        read_csv(place, [str(column) for column in (client, part) if column is not None], separator, decimal),
         client=client,
         target=target,
         features=features,
@@ -211,7 +216,9 @@ def _target(column: str, values: np.ndarray, kind: TargetKind | None, name: str)
         if kind == "numbers" and values.dtype == object:
             raise DataError(f"{what} must hold numbers where target_kind is 'numbers'. Got {shown(strangest(values))}.")
         words, codes = np.unique(words_of(values), return_inverse=True)
-        return (values.astype(np.float64), []) if kind == "numbers" else (codes.astype(np.int64), words.tolist())
+        if kind == "numbers":
+            return values.astype(np.float64), []
+        return codes.astype(np.int64), _classes(words, what)
     numbers, codes = np.unique(values, return_inverse=True)
     if not np.isfinite(values.astype(np.float64)).all():
         raise DataError(f"{what} must hold finite numbers. Got infinity.")
@@ -227,7 +234,14 @@ def _target(column: str, values: np.ndarray, kind: TargetKind | None, name: str)
             f"{what} must be 0, 1, 2, ... to be taken for classes. Got whole numbers {numbers[0]} to {numbers[-1]}: "
             "say target_kind='classes' (numbered in their order) or target_kind='numbers' (predicted as they are)."
         )
-    return codes.astype(np.int64), words_of(numbers).tolist()
+    return codes.astype(np.int64), _classes(words_of(numbers), what)
+
+
+def _classes(words: np.ndarray, what: str) -> list[str]:
+    """The names of the classes; with a single one there is nothing to learn."""
+    if len(words) < 2:
+        raise DataError(f"{what} must have at least two classes. Got {words[0]!s} in every row.")
+    return [str(word) for word in words]
 
 
 def _parts(values: np.ndarray, column: str) -> np.ndarray:

@@ -8,7 +8,7 @@ from typing import Literal
 
 import numpy as np
 
-from fedtempo.data.frame_columns import columns_of, missing_in, no_numbers, settled, strangest, words_of
+from fedtempo.data.frame_columns import columns_of, missing_in, no_categories, no_numbers, settled, strangest, words_of
 from fedtempo.errors import DataError, shown, unknown
 
 _LOG = logging.getLogger("fedtempo")
@@ -132,6 +132,10 @@ def feature_of(column: str, values: np.ndarray, strings: Strings, missing: Missi
     if slips:
         what = f"{len(slips)} of its {len(values)} cells are no numbers, such as {shown(slips[0])}"
         _LOG.warning("column %r of %s is taken for text with %d values: %s", column, name, len(words), what)
+    elif reason := no_categories(values):
+        hint = "decimal=',' reads them" if "decimal commas" in reason else "list the columns to use in features"
+        what = f"is taken for {len(words)} categories, but looks like {reason}: {hint}"
+        _LOG.warning("column %r of %s %s", column, name, what)
     return Feature(column, strings, tuple(words.tolist()))
 
 

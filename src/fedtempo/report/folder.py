@@ -22,6 +22,9 @@ SUMMARY = "summary.json"
 REPORT = "report.html"
 MODEL = "model-{which}.safetensors"
 """The shared model of a finished run, `selected` and `last`."""
+METRICS = ("metrics.jsonl", "metrics.csv")
+WRITTEN = (EXPERIMENT, *METRICS, SUMMARY, REPORT, *(MODEL.format(which=which) for which in get_args(Which)))
+"""The files of a finished run's folder, besides its database."""
 AGAIN = f"fedtempo run {EXPERIMENT}"
 
 
@@ -29,8 +32,8 @@ AGAIN = f"fedtempo run {EXPERIMENT}"
 def export(result: Result, folder: Path) -> None:
     """Metrics of every round, in lines of JSON and as a table, a summary, and the report page."""
     texts = {
-        "metrics.jsonl": "".join(json_text(round_record(report)) + "\n" for report in result.history),
-        "metrics.csv": rounds_as_csv(result.history),
+        METRICS[0]: "".join(json_text(round_record(report)) + "\n" for report in result.history),
+        METRICS[1]: rounds_as_csv(result.history),
         SUMMARY: json_text({**summary(result), **_circumstances(folder)}, indent=2) + "\n",
     }
     for name, text in texts.items():

@@ -28,6 +28,7 @@ GROUPS = {
 STATISTICS = {"mean": "mean", "bottom_decile": "bottom 10%", "std": "std"}
 WIDE = 170
 ROOM_FOR_SPREAD = 90
+ROOM_FOR_COSTS = 76
 COSTS = {"bytes": "bytes", "steps": "steps", "flops": "FLOPs"}
 
 
@@ -104,9 +105,12 @@ class ResultTable:
     def rich(self, width: int = 200) -> RichTable:
         """For a terminal. Where it is narrow, the mean before and after fine-tuning share a column.
 
-        Below 90 columns the spread over users is left out, so that no cost falls off the edge.
+        Below 90 columns the spread over users is left out, so that no cost falls off the edge. Below 76 the costs are
+        left out too, so that the algorithms keep their names; the caption says so.
         """
-        return self._wide() if width >= WIDE else self._narrow(spread=width >= ROOM_FOR_SPREAD)
+        if width >= WIDE:
+            return self._wide()
+        return self._narrow(spread=width >= ROOM_FOR_SPREAD, costs=width >= ROOM_FOR_COSTS)
 
     def _wide(self) -> RichTable:
         table = RichTable(title=self.title, caption=self._caption, caption_justify="left")
@@ -117,19 +121,22 @@ class ResultTable:
             table.add_row(row.label, *(row.text(column) for column in self.columns))
         return table
 
-    def _narrow(self, spread: bool) -> RichTable:
+    def _narrow(self, spread: bool, costs: bool) -> RichTable:
         shape = {"box": None, "padding": (0, 1, 0, 0), "pad_edge": False}
-        table = RichTable(title=self.title, caption=self._caption, caption_justify="left", **shape)  # type: ignore[arg-type]
-        table.add_column("\nalgorithm", overflow="fold", min_width=12, max_width=40)
         users = [kind for kind in ("existing", "new") if f"{kind}_after/mean" in self.columns]
+        shown_costs = COSTS if costs or not users else {}
+        left_out = () if shown_costs else (f"costs are shown from {ROOM_FOR_COSTS} columns on",)
+        caption = "; ".join([*self.notes, *left_out]) or None
+        table = RichTable(title=self.title, caption=caption, caption_justify="left", **shape)  # type: ignore[arg-type]
+        table.add_column("\nalgorithm", overflow="fold", min_width=12, max_width=40)
         for kind in users:
             for heading in (f"{kind}\nbefore→after", "\nworst10%", "\nstd")[: 3 if spread else 2]:
                 table.add_column(heading, justify="right", no_wrap=True)
-        for heading in COSTS.values():
+        for heading in shown_costs.values():
             table.add_column(f"\n{heading}", justify="right", no_wrap=True)
         for row in self.rows:
             cells = [cell for kind in users for cell in _user_cells(row, kind)[: 3 if spread else 2]]
-            table.add_row(row.label, *cells, *(row.text(cost) for cost in COSTS))
+            table.add_row(row.label, *cells, *(row.text(cost) for cost in shown_costs))
         return table
 
     def __str__(self) -> str:

@@ -101,3 +101,15 @@ def test_a_file_is_not_overwritten_unless_asked(tmp_path: Path) -> None:
     assert path.read_text() == "mine"
     written(path, "--force")
     assert read(path).rounds == 30
+
+
+def test_columns_that_hold_no_categories_are_left_out_and_named(tmp_path: Path) -> None:
+    rows = [f"P{i:02};{'AB'[i % 2]};2024-01-{i + 1:02};4,{i};{'yn'[i % 3 % 2]}" for i in range(20)]
+    (tmp_path / "Visits.CSV").write_text("\n".join(["patient;site;day;lab;ill", *rows]))
+    path, asked = tmp_path / "a.toml", ["--client", "site", "--target", "ill", "--separator", ";"]
+    done = CliRunner().invoke(app, ["new", str(path), "--data", str(tmp_path / "Visits.CSV"), *asked, "--decimal", ","])
+    assert done.exit_code == 0, done.output
+    assert "column 'patient' is left out of features: it looks like names or free text, 20 different" in done.output
+    assert "column 'day' is left out of features: it looks like dates, such as '2024-01-01'" in done.output
+    data = read(path).data
+    assert (data.model_extra or {})["features"] == ["lab"]

@@ -142,6 +142,11 @@ def test_a_probability_that_is_none_is_refused(probability: object) -> None:
         parse(experiment(cohort={"bernoulli": probability}))
 
 
+def test_a_misspelt_cohort_is_told_the_forms_of_one() -> None:
+    with pytest.raises(ft.ConfigError, match=r"cohort must be .*\{ bernoulli = 0\.1 \}.* Got \{'bernouli': 0\.5\}"):
+        parse(experiment(cohort={"bernouli": 0.5}))
+
+
 PHONES = """
 rounds = 2
 cohort = 3

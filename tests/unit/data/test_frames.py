@@ -168,6 +168,8 @@ def test_numbers_keep_all_their_digits() -> None:
         ),
         ({"label": [0.5] * 6}, {"target_kind": "classes"}, "must hold whole numbers to be classes. Got 0.5"),
         ({"label": [None] * 6}, {}, "target 'label' .* Got 6 missing"),
+        ({"label": ["no"] * 6}, {}, "target 'label' .* at least two classes. Got no in every row"),
+        ({"label": [0] * 6}, {}, "target 'label' .* at least two classes. Got 0 in every row"),
     ],
 )
 def test_what_would_be_silently_wrong_is_refused(change: dict, settings: dict, rule: str) -> None:  # type: ignore[type-arg]
@@ -215,3 +217,38 @@ def test_test_rows_of_a_part_column_are_never_trained_on() -> None:
     assert kept.sizes("validation").tolist() == [0] and data.sizes("validation").tolist() == [3]
     with pytest.raises(ft.ConfigError, match=r"test must be left out: the data has test rows of its own \(4\)"):
         table.split(validation=0.2, test=0.2)
+
+
+@pytest.mark.parametrize(
+    ("texts", "reason"),
+    [
+        ([f"P{i:03}" for i in range(20)], "looks like names or free text, 20 different ones in 20 rows"),
+        (["2024-01-31", "2024-2-1"] * 10, "looks like dates, such as '2024-01-31'"),
+        (["31.01.2024", "1/2/24"] * 10, "looks like dates, such as '31.01.2024'"),
+        (["4,46", "-5,1"] * 10, "looks like numbers with decimal commas, such as '4,46': decimal=',' reads them"),
+        (["heart", "other"] * 10, None),
+        (["A,1", "B,2"] * 10, None),
+    ],
+)
+def test_text_that_is_no_category_is_named(
+    texts: list[str], reason: str | None, caplog: pytest.LogCaptureFixture
+) -> None:
+    rows = {"user": ["a", "b"] * 10, "text": texts, "label": ["no", "yes"] * 10}
+    ft.data.from_frame(rows, client="user", target="label", strings="one_hot")
+    assert (reason in caplog.text) if reason else not caplog.text
+
+
+def test_a_european_csv_file(tmp_path: Path) -> None:
+    path = tmp_path / "rows.csv"
+    path.write_text("user;age;lab;dose;bmi;label\na;20;4,5;1.234;21.5;no\nb;30; -0,25;2.500;30.125;yes\n")
+    settings = {"client": "user", "target": "label", "separator": ";"}
+    table = ft.data.from_csv(path, **settings, decimal=",", features=["age", "lab", "bmi"])
+    assert table.columns["x"].tolist() == [[20.0, 4.5, 21.5], [30.0, -0.25, 30.125]]
+    with pytest.raises(ft.DataError, match=r"column 'dose' .* holds text"):  # 1.234 may be 1234
+        ft.data.from_csv(path, **settings, decimal=",", features=["dose"])
+    with pytest.raises(
+        ft.DataError, match=r"rows\.csv must have ',' between its cells, or separator=';' must be given"
+    ):
+        ft.data.from_csv(path, client="user", target="label")
+    with pytest.raises(ft.ConfigError, match=r"decimal must be '\.' or ','\. Got ';'"):
+        ft.data.from_csv(path, **settings, decimal=";")

@@ -101,7 +101,7 @@ def test_it_is_no_part_of_what_a_stored_run_is_known_by() -> None:
 
 
 def test_a_slip_in_a_column_of_numbers_is_said(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    lines = [f"c{i % 3},{'old' if i == 7 else 20 + i},{'V' if i % 2 else ''}{i},{i % 2}" for i in range(40)]
+    lines = [f"c{i % 3},{'old' if i == 7 else 20 + i},{'V' if i % 2 else ''}{i % 7},{i % 2}" for i in range(40)]
     (tmp_path / "visits.csv").write_text("\n".join(["clinic,age,code,ill", *lines]))
     ft.data.from_csv(tmp_path / "visits.csv", client="clinic", target="ill", strings="one_hot")
     said = (

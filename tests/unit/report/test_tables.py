@@ -82,3 +82,6 @@ def test_eighty_columns_hold_every_cost() -> None:
     assert any(line.rstrip().endswith("FLOPs") for line in lines)
     assert max(map(len, lines)) <= 80
     assert "std" not in screen.getvalue() and "std" in str(table)
+    screen = io.StringIO()
+    Terminal(file=screen, width=60, force_terminal=False).print(table.rich(60))
+    assert "feddecay" in screen.getvalue() and "costs are shown from 76 columns on" in screen.getvalue()

@@ -20,8 +20,10 @@ def csv_table(
     missing: Missing = "refuse",
     target_kind: TargetKind | None = None,
     standardise: bool = False,
+    separator: str = ",",
+    decimal: str = ".",
 ) -> Table:
-    """A CSV file with a header line; the settings are those of `from_frame`."""
+    """A CSV file with a header line; the settings are those of `from_csv`."""
     return from_csv(
         path,
         client=client,
@@ -32,6 +34,8 @@ def csv_table(
         missing=missing,
         target_kind=target_kind,
         standardise=standardise,
+        separator=separator,
+        decimal=decimal,
     )
 
 
