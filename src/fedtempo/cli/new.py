@@ -81,7 +81,7 @@ def new(
     marks = {"separator": separator, "decimal": decimal}
     values = {
         "rounds": rounds,
-        "cohort": 0.2,
+        "cohort": 1.0 if own else 0.2,  # sites that bring a file are few; a fifth of six hospitals would be one
         "batch_size": 32,
         "seed": 0,
         **(_csv(data, client, target, target_kind, marks) if own else _ours(data)),

@@ -1,7 +1,10 @@
-"""What a finished run adds to its folder: metrics of every round, a summary, the models and the report page."""
+"""What a finished run adds to its folder: metrics of every round, users' scores, a summary, models, the report page."""
 
 from __future__ import annotations
 
+import csv
+import io
+import math
 from pathlib import Path
 from typing import Any, get_args
 
@@ -23,15 +26,18 @@ REPORT = "report.html"
 MODEL = "model-{which}.safetensors"
 """The shared model of a finished run, `selected` and `last`."""
 METRICS = ("metrics.jsonl", "metrics.csv")
-WRITTEN = (EXPERIMENT, *METRICS, SUMMARY, REPORT, *(MODEL.format(which=which) for which in get_args(Which)))
+USERS = "users.csv"
+WRITTEN = (EXPERIMENT, *METRICS, USERS, SUMMARY, REPORT, *(MODEL.format(which=which) for which in get_args(Which)))
 """The files of a finished run's folder, besides its database."""
 AGAIN = f"fedtempo run {EXPERIMENT}"
 
 
 @shows(Result, "folder")
 def export(result: Result, folder: Path) -> None:
-    """Metrics of every round, in lines of JSON and as a table, a summary, and the report page."""
-    texts = {
+    """Metrics of every round, in lines of JSON and as a table, users' scores, a summary, and the report page."""
+    # A private run tells nothing about single users.
+    users = {} if result.privacy is not None or result.scores is None else {USERS: users_as_csv(result)}
+    texts = users | {
         METRICS[0]: "".join(json_text(round_record(report)) + "\n" for report in result.history),
         METRICS[1]: rounds_as_csv(result.history),
         SUMMARY: json_text({**summary(result), **_circumstances(folder)}, indent=2) + "\n",
@@ -57,6 +63,28 @@ def _write_models(result: Result, folder: Path) -> None:
             result.save_model(path, "safetensors", which=which)
         except ConfigError:
             path.unlink(missing_ok=True)
+
+
+def users_as_csv(result: Result) -> str:
+    """A row per scored user of the selected round: its name, rows, and each metric before and after fine-tuning."""
+    assert result.scores is not None
+    data, groups = result.experiment.federation.problem.data, result.scores.groups()
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    metrics = list(result.scores.existing_after.values)
+    writer.writerow(
+        ["user", "name", "group", "rows", *(f"{m}_{when}" for m in metrics for when in ("before", "after"))]
+    )
+    for group in ("existing", "new"):
+        before, after = groups.get(f"{group}_before"), groups.get(f"{group}_after")
+        if before is None or after is None:
+            continue
+        for place, client in enumerate(after.clients.tolist()):
+            scores = [float(each.values[m][place]) for m in metrics for each in (before, after)]
+            name = "" if data.names is None else data.names[client]
+            cells = ["" if math.isnan(score) else score for score in scores]
+            writer.writerow([client, name, group, int(after.samples[place]), *cells])
+    return text.getvalue()
 
 
 def _circumstances(folder: Path) -> dict[str, Any]:
