@@ -14,8 +14,10 @@ import torch
 from torch import Tensor, nn
 
 import fedtempo as ft
+from fedtempo.federation.costs import Ledger
 from fedtempo.training.experiment import Experiment
 from fedtempo.training.prepare import prepare
+from fedtempo.training.state import State
 
 HALFWAY = 0.25
 """The rate at which a step goes half of the way."""
@@ -44,3 +46,14 @@ def experiment(*rows: Sequence[float], algorithm: ft.Algorithm | None = None, **
     usual = {"rounds": 1, "batch_size": None, "dtype": torch.float64, "evaluation": None, "backend": "serial"}
     chosen = algorithm or ft.algorithms.fedavg(lr=HALFWAY, steps=1)
     return prepare(model=OneWeight(), data=clients_of(*rows), algorithm=chosen, **{**usual, **settings})
+
+
+def first_state(prepared: Experiment, **more: Any) -> State:
+    """The state before the first round."""
+    server = prepared.federation.algorithm.server
+    return State(prepared.first_shared, server.init(prepared.first_shared), **more)
+
+
+def ledger_of(prepared: Experiment) -> Ledger:
+    """Counts costs from the first round on."""
+    return Ledger(prepared.federation, prepared.first_shared, {})

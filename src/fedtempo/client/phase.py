@@ -210,7 +210,8 @@ class Phase:
         steps = self.length.steps(here, rows, mine)
         here = replace(here, earlier=self._earlier(here, rows, mine))
         # A batch that is used `repeat` times makes an epoch that many times as long, counted in steps.
-        return [at_step(here, step, steps, mine.per_epoch(rows) * self.repeat) for step in range(steps)]
+        steps_of_epoch = mine.per_epoch(rows) * self.repeat
+        return [at_step(here, step, steps, steps_of_epoch) for step in range(steps)]
 
     def _earlier(self, now: Now, rows: int, batching: Batching) -> int:
         """The steps of all earlier rounds, where they count."""

@@ -14,7 +14,7 @@ from fedtempo.schedules import Now
 from fedtempo.training.experiment import Experiment
 from fedtempo.training.plan import planned_rounds, planned_steps
 from fedtempo.training.round_report import RoundReport
-from fedtempo.training.smoothing import Progress
+from fedtempo.training.state import Progress
 
 MOST_CLIENTS = 400
 """Columns of the picture; of more clients, evenly spaced ones are shown."""

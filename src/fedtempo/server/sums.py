@@ -1,7 +1,7 @@
 """Aggregation: uploads are added up exactly, in any order and any grouping.
 
 The server needs sums only, so partial sums can be made anywhere: in a worker, on another machine. The sums are exact
-(`exact.py`), so the total has the same bits wherever they were made, and a refused upload leaves no trace in it.
+(`exact_sums.py`), so the total has the same bits wherever they were made, and a refused upload leaves no trace in it.
 """
 
 from __future__ import annotations

@@ -25,18 +25,19 @@ LEFT = "left before it had finished"
 AWAY = "not there"
 SHORTEST_WAIT = 1e-3
 """Seconds: hours are rounded, so a client may be just about to open when it should have opened."""
+NOBODY = np.empty(0, dtype=np.int64)
 
 
-class Passage(NamedTuple):
-    """How a round passes on the clock."""
+class Participants(NamedTuple):
+    """Who answers in a round, who was asked and does not count, and how long the round takes on the clock."""
 
-    counted: np.ndarray
+    clients: np.ndarray
     """Clients whose uploads count, in ascending order."""
     failures: list[Failure]
-    late: np.ndarray
+    also_charged: np.ndarray = NOBODY
     """Clients that did their whole work and came too late, in ascending order: what they did is charged."""
-    seconds: float
-    joules: float
+    seconds: float = 0.0
+    joules: float = 0.0
 
 
 def work_of(
@@ -55,7 +56,7 @@ def passage(
     deadline: float | None,
     enough: int | None,
     silent: bool,
-) -> Passage:
+) -> Participants:
     """Who arrives in time and when the round ends.
 
     The round ends with the last client that is waited for: with the one that makes it `enough` where more were asked
@@ -81,7 +82,7 @@ def passage(
     joules = math.fsum(work.spent(np.minimum(ends, seconds)).tolist())
     failures = [Failure(int(client), LEFT) for client in clients[left]]
     failures += [Failure(int(client), LATE) for client in clients[late]]
-    return Passage(np.sort(clients[order]), failures, np.sort(clients[late]), seconds, joules)
+    return Participants(np.sort(clients[order]), failures, np.sort(clients[late]), seconds, joules)
 
 
 def waiting(devices: RunningDevices, clients: np.ndarray, time: float, wanted: int) -> float:

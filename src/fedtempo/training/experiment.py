@@ -9,6 +9,7 @@ import hashlib
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, fields
+from functools import cached_property
 from importlib.metadata import version
 
 from torch import nn
@@ -59,6 +60,11 @@ class Experiment:
     """Where the first weights come from."""
     notes: tuple[str, ...] = ()
     """What was decided for the user and might surprise, a line each."""
+
+    @cached_property
+    def clients_keep_nothing(self) -> bool:
+        """Whether no client has anything of its own between rounds, so that blocks read nothing from the store."""
+        return self.federation.keeps_nothing(self.first_shared)
 
     def ran_as(self, calibration: Calibration | None = None) -> str:
         """Which code runs the clients, and where, given what the run has found out."""

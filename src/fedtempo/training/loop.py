@@ -1,7 +1,8 @@
 """The training loop: a generator that yields a report after every round.
 
-The simulator, Ray and a Flower deployment all run this loop; they differ in the engine that it is given. What happens
-in a round at the server is in `training/server_round.py`, what happens at a client in `client/program.py`.
+The simulator, Ray and a Flower deployment all run this loop; they differ in the engine that it is given. One round is
+in `training/one_round.py`, what the server makes of it in `training/server_round.py`, what a client does in
+`client/program.py`.
 """
 
 from __future__ import annotations
@@ -29,13 +30,11 @@ from fedtempo.training.clock import AWAY, LEFT
 from fedtempo.training.experiment import Experiment
 from fedtempo.training.extension import check_extension
 from fedtempo.training.log import log_end, log_round, log_start
-from fedtempo.training.one_round import next_round, state_of
+from fedtempo.training.one_round import DROPPED, next_round, now_in, state_of
 from fedtempo.training.result import Result
 from fedtempo.training.round_report import RoundReport, RoundState, evaluations_since_best
 from fedtempo.training.saved import Snapshot
-from fedtempo.training.server_round import DROPPED, now_in
-from fedtempo.training.smoothing import Progress
-from fedtempo.training.state import State
+from fedtempo.training.state import Progress, State
 from fedtempo.training.storage.in_memory import MemoryStore, Saved, Store
 from fedtempo.training.storage.on_disk import DATABASE, DurableStore
 from fedtempo.training.tracking import Tracker, tracking

@@ -1,123 +1,32 @@
-"""One round at the server: who is asked, what the mean upload does to the model, what is reported."""
+"""The end of a round at the server: what the mean upload does to the model, what is charged, what is reported."""
 
 from __future__ import annotations
 
 import statistics
 from collections.abc import Callable, Sequence
-from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
 
-from fedtempo.devices import RunningDevices
 from fedtempo.errors import FedTempoError, TrainingError, first_line
 from fedtempo.federation.costs import Ledger
 from fedtempo.federation.federation import Federation
 from fedtempo.params import Params, add, all_finite, different_form, select
-from fedtempo.randomness import generator
 from fedtempo.schedules import Now
 from fedtempo.server.fault_injection import Faults
 from fedtempo.server.private_mean import private_aggregate
 from fedtempo.server.robust import ROBUST, Aggregator
 from fedtempo.server.step import Server
-from fedtempo.server.sums import Aggregate, BlockSum, Failure, mean
-from fedtempo.training.clock import AWAY, passage, waiting, work_of
+from fedtempo.server.sums import Aggregate, BlockSum, mean
+from fedtempo.training.clock import Participants
 from fedtempo.training.experiment import Experiment
 from fedtempo.training.private_runs import hides_cohorts
 from fedtempo.training.round_report import Clients, RoundReport
 from fedtempo.training.state import State
 
 REMEMBERED_NORMS = 20
-DROPPED = "dropped out"
-NOBODY = np.empty(0, dtype=np.int64)
-
-
-class Participants(NamedTuple):
-    """The clients that answer, in ascending order, those that were asked and did not, and how the round passes."""
-
-    clients: np.ndarray
-    failures: list[Failure]
-    also_charged: np.ndarray = NOBODY
-    """Clients whose uploads came too late: what they did has been spent."""
-    seconds: float = 0.0
-    joules: float = 0.0
-
-
-def now_in(experiment: Experiment, state: State, round_number: int) -> Now:
-    """The position of a round before its first step: round number, cohort, samples, progress of the loss."""
-    progress = state.progress
-    if experiment.federation.private:
-        # The position is sent to clients. Totals over rows and losses would tell them something about other clients.
-        now = replace(experiment.federation.problem.now(round_number, 1.0), total_samples=1)
-        return replace(now, cohort=experiment.cohort.expected(now, now.clients))
-    now = experiment.federation.problem.now(round_number, 1.0, progress.ratio, progress.plateaus)
-    return replace(now, cohort=experiment.cohort.expected(now, now.clients), time=state.time)
-
-
-def begun(experiment: Experiment, now: Now, real: bool = False) -> Now:
-    """The position of the round when it begins: simulated clients may have to be waited for."""
-    devices = experiment.federation.problem.devices
-    if devices is None or real or not devices.devices.may_be_away:
-        return now
-    clients = experiment.federation.problem.data.clients
-    return replace(now, time=now.time + waiting(devices, clients, now.time, experiment.quorum))
-
-
-def participants(
-    experiment: Experiment,
-    state: State,
-    now: Now,
-    ledger: Ledger,
-    personal_of: Callable[[np.ndarray], Sequence[Params]] = lambda clients: (),
-    real: bool = False,
-) -> Participants:
-    """The cohort, with over-selection: of the clients that do not drop out, the first to arrive count.
-
-    Simulated clients arrive as their devices let them; without devices the order of arrival is drawn. Real clients are
-    all asked, and their order is observed. The cohorts of a private run are drawn from its secret key: if the run's
-    seed told who took part, sampling would hide nothing. `personal_of` is what clients keep, for schedules that look.
-    """
-    federation, over = experiment.federation, experiment.over_selection
-    seed = federation.problem.seed if state.secret is None else state.secret.cohort_seed
-    devices = None if real else federation.problem.devices
-    chosen, failures = _chosen(experiment, now, seed, devices)
-    if federation.policy is not None:
-        kinds = federation.policy.faults.assigned(federation.problem.seed, now.round, chosen)
-        dropped = [Failure(c, DROPPED) for c, kind in zip(chosen.tolist(), kinds, strict=True) if kind == "drop"]
-        failures = failures + dropped
-        chosen = np.array([c for c, kind in zip(chosen.tolist(), kinds, strict=True) if kind != "drop"], dtype=np.int64)
-    if devices is not None:
-        work = work_of(devices, ledger, chosen, now, personal_of(chosen))
-        enough, silent = (round(now.cohort) if over else None), any(f.reason == DROPPED for f in failures)
-        found = passage(devices, work, chosen, now, experiment.deadline, enough, silent)
-        return Participants(found.counted, failures + found.failures, found.late, found.seconds, found.joules)
-    if over and not real:
-        arrival = generator(federation.problem.seed, "arrival", now.round).permutation(chosen)
-        chosen = np.sort(arrival[: round(now.cohort)])
-    return Participants(chosen, failures)
-
-
-def _chosen(
-    experiment: Experiment, now: Now, seed: int, devices: RunningDevices | None
-) -> tuple[np.ndarray, list[Failure]]:
-    """The clients that are asked: chosen among those that are there, or from a list, without those that are away."""
-    clients, rule, over = experiment.federation.problem.data.clients, experiment.cohort, experiment.over_selection
-    if devices is None or not devices.devices.may_be_away:
-        return rule.members(clients, now, seed, over), []
-    if not rule.lists:
-        return rule.members(clients[devices.available(clients, now.time)], now, seed, over), []
-    chosen = rule.members(clients, now, seed, over)
-    there = devices.available(chosen, now.time)
-    return chosen[there], [Failure(client, AWAY) for client in chosen[~there].tolist()]
-
-
-def norm_limit(federation: Federation, state: State) -> float:
-    """The largest norm that an upload of this round may have."""
-    if federation.policy is None:
-        return float("inf")
-    median = statistics.median(state.norms) if state.norms else float("nan")
-    return federation.policy.admission.limit(median)
+"""Rounds whose median norms admission compares with."""
 
 
 def conclude(
@@ -145,7 +54,7 @@ def conclude(
     report = RoundReport(
         now.round,
         loss,
-        Clients(client for client in cohort.clients.tolist() if client not in failed),
+        Clients([client for client in cohort.clients.tolist() if client not in failed]),
         costs,
         state.costs + costs,
         0.0,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 from collections.abc import Mapping
 from dataclasses import asdict, replace
 from typing import Any, NamedTuple
@@ -20,7 +21,43 @@ from fedtempo.params import Params, bits_of, leaves
 from fedtempo.server.noise import Secret
 from fedtempo.training.asynchronous.flights import Flights, flights_from_plain, flights_to_plain
 from fedtempo.training.round_report import costs_of, is_real, require_form
-from fedtempo.training.smoothing import Progress
+
+SMOOTHING = 0.9
+"""The share of the earlier rounds in the smoothed training loss."""
+PATIENCE = 10
+"""Rounds without a new best that make a plateau."""
+IMPROVEMENT = 0.01
+"""The share by which the smoothed loss has to fall to be a new best."""
+
+
+class Progress(NamedTuple):
+    """What adaptive schedules follow: the smoothed training loss, its first and best values, its plateaus so far."""
+
+    first: float = math.nan
+    smoothed: float = math.nan
+    best: float = math.inf
+    rounds_since_best: int = 0
+    plateaus: int = 0
+
+    def after(self, loss: float) -> Progress:
+        """Progress after a round with this training loss; a round without one changes nothing."""
+        if not math.isfinite(loss):
+            return self
+        if math.isnan(self.first):
+            return Progress(loss, loss, loss)
+        smoothed = SMOOTHING * self.smoothed + (1 - SMOOTHING) * loss
+        # A loss may be negative, such as the log-likelihood of a density.
+        if smoothed < self.best - IMPROVEMENT * abs(self.best):
+            return self._replace(smoothed=smoothed, best=smoothed, rounds_since_best=0)
+        waited = self.rounds_since_best + 1
+        if waited < PATIENCE:
+            return self._replace(smoothed=smoothed, rounds_since_best=waited)
+        return self._replace(smoothed=smoothed, best=smoothed, rounds_since_best=0, plateaus=self.plateaus + 1)
+
+    @property
+    def ratio(self) -> float:
+        """Smoothed loss over its first value; 1 before the first round."""
+        return self.smoothed / self.first if self.first > 0 else 1.0
 
 
 class State(NamedTuple):

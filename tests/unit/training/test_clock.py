@@ -12,7 +12,7 @@ from fedtempo.devices import RunningDevices
 from fedtempo.devices.running import Work
 from fedtempo.devices.traits import HOUR
 from fedtempo.schedules import Now
-from fedtempo.training.clock import AWAY, LATE, LEFT, Passage, passage, waiting
+from fedtempo.training.clock import AWAY, LATE, LEFT, Participants, passage, waiting
 from fedtempo.training.loop import drained, train_experiment
 from fedtempo.training.round_report import RoundReport
 from tests.one_weight import experiment
@@ -27,20 +27,22 @@ def work(*steps: float) -> Work:
     return Work((ones, of, ones), (np.zeros(len(steps)), of, 10 * ones))
 
 
-def passed(*steps: float, deadline: float | None = None, enough: int | None = None, silent: bool = False) -> Passage:
+def passed(
+    *steps: float, deadline: float | None = None, enough: int | None = None, silent: bool = False
+) -> Participants:
     return passage(ALWAYS, work(*steps), CLIENTS[: len(steps)], Now(), deadline, enough, silent)
 
 
 def test_a_round_takes_as_long_as_its_slowest_client() -> None:
     found = passed(4.0, 9.0, 2.0)
-    assert (found.counted.tolist(), found.failures, found.seconds) == ([3, 5, 8], [], 11.0)
+    assert (found.clients.tolist(), found.failures, found.seconds) == ([3, 5, 8], [], 11.0)
     assert found.joules == 15.0 + 30.0
 
 
 def test_the_deadline_ends_it() -> None:
     found = passed(4.0, 9.0, 2.0, deadline=7.0)
-    assert found.counted.tolist() == [3, 8] and found.failures == [(5, LATE)] and found.seconds == 7.0
-    assert found.late.tolist() == [5]
+    assert found.clients.tolist() == [3, 8] and found.failures == [(5, LATE)] and found.seconds == 7.0
+    assert found.also_charged.tolist() == [5]
     assert found.joules == 6.0 + 20.0 + 6.0  # the late one has taken six of its nine steps
     assert passed(4.0, 5.0, deadline=7.0).seconds == 7.0 and not passed(4.0, 5.0, deadline=7.0).failures
     assert passed(4.0, deadline=50.0).seconds == 6.0
@@ -49,16 +51,16 @@ def test_the_deadline_ends_it() -> None:
 
 def test_enough_is_enough() -> None:
     found = passed(4.0, 9.0, 2.0, enough=2)
-    assert found.counted.tolist() == [3, 8] and found.seconds == 6.0 and not found.failures
+    assert found.clients.tolist() == [3, 8] and found.seconds == 6.0 and not found.failures
     assert found.joules == 6.0 + 20.0 + 5.0  # the third stops when the round ends
-    assert passed(4.0, 4.0, 4.0, enough=2).counted.tolist() == [3, 5]  # equal times: the lower number
+    assert passed(4.0, 4.0, 4.0, enough=2).clients.tolist() == [3, 5]  # equal times: the lower number
     assert passed(4.0, enough=2).seconds == 6.0
 
 
 def test_a_client_that_leaves_is_not_counted() -> None:
     closing = RunningDevices(devices.constant().available(hours=(0, 1)), 0, 1, 1)
     found = passage(closing, work(4.0, 20.0), CLIENTS[:2], Now(time=HOUR - 10.0), None, None, False)
-    assert found.counted.tolist() == [3] and found.failures == [(5, LEFT)]
+    assert found.clients.tolist() == [3] and found.failures == [(5, LEFT)]
     assert found.seconds == pytest.approx(10.0) and found.joules == pytest.approx(14.0 + 9.0)
 
 

@@ -1,4 +1,4 @@
-"""One round at the server: who answers, what the mean does to the model, and rounds that do not count."""
+"""The end of a round at the server: what the mean does to the model, and rounds that do not count."""
 
 from __future__ import annotations
 
@@ -9,21 +9,16 @@ import pytest
 import torch
 
 import fedtempo as ft
-from fedtempo.federation.costs import Ledger
 from fedtempo.server.sums import BlockSum, Failure
+from fedtempo.training.clock import Participants
 from fedtempo.training.experiment import Experiment
+from fedtempo.training.one_round import norm_limit, now_in
 from fedtempo.training.round_report import RoundReport
-from fedtempo.training.server_round import REMEMBERED_NORMS, Participants, conclude, norm_limit, now_in, participants
-from fedtempo.training.smoothing import Progress
-from fedtempo.training.state import State
-from tests.one_weight import experiment
+from fedtempo.training.server_round import REMEMBERED_NORMS, conclude
+from fedtempo.training.state import Progress, State
+from tests.one_weight import experiment, first_state, ledger_of
 
 ROWS = [[float(client)] for client in range(10)]
-
-
-def start(prepared: Experiment, **more: Any) -> State:
-    server = prepared.federation.algorithm.server
-    return State(prepared.first_shared, server.init(prepared.first_shared), **more)
 
 
 def block(*deltas: float, **fields: Any) -> BlockSum:
@@ -35,14 +30,10 @@ def block(*deltas: float, **fields: Any) -> BlockSum:
     return result
 
 
-def ledger_of(prepared: Experiment) -> Ledger:
-    return Ledger(prepared.federation, prepared.first_shared, {})
-
-
 def concluded(
     prepared: Experiment, sums: BlockSum, state: State | None = None, clients: tuple[int, ...] = (1, 4)
 ) -> tuple[State, dict[int, Any], RoundReport]:
-    state = state or start(prepared)
+    state = state or first_state(prepared)
     now = now_in(prepared, state, 0)
     return conclude(prepared, state, sums, Participants(np.array(clients), []), now, ledger_of(prepared))
 
@@ -89,7 +80,7 @@ def test_clients_that_all_diverge_stop_the_run() -> None:
 
 def test_a_model_that_is_not_finite_stops_the_run() -> None:
     prepared = experiment(*ROWS)
-    far = start(prepared)._replace(shared={"w": torch.tensor([1.7e308], dtype=torch.float64)})
+    far = first_state(prepared)._replace(shared={"w": torch.tensor([1.7e308], dtype=torch.float64)})
     with pytest.raises(ft.TrainingError, match="the model is not finite after round 0"):
         concluded(prepared, block(1.7e308), far)
 
@@ -112,38 +103,9 @@ def test_an_aggregator_replaces_the_mean() -> None:
 def test_norms_of_the_latest_rounds_set_the_limit() -> None:
     """Three times the median of the norms remembered; before there are any, only the fixed limit holds."""
     prepared = experiment(*ROWS, admission=ft.Admission(max_ratio=3.0, max_norm=50.0))
-    assert norm_limit(prepared.federation, start(prepared)) == 50.0
-    assert norm_limit(prepared.federation, start(prepared, norms=(1.0, 2.0, 9.0))) == 6.0
-    assert norm_limit(experiment(*ROWS).federation, start(prepared, norms=(1.0,))) == float("inf")
-    state = start(prepared, norms=tuple(range(REMEMBERED_NORMS)))
+    assert norm_limit(prepared.federation, first_state(prepared)) == 50.0
+    assert norm_limit(prepared.federation, first_state(prepared, norms=(1.0, 2.0, 9.0))) == 6.0
+    assert norm_limit(experiment(*ROWS).federation, first_state(prepared, norms=(1.0,))) == float("inf")
+    state = first_state(prepared, norms=tuple(range(REMEMBERED_NORMS)))
     after, _, _ = concluded(prepared, block(1.0, norms=[4.0, 6.0, 8.0]), state)
     assert after.norms == (*range(1, REMEMBERED_NORMS), 6.0)
-
-
-def test_of_more_that_were_asked_some_arrive_first() -> None:
-    prepared = experiment(*ROWS, cohort=4, over_selection=0.5)
-    state = start(prepared)
-    now = now_in(prepared, state, 3)
-    everybody, first = (
-        participants(prepared, state, now, ledger_of(prepared), real=real).clients.tolist() for real in (True, False)
-    )
-    assert (len(everybody), len(first), now.cohort) == (6, 4, 4.0)
-    assert set(first) < set(everybody) and first == sorted(first)
-
-
-def test_who_drops_out_is_a_failure_and_trains_nothing() -> None:
-    prepared = experiment(*ROWS, faults=ft.Faults(drop=0.5))
-    state = start(prepared)
-    now = now_in(prepared, state, 0)
-    clients, failures, *_ = participants(prepared, state, now, ledger_of(prepared))
-    assert sorted([*clients.tolist(), *(failure.client for failure in failures)]) == list(range(10))
-    assert {failure.reason for failure in failures} == {"dropped out"}
-    assert 0 < len(failures) < 10
-
-
-def test_now_knows_how_training_is_getting_on() -> None:
-    prepared = experiment(*ROWS, cohort=0.3)
-    state = start(prepared, progress=Progress(first=4.0, smoothed=1.0, plateaus=2))
-    now = now_in(prepared, state, 7)
-    assert (now.round, now.cohort, now.clients, now.total_samples) == (7, 3.0, 10, 10)
-    assert (now.loss_ratio, now.plateaus) == (0.25, 2)

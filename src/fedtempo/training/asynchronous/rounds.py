@@ -26,9 +26,9 @@ from fedtempo.training.asynchronous.asked import AskedEngine
 from fedtempo.training.asynchronous.flights import Flight, Flights, Version
 from fedtempo.training.clock import LEFT
 from fedtempo.training.experiment import Experiment
-from fedtempo.training.one_round import blocks_of, state_of
+from fedtempo.training.one_round import blocks_of, norm_limit, state_of
 from fedtempo.training.round_report import Clients, RoundReport
-from fedtempo.training.server_round import REMEMBERED_NORMS, check_alive, measurements_of, norm_limit, passed, stepped
+from fedtempo.training.server_round import REMEMBERED_NORMS, check_alive, measurements_of, passed, stepped
 from fedtempo.training.state import State
 from fedtempo.training.storage.in_memory import Store
 
