@@ -62,7 +62,12 @@ class StoreError(FedTempoError, RuntimeError):
 def require(holds: bool, field: str, rule: str, value: object) -> None:
     """Raise `ConfigError` in the library's one sentence unless the rule holds."""
     if not holds:
-        raise ConfigError(f"{field} must be {rule}. Got {shown(value)}.")
+        raise wrong(field, rule, value)
+
+
+def wrong(field: str, rule: str, value: object) -> ConfigError:
+    """The error of `require`, to be raised where the check also narrows the value's type."""
+    return ConfigError(f"{field} must be {rule}. Got {shown(value)}.")
 
 
 def shown(value: object) -> str:
@@ -172,7 +177,7 @@ def _entries_fit(values: Sequence[object], kinds: tuple[object, ...], by_place: 
     return all(fits(value, kinds[0]) for value in values)
 
 
-def wording(kind: object, words: Mapping[Any, str]) -> str:
+def wording(kind: object, words: Mapping[object, str]) -> str:
     """An annotated type as the rule of an error message; `words` names the classes.
 
     >>> wording(Sequence[int] | None, {})
@@ -196,9 +201,9 @@ def wording(kind: object, words: Mapping[Any, str]) -> str:
 def bound_arguments(
     name: str,
     signature: inspect.Signature,
-    kinds: Mapping[str, Any],
-    call: tuple[Sequence[Any], Mapping[str, Any]],
-    words: Mapping[Any, str],
+    kinds: Mapping[str, object],
+    call: tuple[Sequence[object], Mapping[str, object]],
+    words: Mapping[object, str],
 ) -> dict[str, Any]:
     """The arguments of a call by name, each of its annotated type; one that is wrong or unknown is the error."""
     args, kwargs = call

@@ -10,11 +10,11 @@ import time
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack
 from types import TracebackType
-from typing import Any, Self
+from typing import Self
 
 from fedtempo.backends.backend import Backend, Block, Order
 from fedtempo.backends.collect import run_blocks
-from fedtempo.backends.engine import Calibration, Engine, EngineStatus, InProcess, Scoring, WorkerPool
+from fedtempo.backends.engine import BlockScores, Calibration, Engine, EngineStatus, InProcess, Scoring, WorkerPool
 from fedtempo.backends.processes import Processes
 from fedtempo.federation.federation import Federation
 from fedtempo.server.sums import BlockSum
@@ -66,7 +66,7 @@ class Calibrated:
         if isinstance(self._engine, WorkerPool):
             self._engine.kill_worker()
 
-    def score(self, scoring: Scoring, blocks: Iterable[Block]) -> Iterator[Any]:
+    def score(self, scoring: Scoring, blocks: Iterable[Block]) -> Iterator[BlockScores]:
         """Score wherever clients run now."""
         return self._engine.score(scoring, blocks)
 

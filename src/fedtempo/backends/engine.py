@@ -7,14 +7,22 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol, runtime_checkable
+from typing import NamedTuple, Protocol, runtime_checkable
+
+import numpy as np
 
 from fedtempo.backends.backend import Backend, Block, Order
 from fedtempo.backends.collect import run_blocks
 from fedtempo.client.objectives import Received
+from fedtempo.data.parts import Part
 from fedtempo.federation.federation import Federation
 from fedtempo.schedules import Now
 from fedtempo.server.sums import BlockSum
+
+PartScores = dict[Part, dict[str, np.ndarray]]
+"""By part and metric, one number for each user of a block."""
+BlockScores = tuple[PartScores, PartScores]
+"""Scores of a block of users before and after fine-tuning."""
 
 
 class Scoring(Protocol):
@@ -31,7 +39,7 @@ class Scoring(Protocol):
         ...
 
     @property
-    def parts(self) -> tuple[Any, ...]:
+    def parts(self) -> tuple[Part, ...]:
         """The parts of their rows that users are scored on."""
         ...
 
@@ -40,7 +48,7 @@ class Scoring(Protocol):
         """Whether the users are new."""
         ...
 
-    def score_block(self, federation: Federation, backend: Backend, block: Block) -> Any:
+    def score_block(self, federation: Federation, backend: Backend, block: Block) -> BlockScores:
         """The block's scores."""
         ...
 
@@ -78,7 +86,7 @@ class Engine(Protocol):
         """The sum over all blocks of what their clients send."""
         ...
 
-    def score(self, scoring: Scoring, blocks: Iterable[Block]) -> Iterator[Any]:
+    def score(self, scoring: Scoring, blocks: Iterable[Block]) -> Iterator[BlockScores]:
         """The scores of each block, in the order of the blocks."""
         ...
 
@@ -104,7 +112,7 @@ class InProcess:
         """Train one block after the other into one sum."""
         return run_blocks(self._federation, self._backend, order, blocks, BlockSum())
 
-    def score(self, scoring: Scoring, blocks: Iterable[Block]) -> Iterator[Any]:
+    def score(self, scoring: Scoring, blocks: Iterable[Block]) -> Iterator[BlockScores]:
         """Score one block after the other."""
         for block in blocks:
             yield scoring.score_block(self._federation, self._backend, block)

@@ -20,7 +20,7 @@ from types import TracebackType
 from typing import Any, NamedTuple, Self
 
 from fedtempo.backends.backend import Backend, Block, Order
-from fedtempo.backends.engine import EngineStatus, Scoring
+from fedtempo.backends.engine import BlockScores, EngineStatus, Scoring
 from fedtempo.backends.mailbox import Mailbox, SharedBuffers, by_place
 from fedtempo.backends.pace import Pace
 from fedtempo.backends.shipment import serialise
@@ -124,10 +124,10 @@ class Processes:
         there.close()
         return _Worker(process, here, mailbox)
 
-    def score(self, scoring: Scoring, blocks: Iterable[Block]) -> Iterator[Any]:
+    def score(self, scoring: Scoring, blocks: Iterable[Block]) -> Iterator[BlockScores]:
         """Score blocks on whichever worker is free; yield the scores in the order of the blocks."""
         waiting = chunked(list(enumerate(blocks)), self._count)
-        done: dict[int, Any] = {}
+        done: dict[int, BlockScores] = {}
         next_index = 0
 
         def assign(slot: int) -> Assignment | None:

@@ -18,7 +18,7 @@ from types import TracebackType
 from typing import Any, NamedTuple, Self
 
 from fedtempo.backends.backend import Backend, Block, Order
-from fedtempo.backends.engine import EngineStatus, Scoring
+from fedtempo.backends.engine import BlockScores, EngineStatus, Scoring
 from fedtempo.backends.pace import Pace
 from fedtempo.backends.processes import MOST_DEATHS, chunked, chunked_for_sums
 from fedtempo.backends.ray_cluster import Cluster, connected
@@ -158,9 +158,9 @@ class RayActors:
         if theirs != made_with():
             raise ConfigError(f"the Ray cluster must have {made_with()}, as here. Got {theirs}.")
 
-    def score(self, scoring: Scoring, blocks: Iterable[Block]) -> Iterator[Any]:
+    def score(self, scoring: Scoring, blocks: Iterable[Block]) -> Iterator[BlockScores]:
         """Score blocks on whichever actor is free; yield the scores in the order of the blocks."""
-        done: dict[int, Any] = {}
+        done: dict[int, BlockScores] = {}
         next_index = 0
         chunks = chunked(list(enumerate(blocks)), len(self._actors))
         for _, chunk, results, _ in self._arrivals("score", scoring, chunks):

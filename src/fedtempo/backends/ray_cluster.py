@@ -19,6 +19,7 @@ import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
+from types import ModuleType
 from typing import Any, NamedTuple
 
 from fedtempo.data.federated import FederatedData
@@ -73,9 +74,9 @@ def cluster_for(
 
 
 @contextmanager
-def connected(address: str | None, workers: int) -> Iterator[Any]:
+def connected(address: str | None, workers: int) -> Iterator[ModuleType]:
     """The module `ray`, connected. At the end, only what was started here is stopped."""
-    ray: Any = importlib.import_module("ray")
+    ray: ModuleType = importlib.import_module("ray")
     if ray.is_initialized():
         _check_shared(ray, address)
         yield ray
@@ -92,7 +93,7 @@ def connected(address: str | None, workers: int) -> Iterator[Any]:
             yield ray
 
 
-def _check_shared(ray: Any, address: str | None) -> None:
+def _check_shared(ray: ModuleType, address: str | None) -> None:
     """Refuse an existing connection that leads to another cluster, or that another run will close."""
     context = ray.get_runtime_context()
     if context.namespace == NAMESPACE:
@@ -119,7 +120,7 @@ def _folder() -> Iterator[Path]:
 
 
 @contextmanager
-def started(ray: Any, start: Callable[..., None], **settings: Any) -> Iterator[None]:
+def started(ray: ModuleType, start: Callable[..., None], **settings: object) -> Iterator[None]:
     """Ray until the end of the block. Ray installs its own handler of SIGTERM; the old one is put back afterwards."""
     main = threading.current_thread() is threading.main_thread()
     handler = signal.getsignal(signal.SIGTERM)
@@ -137,13 +138,13 @@ def started(ray: Any, start: Callable[..., None], **settings: Any) -> Iterator[N
             signal.signal(signal.SIGTERM, handler)
 
 
-def _processes(ray: Any) -> list[Any]:
+def _processes(ray: ModuleType) -> list[Any]:
     """The processes that Ray started for this program. It kills them but does not wait for all of them to end."""
     node = ray._private.worker._global_node
     return [] if node is None else [entry.process for kind in node.all_processes.values() for entry in kind]
 
 
-def _joined(ray: Any, address: str, **settings: Any) -> None:
+def _joined(ray: ModuleType, address: str, **settings: object) -> None:
     """Join a cluster."""
     host, _, port = address.rpartition("://")[2].rpartition(":")
     try:
@@ -157,7 +158,7 @@ def _joined(ray: Any, address: str, **settings: Any) -> None:
         raise ConfigError(f"ray_address must lead to a Ray cluster. Got {address!r}: {first_line(error)}.") from error
 
 
-def loopback(ray: Any, **settings: Any) -> None:
+def loopback(ray: ModuleType, **settings: object) -> None:
     """Start a cluster that other machines cannot reach."""
     try:
         with _only_loopback():

@@ -127,7 +127,8 @@ def describe(
 ) -> None:
     """Print clients, rows per client and label distribution of a division; draw clients by labels."""
     _known(name)
-    table = load(name, data_dir, cache_dir, **pairs_of(setting or [], "--set"))
+    settings: dict[str, Any] = pairs_of(setting or [], "--set")
+    table = load(name, data_dir, cache_dir, **settings)
     data = summary.divided_by_default(table, seed) if split is None else table.split(_split(split), seed=seed)
     found = summary.describe(data)
     if picture is not None:

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
-from typing import Any
 
 from fedtempo.cli.demo_runs import BETAS, BY_BETA, DIFFERENT, FINE_TUNING, SIMILAR, TUNED, DemoRun, by_label
 from fedtempo.comparison.fair import Decision, Finding, decide_pairs
@@ -14,6 +13,7 @@ from fedtempo.comparison.intervals import Estimate, over_seeds
 from fedtempo.papers.framework.svg import Axes, Series, draw
 from fedtempo.report import Grid, Lines, ResultTable, Section, report, write_page
 from fedtempo.support.files import write_atomically
+from fedtempo.support.json_text import JsonTable
 
 MARGIN = 0.01
 HEIGHT, WIDTH = 9, 34
@@ -141,7 +141,7 @@ class DemoFindings:
         pages = [one.page for one in self.runs if one.alpha == DIFFERENT]
         return write_page(out / "report.html", report(pages, title=title, command=command, sections=sections), "out")
 
-    def as_dict(self) -> dict[str, Any]:
+    def as_dict(self) -> JsonTable:
         """The table, the chart's numbers and the sentences as plain data."""
         return {
             "rounds": self.rounds,

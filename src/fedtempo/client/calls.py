@@ -49,7 +49,7 @@ def needed(calls: Sequence[Call], outputs: Iterable[int]) -> list[Call]:
     return kept[::-1]
 
 
-def unchanging(calls: Sequence[Call], shaped: dict[int, Tensor], outputs: Sequence[int]) -> dict[int, Any]:
+def unchanging(calls: Sequence[Call], shaped: dict[int, Tensor], outputs: Sequence[int]) -> dict[int, Tensor]:
     """Results that stay the same, by register: those that nobody returns, writes over or takes views of."""
     if any(call.writes for call in calls):
         return {}

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from typing import Any
+from typing import TypeVar
 
 from torch import Tensor
 
 from fedtempo.client.compression.packing import PREFIX as MEMORY
 from fedtempo.params import Params, leaves, tree_map
 
+State = TypeVar("State")
 PREFIX = "_optimizer/"
 """Leads the names of optimizer states among what a client keeps, what it sends, and what the server sends down."""
 GROUP = "optimizer"
@@ -30,7 +31,7 @@ def named_state(index: int | str, state: object) -> Params:
     return leaves(state, f"{PREFIX}{index}")
 
 
-def restored(index: int | str, fresh: Any, stored: Mapping[str, Tensor]) -> Any:
+def restored(index: int | str, fresh: State, stored: Mapping[str, Tensor]) -> State:
     """A state of the form of `fresh`, with every tensor that was stored in its place."""
     names = list(named_state(index, fresh))
     if not any(name in stored for name in names):
@@ -42,7 +43,8 @@ def restored(index: int | str, fresh: Any, stored: Mapping[str, Tensor]) -> Any:
         # A mean comes down in the model's type; counts are kept in a wider one.
         return found if found.dtype == tensor.dtype else found.to(tensor.dtype)
 
-    return tree_map(pick, fresh)
+    same: State = tree_map(pick, fresh)
+    return same
 
 
 def belongs_to(name: str, tensors: Collection[str]) -> bool:

@@ -19,7 +19,7 @@ from fedtempo.comparison.targets import Reached, cost_to_reach, whole_costs
 from fedtempo.errors import unknown
 from fedtempo.evaluation.protocol import UserScores
 from fedtempo.support.display import html_of
-from fedtempo.support.json_text import finite
+from fedtempo.support.json_text import JsonTable, finite
 
 GROUPS = ("existing_before", "existing_after", "new_before", "new_after")
 STATISTICS = ("mean", "bottom_decile", "std")
@@ -60,11 +60,11 @@ class Comparison:
     notes: list[str]
     lower_is_better: bool = False
 
-    def records(self) -> list[dict[str, Any]]:
+    def records(self) -> list[JsonTable]:
         """Plain data, one dict per contestant."""
         return [_record(line, self.target) for line in self.lines]
 
-    def as_dict(self) -> dict[str, Any]:
+    def as_dict(self) -> JsonTable:
         """Everything as plain data."""
         return {
             "metric": self.metric,
@@ -184,8 +184,8 @@ def _undefined(contestants: Sequence[Contestant]) -> list[str]:
     return notes
 
 
-def _record(line: Line, target: float | None) -> dict[str, Any]:
-    record: dict[str, Any] = {
+def _record(line: Line, target: float | None) -> JsonTable:
+    record: JsonTable = {
         "label": line.label,
         "seeds": line.seeds,
         "scores": {
@@ -213,7 +213,7 @@ def _record(line: Line, target: float | None) -> dict[str, Any]:
     return record
 
 
-def _flat(value: Any, prefix: str = "") -> dict[str, Any]:
+def _flat(value: Any, prefix: str = "") -> JsonTable:
     """Nested tables and lists as one row: `scores/existing_after/mean/value`, `.../over_seeds/low`."""
     if isinstance(value, dict):
         return {k: v for key, entry in value.items() for k, v in _flat(entry, f"{prefix}/{key}".strip("/")).items()}

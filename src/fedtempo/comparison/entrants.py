@@ -65,7 +65,7 @@ def _missing(file: ExperimentFile, name: str, rates: Rates) -> dict[str, Any]:
     return {rate: value for rate, value in rates(name).items() if rate not in borrowed}
 
 
-def parse_algorithms(text: str) -> list[tuple[str, str, dict[str, Any]]]:
+def parse_algorithms(text: str) -> list[tuple[str, str, dict[str, object]]]:
     """Label, name and settings of every algorithm in the text.
 
     >>> parse_algorithms("fedavg,feddecay:beta=0.4,steps=5")

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 import tomllib
-from typing import Any
 
 from fedtempo.errors import require
 
@@ -28,7 +27,7 @@ _TEXTS = re.compile(
 )
 
 
-def loads(text: str, name: str = "experiment file") -> dict[str, Any]:
+def loads(text: str, name: str = "experiment file") -> dict[str, object]:
     """The values of a TOML text; `ConfigError` if it is too large, deep or full, `ValueError` if it is no TOML."""
     require(len(text) <= LARGEST, name, f"at most {LARGEST} characters", f"{len(text)} characters")
     bare = _TEXTS.sub("_", text)

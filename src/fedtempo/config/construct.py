@@ -21,7 +21,7 @@ from fedtempo.config.settings import WORDS, at, check_types, checked, function_o
 from fedtempo.data import DATASETS, SPLITS, FederatedData, Split, Table, load
 from fedtempo.data.augment import AUGMENTATIONS, Augment, as_augment, chain
 from fedtempo.devices import DEVICES, Devices, as_devices, classes
-from fedtempo.errors import ConfigError, fits, require, unknown, wording
+from fedtempo.errors import ConfigError, fits, require, unknown, wording, wrong
 from fedtempo.metrics import METRICS, Metric
 from fedtempo.models import MODELS
 from fedtempo.params import Selector, matching, submodule
@@ -48,8 +48,7 @@ def make_algorithm(section: Mapping[str, object], field: str = "algorithm") -> A
         settings["algorithm"] = make_algorithm(backbone, f"{field}.around")
     elif "around" in settings:
         raise ConfigError(f"{field}.around must be left out: {name!r} is no wrapper. Got {settings['around']!r}.")
-    algorithm: Algorithm = made_as(field, name, ALGORITHMS, settings, Algorithm, "an Algorithm")
-    return algorithm
+    return made_as(field, name, ALGORITHMS, settings, Algorithm, "an Algorithm")
 
 
 def _functions(field: str, build: Any, settings: Mapping[str, Any]) -> dict[str, Any]:
@@ -77,18 +76,17 @@ def make_compressor(field: str, value: object) -> Compressor:
     name, of = section.get("name"), settings.get("of")
     if name == "chain" and isinstance(of, list):
         settings["of"] = [make_compressor(f"{field}.of[{place}]", each) for place, each in enumerate(of)]
-    made: Compressor = made_as(field, name, COMPRESSORS, settings, Compressor, "a Compressor", kind="compressor")
-    return made
+    return made_as(field, name, COMPRESSORS, settings, Compressor, "a Compressor", kind="compressor")
 
 
-def make_optimizer(field: str, value: Any) -> Optimizer:
+def make_optimizer(field: str, value: object) -> Optimizer:
     """The optimizer of a name or of a table such as `{ name = "adamw", weight_decay = 0.01, state = "keep" }`."""
     section = {"name": value} if isinstance(value, str) else value
-    require(isinstance(section, Mapping), field, WORDS[Optimizer], value)
+    if not isinstance(section, Mapping):
+        raise wrong(field, WORDS[Optimizer], value)
     settings = {key: make_value(f"{field}.{key}", entry) for key, entry in section.items() if key != "name"}
     name = section.get("name")
-    optimizer: Optimizer = made_as(field, name, OPTIMIZERS, settings, Optimizer, "an Optimizer", kind="optimizer")
-    return optimizer
+    return made_as(field, name, OPTIMIZERS, settings, Optimizer, "an Optimizer", kind="optimizer")
 
 
 def make_value(field: str, value: object) -> object:
@@ -102,10 +100,10 @@ def make_value(field: str, value: object) -> object:
     return value
 
 
-def make_selector(field: str, value: Any) -> Selector:
+def make_selector(field: str, value: object) -> Selector:
     """The selector of a table: `{ matching = "*.bias" }`, `{ not = {...} }`, `{ any = [{...}, {...}] }`."""
-    form = isinstance(value, Mapping) and len(value) == 1 and set(value) <= {*SELECTORS, *COMBINED, "not"}
-    require(form, field, WORDS[Selector], value)
+    if not isinstance(value, Mapping) or len(value) != 1 or not set(value) <= {*SELECTORS, *COMBINED, "not"}:
+        raise wrong(field, WORDS[Selector], value)
     ((kind, content),) = value.items()
     if kind == "not":
         return ~make_selector(f"{field}.not", content)
@@ -119,7 +117,7 @@ def make_selector(field: str, value: Any) -> Selector:
     return functools.reduce(operator.or_, (SELECTORS[kind](pattern) for pattern in patterns))
 
 
-def make_schedule(field: str, value: Any) -> Schedule:
+def make_schedule(field: str, value: float | Mapping[str, object]) -> Schedule:
     """The schedule of a table such as `{ schedule = "per_round", value = 0.1, factor = 0.99 }`."""
     if not isinstance(value, Mapping):
         require(fits(value, float), field, wording(float | Schedule, WORDS), value)
@@ -133,8 +131,9 @@ def make_schedule(field: str, value: Any) -> Schedule:
         if key != "of":
             raise unknown(f"{field} 'product': setting", key, ["of"])
     factors = settings.get("of")
-    require(isinstance(factors, list) and bool(factors), f"{field}.of", "a list of schedules", factors)
-    return product(*(make_schedule(f"{field}.of", factor) for factor in factors or []))
+    if not isinstance(factors, list) or not factors:
+        raise wrong(f"{field}.of", "a list of schedules", factors)
+    return product(*(make_schedule(f"{field}.of", factor) for factor in factors))
 
 
 def _schedule(field: str, name: Any, settings: Mapping[str, Any]) -> Schedule:
@@ -185,7 +184,7 @@ def _kind_of_devices(field: str, name: Any, settings: dict[str, Any]) -> Devices
 
 def make_model(section: FileSection) -> nn.Module:
     """The model of a file."""
-    model: nn.Module = made_as("model", section.name, MODELS, section.settings, nn.Module, "an nn.Module")
+    model = made_as("model", section.name, MODELS, section.settings, nn.Module, "an nn.Module")
     return copy.deepcopy(model) if model is find("model", section.name, MODELS) else model
 
 
@@ -302,8 +301,8 @@ def _own_settings(section: DataSection) -> dict[str, Any]:
 def _own_data(section: DataSection) -> FederatedData:
     """The data of a user's function: a table that is split as usual, or clients as they are."""
     settings = _own_settings(section)
-    what = "a Table or FederatedData"
-    data = made_as("data", section.name, DATASETS, settings, (Table, FederatedData), what)
+    kinds: tuple[type[Table | FederatedData], ...] = (Table, FederatedData)
+    data = made_as("data", section.name, DATASETS, settings, kinds, "a Table or FederatedData")
     if isinstance(data, Table):
         parts = {part: getattr(section, part) for part in ("validation", "test") if part not in settings}
         with at("data", section.name, DataSection.model_fields):
@@ -314,5 +313,4 @@ def _own_data(section: DataSection) -> FederatedData:
         if field not in settings and value != getattr(untouched, field):
             rule = f"left out: {section.name!r} returns clients that are divided already"
             raise ConfigError(f"data.{field} must be {rule}. Got {value!r}.")
-    clients: FederatedData = data
-    return clients
+    return data

@@ -83,7 +83,7 @@ def _with_path_beside(section: Any, kinds: Sequence[str], folder: Path) -> Any:
     return section if here.exists() or not beside.is_file() else {**section, "path": str(beside)}
 
 
-def overrides_of(texts: list[str] | None) -> dict[str, Any]:
+def overrides_of(texts: list[str] | None) -> dict[str, object]:
     """The fields that `--set a.b=value` sets, with their values."""
     return pairs_of(texts or (), "--set", "a.b=value")
 
@@ -180,7 +180,7 @@ def trackers_of(experiment: ExperimentFile) -> list[Tracker]:
     return [make("trackers", name, TRACKERS, settings) for name, settings in named_trackers(experiment)]
 
 
-def named_trackers(experiment: ExperimentFile) -> list[tuple[str, dict[str, Any]]]:
+def named_trackers(experiment: ExperimentFile) -> list[tuple[str, dict[str, object]]]:
     """The trackers of a file: their names and settings."""
     return [(each, {}) if isinstance(each, str) else (each.name, each.settings) for each in experiment.trackers]
 

@@ -9,7 +9,7 @@ from fedtempo.config import bounded_toml as toml
 from fedtempo.errors import ConfigError, require
 
 
-def pairs_of(texts: Iterable[str], what: str, form: str = "KEY=VALUE") -> dict[str, Any]:
+def pairs_of(texts: Iterable[str], what: str, form: str = "KEY=VALUE") -> dict[str, object]:
     """Keys and values of texts such as `lr=0.1`; a value is TOML, and anything that is not TOML is a string.
 
     `what` stands in the error for a text that is no pair. A dotted key names a field inside tables, see `put`.
@@ -26,7 +26,7 @@ def pairs_of(texts: Iterable[str], what: str, form: str = "KEY=VALUE") -> dict[s
     return pairs
 
 
-def put(values: dict[str, Any], field: str, value: object, what: str) -> None:
+def put(values: dict[str, object], field: str, value: object, what: str) -> None:
     """Set a field such as `algorithm.lr` or `algorithm.lr.of.0.value`; tables on the way are made.
 
     >>> values = {"algorithm": {"name": "fedavg"}}
@@ -44,13 +44,13 @@ def put(values: dict[str, Any], field: str, value: object, what: str) -> None:
     where[_index(where, last, field, what) if isinstance(where, list) else last] = value
 
 
-def _index(entries: Sequence[Any], key: str, field: str, what: str) -> int:
+def _index(entries: Sequence[object], key: str, field: str, what: str) -> int:
     if not key.isdecimal() or int(key) >= len(entries):
         raise ConfigError(f"{what} {field} must name an entry in [0, {len(entries)}) of the list. Got {key!r}.")
     return int(key)
 
 
-def _toml_value(text: str) -> Any:
+def _toml_value(text: str) -> object:
     try:
         values = toml.loads(f"value = {text}")
     except (ValueError, RecursionError):

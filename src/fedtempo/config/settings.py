@@ -7,7 +7,7 @@ import inspect
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, get_type_hints
+from typing import Any, TypeVar, get_type_hints
 
 from torch import nn
 
@@ -19,6 +19,7 @@ from fedtempo.errors import ConfigError, FedTempoError, first_line, fits, requir
 from fedtempo.params import Selector
 from fedtempo.schedules import Schedule
 
+Made = TypeVar("Made")
 WORDS: dict[Any, str] = {
     Schedule: '{ schedule = "...", ... }',
     Selector: '{ submodule = "..." } or { matching = "..." }',
@@ -39,9 +40,9 @@ RENAMED: dict[str, dict[str, str]] = {
 
 def make(
     field: str,
-    name: Any,
-    known: Mapping[str, Any],
-    settings: Mapping[str, Any],
+    name: object,
+    known: Mapping[str, object],
+    settings: Mapping[str, object],
     key: str = "name",
     kind: str | None = None,
 ) -> Any:
@@ -55,14 +56,14 @@ def make(
 
 def made_as(
     field: str,
-    name: Any,
-    known: Mapping[str, Any],
-    settings: Mapping[str, Any],
-    wanted: type | tuple[type, ...],
+    name: object,
+    known: Mapping[str, object],
+    settings: Mapping[str, object],
+    wanted: type[Made] | tuple[type[Made], ...],
     what: str,
     key: str = "name",
     kind: str | None = None,
-) -> Any:
+) -> Made:
     """Like `make`, for what must come out as one of these types."""
     value = make(field, name, known, settings, key, kind)
     if not isinstance(value, wanted):
@@ -71,7 +72,7 @@ def made_as(
 
 
 def function_or_made(
-    field: str, name: Any, known: Mapping[str, Any], settings: Mapping[str, Any], kind: str, takes: int
+    field: str, name: object, known: Mapping[str, object], settings: Mapping[str, object], kind: str, takes: int
 ) -> Any:
     """A function of `takes` arguments with its settings bound, or what a name makes when called with its settings.
 
@@ -93,7 +94,7 @@ def function_or_made(
 
 
 def check_settings(
-    field: str, name: Any, known: Mapping[str, Any], settings: Mapping[str, Any], key: str = "name"
+    field: str, name: object, known: Mapping[str, object], settings: Mapping[str, object], key: str = "name"
 ) -> None:
     """The name is known, every setting is one of its parameters and of its type, and none that it needs is missing."""
     checked(field, name, known, settings, key)
@@ -101,9 +102,9 @@ def check_settings(
 
 def checked(
     field: str,
-    name: Any,
-    known: Mapping[str, Any],
-    settings: Mapping[str, Any],
+    name: object,
+    known: Mapping[str, object],
+    settings: Mapping[str, object],
     key: str = "name",
     kind: str | None = None,
 ) -> Any:
@@ -132,16 +133,16 @@ def not_given(parameters: Mapping[str, inspect.Parameter], settings: Iterable[st
     return [p for p in parameters.values() if p.default is p.empty and p.kind not in several and p.name not in given]
 
 
-def _check_known(field: str, name: str, function: Callable[..., Any], settings: Iterable[str]) -> None:
+def _check_known(field: str, name: object, function: Callable[..., Any], settings: Iterable[str]) -> None:
     parameters = inspect.signature(function).parameters
     if any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values()):
         return
     for setting in settings:
         if setting not in parameters:
-            raise unknown(f"{field} {name!r}: setting", setting, parameters, RENAMED.get(name, {}).get(setting))
+            raise unknown(f"{field} {name!r}: setting", setting, parameters, RENAMED.get(str(name), {}).get(setting))
 
 
-def _check_types(field: str, function: Callable[..., Any], settings: Mapping[str, Any]) -> None:
+def _check_types(field: str, function: Callable[..., Any], settings: Mapping[str, object]) -> None:
     try:
         kinds = get_type_hints(function.__init__ if isinstance(function, type) else function)  # type: ignore[misc]
     except Exception:  # a user's annotations may name what is not there at run time
@@ -149,7 +150,7 @@ def _check_types(field: str, function: Callable[..., Any], settings: Mapping[str
     check_types(field, kinds, settings)
 
 
-def check_types(field: str, kinds: Mapping[str, Any], settings: Mapping[str, Any]) -> None:
+def check_types(field: str, kinds: Mapping[str, object], settings: Mapping[str, object]) -> None:
     """Every setting is of its annotated type."""
     for setting, value in settings.items():
         kind = kinds.get(setting, Any)
@@ -157,7 +158,7 @@ def check_types(field: str, kinds: Mapping[str, Any], settings: Mapping[str, Any
 
 
 @contextmanager
-def at(field: str, name: str, known: Iterable[str]) -> Iterator[None]:
+def at(field: str, name: object, known: Iterable[str]) -> Iterator[None]:
     """Errors from in here name the setting by its place in the file, whoever raised them."""
     try:
         yield

@@ -141,7 +141,7 @@ def _read_torch(dataset: Dataset[Any], columns: Sequence[str], collate: Collate 
     if collate is not None:
         return collated(list(_items(dataset)), collate, columns, name)
     if isinstance(dataset, TensorDataset):
-        return dict(item_columns([value_array(tensor) for tensor in dataset.tensors], columns))
+        return {column: value_array(tensor) for column, tensor in item_columns(dataset.tensors, columns)}
     return stacked((dict(item_columns(item, columns)) for item in _items(dataset)), name)
 
 

@@ -15,13 +15,13 @@ from fedtempo.data.own_clients import array_of_tensor
 from fedtempo.errors import DataError, unknown
 
 Columns = dict[str, np.ndarray]
-Collate = Callable[[list[Any]], Any]
+Collate = Callable[[list[Any]], object]
 """From a list of items to columns with a row for each, as torch's `DataLoader` has it."""
 CLIENT = "_client"
 """The name under which the client column is read."""
 
 
-def item_columns(item: Any, columns: Sequence[str]) -> Iterable[tuple[str, Any]]:
+def item_columns(item: object, columns: Sequence[str]) -> Iterable[tuple[str, object]]:
     """The columns of an item by name: those of a dict, or a tuple's values in their order."""
     if isinstance(item, Mapping):
         for column in columns:
@@ -34,7 +34,7 @@ def item_columns(item: Any, columns: Sequence[str]) -> Iterable[tuple[str, Any]]
     return zip(columns, values, strict=True)
 
 
-def stacked(rows: Iterable[Mapping[str, Any]], name: str) -> Columns:
+def stacked(rows: Iterable[Mapping[str, object]], name: str) -> Columns:
     """One array for each column; every row must have the same shape there."""
     found: dict[str, list[np.ndarray]] = {}
     for number, row in enumerate(rows):
@@ -60,7 +60,7 @@ def stacked(rows: Iterable[Mapping[str, Any]], name: str) -> Columns:
     return {column: np.stack(arrays) for column, arrays in found.items()}
 
 
-def value_array(value: Any) -> np.ndarray:
+def value_array(value: object) -> np.ndarray:
     """A value of an item: numbers, an image as (channels, height, width), or an object where it is neither."""
     if isinstance(value, torch.Tensor):
         return array_of_tensor(value)
@@ -96,7 +96,7 @@ def _pixels(image: Any) -> np.ndarray:
     return pixels[None] if pixels.ndim == 2 else pixels.transpose(2, 0, 1)
 
 
-def collated(items: list[Any], collate: Collate, columns: Sequence[str], name: str) -> Columns:
+def collated(items: list[object], collate: Collate, columns: Sequence[str], name: str) -> Columns:
     """What a collate function makes of some items, with a row for each."""
     found = {column: value_array(values) for column, values in item_columns(collate(items), columns)}
     for column, values in found.items():
@@ -126,5 +126,5 @@ def lazily(
     return found
 
 
-def _collated_alone(item: Any, columns: Sequence[str], collate: Collate, name: str) -> Iterable[tuple[str, Any]]:
+def _collated_alone(item: object, columns: Sequence[str], collate: Collate, name: str) -> Iterable[tuple[str, object]]:
     return [(column, values[0]) for column, values in collated([item], collate, columns, name).items()]

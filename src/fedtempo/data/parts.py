@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
+Part = Literal["train", "validation", "test"]
+"""One of the parts, by its name."""
 TRAIN, VALIDATION, TEST = 0, 1, 2
 PARTS = {"train": TRAIN, "validation": VALIDATION, "test": TEST}
 UNUSED = -1

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -12,6 +12,7 @@ from fedtempo.data.parts import PARTS, TRAIN
 from fedtempo.data.splits import dirichlet, louvain
 from fedtempo.data.table import Table, natural
 from fedtempo.support.display import show, shown_by
+from fedtempo.support.json_text import JsonTable
 
 if TYPE_CHECKING:
     from rich.text import Text
@@ -20,7 +21,7 @@ shown_by("fedtempo.report")  # a script that only divides data does not load tra
 _SHADES = " ░▒▓█"
 
 
-def describe(data: FederatedData) -> dict[str, Any]:
+def describe(data: FederatedData) -> JsonTable:
     """Clients, rows, rows per client, label distribution and the hash of the division, as plain values."""
     sizes = {part: data.sizes(part) for part in PARTS}
     everything = sum(sizes.values(), np.zeros(len(data), dtype=np.int64))

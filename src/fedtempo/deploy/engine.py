@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, get_args
+from typing import get_args
 
 import numpy as np
 
 from fedtempo.backends import Block, Order
 from fedtempo.backends.collect import add_admitted
-from fedtempo.backends.engine import EngineStatus, Scoring
+from fedtempo.backends.engine import BlockScores, EngineStatus, PartScores, Scoring
 from fedtempo.client.objectives import Received
+from fedtempo.data.parts import Part
 from fedtempo.deploy.gate import NOTHING_KEPT, Gate, UploadError, upload_form
 from fedtempo.deploy.orders import (
     NodeTask,
@@ -23,7 +24,7 @@ from fedtempo.deploy.orders import (
 )
 from fedtempo.deploy.roster import Reply, Request, Roster
 from fedtempo.deploy.wire import Upload, WireError
-from fedtempo.evaluation.scoring import ANSWERED, BlockScores
+from fedtempo.evaluation.scoring import ANSWERED
 from fedtempo.params import Params, select
 from fedtempo.server.policy import UploadPolicy
 from fedtempo.server.sums import BlockSum, Failure
@@ -95,7 +96,7 @@ class RemoteEngine:
 
     # ------------------------------------------------------------------ scoring
 
-    def score(self, scoring: Scoring, blocks: Iterable[Block]) -> Iterator[tuple[BlockScores, BlockScores]]:
+    def score(self, scoring: Scoring, blocks: Iterable[Block]) -> Iterator[BlockScores]:
         """Ask every user on the node that holds it; one without an answer is left out of the statistics."""
         asked = list(blocks)
         tasks = {task.client: task for block in asked for task in _tasks(*block)}
@@ -194,7 +195,7 @@ def _upload(gate: Gate, client: int, data: bytes) -> Upload:
     return gate.admit(data, client)
 
 
-def _named(values: np.ndarray, parts: Iterable[Any], metrics: Iterable[str], answered: np.ndarray) -> BlockScores:
+def _named(values: np.ndarray, parts: Iterable[Part], metrics: Iterable[str], answered: np.ndarray) -> PartScores:
     return {
         part: {**dict(zip(metrics, by_metric, strict=True)), ANSWERED: answered}
         for part, by_metric in zip(parts, values, strict=True)

@@ -9,9 +9,9 @@ import torch
 from torch import Tensor
 
 from fedtempo.client.objectives import Received
+from fedtempo.data.parts import Part
 from fedtempo.deploy.wire import HASH, MARK, Contents, Layout, WireError, decode, encode, form_of
 from fedtempo.errors import FedTempoError, first_line
-from fedtempo.evaluation.protocol import Part
 from fedtempo.federation.federation import Federation
 from fedtempo.federation.traffic import download_forms
 from fedtempo.params import Params, select

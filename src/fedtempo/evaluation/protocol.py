@@ -7,12 +7,11 @@ from typing import Literal
 
 import numpy as np
 
+from fedtempo.data.parts import Part
 from fedtempo.errors import is_count, is_number, require
 from fedtempo.metrics import LOWER_IS_BETTER
 from fedtempo.randomness import generator
 from fedtempo.schedules import Rate, Schedule
-
-Part = Literal["train", "validation", "test"]
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,8 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from fedtempo.algorithms.algorithm import predict_personal
-from fedtempo.evaluation.protocol import Evaluation, Part
+from fedtempo.data.parts import Part
+from fedtempo.evaluation.protocol import Evaluation
 from fedtempo.evaluation.serving import served_phases, serves_as_held
 from fedtempo.federation.federation import Federation
 from fedtempo.params import Params

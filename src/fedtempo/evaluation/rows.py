@@ -16,8 +16,8 @@ import torch
 from torch import Tensor
 
 from fedtempo.backends import Trained
+from fedtempo.data.parts import Part
 from fedtempo.errors import FedTempoError, TrainingError, first_line
-from fedtempo.evaluation.protocol import Part
 from fedtempo.federation.federation import Federation
 from fedtempo.metrics import IGNORED, Metric
 from fedtempo.params import tree_map

@@ -9,10 +9,12 @@ from typing import NamedTuple
 import numpy as np
 
 from fedtempo.backends import Backend, Block, Engine
+from fedtempo.backends.engine import BlockScores, PartScores
 from fedtempo.backends.memory import in_pieces_that_fit
 from fedtempo.client.compression.packing import without_memory
 from fedtempo.client.objectives import Received
-from fedtempo.evaluation.protocol import Evaluation, Part, Scores, UserScores
+from fedtempo.data.parts import Part
+from fedtempo.evaluation.protocol import Evaluation, Scores, UserScores
 from fedtempo.evaluation.remembered import RememberedScores
 from fedtempo.evaluation.rows import score
 from fedtempo.evaluation.serving import Served, served_phases, serves_as_held
@@ -20,8 +22,6 @@ from fedtempo.federation.federation import Federation
 from fedtempo.params import Params
 from fedtempo.schedules import Now
 
-BlockScores = dict[Part, dict[str, np.ndarray]]
-"""By part and metric, one number for each user of a block."""
 ANSWERED = "answered"
 """A score that only deployments have: 1 for users whose node answered. The others count as users without rows."""
 
@@ -35,7 +35,7 @@ class EvaluationContext(NamedTuple):
     newcomers: bool
     protocol: Evaluation
 
-    def score_block(self, federation: Federation, backend: Backend, block: Block) -> tuple[BlockScores, BlockScores]:
+    def score_block(self, federation: Federation, backend: Backend, block: Block) -> BlockScores:
         """Loss and scores of a block of users by part, before and after fine-tuning."""
         served = served_phases(federation, self.protocol, self.newcomers)
         # Before fine-tuning is a program without phases: the same code then gives the model that a user holds.
@@ -44,12 +44,12 @@ class EvaluationContext(NamedTuple):
             return before, before
         return before, self._scored(federation, backend, block, served)
 
-    def _scored(self, federation: Federation, backend: Backend, block: Block, served: Served) -> BlockScores:
+    def _scored(self, federation: Federation, backend: Backend, block: Block, served: Served) -> PartScores:
         # The program is bound once and kept for all blocks and evaluations, and what it has recorded with it.
         key = (self.protocol, self.newcomers, served.as_kept, len(served.phases))
         program = federation.notes.program(key, lambda: federation.compile(served.phases, as_kept=served.as_kept))
 
-        def scored(few: Block) -> BlockScores:
+        def scored(few: Block) -> PartScores:
             users = (federation.problem, program, self.received, self.now, few.clients, few.personal)
             trained = list(backend.train(*users))
             return {part: _joined([score(federation, one, part) for one in trained]) for part in self.parts}

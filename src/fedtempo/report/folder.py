@@ -6,7 +6,7 @@ import csv
 import io
 import math
 from pathlib import Path
-from typing import Any, get_args
+from typing import get_args
 
 from fedtempo.config import EXPERIMENT
 from fedtempo.errors import ConfigError
@@ -14,7 +14,7 @@ from fedtempo.report.html import report as page_about
 from fedtempo.report.runs import ReportRun, script_command, timestamp, versions
 from fedtempo.support.display import shows
 from fedtempo.support.files import write_atomically
-from fedtempo.support.json_text import json_text
+from fedtempo.support.json_text import JsonTable, json_text
 from fedtempo.training.private_runs import WITHHELD
 from fedtempo.training.result import Result
 from fedtempo.training.round_report import RoundReport
@@ -87,13 +87,13 @@ def users_as_csv(result: Result) -> str:
     return text.getvalue()
 
 
-def _circumstances(folder: Path) -> dict[str, Any]:
+def _circumstances(folder: Path) -> JsonTable:
     """When and with what the run ended, and what runs it again where no experiment file does."""
     command = None if (folder / EXPERIMENT).is_file() else script_command()
     return {"finished": timestamp(), "versions": versions(), "command": command}
 
 
-def round_record(report: RoundReport) -> dict[str, Any]:
+def round_record(report: RoundReport) -> JsonTable:
     """A round as plain data."""
     return {
         "round": report.round,
@@ -114,7 +114,7 @@ def round_record(report: RoundReport) -> dict[str, Any]:
 
 
 @shows(Result, "summary")
-def summary(result: Result) -> dict[str, Any]:
+def summary(result: Result) -> JsonTable:
     """A run as plain data."""
     selected, privacy = result.selected, result.privacy
     return {

@@ -14,7 +14,6 @@ from functools import cache
 from html import escape
 from importlib.resources import files
 from pathlib import Path
-from typing import Any
 
 from fedtempo.report.body import footer, head, runs_section, section
 from fedtempo.report.payload import payload
@@ -23,6 +22,7 @@ from fedtempo.report.sections import Section
 from fedtempo.report.tables import ResultTable
 from fedtempo.support.display import shows
 from fedtempo.support.files import write_atomically
+from fedtempo.support.json_text import JsonTable
 from fedtempo.training.result import Result
 
 SCRIPTS = ("draw", "points", "lines", "marks", "numbers", "figures", "setup", "controls", "results", "saving", "page")
@@ -34,10 +34,11 @@ def report(
     title: str = "FedTempo",
     command: str | None = None,
     sections: Sequence[Section] = (),
-    live: dict[str, Any] | None = None,
+    live: JsonTable | None = None,
 ) -> str:
     """The page as text. `command` runs all of it again; `live` is what a watched run adds to the numbers."""
-    numbers = {**payload(runs, title, sections), **(live or {})}
+    drawn = payload(runs, title, sections)
+    numbers = {**drawn, **(live or {})}
     style, script = _asset("report.css"), _script()
     connects = "'self'" if live is not None else "'none'"
     policy = (
@@ -58,7 +59,7 @@ def report(
         f"<noscript>{table}<p>The figures of this page are drawn by a script in it; allow scripts to see them.</p>"
         f'</noscript></section>{added}<div id="figures" class="grid-of-figures"{only_sections}></div>'
         f'<div id="setup" class="grid-of-figures"{only_sections}></div>{runs_section(runs, command)}</main>'
-        f'{footer(numbers["notes"])}</div><script type="application/json" id="numbers">{as_json(numbers)}</script>'
+        f'{footer(drawn["notes"])}</div><script type="application/json" id="numbers">{as_json(numbers)}</script>'
         f"<script>{script}</script></body></html>\n"
     )
 

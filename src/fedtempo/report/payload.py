@@ -9,7 +9,7 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import accumulate
-from typing import Any
+from typing import Any, TypedDict
 
 import numpy as np
 
@@ -17,6 +17,7 @@ from fedtempo.evaluation.protocol import Scores, UserScores
 from fedtempo.report.pictures import DataPicture, RatePlan
 from fedtempo.report.runs import ReportRun
 from fedtempo.report.sections import Bars, Section
+from fedtempo.support.json_text import JsonTable
 from fedtempo.training.round_report import RoundReport
 
 DIGITS = 6
@@ -27,8 +28,26 @@ MOST_USERS = 100_000
 COSTS = ("bytes", "steps", "flops")
 
 
-def payload(runs: Sequence[ReportRun], title: str, sections: Sequence[Section] = ()) -> dict[str, Any]:
-    """Everything the page draws."""
+class PageNumbers(TypedDict):
+    """Everything the page draws, by the names that its script reads."""
+
+    title: str
+    metric: str
+    metrics: list[str]
+    lower: list[str]
+    """Metrics of which less is better."""
+    shares: list[str]
+    """Metrics that are shares, drawn between 0 and 1."""
+    part: str | None
+    runs: list[JsonTable]
+    pictures: list[JsonTable]
+    """The data sets, each once; a run names its own by the place in this list."""
+    figures: list[JsonTable | None]
+    notes: list[str]
+
+
+def payload(runs: Sequence[ReportRun], title: str, sections: Sequence[Section] = ()) -> PageNumbers:
+    """The numbers of the page."""
     scored = next((run.scores for run in runs if run.scores), None)
     pictures = {run.picture.digest: run.picture for run in runs if run.picture is not None}
     places = {digest: index for index, digest in enumerate(pictures)}
@@ -47,7 +66,7 @@ def payload(runs: Sequence[ReportRun], title: str, sections: Sequence[Section] =
     }
 
 
-def _run(run: ReportRun, users: int, pictures: Mapping[str, int]) -> dict[str, Any]:
+def _run(run: ReportRun, users: int, pictures: Mapping[str, int]) -> JsonTable:
     return {
         "label": run.label,
         "seed": run.seed,
@@ -99,7 +118,7 @@ def _costs(history: Sequence[RoundReport]) -> dict[str, list[Any]]:
     return {**costs, "seconds": _numbers(seconds), **clock}
 
 
-def _curve(run: ReportRun) -> dict[str, Any]:
+def _curve(run: ReportRun) -> JsonTable:
     """Statistics over users by metric and group, one entry per evaluation, with the costs so far."""
     costs = _costs(run.history)
     evaluated = [index for index, report in enumerate(run.history) if report.scores]
@@ -119,7 +138,7 @@ def _curve(run: ReportRun) -> dict[str, Any]:
     }
 
 
-def _final(run: ReportRun) -> dict[str, Any] | None:
+def _final(run: ReportRun) -> JsonTable | None:
     """The test scores of the selected round, by metric and group."""
     if run.selected is None or run.scores is None:
         return None
@@ -135,7 +154,7 @@ def _final(run: ReportRun) -> dict[str, Any] | None:
     }
 
 
-def _users(run: ReportRun, most: int) -> dict[str, Any] | None:
+def _users(run: ReportRun, most: int) -> JsonTable | None:
     """Every user of the selected round, from worst to best by the main metric after fine-tuning."""
     scores = run.scores
     if scores is None:
@@ -146,7 +165,7 @@ def _users(run: ReportRun, most: int) -> dict[str, Any] | None:
     return {kind: _user_columns(*pair, scores.metric, most) for kind, pair in kinds.items()}
 
 
-def _user_columns(before: UserScores, after: UserScores, metric: str, most: int) -> dict[str, Any]:
+def _user_columns(before: UserScores, after: UserScores, metric: str, most: int) -> JsonTable:
     seen = np.flatnonzero(after.samples > 0)
     scores = after.values[metric][seen]
     order = seen[np.argsort(-scores if metric in after.lower else scores, kind="stable")]
@@ -160,7 +179,7 @@ def _user_columns(before: UserScores, after: UserScores, metric: str, most: int)
     }
 
 
-def _picture(picture: DataPicture) -> dict[str, Any]:
+def _picture(picture: DataPicture) -> JsonTable:
     return {
         "title": picture.title,
         "clients": picture.clients.tolist(),
@@ -173,7 +192,7 @@ def _picture(picture: DataPicture) -> dict[str, Any]:
     }
 
 
-def _plan(plan: RatePlan) -> dict[str, Any]:
+def _plan(plan: RatePlan) -> JsonTable:
     def columns(entries: Sequence[Mapping[str, float]]) -> dict[str, list[float | None]]:
         names = dict.fromkeys(name for entry in entries for name in entry)
         return {name: [_number(entry.get(name)) for entry in entries] for name in names}
@@ -187,7 +206,7 @@ def _plan(plan: RatePlan) -> dict[str, Any]:
     }
 
 
-def _figure(section: Section) -> dict[str, Any] | None:
+def _figure(section: Section) -> JsonTable | None:
     figure = section.figure
     if figure is None:
         return None

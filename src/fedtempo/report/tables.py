@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from html import escape
 from statistics import fmean, pstdev
-from typing import Any, Protocol
+from typing import Protocol
 
 from rich.table import Table as RichTable
 
@@ -15,6 +15,7 @@ from fedtempo.evaluation.protocol import Scores
 from fedtempo.federation.costs import Costs
 from fedtempo.report.runs import ReportRun
 from fedtempo.support.display import shows
+from fedtempo.support.json_text import JsonTable
 from fedtempo.support.terminal import Terminal
 from fedtempo.training.result import Result
 from fedtempo.training.saved import SavedResult
@@ -98,7 +99,7 @@ class ResultTable:
         wanted = [f"{group}/{statistic}" for group in GROUPS for statistic in STATISTICS]
         return [c for c in [*wanted, *COSTS] if any(c in row.values for row in self.rows)]
 
-    def records(self) -> list[dict[str, Any]]:
+    def records(self) -> list[JsonTable]:
         """The table as plain data: one dict per row, a list over seeds per column."""
         return [{"label": row.label, **row.values} for row in self.rows]
 

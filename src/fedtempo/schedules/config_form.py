@@ -45,7 +45,7 @@ SCHEDULES: dict[str, Callable[..., Schedule]] = {
 }
 
 
-def to_config(schedule: Schedule) -> dict[str, Any] | float:
+def to_config(schedule: Schedule) -> dict[str, object] | float:
     """The value that stands for the schedule in a TOML file; a constant is its number.
 
     >>> to_config(per_round(0.1, 0.9))

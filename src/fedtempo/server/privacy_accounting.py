@@ -18,6 +18,7 @@ from typing import Any, Literal, get_args
 import numpy as np
 
 from fedtempo.errors import ConfigError, is_count, is_number, require
+from fedtempo.support.json_text import JsonTable
 
 Sampling = Literal["poisson", "fixed-size", "none"]
 Adjacency = Literal["add-remove", "replace-one"]
@@ -61,7 +62,7 @@ class Guarantee:
             f"{_WORDS[self.sampling]}, {shares}; noise {self.noise:g}; {self.accountant}"
         )
 
-    def record(self) -> dict[str, Any]:
+    def record(self) -> JsonTable:
         """The guarantee as plain data; an infinite epsilon is a word, for JSON has none."""
         unbounded = self.epsilon is not None and math.isinf(self.epsilon)
         return {

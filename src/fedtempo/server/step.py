@@ -15,7 +15,7 @@ from fedtempo.server.sums import Aggregate
 Own = TypeVar("Own")
 
 
-def serve_shared(shared: Params, state: Any) -> Params:
+def serve_shared(shared: Params, state: object) -> Params:
     """The usual model to evaluate and serve: the shared one."""
     return shared
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from importlib import import_module
-from typing import Any
+from types import ModuleType
 
 from fedtempo.errors import ConfigError, FedTempoError
 
 
-def library(module: str, extra: str | None, what: str, error: type[FedTempoError] = ConfigError) -> Any:
+def library(module: str, extra: str | None, what: str, error: type[FedTempoError] = ConfigError) -> ModuleType:
     """Another project's module, imported when it is needed; the error names who needs it and how to install it.
 
     A library that no extra can bring, because it does not go with the others, is installed by its own name.

@@ -7,8 +7,11 @@ import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
+JsonTable = dict[str, object]
+"""A JSON object: names, each with a number, a text, a list or another object."""
 
-def json_text(value: object, indent: int | None = None, default: Callable[[Any], object] | None = None) -> str:
+
+def json_text(value: object, indent: int | None = None, default: Callable[[object], object] | None = None) -> str:
     """The value as JSON; numbers that are not finite are null.
 
     >>> json_text({"loss": float("nan"), "steps": (3, 4)})

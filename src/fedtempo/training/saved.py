@@ -22,6 +22,7 @@ from fedtempo.params import Params, leaves
 from fedtempo.schedules import Now
 from fedtempo.support.display import html_of, show
 from fedtempo.support.files import write_atomically
+from fedtempo.support.json_text import JsonTable
 from fedtempo.training.round_report import RoundReport, RunHistory, from_json, to_json
 from fedtempo.training.state import digest_of, tensors_from_bytes, tensors_to_bytes
 from fedtempo.training.storage.seals import MALFORMED
@@ -36,7 +37,7 @@ ABOUT, HASH = "about.json", "sha256"
 class ShownTable(Protocol):
     """A table of results: it prints, a notebook shows it, and `records` are its numbers."""
 
-    def records(self) -> list[dict[str, Any]]:
+    def records(self) -> list[JsonTable]:
         """One dict per row."""
         ...
 

@@ -102,7 +102,7 @@ def tensors_from_bytes(data: bytes) -> Params:
         raise StoreError(f"stored tensors must be safetensors: {type(error).__name__}: {error}") from None
 
 
-def absorb(state: Any, name: str, tree: Any) -> None:
+def absorb(state: hashlib._Hash, name: str, tree: object) -> None:
     """Add a tree's tensors to a hash, in the order of their names, each with its name, type and shape."""
     if isinstance(tree, Mapping):
         for key in sorted(tree):
@@ -125,8 +125,7 @@ def digest_of(tensors: Params) -> bytes:
         return tensors[RECEIPT].numpy().tobytes()
     state = hashlib.sha256()
     for name, tensor in sorted(tensors.items()):
-        state.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}\n".encode())
-        state.update(bits_of(tensor).tobytes())
+        absorb(state, name, tensor)
     return state.digest()
 
 

@@ -17,7 +17,7 @@ from fedtempo.config import dump, fingerprint
 from fedtempo.errors import TrainingError
 from fedtempo.report import REPORT, Bars, Grid, Lines, Section, report
 from fedtempo.support.files import write_atomically
-from fedtempo.support.json_text import finite
+from fedtempo.support.json_text import JsonTable, finite
 from fedtempo.tuning.study import Record, SearchPlan
 
 FACTS = ("state", "value", "rounds", "best_round", "seconds", "reason")
@@ -40,14 +40,14 @@ class Found:
             raise TrainingError(f"no trial finished. {reasons[0] if reasons else 'There was none.'}")
         return min(finished, key=self._rank)
 
-    def rows(self) -> list[dict[str, Any]]:
+    def rows(self) -> list[JsonTable]:
         """The table as plain data, by number."""
         return [
             {"trial": record.number, **record.values, **{f: finite(getattr(record.outcome, f)) for f in FACTS}}
             for record in self.records
         ]
 
-    def as_dict(self) -> dict[str, Any]:
+    def as_dict(self) -> JsonTable:
         """Everything as plain data."""
         best = self.best
         return {

@@ -83,7 +83,7 @@ class Space:
         """How many points the grid has."""
         return prod(len(dimension.choices) for dimension in self.dimensions)
 
-    def points(self) -> Iterator[dict[str, Any]]:
+    def points(self) -> Iterator[dict[str, object]]:
         """Every combination of choices, the last dimension fastest."""
         names = [dimension.name for dimension in self.dimensions]
         for values in itertools.product(*(dimension.choices for dimension in self.dimensions)):

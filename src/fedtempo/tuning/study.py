@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from importlib.metadata import version
 from pathlib import Path
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from fedtempo.errors import OutputError, StoreError, first_line
@@ -83,7 +84,7 @@ class Study:
         states = self._optuna.trial.TrialState
         self._unfinished = [t for t in self._study.get_trials(deepcopy=False) if t.state == states.RUNNING]
 
-    def next(self) -> tuple[int, dict[str, Any]] | None:
+    def next(self) -> tuple[int, dict[str, object]] | None:
         """Number and values of the next trial; one that was interrupted comes first. None when all have been given."""
         if self._unfinished:
             frozen = self._unfinished.pop(0)
@@ -214,6 +215,6 @@ def _suggested(trial: optuna.trial.Trial, dimension: Dimension) -> Any:
     return trial.suggest_float(dimension.name, found.low, found.high, log=found.log)
 
 
-def optuna_or_error() -> Any:
+def optuna_or_error() -> ModuleType:
     """Optuna, or how to get it."""
     return library("optuna", "tune", "tune")

@@ -37,7 +37,7 @@ class FairRun:
 
     label: str
     make: Make
-    chosen: Mapping[str, Any]
+    chosen: Mapping[str, object]
     seed: int
     rounds: int
     every: int
@@ -146,7 +146,7 @@ def trials_of(tunable: Tunable, plan: FairPlan, folder: Path) -> list[FairRun]:
     ]
 
 
-def judged_of(tunable: Tunable, chosen: Mapping[str, Any], plan: FairPlan, folder: Path) -> list[FairRun]:
+def judged_of(tunable: Tunable, chosen: Mapping[str, object], plan: FairPlan, folder: Path) -> list[FairRun]:
     """The chosen values with every judged seed."""
     place = folder / "runs" / slug(tunable.label)
     common = (plan.rounds, plan.every, plan.patience)

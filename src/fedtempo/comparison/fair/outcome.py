@@ -21,7 +21,7 @@ from fedtempo.report import REPORT, Grid, Lines, Section, report, tidy_csv, tidy
 from fedtempo.report.notebook import tables_html
 from fedtempo.support.display import html_of, shows
 from fedtempo.support.files import write_atomically
-from fedtempo.support.json_text import finite
+from fedtempo.support.json_text import JsonTable, finite
 
 
 @dataclass(frozen=True)
@@ -66,7 +66,7 @@ class FairComparison:
         """For a terminal: tuned values, scores, differences, costs, and the answers at the end."""
         return [self._tuned_table(), *tables_of(self.comparison), self._answers_table()]
 
-    def as_dict(self) -> dict[str, Any]:
+    def as_dict(self) -> JsonTable:
         """Everything as plain data; a number that is not known is None."""
         found = {
             "plan": self.plan.as_dict(),

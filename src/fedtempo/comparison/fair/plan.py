@@ -14,6 +14,7 @@ from fedtempo.errors import ConfigError, OutputError, is_count, is_number, requi
 from fedtempo.evaluation.protocol import Evaluation
 from fedtempo.metrics import METRICS
 from fedtempo.support.files import write_atomically
+from fedtempo.support.json_text import JsonTable
 from fedtempo.training.experiment import Experiment
 from fedtempo.training.prepare import prepare
 
@@ -98,9 +99,9 @@ class FairPlan:
         """The metric's own value of what runs are selected by, which is larger where it is better."""
         return -quality if self.lower_is_better else quality
 
-    def as_dict(self) -> dict[str, Any]:
+    def as_dict(self) -> JsonTable:
         """The plan as it stands in the folder."""
-        plain: dict[str, Any] = json.loads(json.dumps(asdict(self)))
+        plain: JsonTable = json.loads(json.dumps(asdict(self)))
         return plain
 
     def write(self, folder: Path) -> None:
@@ -243,7 +244,7 @@ def _check(rounds: int, has_validation: bool, protocol: Evaluation | None) -> No
     require(rounds >= 4, "rounds", "an int >= 4, so that convergence can be seen", rounds)
 
 
-def _range_of(dimension: Any) -> dict[str, Any]:
+def _range_of(dimension: Any) -> JsonTable:
     if dimension.range is None:
         return {"choices": list(dimension.choices)}
     return {"between": [dimension.range.low, dimension.range.high], "log": dimension.range.log}

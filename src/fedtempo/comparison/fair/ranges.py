@@ -34,7 +34,7 @@ ADAPTIVE = ("adam", "adamw", "adagrad", "rmsprop")
 ADAPTIVE_RATES = (0.0001, 0.1)
 
 
-def default_ranges(name: str, build: Callable[..., Any], given: Iterable[str] = ()) -> dict[str, Dimension]:
+def default_ranges(name: str, build: Callable[..., object], given: Iterable[str] = ()) -> dict[str, Dimension]:
     """The rates of an algorithm that are tuned when nobody says otherwise, by parameter.
 
     These are its parameters of the names in `RATES` that have no default. `given` ones are fixed.
@@ -58,7 +58,7 @@ def log_range(name: str, low: float, high: float) -> Dimension:
     return Dimension(name, range=Range(low, high, log=True, integer=False))
 
 
-def spread_points(dimensions: Sequence[Dimension], trials: int, seed: int) -> list[dict[str, Any]]:
+def spread_points(dimensions: Sequence[Dimension], trials: int, seed: int) -> list[dict[str, object]]:
     """At most `trials` points, spread evenly over every dimension (a Latin hypercube).
 
     Each range is cut into `trials` equal cells, and the middle of each cell is tried once. One dimension alone makes a
@@ -79,14 +79,14 @@ def spread_points(dimensions: Sequence[Dimension], trials: int, seed: int) -> li
         }
         for trial in range(trials)
     ]
-    unlike: list[dict[str, Any]] = []
+    unlike: list[dict[str, object]] = []
     for point in points:
         if point not in unlike:
             unlike.append(point)
     return unlike
 
 
-def _value(dimension: Dimension, cell: int, cells: int) -> Any:
+def _value(dimension: Dimension, cell: int, cells: int) -> object:
     """The middle of a cell of the range, to four digits so that it can be read and written down."""
     share, found = (cell + 0.5) / cells, dimension.range
     if found is None:

@@ -26,7 +26,7 @@ from fedtempo.data.federated import FederatedData
 from fedtempo.errors import ConfigError, require, unknown
 from fedtempo.tuning.space import Dimension, Space
 
-Make = Callable[[Mapping[str, Any], int], dict[str, Any]]
+Make = Callable[[Mapping[str, object], int], dict[str, Any]]
 """(tuned values, seed) -> the settings of a run."""
 NOT_TUNED = ("rounds", "seed", "data", "evaluation", "trackers", "metric", "metrics", "loss")
 """Fields that say what is compared, how long and by what: the same for everybody."""
@@ -49,12 +49,12 @@ class FromFile:
     redraw: bool = False
     """Whether every seed draws its own split of the data."""
 
-    def __call__(self, chosen: Mapping[str, Any], seed: int) -> dict[str, Any]:
+    def __call__(self, chosen: Mapping[str, object], seed: int) -> dict[str, Any]:
         """The settings of the run."""
         file = self.file(chosen, seed)
         return settings_of(file, _data(file.data.model_dump_json()))
 
-    def file(self, chosen: Mapping[str, Any], seed: int) -> ExperimentFile:
+    def file(self, chosen: Mapping[str, object], seed: int) -> ExperimentFile:
         """The experiment file of the run."""
         file = self.space.experiment(chosen) if self.space.dimensions else parse(self.space.values)
         section = file.data.model_copy(update={"seed": file.data.seed + seed}) if self.redraw else file.data
@@ -74,13 +74,13 @@ class FromFunction:
     algorithm: Algorithm | Callable[..., Algorithm]
     settings: Mapping[str, Any]
 
-    def __call__(self, chosen: Mapping[str, Any], seed: int) -> dict[str, Any]:
+    def __call__(self, chosen: Mapping[str, object], seed: int) -> dict[str, Any]:
         """The settings of the run."""
         data = self.settings.get("data")
         own = data if isinstance(data, FederatedData) or not callable(data) else _of_seed(data, seed)
         return {**self.settings, "algorithm": self.built(chosen), "data": own, "seed": seed}
 
-    def built(self, chosen: Mapping[str, Any]) -> Algorithm:
+    def built(self, chosen: Mapping[str, object]) -> Algorithm:
         """The algorithm with these values."""
         made = self.algorithm if isinstance(self.algorithm, Algorithm) else self.algorithm(**chosen)
         require(isinstance(made, Algorithm), "a contestant", "an Algorithm, or a function that returns one", made)
@@ -103,7 +103,7 @@ def middle_rates(name: str) -> dict[str, float]:
 
 def from_entrants(
     entrants: Sequence[Entrant],
-    fixed: Mapping[str, Mapping[str, Any]],
+    fixed: Mapping[str, Mapping[str, object]],
     ranges: Mapping[str, Dimension],
     redraw: bool = False,
 ) -> list[Tunable]:

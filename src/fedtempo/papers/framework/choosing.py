@@ -19,6 +19,7 @@ from fedtempo.papers.framework.definitions import FIRST_TUNING_SEED, Measured, P
 from fedtempo.papers.framework.outcomes import TriedValue, TuningChoice
 from fedtempo.papers.framework.reproduction import Reproduction
 from fedtempo.support.files import write_atomically
+from fedtempo.support.json_text import JsonTable
 
 PLAN = "plan.json"
 
@@ -86,7 +87,7 @@ def write_plan(reproduction: Reproduction, scale: str, seeds: int, folder: Path)
         write_atomically(path, json.dumps(written, indent=1) + "\n")
 
 
-def plan_record(reproduction: Reproduction, scale: str, seeds: int) -> dict[str, Any]:
+def plan_record(reproduction: Reproduction, scale: str, seeds: int) -> JsonTable:
     """What will be run and how it will be judged, as plain data."""
     sized = reproduction.scales[scale]
     tuning = sized.tuning
@@ -103,7 +104,7 @@ def plan_record(reproduction: Reproduction, scale: str, seeds: int) -> dict[str,
         "margins": {name: column.margin for name, column in reproduction.columns.items() if column.margin is not None},
         "claims": [claim.text for claim in reproduction.claims],
     }
-    plain: dict[str, Any] = json.loads(json.dumps(record))
+    plain: JsonTable = json.loads(json.dumps(record))
     return plain
 
 

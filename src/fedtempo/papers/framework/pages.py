@@ -18,6 +18,7 @@ from fedtempo.papers.framework.figures import svg
 from fedtempo.papers.framework.outcomes import Outcome
 from fedtempo.papers.framework.reproduction import Reproduction
 from fedtempo.support.files import write_atomically
+from fedtempo.support.json_text import JsonTable
 
 QUICK_LOOK = "A quick look: rates are not tuned and training is short, so nothing is judged here."
 TABLE_JSON, TABLE_CSV, PAGE = "table.json", "table.csv", "page.md"
@@ -35,7 +36,7 @@ def claims_and_verdicts(reproduction: Reproduction, outcome: Outcome) -> list[tu
     return [(text, "" if quick else str(verdict.answer), verdict.reason) for text, verdict in found]
 
 
-def outcome_record(reproduction: Reproduction, outcome: Outcome) -> dict[str, Any]:
+def outcome_record(reproduction: Reproduction, outcome: Outcome) -> JsonTable:
     """The whole outcome as plain data, without anything that differs from run to run: no times, no dates."""
     return {
         "name": reproduction.name,

@@ -10,10 +10,9 @@ import queue
 import threading
 import time
 from collections.abc import Iterable, Iterator
-from typing import Any
 
 from fedtempo.backends import Block, Engine, Order
-from fedtempo.backends.engine import EngineStatus, Scoring
+from fedtempo.backends.engine import BlockScores, EngineStatus, Scoring
 from fedtempo.server.sums import BlockSum, total
 
 
@@ -64,6 +63,6 @@ class AskedEngine:
         """What these clients have answered."""
         return total(self._arrived.pop(client) for block in blocks for client in block.clients.tolist())
 
-    def score(self, scoring: Scoring, blocks: Iterable[Block]) -> Iterator[Any]:
+    def score(self, scoring: Scoring, blocks: Iterable[Block]) -> Iterator[BlockScores]:
         """As the engine does."""
         return self._engine.score(scoring, blocks)

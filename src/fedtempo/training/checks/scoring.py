@@ -12,8 +12,8 @@ import torch.nn.functional as F
 from torch.overrides import TorchFunctionMode
 
 from fedtempo.data.federated import FederatedData
+from fedtempo.data.parts import Part
 from fedtempo.errors import ConfigError, DataError, FedTempoError, ModelError, first_line, shown
-from fedtempo.evaluation.protocol import Part
 from fedtempo.federation.federation import Federation
 from fedtempo.metrics import Metric
 from fedtempo.tasks import SAMPLE_WEIGHT, Batch, Task, with_fitting_metrics

@@ -26,12 +26,12 @@ MOST_STEPS = 1_000_000
 SOME_CLIENTS = 4
 
 
-def check_rounds(rounds: Any) -> None:
+def check_rounds(rounds: int) -> None:
     """Rounds are counted from one up."""
     require(is_count(rounds) and rounds <= MOST, "rounds", f"an int in [1, {MOST}]", rounds)
 
 
-def check_device(device: Any) -> None:
+def check_device(device: str | torch.device) -> None:
     """The device exists here and can hold numbers."""
     rule = "a device that torch can use here, such as 'cpu'"
     require(isinstance(device, (str, torch.device)), "device", rule, device)
@@ -94,7 +94,7 @@ def check_uploads_suffice(rule: Cohort, federation: Federation, rounds: int) -> 
         require(enough, "cohort", f"at least {aggregator.fewest} in every round for {aggregator!r}", expected)
 
 
-def check_evaluation(protocol: Any, federation: Federation) -> None:
+def check_evaluation(protocol: Evaluation | None, federation: Federation) -> None:
     """The protocol is one, its fine-tuning can be run on this model, and its rate is a rate."""
     require(protocol is None or isinstance(protocol, Evaluation), "evaluation", "an Evaluation or None", protocol)
     if protocol is None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from typing import Any
+from types import ModuleType
 
 from fedtempo.evaluation.protocol import Scores
 from fedtempo.support.extras import library
@@ -40,6 +40,6 @@ def score_numbers(scores: Scores) -> dict[str, float]:
     }
 
 
-def tracker_library(module: str, name: str) -> Any:
+def tracker_library(module: str, name: str) -> ModuleType:
     """The library that a tracker writes with."""
     return library(module, name, f"tracker {name!r}")
