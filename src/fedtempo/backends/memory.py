@@ -9,7 +9,7 @@ from typing import TypeVar
 import torch
 
 from fedtempo.backends.backend import Block
-from fedtempo.federation.kept import ProcessNotes
+from fedtempo.federation.process_notes import ProcessNotes
 
 Result = TypeVar("Result")
 

@@ -1,6 +1,7 @@
 """Experiment files: TOML in, checked by pydantic, with one-line errors that name field, rule and value."""
 
-from fedtempo.config.construct import make_algorithm, make_data
+from fedtempo.config.construct import make_algorithm
+from fedtempo.config.construct_data import make_data
 from fedtempo.config.experiment_file import (
     dump,
     fingerprint,

@@ -14,16 +14,15 @@ from pydantic import ValidationError
 from fedtempo.backends import BACKEND_NAMES
 from fedtempo.config import bounded_toml as toml
 from fedtempo.config.construct import (
-    check_data,
     make_algorithm,
     make_augment,
-    make_data,
     make_devices,
     make_loss,
     make_metric,
     make_model,
     make_schedule,
 )
+from fedtempo.config.construct_data import check_data, make_data
 from fedtempo.config.own_code import make_names_importable, own_names
 from fedtempo.config.pairs import pairs_of, put
 from fedtempo.config.schema import ExperimentFile, one_line

@@ -13,7 +13,7 @@ from torch import nn
 from fedtempo.algorithms.algorithm import Algorithm
 from fedtempo.backends import serial
 from fedtempo.config import ExperimentFile, fingerprint, parse, read_values, settings_of
-from fedtempo.config.construct import make_data
+from fedtempo.config.construct_data import make_data
 from fedtempo.data.federated import FederatedData
 from fedtempo.deploy.nodedata import NodeData, placed
 from fedtempo.errors import ConfigError, require

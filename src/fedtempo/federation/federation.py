@@ -19,9 +19,9 @@ from fedtempo.client.program import ClientProgram, compile_client
 from fedtempo.data.federated import FederatedData
 from fedtempo.errors import ConfigError, ModelError
 from fedtempo.federation.device_rows import DeviceRows
-from fedtempo.federation.kept import ProcessNotes
+from fedtempo.federation.first_draws import drawn_for, zero_names
 from fedtempo.federation.problem import Problem
-from fedtempo.models.split import resize_head
+from fedtempo.federation.process_notes import ProcessNotes
 from fedtempo.models.weights import redraw, seeded
 from fedtempo.params import Params, check_tied, select, squared_norm
 from fedtempo.server.admission import Expected
@@ -254,7 +254,8 @@ class Federation:
         if not self.personal_names:
             return {}
         outputs = self.problem.data.outputs
-        drawn = self._drawn(client, None if outputs is None else int(outputs[client]))
+        drawn = drawn_for(self.problem, self.personal_names, client, None if outputs is None else int(outputs[client]))
+        drawn = {n: torch.zeros_like(t) if n in self._zeros else t for n, t in drawn.items()}
         common = {**self._frozen, **(self.common_start or {})}
         return {n: common[n] if n in common and common[n].shape == t.shape else t for n, t in drawn.items()}
 
@@ -263,27 +264,9 @@ class Federation:
         problem = self.problem
         return select(tensors_of(problem.model, problem.dtype, problem.device), problem.network.frozen)
 
-    def _drawn(self, client: int, outputs: int | None) -> Params:
-        problem = self.problem
-        template = copy.deepcopy(problem.model)
-        if outputs is not None:
-            resize_head(template, outputs)
-        # Seed and client number decide the draw. So a client that joins in round 500 starts as it would have in round
-        # 0.
-        with seeded(problem.seed, "personal", client):
-            for prefix, layer in template.named_modules():
-                reset = getattr(layer, "reset_parameters", None)
-                mine = any(_join(prefix, leaf) in self.personal_names for leaf in (*layer._parameters, *layer._buffers))
-                if mine and callable(reset):
-                    reset()
-        drawn = select(tensors_of(template, problem.dtype, problem.device), self.personal_names)
-        return {n: torch.zeros_like(t) if n in self._zeros else t for n, t in drawn.items()}
-
     @cached_property
     def _zeros(self) -> frozenset[str]:
-        """Tensors that are zero in the given model, such as B of a LoRA adapter: they start at zero for everybody."""
-        named = (*self.problem.model.named_parameters(), *self.problem.model.named_buffers())
-        return frozenset(name for name, tensor in named if not tensor.any())
+        return zero_names(self.problem.model)
 
     def with_averaged_optimizers(self, shared: Params) -> Federation:
         """The same federation, whose server also averages optimizer states where clients use `state="average"`."""
@@ -312,7 +295,3 @@ class Federation:
 
 def _no_upload(received: Received, carry: Carry) -> Groups:
     return {}
-
-
-def _join(prefix: str, leaf: str) -> str:
-    return f"{prefix}.{leaf}" if prefix else leaf

@@ -153,7 +153,7 @@ HOSTILE = """
 import time
 from pathlib import Path
 from fedtempo.config import read
-from fedtempo.config.construct import make_data
+from fedtempo.config.construct_data import make_data
 from fedtempo.deploy import flower, node
 from fedtempo.deploy.nodedata import share
 
