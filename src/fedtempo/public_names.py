@@ -2,7 +2,8 @@
 
 from fedtempo import algorithms, data, devices, metrics, models, params, schedules, tasks, theory
 from fedtempo.algorithms import Algorithm
-from fedtempo.algorithms.algorithm import ClientSettings, Memory, Serving, Uploads, named
+from fedtempo.algorithms.algorithm import Memory, Serving, Uploads
+from fedtempo.algorithms.named import ClientSettings, named
 from fedtempo.client import compression as compress
 from fedtempo.client import objectives, optimizers, transforms
 from fedtempo.client.objectives import Received

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 from fedtempo.algorithms.afl import afl
-from fedtempo.algorithms.algorithm import Algorithm, named
+from fedtempo.algorithms.algorithm import Algorithm
 from fedtempo.algorithms.apfl import apfl
 from fedtempo.algorithms.delta_sgd import delta_sgd
 from fedtempo.algorithms.diloco import diloco
@@ -37,6 +37,7 @@ from fedtempo.algorithms.lg_fedavg import lg_fedavg
 from fedtempo.algorithms.lora import fedsa_lora, ffa_lora
 from fedtempo.algorithms.loss_weighted import loss_weighted
 from fedtempo.algorithms.moon import moon
+from fedtempo.algorithms.named import named
 from fedtempo.algorithms.pfedme import pfedme
 from fedtempo.algorithms.pflego import pflego
 from fedtempo.algorithms.qfedavg import q_fedavg, q_fedsgd

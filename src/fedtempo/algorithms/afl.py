@@ -8,17 +8,10 @@ from typing import Any, Unpack
 import torch
 from torch import Tensor, nn
 
-from fedtempo.algorithms.algorithm import (
-    Algorithm,
-    ClientSettings,
-    Memory,
-    Serving,
-    Uploads,
-    named,
-    predict_shared,
-)
+from fedtempo.algorithms.algorithm import Algorithm, Memory, Serving, Uploads, predict_shared
 from fedtempo.algorithms.client_loss import LOSS, WEIGHTS, noting_loss
 from fedtempo.algorithms.fedavg import fedavg
+from fedtempo.algorithms.named import ClientSettings, named
 from fedtempo.client.objectives import Received
 from fedtempo.client.phase import Carry
 from fedtempo.params import Params, add, scaled, subtract

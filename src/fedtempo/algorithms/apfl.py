@@ -7,18 +7,8 @@ from typing import Literal, Unpack
 import torch
 from torch import Tensor
 
-from fedtempo.algorithms.algorithm import (
-    Algorithm,
-    ClientSettings,
-    Memory,
-    PhaseSettings,
-    Predict,
-    Serving,
-    Weighting,
-    gradient_only,
-    named,
-    phase_settings,
-)
+from fedtempo.algorithms.algorithm import Algorithm, Memory, Predict, Serving, Weighting
+from fedtempo.algorithms.named import ClientSettings, PhaseSettings, gradient_only, named, phase_settings
 from fedtempo.client.network import Network
 from fedtempo.client.objectives import Loss, Objective, Received, Value, View
 from fedtempo.client.phase import Carry, Length, Phase, StepInfo, length

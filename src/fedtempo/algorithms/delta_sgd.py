@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import torch
 
-from fedtempo.algorithms.algorithm import Algorithm, named
+from fedtempo.algorithms.algorithm import Algorithm
+from fedtempo.algorithms.named import named
 from fedtempo.algorithms.rate_rules import ruled
 from fedtempo.client.rules import Probe, RateRule, State, zero_of
 from fedtempo.errors import is_number, require

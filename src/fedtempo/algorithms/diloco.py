@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Unpack
 
-from fedtempo.algorithms.algorithm import Algorithm, ClientSettings, Weighting, named
+from fedtempo.algorithms.algorithm import Algorithm, Weighting
 from fedtempo.algorithms.fedavg import fedavg
+from fedtempo.algorithms.named import ClientSettings, named
 from fedtempo.algorithms.server_optimizers import with_server
 from fedtempo.client.optimizers import Between, adamw
 from fedtempo.client.transforms import clip_by_global_norm

@@ -5,18 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Unpack
 
-from fedtempo.algorithms.algorithm import (
-    Algorithm,
-    ClientSettings,
-    Memory,
-    Serving,
-    Weighting,
-    full_copy,
-    named,
-    phase_settings,
-    predict_personal,
-)
+from fedtempo.algorithms.algorithm import Algorithm, Memory, Serving, Weighting, full_copy, predict_personal
 from fedtempo.algorithms.fedavg import fedavg
+from fedtempo.algorithms.named import ClientSettings, named, phase_settings
 from fedtempo.client.objectives import proximal
 from fedtempo.client.phase import Phase, length
 from fedtempo.schedules import Rate, checked_rate

@@ -8,8 +8,9 @@ from typing import Any, Literal, Unpack
 import torch
 from torch import Tensor
 
-from fedtempo.algorithms.algorithm import Algorithm, ClientSettings, named
+from fedtempo.algorithms.algorithm import Algorithm
 from fedtempo.algorithms.fedavg import fedavg
+from fedtempo.algorithms.named import ClientSettings, named
 from fedtempo.algorithms.rate_rules import NORMALISED
 from fedtempo.client.objectives import Received
 from fedtempo.client.optimizers import Optimizer

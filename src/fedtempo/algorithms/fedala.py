@@ -8,18 +8,9 @@ from typing import Unpack
 import torch
 from torch import Tensor
 
-from fedtempo.algorithms.algorithm import (
-    Algorithm,
-    ClientSettings,
-    Memory,
-    PhaseSettings,
-    Serving,
-    Weighting,
-    gradient_only,
-    named,
-    predict_personal,
-)
+from fedtempo.algorithms.algorithm import Algorithm, Memory, Serving, Weighting, predict_personal
 from fedtempo.algorithms.fedavg import fedavg
+from fedtempo.algorithms.named import ClientSettings, PhaseSettings, gradient_only, named
 from fedtempo.client.objectives import Loss, Received, Value, View, of_this_client
 from fedtempo.client.phase import AfterStep, Carry, Phase, StepInfo, Until, length
 from fedtempo.errors import is_count, is_number, require

@@ -5,19 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Unpack
 
-from fedtempo.algorithms.algorithm import (
-    Algorithm,
-    ClientSettings,
-    Memory,
-    PhaseSettings,
-    Serving,
-    Uploads,
-    Weighting,
-    full_copy,
-    named,
-    phase_settings,
-    predict_personal,
-)
+from fedtempo.algorithms.algorithm import Algorithm, Memory, Serving, Uploads, Weighting, full_copy, predict_personal
+from fedtempo.algorithms.named import ClientSettings, PhaseSettings, named, phase_settings
 from fedtempo.client.phase import Phase, length
 from fedtempo.client.transforms import Transform, sgd
 from fedtempo.client.transforms import momentum as heavy_ball

@@ -8,8 +8,9 @@ from typing import Literal, Unpack
 import torch
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from fedtempo.algorithms.algorithm import Algorithm, ClientSettings, Memory, Serving, Uploads, Weighting, named
+from fedtempo.algorithms.algorithm import Algorithm, Memory, Serving, Uploads, Weighting
 from fedtempo.algorithms.fedavg import fedavg
+from fedtempo.algorithms.named import ClientSettings, named
 from fedtempo.client.network import Network
 from fedtempo.client.objectives import Received
 from fedtempo.client.phase import Carry

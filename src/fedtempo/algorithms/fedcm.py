@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any, Unpack
 
-from fedtempo.algorithms.algorithm import Algorithm, ClientSettings, Memory, Uploads, Weighting, named
+from fedtempo.algorithms.algorithm import Algorithm, Memory, Uploads, Weighting
 from fedtempo.algorithms.fedavg import fedavg
+from fedtempo.algorithms.named import ClientSettings, named
 from fedtempo.algorithms.scaffold import TRAVELLED, add_rate, sum_of_rates
 from fedtempo.client.objectives import Received, Steady, View
 from fedtempo.client.phase import Carry

@@ -9,8 +9,9 @@ from typing import Literal, Unpack
 
 import torch
 
-from fedtempo.algorithms.algorithm import Algorithm, ClientSettings, Memory, Serving, Weighting, named
+from fedtempo.algorithms.algorithm import Algorithm, Memory, Serving, Weighting
 from fedtempo.algorithms.fedavg import fedavg
+from fedtempo.algorithms.named import ClientSettings, named
 from fedtempo.algorithms.rate_rules import BLOCKS
 from fedtempo.client.objectives import Received
 from fedtempo.client.phase import AfterStep, Carry, Length, StepInfo, length

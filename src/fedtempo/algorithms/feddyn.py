@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any, Literal, Unpack
 
-from fedtempo.algorithms.algorithm import Algorithm, ClientSettings, Memory, Serving, Uploads, named, predict_shared
+from fedtempo.algorithms.algorithm import Algorithm, Memory, Serving, Uploads, predict_shared
 from fedtempo.algorithms.fedavg import fedavg
+from fedtempo.algorithms.named import ClientSettings, named
 from fedtempo.algorithms.rate_rules import HISTORY
 from fedtempo.client.objectives import Pull, Received
 from fedtempo.client.phase import Carry

@@ -8,7 +8,8 @@ from typing import Literal, Unpack
 import torch
 from torch import Tensor
 
-from fedtempo.algorithms.algorithm import Algorithm, ClientSettings, Memory, Serving, Weighting, named, phase_settings
+from fedtempo.algorithms.algorithm import Algorithm, Memory, Serving, Weighting
+from fedtempo.algorithms.named import ClientSettings, named, phase_settings
 from fedtempo.client.network import Network
 from fedtempo.client.objectives import Received, component, mixture
 from fedtempo.client.phase import Carry, Length, Phase, length

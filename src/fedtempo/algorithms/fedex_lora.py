@@ -7,8 +7,9 @@ from typing import Any, Unpack
 
 from torch import Tensor, nn
 
-from fedtempo.algorithms.algorithm import Algorithm, ClientSettings, Uploads, Weighting, displacement, named
+from fedtempo.algorithms.algorithm import Algorithm, Uploads, Weighting, displacement
 from fedtempo.algorithms.fedavg import fedavg
+from fedtempo.algorithms.named import ClientSettings, named
 from fedtempo.client.objectives import Received
 from fedtempo.client.phase import Carry
 from fedtempo.errors import ModelError

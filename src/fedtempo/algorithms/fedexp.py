@@ -7,8 +7,9 @@ from typing import Any, Unpack
 
 import torch
 
-from fedtempo.algorithms.algorithm import Algorithm, ClientSettings, Uploads, Weighting, named
+from fedtempo.algorithms.algorithm import Algorithm, Uploads, Weighting
 from fedtempo.algorithms.fedavg import fedavg
+from fedtempo.algorithms.named import ClientSettings, named
 from fedtempo.errors import ConfigError
 from fedtempo.params import Params, add, squared_norm
 from fedtempo.schedules import Now, Rate, as_schedule, checked_rate

@@ -7,7 +7,8 @@ from typing import Any
 
 import torch
 
-from fedtempo.algorithms.algorithm import Algorithm, named
+from fedtempo.algorithms.algorithm import Algorithm
+from fedtempo.algorithms.named import named
 from fedtempo.algorithms.rate_rules import ruled, sharing
 from fedtempo.client.rules import Probe, RateRule, State
 from fedtempo.errors import ConfigError, require

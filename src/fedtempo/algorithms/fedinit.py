@@ -7,7 +7,8 @@ from typing import Literal
 
 import torch
 
-from fedtempo.algorithms.algorithm import Algorithm, displacement, named
+from fedtempo.algorithms.algorithm import Algorithm, displacement
+from fedtempo.algorithms.named import named
 from fedtempo.algorithms.notes import SEEN, noting
 from fedtempo.algorithms.rate_rules import HISTORY, moving
 from fedtempo.client.local_step import START

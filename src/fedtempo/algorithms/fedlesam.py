@@ -7,8 +7,9 @@ from typing import Any, Literal
 
 import torch
 
-from fedtempo.algorithms.algorithm import Algorithm, named
+from fedtempo.algorithms.algorithm import Algorithm
 from fedtempo.algorithms.fedsam import POINT
+from fedtempo.algorithms.named import named
 from fedtempo.algorithms.notes import SEEN, noting
 from fedtempo.algorithms.rate_rules import moving
 from fedtempo.client.objectives import Received, Value, View

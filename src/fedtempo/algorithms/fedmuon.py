@@ -9,9 +9,10 @@ from typing import Any, Unpack
 import torch
 from torch import Tensor
 
-from fedtempo.algorithms.algorithm import Algorithm, ClientSettings, named
+from fedtempo.algorithms.algorithm import Algorithm
 from fedtempo.algorithms.fedadamw import driven, driving, refuse_optimizer
 from fedtempo.algorithms.fedavg import fedavg
+from fedtempo.algorithms.named import ClientSettings, named
 from fedtempo.algorithms.rate_rules import NORMALISED
 from fedtempo.client.optimizers import Optimizer
 from fedtempo.client.transforms import Transform, scale_by_adam

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Unpack
 
-from fedtempo.algorithms.algorithm import Algorithm, TrafficSettings, named
+from fedtempo.algorithms.algorithm import Algorithm
+from fedtempo.algorithms.named import TrafficSettings, named
 from fedtempo.algorithms.rate_rules import NORMALISED, sharing
 from fedtempo.client.adaptive import StepFunction, scale_gradient_and_decay
 from fedtempo.client.clipping import Order, Scope, clip_by_norm, decay_within

@@ -7,9 +7,10 @@ from typing import Any, Literal, Unpack
 
 import torch
 
-from fedtempo.algorithms.algorithm import Algorithm, ClientSettings, Memory, Uploads, Weighting, named
+from fedtempo.algorithms.algorithm import Algorithm, Memory, Uploads, Weighting
 from fedtempo.algorithms.fedavg import fedavg
 from fedtempo.algorithms.fedprox import fedprox
+from fedtempo.algorithms.named import ClientSettings, named
 from fedtempo.client.objectives import Received
 from fedtempo.client.phase import AfterStep, Carry, StepInfo
 from fedtempo.client.rules import base_rate, zero_of

@@ -8,18 +8,9 @@ from typing import Unpack
 import torch
 from torch import Tensor, nn
 
-from fedtempo.algorithms.algorithm import (
-    Algorithm,
-    ClientSettings,
-    FirstModel,
-    Serving,
-    Weighting,
-    first_as_drawn,
-    named,
-    phase_settings,
-    restricted,
-)
+from fedtempo.algorithms.algorithm import Algorithm, FirstModel, Serving, Weighting, first_as_drawn
 from fedtempo.algorithms.fedavg import momentum_transform
+from fedtempo.algorithms.named import ClientSettings, named, phase_settings, restricted
 from fedtempo.client.phase import Phase, length
 from fedtempo.client.transforms import sgd
 from fedtempo.errors import ConfigError

@@ -7,16 +7,8 @@ from typing import Literal, Unpack
 import torch
 from torch import Tensor
 
-from fedtempo.algorithms.algorithm import (
-    Algorithm,
-    ClientSettings,
-    Memory,
-    Serving,
-    Weighting,
-    named,
-    phase_settings,
-    restricted,
-)
+from fedtempo.algorithms.algorithm import Algorithm, Memory, Serving, Weighting
+from fedtempo.algorithms.named import ClientSettings, named, phase_settings, restricted
 from fedtempo.client.network import Network
 from fedtempo.client.objectives import Loss, Objective, Received, Value, View
 from fedtempo.client.phase import Carry, Phase, length

@@ -6,7 +6,8 @@ from dataclasses import replace
 
 import torch
 
-from fedtempo.algorithms.algorithm import Algorithm, named
+from fedtempo.algorithms.algorithm import Algorithm
+from fedtempo.algorithms.named import named
 from fedtempo.client.objectives import Value, View
 from fedtempo.client.rules import GradientAt, Look
 from fedtempo.errors import require

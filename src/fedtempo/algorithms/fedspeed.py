@@ -5,10 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Literal, Unpack
 
-from fedtempo.algorithms.algorithm import Algorithm, ClientSettings, Serving, Uploads, named, predict_shared
+from fedtempo.algorithms.algorithm import Algorithm, Serving, Uploads, predict_shared
 from fedtempo.algorithms.fedavg import fedavg
 from fedtempo.algorithms.feddyn import history_memory, longer_history, pull_to_centre, with_history
 from fedtempo.algorithms.fedsam import POINT, ascending
+from fedtempo.algorithms.named import ClientSettings, named
 from fedtempo.algorithms.rate_rules import HISTORY
 from fedtempo.client.objectives import Received
 from fedtempo.client.phase import Carry

@@ -7,7 +7,8 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from fedtempo.algorithms.algorithm import Algorithm, named
+from fedtempo.algorithms.algorithm import Algorithm
+from fedtempo.algorithms.named import named
 from fedtempo.algorithms.rate_rules import ruled
 from fedtempo.client.rules import Probe, RateRule, State, zero_of
 from fedtempo.errors import require

@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Unpack
 
-from fedtempo.algorithms.algorithm import Algorithm, ClientSettings, Memory, Uploads, Weighting, named
+from fedtempo.algorithms.algorithm import Algorithm, Memory, Uploads, Weighting
 from fedtempo.algorithms.fedavg import fedavg
 from fedtempo.algorithms.last_step import begin_with_zeros, note_direction, note_update, upload_note
+from fedtempo.algorithms.named import ClientSettings, named
 from fedtempo.schedules import Rate, checked_rate
 
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Unpack
 
-from fedtempo.algorithms.algorithm import Algorithm, ClientSettings, Serving, Weighting, named, restricted
+from fedtempo.algorithms.algorithm import Algorithm, Serving, Weighting
 from fedtempo.algorithms.fedper import fedper
+from fedtempo.algorithms.named import ClientSettings, named, restricted
 from fedtempo.params import Selector, submodule
 from fedtempo.schedules import Rate
 

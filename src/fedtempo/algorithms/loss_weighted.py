@@ -9,8 +9,9 @@ from typing import Unpack
 import torch
 from torch import Tensor
 
-from fedtempo.algorithms.algorithm import Algorithm, TrafficSettings, named
+from fedtempo.algorithms.algorithm import Algorithm
 from fedtempo.algorithms.client_loss import LOSS, WEIGHTS, noting_loss
+from fedtempo.algorithms.named import TrafficSettings, named
 from fedtempo.algorithms.rate_rules import HISTORY, sharing
 from fedtempo.client.objectives import Received
 from fedtempo.client.optimizer_state import GROUP

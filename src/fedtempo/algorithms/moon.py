@@ -9,8 +9,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from fedtempo.algorithms.algorithm import Algorithm, ClientSettings, Memory, Serving, Weighting, named, predict_shared
+from fedtempo.algorithms.algorithm import Algorithm, Memory, Serving, Weighting, predict_shared
 from fedtempo.algorithms.fedavg import fedavg
+from fedtempo.algorithms.named import ClientSettings, named
 from fedtempo.client.objectives import Loss, Objective, Received, Value, View, mean_of_rows, of_this_client
 from fedtempo.client.phase import Carry
 from fedtempo.errors import is_count, require

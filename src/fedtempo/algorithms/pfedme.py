@@ -6,17 +6,8 @@ from typing import Unpack
 
 import torch
 
-from fedtempo.algorithms.algorithm import (
-    Algorithm,
-    ClientSettings,
-    Memory,
-    Serving,
-    Weighting,
-    full_copy,
-    named,
-    phase_settings,
-    predict_personal,
-)
+from fedtempo.algorithms.algorithm import Algorithm, Memory, Serving, Weighting, full_copy, predict_personal
+from fedtempo.algorithms.named import ClientSettings, named, phase_settings
 from fedtempo.algorithms.rate_rules import BLOCKS
 from fedtempo.client.objectives import Received, moreau
 from fedtempo.client.phase import AfterStep, Carry, Phase, StepInfo, length

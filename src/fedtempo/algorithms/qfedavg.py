@@ -7,9 +7,10 @@ from typing import Unpack
 
 import torch
 
-from fedtempo.algorithms.algorithm import Algorithm, ClientSettings, Uploads, Weighting, named
+from fedtempo.algorithms.algorithm import Algorithm, Uploads, Weighting
 from fedtempo.algorithms.client_loss import LOSS, WEIGHTS, noting_loss
 from fedtempo.algorithms.fedavg import fedavg, fedsgd
+from fedtempo.algorithms.named import ClientSettings, named
 from fedtempo.client.objectives import Received
 from fedtempo.client.phase import Carry, StepInfo
 from fedtempo.errors import is_number, require

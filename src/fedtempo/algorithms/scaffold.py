@@ -7,17 +7,9 @@ from typing import Any, Literal, Unpack
 
 import torch
 
-from fedtempo.algorithms.algorithm import (
-    Algorithm,
-    ClientSettings,
-    Memory,
-    Serving,
-    Uploads,
-    Weighting,
-    named,
-    predict_shared,
-)
+from fedtempo.algorithms.algorithm import Algorithm, Memory, Serving, Uploads, Weighting, predict_shared
 from fedtempo.algorithms.fedavg import fedavg
+from fedtempo.algorithms.named import ClientSettings, named
 from fedtempo.client.network import Network
 from fedtempo.client.objectives import DRIFT, Received, Steady, control
 from fedtempo.client.phase import Carry, StepInfo

@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Unpack
 
-from fedtempo.algorithms.algorithm import Algorithm, ClientSettings, Weighting, named
+from fedtempo.algorithms.algorithm import Algorithm, Weighting
 from fedtempo.algorithms.fedavg import fedavg
+from fedtempo.algorithms.named import ClientSettings, named
 from fedtempo.algorithms.rate_rules import sharing
 from fedtempo.client.optimizers import Optimizer
 from fedtempo.client.transforms import (

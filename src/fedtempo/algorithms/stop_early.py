@@ -7,7 +7,8 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from fedtempo.algorithms.algorithm import Algorithm, named
+from fedtempo.algorithms.algorithm import Algorithm
+from fedtempo.algorithms.named import named
 from fedtempo.algorithms.rate_rules import BLOCKS
 from fedtempo.client.rules import Probe, State, StopRule, zero_of
 from fedtempo.errors import is_count, require

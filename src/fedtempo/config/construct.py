@@ -12,7 +12,7 @@ from typing import Any, get_args, get_origin
 from torch import nn
 
 from fedtempo.algorithms import ALGORITHMS, Algorithm
-from fedtempo.algorithms.algorithm import TRAFFIC
+from fedtempo.algorithms.named import TRAFFIC
 from fedtempo.client.compression import COMPRESSORS, Compressor
 from fedtempo.client.optimizers import OPTIMIZERS, Optimizer
 from fedtempo.config.own_code import find

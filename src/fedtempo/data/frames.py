@@ -136,19 +136,9 @@ def from_parquet(
     name: str | None = None,
 ) -> Table:
     """A Parquet file as a table; the settings are those of `from_frame`. Needs pyarrow (extra `frames`)."""
-    place = _readable(path)
-    return from_frame(
-        _read_parquet(place),
-        client=client,
-        target=target,
-        features=features,
-        part=part,
-        strings=strings,
-        missing=missing,
-        target_kind=target_kind,
-        standardise=standardise,
-        name=name or place.name,
-    )
+    settings = dict(locals())  # every parameter, passed on by name
+    place = _readable(settings.pop("path"))
+    return from_frame(_read_parquet(place), **{**settings, "name": name or place.name})
 
 
 def _column(name: object, setting: str) -> str:

@@ -93,11 +93,12 @@ class PageServer(ThreadingHTTPServer):
     # Python's default of 5 makes connections that arrive together wait for a second attempt.
     request_queue_size = 128
 
-    def __init__(self, address: tuple[str, int], handler: type[BaseHTTPRequestHandler]) -> None:
+    def __init__(self, address: tuple[str, int], watched: Watched) -> None:
+        self.watched = watched
         self._silent: dict[socket.socket, None] = {}
         self._busy: dict[socket.socket, None] = {}
         self._changing = threading.Lock()
-        super().__init__(address, handler)
+        super().__init__(address, _Handler)
 
     def process_request(self, request: Any, client_address: Any) -> None:
         """Make room, then serve the connection in a thread of its own."""
@@ -142,66 +143,63 @@ class PageServer(ThreadingHTTPServer):
         """Print nothing: a browser that closes its connection is not an error."""
 
 
+class _Handler(BaseHTTPRequestHandler):
+    """Two addresses, for reading only."""
+
+    timeout = 30
+    protocol_version = "HTTP/1.1"
+
+    server: PageServer
+
+    def handle_one_request(self) -> None:
+        """Read a request and answer it; waiting for the next one is silence again."""
+        super().handle_one_request()
+        self.server.waiting(self.connection)
+
+    def do_GET(self) -> None:
+        """Answer with the page or its numbers. Another host name is refused: a web page elsewhere made it up."""
+        self.server.answering(self.connection)
+        address = urlsplit(self.path)
+        port = self.connection.getsockname()[1]
+        if self.headers.get("Host") not in (f"{HOST}:{port}", f"localhost:{port}"):
+            self._answer(HTTPStatus.FORBIDDEN, "text/plain", f"open http://{HOST}:{port}/ on this machine")
+        elif address.path == "/":
+            self._try("text/html", self.server.watched.page)
+        elif address.path == "/data.json":
+            known = parse_qs(address.query).get("known", [""])[0]
+            self._try("application/json", lambda: self.server.watched.numbers(known))
+        else:
+            self._answer(HTTPStatus.NOT_FOUND, "text/plain", "nothing here")
+
+    def _try(self, kind: str, make: Callable[[], str]) -> None:
+        try:
+            text = make()
+        except FedTempoError as error:
+            self._answer(HTTPStatus.SERVICE_UNAVAILABLE, "text/plain", str(error))
+        else:
+            self._answer(HTTPStatus.OK, kind, text)
+
+    def _answer(self, status: HTTPStatus, kind: str, text: str) -> None:
+        body = text.encode()
+        own = {"Content-Type": f"{kind}; charset=utf-8", "Content-Length": str(len(body))}
+        self.send_response(status)
+        for name, value in {**own, **HEADERS}.items():
+            self.send_header(name, value)
+        try:
+            self.end_headers()
+            self.wfile.write(body)
+        except ConnectionError:  # the page was closed or reloaded meanwhile; what else it asked for is not made
+            self.close_connection = True
+
+    def log_message(self, format: str, *args: object) -> None:
+        """Nothing: a page that asks every two seconds would flood the terminal."""
+
+
 def page_server(folder: Path, port: int = 0, allow_code: Sequence[str] = ()) -> PageServer:
     """A server of the run's live page on 127.0.0.1; port 0 is any free one."""
     watched = Watched(folder, allow_code)
     try:
-        return PageServer((HOST, port), _handler(watched))
+        return PageServer((HOST, port), watched)
     except (OSError, OverflowError) as error:
         reason = getattr(error, "strerror", None) or error
         raise OutputError(f"port must be a free port of this machine. Got {port}: {reason}.") from None
-
-
-def _handler(watched: Watched) -> type[BaseHTTPRequestHandler]:
-    class Handler(BaseHTTPRequestHandler):
-        """Two addresses, for reading only."""
-
-        timeout = 30
-        protocol_version = "HTTP/1.1"
-
-        server: PageServer
-
-        def handle_one_request(self) -> None:
-            """Read a request and answer it; waiting for the next one is silence again."""
-            super().handle_one_request()
-            self.server.waiting(self.connection)
-
-        def do_GET(self) -> None:
-            """Answer with the page or its numbers. Another host name is refused: a web page elsewhere made it up."""
-            self.server.answering(self.connection)
-            address = urlsplit(self.path)
-            port = self.connection.getsockname()[1]
-            if self.headers.get("Host") not in (f"{HOST}:{port}", f"localhost:{port}"):
-                self._answer(HTTPStatus.FORBIDDEN, "text/plain", f"open http://{HOST}:{port}/ on this machine")
-            elif address.path == "/":
-                self._try("text/html", watched.page)
-            elif address.path == "/data.json":
-                known = parse_qs(address.query).get("known", [""])[0]
-                self._try("application/json", lambda: watched.numbers(known))
-            else:
-                self._answer(HTTPStatus.NOT_FOUND, "text/plain", "nothing here")
-
-        def _try(self, kind: str, make: Callable[[], str]) -> None:
-            try:
-                text = make()
-            except FedTempoError as error:
-                self._answer(HTTPStatus.SERVICE_UNAVAILABLE, "text/plain", str(error))
-            else:
-                self._answer(HTTPStatus.OK, kind, text)
-
-        def _answer(self, status: HTTPStatus, kind: str, text: str) -> None:
-            body = text.encode()
-            own = {"Content-Type": f"{kind}; charset=utf-8", "Content-Length": str(len(body))}
-            self.send_response(status)
-            for name, value in {**own, **HEADERS}.items():
-                self.send_header(name, value)
-            try:
-                self.end_headers()
-                self.wfile.write(body)
-            except ConnectionError:  # the page was closed or reloaded meanwhile; what else it asked for is not made
-                self.close_connection = True
-
-        def log_message(self, format: str, *args: object) -> None:
-            """Nothing: a page that asks every two seconds would flood the terminal."""
-
-    return Handler

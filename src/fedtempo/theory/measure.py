@@ -90,15 +90,4 @@ def advise_for(
     >>> 0 < advise_for(mlp(64, [16], 10), data, lr=0.1, steps=10, rounds=100).beta < 1
     True
     """
-    measured = measure(
-        model,
-        data,
-        lr=lr,
-        steps=steps,
-        rounds=rounds,
-        loss=loss,
-        clients=clients,
-        rows=rows,
-        seed=seed,
-    )
-    return advise(measured)
+    return advise(measure(**locals()))  # every parameter, passed on by name

@@ -7,7 +7,8 @@ import torch
 
 import fedtempo as ft
 from fedtempo import algorithms as a
-from fedtempo.algorithms.algorithm import Algorithm, displacement, named
+from fedtempo.algorithms.algorithm import Algorithm, displacement
+from fedtempo.algorithms.named import named
 from fedtempo.client.objectives import Received
 from fedtempo.client.phase import Carry, Phase, length
 from fedtempo.client.transforms import scale

@@ -24,19 +24,7 @@ def csv_table(
     decimal: str = ".",
 ) -> Table:
     """A CSV file with a header line; the settings are those of `from_csv`."""
-    return from_csv(
-        path,
-        client=client,
-        target=target,
-        features=features,
-        part=part,
-        strings=strings,
-        missing=missing,
-        target_kind=target_kind,
-        standardise=standardise,
-        separator=separator,
-        decimal=decimal,
-    )
+    return from_csv(**locals())  # every parameter, passed on by name
 
 
 def parquet_table(
@@ -51,17 +39,7 @@ def parquet_table(
     standardise: bool = False,
 ) -> Table:
     """A Parquet file; the settings are those of `from_frame`."""
-    return from_parquet(
-        path,
-        client=client,
-        target=target,
-        features=features,
-        part=part,
-        strings=strings,
-        missing=missing,
-        target_kind=target_kind,
-        standardise=standardise,
-    )
+    return from_parquet(**locals())  # every parameter, passed on by name
 
 
 _own = partial(DataSet, page="yours", licence="yours", citation="yours", clients="the column that `client` names")

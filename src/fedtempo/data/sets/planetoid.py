@@ -19,6 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -208,39 +209,34 @@ _CORA_FILES = (
     _official("cora.test.index", "297ce89af2b51a6a194181c7dbe1796c6a1cf9cd9349a88383b1b1e227867875", 5000),
 )
 _CITESEER_FILES = (File("citeseer.npz", ("e93679c5a9d7b0a9b6e704c32c5f8c8f46184c71dc20421d4a174f498dbf2ca5",), 176755),)
-PUBMED = DataSet(
+_planetoid = partial(
+    DataSet,
+    folder="planetoid",
+    page="https://github.com/kimiyoung/planetoid",
+    licence="MIT (planetoid repository); LINQS data, free for research",
+    clients="Louvain communities",
+)
+PUBMED = _planetoid(
     name="pubmed",
     load=pubmed,
-    folder="planetoid",
     files=_PUBMED_FILES,
     ways=(("pubmed.npz",), tuple(file.name for file in _PUBMED_FILES[1:])),
-    page="https://github.com/kimiyoung/planetoid",
-    licence="MIT (planetoid repository); LINQS data, free for research",
     citation="Namata et al., Query-driven Active Surveying (2012); Yang et al., Planetoid (2016)",
-    clients="Louvain communities",
     about="19,717 papers, 44,324 links, 500 features, 3 classes",
 )
-CORA = DataSet(
+CORA = _planetoid(
     name="cora",
     load=cora,
-    folder="planetoid",
     files=_CORA_FILES,
     ways=(("cora.npz",), tuple(file.name for file in _CORA_FILES[1:])),
-    page="https://github.com/kimiyoung/planetoid",
-    licence="MIT (planetoid repository); LINQS data, free for research",
     citation="Sen et al., Collective Classification in Network Data (2008); Yang et al., Planetoid (2016)",
-    clients="Louvain communities",
     about="2,708 papers, 5,278 links, 1,433 features, 7 classes",
 )
-CITESEER = DataSet(
+CITESEER = _planetoid(
     name="citeseer",
     load=citeseer,
-    folder="planetoid",
     files=_CITESEER_FILES,
     ways=(("citeseer.npz",),),
-    page="https://github.com/kimiyoung/planetoid",
-    licence="MIT (planetoid repository); LINQS data, free for research",
     citation="Sen et al., Collective Classification in Network Data (2008); Yang et al., Planetoid (2016)",
-    clients="Louvain communities",
     about="3,327 papers, 4,552 links, 3,703 features, 6 classes",
 )
