@@ -1,8 +1,8 @@
 """The vectorised backend: a block of clients takes each step together, by `torch.func.vmap`.
 
 The step is the one of `client/local_step.py`, written for one client. Clients differ in their number of rows and steps,
-and most of this file is about that: short batches are padded, and clients that have finished stay in the stack
-unchanged.
+and most of this file is about that: short batches are padded (`padding.py`), and clients that have finished stay in the
+stack unchanged.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from torch import Tensor
 from torch.func import vmap
 
 from fedtempo.backends.backend import Backend, Trained, side_by_side
+from fedtempo.backends.padding import stack_padded, widened
 from fedtempo.backends.serial import dropout_keys, until_deadline
 from fedtempo.client.gradients import by_transform, in_stack
 from fedtempo.client.objectives import Received
@@ -106,34 +107,13 @@ def _first_carry(program: ClientProgram, received: Received, stacked: Params, la
     return carry
 
 
-def stack_padded(personal: list[Params]) -> tuple[Params, list[dict[str, torch.Size]]]:
-    """Personal tensors of all clients, stacked, and their true shapes where padding was needed.
-
-    Heads have as many rows as the client has classes. Shorter ones are padded with zeros; `_outputs` in the batch tells
-    the loss which outputs are real.
-    """
-    if not any(personal):
-        return {}, []
-    shapes = [{n: t.shape for n, t in own.items()} for own in personal]
-    stacked = {}
-    for name in personal[0]:
-        tensors = [own[name] for own in personal]
-        longest = max((t.shape[0] for t in tensors if t.dim()), default=0)
-        stacked[name] = torch.stack([_padded(t, longest) for t in tensors])
-    return stacked, [] if all(s == shapes[0] for s in shapes) else shapes
-
-
-def _padded(tensor: Tensor, length: int) -> Tensor:
-    if not tensor.dim() or tensor.shape[0] == length:
-        return tensor
-    return torch.cat([tensor, tensor.new_zeros(length - tensor.shape[0], *tensor.shape[1:])])
-
-
 def _run_stage(lanes: Lanes, stage: Stage, carry: Carry, tally: Tally) -> tuple[Carry, Tally]:
+    """One stage of all clients: as `serial._run_stage`, with a loop over steps that every client is in."""
     problem, now = lanes.problem, lanes.now
     batching = stage.phase.batching(problem.batching)
     classes, members = lanes.classes()
     starts, counts = np.array([stage.phase.rows(size) for size, _ in classes])[members].T
+    # Only a deadline asks how many steps came before, and with a deadline every client is a class of its own.
     before = np.zeros(len(classes), dtype=np.int64)
     before[members] = tally.steps
     timelines = [
@@ -167,6 +147,7 @@ def _run_stage(lanes: Lanes, stage: Stage, carry: Carry, tally: Tally) -> tuple[
             batch = last[who] if who in last else _batch(lanes, data, starts, local, lengths, group, step)
             if repeats:
                 kept[who] = batch
+            # A class that has finished is at its last position, which no client in the group looks up.
             here = [timeline[min(step, len(timeline) - 1)] if len(timeline) else now for timeline in timelines]
             # Before the first step the carry may be one model that is seen once for each client.
             carry, losses = _step(lanes, stage, carry, batch, here, members, group, may_overwrite=step > 0)
@@ -205,7 +186,7 @@ def _enter(lanes: Lanes, stage: Stage, carry: Carry, starts: np.ndarray, counts:
     # Groups are ordered by length. `back` restores the order of the lanes.
     back = torch.as_tensor(np.argsort(np.concatenate(groups)), device=lanes.problem.device)
     kept = tree_map(lambda *parts: torch.cat(parts)[back], *(carry for carry, _ in entered))
-    data = [{n: _widened(t, width) for n, t in rows.items() if n != "_rows"} for _, rows in entered]
+    data = [{n: widened(t, width) for n, t in rows.items() if n != "_rows"} for _, rows in entered]
     return kept, {n: torch.cat([rows[n] for rows in data])[back] for n in data[0]}
 
 
@@ -221,13 +202,6 @@ def _enter_group(
         carry = tree_map(lambda t: t[chosen], carry)
     entered: tuple[Carry, Batch] = side_by_side(lambda c, d: stage.enter(lanes.received, c, d))(carry, data)
     return entered
-
-
-def _widened(stacked: Tensor, width: int) -> Tensor:
-    """The stack with zero rows appended, up to `width` rows per client. No batch is ever drawn from them."""
-    if stacked.dim() < 2 or stacked.shape[1] == width:
-        return stacked
-    return torch.cat([stacked, stacked.new_zeros(len(stacked), width - stacked.shape[1], *stacked.shape[2:])], dim=1)
 
 
 def _extended(lanes: Lanes, batch: Batch, lengths: np.ndarray, group: np.ndarray) -> Batch:

@@ -19,7 +19,7 @@ from fedtempo.client.optimizers import Optimizer, plain
 from fedtempo.client.rules import Look, PhaseState, RateRule, StopRule
 from fedtempo.client.transforms import Transform, identity
 from fedtempo.data.batches import Batching
-from fedtempo.errors import ConfigError, is_count, is_number, require
+from fedtempo.errors import ConfigError, is_count, is_number, require, wrong
 from fedtempo.params import Params, Scalar, Selector, everything
 from fedtempo.schedules import Now, Position, Rate, Schedule, as_schedule, at_step, whole_number
 from fedtempo.tasks import Batch, Task
@@ -49,8 +49,8 @@ class Length:
         """The number of steps or epochs in this round: the schedule's value, rounded up, at least `minimum`."""
         value = self.count.at(now)
         # A decaying schedule falls below 1 without reaching 0, and still means one step. A value of 0 is a mistake.
-        holds = value >= self.minimum or (value > 0 and self.minimum == 1)
-        require(holds, f"{self.unit} in round {now.round}", f"at least {self.minimum}", value)
+        if value < self.minimum and not (value > 0 and self.minimum == 1):
+            raise wrong(f"{self.unit} in round {now.round}", f"at least {self.minimum}", value)
         return max(self.minimum, whole_number(value))
 
     def steps(self, now: Now, samples: int, batching: Batching) -> int:

@@ -82,6 +82,7 @@ class BatchRows:
         epochs, places = np.divmod(step, per_epoch)
         counts = np.minimum(size, self._sizes - places * size)
         width, epoch = int(counts.max()), int(epochs[0])
+        # Clients of one size are all at the same place of the same epoch: their batches are one slice.
         if (places == places[0]).all() and (counts == width).all() and (epochs == epoch).all():
             start = int(places[0]) * size
             return self._order(epoch)[:, start : start + width], counts
@@ -103,7 +104,10 @@ class BatchRows:
             keys = scramble(self._keys + np.int64(epoch + 1))
             bits = random_bits(keys, self._widest)
             if len(self._sizes) > 1:
+                # Places beyond a client's rows sort last, so that its own rows come in the order they have alone.
                 bits = np.where(np.arange(self._widest) < self._sizes[:, None], bits, _LARGEST)
+            # Orders of epochs that lie behind are dropped, so that memory does not grow with the steps. Clients of
+            # different sizes may be in different epochs at one step; then an order may have to be drawn again.
             self._orders = {e: o for e, o in self._orders.items() if e >= epoch - 1}
             self._orders[epoch] = np.argsort(bits, axis=1, kind="stable")
         return self._orders[epoch]

@@ -9,7 +9,7 @@ from typing import Protocol
 
 import numpy as np
 
-from fedtempo.errors import is_count, is_int, is_number, require, takes_numbers
+from fedtempo.errors import is_count, is_int, is_number, require, takes_numbers, wrong
 from fedtempo.randomness import generator
 from fedtempo.schedules import Now, Schedule, as_schedule, whole_number
 from fedtempo.server.privacy_accounting import Sampling
@@ -81,7 +81,8 @@ def uniform(size: int | float | Schedule) -> Cohort:
             wanted = whole_number(size.at(now))
         else:
             wanted = max(1, round(size * clients)) if isinstance(size, float) else size
-        require(1 <= wanted <= clients, "cohort", f"an int in [1, {clients}] (the number of training clients)", wanted)
+        if not 1 <= wanted <= clients:
+            raise wrong("cohort", f"an int in [1, {clients}] (the number of training clients)", wanted)
         return wanted
 
     def choose(clients: np.ndarray, now: Now, seed: int, over: float = 0.0) -> np.ndarray:

@@ -8,9 +8,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from types import ModuleType
 from typing import Any, Protocol
 
 from fedtempo.errors import ConfigError, FedTempoError, OutputError, first_line, is_count, shown
+from fedtempo.support.extras import library
 from fedtempo.training.experiment import Experiment
 from fedtempo.training.private_runs import WITHHELD
 from fedtempo.training.result import Result
@@ -163,3 +165,8 @@ def tracked_settings(experiment: Experiment) -> dict[str, str]:
 def unwritable(tracker: str, place: Path, error: OSError) -> OutputError:
     """The error for a place that cannot be written."""
     return OutputError(f"tracker {tracker!r} must be given a path that can be written. Got {place}: {error.strerror}.")
+
+
+def tracker_library(module: str, name: str) -> ModuleType:
+    """The library that a tracker writes with; where it is absent, the error says how to install it."""
+    return library(module, name, f"tracker {name!r}")

@@ -10,7 +10,7 @@ from fedtempo.report import ReportRun, report
 from fedtempo.report.payload import MOST_ROUNDS, payload
 from fedtempo.server.sums import Failure
 from fedtempo.training.round_report import RoundReport, from_json, to_json
-from fedtempo.training.trackers.tracker import numbers
+from fedtempo.training.trackers.numbers import numbers
 from tests.unit.report.pages import numbers_in
 
 

@@ -9,9 +9,9 @@ from fedtempo.errors import require, unknown
 from fedtempo.training.trackers.csv import csv
 from fedtempo.training.trackers.jsonl import jsonl
 from fedtempo.training.trackers.mlflow import mlflow
+from fedtempo.training.trackers.numbers import numbers
 from fedtempo.training.trackers.progress import progress
 from fedtempo.training.trackers.tensorboard import tensorboard
-from fedtempo.training.trackers.tracker import numbers
 from fedtempo.training.trackers.wandb import wandb
 from fedtempo.training.tracking import RunInfo, Tracker
 

@@ -11,7 +11,7 @@ from fedtempo.support.files import write_atomically
 from fedtempo.training.result import Result
 from fedtempo.training.round_report import RoundReport
 from fedtempo.training.trackers.lines import whole_lines
-from fedtempo.training.trackers.tracker import numbers
+from fedtempo.training.trackers.numbers import numbers
 from fedtempo.training.tracking import RunInfo, Tracker
 
 

@@ -8,7 +8,7 @@ from fedtempo.support.json_text import json_text
 from fedtempo.training.result import Result
 from fedtempo.training.round_report import RoundReport
 from fedtempo.training.trackers.lines import whole_lines
-from fedtempo.training.trackers.tracker import numbers
+from fedtempo.training.trackers.numbers import numbers
 from fedtempo.training.tracking import RunInfo, Tracker
 
 

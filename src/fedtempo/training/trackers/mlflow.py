@@ -10,8 +10,8 @@ from fedtempo.errors import ConfigError, OutputError, first_line
 from fedtempo.support.files import write_atomically
 from fedtempo.training.result import Result
 from fedtempo.training.round_report import RoundReport
-from fedtempo.training.trackers.tracker import numbers, tracker_library
-from fedtempo.training.tracking import RunInfo, Tracker
+from fedtempo.training.trackers.numbers import numbers
+from fedtempo.training.tracking import RunInfo, Tracker, tracker_library
 
 ALWAYS = "seconds"
 """A metric that every round has: its last step tells which rounds a resumed run has logged."""

@@ -7,8 +7,8 @@ from typing import Any
 
 from fedtempo.training.result import Result
 from fedtempo.training.round_report import RoundReport
-from fedtempo.training.trackers.tracker import numbers, tracker_library
-from fedtempo.training.tracking import RunInfo, Tracker, unwritable
+from fedtempo.training.trackers.numbers import numbers
+from fedtempo.training.tracking import RunInfo, Tracker, tracker_library, unwritable
 
 ALWAYS = "seconds"
 """A number that every round has: by it we know which rounds a folder holds."""

@@ -12,8 +12,8 @@ from fedtempo.support.files import write_atomically
 from fedtempo.training.result import Result
 from fedtempo.training.round_report import RoundReport
 from fedtempo.training.storage.seals import MALFORMED
-from fedtempo.training.trackers.tracker import numbers, score_numbers, tracker_library
-from fedtempo.training.tracking import RunInfo, Tracker
+from fedtempo.training.trackers.numbers import numbers, score_numbers
+from fedtempo.training.tracking import RunInfo, Tracker, tracker_library
 
 
 def wandb(path: str | Path | None = None, project: str = "fedtempo") -> Tracker:

@@ -1,12 +1,10 @@
-"""What trackers share: a round's numbers by name, and other projects' libraries."""
+"""A round's numbers by name, as trackers write them."""
 
 from __future__ import annotations
 
 from dataclasses import asdict
-from types import ModuleType
 
 from fedtempo.evaluation.protocol import Scores
-from fedtempo.support.extras import library
 from fedtempo.training.round_report import RoundReport
 
 
@@ -38,8 +36,3 @@ def score_numbers(scores: Scores) -> dict[str, float]:
         for metric, statistics in metrics.items()
         for statistic, value in statistics.items()
     }
-
-
-def tracker_library(module: str, name: str) -> ModuleType:
-    """The library that a tracker writes with."""
-    return library(module, name, f"tracker {name!r}")
