@@ -11,8 +11,10 @@ from fedtempo.client.rules import RateRule
 from fedtempo.errors import ConfigError
 
 HISTORY = "the mean of all clients' memories"
-BLOCKS = "which steps belong together"
 """What algorithms own whose server counts what clients remember; an upload that comes late would be counted wrongly."""
+BLOCKS = "which steps belong together"
+"""What algorithms own that do something after an epoch or so many steps; a client that stops before would leave it out.
+"""
 NORMALISED = "the length of steps"
 """What optimizers own that give every step the same length; clipping and rates from gradients mean nothing there."""
 

@@ -15,7 +15,6 @@ from fedtempo.config import ExperimentFile, read
 from fedtempo.deploy import check_installed
 from fedtempo.deploy.blueprint import of_file
 from fedtempo.deploy.flower_programs import (
-    SUMMARY,
     NodePlan,
     ServerLaunch,
     ServerPlan,
@@ -31,6 +30,7 @@ from fedtempo.deploy.personal import DATABASE
 from fedtempo.deploy.processes import ProcessGroup
 from fedtempo.deploy.trial import demonstration, try_out
 from fedtempo.errors import ConfigError, OutputError, TrainingError, is_count, require
+from fedtempo.report.folder import SUMMARY
 from fedtempo.support.json_text import json_text
 from fedtempo.support.terminal import say
 from fedtempo.support.threads import usable_processors

@@ -56,7 +56,7 @@ def schedule(
     (now,) = problem.places(now, problem.median_client)
     place = (chosen, size, problem.batching, now)
     if algorithms is not None:
-        _refuse_plot(plot)
+        require(plot is None, "--plot", "left out with --algorithms", plot)
         entrants = {one.label: one.file for one in entrants_of(file, algorithms, only=True, rates=middle_rates)}
         made = {label: make_algorithm(own.algorithm.model_dump()) for label, own in entrants.items()}
         first = {label: next(planned_rounds(algorithm, *place)) for label, algorithm in made.items()}
@@ -108,10 +108,6 @@ def _rounds(text: str | None, total: int) -> list[int]:
     if not all(0 <= r < total for r in chosen):
         raise ConfigError(f"rounds must be ints in [0, {total}). Got {text!r}.")
     return chosen
-
-
-def _refuse_plot(plot: Path | None) -> None:
-    require(plot is None, "--plot", "left out with --algorithms", plot)
 
 
 def _show_travel(first: Mapping[str, PlannedRound], size: int, as_json: bool) -> None:

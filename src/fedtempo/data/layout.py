@@ -90,7 +90,7 @@ def repaired(owner: np.ndarray, part: np.ndarray, clients: int, minimum: int) ->
 
 def layout(owner: np.ndarray, part: np.ndarray, clients: int) -> tuple[np.ndarray, np.ndarray | None]:
     """Sort rows by client and part; `order` is None where they already are."""
-    order = np.lexsort((part, owner))
+    order = np.lexsort((part, owner))  # by client first: the last key counts most
     order = order[owner[order] != UNUSED]
     slots = owner[order] * 3 + part[order]
     ends = np.cumsum(np.bincount(slots, minlength=clients * 3)).reshape(clients, 3)

@@ -216,8 +216,7 @@ def relabelled(data: FederatedData) -> FederatedData:
             known = places < len(classes)
             known[known] = classes[places[known]] == labels[rows][known]
             if not known.all():
-                raise DataError(
-                    f"client {client} has a {part} row of a class that it never trains on; relabel needs all."
-                )
+                rows_of = f"client {data.name_of(client)} has a {part} row"
+                raise DataError(f"{rows_of} of a class that it never trains on; relabel needs all.")
             labels[rows] = places
     return replace(data, columns={**data.columns, "y": labels}, outputs=outputs)

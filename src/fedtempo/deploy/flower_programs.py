@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import socket
 import time
 import tomllib
 from collections.abc import Callable, Sequence
@@ -19,6 +20,7 @@ from fedtempo.deploy.leftovers import end_leftovers, write_record
 from fedtempo.deploy.processes import ProcessGroup, Running, environment, free_port, wait_for_port
 from fedtempo.deploy.registered import Registered
 from fedtempo.errors import ConfigError, OutputError, TrainingError, require
+from fedtempo.report.folder import SUMMARY
 from fedtempo.support.files import write_atomically
 from fedtempo.training.log import LOGGER
 
@@ -28,7 +30,6 @@ LINK = "fedtempo"
 START_SECONDS = 120.0
 RECORD_SECONDS = 2.0
 """How old the record of running processes, and a look at the nodes' keys, may be."""
-SUMMARY = "summary.json"
 
 
 @dataclass(frozen=True)
@@ -210,8 +211,6 @@ def start_node(file: ExperimentFile, plan: NodePlan, processes: ProcessGroup, na
 
 
 def _check_port(host: str, port: int) -> None:
-    import socket
-
     try:
         with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as probe:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

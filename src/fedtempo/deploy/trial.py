@@ -8,10 +8,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fedtempo.config import ExperimentFile, parse, settings_of
-from fedtempo.deploy.flower_programs import SUMMARY, NodePlan, ServerLaunch, ServerPlan, prepare_server, start_node
+from fedtempo.deploy.flower_programs import NodePlan, ServerLaunch, ServerPlan, prepare_server, start_node
 from fedtempo.deploy.keys import make_keys
 from fedtempo.deploy.processes import ProcessGroup, free_port
 from fedtempo.errors import OutputError
+from fedtempo.report.folder import SUMMARY
 from fedtempo.training.run import run
 
 SERIAL = {"backend": "serial", "workers": None, "ray_address": None, "ray_gpus": None}

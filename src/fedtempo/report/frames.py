@@ -39,10 +39,11 @@ Row = dict[str, Any]
 
 def tidy_rows(history: Sequence[RoundReport], run: str, seed: int) -> list[Row]:
     """The scores of a run, a row per round, part, group and metric."""
-    counts = [report.round for report in history if report.test is not None]
+    # As `RunHistory.selected`: the last round that has test scores.
+    selected = next((report.round for report in reversed(history) if report.test is not None), None)
     rows: list[Row] = []
     for report in history:
-        whose = {"run": run, "seed": seed, "round": report.round + 1, "selected": [report.round] == counts[-1:]}
+        whose = {"run": run, "seed": seed, "round": report.round + 1, "selected": report.round == selected}
         for scores in (report.validation, report.test):
             for group, users in scores.groups().items() if scores is not None else ():
                 for metric in users.values:

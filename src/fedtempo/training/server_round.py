@@ -46,6 +46,7 @@ def conclude(
     loss = block.loss.value / block.loss_weight if block.loss_weight else float("nan")
     if not abandoned:
         state = _server_step(experiment.federation, state, block, now)._replace(progress=state.progress.after(loss))
+    # Whoever did the work is charged, also where the upload was refused or came too late.
     charged = np.sort(np.concatenate([cohort.clients, cohort.also_charged]))
     costs = ledger.clients(charged, now, personal_of(charged))
     seconds = now.time - state.time + cohort.seconds

@@ -172,9 +172,7 @@ def make_plan(
     )
     base = known_label(reference or labels[0], labels, "reference")
     asked = claims if claims is not None else [(label, base) for label in labels if label != base]
-    for pair in asked:
-        better, other = (known_label(label, labels, "a contestant in claims") for label in pair)
-        require(better != other, "claims", "about two contestants", pair)
+    _check_claims(asked, labels)
     seeds = budget.seeds
     judged = tuple(range(first_seed, first_seed + seeds)) if isinstance(seeds, int) else tuple(seeds)
     tuning = tuple(TUNING_SEEDS + first_seed + number for number in range(budget.tuning_seeds))
@@ -186,11 +184,7 @@ def make_plan(
     _check(first[0].rounds, bool(data.sizes("validation").any()), protocol)
     assert protocol is not None
     every = protocol.every or max(1, first[0].rounds // EVALUATIONS)
-    # Of a private run's training clients nothing is published but the noised mean: only new users are scored.
-    scored = {"existing": not first[0].federation.private, "new": bool(len(data.held_out))}
-    kinds = [kind for kind in GROUPS if scored[kind]]
-    require(bool(kinds), "data", "with new clients where training is private: nobody else is scored", "none")
-    task = first[0].federation.problem.task
+    kinds, task = _scored_kinds(first[0]), first[0].federation.problem.task
     metric = task.metric
     margin = budget.margin if budget.margin is not None else _margin(metric)
     return FairPlan(
@@ -217,6 +211,23 @@ def make_plan(
         experiment={k: v for k, v in identities[0].items() if not k.startswith("algorithm") and k != "seed"},
         lower_is_better=metric in task.lower_is_better,
     )
+
+
+def _check_claims(claims: Sequence[tuple[str, str]], labels: Sequence[str]) -> None:
+    """Every claim is about two contestants that there are."""
+    for pair in claims:
+        better, other = (known_label(label, labels, "a contestant in claims") for label in pair)
+        require(better != other, "claims", "about two contestants", pair)
+
+
+def _scored_kinds(experiment: Experiment) -> list[str]:
+    """The kinds of users that are scored: existing ones, new ones, or both."""
+    # Of a private run's training clients nothing is published but the noised mean: only new users are scored.
+    federation = experiment.federation
+    scored = {"existing": not federation.private, "new": bool(len(federation.problem.data.held_out))}
+    kinds = [kind for kind in GROUPS if scored[kind]]
+    require(bool(kinds), "data", "with new clients where training is private: nobody else is scored", "none")
+    return kinds
 
 
 def _prepared(tunable: Tunable, point: Mapping[str, Any], seed: int) -> Experiment:
