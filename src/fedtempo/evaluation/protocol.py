@@ -52,9 +52,13 @@ class Evaluation:
         require(rated, "evaluation.lr", "a number >= 0 or a schedule", self.lr)
         require(self.trains in (None, "all", "head"), "evaluation.trains", "'all' or 'head'", self.trains)
 
+    def interval(self, rounds: int) -> int:
+        """Rounds from one evaluation to the next, in a run of so many rounds."""
+        return self.every or max(1, rounds // 10)
+
     def due(self, round_number: int, rounds: int, planned: int | None = None) -> bool:
         """Whether the round with this number (from 0) is evaluated. `planned` is what a longer run was to be first."""
-        every = self.every or max(1, (planned or rounds) // 10)
+        every = self.interval(planned or rounds)
         return (round_number + 1) % every == 0 or round_number >= rounds - self.last
 
     def sample(self, clients: np.ndarray, seed: int, kind: str) -> np.ndarray:

@@ -23,9 +23,6 @@ class Chooser(Protocol):
         ...
 
 
-FIXED = "fixed"
-
-
 @dataclass(frozen=True)
 class Cohort:
     """A rule for choosing clients, and how many it is expected to choose.
@@ -122,7 +119,7 @@ def fixed(cohorts: Sequence[Sequence[int]]) -> Cohort:
         return np.array(chosen, dtype=np.int64)
 
     written = tuple(map(tuple, lists))
-    return Cohort(f"{FIXED} {lists}", lambda now, clients: float(len(members(now))), choose, lists=written)
+    return Cohort(f"fixed {lists}", lambda now, clients: float(len(members(now))), choose, lists=written)
 
 
 def _members(cohort: object) -> list[int]:

@@ -32,8 +32,8 @@ def dependent(experiment: Experiment, stored: int) -> Iterator[str]:
             if rounds < experiment.rounds:
                 said.add(rounds)
                 yield f"{name} is a schedule over {rounds} rounds"
-    if protocol is not None and protocol.every is None and max(1, stored // 10) != max(1, experiment.rounds // 10):
-        yield f"evaluation.every is a tenth of the rounds, {max(1, stored // 10)}"
+    if protocol is not None and protocol.interval(stored) != protocol.interval(experiment.rounds):
+        yield f"evaluation.every is a tenth of the rounds, {protocol.interval(stored)}"
     if experiment.federation.private:
         yield f"the privacy that was promised is that of {stored} rounds"
 

@@ -108,7 +108,7 @@ def _rounds(file: ExperimentFile, seed: int, folder: Path) -> Generator[RoundRep
     """All rounds of one run: those that an earlier attempt has stored, and then the ones still to be trained."""
     stored = _stored(folder)
     settings = settings_of(file.model_copy(update={"seed": seed}))
-    every = file.evaluation.every or max(1, file.rounds // 10)
+    every = settings["evaluation"].interval(file.rounds)
     with closing(train(**settings, out=folder, resume=bool(stored), commit_every=every, progress=False)) as rounds:
         yield from stored
         for report in rounds:

@@ -16,7 +16,7 @@ from fedtempo.evaluation.protocol import Evaluation
 from fedtempo.evaluation.serving import served_phases
 from fedtempo.federation.federation import Federation
 from fedtempo.schedules import Now, Schedule, at_step
-from fedtempo.server.cohort import FIXED, Cohort
+from fedtempo.server.cohort import Cohort
 from fedtempo.server.robust import ROBUST, plain_mean
 
 MOST = 1_000_000_000
@@ -44,12 +44,11 @@ def check_device(device: str | torch.device) -> None:
 def check_cohort(rule: Cohort, federation: Federation, rounds: int) -> None:
     """Every round's cohort can be drawn; cohorts that were written down name training clients, each once."""
     clients = federation.problem.data.clients
-    written = rule.description.startswith(FIXED)
-    for round_number in range(min(rounds, 10_000)) if written else sampled_rounds(rounds):
+    for round_number in range(min(rounds, 10_000)) if rule.lists else sampled_rounds(rounds):
         now = federation.problem.now(round_number, 1.0)
         expected = _expected(rule, now, len(clients))
         require(0 < expected <= len(clients), "cohort", f"at most {len(clients)} (the training clients)", expected)
-        if written:
+        if rule.lists:
             rule.members(clients, now, federation.problem.seed)
     if not rule.is_ours:
         _check_own_rule(rule, clients, federation)
