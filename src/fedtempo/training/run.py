@@ -187,25 +187,32 @@ def train(**settings: Any) -> Generator[RoundReport, None, Result]:
 
     Takes the parameters of `run`. A resumed run yields the rounds that are still to come.
     """
+    # What belongs to the loop and its folder; everything else describes the experiment.
     out, resume = settings.pop("out", None), settings.pop("resume", False)
     states, as_planned = settings.pop("states", False), settings.pop("as_planned", False)
+    commit_every, shows = settings.pop("commit_every", 1), settings.pop("progress", None)
     check_as_planned(as_planned, resume)
-    shows = settings.pop("progress", None)
     require(shows is None or isinstance(shows, bool), "progress", "true, false or None", shows)
     require(isinstance(states, bool), "states", "true or false", states)
-    commit_every, trackers = settings.pop("commit_every", 1), as_trackers(settings.pop("trackers", ()))
+    trackers = as_trackers(settings.pop("trackers", ()))
     require(is_count(commit_every), "commit_every", "an int >= 1", commit_every)
     require(out is not None or not resume, "out", "given where a run is to be resumed", out)
-    bar = any(tracker.name == "progress" for tracker in trackers)  # it shows the notes of a run itself
-    if shows and not bar:
-        trackers = [*trackers, *as_trackers(["progress"])]
     require(out is None or isinstance(out, (str, Path)), "out", "a path", out)
-    folder = None if out is None else Path(out)
-    experiment = prepare(**settings)
-    kept = (folder, resume, commit_every, trackers)
-    notes_as_warnings = shows is None and not bar
+    has_bar = any(tracker.name == "progress" for tracker in trackers)
+    if shows and not has_bar:
+        trackers = [*trackers, *as_trackers(["progress"])]
     return _closed_at_exit(
-        train_experiment(experiment, *kept, states=states, as_planned=as_planned, notes_as_warnings=notes_as_warnings)
+        train_experiment(
+            prepare(**settings),
+            None if out is None else Path(out),
+            resume,
+            commit_every,
+            trackers,
+            states=states,
+            as_planned=as_planned,
+            # A bar shows the notes of a run itself. In a plain script, only warnings are printed.
+            notes_as_warnings=shows is None and not has_bar,
+        )
     )
 
 
