@@ -9,8 +9,9 @@ from typing import Any, NamedTuple, get_args, overload
 
 import numpy as np
 
+from fedtempo.data.parts import Part
 from fedtempo.errors import is_int
-from fedtempo.evaluation.protocol import Part, Scores, UserScores
+from fedtempo.evaluation.protocol import Scores, UserScores
 from fedtempo.federation.costs import Costs
 from fedtempo.params import Params
 from fedtempo.server.sums import Failure
