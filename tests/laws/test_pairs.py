@@ -102,6 +102,7 @@ RUN = [pair for pair in PAIRS if refusal(*pair) is None]
 OFTEN = [
     *(("apfl", "delta_sgd"), ("scaffold", "fedsam"), ("fednova", "stop_early")),
     *(("feddyn", "fedinit"), ("ditto", "fedlesam"), ("pflego", "fedsps"), ("fedex_lora", "with_server")),
+    *(("scaffold", "fedhyper_server"), ("fedex_lora", "fedhyper_client")),  # a state inside that of another server
 ]
 
 

@@ -15,7 +15,7 @@ from fedtempo.client.phase import Carry
 from fedtempo.errors import ModelError
 from fedtempo.params import Params, matching
 from fedtempo.schedules import Now, Rate
-from fedtempo.server.step import Server
+from fedtempo.server.step import Server, core_of
 from fedtempo.server.sums import Aggregate, Groups
 
 BASE = ".base_layer.weight"
@@ -91,4 +91,6 @@ def _exact(inner: Server, scales: Scales) -> Server:
         rewrap=lambda other: _exact(other, scales),
         fitted=lambda model, clients: _exact(inner, _scales(model))._replace(fitted=None),
         moves=matching(*(layer + BASE for layer, _ in scales)),
+        # A wrapper's state goes inside, where only what clients train is seen: they send no base weights.
+        core=core_of(inner),
     )

@@ -15,7 +15,7 @@ from fedtempo.client.objectives import DRIFT, Received, Steady, control
 from fedtempo.client.phase import Carry, StepInfo
 from fedtempo.params import Params, add, is_plain, select, subtract, zeros_like
 from fedtempo.schedules import Now, Position, Rate
-from fedtempo.server.step import Server, core_of
+from fedtempo.server.step import Server, core_of, fitting
 from fedtempo.server.sums import Aggregate, Groups
 from fedtempo.tasks import Batch, Task
 
@@ -169,7 +169,10 @@ def with_control(inner: Server, by_samples: bool = False) -> Server:
     return inner._replace(
         init=lambda shared: {"optimizer": inner.init(shared), "control": zeros_like(shared)},
         step=step,
-        extra=lambda state: state["control"],
+        extra=lambda state: {**inner.extra(state["optimizer"]), **state["control"]},
+        model=lambda shared, state: inner.model(shared, state["optimizer"]),
+        measurements=lambda state: inner.measurements(state["optimizer"]),
         rewrap=lambda other: with_control(inner.rewrap(other), by_samples),
+        fitted=fitting(inner, lambda other: with_control(other, by_samples)),
         core=core_of(inner),
     )
