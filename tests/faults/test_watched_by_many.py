@@ -99,7 +99,7 @@ def test_a_page_that_asks_again_on_one_connection_is_kept(port: int) -> None:
         page.close()
 
 
-@pytest.mark.slow("it opens hundreds of connections, and its time depends on what else the machine does")
+@pytest.mark.slow("how many connections are being answered at a moment depends on what else the machine does")
 def test_those_that_do_not_read_their_answer_keep_nobody_out(monkeypatch: pytest.MonkeyPatch) -> None:
     """All places are taken by connections that are being answered: the one that takes longest has to go."""
     monkeypatch.setattr(watching, "MOST", 4)
