@@ -7,7 +7,7 @@ would have sent: a client's work depends on the model it started from and on not
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -71,113 +71,127 @@ def next_version(
     down = compress_download(experiment.federation, state.shared, now.round)
     newest = Version(down.shared, now.loss_ratio, now.plateaus, flights.time)
     flights = flights._replace(versions={**flights.versions, now.round: newest})
-    buffer = _Buffer()
+    limit = norm_limit(experiment.federation, state)
+    filling = _Filling(experiment, rule, engine, store, ledger, now, limit, flights)
+    filling.fill()
+    return _concluded(experiment, rule, state, filling.flights, filling.buffer, now)
 
-    def train() -> None:
-        _train(experiment, flights, engine, store, ledger, norm_limit(experiment.federation, state), now, buffer)
 
-    def kept_by(clients: np.ndarray) -> Sequence[Params]:
-        if not experiment.federation.problem.keeps_loss:
-            return ()
-        if {flight.client for flight in buffer.waiting} & set(clients.tolist()):
-            train()  # how long a client works may depend on the loss that it has just had
-        return [state_of(experiment, store, client, buffer.personal) for client in clients.tolist()]
+@dataclass
+class _Filling:
+    """A buffer while it fills: who arrives, who is refused, who is trained, and what that costs."""
 
-    def ask(flight: Flight, at: Flights) -> None:
-        if isinstance(engine, AskedEngine):
-            order = _order(experiment, at, flight, now, norm_limit(experiment.federation, state))
-            clients = np.array([flight.client])
-            engine.ask(flight.client, order, blocks_of(experiment, store, clients, buffer.personal, on_nodes=True))
+    experiment: Experiment
+    rule: Asynchrony
+    engine: Engine
+    store: Store
+    ledger: Ledger
+    now: Now
+    limit: float
+    """The largest norm that an upload may have."""
+    flights: Flights
+    """Who is on the way, and the versions they started from."""
+    buffer: _Buffer = field(default_factory=_Buffer)
 
-    arrivals, came = _arrivals(experiment, rule, engine, ledger, _placed(experiment, now, newest), kept_by, ask), 0
-    while buffer.accepted + len(buffer.waiting) < rule.buffer or buffer.waiting:
-        if buffer.accepted + len(buffer.waiting) == rule.buffer:
-            train()  # some uploads may be refused, and then the buffer waits for others
-            continue
-        flights, flight = arrivals.next(flights)
-        came += 1
-        if came > MOST_ARRIVALS * rule.buffer:
-            raise TrainingError(f"run stopped: {came - 1} clients came for version {now.round}, and too few count.")
+    def fill(self) -> None:
+        """Take arrivals until the buffer is full of uploads that count."""
+        arrivals, most = self._arrivals(), MOST_ARRIVALS * self.rule.buffer
+        came = 0
+        while self._has_room():
+            came += 1
+            if came > most:
+                raise TrainingError(
+                    f"run stopped: {most} clients came for version {self.now.round}, and too few count."
+                )
+            self.flights, flight = arrivals.next(self.flights)
+            self._take(flight)
+
+    def _has_room(self) -> bool:
+        if self.buffer.accepted + len(self.buffer.waiting) == self.rule.buffer:
+            self._train()  # some uploads may be refused, and then the buffer waits for others
+        return self.buffer.accepted < self.rule.buffer
+
+    def _take(self, flight: Flight) -> None:
+        """Refuse an arrival, or let it wait until the buffer is trained."""
+        buffer = self.buffer
         buffer.joules.append(flight.joules)
         if not flight.lost and any(flight.client == other.client for other in buffer.waiting):
-            train()  # a client that came twice goes on from what it kept the first time
-        refusal = flight.lost or (STALE if rule.refuses(now.round - flight.version) else "")
+            self._train()  # a client that came twice goes on from what it kept the first time
+        refusal = flight.lost or (STALE if self.rule.refuses(self.now.round - flight.version) else "")
         if refusal:
-            buffer.failures.append(Failure(flight.client, refusal))
-            if refusal != LEFT:  # whoever is late or stale has done its work, and is charged as in a round
-                kept = kept_by(np.array([flight.client]))
-                buffer.costs += ledger.clients([flight.client], _place(experiment, flights, flight, now), kept)
-        else:
-            buffer.waiting.append(flight)
-            if isinstance(engine, AskedEngine):
-                train()  # the answer is here already, and the client may be asked again at once
-    return _concluded(experiment, rule, state, flights, buffer, now)
+            self._refuse(flight, refusal)
+            return
+        buffer.waiting.append(flight)
+        if isinstance(self.engine, AskedEngine):
+            self._train()  # the answer is here already, and the client may be asked again at once
 
+    def _refuse(self, flight: Flight, reason: str) -> None:
+        self.buffer.failures.append(Failure(flight.client, reason))
+        if reason != LEFT:  # whoever is late or stale has done its work, and is charged as in a round
+            kept = self._kept_by(np.array([flight.client]))
+            self.buffer.costs += self.ledger.clients([flight.client], self._position(flight, self.flights), kept)
 
-def _arrivals(
-    experiment: Experiment,
-    rule: Asynchrony,
-    engine: Engine,
-    ledger: Ledger,
-    now: Now,
-    kept_by: Callable[[np.ndarray], Sequence[Params]],
-    ask: Callable[[Flight, Flights], None],
-) -> Arrivals:
-    if rule.events is not None:
-        return ByList(rule.events, now)
-    if isinstance(engine, AskedEngine):
-        return ByNode(experiment, engine, now, ask)
-    devices = experiment.federation.problem.devices
-    assert devices is not None  # checked before training
-    return ByDevice(experiment, devices, ledger, now, kept_by)
+    def _train(self) -> None:
+        """Train the arrivals that wait, version by version, and add what they send to the buffer."""
+        buffer, keeps_loss = self.buffer, self.experiment.federation.problem.keeps_loss
+        waiting, buffer.waiting = buffer.waiting, []
+        for version, again in sorted({(flight.version, flight.again) for flight in waiting}):
+            group = [flight for flight in waiting if (flight.version, flight.again) == (version, again)]
+            clients = np.array(sorted(flight.client for flight in group), dtype=np.int64)
+            order = self._order(group[0], self.flights)
+            buffer.costs += self.ledger.clients(clients, order.now, self._states(clients) if keeps_loss else ())
+            block = self.engine.train(order, blocks_of(self.experiment, self.store, clients, buffer.personal))
+            buffer.personal.update(block.personal)
+            refused = {failure.client for failure in block.failures}
+            buffer.trained += [flight for flight in group if flight.client not in refused]
+            buffer.failures += block.failures
+            check_alive(self.experiment.federation, block, order.now)
+            if block.clients:
+                buffer.sums.setdefault(version, BlockSum()).add_block(block)
 
+    def _arrivals(self) -> Arrivals:
+        """Where the next arrival comes from: a list of events, real nodes, or simulated devices."""
+        now = self._placed(self.now, self.flights.versions[self.now.round])
+        if self.rule.events is not None:
+            return ByList(self.rule.events, now)
+        if isinstance(self.engine, AskedEngine):
+            return ByNode(self.experiment, self.engine, now, self._ask)
+        devices = self.experiment.federation.problem.devices
+        assert devices is not None  # checked before training
+        return ByDevice(self.experiment, devices, self.ledger, now, self._kept_by)
 
-def _order(experiment: Experiment, flights: Flights, flight: Flight, now: Now, limit: float) -> Order:
-    """What a client that started from a version has got."""
-    shared = flights.versions[flight.version].shared
-    return Order(Received(shared, {}), _place(experiment, flights, flight, now), limit)
+    def _ask(self, flight: Flight, at: Flights) -> None:
+        """Send a real client to work."""
+        assert isinstance(self.engine, AskedEngine)
+        clients = np.array([flight.client])
+        blocks = blocks_of(self.experiment, self.store, clients, self.buffer.personal, on_nodes=True)
+        self.engine.ask(flight.client, self._order(flight, at), blocks)
 
+    def _kept_by(self, clients: np.ndarray) -> Sequence[Params]:
+        """What clients keep, where a schedule looks at it."""
+        if not self.experiment.federation.problem.keeps_loss:
+            return ()
+        if {flight.client for flight in self.buffer.waiting} & set(clients.tolist()):
+            self._train()  # how long a client works may depend on the loss that it has just had
+        return self._states(clients)
 
-def _place(experiment: Experiment, flights: Flights, flight: Flight, now: Now) -> Now:
-    """The position of a client that started from a version."""
-    here = replace(now, round=flight.version, again=flight.again)
-    return _placed(experiment, here, flights.versions[flight.version])
+    def _states(self, clients: np.ndarray) -> list[Params]:
+        return [state_of(self.experiment, self.store, client, self.buffer.personal) for client in clients.tolist()]
 
+    def _order(self, flight: Flight, at: Flights) -> Order:
+        """What a client that started from a version has got."""
+        return Order(Received(at.versions[flight.version].shared, {}), self._position(flight, at), self.limit)
 
-def _placed(experiment: Experiment, now: Now, version: Version) -> Now:
-    """The position of clients that started from a version: rates and steps are those of that version."""
-    deadline = (experiment.deadline or 0.0) if experiment.partial_work else 0.0
-    where = {"loss_ratio": version.loss_ratio, "plateaus": version.plateaus, "time": version.time}
-    return replace(now, **where, deadline=deadline)  # type: ignore[arg-type]
+    def _position(self, flight: Flight, at: Flights) -> Now:
+        """The position of a client that started from a version."""
+        here = replace(self.now, round=flight.version, again=flight.again)
+        return self._placed(here, at.versions[flight.version])
 
-
-def _train(
-    experiment: Experiment,
-    flights: Flights,
-    engine: Engine,
-    store: Store,
-    ledger: Ledger,
-    limit: float,
-    now: Now,
-    buffer: _Buffer,
-) -> None:
-    """Train the arrivals that wait, version by version, and add what they send to the buffer."""
-    keeps_loss = experiment.federation.problem.keeps_loss
-    waiting, buffer.waiting = buffer.waiting, []
-    for version, again in sorted({(flight.version, flight.again) for flight in waiting}):
-        group = [flight for flight in waiting if (flight.version, flight.again) == (version, again)]
-        clients = np.array(sorted(flight.client for flight in group), dtype=np.int64)
-        order = _order(experiment, flights, group[0], now, limit)
-        kept = [state_of(experiment, store, c, buffer.personal) for c in clients.tolist()] if keeps_loss else ()
-        buffer.costs += ledger.clients(clients, order.now, kept)
-        block = engine.train(order, blocks_of(experiment, store, clients, buffer.personal))
-        buffer.personal.update(block.personal)
-        refused = {failure.client for failure in block.failures}
-        buffer.trained += [flight for flight in group if flight.client not in refused]
-        buffer.failures += block.failures
-        check_alive(experiment.federation, block, order.now)
-        if block.clients:
-            buffer.sums.setdefault(version, BlockSum()).add_block(block)
+    def _placed(self, now: Now, version: Version) -> Now:
+        """The position of clients that started from a version: rates and steps are those of that version."""
+        deadline = (self.experiment.deadline or 0.0) if self.experiment.partial_work else 0.0
+        where = {"loss_ratio": version.loss_ratio, "plateaus": version.plateaus, "time": version.time}
+        return replace(now, **where, deadline=deadline)  # type: ignore[arg-type]
 
 
 def _concluded(
