@@ -6,7 +6,7 @@ import json
 import math
 import platform
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from importlib.metadata import version
@@ -24,6 +24,7 @@ from fedtempo.papers import REPRODUCTIONS, SCALES, Reproduction
 from fedtempo.papers import reproduce as perform
 from fedtempo.papers.framework.counting import write_index
 from fedtempo.papers.framework.documents import JUDGED, save_into_docs, stored_runs
+from fedtempo.papers.framework.kept import SeededRun
 from fedtempo.papers.framework.outcomes import Outcome
 from fedtempo.papers.framework.pages import (
     QUICK_LOOK,
@@ -91,15 +92,11 @@ def reproduce(
         return
     for given, option in ((paper, "--paper"), (minutes, "--minutes")):
         require(given is None, option, "used with --list", given)
-    if name is None:
-        raise ConfigError(f"a name must be given. Known: {', '.join(REPRODUCTIONS)}.")
-    if name not in REPRODUCTIONS:
-        raise unknown("reproduction", name, REPRODUCTIONS)
     require(workers is None or is_count(workers), "workers", "an int >= 1", workers)
-    chosen = REPRODUCTIONS[name]
-    folder = out or Path("reproduced") / name / scale
     require(docs is not None or not from_stored, "--from-stored", "given with --docs", from_stored)
-    stored = stored_runs(docs, name) if docs is not None and scale == JUDGED else None
+    chosen = _named(name)
+    folder = out or Path("reproduced") / chosen.name / scale
+    stored = stored_runs(docs, chosen.name) if docs is not None and scale == JUDGED else None
     if from_stored and seeds is None:
         seeds = _stored_seeds(stored)
     tasks = plan(chosen, scale, seeds, folder, only or ())
@@ -109,9 +106,7 @@ def reproduce(
     if not (quiet or as_json):
         say(str(at_once), error=True)
     if scale == "paper" and not quiet:
-        waiting = [task for task in tasks if not task.path.exists()]
-        left = estimated_seconds(waiting, data_dir, at_once.workers) if waiting else 0.0
-        say(f"{len(waiting)} of {len(tasks)} runs are left: about {duration(left)}", error=True)
+        _say_how_long(tasks, data_dir, at_once.workers)
     with _said_how_to_go_on():
         outcome = perform(
             chosen,
@@ -126,19 +121,43 @@ def reproduce(
             provenance=_provenance(),
             train=not from_stored,
         )
-    kept = read_stored_runs(stored) if stored else None
-    provenance: str = kept["provenance"] if kept else _provenance()
-    paths = [*save(chosen, outcome, folder, provenance), write_reproduction(chosen, outcome, folder, provenance)]
-    if docs is not None:
-        paths.append(save_into_docs(chosen, outcome, docs, provenance))
-    if docs is not None and scale == JUDGED:
-        paths.append(write_index(REPRODUCTIONS.values(), docs))
-        if (docs.parent / PAGE).exists():
-            write_situations(docs.parent / PAGE, docs)
+    paths = _written(chosen, outcome, folder, docs, stored)
     if as_json:
         say(json.dumps(outcome_record(chosen, outcome)))
         return
     _show(chosen, outcome, paths)
+
+
+def _named(name: str | None) -> Reproduction:
+    if name is None:
+        raise ConfigError(f"a name must be given. Known: {', '.join(REPRODUCTIONS)}.")
+    if name not in REPRODUCTIONS:
+        raise unknown("reproduction", name, REPRODUCTIONS)
+    return REPRODUCTIONS[name]
+
+
+def _say_how_long(tasks: Sequence[SeededRun], data_dir: Path | None, at_once: int) -> None:
+    """Time a few rounds and say what is left: the papers' own settings take days."""
+    waiting = [task for task in tasks if not task.path.exists()]
+    left = estimated_seconds(waiting, data_dir, at_once) if waiting else 0.0
+    say(f"{len(waiting)} of {len(tasks)} runs are left: about {duration(left)}", error=True)
+
+
+def _written(
+    chosen: Reproduction, outcome: Outcome, folder: Path, docs: Path | None, stored: Path | None
+) -> list[Path]:
+    """Write tables, figures and pages; those in the documentation too, where its folder is given."""
+    kept = read_stored_runs(stored) if stored else None
+    provenance: str = kept["provenance"] if kept else _provenance()
+    paths = [*save(chosen, outcome, folder, provenance), write_reproduction(chosen, outcome, folder, provenance)]
+    if docs is None:
+        return paths
+    paths.append(save_into_docs(chosen, outcome, docs, provenance))
+    if stored is not None:
+        paths.append(write_index(REPRODUCTIONS.values(), docs))
+        if (docs.parent / PAGE).exists():
+            write_situations(docs.parent / PAGE, docs)
+    return paths
 
 
 def _stored_seeds(stored: Path | None) -> int | None:
