@@ -210,11 +210,13 @@ class Replayed:
     ) -> tuple[Params, Value]:
         """Compute the gradient of a layout without a recording: note it the first time, record it the second.
 
-        Recording costs several steps. A shape that comes only once would not pay that back.
+        Recording costs several steps. A shape that comes only once would not pay that back. The recorded step itself
+        is the first to be replayed.
         """
         if layout in self._remembered:
             self._remembered[layout] = self._remember(value_of, params, frozen, batch)
-        elif len(self._remembered) < MOST_RECORDINGS:
+            return self(value_of, params, frozen, batch)
+        if len(self._remembered) < MOST_RECORDINGS:
             device = next(iter(params.values())).device.type
             recorded = device in RECORDED_DEVICES
             self._remembered[layout] = None if recorded else _Remembered(Refusal(f"runs on {device!r}"))
