@@ -5,17 +5,30 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from fedtempo.papers import REPRODUCTIONS, reproduce
+import pytest
+
+from fedtempo.papers import REPRODUCTIONS, reproduce, situations
 from fedtempo.papers.framework.documents import stored_runs
+from fedtempo.papers.framework.outcomes import Outcome
+from fedtempo.papers.framework.reproduction import Reproduction
 from fedtempo.papers.situations import SITUATIONS, Situation, situation_table, write_situations
 from tests.unit.papers.framework.test_choosing import TUNED
+from tests.unit.papers.framework.test_counting import RESULTS, committed
 
-DOCS = Path(__file__).parents[3] / "docs"
+DOCS = RESULTS.parent
 
 
-def test_the_page_has_the_table_of_the_stored_runs() -> None:
-    page = (DOCS / "which-method-when.md").read_text()
-    assert "\n".join(situation_table(DOCS / "results")) in page
+def test_the_page_has_the_table_of_the_stored_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    page, asked = (DOCS / "which-method-when.md").read_text(), set()
+
+    def read_once(reproduction: Reproduction, folder: Path) -> Outcome | None:
+        """The tests of verdicts have read the same outcomes, which takes seconds."""
+        asked.add((reproduction.name, folder))
+        return committed(reproduction.name)
+
+    monkeypatch.setattr(situations, "stored_outcome", read_once)
+    assert "\n".join(situation_table(RESULTS)) in page
+    assert asked == {(one.experiment.name, RESULTS) for one in SITUATIONS}
 
 
 def test_every_situation_names_runs_and_columns_that_are_there() -> None:
