@@ -35,15 +35,16 @@ def check_algorithm(algorithm: Algorithm, **settings: Any) -> None:
 
     `settings` replace those of the small problem it is tried on, such as `model=` and `data=` of your own.
     """
+    torch.manual_seed(122)
+    np.random.seed(122)
     first = _run(algorithm, **settings)
-    require_kept(
-        _run(algorithm, **settings).digest() == first.digest(), algorithm, "gives the same bits for the same seed"
-    )
-    require_kept(_run(algorithm, **{"seed": 8, **settings}).digest() != first.digest(), algorithm, "follows the seed")
+    # One run more shows two laws: the same bits for the same seed, whatever was drawn elsewhere in the meantime.
     torch.manual_seed(123)
     np.random.seed(123)
     torch.rand(5)
-    require_kept(_run(algorithm, **settings).digest() == first.digest(), algorithm, "ignores the global generators")
+    law = "gives the same bits for the same seed and ignores the global generators"
+    require_kept(_run(algorithm, **settings).digest() == first.digest(), algorithm, law)
+    require_kept(_run(algorithm, **{"seed": 8, **settings}).digest() != first.digest(), algorithm, "follows the seed")
     backwards = [cohort[::-1] for cohort in _COHORTS]
     ordered = _run(algorithm, **{**settings, "cohorts": _COHORTS}).digest()
     require_kept(
