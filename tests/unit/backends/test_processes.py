@@ -57,7 +57,9 @@ def test_any_number_of_workers_gives_the_same_bits(backend: str) -> None:
     assert len(digests) == 1
 
 
-@pytest.mark.parametrize("method", ["fork", "spawn"])
+@pytest.mark.parametrize(
+    "method", slow_but(["fork"], ["fork", "spawn"], "spawned workers load torch; they run every time in test_start")
+)
 def test_users_may_be_fine_tuned_by_schedules_of_ones_own(method: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """They were sent with every evaluation, and a function that is not at the top of a module cannot be pickled."""
     monkeypatch.setenv("FEDTEMPO_START_METHOD", method)
