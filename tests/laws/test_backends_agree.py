@@ -13,12 +13,12 @@ from tests.slow import slow_but
 
 def run(kind: str, name: str, backend: str, **settings: object) -> ft.Result:
     defaults = {
-        "rounds": 3,
+        "rounds": 2,
         "cohort": 4,
         "batch_size": 4,
         "seed": 1,
         "block": 3,
-        "evaluation": ft.Evaluation(every=3),
+        "evaluation": ft.Evaluation(every=2),
     }
     return ft.run(
         model=zoo.model(kind),
