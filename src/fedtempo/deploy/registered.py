@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -17,6 +18,8 @@ UNKNOWN = 0
 """Stands for a node that was registered by a server that ended before it could note the node's number."""
 SECONDS = 120.0
 """How long one of Flower's commands may take."""
+RETRY_SECONDS = 30.0
+"""How long a change that could not be made during a run is left alone before it is tried again."""
 
 
 class Registered:
@@ -29,27 +32,30 @@ class Registered:
             self._nodes = {str(key): (str(name), int(node)) for key, (name, node) in found.items()}
         except (OSError, ValueError, TypeError, AttributeError, RecursionError):
             self._nodes = {}
-        self._failed: set[str] = set()
+        self._next_try: dict[str, float] = {}
 
     def follow(self, public: tuple[Path, ...], during_a_run: bool = False) -> None:
         """Register the keys that are new, and revoke the nodes whose keys are not there any more.
 
-        What cannot be done is an error at the start. During a run it is said, once, and the run goes on.
+        What cannot be done is an error at the start. During a run it is said, once, and tried again: a SuperLink that
+        was busy for a moment must not let a revoked node stay.
         """
         keys = {hashlib.sha256(path.read_bytes()).hexdigest(): path for path in public}
         changes: list[tuple[str, Callable[[str], None]]]
         changes = [(key, self._revoke) for key in self._nodes.keys() - keys.keys()]
         changes += [(key, partial(self._register, public=keys[key])) for key in keys.keys() - self._nodes.keys()]
         for key, change in changes:
-            if key in self._failed:
+            if time.monotonic() < self._next_try.get(key, 0.0):
                 continue
             try:
                 change(key)
+                self._next_try.pop(key, None)
             except TrainingError as error:
                 if not during_a_run:
                     raise
-                self._failed.add(key)
-                LOGGER.warning("%s", error)
+                if key not in self._next_try:
+                    LOGGER.warning("%s; it is tried again every %g s", error, RETRY_SECONDS)
+                self._next_try[key] = time.monotonic() + RETRY_SECONDS
 
     def _register(self, key: str, public: Path) -> None:
         code, answer = self._flower("register", str(public))
