@@ -36,7 +36,10 @@ def test_whole_numbers_that_no_machine_word_holds(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "rule"),
     [
-        ("a;b\n1;2\n", "rows.csv must have ',' between its cells, or separator=';' must be given. Got the header 'a;b'"),
+        (
+            "a;b\n1;2\n",
+            "rows.csv must have ',' between its cells, or separator=';' must be given. Got the header 'a;b'",
+        ),
         ("a,a\n1,2\n", "rows.csv must start with a line of different column names"),
         ("a,b\n1,2\n\n3\n", "rows.csv, line 4 must have 2 cells. Got 1"),
     ],
