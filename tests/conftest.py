@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import logging
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -13,6 +14,7 @@ import torch
 from _pytest.doctest import DoctestModule
 
 import fedtempo as ft
+from fedtempo.training.log import LOGGER
 
 torch.set_num_threads(1)
 BACKENDS = ("serial", "vectorised")
@@ -34,8 +36,6 @@ def pytest_collection() -> Iterator[None]:
         return (yield)
     finally:
         gc.freeze()
-        # A tiny run makes more objects than Python's default of 700 before it looks for garbage, several times.
-        gc.set_threshold(50_000)
         gc.enable()
 
 
@@ -58,6 +58,16 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     # Not skipped: a third of all tests is slow, and to skip one takes as long as to run a small one.
     config.hook.pytest_deselected(items=left_out)
     items[:] = kept
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_teardown(item: pytest.Item) -> Iterator[None]:
+    """A test that leaves the library silent lets later ones fail, those that read what it says. So it fails itself."""
+    found = yield
+    level = LOGGER.level
+    LOGGER.setLevel(logging.NOTSET)
+    assert level == logging.NOTSET, f"the test leaves the logger's level at {logging.getLevelName(level)}"
+    return found
 
 
 def _is_the_other_pair(item: pytest.Item) -> bool:

@@ -9,6 +9,7 @@ import json
 import re
 import shlex
 import tomllib
+from collections.abc import Iterator
 from contextlib import redirect_stdout
 from pathlib import Path
 
@@ -22,6 +23,7 @@ from fedtempo.cli.commands import imported
 from fedtempo.cli.main import INTERRUPTED, UNEXPECTED, USAGE, app
 from fedtempo.config import parse
 from fedtempo.papers.control.methods import METHODS
+from fedtempo.training.log import LOGGER
 from fedtempo.training.trackers import TRACKERS
 from tests import ROOT
 from tests.programs import fedtempo
@@ -56,9 +58,18 @@ LONG += [DOCS / "how-to" / f"{name}.md" for name in (*OWN, "compare-for-a-paper"
 SHORT = [page for page in with_blocks("python") if page not in LONG]
 
 
+@pytest.fixture
+def level_kept() -> Iterator[None]:
+    """One page shows how to silence the library, and the tests after it look at what the library says."""
+    level = LOGGER.level
+    yield
+    LOGGER.setLevel(level)
+
+
 @pytest.mark.parametrize(
     "page", slow_but(SHORT, with_blocks("python"), "other tests use the same functions"), ids=name_of
 )
+@pytest.mark.usefixtures("level_kept")
 def test_code_blocks_run(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """In one scope from top to bottom. A block of `output` right after a block of Python is what that block prints."""
     monkeypatch.chdir(tmp_path)
