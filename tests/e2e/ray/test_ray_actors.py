@@ -60,17 +60,24 @@ def mean_output(outputs: torch.Tensor, targets: torch.Tensor) -> float:
     return float(outputs.mean())
 
 
-@pytest.mark.parametrize("name", slow_but(["PFLEGO"], ALGORITHMS, "new actors load torch, for seconds each time"))
-def test_actors_give_the_serial_bits(name: str, digits: ft.data.FederatedData, cluster: Any) -> None:
+PLACES = [(name, actors) for name in ALGORITHMS for actors in (1, 2)]
+
+
+@pytest.mark.parametrize(
+    "place",
+    slow_but([("PFLEGO", 1)], PLACES, "each actor loads torch, for seconds; test_processes adds up sums of two"),
+)
+def test_actors_give_the_serial_bits(place: tuple[str, int], digits: ft.data.FederatedData, cluster: Any) -> None:
+    name, actors = place
     own = ft.Metric(mean_output, higher_is_better=True, per="client")
     settings = {"rounds": 3, "cohort": 8, "seed": 4, "evaluation": ft.Evaluation(every=3), "metrics": ["auroc", own]}
-    one, forked, actors = (
+    here, there = (
         ft.run(model=ft.models.mlp(64, [32], 10), data=digits, algorithm=ALGORITHMS[name], **settings, **where)
-        for where in ({"backend": "serial"}, {"backend": "processes", "workers": 2}, {"backend": "ray", "workers": 2})
+        for where in ({"backend": "serial"}, {"backend": "ray", "workers": actors})
     )
-    assert one.digest() == forked.digest() == actors.digest()
-    assert [r.loss for r in one.history] == [r.loss for r in actors.history]
-    assert one.scores.summary() == actors.scores.summary()
+    assert here.digest() == there.digest()
+    assert [r.loss for r in here.history] == [r.loss for r in there.history]
+    assert here.scores.summary() == there.scores.summary()
 
 
 @pytest.mark.slow("new actors load torch, for seconds; the same mechanism runs every time in worker processes")
