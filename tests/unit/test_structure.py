@@ -8,6 +8,8 @@ from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
+import pytest
+
 import fedtempo as ft
 
 SOURCE = Path(ft.__file__).parent
@@ -56,6 +58,19 @@ def module_of(path: Path) -> str:
 
 
 @cache
+def parsed(path: Path) -> ast.Module:
+    """A file of the library, parsed once for all tests here."""
+    return ast.parse(path.read_text())
+
+
+@pytest.fixture(autouse=True, scope="module")
+def forgotten() -> Iterator[None]:
+    """Hundreds of thousands of nodes would slow every later search for garbage down."""
+    yield
+    parsed.cache_clear()
+
+
+@cache
 def known_modules() -> frozenset[str]:
     return frozenset(module_of(path) for path in SOURCE.rglob("*.py"))
 
@@ -65,7 +80,7 @@ def imported(path: Path) -> set[str]:
     """Every module of ours that a file imports: at its top, inside functions and under TYPE_CHECKING."""
     known = known_modules()
     names: set[str] = set()
-    for node in ast.walk(ast.parse(path.read_text())):
+    for node in ast.walk(parsed(path)):
         if isinstance(node, ast.ImportFrom) and node.module:
             named = {f"{node.module}.{alias.name}" for alias in node.names}
             names |= (named & known) or {node.module}
@@ -232,7 +247,7 @@ SHARED_NAMES = {
 def test_a_public_name_has_one_meaning() -> None:
     homes: dict[str, set[str]] = {}
     for path in modules():
-        for node in ast.parse(path.read_text()).body:
+        for node in parsed(path).body:
             if isinstance(node, (ast.ClassDef, ast.FunctionDef)) and not node.name.startswith("_"):
                 homes.setdefault(node.name, set()).add(str(path.relative_to(SOURCE)))
     twice = {name: sorted(files) for name, files in homes.items() if len(files) > 1}
@@ -266,7 +281,7 @@ def test_public_signatures_have_types() -> None:
     loose = [
         f"{path.relative_to(SOURCE)}:{function.name}"
         for path in modules()
-        for function in public_functions(ast.parse(path.read_text()).body)
+        for function in public_functions(parsed(path).body)
         if any(isinstance(n, ast.Name) and n.id == "Any" for one in annotations(function) for n in ast.walk(one))
     ]
     assert len(loose) <= MOST_ANY, loose
@@ -299,7 +314,7 @@ def test_files_and_functions_are_small() -> None:
         f"{path.relative_to(SOURCE)}:{node.name}"
         for path in SOURCE.rglob("*.py")
         for lines in [path.read_text().splitlines()]
-        for node in ast.walk(ast.parse("\n".join(lines)))
+        for node in ast.walk(parsed(path))
         if isinstance(node, ast.FunctionDef) and body_lines(node, lines) > 60
     ]
     assert not long
@@ -316,7 +331,7 @@ def test_nothing_is_subclassed_but_what_must_be() -> None:
     wrong = [
         f"{path.relative_to(SOURCE)}:{node.name}"
         for path in SOURCE.rglob("*.py")
-        for node in ast.walk(ast.parse(path.read_text()))
+        for node in ast.walk(parsed(path))
         if isinstance(node, ast.ClassDef) and not all(allowed.search(ast.unparse(base)) for base in node.bases)
     ]
     assert not wrong
