@@ -11,7 +11,7 @@ from tests.numbers.personal_and_fair import lora
 from tests.numbers.personal_and_fair.lora import BASE, A, B
 from tests.numbers.personalised.setting import CLIENTS, NEWCOMER, PARTIAL, gap, run
 
-SCALE, EVERYBODY = 1.5, [[0, 1, 2, 3]] * 3
+SCALE, EVERYBODY = 1.5, [[0, 1, 2, 3]] * 5
 _random = np.random.default_rng(5)
 START = {
     **{BASE: _random.normal(size=(3, 3)), "base_layer.bias": _random.normal(size=3)},

@@ -12,7 +12,7 @@ import fedtempo as ft
 BODY = ("body.0.weight", "body.0.bias")
 HEAD = ("head.weight", "head.bias")
 SIZES = (2, 3, 5, 4)
-FULL = [[0, 1, 2, 3]] * 3
+FULL = [[0, 1, 2, 3]] * 5
 PARTIAL = [[0, 2], [1, 3], [2, 3], [0, 1, 2], [3]]
 NORM = ("body.1.weight", "body.1.bias", "body.1.running_mean", "body.1.running_var", "body.1.num_batches_tracked")
 TOLERANCE = 1e-12

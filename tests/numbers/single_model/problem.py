@@ -111,9 +111,8 @@ SOFTMAX = Softmax(
 )
 START = np.array([0.5, -1.0, 0.25])
 LINE_START = np.array([1.5, -0.75])
-EVERYBODY = [[0, 1, 2, 3]] * 3
-SOME = [[0, 2], [1, 3], [0, 1, 3], [2]]
-"""Every client is asked twice, so that what it keeps is used."""
+EVERYBODY = [[0, 1, 2, 3]] * 5
+SOME = [[0, 2], [1, 3], [0, 1, 3], [2], [1, 2]]
 
 
 def flat(tensors: dict[str, torch.Tensor]) -> np.ndarray:
