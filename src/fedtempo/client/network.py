@@ -55,6 +55,8 @@ class Network:
         self.has_head = isinstance(getattr(model, "body", None), nn.Module) and isinstance(
             getattr(model, "head", None), nn.Module
         )
+        self.head_of_body = self.has_head
+        """Whether the head's output on the body's features is the model's. A `forward` may do more than that."""
         self._callees = {
             (train, part): callee_of(self.training if train else self.evaluating, part)
             for train in (True, False)
@@ -126,7 +128,7 @@ class Network:
 
     def body_is_pure(self) -> bool:
         """Whether features depend on the input and the weights alone, so that they may be computed once."""
-        if not self.has_head or self.augmented:
+        if not self.head_of_body or self.augmented:
             return False
         body = self.training.get_submodule("body")
         # `dropout` is also true of draws that no layer shows, and those may be in the body.

@@ -30,6 +30,8 @@ class Forward(Protocol):
 
     buffers: tuple[str, ...]
     """The names of its buffers, which a forward pass in training changes in place."""
+    head_of_body: bool
+    """Whether its outputs are those of its head on `features`, and nothing else."""
 
     def forward(self, params: Params, batch: Batch, train: bool = False) -> Tensor:
         """The model's outputs with these tensors."""

@@ -216,7 +216,9 @@ def _between_rounds(stages: Sequence[Stage], carry: Carry) -> tuple[Params, Para
 def _stage(index: int, phase: Phase, network: Network, task: Task) -> Stage:
     trained = _trained(phase, network)
     # Only a head on an unchanging body can reuse features: a moving body or dropout would change them at every step.
-    reuses = phase.on == "both" and network.body_is_pure() and all(n.startswith("head.") for n in trained)
+    # A model that makes its own loss needs its inputs for that.
+    pure = network.body_is_pure() and not task.own
+    reuses = phase.on == "both" and pure and all(n.startswith("head.") for n in trained)
     loss = loss_of(network, task)
 
     def enter(received: Received, carry: Carry, data: Batch) -> tuple[Carry, Batch]:

@@ -40,6 +40,8 @@ class Problem:
     """Whether batches of different lengths may be padded: rows do not influence each other, nor does a user's loss."""
     pads_scoring: bool = True
     """The same of predictions: whether a row's output stays what it is beside other rows."""
+    head_of_body: bool = True
+    """Whether a model with a body and a head is nothing but head(body(inputs))."""
     autocast: bool = False
     """Whether the model computes in bfloat16 where torch holds that safe."""
     augment: Augment | None = None
@@ -59,6 +61,7 @@ class Problem:
         network = Network(self.model.to(dtype=self.dtype, device=self.device))
         network.dropout = network.dropout or self.draws_masks
         network.autocast = self.autocast
+        network.head_of_body = network.has_head and self.head_of_body
         network.augmented = self.augment is not None
         return network
 

@@ -159,11 +159,18 @@ def fitted(algorithm: Algorithm, model: nn.Module, clients: np.ndarray) -> Algor
 
 def _tried_on_a_batch(federation: Federation, evaluation: Evaluation | None, model: object) -> Federation:
     """The federation with what only running the model on a batch tells: dropout masks, and rows that see each other."""
-    draws_masks, pads_batches, pads_scoring, outputs, targets = check_model(federation, evaluation, model)
+    facts = check_model(federation, evaluation, model)
     # A metric that the user asked for must fit the model's outputs. A default metric that does not fit is left out.
-    task = fitted_task(federation, outputs, targets)
-    found = replace(federation.problem, task=task, draws_masks=draws_masks, pads_batches=pads_batches)
-    return replace(federation, problem=replace(found, pads_scoring=pads_scoring))
+    task = fitted_task(federation, facts.outputs, facts.targets)
+    problem = replace(
+        federation.problem,
+        task=task,
+        draws_masks=facts.draws_masks,
+        pads_batches=facts.pads_batches,
+        pads_scoring=facts.pads_scoring,
+        head_of_body=facts.head_of_body,
+    )
+    return replace(federation, problem=problem)
 
 
 def _check_rounds(

@@ -22,7 +22,7 @@ from fedtempo.metrics.outputs import of_numbers
 from fedtempo.params import Params, all_finite
 from fedtempo.randomness import generators_kept, states_of_generators
 from fedtempo.tasks import IGNORED, Batch
-from fedtempo.training.checks.purity import alike, check_purity, tried
+from fedtempo.training.checks.purity import alike, check_purity, is_head_of_body, tried
 from fedtempo.training.checks.scoring import check_loss_fits
 from fedtempo.training.checks.settings import MOST
 
@@ -36,6 +36,7 @@ class ModelFacts(NamedTuple):
     draws_masks: bool
     pads_batches: bool
     pads_scoring: bool
+    head_of_body: bool
     outputs: torch.Size
     targets: torch.Size
 
@@ -69,7 +70,8 @@ def check_model(federation: Federation, evaluation: Evaluation | None = None, gi
         _check_single_rows(federation, params, rows, evaluation)
     _check_given_clients(federation)
     predicts_apart = _rows_are_independent(federation, params, rows, False, masks)
-    return ModelFacts(masks, independent, predicts_apart, outputs.shape, rows.get("y", outputs).shape)
+    split = is_head_of_body(federation.problem.network, params, rows)
+    return ModelFacts(masks, independent, predicts_apart, split, outputs.shape, rows.get("y", outputs).shape)
 
 
 def _check_augment(augment: Augment, rows: Batch) -> None:

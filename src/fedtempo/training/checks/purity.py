@@ -55,6 +55,34 @@ def _check_repeats(network: Network, params: Params, rows: Batch, train: bool) -
             raise ModelError(f"the model must {rule} (register_buffer). Got changes in {name!r}.")
 
 
+def is_head_of_body(network: Network, params: Params, rows: Batch) -> bool:
+    """Whether the model is head(body(inputs)) and nothing else, so that features may be computed apart from the head.
+
+    A model may have both parts and do more: an activation between them, a second way past the body, another scale.
+    """
+    if not network.has_head:
+        return False
+    trained = [n for n in network.parameters if params[n].is_floating_point()]
+    # A ReLU between the parts shows only where features are negative: with other signs, other features are.
+    points = [{**params, **{n: sign * params[n] + 0.01 for n in trained}} for sign in (1, -1)]
+    ways = [(point, train, key) for point in points for train, key in ((False, 0), (True, 0), (True, 1), (True, 2))]
+    try:
+        return all(alike(*_whole_and_apart(network, rows, *way)) for way in ways)
+    except Exception:  # the parts are the user's code, and a body may not run by itself
+        return False
+
+
+def _whole_and_apart(network: Network, rows: Batch, params: Params, train: bool, key: int) -> tuple[Tensor, Tensor]:
+    """The model's outputs, and those of its head on the features of its body."""
+    seed = torch.tensor(key, device=next(iter(rows.values())).device)
+    with seeded_draws(seed):
+        whole, _ = tried(network, params, rows, train)
+    with seeded_draws(seed), torch.no_grad():
+        features = network.features({n: t.clone() for n, t in params.items()}, rows, train)
+        apart, _ = tried(network, params, {**rows, "_features": features}, train)
+    return whole, apart
+
+
 def tried(network: Network, params: Params, rows: Batch, train: bool) -> tuple[Tensor, Params]:
     """What the model returns, and the tensors that it was given as it left them."""
     given = {n: t.clone() for n, t in params.items()}
