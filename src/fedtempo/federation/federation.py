@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -19,10 +18,9 @@ from fedtempo.client.program import ClientProgram, compile_client
 from fedtempo.data.federated import FederatedData
 from fedtempo.errors import ConfigError, ModelError
 from fedtempo.federation.device_rows import DeviceRows
-from fedtempo.federation.first_draws import drawn_for, zero_names
+from fedtempo.federation.first_draws import components_of, drawn_for, zero_names
 from fedtempo.federation.problem import Problem
 from fedtempo.federation.process_notes import ProcessNotes
-from fedtempo.models.weights import redraw, seeded
 from fedtempo.params import Params, check_tied, select, squared_norm
 from fedtempo.server.admission import Expected
 from fedtempo.server.policy import UploadPolicy
@@ -184,14 +182,7 @@ class Federation:
         first = tensors_of(problem.model, problem.dtype, problem.device)
         if self.algorithm.components is None:
             return first
-        parts = [first]
-        for index in range(1, self.algorithm.components):
-            with seeded(problem.seed, "component", index):
-                other = copy.deepcopy(problem.model)
-                redraw(other)
-                parts.append(tensors_of(other, problem.dtype, problem.device))
-        frozen = problem.network.frozen
-        return {name: torch.stack([(first if name in frozen else part)[name] for part in parts]) for name in first}
+        return components_of(problem, first, self.algorithm.components)
 
     def first_personal(self, client: int, shared: Params) -> Params:
         """What a client keeps before its first round; for a newcomer, `shared` is the trained model."""

@@ -11,6 +11,7 @@ from typing import NamedTuple, ParamSpec, TypeVar
 
 import torch
 from torch import nn
+from torch.nn.utils.parametrize import is_parametrized
 
 from fedtempo.errors import ModelError
 from fedtempo.randomness import generators_kept, seed_for, seed_generators
@@ -102,17 +103,25 @@ def build(model: nn.Module | Callable[[], nn.Module], seed: int, init: str | Non
 def redraw(module: nn.Module) -> None:
     """Draw the weights of every layer below `module` again, each by its own `reset_parameters`."""
     for child in module.children():
-        reset = _reset_of(child)
+        reset = reset_of(child)
         if reset is not None:
             reset()
         else:
             redraw(child)
 
 
+def redraw_whole(module: nn.Module) -> None:
+    """Draw the weights of every layer again, and those of the module itself, which may be a layer."""
+    redraw(module)
+    reset = reset_of(module)
+    if reset is not None and (is_parametrized(module) or any(True for _ in module.parameters(recurse=False))):
+        reset()
+
+
 def _draw(module: nn.Module, strict: bool) -> None:
     if strict:
         _require_rules(module, "model")
-    reset = _reset_of(module)
+    reset = reset_of(module)
     if reset is not None:
         reset()
     else:
@@ -121,7 +130,7 @@ def _draw(module: nn.Module, strict: bool) -> None:
 
 def _require_rules(module: nn.Module, path: str) -> None:
     """Raise `ModelError` unless every parameter belongs to a layer that can draw it again."""
-    if _reset_of(module) is not None:
+    if reset_of(module) is not None:
         return
     if any(True for _ in module.parameters(recurse=False)):
         raise ModelError(f"init='seed' needs reset_parameters() in every layer with weights. {path} has none.")
@@ -129,10 +138,46 @@ def _require_rules(module: nn.Module, path: str) -> None:
         _require_rules(child, f"{path}.{name}")
 
 
-def _reset_of(module: nn.Module) -> Callable[[], object] | None:
-    # Some of torch's own layers, such as MultiheadAttention, have it under the name with an underscore.
-    reset = getattr(module, "reset_parameters", None) or getattr(module, "_reset_parameters", None)
-    return reset if callable(reset) else None
+def reset_of(module: nn.Module) -> Callable[[], object] | None:
+    """How the module draws its weights again; None where it does not say."""
+    reset = getattr(module, "reset_parameters", None)
+    if callable(reset):
+        return functools.partial(_reset_parametrised, module) if is_parametrized(module) else reset
+    return functools.partial(_reset_with_children, module) if resets_some(module) else None
+
+
+def resets_some(module: nn.Module) -> bool:
+    """Whether the module draws some weights of its layers itself, as torch's MultiheadAttention and Transformer do."""
+    return callable(getattr(module, "_reset_parameters", None)) and not hasattr(module, "reset_parameters")
+
+
+def _reset_with_children(module: nn.Module) -> None:
+    """As such a module is made: first its layers draw theirs, then it draws some of them in its own way."""
+    redraw(module)
+    module._reset_parameters()  # type: ignore[operator]
+
+
+def _reset_parametrised(layer: nn.Module) -> None:
+    """As the layer was made: drawn as a plain one, and then parametrised (`weight_norm`, `spectral_norm`)."""
+    # The layer's own rule would draw into the computed weight, which lasts until it is computed again.
+    plain, lists = copy.deepcopy(layer), layer.parametrizations
+    assert isinstance(lists, nn.ModuleDict)
+    # Torch's `remove_parametrizations` would take the weight from the class, which all copies of the layer share.
+    plain.__class__ = type(layer).__bases__[0]
+    del plain._modules["parametrizations"]
+    for name in lists:
+        plain.register_parameter(name, nn.Parameter(getattr(layer, name).detach().clone()))
+    plain.reset_parameters()  # type: ignore[operator]
+    with torch.no_grad():
+        for name, drawn in plain.named_parameters(recurse=False):
+            if name not in lists:
+                layer.get_parameter(name).copy_(drawn)
+                continue
+            try:
+                setattr(layer, name, drawn.detach())  # a Parameter would be taken for a new one
+            # Nobody says which numbers this weight is computed from: torch then starts from the weight itself.
+            except (NotImplementedError, RuntimeError):
+                lists[name].original.copy_(drawn)  # type: ignore[operator]
 
 
 def _content(model: nn.Module) -> str:

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from torch.nn.utils.parametrizations import weight_norm
 
 import fedtempo as ft
 from fedtempo import algorithms as a
@@ -126,3 +127,28 @@ def test_heads_are_resized_to_a_clients_classes() -> None:
 def test_a_personal_part_is_some_of_the_model(selector: ft.params.Selector, message: str) -> None:
     with pytest.raises(ft.ConfigError, match=message):
         federation(a.fedper(lr=0.1, steps=1, head=selector))
+
+
+class Attends(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.body = torch.nn.Linear(6, 4)
+        self.head = torch.nn.Sequential(weight_norm(torch.nn.Linear(4, 4)), torch.nn.MultiheadAttention(4, 1))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        first, attention = self.head
+        hidden = first(self.body(x)).unsqueeze(0)
+        return attention(hidden, hidden, hidden, need_weights=False)[0].squeeze(0)
+
+
+def test_every_weight_of_a_personal_head_is_drawn_for_its_client() -> None:
+    bound = prepare(
+        model=Attends, data=zoo.data("mlp"), algorithm=a.fedper(lr=0.1, steps=1), rounds=1, evaluation=None
+    ).federation
+    shared = bound.first_shared()
+    one, other, again = (bound.first_personal(client, shared) for client in (0, 1, 0))
+    for name, value in one.items():
+        assert torch.equal(value, again[name])
+        # Attention starts with biases of zero.
+        assert not torch.equal(value, other[name]) or name in ("head.1.in_proj_bias", "head.1.out_proj.bias"), name
+        assert value.any() or name.startswith("head.1."), name

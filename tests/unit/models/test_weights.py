@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
+import pytest
 import torch
 from torch import nn
+from torch.nn.utils.parametrizations import orthogonal, spectral_norm, weight_norm
+from torch.nn.utils.parametrize import register_parametrization
 
 from fedtempo.models import mlp
 from fedtempo.models.weights import build, redraw, seeded
@@ -55,3 +60,38 @@ def test_every_layer_is_drawn_by_its_own_rule() -> None:
     redraw(model)
     assert model[0][1].weight.tolist() == [1.0] * 3  # batch norm starts at one
     assert not any((parameter == 9.0).any() for parameter in model.parameters())
+
+
+class Halved(nn.Module):
+    """A parametrisation that does not say where a weight comes from."""
+
+    def forward(self, original: torch.Tensor) -> torch.Tensor:
+        return original / 2
+
+
+def halved(layer: nn.Linear) -> nn.Module:
+    return register_parametrization(layer, "weight", Halved())
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: weight_norm(nn.Linear(3, 3)),
+        lambda: spectral_norm(nn.Linear(3, 3)),
+        lambda: orthogonal(nn.Linear(3, 3), use_trivialization=False),
+        lambda: halved(nn.Linear(3, 3)),
+        lambda: nn.MultiheadAttention(4, 2),
+        lambda: nn.Transformer(4, 2, 1, 1, 4, batch_first=True),
+    ],
+)
+def test_a_layer_that_computes_or_shares_its_weights_is_drawn_as_it_is_made(make: Callable[[], nn.Module]) -> None:
+    one, other = (nn.Sequential(make()) for _ in range(2))
+    for model in (one, other):
+        with torch.random.fork_rng():
+            torch.manual_seed(7)
+            redraw(model)
+    parameters = dict(other.named_parameters())
+    assert all(torch.allclose(value, parameters[name]) for name, value in one.named_parameters())
+    if hasattr(one[0], "weight"):
+        torch.manual_seed(7)
+        torch.testing.assert_close(one[0].bias, nn.Linear(3, 3).bias)
