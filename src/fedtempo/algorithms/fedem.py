@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Literal, Unpack
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from fedtempo.algorithms.algorithm import Algorithm, Memory, Serving, Weighting
@@ -37,9 +38,9 @@ def fedem(
     """E-step q_m(s) ~ pi_m exp(-loss_m(s)) with the received components, pi_m = mean_s q_m(s); M-step: K steps on q.
 
     Marfoq et al. (2021). Component m descends on mean_s q_m(s) loss_m(s); each is averaged; prediction is
-    sum_m pi_m softmax(h_m). Components start different: component m is drawn from the seed and m. `over="all"`
-    normalises weights over all clients, so absent ones count as unchanged, as the authors' code does. A new client
-    makes one E-step with frozen components. One component is FedAvg.
+    sum_m pi_m softmax(h_m); of labels sum_m pi_m sigmoid(h_m), of numbers sum_m pi_m h_m. Components start different:
+    component m is drawn from the seed and m. `over="all"` normalises weights over all clients, so absent ones count as
+    unchanged, as the authors' code does. A new client makes one E-step with frozen components. One component is FedAvg.
     """
     require(is_count(components), "components", "an int >= 1", components)
     counted = over == "sampled" or weighting != "processed"
@@ -95,7 +96,20 @@ def _losses(network: Network, task: Task, params: Params, data: Batch) -> Tensor
 
 
 def predict_mixture(network: Network, shared: Params, personal: Params, batch: Batch, train: bool = False) -> Tensor:
-    """log sum_m pi_m softmax(h_m(x)): logits of the client's own mixture."""
+    """log sum_m pi_m softmax(h_m(x)): logits of the client's own mixture; for numbers sum_m pi_m h_m(x)."""
     pi = personal["pi"]
-    outputs = [network.forward(component(shared, m), batch, train).log_softmax(-1) for m in range(pi.shape[0])]
-    return torch.logsumexp(torch.stack(outputs, dim=-1) + torch.log(pi), dim=-1)
+    outputs = [network.forward(component(shared, m), batch, train) for m in range(pi.shape[0])]
+    if network.outputs_are == "numbers":
+        return (torch.stack(outputs, dim=-1) * pi).sum(-1)
+    if network.outputs_are == "labels":
+        # log p - log(1 - p), the logit of p = sum_m pi_m sigmoid(h_m(x)).
+        return _log_mixture([F.logsigmoid(h) for h in outputs], pi) - _log_mixture(
+            [F.logsigmoid(-h) for h in outputs], pi
+        )
+    classes = 1 if network.outputs_are == "classes second" else -1
+    return _log_mixture([h.log_softmax(classes) for h in outputs], pi)
+
+
+def _log_mixture(logarithms: list[Tensor], pi: Tensor) -> Tensor:
+    """log sum_m pi_m p_m, from log p_m."""
+    return torch.logsumexp(torch.stack(logarithms, dim=-1) + torch.log(pi), dim=-1)

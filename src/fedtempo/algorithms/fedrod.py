@@ -69,8 +69,13 @@ def fedrod(
 def _count_classes(network: Network, task: Task, received: Received, carry: Carry, data: Batch) -> tuple[Carry, Batch]:
     """How many rows of each class the client has."""
     target = data["y"]
-    if target.dim() != 1 or target.is_floating_point():
-        raise ModelError("fedrod needs one class for each row as the target. Got something else.")
+    if network.outputs_are != "classes" or target.dim() != 1:
+        found = {"numbers": "numbers", "labels": "labels, each with a logit"}.get(
+            network.outputs_are, "classes of tokens"
+        )
+        raise ModelError(
+            f"fedrod needs one class for each row as the target, and an output for each class. Got {found}."
+        )
     one = {n: t[:1] for n, t in data.items() if n != "_rows"}
     outputs = network.forward(carry.shared, one)
     rows = torch.ones_like(target) if "_rows" not in data else data["_rows"].to(target.dtype)

@@ -18,7 +18,7 @@ from fedtempo.client.callee import callee_of
 from fedtempo.client.draws import seeded_draws, uses_dropout
 from fedtempo.errors import ModelError, first_line
 from fedtempo.params import Params
-from fedtempo.tasks import SAMPLE_WEIGHT, Batch, Task, mean_loss
+from fedtempo.tasks import SAMPLE_WEIGHT, Batch, Meaning, Task, mean_loss
 
 TARGET = "y"
 NOT_INPUTS = (TARGET, SAMPLE_WEIGHT)
@@ -57,6 +57,8 @@ class Network:
         )
         self.head_of_body = self.has_head
         """Whether the head's output on the body's features is the model's. A `forward` may do more than that."""
+        self.outputs_are: Meaning = "classes"
+        """What the outputs mean, which an algorithm has to know that mixes those of several models."""
         self._callees = {
             (train, part): callee_of(self.training if train else self.evaluating, part)
             for train in (True, False)

@@ -20,7 +20,7 @@ from fedtempo.devices import RunningDevices
 from fedtempo.federation.device_rows import DeviceRows
 from fedtempo.params import Params
 from fedtempo.schedules import Now
-from fedtempo.tasks import Batch, Task
+from fedtempo.tasks import Batch, Meaning, Task
 
 
 @dataclass(frozen=True)
@@ -42,6 +42,8 @@ class Problem:
     """The same of predictions: whether a row's output stays what it is beside other rows."""
     head_of_body: bool = True
     """Whether a model with a body and a head is nothing but head(body(inputs))."""
+    outputs_are: Meaning = "classes"
+    """What the model's outputs mean, for algorithms that mix the outputs of several models."""
     autocast: bool = False
     """Whether the model computes in bfloat16 where torch holds that safe."""
     augment: Augment | None = None
@@ -61,6 +63,7 @@ class Problem:
         network = Network(self.model.to(dtype=self.dtype, device=self.device))
         network.dropout = network.dropout or self.draws_masks
         network.autocast = self.autocast
+        network.outputs_are = self.outputs_are
         network.head_of_body = network.has_head and self.head_of_body
         network.augmented = self.augment is not None
         return network

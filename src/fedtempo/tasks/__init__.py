@@ -6,12 +6,22 @@ from fedtempo.metrics import IGNORED
 from fedtempo.tasks.batch_loss import hide_padded_outputs, mean_loss, row_counts, weighed
 from fedtempo.tasks.choice import LOSSES, as_task
 from fedtempo.tasks.known import TASKS, classification, direct, is_known, language, multilabel, regression
-from fedtempo.tasks.task import SAMPLE_WEIGHT, Batch, PerSample, Task, with_fitting_metrics, with_metrics
+from fedtempo.tasks.task import (
+    SAMPLE_WEIGHT,
+    Batch,
+    Meaning,
+    PerSample,
+    Task,
+    meaning_of,
+    with_fitting_metrics,
+    with_metrics,
+)
 
 __all__ = [
     "Batch",
     "IGNORED",
     "LOSSES",
+    "Meaning",
     "PerSample",
     "SAMPLE_WEIGHT",
     "TASKS",
@@ -23,6 +33,7 @@ __all__ = [
     "is_known",
     "language",
     "mean_loss",
+    "meaning_of",
     "multilabel",
     "regression",
     "row_counts",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Literal
 
 import torch
 from torch import Tensor
@@ -12,6 +13,8 @@ from fedtempo.errors import ConfigError, require
 from fedtempo.metrics import Metric, accuracy, as_metric, has_classes, needs_labels
 
 Batch = dict[str, Tensor]
+Meaning = Literal["classes", "classes second", "labels", "numbers"]
+"""What outputs are: logits of classes in the last or the second dimension, logits of a yes, or numbers."""
 PerSample = Callable[[Tensor, Tensor], Tensor]
 SAMPLE_WEIGHT = "sample_weight"
 """The column that says what each row counts in the loss. The model is not given it."""
@@ -64,6 +67,19 @@ class Task:
         others = [name for name in self.scores if name != self.metric]
         also = f"; also {', '.join(others)}" if others else ""
         return f"{self.name} ({self.reason}), selected by {self.metric} ({direction} is better){also}"
+
+
+def meaning_of(task: Task, outputs: torch.Size, targets: Tensor | None) -> Meaning:
+    """What the model's outputs are, by the task, by their shape and by the targets that they are compared with."""
+    if task.name == "multilabel" or (targets is not None and targets.dtype == torch.bool):
+        return "labels"
+    if targets is None or targets.is_floating_point():
+        return "numbers"
+    if has_classes(outputs, targets.shape):
+        return "classes"
+    # For tokens and pixels torch has the classes second; a single output is the logit of a yes.
+    second = len(outputs) > 2 and outputs[:1] + outputs[2:] == targets.shape
+    return "classes second" if second else "labels"
 
 
 def with_metrics(task: Task, metrics: Sequence[str | Metric] | None, metric: str | Metric | None) -> Task:

@@ -169,6 +169,7 @@ def _tried_on_a_batch(federation: Federation, evaluation: Evaluation | None, mod
         pads_batches=facts.pads_batches,
         pads_scoring=facts.pads_scoring,
         head_of_body=facts.head_of_body,
+        outputs_are=facts.outputs_are,
     )
     return replace(federation, problem=problem)
 

@@ -102,3 +102,52 @@ def test_one_component_is_fedavg(backend: str, batch_size: int | None) -> None:
     )
     assert_close({n: t[0] for n, t in mixture.params.items()}, {n: t.numpy() for n, t in average.params.items()}, 1e-14)
     assert all(torch.equal(mixture.client_state(i)["pi"], torch.ones(1, dtype=torch.float64)) for i in range(4))
+
+
+class Constants(nn.Module):
+    """Predicts the same number, or numbers, for every row."""
+
+    def __init__(self, count: int) -> None:
+        super().__init__()
+        self.w = nn.Parameter(torch.zeros(count))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x * self.w
+
+    def reset_parameters(self) -> None:
+        nn.init.normal_(self.w)
+
+
+@both_backends
+@pytest.mark.parametrize(
+    ("targets", "outputs", "expected"),
+    [
+        # Squared errors 0 and 4: the second component has no weight to speak of after the E-step, pi = 1 / (1 + e^-4).
+        (np.zeros((1, 1)), [[0.0], [2.0]], 2 * (1 - 1 / (1 + np.exp(-4)))),
+        # Probabilities 1/2 and 3/4 of yes: q = (2/5, 3/5), p = 1/5 + 9/20 = 13/20.
+        (np.ones(1, dtype=bool), [[0.0], [log(3)]], log(13 / 7)),
+        (np.ones((1, 1), dtype=bool), [[0.0], [log(3)]], log(13 / 7)),
+    ],
+)
+def test_the_mixture_of_numbers_and_of_labels_by_hand(
+    backend: str, targets: np.ndarray, outputs: list[list[float]], expected: float
+) -> None:
+    clients = [(np.ones((1, 1)), targets)] * 2
+    algorithm = ft.algorithms.fedem(lr=0.0, steps=1, components=2)
+    start = {"w": np.array(outputs)}
+    kind = {"loss": "regression"} if targets.dtype != bool else {}
+    result = run(algorithm, [[0, 1]], backend=backend, clients=clients, start=start, model=Constants(1), **kind)
+    model = result.personalize(result.experiment.federation.problem.data.client(0))
+    assert float(model(torch.ones(1, 1, dtype=torch.float64))) == pytest.approx(expected, abs=1e-12)
+
+
+def test_components_that_cannot_be_drawn_are_refused() -> None:
+    class Undrawn(Constants):
+        reset_parameters = None  # type: ignore[assignment]
+
+    data = ft.data.FederatedData.from_clients([(np.ones((2, 1)), np.ones((2, 1)) / 3)] * 2)
+    algorithm = ft.algorithms.fedem(lr=0.1, steps=1)
+    with pytest.raises(ft.errors.ModelError, match="components of a mixture must start different"):
+        ft.run(model=Undrawn(1), data=data, algorithm=algorithm, rounds=1)
+    drawn = ft.run(model=nn.Linear(1, 1), data=data, algorithm=algorithm, rounds=1, evaluation=None)
+    assert len(drawn.params["weight"].unique()) == 3

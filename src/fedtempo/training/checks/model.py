@@ -21,7 +21,7 @@ from fedtempo.federation.federation import Federation
 from fedtempo.metrics.outputs import of_numbers
 from fedtempo.params import Params, all_finite
 from fedtempo.randomness import generators_kept, states_of_generators
-from fedtempo.tasks import IGNORED, Batch
+from fedtempo.tasks import IGNORED, Batch, Meaning, meaning_of
 from fedtempo.training.checks.purity import alike, check_purity, is_head_of_body, tried
 from fedtempo.training.checks.scoring import check_loss_fits
 from fedtempo.training.checks.settings import MOST
@@ -37,6 +37,7 @@ class ModelFacts(NamedTuple):
     pads_batches: bool
     pads_scoring: bool
     head_of_body: bool
+    outputs_are: Meaning
     outputs: torch.Size
     targets: torch.Size
 
@@ -71,7 +72,8 @@ def check_model(federation: Federation, evaluation: Evaluation | None = None, gi
     _check_given_clients(federation)
     predicts_apart = _rows_are_independent(federation, params, rows, False, masks)
     split = is_head_of_body(federation.problem.network, params, rows)
-    return ModelFacts(masks, independent, predicts_apart, split, outputs.shape, rows.get("y", outputs).shape)
+    meaning, targets = meaning_of(federation.problem.task, outputs.shape, rows.get("y")), rows.get("y", outputs).shape
+    return ModelFacts(masks, independent, predicts_apart, split, meaning, outputs.shape, targets)
 
 
 def _check_augment(augment: Augment, rows: Batch) -> None:
