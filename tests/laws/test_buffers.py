@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 from torch import nn
 
 import fedtempo as ft
 from fedtempo.contracts import small_data
+from tests.own_algorithms import moon
 from tests.slow import slow_but
 from tests.zoo import ALGORITHMS
 
@@ -80,3 +83,41 @@ def test_a_buffer_may_be_assigned_or_written(backend: str) -> None:
     for name, value in results[0].items():
         torch.testing.assert_close(value, results[1][name], rtol=0, atol=1e-12)
     assert bool(results[0]["mean"].any())
+
+
+class Follows(nn.Module):
+    """Batch normalisation, and a mean that it writes in place, also while it predicts."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.body, self.head = nn.Sequential(nn.Linear(6, 5), nn.BatchNorm1d(5)), nn.Linear(5, 4)
+        self.register_buffer("centre", torch.zeros(5))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        assert isinstance(self.centre, torch.Tensor)
+        features = self.body(x)
+        outputs = self.head(features - self.centre)
+        self.centre.mul_(0.9).add_(0.1 * features.detach().mean(0))
+        return outputs  # type: ignore[no-any-return]
+
+
+def followed(algorithm: ft.Algorithm, **settings: Any) -> ft.Result:
+    torch.manual_seed(0)
+    usual: dict[str, Any] = {"rounds": 2, "batch_size": None, "dtype": torch.float64, "progress": False}
+    return ft.run(model=Follows().double(), data=small_data(), algorithm=algorithm, **{**usual, **settings})
+
+
+@pytest.mark.parametrize("backend", ["serial", "vectorised"])
+def test_looking_at_another_models_features_writes_nothing(backend: str) -> None:
+    """An algorithm of one's own may look in training mode: without weight, that changes no statistic either."""
+    looking = followed(moon(lr=0.1, steps=2, mu=0.0), backend=backend, evaluation=None)
+    plain = followed(ft.algorithms.fedavg(lr=0.1, steps=2), backend=backend, evaluation=None)
+    for name, tensor in plain.params.items():
+        torch.testing.assert_close(looking.params[name], tensor, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("name", ["fedavg", "fedbn averaged"])
+def test_a_model_may_write_while_it_predicts(name: str) -> None:
+    serial, together = (followed(ALGORITHMS[name], backend=backend) for backend in ("serial", "vectorised"))
+    for group, scores in serial.scores.groups().items():
+        assert together.scores.groups()[group].values["loss"] == pytest.approx(scores.values["loss"], abs=1e-10)

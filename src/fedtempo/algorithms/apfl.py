@@ -104,8 +104,7 @@ def _mixed_loss(mix: Mix, noted: bool) -> Objective:
             statistics = {n: mixture_of(alpha.detach(), params, {n: view.shared[n]})[n] for n in view.network.buffers}
             value, buffers = loss({**mixture_of(alpha, params, view.shared), **statistics}, batch)
             return Value(value, value, buffers)
-        v, w = ({**p, **{n: p[n].clone() for n in view.network.buffers if n in p}} for p in (params, view.shared))
-        apart = view.network.forward(w, batch, True) - view.network.forward(v, batch, True)
+        apart = view.network.forward(view.shared, batch, True) - view.network.forward(params, batch, True)
         value, buffers = loss(params, batch, shift=(1 - alpha) * apart)
         return Value(value, value, buffers)
 

@@ -61,7 +61,10 @@ def _own_statistics(network: Network, task: Task, received: Received, carry: Car
     found: Params = {n: torch.zeros_like(carry.personal[n]) for n in network.buffers if n in carry.personal}
     # Dropout is on, as it was when the layers after it learnt. One key for everybody: the statistics are of the rows.
     key = torch.zeros((), dtype=torch.int64, device=next(iter(carry.shared.values())).device)
-    network.forward({**carry.shared, **carry.personal, **found}, {**data, "_key": key}, train=True)
+    others = {n: carry.shared[n].clone() for n in network.buffers if n in carry.shared}
+    given = {**carry.shared, **others, **carry.personal, **found}
+    network.forward_updating(given, {**data, "_key": key}, train=True)
+    found = {n: given[n] for n in found}
     # From zero, one pass leaves momentum times the rows' statistics. Without a momentum it leaves the statistics.
     momenta = {p: m.momentum or 1.0 for p, m in network.training.named_modules() if isinstance(m, _BatchNorm)}
     scaled = {n: t / momenta[n.rpartition(".")[0]] if t.is_floating_point() else t for n, t in found.items()}

@@ -98,8 +98,7 @@ def _balanced(gamma: Schedule) -> Objective:
 
 
 def _beside_generic(loss: Loss, params: Params, batch: Batch, view: View, now: Position) -> Value:
-    shared = {**view.shared, **{n: view.shared[n].clone() for n in view.network.buffers if n in view.shared}}
-    value, _ = loss(params, batch, shift=view.network.forward(shared, batch, train=True))
+    value, _ = loss(params, batch, shift=view.network.forward(view.shared, batch, train=True))
     return Value(value, value, {})
 
 

@@ -80,10 +80,9 @@ def moon(
 def _contrast(mu: Schedule, temperature: float, buffer: int) -> Objective:
     def objective(loss: Loss, params: Params, batch: Batch, view: View, now: Position) -> Value:
         network, fixed = view.network, view.received.shared
-        # The features are computed once, for the loss and for the contrast, where the loss needs nothing else. The pass
-        # changes buffers in place.
-        changed = {n: params[n].clone() for n in network.buffers if n in params}
-        mine = network.features({**params, **changed}, batch, train=True)
+        # The features are computed once, for the loss and for the contrast, where the loss needs nothing else.
+        changed = {**params, **{n: params[n].clone() for n in network.buffers if n in params}}
+        mine = network.features_updating(changed, batch, train=True)
         apart = network.head_of_body
         value, buffers = loss(params, {**batch, "_features": mine} if apart else batch)
         buffers = {n: changed[n] if apart and n.startswith("body.") else b for n, b in buffers.items()}

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from fedtempo.client.callee import callee_of
 from fedtempo.client.draws import seeded_draws, uses_dropout
 from fedtempo.errors import ModelError, first_line
-from fedtempo.params import Params
+from fedtempo.params import Params, is_plain
 from fedtempo.tasks import SAMPLE_WEIGHT, Batch, Meaning, Task, mean_loss
 
 TARGET = "y"
@@ -66,8 +66,8 @@ class Network:
         }
 
     def forward(self, params: Params, batch: Batch, train: bool = False) -> Tensor:
-        """The model's outputs. In training, buffers that the model writes in place are written in `params`."""
-        return self.forward_updating(dict(params), batch, train)
+        """The model's outputs. Whatever the model does to its buffers, those in `params` stay as they are."""
+        return self.forward_updating(self._with_own_buffers(params, batch), batch, train)
 
     def forward_updating(self, params: Params, batch: Batch, train: bool) -> Tensor:
         """The model's outputs. In training, `params` then holds the buffers as the model left them."""
@@ -77,11 +77,25 @@ class Network:
             return self._tensor(self._call("", params, inputs_of(batch), train))
 
     def features(self, params: Params, batch: Batch, train: bool = False) -> Tensor:
-        """The output of the model's body, which is the input of its head."""
+        """The output of the model's body, which is the input of its head; `params` stay as they are."""
+        return self.features_updating(self._with_own_buffers(params, batch), batch, train)
+
+    def features_updating(self, params: Params, batch: Batch, train: bool) -> Tensor:
+        """The output of the model's body. In training, `params` then holds the buffers as the body left them."""
         if not self.has_head:
             raise ModelError("the model must have submodules 'body' and 'head' for its features. Got neither or one.")
         with self._randomness(batch, train):
-            return self._tensor(self._call("body", dict(params), inputs_of(batch), train))
+            return self._tensor(self._call("body", params, inputs_of(batch), train))
+
+    def _with_own_buffers(self, params: Params, batch: Batch) -> Params:
+        """The same tensors, with copies of the buffers for the model to write into."""
+        copies = {n: params[n].clone() for n in self.buffers if n in params}
+        anchor = next(iter(inputs_of(batch).values()), None) if copies else None
+        if anchor is None or is_plain(anchor):
+            return {**params, **copies}
+        # Side by side, what is there once for all clients gets a copy for each, as the rows are each client's own.
+        zero = 0 * anchor.reshape(-1)[0]
+        return {**params, **{n: t if t.dtype == torch.bool else t + zero.to(t.dtype) for n, t in copies.items()}}
 
     def loss(
         self,

@@ -29,7 +29,7 @@ class Forward(Protocol):
     """The model as a pure function of its tensors."""
 
     buffers: tuple[str, ...]
-    """The names of its buffers, which a forward pass in training changes in place."""
+    """The names of its buffers. Neither function writes into those that it is given."""
     head_of_body: bool
     """Whether its outputs are those of its head on `features`, and nothing else."""
 
@@ -39,6 +39,10 @@ class Forward(Protocol):
 
     def features(self, params: Params, batch: Batch, train: bool = False) -> Tensor:
         """The output of the model's `body`, which is the input of its `head`."""
+        ...
+
+    def features_updating(self, params: Params, batch: Batch, train: bool) -> Tensor:
+        """The same; in training, `params` then holds the buffers as the body left them."""
         ...
 
 

@@ -29,7 +29,7 @@ from fedtempo.tasks import TASKS, Batch, mean_loss
 def value_of(network: Network, task: str) -> Callable[[Params, Params, Batch], Value]:
     def value(params: Params, frozen: Params, batch: Batch) -> Value:
         after = {n: p.clone() for n, p in frozen.items() if n in network.buffers}
-        loss = mean_loss(TASKS[task], network.forward({**frozen, **params, **after}, batch, train=True), batch, None)
+        loss = mean_loss(TASKS[task], network.forward_updating({**frozen, **params, **after}, batch, True), batch, None)
         return Value(loss, loss, after)
 
     return value

@@ -42,6 +42,8 @@ def test_calls_and_training_leave_the_shared_weights_as_they_are() -> None:
     before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
     network, given = Network(model), {name: torch.ones_like(t) for name, t in before.items()}
     network.forward(given, {"x": torch.randn(4, 3)}, train=True)
+    assert torch.equal(given["1.running_mean"], torch.ones(2)), "a forward pass alone writes nothing"
+    network.forward_updating(given, {"x": torch.randn(4, 3)}, train=True)
     assert not torch.equal(given["1.running_mean"], torch.ones(2)), "buffers that were given are written"
     rows = np.random.default_rng(0).standard_normal((8, 3))
     data = ft.data.FederatedData.from_clients([(rows, np.arange(8) % 2)] * 2)

@@ -124,7 +124,7 @@ def test_lanes_side_by_side_are_lanes_one_by_one():
     def step(params, batch):
         def loss(weights):
             buffers = {name: params[name].clone() for name in network.buffers}
-            outputs = network.forward({**weights, **buffers}, batch, train=True)
+            outputs = network.forward_updating({**weights, **buffers}, batch, train=True)
             return F.cross_entropy(outputs.flatten(0, 1), batch["y"].flatten(), ignore_index=IGNORED), buffers
 
         return grad(loss, has_aux=True)({name: params[name] for name in network.parameters})

@@ -121,7 +121,7 @@ def step(
 
     def loss(weights: dict[str, Tensor]) -> tuple[Tensor, dict[str, Tensor]]:
         buffers = {name: params[name].clone() for name in network.buffers}
-        outputs = network.forward({**weights, **buffers}, batch, train=True)
+        outputs = network.forward_updating({**weights, **buffers}, batch, train=True)
         return as_task(None, batch["y"]).losses(outputs, batch["y"]).mean(), buffers
 
     return grad(loss, has_aux=True)({name: params[name] for name in network.parameters})
