@@ -84,3 +84,10 @@ def test_moon_without_its_term_is_fedavg_on_them(kind: type[Split]) -> None:
     ]
     for name, tensor in runs[0].params.items():
         torch.testing.assert_close(tensor, runs[1].params[name], rtol=0, atol=1e-12)
+
+
+def test_fedrod_refuses_a_way_past_the_head_whose_outputs_it_would_count_twice() -> None:
+    settings = {"data": DATA, "algorithm": ft.algorithms.fedrod(lr=0.1, steps=1), **USUAL}
+    ft.run(model=type("M", (Split,), {"names": ("body", "head")}), **settings)
+    with pytest.raises(ft.errors.ModelError, match="whose outputs are those of its head"):
+        ft.run(model=type("M", (WithAWayPast,), {"names": ("body", "head")}), **settings)

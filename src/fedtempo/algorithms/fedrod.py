@@ -14,7 +14,7 @@ from fedtempo.client.objectives import Loss, Objective, Received, Value, View
 from fedtempo.client.phase import Carry, Phase, length
 from fedtempo.client.transforms import sgd
 from fedtempo.errors import ModelError
-from fedtempo.params import Params, Selector, combine, select, submodule, zeros_like
+from fedtempo.params import Params, Selector, combine, is_plain, select, submodule, zeros_like
 from fedtempo.schedules import Position, Rate, Schedule, checked_rate
 from fedtempo.server.step import descend
 from fedtempo.tasks import Batch, Task
@@ -78,10 +78,19 @@ def _count_classes(network: Network, task: Task, received: Received, carry: Carr
         )
     one = {n: t[:1] for n, t in data.items() if n != "_rows"}
     outputs = network.forward(carry.shared, one)
+    if not network.head_of_body and is_plain(outputs):
+        _check_last(network.forward({**carry.shared, **zeros_like(carry.personal)}, one))
     rows = torch.ones_like(target) if "_rows" not in data else data["_rows"].to(target.dtype)
     classes = torch.arange(outputs.shape[-1], device=target.device)
     counts = ((target.unsqueeze(-1) == classes) * rows.unsqueeze(-1)).sum(0)
     return carry._replace(scratch={**carry.scratch, COUNTS: counts.to(outputs.dtype)}), data
+
+
+def _check_last(without_head: Tensor) -> None:
+    """Beside the head nothing makes outputs: the personal head's are added to the model's, and they would be, too."""
+    if (without_head - without_head[..., :1]).any():
+        rule = "a model whose outputs are those of its head, to which a personal head's are added"
+        raise ModelError(f"fedrod needs {rule}. Got outputs that do not vanish with the head's weights.")
 
 
 def _balanced(gamma: Schedule) -> Objective:
