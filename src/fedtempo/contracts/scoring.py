@@ -7,7 +7,8 @@
 from __future__ import annotations
 
 import math
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from typing import Any, Literal
 
@@ -22,6 +23,7 @@ from fedtempo.evaluation.protocol import Evaluation
 from fedtempo.metrics import Metric, as_metric
 from fedtempo.models.mlp import mlp
 from fedtempo.tasks import PerSample, Task, mean_loss
+from fedtempo.training.checks.scoring import UnrepeatableError
 from fedtempo.training.result import Result
 from fedtempo.training.run import run
 
@@ -49,7 +51,8 @@ def check_metric(metric: str | Metric, kind: Kind | None = None, **settings: Any
     seen: list[Tensor] = []
     watched = replace(given, fn=_watched(given, seen), vectorised=False, name=given.name)
     problem = {**_problem(kind or "classes"), **settings}
-    results = {way: run(**problem, **how, metrics=[given], metric=given) for way, how in WAYS.items()}
+    with _repeating(given):
+        results = {way: run(**problem, **how, metrics=[given], metric=given) for way, how in WAYS.items()}
     first, *others = results.values()
     for way, other in zip(list(WAYS)[1:], others, strict=True):
         _check_same(given, first, other, way)
@@ -62,6 +65,15 @@ def check_metric(metric: str | Metric, kind: Kind | None = None, **settings: Any
         _check_direction(given, kind or "classes")
 
 
+@contextmanager
+def _repeating(what: object) -> Iterator[None]:
+    """A run refuses what does not repeat before it starts; here that is a broken promise."""
+    try:
+        yield
+    except UnrepeatableError as error:
+        raise ContractError(f"{what!r} must keep its promise: it is the same when it is computed again.") from error
+
+
 def check_loss(loss: str | Task | PerSample, kind: Kind = "classes", **settings: Any) -> None:
     """Raise `ContractError` unless training on the loss gives the same model on every backend, and padding none of it.
 
@@ -69,7 +81,8 @@ def check_loss(loss: str | Task | PerSample, kind: Kind = "classes", **settings:
     run, such as `model=` and `data=` of your own.
     """
     problem: dict[str, Any] = {**_problem(kind), **settings}
-    results = {way: run(**problem, **how, loss=loss) for way, how in WAYS.items()}
+    with _repeating(loss):
+        results = {way: run(**problem, **how, loss=loss) for way, how in WAYS.items()}
     first, *others = results.values()
     name = first.experiment.federation.problem.task.name
     for way, other in zip(list(WAYS)[1:], others, strict=True):

@@ -9,6 +9,7 @@ from typing import Any, get_args
 import numpy as np
 import torch
 import torch.nn.functional as F
+from torch import nn
 from torch.overrides import TorchFunctionMode
 
 from fedtempo.data.federated import FederatedData
@@ -17,6 +18,11 @@ from fedtempo.errors import ConfigError, DataError, FedTempoError, ModelError, f
 from fedtempo.federation.federation import Federation
 from fedtempo.metrics import Metric
 from fedtempo.tasks import SAMPLE_WEIGHT, Batch, Task, with_fitting_metrics
+
+
+class UnrepeatableError(ConfigError):
+    """A loss or a metric of the user's gives another number for the same outputs and targets."""
+
 
 ROWS_READ = 4096
 """Rows of the targets that are looked at to guess the task."""
@@ -49,6 +55,8 @@ def check_loss_fits(federation: Federation, outputs: torch.Tensor, rows: Batch) 
     """The loss is one number, or one per row, finite, and can be lowered by the weights."""
     task = federation.problem.task
     targets = rows.get("y", outputs)
+    _check_nothing_to_train(task)
+    before = _state_of(task.losses)
     try:
         with _Broadcasts(outputs, targets) as broadcasts:
             losses = task.losses(outputs, targets)
@@ -71,8 +79,31 @@ def check_loss_fits(federation: Federation, outputs: torch.Tensor, rows: Batch) 
         raise ModelError(f"{rule} a function of the model's weights. Got one without a gradient.")
     if not bool(torch.isfinite(losses).all()):
         raise ModelError(f"{rule} finite on the first client's first rows. Got {shown(losses.detach().tolist())}.")
+    again = task.losses(outputs.detach(), targets)
+    if not torch.equal(again, losses.detach()) or _state_of(task.losses) != before:
+        numbers = f"{float(losses.detach().mean()):g} and then {float(again.mean()):g}"
+        # All clients share the function, and a recorded step does not call it again.
+        found = "a state that a call changes" if torch.equal(again, losses.detach()) else numbers
+        raise UnrepeatableError(f"{rule} the same for the same outputs and targets, always. Got {found}.")
     if losses.dim() == 0 and tuple(outputs.shape) == (len(targets), 1) and targets.dim() == 1:
         _warn_if_rows_are_paired(task, outputs.detach(), targets, float(losses.detach()))
+
+
+def _check_nothing_to_train(task: Task) -> None:
+    """Clients train the model's parameters: those of a loss would stay as they are, without a word."""
+    loss = task.losses
+    own = [n for n, p in loss.named_parameters() if p.requires_grad] if isinstance(loss, nn.Module) else []
+    if own:
+        rule = "without parameters to train: put them into the model, which may make its loss itself (loss='own'), or"
+        raise ModelError(f"the loss {task.name!r} must be {rule} freeze them by requires_grad_(False). Got {own[0]!r}.")
+
+
+def _state_of(loss: object) -> list[tuple[str, object]]:
+    """What a function or an object remembers in its attributes, as far as it can be compared."""
+    simple = (int, float, str, bool, tuple, list, dict, set)
+    kept = [(n, repr(v)) for n, v in getattr(loss, "__dict__", {}).items() if isinstance(v, simple) and n[0] != "_"]
+    tensors = dict(loss.named_buffers()) if isinstance(loss, nn.Module) else getattr(loss, "__dict__", {})
+    return kept + [(n, repr(t.tolist())) for n, t in tensors.items() if isinstance(t, torch.Tensor)]
 
 
 def _warn_if_rows_are_paired(task: Task, outputs: torch.Tensor, targets: torch.Tensor, together: float) -> None:
@@ -153,11 +184,16 @@ def check_metrics(federation: Federation) -> None:
 
 
 def _try(metric: Metric, outputs: torch.Tensor, targets: torch.Tensor, client: str) -> None:
+    copies = outputs.clone(), targets.clone()  # a metric may change its arguments
     try:
         with _Broadcasts(outputs, targets) as broadcasts:
-            metric.of_client(outputs, targets)
+            first = metric.of_client(outputs, targets)
         if broadcasts.found:
             raise ModelError(_in_words(broadcasts, f"metric {metric.name!r}", outputs, targets))
+        second = metric.of_client(*copies)
+        if first != second and not (np.isnan(first) and np.isnan(second)):
+            rule = "the same for the same outputs and targets, so that a run can be repeated"
+            raise UnrepeatableError(f"metric {metric.name!r} must be {rule}. Got {first:g} and then {second:g}.")
         if metric.vectorised:
             torch.vmap(metric.fn)(outputs.unsqueeze(0), targets.unsqueeze(0))
     except FedTempoError:

@@ -72,3 +72,54 @@ def test_a_loss_of_every_row_with_every_target_is_refused(loss: object) -> None:
 )
 def test_losses_of_a_row_and_its_target_are_taken(loss: object) -> None:
     experiment(**SETTINGS, loss=loss)
+
+
+class Annealed:
+    """A loss that grows with the number of its calls, which all clients share and a recorded step leaves out."""
+
+    calls = 0
+
+    def __call__(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        self.calls += 1
+        return F.cross_entropy(outputs, targets) * self.calls
+
+
+class Counts(nn.Module):
+    """A loss that only counts so far, and would act on it later."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("seen", torch.zeros(()))
+
+    def forward(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        self.seen += len(targets)
+        return F.cross_entropy(outputs, targets)
+
+
+class Tempered(nn.Module):
+    def __init__(self, trained: bool) -> None:
+        super().__init__()
+        self.temperature = nn.Parameter(torch.ones(()), requires_grad=trained)
+
+    def forward(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        return F.cross_entropy(outputs / self.temperature, targets)
+
+
+@pytest.mark.parametrize(
+    ("loss", "found"),
+    [
+        (Annealed(), "targets, always. Got .* and then"),
+        (Counts(), "Got a state that a call changes"),
+        (Tempered(True), "without parameters to train.*Got 'temperature'"),
+    ],
+)
+def test_a_loss_that_remembers_or_would_be_trained_is_refused(loss: object, found: str) -> None:
+    with pytest.raises((ft.ModelError, ft.ConfigError), match=found):
+        experiment(loss=loss)
+
+
+def test_a_loss_with_frozen_parameters_is_taken_and_a_metric_that_draws_is_not() -> None:
+    experiment(loss=Tempered(False))
+    drawing = ft.Metric(lambda o, y: float(torch.rand(())), higher_is_better=True, per="client", name="drawn")
+    with pytest.raises(ft.ConfigError, match="metric 'drawn' must be the same for the same outputs and targets"):
+        experiment(metric=drawing, evaluation=ft.Evaluation())
