@@ -268,7 +268,7 @@ def _show(comparison: Comparison, page: Path | None, as_json: bool, style: Style
         say((markdown if style is Style.markdown else latex)(comparison, method).rstrip())
         return
     console = Terminal()
-    for table in tables_of(comparison):
+    for table in tables_of(comparison, console.width):
         console.print(table)
         console.print()
     for line in tests_in_words(comparison, method):

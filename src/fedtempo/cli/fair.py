@@ -80,7 +80,7 @@ def show_fair(found: FairComparison, out: Path) -> None:
     console = Terminal()
     for line in found.plan.in_words():
         console.print(line, soft_wrap=True, markup=False, highlight=False)
-    for table in found.tables():
+    for table in found.tables(console.width):
         console.print()
         console.print(table)
     for line in found.undecided:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 
-from rich.table import Table
+from rich.cells import cell_len
+from rich.table import Column, Table
 
 from fedtempo.comparison.comparison import Comparison, Difference, Line
 from fedtempo.comparison.intervals import Estimate
@@ -15,64 +16,112 @@ from fedtempo.report.tables import with_unit
 from fedtempo.support.display import shows
 
 KINDS = ("existing", "new")
+NAME_WIDTH, WIDEST_NAME = 12, 40
+"""The least and the largest width of a contestant's name; a longer one goes on in the next line."""
 
 
-def tables_of(comparison: Comparison) -> list[Table]:
-    """Scores, differences if there are several contestants, costs, and costs to the target if there is one."""
-    tables = [_scores(comparison)]
+def tables_of(comparison: Comparison, width: int | None = None) -> list[Table]:
+    """Scores, differences if there are several contestants, costs, and costs to the target if there is one.
+
+    Where `width` has no room for all columns, the least important ones are left out, and a line below says so.
+    """
+    costs = ("FLOPs", "seconds")
+    tables = [with_room(lambda without: _scores(comparison, without), ("std", "worst10%", "before"), width)]
     if len(comparison.lines) > 1:
-        tables.append(_differences(comparison))
-    tables.append(_costs(comparison))
+        least = ("worst10%", "ahead", "over users")
+        tables.append(with_room(lambda without: _differences(comparison, without), least, width))
+    tables.append(with_room(lambda without: _costs(comparison, without), costs, width))
     if comparison.target is not None:
-        tables.append(_to_target(comparison))
+        tables.append(with_room(lambda without: _to_target(comparison, without), costs, width))
     return tables
 
 
-def _scores(comparison: Comparison) -> Table:
+def with_room(make: Callable[[Collection[str]], Table], least: Sequence[str], width: int | None) -> Table:
+    """The table that `make` makes without as many of the `least` important columns as have no room in `width`.
+
+    Rich would cut the contestants' names, and numbers in the middle.
+    """
+    table = make(())
+    for count in range(1, len(least) + 1):
+        if width is None or _least_width(table) <= width:
+            break
+        table = make(least[:count])
+        table.caption = f"left out, for want of room: {', '.join(least[:count])}"
+        table.caption_justify = "left"
+    if width is not None:  # Rich would share what is missing between the names and the other columns
+        table.columns[0].max_width = min(WIDEST_NAME, max(NAME_WIDTH, NAME_WIDTH + width - _least_width(table)))
+    return table
+
+
+def _least_width(table: Table) -> int:
+    """The columns that the table needs if names are folded and nothing else is cut; one blank between columns."""
+    return NAME_WIDTH + sum(1 + _column_width(column) for column in table.columns[1:])
+
+
+def _column_width(column: Column) -> int:
+    """The width of its longest line, where nothing says that it may be less."""
+    lines = (line for text in (column.header, *column.cells) for line in str(text).splitlines())
+    return min(max(map(cell_len, lines), default=0), column.max_width or WIDEST_NAME)
+
+
+def _scores(comparison: Comparison, without: Collection[str]) -> Table:
     seeds = max(len(line.seeds) for line in comparison.lines)
     spread = f", mean ± 95 % interval over {seeds} seeds" if seeds > 1 else ""
     lower = ", lower is better" if comparison.lower_is_better else ""
     table = _table(f"{comparison.metric} on the {comparison.part} part{lower}{spread}")
     kinds = [kind for kind in KINDS if any(f"{kind}_after" in line.scores for line in comparison.lines)]
+    headings = [heading for heading in ("before", "after", "worst10%", "std") if heading not in without]
     for kind in kinds:
-        for heading in (f"{kind}\nbefore", "\nafter", "\nworst10%", "\nstd"):
-            table.add_column(heading, justify="right", no_wrap=True)
+        for place, heading in enumerate(headings):
+            table.add_column(f"{kind if place == 0 else ''}\n{heading}", justify="right", no_wrap=True)
     for line in comparison.lines:
-        table.add_row(line.label, *(cell for kind in kinds for cell in _user_cells(line, kind)))
+        cells = [_user_cells(line, kind) for kind in kinds]
+        table.add_row(line.label, *(each[heading] for each in cells for heading in headings))
     return table
 
 
-def _user_cells(line: Line, kind: str) -> tuple[str, str, str, str]:
+def _user_cells(line: Line, kind: str) -> dict[str, str]:
     before, after = line.scores.get(f"{kind}_before"), line.scores.get(f"{kind}_after")
     if before is None or after is None:
-        return "-", "-", "-", "-"
-    plain = (_short(after[name].value) for name in ("bottom_decile", "std"))
-    return _short(before["mean"].value), _with_half(after["mean"]), *plain  # type: ignore[return-value]
+        return dict.fromkeys(("before", "after", "worst10%", "std"), "-")
+    return {
+        "before": _short(before["mean"].value),
+        "after": _with_half(after["mean"]),
+        "worst10%": _short(after["bottom_decile"].value),
+        "std": _short(after["std"].value),
+    }
 
 
-def _differences(comparison: Comparison) -> Table:
+def _differences(comparison: Comparison, without: Collection[str]) -> Table:
     """A line for each contestant and kind of user."""
     table = _table(f"after fine-tuning, minus {comparison.reference}; 95 % intervals over seeds (t), users (bootstrap)")
-    table.add_column("users")
-    for heading in ("mean", "over seeds", "over users", "ahead", "worst10%"):
+    table.add_column("users", no_wrap=True)
+    headings = ("mean", "over seeds", "over users", "ahead", "worst10%")
+    shown = [heading for heading in headings if heading not in without]
+    for heading in shown:
         table.add_column(heading, justify="right", no_wrap=True)
     for line in comparison.lines:
         for kind in KINDS:
             if f"{kind}_after" in line.differences:
-                table.add_row(line.label, kind, *_gain_cells(line.differences[f"{kind}_after"]))
+                cells = _gain_cells(line.differences[f"{kind}_after"])
+                table.add_row(line.label, kind, *(cells[heading] for heading in shown))
     return table
 
 
-def _gain_cells(found: Mapping[str, Difference]) -> list[str]:
+def _gain_cells(found: Mapping[str, Difference]) -> dict[str, str]:
     mean = found["mean"]
-    ahead = "-" if math.isnan(mean.ahead) else f"{mean.ahead:.0%}"
-    low = signed(found["bottom_decile"].seeds.value)
-    return [signed(mean.seeds.value), interval_text(mean.seeds), interval_text(mean.users), ahead, low]
+    return {
+        "mean": signed(mean.seeds.value),
+        "over seeds": interval_text(mean.seeds),
+        "over users": interval_text(mean.users),
+        "ahead": "-" if math.isnan(mean.ahead) else f"{mean.ahead:.0%}",
+        "worst10%": signed(found["bottom_decile"].seeds.value),
+    }
 
 
-def _costs(comparison: Comparison) -> Table:
+def _costs(comparison: Comparison, without: Collection[str]) -> Table:
     table = _table("whole run")
-    names = _cost_names(comparison)
+    names = _cost_names(comparison, without)
     for heading in names.values():
         table.add_column(heading, justify="right")
     for line in comparison.lines:
@@ -80,9 +129,9 @@ def _costs(comparison: Comparison) -> Table:
     return table
 
 
-def _to_target(comparison: Comparison) -> Table:
+def _to_target(comparison: Comparison, without: Collection[str]) -> Table:
     table = _table(f"to reach {comparison.metric} {comparison.target:g} (existing users after fine-tuning, validation)")
-    names = _cost_names(comparison)
+    names = _cost_names(comparison, without)
     for heading in names.values():
         table.add_column(heading, justify="right")
     for line in comparison.lines:
@@ -96,9 +145,10 @@ def _to_target(comparison: Comparison) -> Table:
     return table
 
 
-def _cost_names(comparison: Comparison) -> dict[str, str]:
+def _cost_names(comparison: Comparison, without: Collection[str]) -> dict[str, str]:
     """The costs that are shown: time and energy of devices only where some run has them."""
-    return COSTS | {name: words for name, words in CLOCK.items() if any(line.costs[name] for line in comparison.lines)}
+    known = COSTS | {name: words for name, words in CLOCK.items() if any(line.costs[name] for line in comparison.lines)}
+    return {name: words for name, words in known.items() if words not in without}
 
 
 def _cost_cells(costs: dict[str, float], names: Mapping[str, str]) -> list[str]:
@@ -107,7 +157,7 @@ def _cost_cells(costs: dict[str, float], names: Mapping[str, str]) -> list[str]:
 
 def _table(title: str) -> Table:
     table = Table(title=title, title_justify="left", box=None, padding=(0, 1, 0, 0), pad_edge=False)
-    table.add_column("contestant", overflow="fold", min_width=12, max_width=40)
+    table.add_column("contestant", overflow="fold", min_width=NAME_WIDTH, max_width=WIDEST_NAME)
     return table
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,7 @@ from fedtempo.comparison.fair.decisions import Decision, Ending, Finding, valida
 from fedtempo.comparison.fair.plan import FairPlan
 from fedtempo.comparison.publish import latex, markdown
 from fedtempo.comparison.runs import Run
-from fedtempo.comparison.tables import interval_text, signed, tables_of
+from fedtempo.comparison.tables import NAME_WIDTH, interval_text, signed, tables_of, with_room
 from fedtempo.report import REPORT, Grid, Lines, Section, report, tidy_csv, tidy_rows
 from fedtempo.report.notebook import tables_html
 from fedtempo.support.display import html_of, shows
@@ -62,9 +62,11 @@ class FairComparison:
                 lines.setdefault(f"{one.finding}: {one.reason}", []).append(pair)
         return [f"{'; '.join(pairs)}: {reason}" for reason, pairs in lines.items()]
 
-    def tables(self) -> list[Table]:
+    def tables(self, width: int | None = None) -> list[Table]:
         """For a terminal: tuned values, scores, differences, costs, and the answers at the end."""
-        return [self._tuned_table(), *tables_of(self.comparison), self._answers_table()]
+        tuned = with_room(self._tuned_table, ("last quarter", "ended early", "trials"), width)
+        answers = with_room(self._answers_table, ("p, Holm", "over both", "over seeds"), width)
+        return [tuned, *tables_of(self.comparison, width), answers]
 
     def as_dict(self) -> JsonTable:
         """Everything as plain data; a number that is not known is None."""
@@ -127,42 +129,49 @@ class FairComparison:
     def _repr_html_(self) -> str:
         return html_of(self)
 
-    def _tuned_table(self) -> Table:
+    def _tuned_table(self, without: Collection[str] = ()) -> Table:
+        rows = [self._tuned_cells(label) for label in self.tuned]
+        shown = [heading for heading in rows[0] if heading not in without]
         table = _table("tuned on validation; how the judged runs ended")
-        for heading in ("values", "trials", self.plan.metric, "ended early", "last quarter", "converged"):
-            table.add_column(heading, justify="left" if heading == "values" else "right", overflow="fold")
-        for label, one in self.tuned.items():
-            ended = self.training[label]
-            early, gain = f"{ended.stopped} of {ended.of}", "-" if math.isnan(ended.gain) else f"{ended.gain:+.4f}"
-            yes = "yes" if ended.converged else "no"
-            table.add_row(label, _text(one.values), str(len(one.trials)), _short(one.score), early, gain, yes)
+        for heading in shown:
+            if heading == "values":
+                table.add_column(heading, overflow="fold", max_width=20)
+            else:
+                table.add_column(heading, justify="right", no_wrap=True)
+        for label, cells in zip(self.tuned, rows, strict=True):
+            table.add_row(label, *(cells[heading] for heading in shown))
         return table
 
-    def _answers_table(self) -> Table:
+    def _tuned_cells(self, label: str) -> dict[str, str]:
+        one, ended = self.tuned[label], self.training[label]
+        return {
+            "values": _text(one.values),
+            "trials": str(len(one.trials)),
+            self.plan.metric: _short(one.score),
+            "ended early": f"{ended.stopped} of {ended.of}",
+            "last quarter": "-" if math.isnan(ended.gain) else f"{ended.gain:+.4f}",
+            "converged": "yes" if ended.converged else "no",
+        }
+
+    def _answers_table(self, without: Collection[str] = ()) -> Table:
         others = {one.other for one in self.decisions}
         against = f"against {others.pop()}" if len(others) == 1 else "answers"
         table = _table(f"{against}; 95 % intervals over seeds (t), over seeds and users (bootstrap)")
-        for heading in (
-            *(["against"] if others else []),
-            "users",
-            "answer",
-            "mean",
-            "over seeds",
-            "over both",
-            "p, Holm",
-        ):
+        headings = ("users", "answer", "mean", "over seeds", "over both", "p, Holm")
+        shown = [*(["against"] if others else []), *(heading for heading in headings if heading not in without)]
+        for heading in shown:
             table.add_column(heading, justify="left" if heading == "against" else "right", no_wrap=heading != "against")
         for one in self.decisions:
             p = "-" if math.isnan(one.corrected) else f"{one.corrected:.2g}"
-            gap = signed(one.seeds.value)
-            whom = [one.other] if others else []
-            table.add_row(one.label, *whom, one.users, str(one.finding), gap, *_ends(one), p)
+            values = (one.users, str(one.finding), signed(one.seeds.value), *_ends(one), p)
+            cells = {"against": one.other, **dict(zip(headings, values, strict=True))}
+            table.add_row(one.label, *(cells[heading] for heading in shown))
         return table
 
 
 def _table(title: str) -> Table:
     table = Table(title=title, title_justify="left", box=None, padding=(0, 1, 0, 0), pad_edge=False)
-    table.add_column("contestant", overflow="fold", min_width=12, max_width=40)
+    table.add_column("contestant", overflow="fold", min_width=NAME_WIDTH, max_width=40)
     return table
 
 

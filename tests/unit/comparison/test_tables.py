@@ -1,0 +1,48 @@
+"""A comparison in terminals of any width: names and numbers are whole, columns without room are left out and named."""
+
+from __future__ import annotations
+
+import io
+import re
+
+import pytest
+
+import fedtempo as ft
+from fedtempo.comparison import compare_runs, run_of
+from fedtempo.comparison.comparison import Comparison
+from fedtempo.comparison.tables import tables_of
+from fedtempo.support.terminal import Terminal
+
+
+@pytest.fixture(scope="module")
+def compared() -> Comparison:
+    digits = ft.data.load("digits").split(ft.data.iid(6), new_clients=2, seed=0)
+    settings = {"data": digits, "rounds": 1, "backend": "serial"}
+    runs = [
+        run_of(ft.run(model=ft.models.softmax_regression(64, 10), algorithm=algorithm, seed=seed, **settings))
+        for algorithm in (ft.algorithms.fedsgd(lr=0.1), ft.algorithms.fedavg(lr=0.1, steps=2))
+        for seed in (0, 1)
+    ]
+    return compare_runs(runs, target=0.1)
+
+
+def shown(comparison: Comparison, width: int) -> str:
+    text = io.StringIO()
+    for table in tables_of(comparison, width):
+        Terminal(file=text, width=width).print(table)
+    return text.getvalue()
+
+
+@pytest.mark.parametrize("width", [45, 60, 80, 200])
+def test_no_name_and_no_number_is_cut(compared: Comparison, width: int) -> None:
+    text = shown(compared, width)
+    # An interval has its own dots between two numbers; one at the end of a word is where Rich has cut it.
+    assert not re.search(r"…(?![+-])", text), text
+    headings = next(line for line in text.splitlines() if line.startswith("contestant")).split()[1:]
+    assert headings[: len(headings) // 2] == headings[len(headings) // 2 :]  # the same of existing and of new users
+    assert text.count("fedsgd") >= 3 and text.count("existing") >= 2
+
+
+def test_what_is_left_out_is_said(compared: Comparison) -> None:
+    assert "left out" not in shown(compared, 200)
+    assert "left out, for want of room: std" in shown(compared, 60)
