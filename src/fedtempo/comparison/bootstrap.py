@@ -28,7 +28,8 @@ def over_seeds_and_users(populations: Sequence[Pairs], draws: int = DRAWS) -> Es
     if not gaps or not all(gap.size for gap in gaps):
         return Estimate(math.nan)
     by_seed = np.concatenate([gap.mean(1) for gap in gaps])
-    if len(by_seed) < 2:
+    # One user, drawn again and again, says nothing about other users; seeds with users of their own do.
+    if len(by_seed) < 2 or (len(gaps) == 1 and gaps[0].shape[1] < 2):
         return Estimate(float(by_seed.mean()))
     random = generator(0, "bootstrap", "seeds and users", len(by_seed))
     found = np.array([_draw(gaps, len(by_seed), random) for _ in range(draws)])

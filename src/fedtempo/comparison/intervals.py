@@ -102,6 +102,7 @@ def over_users(populations: Sequence[Pairs], statistic: str, lower: bool, interp
 
     A resample takes the same users under both contestants and under all seeds. Populations (other data, other users)
     are resampled apart, and count by their seeds. `lower` says that lower is better: the bottom decile is then high.
+    Populations of one user each have no interval: every resample would be the same.
     """
     counts = np.array([len(pairs.ours) for pairs in populations], dtype=float)
     if not len(counts) or not all(pairs.ours.shape[1] for pairs in populations):
@@ -112,6 +113,8 @@ def over_users(populations: Sequence[Pairs], statistic: str, lower: bool, interp
         everybody = np.arange(pairs.ours.shape[1])[None]
         observed += weight * float(_difference(pairs, everybody, statistic, lower, interpolated)[0])
         draws += weight * _resampled(pairs, index, statistic, lower, interpolated)
+    if all(pairs.ours.shape[1] < 2 for pairs in populations):
+        return Estimate(observed)
     low, high = np.quantile(draws, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
     return Estimate(observed, float(low), float(high))
 

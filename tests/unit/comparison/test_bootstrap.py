@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from fedtempo.comparison.bootstrap import over_seeds_and_users
-from fedtempo.comparison.intervals import Pairs
+from fedtempo.comparison.intervals import Pairs, over_users
 
 GAPS = np.array([[0.10, 0.04], [0.01, -0.05]])
 
@@ -61,6 +61,11 @@ def test_what_cannot_be_resampled_has_no_interval() -> None:
     alone = over_seeds_and_users([pairs_of(GAPS[:1])])
     assert alone.value == pytest.approx(0.07)
     assert math.isnan(alone.low)
+    one_user = pairs_of(GAPS[:, :1])
+    assert math.isnan(over_seeds_and_users([one_user]).low)
+    assert math.isnan(over_users([one_user], "mean", lower=False).low)
+    # Users of other data are other users.
+    assert not math.isnan(over_seeds_and_users([pairs_of(GAPS[:1, :1]), pairs_of(GAPS[1:, 1:])]).low)
 
 
 def test_the_same_numbers_each_time() -> None:

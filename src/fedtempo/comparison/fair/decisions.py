@@ -16,6 +16,8 @@ from fedtempo.comparison.runs import Run
 from fedtempo.comparison.significance import holm, paired_t
 from fedtempo.errors import ConfigError
 
+ONE_USER = "one user says nothing about other users"
+
 
 class Finding(StrEnum):
     """What a pair of contestants showed."""
@@ -94,7 +96,7 @@ def decide_pairs(
         label, other, users = claim
         seeds, both = over_seeds(by_seed), over_seeds_and_users(populations)
         finding, reason = _finding(seeds, both, corrected, margin, [name for name in (label, other) if name in short])
-        needed = seeds_needed(by_seed, margin) if finding is Finding.UNCLEAR else None
+        needed = seeds_needed(by_seed, margin) if finding is Finding.UNCLEAR and reason != ONE_USER else None
         if finding is Finding.UNCLEAR:
             reason = f"{reason}; {_more(needed, len(by_seed))}"
         decisions.append(Decision(label, other, users, finding, seeds, both, p, corrected, needed, reason))
@@ -107,8 +109,10 @@ def _finding(
     """Both intervals must agree; a difference must also survive the correction for many comparisons."""
     if short:
         return Finding.SHORT, f"validation still improved when the rounds of {' and '.join(short)} were used up"
-    if math.isnan(seeds.low) or math.isnan(both.low):
+    if math.isnan(seeds.low):
         return Finding.UNCLEAR, "one seed says nothing about the spread"
+    if math.isnan(both.low):
+        return Finding.UNCLEAR, ONE_USER
     if no_difference(seeds.low, seeds.high, margin) and no_difference(both.low, both.high, margin):
         return Finding.SAME, f"both intervals lie within ±{margin:g}"
     if corrected < 1 - LEVEL and (min(seeds.low, both.low) > 0 or max(seeds.high, both.high) < 0):

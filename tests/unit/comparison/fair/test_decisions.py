@@ -67,6 +67,7 @@ CASES = {
     "seeds disagree": ([[0.10, 0.10], [-0.06, -0.06], [0.05, 0.05]], Finding.UNCLEAR),
     "users disagree": ([[0.30, -0.20], [0.30, -0.20], [0.301, -0.20]], Finding.UNCLEAR),
     "one seed": ([[0.2, 0.3]], Finding.UNCLEAR),
+    "one user": ([[0.05], [0.06], [0.05], [0.06]], Finding.UNCLEAR),
 }
 
 
@@ -89,8 +90,8 @@ def test_a_wider_margin_turns_a_lead_into_no_difference() -> None:
 def test_many_comparisons_need_more() -> None:
     """p = 0.03 alone is a lead; one of ten such questions is not."""
     gaps = [0.01, 0.03, 0.02, 0.045, 0.005]
-    ours = [run_of("new", seed, [0.5 + gap]) for seed, gap in enumerate(gaps)]
-    theirs = [run_of("old", seed, [0.5]) for seed in range(5)]
+    ours = [run_of("new", seed, [0.5 + gap] * 2) for seed, gap in enumerate(gaps)]
+    theirs = [run_of("old", seed, [0.5] * 2) for seed in range(5)]
     runs = {"new": ours, "old": theirs}
     (alone,) = decide_pairs(runs, [("new", "old", "existing")], 0.01)
     assert alone.finding is Finding.BETTER and alone.p < 0.05
@@ -101,8 +102,8 @@ def test_many_comparisons_need_more() -> None:
 
 
 def test_undecided_says_how_many_seeds_would_decide() -> None:
-    ours = [run_of("new", seed, [0.5 + gap]) for seed, gap in enumerate([0.02, 0.0, 0.04, -0.01])]
-    theirs = [run_of("old", seed, [0.5]) for seed in range(4)]
+    ours = [run_of("new", seed, [0.5 + gap] * 2) for seed, gap in enumerate([0.02, 0.0, 0.04, -0.01])]
+    theirs = [run_of("old", seed, [0.5] * 2) for seed in range(4)]
     (decision,) = decide_pairs({"new": ours, "old": theirs}, [("new", "old", "new")], 0.01)
     assert decision.finding is Finding.UNCLEAR and decision.needed == 15
     assert "about 15 seeds would decide it" in str(decision)
@@ -118,8 +119,8 @@ def test_small_over_seeds_but_not_over_users_says_so() -> None:
 
 
 def test_where_lower_is_better_less_is_a_lead() -> None:
-    ours = [run_of("new", seed, [1.0 + 0.01 * seed], metric="loss") for seed in range(4)]
-    theirs = [run_of("old", seed, [2.0], metric="loss") for seed in range(4)]
+    ours = [run_of("new", seed, [1.0 + 0.01 * seed] * 2, metric="loss") for seed in range(4)]
+    theirs = [run_of("old", seed, [2.0] * 2, metric="loss") for seed in range(4)]
     (decision,) = decide_pairs({"new": ours, "old": theirs}, [("new", "old", "existing")], 0.01)
     assert decision.finding is Finding.BETTER and decision.seeds.value > 0
 
