@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import inspect
 import re
+import shlex
 import sys
 from pathlib import Path
 from typing import Annotated, Any
 
+import numpy as np
 import tomli_w
 import typer
 
 from fedtempo.algorithms import ALGORITHMS
 from fedtempo.config import make_algorithm, parse
 from fedtempo.data import from_csv
-from fedtempo.data.frame_columns import no_categories, read_csv
+from fedtempo.data.column_doubts import doubt
+from fedtempo.data.frame_columns import read_csv
 from fedtempo.data.table import Table
 from fedtempo.errors import ConfigError, OutputError, require, unknown
 from fedtempo.support.files import write_atomically
@@ -45,7 +48,10 @@ GUESSES = {
     "relative": 0.5,
 }
 """First values of an algorithm's settings. They are where to start from; `fedtempo tune` finds better ones."""
-
+FEWEST_ROWS = 5
+"""Of fewer rows a client keeps none for validation and none for tests, a fifth each."""
+LARGE_TARGET = 100.0
+"""Squared errors of larger targets have gradients too large for the first rate."""
 
 ALWAYS = ("lr", "steps", "head_steps", "body_steps", "beta", "relative")
 """Settings that are written even where the algorithm has a default."""
@@ -90,7 +96,7 @@ def new(
     }
     parse(values)
     write_atomically(path, _commented(tomli_w.dumps(values), algorithm))
-    say(f"{path} is written. Next: fedtempo run {path}")
+    say(f"{path} is written. Next: fedtempo run {shlex.quote(str(path))}")
 
 
 def _ours(name: str) -> dict[str, Any]:
@@ -112,23 +118,36 @@ def _csv(
     treated |= {name: mark for name, mark in marks.items() if mark != {"separator": ",", "decimal": "."}[name]}
     treated |= _chosen(Path(path), str(client), str(target), marks)
     table = from_csv(path, client=str(client), target=str(target), **treated)
+    _warn(table, str(client), str(target))
     settings = {"path": path, "client": client, "target": target, **treated}
     model = {"name": "mlp", "inputs": table.columns["x"].shape[1], "hidden": [64], "outputs": _outputs(table)}
     return {"data": {"name": "csv", **settings, "new_clients": 0.2}, "model": model}
 
 
 def _chosen(path: Path, client: str, target: str, marks: dict[str, str]) -> dict[str, list[str]]:
-    """The features, where some column of text holds no categories: a feature for each date or id predicts nothing."""
+    """The features, where some column holds dates or ids: they predict nothing for other patients."""
     if not path.is_file():
         return {}  # reading it says what is wrong
     columns = read_csv(path, (client,), **marks)
     features = {name: values for name, values in columns.items() if name not in (client, target)}
-    reasons = {name: no_categories(values) for name, values in features.items() if values.dtype == object}
+    reasons = {name: doubt(name, values) for name, values in features.items()}
     left_out = {name: reason for name, reason in reasons.items() if reason}
     for name, reason in left_out.items():
         hint = "; --decimal , reads them" if "decimal commas" in reason else ""
         say(f"column {name!r} is left out of features: it looks like {reason}{hint}", error=True)
     return {"features": [name for name in features if name not in left_out]} if left_out else {}
+
+
+def _warn(table: Table, client: str, target: str) -> None:
+    """What would train all the same, and most likely not as meant."""
+    assert table.keys is not None
+    sizes, targets = np.bincount(table.keys), table.columns["y"]
+    if np.median(sizes) < FEWEST_ROWS:
+        what = f"{len(sizes)} clients in {len(targets)} rows, most with fewer than {FEWEST_ROWS}"
+        say(f"column {client!r} names {what}: too few to keep some for tests", error=True)
+    if targets.dtype.kind == "f" and (largest := float(np.abs(targets).max())) > LARGE_TARGET:
+        hint = "training may diverge; give it in larger units, or lower algorithm.lr"
+        say(f"target {target!r} has numbers up to {largest:.6g}: {hint}", error=True)
 
 
 def _outputs(table: Table) -> int:

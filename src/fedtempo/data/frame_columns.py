@@ -13,17 +13,12 @@ import numpy as np
 from fedtempo.errors import DataError, first_line, require, shown
 
 Columns = dict[str, np.ndarray]
-EMPTY = ("", "NA", "N/A", "NaN", "nan", "null", "NULL", "None")
+EMPTY = ("", "NA", "N/A", "#N/A", "n/a", "na", "NaN", "nan", "null", "NULL", "None")
 """Cells that stand for a missing number. In a column of text only an empty cell is missing: NA may be a name."""
-FEW = 0.05
-"""The share of cells that are no numbers up to which a column of text looks like one of numbers."""
-_NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?|[+-]?inf(inity)?", re.IGNORECASE)
+NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?|[+-]?inf(inity)?", re.IGNORECASE)
 _WHOLE = re.compile(r"[+-]?\d+")
-_COMMA = re.compile(r"[+-]?\d+,\d+")
+COMMA = re.compile(r"[+-]?\d+,\d+")
 _THOUSANDS = re.compile(r"[+-]?[1-9]\d{0,2}(\.\d{3})+")
-_DATE = re.compile(r"\d{4}-\d\d?-\d\d?([T ].*)?|\d\d?([./-])\d\d?\2\d{2,4}( .*)?")
-MANY = 20
-"""From this many texts on, a column with hardly any text twice is one of names or free text."""
 
 
 def columns_of(frame: Any) -> Columns:
@@ -123,7 +118,7 @@ def _typed(cells: list[str], decimal: str = ".") -> np.ndarray:
         except (OverflowError, ValueError):  # more digits than 64 bits hold, or than Python reads
             pass
     if any(cell not in EMPTY for cell in stripped) and all(
-        cell in EMPTY or _NUMBER.fullmatch(cell) for cell in stripped
+        cell in EMPTY or NUMBER.fullmatch(cell) for cell in stripped
     ):
         return np.array([np.nan if cell in EMPTY else float(cell) for cell in stripped])
     return _words(cells)
@@ -132,11 +127,11 @@ def _typed(cells: list[str], decimal: str = ".") -> np.ndarray:
 def _with_commas(cells: list[str]) -> np.ndarray:
     """Cells where 4,5 is a number. A column of 59.1 is one with points; one of 1.234 alone may mean thousands: text."""
     stripped = [cell.strip() for cell in cells]
-    if any(_COMMA.fullmatch(cell) for cell in stripped):
-        has_points = any("." in cell and _NUMBER.fullmatch(cell) for cell in stripped)
-        found = _typed([cell.replace(",", ".") if _COMMA.fullmatch(cell) else cell for cell in stripped])
+    if any(COMMA.fullmatch(cell) for cell in stripped):
+        has_points = any("." in cell and NUMBER.fullmatch(cell) for cell in stripped)
+        found = _typed([cell.replace(",", ".") if COMMA.fullmatch(cell) else cell for cell in stripped])
         return _words(cells) if has_points or found.dtype == object else found
-    pointed = [cell for cell in stripped if "." in cell and _NUMBER.fullmatch(cell)]
+    pointed = [cell for cell in stripped if "." in cell and NUMBER.fullmatch(cell)]
     return _words(cells) if pointed and all(map(_THOUSANDS.fullmatch, pointed)) else _typed(cells)
 
 
@@ -188,39 +183,6 @@ def _is_missing(value: Any) -> bool:
         return True
     except ValueError:  # a list of lists
         return False
-
-
-def no_numbers(values: np.ndarray) -> list[str]:
-    """Cells of a column of text that are no numbers, where nearly all others are: most likely a slip in a cell."""
-    words, others = _words_and_others(values)
-    return others if len(others) <= FEW * len(words) else []
-
-
-def no_categories(values: np.ndarray) -> str | None:
-    """Why the texts of a column are hardly categories: dates, decimal commas, names; None if they may be."""
-    if no_numbers(values):
-        return None  # numbers with a slip
-    words = [str(value).strip() for value in values if isinstance(value, str) and value not in EMPTY]
-    for pattern, what in ((_DATE, "dates"), (_COMMA, "numbers with decimal commas")):
-        others = sum(pattern.fullmatch(word) is None for word in words)
-        if words and others <= FEW * len(words):
-            return f"{what}, such as {shown(words[0])}"
-    different = len(set(words))
-    if len(words) >= MANY and different > 0.5 * len(words):
-        return f"names or free text, {different} different ones in {len(values)} rows"
-    return None
-
-
-def strangest(values: np.ndarray) -> object:
-    """The first cell of a column of text that is no number; the first text where all could be numbers."""
-    words, others = _words_and_others(values)
-    return next(iter([*others, *words, *values]))
-
-
-def _words_and_others(values: np.ndarray) -> tuple[list[str], list[str]]:
-    """The texts of a column, and those of them that are no numbers."""
-    words = [value for value in values if isinstance(value, str) and value not in EMPTY]
-    return words, [word for word in words if _NUMBER.fullmatch(word) is None]
 
 
 def missing_in(values: np.ndarray) -> np.ndarray:

@@ -10,10 +10,11 @@ from typing import Literal
 
 import numpy as np
 
+from fedtempo.data.column_doubts import strangest
 from fedtempo.data.federated import FederatedData
-from fedtempo.data.frame_columns import columns_of, read_csv, settled, strangest, words_of
+from fedtempo.data.frame_columns import columns_of, read_csv, settled, words_of
 from fedtempo.data.parts import PARTS
-from fedtempo.data.preparation import Feature, Missing, Preparation, Strings, feature_of, refuse_gaps
+from fedtempo.data.preparation import Feature, Missing, Preparation, Strings, feature_of, refuse_gaps, warn_of_spellings
 from fedtempo.data.table import Table
 from fedtempo.errors import DataError, first_line, require, shown, unknown
 
@@ -76,6 +77,7 @@ def from_frame(
     labels = [label for feature in made for label in feature.labels]
     y, classes = _target(target, used[target], target_kind, name)
     key_names, keys = np.unique(_clients(used[client], client, name), return_inverse=True)
+    warn_of_spellings(key_names, f"client {client!r} of {name}", "clients")
     return Table(
         name,
         {"x": np.nan_to_num(x) if missing == "zero" else x, "y": y},
@@ -231,6 +233,7 @@ def _classes(words: np.ndarray, what: str) -> list[str]:
     """The names of the classes; with a single one there is nothing to learn."""
     if len(words) < 2:
         raise DataError(f"{what} must have at least two classes. Got {words[0]!s} in every row.")
+    warn_of_spellings(words, what, "classes")
     return [str(word) for word in words]
 
 

@@ -8,7 +8,8 @@ from typing import Literal
 
 import numpy as np
 
-from fedtempo.data.frame_columns import columns_of, missing_in, no_categories, no_numbers, settled, strangest, words_of
+from fedtempo.data.column_doubts import doubt, no_numbers, spelled_twice, strangest
+from fedtempo.data.frame_columns import columns_of, missing_in, settled, words_of
 from fedtempo.errors import DataError, shown, unknown
 
 _LOG = logging.getLogger("fedtempo")
@@ -118,6 +119,7 @@ def feature_of(column: str, values: np.ndarray, strings: Strings, missing: Missi
         hint = ": give missing='mean' or missing='zero', or leave the column out"
         refuse_gaps(values, f"column {column!r} of {name}", hint)
     if values.dtype != object:
+        _warn_of(column, values, "a number", name)
         return Feature(column)
     if strings == "refuse":
         raise DataError(
@@ -132,11 +134,26 @@ def feature_of(column: str, values: np.ndarray, strings: Strings, missing: Missi
     if slips:
         what = f"{len(slips)} of its {len(values)} cells are no numbers, such as {shown(slips[0])}"
         _LOG.warning("column %r of %s is taken for text with %d values: %s", column, name, len(words), what)
-    elif reason := no_categories(values):
-        hint = "decimal=',' reads them" if "decimal commas" in reason else "list the columns to use in features"
-        what = f"is taken for {len(words)} categories, but looks like {reason}: {hint}"
-        _LOG.warning("column %r of %s %s", column, name, what)
+    else:
+        _warn_of(column, values, f"{len(words)} categories", name)
+        warn_of_spellings(words, f"column {column!r} of {name}", "categories")
     return Feature(column, strings, tuple(words.tolist()))
+
+
+def _warn_of(column: str, values: np.ndarray, taken_for: str, name: str) -> None:
+    reason = doubt(column, values)
+    if reason:
+        hint = "decimal=',' reads them" if "decimal commas" in reason else "list the columns to use in features"
+        what = f"is taken for {taken_for}, but looks like {reason}: {hint}"
+        _LOG.warning("column %r of %s %s", column, name, what)
+
+
+def warn_of_spellings(words: np.ndarray, where: str, what: str) -> None:
+    """Names are taken as they are; two that a reader takes for one are most likely a slip."""
+    twice = spelled_twice(words.tolist())
+    if twice:
+        first, second = map(shown, twice)
+        _LOG.warning("%s: %s and %s are taken for two %s; they are spelled almost alike", where, first, second, what)
 
 
 def refuse_gaps(values: np.ndarray, what: str, hint: str = "") -> None:

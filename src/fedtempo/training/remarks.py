@@ -32,6 +32,8 @@ def remarks(
     if history and history[-1].total_time:
         energy = f", {history[-1].total_energy:.6g} J" if history[-1].total_energy else ""
         yield f"clock: {history[-1].total_time:.6g} s{energy}{_lost(history)}"
+    if scores is not None and scores.part == "train":
+        yield "warning: no user has test rows: the scores are of rows that were trained on"
     if scores is not None and harm(scores) is not None:
         before, after = harm(scores) or (0.0, 0.0)
         yield (

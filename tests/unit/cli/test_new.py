@@ -41,7 +41,9 @@ def visits(tmp_path: Path) -> Path:
     with path.open("w", newline="") as file:
         lines = csv.writer(file)
         lines.writerow(["patient", "age", "smokes", "outcome"])
-        lines.writerows([f"p{i % 4}", 20 + i, "yes" if i % 3 else "no", "ill" if i > 20 else "well"] for i in range(40))
+        lines.writerows(
+            [f"p{i % 4}", 20 + i // 2, "yes" if i % 3 else "no", "ill" if i > 20 else "well"] for i in range(40)
+        )
     return path
 
 
@@ -113,3 +115,14 @@ def test_columns_that_hold_no_categories_are_left_out_and_named(tmp_path: Path) 
     assert "column 'day' is left out of features: it looks like dates, such as '2024-01-01'" in done.output
     data = read(path).data
     assert (data.model_extra or {})["features"] == ["lab"]
+
+
+def test_what_will_hardly_train_as_meant_is_said(tmp_path: Path) -> None:
+    rows = [f"{100 + i},{i % 7},{1000.5 + i}" for i in range(20)]
+    (tmp_path / "visits.csv").write_text("\n".join(["patient,age,cost", *rows]))
+    asked = ["--data", str(tmp_path / "visits.csv"), "--client", "patient", "--target", "cost"]
+    done = CliRunner().invoke(app, ["new", str(tmp_path / "my file.toml"), *asked])
+    assert done.exit_code == 0, done.output
+    assert "column 'patient' names 20 clients in 20 rows, most with fewer than 5" in done.output
+    assert "target 'cost' has numbers up to 1019.5: training may diverge" in done.output
+    assert f"fedtempo run '{tmp_path / 'my file.toml'}'" in done.output

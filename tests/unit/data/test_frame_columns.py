@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fedtempo.data.frame_columns import columns_of, missing_in, read_csv, settled, strangest, words_of
+from fedtempo.data.frame_columns import columns_of, missing_in, read_csv, settled, words_of
 from fedtempo.errors import DataError
 
 
@@ -115,8 +115,3 @@ def test_keys_that_read_the_same_are_refused() -> None:
 def test_lists_of_different_lengths_are_no_column() -> None:
     with pytest.raises(DataError, match=r"column 'c' of frame must be numbers, booleans or text\. Got list"):
         settled(columns_of({"c": [[1], [1, 2]]})["c"], "c", "frame")
-
-
-@pytest.mark.parametrize(("cells", "named"), [(["1", "oops"], "oops"), ([None, "1"], "1"), ([b"1"], b"1")])
-def test_the_cell_that_keeps_a_column_from_being_numbers(cells: list[object], named: object) -> None:
-    assert strangest(np.array(cells, dtype=object)) == named
