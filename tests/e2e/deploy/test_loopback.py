@@ -96,14 +96,17 @@ def test_an_empty_cohort_waits_for_nobody(digits: ft.data.FederatedData, tmp_pat
     assert there.digest() == here.digest()
 
 
-def test_a_resumed_private_deployment_is_charged_one_mean_more(digits: ft.data.FederatedData, tmp_path: Path) -> None:
+@pytest.mark.parametrize("first", [1, 5])
+def test_a_resumed_private_deployment_is_charged_one_mean_more(
+    first: int, digits: ft.data.FederatedData, tmp_path: Path
+) -> None:
     """The round that was cut may have been seen, and may be answered by others the next time. So at every kill."""
     given = experiment(digits, FOUR["FedDecay"](), aggregator=ft.robust.private_mean(0.5, 1.0))
     blueprint, plan, asked = blueprint_of(given), Plan(out=tmp_path / "run"), []
 
     def stop(node: int, kind: str, parts: list[bytes]) -> list[bytes]:
         asked.append(kind)
-        if kind == "train" and asked.count("train") >= 5:
+        if kind == "train" and asked.count("train") >= first:
             raise KeyboardInterrupt
         return parts
 

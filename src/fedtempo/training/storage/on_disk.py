@@ -136,11 +136,10 @@ class DurableStore:
             self._write(self._kept)
 
     def restate(self, state: State) -> None:
-        """Replace the state of the newest committed round; nothing where there is none."""
+        """Replace the state of the newest committed round; before the first one, keep it as that of round -1."""
         newest = self._connection.execute("SELECT round, manifest FROM shared ORDER BY round DESC LIMIT 1").fetchone()
-        if newest is None:
-            return
-        row = (newest[0], *state_to_bytes(state), newest[1])
+        number, manifest = newest or (-1, f"{0:064x}")  # no client has a state yet
+        row = (number, *state_to_bytes(state), manifest)
         digest = self._seal.hash("shared", *row, self._last_hash)
         try:
             self._connection.execute("REPLACE INTO shared VALUES (?, ?, ?, ?, ?)", (*row, digest))
