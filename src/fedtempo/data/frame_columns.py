@@ -84,7 +84,8 @@ def read_csv(path: Path, names: Collection[str] = (), separator: str = ",", deci
             header = next(reader, [])
             rows = [(reader.line_num, row) for row in reader if row]  # an empty line is no row
     except (UnicodeDecodeError, csv.Error) as error:
-        raise DataError(f"{path.name} must be CSV in UTF-8: {first_line(error)}.") from None
+        hint = "in Excel, save it as 'CSV UTF-8'" if isinstance(error, UnicodeDecodeError) else "is it a CSV file?"
+        raise DataError(f"{path.name} must be CSV in UTF-8 ({hint}): {first_line(error)}.") from None
     except OSError as error:
         raise DataError(f"{path} must be a file that can be read: {error.strerror}.") from None
     other = next((mark for mark in ",;\t|" if len(header) == 1 and mark in header[0]), None)

@@ -115,3 +115,10 @@ def test_keys_that_read_the_same_are_refused() -> None:
 def test_lists_of_different_lengths_are_no_column() -> None:
     with pytest.raises(DataError, match=r"column 'c' of frame must be numbers, booleans or text\. Got list"):
         settled(columns_of({"c": [[1], [1, 2]]})["c"], "c", "frame")
+
+
+def test_a_file_of_another_encoding_is_told_how_to_be_saved(tmp_path: Path) -> None:
+    path = tmp_path / "rows.csv"
+    path.write_bytes("user,label\nZürich,1\n".encode("latin-1"))
+    with pytest.raises(DataError, match=r"rows\.csv must be CSV in UTF-8 \(in Excel, save it as 'CSV UTF-8'\)"):
+        read_csv(path, ("user",))
