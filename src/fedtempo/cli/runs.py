@@ -54,7 +54,9 @@ def run(
     ray_address: Annotated[str | None, typer.Option(help="A Ray cluster to join: auto, host:port or ray://...")] = None,
     workers: Annotated[
         int | None,
-        typer.Option(help="Processes that share the work, the same bits for any number; auto times the first clients."),
+        typer.Option(
+            help="Processes that share the work, the same bits for any number; without it, the first clients are timed."
+        ),
     ] = None,
     seed: Annotated[int | None, typer.Option(help="The run's seed.")] = None,
     trackers: Annotated[
