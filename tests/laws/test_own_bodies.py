@@ -1,4 +1,4 @@
-"""Models with a body and a head that do more than head(body(x)): methods that split a model train them as they are."""
+"""Models that do more than they show: beside body and head, or in their derivatives. They train as they are."""
 
 from __future__ import annotations
 
@@ -91,3 +91,20 @@ def test_fedrod_refuses_a_way_past_the_head_whose_outputs_it_would_count_twice()
     ft.run(model=type("M", (Split,), {"names": ("body", "head")}), **settings)
     with pytest.raises(ft.errors.ModelError, match="whose outputs are those of its head"):
         ft.run(model=type("M", (WithAWayPast,), {"names": ("body", "head")}), **settings)
+
+
+class Centred(Split):
+    """Outputs of rows stand for themselves; the gradient of a row depends on the others."""
+
+    def joined(self, first: nn.Module, last: nn.Module, x: Tensor) -> Tensor:
+        features = first(x)
+        if features.requires_grad:
+            features.register_hook(lambda gradient: gradient - gradient.mean(0))
+        return last(features)
+
+
+def test_batches_are_not_padded_where_gradients_of_rows_depend_on_each_other() -> None:
+    algorithm = ft.algorithms.fedavg(lr=0.5, steps=2)
+    serial, together = (trained(Centred, ("a", "b"), algorithm, backend=b) for b in ("serial", "vectorised"))
+    for one, other in zip(serial, together, strict=True):
+        torch.testing.assert_close(one, other, rtol=0, atol=1e-12)

@@ -22,7 +22,7 @@ from fedtempo.metrics.outputs import of_numbers
 from fedtempo.params import Params, all_finite
 from fedtempo.randomness import generators_kept, states_of_generators
 from fedtempo.tasks import IGNORED, Batch, Meaning, meaning_of
-from fedtempo.training.checks.purity import alike, check_purity, is_head_of_body, tried
+from fedtempo.training.checks.purity import alike, check_purity, gradients_are_independent, is_head_of_body, tried
 from fedtempo.training.checks.scoring import check_loss_fits
 from fedtempo.training.checks.settings import MOST
 
@@ -259,7 +259,7 @@ def _rows_are_independent(federation: Federation, params: Params, rows: Batch, t
             return False
         if not alike(alone, beside[: len(alone)]) or not all(alike(left[n], written[n]) for n in network.buffers):
             return False
-    return True
+    return not train or gradients_are_independent(network, params, rows, more)
 
 
 def _unlike(row: torch.Tensor) -> torch.Tensor:

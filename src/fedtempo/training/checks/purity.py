@@ -83,6 +83,29 @@ def _whole_and_apart(network: Network, rows: Batch, params: Params, train: bool,
     return whole, apart
 
 
+def gradients_are_independent(network: Network, params: Params, rows: Batch, more: Batch) -> bool:
+    """Whether a row that does not count leaves the gradient as it is: hooks and own derivatives may see all rows."""
+    names = [n for n in network.parameters if params[n].is_floating_point()]
+
+    def gradient(batch: Batch) -> Tensor:
+        free = {n: params[n].clone().requires_grad_() for n in names}
+        with seeded_draws(torch.zeros((), dtype=torch.int64, device=next(iter(rows.values())).device)):
+            outputs = network.forward({**params, **free}, batch, train=True)[: len(next(iter(rows.values())))]
+        weights = torch.linspace(0.5, 1.5, outputs.numel(), dtype=outputs.dtype, device=outputs.device)
+        found = torch.autograd.grad((outputs.flatten() * weights).sum(), list(free.values()), allow_unused=True)
+        return torch.cat(
+            [
+                torch.zeros(1, dtype=torch.float64, device=outputs.device),
+                *(g.flatten().double() for g in found if g is not None),
+            ]
+        )
+
+    alone, beside = gradient(rows), gradient(more)
+    # More rows are added up in another order, which the last digits show.
+    allowed = torch.finfo(params[names[0]].dtype).eps ** 0.5 * alone.abs().max() if names else torch.zeros(())
+    return not bool(((alone - beside).abs() > allowed).any())
+
+
 def tried(network: Network, params: Params, rows: Batch, train: bool) -> tuple[Tensor, Params]:
     """What the model returns, and the tensors that it was given as it left them."""
     given = {n: t.clone() for n, t in params.items()}

@@ -85,6 +85,9 @@ def check_loss_fits(federation: Federation, outputs: torch.Tensor, rows: Batch) 
         # All clients share the function, and a recorded step does not call it again.
         found = "a state that a call changes" if torch.equal(again, losses.detach()) else numbers
         raise UnrepeatableError(f"{rule} the same for the same outputs and targets, always. Got {found}.")
+    if losses.dim() == 0:
+        most = max(phase.accumulate for phase in federation.algorithm.phases)
+        _check_pieces_make_it(task, most, outputs.detach(), targets, float(losses.detach()))
     if losses.dim() == 0 and tuple(outputs.shape) == (len(targets), 1) and targets.dim() == 1:
         _warn_if_rows_are_paired(task, outputs.detach(), targets, float(losses.detach()))
 
@@ -104,6 +107,20 @@ def _state_of(loss: object) -> list[tuple[str, object]]:
     kept = [(n, repr(v)) for n, v in getattr(loss, "__dict__", {}).items() if isinstance(v, simple) and n[0] != "_"]
     tensors = dict(loss.named_buffers()) if isinstance(loss, nn.Module) else getattr(loss, "__dict__", {})
     return kept + [(n, repr(t.tolist())) for n, t in tensors.items() if isinstance(t, torch.Tensor)]
+
+
+def _check_pieces_make_it(
+    task: Task, pieces: int, outputs: torch.Tensor, targets: torch.Tensor, together: float
+) -> None:
+    """Where batches pass in pieces, a loss of one number is the mean over them: a sum, or one of all pairs, is not."""
+    if pieces == 1:
+        return
+    size = -(-len(targets) // pieces)
+    parts = zip(torch.split(outputs, size), torch.split(targets, size), strict=True)
+    value = sum(len(t) * float(task.losses(o, t)) for o, t in parts) / len(targets)
+    if not np.isclose(value, together, rtol=1e-4):
+        rule = f"1 for the loss {task.name!r}, which is not the mean of its pieces: return one number per row instead"
+        raise ConfigError(f"accumulate must be {rule}. Got {pieces}.")
 
 
 def _warn_if_rows_are_paired(task: Task, outputs: torch.Tensor, targets: torch.Tensor, together: float) -> None:

@@ -123,3 +123,21 @@ def test_a_loss_with_frozen_parameters_is_taken_and_a_metric_that_draws_is_not()
     drawing = ft.Metric(lambda o, y: float(torch.rand(())), higher_is_better=True, per="client", name="drawn")
     with pytest.raises(ft.ConfigError, match="metric 'drawn' must be the same for the same outputs and targets"):
         experiment(metric=drawing, evaluation=ft.Evaluation())
+
+
+@pytest.mark.parametrize(
+    ("loss", "fits"),
+    [
+        (lambda o, y: F.cross_entropy(o, y, reduction="sum"), False),
+        (lambda o, y: F.cross_entropy(o, y) + (o @ o.T).mean(), False),
+        (nn.CrossEntropyLoss(ignore_index=7), True),
+        (lambda o, y: F.cross_entropy(o, y, reduction="none"), True),
+    ],
+)
+def test_a_batch_passes_in_pieces_only_where_their_mean_is_its_loss(loss: object, fits: bool) -> None:
+    algorithm = ft.algorithms.fedavg(lr=0.1, steps=1, accumulate=2)
+    if fits:
+        experiment(loss=loss, algorithm=algorithm)
+    else:
+        with pytest.raises(ft.ConfigError, match=r"accumulate must be 1 for the loss .* Got 2\."):
+            experiment(loss=loss, algorithm=algorithm)
