@@ -23,7 +23,7 @@ from fedtempo.backends.backend import Backend, Block, Order
 from fedtempo.backends.engine import BlockScores, EngineStatus, Scoring
 from fedtempo.backends.mailbox import Mailbox, SharedBuffers, by_place
 from fedtempo.backends.pace import Pace
-from fedtempo.backends.shipment import serialise
+from fedtempo.backends.shipment import sending, serialise
 from fedtempo.backends.start import SENDS, required_start_method, without_main
 from fedtempo.backends.worker import Assignment, Chunk, serve, serve_spawned
 from fedtempo.errors import TrainingError
@@ -74,7 +74,8 @@ class Processes:
         _ = self._federation.program, self._federation.trained_names, self._federation.problem.sizes
         if self._method == "spawn":
             sender = library(SENDS, None, "a spawned worker")
-            self._content = sender.dumps((serialise(self._federation, None), self._backend, self._inherited))
+            with sending("a spawned worker"):
+                self._content = sender.dumps((serialise(self._federation, None), self._backend, self._inherited))
         for _ in range(self._count):
             self._workers.append(self._start())
         return self

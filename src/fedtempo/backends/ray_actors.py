@@ -23,7 +23,7 @@ from fedtempo.backends.pace import Pace
 from fedtempo.backends.processes import MOST_DEATHS, chunked, chunked_for_sums
 from fedtempo.backends.ray_cluster import Cluster, connected
 from fedtempo.backends.ray_worker import Actor, made_with
-from fedtempo.backends.shipment import modules_by_value, packed, serialise, unpacked
+from fedtempo.backends.shipment import modules_by_value, packed, sending, serialise, unpacked
 from fedtempo.backends.worker import Chunk
 from fedtempo.errors import ConfigError, TrainingError, first_line
 from fedtempo.federation.federation import Federation
@@ -249,12 +249,8 @@ class RayActors:
         return getattr(actor, method).options(num_returns=2).remote(*message)
 
     def _put(self, value: Any) -> Any:
-        try:
+        with sending("backend 'ray'"):
             return self._ray.put(value)
-        except (TypeError, AttributeError) as error:
-            raise ConfigError(
-                f"backend 'ray' must be able to send model, loss and algorithm to its workers. Got {first_line(error)}."
-            ) from error
 
     def _fetched(self, answer: Any) -> Any:
         """What an actor answered, or the error that it met."""

@@ -10,7 +10,8 @@ import copy
 import mmap
 import platform
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import fields, replace
 from pathlib import Path
 from types import ModuleType
@@ -22,7 +23,7 @@ from torch import Tensor
 
 from fedtempo.backends.mailbox import Packed, as_array, as_tensor, exchange
 from fedtempo.data.federated import FederatedData
-from fedtempo.errors import DataError, first_line
+from fedtempo.errors import ConfigError, DataError, first_line
 from fedtempo.federation.device_rows import DeviceRows
 from fedtempo.federation.federation import Federation
 from fedtempo.support.identity.code import is_installed
@@ -76,6 +77,17 @@ def unpacked(tree: Any, device: str = "cpu") -> Any:
         return as_tensor(values if values.flags.writeable else values.copy(), dtype).to(device)
 
     return exchange(tree, Packed, lambda each: tensor(each.values, each.dtype))
+
+
+@contextmanager
+def sending(how: str) -> Iterator[None]:
+    """Say in one line what cannot be sent as bytes: locks, open files, layers under `weight_norm`."""
+    try:
+        yield
+    # Model, loss and functions are the user's, and so is what they raise.
+    except Exception as error:
+        reason = first_line(error).removesuffix(" See:").removesuffix(".")
+        raise ConfigError(f"{how} must be able to send model, loss and algorithm to workers. Got {reason}.") from error
 
 
 def serialise(federation: Federation, loader: Callable[[], FederatedData] | None) -> Shipment:

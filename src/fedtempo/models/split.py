@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from torch import Tensor, nn
+from torch.nn.utils.parametrize import is_parametrized
 
 from fedtempo.errors import ModelError
 from fedtempo.models.weights import redraw
@@ -32,6 +33,10 @@ def resize_head(model: nn.Module, outputs: int) -> None:
     if not last:
         raise ModelError("heads of different sizes need a linear layer in model.head. Got none.")
     layer = last[-1]
+    if is_parametrized(layer):
+        raise ModelError(
+            "heads of different sizes need a plain linear layer at the end. Got one whose weight is computed."
+        )
     layer.out_features = outputs
     layer.weight = nn.Parameter(layer.weight.new_empty(outputs, layer.in_features))
     if layer.bias is not None:

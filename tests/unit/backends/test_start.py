@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 import torch
+from torch import nn
+from torch.nn.utils.parametrizations import weight_norm
 
 import fedtempo as ft
 from fedtempo.backends import start
@@ -17,6 +19,8 @@ from tests import zoo
 PROGRAM = """
 import fedtempo as ft
 import torch
+from torch import nn
+from torch.nn.utils.parametrizations import weight_norm
 from fedtempo.contracts.algorithms import small_data
 
 class Mine(torch.nn.Module):  # of the program itself, and the program has no guard around what it runs
@@ -93,3 +97,13 @@ def test_a_wrong_method_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(start.FORCED, "thread")
     with pytest.raises(ft.ConfigError, match=r"FEDTEMPO_START_METHOD must be 'fork' or 'spawn'. Got 'thread'"):
         start.start_method()
+
+
+def test_what_cannot_be_sent_to_spawned_workers_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Torch does not let layers whose weights are computed become bytes."""
+    monkeypatch.setenv(start.FORCED, "spawn")
+    model = nn.Sequential(nn.Flatten(), weight_norm(nn.Linear(6, 4)))
+    algorithm = ft.algorithms.fedavg(lr=0.1, steps=1)
+    settings = {"model": model, "data": zoo.data("mlp"), "algorithm": algorithm, "rounds": 1, "evaluation": None}
+    with pytest.raises(ft.ConfigError, match=r"a spawned worker must be able to send model.*parametrized modules"):
+        ft.run(**settings, backend="serial", workers=2, block=1)

@@ -118,6 +118,8 @@ def test_heads_are_resized_to_a_clients_classes() -> None:
     assert model.head.bias.shape == (2,)
     with pytest.raises(ft.ModelError, match="need a linear layer"):
         resize_head(torch.nn.Sequential(torch.nn.ReLU()), 2)
+    with pytest.raises(ft.ModelError, match=r"need a plain linear layer.*whose weight is computed"):
+        resize_head(torch.nn.Sequential(weight_norm(torch.nn.Linear(2, 4))), 2)
 
 
 @pytest.mark.parametrize(
