@@ -102,7 +102,9 @@ def gradients_are_independent(network: Network, params: Params, rows: Batch, mor
 
     alone, beside = gradient(rows), gradient(more)
     # More rows are added up in another order, which the last digits show.
-    allowed = torch.finfo(params[names[0]].dtype).eps ** 0.5 * alone.abs().max() if names else torch.zeros(())
+    allowed = (
+        max(torch.finfo(params[names[0]].dtype).eps ** 0.5, 1e-5) * alone.abs().max() if names else torch.zeros(())
+    )
     return not bool(((alone - beside).abs() > allowed).any())
 
 
