@@ -59,6 +59,8 @@ class MethodRates:
     pfedme_steps: int = 3
     outer_lr: float | None = None
     """FOMAML's, if it is not its inner one."""
+    inner_lr: float | None = None
+    """FOMAML's, if the rate of its label is the outer one."""
     linear_beta: float = 0.6
     step_beta: float = 0.9
     clip: float = 5.0
@@ -105,7 +107,7 @@ def methods(rates: MethodRates) -> dict[str, Algorithm]:
             inner_steps=rates.pfedme_steps,
             local_rounds=rates.pfedme_rounds,
         ),
-        FOMAML: fomaml(rates.of(FOMAML), epochs=rates.epochs, server_lr=rates.outer_lr),
+        FOMAML: _fomaml(rates),
         FEDSGD: fedavg(rates.of(FEDSGD), epochs=1),
         **{label: decaying(label, beta) for beta, label in FEDDECAY.items()},
         FEDAVG: fedavg(rates.of(FEDAVG), epochs=rates.epochs),
@@ -116,6 +118,13 @@ def methods(rates: MethodRates) -> dict[str, Algorithm]:
         label: clip_then_decay(one, weight_decay=rates.weight_decay, max_norm=rates.clip)
         for label, one in plain.items()
     }
+
+
+def _fomaml(rates: MethodRates) -> Algorithm:
+    rate, inner = rates.of(FOMAML), rates.inner_lr
+    if inner is None:
+        return fomaml(rate, epochs=rates.epochs, server_lr=rates.outer_lr)
+    return fomaml(inner, epochs=rates.epochs, server_lr=rate)
 
 
 COLUMNS = {
