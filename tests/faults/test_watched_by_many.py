@@ -99,7 +99,6 @@ def test_a_page_that_asks_again_on_one_connection_is_kept(port: int) -> None:
         page.close()
 
 
-@pytest.mark.slow("how many connections are being answered at a moment depends on what else the machine does")
 def test_those_that_do_not_read_their_answer_keep_nobody_out(monkeypatch: pytest.MonkeyPatch) -> None:
     """All places are taken by connections that are being answered: the one that takes longest has to go."""
     monkeypatch.setattr(watching, "MOST", 4)
@@ -119,7 +118,8 @@ def test_those_that_do_not_read_their_answer_keep_nobody_out(monkeypatch: pytest
         def log_message(self, format: str, *args: object) -> None:
             pass
 
-    server = watching.PageServer(("127.0.0.1", 0), Handler)
+    server = watching.PageServer(("127.0.0.1", 0), watched=None)  # type: ignore[arg-type]
+    server.RequestHandlerClass = Handler
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
     thread.start()
     try:
