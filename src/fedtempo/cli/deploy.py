@@ -27,7 +27,7 @@ from fedtempo.deploy.flower_programs import (
 from fedtempo.deploy.keys import LOOPBACK, make_keys
 from fedtempo.deploy.node import make_node
 from fedtempo.deploy.personal import DATABASE
-from fedtempo.deploy.processes import ProcessGroup
+from fedtempo.deploy.processes import ProcessGroup, Running
 from fedtempo.deploy.trial import demonstration, try_out
 from fedtempo.errors import ConfigError, OutputError, TrainingError, is_count, require
 from fedtempo.report.folder import SUMMARY
@@ -123,11 +123,20 @@ def client(
         node = start_node(file, plan, processes)
         if not quiet:
             say(f"node {node.pid} for {server}; its log is {node.log}")
-        while node.wait(LOOK_SECONDS) is None:
-            check_admitted(node)
-            check_reachable(plan)
-        check_admitted(node)
+        _watch(node, plan)
+        if node.code == 0:
+            # Flower ends a node whose answer the server refuses, without a word. Started again, it says why.
+            node = start_node(file, plan, processes)
+            _watch(node, plan)
         raise TrainingError(f"the node ended with code {node.code}: {node.log_tail()}")
+
+
+def _watch(node: Running, plan: NodePlan) -> None:
+    """Wait until the node ends; raise where the server does not let it in, or is another one."""
+    while node.wait(LOOK_SECONDS) is None:
+        check_admitted(node)
+        check_reachable(plan)
+    check_admitted(node)
 
 
 @app.command("export")
