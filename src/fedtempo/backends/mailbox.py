@@ -93,6 +93,9 @@ class Mailbox:
             return as_tensor(packed.values, packed.dtype)
         assert packed.place is not None
         view = self._view(*packed.place, packed.dtype)
+        # numpy copies large tensors into huge pages, which torch does not ask for; it has no bfloat16.
+        if copy and packed.dtype in (torch.float32, torch.float64):
+            return torch.from_numpy(view.numpy().copy())
         return view.clone() if copy else view
 
     def _view(self, start: int, shape: torch.Size, dtype: torch.dtype) -> Tensor:

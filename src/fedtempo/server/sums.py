@@ -124,7 +124,7 @@ def mean(block: BlockSum, unweighted: Collection[str], dtype: torch.dtype) -> Ag
     # stopped before they touched the shared tensors may weigh nothing; a sum of nothing moves nothing.
     weight = block.weight or 1.0
     means = {
-        group: {n: (t.value / (block.clients if group in unweighted else weight)).to(dtype) for n, t in tensors.items()}
+        group: {n: t.mean(block.clients if group in unweighted else weight, dtype) for n, t in tensors.items()}
         for group, tensors in block.sums.items()
     }
     return Aggregate(means, block.weight, block.clients)

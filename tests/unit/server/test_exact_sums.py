@@ -41,6 +41,17 @@ def test_the_sum_is_as_good_as_the_best_float64() -> None:
         assert abs(total[column].item() - math.fsum(numbers[:, column])) <= 1000 * 2.0**-59 + 1e-16 * abs(total[column])
 
 
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.float16, torch.bfloat16])
+def test_a_mean_made_in_pieces_has_the_bits_of_one_made_at_once(dtype: torch.dtype) -> None:
+    rows = torch.randn(3, 7, 10_007, generator=torch.Generator().manual_seed(4))
+    total = _summed(rows, [3.0, 1.0, 5.0])
+    expected = ((total.high + total.low) / 9.0).to(dtype)
+    assert total.mean(9.0, dtype).dtype == dtype
+    assert torch.equal(total.mean(9.0, dtype), expected)
+    total.add(torch.full_like(rows[0], math.nan))
+    assert total.mean(9.0, dtype).isnan().all()
+
+
 def test_the_layout_of_an_upload_does_not_matter() -> None:
     image = torch.randn(8, 3, 5, 5)
     total, other = nothing(image), nothing(image)
