@@ -7,6 +7,7 @@ stack unchanged.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator
 from functools import partial
 from typing import Any, NamedTuple
@@ -29,7 +30,7 @@ from fedtempo.errors import FedTempoError, TrainingError
 from fedtempo.federation.problem import Problem
 from fedtempo.params import Params, tree_map
 from fedtempo.randomness import client_keys
-from fedtempo.schedules import LanePosition, Now, Position
+from fedtempo.schedules import LanePosition, LanesDifferError, Now, Position
 from fedtempo.tasks import Batch
 
 
@@ -270,9 +271,16 @@ def _step(
             if plain and not stage.probes_other_points
             else ()
         )
-        if known and stage.needs_no_lanes and len(here) == 1:
-            # `vmap` would take longer than the step: it takes the carry apart and puts it together again.
-            return stage.step(lambda *_: known, lanes.received, together, batch, here[0], may_overwrite)
+        if known and stage.needs_no_lanes:
+            # `vmap` would take longer than the step: it takes the carry apart and puts it together again. Clients of
+            # different sizes mostly have equal rates all the same. Whether they do shows only in the middle of the
+            # step, which must not have overwritten anything by then.
+            same_place = len(here) == 1
+            place = here[0] if same_place else LanePosition(tuple(here))
+            with contextlib.suppress(LanesDifferError):
+                return stage.step(
+                    lambda *_: known, lanes.received, together, batch, place, may_overwrite and same_place
+                )
         moved, losses = vmap(one)(index, together, batch, known)
         return moved, losses
 

@@ -2,7 +2,7 @@
 
 from fedtempo.schedules.by_client import by_own_loss, finish_by, over_time, sees_clients
 from fedtempo.schedules.config_form import SCHEDULES, from_config, to_config
-from fedtempo.schedules.position import LanePosition, Now, Position, at_step, step_number
+from fedtempo.schedules.position import LanePosition, LanesDifferError, Now, Position, at_step, step_number
 from fedtempo.schedules.schedule import (
     Rate,
     Schedule,
@@ -29,6 +29,7 @@ from fedtempo.schedules.synchronisation import qsr
 
 __all__ = [
     "LanePosition",
+    "LanesDifferError",
     "Now",
     "Position",
     "Rate",

@@ -92,12 +92,19 @@ class Position(Protocol):
         ...
 
 
+class LanesDifferError(Exception):
+    """Clients that step as one stack have different values of a schedule."""
+
+
 @dataclass(frozen=True)
 class LanePosition:
-    """The positions of clients that run side by side under `vmap`; `lane` is this client's index into them."""
+    """The positions of clients that run side by side.
+
+    `lane` is this client's index into them under `vmap`. Without one the position is that of the whole stack.
+    """
 
     places: tuple[Now, ...]
-    lane: Tensor
+    lane: Tensor | None = None
 
     def value(self, rule: Callable[[Now], float]) -> Scalar:
         """One number if all lanes agree, else this lane's entry of a table."""
@@ -106,6 +113,8 @@ class LanePosition:
         values = [rule(place) for place in self.places]
         if all(v == values[0] for v in values):
             return values[0]
+        if self.lane is None:
+            raise LanesDifferError
         table = torch.tensor(values, dtype=torch.float64, device=self.lane.device)
         return table.gather(0, self.lane.view(1))[0]
 

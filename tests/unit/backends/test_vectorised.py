@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from importlib import import_module
+
 import numpy as np
 import pytest
 import torch
@@ -36,5 +38,34 @@ def test_a_batch_of_all_rows_is_gathered_once(
     together = ft.run(model=model, backend="vectorised", workers=1, block=3, dtype=torch.float64, **given, **settings)
     assert len(calls) == gathers
     one_by_one = ft.run(model=model, backend="serial", workers=1, dtype=torch.float64, **given, **settings)
+    for name, tensor in together.last.shared.items():
+        np.testing.assert_allclose(tensor, one_by_one.last.shared[name], rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("rate", "apart"),
+    [(0.1, 0), (ft.schedules.per_round(0.1, 0.9), 0), (lambda now: 0.01 * now.samples, 5)],
+    ids=["one rate", "one rate a round", "a rate for each size"],
+)
+def test_clients_of_different_sizes_step_as_one_stack_where_their_rates_are_equal(
+    rate: object, apart: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    side_by_side = import_module("fedtempo.backends.vectorised")  # the package has a backend of this name
+    by_lane, calls = side_by_side.vmap, []
+    monkeypatch.setattr(side_by_side, "vmap", lambda *args: calls.append(1) or by_lane(*args))
+    draw = np.random.default_rng(0)
+    clients = [(draw.standard_normal((rows, 3)).astype(np.float32), np.arange(rows) % 2) for rows in (6, 6, 4)]
+    given = {
+        "data": ft.data.FederatedData.from_clients(clients),
+        "model": PLAIN,
+        "algorithm": ft.algorithms.fedavg(lr=rate, steps=5),
+        "rounds": 1,
+        "evaluation": None,
+        "dtype": torch.float64,
+        "workers": 1,
+    }
+    together = ft.run(backend="vectorised", block=3, **given)
+    assert len(calls) == apart
+    one_by_one = ft.run(backend="serial", **given)
     for name, tensor in together.last.shared.items():
         np.testing.assert_allclose(tensor, one_by_one.last.shared[name], rtol=1e-12, atol=1e-12)
