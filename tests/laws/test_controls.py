@@ -24,6 +24,9 @@ def base(**settings: object) -> ft.Algorithm:
     return a.fedavg(**{"lr": L, "steps": K, **settings})  # type: ignore[arg-type]
 
 
+ADAMW = base(optimizer=ft.optimizers.adamw(weight_decay=0.01))
+
+
 def falling(now: Now) -> float:
     return L / (now.round * K + now.step + 1) ** 0.5
 
@@ -204,6 +207,15 @@ def test_what_cannot_be_is_refused() -> None:
         (lambda: a.fedinit(a.fednova(lr=0.1, steps=2)), "sends must be 'displacements' around fednova"),
         (lambda: a.fedmuon(lr=0.1, steps=2, optimizer=ft.optimizers.adam()), "must keep its own optimizer"),
         (lambda: a.delta_sgd(base(), gamma=-1.0), "gamma must be a number > 0"),
+        (lambda: a.fednar(ADAMW, weight_decay=0.1, max_norm=1.0), "fednar must be around an optimizer that does not"),
+        (lambda: a.clip_then_decay(a.diloco(lr=0.1, steps=2), weight_decay=0.1, max_norm=1.0), "decay twice"),
     ):
         with pytest.raises(ft.ConfigError, match=message):
             build()
+
+
+def test_one_of_two_decays_may_be_off() -> None:
+    """FedNAR around AdamW: the decay is inside what is clipped, or AdamW's own while FedNAR clips alone."""
+    inside = base(optimizer=ft.optimizers.adamw(weight_decay=0.0))
+    assert a.fednar(inside, weight_decay=0.1, max_norm=1.0).name == "fednar"
+    assert a.fednar(ADAMW, weight_decay=0.0, max_norm=1.0).name == "fednar"

@@ -177,7 +177,7 @@ def test_a_personal_b_starts_at_zero_and_a_is_drawn() -> None:
 MECHANISMS = ["fednar", "ditto", "averaged states"]
 EVERY: dict[str, Callable[[], ft.Algorithm]] = {
     "fednar": lambda: ft.algorithms.fednar(
-        ft.algorithms.fedavg(per_round(0.1, 0.9), 2, optimizer=adamw()), weight_decay=0.1, max_norm=0.5
+        ft.algorithms.fedavg(per_round(0.1, 0.9), 2, optimizer=adamw(weight_decay=0.0)), weight_decay=0.1, max_norm=0.5
     ),
     "feddecay": lambda: ft.algorithms.feddecay(0.1, 0.5, 3),
     "fedprox": lambda: ft.algorithms.fedprox(0.1, 2),

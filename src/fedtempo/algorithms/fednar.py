@@ -11,7 +11,7 @@ from fedtempo.algorithms.rate_rules import NORMALISED, sharing
 from fedtempo.client.adaptive import StepFunction, scale_gradient_and_decay
 from fedtempo.client.clipping import Order, Scope, clip_by_norm, decay_within
 from fedtempo.client.transforms import Transform, add_weight_decay, chain
-from fedtempo.errors import require
+from fedtempo.errors import ConfigError, require
 from fedtempo.params import Params, add
 from fedtempo.schedules import Now, Rate, Schedule, checked_rate
 from fedtempo.server.step import Server, core_of, fitting, inside
@@ -36,14 +36,15 @@ def fednar(
     anneals u_t = u_0 gamma^t with u_0 = weight_decay l_0. The paper counts rounds from 1, we from 0: start at
     l_0 gamma to follow it. `eps=1e-6` follows the authors' `clip_grad_norm_`. `scope="layer"` or `"tensor"` clips every
     module's or tensor's part of d by a norm of its own; `order` is 1, 2 or "max". Rounds report how many steps were
-    clipped and the mean norm of those (the paper's Figure 5); with several norms, how many were clipped.
+    clipped and the mean norm of those (the paper's Figure 5); with several norms, how many were clipped. Around an
+    optimizer that decays weights itself, such as AdamW, one of the two decays must be 0.
 
     >>> from fedtempo.algorithms import scaffold
     >>> fednar(scaffold(lr=0.01, steps=20), weight_decay=0.05, max_norm=10.0).name
     'fednar'
     """
     decay, clip = _pieces(weight_decay, max_norm, eps, scope, order)
-    free = algorithm.leaving(NORMALISED, "fednar")
+    free = _decayed_once(algorithm.leaving(NORMALISED, "fednar"), weight_decay, "fednar")
     return free.with_direction(lambda direction: chain(decay, clip, direction))
 
 
@@ -68,7 +69,7 @@ def clip_then_decay(
     if weight_norm is not None:
         limit = checked_rate(weight_norm, "weight_norm", positive=True)
         decay = decay_within(checked_rate(weight_decay, "weight_decay"), limit)
-    free = algorithm.leaving(NORMALISED, "clip_then_decay")
+    free = _decayed_once(algorithm.leaving(NORMALISED, "clip_then_decay"), weight_decay, "clip_then_decay")
     return free.with_direction(lambda direction: chain(clip, decay, direction))
 
 
@@ -114,6 +115,16 @@ def _decaying(server: Server, rate: Schedule) -> Server:
         fitted=fitting(server, lambda inner: _decaying(inner, rate)),
         core=core_of(server),
     )
+
+
+def _decayed_once(algorithm: Algorithm, weight_decay: Rate, who: str) -> Algorithm:
+    """The algorithm itself; an error where an optimizer would decay its weights a second time."""
+    phases = [p for phase in algorithm.phases for p in (phase, phase.beside) if p is not None]
+    own = {p.optimizer.name for p in phases if "weight_decay" in dict(p.optimizer.transform.schedules)}
+    if own and weight_decay != 0:
+        rule = "must be around an optimizer that does not decay weights itself, or they decay twice"
+        raise ConfigError(f"{who} {rule}. Got {', '.join(sorted(own))}: give one of the two weight_decay=0.")
+    return algorithm
 
 
 def _pieces(weight_decay: Rate, max_norm: Rate, eps: float, scope: Scope, order: Order) -> tuple[Transform, Transform]:

@@ -96,7 +96,7 @@ def test_compressors_in_files() -> None:
 def test_optimizers_and_selectors_in_files() -> None:
     section = {
         "name": "fednar",
-        "weight_decay": 0.1,
+        "weight_decay": 0.0,
         "max_norm": 1.0,
         "around": {
             "name": "fedavg",
