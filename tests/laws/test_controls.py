@@ -12,7 +12,18 @@ import torch
 import fedtempo as ft
 from fedtempo import algorithms as a
 from fedtempo.client.transforms import momentum, scale_by_adam
-from fedtempo.schedules import Now, per_round, per_step, qsr
+from fedtempo.schedules import (
+    Now,
+    by_loss,
+    by_own_loss,
+    inverse_time,
+    on_plateau,
+    over_time,
+    per_round,
+    per_step,
+    piecewise,
+    qsr,
+)
 from tests.numbers.single_model.problem import HAND, PLANE, START, ZERO, B, assert_same, flat, run, trace
 from tests.slow import slow_but
 
@@ -24,6 +35,13 @@ def base(**settings: object) -> ft.Algorithm:
     return a.fedavg(**{"lr": L, "steps": K, **settings})  # type: ignore[arg-type]
 
 
+OTHER_RATES = [
+    *(per_round(0.1, 0.9), piecewise(0.1, {50: 0.5}), piecewise(0.1, {100_000: 0.5}), inverse_time(1.0, 10.0)),
+    *(over_time(0.1, 0.5, 60.0), by_loss(0.1), on_plateau(0.1), by_own_loss(0.1)),
+    *(lambda now: 0.1 * now.samples, lambda now: 0.1 + 0.1 * (now.client == 3)),
+    lambda now: [0.1, 0.1, 0.1][now.client],
+]
+"""Rates that differ between rounds, sooner or later, or between clients."""
 ADAMW = base(optimizer=ft.optimizers.adamw(weight_decay=0.01))
 
 
@@ -201,7 +219,7 @@ def test_what_cannot_be_is_refused() -> None:
         (lambda: a.fednova(lr=0.1, steps=2, optimizer=ft.optimizers.adam()), "fednova must know the weight"),
         (lambda: a.feddyn(lr=0.1, steps=2, alpha=0.0), "alpha must be a number > 0"),
         (lambda: a.fedcm(lr=0.1, steps=2, alpha=1.5), "alpha must be at most 1"),
-        (lambda: a.fedhyper_server(base(lr=per_round(0.1, 0.9))), "does not change over rounds"),
+        *((lambda lr=lr: a.fedhyper_server(base(lr=lr)), "one rate for all rounds and clients") for lr in OTHER_RATES),
         (lambda: a.fedhyper_global(base(), smallest=0.0), "smallest must be a number in"),
         (lambda: a.stop_early(base()), "gradient, relative or patience must be given"),
         (lambda: a.fedinit(a.fednova(lr=0.1, steps=2)), "sends must be 'displacements' around fednova"),

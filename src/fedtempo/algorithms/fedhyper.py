@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -65,9 +66,9 @@ def fedhyper_server(
 ) -> Algorithm:
     """The next round's client rate is clip(l_t + step <D_t, D_{t-1}>, smallest l_0, largest l_0), from round 1 on.
 
-    Wang et al. (2024), FedHyper-SL; l_0 is the algorithm's `lr`, which must not change over rounds. `relative=True` is
-    the formula of the authors' code, l_0 clip(1 + step sum <D_t, D_{t-1}>, smallest, largest); the code itself never
-    uses it.
+    Wang et al. (2024), FedHyper-SL; l_0 is the algorithm's `lr`, which must be one for all rounds and clients.
+    `relative=True` is the formula of the authors' code, l_0 clip(1 + step sum <D_t, D_{t-1}>, smallest, largest); the
+    code itself never uses it.
     """
     check_bounds(smallest, largest)
     first_rate = _constant_rate(algorithm)
@@ -108,9 +109,21 @@ def check_bounds(smallest: float, largest: float) -> None:
 
 
 def _constant_rate(algorithm: Algorithm) -> float:
-    """The rate of the first phase on the shared model; an error where it changes over rounds."""
-    places = [Now(round=t, loss_ratio=r, plateaus=p) for t, r, p in ((0, 1, 0), (1, 1, 0), (17, 1, 0), (0, 0.5, 1))]
+    """The rate of the first phase on the shared model; an error where it is not one for all rounds and clients."""
     lr = next((p.lr for p in algorithm.phases if p.on != "personal"), algorithm.phases[0].lr)
-    if len({lr.at(place) for place in places}) > 1:
-        raise ConfigError(f"fedhyper_server must be around a rate that does not change over rounds. Got lr={lr!r}.")
-    return lr.at(Now())
+    first = lr.at(Now())
+    try:
+        same = all(lr.at(place) == first for place in _elsewhere())
+    except LookupError:  # a table that ends has an entry for each round or client
+        same = False
+    if not same:
+        raise ConfigError(f"fedhyper_server must be around one rate for all rounds and clients. Got lr={lr!r}.")
+    return first
+
+
+def _elsewhere() -> Iterator[Now]:
+    """First steps of other rounds, at other times and of other clients; a change in a late round lasts."""
+    yield from (Now(round=t) for t in range(1, 100))
+    yield from (Now(round=2**power) for power in range(7, 31))
+    yield from (Now(loss_ratio=0.5, plateaus=1), Now(time=3600.0), Now(last_loss=0.5))
+    yield from (Now(client=number, samples=2 + number, total_samples=100) for number in range(10))
