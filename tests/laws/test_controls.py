@@ -174,6 +174,14 @@ def test_delta_sgd_finds_newtons_step() -> None:
     assert np.abs(trace(run(HAND, bounded, ZERO, [[B]]))[0, 1] + 0.5) > 1e-3
 
 
+@pytest.mark.parametrize("first_grows", [False, True])
+@pytest.mark.parametrize("backend", ["serial", "vectorised"])
+def test_the_bound_holds_in_the_first_step_too(backend: str, first_grows: bool) -> None:
+    """Both rates would be above the bound from the first step on, so every step has the bound."""
+    algorithm = a.delta_sgd(base(lr=0.3), gamma=None, most=0.2, first_grows=first_grows)
+    assert_same(run(PLANE, algorithm, START, SOME, backend), trace(run(PLANE, base(lr=0.2), START, SOME)), 1e-14)
+
+
 def test_polyaks_step_on_a_parabola() -> None:
     """f = (b + 1/2)^2, |g|^2 = 4 f: eta = 1 / (4 c), so c = 1/2 is Newton's step and c = 1 leaves half of the way."""
     for c, factor in ((0.5, 0.0), (1.0, 0.5)):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import torch
+from torch import Tensor
 
 from fedtempo.algorithms.algorithm import Algorithm
 from fedtempo.algorithms.named import named
@@ -50,6 +51,7 @@ def delta_sgd(
         if step_number(now) == 0:
             eta, theta_now = state["eta"] + probe.base, state["theta"]
             eta, theta_now = (growth * eta, growth) if first_grows else (eta, theta_now)
+            eta = _bounded(eta, most)
         else:
             moved = norm(subtract(probe.params, state["previous"])).to(torch.float64)
             turned = norm(subtract(probe.gradient, probe.gradient_at(state["previous"]))).to(torch.float64)
@@ -57,8 +59,12 @@ def delta_sgd(
             grown = growth * state["eta"]
             bound = grown if gamma is None else gamma * moved / (2 * torch.where(known, turned, 1.0))
             eta = torch.where(known, torch.minimum(bound, grown) + eps, grown)
-            eta = eta if most is None else eta.clamp(max=most)
+            eta = _bounded(eta, most)
             theta_now = torch.where(state["eta"] > 0, eta / torch.where(state["eta"] > 0, state["eta"], 1.0), 0.0)
         return eta, {"previous": dict(probe.params), "eta": eta, "theta": theta_now}
 
     return ruled(algorithm, RateRule(init, update, probes_other_points=True), "delta_sgd")
+
+
+def _bounded(eta: Tensor, most: float | None) -> Tensor:
+    return eta if most is None else eta.clamp(max=most)
