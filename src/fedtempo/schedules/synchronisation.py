@@ -20,12 +20,14 @@ def qsr(
     budget: int | None = None,
     warmup_steps: int = 0,
     warmup_k: int | None = None,
+    warmup_rounds: int = 0,
 ) -> Schedule:
     """K_t = max(k_base, floor((alpha / lr_t)^power)), lr_t the rate of the round's first step (Gu et al., 2024).
 
     `most` bounds K_t. `budget` is the number of steps of the whole run: K_t = max(1, min(K_t, budget - steps so far)).
-    K_t = `warmup_k` as long as fewer than `warmup_steps` steps were taken. A rate that may fall to 0 needs a bound.
-    The rule is an alternative to `decaying_k`, not a factor for it.
+    A warm-up has small rates and would have many steps: for `warmup_rounds` rounds K_t is that of the first round
+    after them, as in the paper. The authors' code has K_t = `warmup_k` as long as fewer than `warmup_steps` steps were
+    taken. A rate that may fall to 0 needs a bound. The rule is an alternative to `decaying_k`, not a factor for it.
 
     >>> from fedtempo.schedules import piecewise
     >>> rule = qsr(piecewise(0.2, {1: 0.5}), alpha=0.4, k_base=2, most=1000)
@@ -42,11 +44,14 @@ def qsr(
     require(
         bool(warmup_steps) == (warmup_k is not None), "warmup_k", "given with warmup_steps, and only then", warmup_k
     )
+    require(is_count(warmup_rounds, 0), "warmup_rounds", "an int >= 0", warmup_rounds)
+    one = not (warmup_rounds and warmup_steps)
+    require(one, "warmup_rounds", "left out where warmup_steps are given", warmup_rounds)
     bounded = most is not None or budget is not None or rate.name == "constant"
     require(bounded, "most or budget", "given where lr is a schedule, because steps grow as it falls", None)
 
     def wanted(now: Now) -> float:
-        value = rate.at(now)
+        value = rate.at(replace(now, round=max(now.round, warmup_rounds)))
         limit = float(most) if most is not None else math.inf
         # 0.3 / 0.1 is a little below 3; without the factor its floor would be 2.
         ratio = (alpha / value) ** power * (1 + 1e-12) if value > 0 else math.inf
@@ -68,5 +73,5 @@ def qsr(
         return steps(first, taken)
 
     settings = {"lr": rate, "alpha": alpha, "k_base": k_base, "power": power, "most": most, "budget": budget}
-    settings |= {"warmup_steps": warmup_steps, "warmup_k": warmup_k}
+    settings |= {"warmup_steps": warmup_steps, "warmup_k": warmup_k, "warmup_rounds": warmup_rounds or None}
     return Schedule("qsr", {key: value for key, value in settings.items() if value is not None}, rule)

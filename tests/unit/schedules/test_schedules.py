@@ -155,11 +155,24 @@ def test_steps_from_the_rate():
     assert at(qsr(constant(0.0) * halving, alpha=0.4, most=7), 0) == [7]
 
 
+def test_a_warm_up_takes_the_steps_of_the_first_round_after_it():
+    """The rate rises for two rounds and then halves. Without the rule the small rates would ask for many steps."""
+    rising = s.sequence([0.05, 0.1, 0.2, 0.1, 0.05], over="round")
+    at = lambda rule, rounds: [rule.at(Now(round=t)) for t in range(rounds)]  # noqa: E731
+    warm = qsr(rising, alpha=0.4, most=1000, warmup_rounds=2)
+    assert at(warm, 5) == [4, 4, 4, 16, 64]
+    assert at(qsr(rising, alpha=0.4, most=1000), 3) == [64, 16, 4]
+    assert at(qsr(rising, alpha=0.4, budget=30, warmup_rounds=2), 6) == [4, 4, 4, 16, 2, 1]
+    assert from_config(to_config(warm)) == warm
+
+
 def test_steps_from_the_rate_need_a_bound_and_have_a_toml_form():
     with pytest.raises(ConfigError, match="most or budget must be given"):
         qsr(per_round(0.2, 0.5), alpha=0.4)
     with pytest.raises(ConfigError, match="warmup_k must be given with warmup_steps"):
         qsr(0.1, alpha=0.4, warmup_steps=5)
+    with pytest.raises(ConfigError, match="warmup_rounds must be left out where warmup_steps are given"):
+        qsr(0.1, alpha=0.4, warmup_steps=5, warmup_k=2, warmup_rounds=3)
     rule = qsr(per_round(0.2, 0.5), alpha=0.4, k_base=2, most=50)
     table = to_config(rule)
     assert table["lr"] == {"schedule": "per_round", "value": 0.2, "factor": 0.5}
