@@ -262,6 +262,10 @@ def product(*of: Schedule) -> Schedule:
     1.0
     """
     flat = [f for s in of for f in (s.settings["of"] if s.name == "product" else [s])]
+    others = [f for f in flat if f.name != "qsr" and not f.is_constant]
+    if others and any(f.name == "qsr" for f in flat):
+        # Its steps grow as the rate falls. A factor that falls as well would undo what the rule is for.
+        raise ConfigError(f"qsr must be the only schedule of the steps. Got it times {others[0]!r}.")
     return Schedule("product", {"of": flat}, lambda now: math.prod(s.rule(now) for s in flat))
 
 

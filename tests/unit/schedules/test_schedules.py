@@ -166,6 +166,14 @@ def test_a_warm_up_takes_the_steps_of_the_first_round_after_it():
     assert from_config(to_config(warm)) == warm
 
 
+def test_steps_from_the_rate_are_no_factor_of_decaying_k():
+    rule = qsr(per_round(0.2, 0.5), alpha=0.4, most=50)
+    for multiply in (lambda: rule * s.decaying_k(8, 0.9), lambda: per_round(1.0, 0.5) * rule):
+        with pytest.raises(ConfigError, match="qsr must be the only schedule of the steps"):
+            multiply()
+    assert (2 * rule).at(Now()) == 8
+
+
 def test_steps_from_the_rate_need_a_bound_and_have_a_toml_form():
     with pytest.raises(ConfigError, match="most or budget must be given"):
         qsr(per_round(0.2, 0.5), alpha=0.4)
