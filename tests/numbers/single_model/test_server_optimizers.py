@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from fedtempo import algorithms as fl
+from fedtempo.client import transforms
 from fedtempo.schedules import per_round
 from tests.numbers.single_model.problem import (
     EIGHTH,
@@ -181,3 +182,37 @@ def test_fedexp_when_nothing_moves(backend):
     """0/0 counts as eta = 1: at A's own minimiser (1/2, 1/2) nothing moves and nothing is NaN."""
     result = run(HAND, fl.fedexp(**ONCE), np.array([0.5, 0.5]), [[A], [A]], backend)
     assert_same(result, np.full((2, 2), 0.5), 0)
+
+
+@pytest.mark.parametrize("outer", ["momentum", "adam"])
+def test_another_optimizer_steps_on_what_fedexp_extrapolated(backend, cohorts, outer):
+    """eta_g D goes into the optimizer in place of D: norms and eta_g come before any server momentum."""
+    inner = Extrapolation()
+    extrapolated = lambda t, x, deltas, weights: inner(t, 0.0, deltas, weights)  # noqa: E731
+    adam = Adaptive(GROWTH["adam"], 0.9, 0.99, 1e-3)
+    velocity = 0.0
+
+    def server(t, x, deltas, weights):
+        nonlocal velocity
+        move = extrapolated(t, x, deltas, weights)
+        if outer == "adam":
+            return x + 0.1 * adam.direction(move)
+        velocity = 0.5 * velocity + move
+        return x + 0.7 * velocity
+
+    expected = federate(PLANE, START, cohorts, sgd(PLANE, 0.1, 3), server)
+    assert max(inner.rates) > 1
+    step = (transforms.momentum(0.5), 0.7) if outer == "momentum" else (transforms.scale_by_adam(), 0.1)
+    result = run(PLANE, fl.with_server(fl.fedexp(lr=0.1, steps=3), *step), START, cohorts, backend)
+    assert_same(result, expected, 1e-11)
+    np.testing.assert_allclose(flat(result.model_params), (expected[-2] + expected[-1]) / 2, rtol=1e-11)
+    assert result.history[-1].measurements["server_lr"] == pytest.approx(inner.rates[-1], rel=1e-9)
+
+
+def test_fedhyper_reads_the_displacement_that_is_not_extrapolated(backend):
+    """FedHyper-SL's D is the mean displacement, also where another optimizer follows FedExP."""
+    plain = fl.fedhyper_server(fl.fedexp(lr=0.1, steps=3), step=0.5)
+    other = fl.fedhyper_server(fl.with_server(fl.fedexp(lr=0.1, steps=3), transforms.scale(1.0)), step=0.5)
+    one, two = (run(PLANE, each, START, [[0, 1, 2, 3]] * 4, backend) for each in (plain, other))
+    assert one.history[-1].measurements["client_lr"] != pytest.approx(0.1)
+    assert_same(two, trace(one), 1e-12)
