@@ -26,6 +26,7 @@ from tests.numbers.personalised.setting import START as NETWORK
 from tests.numbers.personalised.setting import run as run_network
 from tests.numbers.single_model.problem import PLANE, SOFTMAX, START, assert_same, flat, run
 from tests.numbers.single_model.reference import GROWTH, Adaptive, Control, averaging, federate, sgd
+from tests.slow import slow_but
 
 COHORTS = {"everybody": [[0, 1, 2, 3]] * 5, "some": [[0, 2], [1, 3], [0, 1, 3], [2], [1, 2]]}
 BACKENDS = ("serial", "vectorised")
@@ -185,6 +186,34 @@ def test_server_side_decay(cohorts: list[list[int]]) -> None:
     algorithm = fl.server_decay(fl.fedavg(lr=0.1, steps=3, server_lr=0.9), decay=per_round(0.1, 0.8))
     for backend in BACKENDS:
         assert_same(run(PLANE, algorithm, START, cohorts, backend), expected, 1e-9)
+
+
+def half_rate(gradient, weights, now):
+    return 0.5
+
+
+def small_decay(gradient, weights, now):
+    return 0.05 / (1 + weights["weight"].norm())
+
+
+IN_PROCESSES = {
+    "control by samples": fl.scaffold(lr=0.1, steps=3, control_weights="samples"),
+    "first v": fl.fedadam(lr=0.1, steps=3, initial_v=0.25),
+    "norm of each tensor": fl.fednar(fl.fedavg(lr=0.1, steps=3), weight_decay=0.3, max_norm=0.7, scope="tensor"),
+    "bounded decay": fl.clip_then_decay(fl.fedavg(lr=0.1, steps=3), weight_decay=0.4, max_norm=2.0, weight_norm=0.8),
+    "own functions": fl.adaptive_decay(fl.fedavg(lr=0.1, steps=3), rate=half_rate, decay=small_decay),
+    "server decay": fl.server_decay(fl.fedavg(lr=0.1, steps=3), decay=per_round(0.1, 0.8)),
+}
+
+
+@pytest.mark.parametrize(
+    "name", slow_but(["control by samples", "own functions"], IN_PROCESSES, "two processes do what one does")
+)
+def test_in_processes_as_well(name: str) -> None:
+    """The numbers of one process, which the tests of this file hold against numpy."""
+    one = run(PLANE, IN_PROCESSES[name], START, COHORTS["some"])
+    two = run(PLANE, IN_PROCESSES[name], START, COHORTS["some"], workers=2, block=2)
+    assert_same(two, np.array([flat(report.params) for report in one.history]), 1e-12)
 
 
 def test_pfedmes_absent_clients_train_for_themselves() -> None:

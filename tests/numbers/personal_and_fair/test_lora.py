@@ -32,9 +32,9 @@ class OneLayer(torch.nn.Module):
         return output
 
 
-def trained(algorithm: ft.Algorithm, cohorts: list[list[int]], backend: str = "serial", start=START) -> ft.Result:
+def trained(algorithm: ft.Algorithm, cohorts: list[list[int]], start=START, **way: object) -> ft.Result:
     first = {f"layer.{n}": a for n, a in start.items()}
-    return run(algorithm, cohorts, model=OneLayer(), start=first, backend=backend)
+    return run(algorithm, cohorts, model=OneLayer(), start=first, **{"backend": "serial", **way})
 
 
 def effective(params: dict[str, torch.Tensor]) -> np.ndarray:
@@ -46,8 +46,9 @@ def effective(params: dict[str, torch.Tensor]) -> np.ndarray:
 @pytest.mark.parametrize("method", METHODS)
 def test_against_the_reference(method: str, cohorts: list[list[int]]) -> None:
     shared, own = lora.federated(method, CLIENTS, START, cohorts, SCALE, lr=0.2, steps=3)
-    for backend in ("serial", "vectorised"):
-        result = trained(METHODS[method](lr=0.2, steps=3), cohorts, backend)
+    processes = ({"workers": 2, "block": 2},) if cohorts is PARTIAL else ()
+    for way in ({"backend": "serial"}, {"backend": "vectorised"}, *processes):
+        result = trained(METHODS[method](lr=0.2, steps=3), cohorts, **way)
         expected = {f"layer.{n}": a for n, a in shared.items() if method != "fedsa_lora" or n != B}
         assert gap(result.params, expected) <= 1e-9
         if method == "fedsa_lora":

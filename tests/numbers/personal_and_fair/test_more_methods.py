@@ -13,10 +13,12 @@ from fedtempo.schedules import per_round
 from tests.numbers.personal_and_fair import fair, personal
 from tests.numbers.personal_and_fair.network import HEAD, Arrays
 from tests.numbers.personalised.setting import CLIENTS, PARTIAL, START, gap, run
+from tests.slow import slow_but
 
 COHORTS = {"everybody": [[0, 1, 2, 3]] * 5, "some": PARTIAL}
 BACKENDS = {"serial": {}, "vectorised": {"backend": "vectorised", "block": 3}, "processes": {"workers": 2, "block": 2}}
 OFTEN = {"lr": 0.3, "steps": 3}
+SOME = ("some", "processes")
 
 PERSONAL: dict[str, tuple[ft.Algorithm, Callable[..., personal.Outcome], dict[str, object]]] = {
     "moon": (fl.moon(**OFTEN, mu=2.0), personal.moon, {**OFTEN, "mu": 2.0, "temperature": 0.5}),
@@ -50,11 +52,10 @@ PERSONAL: dict[str, tuple[ft.Algorithm, Callable[..., personal.Outcome], dict[st
     ),
 }
 IN_PROCESSES = ("moon", "apfl, adaptive", "fedala", "fedrod")
-CASES = [
+CASES = [(name, cohorts, backend) for name in PERSONAL for cohorts in COHORTS for backend in BACKENDS]
+EVERY_TIME = [
     (name, cohorts, backend)
-    for name in PERSONAL
-    for cohorts in COHORTS
-    for backend in BACKENDS
+    for name, cohorts, backend in CASES
     if backend != "processes" or (name in IN_PROCESSES and cohorts == "some")
 ]
 
@@ -65,8 +66,9 @@ def expected(name: str, cohorts: str) -> personal.Outcome:
     return reference(CLIENTS, START, COHORTS[cohorts], **settings)
 
 
-@pytest.mark.parametrize(("name", "cohorts", "backend"), CASES)
-def test_what_is_shared_and_what_clients_keep(name: str, cohorts: str, backend: str) -> None:
+@pytest.mark.parametrize("case", slow_but(EVERY_TIME, CASES, "two processes do what one does, for any algorithm"))
+def test_what_is_shared_and_what_clients_keep(case: tuple[str, str, str]) -> None:
+    name, cohorts, backend = case
     shared, kept = expected(name, cohorts)
     result = run(PERSONAL[name][0], COHORTS[cohorts], **BACKENDS[backend])
     assert gap(result.params, shared) <= 1e-9
@@ -119,13 +121,16 @@ FAIR: dict[str, tuple[ft.Algorithm, Callable[..., Arrays], dict[str, object]]] =
 }
 
 
-@pytest.mark.parametrize("name", FAIR)
-@pytest.mark.parametrize("cohorts", COHORTS)
-def test_fair_methods(name: str, cohorts: str) -> None:
+WAYS = [(name, cohorts, backend) for name in FAIR for cohorts in COHORTS for backend in BACKENDS]
+OFTEN_ENOUGH = [way for way in WAYS if way[2] != "processes" or way in (("q_fedavg", *SOME), ("by tilt", *SOME))]
+
+
+@pytest.mark.parametrize("way", slow_but(OFTEN_ENOUGH, WAYS, "two processes do what one does, for any algorithm"))
+def test_fair_methods(way: tuple[str, str, str]) -> None:
+    name, cohorts, backend = way
     algorithm, reference, settings = FAIR[name]
     shared = reference(CLIENTS, START, COHORTS[cohorts], **settings)
-    for backend in ("serial", "vectorised"):
-        assert gap(run(algorithm, COHORTS[cohorts], **BACKENDS[backend]).params, shared) <= 1e-9, backend
+    assert gap(run(algorithm, COHORTS[cohorts], **BACKENDS[backend]).params, shared) <= 1e-9
 
 
 @pytest.mark.parametrize("cohorts", COHORTS)
