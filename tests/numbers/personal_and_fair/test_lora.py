@@ -9,6 +9,7 @@ from fedtempo import algorithms as fl
 from tests import zoo
 from tests.numbers.personal_and_fair import lora
 from tests.numbers.personal_and_fair.lora import BASE, A, B
+from tests.numbers.personal_and_fair.network import gradient
 from tests.numbers.personalised.setting import CLIENTS, NEWCOMER, PARTIAL, gap, run
 
 SCALE, EVERYBODY = 1.5, [[0, 1, 2, 3]] * 5
@@ -136,3 +137,35 @@ def test_peft_lays_adapters_out_as_expected() -> None:
         ours = trained(make(lr=0.2, steps=2), PARTIAL)
         expected = {f"base_model.model.{n}": t.numpy() for n, t in ours.params.items()}
         assert gap(result.params, expected) <= 1e-12, method
+
+
+def test_one_participant_is_exact_without_a_residual() -> None:
+    """mean(B A) = mean(B) mean(A) for one client: the base stays, and FedEx is FedIT."""
+    exact, plain = (trained(f(lr=0.2, steps=3), [[2], [0]]).params for f in (fl.fedex_lora, fl.fedavg))
+    np.testing.assert_allclose(exact[f"layer.{BASE}"], START[BASE], atol=1e-12)
+    assert gap(exact, {n: t.numpy() for n, t in plain.items()}) <= 1e-12
+
+
+def test_the_mean_of_ffa_has_no_residual() -> None:
+    """mean(B_i) A = mean(B_i A)."""
+    models = [lora.trained(START, rows, SCALE, (B,), 0.5, 5) for rows in CLIENTS]
+    shares = np.array([len(y) for _, y in CLIENTS]) / sum(len(y) for _, y in CLIENTS)
+    exact = START[BASE] + SCALE * sum(w * m[B] @ m[A] for w, m in zip(shares, models, strict=True))
+    found = effective(trained(fl.ffa_lora(lr=0.5, steps=5), [[0, 1, 2, 3]]).params)
+    np.testing.assert_allclose(found, exact, atol=1e-12)
+
+
+@pytest.mark.parametrize("rank", [2, 3])
+def test_ffa_with_orthonormal_a_is_projected_sgd(rank: int) -> None:
+    """W <- W - s^2 l grad A'A; with as many rows as inputs A'A = 1, and it is SGD on all of W."""
+    orthonormal = np.linalg.qr(np.random.default_rng(1).normal(size=(3, 3)))[0][:rank]
+    start = {**START, A: orthonormal, B: np.zeros((3, rank))}
+    weight = {BASE: START[BASE], "base_layer.bias": START["base_layer.bias"], A: np.zeros((1, 3)), B: np.zeros((3, 1))}
+    for _ in range(4):
+        slope = gradient(lambda p: lora.loss(p, CLIENTS[1], SCALE), weight, (BASE,))[BASE]
+        weight[BASE] = weight[BASE] - SCALE**2 * 0.1 * slope @ orthonormal.T @ orthonormal
+    model = lora.trained(start, CLIENTS[1], SCALE, (B,), 0.1, 4)
+    np.testing.assert_allclose(start[BASE] + SCALE * model[B] @ model[A], weight[BASE], atol=1e-12)
+    if rank == START[A].shape[0]:
+        found = effective(trained(fl.ffa_lora(lr=0.1, steps=4), [[1]], start).params)
+        np.testing.assert_allclose(found, weight[BASE], atol=1e-12)
