@@ -240,6 +240,16 @@ def test_what_cannot_be_is_refused() -> None:
             build()
 
 
+@pytest.mark.parametrize("momentum_decay", [0.0, 0.5])
+def test_fednovas_pull_is_refused_before_the_run_that_would_reach_it(momentum_decay: float) -> None:
+    """l mu passes 1 in round 2: two rounds run, three are refused before the first."""
+    for lr, mu in ((per_round(0.3, 2.0), 1.0), (0.3, per_round(1.0, 2.0))):
+        algorithm = a.fednova(lr=lr, steps=2, mu=mu, momentum=momentum_decay)
+        assert len(run(PLANE, algorithm, START, SOME[:2]).history) == 2
+        with pytest.raises(ft.ConfigError, match=r"lr \* mu must be below 1, .* Got 1\.2"):
+            run(PLANE, algorithm, START, SOME)
+
+
 def test_one_of_two_decays_may_be_off() -> None:
     """FedNAR around AdamW: the decay is inside what is clipped, or AdamW's own while FedNAR clips alone."""
     inside = base(optimizer=ft.optimizers.adamw(weight_decay=0.0))

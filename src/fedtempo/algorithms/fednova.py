@@ -53,8 +53,7 @@ def fednova(
     if "optimizer" in clients:
         raise ConfigError("fednova must know the weight of every gradient: use momentum=. Got an optimizer.")
     rate, strength = checked_rate(lr, "lr"), checked_rate(mu, "mu")
-    product = rate.at(Now()) * strength.at(Now())
-    require(product < 1, "lr * mu", "below 1, or gradients count with alternating signs", product)
+    strength = _below_one(strength, rate)
     pulls, inside = mu != 0, mu != 0 and momentum == 0
     plain = (
         fedprox(rate, steps, mu=strength, epochs=epochs, weighting=weighting, **clients)
@@ -73,6 +72,19 @@ def fednova(
         memory=Memory(begin=_begin),
         uploads=Uploads(_upload),
     )
+
+
+def _below_one(strength: Schedule, rate: Schedule) -> Schedule:
+    """mu, which is refused in any round in which l mu is not below 1. Runs check their schedules before they start."""
+
+    def rule(now: Now) -> float:
+        product = rate.at(now) * strength.at(now)
+        require(product < 1, "lr * mu", "below 1, or gradients count with alternating signs", product)
+        return strength.at(now)
+
+    rule(Now())
+    # Two constants have one product, which is checked now and at no step.
+    return strength if strength.is_constant and rate.is_constant else replace(strength, rule=rule)
 
 
 def _inverse(rate: Schedule) -> Schedule:
