@@ -153,7 +153,7 @@ SMOKE: dict[str, Any] = {
     "lr": 0.1,
 }
 SMALL: dict[str, Any] = {**SMOKE, "rounds": 40, "cohort": 8, "every": 10, "clients": 40, "rows": 8_000, "hidden": 64}
-MEDIUM: dict[str, Any] = {**SMALL, "rounds": 300, "every": 10, "patience": 6, "users": 20, "rows": 6_000}
+MEDIUM: dict[str, Any] = {**SMALL, "rounds": 120, "every": 10, "patience": 4, "users": 20, "rows": 6_000}
 HETEROGENEITY = Reproduction(
     name="feddecay-heterogeneity",
     paper="feddecay",
@@ -164,7 +164,7 @@ HETEROGENEITY = Reproduction(
         "small": sized(seeds=3, minutes=4, **SMALL),
         "medium": sized(
             seeds=5,
-            minutes=25,
+            minutes=10,
             tuning=Tuning(
                 {
                     at_alpha(alpha, beta): TunedSetting(at_alpha(alpha, beta), (0.03, 0.1, 0.3))
