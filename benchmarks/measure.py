@@ -70,6 +70,19 @@ def tree(process: int) -> list[int]:
     return found
 
 
+def session(process: int) -> list[int]:
+    """All processes of the session that this one began, those too whose parents have ended."""
+    found = []
+    for place in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            state, _, _, leader = place.read_text().rpartition(")")[2].split()[:4]
+        except OSError:
+            continue
+        if int(leader) == process and state != "Z":
+            found.append(int(place.parent.name))
+    return found
+
+
 def _tree_seconds(process: int) -> float:
     """Processor time of a process and its children."""
     ticks = 0

@@ -15,9 +15,9 @@ from typing import Any
 import numpy as np
 
 from benchmarks.experiments.table import MARK, WEIGHTS
-from benchmarks.measure import ROOT, tree, tree_memory
+from benchmarks.measure import ROOT, session, tree, tree_memory
 
-SAMPLE_EVERY_SECONDS = 0.25
+SAMPLE_EVERY_SECONDS, GRACE_SECONDS = 0.25, 10.0
 ENVIRONMENT = {
     "OMP_NUM_THREADS": "1",
     "MKL_NUM_THREADS": "1",
@@ -44,8 +44,10 @@ def timed(command: Sequence[str], log: Path, patience: float, **more: str) -> di
     finally:
         _end_all(process)  # of a driver that is told to end, too
         watch.join()
+    if answer is None and watch.stopped:
+        return {"failed": f"more than {patience:.0f} s, stopped", "stopped_after": patience}
     if answer is None:
-        return {"failed": watch.reason or f"ended with code {process.returncode}: {_last_words(log)}"}
+        return {"failed": f"ended with code {process.returncode}: {_last_words(log)}"}
     if weights.exists():
         with np.load(weights) as saved:
             answer["weights"] = {name: saved[name] for name in saved.files}
@@ -70,8 +72,7 @@ class _Watch(threading.Thread):
     def __init__(self, process: subprocess.Popen[str], started: float, patience: float) -> None:
         super().__init__(daemon=True)
         self.process, self.started, self.patience = process, started, patience
-        self.most, self.counts = 0, True
-        self.reason: str | None = None
+        self.most, self.counts, self.stopped = 0, True, False
         self.start()
 
     def stop(self) -> float:
@@ -84,20 +85,26 @@ class _Watch(threading.Thread):
             if self.counts:
                 self.most = max(self.most, tree_memory(self.process.pid))
             if time.perf_counter() - self.started > self.patience:
-                self.reason = f"not done after {self.patience:.0f} s"
+                self.stopped = True
                 _end_all(self.process)
             time.sleep(SAMPLE_EVERY_SECONDS)
+        # A child that outlives its parent would hold the pipe open, and the driver would read from it for ever.
+        _end_all(self.process)
 
 
 def _end_all(process: subprocess.Popen[str]) -> None:
-    """End a process that still runs, and all below it."""
-    if process.poll() is not None:
-        return
-    for member in reversed(tree(process.pid)):
-        try:
-            os.kill(member, signal.SIGKILL)
-        except ProcessLookupError:
-            continue
+    """End a process and all that it started, again until nobody is left: pools replace workers that end."""
+    deadline = time.monotonic() + GRACE_SECONDS
+    while time.monotonic() < deadline:
+        below = tree(process.pid) if process.poll() is None else []
+        if not (members := {*below, *session(process.pid)}):
+            return
+        for member in members:
+            try:
+                os.kill(member, signal.SIGKILL)
+            except ProcessLookupError:
+                continue
+        time.sleep(0.05)
 
 
 def _last_words(log: Path) -> str:

@@ -66,7 +66,7 @@ def _facts(experiment: Experiment, answers: list[dict[str, Any]], loop: list[dic
     """What is kept of a contender: seconds of every run, the most memory, last scores, distance from the loop."""
     last = answers[-1]
     if "failed" in last:
-        return {"failed": last["failed"]}
+        return last
     facts: dict[str, Any] = {
         "seconds": [answer["seconds"] for answer in answers],
         "memory": max(answer["memory"] for answer in answers),
@@ -79,11 +79,13 @@ def _facts(experiment: Experiment, answers: list[dict[str, Any]], loop: list[dic
     if "failed" in loop[-1]:
         return facts
     theirs = {method: rows[-1][1] for method, rows in loop[-1]["scores"].items()}
+    if set(theirs) != set(facts["scores"]):
+        return {"failed": f"not the same work: it has scores of {', '.join(facts['scores']) or 'no method'}"}
     gaps = [abs(a - b) for m, scores in facts["scores"].items() for a, b in zip(scores, theirs[m], strict=True)]
     facts["accuracy_off"] = max(gaps)
     facts["difference"] = _difference(experiment, last.get("weights"), loop[-1].get("weights"))
     allowed = LARGEST_OFF_RANDOM if experiment.augments else LARGEST_OFF
-    if set(theirs) != set(facts["scores"]) or not facts["accuracy_off"] <= allowed:
+    if not facts["accuracy_off"] <= allowed:
         return {"failed": f"not the same work: accuracies are off by {facts['accuracy_off']:.3f}"}
     return facts
 
@@ -120,6 +122,9 @@ def lines(found: dict[str, Any]) -> list[str]:
 
 
 def _row(who: str, facts: dict[str, Any], ours: dict[str, Any]) -> str:
+    if "stopped_after" in facts:
+        bound = f"more than {facts['stopped_after'] / ours['median']:.1f}" if "median" in ours else "-"
+        return f"| {who} | {facts['failed']} | {bound} | - | - | - |"
     if "failed" in facts:
         return f"| {who} | failed: {' '.join(facts['failed'].replace('|', '/').split())} | - | - | - | - |"
     times = f"{facts['median'] / ours['median']:.2f}" if "median" in ours else "-"

@@ -7,6 +7,7 @@ import importlib.metadata
 import os
 import signal
 import sys
+import traceback
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
 from functools import partial
@@ -38,18 +39,19 @@ FASTEST = {
     "W5": ("pfl", "fedlab-one", "fedjax", "blazefl", "flower"),
     "E1": ("pfl", "fedlab", "fedjax", "blazefl", "flower"),
     "E2": ("pfl", "fedlab", "fedjax", "blazefl", "flower"),
-    "E3": ("fedlab", "blazefl", "flower"),
-    "E4": ("fedlab", "fedjax", "blazefl", "flower"),
-    "E5": ("pfl", "fedlab", "blazefl", "flower"),
+    "E3": ("pfl", "fedlab", "fedjax", "blazefl", "flower"),
+    "E4": ("pfl", "fedlab", "fedjax", "blazefl", "flower"),
+    "E5": ("pfl", "fedlab", "fedjax", "blazefl", "flower"),
 }
 """Every framework in the configuration that was fastest when all were tried, both where none was; `--peers` names
-others. Missing from E3 and E4 is who keeps nothing at clients (pfl), from E3 and E5 whose models are not torch's
-(FedJAX)."""
+others."""
 CONFIGURATIONS = {
     OURS: "backend auto, two workers",
     LOOP: "autograd.grad, one update of all weights, channels last, two forked workers",
 }
 WARM_UP, ENOUGH_ROUNDS = 2, 5
+PATIENCE, LONGEST = 150.0, 300.0
+"""Seconds to start or to answer, and for a whole experiment; who takes longer is stopped and stays in the table."""
 ALLOWANCE_SECONDS, LEAST_ROUNDS = 60.0, 3
 """A framework whose counted rounds together take longer than this does no more of them than the least."""
 Command = Callable[[], list[str]]
@@ -66,7 +68,9 @@ def main(arguments: list[str] | None = None) -> None:
     )
     parser.add_argument("--repeats", type=int, default=1, help="runs of each experiment E")
     parser.add_argument(
-        "--patience", type=float, help="seconds a framework may take to start or answer (150), or for an E (900)"
+        "--patience",
+        type=float,
+        help=f"seconds a framework may take to start or answer ({PATIENCE:.0f}), or for an E ({LONGEST:.0f})",
     )
     parser.add_argument("--small", action="store_true", help="short experiments, to see that everything works")
     parser.add_argument("--write", action="store_true", help="keep the results and renew the page, whatever was chosen")
@@ -74,12 +78,28 @@ def main(arguments: list[str] | None = None) -> None:
     torch.set_num_threads(1)
     # Whoever ends this process wants the stopped frameworks ended too.
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
-    for name in chosen.only.split(","):
-        peers = [PEERS[peer] for peer in (chosen.peers.split(",") if chosen.peers else FASTEST[name])]
-        if name in EXPERIMENTS:
-            _experiment(name, peers, chosen)
-        else:
-            _workload(name, peers, chosen)
+    # All names are looked up before anything runs for an hour.
+    plan = {name: FASTEST[name] for name in _known(parser, chosen.only, FASTEST)}
+    if chosen.peers:
+        plan = dict.fromkeys(plan, _known(parser, chosen.peers, PEERS))
+    wrong = []
+    for name, peers in plan.items():
+        try:
+            (_experiment if name in EXPERIMENTS else _workload)(name, [PEERS[peer] for peer in peers], chosen)
+        except Exception:  # the others are still to be measured
+            traceback.print_exc()
+            wrong.append(name)
+    if wrong:
+        sys.exit(f"not measured: {', '.join(wrong)}")
+
+
+def _known(parser: argparse.ArgumentParser, names: str, among: Mapping[str, Any]) -> tuple[str, ...]:
+    """The names in a list with commas."""
+    chosen = tuple(names.split(","))
+    for name in chosen:
+        if name not in among:
+            parser.error(f"{name!r} is none of {', '.join(among)}")
+    return chosen
 
 
 def _workload(name: str, peers: list[Peer], chosen: argparse.Namespace) -> None:
@@ -87,7 +107,7 @@ def _workload(name: str, peers: list[Peer], chosen: argparse.Namespace) -> None:
     workload = WORKLOADS[name]
     print(f"\n{workload.title}", flush=True)
     commands = {peer.title: partial(command, peer, workload) for peer in peers}
-    found = compare(workload, commands, chosen.rounds, chosen.patience or 150)
+    found = compare(workload, commands, chosen.rounds, chosen.patience or PATIENCE)
     print("\n".join(table.lines(name, found)), flush=True)
     if chosen.write or (not chosen.peers and chosen.rounds >= ENOUGH_ROUNDS):
         table.keep(name, found)
@@ -97,10 +117,11 @@ def _experiment(name: str, peers: list[Peer], chosen: argparse.Namespace) -> Non
     """One whole experiment."""
     commands = {peer.title: partial(experiment_command, peer) for peer in peers}
     known = name + SMALL if chosen.small else name
-    found = experiments.measured(known, commands, chosen.repeats, chosen.patience or 900)
+    found = experiments.measured(known, commands, chosen.repeats, chosen.patience or LONGEST)
     print("\n".join(experiments.lines(found)), flush=True)
-    if not chosen.small:
-        experiments.keep("experiments-peers", {name: found}, chosen.write)
+    # A few frameworks would take the place of the table with all of them.
+    if not chosen.small and (chosen.write or not chosen.peers):
+        experiments.keep("experiments-peers", {name: found}, write_page=True)
 
 
 def experiment_command(peer: Peer, experiment: Experiment) -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import select
@@ -91,7 +92,9 @@ class Contender(Iterator[None]):
         members = tree(self._process.pid)
         _signal(members, signal.SIGCONT)
         if self._process.stdin:
-            self._process.stdin.close()
+            # What a framework that has ended did not read is still to be written when the pipe is closed.
+            with contextlib.suppress(BrokenPipeError):
+                self._process.stdin.close()
         for number in (signal.SIGTERM, signal.SIGKILL):
             deadline = time.monotonic() + GRACE_SECONDS
             while time.monotonic() < deadline and any(_alive(member) for member in members):
@@ -123,7 +126,8 @@ class Contender(Iterator[None]):
                 raise PeerFailedError(f"ended: {self._last_words()}") from error
         waiting, _, _ = select.select([self._process.stdout], [], [], self._patience)
         if not waiting:
-            raise PeerFailedError(f"no answer within {self._patience:.0f} s")
+            what = "not ready" if order is None else "no answer"
+            raise PeerFailedError(f"{what} within {self._patience:.0f} s")
         line = self._process.stdout.readline()
         if not line:
             raise PeerFailedError(f"ended: {self._last_words()}")

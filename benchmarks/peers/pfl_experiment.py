@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -18,16 +19,23 @@ from pfl.callback.base import TrainingProcessCallback
 from pfl.common_types import Population
 from pfl.context import CentralContext
 from pfl.data.dataset import Dataset
-from pfl.data.federated_dataset import FederatedDataset
+from pfl.data.federated_dataset import FederatedDatasetBase
+from pfl.data.user_state import DiskUserStateStorage
+from pfl.exception import UserNotFoundError
 from pfl.hyperparam.base import NNTrainHyperParams
 from pfl.metrics import Metrics, TrainMetricName, Weighted
 from pfl.model.pytorch import PyTorchModel
+from pfl.stats import MappedVectorStatistics
 from torch import Tensor
 
 from benchmarks.experiments.data import columns
+from benchmarks.experiments.methods import METHODS, scored
 from benchmarks.experiments.plan import Experiment, by_name, cohort, due, first_network
-from benchmarks.experiments.site import as_tensor
+from benchmarks.experiments.site import Site, Tensors, as_tensor
 from benchmarks.experiments.table import Rows, finish
+
+STATES = "BENCH_PFL_STATES"
+"""The environment variable that names the folder with what users keep; all workers share it."""
 
 
 class Network(torch.nn.Module):
@@ -80,6 +88,25 @@ class User(Dataset):
         return User(self.experiment, self.data, self.client, "test")
 
 
+class Cohorts(FederatedDatasetBase):
+    """Given cohorts, one after the other; every other client of a cohort is this worker's.
+
+    pfl's own data set draws in step only where the workers divide a cohort: of five clients, one came twice.
+    """
+
+    def __init__(self, user: Callable[[int], User], cohorts: Iterator[list[int]]) -> None:
+        super().__init__()
+        self.user, self.cohorts = user, cohorts
+
+    def __next__(self) -> tuple[User, int]:
+        raise NotImplementedError("users come in cohorts")
+
+    def get_cohort(self, cohort_size: int) -> Iterator[tuple[User, int]]:
+        workers = self._get_ops().distributed
+        for client in next(self.cohorts)[workers.global_rank :: workers.world_size]:
+            yield self.user(client), self._get_seed()
+
+
 class Tuned(FederatedAveraging):
     """pfl's federated averaging; users of the validation population are scored before and after local training."""
 
@@ -97,10 +124,56 @@ class Tuned(FederatedAveraging):
         return None, metrics
 
 
+class Stateful(FederatedAveraging):
+    """A method whose users keep something: the client's half in plain torch, as the other frameworks have it.
+
+    pfl's own storage on disk holds what users keep, because a user may come to another worker in the next round. Its
+    own SCAFFOLD cannot be taken: E3 clips the gradient together with control variates and weight decay.
+    """
+
+    def __init__(self, site: Site, name: str) -> None:
+        super().__init__()
+        self.site, self.name, self.method = site, name, METHODS[name]
+        self.sent, self.first = self.method.first(site)
+        self.storage = DiskUserStateStorage(os.environ[STATES])
+
+    def simulate_one_user(
+        self, model: PyTorchModel, user_dataset: User, central_context: CentralContext[Any, Any]
+    ) -> tuple[Any, Metrics]:
+        client, user = user_dataset.client, str(user_dataset.user_id)
+        if central_context.population != Population.TRAIN:
+            found = scored(self.site, self.method, client, self.sent, self.kept(user))
+            names = [TrainMetricName("accuracy", Population.VAL, after) for after in (False, True)]
+            return None, Metrics([(n, Weighted.from_unweighted(s)) for n, s in zip(names, found, strict=False)])
+        upload, kept = self.method.client(self.site, client, self.sent, self.kept(user))
+        self.storage.save_state(kept, user, self.name)
+        return MappedVectorStatistics(upload), Metrics()
+
+    def kept(self, user: str) -> Tensors:
+        """What a user keeps."""
+        try:
+            return self.storage.load_state(user, self.name)
+        except UserNotFoundError:
+            return self.first
+
+    def process_aggregated_statistics(
+        self,
+        central_context: CentralContext[Any, Any],
+        aggregate_metrics: Metrics,
+        model: PyTorchModel,
+        statistics: MappedVectorStatistics,
+    ) -> tuple[PyTorchModel, Metrics]:
+        statistics.average()
+        self.sent = self.method.server(self.site.experiment, self.sent, dict(statistics.items()))
+        return model, Metrics()
+
+
 class Scored(TrainingProcessCallback):
     """After the rounds in question, all users are simulated as a validation population."""
 
-    def __init__(self, experiment: Experiment, algorithm: Tuned, backend: SimulatedBackend, settings: Any) -> None:
+    def __init__(
+        self, experiment: Experiment, algorithm: FederatedAveraging, backend: SimulatedBackend, settings: Any
+    ) -> None:
         self.experiment, self.algorithm, self.backend, self.settings = experiment, algorithm, backend, settings
         self.rows: Rows = []
 
@@ -124,20 +197,12 @@ class Scored(TrainingProcessCallback):
         return False, Metrics()
 
 
-def main(name: str, first: bool = False) -> None:
-    """Federated averaging to its end; the first worker prints the table."""
-    torch.set_num_threads(1)
-    np.random.seed(0)
-    experiment = by_name(name)
-    if experiment.methods != ("FedAvg",):
-        raise SystemExit("pfl keeps nothing at users from round to round, as these methods need")
+def run(experiment: Experiment, name: str) -> tuple[Rows, dict[str, Tensor]]:
+    """One method to its end."""
     x, y = (as_tensor(column) for column in columns(experiment))
-    chosen = (client for number in range(experiment.rounds) for client in cohort(experiment, number))
-    everybody = (client for _ in range(experiment.rounds) for client in range(experiment.clients))
-    training, scoring = (
-        FederatedDataset(lambda client: User(experiment, (x, y), client), lambda order=order: next(order))
-        for order in (chosen, everybody)
-    )
+    chosen = (cohort(experiment, number) for number in range(experiment.rounds))
+    everybody = (list(range(experiment.clients)) for _ in range(experiment.rounds))
+    training, scoring = (Cohorts(lambda client: User(experiment, (x, y), client), of) for of in (chosen, everybody))
     per_epoch = -(-experiment.train // experiment.batch)
     params = NNAlgorithmParams(experiment.rounds, experiment.rounds + 1, experiment.cohort, 0)
     train = NNTrainHyperParams(
@@ -145,13 +210,23 @@ def main(name: str, first: bool = False) -> None:
         local_learning_rate=experiment.lr,
         local_batch_size=experiment.batch,
     )
-    algorithm, backend = Tuned(), SimulatedBackend(training_data=training, val_data=scoring)
-    model = WithBuffers(Network(experiment))
-    scored = Scored(experiment, algorithm, backend, (params, train))
-    algorithm.run(params, backend, model, train, callbacks=[scored], send_metrics_to_platform=False)
+    backend, model = SimulatedBackend(training_data=training, val_data=scoring), WithBuffers(Network(experiment))
+    algorithm = Tuned() if name == "FedAvg" else Stateful(Site(experiment, columns(experiment), lean=False), name)
+    scores = Scored(experiment, algorithm, backend, (params, train))
+    algorithm.run(params, backend, model, train, callbacks=[scores], send_metrics_to_platform=False)
+    if isinstance(algorithm, Stateful):
+        return scores.rows, algorithm.sent
+    return scores.rows, {n.removeprefix("network."): t.detach() for n, t in model.variable_map.items()}
+
+
+def main(name: str, first: bool = False) -> None:
+    """All methods of an experiment, one after the other; the first worker prints the table."""
+    torch.set_num_threads(1)
+    np.random.seed(0)
+    experiment = by_name(name)
+    found = {method: run(experiment, method) for method in experiment.methods}
     if first:
-        tensors = {n.removeprefix("network."): t.detach() for n, t in model.variable_map.items()}
-        finish(experiment, {"FedAvg": (scored.rows, tensors)}, "pfl", "torch")
+        finish(experiment, found, "pfl", "torch")
 
 
 if __name__ == "__main__":

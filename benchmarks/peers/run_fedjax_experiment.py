@@ -1,4 +1,4 @@
-"""`python -m benchmarks.peers.run_fedjax_experiment E1`: whole experiments in FedJAX; E1, E2 and E4.
+"""`python -m benchmarks.peers.run_fedjax_experiment E1`: whole experiments in FedJAX.
 
 Clients run through `fedjax.for_each_client`, one compiled step per batch; what a client keeps is its client input, as
 FedJAX proposes for stateful clients. Networks are written in JAX, with channels last.
@@ -20,12 +20,22 @@ import numpy as np
 from jax import Array, lax
 
 from benchmarks.experiments.data import columns
-from benchmarks.experiments.plan import DITTO, HEAD_STEPS, RHO, Experiment, by_name, cohort, due, first_network
+from benchmarks.experiments.plan import (
+    DECAY,
+    DITTO,
+    HEAD_STEPS,
+    MOST,
+    RHO,
+    Experiment,
+    by_name,
+    cohort,
+    due,
+    first_network,
+)
 from benchmarks.experiments.table import Rows, finish
 from benchmarks.peers.fedjax_networks import forward, from_torch, to_torch
 
 Tree = dict[str, Array]
-CANNOT = {"E3": "control variates and crops", "E5": "a transformer with adapters"}
 
 
 def loss(params: Tree, others: Tree, batch: dict[str, Array]) -> tuple[Array, Tree]:
@@ -43,8 +53,8 @@ def is_buffer(name: str) -> bool:
     return ".running_" in name
 
 
-def descends(moves: Callable[[str], bool], lr: float, pull: float = 0.0) -> Any:
-    """SGD steps on some tensors; with `pull`, towards what the server sent."""
+def descends(moves: Callable[[str], bool], lr: float, pull: float = 0.0, frozen: Tree | None = None) -> Any:
+    """SGD steps on some tensors; with `pull`, towards what the server sent. Frozen ones are never sent."""
 
     def init(sent: Tree, kept: Tree) -> dict[str, Tree]:
         return {"model": {**sent, **kept}, "centre": sent if pull else {}}
@@ -52,7 +62,7 @@ def descends(moves: Callable[[str], bool], lr: float, pull: float = 0.0) -> Any:
     def step(state: dict[str, Tree], batch: dict[str, Array]) -> dict[str, Tree]:
         model = state["model"]
         moved = {n: t for n, t in model.items() if moves(n) and not is_buffer(n)}
-        others = {n: t for n, t in model.items() if n not in moved}
+        others = {**(frozen or {}), **{n: t for n, t in model.items() if n not in moved}}
         found, buffers = gradient(moved, others, batch)
         if pull:
             found = {n: g + pull * (moved[n] - state["centre"][n]) for n, g in found.items()}
@@ -81,6 +91,32 @@ def pflego(experiment: Experiment) -> Any:
     return fedjax.for_each_client(lambda sent, kept: {**sent, **kept}, step, lambda sent, model: model)
 
 
+def normalised_scaffold(experiment: Experiment) -> Any:
+    """SCAFFOLD's steps, with weight decay and gradient clipped together (FedNAR).
+
+    A client's end: its model, its new control variate, and by how much that changed.
+    """
+
+    def init(sent: dict[str, Tree], kept: Tree) -> dict[str, Tree]:
+        return {"model": sent["model"], "drift": {n: c - kept[n] for n, c in sent["control"].items()}}
+
+    def step(state: dict[str, Tree], batch: dict[str, Array]) -> dict[str, Tree]:
+        model, drift = state["model"], state["drift"]
+        found, _ = gradient(model, {}, batch)
+        found = {n: g + drift[n] + DECAY * model[n] for n, g in found.items()}
+        norm = jnp.sqrt(sum((g**2).sum() for g in found.values()))
+        far = experiment.lr * jnp.minimum(1.0, MOST / norm)
+        return {**state, "model": {n: t - far * found[n] for n, t in model.items()}}
+
+    def final(sent: dict[str, Tree], state: dict[str, Tree]) -> dict[str, Tree]:
+        reached, drift, way = state["model"], state["drift"], experiment.steps * experiment.lr
+        own = {n: (t - reached[n]) / way - drift[n] for n, t in sent["model"].items()}
+        change = {n: t - (sent["control"][n] - drift[n]) for n, t in own.items()}
+        return {"model": reached, "own": own, "change": change}
+
+    return fedjax.for_each_client(init, step, final)
+
+
 @jax.jit
 def accuracy(model: Tree, x: Array, y: Array) -> Array:
     """On a user's test rows."""
@@ -94,8 +130,13 @@ class Federation:
     def __init__(self, experiment: Experiment) -> None:
         self.experiment = experiment
         self.x, self.y = columns(experiment)
-        self.everything = from_torch(first_network(experiment))
-        self.tune = descends(lambda n: True, experiment.lr)
+        network = first_network(experiment)
+        still = {n for n, p in network.named_parameters() if not p.requires_grad}
+        tensors = from_torch(network)
+        self.frozen = {n: t for n, t in tensors.items() if n in still}
+        self.everything = {n: t for n, t in tensors.items() if n not in still}
+        self.tune = descends(lambda n: True, experiment.lr, frozen=self.frozen)
+        self.random = np.random.default_rng(0)
 
     def part(self, client: int, part: str) -> dict[str, np.ndarray]:
         """A client's training or test rows."""
@@ -109,7 +150,18 @@ class Federation:
         rows, e = self.part(client, "train"), self.experiment
         for step in range(steps):
             place = step * e.batch % e.train
-            yield {name: column[place : place + e.batch] for name, column in rows.items()}
+            batch = {name: column[place : place + e.batch] for name, column in rows.items()}
+            yield {**batch, "x": self.augmented(batch["x"])} if e.augments else batch
+
+    def augmented(self, x: np.ndarray) -> np.ndarray:
+        """Images shifted by up to four pixels, half of them mirrored."""
+        rows, channels, height, width = x.shape
+        shifts, mirrored = self.random.integers(0, 9, (2, rows, 1)), self.random.random((rows, 1)) < 0.5
+        down, right = shifts[0] + np.arange(height), shifts[1] + np.arange(width)
+        right = np.where(mirrored, right[:, ::-1], right)
+        padded = np.pad(x, ((0, 0), (0, 0), (4, 4), (4, 4)))
+        places = np.arange(rows)[:, None, None, None], np.arange(channels)[:, None, None]
+        return padded[(*places, down[:, None, :, None], right[:, None, None, :])]
 
     def trained(self, how: Any, sent: Tree, kept: dict[int, Tree], steps: int) -> dict[int, Tree]:
         """These clients' models after so many steps."""
@@ -122,10 +174,10 @@ class Federation:
         for client in range(e.clients):
             test = self.part(client, "test")
             model = {**sent, **kept.get(client, first)}
-            mine = [accuracy(model, test["x"], test["y"])]
+            mine = [accuracy({**self.frozen, **model}, test["x"], test["y"])]
             if e.tunes:
                 tuned = self.trained(self.tune, model, {client: {}}, -(-e.train // e.batch))[client]
-                mine.append(accuracy(tuned, test["x"], test["y"]))
+                mine.append(accuracy({**self.frozen, **tuned}, test["x"], test["y"]))
             found.append(mine)
         mean: list[float] = np.asarray(found, dtype=float).mean(0).tolist()
         return mean
@@ -134,7 +186,7 @@ class Federation:
 def client_rounds(federation: Federation, name: str) -> Callable[[Tree, dict[int, Tree]], dict[int, Tree]]:
     """What one round of a method does with the clients of a cohort: their models by client."""
     e = federation.experiment
-    everything = descends(lambda n: True, e.lr)
+    everything = descends(lambda n: True, e.lr, frozen=federation.frozen)
     if name == "PFLEGO":
         how = pflego(e)
         return lambda sent, kept: federation.trained(how, sent, kept, 1)
@@ -153,6 +205,8 @@ def client_rounds(federation: Federation, name: str) -> Callable[[Tree, dict[int
 def run(federation: Federation, name: str) -> tuple[Rows, dict[str, np.ndarray]]:
     """One method to its end."""
     e, everything = federation.experiment, federation.everything
+    if name == "FedNAR on SCAFFOLD":
+        return run_scaffold(federation)
     personal = {n: t for n, t in everything.items() if name in ("FedPer", "FedRep", "PFLEGO") and n.startswith("head.")}
     sent = {n: t for n, t in everything.items() if n not in personal}
     first = everything if name == "Ditto" else personal
@@ -174,11 +228,26 @@ def run(federation: Federation, name: str) -> tuple[Rows, dict[str, np.ndarray]]
     return rows, to_torch(sent)
 
 
+def run_scaffold(federation: Federation) -> tuple[Rows, dict[str, np.ndarray]]:
+    """FedNAR on SCAFFOLD to its end."""
+    e, how, rows = federation.experiment, normalised_scaffold(federation.experiment), []
+    zeros = {n: jnp.zeros_like(t) for n, t in federation.everything.items()}
+    sent, kept = {"model": federation.everything, "control": zeros}, {}
+    for number in range(e.rounds):
+        chosen = {client: kept.get(client, zeros) for client in cohort(e, number)}
+        found = federation.trained(how, sent, chosen, e.steps)
+        kept |= {client: end["own"] for client, end in found.items()}
+        total = {part: {n: sum(end[part][n] for end in found.values()) for n in zeros} for part in ("model", "change")}
+        control = {n: t + total["change"][n] / e.clients for n, t in sent["control"].items()}
+        sent = {"model": {n: t / e.cohort for n, t in total["model"].items()}, "control": control}
+        if due(e, number):
+            rows.append((number + 1, federation.scores(sent["model"], {}, {})))
+    return rows, to_torch(sent["model"])
+
+
 def main() -> None:
     """All methods of an experiment, one after the other."""
     experiment = by_name(sys.argv[1])
-    if reason := CANNOT.get(experiment.name[:2]):
-        raise SystemExit(f"not written in JAX: {reason}")
     if "pmap" in sys.argv[2:]:
         raise SystemExit("experiments run with FedJAX's jit backend only")
     fedjax.set_for_each_client_backend("jit")

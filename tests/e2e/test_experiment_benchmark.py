@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -85,11 +86,33 @@ def test_the_clock_stops_at_the_results_and_memory_is_seen(tmp_path: Path) -> No
     ("text", "patience", "reason"),
     [
         ("raise ValueError('no such layer')", 30, "no such layer"),
-        (f"import threading; {WAIT}(30)", 0.3, "not done after 0 s"),
+        (f"import threading; {WAIT}(30)", 0.3, "more than 0 s, stopped"),
     ],
 )
 def test_a_contender_that_does_not_end_well_is_named(text: str, patience: float, reason: str, tmp_path: Path) -> None:
     assert reason in timed(program(text), tmp_path / "log", patience)["failed"]
+
+
+def test_a_child_that_outlives_its_contender_is_ended_and_not_waited_for(tmp_path: Path) -> None:
+    line = MARK + json.dumps({"scores": {"FedAvg": [[1, [0.5]]]}, "versions": {}})
+    # The child has the pipe of results open long after its parent has ended.
+    leaves = f"import os, threading\nif os.fork():\n print({line!r}, flush=True)\nelse:\n {WAIT}(60)"
+    started = time.monotonic()
+    assert timed(program(leaves), tmp_path / "log", 30)["scores"] == {"FedAvg": [[1, [0.5]]]}
+    assert time.monotonic() - started < 20
+
+
+def test_who_is_stopped_stays_in_the_table_with_a_lower_bound(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(data, "FOLDER", tmp_path)
+    monkeypatch.setattr(compare, "FOLDER", tmp_path)
+    line = MARK + json.dumps({"scores": {"FedAvg": [[4, [0.5, 0.5]]]}, "versions": {}})
+    monkeypatch.setattr(compare, "own", lambda module: lambda experiment: program(f"print({line!r})"))
+    peers = {"Slow": lambda experiment: program(f"import threading; {WAIT}(60)"), "Same": compare.own("loop")}
+    found = compare.measured("E2-small", peers, 1, 3)
+    ours = found["contenders"][compare.OURS]["median"]
+    rows = compare.lines(found)
+    assert f"| Slow | more than 3 s, stopped | more than {3 / ours:.1f} | - | - | - |" in rows
+    assert any(row.startswith("| Same |") and "failed" not in row for row in rows)
 
 
 def test_other_work_is_a_failure_and_pages_keep_what_was_measured_before(

@@ -1,11 +1,14 @@
 import json
+import os
+import signal
 import sys
 from functools import partial
 
 import pytest
+from benchmarks.measure import tree
 from benchmarks.peers import table
 from benchmarks.peers.__main__ import compare
-from benchmarks.peers.contender import PeerFailedError
+from benchmarks.peers.contender import Contender, PeerFailedError
 from benchmarks.peers.environments import Peer, installed
 from benchmarks.workloads import Workload, softmax
 
@@ -92,3 +95,15 @@ def test_table_json_and_page_hold_everybody_and_what_was_measured_before(results
 def test_an_environment_that_cannot_be_made_says_why(tmp_path):
     with pytest.raises(PeerFailedError, match="not installed"):
         absent(tmp_path)
+
+
+def test_a_framework_that_was_killed_between_turns_is_no_error_of_the_driver(tmp_path):
+    program = "import sys; print('{}', flush=True); print('out of memory', file=sys.stderr); sys.stdin.read()"
+    contender = Contender([sys.executable, "-c", program], tmp_path / "log", 30)
+    (killed,) = tree(contender._process.pid)
+    os.kill(killed, signal.SIGKILL)
+    contender._process.wait()
+    next(contender)
+    assert contender.failure is not None and contender.failure.startswith("ended: ")
+    next(contender)
+    assert contender.cohorts == []
