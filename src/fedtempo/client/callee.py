@@ -66,7 +66,8 @@ def callee_of(model: nn.Module, part: str) -> Callee:
     # Tied weights are one tensor in several places. The first name stands for all of them, as in `named_parameters`.
     names: dict[int, str] = {}
     slots, buffers = [], []
-    for prefix, module in model.named_modules():
+    # A layer may be in two places as well, and the part may hold the second one.
+    for prefix, module in model.named_modules(remove_duplicate=False):
         for holder in (module._parameters, module._buffers):
             for leaf, tensor in holder.items():
                 if tensor is None:
