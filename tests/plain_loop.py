@@ -27,6 +27,11 @@ def random_clients(sizes: Sequence[int] = (5, 9, 3, 1), width: int = 6, classes:
     ]
 
 
+def federated(clients: Sequence[Rows]) -> ft.data.FederatedData:
+    """The clients as data without validation and test rows."""
+    return ft.data.FederatedData.from_clients([{n: c.numpy() for n, c in rows.items()} for rows in clients])
+
+
 def averaged(
     model: nn.Module, clients: Sequence[Rows], loss: Callable[[nn.Module, Rows], Tensor], rounds: int = 3
 ) -> dict[str, Tensor]:
@@ -60,7 +65,7 @@ def trained(model: nn.Module, clients: Sequence[Rows], rounds: int = 3, **settin
     """The same by FedTempo."""
     result = ft.run(
         model=copy.deepcopy(model),
-        data=ft.data.FederatedData.from_clients([{n: c.numpy() for n, c in rows.items()} for rows in clients]),
+        data=federated(clients),
         rounds=rounds,
         batch_size=BATCH,
         batches="in_order",

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 import torch
 import torch.nn.functional as F
+from safetensors import safe_open
 from torch import Tensor, nn
 
 import fedtempo as ft
 from fedtempo.client.network import Network, tensors_of
-from tests.plain_loop import Rows, averaged, random_clients, trained
+from tests.plain_loop import Rows, averaged, federated, random_clients, trained
 
 
 def cross_entropy(model: nn.Module, rows: Rows) -> Tensor:
@@ -51,3 +54,97 @@ def test_one_name_of_a_layer_is_not_chosen_without_the_others() -> None:
     shared = ft.algorithms.fedper(lr=0.1, steps=1, head=ft.params.submodule("body.0"))
     with pytest.raises(ft.ConfigError, match=r"'body.0.weight' and 'layer.weight', or under none"):
         trained(UsedTwice(), random_clients(), algorithm=shared)
+
+
+class Centred(nn.Module):
+    """Subtracts a running mean, which its state dict leaves out."""
+
+    def __init__(self, assigns: bool) -> None:
+        super().__init__()
+        self.layer, self.assigns = nn.Linear(6, 3), assigns
+        self.register_buffer("mean", torch.zeros(6), persistent=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        if self.training and self.assigns:
+            self.mean = 0.9 * self.mean + 0.1 * x.detach().mean(0)
+        elif self.training:
+            self.mean.mul_(0.9).add_(0.1 * x.detach().mean(0))
+        output: Tensor = self.layer(x - self.mean)
+        return output
+
+
+@pytest.mark.parametrize("backend", ["serial", "vectorised"])
+@pytest.mark.parametrize("assigns", [False, True])
+def test_a_buffer_that_a_state_dict_leaves_out_is_part_of_the_result(assigns: bool, backend: str) -> None:
+    """The model that was handed out had the first mean, and not the one that it was scored with."""
+    torch.manual_seed(0)
+    model, clients = Centred(assigns), random_clients()
+    ours, plain = trained(model, clients, backend=backend), averaged(model, clients, cross_entropy)
+    assert plain["mean"].any()
+    assert all(torch.allclose(ours[name], plain[name], rtol=0, atol=1e-12) for name in plain)
+
+
+class Table(nn.Module):
+    """Has a table that grows with its input, as tables of positions do."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(6, 3)
+        self.register_buffer("places", torch.zeros(1), persistent=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        if len(self.places) < x.shape[1]:
+            self.places = torch.linspace(0, 1, x.shape[1], dtype=x.dtype)
+        output: Tensor = self.layer(x + self.places)
+        return output
+
+
+def test_a_table_that_grows_is_no_part_of_the_result() -> None:
+    torch.manual_seed(0)
+    assert trained(Table(), random_clients())["places"].tolist() == [0.0]
+
+
+class Stores(nn.Module):
+    """Stores itself in its own way: under one name, with a number, and with weights changed while they are loaded."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(6, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        output: Tensor = self.layer(x)
+        return output
+
+    def get_extra_state(self) -> dict[str, int]:
+        return {"version": 2}
+
+    def set_extra_state(self, state: dict[str, int]) -> None:
+        assert state["version"] == 2
+
+    def load_state_dict(self, *args: object, **kwargs: object) -> object:  # type: ignore[override]
+        raise AssertionError("another module's way of storing weights is not asked")
+
+
+def test_a_module_that_stores_itself_in_its_own_way_is_handed_out(tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    model, clients = Stores(), random_clients()
+    plain = averaged(model, clients, cross_entropy)
+    ours = trained(model, clients, backend="processes", workers=2, out=tmp_path / "run")
+    assert all(torch.allclose(ours[name], plain[name], rtol=0, atol=1e-12) for name in plain)
+    with safe_open(tmp_path / "run" / "model-last.safetensors", "pt") as file:
+        assert sorted(file.keys()) == ["layer.bias", "layer.weight"]
+    ft.check_model(model, data=federated(clients))
+
+
+def test_a_check_takes_a_model_with_a_buffer_that_its_state_dict_leaves_out() -> None:
+    class Scaled(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = nn.Linear(6, 3)
+            self.register_buffer("scale", torch.full((6,), 2.0), persistent=False)
+
+        def forward(self, x: Tensor) -> Tensor:
+            output: Tensor = self.layer(x * self.scale)
+            return output
+
+    ft.check_model(Scaled, data=federated(random_clients()))

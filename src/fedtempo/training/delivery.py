@@ -57,13 +57,31 @@ def plain_module(federation: Federation, shared: Params, personal: Params) -> nn
         if name in own and own[name].shape != tensor.shape:
             resize_head(model, tensor.shape[0])
             break
-    model.load_state_dict({n: t.detach().clone() for n, t in tensors.items()}, strict=False)
+    _put(tensors, model)
     missing = own.keys() - tensors.keys()
     if missing:
         raise ConfigError(
             f"a model must have all its tensors. {min(missing)!r} is personal: say whose, by client= or rows."
         )
     return model.requires_grad_(False).eval()
+
+
+def _put(tensors: Params, model: nn.Module) -> None:
+    """Give the model these tensors, each by its name."""
+    # Not by `load_state_dict`: it leaves out buffers that are not stored, and a module may load in a way of its own.
+    names: dict[int, str] = {}
+    given = {name: tensor.detach().clone() for name, tensor in tensors.items()}
+    for prefix, module in model.named_modules(remove_duplicate=False):
+        for leaf, own in (*module._parameters.items(), *module._buffers.items()):
+            name = names.setdefault(id(own), f"{prefix}.{leaf}" if prefix else leaf)
+            if own is None or name not in given or torch.equal(own.detach(), given[name]):
+                continue
+            if leaf in module._parameters:
+                own.data.copy_(given[name])
+            else:
+                module._buffers[leaf] = given[name]
+                # What training wrote belongs to the model: files and state dicts have to hold it.
+                module._non_persistent_buffers_set.discard(leaf)
 
 
 def write_model(
@@ -156,7 +174,9 @@ def _with_rows(data: FederatedData, client: int) -> int:
 
 def _untied(model: nn.Module) -> dict[str, Tensor]:
     """Every tensor once by name; safetensors refuses two names for one memory, so tied weights are copied."""
-    return {name: tensor.detach().clone() for name, tensor in model.state_dict().items()}
+    # The module's own `state_dict` may hold other things as well, or have other names for them.
+    found = nn.Module.state_dict(model)
+    return {name: tensor.detach().clone() for name, tensor in found.items() if isinstance(tensor, Tensor)}
 
 
 def _call(example: Mapping[str, Tensor]) -> tuple[tuple[Tensor, ...], dict[str, Tensor]]:
