@@ -148,3 +148,17 @@ def test_a_check_takes_a_model_with_a_buffer_that_its_state_dict_leaves_out() ->
             return output
 
     ft.check_model(Scaled, data=federated(random_clients()))
+
+
+@pytest.mark.parametrize("kind", ["register_hook", "register_post_accumulate_grad_hook"])
+def test_hooks_on_parameters_are_refused(kind: str) -> None:
+    """Clients' weights are other tensors than the module's: a mask on a gradient was left out without a word."""
+
+    def masked() -> nn.Module:
+        model = nn.Linear(6, 3)
+        getattr(model.weight, kind)(lambda gradient: None)
+        return model
+
+    for model in (masked, masked()):
+        with pytest.raises(ft.ModelError, match=r"parameters must have no hooks.*Got one on 'weight'"):
+            ft.run(model=model, data=federated(random_clients()), algorithm=ft.algorithms.fedavg(0.1, 1), rounds=1)
