@@ -21,7 +21,7 @@ from safetensors.torch import save
 from torch import Tensor, nn
 
 from fedtempo.algorithms.algorithm import Predict, predict_personal, predict_shared, predict_together
-from fedtempo.client.network import inputs_of
+from fedtempo.client.network import inputs_of, outputs_of
 from fedtempo.data.federated import FederatedData
 from fedtempo.errors import ConfigError, first_line, require
 from fedtempo.federation.federation import Federation
@@ -100,7 +100,7 @@ def write_model(
     if format == "safetensors":
         tensors = {n: t.contiguous() for n, t in _untied(model).items()}
         return write_atomically(place, save(tensors, dict(notes) or None), "path")
-    program = _exported(model, example)
+    program = _exported(_with_one_output(model) if format == "onnx" else model, example)
     with replacing(place, "path") as partial:
         if format == "torch":
             with partial.open("wb") as file:
@@ -183,6 +183,13 @@ def _call(example: Mapping[str, Tensor]) -> tuple[tuple[Tensor, ...], dict[str, 
     """The arguments that the model is called with: one input by position, several by name."""
     inputs = inputs_of(example)
     return (tuple(inputs.values()), {}) if len(inputs) == 1 else ((), inputs)
+
+
+def _with_one_output(model: nn.Module) -> nn.Module:
+    """The model, with logits alone where it returns several tensors: in ONNX, outputs have no names of the model's."""
+    alone = copy.deepcopy(model)
+    alone.register_forward_hook(lambda module, inputs, output: outputs_of(output))
+    return alone
 
 
 def _exported(model: nn.Module, example: Mapping[str, Tensor]) -> Any:
