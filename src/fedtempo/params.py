@@ -39,10 +39,10 @@ class Selector:
     """Whether it may match nothing; otherwise that is taken for a mistake."""
 
     def names(self, model: nn.Module) -> frozenset[str]:
-        """The parameters and buffers of `model` that this selector means."""
+        """The parameters and buffers of `model` that this selector means; a layer in two places has two names."""
         return frozenset(
             f"{prefix}.{leaf}" if prefix else leaf
-            for prefix, module in model.named_modules()
+            for prefix, module in model.named_modules(remove_duplicate=False)
             for leaf, tensor in (*module._parameters.items(), *module._buffers.items())
             if tensor is not None and self.picks(f"{prefix}.{leaf}" if prefix else leaf, module)
         )

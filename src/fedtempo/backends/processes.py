@@ -66,7 +66,8 @@ class Processes:
         self._workers: list[_Worker] = []
         self._pace = Pace(timeout)
         self._deaths_in_a_row = 0
-        self._model_bytes = 8 * sum(t.numel() for t in federation.problem.model.state_dict().values())
+        model = federation.problem.model
+        self._model_bytes = 8 * sum(t.numel() for t in (*model.parameters(), *model.buffers()))
         self.status = EngineStatus()
 
     def __enter__(self) -> Self:

@@ -28,7 +28,8 @@ class Callee(NamedTuple):
 
     module: nn.Module
     slots: tuple[Slot, ...]
-    buffers: tuple[Slot, ...] = ()
+    buffers: tuple[tuple[Slot, bool], ...] = ()
+    """The places of buffers, and whether a state dict leaves them out."""
 
     def __call__(self, params: Params, inputs: Batch) -> Any:
         """What the module returns with these tensors in place of its own. Training updates the buffers in `params`."""
@@ -49,11 +50,14 @@ class Callee(NamedTuple):
     def _take_assigned(self, params: Params) -> None:
         """Put buffers that the module has replaced (`self.mean = ...`) in place of those that came in."""
         # Not written over these: what the module computed before may need them for its gradient.
-        for holder, leaf, name in self.buffers:
+        for (holder, leaf, name), cache in self.buffers:
             given, found = params.get(name), holder.get(leaf)
             if given is None or found is given:
                 continue
             if found is None or found.shape != given.shape:
+                # What is not stored may be a cache, such as a table of positions that grows.
+                if cache:
+                    continue
                 got = "None" if found is None else f"{tuple(given.shape)} and then {tuple(found.shape)}"
                 raise ModelError(
                     f"buffer {name!r} must keep its shape in training, so that it can be averaged. Got {got}."
@@ -66,7 +70,8 @@ def callee_of(model: nn.Module, part: str) -> Callee:
     # Tied weights are one tensor in several places. The first name stands for all of them, as in `named_parameters`.
     names: dict[int, str] = {}
     slots, buffers = [], []
-    for prefix, module in model.named_modules():
+    # A layer may be in two places as well, and the part may hold the second one.
+    for prefix, module in model.named_modules(remove_duplicate=False):
         for holder in (module._parameters, module._buffers):
             for leaf, tensor in holder.items():
                 if tensor is None:
@@ -74,7 +79,6 @@ def callee_of(model: nn.Module, part: str) -> Callee:
                 name = names.setdefault(id(tensor), f"{prefix}.{leaf}" if prefix else leaf)
                 if not part or prefix == part or prefix.startswith(part + "."):
                     slots.append(Slot(holder, leaf, name))
-                    # Buffers that are not stored are caches, such as a table of positions, which may grow.
-                    if holder is module._buffers and leaf not in module._non_persistent_buffers_set:
-                        buffers.append(slots[-1])
+                    if holder is module._buffers:
+                        buffers.append((slots[-1], leaf in module._non_persistent_buffers_set))
     return Callee(model.get_submodule(part), tuple(slots), tuple(buffers))

@@ -56,10 +56,32 @@ def labels_of(runs: Sequence[Run]) -> list[str]:
     # Where words differ, the hash that stands beside them says nothing more.
     said_twice = {field + CONTENT for field in varying}
     varying = [field for field in varying if field not in said_twice]
+    varying += [field for field in _codes(runs) if field not in varying and _code_differs(runs, field)]
     return [
-        run.label or ", ".join([run.identity["algorithm"], *(f"{field} {_field(field)(run)}" for field in varying)])
+        run.label or ", ".join([run.identity["algorithm"], *(f"{field} {_short(field, run)}" for field in varying)])
         for run in runs
     ]
+
+
+def _codes(runs: Sequence[Run]) -> list[str]:
+    """The hashes of the user's own functions: of two that print alike, only they tell which numbers are meant."""
+    named = dict.fromkeys(name for run in runs for name in run.identity if name.startswith("algorithm."))
+    return [*named, f"cohort{CONTENT}"]
+
+
+def _code_differs(runs: Sequence[Run], field: str) -> bool:
+    """Whether runs that are the same in words differ in a hash. Of other data or another version it says nothing."""
+    words = ("algorithm", "cohort", "rounds", "version", "data")
+    found: dict[tuple[str, ...], str] = {}
+    keys = [tuple(_field(name)(run) for name in words) for run in runs]
+    return any(
+        found.setdefault(key, _field(field)(run)) != _field(field)(run) for key, run in zip(keys, runs, strict=True)
+    )
+
+
+def _short(field: str, run: Run) -> str:
+    """A field for a label; eight digits of a hash are enough to tell two apart."""
+    return _field(field)(run)[:8] if field.endswith(CONTENT) else _field(field)(run)
 
 
 def _check_group(runs: Sequence[Run]) -> None:
@@ -67,6 +89,10 @@ def _check_group(runs: Sequence[Run]) -> None:
     for field in TELLING:
         for other in runs[1:]:
             if _field(field)(other) != _field(field)(runs[0]):
+                raise _different(field, _field(field), runs[0], other)
+    for field in _codes(runs):
+        for other in runs[1:]:
+            if _code_differs([runs[0], other], field):
                 raise _different(field, _field(field), runs[0], other)
 
 

@@ -40,7 +40,7 @@ def check_model(model: nn.Module | Callable[[], nn.Module], **settings: Any) -> 
     small run, such as `data=`, `loss=` and `algorithm=` of your own. A model that `vmap` cannot run is not tried side
     by side, because `backend="auto"` does not either.
     """
-    given = copy.deepcopy(model.state_dict()) if isinstance(model, nn.Module) else None
+    given = _tensors(model)
     first = _run(model, {**settings, **SERIAL})
     _require(_run(model, {**settings, **SERIAL}).digest() == first.digest(), model, "gives the same bits again")
     with torch.random.fork_rng(devices=[]):
@@ -53,9 +53,8 @@ def check_model(model: nn.Module | Callable[[], nn.Module], **settings: Any) -> 
             _require(gap <= TOLERANCE, model, f"is the same {way} (differs by {gap:.1e})")
     _check_padding(first, model)
     _check_taken_away(first, model)
-    if given is not None:
-        kept = all(torch.equal(t, given[n]) for n, t in model.state_dict().items())  # type: ignore[union-attr]
-        _require(kept, model, "is not changed by a run: what it learned is in the result")
+    kept = all(torch.equal(tensor, given[name]) for name, tensor in _tensors(model).items())
+    _require(kept, model, "is not changed by a run: what it learned is in the result")
 
 
 def _run(model: nn.Module | Callable[[], nn.Module], settings: dict[str, Any]) -> Result:
@@ -101,7 +100,12 @@ def _check_taken_away(result: Result, model: object) -> None:
     if federation.personal_names or federation.algorithm.components is not None:
         return
     module = copy.deepcopy(federation.problem.model)
-    missing, unknown = module.load_state_dict(dict(result.params), strict=False)
+    if type(module).load_state_dict is not nn.Module.load_state_dict:
+        return  # how it is stored is its own affair
+    # A buffer that a state dict leaves out is not looked for in it; where it matters, the outputs below say so.
+    unstored = {name for name, _ in module.named_buffers()} - set(module.state_dict())
+    stored = {name: tensor for name, tensor in result.params.items() if name not in unstored}
+    missing, unknown = module.load_state_dict(stored, strict=False)
     left = set(missing) & {name for name, _ in module.named_parameters()}
     _require(not left and not unknown, model, f"takes a result's state dict (not {sorted({*left, *unknown})})")
     rows = federation.problem.client_rows(0)
@@ -115,10 +119,18 @@ def _check_taken_away(result: Result, model: object) -> None:
         _require(close, model, "predicts the same with the state dict loaded")
 
 
+def _tensors(model: object) -> Params:
+    """The tensors of a module as they are now; none of a function that makes one."""
+    if not isinstance(model, nn.Module):
+        return {}
+    return {n: t.detach().clone() for n, t in (*model.named_parameters(), *model.named_buffers())}
+
+
 def _plain(params: Params) -> Params:
     return {name: tensor.clone() for name, tensor in params.items()}
 
 
 def _require(holds: bool, what: object, promise: str) -> None:
     if not holds:
-        raise ContractError(f"the model {type(what).__name__} must keep its promise: it {promise}.")
+        name = getattr(what, "__name__", type(what).__name__)
+        raise ContractError(f"the model {name} must keep its promise: it {promise}.")

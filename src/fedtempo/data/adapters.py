@@ -14,7 +14,17 @@ from typing import Any
 import numpy as np
 from torch.utils.data import Dataset, TensorDataset
 
-from fedtempo.data.items import CLIENT, Collate, Columns, collated, item_columns, lazily, stacked, value_array
+from fedtempo.data.items import (
+    CLIENT,
+    Collate,
+    Columns,
+    collated,
+    item_columns,
+    lazily,
+    refuse_draws,
+    stacked,
+    value_array,
+)
 from fedtempo.data.lazy import CACHE_BYTES, JoinedRows
 from fedtempo.data.parts import PARTS
 from fedtempo.data.table import Table
@@ -54,6 +64,8 @@ def from_torch(
     >>> len(from_torch(rows, owner=[0, 0, 0, 1, 1, 1]).split(validation=0.0, test=0.0))
     2
     """
+    for each in _by_part(dataset).values():
+        refuse_draws(each, name)
     if lazy:
         return _lazy_table(dataset, owner, columns, normalise, targets, cache_bytes, collate, name)
     parts = _by_part(dataset)
@@ -87,6 +99,8 @@ def from_hugging_face(
     for each in parts.values():
         if not isinstance(each, kind):
             raise DataError(f"dataset must be a datasets.Dataset or a DatasetDict. Got {type(each).__name__}.")
+        if each.format["type"] == "custom":  # without a transform, rows are what the files hold
+            refuse_draws(each, name)
     later = {ours: theirs for ours, theirs in columns.items() if lazy and ours != "y"}
     found: Columns = _lazy_hugging_face(parts, later, cache_bytes, name) if later else {}
     now = {ours: theirs for ours, theirs in wanted.items() if ours not in later}

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from fedtempo.data.categories import categories_of
 from fedtempo.errors import DataError, first_line, require, shown
 
 Columns = dict[str, np.ndarray]
@@ -23,7 +24,7 @@ _THOUSANDS = re.compile(r"[+-]?[1-9]\d{0,2}(\.\d{3})+")
 
 def columns_of(frame: Any) -> Columns:
     """Every column of a frame, whatever library it is of."""
-    found = {str(name): _array(frame[name]) for name in _names(frame)}
+    found = {str(name): _column(frame[name]) for name in _names(frame)}
     for name, values in found.items():
         if values.ndim != 1:
             raise DataError(f"column {name!r} must hold one value per row. Got an array of shape {values.shape}.")
@@ -31,6 +32,13 @@ def columns_of(frame: Any) -> Columns:
     if not found or len(set(lengths.values())) != 1 or not next(iter(lengths.values())):
         raise DataError(f"frame must have rows, and columns of one length. Got {lengths}.")
     return found
+
+
+def orders_of(frame: object) -> dict[str, list[str]]:
+    """The order of the categories of every column that has one."""
+    columns: Any = frame
+    found = {str(name): categories_of(columns[name]) for name in _names(frame)}
+    return {name: [_word(value) for value in each.values] for name, each in found.items() if each and each.ranked}
 
 
 def _names(frame: Any) -> list[Any]:
@@ -45,6 +53,12 @@ def _names(frame: Any) -> list[Any]:
     if twice:
         raise DataError(f"frame must have different column names. Got {twice[0]!r} more than once.")
     return listed
+
+
+def _column(column: Any) -> np.ndarray:
+    values = _array(column)
+    # Categories are names, also where they are numbers: the ward 10 is not five times the ward 2.
+    return values if categories_of(column) is None else _objects([None if _is_missing(v) else _word(v) for v in values])
 
 
 def _array(column: Any) -> np.ndarray:

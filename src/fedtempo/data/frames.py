@@ -10,9 +10,10 @@ from typing import Literal
 
 import numpy as np
 
+from fedtempo.data.categories import codes_of, in_order
 from fedtempo.data.column_doubts import strangest
 from fedtempo.data.federated import FederatedData
-from fedtempo.data.frame_columns import columns_of, read_csv, settled, words_of
+from fedtempo.data.frame_columns import columns_of, orders_of, read_csv, settled, words_of
 from fedtempo.data.parts import PARTS
 from fedtempo.data.preparation import Feature, Missing, Preparation, Strings, feature_of, refuse_gaps, warn_of_spellings
 from fedtempo.data.table import Table
@@ -39,8 +40,9 @@ def from_frame(
     """A frame as a table: `x` holds the features as numbers, `y` the target, and `client` names each row's client.
 
     A frame is whatever has columns by name: pandas, polars, Arrow, or a dict of arrays. A target of booleans or text
-    becomes classes, numbered in sorted order; a target of floats is regressed on; whole numbers are classes if they
-    are 0, 1, 2, ..., and otherwise you say what they are. A row without a client or a target is an error.
+    becomes classes, numbered in sorted order or in that of an ordered `Categorical`; a target of floats is regressed
+    on; whole numbers are classes if they are 0, 1, 2, ..., and otherwise you say what they are. A row without a client
+    or a target is an error.
 
     Args:
         frame: The rows.
@@ -68,14 +70,14 @@ def from_frame(
     require(missing in ("refuse", "zero", "mean"), "missing", "'refuse', 'zero' or 'mean'", missing)
     kinds = ("classes", "numbers")
     require(target_kind is None or target_kind in kinds, "target_kind", "'classes', 'numbers' or left out", target_kind)
-    columns = columns_of(frame)
+    columns, orders = columns_of(frame), orders_of(frame)
     client, target, part = (_column(client, "client"), _column(target, "target"), part and _column(part, "part"))
     wanted = _wanted(columns, (client, target, part), features, name)
     used = {column: settled(columns[column], column, name) for column in dict.fromkeys([client, target, *wanted])}
-    made = [feature_of(column, used[column], strings, missing, name) for column in wanted]
+    made = [feature_of(column, used[column], strings, missing, name, orders.get(column)) for column in wanted]
     x = np.concatenate([feature.numbers(used[feature.column], name) for feature in made], axis=1)
     labels = [label for feature in made for label in feature.labels]
-    y, classes = _target(target, used[target], target_kind, name)
+    y, classes = _target(target, used[target], target_kind, name, orders.get(target, ()))
     key_names, keys = np.unique(_clients(used[client], client, name), return_inverse=True)
     warn_of_spellings(key_names, f"client {client!r} of {name}", "clients")
     return Table(
@@ -200,17 +202,20 @@ def _clients(values: np.ndarray, column: str, name: str) -> np.ndarray:
     return words_of(values)
 
 
-def _target(column: str, values: np.ndarray, kind: TargetKind | None, name: str) -> tuple[np.ndarray, list[str]]:
+def _target(
+    column: str, values: np.ndarray, kind: TargetKind | None, name: str, order: Sequence[str]
+) -> tuple[np.ndarray, list[str]]:
     """The target, and the names of its classes where it has some."""
     what = f"target {column!r} of {name}"
     refuse_gaps(values, what)
     if values.dtype == object or values.dtype.kind == "b":
         if kind == "numbers" and values.dtype == object:
             raise DataError(f"{what} must hold numbers where target_kind is 'numbers'. Got {shown(strangest(values))}.")
-        words, codes = np.unique(words_of(values), return_inverse=True)
         if kind == "numbers":
             return values.astype(np.float64), []
-        return codes.astype(np.int64), _classes(words, what)
+        words = words_of(values)
+        classes = _classes(in_order(np.unique(words), order), what)
+        return codes_of(words, classes), classes
     numbers, codes = np.unique(values, return_inverse=True)
     if not np.isfinite(values.astype(np.float64)).all():
         raise DataError(f"{what} must hold finite numbers. Got infinity.")

@@ -13,12 +13,27 @@ import torch
 from fedtempo.data.lazy import LazyColumn, lazy_items
 from fedtempo.data.own_clients import array_of_tensor
 from fedtempo.errors import DataError, unknown
+from fedtempo.randomness import generators_kept, states_of_generators
 
 Columns = dict[str, np.ndarray]
 Collate = Callable[[list[Any]], object]
 """From a list of items to columns with a row for each, as torch's `DataLoader` has it."""
 CLIENT = "_client"
 """The name under which the client column is read."""
+
+
+def refuse_draws(dataset: object, name: str) -> None:
+    """An item is the same whenever it is read: one drawn by the global generators follows no seed of a run's."""
+    with generators_kept():
+        before = states_of_generators()
+        try:
+            dataset[0]  # type: ignore[index]
+        except Exception:  # a data set that is only iterated, or a fault that reading will name
+            return
+        drawn = states_of_generators() != before
+    if drawn:
+        rule = "give the same row every time; random transforms belong in augment= of a run"
+        raise DataError(f"{name} must {rule}. Got one that draws random numbers when a row is read.")
 
 
 def item_columns(item: object, columns: Sequence[str]) -> Iterable[tuple[str, object]]:

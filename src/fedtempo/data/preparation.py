@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
 
+from fedtempo.data.categories import codes_of, in_order
 from fedtempo.data.column_doubts import doubt, no_numbers, spelled_twice, strangest
 from fedtempo.data.frame_columns import columns_of, missing_in, settled, words_of
 from fedtempo.errors import DataError, shown, unknown
@@ -41,12 +43,11 @@ class Feature:
 
     def _categories(self, values: np.ndarray) -> np.ndarray:
         words = np.where(missing_in(values), MISSING_WORD, words_of(values))
-        known = np.array(self.values)
-        codes = np.minimum(np.searchsorted(known, words), len(known) - 1)
-        strange = words[known[codes] != words]
+        codes = codes_of(words, self.values)
+        strange = words[codes < 0]
         if len(strange):
             raise unknown(f"column {self.column!r}: value", str(strange[0]), self.values)
-        return np.eye(len(known))[codes] if self.kind == "one_hot" else codes[:, None].astype(np.float64)
+        return np.eye(len(self.values))[codes] if self.kind == "one_hot" else codes[:, None].astype(np.float64)
 
 
 @dataclass(frozen=True)
@@ -113,8 +114,10 @@ class Preparation:
         }
 
 
-def feature_of(column: str, values: np.ndarray, strings: Strings, missing: Missing, name: str) -> Feature:
-    """What becomes of a settled column: a number, or categories as the user said."""
+def feature_of(
+    column: str, values: np.ndarray, strings: Strings, missing: Missing, name: str, order: Sequence[str] | None = None
+) -> Feature:
+    """What becomes of a settled column: a number, or categories as the user said, in their order if they have one."""
     if missing == "refuse" and (strings != "refuse" or values.dtype != object):
         hint = ": give missing='mean' or missing='zero', or leave the column out"
         refuse_gaps(values, f"column {column!r} of {name}", hint)
@@ -122,8 +125,9 @@ def feature_of(column: str, values: np.ndarray, strings: Strings, missing: Missi
         _warn_of(column, values, "a number", name)
         return Feature(column)
     if strings == "refuse":
+        what = "text" if order is None else "categories"
         raise DataError(
-            f"column {column!r} of {name} holds text. Say what becomes of it: strings='one_hot' (a 0/1 feature per "
+            f"column {column!r} of {name} holds {what}. Say what becomes of it: strings='one_hot' (a 0/1 feature per "
             "value), strings='codes' (one integer feature), or leave it out of features."
         )
     words = np.unique(np.where(missing_in(values), MISSING_WORD, words_of(values)))
@@ -137,7 +141,7 @@ def feature_of(column: str, values: np.ndarray, strings: Strings, missing: Missi
     else:
         _warn_of(column, values, f"{len(words)} categories", name)
         warn_of_spellings(words, f"column {column!r} of {name}", "categories")
-    return Feature(column, strings, tuple(words.tolist()))
+    return Feature(column, strings, tuple(in_order(words, order or ()).tolist()))
 
 
 def _warn_of(column: str, values: np.ndarray, taken_for: str, name: str) -> None:

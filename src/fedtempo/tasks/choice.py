@@ -41,9 +41,17 @@ def as_task(loss: str | Task | PerSample | None, targets: Tensor | None) -> Task
         name = given.__name__
         rule = "a name, a Task or a function (outputs, targets)"
         raise ConfigError(f"loss must be {rule}. Got the class {name}: make one, {name}().")
+    known = _of_torch(loss)
+    return known if known is not None and _fits(known, targets) else _custom(loss, targets)
+
+
+def _fits(known: Task, targets: Tensor | None) -> bool:
+    """Whether our task computes what torch's loss does of such targets."""
+    if targets is None or targets.dim() < 2 or targets.dtype == torch.bool:
+        return True
     # For tokens and pixels torch's cross-entropy has the classes second, and one mean over all rows: it stays as it is.
-    flat = targets is None or targets.is_floating_point() or targets.dim() < 2
-    return (_of_torch(loss) if flat else None) or _custom(loss, targets)
+    # So does that of fractions beside each other, which are a share of every class.
+    return targets.is_floating_point() and not known.classes
 
 
 def _fitting(targets: Tensor | None) -> Task:
@@ -104,4 +112,22 @@ def _custom(loss: PerSample, targets: Tensor | None) -> Task:
     if targets is not None and not targets.is_floating_point():
         scores = _fitting(targets).scores
     name = getattr(loss, "__name__", type(loss).__name__)
-    return Task(name, loss, scores, reason="a loss of your own")
+    losses = loss
+    if targets is not None and targets.dtype == torch.bool and _is_torch(loss):
+        losses = _of_numbers(loss)
+    return Task(name, losses, scores, reason="a loss of your own")
+
+
+def _is_torch(loss: object) -> bool:
+    """Whether torch itself has written the loss."""
+    source = type(loss).__module__ if isinstance(loss, nn.Module) else getattr(loss, "__module__", None)
+    return (source or "").startswith("torch.nn.")
+
+
+def _of_numbers(loss: PerSample) -> PerSample:
+    """The loss of labels that come as truth values: torch's losses take them as numbers only."""
+
+    def losses(outputs: Tensor, targets: Tensor) -> Tensor:
+        return loss(outputs, targets.to(outputs.dtype))
+
+    return losses

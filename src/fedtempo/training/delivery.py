@@ -21,7 +21,7 @@ from safetensors.torch import save
 from torch import Tensor, nn
 
 from fedtempo.algorithms.algorithm import Predict, predict_personal, predict_shared, predict_together
-from fedtempo.client.network import inputs_of
+from fedtempo.client.network import inputs_of, outputs_of
 from fedtempo.data.federated import FederatedData
 from fedtempo.errors import ConfigError, first_line, require
 from fedtempo.federation.federation import Federation
@@ -57,13 +57,31 @@ def plain_module(federation: Federation, shared: Params, personal: Params) -> nn
         if name in own and own[name].shape != tensor.shape:
             resize_head(model, tensor.shape[0])
             break
-    model.load_state_dict({n: t.detach().clone() for n, t in tensors.items()}, strict=False)
+    _put(tensors, model)
     missing = own.keys() - tensors.keys()
     if missing:
         raise ConfigError(
             f"a model must have all its tensors. {min(missing)!r} is personal: say whose, by client= or rows."
         )
     return model.requires_grad_(False).eval()
+
+
+def _put(tensors: Params, model: nn.Module) -> None:
+    """Give the model these tensors, each by its name."""
+    # Not by `load_state_dict`: it leaves out buffers that are not stored, and a module may load in a way of its own.
+    names: dict[int, str] = {}
+    given = {name: tensor.detach().clone() for name, tensor in tensors.items()}
+    for prefix, module in model.named_modules(remove_duplicate=False):
+        for leaf, own in (*module._parameters.items(), *module._buffers.items()):
+            name = names.setdefault(id(own), f"{prefix}.{leaf}" if prefix else leaf)
+            if own is None or name not in given or torch.equal(own.detach(), given[name]):
+                continue
+            if leaf in module._parameters:
+                own.data.copy_(given[name])
+            else:
+                module._buffers[leaf] = given[name]
+                # What training wrote belongs to the model: files and state dicts have to hold it.
+                module._non_persistent_buffers_set.discard(leaf)
 
 
 def write_model(
@@ -82,7 +100,7 @@ def write_model(
     if format == "safetensors":
         tensors = {n: t.contiguous() for n, t in _untied(model).items()}
         return write_atomically(place, save(tensors, dict(notes) or None), "path")
-    program = _exported(model, example)
+    program = _exported(_with_one_output(model) if format == "onnx" else model, example)
     with replacing(place, "path") as partial:
         if format == "torch":
             with partial.open("wb") as file:
@@ -156,13 +174,22 @@ def _with_rows(data: FederatedData, client: int) -> int:
 
 def _untied(model: nn.Module) -> dict[str, Tensor]:
     """Every tensor once by name; safetensors refuses two names for one memory, so tied weights are copied."""
-    return {name: tensor.detach().clone() for name, tensor in model.state_dict().items()}
+    # The module's own `state_dict` may hold other things as well, or have other names for them.
+    found = nn.Module.state_dict(model)
+    return {name: tensor.detach().clone() for name, tensor in found.items() if isinstance(tensor, Tensor)}
 
 
 def _call(example: Mapping[str, Tensor]) -> tuple[tuple[Tensor, ...], dict[str, Tensor]]:
     """The arguments that the model is called with: one input by position, several by name."""
     inputs = inputs_of(example)
     return (tuple(inputs.values()), {}) if len(inputs) == 1 else ((), inputs)
+
+
+def _with_one_output(model: nn.Module) -> nn.Module:
+    """The model, with logits alone where it returns several tensors: in ONNX, outputs have no names of the model's."""
+    alone = copy.deepcopy(model)
+    alone.register_forward_hook(lambda module, inputs, output: outputs_of(output))
+    return alone
 
 
 def _exported(model: nn.Module, example: Mapping[str, Tensor]) -> Any:

@@ -37,6 +37,8 @@ def first_model(
     unreal = [name for name, tensor in (*first.named_parameters(), *first.named_buffers()) if tensor.is_complex()]
     if unreal:  # torch would drop the imaginary parts
         raise ModelError(f"the model must have real tensors. Got complex numbers in {unreal[0]!r}.")
+    # A copy of a parameter has no hooks, so the user's own module is looked at.
+    _refuse_hooks(model if isinstance(model, nn.Module) else first)
     lazy = [name for name, tensor in first.named_parameters() if isinstance(tensor, UninitializedParameter)]
     if lazy and isinstance(model, nn.Module):
         how = "call it once on a batch, or give the class or a function that makes the model"
@@ -44,6 +46,14 @@ def first_model(
     if lazy:
         _call_once(first, seed, data)
     return first, origin
+
+
+def _refuse_hooks(model: nn.Module) -> None:
+    """A hook on a parameter, such as a mask of its gradient: clients train other tensors, which it would never see."""
+    for name, parameter in model.named_parameters():
+        if parameter._backward_hooks or getattr(parameter, "_post_accumulate_grad_hooks", None):
+            how = "mask the weight in forward, choose tensors by trains=, or change gradients in an optimizer of yours"
+            raise ModelError(f"the model's parameters must have no hooks: {how}. Got one on {name!r}.")
 
 
 def _call_once(model: nn.Module, seed: int, data: FederatedData) -> None:

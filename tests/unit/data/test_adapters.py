@@ -393,3 +393,25 @@ def test_flower_natural_ids_and_an_empty_partition(datasets, partitioners):
     natural.load_partition = lambda number: natural.dataset.select([0] if number else [])
     with pytest.raises(DataError, match="partition 0 of Flower partitions has no rows"):
         from_flower_partitioner(natural, XY)
+
+
+@pytest.mark.parametrize("lazy", [False, True])
+def test_rows_that_are_drawn_at_random_are_refused(lazy: bool) -> None:
+    """Random crops inside a data set: two runs of one seed differed, and test rows were cropped as well."""
+
+    class Jittered(Dataset):  # type: ignore[type-arg]
+        def __len__(self) -> int:
+            return 4
+
+        def __getitem__(self, number: int) -> tuple[torch.Tensor, int]:
+            return torch.ones(2) + torch.randn(2), number % 2
+
+    with pytest.raises(DataError, match=r"same row every time; random transforms belong in augment=.*draws"):
+        from_torch(Jittered(), owner=[0, 0, 1, 1], lazy=lazy)
+
+
+def test_a_transform_that_draws_is_refused_too(datasets):
+    rows = datasets.Dataset.from_dict({"x": [[1.0], [2.0]], "y": [0, 1]})
+    rows.set_transform(lambda batch: {**batch, "x": [[v[0] + np.random.rand()] for v in batch["x"]]})
+    with pytest.raises(DataError, match="draws random numbers when a row is read"):
+        from_hugging_face(rows, {"x": "x", "y": "y"}, lazy=True)

@@ -250,3 +250,29 @@ def test_statistics_that_are_personal_are_missed_too() -> None:
     with pytest.raises(ft.ConfigError, match=r"'1\.\w+' is personal"):
         result.model()
     assert float(result.model(client=0)[1].running_var.sum()) != 5.0
+
+
+class SeveralOutputs(nn.Module):
+    """Returns its logits after other tensors, one of which is its input."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(4, 3)
+
+    def forward(self, x: Tensor) -> dict[str, Tensor]:
+        return {"features": 2 * x, "logits": self.layer(x), "given": x}
+
+
+def test_the_output_of_an_onnx_file_is_the_one_that_was_scored(tmp_path: Path) -> None:
+    """It was the first of the model's outputs; one that was an input as well made a file that nobody could load."""
+    onnxruntime = pytest.importorskip("onnxruntime")
+    pytest.importorskip("onnxscript")
+    rows = np.random.default_rng(0).standard_normal((6, 4)).astype(np.float32)
+    data = ft.data.FederatedData.from_clients([(rows, np.arange(6) % 3)] * 2)
+    settings = {"algorithm": ft.algorithms.fedavg(0.1, 1), "rounds": 1, "evaluation": None, "progress": False}
+    result = ft.run(model=SeveralOutputs(), data=data, **settings)  # type: ignore[arg-type]
+    session = onnxruntime.InferenceSession(str(result.save_model(tmp_path / "model", "onnx")))
+    assert [output.name for output in session.get_outputs()] == ["output"]
+    np.testing.assert_allclose(
+        session.run(None, {"x": rows})[0], result.model()(torch.from_numpy(rows))["logits"], rtol=1e-5
+    )
