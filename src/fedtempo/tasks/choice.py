@@ -41,8 +41,17 @@ def as_task(loss: str | Task | PerSample | None, targets: Tensor | None) -> Task
         name = given.__name__
         rule = "a name, a Task or a function (outputs, targets)"
         raise ConfigError(f"loss must be {rule}. Got the class {name}: make one, {name}().")
+    _refuse_other_ignored(loss, targets)
     known = _of_torch(loss)
     return known if known is not None and _fits(known, targets) else _custom(loss, targets)
+
+
+def _refuse_other_ignored(loss: PerSample, targets: Tensor | None) -> None:
+    """Metrics and the weights of batches leave out targets of -100 alone, so a loss must not leave out others."""
+    ignored = getattr(loss, "ignore_index", IGNORED)
+    if _is_torch(loss) and ignored != IGNORED and targets is not None and not targets.is_floating_point():
+        way = f"write y[y == {ignored}] = {IGNORED} into the targets"
+        raise ConfigError(f"ignore_index of the loss must be {IGNORED}, as for the metrics. Got {ignored}: {way}.")
 
 
 def _fits(known: Task, targets: Tensor | None) -> bool:

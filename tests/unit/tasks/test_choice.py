@@ -7,6 +7,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+import fedtempo as ft
+from fedtempo.tasks import as_task
 from tests.plain_loop import Rows, averaged, random_clients, trained
 
 
@@ -48,3 +50,14 @@ def test_losses_of_labels_take_truth_values(loss: object, backend: str) -> None:
     for rows in clients:
         rows["y"] = rows["x"][:, :3] > 0
     agree(clients, loss, plain, backend)
+
+
+def test_a_loss_that_leaves_out_other_targets_than_the_metrics_is_refused() -> None:
+    """Accuracy counted rows that the loss had skipped, such as the padding of sentences."""
+    with pytest.raises(
+        ft.ConfigError, match=r"ignore_index of the loss must be -100.* Got 0: write y\[y == 0\] = -100"
+    ):
+        as_task(nn.CrossEntropyLoss(ignore_index=0), torch.tensor([[1, 2, 0]]))
+    assert as_task(nn.CrossEntropyLoss(ignore_index=-100), torch.tensor([1, 2])).classes
+    shares = torch.tensor([[0.5, 0.5]])  # torch itself looks at no index where targets are shares
+    assert as_task(nn.CrossEntropyLoss(ignore_index=0), shares).name == "CrossEntropyLoss"
