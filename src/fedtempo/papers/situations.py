@@ -14,6 +14,8 @@ from fedtempo.papers.control import judging
 from fedtempo.papers.control.methods import BASELINES, METHODS
 from fedtempo.papers.control.methods import FEDAVG as PLAIN_AVERAGE
 from fedtempo.papers.decaying_k.data import FEMNIST as DECAYING_FEMNIST
+from fedtempo.papers.decaying_k.data import SHAKESPEARE as DECAYING_SHAKESPEARE
+from fedtempo.papers.decaying_k.data import STACKOVERFLOW
 from fedtempo.papers.decaying_k.schemes import AT_STEPS, BEST, EARLY, SCHEMES, label
 from fedtempo.papers.feddecay import heterogeneity, methods
 from fedtempo.papers.feddecay.heterogeneity import BETAS, HETEROGENEITY, at_alpha
@@ -66,9 +68,9 @@ def _feddecay(experiment: Reproduction, where: str, column: str, users: str) -> 
     return Situation(f"{where}, {users}", experiment, methods.LABELS, column, methods.FEDAVG, costs)
 
 
-def _schemes(size: str, what: str, column: str) -> Situation:
+def _schemes(experiment: Reproduction, where: str, size: str, what: str, column: str) -> Situation:
     contestants = tuple(label(size, scheme) for scheme in SCHEMES)
-    return Situation(f"FEMNIST, {size}, {what}", DECAYING_FEMNIST, contestants, column, contestants[0], ("steps",))
+    return Situation(f"{where}, {size}, {what}", experiment, contestants, column, contestants[0], ("steps",))
 
 
 def _controls(experiment: Reproduction, where: str) -> tuple[Situation, Situation]:
@@ -129,7 +131,12 @@ SITUATIONS: tuple[Situation, ...] = (
         for column, users in ((methods.EXISTING, "existing users"), (methods.NEW, "new users"))
     ),
     *(
-        _schemes(size, what, column)
+        _schemes(experiment, where, size, what, column)
+        for experiment, where in (
+            (DECAYING_FEMNIST, "FEMNIST"),
+            (DECAYING_SHAKESPEARE, "Shakespeare"),
+            (STACKOVERFLOW, "StackOverflow, recall"),
+        )
         for size in ("low K", "middle K", "high K")
         for what, column in (
             ("few rounds (a quarter)", EARLY),
