@@ -8,9 +8,12 @@ from fedtempo.algorithms.apfl import apfl
 from fedtempo.algorithms.delta_sgd import delta_sgd
 from fedtempo.algorithms.diloco import diloco
 from fedtempo.algorithms.ditto import ditto
+from fedtempo.algorithms.fedadagrad import fedadagrad
+from fedtempo.algorithms.fedadam import fedadam
 from fedtempo.algorithms.fedadamw import fedadamw
 from fedtempo.algorithms.fedala import fedala
 from fedtempo.algorithms.fedavg import fedavg, fedsgd, local_only, reptile
+from fedtempo.algorithms.fedavgm import fedavgm
 from fedtempo.algorithms.fedbn import fedbn
 from fedtempo.algorithms.fedcm import fedcm
 from fedtempo.algorithms.feddecay import feddecay
@@ -32,6 +35,7 @@ from fedtempo.algorithms.fedrod import fedrod
 from fedtempo.algorithms.fedsam import fedsam
 from fedtempo.algorithms.fedspeed import fedspeed
 from fedtempo.algorithms.fedsps import feddecsps, fedsps
+from fedtempo.algorithms.fedyogi import fedyogi
 from fedtempo.algorithms.fomaml import fomaml
 from fedtempo.algorithms.lg_fedavg import lg_fedavg
 from fedtempo.algorithms.lora import fedsa_lora, ffa_lora
@@ -42,8 +46,8 @@ from fedtempo.algorithms.pfedme import pfedme
 from fedtempo.algorithms.pflego import pflego
 from fedtempo.algorithms.qfedavg import q_fedavg, q_fedsgd
 from fedtempo.algorithms.scaffold import scaffold
-from fedtempo.algorithms.server_optimizers import fedadagrad, fedadam, fedavgm, fedyogi, with_server
 from fedtempo.algorithms.stop_early import stop_early
+from fedtempo.algorithms.with_server import with_server
 from fedtempo.server.step import Server
 
 ALGORITHMS: dict[str, Callable[..., Algorithm]] = {
