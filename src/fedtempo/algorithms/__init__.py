@@ -44,7 +44,8 @@ from fedtempo.algorithms.moon import moon
 from fedtempo.algorithms.named import named
 from fedtempo.algorithms.pfedme import pfedme
 from fedtempo.algorithms.pflego import pflego
-from fedtempo.algorithms.qfedavg import q_fedavg, q_fedsgd
+from fedtempo.algorithms.q_fedavg import q_fedavg
+from fedtempo.algorithms.q_fedsgd import q_fedsgd
 from fedtempo.algorithms.scaffold import scaffold
 from fedtempo.algorithms.stop_early import stop_early
 from fedtempo.algorithms.with_server import with_server
