@@ -2,9 +2,11 @@
 
 from collections.abc import Callable
 
+from fedtempo.algorithms.adaptive_decay import adaptive_decay
 from fedtempo.algorithms.afl import afl
 from fedtempo.algorithms.algorithm import Algorithm
 from fedtempo.algorithms.apfl import apfl
+from fedtempo.algorithms.clip_then_decay import clip_then_decay
 from fedtempo.algorithms.delta_sgd import delta_sgd
 from fedtempo.algorithms.diloco import diloco
 from fedtempo.algorithms.ditto import ditto
@@ -26,7 +28,7 @@ from fedtempo.algorithms.fedhyper_client import fedhyper_client
 from fedtempo.algorithms.fedinit import fedinit
 from fedtempo.algorithms.fedlesam import fedlesam
 from fedtempo.algorithms.fedmuon import fedmuon
-from fedtempo.algorithms.fednar import adaptive_decay, clip_then_decay, fednar, server_decay
+from fedtempo.algorithms.fednar import fednar
 from fedtempo.algorithms.fednova import fednova
 from fedtempo.algorithms.fedper import fedbabu, fedper, fedrep
 from fedtempo.algorithms.fedprox import fedprox
@@ -47,6 +49,7 @@ from fedtempo.algorithms.pflego import pflego
 from fedtempo.algorithms.q_fedavg import q_fedavg
 from fedtempo.algorithms.q_fedsgd import q_fedsgd
 from fedtempo.algorithms.scaffold import scaffold
+from fedtempo.algorithms.server_decay import server_decay
 from fedtempo.algorithms.stop_early import stop_early
 from fedtempo.algorithms.with_server import with_server
 from fedtempo.server.step import Server
