@@ -16,27 +16,31 @@ from fedtempo.algorithms.fedadamw import fedadamw
 from fedtempo.algorithms.fedala import fedala
 from fedtempo.algorithms.fedavg import fedavg, fedsgd, local_only, reptile
 from fedtempo.algorithms.fedavgm import fedavgm
+from fedtempo.algorithms.fedbabu import fedbabu
 from fedtempo.algorithms.fedbn import fedbn
 from fedtempo.algorithms.fedcm import fedcm
 from fedtempo.algorithms.feddecay import feddecay
+from fedtempo.algorithms.feddecsps import feddecsps
 from fedtempo.algorithms.feddyn import feddyn
 from fedtempo.algorithms.fedem import fedem
 from fedtempo.algorithms.fedex_lora import fedex_lora
 from fedtempo.algorithms.fedexp import fedexp
-from fedtempo.algorithms.fedhyper import fedhyper_global, fedhyper_server
 from fedtempo.algorithms.fedhyper_client import fedhyper_client
+from fedtempo.algorithms.fedhyper_global import fedhyper_global
+from fedtempo.algorithms.fedhyper_server import fedhyper_server
 from fedtempo.algorithms.fedinit import fedinit
 from fedtempo.algorithms.fedlesam import fedlesam
 from fedtempo.algorithms.fedmuon import fedmuon
 from fedtempo.algorithms.fednar import fednar
 from fedtempo.algorithms.fednova import fednova
-from fedtempo.algorithms.fedper import fedbabu, fedper, fedrep
+from fedtempo.algorithms.fedper import fedper
 from fedtempo.algorithms.fedprox import fedprox
 from fedtempo.algorithms.fedrecon import fedrecon, fedrecon_stateful
+from fedtempo.algorithms.fedrep import fedrep
 from fedtempo.algorithms.fedrod import fedrod
 from fedtempo.algorithms.fedsam import fedsam
 from fedtempo.algorithms.fedspeed import fedspeed
-from fedtempo.algorithms.fedsps import feddecsps, fedsps
+from fedtempo.algorithms.fedsps import fedsps
 from fedtempo.algorithms.fedyogi import fedyogi
 from fedtempo.algorithms.fomaml import fomaml
 from fedtempo.algorithms.lg_fedavg import lg_fedavg

@@ -8,9 +8,8 @@ from typing import Any, Literal
 import torch
 
 from fedtempo.algorithms.algorithm import Algorithm
-from fedtempo.algorithms.fedhyper import check_bounds
 from fedtempo.algorithms.named import named
-from fedtempo.algorithms.rate_rules import ruled, sharing
+from fedtempo.algorithms.rate_rules import check_bounds, ruled, sharing
 from fedtempo.client.rules import Probe, RateRule, State, zero_of
 from fedtempo.params import Params, Scalar, add, inner, subtract, zeros_like
 from fedtempo.schedules import Now, Position, step_number
