@@ -8,7 +8,7 @@ from typing import Any, Unpack
 from fedtempo.algorithms.algorithm import Algorithm, Memory, Uploads, Weighting
 from fedtempo.algorithms.fedavg import fedavg
 from fedtempo.algorithms.named import ClientSettings, named
-from fedtempo.algorithms.scaffold import TRAVELLED, add_rate, sum_of_rates
+from fedtempo.algorithms.sum_of_rates import TRAVELLED, add_rate, sum_of_rates
 from fedtempo.client.objectives import Received, Steady, View
 from fedtempo.client.phase import Carry
 from fedtempo.client.rules import zero_of
