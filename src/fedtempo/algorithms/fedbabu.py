@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Unpack
 
-import torch
-from torch import Tensor, nn
+from torch import nn
 
 from fedtempo.algorithms.algorithm import Algorithm, FirstModel, Serving, Weighting, first_as_drawn
 from fedtempo.algorithms.fedavg import momentum_transform
 from fedtempo.algorithms.named import ClientSettings, named, restricted
+from fedtempo.algorithms.polar_factor import nearest_orthogonal
 from fedtempo.client.phase import Phase, length
 from fedtempo.errors import ConfigError
 from fedtempo.params import Params, Selector, everything, submodule
@@ -56,13 +56,6 @@ def _frozen(head: Selector, then: FirstModel) -> FirstModel:
 def _orthogonal(head: Selector) -> FirstModel:
     def first(model: nn.Module, tensors: Params) -> Params:
         names = head.names(model) & {n for n, t in tensors.items() if t.dim() == 2}
-        return {**tensors, **{n: _nearest_orthogonal(tensors[n]) for n in names}}
+        return {**tensors, **{n: nearest_orthogonal(tensors[n]) for n in names}}
 
     return first
-
-
-def _nearest_orthogonal(matrix: Tensor) -> Tensor:
-    """U V' of W = U S V': the nearest matrix with orthonormal rows, or columns where there are more rows."""
-    left, _, right = torch.linalg.svd(matrix.to(torch.float64), full_matrices=False)
-    nearest: Tensor = left @ right
-    return nearest.to(matrix.dtype)
