@@ -9,8 +9,9 @@ from typing import Any, Unpack
 from torch import Tensor
 
 from fedtempo.algorithms.algorithm import Algorithm
-from fedtempo.algorithms.fedadamw import driven, driving, refuse_optimizer
+from fedtempo.algorithms.fedadamw import refuse_optimizer
 from fedtempo.algorithms.fedavg import fedavg
+from fedtempo.algorithms.global_update import driven, driving
 from fedtempo.algorithms.named import ClientSettings, named
 from fedtempo.algorithms.polar_factor import orthogonalised, polar_factor
 from fedtempo.algorithms.rate_rules import NORMALISED
