@@ -7,7 +7,7 @@ from dataclasses import replace
 from fedtempo.algorithms.algorithm import Memory, Uploads
 from fedtempo.client.objectives import Pull, Received
 from fedtempo.client.phase import Carry
-from fedtempo.params import Params, add, select, subtract, zeros_like
+from fedtempo.params import Params, add, select, subtract, without_prefix, zeros_like
 from fedtempo.schedules import Schedule
 from fedtempo.server.sums import Groups
 
@@ -67,7 +67,7 @@ def two_displacements(plain: Uploads) -> Uploads:
     """y_K - x, and y_K minus the client's last model."""
 
     def upload(received: Received, carry: Carry) -> Groups:
-        last = {n.removeprefix(LAST): t for n, t in carry.personal.items() if n.startswith(LAST)}
+        last = without_prefix(carry.personal, LAST)
         return {**plain.upload(received, carry), CHANGE: subtract(select(carry.shared, last), last)}
 
     # The server adds changes up over the whole run, so one that a compressor altered would stay in the sum: they are

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from fedtempo.client.objectives import Received
-from fedtempo.params import Params, zeros_like
+from fedtempo.params import Params, without_prefix, zeros_like
 from fedtempo.schedules import Now
 from fedtempo.server.step import Server, around
 from fedtempo.server.sums import Aggregate
@@ -28,4 +28,4 @@ def sending_last_mean(server: Server, name: str, prefix: str, group: str = "delt
 
 def last_mean(received: Received, prefix: str) -> Params:
     """What came down from `sending_last_mean`, under the names of the model's tensors."""
-    return {n.removeprefix(prefix): t for n, t in received.extra.items() if n.startswith(prefix)}
+    return without_prefix(received.extra, prefix)
