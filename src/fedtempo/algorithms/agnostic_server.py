@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from fedtempo.client.rules import zero_of
 from fedtempo.params import Params, add, scaled, subtract
 from fedtempo.schedules import Now, Schedule
 from fedtempo.server.step import Server, core_of, serve_shared
@@ -23,11 +24,10 @@ def agnostic(inner: Server, rate: Schedule, average: bool, clients: tuple[int, .
     """
 
     def init(shared: Params) -> Any:
-        device = next(iter(shared.values())).device
-        weights = torch.zeros(max(clients) + 1, dtype=torch.float64, device=device)
+        zero = zero_of(shared)
+        weights = zero.new_zeros(max(clients) + 1)
         weights[list(clients)] = 1 / len(clients)
-        rounds = torch.zeros((), dtype=torch.float64, device=device)
-        return {"optimizer": inner.init(shared), LAMBDA: weights, "mean": dict(shared), "rounds": rounds}
+        return {"optimizer": inner.init(shared), LAMBDA: weights, "mean": dict(shared), "rounds": zero}
 
     def step(shared: Params, state: Any, aggregate: Aggregate, now: Now) -> tuple[Params, Any]:
         # Means are over the cohort. Times N they estimate sums over all clients, and equal them where everybody came.

@@ -12,6 +12,7 @@ from fedtempo.client.network import Network
 from fedtempo.client.objectives import DRIFT, Received
 from fedtempo.client.phase import Carry, Enter, StepInfo
 from fedtempo.client.program import Begin, FinalState
+from fedtempo.client.rules import zero_of
 from fedtempo.params import Params, is_plain, select, zeros_like
 from fedtempo.schedules import Position
 from fedtempo.tasks import Batch, Task
@@ -34,9 +35,8 @@ class ControlVariate(NamedTuple):
 
 def _begin(received: Received, personal: Params) -> tuple[Params, Params]:
     # c - c_i is constant during a round, so it is computed once and not at every step.
-    device = next(iter(received.shared.values())).device
     drift = {DRIFT + n: c - personal[n] for n, c in received.extra.items() if n in personal}
-    zero = torch.zeros((), dtype=torch.float64, device=device)
+    zero = zero_of(received.shared)
     return personal, {TRAVELLED: zero, SHARE: torch.ones_like(zero), **drift}
 
 
