@@ -122,6 +122,11 @@ def combine(*parts: Mapping[str, Tensor]) -> Params:
     return {name: p for part in parts for name, p in part.items()}
 
 
+def without_prefix(params: Mapping[str, Tensor], prefix: str) -> Params:
+    """The tensors whose names start with `prefix`, under the rest of their names."""
+    return {name.removeprefix(prefix): p for name, p in params.items() if name.startswith(prefix)}
+
+
 def add(a: Mapping[str, Tensor], b: Mapping[str, Tensor], scale: Scalar = 1.0) -> Params:
     """`a + scale * b`, over the names of `a`."""
     # Three cases, for speed: no product, a product inside the addition, and a rate that is a tensor (under `vmap`).

@@ -212,7 +212,7 @@ def test_who_works_more_does_not_move_fednovas_limit() -> None:
 
 
 def test_an_orthogonalised_matrix_has_singular_values_near_one() -> None:
-    from fedtempo.algorithms.fedmuon import orthogonalised
+    from fedtempo.algorithms.polar_factor import orthogonalised
 
     torch.manual_seed(0)
     matrix = torch.randn(6, 3, dtype=torch.float64)

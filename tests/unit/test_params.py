@@ -26,6 +26,7 @@ from fedtempo.params import (
     submodule,
     subtract,
     tree_map,
+    without_prefix,
     zeros_like,
 )
 
@@ -139,3 +140,8 @@ def test_patterns() -> None:
 
 def test_they_print_as_they_compose() -> None:
     assert repr(~submodule("head") & matching("*.bias")) == "(not submodule 'head' and names like '*.bias')"
+
+
+def test_tensors_under_a_prefix_lose_it() -> None:
+    one, two = torch.tensor(1.0), torch.tensor(2.0)
+    assert without_prefix({"last/w": one, "w": two}, "last/") == {"w": one}

@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
+from typing import TypeGuard
 
 import pytest
 
@@ -318,6 +319,39 @@ def test_files_and_functions_are_small() -> None:
         if isinstance(node, ast.FunctionDef) and body_lines(node, lines) > 60
     ]
     assert not long
+
+
+MOST_LINES_OF_AN_ALGORITHM = 60
+"""Of code: a method that is read in one go fits on a screen."""
+NO_ALGORITHMS = {
+    "__init__.py": "lists the algorithms, a line each",
+    "algorithm.py": "says what an algorithm is made of",
+    "named.py": "checks the settings of all algorithms",
+}
+
+
+def code_lines(path: Path) -> int:
+    """Lines without imports, docstrings, comments and blank ones."""
+    lines = path.read_text().splitlines()
+    code = {number for number, line in enumerate(lines, 1) if line.strip() and not line.lstrip().startswith("#")}
+    for node in ast.walk(parsed(path)):
+        if isinstance(node, (ast.Import, ast.ImportFrom)) or is_text(node):
+            code -= set(range(node.lineno, (node.end_lineno or node.lineno) + 1))
+    return len(code)
+
+
+def is_text(node: ast.AST) -> TypeGuard[ast.Expr]:
+    """Whether a statement is only text: the docstring of a module, a function, a class or a constant."""
+    return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
+
+
+def test_algorithms_are_short(tmp_path: Path) -> None:
+    lines = {path.name: code_lines(path) for path in (SOURCE / "algorithms").glob("*.py")}
+    long = {name: count for name, count in lines.items() if count > MOST_LINES_OF_AN_ALGORITHM}
+    assert set(long) == set(NO_ALGORITHMS), f"more than {MOST_LINES_OF_AN_ALGORITHM} lines: {long}"
+    example = tmp_path / "example.py"
+    example.write_text('"""Text\nof two lines."""\n\nimport ast\n\n# Why.\nLIMIT = 1  # counts\n"""Its text."""\n')
+    assert code_lines(example) == 1
 
 
 def test_nothing_is_subclassed_but_what_must_be() -> None:

@@ -2,36 +2,46 @@
 
 from collections.abc import Callable
 
+from fedtempo.algorithms.adaptive_decay import adaptive_decay
 from fedtempo.algorithms.afl import afl
 from fedtempo.algorithms.algorithm import Algorithm
 from fedtempo.algorithms.apfl import apfl
+from fedtempo.algorithms.clip_then_decay import clip_then_decay
 from fedtempo.algorithms.delta_sgd import delta_sgd
 from fedtempo.algorithms.diloco import diloco
 from fedtempo.algorithms.ditto import ditto
+from fedtempo.algorithms.fedadagrad import fedadagrad
+from fedtempo.algorithms.fedadam import fedadam
 from fedtempo.algorithms.fedadamw import fedadamw
 from fedtempo.algorithms.fedala import fedala
 from fedtempo.algorithms.fedavg import fedavg, fedsgd, local_only, reptile
+from fedtempo.algorithms.fedavgm import fedavgm
+from fedtempo.algorithms.fedbabu import fedbabu
 from fedtempo.algorithms.fedbn import fedbn
 from fedtempo.algorithms.fedcm import fedcm
 from fedtempo.algorithms.feddecay import feddecay
+from fedtempo.algorithms.feddecsps import feddecsps
 from fedtempo.algorithms.feddyn import feddyn
 from fedtempo.algorithms.fedem import fedem
 from fedtempo.algorithms.fedex_lora import fedex_lora
 from fedtempo.algorithms.fedexp import fedexp
-from fedtempo.algorithms.fedhyper import fedhyper_global, fedhyper_server
 from fedtempo.algorithms.fedhyper_client import fedhyper_client
+from fedtempo.algorithms.fedhyper_global import fedhyper_global
+from fedtempo.algorithms.fedhyper_server import fedhyper_server
 from fedtempo.algorithms.fedinit import fedinit
 from fedtempo.algorithms.fedlesam import fedlesam
 from fedtempo.algorithms.fedmuon import fedmuon
-from fedtempo.algorithms.fednar import adaptive_decay, clip_then_decay, fednar, server_decay
+from fedtempo.algorithms.fednar import fednar
 from fedtempo.algorithms.fednova import fednova
-from fedtempo.algorithms.fedper import fedbabu, fedper, fedrep
+from fedtempo.algorithms.fedper import fedper
 from fedtempo.algorithms.fedprox import fedprox
 from fedtempo.algorithms.fedrecon import fedrecon, fedrecon_stateful
+from fedtempo.algorithms.fedrep import fedrep
 from fedtempo.algorithms.fedrod import fedrod
 from fedtempo.algorithms.fedsam import fedsam
 from fedtempo.algorithms.fedspeed import fedspeed
-from fedtempo.algorithms.fedsps import feddecsps, fedsps
+from fedtempo.algorithms.fedsps import fedsps
+from fedtempo.algorithms.fedyogi import fedyogi
 from fedtempo.algorithms.fomaml import fomaml
 from fedtempo.algorithms.lg_fedavg import lg_fedavg
 from fedtempo.algorithms.lora import fedsa_lora, ffa_lora
@@ -40,10 +50,12 @@ from fedtempo.algorithms.moon import moon
 from fedtempo.algorithms.named import named
 from fedtempo.algorithms.pfedme import pfedme
 from fedtempo.algorithms.pflego import pflego
-from fedtempo.algorithms.qfedavg import q_fedavg, q_fedsgd
+from fedtempo.algorithms.q_fedavg import q_fedavg
+from fedtempo.algorithms.q_fedsgd import q_fedsgd
 from fedtempo.algorithms.scaffold import scaffold
-from fedtempo.algorithms.server_optimizers import fedadagrad, fedadam, fedavgm, fedyogi, with_server
+from fedtempo.algorithms.server_decay import server_decay
 from fedtempo.algorithms.stop_early import stop_early
+from fedtempo.algorithms.with_server import with_server
 from fedtempo.server.step import Server
 
 ALGORITHMS: dict[str, Callable[..., Algorithm]] = {

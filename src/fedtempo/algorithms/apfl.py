@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Literal, Unpack
+from typing import Unpack
 
 import torch
 from torch import Tensor
 
-from fedtempo.algorithms.algorithm import Algorithm, Memory, Predict, Serving, Weighting
+from fedtempo.algorithms.algorithm import Algorithm, Memory, Serving, Weighting
+from fedtempo.algorithms.model_interpolation import ALPHA, Mix, mixture_of, predict_interpolated
 from fedtempo.algorithms.named import ClientSettings, PhaseSettings, gradient_only, named, phase_settings
-from fedtempo.client.network import Network
 from fedtempo.client.objectives import Loss, Objective, Received, Value, View
 from fedtempo.client.phase import Carry, Length, Phase, StepInfo, length
 from fedtempo.client.transforms import sgd
@@ -18,10 +18,6 @@ from fedtempo.params import Params, nothing
 from fedtempo.schedules import Position, Rate, checked_rate, constant
 from fedtempo.server.step import descend
 from fedtempo.tasks import Batch
-
-ALPHA = "<alpha>"
-"""The mixing weight among what a client keeps. No tensor of a model has such a name."""
-Mix = Literal["parameters", "outputs"]
 
 
 @named
@@ -68,7 +64,7 @@ def apfl(
         server=descend(sgd(checked_rate(server_lr, "server_lr"))),
         weighting=weighting,
         memory=Memory(lambda shared, trained: {**shared, ALPHA: _number(shared, alpha)}, begin=_note_alpha),
-        serving=Serving(_predict(mix), newcomer_phases=(own,), finetune_on="personal"),
+        serving=Serving(predict_interpolated(mix), newcomer_phases=(own,), finetune_on="personal"),
     )
 
 
@@ -83,12 +79,6 @@ def _note_alpha(received: Received, personal: Params) -> tuple[Params, Params]:
 
 def _into_unit(carry: Carry, moved: StepInfo, received: Received, now: Position) -> Carry:
     return carry._replace(personal={**carry.personal, ALPHA: moved.after[ALPHA].clamp(0.0, 1.0)})
-
-
-def mixture_of(alpha: Tensor, own: Params, shared: Params) -> Params:
-    """alpha v + (1 - alpha) w; whole numbers and frozen tensors are the shared model's."""
-    mixed = {n: alpha * own[n] + (1 - alpha) * w for n, w in shared.items() if n in own and w.is_floating_point()}
-    return {**shared, **mixed}
 
 
 def _mixed_loss(mix: Mix, noted: bool) -> Objective:
@@ -109,14 +99,3 @@ def _mixed_loss(mix: Mix, noted: bool) -> Objective:
         return Value(value, value, buffers)
 
     return objective
-
-
-def _predict(mix: Mix) -> Predict:
-    def predict(network: Network, shared: Params, personal: Params, batch: Batch, train: bool = False) -> Tensor:
-        alpha = personal[ALPHA]
-        if mix == "parameters":
-            return network.forward(mixture_of(alpha, personal, shared), batch, train)
-        own = {n: personal.get(n, t) for n, t in shared.items()}
-        return alpha * network.forward(own, batch, train) + (1 - alpha) * network.forward(shared, batch, train)
-
-    return predict

@@ -11,6 +11,7 @@ from fedtempo.client.network import Network
 from fedtempo.client.objectives import Received
 from fedtempo.client.phase import Carry, Enter
 from fedtempo.client.program import Begin
+from fedtempo.client.rules import zero_of
 from fedtempo.params import Params
 from fedtempo.tasks import Batch, Task
 
@@ -30,8 +31,7 @@ def noting_loss(algorithm: Algorithm) -> Algorithm:
 def _with_zero(begin: Begin) -> Begin:
     def begun(received: Received, personal: Params) -> tuple[Params, Params]:
         own, scratch = begin(received, personal)
-        device = next(iter(received.shared.values())).device
-        return own, {**scratch, LOSS: torch.zeros((), dtype=torch.float64, device=device)}
+        return own, {**scratch, LOSS: zero_of(received.shared)}
 
     return begun
 

@@ -7,7 +7,7 @@ from typing import Unpack
 from fedtempo.algorithms.algorithm import Algorithm, Weighting
 from fedtempo.algorithms.fedavg import fedavg
 from fedtempo.algorithms.named import ClientSettings, named
-from fedtempo.algorithms.server_optimizers import with_server
+from fedtempo.algorithms.with_server import with_server
 from fedtempo.client.optimizers import Between, adamw
 from fedtempo.client.transforms import clip_by_global_norm
 from fedtempo.client.transforms import momentum as heavy_ball

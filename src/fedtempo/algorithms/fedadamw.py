@@ -10,20 +10,14 @@ from torch import Tensor
 
 from fedtempo.algorithms.algorithm import Algorithm
 from fedtempo.algorithms.fedavg import fedavg
+from fedtempo.algorithms.global_update import driven, driving
 from fedtempo.algorithms.named import ClientSettings, named
 from fedtempo.algorithms.rate_rules import NORMALISED
-from fedtempo.client.objectives import Received
 from fedtempo.client.optimizers import Optimizer
-from fedtempo.client.phase import AfterStep, Carry, StepInfo
 from fedtempo.client.transforms import Transform, add_weight_decay, chain
 from fedtempo.errors import ConfigError, is_number, require
 from fedtempo.params import Params, zeros_like
-from fedtempo.schedules import Now, Position, Rate, Schedule, checked_rate, step_number
-from fedtempo.server.step import Server, around
-from fedtempo.server.sums import Aggregate
-
-DRIVE = "_drive/"
-"""Leads the names of the last mean displacement among what comes down."""
+from fedtempo.schedules import Position, Rate, checked_rate, step_number
 
 
 @named
@@ -100,30 +94,3 @@ def shared_moments(b1: float, b2: float, eps: float, second_moment: str, one_cou
 
 def _filled(means: dict[str, Tensor], like: Params) -> Params:
     return {n: torch.zeros_like(t) + means[n] for n, t in like.items()}
-
-
-def driven(alpha: float, rate: Schedule, rescaled: bool) -> AfterStep:
-    """After every step: y <- y + b_k (alpha / K) D, times l_t / l_{t-1} where `rescaled`."""
-
-    def after(carry: Carry, moved: StepInfo, received: Received, now: Position) -> Carry:
-        last = {n.removeprefix(DRIVE): d for n, d in received.extra.items() if n.startswith(DRIVE)}
-        share = now.value(lambda here: alpha / here.steps * _inside(rate, here, rescaled))
-        shared = {n: carry.shared[n] + share * d for n, d in last.items() if n in moved.after}
-        return carry._replace(shared={**carry.shared, **shared})
-
-    return after
-
-
-def _inside(rate: Schedule, here: Now, rescaled: bool) -> float:
-    """l_{t,k} / l_{t,0}, and with `rescaled` times l_{t,0} / l_{t-1,0}."""
-    first = rate.at(replace(here, round=max(here.round - rescaled, 0), step=0, epoch=0))
-    return rate.at(here) / first if first else 0.0
-
-
-def driving(server: Server) -> Server:
-    """A server that also sends down the last mean displacement."""
-
-    def before(shared: Params, own: Any, aggregate: Aggregate, now: Now) -> tuple[Aggregate, Any]:
-        return aggregate, aggregate.means["delta"]
-
-    return around(server, "drive", zeros_like, before, lambda own: {DRIVE + n: d for n, d in own.items()})

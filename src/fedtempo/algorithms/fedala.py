@@ -6,21 +6,26 @@ from dataclasses import replace
 from typing import Unpack
 
 import torch
-from torch import Tensor
 
+from fedtempo.algorithms.adaptive_local_aggregation import (
+    LOSS,
+    LOSSES,
+    MIX,
+    PASSES,
+    VISITED,
+    WINDOW,
+    mix,
+    mixed_enough,
+    mixed_loss,
+)
 from fedtempo.algorithms.algorithm import Algorithm, Memory, Serving, Weighting, predict_personal
 from fedtempo.algorithms.fedavg import fedavg
 from fedtempo.algorithms.named import ClientSettings, PhaseSettings, gradient_only, named
-from fedtempo.client.objectives import Loss, Received, Value, View, of_this_client
-from fedtempo.client.phase import AfterStep, Carry, Phase, StepInfo, Until, length
+from fedtempo.client.objectives import Received
+from fedtempo.client.phase import Carry, Phase, length
 from fedtempo.errors import is_count, is_number, require
 from fedtempo.params import Params, Selector, submodule
-from fedtempo.schedules import Position, Rate, checked_rate
-from fedtempo.tasks import Batch
-
-MIX, LOSS, LOSSES, PASSES, VISITED = "mix/", "_ala_loss", "_ala_losses", "_ala_passes", "_ala_visited"
-WINDOW = 10
-"""Passes whose losses decide whether the first mixing has come to rest."""
+from fedtempo.schedules import Rate, checked_rate
 
 
 @named
@@ -57,11 +62,11 @@ def fedala(
     mixing = Phase(
         replace(length(epochs=most_passes), share=share),
         checked_rate(mix_lr, "mix_lr"),
-        objective=_mixed_loss,
+        objective=mixed_loss,
         on="personal",
         own=MIX,
-        after=_mix(most_passes),
-        until=_mixed_enough(threshold),
+        after=mix(most_passes),
+        until=mixed_enough(threshold),
         **exact,
     )
     local = tuple(replace(phase, on="shared") for phase in plain.phases)
@@ -82,51 +87,6 @@ def _first_own(shared: Params, names: frozenset[str]) -> Params:
 def _begin(received: Received, personal: Params) -> tuple[Params, Params]:
     zero = torch.zeros_like(personal[LOSS])
     return personal, {LOSSES: torch.stack([zero] * WINDOW), PASSES: zero}
-
-
-def start_of(received: Params, personal: Params, weights: Params) -> Params:
-    """t: the received model, with theta + (x - theta) W in the tensors that have weights."""
-    mixed = {n: personal[n] + (x - personal[n]) * weights[MIX + n] for n, x in received.items() if MIX + n in weights}
-    return {**received, **mixed}
-
-
-def _mixed_loss(loss: Loss, params: Params, batch: Batch, view: View, now: Position) -> Value:
-    own = next(w for n, w in params.items() if n.startswith(MIX))
-    received = of_this_client(view.received.shared, own, view.network)
-    value, _ = loss(start_of(received, view.personal, params), batch)
-    # Kept beside the personal tensors, where `_mix` finds it.
-    return Value(value, value, {LOSS: value})
-
-
-def _mix(most: int) -> AfterStep:
-    """Clip W, start the local steps at the new t, and note the loss of the last batch of every pass."""
-
-    def after(carry: Carry, moved: StepInfo, received: Received, now: Position) -> Carry:
-        weights = {n: w.clamp(0.0, 1.0) for n, w in moved.after.items()}
-        personal = {**carry.personal, **weights}
-        ends = now.value(lambda here: float((here.step + 1) % max(here.steps // most, 1) == 0))
-        later = torch.cat([carry.scratch[LOSSES][1:], carry.personal[LOSS].reshape(1)])
-        losses = carry.scratch[LOSSES] + ends * (later - carry.scratch[LOSSES])
-        scratch = {**carry.scratch, LOSSES: losses, PASSES: carry.scratch[PASSES] + ends}
-        shared = {**carry.shared, **start_of(received.shared, personal, weights)}
-        return carry._replace(shared=shared, personal=personal, scratch=scratch)
-
-    return after
-
-
-def _mixed_enough(threshold: float) -> Until:
-    def until(received: Received, carry: Carry) -> Tensor:
-        passes, visited = carry.scratch[PASSES], carry.personal[VISITED] > 0
-        rest = (passes > WINDOW) & (carry.scratch[LOSSES].std(correction=0) < threshold)
-        return _same(received, carry) | torch.where(visited, passes >= 1, rest)
-
-    return until
-
-
-def _same(received: Received, carry: Carry) -> Tensor:
-    """Whether the client's own model is the received one, so that there is nothing to mix."""
-    names = [n.removeprefix(MIX) for n in carry.personal if n.startswith(MIX)]
-    return torch.stack([(received.shared[n] == carry.personal[n]).all() for n in names]).all()
 
 
 def _keep(received: Received, carry: Carry) -> Params:

@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any, Unpack
+from typing import Unpack
 
 from fedtempo.algorithms.algorithm import Algorithm, Memory, Uploads, Weighting
 from fedtempo.algorithms.fedavg import fedavg
+from fedtempo.algorithms.last_mean import last_mean, sending_last_mean
 from fedtempo.algorithms.named import ClientSettings, named
-from fedtempo.algorithms.scaffold import TRAVELLED, add_rate, sum_of_rates
+from fedtempo.algorithms.sum_of_rates import TRAVELLED, add_rate, sum_of_rates
 from fedtempo.client.objectives import Received, Steady, View
 from fedtempo.client.phase import Carry
 from fedtempo.client.rules import zero_of
 from fedtempo.errors import require
-from fedtempo.params import Params, subtract, zeros_like
+from fedtempo.params import Params, subtract
 from fedtempo.schedules import Now, Rate, checked_rate
-from fedtempo.server.step import around
-from fedtempo.server.sums import Aggregate, Groups
+from fedtempo.server.sums import Groups
 
 DIRECTION = "_direction/"
 """Leads the names of M among what comes down."""
@@ -46,29 +46,21 @@ def fedcm(
         replace(p, share=share, correction=Steady(_direction), after=add_rate, after_reads_start=False)
         for p in plain.phases
     )
-
-    def before(shared: Params, own: Any, aggregate: Aggregate, now: Now) -> tuple[Aggregate, Any]:
-        return aggregate, aggregate.means["direction"]
-
-    def sends(own: Any) -> Params:
-        return {DIRECTION + n: m for n, m in own.items()}
-
     return replace(
         plain,
         phases=phases,
-        server=around(plain.server, "direction", zeros_like, before, sends),
+        server=sending_last_mean(plain.server, "direction", DIRECTION, group="direction"),
         memory=Memory(begin=lambda received, personal: (personal, {TRAVELLED: zero_of(received.shared)})),
         uploads=Uploads(_upload, compresses=frozenset({"delta", "direction"})),
     )
 
 
 def _direction(view: View) -> Params:
-    extra = view.received.extra
-    return {n.removeprefix(DIRECTION): m for n, m in extra.items() if n.startswith(DIRECTION)}
+    return last_mean(view.received, DIRECTION)
 
 
 def _upload(received: Received, carry: Carry) -> Groups:
     delta = subtract(carry.shared, received.shared)
     travelled = sum_of_rates(carry)
-    names = [n.removeprefix(DIRECTION) for n in received.extra if n.startswith(DIRECTION)]
+    names = last_mean(received, DIRECTION)
     return {"delta": delta, "direction": {n: (delta[n] / -travelled).to(delta[n].dtype) for n in names}}

@@ -10,17 +10,18 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from fedtempo.algorithms.algorithm import Algorithm, Memory, Serving, Weighting
+from fedtempo.algorithms.expectation import expectation
 from fedtempo.algorithms.named import ClientSettings, named, phase_settings
 from fedtempo.client.network import Network
-from fedtempo.client.objectives import Received, component, mixture
-from fedtempo.client.phase import Carry, Length, Phase, length
+from fedtempo.client.objectives import component, mixture
+from fedtempo.client.phase import Length, Phase, length
 from fedtempo.client.transforms import sgd
 from fedtempo.errors import is_count, require
 from fedtempo.params import Params
 from fedtempo.schedules import Now, Rate, checked_rate, constant
 from fedtempo.server.step import descend, descend_scaled
 from fedtempo.server.sums import Aggregate
-from fedtempo.tasks import Batch, Task, hide_padded_outputs
+from fedtempo.tasks import Batch
 
 
 @named
@@ -76,23 +77,6 @@ def fedem(
 def _even(shared: Params, components: int) -> Tensor:
     first = next(p for p in shared.values() if p.is_floating_point())
     return torch.full((components,), 1.0 / components, dtype=first.dtype, device=first.device)
-
-
-def expectation(network: Network, task: Task, received: Received, carry: Carry, data: Batch) -> tuple[Carry, Batch]:
-    """The E-step: responsibilities of every training row under the current components, and new mixture weights."""
-    pi = carry.personal["pi"]
-    # A softmax of log pi_m - loss_m is pi_m exp(-loss_m) normalised, without underflow for large losses.
-    losses = [_losses(network, task, component(carry.shared, m), data) for m in range(pi.shape[0])]
-    responsibilities = torch.softmax(torch.log(pi) - torch.stack(losses, dim=-1), dim=-1)
-    rows = data["_rows"].to(pi.dtype) if "_rows" in data else torch.ones_like(responsibilities[:, 0])
-    weights = (responsibilities * rows.unsqueeze(-1)).sum(0) / rows.sum()
-    return carry._replace(personal={"pi": weights}), {**data, "_responsibilities": responsibilities}
-
-
-def _losses(network: Network, task: Task, params: Params, data: Batch) -> Tensor:
-    losses = task.losses(hide_padded_outputs(network.forward(params, data), data), data["y"])
-    require(losses.dim() == 1, f"the loss {task.name!r}", "one number per row for a mixture", "one number per batch")
-    return losses
 
 
 def predict_mixture(network: Network, shared: Params, personal: Params, batch: Batch, train: bool = False) -> Tensor:

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any, Literal
+from typing import Literal
 
 import torch
 
 from fedtempo.algorithms.algorithm import Algorithm
-from fedtempo.algorithms.fedhyper import check_bounds
+from fedtempo.algorithms.last_mean import sending_last_mean
 from fedtempo.algorithms.named import named
-from fedtempo.algorithms.rate_rules import ruled, sharing
+from fedtempo.algorithms.rate_rules import check_bounds, ruled, sharing
 from fedtempo.client.rules import Probe, RateRule, State, zero_of
 from fedtempo.params import Params, Scalar, add, inner, subtract, zeros_like
-from fedtempo.schedules import Now, Position, step_number
-from fedtempo.server.step import Server, around, inside
-from fedtempo.server.sums import Aggregate
+from fedtempo.schedules import Position, step_number
+from fedtempo.server.step import Server, inside
 
 LAST = "_hyper/"
 """Leads the names of the last mean displacement among what comes down."""
@@ -87,14 +86,7 @@ def _product(step: float, eps: float, smallest: float, largest: float) -> RateRu
 
 def sending_last(server: Server) -> Server:
     """A server that also sends the last round's mean displacement; zero before there is one."""
-
-    def before(shared: Params, own: Any, aggregate: Aggregate, now: Now) -> tuple[Aggregate, Any]:
-        return aggregate, aggregate.means["delta"]
-
-    def sends(own: Any) -> Params:
-        return {LAST + n: d for n, d in own.items()}
-
-    return around(server, "hyper", zeros_like, before, sends)
+    return sending_last_mean(server, "hyper", LAST)
 
 
 def last_displacement(probe: Probe) -> Params:

@@ -15,7 +15,7 @@ from fedtempo.algorithms.rate_rules import moving
 from fedtempo.client.objectives import Received, Value, View
 from fedtempo.client.phase import Carry, Phase
 from fedtempo.client.rules import GradientAt
-from fedtempo.params import Params, add, norm, select, subtract
+from fedtempo.params import Params, add, norm, select, subtract, without_prefix
 from fedtempo.schedules import Now, Position, Rate, checked_rate
 from fedtempo.server.step import around
 from fedtempo.server.sums import Aggregate
@@ -41,7 +41,7 @@ def fedlesam(
     radius = checked_rate(rho, "rho")
 
     def look(gradient_at: GradientAt, view: View, now: Position) -> GradientAt:
-        kick = {n.removeprefix(KICK): e for n, e in view.scratch.items() if n.startswith(KICK)}
+        kick = without_prefix(view.scratch, KICK)
 
         def nearby(params: Params) -> tuple[Params, Value]:
             return gradient_at({**params, **add(select(params, kick), kick, radius(now))})
@@ -52,8 +52,7 @@ def fedlesam(
         return phase if phase.on == "personal" else replace(phase, look=look)
 
     def use(received: Received, notes: Params) -> tuple[Received, Params]:
-        down = {n.removeprefix(PREVIOUS): t for n, t in received.extra.items() if n.startswith(PREVIOUS)}
-        away = subtract(notes or down, received.shared)
+        away = subtract(notes or without_prefix(received.extra, PREVIOUS), received.shared)
         length = norm(away)
         unit = torch.where(length > 0, 1.0, 0.0) / torch.where(length > 0, length, 1.0)
         return received, {KICK + n: e * unit.to(e.dtype) for n, e in away.items()}

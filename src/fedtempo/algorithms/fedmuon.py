@@ -6,21 +6,20 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, Unpack
 
-import torch
 from torch import Tensor
 
 from fedtempo.algorithms.algorithm import Algorithm
-from fedtempo.algorithms.fedadamw import driven, driving, refuse_optimizer
+from fedtempo.algorithms.fedadamw import refuse_optimizer
 from fedtempo.algorithms.fedavg import fedavg
+from fedtempo.algorithms.global_update import driven, driving
 from fedtempo.algorithms.named import ClientSettings, named
+from fedtempo.algorithms.polar_factor import orthogonalised, polar_factor
 from fedtempo.algorithms.rate_rules import NORMALISED
 from fedtempo.client.optimizers import Optimizer
 from fedtempo.client.transforms import Transform, scale_by_adam
 from fedtempo.errors import is_number, require
 from fedtempo.params import Params, zeros_like
 from fedtempo.schedules import Position, Rate, Schedule, checked_rate
-
-COEFFICIENTS = (3.4445, -4.775, 2.0315)
 
 
 @named
@@ -95,38 +94,3 @@ def _muon(
         return direction, {"M": momentum, "adam": after}
 
     return Transform(init, update, schedules=(("weight_decay", decay),))
-
-
-def orthogonalised(matrix: Tensor) -> Tensor:
-    """Five Newton-Schulz iterations, which bring all singular values near 1, times sqrt(max(1, rows / columns)).
-
-    >>> orthogonalised(torch.zeros(2, 3)).abs().max().item()
-    0.0
-    """
-    a, b, c = COEFFICIENTS
-    flat = matrix.reshape(matrix.shape[0], -1)
-    rows, columns = flat.shape
-    x = flat / (torch.sqrt((flat * flat).sum()) + 1e-7)
-    x = x.T if rows > columns else x
-    for _ in range(5):
-        square = x @ x.T
-        x = a * x + (b * square + c * square @ square) @ x
-    x = x.T if rows > columns else x
-    result: Tensor = (x * max(1.0, rows / columns) ** 0.5).reshape(matrix.shape)
-    return result
-
-
-def polar_factor(matrix: Tensor) -> Tensor:
-    """U V^T of the singular value decomposition, times sqrt(max(1, rows / columns)); null directions stay zero.
-
-    >>> polar_factor(torch.tensor([[3.0, 0.0], [0.0, 0.0]])).tolist()
-    [[1.0, 0.0], [0.0, 0.0]]
-    """
-    flat = matrix.reshape(matrix.shape[0], -1)
-    rows, columns = flat.shape
-    left, values, right = torch.linalg.svd(flat, full_matrices=False)
-    # The usual bound of a numerical rank: below it a singular value is rounding, and its direction is arbitrary.
-    kept = values > values.max() * max(rows, columns) * torch.finfo(values.dtype).eps
-    turned = (left * kept.to(left.dtype)) @ right
-    result: Tensor = (turned * max(1.0, rows / columns) ** 0.5).reshape(matrix.shape)
-    return result

@@ -5,25 +5,17 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any, Literal, Unpack
 
-import torch
-
 from fedtempo.algorithms.algorithm import Algorithm, Memory, Uploads, Weighting
 from fedtempo.algorithms.fedavg import fedavg
 from fedtempo.algorithms.fedprox import fedprox
+from fedtempo.algorithms.local_work import begin_without_work, normalising, note_work, upload_over_work
 from fedtempo.algorithms.named import ClientSettings, named
-from fedtempo.client.objectives import Received
-from fedtempo.client.phase import AfterStep, Carry, StepInfo
-from fedtempo.client.rules import base_rate, zero_of
 from fedtempo.client.transforms import Transform, chain, scale, sgd
 from fedtempo.client.transforms import momentum as heavy_ball
 from fedtempo.errors import ConfigError, require
-from fedtempo.params import Params, add, scaled, subtract, zeros_like
+from fedtempo.params import Params, add, subtract, zeros_like
 from fedtempo.schedules import Now, Position, Rate, Schedule, checked_rate
-from fedtempo.server.step import around, descend
-from fedtempo.server.sums import Aggregate, Groups
-
-WORK, STEPS, PULSE = "_work", "_steps", "_pulse"
-"""Notes of a client: A_i, K_i, and the weight c of the newest gradient in its momentum."""
+from fedtempo.server.step import descend
 
 
 @named
@@ -61,16 +53,16 @@ def fednova(
         else fedavg(rate, steps, epochs=epochs, weighting=weighting, **clients)
     )
     direction = _pulled(momentum, strength, compat) if pulls and not inside else heavy_ball(momentum)
-    note = _note_work(rate, strength if pulls else None, momentum, compat and pulls and momentum > 0)
+    note = note_work(rate, strength if pulls else None, momentum, compat and pulls and momentum > 0)
     phases = tuple(replace(p, direction=direction, after=note, after_reads_start=False) for p in plain.phases)
     outer = [scale(_inverse(rate)), heavy_ball(server_momentum), scale(rate)] if server_momentum else []
     server = descend(chain(*outer, sgd(checked_rate(server_lr, "server_lr"))))
     return replace(
         plain,
         phases=phases,
-        server=around(server, "nova", lambda shared: {}, _normalised(tau)),
-        memory=Memory(begin=_begin),
-        uploads=Uploads(_upload),
+        server=normalising(server, tau),
+        memory=Memory(begin=begin_without_work),
+        uploads=Uploads(upload_over_work),
     )
 
 
@@ -102,39 +94,3 @@ def _pulled(momentum: float, strength: Schedule, compat: bool) -> Transform:
     return Transform(
         lambda params: {"velocity": zeros_like(params), "centre": dict(params)}, update, schedules=(("mu", strength),)
     )
-
-
-def _begin(received: Received, personal: Params) -> tuple[Params, Params]:
-    return personal, dict.fromkeys((WORK, STEPS, PULSE), zero_of(received.shared))
-
-
-def _note_work(rate: Schedule, strength: Schedule | None, momentum: float, compat: bool) -> AfterStep:
-    def after(carry: Carry, moved: StepInfo, received: Received, now: Position) -> Carry:
-        notes, first = carry.scratch, base_rate(rate, now)
-        pulse = momentum * notes[PULSE] + 1.0
-        shrink = 1.0 if strength is None else 1.0 - moved.rate * strength(now)
-        decay = moved.rate / first if not isinstance(first, float) or first else 0.0
-        work = (notes[WORK] + pulse) * shrink + 1.0 if compat else shrink * notes[WORK] + decay * pulse
-        return carry._replace(scratch={**notes, WORK: work, STEPS: notes[STEPS] + 1.0, PULSE: pulse})
-
-    return after
-
-
-def _upload(received: Received, carry: Carry) -> Groups:
-    work = carry.scratch[WORK]
-    counts = (work > 0).to(work.dtype)
-    share = counts / torch.where(work > 0, work, 1.0)
-    delta = scaled(subtract(carry.shared, received.shared), share)
-    like = {n: d.to(received.shared[n].dtype) for n, d in delta.items()}
-    return {"delta": like, "work": {"norm": work, "steps": carry.scratch[STEPS] * counts, "counts": counts}}
-
-
-def _normalised(tau: str) -> Any:
-    def before(shared: Params, own: Any, aggregate: Aggregate, now: Now) -> tuple[Aggregate, Any]:
-        work = aggregate.means["work"]
-        counts = float(work["counts"])
-        factor = float(work[tau]) / counts**2 if counts else 0.0
-        means = {**aggregate.means, "delta": scaled(aggregate.means["delta"], factor)}
-        return aggregate._replace(means=means), own
-
-    return before

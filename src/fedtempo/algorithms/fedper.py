@@ -1,20 +1,15 @@
-"""FedPer, FedRep, FedBABU: a shared body, and three ways to treat the head."""
+"""FedPer: a shared body, and a personal head trained together with it."""
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Unpack
 
-import torch
-from torch import Tensor, nn
-
-from fedtempo.algorithms.algorithm import Algorithm, FirstModel, Serving, Weighting, first_as_drawn
+from fedtempo.algorithms.algorithm import Algorithm, Serving, Weighting
 from fedtempo.algorithms.fedavg import momentum_transform
-from fedtempo.algorithms.named import ClientSettings, named, phase_settings, restricted
+from fedtempo.algorithms.named import ClientSettings, named, phase_settings
 from fedtempo.client.phase import Phase, length
 from fedtempo.client.transforms import sgd
-from fedtempo.errors import ConfigError
-from fedtempo.params import Params, Selector, everything, submodule
+from fedtempo.params import Selector, submodule
 from fedtempo.schedules import Rate, checked_rate
 from fedtempo.server.step import descend
 
@@ -39,81 +34,3 @@ def fedper(
     phase = Phase(length(steps, epochs), checked_rate(lr, "lr"), direction=direction, **phase_settings(clients))
     server = descend(sgd(checked_rate(server_lr, "server_lr")))
     return Algorithm((phase,), server, weighting, personal=head, serving=Serving(newcomer_phases=(phase,)))
-
-
-@named
-def fedrep(
-    lr: Rate,
-    head_steps: Rate | None = None,
-    body_steps: Rate | None = None,
-    *,
-    head_epochs: Rate | None = None,
-    body_epochs: Rate | None = None,
-    head_lr: Rate | None = None,
-    head: Selector = submodule("head"),
-    momentum: float = 0.0,
-    weighting: Weighting = "uniform",
-    **clients: Unpack[ClientSettings],
-) -> Algorithm:
-    """The head on the received body, then the body under the new head; bodies are averaged (Collins et al., 2021).
-
-    The authors' code adds momentum 0.5 and 10 head epochs to 1 body epoch. `head_steps=0` is FedAvg on the body.
-    A new client gets a fresh head and trains it alone.
-    """
-    rate = checked_rate(lr if head_lr is None else head_lr, "head_lr")
-    direction = momentum_transform(momentum, clients)
-    on_head, on_body = restricted(clients, head), restricted(clients, ~head)
-    first = Phase(length(head_steps, head_epochs, minimum=0), rate, direction=direction, **on_head)
-    then = Phase(length(body_steps, body_epochs), checked_rate(lr, "lr"), direction=direction, **on_body)
-    return Algorithm((first, then), weighting=weighting, personal=head, serving=Serving(newcomer_phases=(first,)))
-
-
-@named
-def fedbabu(
-    lr: Rate,
-    steps: Rate | None = None,
-    *,
-    epochs: Rate | None = None,
-    head: Selector = submodule("head"),
-    orthogonal: bool = False,
-    momentum: float = 0.0,
-    weighting: Weighting = "samples",
-    **clients: Unpack[ClientSettings],
-) -> Algorithm:
-    """The body is trained and averaged; the head keeps its first value for everybody (Oh et al., 2022).
-
-    No personal state: a client, new or not, fine-tunes a copy of body and head when it is evaluated. The authors' code
-    has momentum 0.9 and uniform weights, the paper weighs by samples. `orthogonal=True` replaces the head's matrices
-    W = U S V' by U V' before the first round, as PFLEGO's code does.
-    """
-    direction = momentum_transform(momentum, clients)
-    phase = Phase(length(steps, epochs), checked_rate(lr, "lr"), direction=direction, **restricted(clients, ~head))
-    tuned = replace(phase, trains=clients.get("trains", everything))
-    first = _frozen(head, _orthogonal(head) if orthogonal else first_as_drawn)
-    return Algorithm((phase,), weighting=weighting, serving=Serving(finetune_like=tuned), first_model=first)
-
-
-def _frozen(head: Selector, then: FirstModel) -> FirstModel:
-    """`then` on a model that has the head: where none is matched, nothing would be frozen and nobody would notice."""
-
-    def first(model: nn.Module, tensors: Params) -> Params:
-        if not head.optional and not head.names(model):
-            raise ConfigError(f"head must match some tensors. Got {head!r}, which matches none.")
-        return then(model, tensors)
-
-    return first
-
-
-def _orthogonal(head: Selector) -> FirstModel:
-    def first(model: nn.Module, tensors: Params) -> Params:
-        names = head.names(model) & {n for n, t in tensors.items() if t.dim() == 2}
-        return {**tensors, **{n: _nearest_orthogonal(tensors[n]) for n in names}}
-
-    return first
-
-
-def _nearest_orthogonal(matrix: Tensor) -> Tensor:
-    """U V' of W = U S V': the nearest matrix with orthonormal rows, or columns where there are more rows."""
-    left, _, right = torch.linalg.svd(matrix.to(torch.float64), full_matrices=False)
-    nearest: Tensor = left @ right
-    return nearest.to(matrix.dtype)

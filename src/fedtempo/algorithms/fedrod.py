@@ -8,19 +8,16 @@ import torch
 from torch import Tensor
 
 from fedtempo.algorithms.algorithm import Algorithm, Memory, Serving, Weighting
+from fedtempo.algorithms.class_counts import COUNTS, count_classes
 from fedtempo.algorithms.named import ClientSettings, named, phase_settings, restricted
 from fedtempo.client.network import Network
-from fedtempo.client.objectives import Loss, Objective, Received, Value, View
-from fedtempo.client.phase import Carry, Phase, length
+from fedtempo.client.objectives import Loss, Objective, Value, View
+from fedtempo.client.phase import Phase, length
 from fedtempo.client.transforms import sgd
-from fedtempo.errors import ModelError
-from fedtempo.params import Params, Selector, combine, is_plain, select, submodule, zeros_like
+from fedtempo.params import Params, Selector, combine, select, submodule, zeros_like
 from fedtempo.schedules import Position, Rate, Schedule, checked_rate
 from fedtempo.server.step import descend
-from fedtempo.tasks import Batch, Task
-
-COUNTS = "_class_counts"
-"""The scratch entry with the client's number of rows of each class."""
+from fedtempo.tasks import Batch
 
 
 @named
@@ -53,7 +50,7 @@ def fedrod(
         rates=(("gamma", strength),),
         on="shared",
         beside=own,
-        enter=_count_classes,
+        enter=count_classes,
         **phase_settings(clients),
     )
     first = zeros_like if personal_head == "zero" else dict
@@ -64,33 +61,6 @@ def fedrod(
         memory=Memory(lambda shared, names: dict(first(select(shared, names))), of=head),
         serving=Serving(_predict, newcomer_phases=(own,), finetune_on="personal"),
     )
-
-
-def _count_classes(network: Network, task: Task, received: Received, carry: Carry, data: Batch) -> tuple[Carry, Batch]:
-    """How many rows of each class the client has."""
-    target = data["y"]
-    if network.outputs_are != "classes" or target.dim() != 1:
-        found = {"numbers": "numbers", "labels": "labels, each with a logit"}.get(
-            network.outputs_are, "classes of tokens"
-        )
-        raise ModelError(
-            f"fedrod needs one class for each row as the target, and an output for each class. Got {found}."
-        )
-    one = {n: t[:1] for n, t in data.items() if n != "_rows"}
-    outputs = network.forward(carry.shared, one)
-    if not network.head_of_body and is_plain(outputs):
-        _check_last(network.forward({**carry.shared, **zeros_like(carry.personal)}, one))
-    rows = torch.ones_like(target) if "_rows" not in data else data["_rows"].to(target.dtype)
-    classes = torch.arange(outputs.shape[-1], device=target.device)
-    counts = ((target.unsqueeze(-1) == classes) * rows.unsqueeze(-1)).sum(0)
-    return carry._replace(scratch={**carry.scratch, COUNTS: counts.to(outputs.dtype)}), data
-
-
-def _check_last(without_head: Tensor) -> None:
-    """Beside the head nothing makes outputs: the personal head's are added to the model's, and they would be, too."""
-    if (without_head - without_head[..., :1]).any():
-        rule = "a model whose outputs are those of its head, to which a personal head's are added"
-        raise ModelError(f"fedrod needs {rule}. Got outputs that do not vanish with the head's weights.")
 
 
 def _balanced(gamma: Schedule) -> Objective:

@@ -17,9 +17,9 @@ from fedtempo.client.objectives import Received
 from fedtempo.client.optimizer_state import GROUP
 from fedtempo.client.phase import Carry
 from fedtempo.errors import ConfigError, is_number, require
-from fedtempo.params import Params, scaled
+from fedtempo.params import scaled
 from fedtempo.schedules import Now
-from fedtempo.server.step import Server, core_of, fitting
+from fedtempo.server.step import Server, on_changed
 from fedtempo.server.sums import Aggregate, Groups
 
 PHI = "loss_weights"
@@ -70,16 +70,11 @@ def loss_weighted(
 def _normalised(server: Server, others: frozenset[str]) -> Server:
     """As `server`, with every mean but those of the `others` divided by the mean of phi."""
 
-    def step(shared: Params, state: object, aggregate: Aggregate, now: Now) -> tuple[Params, object]:
+    def change(aggregate: Aggregate, now: Now) -> Aggregate:
         total = float(aggregate.means[PHI]["phi"])
         # If all weights are 0 no client counts, and nothing moves.
         factor = 1 / total if total > 0 else 0.0
         means = {g: tensors if g in others else scaled(tensors, factor) for g, tensors in aggregate.means.items()}
-        return server.step(shared, state, aggregate._replace(means=means), now)
+        return aggregate._replace(means=means)
 
-    return server._replace(
-        step=step,
-        rewrap=lambda other: _normalised(server.rewrap(other), others),
-        fitted=fitting(server, lambda inner: _normalised(inner, others)),
-        core=core_of(server),
-    )
+    return on_changed(server, change)

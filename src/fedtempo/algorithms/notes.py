@@ -8,7 +8,7 @@ from dataclasses import replace
 from fedtempo.algorithms.algorithm import Algorithm, Memory
 from fedtempo.client.objectives import Received
 from fedtempo.client.phase import Carry
-from fedtempo.params import Params
+from fedtempo.params import Params, without_prefix
 
 SEEN = "<seen>"
 """The note that says whether a client has taken part before. No tensor of a model has such a name."""
@@ -29,14 +29,14 @@ def noting(algorithm: Algorithm, prefix: str, first: FirstNotes, use: UseNotes, 
         return {**inner.initial_state(shared, trained), **notes}
 
     def begin(received: Received, personal: Params) -> tuple[Params, Params]:
-        notes = {n.removeprefix(prefix): t for n, t in personal.items() if n.startswith(prefix)}
+        notes = without_prefix(personal, prefix)
         taken, scratch = use(received, notes)
         others = {n: t for n, t in personal.items() if not n.startswith(prefix)}
         own, inner_scratch = inner.begin(taken, others)
         return own, {**inner_scratch, **scratch, **{old + n: t for n, t in notes.items()}}
 
     def final_state(received: Received, carry: Carry) -> Params:
-        notes = {n.removeprefix(old): t for n, t in carry.scratch.items() if n.startswith(old)}
+        notes = without_prefix(carry.scratch, old)
         kept = then(received, carry, notes)
         return {**inner.final_state(received, carry), **{prefix + n: t for n, t in kept.items()}}
 

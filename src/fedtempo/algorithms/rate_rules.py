@@ -8,7 +8,7 @@ from fedtempo.algorithms.algorithm import Algorithm
 from fedtempo.client.objectives import Pulled, supervised
 from fedtempo.client.phase import Phase
 from fedtempo.client.rules import RateRule
-from fedtempo.errors import ConfigError
+from fedtempo.errors import ConfigError, require
 
 HISTORY = "the mean of all clients' memories"
 """What algorithms own whose server counts what clients remember; an upload that comes late would be counted wrongly."""
@@ -34,6 +34,12 @@ def ruled(algorithm: Algorithm, rule: RateRule, who: str, counts_earlier: bool =
 
     free = algorithm.leaving(NORMALISED, who).claimed("the client's rate", who)
     return free.with_phases(change, serving=True)
+
+
+def check_bounds(smallest: float, largest: float) -> None:
+    """The least and the most that a rate may become, as factors of its first value."""
+    require(0 < smallest <= 1, "smallest", "a number in (0, 1]", smallest)
+    require(largest >= 1, "largest", "a number >= 1", largest)
 
 
 def sharing(algorithm: Algorithm, who: str) -> Algorithm:

@@ -58,15 +58,23 @@ def descend(transform: Transform) -> Server:
 def descend_scaled(server: Server, factor: Callable[[Aggregate, Now], float]) -> Server:
     """As `server`, with the mean displacement first multiplied by `factor(aggregate, now)`."""
 
-    def step(shared: Params, state: Any, aggregate: Aggregate, now: Now) -> tuple[Params, Any]:
+    def change(aggregate: Aggregate, now: Now) -> Aggregate:
         means = {**aggregate.means, "delta": scaled(aggregate.means["delta"], factor(aggregate, now))}
-        return server.step(shared, state, aggregate._replace(means=means), now)
+        return aggregate._replace(means=means)
 
-    fitted = fitting(server, lambda inner: descend_scaled(inner, factor))
+    return on_changed(server, change)
+
+
+def on_changed(server: Server, change: Callable[[Aggregate, Now], Aggregate]) -> Server:
+    """As `server`, on what `change(aggregate, now)` makes of the aggregate; see `around` where it needs a state."""
+
+    def step(shared: Params, state: Any, aggregate: Aggregate, now: Now) -> tuple[Params, Any]:
+        return server.step(shared, state, change(aggregate, now), now)
+
     return server._replace(
         step=step,
-        rewrap=lambda other: descend_scaled(server.rewrap(other), factor),
-        fitted=fitted,
+        rewrap=lambda other: on_changed(server.rewrap(other), change),
+        fitted=fitting(server, lambda inner: on_changed(inner, change)),
         core=core_of(server),
     )
 

@@ -1,4 +1,4 @@
-"""q-FedAvg where its formula divides by nothing: a rate of 0."""
+"""q-FedAvg and q-FedSGD where their formula divides by nothing: a rate of 0."""
 
 from __future__ import annotations
 

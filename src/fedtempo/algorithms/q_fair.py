@@ -1,21 +1,18 @@
-"""q-FedAvg and q-FedSGD: clients with a larger loss count more."""
+"""What q-FedAvg and q-FedSGD share: uploads weighted by F_i^q, and a step over the mean of h_i."""
 
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Unpack
 
 import torch
 
-from fedtempo.algorithms.algorithm import Algorithm, Uploads, Weighting
+from fedtempo.algorithms.algorithm import Algorithm, Uploads
 from fedtempo.algorithms.client_loss import LOSS, WEIGHTS, noting_loss
-from fedtempo.algorithms.fedavg import fedavg, fedsgd
-from fedtempo.algorithms.named import ClientSettings, named
 from fedtempo.client.objectives import Received
 from fedtempo.client.phase import Carry, StepInfo
 from fedtempo.errors import is_number, require
 from fedtempo.params import Params, squared_norm, subtract
-from fedtempo.schedules import Now, Position, Rate
+from fedtempo.schedules import Now, Position
 from fedtempo.server.step import descend_scaled
 from fedtempo.server.sums import Aggregate, Groups
 
@@ -23,48 +20,8 @@ FIRST_RATE = "_first_rate"
 """The scratch entry that holds the rate of the round's first step."""
 
 
-@named
-def q_fedavg(
-    lr: Rate,
-    steps: Rate | None = None,
-    *,
-    q: float = 1.0,
-    eps: float = 1e-10,
-    static_step: bool = False,
-    epochs: Rate | None = None,
-    server_lr: Rate = 1.0,
-    weighting: Weighting = "uniform",
-    **clients: Unpack[ClientSettings],
-) -> Algorithm:
-    """x <- x - sum_S F_i^q u_i / sum_S h_i, u_i = (x - y_i) / l, h_i = q F_i^(q-1) ||u_i||^2 + F_i^q / l.
-
-    Li et al. (2020), Algorithm 2. F_i = f_i(x) + `eps` at the received model, over all rows; the authors' code has that
-    eps. l is the rate of the round's first step. `static_step=True` is the code's h_i = 1 / l. q=0 is FedAvg. That code
-    draws clients by samples and then counts them equally. F_i^q u_i must be finite in the model's type: in float32 a
-    loss of 10 allows q up to about 35.
-    """
-    plain = fedavg(lr, steps, epochs=epochs, server_lr=server_lr, weighting=weighting, **clients)
-    return _fair(plain, q, eps, static_step)
-
-
-@named
-def q_fedsgd(
-    lr: Rate,
-    *,
-    q: float = 1.0,
-    eps: float = 1e-10,
-    static_step: bool = False,
-    server_lr: Rate = 1.0,
-    weighting: Weighting = "uniform",
-    full_batch: bool = True,
-    **clients: Unpack[ClientSettings],
-) -> Algorithm:
-    """As `q_fedavg` with u_i = grad f_i(x), on all rows unless `full_batch=False` (Li et al., 2020, Algorithm 1)."""
-    plain = fedsgd(lr, server_lr=server_lr, weighting=weighting, full_batch=full_batch, **clients)
-    return _fair(plain, q, eps, static_step)
-
-
-def _fair(plain: Algorithm, q: float, eps: float, static: bool) -> Algorithm:
+def q_fair(plain: Algorithm, q: float, eps: float, static: bool) -> Algorithm:
+    """The algorithm with F_i^q u_i in place of the displacements and the step over the mean h_i; see `q_fedavg`."""
     require(is_number(q) and q >= 0, "q", "a number >= 0", q)
     require(is_number(eps) and eps >= 0, "eps", "a number >= 0", eps)
 

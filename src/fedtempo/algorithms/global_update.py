@@ -1,0 +1,37 @@
+"""D, the last round's mean displacement, which FedAdamW's and FedMuon's clients follow in every step."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from fedtempo.algorithms.last_mean import last_mean, sending_last_mean
+from fedtempo.client.objectives import Received
+from fedtempo.client.phase import AfterStep, Carry, StepInfo
+from fedtempo.schedules import Now, Position, Schedule
+from fedtempo.server.step import Server
+
+DRIVE = "_drive/"
+"""Leads the names of the last mean displacement among what comes down."""
+
+
+def driven(alpha: float, rate: Schedule, rescaled: bool) -> AfterStep:
+    """After every step: y <- y + b_k (alpha / K) D, times l_t / l_{t-1} where `rescaled`."""
+
+    def after(carry: Carry, moved: StepInfo, received: Received, now: Position) -> Carry:
+        last = last_mean(received, DRIVE)
+        share = now.value(lambda here: alpha / here.steps * _inside(rate, here, rescaled))
+        shared = {n: carry.shared[n] + share * d for n, d in last.items() if n in moved.after}
+        return carry._replace(shared={**carry.shared, **shared})
+
+    return after
+
+
+def _inside(rate: Schedule, here: Now, rescaled: bool) -> float:
+    """l_{t,k} / l_{t,0}, and with `rescaled` times l_{t,0} / l_{t-1,0}."""
+    first = rate.at(replace(here, round=max(here.round - rescaled, 0), step=0, epoch=0))
+    return rate.at(here) / first if first else 0.0
+
+
+def driving(server: Server) -> Server:
+    """A server that also sends down the last mean displacement."""
+    return sending_last_mean(server, "drive", DRIVE)
