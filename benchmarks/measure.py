@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import subprocess
@@ -62,11 +63,11 @@ def tree(process: int) -> list[int]:
     found, waiting = [], [process]
     while waiting:
         found.append(waiting.pop())
-        for children in Path(f"/proc/{found[-1]}/task").glob("*/children"):
-            try:
-                waiting += [int(child) for child in children.read_text().split()]
-            except OSError:
-                continue
+        # A process may end between any two of these looks, its folder too.
+        with contextlib.suppress(OSError):
+            for children in Path(f"/proc/{found[-1]}/task").glob("*/children"):
+                with contextlib.suppress(OSError):
+                    waiting += [int(child) for child in children.read_text().split()]
     return found
 
 
