@@ -14,7 +14,7 @@ from fedtempo.papers import control
 from fedtempo.papers.control.judging import CONTENDERS, END, ahead
 from fedtempo.papers.control.methods import BASELINES, FEDAVG
 from fedtempo.papers.framework.claims import Answer
-from fedtempo.papers.framework.counting import stored_outcome
+from fedtempo.papers.framework.counting import judged_outcome
 from fedtempo.papers.framework.pages import verdicts
 
 DOCS = Path(__file__).parent.parent / "docs"
@@ -70,7 +70,7 @@ def gains(folder: Path) -> dict[str, list[str]]:
     """By label: the verdict on each data set that is stored, against the method's baseline where training stops."""
     found: dict[str, list[str]] = {}
     for experiment in control.REPRODUCTIONS:
-        outcome = stored_outcome(experiment, folder)
+        outcome = judged_outcome(experiment, folder)
         if outcome is None:
             continue
         judged = verdicts(experiment, outcome)

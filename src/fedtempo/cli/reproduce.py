@@ -37,6 +37,7 @@ from fedtempo.papers.framework.pages import (
 from fedtempo.papers.framework.probing import duration, estimated_seconds
 from fedtempo.papers.framework.running import Observer, plan, require_data_sets
 from fedtempo.papers.framework.stored import read_stored_runs
+from fedtempo.papers.framework.stored_outcome import stored_outcome
 from fedtempo.papers.situations import PAGE, write_situations
 from fedtempo.support.terminal import Terminal, say
 from fedtempo.training.pool import LEAST_ROUNDS, runs_at_once
@@ -94,18 +95,48 @@ def reproduce(
         require(given is None, option, "used with --list", given)
     require(workers is None or is_count(workers), "workers", "an int >= 1", workers)
     require(docs is not None or not from_stored, "--from-stored", "given with --docs", from_stored)
+    for asked, option in ((only, "--only"), (seeds, "--seeds")):
+        require(not (from_stored and asked), option, "left out with --from-stored: all stored runs are shown", asked)
     chosen = _named(name)
     folder = out or Path("reproduced") / chosen.name / scale
     stored = stored_runs(docs, chosen.name) if docs is not None and scale == JUDGED else None
-    if from_stored and seeds is None:
-        seeds = _stored_seeds(stored)
-    tasks = plan(chosen, scale, seeds, folder, only or ())
-    if not from_stored:
-        require_data_sets(tasks, data_dir)
+    if from_stored:
+        outcome = _from_stored(chosen, scale, stored)
+    else:
+        outcome = _trained(chosen, scale, folder, stored, seeds, only or (), data_dir, workers, quiet or as_json)
+    paths = _written(chosen, outcome, folder, docs, stored)
+    if as_json:
+        say(json.dumps(outcome_record(chosen, outcome)))
+        return
+    _show(chosen, outcome, paths)
+
+
+def _from_stored(chosen: Reproduction, scale: str, stored: Path | None) -> Outcome:
+    """What the stored runs say."""
+    outcome = stored_outcome(chosen, scale, stored) if stored is not None else None
+    if outcome is None:
+        raise ConfigError(f"no run of {chosen.name} is stored on enough seeds. Leave out --from-stored to train.")
+    return outcome
+
+
+def _trained(
+    chosen: Reproduction,
+    scale: str,
+    folder: Path,
+    stored: Path | None,
+    seeds: int | None,
+    only: Sequence[str],
+    data_dir: Path | None,
+    workers: int | None,
+    silent: bool,
+) -> Outcome:
+    """Perform what is missing. Where runs are stored, the outcome has all that are, not only those asked for now."""
+    tasks = plan(chosen, scale, seeds, folder, only)
+    require_data_sets(tasks, data_dir)
     at_once = runs_at_once(workers, len(tasks), LEAST_ROUNDS)  # no reproduction has fewer
-    if not (quiet or as_json):
+    if not silent:
         say(str(at_once), error=True)
-    if scale == "paper" and not quiet:
+    if scale == "paper" and not silent:
         _say_how_long(tasks, data_dir, at_once.workers)
     with _said_how_to_go_on():
         outcome = perform(
@@ -113,19 +144,15 @@ def reproduce(
             scale,
             folder,
             seeds=seeds,
-            only=only or (),
+            only=only,
             data_dir=data_dir,
             processes=at_once.workers,
-            observe=_observer(quiet or as_json),
+            observe=_observer(silent),
             stored=stored,
             provenance=_provenance(),
-            train=not from_stored,
         )
-    paths = _written(chosen, outcome, folder, docs, stored)
-    if as_json:
-        say(json.dumps(outcome_record(chosen, outcome)))
-        return
-    _show(chosen, outcome, paths)
+    everything = None if stored is None else stored_outcome(chosen, scale, stored)
+    return everything or outcome
 
 
 def _named(name: str | None) -> Reproduction:
@@ -158,12 +185,6 @@ def _written(
         if (docs.parent / PAGE).exists():
             write_situations(docs.parent / PAGE, docs)
     return paths
-
-
-def _stored_seeds(stored: Path | None) -> int | None:
-    """How many seeds the stored plan judges."""
-    kept = read_stored_runs(stored) if stored else None
-    return len(kept["plan"]["judged_seeds"]) if kept else None
 
 
 def _show(chosen: Reproduction, outcome: Outcome, paths: list[Path]) -> None:

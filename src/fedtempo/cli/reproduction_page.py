@@ -8,7 +8,7 @@ from pathlib import Path
 from fedtempo.papers import Reproduction
 from fedtempo.papers.framework.figures import Figure
 from fedtempo.papers.framework.outcomes import Outcome
-from fedtempo.papers.framework.pages import cell, claims_and_verdicts
+from fedtempo.papers.framework.pages import cell, claims_and_verdicts, seeds_text
 from fedtempo.report import REPORT, Grid, Lines, Section, report, write_page
 
 
@@ -26,7 +26,7 @@ def _sections(reproduction: Reproduction, outcome: Outcome, provenance: str) -> 
     columns = reproduction.columns
     rows = [[label, *(cell(reproduction, outcome, label, name, ", ") for name in columns)] for label in outcome.labels]
     yield Section(
-        f"Ours, and the paper's: {outcome.scale} scale, {outcome.seeds} seeds",
+        f"Ours, and the paper's: {outcome.scale} scale, {seeds_text(outcome)} seeds",
         f"Mean over seeds ± half the 95 % confidence interval. {settings}. {provenance}",
         Grid(["run", *(column.heading for column in columns.values())], rows),
     )

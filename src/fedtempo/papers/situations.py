@@ -21,7 +21,7 @@ from fedtempo.papers.feddecay import heterogeneity, methods
 from fedtempo.papers.feddecay.heterogeneity import BETAS, HETEROGENEITY, at_alpha
 from fedtempo.papers.feddecay.pubmed import PUBMED
 from fedtempo.papers.feddecay.users import FEMNIST, SST2
-from fedtempo.papers.framework.counting import stored_outcome
+from fedtempo.papers.framework.counting import judged_outcome
 from fedtempo.papers.framework.documents import put_section, read_page
 from fedtempo.papers.framework.outcomes import Outcome
 from fedtempo.papers.framework.pages import tidy
@@ -174,7 +174,7 @@ def situation_table(folder: Path, situations: Sequence[Situation] = SITUATIONS) 
     for one in situations:
         name = one.experiment.name
         if name not in outcomes:
-            outcomes[name] = stored_outcome(one.experiment, folder)
+            outcomes[name] = judged_outcome(one.experiment, folder)
         outcome = outcomes[name]
         if outcome is None or not set(one.contestants) & set(outcome.labels) or one.reference not in outcome.labels:
             waiting.setdefault(name, one.when)
@@ -184,8 +184,10 @@ def situation_table(folder: Path, situations: Sequence[Situation] = SITUATIONS) 
     return [*lines, *(["", f"Not run yet: {missing}."] if waiting else [])]
 
 
-def _row(one: Situation, outcome: Outcome) -> str:
-    there = [name for name in one.contestants if name in outcome.labels]
+def _row(one: Situation, found: Outcome) -> str:
+    there = [name for name in one.contestants if name in found.labels]
+    # The best of several is the best on the same seeds; one with more of them could have had the easier ones.
+    outcome = found.on_common_seeds({*there, one.reference})
     best = max(there, key=lambda name: outcome.mean(name, one.column))
     against = one.reference if best != one.reference else _second(one, outcome, there, best)
     difference = outcome.difference(best, against, one.column)

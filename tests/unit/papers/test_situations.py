@@ -26,7 +26,7 @@ def test_the_page_has_the_table_of_the_stored_runs(monkeypatch: pytest.MonkeyPat
         asked.add((reproduction.name, folder))
         return committed(reproduction.name)
 
-    monkeypatch.setattr(situations, "stored_outcome", read_once)
+    monkeypatch.setattr(situations, "judged_outcome", read_once)
     assert "\n".join(situation_table(RESULTS)) in page
     assert asked == {(one.experiment.name, RESULTS) for one in SITUATIONS}
 

@@ -59,18 +59,24 @@ def _trial(
 
 
 def choices(tuning: Tuning, tried: Sequence[PlannedTrial], measured: Sequence[Measured]) -> dict[str, TuningChoice]:
-    """The best candidate of each contestant by the mean of its validation scores; one that diverged is the worst."""
-    scores: dict[tuple[str, float], list[float]] = {}
+    """What was chosen for each contestant that was tried."""
+    found: dict[tuple[str, float], list[Measured]] = {}
     for trial, one in zip(tried, measured, strict=True):
-        scores.setdefault((trial.contestant, trial.value), []).append(one.values.get(tuning.column, math.nan))
-    sign = 1 if tuning.higher_is_better else -1
-    found = {}
-    for name in dict.fromkeys(trial.contestant for trial in tried):
-        values = tuning.contestants[name].values
-        results = tuple(TriedValue(value, fmean(scores[name, value])) for value in values)
-        best = max(results, key=lambda result: -math.inf if math.isnan(result.score) else sign * result.score)
-        found[name] = TuningChoice(best.value, results)
-    return found
+        found.setdefault((trial.contestant, trial.value), []).append(one)
+    names = dict.fromkeys(trial.contestant for trial in tried)
+    return {
+        name: choice(tuning, {value: found[name, value] for value in tuning.contestants[name].values}) for name in names
+    }
+
+
+def choice(tuning: Tuning, measured: Mapping[float, Sequence[Measured]]) -> TuningChoice:
+    """The best candidate by the mean of its validation scores over seeds; one that diverged is the worst."""
+    column, sign = tuning.column, 1 if tuning.higher_is_better else -1
+    results = tuple(
+        TriedValue(value, fmean(one.values.get(column, math.nan) for one in seeds)) for value, seeds in measured.items()
+    )
+    best = max(results, key=lambda result: -math.inf if math.isnan(result.score) else sign * result.score)
+    return TuningChoice(best.value, results)
 
 
 def write_plan(reproduction: Reproduction, scale: str, seeds: int, folder: Path) -> None:

@@ -157,8 +157,7 @@ def equal(label: str, other: str, column: str, tolerance: float = 0.0) -> Rule:
     """`label` and `other` agree in every seed."""
 
     def rule(outcome: Outcome) -> Verdict:
-        pairs = zip(outcome.values(label, column), outcome.values(other, column), strict=True)
-        gap = max(abs(mine - theirs) for mine, theirs in pairs)
+        gap = max(map(abs, outcome.differences(label, other, column)))
         answer = Answer.HOLDS if gap <= tolerance else Answer.FAILS
         return Verdict(answer, f"{column}: {label} and {other} differ by at most {gap:.3g} in any seed")
 

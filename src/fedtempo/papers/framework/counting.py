@@ -5,15 +5,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 from fedtempo.papers.framework.claims import Answer
 from fedtempo.papers.framework.documents import JUDGED, put_section, read_page, stored_runs
 from fedtempo.papers.framework.outcomes import Outcome
 from fedtempo.papers.framework.pages import tidy, verdicts
 from fedtempo.papers.framework.reproduction import PAPERS, Reproduction
-from fedtempo.papers.framework.running import reproduce
-from fedtempo.papers.framework.stored import Record, read_stored_runs
+from fedtempo.papers.framework.stored_outcome import stored_outcome
 from fedtempo.support.files import write_atomically
 
 INDEX, SECTION = "index.md", "verdicts"
@@ -21,29 +19,14 @@ OURS = ("compositions", "compression", "clock", "control")
 """Pages whose claims are our own questions and no paper's."""
 
 
-def stored_outcome(reproduction: Reproduction, folder: Path) -> Outcome | None:
-    """What the runs stored below the folder of results say; None where no label has run on every seed."""
-    path = stored_runs(folder, reproduction.name)
-    content = read_stored_runs(path)
-    finished = [] if content is None else _finished(content)
-    if content is None or not finished:
-        return None
-    labels = [run.label for run in reproduction.runs(reproduction.scales[JUDGED], 0)]
-    only = () if set(labels) <= set(finished) else finished
-    seeds = len(content["plan"]["judged_seeds"])
-    with TemporaryDirectory() as out:
-        return reproduce(reproduction, JUDGED, Path(out), seeds=seeds, only=only, stored=path, train=False)
-
-
-def _finished(content: Record) -> list[str]:
-    """The labels that have run on every judged seed."""
-    seeds = Counter(run["label"] for run in content["runs"] if run["tried"] is None)
-    return [label for label, count in seeds.items() if count >= len(content["plan"]["judged_seeds"])]
+def judged_outcome(reproduction: Reproduction, folder: Path) -> Outcome | None:
+    """What the runs stored below the folder of results say; None where no label has run on enough seeds."""
+    return stored_outcome(reproduction, JUDGED, stored_runs(folder, reproduction.name))
 
 
 def answers(reproduction: Reproduction, folder: Path) -> Counter[Answer]:
     """How often each answer is given; every claim is "not run" where nothing is stored."""
-    outcome = stored_outcome(reproduction, folder)
+    outcome = judged_outcome(reproduction, folder)
     if outcome is None:
         return Counter({Answer.NOT_RUN: len(reproduction.claims)})
     return Counter(verdict.answer for verdict in verdicts(reproduction, outcome).values())

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from fedtempo.papers.framework.figures import svg
 from fedtempo.papers.framework.outcomes import Outcome
-from fedtempo.papers.framework.pages import is_quick_look, page, tidy, verdicts
+from fedtempo.papers.framework.pages import is_quick_look, page, seeds_text, tidy, verdicts
 from fedtempo.papers.framework.reproduction import PAPERS, SCALES, Reproduction
 from fedtempo.support.files import write_atomically
 
@@ -54,7 +54,7 @@ def verdict_section(reproduction: Reproduction, outcome: Outcome, figures: Mappi
     shown = [reproduction.chart] if reproduction.chart else [*figures][:1]
     lines += ["", *(f"![{name}]({figures[name]})" for name in shown), ""]
     command = f"fedtempo reproduce {reproduction.name} --scale {outcome.scale}"
-    seeds = "Exact" if outcome.seeds == 1 else f"{outcome.seeds} seeds"
+    seeds = "Exact" if outcome.seeds == 1 else f"{seeds_text(outcome)} seeds"
     lines.append(f"{seeds}, `{command}`: [table, settings, tuning, all numbers]({link}).")
     return tidy("\n".join(lines))
 

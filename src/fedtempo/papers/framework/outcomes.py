@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from statistics import fmean
 
 from fedtempo.comparison.decide import last_quarter_gain
@@ -75,7 +75,11 @@ class Interval:
 
 @dataclass(frozen=True)
 class Outcome:
-    """Every label's measurements, one entry per seed, in the order of the seeds."""
+    """Every label's measurements, one entry per seed: 0, 1, 2, ...
+
+    A label may have more seeds than another, because claims about small differences need more of them. Two labels are
+    compared on the seeds that both have.
+    """
 
     scale: str
     columns: Mapping[str, Column]
@@ -93,12 +97,26 @@ class Outcome:
 
     @property
     def seeds(self) -> int:
-        """How many seeds there are."""
-        return len(next(iter(self.measured.values())))
+        """How many seeds there are, of the label that has most."""
+        return max(map(len, self.measured.values()))
+
+    @property
+    def fewest_seeds(self) -> int:
+        """How many seeds every label has."""
+        return min(map(len, self.measured.values()))
+
+    def on_common_seeds(self, labels: Iterable[str]) -> Outcome:
+        """These labels alone, on the seeds that all of them have."""
+        chosen = {label: self._of(label) for label in labels}
+        common = min(map(len, chosen.values()))
+        return replace(self, measured={label: runs[:common] for label, runs in chosen.items()})
 
     def values(self, label: str, column: str) -> tuple[float, ...]:
         """A column's values, seed by seed; NaN where a run has none."""
-        return tuple(one.values.get(column, math.nan) for one in self._of(label))
+        runs = self._of(label)
+        # A column that is derived from all labels ends with the last seed that all of them have.
+        ends = [seed + 1 for seed, one in enumerate(runs) if column in one.values]
+        return tuple(one.values.get(column, math.nan) for one in runs[: max(ends, default=len(runs))])
 
     def curves(self, label: str, name: str) -> tuple[Curve, ...]:
         """A curve, seed by seed; none where the run has no such curve."""
@@ -117,8 +135,8 @@ class Outcome:
         return Interval.of(self.differences(label, other, column), self._exact(column))
 
     def differences(self, label: str, other: str, column: str) -> list[float]:
-        """`label` minus `other`, seed by seed."""
-        pairs = zip(self.values(label, column), self.values(other, column), strict=True)
+        """`label` minus `other`, seed by seed, on the seeds that both have."""
+        pairs = zip(self.values(label, column), self.values(other, column), strict=False)
         return [mine - theirs for mine, theirs in pairs]
 
     def still_improving(self, label: str, column: str) -> float | None:

@@ -92,7 +92,7 @@ def _csv(reproduction: Reproduction, outcome: Outcome) -> str:
 
 def rich_table(reproduction: Reproduction, outcome: Outcome) -> RichTable:
     """The table for a terminal: ours, and below it the paper's value where there is one."""
-    table = RichTable(title=f"{reproduction.title} ({outcome.scale}, seeds: {outcome.seeds})", show_lines=True)
+    table = RichTable(title=f"{reproduction.title} ({outcome.scale}, seeds: {seeds_text(outcome)})", show_lines=True)
     table.add_column("run", overflow="fold")
     for column in reproduction.columns.values():
         table.add_column(column.heading, justify="right")
@@ -125,6 +125,11 @@ def page(reproduction: Reproduction, outcome: Outcome, provenance: str, figures:
     return tidy("\n".join(lines))
 
 
+def seeds_text(outcome: Outcome) -> str:
+    """How many seeds were judged: `5`, or `5 to 12` where some labels have more."""
+    return str(outcome.seeds) if outcome.fewest_seeds == outcome.seeds else f"{outcome.fewest_seeds} to {outcome.seeds}"
+
+
 def tidy(text: str) -> str:
     """The text with no two empty lines in a row, and one line's end."""
     return re.sub(r"\n{3,}", "\n\n", text).rstrip() + "\n"
@@ -136,11 +141,13 @@ def is_quick_look(reproduction: Reproduction, scale: str) -> bool:
 
 
 def _table_lines(reproduction: Reproduction, outcome: Outcome) -> list[str]:
-    head = ["run", *(column.heading for column in reproduction.columns.values())]
-    lines = [f"| {' | '.join(head)} |", f"|---|{'---:|' * len(reproduction.columns)}"]
+    several = outcome.fewest_seeds < outcome.seeds
+    head = ["run", *(["seeds"] if several else []), *(column.heading for column in reproduction.columns.values())]
+    lines = [f"| {' | '.join(head)} |", f"|---|{'---:|' * (len(head) - 1)}"]
     for label in outcome.labels:
+        seeds = [str(len(outcome.measured[label]))] if several else []
         cells = [cell(reproduction, outcome, label, column, ", ") for column in reproduction.columns]
-        lines.append(f"| {' | '.join([label, *cells])} |")
+        lines.append(f"| {' | '.join([label, *seeds, *cells])} |")
     return [*lines, "", "Ours is the mean over seeds ± half the 95 % confidence interval (Student's t)."]
 
 
@@ -148,7 +155,12 @@ def _plan_lines(reproduction: Reproduction, outcome: Outcome) -> list[str]:
     """The settings, what tuning chose, and when a run counts as trained."""
     scale = reproduction.scales[outcome.scale]
     settings = ", ".join(f"{name} {value}" for name, value in scale.settings.items())
-    lines = [f"Settings: {settings}; judged seeds 0 to {outcome.seeds - 1}."]
+    lines = [f"Settings: {settings}; judged seeds 0 to {outcome.fewest_seeds - 1}."]
+    if outcome.fewest_seeds < outcome.seeds:
+        lines.append(
+            "Some runs have more seeds, because claims about them need more. A claim is judged on the seeds that all"
+            " of its runs have."
+        )
     if scale.settling is not None:
         lines.append(f"A run counts as trained where its last quarter improves by less than {scale.settling.within:g}.")
     if scale.tuning is None:

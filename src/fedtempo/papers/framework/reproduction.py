@@ -67,14 +67,19 @@ def gathered(
     choices: Mapping[str, TuningChoice] | None = None,
     left_out: Sequence[str] = (),
 ) -> Outcome:
-    """Put the seeds together, with the columns that are derived from others."""
-    # A derived column may need every label, so there is none where some were left out.
-    complete = [measured if left_out else _with_derived(reproduction, measured) for measured in by_seed]
-    labels = list(complete[0])
+    """Put the seeds together, with the columns that are derived from others; the first seed has every label."""
+    labels = list(by_seed[0])
+
+    def derived(measured: Mapping[str, Measured]) -> Mapping[str, Measured]:
+        # A derived column may need every label, so there is none where one was left out.
+        incomplete = left_out or len(measured) < len(labels)
+        return measured if incomplete else _with_derived(reproduction, measured)
+
+    complete = [derived(measured) for measured in by_seed]
     return Outcome(
         scale,
         reproduction.columns,
-        {label: tuple(one[label] for one in complete) for label in labels},
+        {label: tuple(one[label] for one in complete if label in one) for label in labels},
         reproduction.scales[scale].settling,
         choices or {},
         tuple(left_out),

@@ -74,25 +74,20 @@ def reproduce(
     observe: Observer = lambda done, total, name: None,
     stored: Path | None = None,
     provenance: str = "",
-    train: bool = True,
 ) -> Outcome:
     """Perform the runs that are not yet in `out`, and put everything together; `only` these labels, if any are given.
 
     Where the scale tunes, every contestant's candidates are tried first, on seeds that are not judged. The numbers are
     the same whatever the number of processes and however often it was interrupted. Runs that the file `stored` has are
-    taken from it, the others are added to it, with their `provenance`. Without `train` none may be missing there.
+    taken from it, the others are added to it, with their `provenance`.
     """
     require(is_count(processes), "processes", "an int >= 1", processes)
-    require(train or stored is not None, "stored", "a file of runs where none may be trained", stored)
     sized = scale_of(reproduction, scale)
-    if train:
-        require_data_sets(_judged(reproduction, sized, 1, out, only), data_dir)
+    require_data_sets(_judged(reproduction, sized, 1, out, only), data_dir)
     judged = seeds or sized.seeds
     store = None if stored is None else StoredRuns(stored, plan_record(reproduction, scale, judged))
 
     def measured(tasks: Sequence[SeededRun]) -> list[Measured]:
-        if store is not None and not train:
-            return store.measured(tasks)
         if store is not None:
             store.fill(tasks)
         try:

@@ -43,12 +43,10 @@ class StoredRuns:
             if record is not None and kept(task.path) is None and record["key"] == task.key:
                 keep(task, _measured(record))
 
-    def measured(self, tasks: Sequence[SeededRun]) -> list[Measured]:
-        """What each task measured when it was performed; the code may have changed since. None may be missing."""
-        missing = [task for task in tasks if _asked(task) not in self.runs]
-        if missing:
-            raise ConfigError(f"{len(missing)} of {len(tasks)} runs are not stored, such as {missing[0].name}.")
-        return [_measured(self.runs[_asked(task)]) for task in tasks]
+    def measured(self, label: str, seed: int, tried: float | None = None) -> Measured | None:
+        """What a run measured when it was performed, None where it is not stored; the code may have changed since."""
+        record = self.runs.get((label, tried, seed))
+        return None if record is None else _measured(record)
 
     def add(self, tasks: Sequence[SeededRun], tuning: Tuning | None, provenance: str) -> None:
         """Take what the tasks have measured, and write the file where there is something new."""

@@ -11,7 +11,7 @@ from fedtempo.papers import REPRODUCTIONS, reproduce
 from fedtempo.papers.framework import counting
 from fedtempo.papers.framework.choosing import plan_record
 from fedtempo.papers.framework.claims import Answer
-from fedtempo.papers.framework.counting import answers, count_table, stored_outcome, write_index
+from fedtempo.papers.framework.counting import answers, count_table, judged_outcome, write_index
 from fedtempo.papers.framework.definitions import FIRST_TUNING_SEED
 from fedtempo.papers.framework.documents import save_into_docs, stored_runs, verdict_section
 from fedtempo.papers.framework.outcomes import Outcome
@@ -26,7 +26,7 @@ STORED = sorted(path.stem for path in (RESULTS / "runs").glob("*.json"))
 @cache
 def committed(name: str) -> Outcome | None:
     """What the committed runs say, read once for all tests."""
-    return stored_outcome(REPRODUCTIONS[name], RESULTS)
+    return judged_outcome(REPRODUCTIONS[name], RESULTS)
 
 
 @pytest.mark.parametrize("name", STORED)
@@ -79,7 +79,7 @@ def test_the_count_on_the_first_page_is_that_of_the_stored_runs(monkeypatch: pyt
         asked.append((reproduction.name, folder))
         return committed(reproduction.name)
 
-    monkeypatch.setattr(counting, "stored_outcome", read_once)
+    monkeypatch.setattr(counting, "judged_outcome", read_once)
     assert "\n".join(count_table(REPRODUCTIONS.values(), RESULTS)) in page
     assert {(name, RESULTS) for name in STORED} <= set(asked)
 
