@@ -31,7 +31,9 @@ def _sections(reproduction: Reproduction, outcome: Outcome, provenance: str) -> 
         Grid(["run", *(column.heading for column in columns.values())], rows),
     )
     claims = [[*line] for line in claims_and_verdicts(reproduction, outcome)]
-    yield Section("What the paper says", " ".join(reproduction.notes), Grid(["claim", "verdict", "numbers"], claims))
+    yield Section(
+        reproduction.asks.capitalize(), " ".join(reproduction.notes), Grid(["claim", "verdict", "numbers"], claims)
+    )
     for figure in reproduction.figures:
         yield Section(figure.axes.title, figure=_lines(figure, outcome, reproduction))
 

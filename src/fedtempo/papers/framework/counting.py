@@ -10,13 +10,11 @@ from fedtempo.papers.framework.claims import Answer
 from fedtempo.papers.framework.documents import JUDGED, put_section, read_page, stored_runs
 from fedtempo.papers.framework.outcomes import Outcome
 from fedtempo.papers.framework.pages import tidy, verdicts
-from fedtempo.papers.framework.reproduction import PAPERS, Reproduction
+from fedtempo.papers.framework.reproduction import OURS, PAPERS, Reproduction
 from fedtempo.papers.framework.stored_outcome import stored_outcome
 from fedtempo.support.files import write_atomically
 
 INDEX, SECTION = "index.md", "verdicts"
-OURS = ("compositions", "compression", "clock", "control")
-"""Pages whose claims are our own questions and no paper's."""
 
 
 def judged_outcome(reproduction: Reproduction, folder: Path) -> Outcome | None:

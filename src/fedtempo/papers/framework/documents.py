@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 
+from fedtempo.papers.framework.claims import Answer
 from fedtempo.papers.framework.figures import svg
 from fedtempo.papers.framework.outcomes import Outcome
 from fedtempo.papers.framework.pages import is_quick_look, page, seeds_text, tidy, verdicts
@@ -14,6 +16,8 @@ from fedtempo.support.files import write_atomically
 DETAILS, FIGURES, RUNS = "details", "figures", "runs"
 JUDGED = "medium"
 """The scale whose verdicts count, and whose runs are stored."""
+MOST_ROWS = 24
+"""More verdicts than this are no longer one screen."""
 
 
 def stored_runs(folder: Path, name: str) -> Path:
@@ -48,15 +52,27 @@ def verdict_section(reproduction: Reproduction, outcome: Outcome, figures: Mappi
     link = f"{DETAILS}/{reproduction.name}.md"
     if is_quick_look(reproduction, outcome.scale):
         return tidy("\n".join([*lines, f"Not judged yet. [A quick look]({link}) at untuned, short runs."]))
-    lines += ["| the paper says | verdict | what decides |", "|---|---|---|"]
-    for text, verdict in verdicts(reproduction, outcome).items():
-        lines.append(f"| {text} | **{verdict.answer}** | {verdict.numbers} |")
+    lines += [*_verdict_lines(reproduction, outcome, link)]
     shown = [reproduction.chart] if reproduction.chart else [*figures][:1]
     lines += ["", *(f"![{name}]({figures[name]})" for name in shown), ""]
     command = f"fedtempo reproduce {reproduction.name} --scale {outcome.scale}"
     seeds = "Exact" if outcome.seeds == 1 else f"{seeds_text(outcome)} seeds"
     lines.append(f"{seeds}, `{command}`: [table, settings, tuning, all numbers]({link}).")
     return tidy("\n".join(lines))
+
+
+def _verdict_lines(reproduction: Reproduction, outcome: Outcome, link: str) -> list[str]:
+    """A row for every claim; of very many, a row for those that say something, and a count of the others."""
+    found = verdicts(reproduction, outcome)
+    telling = {text: one for text, one in found.items() if one.answer in (Answer.HOLDS, Answer.FAILS)}
+    shown = found if len(found) <= MOST_ROWS else telling
+    lines = [f"| {reproduction.asks} | verdict | what decides |", "|---|---|---|"]
+    lines += [f"| {text} | **{verdict.answer}** | {verdict.numbers} |" for text, verdict in shown.items()]
+    others = Counter(str(verdict.answer) for text, verdict in found.items() if text not in shown)
+    if not others:
+        return lines
+    counts = ", ".join(f"{answer} {count}" for answer, count in others.items())
+    return [*lines, "", f"Of the other {others.total()} of {len(found)} questions: {counts}. [All of them]({link})."]
 
 
 def _save_details(

@@ -116,7 +116,7 @@ def page(reproduction: Reproduction, outcome: Outcome, provenance: str, figures:
     if is_quick_look(reproduction, outcome.scale):
         lines.append(QUICK_LOOK)
     else:
-        lines += ["| the paper says | verdict | numbers |", "|---|---|---|"]
+        lines += [f"| {reproduction.asks} | verdict | numbers |", "|---|---|---|"]
         found = verdicts(reproduction, outcome).items()
         lines += [f"| {text} | **{verdict.answer}** | {verdict.reason} |" for text, verdict in found]
     lines += ["", *(f"![{name}]({path})" for name, path in figures.items()), ""]

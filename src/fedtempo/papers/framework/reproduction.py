@@ -24,6 +24,8 @@ PAPERS: dict[str, Any] = {
     "compositions": "No paper: what happens when the papers' ideas are put together",
     "compression": "No paper: accuracy against bytes where uploads are compressed",
 }
+OURS = ("compositions", "compression", "clock", "control")
+"""Pages whose claims are our own questions and no paper's."""
 
 
 @dataclass(frozen=True)
@@ -58,6 +60,11 @@ class Reproduction:
         require(not self.chart or self.chart in named, f"{self.name}: chart", " or ".join(named), self.chart)
         complete = set(REQUIRED) <= set(self.scales) <= set(SCALES)
         require(complete, f"{self.name}: scales", f"{', '.join(REQUIRED)}, and medium if wanted", list(self.scales))
+
+    @property
+    def asks(self) -> str:
+        """What its claims are: a paper's sentences, or questions of ours."""
+        return "our question" if self.paper in OURS else "the paper says"
 
 
 def gathered(

@@ -10,6 +10,7 @@ import pytest
 from fedtempo.papers import reproduce
 from fedtempo.papers.framework.claims import Answer, Claim, above, equal, higher
 from fedtempo.papers.framework.definitions import Column, Values
+from fedtempo.papers.framework.documents import MOST_ROWS, verdict_section
 from fedtempo.papers.framework.outcomes import Outcome
 from fedtempo.papers.framework.pages import page, seeds_text, verdicts
 from fedtempo.papers.framework.stored_outcome import stored_outcome
@@ -90,3 +91,14 @@ def test_rules_pair_the_seeds_that_both_have() -> None:
     found = by_hand(a=[0.7, 0.8, 0.9, 0.1], b=[0.6, 0.7, 0.8])
     assert higher("a", "b", "score")(found).answer == Answer.HOLDS
     assert equal("a", "b", "score", 0.11)(found).answer == Answer.HOLDS
+
+
+def test_a_section_is_one_screen_however_many_questions_there_are(stored: Path) -> None:
+    level, ahead = TUNED.claims[0].rule, above("large steps", "test", 0.0)
+    many = [Claim(f"Question {number}.", ahead if number % 10 == 0 else level) for number in range(MOST_ROWS + 6)]
+    text = verdict_section(replace(TUNED, claims=tuple(many)), read(stored), {})
+    assert text.count("**holds**") == 3 and "**no difference**" not in text
+    assert "| our question |" in text
+    assert "Of the other 27 of 30 questions: no difference 27. [All of them](details/tuned.md)." in text
+    few = verdict_section(replace(TUNED, claims=tuple(many[:MOST_ROWS])), read(stored), {})
+    assert few.count("**") == 2 * MOST_ROWS and "Of the other" not in few
