@@ -27,6 +27,7 @@ from fedtempo.papers.fednar.measuring import (
     FINAL_COLUMN,
     LENGTH,
     LENGTH_COLUMN,
+    TO_TARGET,
     VALIDATION,
     accuracy,
     clipping,
@@ -35,6 +36,7 @@ from fedtempo.papers.fednar.measuring import (
     model,
     rounds_to,
 )
+from fedtempo.papers.framework.claims import Answer, Rule, Verdict, lower
 from fedtempo.papers.framework.definitions import (
     Column,
     Data,
@@ -46,6 +48,7 @@ from fedtempo.papers.framework.definitions import (
     TunedSetting,
     Tuning,
 )
+from fedtempo.papers.framework.outcomes import Outcome
 from fedtempo.schedules import Schedule, per_round
 
 FEDAVG, FEDPROX, SCAFFOLD = "FedAvg", "FedProx", "SCAFFOLD"
@@ -147,6 +150,23 @@ def columns_with(**own: Column) -> dict[str, Column]:
 def to_target_column(scale: Mapping[str, Any]) -> Column:
     """Rounds to the target; less than the distance between two evaluations is no difference."""
     return Column("rounds to the target", ".0f", margin=float(scale["every"]))
+
+
+def sooner(label: str, other: str) -> Rule:
+    """`label` reaches the target in fewer rounds than `other`. Where neither ever does, nothing is said."""
+
+    def rule(outcome: Outcome) -> Verdict:
+        if not any(_reaches_target(outcome, one) for one in (label, other)):
+            return Verdict(Answer.UNCLEAR, f"neither {label} nor {other} reaches the target in any seed")
+        return lower(label, other, TO_TARGET)(outcome)
+
+    return rule
+
+
+def _reaches_target(outcome: Outcome, label: str) -> bool:
+    """Whether some seed does: a run that does not has a round after its last evaluation."""
+    pairs = zip(outcome.values(label, TO_TARGET), outcome.curves(label, ACCURACY), strict=True)
+    return any(rounds <= curve.x[-1] for rounds, curve in pairs)
 
 
 def fednar_tuning(labels: Mapping[str, Sequence[str]]) -> Tuning:

@@ -22,7 +22,8 @@ class Curves:
 
     def series(self, outcome: Outcome, reported: Values) -> list[Series]:
         """The curves to draw."""
-        series = (self._series(outcome, label) for label in self.labels or outcome.labels)
+        there = [label for label in self.labels or outcome.labels if label in outcome.measured]
+        series = (self._series(outcome, label) for label in there)
         return [one for one in series if one is not None]
 
     def _series(self, outcome: Outcome, label: str) -> Series | None:

@@ -10,7 +10,7 @@ from fedtempo.papers.framework.outcomes import Outcome
 from fedtempo.papers.framework.pages import verdicts
 from fedtempo.papers.framework.reproduction import gathered
 
-FLAT = Curve(tuple(range(8)), (20.0, 40.0, 40.0, 40.0, 40.0, 40.0, 40.0, 40.0))
+FLAT = Curve(tuple(range(20, 180, 20)), (20.0, 40.0, 40.0, 40.0, 40.0, 40.0, 40.0, 40.0))
 
 
 def outcome(gain: float, skewed: float, rounds: float, curve: Curve = FLAT) -> Outcome:
@@ -40,7 +40,7 @@ def test_what_holds_what_fails_and_what_makes_no_difference() -> None:
 
 
 def test_scores_wait_for_convergence_and_rounds_to_a_target_do_not() -> None:
-    rising = Curve(FLAT.x, tuple(5.0 * x for x in FLAT.x))
+    rising = Curve(FLAT.x, tuple(x / 4 for x in FLAT.x))
     found = answers(outcome(3.0, 3.0, 30.0, rising))
     assert found == [Answer.IMPROVING] * 8 + [Answer.HOLDS] * 4
 
