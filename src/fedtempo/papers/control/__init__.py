@@ -10,6 +10,7 @@ from fedtempo.data.augment import random_crop, random_flip
 from fedtempo.papers.control.judging import CLAIMS, COLUMNS, control_figures, control_gains
 from fedtempo.papers.control.methods import USERS, control_trainings, control_tuning
 from fedtempo.papers.control.neighbours import NEIGHBOURS
+from fedtempo.papers.control.personal import PERSONAL
 from fedtempo.papers.framework.definitions import Data, Model, PaperRun, Scale, Settling, sized
 from fedtempo.papers.framework.reproduction import Reproduction
 
@@ -184,4 +185,4 @@ SHAKESPEARE = Reproduction(
 
 CONTROLS = (FEMNIST, DIGITS, CIFAR10, SHAKESPEARE)
 """Rates and steps, each with the same methods."""
-REPRODUCTIONS = (*CONTROLS, NEIGHBOURS)
+REPRODUCTIONS = (*CONTROLS, NEIGHBOURS, PERSONAL)
