@@ -81,7 +81,8 @@ CLAIMS = (
 )
 
 
-def _gains(values: Values) -> Values:
+def personal_gains(values: Values) -> Values:
+    """Accuracy of existing users after fine-tuning, over FedAvg's."""
     return {label: {GAIN: own[AFTER] - values[FEDAVG][AFTER]} for label, own in values.items()}
 
 
@@ -122,7 +123,7 @@ PERSONAL = Reproduction(
     columns=COLUMNS,
     claims=CLAIMS,
     figures=(by_method("gain", GAIN, "Digits: existing users after fine-tuning", CONTENDERS),),
-    derive=_gains,
+    derive=personal_gains,
     notes=(
         "No paper has these numbers. The claims are our questions.",
         "Data, network, cohort and K are those of `control-digits`; a run ends as in `control-neighbours`. Every "
