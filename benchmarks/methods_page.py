@@ -129,7 +129,7 @@ def _judged(experiment: Reproduction, folder: Path) -> _Judged | None:
 
 def _among_neighbours(folder: Path) -> dict[str, list[str]]:
     """On digits, for all users; of fair methods also for the tenth that is served worst."""
-    judged = _judged(control.NEIGHBOURS, folder)
+    judged = _judged(neighbours.NEIGHBOURS, folder)
     found: dict[str, list[str]] = {}
     if judged is None:
         return found
@@ -145,7 +145,7 @@ def _among_neighbours(folder: Path) -> dict[str, list[str]]:
 def _personal(folder: Path) -> dict[str, list[str]]:
     """Existing and new users, each after fine-tuning, against FedAvg with as much of it."""
     found: dict[str, list[str]] = {}
-    compared = ((control.PERSONAL, PERSONAL, "Digits"), (control.LORA, ADAPTERS, "MNIST"))
+    compared = ((personal.PERSONAL, PERSONAL, "Digits"), (adapters.LORA, ADAPTERS, "MNIST"))
     for experiment, labels, data in compared:
         judged = _judged(experiment, folder)
         if judged is None:

@@ -90,7 +90,7 @@ def _one_model() -> tuple[Situation, ...]:
         "the worst-served tenth": (neighbours.WORST, ("steps",), "rounds"),
     }
     return tuple(
-        Situation(f"{where}, {what}", control.NEIGHBOURS, contestants, column, PLAIN_AVERAGE, costs, equal)
+        Situation(f"{where}, {what}", neighbours.NEIGHBOURS, contestants, column, PLAIN_AVERAGE, costs, equal)
         for what, (column, costs, equal) in respects.items()
     )
 
@@ -185,9 +185,9 @@ SITUATIONS: tuple[Situation, ...] = (
     *_controls(control.SHAKESPEARE, "Rates and steps (Shakespeare)"),
     *_one_model(),
     *_of_ones_own(
-        control.PERSONAL, "Heads, bodies, mixtures of one's own (digits, mixed classes)", [*personal.METHODS]
+        personal.PERSONAL, "Heads, bodies, mixtures of one's own (digits, mixed classes)", [*personal.METHODS]
     ),
-    *_of_ones_own(control.LORA, "Adapters (MNIST, mixed classes)", [*adapters.METHODS]),
+    *_of_ones_own(adapters.LORA, "Adapters (MNIST, mixed classes)", [*adapters.METHODS]),
     *_compressed(),
     _phones("little time", "time"),
     _phones("little energy", "energy"),

@@ -89,9 +89,9 @@ def pretrained(width: int, layers: int, epochs: int) -> SplitNetwork:
         x, y = torch.tensor(table.columns["x"] / 16, dtype=torch.float32), torch.tensor(table.columns["y"])
         optimizer = torch.optim.Adam(model.parameters(), lr=0.003)
         for _ in range(epochs):
-            for rows in torch.randperm(len(y)).split(64):
+            for rows in torch.split(torch.randperm(len(y)), 64):
                 optimizer.zero_grad()
-                F.cross_entropy(model(x[rows]), y[rows]).backward()
+                torch.autograd.backward([F.cross_entropy(model(x[rows]), y[rows])])
                 optimizer.step()
     return model
 

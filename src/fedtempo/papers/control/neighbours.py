@@ -188,7 +188,7 @@ CONVERGED = Settling(USERS, within=0.01)
 
 def digits_scales(candidates: Mapping[str, tuple[float, ...]], minutes: Sequence[float]) -> dict[str, Scale]:
     """Smoke, small, medium and paper on digits; the last two are tuned."""
-    protocol = {"tuning": digits_tuning(candidates), "settling": CONVERGED}
+    protocol: dict[str, Any] = {"tuning": digits_tuning(candidates), "settling": CONVERGED}
     smoke, small, medium, paper = minutes
     return {
         "smoke": sized(seeds=1, minutes=smoke, **SMOKE),

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 
 from fedtempo.algorithms import apfl, fedala, fedavg, fedper, fedrecon, fedrod, lg_fedavg, local_only
+from fedtempo.algorithms.algorithm import Weighting
 from fedtempo.evaluation.protocol import Evaluation
 from fedtempo.papers.control.judging import GAIN
 from fedtempo.papers.control.methods import FEDAVG, USERS, Maker, rounds_run
@@ -25,7 +26,7 @@ from fedtempo.papers.framework.reproduction import Reproduction
 
 FEDPER, LG, ROD, APFL = "FedPer", "LG-FedAvg", "FedRoD", "APFL"
 ALA, ALONE, RECON = "FedALA", "training alone", "FedRecon"
-SAME = "uniform"
+SAME: Weighting = "uniform"
 """Every client counts equally, in every method: none is ahead by its weights."""
 
 METHODS: Mapping[str, Maker] = {
