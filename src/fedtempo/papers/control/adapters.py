@@ -42,7 +42,6 @@ from fedtempo.papers.framework.definitions import (
     Column,
     Data,
     Measure,
-    Model,
     PaperRun,
     Scale,
     Training,
@@ -110,12 +109,16 @@ def adapted(width: int, layers: int, epochs: int) -> nn.Module:
 
 
 @dataclass(frozen=True)
-class AdaptedModel(Model):
+class AdaptedModel:
     """The transformer with adapters, by its sizes; no model of the library, because its base is made here."""
+
+    width: int
+    layers: int
+    epochs: int
 
     def maker(self, data_dir: Path | None) -> Callable[[], nn.Module]:
         """The function that makes the model."""
-        return functools.partial(adapted, **self.settings)
+        return functools.partial(adapted, self.width, self.layers, self.epochs)
 
 
 METHODS: Mapping[str, Maker] = {
@@ -146,7 +149,7 @@ CLAIMS = tuple(
 def _runs(scale: Scale, seed: int) -> Sequence[PaperRun]:
     division = {"new_clients": 0.2, "validation": scale["validation"], "test": 0.2, "min_samples": 10}
     data = Data("mnist", dirichlet(scale["clients"], 0.3), seed, division, rows=scale["rows"])
-    model = AdaptedModel("adapted", {name: scale[name] for name in ("width", "layers", "epochs")})
+    model = AdaptedModel(scale["width"], scale["layers"], scale["epochs"])
     settings = {
         "rounds": scale["rounds"],
         "cohort": scale["cohort"],

@@ -133,7 +133,7 @@ CLAIMS = (
 )
 
 
-def digits(scale: Scale, seed: int) -> Data:
+def mixed_digits(scale: Scale, seed: int) -> Data:
     """The digits of `control-digits`, mixed by Dirichlet(0.3)."""
     division = {"new_clients": 0.2, "validation": scale["validation"], "test": 0.2, "min_samples": 10}
     return Data("digits", dirichlet(scale["clients"], 0.3), seed, division, rows=scale["rows"])
@@ -155,7 +155,12 @@ def _runs(scale: Scale, seed: int) -> Sequence[PaperRun]:
     measures: tuple[Measure, ...] = (costs, users, partial(learning, group=USERS), rounds_run, budget)
     return [
         Training(
-            label, digits(scale, seed), DIGITS_MODEL, make(scale.rate(label, _middle(label)), scale), settings, measures
+            label,
+            mixed_digits(scale, seed),
+            DIGITS_MODEL,
+            make(scale.rate(label, _middle(label)), scale),
+            settings,
+            measures,
         )
         for label, make in METHODS.items()
     ]

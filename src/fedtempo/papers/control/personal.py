@@ -10,7 +10,7 @@ from fedtempo.algorithms.algorithm import Weighting
 from fedtempo.evaluation.protocol import Evaluation
 from fedtempo.papers.control.judging import GAIN
 from fedtempo.papers.control.methods import FEDAVG, USERS, Maker, rounds_run
-from fedtempo.papers.control.neighbours import DIGITS_MODEL, RATES, by_method, digits, digits_scales
+from fedtempo.papers.control.neighbours import DIGITS_MODEL, RATES, by_method, digits_scales, mixed_digits
 from fedtempo.papers.framework.claims import Claim, higher
 from fedtempo.papers.framework.definitions import (
     Column,
@@ -92,7 +92,7 @@ def _runs(scale: Scale, seed: int) -> Sequence[PaperRun]:
     return [
         Training(
             label,
-            digits(scale, seed),
+            mixed_digits(scale, seed),
             DIGITS_MODEL,
             make(scale.rate(label, RATES[1]), scale),
             {

@@ -36,7 +36,7 @@ def test_the_base_has_learnt_the_digits_and_no_run_changes_it() -> None:
 
 def test_adapters_and_the_head_are_trained_and_start_as_the_base() -> None:
     pytest.importorskip("peft")
-    make = AdaptedModel("adapted", SIZES).maker(None)
+    make = AdaptedModel(**SIZES).maker(None)
     (one, _), (other, _) = build(make, 1), build(make, 2)
     trained = {name for name, value in one.named_parameters() if value.requires_grad}
     assert all("lora_" in name or ".head." in name for name in trained)
