@@ -7,15 +7,20 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks.methods import FILE
 from fedtempo.papers import control
-from fedtempo.papers.control.judging import CONTENDERS, END, ahead
-from fedtempo.papers.control.methods import BASELINES, FEDAVG
-from fedtempo.papers.framework.claims import Answer
+from fedtempo.papers.control import adapters, neighbours, personal
+from fedtempo.papers.control.judging import END, ahead
+from fedtempo.papers.control.methods import BASELINES, FEDAVG, OWN_DECAY
+from fedtempo.papers.framework.claims import Answer, Verdict
 from fedtempo.papers.framework.counting import judged_outcome
+from fedtempo.papers.framework.outcomes import Outcome
 from fedtempo.papers.framework.pages import verdicts
+from fedtempo.papers.framework.reproduction import Reproduction
 
 DOCS = Path(__file__).parent.parent / "docs"
 PAGE, RESULTS = DOCS / "methods.md", DOCS / "results"
@@ -27,7 +32,7 @@ LABELS = {
     **{"fedhyper_global": "FedHyper-G", "fedhyper_server": "FedHyper-SL", "fedhyper_client": "FedHyper-CL"},
     **{"stop_early": "stop early", "fednova": "FedNova, uneven K", "fednar": "FedNAR", "fedprox": "FedProx"},
     **{"scaffold": "SCAFFOLD", "feddyn": "FedDyn", "fedcm": "FedCM", "fedsam": "FedSAM", "fedexp": "FedExP"},
-    "clip_then_decay": "FedAvg, clip then decay",
+    **{"clip_then_decay": "FedAvg, clip then decay", "adaptive_decay": OWN_DECAY},
 }
 """The method's label in the comparison of controls."""
 PAGES = {
@@ -35,7 +40,22 @@ PAGES = {
     "FedDecay's page": ("feddecay", ("fomaml", "ditto", "fedbn", "fedem", "pfedme")),
     "PFLEGO's page": ("pflego", ("pflego", "fedper", "fedrep", "fedbabu", "fedrecon_stateful")),
 }
-"""Where methods are compared that the comparison of controls leaves out."""
+"""Where methods are compared that the comparisons of controls and of their neighbours leave out."""
+OWN_WORDS = {"fedavg": "the baseline of the others", "adaptive_decay": f"as {OWN_DECAY}, a rule of ours: "}
+"""What a row says by itself, or before its verdicts."""
+NEIGHBOURS = {
+    **{"fedinit": neighbours.INIT, "fedspeed": neighbours.SPEED, "fedlesam": neighbours.LESAM, "moon": neighbours.MOON},
+    **{"fedadamw": neighbours.ADAMW, "fedmuon": neighbours.MUON, "diloco": neighbours.DILOCO},
+    **{"fedsgd": neighbours.SGD, "q_fedavg": neighbours.Q_AVG, "q_fedsgd": neighbours.Q_SGD, "afl": neighbours.AFL},
+    **{"loss_weighted": neighbours.BY_LOSS, "reptile": neighbours.REPTILE, "fedyogi": neighbours.YOGI},
+    **{"fedadagrad": neighbours.ADAGRAD, "server_decay": neighbours.DECAYED},
+}
+"""The method's label in the comparison of what else there is with one shared model."""
+PERSONAL = {
+    **{"fedala": personal.ALA, "lg_fedavg": personal.LG, "fedrod": personal.ROD, "apfl": personal.APFL},
+    **{"local_only": personal.ALONE, "fedrecon": personal.RECON},
+}
+ADAPTERS = {"fedsa_lora": adapters.FEDSA, "ffa_lora": adapters.FFA, "fedex_lora": adapters.FEDEX}
 
 
 def write() -> None:
@@ -60,32 +80,82 @@ def filled(page: str) -> str:
 
 
 def _helped(name: str, helped: dict[str, list[str]]) -> str:
-    if name in LABELS and LABELS[name] in helped:
-        return "; ".join(helped[LABELS[name]])
-    elsewhere = [f"[{title}](results/{page}.md)" for title, (page, names) in PAGES.items() if name in names]
-    return f"see {elsewhere[0]}" if elsewhere else UNKNOWN
+    if name in helped:
+        return OWN_WORDS.get(name, "") + "; ".join(helped[name])
+    elsewhere = [f"see [{title}](results/{page}.md)" for title, (page, names) in PAGES.items() if name in names]
+    return elsewhere[0] if elsewhere else OWN_WORDS.get(name, UNKNOWN)
 
 
 def gains(folder: Path) -> dict[str, list[str]]:
-    """By label: the verdict on each data set that is stored, against the method's baseline where training stops."""
+    """By method: the verdict on each data set that is stored, against the method's baseline where training stops."""
     found: dict[str, list[str]] = {}
-    for experiment in control.REPRODUCTIONS:
-        outcome = judged_outcome(experiment, folder)
-        if outcome is None:
+    for experiment in control.CONTROLS:
+        judged = _judged(experiment, folder)
+        if judged is None:
             continue
-        judged = verdicts(experiment, outcome)
-        for label in CONTENDERS:
+        for name, label in LABELS.items():
             baseline = BASELINES.get(label, FEDAVG)
-            answer = judged[ahead(label, baseline)].answer
-            by = f" by {abs(outcome.difference(label, baseline, END).mean):.3f}" if label in outcome.labels else ""
-            words = {
-                Answer.HOLDS: f"ahead of {baseline}{by}",
-                Answer.FAILS: f"behind {baseline}{by}",
-                Answer.SAME: f"as {baseline}",
-                Answer.IMPROVING: "not converged",
-                Answer.NOT_RUN: "not run",
-            }
-            found.setdefault(label, []).append(f"{experiment.source}: {words.get(answer, 'cannot tell')}")
+            words = f"{experiment.source}: {judged.words(ahead(label, baseline), label, baseline, END)}"
+            found.setdefault(name, []).append(words)
+    return found | _among_neighbours(folder) | _personal(folder)
+
+
+@dataclass(frozen=True)
+class _Judged:
+    """An experiment's verdicts by claim, and the differences behind them."""
+
+    verdicts: Mapping[str, Verdict]
+    outcome: Outcome
+
+    def words(self, claim: str, label: str, baseline: str, column: str) -> str:
+        """The verdict on a claim, with the difference where there is one."""
+        answer = self.verdicts[claim].answer
+        there = label in self.outcome.labels
+        by = f" by {abs(self.outcome.difference(label, baseline, column).mean):.3f}" if there else ""
+        words = {
+            Answer.HOLDS: f"ahead of {baseline}{by}",
+            Answer.FAILS: f"behind {baseline}{by}",
+            Answer.SAME: f"as {baseline}",
+            Answer.IMPROVING: "not converged",
+            Answer.NOT_RUN: "not run",
+        }
+        return words.get(answer, "cannot tell")
+
+
+def _judged(experiment: Reproduction, folder: Path) -> _Judged | None:
+    outcome = judged_outcome(experiment, folder)
+    return None if outcome is None else _Judged(verdicts(experiment, outcome), outcome)
+
+
+def _among_neighbours(folder: Path) -> dict[str, list[str]]:
+    """On digits, for all users; of fair methods also for the tenth that is served worst."""
+    judged = _judged(neighbours.NEIGHBOURS, folder)
+    found: dict[str, list[str]] = {}
+    if judged is None:
+        return found
+    for name, label in NEIGHBOURS.items():
+        baseline = neighbours.BASELINES.get(label, FEDAVG)
+        found[name] = [f"Digits: {judged.words(ahead(label, baseline), label, baseline, END)}"]
+        if label in neighbours.FAIR:
+            claim = ahead(label, baseline, neighbours.AMONG_WORST)
+            found[name].append(f"worst-served tenth: {judged.words(claim, label, baseline, neighbours.WORST)}")
+    return found
+
+
+def _personal(folder: Path) -> dict[str, list[str]]:
+    """Existing and new users, each after fine-tuning, against FedAvg with as much of it."""
+    found: dict[str, list[str]] = {}
+    compared = ((personal.PERSONAL, PERSONAL, "Digits"), (adapters.LORA, ADAPTERS, "MNIST"))
+    for experiment, labels, data in compared:
+        judged = _judged(experiment, folder)
+        if judged is None:
+            continue
+        for name, label in labels.items():
+            asked = {"existing": (personal.EXISTING_AFTER, personal.AFTER), "new": (personal.NEW_AFTER, personal.NEW)}
+            found[name] = [
+                f"{data}, {who} users: {judged.words(personal.better(label, FEDAVG, where), label, FEDAVG, column)}"
+                for who, (where, column) in asked.items()
+            ]
     return found
 
 

@@ -22,6 +22,7 @@ from fedtempo.algorithms import ALGORITHMS
 from fedtempo.cli.commands import imported
 from fedtempo.cli.main import INTERRUPTED, UNEXPECTED, USAGE, app
 from fedtempo.config import parse
+from fedtempo.papers.control import adapters, neighbours, personal
 from fedtempo.papers.control.methods import METHODS
 from fedtempo.training.log import LOGGER
 from fedtempo.training.trackers import TRACKERS
@@ -201,9 +202,17 @@ def test_the_map_s_measured_columns_are_those_of_committed_results() -> None:
     assert methods_page.filled(page) == page, "write them anew with python -m benchmarks.methods_page"
     costs = json.loads(methods.FILE.read_text())["costs"]
     assert set(costs) == set(ALGORITHMS), "measure again with make bench ARGS=--methods"
-    assert set(methods_page.LABELS) <= set(ALGORITHMS)
-    assert set(methods_page.LABELS.values()) <= set(METHODS), "labels are those of the comparison"
-    assert {name for _, names in methods_page.PAGES.values() for name in names} <= set(ALGORITHMS)
+    compared = {
+        **{name: (label, METHODS) for name, label in methods_page.LABELS.items()},
+        **{name: (label, neighbours.METHODS) for name, label in methods_page.NEIGHBOURS.items()},
+        **{name: (label, personal.METHODS) for name, label in methods_page.PERSONAL.items()},
+        **{name: (label, adapters.METHODS) for name, label in methods_page.ADAPTERS.items()},
+    }
+    assert all(label in known for label, known in compared.values()), "labels are those of the comparison"
+    elsewhere = {name for _, names in methods_page.PAGES.values() for name in names}
+    assert {*compared, *elsewhere, *methods_page.OWN_WORDS} == set(ALGORITHMS)
+    rows = re.findall(r"^\| `(\w+)` \| .* \| ([^|]+) \|$", page, re.MULTILINE)
+    assert [name for name, helped in rows if helped == methods_page.UNKNOWN] == [], "every method has a result"
 
 
 def test_the_algorithm_of_ones_own_is_short() -> None:

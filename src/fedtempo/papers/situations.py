@@ -10,7 +10,7 @@ from fedtempo.comparison.decide import no_difference
 from fedtempo.papers import clock, compressors, control
 from fedtempo.papers.compositions import MNIST as COMPOSITIONS
 from fedtempo.papers.compositions.ingredients import INGREDIENTS, NONE
-from fedtempo.papers.control import judging
+from fedtempo.papers.control import adapters, judging, neighbours, personal
 from fedtempo.papers.control.methods import BASELINES, METHODS
 from fedtempo.papers.control.methods import FEDAVG as PLAIN_AVERAGE
 from fedtempo.papers.decaying_k.data import FEMNIST as DECAYING_FEMNIST
@@ -80,6 +80,32 @@ def _controls(experiment: Reproduction, where: str) -> tuple[Situation, Situatio
     fewer = Situation(f"{where}, few local steps", experiment, contestants, judging.AT_STEPS, PLAIN_AVERAGE)
     longer = Situation(f"{where}, as long as it takes", experiment, contestants, judging.END, PLAIN_AVERAGE, ("steps",))
     return replace(fewer, equal="local steps"), longer
+
+
+def _one_model() -> tuple[Situation, ...]:
+    contestants, where = tuple(neighbours.METHODS), "One shared model (digits, mixed classes)"
+    respects = {
+        "few local steps": (judging.AT_STEPS, (), "local steps"),
+        "as long as it takes": (judging.END, ("steps",), "rounds"),
+        "the worst-served tenth": (neighbours.WORST, ("steps",), "rounds"),
+    }
+    return tuple(
+        Situation(f"{where}, {what}", neighbours.NEIGHBOURS, contestants, column, PLAIN_AVERAGE, costs, equal)
+        for what, (column, costs, equal) in respects.items()
+    )
+
+
+def _of_ones_own(experiment: Reproduction, where: str, contestants: Sequence[str]) -> tuple[Situation, ...]:
+    respects = {
+        "existing users after fine-tuning": (personal.AFTER, contestants),
+        # FedRecon's clients hold no head before they fit one.
+        "existing users before fine-tuning": (personal.BEFORE, [one for one in contestants if one != personal.RECON]),
+        "new users after fine-tuning": (personal.NEW, contestants),
+    }
+    return tuple(
+        Situation(f"{where}, {who}", experiment, tuple(compared), column, PLAIN_AVERAGE, ("steps",))
+        for who, (column, compared) in respects.items()
+    )
 
 
 def _compressed() -> tuple[Situation, Situation]:
@@ -157,6 +183,11 @@ SITUATIONS: tuple[Situation, ...] = (
     *_controls(control.DIGITS, "Rates and steps (digits, mixed classes)"),
     *_controls(control.CIFAR10, "Rates and steps (CIFAR-10, mixed classes)"),
     *_controls(control.SHAKESPEARE, "Rates and steps (Shakespeare)"),
+    *_one_model(),
+    *_of_ones_own(
+        personal.PERSONAL, "Heads, bodies, mixtures of one's own (digits, mixed classes)", [*personal.METHODS]
+    ),
+    *_of_ones_own(adapters.LORA, "Adapters (MNIST, mixed classes)", [*adapters.METHODS]),
     *_compressed(),
     _phones("little time", "time"),
     _phones("little energy", "energy"),

@@ -1,4 +1,7 @@
-"""Every control of rates and steps under one fair protocol, on FEMNIST, digits, CIFAR-10 and Shakespeare."""
+"""Every control of rates and steps under one fair protocol, on FEMNIST, digits, CIFAR-10 and Shakespeare.
+
+The methods that control nothing, or something else, are compared in `neighbours`, `personal` and `adapters`.
+"""
 
 from __future__ import annotations
 
@@ -7,8 +10,11 @@ from typing import Any
 
 from fedtempo.data import dirichlet, natural
 from fedtempo.data.augment import random_crop, random_flip
+from fedtempo.papers.control.adapters import LORA
 from fedtempo.papers.control.judging import CLAIMS, COLUMNS, control_figures, control_gains
 from fedtempo.papers.control.methods import USERS, control_trainings, control_tuning
+from fedtempo.papers.control.neighbours import NEIGHBOURS
+from fedtempo.papers.control.personal import PERSONAL
 from fedtempo.papers.framework.definitions import Data, Model, PaperRun, Scale, Settling, sized
 from fedtempo.papers.framework.reproduction import Reproduction
 
@@ -181,4 +187,6 @@ SHAKESPEARE = Reproduction(
     notes=NOTES,
 )
 
-REPRODUCTIONS = (FEMNIST, DIGITS, CIFAR10, SHAKESPEARE)
+CONTROLS = (FEMNIST, DIGITS, CIFAR10, SHAKESPEARE)
+"""Rates and steps, each with the same methods."""
+REPRODUCTIONS = (*CONTROLS, NEIGHBOURS, PERSONAL, LORA)

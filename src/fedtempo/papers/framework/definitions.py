@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from torch import nn
@@ -72,6 +72,13 @@ def _sampled(table: Table, rows: int, seed: int) -> Table:
     )
 
 
+class ModelMaker(Protocol):
+    """What a run's network comes from: a `Model`, or a value of a paper's own that prints as what it is."""
+
+    def maker(self, data_dir: Path | None) -> Callable[[], nn.Module]:
+        """The function that makes the network."""
+
+
 @dataclass(frozen=True)
 class Model:
     """One of `fedtempo.models` by name."""
@@ -116,7 +123,7 @@ class Training:
 
     label: str
     data: Data
-    model: Model
+    model: ModelMaker
     algorithm: Algorithm
     settings: Mapping[str, Any]
     """The other settings of `fedtempo.run`: rounds, cohort, batch_size, seed, evaluation, ..."""

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 import fedtempo as ft
-from fedtempo.papers.control import CIFAR10, FEMNIST, REPRODUCTIONS
+from fedtempo.papers.control import CIFAR10, CONTROLS, FEMNIST
 from fedtempo.papers.control.methods import BASELINES, FEDAVG, FEWER, METHODS, QSR, equal_steps, rounds_run
 from fedtempo.papers.framework.definitions import Data, Model, Training, sized
 from fedtempo.schedules import Now, Schedule
@@ -16,7 +16,7 @@ SCALE = sized(seeds=1, minutes=0, rounds=20, cohort=4, k=10, rate=0.1, max_norm=
 
 
 def test_every_method_is_tuned_with_the_same_candidates_on_seeds_that_are_not_judged() -> None:
-    for one in REPRODUCTIONS:
+    for one in CONTROLS:
         tuning = one.scales["medium"].tuning
         assert tuning is not None and set(tuning.contestants) == set(METHODS)
         assert len({contestant.values for contestant in tuning.contestants.values()}) == 1
