@@ -52,6 +52,8 @@ ALGORITHMS: dict[str, ft.Algorithm] = {
     ),
     "fednova": a.fednova(lr=0.1, epochs=2),
     "fednova with momentum and pull": a.fednova(lr=0.1, epochs=2, momentum=0.5, mu=0.2, server_momentum=0.3),
+    "fednova around scaffold": a.work_normalised(a.scaffold(lr=0.1, epochs=2)),
+    "fednova around fedexp": a.work_normalised(a.fedexp(lr=0.1, epochs=2, optimizer=ft.optimizers.sgd(0.5))),
     "feddyn": a.feddyn(lr=0.1, epochs=1, alpha=0.2),
     "feddyn as released": a.feddyn(lr=0.1, steps=3, alpha=0.2, alpha_by_samples=True, serves="mean"),
     "feddyn, all clients' mean": a.feddyn(lr=0.1, steps=3, alpha=0.2, serves="clients"),

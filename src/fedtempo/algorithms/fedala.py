@@ -21,6 +21,7 @@ from fedtempo.algorithms.adaptive_local_aggregation import (
 from fedtempo.algorithms.algorithm import Algorithm, Memory, Serving, Weighting, predict_personal
 from fedtempo.algorithms.fedavg import fedavg
 from fedtempo.algorithms.named import ClientSettings, PhaseSettings, gradient_only, named
+from fedtempo.algorithms.rate_rules import AVERAGED
 from fedtempo.client.objectives import Received
 from fedtempo.client.phase import Carry, Phase, length
 from fedtempo.errors import is_count, is_number, require
@@ -75,6 +76,7 @@ def fedala(
         phases=(mixing, *local),
         memory=Memory(_first_own, _begin, _keep, of=top),
         serving=Serving(predict_personal, finetune_on="personal", finetune_like=plain.phases[0]),
+        owns=frozenset({AVERAGED}),
     )
 
 

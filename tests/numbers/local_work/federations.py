@@ -92,6 +92,75 @@ def nova(
     return np.array(models)
 
 
+def weights_of_gradients(steps, rate, rho=0.0, mu=0.0, nesterov=False, inside=None):
+    """a_j of y_K - x = -l sum_j a_j g_j, one by one; the pull mu (y - x) goes into the momentum with the gradient."""
+    a, buffer = np.zeros(steps), np.zeros(steps)
+    for k in range(steps):
+        gradient = np.eye(steps)[k] - rate * mu * a
+        buffer = rho * buffer + gradient
+        a = a + (inside[k] if inside else 1.0) * (gradient + rho * buffer if nesterov else buffer)
+    return a
+
+
+def nova_scaffold(p, start, cohorts, rate, steps, tau="norm", weighting="samples", inside=None, outer=0.0):
+    """x by FedNova, c_i by the client's own rates: c_i <- c_i - c + (x - y_i) / sum_k l_k, c <- c + sum / N."""
+    x, models, u, N = start, [], 0.0, len(p.sizes)
+    c, own = np.zeros_like(start), np.zeros((N, len(start)))
+    for t, cohort in enumerate(cohorts):
+        weights, normed, works, change = shares(p, cohort, weighting), [], [], np.zeros_like(start)
+        for i in cohort:
+            rates = at(rate, t) * np.array((inside or [1.0] * steps(i))[: steps(i)])
+            y = x
+            for each in rates:
+                y = y - each * (p.gradient(i, y) - own[i] + c)
+            new = own[i] - c + (x - y) / rates.sum()
+            change, own[i] = change + new - own[i], new
+            works.append(rates.sum() / at(rate, t))
+            normed.append((y - x) / works[-1])
+        effective = weights @ np.array(works if tau == "norm" else [steps(i) for i in cohort], dtype=float)
+        u = outer * u + effective * (weights @ np.array(normed))
+        x, c = x + u, c + change / N
+        models.append(x)
+    return np.array(models)
+
+
+def nova_exp(
+    p,
+    start,
+    cohorts,
+    rate,
+    steps,
+    eps=0.0,
+    rho=0.0,
+    mu=0.0,
+    nesterov=False,
+    tau="norm",
+    weighting="uniform",
+    outer=0.0,
+    extrapolates=True,
+):
+    """FedExP's rate from tau_eff Delta_i / A_i, ahead of the server's momentum; clients with momentum and a pull."""
+    x, models, u = start, [], 0.0
+    for t, cohort in enumerate(cohorts):
+        weights, base, normed, works = shares(p, cohort, weighting), at(rate, t), [], []
+        for i in cohort:
+            y, buffer = x, 0.0
+            for _ in range(steps(i)):
+                g = p.gradient(i, y) + mu * (y - x)
+                buffer = rho * buffer + g
+                y = y - base * (g + rho * buffer if nesterov else buffer)
+            works.append(weights_of_gradients(steps(i), base, rho, mu, nesterov).sum())
+            normed.append((y - x) / works[-1])
+        effective = weights @ np.array(works if tau == "norm" else [steps(i) for i in cohort], dtype=float)
+        moves = effective * np.array(normed)
+        mean = weights @ moves
+        factor = max(1.0, weights @ (moves**2).sum(1) / (2 * (mean @ mean + eps))) if extrapolates else 1.0
+        u = outer * u + factor * mean
+        x = x + u
+        models.append(x)
+    return np.array(models)
+
+
 def dynamic(p, start, cohorts, rate, steps, alpha, by_samples=False, serves="model") -> Vector:
     """FedDyn in the paper's form: g_i and h, x = mean_S y - h / alpha; with `by_samples` the code's sums s_i.
 

@@ -145,6 +145,37 @@ CASES = {
         fl.fednova(lr=L, steps=uneven, momentum=0.6, mu=2.0, compat=True),
         lambda cohorts: f.nova(P, X, cohorts, L, own_steps, 0.6, 2.0, compat=True),
     ),
+    "work_normalised scaffold": Case(
+        fl.work_normalised(fl.scaffold(lr=per_round(L, 0.9), steps=uneven, weighting="samples")),
+        lambda cohorts: f.nova_scaffold(P, X, cohorts, lambda t: L * 0.9**t, own_steps),
+    ),
+    "work_normalised scaffold, decay in round, server momentum": Case(
+        fl.with_server(
+            fl.work_normalised(fl.scaffold(lr=per_step(L, 0.5), steps=uneven), tau="steps"), ft.transforms.momentum(0.5)
+        ),
+        lambda cohorts: f.nova_scaffold(P, X, cohorts, L, own_steps, "steps", "uniform", [*INSIDE, 0.0625], outer=0.5),
+    ),
+    "work_normalised fedexp": Case(
+        fl.work_normalised(fl.fedexp(lr=L, steps=uneven)), lambda cohorts: f.nova_exp(P, X, cohorts, L, own_steps)
+    ),
+    "work_normalised fedexp, momentum, eps": Case(
+        fl.work_normalised(
+            fl.fedexp(lr=L, steps=uneven, eps=0.003, weighting="samples", optimizer=ft.optimizers.sgd(0.6)), tau="steps"
+        ),
+        lambda cohorts: f.nova_exp(P, X, cohorts, L, own_steps, 0.003, 0.6, tau="steps", weighting="samples"),
+    ),
+    "work_normalised fedexp, server momentum": Case(
+        fl.with_server(fl.work_normalised(fl.fedexp(lr=L, steps=uneven)), ft.transforms.momentum(0.5)),
+        lambda cohorts: f.nova_exp(P, X, cohorts, L, own_steps, outer=0.5),
+    ),
+    "work_normalised, pull inside Nesterov's momentum": Case(
+        fl.work_normalised(
+            fl.fedprox(lr=per_round(L, 0.9), steps=uneven, mu=2.0, optimizer=ft.optimizers.sgd(0.6, nesterov=True))
+        ),
+        lambda cohorts: f.nova_exp(
+            P, X, cohorts, lambda t: L * 0.9**t, own_steps, rho=0.6, mu=2.0, nesterov=True, extrapolates=False
+        ),
+    ),
     "feddyn": Case(fl.feddyn(lr=L, steps=K, alpha=0.7), lambda cohorts: f.dynamic(P, X, cohorts, L, K, 0.7)),
     "feddyn as released": Case(
         fl.feddyn(lr=L, steps=K, alpha=0.7, alpha_by_samples=True),
@@ -209,7 +240,7 @@ CASES = {
         WIDE,
     ),
 }
-OFTEN = ["feddecsps run", "fedcm", "fedinit"]
+OFTEN = ["feddecsps run", "fedcm", "fedinit", "work_normalised scaffold", "work_normalised fedexp"]
 
 
 def check(case: Case, cohorts: list[list[int]], **settings) -> ft.Result:
@@ -271,5 +302,8 @@ def test_the_cases_reach_their_branches():
     assert 3.0 in factors and len(set(factors)) > 2
     rates = [r.measurements["client_lr"] for r in check(CASES["fedhyper_server"], EVERYBODY).history]
     assert rates[0] == pytest.approx(L) and rates[-1] == pytest.approx(10 * L) and len(set(rates)) > 2
+    for name in ("work_normalised fedexp", "work_normalised fedexp, momentum, eps"):
+        extrapolated = [r.measurements["server_lr"] for r in check(CASES[name], SOME).history]
+        assert 1.0 in extrapolated and max(extrapolated) > 1.1, extrapolated
     bounded = [r.measurements["rate"] for r in check(CASES["fedsps"], EVERYBODY).history]
     assert all(0.5 < rate < 0.6 for rate in bounded)
