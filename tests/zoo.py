@@ -114,6 +114,7 @@ ALGORITHMS: dict[str, ft.Algorithm] = {
     "apfl of outputs": a.apfl(lr=0.1, epochs=1, alpha=0.3, mix="outputs"),
     "lg_fedavg": a.lg_fedavg(lr=0.1, steps=3),
     "fedala": a.fedala(lr=0.1, steps=3, threshold=1.0, most_passes=12),
+    "fedala of everybody": a.fedala(lr=0.1, steps=3, threshold=1.0, most_passes=12, mix_absent=True),
     "fedrod": a.fedrod(lr=0.1, steps=3),
     "fedbabu orthogonal": a.fedbabu(lr=0.1, steps=2, orthogonal=True),
     "fedbn averaged": a.fedbn(lr=0.1, steps=3, newcomer="averaged"),

@@ -202,6 +202,8 @@ class Phase:
 
         Training and `fedtempo schedule` both call this, so the printed schedule is the one that is used.
         """
+        if now.absent and not self.own:
+            return []
         mine = self.batching(batching)
         # Steps and epochs follow from the rows of the phase's part, but a schedule such as `data_share` means the whole
         # client: `samples` stays the number of all its training rows.

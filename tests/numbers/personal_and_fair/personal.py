@@ -110,7 +110,10 @@ def lg_fedavg(clients: list[Rows], x: Arrays, cohorts: Cohorts, *, lr, steps) ->
     return federate({n: x[n] for n in HEAD}, cohorts, client, sizes(clients)), bodies
 
 
-def fedala(clients: list[Rows], x: Arrays, cohorts: Cohorts, *, lr, steps, mix_lr, threshold, most) -> Outcome:
+def fedala(
+    clients: list[Rows], x: Arrays, cohorts: Cohorts, *, lr, steps, mix_lr, threshold, most, everybody=False
+) -> Outcome:
+    """With `everybody` the clients that do not train mix as well, and keep what they mixed."""
     own = dict.fromkeys(range(len(clients)), x)
     weights = {i: {n: np.ones_like(x[n]) for n in HEAD} for i in own}
     visited: set[int] = set()
@@ -130,16 +133,22 @@ def fedala(clients: list[Rows], x: Arrays, cohorts: Cohorts, *, lr, steps, mix_l
             w = {n: np.clip(w[n] - mix_lr * slope[n] * (x[n] - theta[n]), 0, 1) for n in HEAD}
         return w
 
-    def client(i: int, x: Arrays) -> Arrays:
+    def aggregated(i: int, x: Arrays) -> Arrays:
+        """Where local steps start: x, or the mixture where the client's own model is another one."""
         first = x
         if any((own[i][n] != x[n]).any() for n in HEAD):
             weights[i] = mixed(i, x)
             visited.add(i)
             first = start(own[i], x, weights[i])
-        own[i] = descend(loss_of(clients[i]), first, lr, steps)
-        return own[i]
+        return first
 
-    x = federate(x, cohorts, client, sizes(clients))
+    for cohort in cohorts:
+        for i in range(len(clients)):
+            if i in cohort:
+                own[i] = descend(loss_of(clients[i]), aggregated(i, x), lr, steps)
+            elif everybody:
+                own[i] = aggregated(i, x)
+        x = average([own[i] for i in cohort], [len(clients[i][1]) for i in cohort])
     return x, {i: {**own[i], **{f"mix/{n}": a for n, a in weights[i].items()}} for i in own}
 
 

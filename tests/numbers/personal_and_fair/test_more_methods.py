@@ -44,6 +44,11 @@ PERSONAL: dict[str, tuple[ft.Algorithm, Callable[..., personal.Outcome], dict[st
         personal.fedala,
         {**OFTEN, "mix_lr": 2.0, "threshold": 0.01, "most": 20},
     ),
+    "fedala of everybody": (
+        fl.fedala(**OFTEN, mix_lr=2.0, threshold=0.01, most_passes=20, mix_absent=True),
+        personal.fedala,
+        {**OFTEN, "mix_lr": 2.0, "threshold": 0.01, "most": 20, "everybody": True},
+    ),
     "fedrod": (fl.fedrod(**OFTEN), personal.fedrod, OFTEN),
     "fedrod from a copy": (
         fl.fedrod(**OFTEN, gamma=0.5, personal_head="copy"),
@@ -51,7 +56,7 @@ PERSONAL: dict[str, tuple[ft.Algorithm, Callable[..., personal.Outcome], dict[st
         {**OFTEN, "gamma": 0.5, "copy": True},
     ),
 }
-IN_PROCESSES = ("moon", "apfl, adaptive", "fedala", "fedrod")
+IN_PROCESSES = ("moon", "apfl, adaptive", "fedala", "fedala of everybody", "fedrod")
 CASES = [(name, cohorts, backend) for name in PERSONAL for cohorts in COHORTS for backend in BACKENDS]
 EVERY_TIME = [
     (name, cohorts, backend)
@@ -83,6 +88,9 @@ def test_the_cases_say_something() -> None:
     weights = np.concatenate([mixed[i][f"mix/{n}"].ravel() for i in mixed for n in HEAD])
     assert ((weights > 0) & (weights < 1)).any()
     assert weights.min() >= 0
+    _, drifted = expected("fedala of everybody", "some")
+    absent = next(i for i in mixed if i not in PARTIAL[-1])
+    assert any(np.abs(mixed[absent][n] - drifted[absent][n]).max() > 1e-3 for n in HEAD)
     _, adaptive = expected("apfl, adaptive", "everybody")
     alphas = [float(own["<alpha>"]) for own in adaptive.values()]
     assert len(set(alphas)) > 2
