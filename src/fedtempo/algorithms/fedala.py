@@ -54,7 +54,8 @@ def fedala(
     theta_i = x it is skipped. A pass takes the first batches of a shuffled epoch; the authors' code takes a random
     block of neighbouring rows, counts `top` in tensors from the end (2: a linear head) and drops short batches. In that
     code the clients that do not train mix as well, theta_i <- t, so that their models drift to x: `mix_absent=True`;
-    the model then goes down to everybody, and costs still count the cohort. mix_lr=0 is FedAvg. A user is served theta_i, a new client x, fine-tuned.
+    the model then goes down to everybody, and costs still count the cohort. mix_lr=0 is FedAvg. A user is served
+    theta_i, a new client x, fine-tuned.
     """
     require(is_number(share) and 0 < share <= 1, "share", "a number in (0, 1]", share)
     require(is_number(threshold) and threshold >= 0, "threshold", "a number >= 0", threshold)

@@ -78,6 +78,6 @@ def _momentum(phase: Phase) -> tuple[float, bool]:
 
 
 def _remembers(transform: Transform) -> bool:
-    """Whether a transform keeps tensors like the gradients, as momentum and Adam do; counts of steps are none of these."""
+    """Whether a transform keeps tensors like the gradients, as momentum and Adam do; counts of steps are none."""
     probe = torch.zeros(2, 3)
     return any(kept.shape == probe.shape for kept in tensors_in(transform.init({"weight": probe})))

@@ -46,6 +46,11 @@ def hyper_server(p, start, cohorts, rate, steps, s, relative=False) -> Vector:
     return np.array(models)
 
 
+def shortened(v, most):
+    """torch's clipping by one norm; None is none."""
+    return v if most is None else v * min(1.0, most / (np.linalg.norm(v) + 1e-6))
+
+
 def nova(
     p,
     start,
@@ -161,7 +166,7 @@ def nova_exp(
     return np.array(models)
 
 
-def dynamic(p, start, cohorts, rate, steps, alpha, by_samples=False, serves="model") -> Vector:
+def dynamic(p, start, cohorts, rate, steps, alpha, by_samples=False, serves="model", most=None) -> Vector:
     """FedDyn in the paper's form: g_i and h, x = mean_S y - h / alpha; with `by_samples` the code's sums s_i.
 
     The code reports three models: x, the mean of the participants ("mean"), and that of all last models ("clients").
@@ -176,7 +181,7 @@ def dynamic(p, start, cohorts, rate, steps, alpha, by_samples=False, serves="mod
             own = -a * sums[i] if by_samples else gradients[i]
             y = x
             for _ in range(steps):
-                y = y - rate * (p.gradient(i, y) - own + a * (y - x))
+                y = y - rate * (shortened(p.gradient(i, y) - own - a * x, most) + a * y)
             gradients[i] = gradients[i] - a * (y - x)
             sums[i] += y - x
             last[i] = y
@@ -204,7 +209,7 @@ def client_momentum(p, start, cohorts, rate, steps, alpha, eta=1.0, weighting="u
     return np.array(models)
 
 
-def speed(p, start, cohorts, rate, steps, q, rho, alpha=1.0, normalised=True, everybody=False) -> Vector:
+def speed(p, start, cohorts, rate, steps, q, rho, alpha=1.0, normalised=True, everybody=False, most=None) -> Vector:
     N, x, models, h = len(p.sizes), start, [], np.zeros((len(p.sizes), len(start)))
     for cohort in cohorts:
         ys = []
@@ -213,7 +218,7 @@ def speed(p, start, cohorts, rate, steps, q, rho, alpha=1.0, normalised=True, ev
             for _ in range(steps):
                 g = p.gradient(i, y)
                 up = p.gradient(i, y + rho * (unit(g) if normalised else g))
-                y = y - rate * ((1 - alpha) * g + alpha * up + q * (y - x + h[i]))
+                y = y - rate * (shortened((1 - alpha) * g + alpha * up + q * (h[i] - x), most) + q * y)
             h[i] += y - x
             ys.append(y)
         x = (
@@ -265,7 +270,7 @@ def diloco(p, start, cohorts, rate, steps, c, m, decay, clip=None, kept=True) ->
     return np.array(models)
 
 
-def adamw(p, start, cohorts, rate, steps, alpha, decay, blocks, v_rule, one_count=False, inside=None) -> Vector:
+def adamw(p, start, cohorts, rate, steps, alpha, decay, blocks, v_rule, one_count=False, inside=None, most=None):
     """FedAdamW; `blocks` cut the vector into tensors, `v_rule` is block_mean, whole or reset."""
     b1, b2, eps, x, models = 0.9, 0.999, 1e-8, start, []
     v, D, taken, before = np.zeros_like(start), np.zeros_like(start), 0, None
@@ -276,7 +281,7 @@ def adamw(p, start, cohorts, rate, steps, alpha, decay, blocks, v_rule, one_coun
         for i in cohort:
             y, m, mine = x, np.zeros_like(x), np.zeros_like(x) if v_rule == "reset" else v
             for k in range(1, K + 1):
-                g, b = p.gradient(i, y), inside[k - 1] if inside else 1.0
+                g, b = shortened(p.gradient(i, y), most), inside[k - 1] if inside else 1.0
                 m, mine = b1 * m + (1 - b1) * g, b2 * mine + (1 - b2) * g * g
                 count = k if v_rule == "reset" else taken + k
                 mhat = m / (1 - b1 ** (count if one_count else k))
@@ -300,7 +305,7 @@ def orthogonal(G):
     return X.T if G.shape[0] > G.shape[1] else X
 
 
-def muon(p, start, cohorts, rate, steps, gamma, b, factor, decay, shape, printed=False) -> Vector:
+def muon(p, start, cohorts, rate, steps, gamma, b, factor, decay, shape, printed=False, most=None) -> Vector:
     """FedMuon for one matrix of this shape, followed by a vector; as released, or as the paper prints it."""
     rows, columns = shape
     cut = rows * columns
@@ -310,7 +315,7 @@ def muon(p, start, cohorts, rate, steps, gamma, b, factor, decay, shape, printed
         for i in cohort:
             y, mine, adam = x, M, Adam(len(x) - cut, 0.9, 0.95, 1e-10, decay)
             for _ in range(steps):
-                g = p.gradient(i, y)
+                g = shortened(p.gradient(i, y), most)
                 G = g[:cut].reshape(shape)
                 if printed:
                     mine = b * mine + G
