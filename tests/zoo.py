@@ -112,6 +112,7 @@ ALGORITHMS: dict[str, ft.Algorithm] = {
     "moon with two earlier models": a.moon(lr=0.1, steps=2, buffer=2, first_visit="initial"),
     "apfl": a.apfl(lr=0.1, steps=3, adaptive=True),
     "apfl of outputs": a.apfl(lr=0.1, epochs=1, alpha=0.3, mix="outputs"),
+    "apfl, shared first": a.apfl(lr=0.1, steps=3, order="shared_first"),
     "lg_fedavg": a.lg_fedavg(lr=0.1, steps=3),
     "fedala": a.fedala(lr=0.1, steps=3, threshold=1.0, most_passes=12),
     "fedala of everybody": a.fedala(lr=0.1, steps=3, threshold=1.0, most_passes=12, mix_absent=True),

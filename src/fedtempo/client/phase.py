@@ -165,6 +165,8 @@ class Phase:
     beside: Phase | None = None
     """A phase on personal tensors that steps at the same time, on the same batch; this one is on shared tensors. Both
     gradients are taken before either moves. Its length, batches and rows are this phase's."""
+    beside_follows: bool = False
+    """Whether the phase beside this one takes its gradient after this one has moved (APFL's code)."""
     until: Until | None = None
     """Asked before every step. Costs count such a phase as one of its units."""
 

@@ -78,15 +78,17 @@ def mixed_loss(v: Arrays, w: Arrays, alpha, rows: Rows, mix: str) -> np.ndarray:
 
 
 def apfl(
-    clients: list[Rows], x: Arrays, cohorts: Cohorts, *, lr, steps, alpha, alpha_lr=None, mix="parameters"
+    clients: list[Rows], x: Arrays, cohorts: Cohorts, *, lr, steps, alpha, alpha_lr=None, mix="parameters", first=False
 ) -> Outcome:
+    """`first`: w steps first, and v is pulled at the new w."""
     own = {i: {**x, "<alpha>": np.array(alpha)} for i in range(len(clients))}
 
     def step(w: Arrays, v: Arrays, a: np.ndarray, rows: Rows) -> tuple[Arrays, Arrays, float]:
-        """w and v after a step, and the slope of alpha; all gradients at the old point."""
+        """w and v after a step, and the slope of alpha at the old point."""
         slope = gradient(lambda p: mixed_loss(v, w, p["a"], rows, mix), {"a": a}, ["a"])["a"]
-        toward = gradient(lambda p: mixed_loss(p, w, a, rows, mix), v)
-        return plus(w, gradient(loss_of(rows), w), -lr), plus(v, toward, -lr), float(slope)
+        new = plus(w, gradient(loss_of(rows), w), -lr)
+        toward = gradient(lambda p: mixed_loss(p, new if first else w, a, rows, mix), v)
+        return new, plus(v, toward, -lr), float(slope)
 
     def client(i: int, w: Arrays) -> Arrays:
         v, a = {n: own[i][n] for n in ALL}, own[i]["<alpha>"]

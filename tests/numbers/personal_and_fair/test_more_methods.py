@@ -38,6 +38,11 @@ PERSONAL: dict[str, tuple[ft.Algorithm, Callable[..., personal.Outcome], dict[st
         personal.apfl,
         {**OFTEN, "alpha": 0.5, "alpha_lr": 0.3, "mix": "outputs"},
     ),
+    "apfl, shared first": (
+        fl.apfl(**OFTEN, adaptive=True, order="shared_first", mix="outputs"),
+        personal.apfl,
+        {**OFTEN, "alpha": 0.5, "alpha_lr": 0.3, "mix": "outputs", "first": True},
+    ),
     "lg_fedavg": (fl.lg_fedavg(**OFTEN), personal.lg_fedavg, OFTEN),
     "fedala": (
         fl.fedala(**OFTEN, mix_lr=2.0, threshold=0.01, most_passes=20),
@@ -56,7 +61,7 @@ PERSONAL: dict[str, tuple[ft.Algorithm, Callable[..., personal.Outcome], dict[st
         {**OFTEN, "gamma": 0.5, "copy": True},
     ),
 }
-IN_PROCESSES = ("moon", "apfl, adaptive", "fedala", "fedala of everybody", "fedrod")
+IN_PROCESSES = ("moon", "apfl, adaptive", "apfl, shared first", "fedala", "fedala of everybody", "fedrod")
 CASES = [(name, cohorts, backend) for name in PERSONAL for cohorts in COHORTS for backend in BACKENDS]
 EVERY_TIME = [
     (name, cohorts, backend)
