@@ -33,6 +33,7 @@ LABELS = {
     **{"stop_early": "stop early", "fednova": "FedNova, uneven K", "fednar": "FedNAR", "fedprox": "FedProx"},
     **{"scaffold": "SCAFFOLD", "feddyn": "FedDyn", "fedcm": "FedCM", "fedsam": "FedSAM", "fedexp": "FedExP"},
     **{"clip_then_decay": "FedAvg, clip then decay", "adaptive_decay": OWN_DECAY},
+    "work_normalised": "FedNova, uneven K",
 }
 """The method's label in the comparison of controls."""
 PAGES = {
@@ -41,7 +42,11 @@ PAGES = {
     "PFLEGO's page": ("pflego", ("pflego", "fedper", "fedrep", "fedbabu", "fedrecon_stateful")),
 }
 """Where methods are compared that the comparisons of controls and of their neighbours leave out."""
-OWN_WORDS = {"fedavg": "the baseline of the others", "adaptive_decay": f"as {OWN_DECAY}, a rule of ours: "}
+OWN_WORDS = {
+    "fedavg": "the baseline of the others",
+    "adaptive_decay": f"as {OWN_DECAY}, a rule of ours: ",
+    "work_normalised": "around FedAvg, as FedNova: ",
+}
 """What a row says by itself, or before its verdicts."""
 NEIGHBOURS = {
     **{"fedinit": neighbours.INIT, "fedspeed": neighbours.SPEED, "fedlesam": neighbours.LESAM, "moon": neighbours.MOON},

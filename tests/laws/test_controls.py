@@ -12,6 +12,7 @@ import torch
 import fedtempo as ft
 from fedtempo import algorithms as a
 from fedtempo.client.transforms import momentum, scale_by_adam
+from fedtempo.contracts import distance
 from fedtempo.schedules import (
     Now,
     by_loss,
@@ -24,6 +25,7 @@ from fedtempo.schedules import (
     piecewise,
     qsr,
 )
+from tests import zoo
 from tests.numbers.single_model.problem import HAND, PLANE, START, ZERO, B, assert_same, flat, run, trace
 from tests.slow import slow_but
 
@@ -47,6 +49,11 @@ ADAMW = base(optimizer=ft.optimizers.adamw(weight_decay=0.01))
 
 def falling(now: Now) -> float:
     return L / (now.round * K + now.step + 1) ** 0.5
+
+
+def own_rows(now: Now) -> float:
+    """Clients take two to five steps."""
+    return now.samples
 
 
 SAME = {
@@ -79,6 +86,28 @@ SAME = {
     "fednova's server momentum at one rate": (
         a.fednova(lr=L, steps=K, server_momentum=0.6),
         a.with_server(base(weighting="samples"), momentum(0.6)),
+    ),
+    "work over fedavg is fednova": (
+        a.work_normalised(base(steps=own_rows, weighting="samples")),
+        a.fednova(lr=L, steps=own_rows),
+    ),
+    "work over fedprox is fednova": (
+        a.work_normalised(a.fedprox(lr=L, steps=own_rows, mu=0.5, weighting="samples"), tau="steps"),
+        a.fednova(lr=L, steps=own_rows, mu=0.5, tau="steps"),
+    ),
+    "work over momentum is fednova": (
+        a.work_normalised(base(steps=own_rows, weighting="samples", optimizer=ft.optimizers.sgd(0.7))),
+        a.fednova(lr=L, steps=own_rows, momentum=0.7),
+    ),
+    "equal work over scaffold": (a.work_normalised(a.scaffold(lr=L, steps=K)), a.scaffold(lr=L, steps=K)),
+    "equal work over fedexp": (a.work_normalised(a.fedexp(lr=L, steps=K)), a.fedexp(lr=L, steps=K)),
+    "one step each over scaffold": (
+        a.work_normalised(a.scaffold(lr=L, steps=1), tau="steps"),
+        a.scaffold(lr=L, steps=1),
+    ),
+    "work inside and outside fednar": (
+        a.work_normalised(a.fednar(base(steps=own_rows), weight_decay=0.1, max_norm=0.5)),
+        a.fednar(a.work_normalised(base(steps=own_rows)), weight_decay=0.1, max_norm=0.5),
     ),
     "fedcm, alpha 1": (a.fedcm(lr=L, steps=K, alpha=1.0), base()),
     "fedsam, rho 0": (a.fedsam(base(), rho=0.0), base()),
@@ -207,8 +236,31 @@ def test_who_works_more_does_not_move_fednovas_limit() -> None:
     def uneven(now: Now) -> float:
         return now.samples
 
-    moved = {build: np.abs(limit(build, uneven) - limit(build, 2)).max() for build in (a.fednova, a.fedavg)}
+    def around_fedexp(**settings: object) -> ft.Algorithm:
+        return a.work_normalised(a.fedexp(**settings))  # type: ignore[arg-type]
+
+    builds = (a.fednova, a.fedavg, around_fedexp)
+    moved = {build: np.abs(limit(build, uneven) - limit(build, 2)).max() for build in builds}
     assert moved[a.fednova] < moved[a.fedavg] / 3
+    assert moved[around_fedexp] < moved[a.fedavg] / 3
+
+
+def test_scaffold_s_limit_is_the_minimiser_whoever_works_more() -> None:
+    """Drift is corrected and work is normalised: the limit is the minimiser of the mean loss, w + b = 1, b = -1/2."""
+
+    def uneven(now: Now) -> float:
+        return now.samples
+
+    algorithm = a.work_normalised(a.scaffold(lr=0.1, steps=uneven))
+    np.testing.assert_allclose(trace(run(HAND, algorithm, ZERO, [[0, 1]] * 400))[-1], [1.5, -0.5], atol=1e-6)
+
+
+def test_steps_on_a_personal_head_are_no_work() -> None:
+    """FedRep's clients take as many body steps as each other, and as many head steps as they have rows."""
+    federation = {"model": zoo.model("mlp"), "data": zoo.data("mlp"), "rounds": 2, "evaluation": None, "seed": 0}
+    plain = a.fedrep(lr=0.1, head_steps=own_rows, body_steps=3)
+    one, other = (ft.run(algorithm=x, dtype=torch.float64, **federation) for x in (a.work_normalised(plain), plain))
+    assert distance(one, other) < 1e-12
 
 
 def test_an_orthogonalised_matrix_has_singular_values_near_one() -> None:
@@ -225,6 +277,13 @@ def test_what_cannot_be_is_refused() -> None:
     for build, message in (
         (lambda: a.fednova(lr=1.0, steps=2, mu=1.5), "lr \\* mu must be below 1"),
         (lambda: a.fednova(lr=0.1, steps=2, optimizer=ft.optimizers.adam()), "fednova must know the weight"),
+        (lambda: a.work_normalised(a.fedprox(lr=1.0, steps=2, mu=1.5)), "lr \\* mu must be below 1"),
+        *(
+            (lambda o=o: a.work_normalised(base(optimizer=o)), "gradients count by known weights")
+            for o in (ft.optimizers.adam(), ft.optimizers.rmsprop(momentum=0.5), ft.optimizers.sgd(0.5, state="keep"))
+        ),
+        (lambda: a.work_normalised(base(momentum=0.5)), "Got a momentum of the algorithm's own"),
+        (lambda: a.work_normalised(a.fedinit(base())), "must be the only one to set what the server averages"),
         (lambda: a.feddyn(lr=0.1, steps=2, alpha=0.0), "alpha must be a number > 0"),
         (lambda: a.fedcm(lr=0.1, steps=2, alpha=1.5), "alpha must be at most 1"),
         *((lambda lr=lr: a.fedhyper_server(base(lr=lr)), "one rate for all rounds and clients") for lr in OTHER_RATES),

@@ -56,6 +56,7 @@ from fedtempo.algorithms.scaffold import scaffold
 from fedtempo.algorithms.server_decay import server_decay
 from fedtempo.algorithms.stop_early import stop_early
 from fedtempo.algorithms.with_server import with_server
+from fedtempo.algorithms.work_normalised import work_normalised
 from fedtempo.server.step import Server
 
 ALGORITHMS: dict[str, Callable[..., Algorithm]] = {
@@ -113,6 +114,7 @@ ALGORITHMS: dict[str, Callable[..., Algorithm]] = {
     "q_fedsgd": q_fedsgd,
     "afl": afl,
     "loss_weighted": loss_weighted,
+    "work_normalised": work_normalised,
     "adaptive_decay": adaptive_decay,
     "server_decay": server_decay,
 }
@@ -130,6 +132,7 @@ __all__ = [
     "q_fedsgd",
     "afl",
     "loss_weighted",
+    "work_normalised",
     "adaptive_decay",
     "server_decay",
     "fednova",

@@ -91,8 +91,9 @@ class Memory:
     """The tensors whose names `initial_state` is given; None gives it those of the trained ones."""
     numbered: bool = False
     """Whether a client also keeps its number, as `number` (AFL)."""
-    absent_train: bool = False
-    """Whether clients outside the cohort train as well, for what they keep; they send nothing (pFedMe's code)."""
+    absent_train: bool | Literal["own"] = False
+    """Whether clients outside the cohort train as well, for what they keep; they send nothing (pFedMe's code). "own"
+    has them take the steps of phases for tensors of their own alone (`Phase.own`; FedALA's code)."""
 
 
 @dataclass(frozen=True)

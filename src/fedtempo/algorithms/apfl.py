@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Unpack
+from typing import Literal, Unpack
 
 import torch
 from torch import Tensor
@@ -29,6 +29,7 @@ def apfl(
     adaptive: bool = False,
     alpha_lr: Rate | None = None,
     mix: Mix = "parameters",
+    order: Literal["together", "shared_first"] = "together",
     epochs: Rate | None = None,
     server_lr: Rate = 1.0,
     weighting: Weighting = "uniform",
@@ -36,17 +37,19 @@ def apfl(
 ) -> Algorithm:
     """w <- w - l grad f_i(w), v <- v - l alpha grad f_i(m), m = alpha v + (1 - alpha) w (Deng et al., 2020).
 
-    Both gradients are taken before either step. w is sent and averaged, so the shared model is FedAvg's. Adaptive: at
-    the first step of a round, alpha <- clip_[0,1](alpha - l_a <v - w, grad f_i(m)>), used from the second step on; l_a
-    is `alpha_lr`, or the step's rate. v_i and alpha_i are kept. A user is served m with w = x. A new client starts at
-    v = x and takes a round's steps on v. `mix="outputs"` mixes outputs in place of parameters, as the authors' code
-    does. That code also steps w first, and its slope for alpha has the factors alpha and 1 - alpha twice and a term
-    0.02 alpha.
+    Both gradients are taken before either step; with `order="shared_first"` v's is taken at the new w. w is sent and
+    averaged, so the shared model is FedAvg's. Adaptive: at the first step of a round, alpha <- clip_[0,1](alpha -
+    l_a <v - w, grad f_i(m)>), used from the second step on; l_a is `alpha_lr`, or the step's rate. v_i and alpha_i
+    are kept. A user is served m with w = x. A new client starts at v = x and takes a round's steps on v. The
+    authors' code mixes outputs in place of parameters (`mix="outputs"`) and steps w first (`order="shared_first"`);
+    its slope for alpha has the factors alpha and 1 - alpha twice and a term 0.02 alpha, of which nothing is
+    reproduced.
     """
     require(is_number(alpha) and 0 <= alpha <= 1, "alpha", "a number in [0, 1]", alpha)
     rate, count = checked_rate(lr, "lr"), length(steps, epochs)
     own = Phase(count, rate, objective=_mixed_loss(mix, noted=True), on="personal", **phase_settings(clients))
-    both = Phase(count, rate, on="shared", beside=own, **phase_settings(clients))
+    follows = order == "shared_first"
+    both = Phase(count, rate, on="shared", beside=own, beside_follows=follows, **phase_settings(clients))
     slope = checked_rate(rate if alpha_lr is None else alpha_lr, "alpha_lr")
     exact: PhaseSettings = {**gradient_only(clients), "trains": nothing}
     # Its one step sees the first batch of the round, and w and v where they start.

@@ -8,10 +8,10 @@ from fedtempo.algorithms.algorithm import Algorithm, Weighting
 from fedtempo.algorithms.fedavg import fedavg
 from fedtempo.algorithms.named import ClientSettings, named
 from fedtempo.algorithms.with_server import with_server
+from fedtempo.client.clipping import clip_gradient
 from fedtempo.client.optimizers import Between, adamw
-from fedtempo.client.transforms import clip_by_global_norm
 from fedtempo.client.transforms import momentum as heavy_ball
-from fedtempo.schedules import Rate, checked_rate
+from fedtempo.schedules import Rate
 
 
 @named
@@ -38,7 +38,5 @@ def diloco(
     """
     settings: ClientSettings = {"optimizer": adamw(b1, b2, weight_decay=weight_decay, state=state), **clients}
     plain = fedavg(lr, steps, epochs=epochs, weighting=weighting, **settings)
-    if max_norm is not None:
-        clip = clip_by_global_norm(checked_rate(max_norm, "max_norm", positive=True), 1e-6)
-        plain = plain.with_direction(lambda direction: clip)
-    return with_server(plain, heavy_ball(momentum, nesterov=True), server_lr)
+    clipped = plain.with_direction(lambda direction: clip_gradient(max_norm))
+    return with_server(clipped, heavy_ball(momentum, nesterov=True), server_lr)

@@ -5,10 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 
 from fedtempo.algorithms.algorithm import Memory, Uploads
-from fedtempo.client.objectives import Pull, Received
-from fedtempo.client.phase import Carry
-from fedtempo.params import Params, add, select, subtract, without_prefix, zeros_like
-from fedtempo.schedules import Schedule
+from fedtempo.client.clipping import clip_gradient
+from fedtempo.client.objectives import Pull, Received, View
+from fedtempo.client.phase import Carry, Phase
+from fedtempo.client.transforms import add_weight_decay, chain
+from fedtempo.params import Params, add, scaled, select, subtract, without_prefix, zeros_like
+from fedtempo.schedules import Rate, Schedule
 from fedtempo.server.sums import Groups
 
 CENTRE = "_centre/"
@@ -42,6 +44,19 @@ def _without_model(personal: Params) -> Params:
 def pull_to_centre(strength: Schedule) -> Pull:
     """alpha (y - (x - s_i))."""
     return Pull(strength, lambda view: {n: view.scratch[CENTRE + n] for n in _without_model(view.personal)})
+
+
+def pulled(phase: Phase, strength: Schedule, max_norm: Rate | None) -> Phase:
+    """The phase with the pull alpha (y - (x - s_i)); where steps are clipped, alpha y comes after the clip."""
+    if max_norm is None:
+        return replace(phase, correction=pull_to_centre(strength), on="shared")
+    constant = pull_to_centre(strength).centre
+
+    def offset(view: View) -> Params:
+        return scaled(constant(view), -strength(view.now))
+
+    direction = chain(clip_gradient(max_norm), add_weight_decay(strength))
+    return replace(phase, correction=offset, direction=direction, on="shared")
 
 
 history_memory = Memory(initial_state=no_history, begin=_note_centre, final_state=longer_history)

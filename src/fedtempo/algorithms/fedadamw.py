@@ -13,6 +13,7 @@ from fedtempo.algorithms.fedavg import fedavg
 from fedtempo.algorithms.global_update import driven, driving
 from fedtempo.algorithms.named import ClientSettings, named
 from fedtempo.algorithms.rate_rules import NORMALISED
+from fedtempo.client.clipping import clip_gradient
 from fedtempo.client.optimizers import Optimizer
 from fedtempo.client.transforms import Transform, add_weight_decay, chain
 from fedtempo.errors import ConfigError, is_number, require
@@ -31,6 +32,7 @@ def fedadamw(
     b2: float = 0.999,
     eps: float = 1e-8,
     weight_decay: Rate = 0.01,
+    max_norm: Rate | None = None,
     second_moment: Literal["block_mean", "whole", "reset"] = "block_mean",
     one_count: bool = False,
     server_lr: Rate = 1.0,
@@ -39,11 +41,11 @@ def fedadamw(
     """y <- y - l (mhat / (sqrt(vhat) + eps) + weight_decay y) + (alpha / K) D, D = the last round's mean displacement.
 
     Liu et al. (2025). m starts afresh in every round, mhat = m / (1 - b1^k) with the round's own count k; v goes on
-    from the federation's, vhat = v / (1 - b2^t) with t the steps of the whole run. Clients send the mean of v of every
-    tensor (`"block_mean"`) or all of v (`"whole"`, as in the authors' code); `"reset"` starts v afresh, and then t is
-    k. D is multiplied by l_t / l_{t-1} where the rate changed. A decay inside the round multiplies both terms. K is
-    this round's. The code divides m by 1 - b1^t as well (`one_count=True`), so that after the first round steps start
-    small.
+    from the federation's, vhat = v / (1 - b2^t) with t the steps of the whole run. Clients send the mean of v of
+    every tensor (`"block_mean"`) or all of v (`"whole"`, as in the authors' code); `"reset"` starts v afresh, and
+    then t is k. D is multiplied by l_t / l_{t-1} where the rate changed. A decay inside the round multiplies both
+    terms. K is this round's. The code clips gradients at `max_norm=10` before the moments see them. It divides m by
+    1 - b1^t as well (`one_count=True`), so that after the first round steps start small.
     """
     refuse_optimizer(clients, "fedadamw")
     require(is_number(alpha) and alpha >= 0, "alpha", "a number >= 0", alpha)
@@ -59,7 +61,10 @@ def fedadamw(
     settings: ClientSettings = {**clients, "optimizer": optimizer}
     plain = fedavg(rate, steps, epochs=epochs, server_lr=server_lr, **settings)
     drive = driven(alpha, rate, rescaled=True)
-    phases = tuple(replace(p, after=drive, after_reads_start=False, counts_earlier=True) for p in plain.phases)
+    clip = clip_gradient(max_norm)
+    phases = tuple(
+        replace(p, direction=clip, after=drive, after_reads_start=False, counts_earlier=True) for p in plain.phases
+    )
     return replace(plain, phases=phases, server=driving(plain.server), owns=frozenset({NORMALISED}))
 
 

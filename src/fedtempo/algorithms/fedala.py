@@ -21,6 +21,7 @@ from fedtempo.algorithms.adaptive_local_aggregation import (
 from fedtempo.algorithms.algorithm import Algorithm, Memory, Serving, Weighting, predict_personal
 from fedtempo.algorithms.fedavg import fedavg
 from fedtempo.algorithms.named import ClientSettings, PhaseSettings, gradient_only, named
+from fedtempo.algorithms.rate_rules import AVERAGED
 from fedtempo.client.objectives import Received
 from fedtempo.client.phase import Carry, Phase, length
 from fedtempo.errors import is_count, is_number, require
@@ -38,6 +39,7 @@ def fedala(
     top: Selector = submodule("head"),
     threshold: float = 0.1,
     most_passes: int = 100,
+    mix_absent: bool = False,
     epochs: Rate | None = None,
     server_lr: Rate = 1.0,
     weighting: Weighting = "samples",
@@ -50,8 +52,10 @@ def fedala(
     is `mix_lr`. The first time, W learns until the losses of the last ten passes have a standard deviation below
     `threshold`, which takes eleven passes at least (and `most_passes` at most); later it makes one pass. Where
     theta_i = x it is skipped. A pass takes the first batches of a shuffled epoch; the authors' code takes a random
-    block of neighbouring rows, counts `top` in tensors from the end (2: a linear head), mixes at absent clients too,
-    and drops short batches. mix_lr=0 is FedAvg. A user is served theta_i, a new client x, fine-tuned.
+    block of neighbouring rows, counts `top` in tensors from the end (2: a linear head) and drops short batches. In that
+    code the clients that do not train mix as well, theta_i <- t, so that their models drift to x: `mix_absent=True`;
+    the model then goes down to everybody, and costs still count the cohort. mix_lr=0 is FedAvg. A user is served
+    theta_i, a new client x, fine-tuned.
     """
     require(is_number(share) and 0 < share <= 1, "share", "a number in (0, 1]", share)
     require(is_number(threshold) and threshold >= 0, "threshold", "a number >= 0", threshold)
@@ -73,8 +77,9 @@ def fedala(
     return replace(
         plain,
         phases=(mixing, *local),
-        memory=Memory(_first_own, _begin, _keep, of=top),
+        memory=Memory(_first_own, _begin, _keep, of=top, absent_train="own" if mix_absent else False),
         serving=Serving(predict_personal, finetune_on="personal", finetune_like=plain.phases[0]),
+        owns=frozenset({AVERAGED}),
     )
 
 

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from fedtempo.algorithms.algorithm import Algorithm, Uploads, Weighting, displacement
 from fedtempo.algorithms.fedavg import fedavg
 from fedtempo.algorithms.named import ClientSettings, named
+from fedtempo.algorithms.rate_rules import AVERAGED
 from fedtempo.client.objectives import Received
 from fedtempo.client.phase import Carry
 from fedtempo.errors import ModelError
@@ -42,7 +43,7 @@ def fedex_lora(
     round; the paper sends factors of low rank to clients that all take part.
     """
     plain = fedavg(lr, steps, epochs=epochs, server_lr=server_lr, weighting=weighting, **clients)
-    return replace(plain, server=_exact(plain.server, ()), uploads=Uploads(_with_products))
+    return replace(plain, server=_exact(plain.server, ()), uploads=Uploads(_with_products), owns=frozenset({AVERAGED}))
 
 
 def _with_products(received: Received, carry: Carry) -> Groups:

@@ -10,7 +10,7 @@ import torch
 from fedtempo.algorithms.algorithm import Algorithm, displacement
 from fedtempo.algorithms.named import named
 from fedtempo.algorithms.notes import SEEN, noting
-from fedtempo.algorithms.rate_rules import HISTORY, moving
+from fedtempo.algorithms.rate_rules import AVERAGED, HISTORY, moving
 from fedtempo.client.local_step import START
 from fedtempo.client.objectives import Received
 from fedtempo.client.phase import Carry
@@ -70,5 +70,6 @@ def fedinit(
     wrapped = moving(algorithm, "fedinit").claimed("where clients start", "fedinit")
     if sends == "models":
         wrapped = wrapped.leaving(HISTORY, "fedinit with sends='models'")
+        wrapped = replace(wrapped, owns=wrapped.owns | {AVERAGED})
     uploads = replace(wrapped.uploads, upload=upload) if sends == "models" else wrapped.uploads
     return replace(wrapped, memory=noting(wrapped, "_init/", first, use, then), uploads=uploads)

@@ -15,6 +15,7 @@ from fedtempo.algorithms.global_update import driven, driving
 from fedtempo.algorithms.named import ClientSettings, named
 from fedtempo.algorithms.polar_factor import orthogonalised, polar_factor
 from fedtempo.algorithms.rate_rules import NORMALISED
+from fedtempo.client.clipping import clip_gradient
 from fedtempo.client.optimizers import Optimizer
 from fedtempo.client.transforms import Transform, scale_by_adam
 from fedtempo.errors import is_number, require
@@ -34,6 +35,7 @@ def fedmuon(
     nesterov: bool = True,
     exact: bool = False,
     weight_decay: Rate = 0.01,
+    max_norm: Rate | None = None,
     server_lr: Rate = 1.0,
     **clients: Unpack[ClientSettings],
 ) -> Algorithm:
@@ -42,11 +44,11 @@ def fedmuon(
     Liu et al. (2025), as their code has it but for the precision: r = l factor (1 - gamma), lam = `weight_decay`, NS
     five Newton-Schulz iterations in the model's own type (the code's are in bfloat16). Kernels of convolutions are
     matrices of one row per output. Vectors take AdamW steps (.9, .95, 1e-10) of rate l (1 - gamma), anew in every
-    round. Then every tensor takes y <- y + (gamma / K) D, with D the last round's mean displacement. M is averaged over
-    the cohort and comes down with the model. The code has factor=10 for a transformer and 0.5 for a ResNet; gamma=0,
-    b=0.95 is local Muon with a shared M. The paper takes the exact polar factor of M (`exact=True, nesterov=False`);
-    directions in which M is zero but for rounding stay zero. Another method of the same name (arXiv 2509.26337) is not
-    meant.
+    round. Then every tensor takes y <- y + (gamma / K) D, with D the last round's mean displacement. M is averaged
+    over the cohort and comes down with the model. The code has factor=10 for a transformer and 0.5 for a ResNet;
+    gamma=0, b=0.95 is local Muon with a shared M. The paper takes the exact polar factor of M (`exact=True,
+    nesterov=False`); directions in which M is zero but for rounding stay zero. The code clips gradients at
+    `max_norm=10` first. Another method of the same name (arXiv 2509.26337) is not meant.
     """
     refuse_optimizer(clients, "fedmuon")
     for name, value in (("gamma", gamma), ("b", b)):
@@ -59,7 +61,8 @@ def fedmuon(
     settings: ClientSettings = {**clients, "optimizer": optimizer}
     plain = fedavg(rate, steps, epochs=epochs, server_lr=server_lr, **settings)
     drive = driven(gamma, rate, rescaled=False)
-    phases = tuple(replace(p, after=drive, after_reads_start=False) for p in plain.phases)
+    clip = clip_gradient(max_norm)
+    phases = tuple(replace(p, direction=clip, after=drive, after_reads_start=False) for p in plain.phases)
     return replace(plain, phases=phases, server=driving(plain.server), owns=frozenset({NORMALISED}))
 
 

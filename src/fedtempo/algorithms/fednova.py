@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any, Literal, Unpack
 
-from fedtempo.algorithms.algorithm import Algorithm, Memory, Uploads, Weighting
+from fedtempo.algorithms.algorithm import Algorithm, Weighting
 from fedtempo.algorithms.fedavg import fedavg
 from fedtempo.algorithms.fedprox import fedprox
-from fedtempo.algorithms.local_work import begin_without_work, normalising, note_work, upload_over_work
+from fedtempo.algorithms.local_work import note_work, over_work
 from fedtempo.algorithms.named import ClientSettings, named
 from fedtempo.client.transforms import Transform, chain, scale, sgd
 from fedtempo.client.transforms import momentum as heavy_ball
@@ -40,12 +40,12 @@ def fednova(
     A_i, or sum_i p_i K_i with `tau="steps"`, as the authors' code has it for mu > 0. With momentum the proximal pull is
     added after it; `compat=True` adds the pull to the momentum itself and takes A <- (A + c)(1 - l mu) + 1, as that
     code does. `server_momentum` is the code's u <- m u + D / l_t, x <- x + eta_g l_t u. A client without steps counts
-    nothing.
+    nothing. `work_normalised` does the same to other algorithms, such as SCAFFOLD and FedExP.
     """
     if "optimizer" in clients:
         raise ConfigError("fednova must know the weight of every gradient: use momentum=. Got an optimizer.")
     rate, strength = checked_rate(lr, "lr"), checked_rate(mu, "mu")
-    strength = _below_one(strength, rate)
+    strength = below_one(strength, rate)
     pulls, inside = mu != 0, mu != 0 and momentum == 0
     plain = (
         fedprox(rate, steps, mu=strength, epochs=epochs, weighting=weighting, **clients)
@@ -57,16 +57,10 @@ def fednova(
     phases = tuple(replace(p, direction=direction, after=note, after_reads_start=False) for p in plain.phases)
     outer = [scale(_inverse(rate)), heavy_ball(server_momentum), scale(rate)] if server_momentum else []
     server = descend(chain(*outer, sgd(checked_rate(server_lr, "server_lr"))))
-    return replace(
-        plain,
-        phases=phases,
-        server=normalising(server, tau),
-        memory=Memory(begin=begin_without_work),
-        uploads=Uploads(upload_over_work),
-    )
+    return over_work(replace(plain, phases=phases, server=server), tau, "fednova")
 
 
-def _below_one(strength: Schedule, rate: Schedule) -> Schedule:
+def below_one(strength: Schedule, rate: Schedule) -> Schedule:
     """mu, which is refused in any round in which l mu is not below 1. Runs check their schedules before they start."""
 
     def rule(now: Now) -> float:

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Literal, Unpack
 
 from fedtempo.algorithms.algorithm import Algorithm, Serving, Uploads, predict_shared
-from fedtempo.algorithms.displacement_history import history_memory, longer_history, pull_to_centre
+from fedtempo.algorithms.displacement_history import history_memory, longer_history, pulled
 from fedtempo.algorithms.fedavg import fedavg
 from fedtempo.algorithms.fedsam import POINT, ascending
 from fedtempo.algorithms.history_server import with_history
@@ -30,6 +30,7 @@ def fedspeed(
     rho: Rate = 0.1,
     alpha: float = 1.0,
     normalised: bool = True,
+    max_norm: Rate | None = None,
     history: Literal["participants", "all"] = "participants",
     server_lr: Rate = 1.0,
     **clients: Unpack[ClientSettings],
@@ -38,23 +39,21 @@ def fedspeed(
 
     Sun et al. (2023) with pull = 1 / lambda and g_up = grad f_i(y + rho g / |g|); `normalised=False` is the paper's y +
     rho g. The authors' code adds the mean of all clients' h instead (`history="all"`), which is the same where
-    everybody takes part. The first round moves x by twice the mean displacement, for a small `pull` too.
+    everybody takes part, and clips all but pull y at `max_norm=10`: that part comes after as a weight decay. The
+    first round moves x by twice the mean displacement, for a small `pull` too.
     """
     require(0 <= alpha <= 1, "alpha", "a number in [0, 1]", alpha)
     strength = checked_rate(pull, "pull")
     plain = fedavg(lr, steps, epochs=epochs, server_lr=server_lr, **clients)
     look = ascending(rho, alpha, normalised)
-    phases = tuple(
-        replace(p, look=look, correction=pull_to_centre(strength), on="shared", rates=(("pull", strength),))
-        for p in plain.phases
-    )
+    phases = tuple(replace(pulled(p, strength, max_norm), look=look, rates=(("pull", strength),)) for p in plain.phases)
     return replace(
         plain,
         phases=phases,
         server=plain.server if history == "participants" else with_history(plain.server),
         memory=history_memory,
         uploads=Uploads(_with_history) if history == "participants" else Uploads(),
-        serving=Serving(predict_shared, finetune_on="shared"),
+        serving=Serving(predict_shared, finetune_on="shared", finetune_like=plain.phases[0]),
         owns=frozenset({HISTORY, POINT}),
     )
 

@@ -9,6 +9,7 @@ from fedtempo.algorithms.algorithm import Algorithm, Memory, Uploads, Weighting
 from fedtempo.algorithms.fedavg import fedavg
 from fedtempo.algorithms.last_step import begin_with_zeros, note_direction, note_update, upload_note
 from fedtempo.algorithms.named import ClientSettings, named
+from fedtempo.algorithms.rate_rules import AVERAGED
 from fedtempo.schedules import Rate, checked_rate
 
 
@@ -36,4 +37,10 @@ def fomaml(
     )
     note = note_update if server_lr is None else note_direction
     phases = tuple(replace(phase, after=note) for phase in plain.phases)
-    return replace(plain, phases=phases, memory=Memory(begin=begin_with_zeros), uploads=Uploads(upload_note))
+    return replace(
+        plain,
+        phases=phases,
+        memory=Memory(begin=begin_with_zeros),
+        uploads=Uploads(upload_note),
+        owns=frozenset({AVERAGED}),
+    )

@@ -15,6 +15,9 @@ HISTORY = "the mean of all clients' memories"
 BLOCKS = "which steps belong together"
 """What algorithms own that do something after an epoch or so many steps; a client that stops before would leave it out.
 """
+AVERAGED = "what the server averages"
+"""What algorithms own whose displacements are not the sum of a round's steps, or that average something else as well.
+"""
 NORMALISED = "the length of steps"
 """What optimizers own that give every step the same length; clipping and rates from gradients mean nothing there."""
 

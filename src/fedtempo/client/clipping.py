@@ -7,14 +7,21 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from fedtempo.client.transforms import Transform, clip_by_global_norm, stateless
+from fedtempo.client.transforms import Transform, clip_by_global_norm, identity, stateless
 from fedtempo.params import Params, Scalar, add, norm
-from fedtempo.schedules import Position, Rate, Schedule, as_schedule
+from fedtempo.schedules import Position, Rate, Schedule, as_schedule, checked_rate
 
 Scope = Literal["all", "layer", "tensor"]
 """What one norm is taken over: all parameters, the parameters of one module, or one tensor."""
 Order = Literal[1, 2, "max"]
 """Which norm: the sum of absolute values, the Euclidean norm, or the largest absolute value."""
+
+
+def clip_gradient(max_norm: Rate | None) -> Transform:
+    """An algorithm's own `max_norm`: torch's `clip_grad_norm_`, or nothing where it is None."""
+    if max_norm is None:
+        return identity
+    return clip_by_global_norm(checked_rate(max_norm, "max_norm", positive=True), 1e-6)
 
 
 def clip_by_norm(limit: Rate, eps: float = 0.0, scope: Scope = "all", order: Order = 2) -> Transform:

@@ -165,6 +165,8 @@ class Phase:
     beside: Phase | None = None
     """A phase on personal tensors that steps at the same time, on the same batch; this one is on shared tensors. Both
     gradients are taken before either moves. Its length, batches and rows are this phase's."""
+    beside_follows: bool = False
+    """Whether the phase beside this one takes its gradient after this one has moved (APFL's code)."""
     until: Until | None = None
     """Asked before every step. Costs count such a phase as one of its units."""
 
@@ -202,6 +204,8 @@ class Phase:
 
         Training and `fedtempo schedule` both call this, so the printed schedule is the one that is used.
         """
+        if now.absent and not self.own:
+            return []
         mine = self.batching(batching)
         # Steps and epochs follow from the rows of the phase's part, but a schedule such as `data_share` means the whole
         # client: `samples` stays the number of all its training rows.

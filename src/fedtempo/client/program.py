@@ -240,7 +240,8 @@ def _stage(index: int, phase: Phase, network: Network, task: Task) -> Stage:
 def _in_step(stage: Stage, beside: Stage) -> Stage:
     """The stage that takes each step together with a companion's.
 
-    One moves shared and the other personal tensors, so both start from the same carry and their results do not meet.
+    One moves shared and the other personal tensors, so their results do not meet. Both start from the same carry unless
+    the companion is to see what the stage has moved.
     """
 
     def step(
@@ -252,7 +253,7 @@ def _in_step(stage: Stage, beside: Stage) -> Stage:
         may_overwrite: bool = False,
     ) -> tuple[Carry, Tensor]:
         moved, loss = stage.step(gradient_of, received, carry, batch, now)
-        other, _ = beside.step(gradient_of, received, carry, batch, now)
+        other, _ = beside.step(gradient_of, received, moved if stage.phase.beside_follows else carry, batch, now)
         index = beside.number
         states = (*moved.states[:index], other.states[index], *moved.states[index + 1 :])
         return moved._replace(personal=other.personal, states=states), loss

@@ -21,7 +21,7 @@ PARTS: tuple[Part, ...] = ("train", "validation", "test")
 TOKEN = 16
 """Bytes that name a run."""
 LONGEST_REASON = 200
-_INTEGERS = ("round", "again", "clients", "total_samples", "plateaus", "newcomers", "parts")
+_INTEGERS = ("round", "again", "clients", "total_samples", "plateaus", "absent", "newcomers", "parts")
 _NUMBERS = ("cohort", "loss_ratio", "time")
 
 
@@ -39,7 +39,8 @@ def order_to_bytes(order: RemoteOrder) -> bytes:
     """An order on its way to the nodes."""
     now = order.now
     parts = sum(1 << PARTS.index(part) for part in order.parts)
-    integers = (now.round, now.again, now.clients, now.total_samples, now.plateaus, int(order.newcomers), parts)
+    position = (now.round, now.again, now.clients, now.total_samples, now.plateaus, int(now.absent))
+    integers = (*position, int(order.newcomers), parts)
     return encode(
         "order",
         Contents(
@@ -73,6 +74,7 @@ def order_from_bytes(data: bytes, layout: Layout) -> RemoteOrder:
         total_samples=integers["total_samples"],
         loss_ratio=numbers["loss_ratio"],
         plateaus=integers["plateaus"],
+        absent=bool(integers["absent"]),
         time=numbers["time"],
     )
     parts = tuple(part for bit, part in enumerate(PARTS) if integers["parts"] >> bit & 1)

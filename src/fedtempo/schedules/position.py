@@ -53,6 +53,8 @@ class Now:
     """Seconds after which this client stops and sends what it has; 0 where it finishes its work."""
     again: int = 0
     """How often this client has started from this round's model before (asynchronous runs)."""
+    absent: bool = False
+    """Whether this client is outside the cohort and takes only the steps for tensors of its own (FedALA's code)."""
     earlier: int = 0
     """Steps of this phase in all earlier rounds, as if the client had taken part in each. Counted only for phases
     that ask for it."""

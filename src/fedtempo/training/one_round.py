@@ -70,6 +70,7 @@ def next_round(
         return state, personal, report
     # What absent clients send is thrown away here. The model goes down to them too; costs count the cohort alone.
     absent = np.setdiff1d(federation.problem.data.clients, cohort.clients)
+    order = order._replace(now=replace(now, absent=federation.algorithm.memory.absent_train == "own"))
     others = engine.train(order, blocks_of(experiment, store, absent, on_nodes=real))
     return state, {**others.personal, **personal}, report
 

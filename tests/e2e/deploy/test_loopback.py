@@ -60,6 +60,7 @@ KEEPING = {
     "weights by number": ft.algorithms.afl(lr=0.1, weights_lr=0.05),
     "a phase beside another": ft.algorithms.apfl(lr=0.1, steps=2, adaptive=True),
     "a phase that ends when it has": ft.algorithms.fedala(lr=0.1, steps=2, threshold=1.0, most_passes=12),
+    "absent clients that mix": ft.algorithms.fedala(lr=0.1, steps=2, threshold=1.0, most_passes=12, mix_absent=True),
     "absent clients that train": ft.algorithms.pfedme(
         lr=0.01, personal_lr=0.05, lam=5.0, inner_steps=2, local_rounds=1, train_absent=True
     ),

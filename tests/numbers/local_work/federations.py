@@ -46,6 +46,11 @@ def hyper_server(p, start, cohorts, rate, steps, s, relative=False) -> Vector:
     return np.array(models)
 
 
+def shortened(v, most):
+    """torch's clipping by one norm; None is none."""
+    return v if most is None else v * min(1.0, most / (np.linalg.norm(v) + 1e-6))
+
+
 def nova(
     p,
     start,
@@ -92,7 +97,76 @@ def nova(
     return np.array(models)
 
 
-def dynamic(p, start, cohorts, rate, steps, alpha, by_samples=False, serves="model") -> Vector:
+def weights_of_gradients(steps, rate, rho=0.0, mu=0.0, nesterov=False, inside=None):
+    """a_j of y_K - x = -l sum_j a_j g_j, one by one; the pull mu (y - x) goes into the momentum with the gradient."""
+    a, buffer = np.zeros(steps), np.zeros(steps)
+    for k in range(steps):
+        gradient = np.eye(steps)[k] - rate * mu * a
+        buffer = rho * buffer + gradient
+        a = a + (inside[k] if inside else 1.0) * (gradient + rho * buffer if nesterov else buffer)
+    return a
+
+
+def nova_scaffold(p, start, cohorts, rate, steps, tau="norm", weighting="samples", inside=None, outer=0.0):
+    """x by FedNova, c_i by the client's own rates: c_i <- c_i - c + (x - y_i) / sum_k l_k, c <- c + sum / N."""
+    x, models, u, N = start, [], 0.0, len(p.sizes)
+    c, own = np.zeros_like(start), np.zeros((N, len(start)))
+    for t, cohort in enumerate(cohorts):
+        weights, normed, works, change = shares(p, cohort, weighting), [], [], np.zeros_like(start)
+        for i in cohort:
+            rates = at(rate, t) * np.array((inside or [1.0] * steps(i))[: steps(i)])
+            y = x
+            for each in rates:
+                y = y - each * (p.gradient(i, y) - own[i] + c)
+            new = own[i] - c + (x - y) / rates.sum()
+            change, own[i] = change + new - own[i], new
+            works.append(rates.sum() / at(rate, t))
+            normed.append((y - x) / works[-1])
+        effective = weights @ np.array(works if tau == "norm" else [steps(i) for i in cohort], dtype=float)
+        u = outer * u + effective * (weights @ np.array(normed))
+        x, c = x + u, c + change / N
+        models.append(x)
+    return np.array(models)
+
+
+def nova_exp(
+    p,
+    start,
+    cohorts,
+    rate,
+    steps,
+    eps=0.0,
+    rho=0.0,
+    mu=0.0,
+    nesterov=False,
+    tau="norm",
+    weighting="uniform",
+    outer=0.0,
+    extrapolates=True,
+):
+    """FedExP's rate from tau_eff Delta_i / A_i, ahead of the server's momentum; clients with momentum and a pull."""
+    x, models, u = start, [], 0.0
+    for t, cohort in enumerate(cohorts):
+        weights, base, normed, works = shares(p, cohort, weighting), at(rate, t), [], []
+        for i in cohort:
+            y, buffer = x, 0.0
+            for _ in range(steps(i)):
+                g = p.gradient(i, y) + mu * (y - x)
+                buffer = rho * buffer + g
+                y = y - base * (g + rho * buffer if nesterov else buffer)
+            works.append(weights_of_gradients(steps(i), base, rho, mu, nesterov).sum())
+            normed.append((y - x) / works[-1])
+        effective = weights @ np.array(works if tau == "norm" else [steps(i) for i in cohort], dtype=float)
+        moves = effective * np.array(normed)
+        mean = weights @ moves
+        factor = max(1.0, weights @ (moves**2).sum(1) / (2 * (mean @ mean + eps))) if extrapolates else 1.0
+        u = outer * u + factor * mean
+        x = x + u
+        models.append(x)
+    return np.array(models)
+
+
+def dynamic(p, start, cohorts, rate, steps, alpha, by_samples=False, serves="model", most=None) -> Vector:
     """FedDyn in the paper's form: g_i and h, x = mean_S y - h / alpha; with `by_samples` the code's sums s_i.
 
     The code reports three models: x, the mean of the participants ("mean"), and that of all last models ("clients").
@@ -107,7 +181,7 @@ def dynamic(p, start, cohorts, rate, steps, alpha, by_samples=False, serves="mod
             own = -a * sums[i] if by_samples else gradients[i]
             y = x
             for _ in range(steps):
-                y = y - rate * (p.gradient(i, y) - own + a * (y - x))
+                y = y - rate * (shortened(p.gradient(i, y) - own - a * x, most) + a * y)
             gradients[i] = gradients[i] - a * (y - x)
             sums[i] += y - x
             last[i] = y
@@ -135,7 +209,7 @@ def client_momentum(p, start, cohorts, rate, steps, alpha, eta=1.0, weighting="u
     return np.array(models)
 
 
-def speed(p, start, cohorts, rate, steps, q, rho, alpha=1.0, normalised=True, everybody=False) -> Vector:
+def speed(p, start, cohorts, rate, steps, q, rho, alpha=1.0, normalised=True, everybody=False, most=None) -> Vector:
     N, x, models, h = len(p.sizes), start, [], np.zeros((len(p.sizes), len(start)))
     for cohort in cohorts:
         ys = []
@@ -144,7 +218,7 @@ def speed(p, start, cohorts, rate, steps, q, rho, alpha=1.0, normalised=True, ev
             for _ in range(steps):
                 g = p.gradient(i, y)
                 up = p.gradient(i, y + rho * (unit(g) if normalised else g))
-                y = y - rate * ((1 - alpha) * g + alpha * up + q * (y - x + h[i]))
+                y = y - rate * (shortened((1 - alpha) * g + alpha * up + q * (h[i] - x), most) + q * y)
             h[i] += y - x
             ys.append(y)
         x = (
@@ -196,7 +270,7 @@ def diloco(p, start, cohorts, rate, steps, c, m, decay, clip=None, kept=True) ->
     return np.array(models)
 
 
-def adamw(p, start, cohorts, rate, steps, alpha, decay, blocks, v_rule, one_count=False, inside=None) -> Vector:
+def adamw(p, start, cohorts, rate, steps, alpha, decay, blocks, v_rule, one_count=False, inside=None, most=None):
     """FedAdamW; `blocks` cut the vector into tensors, `v_rule` is block_mean, whole or reset."""
     b1, b2, eps, x, models = 0.9, 0.999, 1e-8, start, []
     v, D, taken, before = np.zeros_like(start), np.zeros_like(start), 0, None
@@ -207,7 +281,7 @@ def adamw(p, start, cohorts, rate, steps, alpha, decay, blocks, v_rule, one_coun
         for i in cohort:
             y, m, mine = x, np.zeros_like(x), np.zeros_like(x) if v_rule == "reset" else v
             for k in range(1, K + 1):
-                g, b = p.gradient(i, y), inside[k - 1] if inside else 1.0
+                g, b = shortened(p.gradient(i, y), most), inside[k - 1] if inside else 1.0
                 m, mine = b1 * m + (1 - b1) * g, b2 * mine + (1 - b2) * g * g
                 count = k if v_rule == "reset" else taken + k
                 mhat = m / (1 - b1 ** (count if one_count else k))
@@ -231,7 +305,7 @@ def orthogonal(G):
     return X.T if G.shape[0] > G.shape[1] else X
 
 
-def muon(p, start, cohorts, rate, steps, gamma, b, factor, decay, shape, printed=False) -> Vector:
+def muon(p, start, cohorts, rate, steps, gamma, b, factor, decay, shape, printed=False, most=None) -> Vector:
     """FedMuon for one matrix of this shape, followed by a vector; as released, or as the paper prints it."""
     rows, columns = shape
     cut = rows * columns
@@ -241,7 +315,7 @@ def muon(p, start, cohorts, rate, steps, gamma, b, factor, decay, shape, printed
         for i in cohort:
             y, mine, adam = x, M, Adam(len(x) - cut, 0.9, 0.95, 1e-10, decay)
             for _ in range(steps):
-                g = p.gradient(i, y)
+                g = shortened(p.gradient(i, y), most)
                 G = g[:cut].reshape(shape)
                 if printed:
                     mine = b * mine + G

@@ -145,10 +145,45 @@ CASES = {
         fl.fednova(lr=L, steps=uneven, momentum=0.6, mu=2.0, compat=True),
         lambda cohorts: f.nova(P, X, cohorts, L, own_steps, 0.6, 2.0, compat=True),
     ),
+    "work_normalised scaffold": Case(
+        fl.work_normalised(fl.scaffold(lr=per_round(L, 0.9), steps=uneven, weighting="samples")),
+        lambda cohorts: f.nova_scaffold(P, X, cohorts, lambda t: L * 0.9**t, own_steps),
+    ),
+    "work_normalised scaffold, decay in round, server momentum": Case(
+        fl.with_server(
+            fl.work_normalised(fl.scaffold(lr=per_step(L, 0.5), steps=uneven), tau="steps"), ft.transforms.momentum(0.5)
+        ),
+        lambda cohorts: f.nova_scaffold(P, X, cohorts, L, own_steps, "steps", "uniform", [*INSIDE, 0.0625], outer=0.5),
+    ),
+    "work_normalised fedexp": Case(
+        fl.work_normalised(fl.fedexp(lr=L, steps=uneven)), lambda cohorts: f.nova_exp(P, X, cohorts, L, own_steps)
+    ),
+    "work_normalised fedexp, momentum, eps": Case(
+        fl.work_normalised(
+            fl.fedexp(lr=L, steps=uneven, eps=0.003, weighting="samples", optimizer=ft.optimizers.sgd(0.6)), tau="steps"
+        ),
+        lambda cohorts: f.nova_exp(P, X, cohorts, L, own_steps, 0.003, 0.6, tau="steps", weighting="samples"),
+    ),
+    "work_normalised fedexp, server momentum": Case(
+        fl.with_server(fl.work_normalised(fl.fedexp(lr=L, steps=uneven)), ft.transforms.momentum(0.5)),
+        lambda cohorts: f.nova_exp(P, X, cohorts, L, own_steps, outer=0.5),
+    ),
+    "work_normalised, pull inside Nesterov's momentum": Case(
+        fl.work_normalised(
+            fl.fedprox(lr=per_round(L, 0.9), steps=uneven, mu=2.0, optimizer=ft.optimizers.sgd(0.6, nesterov=True))
+        ),
+        lambda cohorts: f.nova_exp(
+            P, X, cohorts, lambda t: L * 0.9**t, own_steps, rho=0.6, mu=2.0, nesterov=True, extrapolates=False
+        ),
+    ),
     "feddyn": Case(fl.feddyn(lr=L, steps=K, alpha=0.7), lambda cohorts: f.dynamic(P, X, cohorts, L, K, 0.7)),
     "feddyn as released": Case(
         fl.feddyn(lr=L, steps=K, alpha=0.7, alpha_by_samples=True),
         lambda cohorts: f.dynamic(P, X, cohorts, L, K, 0.7, by_samples=True),
+    ),
+    "feddyn as released, clipped": Case(
+        fl.feddyn(lr=L, steps=K, alpha=0.7, alpha_by_samples=True, max_norm=2.0),
+        lambda cohorts: f.dynamic(P, X, cohorts, L, K, 0.7, by_samples=True, most=2.0),
     ),
     "fedcm": Case(
         fl.fedcm(lr=per_round(L, 0.8), steps=uneven, alpha=0.3, server_lr=1.2, weighting="samples"),
@@ -172,6 +207,10 @@ CASES = {
         fl.fedspeed(lr=L, steps=K, pull=0.5, rho=0.3, alpha=0.6, normalised=False, history="all"),
         lambda cohorts: f.speed(P, X, cohorts, L, K, 0.5, 0.3, 0.6, normalised=False, everybody=True),
     ),
+    "fedspeed as released, clipped": Case(
+        fl.fedspeed(lr=L, steps=K, pull=0.5, rho=0.3, history="all", max_norm=2.0),
+        lambda cohorts: f.speed(P, X, cohorts, L, K, 0.5, 0.3, everybody=True, most=2.0),
+    ),
     "fedinit": Case(fl.fedinit(base(), beta=0.2), average(lambda: c.relaxed(P, L, K, 0.2))),
     "fedinit as released": Case(
         fl.fedinit(base(), beta=0.2, sends="displacements", unseen="initial", most=0.1),
@@ -192,6 +231,10 @@ CASES = {
         fl.fedadamw(lr=per_step(L, 0.5), steps=K, second_moment="whole", one_count=True),
         lambda cohorts: f.adamw(P, X, cohorts, L, K, 0.5, 0.01, BLOCKS, "whole", one_count=True, inside=INSIDE),
     ),
+    "fedadamw clipped": Case(
+        fl.fedadamw(lr=L, steps=K, max_norm=1.5),
+        lambda cohorts: f.adamw(P, X, cohorts, L, K, 0.5, 0.01, BLOCKS, "block_mean", most=1.5),
+    ),
     "fedadamw reset": Case(
         fl.fedadamw(lr=L, steps=K, second_moment="reset", alpha=0.2, weight_decay=0.2),
         lambda cohorts: f.adamw(P, X, cohorts, L, K, 0.2, 0.2, BLOCKS, "reset"),
@@ -202,6 +245,12 @@ CASES = {
         SOFTMAX,
         WIDE,
     ),
+    "fedmuon clipped": Case(
+        fl.fedmuon(lr=L, steps=3, b=0.9, factor=2.0, weight_decay=0.1, max_norm=0.3),
+        lambda cohorts: f.muon(SOFTMAX, WIDE, cohorts, L, 3, 0.5, 0.9, 2.0, 0.1, (3, 2), most=0.3),
+        SOFTMAX,
+        WIDE,
+    ),
     "fedmuon as printed": Case(
         fl.fedmuon(lr=L, steps=3, b=0.9, factor=2.0, weight_decay=0.1, exact=True, nesterov=False),
         lambda cohorts: f.muon(SOFTMAX, WIDE, cohorts, L, 3, 0.5, 0.9, 2.0, 0.1, (3, 2), printed=True),
@@ -209,7 +258,7 @@ CASES = {
         WIDE,
     ),
 }
-OFTEN = ["feddecsps run", "fedcm", "fedinit"]
+OFTEN = ["feddecsps run", "fedcm", "fedinit", "work_normalised scaffold", "work_normalised fedexp"]
 
 
 def check(case: Case, cohorts: list[list[int]], **settings) -> ft.Result:
@@ -271,5 +320,11 @@ def test_the_cases_reach_their_branches():
     assert 3.0 in factors and len(set(factors)) > 2
     rates = [r.measurements["client_lr"] for r in check(CASES["fedhyper_server"], EVERYBODY).history]
     assert rates[0] == pytest.approx(L) and rates[-1] == pytest.approx(10 * L) and len(set(rates)) > 2
+    for name in ("work_normalised fedexp", "work_normalised fedexp, momentum, eps"):
+        extrapolated = [r.measurements["server_lr"] for r in check(CASES[name], SOME).history]
+        assert 1.0 in extrapolated and max(extrapolated) > 1.1, extrapolated
+    for name in (name for name in CASES if name.endswith(" clipped")):
+        counts = [r.measurements["clipped_steps"] for r in check(CASES[name], EVERYBODY).history]
+        assert 0 < sum(counts) < 5 * 4 * K, (name, counts)
     bounded = [r.measurements["rate"] for r in check(CASES["fedsps"], EVERYBODY).history]
     assert all(0.5 < rate < 0.6 for rate in bounded)

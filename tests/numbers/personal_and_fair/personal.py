@@ -78,15 +78,17 @@ def mixed_loss(v: Arrays, w: Arrays, alpha, rows: Rows, mix: str) -> np.ndarray:
 
 
 def apfl(
-    clients: list[Rows], x: Arrays, cohorts: Cohorts, *, lr, steps, alpha, alpha_lr=None, mix="parameters"
+    clients: list[Rows], x: Arrays, cohorts: Cohorts, *, lr, steps, alpha, alpha_lr=None, mix="parameters", first=False
 ) -> Outcome:
+    """`first`: w steps first, and v is pulled at the new w."""
     own = {i: {**x, "<alpha>": np.array(alpha)} for i in range(len(clients))}
 
     def step(w: Arrays, v: Arrays, a: np.ndarray, rows: Rows) -> tuple[Arrays, Arrays, float]:
-        """w and v after a step, and the slope of alpha; all gradients at the old point."""
+        """w and v after a step, and the slope of alpha at the old point."""
         slope = gradient(lambda p: mixed_loss(v, w, p["a"], rows, mix), {"a": a}, ["a"])["a"]
-        toward = gradient(lambda p: mixed_loss(p, w, a, rows, mix), v)
-        return plus(w, gradient(loss_of(rows), w), -lr), plus(v, toward, -lr), float(slope)
+        new = plus(w, gradient(loss_of(rows), w), -lr)
+        toward = gradient(lambda p: mixed_loss(p, new if first else w, a, rows, mix), v)
+        return new, plus(v, toward, -lr), float(slope)
 
     def client(i: int, w: Arrays) -> Arrays:
         v, a = {n: own[i][n] for n in ALL}, own[i]["<alpha>"]
@@ -110,7 +112,10 @@ def lg_fedavg(clients: list[Rows], x: Arrays, cohorts: Cohorts, *, lr, steps) ->
     return federate({n: x[n] for n in HEAD}, cohorts, client, sizes(clients)), bodies
 
 
-def fedala(clients: list[Rows], x: Arrays, cohorts: Cohorts, *, lr, steps, mix_lr, threshold, most) -> Outcome:
+def fedala(
+    clients: list[Rows], x: Arrays, cohorts: Cohorts, *, lr, steps, mix_lr, threshold, most, everybody=False
+) -> Outcome:
+    """With `everybody` the clients that do not train mix as well, and keep what they mixed."""
     own = dict.fromkeys(range(len(clients)), x)
     weights = {i: {n: np.ones_like(x[n]) for n in HEAD} for i in own}
     visited: set[int] = set()
@@ -130,16 +135,22 @@ def fedala(clients: list[Rows], x: Arrays, cohorts: Cohorts, *, lr, steps, mix_l
             w = {n: np.clip(w[n] - mix_lr * slope[n] * (x[n] - theta[n]), 0, 1) for n in HEAD}
         return w
 
-    def client(i: int, x: Arrays) -> Arrays:
+    def aggregated(i: int, x: Arrays) -> Arrays:
+        """Where local steps start: x, or the mixture where the client's own model is another one."""
         first = x
         if any((own[i][n] != x[n]).any() for n in HEAD):
             weights[i] = mixed(i, x)
             visited.add(i)
             first = start(own[i], x, weights[i])
-        own[i] = descend(loss_of(clients[i]), first, lr, steps)
-        return own[i]
+        return first
 
-    x = federate(x, cohorts, client, sizes(clients))
+    for cohort in cohorts:
+        for i in range(len(clients)):
+            if i in cohort:
+                own[i] = descend(loss_of(clients[i]), aggregated(i, x), lr, steps)
+            elif everybody:
+                own[i] = aggregated(i, x)
+        x = average([own[i] for i in cohort], [len(clients[i][1]) for i in cohort])
     return x, {i: {**own[i], **{f"mix/{n}": a for n, a in weights[i].items()}} for i in own}
 
 

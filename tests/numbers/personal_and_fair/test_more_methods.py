@@ -38,11 +38,21 @@ PERSONAL: dict[str, tuple[ft.Algorithm, Callable[..., personal.Outcome], dict[st
         personal.apfl,
         {**OFTEN, "alpha": 0.5, "alpha_lr": 0.3, "mix": "outputs"},
     ),
+    "apfl, shared first": (
+        fl.apfl(**OFTEN, adaptive=True, order="shared_first", mix="outputs"),
+        personal.apfl,
+        {**OFTEN, "alpha": 0.5, "alpha_lr": 0.3, "mix": "outputs", "first": True},
+    ),
     "lg_fedavg": (fl.lg_fedavg(**OFTEN), personal.lg_fedavg, OFTEN),
     "fedala": (
         fl.fedala(**OFTEN, mix_lr=2.0, threshold=0.01, most_passes=20),
         personal.fedala,
         {**OFTEN, "mix_lr": 2.0, "threshold": 0.01, "most": 20},
+    ),
+    "fedala of everybody": (
+        fl.fedala(**OFTEN, mix_lr=2.0, threshold=0.01, most_passes=20, mix_absent=True),
+        personal.fedala,
+        {**OFTEN, "mix_lr": 2.0, "threshold": 0.01, "most": 20, "everybody": True},
     ),
     "fedrod": (fl.fedrod(**OFTEN), personal.fedrod, OFTEN),
     "fedrod from a copy": (
@@ -51,7 +61,7 @@ PERSONAL: dict[str, tuple[ft.Algorithm, Callable[..., personal.Outcome], dict[st
         {**OFTEN, "gamma": 0.5, "copy": True},
     ),
 }
-IN_PROCESSES = ("moon", "apfl, adaptive", "fedala", "fedrod")
+IN_PROCESSES = ("moon", "apfl, adaptive", "apfl, shared first", "fedala", "fedala of everybody", "fedrod")
 CASES = [(name, cohorts, backend) for name in PERSONAL for cohorts in COHORTS for backend in BACKENDS]
 EVERY_TIME = [
     (name, cohorts, backend)
@@ -83,6 +93,9 @@ def test_the_cases_say_something() -> None:
     weights = np.concatenate([mixed[i][f"mix/{n}"].ravel() for i in mixed for n in HEAD])
     assert ((weights > 0) & (weights < 1)).any()
     assert weights.min() >= 0
+    _, drifted = expected("fedala of everybody", "some")
+    absent = next(i for i in mixed if i not in PARTIAL[-1])
+    assert any(np.abs(mixed[absent][n] - drifted[absent][n]).max() > 1e-3 for n in HEAD)
     _, adaptive = expected("apfl, adaptive", "everybody")
     alphas = [float(own["<alpha>"]) for own in adaptive.values()]
     assert len(set(alphas)) > 2
