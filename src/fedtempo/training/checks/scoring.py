@@ -56,7 +56,7 @@ def check_loss_fits(federation: Federation, outputs: torch.Tensor, rows: Batch) 
     task = federation.problem.task
     targets = rows.get("y", outputs)
     _check_nothing_to_train(task)
-    before = _state_of(task.losses)
+    before, written = _state_of(task.losses), outputs._version + targets._version
     try:
         with _Broadcasts(outputs, targets) as broadcasts:
             losses = task.losses(outputs, targets)
@@ -70,6 +70,9 @@ def check_loss_fits(federation: Federation, outputs: torch.Tensor, rows: Batch) 
         raise ModelError(f"the loss {task.name!r} does not fit: {shapes}: {first_line(error)}") from error
     if broadcasts.found:
         raise ModelError(_in_words(broadcasts, f"the loss {task.name!r}", outputs, targets))
+    if outputs._version + targets._version != written:
+        rule = "leave outputs and targets as they are: 2 * outputs and not outputs.mul_(2)"
+        raise ModelError(f"the loss {task.name!r} must {rule}. Got a write into them.")
     rule = f"the loss {task.name!r} must be"
     wanted = [(len(targets),)] if task.rows_apart else [(), (len(targets),)]
     if not isinstance(losses, torch.Tensor) or tuple(losses.shape) not in wanted:
