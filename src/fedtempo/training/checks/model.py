@@ -23,7 +23,7 @@ from fedtempo.params import Params, all_finite
 from fedtempo.randomness import generators_kept, states_of_generators
 from fedtempo.tasks import IGNORED, Batch, Meaning, meaning_of
 from fedtempo.training.checks.purity import alike, check_purity, gradients_are_independent, is_head_of_body, tried
-from fedtempo.training.checks.scoring import check_loss_fits
+from fedtempo.training.checks.scoring import check_loss_fits, check_own_pieces
 from fedtempo.training.checks.settings import MOST
 
 MASKS_TRIED = 4
@@ -67,6 +67,7 @@ def check_model(federation: Federation, evaluation: Evaluation | None = None, gi
     _check_gradient(outputs, [leaf for leaf in leaves.values() if leaf.requires_grad])
     masks = _draws_masks(federation, params, rows)
     _check_prediction(federation, params, rows)
+    check_own_pieces(federation, params, rows)
     check_purity(federation.problem.network, [federation.problem.model, given], params, rows)
     independent = federation.problem.task.rows_apart and _rows_are_independent(federation, params, rows, True, masks)
     if not independent:
