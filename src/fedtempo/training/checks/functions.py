@@ -49,7 +49,7 @@ def _try_one_round(federation: Federation) -> None:
     with _trial("memory.initial_state", "a function of (shared, names) that returns tensors by name"):
         own = federation.first_personal(client, shared)
     rule = "a function of (received, personal) that returns (personal, scratch)"
-    given = (*received, own)
+    given = [*received, own]
     with _trial("memory.begin", rule, given):
         carry = federation.program.init(received, own)
     (now,) = federation.problem.places(Now(samples=2, total_samples=2), np.array([client]))
@@ -59,7 +59,7 @@ def _try_one_round(federation: Federation) -> None:
     with _trial("phases", rule, given, may_draw=federation.problem.draws_masks):
         measured_stages(federation, shared, received.extra)
     rule = "a function of (received, carry) that returns tensors by name"
-    given = (*given, carry.shared, carry.personal)
+    given += [carry.shared, carry.personal]
     with _trial("memory.final_state", rule, given):
         _require_tensors("memory.final_state", rule, memory.final_state(seen(received, carry), carry))
     rule = "a function of (received, carry) that returns tensors by group, 'delta' among them"
