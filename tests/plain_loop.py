@@ -74,4 +74,4 @@ def trained(model: nn.Module, clients: Sequence[Rows], rounds: int = 3, **settin
         progress=False,
         **{"algorithm": ft.algorithms.fedavg(lr=RATE, steps=STEPS), "evaluation": None, **settings},
     )
-    return _tensors(result.model())
+    return {name: tensor.detach() for name, tensor in _tensors(result.model()).items()}

@@ -265,6 +265,33 @@ def test_rows_cannot_be_weighed_in_a_loss_of_one_number() -> None:
         run(one_number, algorithm=a.fedem(lr=0.1, steps=2, components=2))
 
 
+class MakesItsLoss(nn.Module):
+    def __init__(self, reduction: str = "mean") -> None:
+        super().__init__()
+        self.line, self.reduction = nn.Linear(6, 4), reduction
+
+    def forward(self, x: Tensor, labels: Tensor | None = None) -> dict[str, Tensor]:
+        logits = self.line(x)
+        if labels is None:
+            return {"logits": logits}
+        return {"logits": logits, "loss": F.cross_entropy(logits, labels, reduction=self.reduction)}
+
+
+@pytest.mark.parametrize(
+    "settings", [{"weights": True}, {"augment": ft.data.augment.mixup()}], ids=["sample_weight", "mixup"]
+)
+def test_rows_cannot_be_weighed_in_a_loss_that_the_model_makes(settings: dict[str, Any]) -> None:
+    with pytest.raises(ft.ModelError, match=r"one of ours where rows are weighed.*Got the model's"):
+        run("own", model=MakesItsLoss, **settings)
+
+
+def test_a_batch_passes_in_pieces_only_where_the_models_loss_is_their_mean() -> None:
+    pieces = {"algorithm": a.fedavg(lr=0.1, steps=2, accumulate=2)}
+    run("own", model=MakesItsLoss, **pieces)
+    with pytest.raises(ft.ConfigError, match="accumulate must be 1 for the model's own loss, which is not the mean"):
+        run("own", model=MakesItsLoss("sum"), **pieces)
+
+
 @pytest.mark.parametrize(
     ("arguments", "field"),
     [({"class_weights": [1.0, -1.0]}, "class_weights"), ({"label_smoothing": 1.0}, "label_smoothing")],

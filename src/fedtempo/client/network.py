@@ -18,7 +18,7 @@ from fedtempo.client.callee import callee_of
 from fedtempo.client.draws import seeded_draws, uses_dropout
 from fedtempo.errors import ModelError, first_line
 from fedtempo.params import Params, is_plain
-from fedtempo.tasks import SAMPLE_WEIGHT, Batch, Meaning, Task, mean_loss
+from fedtempo.tasks import SAMPLE_WEIGHT, SHARE, Batch, Meaning, Task, mean_loss
 
 TARGET = "y"
 NOT_INPUTS = (TARGET, SAMPLE_WEIGHT)
@@ -116,6 +116,9 @@ class Network:
             return mean_loss(task, outputs if shift is None else outputs + shift, batch, weights)
         if weights is not None or shift is not None:
             raise ModelError("loss must be one of ours where an algorithm changes it (FedEM, FedRoD). Got the model's.")
+        if SAMPLE_WEIGHT in batch or SHARE in batch:
+            rule = "one of ours where rows are weighed (sample_weight, mixup)"
+            raise ModelError(f"loss must be {rule}. Got the model's, which gets weights as a column of another name.")
         with self._randomness(batch, train):
             return own_loss(self._call("", params, {**inputs_of(batch), LABELS: batch[TARGET]}, train)).to(self._type)
 

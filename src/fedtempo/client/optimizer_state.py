@@ -32,7 +32,11 @@ def named_state(index: int | str, state: object) -> Params:
 
 
 def restored(index: int | str, fresh: State, stored: Mapping[str, Tensor]) -> State:
-    """A state of the form of `fresh`, with every tensor that was stored in its place."""
+    """A state of the form of `fresh`, with a copy of every tensor that was stored in its place.
+
+    An optimizer may write over its state. What was stored is also that of a client whose upload is refused, and what
+    came down belongs to all clients.
+    """
     names = list(named_state(index, fresh))
     if not any(name in stored for name in names):
         return fresh
@@ -41,7 +45,7 @@ def restored(index: int | str, fresh: State, stored: Mapping[str, Tensor]) -> St
     def pick(tensor: Tensor) -> Tensor:
         found = stored.get(next(remaining), tensor)
         # A mean comes down in the model's type; counts are kept in a wider one.
-        return found if found.dtype == tensor.dtype else found.to(tensor.dtype)
+        return found.to(tensor.dtype, copy=True)
 
     same: State = tree_map(pick, fresh)
     return same

@@ -56,7 +56,8 @@ class Augment:
             return {**batch, **{name: value.view(clients, width, *value.shape[1:]) for name, value in done.items()}}
         pieces = []
         for lane, length in enumerate(lengths.tolist()):
-            given = {name: value[lane, :length] for name, value in own.items()}
+            # A user's function may write over its batch, which may be the stored rows themselves.
+            given = {name: value[lane, :length].clone() for name, value in own.items()}
             mine = self._checked(self.per_client(given, keys[lane]), given)
             pieces.append({name: _filled(value, width) for name, value in mine.items()})
         return {**batch, **{name: torch.stack([piece[name] for piece in pieces]) for name in pieces[0]}}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from fedtempo.metrics import IGNORED
-from fedtempo.tasks.batch_loss import hide_padded_outputs, mean_loss, row_counts, weighed
+from fedtempo.tasks.batch_loss import SHARE, hide_padded_outputs, mean_loss, row_counts, weighed
 from fedtempo.tasks.choice import LOSSES, as_task
 from fedtempo.tasks.known import TASKS, classification, direct, is_known, language, multilabel, regression
 from fedtempo.tasks.task import (
@@ -24,6 +24,7 @@ __all__ = [
     "Meaning",
     "PerSample",
     "SAMPLE_WEIGHT",
+    "SHARE",
     "TASKS",
     "Task",
     "as_task",

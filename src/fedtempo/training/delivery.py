@@ -44,7 +44,7 @@ SERVED: dict[Predict, Callable[[Params, Params], Params]] = {
 
 
 def plain_module(federation: Federation, shared: Params, personal: Params) -> nn.Module:
-    """The run's module with these tensors, in evaluation mode."""
+    """The run's module with these tensors, in evaluation mode. It can be trained further: what was frozen stays so."""
     predict = federation.algorithm.serving.predict
     if predict not in SERVED:
         name = federation.algorithm.name
@@ -63,7 +63,7 @@ def plain_module(federation: Federation, shared: Params, personal: Params) -> nn
         raise ConfigError(
             f"a model must have all its tensors. {min(missing)!r} is personal: say whose, by client= or rows."
         )
-    return model.requires_grad_(False).eval()
+    return model.eval()
 
 
 def _put(tensors: Params, model: nn.Module) -> None:
@@ -100,6 +100,8 @@ def write_model(
     if format == "safetensors":
         tensors = {n: t.contiguous() for n, t in _untied(model).items()}
         return write_atomically(place, save(tensors, dict(notes) or None), "path")
+    # What a file computes is for predictions alone: outputs that ask for gradients could not become numpy's arrays.
+    model = model.requires_grad_(False)
     program = _exported(_with_one_output(model) if format == "onnx" else model, example)
     with replacing(place, "path") as partial:
         if format == "torch":

@@ -188,7 +188,8 @@ class Result(FinishedRun):
         """A plain module of your own class with the trained tensors in it: nothing of FedTempo, ready to pickle.
 
         Without arguments it is the shared model, with `client` that of one client, with `rows` that of a new user with
-        these training rows, who is served as by `personalize`. It comes in evaluation mode.
+        these training rows, who is served as by `personalize`. It comes in evaluation mode, and can be trained further:
+        outputs ask for gradients unless you compute them under `torch.no_grad()`.
         """
         require(rows is None or client is None, "client", "left out where rows are given", client)
         federation = self.experiment.federation

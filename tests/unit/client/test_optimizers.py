@@ -345,3 +345,42 @@ def test_every_optimizer_prints_as_its_call() -> None:
         "fedavg(lr=0.1, steps=2, optimizer=adamw(weight_decay=0.01))"
     )
     assert all(repr(make()) == f"{name}()" for name, make in OPTIMIZERS.items())
+
+
+def heavy_ball(in_place: bool, state: str) -> Optimizer:
+    """Momentum 0.9 that writes its state over, or returns a new one."""
+
+    def init(params: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+        return {name: torch.zeros_like(value) for name, value in params.items()}
+
+    def update(gradient, momentum, params, now):  # type: ignore[no-untyped-def]
+        if in_place:
+            moved = {name: value.mul_(0.9).add_(gradient[name]) for name, value in momentum.items()}
+        else:
+            moved = {name: 0.9 * value + gradient[name] for name, value in momentum.items()}
+        return moved, moved
+
+    return Optimizer(ft.Transform(init, update), state=state, name="heavy_ball")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("state", ["reset", "keep", "average"])
+@pytest.mark.parametrize("backend", ["serial", "processes"])
+def test_an_optimizer_may_write_over_its_own_state(state: str, backend: str) -> None:
+    # Averaged states come down to all clients, and what a refused client keeps stays as it was.
+    ends = [
+        ft.run(
+            model=start(),
+            data=small_data(),
+            algorithm=ft.algorithms.fedavg(lr=LR, steps=2, optimizer=heavy_ball(in_place, state)),
+            rounds=4,
+            cohort=3,
+            faults=ft.Faults(nan=0.4),
+            evaluation=None,
+            progress=False,
+            dtype=torch.float64,
+            backend=backend,
+            workers=2 if backend == "processes" else None,
+        )
+        for in_place in (True, False)
+    ]
+    assert ends[0].digest() == ends[1].digest()

@@ -210,3 +210,17 @@ def test_transforms_leave_the_programs_generators_as_they_were() -> None:
 def test_what_no_augmentation_returns_is_named_before_training(how: object, rule: str) -> None:
     with pytest.raises(ft.ConfigError, match=rule):
         run("serial", how)
+
+
+@pytest.mark.parametrize("backend", ["serial", "vectorised"])
+@pytest.mark.parametrize("batches", [{"batches": "in_order"}, {"batch_size": None}, {"batches": "epochs"}])
+def test_an_augmentation_may_write_over_its_batch(backend: str, batches: dict[str, object]) -> None:
+    def written(batch: dict[str, Tensor], key: Tensor) -> dict[str, Tensor]:
+        batch["x"].mul_(0.5)
+        return batch
+
+    def returned(batch: dict[str, Tensor], key: Tensor) -> dict[str, Tensor]:
+        return {**batch, "x": batch["x"] * 0.5}
+
+    ends = [run(backend, how, progress=False, **batches) for how in (written, returned)]
+    assert ends[0].digest() == ends[1].digest()

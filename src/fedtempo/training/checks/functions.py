@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 import traceback
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -48,18 +48,23 @@ def _try_one_round(federation: Federation) -> None:
         _check_served(federation.algorithm.server, shared, select(shared, federation.stepped_names))
     with _trial("memory.initial_state", "a function of (shared, names) that returns tensors by name"):
         own = federation.first_personal(client, shared)
-    with _trial("memory.begin", "a function of (received, personal) that returns (personal, scratch)"):
+    rule = "a function of (received, personal) that returns (personal, scratch)"
+    given = [*received, own]
+    with _trial("memory.begin", rule, given):
         carry = federation.program.init(received, own)
     (now,) = federation.problem.places(Now(samples=2, total_samples=2), np.array([client]))
     for stage in federation.program.stages:
         _check_directions(stage, carry, now)
     rule = "made of functions that run on the model, such as an objective that returns a Value"
-    with _trial("phases", rule, may_draw=federation.problem.draws_masks):
+    with _trial("phases", rule, given, may_draw=federation.problem.draws_masks):
         measured_stages(federation, shared, received.extra)
     rule = "a function of (received, carry) that returns tensors by name"
-    with _trial("memory.final_state", rule):
+    given += [carry.shared, carry.personal]
+    with _trial("memory.final_state", rule, given):
         _require_tensors("memory.final_state", rule, memory.final_state(seen(received, carry), carry))
-    with _trial("uploads.upload", "a function of (received, carry) that returns tensors by group, 'delta' among them"):
+    rule = "a function of (received, carry) that returns tensors by group, 'delta' among them"
+    with _trial("uploads.upload", rule, given):
+        federation.program.finish(received, carry)
         _ = federation.expected
 
 
@@ -82,7 +87,7 @@ def _check_directions(stage: Stage, carry: Carry, now: Now) -> None:
 def _check_transform(field: str, transform: Transform, state: Any, trained: Params, now: Now) -> None:
     if is_identity(transform):
         return
-    with _trial(f"{field}, update", DIRECTION):
+    with _trial(f"{field}, update", DIRECTION, (trained,)):
         direction, _ = transform.update(zeros_like(trained), state, trained, now)
         _require_tensors(f"{field}, update", DIRECTION, direction)
         wrong = different_form(direction, trained)
@@ -96,9 +101,12 @@ def _require_tensors(field: str, rule: str, found: object) -> None:
 
 
 @contextmanager
-def _trial(field: str, rule: str, may_draw: bool = False) -> Iterator[None]:
-    """Report what goes wrong inside as a wrong setting; a line of the user's code is named."""
-    before = states_of_generators()
+def _trial(field: str, rule: str, given: Sequence[Params] = (), may_draw: bool = False) -> Iterator[None]:
+    """Report what goes wrong inside as a wrong setting; a line of the user's code is named.
+
+    `given` are tensors that the code must not write over: they belong to all clients, or to a stored state.
+    """
+    before, written = states_of_generators(), _writes(given)
     try:
         yield
     except FedTempoError:
@@ -109,6 +117,15 @@ def _trial(field: str, rule: str, may_draw: bool = False) -> Iterator[None]:
     if not may_draw and states_of_generators() != before:
         reason = "without random numbers of torch, numpy or Python, which no seed of the run can repeat"
         raise ConfigError(f"{field} must be {reason}. Got draws.")
+    changed = [name for (name, old), (_, new) in zip(written, _writes(given), strict=True) if new != old]
+    if changed:
+        reason = "leave the tensors that it is given as they are, and return others"
+        raise ConfigError(f"{field} must {reason}. Got a write into {changed[0]!r}.")
+
+
+def _writes(given: Sequence[Params]) -> list[tuple[str, int]]:
+    """How often each of these tensors has been written over."""
+    return [(name, tensor._version) for tensors in given for name, tensor in tensors.items()]
 
 
 def _place(error: Exception) -> str:

@@ -23,7 +23,7 @@ from fedtempo.params import Params, all_finite
 from fedtempo.randomness import generators_kept, states_of_generators
 from fedtempo.tasks import IGNORED, Batch, Meaning, meaning_of
 from fedtempo.training.checks.purity import alike, check_purity, gradients_are_independent, is_head_of_body, tried
-from fedtempo.training.checks.scoring import check_loss_fits
+from fedtempo.training.checks.scoring import check_loss_fits, check_own_pieces
 from fedtempo.training.checks.settings import MOST
 
 MASKS_TRIED = 4
@@ -46,7 +46,8 @@ def check_model(federation: Federation, evaluation: Evaluation | None = None, gi
     """The model runs on the data, its outputs fit the labels, and the loss is a loss. `given` is what the user gave."""
     _check_pieces(federation)
     full = federation.problem.client_rows(int(federation.problem.data.clients[0]))
-    rows = {n: t[:4] if len(t) > 1 else t.expand(2, *t.shape[1:]).contiguous() for n, t in full.items()}
+    # Copies, since a model or a loss may write over them.
+    rows = {n: t[:4].clone() if len(t) > 1 else t.expand(2, *t.shape[1:]).contiguous() for n, t in full.items()}
     params = tensors_of(federation.problem.model, federation.problem.dtype, federation.problem.device)
     if not all_finite(params.values()):
         raise ModelError("the model's first weights must be finite. Got NaN or infinity.")
@@ -61,10 +62,12 @@ def check_model(federation: Federation, evaluation: Evaluation | None = None, gi
     except Exception as error:
         shapes = {n: tuple(t.shape) for n, t in rows.items() if not n.startswith("_")}
         raise ModelError(f"the model does not run on a batch of shapes {shapes}: {first_line(error)}") from error
+    _check_left_alone(rows)
     _check_outputs(federation, outputs, rows)
     _check_gradient(outputs, [leaf for leaf in leaves.values() if leaf.requires_grad])
     masks = _draws_masks(federation, params, rows)
     _check_prediction(federation, params, rows)
+    check_own_pieces(federation, params, rows)
     check_purity(federation.problem.network, [federation.problem.model, given], params, rows)
     independent = federation.problem.task.rows_apart and _rows_are_independent(federation, params, rows, True, masks)
     if not independent:
@@ -74,6 +77,14 @@ def check_model(federation: Federation, evaluation: Evaluation | None = None, gi
     split = is_head_of_body(federation.problem.network, params, rows)
     meaning, targets = meaning_of(federation.problem.task, outputs.shape, rows.get("y")), rows.get("y", outputs).shape
     return ModelFacts(masks, independent, predicts_apart, split, meaning, outputs.shape, targets)
+
+
+def _check_left_alone(rows: Batch) -> None:
+    """Nothing was written over a copy of some rows: a batch may be the stored rows themselves."""
+    written = [name for name, tensor in rows.items() if tensor._version]
+    if written:
+        rule = "leave its inputs as they are: x = x * 2 and not x *= 2, no inplace=True in its first layer"
+        raise ModelError(f"the model must {rule}. Got a write into {written[0]!r}.")
 
 
 def _check_augment(augment: Augment, rows: Batch) -> None:

@@ -17,7 +17,8 @@ from fedtempo.data.parts import Part
 from fedtempo.errors import ConfigError, DataError, FedTempoError, ModelError, first_line, shown
 from fedtempo.federation.federation import Federation
 from fedtempo.metrics import Metric
-from fedtempo.tasks import SAMPLE_WEIGHT, Batch, Task, with_fitting_metrics
+from fedtempo.params import Params
+from fedtempo.tasks import SAMPLE_WEIGHT, Batch, Task, row_counts, with_fitting_metrics
 
 
 class UnrepeatableError(ConfigError):
@@ -56,7 +57,7 @@ def check_loss_fits(federation: Federation, outputs: torch.Tensor, rows: Batch) 
     task = federation.problem.task
     targets = rows.get("y", outputs)
     _check_nothing_to_train(task)
-    before = _state_of(task.losses)
+    before, written = _state_of(task.losses), outputs._version + targets._version
     try:
         with _Broadcasts(outputs, targets) as broadcasts:
             losses = task.losses(outputs, targets)
@@ -70,6 +71,9 @@ def check_loss_fits(federation: Federation, outputs: torch.Tensor, rows: Batch) 
         raise ModelError(f"the loss {task.name!r} does not fit: {shapes}: {first_line(error)}") from error
     if broadcasts.found:
         raise ModelError(_in_words(broadcasts, f"the loss {task.name!r}", outputs, targets))
+    if outputs._version + targets._version != written:
+        rule = "leave outputs and targets as they are: 2 * outputs and not outputs.mul_(2)"
+        raise ModelError(f"the loss {task.name!r} must {rule}. Got a write into them.")
     rule = f"the loss {task.name!r} must be"
     wanted = [(len(targets),)] if task.rows_apart else [(), (len(targets),)]
     if not isinstance(losses, torch.Tensor) or tuple(losses.shape) not in wanted:
@@ -90,6 +94,23 @@ def check_loss_fits(federation: Federation, outputs: torch.Tensor, rows: Batch) 
         _check_pieces_make_it(task, most, outputs.detach(), targets, float(losses.detach()))
     if losses.dim() == 0 and tuple(outputs.shape) == (len(targets), 1) and targets.dim() == 1:
         _warn_if_rows_are_paired(task, outputs.detach(), targets, float(losses.detach()))
+
+
+def check_own_pieces(federation: Federation, params: Params, rows: Batch) -> None:
+    """Where batches pass in pieces, the loss that a model makes is the mean over them."""
+    problem, pieces = federation.problem, max(phase.accumulate for phase in federation.algorithm.phases)
+    if pieces == 1 or not problem.task.own:
+        return
+    size = -(-len(rows["y"]) // pieces)
+    parts = [{n: t[start : start + size] for n, t in rows.items()} for start in range(0, len(rows["y"]), size)]
+    with torch.no_grad():
+        given = {n: t.clone() for n, t in params.items()}
+        whole, *losses = (problem.network.loss(problem.task, given, part) for part in (rows, *parts))
+    counts = [float(row_counts(problem.task, part).sum()) for part in parts]
+    value = sum(count * float(loss) for count, loss in zip(counts, losses, strict=True) if count) / sum(counts)
+    if not np.isclose(value, float(whole), rtol=1e-2 if problem.network.autocast else 1e-4):
+        rule = "1 for the model's own loss, which is not the mean of its pieces"
+        raise ConfigError(f"accumulate must be {rule}. Got {pieces}.")
 
 
 def _check_nothing_to_train(task: Task) -> None:

@@ -55,6 +55,20 @@ def noisy(gradient: Params, state: Any, params: Params, now: ft.Now) -> Any:
     return {name: g + torch.randn_like(g) for name, g in gradient.items()}, state
 
 
+def decaying(gradient: Params, state: Any, params: Params, now: ft.Now) -> Any:
+    for value in params.values():
+        value.mul_(0.99)
+    return gradient, state
+
+
+def displaced(received: ft.Received, carry: ft.Carry) -> dict[str, Params]:
+    return {"delta": {name: value.sub_(received.shared[name]) for name, value in carry.shared.items()}}
+
+
+def counted(received: ft.Received, carry: ft.Carry) -> Params:
+    return {name: value.add_(1) for name, value in carry.personal.items()}
+
+
 PAIR = "must be a function of (gradient, state, parameters, now) that returns (direction, state). Got "
 FORM = "optimizer 'mine', update must return a direction of the gradient's form. Got "
 HERE = "ZeroDivisionError (nothing to divide by) in fails, test_functions.py line "
@@ -92,6 +106,17 @@ WRONG: dict[str, tuple[ft.Algorithm, str]] = {
     ),
     "memory.initial_state": (keeping(initial_state=fails), "memory.initial_state must be"),
     "memory.begin": (keeping(begin=lambda received, personal: None), "memory.begin must be"),
+    "an optimizer that writes over the weights": (
+        stepping(decaying),
+        "optimizer 'mine', update must leave the tensors that it is given as they are, and return others. "
+        "Got a write into 'body.1.weight'.",
+    ),
+    "an upload that writes over the model": (sending(displaced), "uploads.upload must leave the tensors that it is"),
+    "a final state that writes over the first one": (
+        keeping(initial_state=lambda shared, trained: {"count": torch.zeros(())}, final_state=counted),
+        "memory.final_state must leave the tensors that it is given as they are, and return others. "
+        "Got a write into 'count'.",
+    ),
     "memory.final_state": (keeping(final_state=lambda received, carry: None), "memory.final_state must be"),
 }
 

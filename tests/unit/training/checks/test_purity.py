@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 import fedtempo as ft
-from tests.unit.training.checks.test_model import Two, run
+from tests.unit.training.checks.test_model import Two, clients, run
 
 
 class InAList(Two):
@@ -70,9 +70,17 @@ class Grows(Two):
         return self.body(x)
 
 
+class WritesItsInputs(Two):
+    def hidden(self, x: Tensor) -> Tensor:
+        x -= 0.5
+        return self.body(x)
+
+
 @pytest.mark.parametrize(
     ("model", "message"),
     [
+        (WritesItsInputs, "leave its inputs as they are.*Got a write into 'x'"),
+        (torch.nn.Sequential(torch.nn.ReLU(inplace=True), Two()), "no inplace=True in its first layer"),
         (InAList, "registered parameters"),
         (InAFunction, "registered parameters"),
         (InAFunction(), "registered parameters"),  # its copy still computes with the weights of this one
@@ -93,3 +101,11 @@ def test_the_trial_leaves_the_weights_as_they_are() -> None:
     run(model, rounds=1)  # type: ignore[arg-type]
     after = [(p.data_ptr(), p) for p in model.parameters()]
     assert all(old == new and torch.equal(a, b) for (old, a), (new, b) in zip(before, after, strict=True))
+
+
+def test_the_trial_leaves_the_rows_as_they_are() -> None:
+    data = clients()
+    before = data.columns["x"].copy()
+    with pytest.raises(ft.ModelError, match="a write into 'x'"):
+        run(WritesItsInputs, data=data)
+    assert (data.columns["x"] == before).all()

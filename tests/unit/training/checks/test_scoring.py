@@ -110,6 +110,8 @@ class Tempered(nn.Module):
     [
         (Annealed(), "targets, always. Got .* and then"),
         (Counts(), "Got a state that a call changes"),
+        (lambda o, y: F.cross_entropy(o.mul_(2), y), "leave outputs and targets as they are.*Got a write"),
+        (lambda o, y: F.cross_entropy(o, y.clamp_(max=1)), "leave outputs and targets as they are.*Got a write"),
         (Tempered(True), "without parameters to train.*Got 'temperature'"),
     ],
 )
