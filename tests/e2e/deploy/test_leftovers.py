@@ -66,6 +66,9 @@ def test_a_killed_server_takes_everything_along(tmp_path: Path) -> None:
 def sleeper(tmp_path: Path) -> Iterator[subprocess.Popen[bytes]]:
     command = [sys.executable, "-c", "import time; time.sleep(600)"]
     process = subprocess.Popen(command, env={**os.environ, HOME: str(tmp_path)}, start_new_session=True)
+    if sys.platform == "linux":
+        # For a moment after its start a process has no environment to read.
+        wait_until(lambda: process.pid in started_for(tmp_path))
     yield process
     process.kill()
     process.wait()
