@@ -222,8 +222,8 @@ SHAKESPEARE = Reproduction(
         "1,600, so they are 1e-3 and 1e-2 at a rate of 0.5 or more; the paper's would do nothing in so few steps.",
         "At medium scale a tenth of each role's text is for validation. It tunes each method's rate at the smaller WD, "
         "and selects the round that is tested.",
-        "Candidates: a first plan ended at 1.5, which eight of the twelve contestants chose. 4.0 was added after a look at "
-        "the verdicts; two contestants chose it and were judged again, and end lower with it than with 1.5.",
+        "Candidates: a first plan ended at 1.5, which eight of the twelve contestants chose. 4.0 was added after a "
+        "look at the verdicts; two contestants chose it and were judged again, and end lower with it than with 1.5.",
         "Below paper scale a transformer of one block and width 32 predicts every character of windows of 20 for 20 "
         "roles; at paper scale the paper's predicts the one after windows of 80, as the released code does. Its "
         "gradients have norms around 0.5, so the largest norm is 0.25 instead of 10.",
