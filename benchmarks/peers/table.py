@@ -44,7 +44,9 @@ def _verdict(name: str, contenders: dict[str, Any]) -> str | None:
     if not ratios:
         return None
     nearest = min(ratios, key=lambda c: ratios[c])
-    asked, said = LEAST.get(name, 1.0), f"The fastest other framework is {nearest}, at {ratios[nearest]:.2f} times"
+    asked, said = LEAST.get(name), f"The fastest other framework is {nearest}, at {ratios[nearest]:.2f} times"
+    if asked is None:
+        return f"{said}."
     verdict = "reached" if ratios[nearest] >= asked else "not reached"
     return f"{said}. Asked for: at least {asked:g} times. {verdict.capitalize()}."
 
