@@ -62,7 +62,9 @@ def reproduce(
             " paper's setting)."
         ),
     ] = "small",
-    only: Annotated[list[str] | None, typer.Option(help="Only the run with this label; repeat it for several.")] = None,
+    only: Annotated[
+        list[str] | None, typer.Option(help="Only this label, repeatable; with --docs, --seeds adds to it.")
+    ] = None,
     seeds: Annotated[int | None, typer.Option(help="How many seeds; the scale's own by default.")] = None,
     data_dir: DataDir = None,
     out: Annotated[
