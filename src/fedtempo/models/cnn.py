@@ -33,10 +33,12 @@ def cnn(
     hidden: int = 512,
     batch_norm: bool = False,
     padding: int = 0,
+    pool: bool = True,
 ) -> SplitNetwork:
     """Convolution, optional BatchNorm, ReLU, 2x2 max-pooling, repeated; a hidden layer; a linear head.
 
-    The papers' two FEMNIST networks, `femnist_cnn` and `convnet2`, are this one with their own sizes.
+    Without `pool` a convolution goes by strides of two instead, which takes about a quarter of the time. The papers'
+    two FEMNIST networks, `femnist_cnn` and `convnet2`, are this one with their own sizes.
     """
     require(len(image) == 3 and all(map(is_count, image)), "image", "(channels, height, width)", image)
     sizes = (*channels, kernel, hidden, outputs)
@@ -45,11 +47,12 @@ def cnn(
     depth, height, width = image
     layers: list[nn.Module] = [AsImages(image)]
     for wide in channels:
-        layers.append(nn.Conv2d(depth, wide, kernel, padding=padding))
+        layers.append(nn.Conv2d(depth, wide, kernel, stride=1 if pool else 2, padding=padding))
         if batch_norm:
             layers.append(nn.BatchNorm2d(wide))
-        layers += [nn.ReLU(), nn.MaxPool2d(2)]
-        lost = kernel - 1 - 2 * padding
+        layers += [nn.ReLU(), nn.MaxPool2d(2)] if pool else [nn.ReLU()]
+        # A stride reaches the last odd row, which pooling leaves out.
+        lost = kernel - 1 - 2 * padding - (not pool)
         depth, height, width = wide, (height - lost) // 2, (width - lost) // 2
         require(min(height, width) >= 1, "image", "large enough for the convolutions", tuple(image))
     layers += [nn.Flatten(), nn.Linear(depth * height * width, hidden), nn.ReLU()]

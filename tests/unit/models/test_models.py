@@ -67,6 +67,13 @@ CASES = {
         (10,),
         convolution(1, 32, 3) + convolution(32, 64, 3) + linear(64 * 5 * 5, 512) + linear(512, 10),
     ),
+    # 28 -> 13 -> 6: a stride reaches the row that pooling leaves out
+    "cnn with strides": Case(
+        lambda: models.cnn(pool=False),
+        (1, 28, 28),
+        (10,),
+        convolution(1, 32, 3) + convolution(32, 64, 3) + linear(64 * 6 * 6, 512) + linear(512, 10),
+    ),
     # 832 + 64 + 51,264 + 128 + 6,424,576 + 127,038; 28 -> 28 -> 14 -> 14 -> 7
     "convnet2": Case(models.convnet2, (1, 28, 28), (62,), 6_603_902),
     # 320 + 18,496 + 819,712 + 31,806
