@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from functools import partial
 from typing import Any
@@ -92,8 +93,9 @@ def _derived(values: Values) -> Values:
         for label, row in values.items()
     }
     for alpha in ALPHAS:
-        best = max(BETAS, key=lambda beta: values[at_alpha(alpha, beta)][VALIDATION])
-        found[at_alpha(alpha, 1.0)]["best_beta"] = best
+        scores = [values[at_alpha(alpha, beta)][VALIDATION] for beta in BETAS]
+        missing = any(map(math.isnan, scores))
+        found[at_alpha(alpha, 1.0)]["best_beta"] = math.nan if missing else BETAS[scores.index(max(scores))]
     return found
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from statistics import fmean
 
+import numpy as np
+
 from fedtempo.papers.fednar.measuring import FINAL, POINT
 from fedtempo.papers.fednar.setting import (
     ACCURACY_NOTE,
@@ -70,7 +72,9 @@ def weight_decay_drops(values: Values) -> Values:
         there = [name for name in BACKBONES if _largest(setting, name) in values]
         for name in there:
             swept = [values[_swept(name, setting, weight_decay)][FINAL] for weight_decay in WEIGHT_DECAYS]
-            drops[_largest(setting, name)] = {"drop": max(swept) - swept[-1], "rise": max(swept) - swept[0]}
+            # NumPy's maximum, as Python's may pass over a NaN.
+            best = float(np.max(swept))
+            drops[_largest(setting, name)] = {"drop": best - swept[-1], "rise": best - swept[0]}
         mean = fmean(drops[_largest(setting, name)]["drop"] for name in everywhere)
         drops[_largest(setting)]["mean_drop"] = mean
     return drops

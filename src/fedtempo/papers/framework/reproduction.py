@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import math
+from collections import defaultdict
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -50,7 +52,9 @@ class Reproduction:
     chart: str = ""
     """The figure that stands beside the verdicts, by its name; the first one by default."""
     derive: Callable[[Values], Values] | None = None
-    """From one seed's values of all labels to further columns, such as a ratio to another label's."""
+    """From one seed's values of all labels to further columns, such as a ratio to another label's.
+
+    A label that the seed lacks has NaN for every value, and what is derived from it must be NaN too."""
     notes: tuple[str, ...] = ()
     """Where the setting departs from the paper's, and errata that matter."""
 
@@ -76,13 +80,7 @@ def gathered(
 ) -> Outcome:
     """Put the seeds together, with the columns that are derived from others; the first seed has every label."""
     labels = list(by_seed[0])
-
-    def derived(measured: Mapping[str, Measured]) -> Mapping[str, Measured]:
-        # A derived column may need every label, so there is none where one was left out.
-        incomplete = left_out or len(measured) < len(labels)
-        return measured if incomplete else _with_derived(reproduction, measured)
-
-    complete = [derived(measured) for measured in by_seed]
+    complete = [_with_derived(reproduction, measured, [*labels, *left_out]) for measured in by_seed]
     return Outcome(
         scale,
         reproduction.columns,
@@ -93,8 +91,16 @@ def gathered(
     )
 
 
-def _with_derived(reproduction: Reproduction, measured: Mapping[str, Measured]) -> Mapping[str, Measured]:
+def _with_derived(
+    reproduction: Reproduction, measured: Mapping[str, Measured], labels: Collection[str]
+) -> Mapping[str, Measured]:
+    """One seed's labels with the derived columns; without a column that needs a label which the seed lacks."""
     if reproduction.derive is None:
         return measured
-    more = reproduction.derive({label: one.values for label, one in measured.items()})
-    return {label: one | Measured(more.get(label, {})) for label, one in measured.items()}
+    lacking: Mapping[str, float] = defaultdict(lambda: math.nan)
+    more = reproduction.derive({label: measured[label].values if label in measured else lacking for label in labels})
+    complete = len(measured) == len(labels)
+    return {
+        label: one | Measured({name: x for name, x in more.get(label, {}).items() if complete or not math.isnan(x)})
+        for label, one in measured.items()
+    }

@@ -79,6 +79,18 @@ def test_a_derived_column_ends_where_a_label_ends(stored: Path) -> None:
     assert verdict.answer == Answer.HOLDS
 
 
+def test_a_derived_column_has_the_seeds_of_the_labels_that_it_needs(stored: Path) -> None:
+    def twice(values: Values) -> Values:
+        large, small = (values[f"{size} steps"]["test"] for size in ("large", "small"))
+        return {"large steps": {"lead": large - small, "twice": 2 * large}, "small steps": {"twice": 2 * small}}
+
+    found = stored_outcome(replace(TUNED, derive=twice), "medium", stored)
+    assert found is not None
+    assert len(found.values("large steps", "lead")) == len(found.values("small steps", "twice")) == 3
+    assert found.values("large steps", "twice") == tuple(2 * one for one in found.values("large steps", "test"))
+    assert len(found.values("large steps", "twice")) == 5, "the label that it is derived from has five"
+
+
 def test_the_best_of_several_is_found_on_common_seeds() -> None:
     found = by_hand(a=[0.5, 0.5, 0.9, 0.9], b=[0.6, 0.6])
     assert found.mean("a", "score") > found.mean("b", "score")
