@@ -102,14 +102,16 @@ TUNING_ROUNDS = 100
 CONVERGED = Settling("existing_after", within=0.005)
 
 
-def pflego_tuning(*prefixes: str, candidates: Mapping[str, tuple[float, ...]] = CANDIDATES) -> Tuning:
+def pflego_tuning(
+    *prefixes: str, candidates: Mapping[str, tuple[float, ...]] = CANDIDATES, rounds: int = TUNING_ROUNDS
+) -> Tuning:
     """Every method of every prefix, by the validation rows of existing users."""
     contestants = {
         prefix + label: TunedSetting(prefix + label, values)
         for prefix in prefixes or ("",)
         for label, values in candidates.items()
     }
-    return Tuning(contestants, "existing_after/best", settings={"rounds": TUNING_ROUNDS})
+    return Tuning(contestants, "existing_after/best", settings={"rounds": rounds})
 
 
 def pflego_settings(scale: Scale, seed: int, method: Method) -> dict[str, Any]:
