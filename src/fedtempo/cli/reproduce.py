@@ -261,10 +261,19 @@ def _provenance() -> str:
     return f"{datetime.now(UTC):%Y-%m-%d}, {source}, Python {platform.python_version()}, {', '.join(parts)}."
 
 
-def _commit() -> str:
-    """The commit of a working copy; nothing for an installed package."""
-    command = ["git", "-C", str(Path(__file__).parent), "describe", "--always", "--dirty", "--exclude=*"]
+def _commit(package: Path = Path(__file__).parents[1]) -> str:
+    """The commit of a working copy, "-dirty" where the package was changed since; nothing for an installed package."""
+    if not _git(package, "ls-files", "__init__.py"):
+        return ""
+    # The pages that a reproduction writes are changes too, but the program stays the same.
+    changed = _git(package, "status", "--porcelain", "--", ".")
+    return _git(package, "describe", "--always", "--exclude=*") + ("-dirty" if changed else "")
+
+
+def _git(folder: Path, *command: str) -> str:
     try:
-        return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+        whole = ["git", "-C", str(folder), *command]
+        done = subprocess.run(whole, capture_output=True, text=True, check=True)
     except (OSError, subprocess.CalledProcessError):
         return ""
+    return done.stdout.strip()
