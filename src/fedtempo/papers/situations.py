@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -21,12 +21,16 @@ from fedtempo.papers.feddecay import heterogeneity, methods
 from fedtempo.papers.feddecay.heterogeneity import BETAS, HETEROGENEITY, at_alpha
 from fedtempo.papers.feddecay.pubmed import PUBMED
 from fedtempo.papers.feddecay.users import FEMNIST, SST2
+from fedtempo.papers.fednar import cifar10, self_adjustment, shakespeare
+from fedtempo.papers.fednar.measuring import FINAL
+from fedtempo.papers.fednar.setting import with_nar
 from fedtempo.papers.framework.counting import judged_outcome
 from fedtempo.papers.framework.documents import put_section, read_page
 from fedtempo.papers.framework.outcomes import Outcome
 from fedtempo.papers.framework.pages import tidy
 from fedtempo.papers.framework.reproduction import Reproduction
 from fedtempo.papers.pflego.degrees import REPRODUCTIONS as DEGREES
+from fedtempo.papers.pflego.omniglot import TABLE_2, eight_methods
 from fedtempo.papers.pflego.setting import FEDAVG, FEDPER, FEDPER_ADAM, KEPT, PFLEGO, PFLEGO_SGD, TUNED
 from fedtempo.support.files import write_atomically
 
@@ -49,9 +53,12 @@ class Situation:
     """Columns that say what the winner and the reference cost."""
     equal: str = "rounds"
     """What everybody has spent the same of; said where no cost is."""
+    point: float = A_POINT
+    """What one point of accuracy is in the column: a hundredth, or 1 where the column is in percent."""
 
 
 HIGH, MEDIUM, NO, *_ = DEGREES
+ALPHABETS = tuple(eight_methods(TABLE_2.scales["medium"]))
 HEADED = (PFLEGO, PFLEGO_SGD, FEDPER, FEDPER_ADAM, FEDAVG)
 
 
@@ -71,6 +78,23 @@ def _feddecay(experiment: Reproduction, where: str, column: str, users: str) -> 
 def _schemes(experiment: Reproduction, where: str, size: str, what: str, column: str) -> Situation:
     contestants = tuple(label(size, scheme) for scheme in SCHEMES)
     return Situation(f"{where}, {size}, {what}", experiment, contestants, column, contestants[0], ("steps",))
+
+
+def _with_and_without(
+    experiment: Reproduction, pairs: Mapping[str, Mapping[str, str]], where: Callable[[str], str]
+) -> list[Situation]:
+    """Each backbone with and without FedNAR, by the mean over a table's settings, which every label of a pair has."""
+    judged = {name: [*labels.items()][-1] for name, labels in pairs.items()}
+    return [
+        Situation(f"{where(name)}, around {name}", experiment, pair, "of_backbone", pair[1], point=1.0)
+        for name, pair in judged.items()
+    ]
+
+
+def _far_too_large(name: str) -> Situation:
+    mine, plain = (self_adjustment.started(one, self_adjustment.LARGE) for one in (with_nar(name), name))
+    when = f"Weight decay far too large ({self_adjustment.LARGE:g}, CIFAR-10), around {name}"
+    return Situation(when, self_adjustment.SELF_ADJUSTMENT, (mine, plain), FINAL, plain, point=1.0)
 
 
 def _controls(experiment: Reproduction, where: str) -> tuple[Situation, Situation]:
@@ -135,6 +159,7 @@ SITUATIONS: tuple[Situation, ...] = (
     Situation("Label skew middling: 5 classes of 10 a user", MEDIUM, HEADED, TUNED, FEDAVG),
     Situation("The same, and users take no steps of their own first", MEDIUM, HEADED, KEPT, FEDAVG),
     Situation("No label skew, few rows a user (120)", NO, HEADED, TUNED, FEDAVG),
+    Situation("An alphabet of one's own (Omniglot)", TABLE_2, ALPHABETS, TUNED, FEDAVG),
     *(
         _betas(alpha, who, column, users)
         for alpha, who in (
@@ -170,6 +195,11 @@ SITUATIONS: tuple[Situation, ...] = (
             ("as long as it takes", BEST),
         )
     ),
+    *_with_and_without(
+        cifar10.TABLE, cifar10.PAIRS, lambda name: f"Weight decay {cifar10.RELEASED[name]:g} (CIFAR-10)"
+    ),
+    *_with_and_without(shakespeare.SHAKESPEARE, shakespeare.PAIRS, lambda name: "Weight decay (Shakespeare)"),
+    *map(_far_too_large, self_adjustment.ADJUSTED),
     *(
         Situation(f"MNIST by writer, {what}", COMPOSITIONS, (NONE, *INGREDIENTS), column, NONE)
         for what, column in (
@@ -222,7 +252,8 @@ def _row(one: Situation, found: Outcome) -> str:
     best = max(there, key=lambda name: outcome.mean(name, one.column))
     against = one.reference if best != one.reference else _second(one, outcome, there, best)
     difference = outcome.difference(best, against, one.column)
-    points = f"{100 * difference.mean:+.1f} points [{100 * difference.low:+.1f}, {100 * difference.high:+.1f}]"
+    mean, low, high = (bound / one.point for bound in (difference.mean, difference.low, difference.high))
+    points = f"{mean:+.1f} points [{low:+.1f}, {high:+.1f}]"
     page = f"[{outcome.seeds} seeds](results/details/{one.experiment.name}.md)"
     cells = [
         one.when,
@@ -247,8 +278,12 @@ def _won(one: Situation, outcome: Outcome, there: Sequence[str], best: str) -> s
 def _short(one: Situation, name: str) -> str:
     """A label without the words that it shares with all others."""
     start, mark, _ = name.partition(": ")
-    shared = mark and all(other.startswith(start + mark) for other in one.contestants)
-    return name.removeprefix(start + mark) if shared else name
+    if mark and all(other.startswith(start + mark) for other in one.contestants):
+        name = name.removeprefix(start + mark)
+    _, mark, end = name.rpartition(", ")
+    if mark and all(other.endswith(mark + end) for other in one.contestants):
+        name = name.removesuffix(mark + end)
+    return name
 
 
 def _level(one: Situation, outcome: Outcome, there: Sequence[str], best: str) -> list[str]:
@@ -286,9 +321,9 @@ def _sure(one: Situation, outcome: Outcome, best: str, against: str) -> str:
     if any(outcome.still_improving(name, one.column) is not None for name in compared):
         return "not converged"
     if difference.low > 0:
-        small = difference.high < A_POINT
+        small = difference.high < one.point
         return "sure, but less than a point" if small else "sure"
-    return "no difference" if no_difference(difference.low, difference.high, A_POINT) else "can't tell"
+    return "no difference" if no_difference(difference.low, difference.high, one.point) else "can't tell"
 
 
 def write_situations(page: Path, results: Path) -> None:

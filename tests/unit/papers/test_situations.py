@@ -12,6 +12,7 @@ from fedtempo.papers.framework.documents import stored_runs
 from fedtempo.papers.framework.outcomes import Outcome
 from fedtempo.papers.framework.reproduction import Reproduction
 from fedtempo.papers.situations import SITUATIONS, Situation, situation_table, write_situations
+from tests.unit.papers.framework.by_hand import outcome
 from tests.unit.papers.framework.test_choosing import TUNED
 from tests.unit.papers.framework.test_counting import RESULTS, committed
 
@@ -50,6 +51,16 @@ def test_a_row_says_who_won_by_how_much_and_how_sure(tmp_path: Path) -> None:
         "| always | nobody; small steps has the highest mean | large steps | +0.0 points [+0.0, +0.0] |"
     )
     assert "| rate 0.1, the largest or smallest tried | the same rounds | no difference, [3 seeds]" in row
+
+
+def test_columns_in_percent_and_words_that_all_labels_share(monkeypatch: pytest.MonkeyPatch) -> None:
+    plain, mine = "FedAvg, alpha = 1", "FedAvg + FedNAR, alpha = 1"
+    one = Situation("always", TUNED, (mine, plain), "score", plain, point=1.0)
+    found = outcome(**{plain: [40.0, 41.0, 42.0], mine: [43.0, 44.0, 45.0]})
+    monkeypatch.setattr(situations, "judged_outcome", lambda reproduction, folder: found)
+    row, hundredths = (situation_table(RESULTS, [replace(one, point=point)])[-1] for point in (1.0, 0.01))
+    assert row.startswith("| always | FedAvg + FedNAR | FedAvg | +3.0 points [+3.0, +3.0] |")
+    assert "| +300.0 points [+300.0, +300.0] |" in hundredths
 
 
 def test_the_table_is_put_into_a_page(tmp_path: Path) -> None:

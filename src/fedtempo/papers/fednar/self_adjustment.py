@@ -44,7 +44,8 @@ UNCLIPPED = (FEDAVG, SCAFFOLD)
 BEYOND_ALL_NORMS = 1e6
 
 
-def _started(name: str, weight_decay: float) -> str:
+def started(name: str, weight_decay: float) -> str:
+    """The label of a run that starts with this weight decay."""
     return f"{name}, WD = {weight_decay:g}"
 
 
@@ -54,7 +55,7 @@ def _unclipped(name: str) -> str:
 
 def _adjustment_runs(scale: Scale, seed: int) -> Sequence[PaperRun]:
     clipped = [
-        on_cifar10(_started(label, weight_decay), scale, seed, SKEWED, algorithm)
+        on_cifar10(started(label, weight_decay), scale, seed, SKEWED, algorithm)
         for name in ADJUSTED
         for weight_decay in (LARGE, GOOD)
         for label, algorithm in algorithms(name, scale, scale["steps"], weight_decay, scale["max_norm"]).items()
@@ -73,7 +74,7 @@ def _costs_of_large(values: Values) -> Values:
     """What starting with the large weight decay costs against the good one."""
     names = [label for name in ADJUSTED for label in (name, with_nar(name))]
     return {
-        _started(name, LARGE): {"cost": values[_started(name, GOOD)][FINAL] - values[_started(name, LARGE)][FINAL]}
+        started(name, LARGE): {"cost": values[started(name, GOOD)][FINAL] - values[started(name, LARGE)][FINAL]}
         for name in names
     }
 
@@ -99,7 +100,7 @@ SELF_ADJUSTMENT = Reproduction(
             30,
             fednar_tuning(
                 {
-                    label: [_started(label, GOOD), _started(label, LARGE)]
+                    label: [started(label, GOOD), started(label, LARGE)]
                     for name in ADJUSTED
                     for label in (name, with_nar(name))
                 }
@@ -116,7 +117,7 @@ SELF_ADJUSTMENT = Reproduction(
         *(
             Claim(
                 f"With too large a weight decay (0.1) FedNAR beats clip-then-decay ({name}).",
-                higher(_started(with_nar(name), LARGE), _started(name, LARGE), FINAL),
+                higher(started(with_nar(name), LARGE), started(name, LARGE), FINAL),
             )
             for name in ADJUSTED
         ),
@@ -124,14 +125,14 @@ SELF_ADJUSTMENT = Reproduction(
         *(
             Claim(
                 f"FedNAR's accuracy depends less on the initial weight decay ({name}).",
-                lower(_started(with_nar(name), LARGE), _started(name, LARGE), "cost"),
+                lower(started(with_nar(name), LARGE), started(name, LARGE), "cost"),
             )
             for name in ADJUSTED
         ),
         *(
             Claim(
                 f"FedNAR from 0.1 ends above the baseline from 0.01 ({name}).",
-                higher(_started(with_nar(name), LARGE), _started(name, GOOD), FINAL),
+                higher(started(with_nar(name), LARGE), started(name, GOOD), FINAL),
             )
             for name in ADJUSTED
         ),
@@ -141,7 +142,7 @@ SELF_ADJUSTMENT = Reproduction(
             name.lower(),
             ACCURACY,
             Axes(f"{name}, alpha = 0.3", "round", "accuracy, %"),
-            tuple(_started(label, weight_decay) for weight_decay in (GOOD, LARGE) for label in (name, with_nar(name))),
+            tuple(started(label, weight_decay) for weight_decay in (GOOD, LARGE) for label in (name, with_nar(name))),
         )
         for name in ADJUSTED
     ),
