@@ -264,7 +264,7 @@ def test_steps_on_a_personal_head_are_no_work() -> None:
 
 
 def test_an_orthogonalised_matrix_has_singular_values_near_one() -> None:
-    from fedtempo.algorithms.polar_factor import orthogonalised
+    from fedtempo.algorithms.parts.polar_factor import orthogonalised
 
     torch.manual_seed(0)
     matrix = torch.randn(6, 3, dtype=torch.float64)

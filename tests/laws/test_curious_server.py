@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 import fedtempo as ft
-from fedtempo.algorithms.rate_rules import HISTORY
+from fedtempo.algorithms.parts.rate_rules import HISTORY
 from fedtempo.client.objectives import Received
 from fedtempo.contracts import small_data
 from fedtempo.federation.federation import Federation

@@ -10,7 +10,7 @@ import torch
 
 import fedtempo as ft
 from fedtempo import algorithms as fl
-from fedtempo.algorithms.agnostic_server import on_simplex
+from fedtempo.algorithms.parts.agnostic_server import on_simplex
 from tests.numbers.personalised.setting import (
     BODY,
     CLIENTS,

@@ -346,7 +346,8 @@ def is_text(node: ast.AST) -> TypeGuard[ast.Expr]:
 
 
 def test_algorithms_are_short(tmp_path: Path) -> None:
-    lines = {path.name: code_lines(path) for path in (SOURCE / "algorithms").glob("*.py")}
+    folder = SOURCE / "algorithms"
+    lines = {path.relative_to(folder).as_posix(): code_lines(path) for path in folder.rglob("*.py")}
     long = {name: count for name, count in lines.items() if count > MOST_LINES_OF_AN_ALGORITHM}
     assert set(long) == set(NO_ALGORITHMS), f"more than {MOST_LINES_OF_AN_ALGORITHM} lines: {long}"
     example = tmp_path / "example.py"

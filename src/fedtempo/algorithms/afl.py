@@ -7,11 +7,11 @@ from typing import Unpack
 
 import torch
 
-from fedtempo.algorithms.agnostic_server import LAMBDA, agnostic
 from fedtempo.algorithms.algorithm import Algorithm, Memory, Serving, Uploads, predict_shared
-from fedtempo.algorithms.client_loss import LOSS, WEIGHTS, noting_loss
 from fedtempo.algorithms.fedavg import fedavg
 from fedtempo.algorithms.named import ClientSettings, named
+from fedtempo.algorithms.parts.agnostic_server import LAMBDA, agnostic
+from fedtempo.algorithms.parts.client_loss import LOSS, WEIGHTS, noting_loss
 from fedtempo.client.objectives import Received
 from fedtempo.client.phase import Carry
 from fedtempo.params import subtract

@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 
 from fedtempo.algorithms.algorithm import Algorithm, Memory, Serving, Weighting
-from fedtempo.algorithms.model_interpolation import ALPHA, Mix, mixture_of, predict_interpolated
 from fedtempo.algorithms.named import ClientSettings, PhaseSettings, gradient_only, named, phase_settings
+from fedtempo.algorithms.parts.model_interpolation import ALPHA, Mix, mixture_of, predict_interpolated
 from fedtempo.client.objectives import Loss, Objective, Received, Value, View
 from fedtempo.client.phase import Carry, Length, Phase, StepInfo, length
 from fedtempo.client.transforms import sgd

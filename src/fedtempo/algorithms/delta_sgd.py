@@ -7,7 +7,7 @@ from torch import Tensor
 
 from fedtempo.algorithms.algorithm import Algorithm
 from fedtempo.algorithms.named import named
-from fedtempo.algorithms.rate_rules import ruled
+from fedtempo.algorithms.parts.rate_rules import ruled
 from fedtempo.client.rules import Probe, RateRule, State, zero_of
 from fedtempo.errors import is_number, require
 from fedtempo.params import Params, Scalar, norm, subtract

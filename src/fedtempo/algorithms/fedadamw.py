@@ -10,9 +10,9 @@ from torch import Tensor
 
 from fedtempo.algorithms.algorithm import Algorithm
 from fedtempo.algorithms.fedavg import fedavg
-from fedtempo.algorithms.global_update import driven, driving
 from fedtempo.algorithms.named import ClientSettings, named
-from fedtempo.algorithms.rate_rules import NORMALISED
+from fedtempo.algorithms.parts.global_update import driven, driving
+from fedtempo.algorithms.parts.rate_rules import NORMALISED
 from fedtempo.client.clipping import clip_gradient
 from fedtempo.client.optimizers import Optimizer
 from fedtempo.client.transforms import Transform, add_weight_decay, chain

@@ -7,7 +7,10 @@ from typing import Unpack
 
 import torch
 
-from fedtempo.algorithms.adaptive_local_aggregation import (
+from fedtempo.algorithms.algorithm import Algorithm, Memory, Serving, Weighting, predict_personal
+from fedtempo.algorithms.fedavg import fedavg
+from fedtempo.algorithms.named import ClientSettings, PhaseSettings, gradient_only, named
+from fedtempo.algorithms.parts.adaptive_local_aggregation import (
     LOSS,
     LOSSES,
     MIX,
@@ -18,10 +21,7 @@ from fedtempo.algorithms.adaptive_local_aggregation import (
     mixed_enough,
     mixed_loss,
 )
-from fedtempo.algorithms.algorithm import Algorithm, Memory, Serving, Weighting, predict_personal
-from fedtempo.algorithms.fedavg import fedavg
-from fedtempo.algorithms.named import ClientSettings, PhaseSettings, gradient_only, named
-from fedtempo.algorithms.rate_rules import AVERAGED
+from fedtempo.algorithms.parts.rate_rules import AVERAGED
 from fedtempo.client.objectives import Received
 from fedtempo.client.phase import Carry, Phase, length
 from fedtempo.errors import is_count, is_number, require

@@ -10,7 +10,7 @@ from torch import nn
 from fedtempo.algorithms.algorithm import Algorithm, FirstModel, Serving, Weighting, first_as_drawn
 from fedtempo.algorithms.fedavg import momentum_transform
 from fedtempo.algorithms.named import ClientSettings, named, restricted
-from fedtempo.algorithms.polar_factor import nearest_orthogonal
+from fedtempo.algorithms.parts.polar_factor import nearest_orthogonal
 from fedtempo.client.phase import Phase, length
 from fedtempo.errors import ConfigError
 from fedtempo.params import Params, Selector, everything, submodule

@@ -7,9 +7,9 @@ from typing import Unpack
 
 from fedtempo.algorithms.algorithm import Algorithm, Memory, Uploads, Weighting
 from fedtempo.algorithms.fedavg import fedavg
-from fedtempo.algorithms.last_mean import last_mean, sending_last_mean
 from fedtempo.algorithms.named import ClientSettings, named
-from fedtempo.algorithms.sum_of_rates import TRAVELLED, add_rate, sum_of_rates
+from fedtempo.algorithms.parts.last_mean import last_mean, sending_last_mean
+from fedtempo.algorithms.parts.sum_of_rates import TRAVELLED, add_rate, sum_of_rates
 from fedtempo.client.objectives import Received, Steady, View
 from fedtempo.client.phase import Carry
 from fedtempo.client.rules import zero_of

@@ -12,7 +12,7 @@ import torch
 from fedtempo.algorithms.algorithm import Algorithm, Memory, Serving, Weighting
 from fedtempo.algorithms.fedavg import fedavg
 from fedtempo.algorithms.named import ClientSettings, named
-from fedtempo.algorithms.rate_rules import BLOCKS
+from fedtempo.algorithms.parts.rate_rules import BLOCKS
 from fedtempo.client.objectives import Received
 from fedtempo.client.phase import AfterStep, Carry, Length, StepInfo, length
 from fedtempo.errors import ConfigError, is_number, require

@@ -8,8 +8,8 @@ import torch
 
 from fedtempo.algorithms.algorithm import Algorithm
 from fedtempo.algorithms.named import named
-from fedtempo.algorithms.polyak import of_data_alone, polyak_ratio
-from fedtempo.algorithms.rate_rules import ruled
+from fedtempo.algorithms.parts.polyak import of_data_alone, polyak_ratio
+from fedtempo.algorithms.parts.rate_rules import ruled
 from fedtempo.client.rules import Probe, RateRule, State, zero_of
 from fedtempo.errors import require
 from fedtempo.params import Params, Scalar, is_plain, squared_norm

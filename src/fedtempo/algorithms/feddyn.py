@@ -6,16 +6,16 @@ from dataclasses import replace
 from typing import Literal, Unpack
 
 from fedtempo.algorithms.algorithm import Algorithm, Serving, predict_shared
-from fedtempo.algorithms.displacement_history import (
+from fedtempo.algorithms.fedavg import fedavg
+from fedtempo.algorithms.named import ClientSettings, named
+from fedtempo.algorithms.parts.displacement_history import (
     history_memory,
     memory_with_model,
     pulled,
     two_displacements,
 )
-from fedtempo.algorithms.fedavg import fedavg
-from fedtempo.algorithms.history_server import with_history
-from fedtempo.algorithms.named import ClientSettings, named
-from fedtempo.algorithms.rate_rules import HISTORY
+from fedtempo.algorithms.parts.history_server import with_history
+from fedtempo.algorithms.parts.rate_rules import HISTORY
 from fedtempo.errors import require
 from fedtempo.schedules import Now, Rate, as_schedule, checked_rate
 

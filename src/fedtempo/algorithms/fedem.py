@@ -10,8 +10,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from fedtempo.algorithms.algorithm import Algorithm, Memory, Serving, Weighting
-from fedtempo.algorithms.expectation import expectation
 from fedtempo.algorithms.named import ClientSettings, named, phase_settings
+from fedtempo.algorithms.parts.expectation import expectation
 from fedtempo.client.network import Network
 from fedtempo.client.objectives import component, mixture
 from fedtempo.client.phase import Length, Phase, length

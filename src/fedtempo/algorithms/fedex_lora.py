@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from fedtempo.algorithms.algorithm import Algorithm, Uploads, Weighting, displacement
 from fedtempo.algorithms.fedavg import fedavg
 from fedtempo.algorithms.named import ClientSettings, named
-from fedtempo.algorithms.rate_rules import AVERAGED
+from fedtempo.algorithms.parts.rate_rules import AVERAGED
 from fedtempo.client.objectives import Received
 from fedtempo.client.phase import Carry
 from fedtempo.errors import ModelError

@@ -8,9 +8,9 @@ from typing import Literal
 import torch
 
 from fedtempo.algorithms.algorithm import Algorithm
-from fedtempo.algorithms.last_mean import sending_last_mean
 from fedtempo.algorithms.named import named
-from fedtempo.algorithms.rate_rules import check_bounds, ruled, sharing
+from fedtempo.algorithms.parts.last_mean import sending_last_mean
+from fedtempo.algorithms.parts.rate_rules import check_bounds, ruled, sharing
 from fedtempo.client.rules import Probe, RateRule, State, zero_of
 from fedtempo.params import Params, Scalar, add, inner, subtract, zeros_like
 from fedtempo.schedules import Position, step_number

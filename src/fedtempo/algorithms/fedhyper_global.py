@@ -9,7 +9,7 @@ import torch
 
 from fedtempo.algorithms.algorithm import Algorithm
 from fedtempo.algorithms.named import named
-from fedtempo.algorithms.rate_rules import check_bounds, sharing
+from fedtempo.algorithms.parts.rate_rules import check_bounds, sharing
 from fedtempo.params import Params, add, inner, scaled, zeros_like
 from fedtempo.schedules import Now
 from fedtempo.server.step import Server, around, inside

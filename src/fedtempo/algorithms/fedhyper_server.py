@@ -10,7 +10,7 @@ import torch
 
 from fedtempo.algorithms.algorithm import Algorithm
 from fedtempo.algorithms.named import named
-from fedtempo.algorithms.rate_rules import check_bounds, ruled, sharing
+from fedtempo.algorithms.parts.rate_rules import check_bounds, ruled, sharing
 from fedtempo.client.rules import Probe, RateRule, State
 from fedtempo.errors import ConfigError
 from fedtempo.params import Params, Scalar, inner, zeros_like

@@ -9,8 +9,8 @@ import torch
 
 from fedtempo.algorithms.algorithm import Algorithm, displacement
 from fedtempo.algorithms.named import named
-from fedtempo.algorithms.notes import SEEN, noting
-from fedtempo.algorithms.rate_rules import AVERAGED, HISTORY, moving
+from fedtempo.algorithms.parts.notes import SEEN, noting
+from fedtempo.algorithms.parts.rate_rules import AVERAGED, HISTORY, moving
 from fedtempo.client.local_step import START
 from fedtempo.client.objectives import Received
 from fedtempo.client.phase import Carry

@@ -10,8 +10,8 @@ import torch
 from fedtempo.algorithms.algorithm import Algorithm
 from fedtempo.algorithms.fedsam import POINT
 from fedtempo.algorithms.named import named
-from fedtempo.algorithms.notes import SEEN, noting
-from fedtempo.algorithms.rate_rules import moving
+from fedtempo.algorithms.parts.notes import SEEN, noting
+from fedtempo.algorithms.parts.rate_rules import moving
 from fedtempo.client.objectives import Received, Value, View
 from fedtempo.client.phase import Carry, Phase
 from fedtempo.client.rules import GradientAt

@@ -11,10 +11,10 @@ from torch import Tensor
 from fedtempo.algorithms.algorithm import Algorithm
 from fedtempo.algorithms.fedadamw import refuse_optimizer
 from fedtempo.algorithms.fedavg import fedavg
-from fedtempo.algorithms.global_update import driven, driving
 from fedtempo.algorithms.named import ClientSettings, named
-from fedtempo.algorithms.polar_factor import orthogonalised, polar_factor
-from fedtempo.algorithms.rate_rules import NORMALISED
+from fedtempo.algorithms.parts.global_update import driven, driving
+from fedtempo.algorithms.parts.polar_factor import orthogonalised, polar_factor
+from fedtempo.algorithms.parts.rate_rules import NORMALISED
 from fedtempo.client.clipping import clip_gradient
 from fedtempo.client.optimizers import Optimizer
 from fedtempo.client.transforms import Transform, scale_by_adam

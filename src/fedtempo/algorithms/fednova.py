@@ -8,8 +8,8 @@ from typing import Any, Literal, Unpack
 from fedtempo.algorithms.algorithm import Algorithm, Weighting
 from fedtempo.algorithms.fedavg import fedavg
 from fedtempo.algorithms.fedprox import fedprox
-from fedtempo.algorithms.local_work import note_work, over_work
 from fedtempo.algorithms.named import ClientSettings, named
+from fedtempo.algorithms.parts.local_work import note_work, over_work
 from fedtempo.client.transforms import Transform, chain, scale, sgd
 from fedtempo.client.transforms import momentum as heavy_ball
 from fedtempo.errors import ConfigError, require

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Literal, Unpack
 
 from fedtempo.algorithms.algorithm import Algorithm, Memory, Serving, Uploads, Weighting
-from fedtempo.algorithms.last_step import begin_with_zeros, note_direction, upload_note
 from fedtempo.algorithms.named import ClientSettings, gradient_only, named, restricted
+from fedtempo.algorithms.parts.last_step import begin_with_zeros, note_direction, upload_note
 from fedtempo.client.phase import Length, Phase, Rows, length
 from fedtempo.client.transforms import Transform, chain, identity, scale_by_adam, sgd
 from fedtempo.params import Selector, submodule

@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 
 from fedtempo.algorithms.algorithm import Algorithm, Memory, Serving, Weighting
-from fedtempo.algorithms.class_counts import COUNTS, count_classes
 from fedtempo.algorithms.named import ClientSettings, named, phase_settings, restricted
+from fedtempo.algorithms.parts.class_counts import COUNTS, count_classes
 from fedtempo.client.network import Network
 from fedtempo.client.objectives import Loss, Objective, Value, View
 from fedtempo.client.phase import Phase, length

@@ -6,12 +6,12 @@ from dataclasses import replace
 from typing import Literal, Unpack
 
 from fedtempo.algorithms.algorithm import Algorithm, Serving, Uploads, predict_shared
-from fedtempo.algorithms.displacement_history import history_memory, longer_history, pulled
 from fedtempo.algorithms.fedavg import fedavg
 from fedtempo.algorithms.fedsam import POINT, ascending
-from fedtempo.algorithms.history_server import with_history
 from fedtempo.algorithms.named import ClientSettings, named
-from fedtempo.algorithms.rate_rules import HISTORY
+from fedtempo.algorithms.parts.displacement_history import history_memory, longer_history, pulled
+from fedtempo.algorithms.parts.history_server import with_history
+from fedtempo.algorithms.parts.rate_rules import HISTORY
 from fedtempo.client.objectives import Received
 from fedtempo.client.phase import Carry
 from fedtempo.errors import require

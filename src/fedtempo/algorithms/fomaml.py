@@ -7,9 +7,9 @@ from typing import Unpack
 
 from fedtempo.algorithms.algorithm import Algorithm, Memory, Uploads, Weighting
 from fedtempo.algorithms.fedavg import fedavg
-from fedtempo.algorithms.last_step import begin_with_zeros, note_direction, note_update, upload_note
 from fedtempo.algorithms.named import ClientSettings, named
-from fedtempo.algorithms.rate_rules import AVERAGED
+from fedtempo.algorithms.parts.last_step import begin_with_zeros, note_direction, note_update, upload_note
+from fedtempo.algorithms.parts.rate_rules import AVERAGED
 from fedtempo.schedules import Rate, checked_rate
 
 

@@ -10,9 +10,9 @@ import torch
 from torch import Tensor
 
 from fedtempo.algorithms.algorithm import Algorithm
-from fedtempo.algorithms.client_loss import LOSS, WEIGHTS, noting_loss
 from fedtempo.algorithms.named import TrafficSettings, named
-from fedtempo.algorithms.rate_rules import HISTORY, sharing
+from fedtempo.algorithms.parts.client_loss import LOSS, WEIGHTS, noting_loss
+from fedtempo.algorithms.parts.rate_rules import HISTORY, sharing
 from fedtempo.client.objectives import Received
 from fedtempo.client.optimizer_state import GROUP
 from fedtempo.client.phase import Carry

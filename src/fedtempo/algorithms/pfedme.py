@@ -8,7 +8,7 @@ import torch
 
 from fedtempo.algorithms.algorithm import Algorithm, Memory, Serving, Weighting, full_copy, predict_personal
 from fedtempo.algorithms.named import ClientSettings, named, phase_settings
-from fedtempo.algorithms.rate_rules import BLOCKS
+from fedtempo.algorithms.parts.rate_rules import BLOCKS
 from fedtempo.client.objectives import Received, moreau
 from fedtempo.client.phase import AfterStep, Carry, Phase, StepInfo, length
 from fedtempo.client.transforms import add_weight_decay, identity, sgd

@@ -6,8 +6,8 @@ from typing import Literal, Unpack
 
 from fedtempo.algorithms.algorithm import Algorithm, Memory, Serving, Uploads
 from fedtempo.algorithms.fedrecon import server_transform
-from fedtempo.algorithms.last_step import begin_with_zeros, note_direction, upload_note
 from fedtempo.algorithms.named import ClientSettings, gradient_only, named, restricted
+from fedtempo.algorithms.parts.last_step import begin_with_zeros, note_direction, upload_note
 from fedtempo.client.phase import Length, Phase, length
 from fedtempo.params import Selector, submodule
 from fedtempo.schedules import Now, Rate, checked_rate, constant, data_share, inverse_participation

@@ -7,7 +7,7 @@ from typing import Unpack
 from fedtempo.algorithms.algorithm import Algorithm, Weighting
 from fedtempo.algorithms.fedavg import fedsgd
 from fedtempo.algorithms.named import ClientSettings, named
-from fedtempo.algorithms.q_fair import q_fair
+from fedtempo.algorithms.parts.q_fair import q_fair
 from fedtempo.schedules import Rate
 
 

@@ -6,11 +6,11 @@ from dataclasses import replace
 from typing import Literal, Unpack
 
 from fedtempo.algorithms.algorithm import Algorithm, Memory, Serving, Uploads, Weighting, predict_shared
-from fedtempo.algorithms.control_server import with_control
-from fedtempo.algorithms.control_variates import OPTIONS, SHARE, add_rate_and_share
 from fedtempo.algorithms.fedavg import fedavg
 from fedtempo.algorithms.named import ClientSettings, named
-from fedtempo.algorithms.sum_of_rates import add_rate
+from fedtempo.algorithms.parts.control_server import with_control
+from fedtempo.algorithms.parts.control_variates import OPTIONS, SHARE, add_rate_and_share
+from fedtempo.algorithms.parts.sum_of_rates import add_rate
 from fedtempo.client.objectives import Received, Steady, control
 from fedtempo.client.phase import Carry
 from fedtempo.params import select, subtract, zeros_like

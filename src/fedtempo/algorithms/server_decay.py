@@ -7,7 +7,7 @@ from typing import Unpack
 
 from fedtempo.algorithms.algorithm import Algorithm
 from fedtempo.algorithms.named import TrafficSettings, named
-from fedtempo.algorithms.rate_rules import sharing
+from fedtempo.algorithms.parts.rate_rules import sharing
 from fedtempo.params import Params, add
 from fedtempo.schedules import Now, Rate, Schedule, checked_rate
 from fedtempo.server.step import Server, core_of, fitting, inside

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from fedtempo.algorithms.algorithm import Algorithm
 from fedtempo.algorithms.named import named
-from fedtempo.algorithms.rate_rules import BLOCKS
+from fedtempo.algorithms.parts.rate_rules import BLOCKS
 from fedtempo.client.rules import Probe, State, StopRule, zero_of
 from fedtempo.errors import is_count, require
 from fedtempo.params import Params, norm

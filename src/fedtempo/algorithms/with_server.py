@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from fedtempo.algorithms.algorithm import Algorithm
 from fedtempo.algorithms.named import named
-from fedtempo.algorithms.rate_rules import sharing
+from fedtempo.algorithms.parts.rate_rules import sharing
 from fedtempo.client.optimizers import Optimizer
 from fedtempo.client.transforms import Transform, chain, sgd
 from fedtempo.schedules import Rate, checked_rate

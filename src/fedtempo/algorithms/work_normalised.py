@@ -8,11 +8,11 @@ from typing import Literal, Unpack
 import torch
 
 from fedtempo.algorithms.algorithm import Algorithm
-from fedtempo.algorithms.client_loss import WEIGHTS
 from fedtempo.algorithms.fednova import below_one
-from fedtempo.algorithms.local_work import note_way, over_work
 from fedtempo.algorithms.named import TrafficSettings, named
-from fedtempo.algorithms.rate_rules import AVERAGED, BLOCKS, HISTORY, moving
+from fedtempo.algorithms.parts.client_loss import WEIGHTS
+from fedtempo.algorithms.parts.local_work import note_way, over_work
+from fedtempo.algorithms.parts.rate_rules import AVERAGED, BLOCKS, HISTORY, moving
 from fedtempo.client.objectives import Pulled, Received
 from fedtempo.client.phase import Carry, Phase, StepInfo
 from fedtempo.client.transforms import Transform

@@ -1,12 +1,10 @@
-"""Which method when: for each situation what won, by how much, set to what and at what cost, from stored runs."""
+"""Which method when: the situations, each with its contestants and what they are compared by."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 
-from fedtempo.comparison.decide import no_difference
 from fedtempo.papers import clock, compressors, control
 from fedtempo.papers.compositions import MNIST as COMPOSITIONS
 from fedtempo.papers.compositions.ingredients import INGREDIENTS, NONE
@@ -24,20 +22,12 @@ from fedtempo.papers.feddecay.users import FEMNIST, SST2
 from fedtempo.papers.fednar import cifar10, self_adjustment, shakespeare
 from fedtempo.papers.fednar.measuring import FINAL
 from fedtempo.papers.fednar.setting import with_nar
-from fedtempo.papers.framework.counting import judged_outcome
-from fedtempo.papers.framework.documents import put_section, read_page
-from fedtempo.papers.framework.outcomes import Outcome
-from fedtempo.papers.framework.pages import tidy
 from fedtempo.papers.framework.reproduction import Reproduction
 from fedtempo.papers.pflego.degrees import REPRODUCTIONS as DEGREES
 from fedtempo.papers.pflego.omniglot import TABLE_2, eight_methods
 from fedtempo.papers.pflego.setting import FEDAVG, FEDPER, FEDPER_ADAM, KEPT, PFLEGO, PFLEGO_SGD, TUNED
-from fedtempo.support.files import write_atomically
 
-PAGE, SECTION = "which-method-when.md", "situations"
 A_POINT = 0.01
-NAMED = 4
-"""So many that are level with the best are named; more are counted."""
 
 
 @dataclass(frozen=True)
@@ -92,7 +82,7 @@ def _with_and_without(
 
 
 def _far_too_large(name: str) -> Situation:
-    mine, plain = (self_adjustment.started(one, self_adjustment.LARGE) for one in (with_nar(name), name))
+    mine, plain = (self_adjustment.started_from(one, self_adjustment.LARGE) for one in (with_nar(name), name))
     when = f"Weight decay far too large ({self_adjustment.LARGE:g}, CIFAR-10), around {name}"
     return Situation(when, self_adjustment.SELF_ADJUSTMENT, (mine, plain), FINAL, plain, point=1.0)
 
@@ -225,108 +215,3 @@ SITUATIONS: tuple[Situation, ...] = (
     _stragglers("new users", clock.NEW),
 )
 """In the order of the page. One whose runs are not stored is left out."""
-
-
-def situation_table(folder: Path, situations: Sequence[Situation] = SITUATIONS) -> list[str]:
-    """The Markdown table, from the runs stored below the folder of results; then what could not be said yet."""
-    outcomes: dict[str, Outcome | None] = {}
-    lines = ["| when | what won | against | by how much | set to | cost | how sure |", "|---|---|---|---|---|---|---|"]
-    waiting: dict[str, str] = {}
-    for one in situations:
-        name = one.experiment.name
-        if name not in outcomes:
-            outcomes[name] = judged_outcome(one.experiment, folder)
-        outcome = outcomes[name]
-        if outcome is None or not set(one.contestants) & set(outcome.labels) or one.reference not in outcome.labels:
-            waiting.setdefault(name, one.when)
-        else:
-            lines.append(_row(one, outcome))
-    missing = "; ".join(f"`{name}` ({when}, ...)" for name, when in waiting.items())
-    return [*lines, *(["", f"Not run yet: {missing}."] if waiting else [])]
-
-
-def _row(one: Situation, found: Outcome) -> str:
-    there = [name for name in one.contestants if name in found.labels]
-    # The best of several is the best on the same seeds; one with more of them could have had the easier ones.
-    outcome = found.on_common_seeds({*there, one.reference})
-    best = max(there, key=lambda name: outcome.mean(name, one.column))
-    against = one.reference if best != one.reference else _second(one, outcome, there, best)
-    difference = outcome.difference(best, against, one.column)
-    mean, low, high = (bound / one.point for bound in (difference.mean, difference.low, difference.high))
-    points = f"{mean:+.1f} points [{low:+.1f}, {high:+.1f}]"
-    page = f"[{outcome.seeds} seeds](results/details/{one.experiment.name}.md)"
-    cells = [
-        one.when,
-        _won(one, outcome, there, best),
-        _short(one, against),
-        points,
-        _settings(best, outcome),
-        _cost(one, outcome, best, against),
-    ]
-    return f"| {' | '.join(cells)} | {_sure(one, outcome, best, against)}, {page} |"
-
-
-def _won(one: Situation, outcome: Outcome, there: Sequence[str], best: str) -> str:
-    """The best, with who can't be told from it; nobody where that is everybody."""
-    level = _level(one, outcome, there, best)
-    if len(level) == len(there) - 1:
-        return f"nobody; {_short(one, best)} has the highest mean"
-    names = ", ".join(_short(one, name) for name in level) if len(level) <= NAMED else f"{len(level)} of {len(there)}"
-    return _short(one, best) + (f" (level: {names})" if level else "")
-
-
-def _short(one: Situation, name: str) -> str:
-    """A label without the words that it shares with all others."""
-    start, mark, _ = name.partition(": ")
-    if mark and all(other.startswith(start + mark) for other in one.contestants):
-        name = name.removeprefix(start + mark)
-    _, mark, end = name.rpartition(", ")
-    if mark and all(other.endswith(mark + end) for other in one.contestants):
-        name = name.removesuffix(mark + end)
-    return name
-
-
-def _level(one: Situation, outcome: Outcome, there: Sequence[str], best: str) -> list[str]:
-    """Who cannot be told from the best."""
-    others = [name for name in there if name != best]
-    return [name for name in others if outcome.difference(best, name, one.column).low <= 0]
-
-
-def _second(one: Situation, outcome: Outcome, there: Sequence[str], best: str) -> str:
-    return max((name for name in there if name != best), key=lambda name: outcome.mean(name, one.column))
-
-
-def _settings(name: str, outcome: Outcome) -> str:
-    choice = outcome.choices.get(name)
-    if choice is None:
-        return "-"
-    return f"rate {choice.value:g}{', the largest or smallest tried' if choice.at_the_edge else ''}"
-
-
-def _cost(one: Situation, outcome: Outcome, best: str, against: str) -> str:
-    """What the winner spends, of what the other one does."""
-    shares: Mapping[str, float] = {
-        cost: outcome.mean(best, cost) / outcome.mean(against, cost) for cost in one.costs if cost in outcome.columns
-    }
-    return (
-        ", ".join(f"{share:.2f} of the {one.experiment.columns[cost].heading}" for cost, share in shares.items())
-        or f"the same {one.equal}"
-    )
-
-
-def _sure(one: Situation, outcome: Outcome, best: str, against: str) -> str:
-    difference = outcome.difference(best, against, one.column)
-    # A lead of a run that still improves can only grow; one over such a run may be lost.
-    compared = (against,) if difference.low > 0 and outcome.training_raises(one.column) else (best, against)
-    if any(outcome.still_improving(name, one.column) is not None for name in compared):
-        return "not converged"
-    if difference.low > 0:
-        small = difference.high < one.point
-        return "sure, but less than a point" if small else "sure"
-    return "no difference" if no_difference(difference.low, difference.high, one.point) else "can't tell"
-
-
-def write_situations(page: Path, results: Path) -> None:
-    """Put the table into the page, in the place of the one that it has."""
-    content = "\n".join(situation_table(results)) + "\n"
-    write_atomically(page, tidy(put_section(read_page(page, "# Which method when\n"), SECTION, content, SECTION)))

@@ -11,7 +11,7 @@ import torch
 
 from fedtempo.algorithms import Algorithm, adaptive_decay, fedavg
 from fedtempo.algorithms.fedhyper_client import last_displacement, sending_last
-from fedtempo.algorithms.rate_rules import ruled
+from fedtempo.algorithms.parts.rate_rules import ruled
 from fedtempo.client.rules import Probe, RateRule, State, zero_of
 from fedtempo.params import Params, Scalar, inner, norm
 from fedtempo.schedules import Now, Position, Schedule, by_own_loss, step_number

@@ -44,7 +44,7 @@ UNCLIPPED = (FEDAVG, SCAFFOLD)
 BEYOND_ALL_NORMS = 1e6
 
 
-def started(name: str, weight_decay: float) -> str:
+def started_from(name: str, weight_decay: float) -> str:
     """The label of a run that starts with this weight decay."""
     return f"{name}, WD = {weight_decay:g}"
 
@@ -55,7 +55,7 @@ def _unclipped(name: str) -> str:
 
 def _adjustment_runs(scale: Scale, seed: int) -> Sequence[PaperRun]:
     clipped = [
-        on_cifar10(started(label, weight_decay), scale, seed, SKEWED, algorithm)
+        on_cifar10(started_from(label, weight_decay), scale, seed, SKEWED, algorithm)
         for name in ADJUSTED
         for weight_decay in (LARGE, GOOD)
         for label, algorithm in algorithms(name, scale, scale["steps"], weight_decay, scale["max_norm"]).items()
@@ -74,7 +74,9 @@ def _costs_of_large(values: Values) -> Values:
     """What starting with the large weight decay costs against the good one."""
     names = [label for name in ADJUSTED for label in (name, with_nar(name))]
     return {
-        started(name, LARGE): {"cost": values[started(name, GOOD)][FINAL] - values[started(name, LARGE)][FINAL]}
+        started_from(name, LARGE): {
+            "cost": values[started_from(name, GOOD)][FINAL] - values[started_from(name, LARGE)][FINAL]
+        }
         for name in names
     }
 
@@ -100,7 +102,7 @@ SELF_ADJUSTMENT = Reproduction(
             30,
             fednar_tuning(
                 {
-                    label: [started(label, GOOD), started(label, LARGE)]
+                    label: [started_from(label, GOOD), started_from(label, LARGE)]
                     for name in ADJUSTED
                     for label in (name, with_nar(name))
                 }
@@ -117,7 +119,7 @@ SELF_ADJUSTMENT = Reproduction(
         *(
             Claim(
                 f"With too large a weight decay (0.1) FedNAR beats clip-then-decay ({name}).",
-                higher(started(with_nar(name), LARGE), started(name, LARGE), FINAL),
+                higher(started_from(with_nar(name), LARGE), started_from(name, LARGE), FINAL),
             )
             for name in ADJUSTED
         ),
@@ -125,14 +127,14 @@ SELF_ADJUSTMENT = Reproduction(
         *(
             Claim(
                 f"FedNAR's accuracy depends less on the initial weight decay ({name}).",
-                lower(started(with_nar(name), LARGE), started(name, LARGE), "cost"),
+                lower(started_from(with_nar(name), LARGE), started_from(name, LARGE), "cost"),
             )
             for name in ADJUSTED
         ),
         *(
             Claim(
                 f"FedNAR from 0.1 ends above the baseline from 0.01 ({name}).",
-                higher(started(with_nar(name), LARGE), started(name, GOOD), FINAL),
+                higher(started_from(with_nar(name), LARGE), started_from(name, GOOD), FINAL),
             )
             for name in ADJUSTED
         ),
@@ -142,7 +144,9 @@ SELF_ADJUSTMENT = Reproduction(
             name.lower(),
             ACCURACY,
             Axes(f"{name}, alpha = 0.3", "round", "accuracy, %"),
-            tuple(started(label, weight_decay) for weight_decay in (GOOD, LARGE) for label in (name, with_nar(name))),
+            tuple(
+                started_from(label, weight_decay) for weight_decay in (GOOD, LARGE) for label in (name, with_nar(name))
+            ),
         )
         for name in ADJUSTED
     ),

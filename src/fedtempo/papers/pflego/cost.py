@@ -15,8 +15,9 @@ from fedtempo.papers.framework.definitions import Calculation, Column, Measured,
 from fedtempo.papers.framework.figures import Sweep
 from fedtempo.papers.framework.reproduction import Reproduction
 from fedtempo.papers.framework.svg import Axes
-from fedtempo.papers.pflego.omniglot import OUTPUTS, TAUS, at_tau, by_tau
+from fedtempo.papers.pflego.omniglot import OUTPUTS
 from fedtempo.papers.pflego.setting import FEDPER, PFLEGO
+from fedtempo.papers.pflego.tau_sweep import TAUS, at_tau, by_tau
 from fedtempo.training.run import train
 
 ROWS = 3

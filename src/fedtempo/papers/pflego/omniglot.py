@@ -1,15 +1,14 @@
-"""The PFLEGO paper on Omniglot: Table 2 and Figure 3 (eight methods), Figure 4 (against FedRecon)."""
+"""The PFLEGO paper on Omniglot: Table 2 and Figure 3, eight methods."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
 from fedtempo.algorithms import ditto, fedbabu, fedprox, fedrecon_stateful, fedrep
 from fedtempo.papers.framework.claims import Claim, Rule, all_of, higher, lower
-from fedtempo.papers.framework.definitions import Data, Model, PaperRun, Scale, Training, TunedSetting, Tuning, sized
-from fedtempo.papers.framework.figures import Curves, Sweep
+from fedtempo.papers.framework.definitions import Data, Model, PaperRun, Scale, Training, sized
+from fedtempo.papers.framework.figures import Curves
 from fedtempo.papers.framework.reproduction import Reproduction
 from fedtempo.papers.framework.svg import Axes
 from fedtempo.papers.pflego.setting import (
@@ -29,12 +28,10 @@ from fedtempo.papers.pflego.setting import (
     pflego_tuning,
     three_methods,
 )
-from fedtempo.randomness import generator
-from fedtempo.schedules import sequence
+from fedtempo.schedules import Rate
 
 FEDREP, FEDBABU, FEDPROX, DITTO, FEDRECON = "FedRep", "FedBABU", "FedProx", "Ditto", "FedRecon"
 OUTPUTS = 55
-TAUS = (5, 10, 25, 50, 75, 100)
 
 
 def eight_methods(scale: Scale, of: str = "") -> dict[str, Method]:
@@ -56,7 +53,8 @@ def eight_methods(scale: Scale, of: str = "") -> dict[str, Method]:
     }
 
 
-def _training(label: str, method: Method, scale: Scale, seed: int, cohort: Any) -> Training:
+def omniglot_training(label: str, method: Method, scale: Scale, seed: int, cohort: Rate) -> Training:
+    """A run of one method, an alphabet a client; `cohort` as in `fedtempo.run`."""
     data = Data(
         "omniglot",
         fewest_rows(scale["clients"]),
@@ -70,7 +68,7 @@ def _training(label: str, method: Method, scale: Scale, seed: int, cohort: Any) 
 
 def _table_runs(scale: Scale, seed: int) -> Sequence[PaperRun]:
     methods = eight_methods(scale)
-    return [_training(label, method, scale, seed, scale["cohort"]) for label, method in methods.items()]
+    return [omniglot_training(label, method, scale, seed, scale["cohort"]) for label, method in methods.items()]
 
 
 ALPHABETS: dict[str, Any] = {"test_drawings": 5}
@@ -134,19 +132,9 @@ MEDIUM: dict[str, Any] = {
     "between": (4, 28),
     "model": ("cnn", {**SMALL_CNN, "padding": 1, "pool": False}),
 }
-FEWER: dict[str, Any] = {
-    **MEDIUM,
-    "rounds": 300,
-    "every": 15,
-    "clients": 16,
-    "between": (1, 9),
-    "model": ("cnn", SMALL_CNN),
-}
 BETAS, RHOS = (0.1, 0.3, 1.0), (0.001, 0.003, 0.01)
 SMALLER_BETAS = (0.03, 0.1, 0.3)
 """FedBABU's, whose momentum makes five steps about 2.6 times as long."""
-LARGER_RHOS = (0.003, 0.01, 0.03)
-"""With 16 alphabets; on a tuning seed PFLEGO does better at 0.01 than at 0.003."""
 SMALLER = (
     "Small: the 16 alphabets with the fewest characters (14 to 26), without rotated copies, on the paper's network for "
     "MNIST (200 units) instead of four convolutions, whose full-batch steps do not fit."
@@ -238,90 +226,3 @@ TABLE_2 = Reproduction(
     chart="accuracy",
     notes=(SERVED, SHORTER, SMALLER, AS_MUCH_TRAINING, ROTATED, RECONSTRUCTION, UNSTATED, ADAM),
 )
-
-
-def at_tau(method: str, tau: int) -> str:
-    """A run's label."""
-    return f"{method}, tau = {tau}"
-
-
-def _tau_runs(scale: Scale, seed: int) -> Sequence[PaperRun]:
-    low, high = scale["between"]
-    sizes = generator(seed, "participants").integers(low, high + 1, scale["rounds"]).tolist()
-    runs = []
-    for tau in TAUS:
-        now = replace(scale, settings={**scale.settings, "tau": tau})
-        methods = eight_methods(now, f"tau {tau}: ")
-        runs += [
-            _training(at_tau(label, tau), methods[label], now, seed, sequence(sizes, over="round"))
-            for label in (PFLEGO, FEDRECON)
-        ]
-    return runs
-
-
-def by_tau(*methods: str) -> dict[str, dict[float, str]]:
-    """The runs of these methods against tau."""
-    return {method: {float(tau): at_tau(method, tau) for tau in TAUS} for method in methods}
-
-
-FIGURE_4 = Reproduction(
-    name="pflego-fedrecon",
-    paper="pflego",
-    source="Figure 4",
-    title="Omniglot, PFLEGO and FedRecon for six numbers of local steps",
-    scales={
-        "smoke": sized(seeds=1, minutes=0.1, **SMOKE),
-        "small": sized(seeds=3, minutes=2.5, **{**SMALL, "rounds": 48, "every": 12, "beta": 0.1}),
-        "medium": sized(
-            seeds=5,
-            minutes=25,
-            tuning=Tuning(
-                {
-                    f"tau {tau}: {label}": TunedSetting(at_tau(label, tau), LARGER_RHOS)
-                    for tau in TAUS
-                    for label in (PFLEGO, FEDRECON)
-                },
-                "existing_after/best",
-                settings={"rounds": 150},
-            ),
-            settling=CONVERGED,
-            **FEWER,
-        ),
-        "paper": sized(seeds=1, minutes=50_000, **{**PAPER, "rounds": 5000, "every": 500, "rho": 0.001}),
-    },
-    runs=_tau_runs,
-    columns=COLUMNS,
-    claims=(
-        *(
-            Claim(
-                f"tau = {tau}: PFLEGO is more accurate than FedRecon.",
-                higher(at_tau(PFLEGO, tau), at_tau(FEDRECON, tau), TUNED),
-            )
-            for tau in TAUS
-        ),
-        Claim(
-            "PFLEGO converges faster with larger tau (100 against 5).",
-            lower(at_tau(PFLEGO, 100), at_tau(PFLEGO, 5), LOSS),
-        ),
-    ),
-    figures=(
-        Sweep("tau", TUNED, Axes("test accuracy after own steps", "tau", "accuracy"), by_tau(PFLEGO, FEDRECON)),
-        Curves(
-            "accuracy",
-            "existing_after",
-            Axes("test accuracy over rounds", "round", "accuracy"),
-            tuple(at_tau(method, tau) for method in (PFLEGO, FEDRECON) for tau in (5, 25, 100)),
-        ),
-    ),
-    notes=(
-        SERVED,
-        "In each round a random number of clients takes part: 4 to 28 of 50 in the paper, 1 to 9 of 16 at small scale.",
-        SMALLER,
-        "Small: beta is 0.1 and rho 0.003 for every tau; in the paper 0.007 and 0.001 for 5,000 rounds.",
-        ROTATED,
-        RECONSTRUCTION,
-        ADAM,
-    ),
-)
-
-REPRODUCTIONS = (TABLE_2, FIGURE_4)

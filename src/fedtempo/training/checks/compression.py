@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from fedtempo.algorithms.rate_rules import HISTORY
+from fedtempo.algorithms.parts.rate_rules import HISTORY
 from fedtempo.client.compression.compressor import Compressor, FlatForm, Parts
 from fedtempo.client.compression.packing import is_compressed
 from fedtempo.client.optimizer_state import GROUP

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
-from fedtempo.algorithms.rate_rules import BLOCKS, HISTORY
+from fedtempo.algorithms.parts.rate_rules import BLOCKS, HISTORY
 from fedtempo.devices import Devices, RunningDevices
 from fedtempo.errors import ConfigError, is_number, require
 from fedtempo.evaluation.protocol import Evaluation

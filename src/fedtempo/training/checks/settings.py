@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from fedtempo.algorithms.rate_rules import HISTORY
+from fedtempo.algorithms.parts.rate_rules import HISTORY
 from fedtempo.client.phase import Phase
 from fedtempo.errors import ConfigError, FedTempoError, first_line, is_count, require, shown
 from fedtempo.evaluation.protocol import Evaluation

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from fedtempo.algorithms.displacement_history import CHANGE
+from fedtempo.algorithms.parts.displacement_history import CHANGE
 from fedtempo.params import Params, add, select, zeros_like
 from fedtempo.schedules import Now
 from fedtempo.server.step import Server, around

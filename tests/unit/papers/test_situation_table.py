@@ -7,16 +7,18 @@ from pathlib import Path
 
 import pytest
 
-from fedtempo.papers import REPRODUCTIONS, reproduce, situations
+from fedtempo.papers import REPRODUCTIONS, reproduce
 from fedtempo.papers.framework.documents import stored_runs
 from fedtempo.papers.framework.outcomes import Outcome
 from fedtempo.papers.framework.reproduction import Reproduction
-from fedtempo.papers.situations import SITUATIONS, Situation, situation_table, write_situations
+from fedtempo.papers.situation_table import situation_table, write_situations
+from fedtempo.papers.situations import SITUATIONS, Situation
 from tests.unit.papers.framework.by_hand import outcome
 from tests.unit.papers.framework.test_choosing import TUNED
 from tests.unit.papers.framework.test_counting import RESULTS, committed
 
 DOCS = RESULTS.parent
+READER = "fedtempo.papers.situation_table.judged_outcome"
 
 
 def test_the_page_has_the_table_of_the_stored_runs(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -27,7 +29,7 @@ def test_the_page_has_the_table_of_the_stored_runs(monkeypatch: pytest.MonkeyPat
         asked.add((reproduction.name, folder))
         return committed(reproduction.name)
 
-    monkeypatch.setattr(situations, "judged_outcome", read_once)
+    monkeypatch.setattr(READER, read_once)
     assert "\n".join(situation_table(RESULTS)) in page
     assert asked == {(one.experiment.name, RESULTS) for one in SITUATIONS}
 
@@ -57,7 +59,7 @@ def test_columns_in_percent_and_words_that_all_labels_share(monkeypatch: pytest.
     plain, mine = "FedAvg, alpha = 1", "FedAvg + FedNAR, alpha = 1"
     one = Situation("always", TUNED, (mine, plain), "score", plain, point=1.0)
     found = outcome(**{plain: [40.0, 41.0, 42.0], mine: [43.0, 44.0, 45.0]})
-    monkeypatch.setattr(situations, "judged_outcome", lambda reproduction, folder: found)
+    monkeypatch.setattr(READER, lambda reproduction, folder: found)
     row, hundredths = (situation_table(RESULTS, [replace(one, point=point)])[-1] for point in (1.0, 0.01))
     assert row.startswith("| always | FedAvg + FedNAR | FedAvg | +3.0 points [+3.0, +3.0] |")
     assert "| +300.0 points [+300.0, +300.0] |" in hundredths

@@ -7,7 +7,7 @@ from dataclasses import replace
 import torch
 
 from fedtempo.algorithms.algorithm import Algorithm, Uploads
-from fedtempo.algorithms.client_loss import LOSS, WEIGHTS, noting_loss
+from fedtempo.algorithms.parts.client_loss import LOSS, WEIGHTS, noting_loss
 from fedtempo.client.objectives import Received
 from fedtempo.client.phase import Carry, StepInfo
 from fedtempo.errors import is_number, require

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import torch
 
-from fedtempo.algorithms.sum_of_rates import TRAVELLED, add_rate, sum_of_rates
+from fedtempo.algorithms.parts.sum_of_rates import TRAVELLED, add_rate, sum_of_rates
 from fedtempo.client.network import Network
 from fedtempo.client.objectives import DRIFT, Received
 from fedtempo.client.phase import Carry, Enter, StepInfo

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from fedtempo.algorithms.last_mean import last_mean, sending_last_mean
+from fedtempo.algorithms.parts.last_mean import last_mean, sending_last_mean
 from fedtempo.client.objectives import Received
 from fedtempo.client.phase import AfterStep, Carry, StepInfo
 from fedtempo.schedules import Now, Position, Schedule

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from fedtempo.algorithms.last_mean import last_mean, sending_last_mean
+from fedtempo.algorithms.parts.last_mean import last_mean, sending_last_mean
 from fedtempo.client.objectives import Received
 from fedtempo.client.transforms import sgd
 from fedtempo.schedules import Now

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from fedtempo.algorithms.polar_factor import nearest_orthogonal, orthogonalised, polar_factor
+from fedtempo.algorithms.parts.polar_factor import nearest_orthogonal, orthogonalised, polar_factor
 
 # 5 times a rotation, whose polar factor is the rotation.
 ROTATION = torch.tensor([[0.6, -0.8], [0.8, 0.6]])

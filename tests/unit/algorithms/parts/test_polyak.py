@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from fedtempo.algorithms.polyak import of_data_alone, polyak_ratio
+from fedtempo.algorithms.parts.polyak import of_data_alone, polyak_ratio
 from fedtempo.client.objectives import Received
 from fedtempo.client.rules import Probe
 
