@@ -18,7 +18,7 @@ from fedtempo.schedules import Now
 from fedtempo.server.asynchrony import Event
 from fedtempo.training.asynchronous.asked import AskedEngine
 from fedtempo.training.asynchronous.flights import Flight, Flights
-from fedtempo.training.clock import LATE, LEFT, waiting, work_of
+from fedtempo.training.clock import LATE, LEFT, outcomes, waiting, work_of
 from fedtempo.training.experiment import Experiment
 
 SMALL = 4096
@@ -130,12 +130,7 @@ class ByDevice:
         """The flights of clients that start now: when each arrives, or when and why it is lost."""
         place = replace(self._now, again=again)
         work = work_of(self._devices, self._ledger, clients, place, self._kept_by(clients))
-        arrivals, leaves = work.arrivals(), self._devices.leaves(clients, time, *place.path)
-        limit = np.inf if self._experiment.deadline is None else self._experiment.deadline
-        idle = (work.seconds[1] <= 0) & bool(place.deadline)
-        left = leaves < np.minimum(arrivals, limit)
-        late = ~left & ((arrivals > limit * (1 + 1e-9)) | idle)
-        lasts = np.where(left, leaves, np.where(late, limit, arrivals))
+        _, left, late, lasts = outcomes(self._devices, work, clients, place, time, self._experiment.deadline)
         joules = work.spent(lasts)
         reasons = [LEFT if gone else LATE if slow else "" for gone, slow in zip(left, late, strict=True)]
         columns = zip(clients.tolist(), lasts.tolist(), joules.tolist(), reasons, strict=True)

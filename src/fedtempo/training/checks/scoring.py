@@ -57,23 +57,8 @@ def check_loss_fits(federation: Federation, outputs: torch.Tensor, rows: Batch) 
     task = federation.problem.task
     targets = rows.get("y", outputs)
     _check_nothing_to_train(task)
-    before, written = _state_of(task.losses), outputs._version + targets._version
-    try:
-        with _Broadcasts(outputs, targets) as broadcasts:
-            losses = task.losses(outputs, targets)
-    except FedTempoError:
-        raise
-    except Exception as error:
-        if task.classes and targets.is_floating_point():
-            rule = "needs targets that are integers, y.astype(int)"
-            raise ModelError(f"the loss {task.name!r} {rule}. Got {targets.dtype}.") from error
-        shapes = f"outputs {tuple(outputs.shape)}, targets {tuple(targets.shape)}"
-        raise ModelError(f"the loss {task.name!r} does not fit: {shapes}: {first_line(error)}") from error
-    if broadcasts.found:
-        raise ModelError(_in_words(broadcasts, f"the loss {task.name!r}", outputs, targets))
-    if outputs._version + targets._version != written:
-        rule = "leave outputs and targets as they are: 2 * outputs and not outputs.mul_(2)"
-        raise ModelError(f"the loss {task.name!r} must {rule}. Got a write into them.")
+    before = _state_of(task.losses)
+    losses = _losses_of(task, outputs, targets)
     rule = f"the loss {task.name!r} must be"
     wanted = [(len(targets),)] if task.rows_apart else [(), (len(targets),)]
     if not isinstance(losses, torch.Tensor) or tuple(losses.shape) not in wanted:
@@ -94,6 +79,28 @@ def check_loss_fits(federation: Federation, outputs: torch.Tensor, rows: Batch) 
         _check_pieces_make_it(task, most, outputs.detach(), targets, float(losses.detach()))
     if losses.dim() == 0 and tuple(outputs.shape) == (len(targets), 1) and targets.dim() == 1:
         _warn_if_rows_are_paired(task, outputs.detach(), targets, float(losses.detach()))
+
+
+def _losses_of(task: Task, outputs: torch.Tensor, targets: torch.Tensor) -> Any:
+    """What the loss returns. One that raises, pairs rows with other rows' targets or writes into them is refused."""
+    written = outputs._version + targets._version
+    try:
+        with _Broadcasts(outputs, targets) as broadcasts:
+            losses = task.losses(outputs, targets)
+    except FedTempoError:
+        raise
+    except Exception as error:
+        if task.classes and targets.is_floating_point():
+            rule = "needs targets that are integers, y.astype(int)"
+            raise ModelError(f"the loss {task.name!r} {rule}. Got {targets.dtype}.") from error
+        shapes = f"outputs {tuple(outputs.shape)}, targets {tuple(targets.shape)}"
+        raise ModelError(f"the loss {task.name!r} does not fit: {shapes}: {first_line(error)}") from error
+    if broadcasts.found:
+        raise ModelError(_in_words(broadcasts, f"the loss {task.name!r}", outputs, targets))
+    if outputs._version + targets._version != written:
+        rule = "leave outputs and targets as they are: 2 * outputs and not outputs.mul_(2)"
+        raise ModelError(f"the loss {task.name!r} must {rule}. Got a write into them.")
+    return losses
 
 
 def check_own_pieces(federation: Federation, params: Params, rows: Batch) -> None:
