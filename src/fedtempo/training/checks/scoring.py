@@ -1,4 +1,4 @@
-"""Checks of what users are scored by, before training: the metrics fit the outputs, and what rows count is a weight."""
+"""Checks before training: the loss and the metrics fit the model's outputs, and sample weights are weights."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def first_targets(data: FederatedData) -> torch.Tensor | None:
 
 
 def check_sample_weights(data: FederatedData) -> None:
-    """What rows count is one number >= 0 for each, and something for every client."""
+    """Sample weights are one number >= 0 per row, and not all 0 for any client."""
     if SAMPLE_WEIGHT not in data.columns:
         return
     column = data.columns[SAMPLE_WEIGHT]
