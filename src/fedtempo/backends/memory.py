@@ -37,7 +37,7 @@ def is_out_of_memory(error: BaseException) -> bool:
 
 
 def in_pieces_that_fit(notes: ProcessNotes, block: Block, work: Callable[[Block], Result]) -> Iterator[Result]:
-    """What comes of the block, cut into pieces that fit into memory; work that did not fit must have left no trace."""
+    """The results of `work` on pieces of the block that fit into memory. Work that fails must leave no trace."""
     start = 0
     while start < len(block.clients):
         piece = part_of(block, start, start + (notes.most_clients or len(block.clients)))

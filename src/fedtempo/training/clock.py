@@ -104,7 +104,7 @@ def passage(
 
 
 def waiting(devices: RunningDevices, clients: np.ndarray, time: float, wanted: int) -> float:
-    """Seconds until `wanted` clients are there at the same time; where they never are, until one is."""
+    """Seconds until `wanted` clients are available at the same time; if that never happens, until one is."""
     wanted, waited = min(wanted, len(clients)), 0.0
     # Once everybody has joined, every day is like the one before.
     while waited <= devices.devices.availability.joins + 2 * DAY * HOUR:

@@ -121,7 +121,7 @@ def check_own_pieces(federation: Federation, params: Params, rows: Batch) -> Non
 
 
 def _check_nothing_to_train(task: Task) -> None:
-    """Clients train the model's parameters: those of a loss would stay as they are, without a word."""
+    """Refuse a loss with parameters: clients train the model's, and those of the loss would silently stay unchanged."""
     loss = task.losses
     own = [n for n, p in loss.named_parameters() if p.requires_grad] if isinstance(loss, nn.Module) else []
     if own:
@@ -166,7 +166,7 @@ def _warn_if_rows_are_paired(task: Task, outputs: torch.Tensor, targets: torch.T
 
 
 class _Broadcasts(TorchFunctionMode):
-    """Notices an operation on outputs (n, 1) and targets (n): torch makes n by n numbers of them without a word."""
+    """Notices an operation on outputs (n, 1) and targets (n), which torch silently broadcasts to n by n numbers."""
 
     def __init__(self, outputs: torch.Tensor, targets: torch.Tensor) -> None:
         super().__init__()
