@@ -1,4 +1,4 @@
-"""Every public name of FedTempo. `fedtempo` itself hands them out when they are first asked for."""
+"""Every public name of FedTempo. The package `fedtempo` loads them when the first one is used."""
 
 from fedtempo import algorithms, data, devices, metrics, models, params, schedules, tasks, theory
 from fedtempo.algorithms import Algorithm

@@ -17,11 +17,12 @@ import pytest
 import typer.main
 from benchmarks import methods, methods_page
 
+import fedtempo as ft
 from fedtempo import errors
 from fedtempo.algorithms import ALGORITHMS
 from fedtempo.cli.commands import imported
 from fedtempo.cli.main import INTERRUPTED, UNEXPECTED, USAGE, app
-from fedtempo.config import parse
+from fedtempo.config import make_algorithm, parse
 from fedtempo.papers.control import adapters, neighbours, personal
 from fedtempo.papers.control.methods import METHODS
 from fedtempo.training.log import LOGGER
@@ -127,6 +128,14 @@ def test_console_blocks_print_what_is_shown(page: Path, tmp_path: Path, monkeypa
             printed, said = fedtempo(*words).communicate()
             assert printed or "compare" not in words, said
         assert not shown or (difference := first_difference(shown, printed)) is None, difference
+
+
+def test_the_readme_s_composition_is_the_file_s() -> None:
+    """The page says that the file runs the same algorithm."""
+    readme, file = ROOT / "README.md", ROOT / "examples" / "composition.toml"
+    scope: dict[str, object] = {"ft": ft}
+    exec(next(block for block in blocks(readme, "python") if "algorithm = ft.algorithms.fednar(" in block), scope)
+    assert repr(scope["algorithm"]) == repr(make_algorithm(tomllib.loads(file.read_text())["algorithm"]))
 
 
 @pytest.mark.parametrize("page", with_blocks("py"), ids=name_of)

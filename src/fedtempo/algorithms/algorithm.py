@@ -23,7 +23,9 @@ from fedtempo.server.sums import Groups
 from fedtempo.tasks import Batch
 
 Weighting = Literal["uniform", "samples", "processed"]
+"""How much a client counts in the mean: all alike, by its training rows, or by the rows that it trained on."""
 Predict = Callable[[Network, Params, Params, Batch, bool], Tensor]
+"""(network, shared tensors, personal tensors, batch, whether in training mode) -> outputs of a user's model."""
 InitialState = Callable[[Params, frozenset[str]], Params]
 """(shared tensors, names of the trained ones, or of those that `Memory.of` selects) -> what a client keeps."""
 FirstModel = Callable[[nn.Module, Params], Params]
@@ -101,6 +103,7 @@ class Uploads:
     """What a client sends."""
 
     upload: Upload = displacement
+    """From what came down and the carry after training to tensors by group; the server averages each group."""
     unweighted: frozenset[str] = frozenset()
     """Groups of the upload in which every client counts once, whatever its weight."""
     sends_norm: bool = False
@@ -112,7 +115,7 @@ class Uploads:
     compress: Compressor | None = None
     """How tensors travel; None sends them as they are."""
     compresses: frozenset[str] = frozenset({"delta"})
-    """The groups that are compressed: displacements and the like, which a server can do with roughly."""
+    """The groups that are compressed: displacements and the like, for which an approximation is enough."""
 
 
 @dataclass(frozen=True)

@@ -35,7 +35,7 @@ class Scoring(Protocol):
 
     @property
     def now(self) -> Now:
-        """Where the run stands."""
+        """The position of the run: its round, and what schedules may read."""
         ...
 
     @property

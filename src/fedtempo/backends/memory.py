@@ -1,4 +1,4 @@
-"""Out of memory: how many clients fit side by side into an accelerator, and what is done when they did not."""
+"""An accelerator's memory: how many clients fit into it side by side, and what happens when it runs out."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ Result = TypeVar("Result")
 
 SHARE_OF_FREE_MEMORY = 0.5
 COPIES_OF_A_LANE = 16
-"""Copies of the model that one client needs: weights, gradients, states, what is added up in float64, and activations,
-which are guessed at. A guess that was too low is mended when memory runs out."""
+"""Copies of the model that one client needs: weights, gradients, states, sums in float64, and a guess for activations.
+If the guess is too low, memory runs out and the block is halved."""
 MOST_LANES_ON_A_DEVICE = 1024
 _LOG = logging.getLogger("fedtempo")
 
@@ -37,7 +37,7 @@ def is_out_of_memory(error: BaseException) -> bool:
 
 
 def in_pieces_that_fit(notes: ProcessNotes, block: Block, work: Callable[[Block], Result]) -> Iterator[Result]:
-    """What comes of the block, cut into pieces that fit into memory; work that did not fit must have left no trace."""
+    """The results of `work` on pieces of the block that fit into memory. Work that fails must leave no trace."""
     start = 0
     while start < len(block.clients):
         piece = part_of(block, start, start + (notes.most_clients or len(block.clients)))

@@ -50,7 +50,7 @@ class PartialSum(NamedTuple):
 
 
 class RayActors:
-    """An engine of Ray actors; no number of workers is one for every processor of the cluster."""
+    """An engine of Ray actors; `workers=0` starts one for every processor of the cluster."""
 
     def __init__(
         self,

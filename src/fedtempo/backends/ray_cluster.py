@@ -40,26 +40,26 @@ QUIET = {
     "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",
     "RAY_worker_niceness": "0",
 }
-"""No statistics, no advice about later versions, (whatever its name) no network but loopback, and workers that get as
-much of a processor as this program. By default Ray's get almost nothing where anybody else is computing: they are at
-priority 15, and to start takes them minutes."""
+"""In this order: no usage statistics; no advice about later versions; no network but loopback, whatever the variable's
+name says; workers at this program's own priority. Ray starts its workers at priority 15, and on a busy machine such a
+worker takes minutes to start."""
 
 
 class Cluster(NamedTuple):
     """Where actors run and what they are given."""
 
     address: str | None = None
-    """None is `RAY_ADDRESS`, or where that is not set a cluster of our own; so is "local"."""
+    """None takes `RAY_ADDRESS`. If that is not set either, or the address is "local", we start a cluster."""
     gpus: float | None = None
-    """The share of a GPU for each actor; None is an even share where the device is a GPU, and otherwise nothing."""
+    """The share of a GPU for each actor; None gives even shares if the device is a GPU, and no GPU otherwise."""
     loader: Callable[[], FederatedData] | None = None
-    """How an actor gets the data where it cannot have them from the driver."""
+    """A function by which an actor loads the data itself; None sends them from the driver."""
 
 
 def cluster_for(
     backend: object, address: str | None, gpus: float | None, loader: Callable[[], FederatedData] | None
 ) -> Cluster | None:
-    """The cluster that was asked for, by the backend's name or by an address; None where Ray was not."""
+    """The cluster that the backend's name or an address asks for; None if neither asks for Ray."""
     require(address is None or (isinstance(address, str) and bool(address)), "ray_address", "an address", address)
     share = gpus is None or (is_number(gpus) and (0 <= gpus <= 1 or (gpus > 0 and gpus == int(gpus))))
     require(share, "ray_gpus", "a share in [0, 1] or a whole number", gpus)

@@ -18,7 +18,7 @@ from fedtempo.server.sums import BlockSum
 
 
 class Actor:
-    """What runs on the other side: a federation, and the latest message that all blocks share."""
+    """A worker on Ray. What it computes comes back as ("result", value) or ("error", error): see `answered`."""
 
     def __init__(self, backend: Backend) -> None:
         torch.set_num_threads(1)
@@ -38,7 +38,7 @@ class Actor:
         return made_with()
 
     def score(self, ticket: int, common: Any, blocks: Any) -> tuple[tuple[str, Any], None]:
-        """Score blocks one by one; the second value is always None."""
+        """Score blocks one by one; the second value is None, where `train` has its sums."""
         return answered(self._scores, ticket, common, blocks), None
 
     def _scores(self, ticket: int, common: Any, blocks: Any) -> list[Any]:
@@ -55,7 +55,7 @@ class Actor:
         return packed(run_blocks(self._federation, self._backend, order, self._mine(blocks), BlockSum()))
 
     def merge(self, *sums: Any) -> tuple[tuple[str, None], Any]:
-        """Sums added up."""
+        """Add up sums that lie in Ray's store."""
         whole = BlockSum()
         for each in sums:
             whole.add_sums(unpacked(each))

@@ -140,15 +140,7 @@ def _run_stage(
             break
         if step % stage.phase.repeat == 0:
             rows, length = next(drawn)
-        batch = dict(rows)
-        if problem.augment is not None:
-            key = step_keys(problem.seed, np.array([client]), now.path, step).to(problem.device)
-            batch = problem.augment.one(batch, key)
-        if problem.network.dropout:
-            # Dropout takes its masks from this key, so they are the same in every backend.
-            batch["_key"] = torch.tensor(
-                int(dropout_keys(problem, np.array([client]), now, step)[0]), device=problem.device
-            )
+        batch = _drawn_for(problem, rows, client, now, step)
         # The first step must not overwrite the received model, which other clients start from as well.
         carry, loss = stage.step(gradient, received, carry, batch, place, may_overwrite=step > 0)
         # Losses stay tensors until the end: reading a number would wait for the device at every step.
@@ -158,6 +150,19 @@ def _run_stage(
             break
     total = torch.stack(losses).to(torch.float64).sum() if losses else torch.zeros((), dtype=torch.float64)
     return carry, total, len(losses), seen
+
+
+def _drawn_for(problem: Problem, rows: Batch, client: int, now: Now, step: int) -> Batch:
+    """The batch of one step: augmented, and with the key of its dropout masks."""
+    batch = dict(rows)
+    if problem.augment is not None:
+        key = step_keys(problem.seed, np.array([client]), now.path, step).to(problem.device)
+        batch = problem.augment.one(batch, key)
+    if problem.network.dropout:
+        # Dropout takes its masks from this key, so they are the same in every backend.
+        (masks,) = dropout_keys(problem, np.array([client]), now, step)
+        batch["_key"] = torch.tensor(int(masks), device=problem.device)
+    return batch
 
 
 def until_deadline(planned: Sequence[Now], now: Now, before: int) -> Sequence[Now]:

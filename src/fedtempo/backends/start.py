@@ -1,8 +1,8 @@
 """How worker processes are started: forked where that is safe, spawned where it is not.
 
-A forked worker inherits everything and starts in milliseconds. It is not to be had on Windows, not safe on macOS, whose
-system libraries start threads, and not safe once an accelerator is in use: its state does not survive a fork. A spawned
-worker is a new Python that gets the federation as bytes. Both compute the same bits.
+A forked worker inherits everything and starts in milliseconds. Windows cannot fork. On macOS forking is not safe, since
+system libraries start threads; nor is it once an accelerator is in use, whose state does not survive a fork. A spawned
+worker is a new Python process that gets the federation as bytes. Both compute the same bits.
 """
 
 from __future__ import annotations

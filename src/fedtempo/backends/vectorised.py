@@ -8,7 +8,7 @@ stack unchanged.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -114,18 +114,12 @@ def _run_stage(lanes: Lanes, stage: Stage, carry: Carry, tally: Tally) -> tuple[
     batching = stage.phase.batching(problem.batching)
     classes, members = lanes.classes()
     starts, counts = np.array([stage.phase.rows(size) for size, _ in classes])[members].T
-    # Only a deadline asks how many steps came before, and with a deadline every client is a class of its own.
-    before = np.zeros(len(classes), dtype=np.int64)
-    before[members] = tally.steps
-    timelines = [
-        until_deadline(stage.positions(place, size, problem.batching), place, int(taken))
-        for (size, place), taken in zip(classes, before, strict=True)
-    ]
+    timelines = _timelines(problem, stage, classes, members, tally.steps)
     steps = np.array([len(t) for t in timelines])[members]
     data = None
     if any(
-        stage.needs_all_rows(len(t), stage.phase.rows(n)[1], batching)
-        for t, (n, _) in zip(timelines, classes, strict=True)
+        stage.needs_all_rows(len(timeline), stage.phase.rows(size)[1], batching)
+        for timeline, (size, _) in zip(timelines, classes, strict=True)
     ):
         carry, data = _enter(lanes, stage, carry, starts, counts)
     rows = BatchRows(batching, client_keys(problem.seed, lanes.clients, "batches", *now.path), counts)
@@ -154,6 +148,19 @@ def _run_stage(lanes: Lanes, stage: Stage, carry: Carry, tally: Tally) -> tuple[
             carry, losses = _step(lanes, stage, carry, batch, here, members, group, may_overwrite=step > 0)
             loss = loss.index_add(0, torch.as_tensor(group, device=loss.device), losses.to(torch.float64))
     return carry, Tally(loss, tally.steps + taken, (*tally.samples, samples))
+
+
+def _timelines(
+    problem: Problem, stage: Stage, classes: list[tuple[int, Now]], members: np.ndarray, taken: np.ndarray
+) -> list[Sequence[Now]]:
+    """The positions of a stage's steps for each class of clients; `taken` are each client's steps in earlier stages."""
+    # Only a deadline asks how many steps came before, and with a deadline every client is a class of its own.
+    before = np.zeros(len(classes), dtype=np.int64)
+    before[members] = taken
+    return [
+        until_deadline(stage.positions(place, size, problem.batching), place, int(steps))
+        for (size, place), steps in zip(classes, before, strict=True)
+    ]
 
 
 def _going_on(lanes: Lanes, stage: Stage, carry: Carry) -> np.ndarray | bool:

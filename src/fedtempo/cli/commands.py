@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import signal
 from importlib import import_module
 from typing import Any, NamedTuple
@@ -72,7 +73,7 @@ COMMANDS = {
     "watch": Command(
         "watch",
         "watch",
-        "Serve a live page of a run to this machine's browser. It only reads; the run goes on when it ends.",
+        "Serve a live page of a run to this machine's browser. It only reads; stopping it does not stop the run.",
         examples=("fedtempo watch runs/a",),
     ),
     "schedule": Command(
@@ -160,5 +161,11 @@ def imported(name: str) -> Any:
     text = [getattr(module, known.epilog)()] if known.epilog else []
     if known.examples:
         text.append("\n\n".join(["Examples:", *known.examples]))
-    alone.command(name, epilog="\n\n".join(text) or None)(found)
+    alone.command(name, help=_reflowed(found.__doc__), epilog="\n\n".join(text) or None)(found)
     return typer.main.get_command(alone)
+
+
+def _reflowed(docstring: str | None) -> str:
+    """The text with one line per paragraph: typer keeps line breaks, and a terminal may be narrower than our code."""
+    paragraphs = inspect.cleandoc(docstring or "").split("\n\n")
+    return "\n\n".join(" ".join(paragraph.split()) for paragraph in paragraphs)

@@ -66,11 +66,11 @@ class Tests(StrEnum):
 def compare(
     paths: Paths,
     algorithms: Algorithms = None,
-    seeds: Annotated[int | None, typer.Option(help="Run everybody with this many seeds; 1 by default.")] = None,
+    seeds: Annotated[int | None, typer.Option(help="Seeds of each contestant; 1 by default, 5 with --tune.")] = None,
     only: Annotated[bool, typer.Option("--only", help="Leave out the baselines FedAvg and local training.")] = False,
     overrides: Overrides = None,
     target: Annotated[float | None, typer.Option(help="Also print what it cost to reach this score.")] = None,
-    reference: Annotated[str | None, typer.Option(help="The label that differences are to; else the first.")] = None,
+    reference: Annotated[str | None, typer.Option(help="Compare with this contestant; the first by default.")] = None,
     out: Annotated[
         Path | None,
         typer.Option(help="A folder for the runs, comparison.csv, .json, .md, .tex, tidy.csv and report.html."),
@@ -83,10 +83,11 @@ def compare(
     test: Annotated[Tests, typer.Option(help="The paired test over seeds; auto is exact for few seeds.")] = Tests.auto,
     figures: Annotated[Path | None, typer.Option(help="A folder for figures as SVG, PDF and PNG.")] = None,
     workers: Annotated[
-        int | None, typer.Option(help="Runs at a time, each in one process; by default what is faster.")
+        int | None, typer.Option(help="Runs at a time, each in one process; by default what is faster, 1 with --tune.")
     ] = None,
     tune: Annotated[
-        bool, typer.Option("--tune", help="The fair comparison: tune everybody alike first, then judge fresh seeds.")
+        bool,
+        typer.Option("--tune", help="First tune every contestant with the same budget, then judge on fresh seeds."),
     ] = False,
     trials: Annotated[int | None, typer.Option(help="With --tune: trials of each contestant; 8 by default.")] = None,
     tuning_seeds: Annotated[
@@ -96,7 +97,8 @@ def compare(
         int | None, typer.Option(help="With --tune: rounds of a trial; those of the experiment by default.")
     ] = None,
     patience: Annotated[
-        int | None, typer.Option(help="With --tune: evaluations without a better one that end a run; 5 by default.")
+        int | None,
+        typer.Option(help="With --tune: end a run after so many evaluations without improvement; 5 by default."),
     ] = None,
     margin: Annotated[
         float | None, typer.Option(help="With --tune: the largest difference that counts as none; 0.01 by default.")
@@ -117,44 +119,40 @@ def compare(
 ) -> None:
     """Compare runs, paired over seeds and users: scores, differences with intervals, costs, cost to a target.
 
-    Run folders are read as they are. An experiment file is run with the algorithms, and always with FedAvg and local
-    training beside them unless --only is given. With --tune every contestant's rates are tuned first, and answers are
-    better, worse, no difference, can't tell or not converged; the plan is written to --out (compared) before any run.
+    Run folders are read as they are. An experiment file is run with each of the algorithms, and with FedAvg and local
+    training as baselines unless --only is given.
+
+    With --tune every contestant's rates are tuned first. The plan is written to --out (by default: compared) before any
+    run. The answers are better, worse, no difference, can't tell or not converged.
     """
-    given = {
-        name: value
-        for name, value in (
-            *(("trials", trials), ("tuning_seeds", tuning_seeds), ("tuning_rounds", tuning_rounds)),
-            *(
-                ("patience", patience),
-                ("margin", margin),
-                ("range", ranges),
-                ("claim", claims),
-                ("redraw_data", redraw),
-            ),
-        )
-        if value is not None and value is not False and value != []
+    tuning = {
+        "trials": trials,
+        "tuning_seeds": tuning_seeds,
+        "tuning_rounds": tuning_rounds,
+        "patience": patience,
+        "margin": margin,
+        "range": ranges or None,
+        "claim": claims or None,
+        "redraw_data": redraw or None,
     }
+    given = {name: value for name, value in tuning.items() if value is not None}
     if tune:
         _refuse_with_tune(paths, csv, report, style)
         options = FairOptions(
-            paths,
-            algorithms,
-            only,
-            overrides or [],
-            ranges or [],
-            claims or [],
-            reference,
-            target,
-            redraw,
-            _budget({**given, **({} if seeds is None else {"seeds": seeds})}),
-            out or OUT,
-            1 if workers is None else workers,
+            paths=paths,
+            algorithms=algorithms,
+            only=only,
+            overrides=overrides or [],
+            ranges=ranges or [],
+            claims=claims or [],
+            reference=reference,
+            target=target,
+            redraw=redraw,
+            budget=_budget({**given, **({} if seeds is None else {"seeds": seeds})}),
+            out=out or OUT,
+            workers=1 if workers is None else workers,
         )
-        found = run_fair(options, quiet or as_json)
-        if figures is not None:
-            write_figures(found.comparison, found.runs, figures)
-        say(found.json()) if as_json else show_fair(found, options.out)
+        _compare_fairly(options, figures, as_json, quiet)
         return
     for name, value in given.items():
         require(False, f"--{name.replace('_', '-')}", "given with --tune only", value)
@@ -177,10 +175,17 @@ def compare(
     if figures is not None:
         write_figures(comparison, runs, figures)
     if page is not None:
-        write_report(
-            results or [_result(f, allow_code or []) for f in folders], page, labels_of(runs), "FedTempo comparison"
-        )
+        shown = results or [_result(folder, allow_code or []) for folder in folders]
+        write_report(shown, page, labels_of(runs), "FedTempo comparison")
     _show(comparison, page, as_json, style, method)
+
+
+def _compare_fairly(options: FairOptions, figures: Path | None, as_json: bool, quiet: bool) -> None:
+    """Carry out the fair comparison, draw its figures and print its answers."""
+    found = run_fair(options, quiet or as_json)
+    if figures is not None:
+        write_figures(found.comparison, found.runs, figures)
+    say(found.json()) if as_json else show_fair(found, options.out)
 
 
 def _trained(

@@ -25,12 +25,12 @@ from fedtempo.support.terminal import Terminal
 
 shown_by("fedtempo.report")  # this command does not load training, which says so elsewhere
 
-app = typer.Typer(help="Data sets: list, get, describe, verify.", no_args_is_help=True)
+app = typer.Typer(help="Data sets: list, get, describe, verify.", no_args_is_help=True, add_completion=False)
 
 Name = Annotated[str, typer.Argument(help="The data set; `fedtempo data list` shows all.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]
 DataDir = Annotated[
-    Path | None, typer.Option(help="The folder with the files; else FEDTEMPO_DATA, else the downloads.")
+    Path | None, typer.Option(help="The folder with the data files; else FEDTEMPO_DATA, else the downloads.")
 ]
 CacheDir = Annotated[Path | None, typer.Option(help="The cache folder; else FEDTEMPO_CACHE, else the platform's.")]
 _HEADINGS = {"about": "", "clients": "natural clients: ", "licence": "licence: ", "citation": "cite: "}
@@ -81,7 +81,7 @@ def get(
     name: Name,
     source: Annotated[Path | None, typer.Option("--from", help="Take the files from this folder; no download.")] = None,
     mirror: Annotated[
-        str | None, typer.Option(help="An address that holds FOLDER/FILE; the sums stay the same.")
+        str | None, typer.Option(help="Another address, with FOLDER/FILE below it; the hashes stay the same.")
     ] = None,
     cache_dir: CacheDir = None,
     as_json: AsJson = False,
@@ -117,7 +117,9 @@ def get(
 def describe(
     name: Name,
     *,
-    split: Annotated[str | None, typer.Option(help="Such as dirichlet:clients=100,alpha=0.3 or natural.")] = None,
+    split: Annotated[
+        str | None, typer.Option(help="How to divide the rows, such as dirichlet:clients=100,alpha=0.3 or natural.")
+    ] = None,
     setting: Annotated[list[str] | None, typer.Option("--set", help="A setting of the loader, KEY=VALUE.")] = None,
     seed: int = 0,
     picture: Annotated[Path | None, typer.Option(help="Draw clients by labels into this HTML file.")] = None,
@@ -149,7 +151,7 @@ def describe(
 
 @app.command()
 def verify(
-    name: Annotated[str | None, typer.Argument(help="The data set; all that are here if none is named.")] = None,
+    name: Annotated[str | None, typer.Argument(help="The data set; by default all that are downloaded.")] = None,
     data_dir: DataDir = None,
     cache_dir: CacheDir = None,
     as_json: AsJson = False,

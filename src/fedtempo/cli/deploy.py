@@ -36,7 +36,9 @@ from fedtempo.support.terminal import say
 from fedtempo.support.threads import usable_processors
 from fedtempo.training.delivery import FORMATS, example_batch, preparation_notes, write_model
 
-app = typer.Typer(help="Run an experiment on real clients, or try it on this machine.", no_args_is_help=True)
+app = typer.Typer(
+    help="Run an experiment on real clients, or try it on this machine.", no_args_is_help=True, add_completion=False
+)
 
 LOOK_SECONDS = 30.0
 """How often a node looks whether the server still lets it in, with a certificate that is still valid."""

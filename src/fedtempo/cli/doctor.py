@@ -16,12 +16,14 @@ UNSOUND = 1
 
 
 def doctor(
-    ray: Annotated[bool, typer.Option("--ray/--no-ray", help="Try Ray too, if it is here; it starts slowly.")] = True,
+    ray: Annotated[
+        bool, typer.Option("--ray/--no-ray", help="Also try Ray if it is installed; it starts slowly.")
+    ] = True,
     as_json: AsJson = False,
 ) -> None:
     """Check this machine: versions, threads, linear algebra, workers, accelerators, a short run on each backend.
 
-    The exit code is 0 if every backend that is to be had here gives the reference's numbers, else 1.
+    The exit code is 0 if every backend that can run here gives the numbers of the serial run, else 1.
     """
     found = examine(ray)
     if as_json:

@@ -26,7 +26,7 @@ COMMAND_LINE_ERROR: type[Exception] = next(
 app = typer.Typer(
     name="fedtempo",
     cls=LazyCommands,
-    help="Federated learning that cares about what clients do between two aggregations.",
+    help="Federated learning with control over what clients do between two aggregations.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
 )
@@ -45,7 +45,7 @@ def options(
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
     ] = False,
 ) -> None:
-    """Federated learning that cares about what clients do between two aggregations."""
+    """Federated learning with control over what clients do between two aggregations."""
 
 
 def main() -> None:

@@ -66,9 +66,9 @@ def new(
     target: Annotated[str | None, typer.Option(help="The CSV file's column that is predicted.")] = None,
     target_kind: Annotated[
         str | None,
-        typer.Option(help="classes or numbers, where it holds whole numbers other than 0, 1, 2, ..."),
+        typer.Option(help="Whether the target is classes or numbers; needed for whole numbers other than 0, 1, 2, ..."),
     ] = None,
-    separator: Annotated[str, typer.Option(help="What stands between the CSV file's cells, such as ';'.")] = ",",
+    separator: Annotated[str, typer.Option(help="The CSV file's separator, such as ';'.")] = ",",
     decimal: Annotated[str, typer.Option(help="The CSV file's decimal mark: '.' or ','.")] = ".",
     algorithm: Annotated[str | None, typer.Option(help="The algorithm's name; `fedtempo run --help` has all.")] = None,
     rounds: Annotated[int, typer.Option(help="How many rounds.", min=1)] = 30,

@@ -22,14 +22,14 @@ ExperimentPath = Annotated[Path, typer.Argument(help="The experiment, a TOML fil
 Overrides = Annotated[list[str] | None, typer.Option("--set", help="Override a setting: --set algorithm.beta=0.4")]
 AllowCode = Annotated[
     list[str] | None,
-    typer.Option(help="A module of its own code that a stored run names and that you trust: package.module."),
+    typer.Option(help="A module (package.module) that a stored run names and that you trust; repeatable."),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress.")]
 
 
 def new_folder(out: Path) -> None:
-    """The folder can be made here and holds no run yet; nothing is made before the experiment is known to be sound."""
+    """Check that the folder holds no run and can be made. It is made later, once the experiment has been checked."""
     if (out / DATABASE).exists():
         raise OutputError(f"out must be a new folder. Got {out}, which holds a run already.")
     # The end of a run writes these: a comparison's report, or the experiment file itself, would be lost.
@@ -44,7 +44,7 @@ def new_folder(out: Path) -> None:
 
 @contextmanager
 def saying_how_to_resume(folder: Path | None, file: ExperimentFile | None = None) -> Iterator[None]:
-    """Whoever interrupts a run is told how to go on with it; places outside its folder are to be allowed again."""
+    """After Ctrl-C, print the command that resumes the run, with the places outside its folder that it must allow."""
     try:
         yield
     except KeyboardInterrupt:
@@ -58,7 +58,7 @@ def saying_how_to_resume(folder: Path | None, file: ExperimentFile | None = None
 
 
 def writable(folder: Path) -> None:
-    """The folder is there and takes files."""
+    """Make the folder, and check that a file can be written into it."""
     with writing(folder):
         folder.mkdir(parents=True, exist_ok=True)
         probe = folder / ".writable"
@@ -68,7 +68,7 @@ def writable(folder: Path) -> None:
 
 @contextmanager
 def writing(out: Path | None) -> Iterator[None]:
-    """A full disk, or a folder that went away, is an output error however late it shows."""
+    """Turn a failed write inside the block, such as one to a full disk, into an `OutputError`."""
     try:
         yield
     except FedTempoError:

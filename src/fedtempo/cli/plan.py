@@ -37,14 +37,14 @@ def schedule(
     ] = None,
     plot: Annotated[Path | None, typer.Option(help="Also draw the schedules into this HTML file.")] = None,
     algorithms: Annotated[
-        str | None, typer.Option(help="Put these side by side: how far each goes in a round, such as fedavg,feddecay")
+        str | None, typer.Option(help="Compare how far these algorithms go in a round, such as fedavg,feddecay")
     ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Print learning rate, weight decay, local steps and the personalization ratio R, by round and by step.
 
-    With --algorithms it prints one line for each of them: the sum of its rates in a round, and of its factors. Those
-    who share one rate and have different sums are not compared fairly; see `fedtempo compare --tune`.
+    With --algorithms it prints one line for each algorithm: the sums of its rates and of its factors in a round. A
+    comparison at one common rate is not fair to algorithms with different sums; see `fedtempo compare --tune`.
     """
     require(samples is None or is_count(samples), "samples", "an int >= 1", samples)
     file = read(experiment, overrides)

@@ -47,13 +47,13 @@ SHOWN = tuple(scale for scale in SCALES if scale != "smoke")
 
 
 def reproduce(
-    name: Annotated[str | None, typer.Argument(help="Which; --list shows all.")] = None,
-    list_all: Annotated[bool, typer.Option("--list", help="Show what there is and how long it takes.")] = False,
+    name: Annotated[str | None, typer.Argument(help="The reproduction; --list shows all.")] = None,
+    list_all: Annotated[bool, typer.Option("--list", help="List the reproductions and how long each takes.")] = False,
     paper: Annotated[
-        str | None, typer.Option(help="With --list: only what is of this paper, such as feddecay or pflego.")
+        str | None, typer.Option(help="With --list: only those of this paper, such as feddecay or pflego.")
     ] = None,
     minutes: Annotated[
-        float | None, typer.Option(help="With --list: only what takes at most so many minutes at --scale.")
+        float | None, typer.Option(help="With --list: only those that take at most so many minutes at --scale.")
     ] = None,
     scale: Annotated[
         str,

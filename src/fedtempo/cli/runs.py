@@ -49,13 +49,15 @@ def algorithms_text() -> str:
 def run(
     experiment: ExperimentPath,
     overrides: Overrides = None,
-    out: Annotated[Path | None, typer.Option(help="A new folder for metrics, summary and report.")] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="A new folder for the run: every round, metrics, report, model.")
+    ] = None,
     backend: Annotated[str | None, typer.Option(help="auto, serial, vectorised, processes or ray.")] = None,
     ray_address: Annotated[str | None, typer.Option(help="A Ray cluster to join: auto, host:port or ray://...")] = None,
     workers: Annotated[
         int | None,
         typer.Option(
-            help="Processes that share the work, the same bits for any number; without it, the first clients are timed."
+            help="Worker processes; any number gives the same bits. By default timing the first clients decides."
         ),
     ] = None,
     seed: Annotated[int | None, typer.Option(help="The run's seed.")] = None,
@@ -91,7 +93,7 @@ def resume(
         typer.Option(help="A place outside the folder that its experiment file names and that may be written."),
     ] = None,
     allow_code: AllowCode = None,
-    rounds: Annotated[int | None, typer.Option(help="Go on to this many rounds, more than the run had.")] = None,
+    rounds: Annotated[int | None, typer.Option(help="Continue up to this many rounds in all.")] = None,
     as_planned: Annotated[
         bool, typer.Option("--as-planned", help="With --rounds: keep what depended on the number of rounds as it was.")
     ] = False,

@@ -26,23 +26,27 @@ def tune(
     grid: Annotated[str | None, typer.Option(help="A paper's algorithm and grid; listed below.")] = None,
     space: Annotated[Path | None, typer.Option(help="A TOML file whose tune table replaces the experiment's.")] = None,
     overrides: Overrides = None,
-    method: Annotated[str | None, typer.Option(help="grid or hyperband; a grid where every field has choices.")] = None,
+    method: Annotated[
+        str | None, typer.Option(help="grid or hyperband; by default grid if every field is a list of choices.")
+    ] = None,
     trials: Annotated[int | None, typer.Option(help="Trials of hyperband, 30 by default.")] = None,
-    sampler: Annotated[str, typer.Option(help="How hyperband draws: random, or tpe from what did well.")] = "random",
+    sampler: Annotated[
+        str, typer.Option(help="How hyperband draws values: random, or tpe, close to those that scored well.")
+    ] = "random",
     seeds: Annotated[int, typer.Option(help="Seeds per trial; scores are averaged.")] = 1,
     workers: Annotated[
         int | None, typer.Option(help="Trials at a time, each in one process; by default what is faster.")
     ] = None,
     out: Annotated[Path, typer.Option(help="The folder of the search.")] = Path("tune"),
-    resume: Annotated[bool, typer.Option("--resume", help="Go on with the search in the folder.")] = False,
+    resume: Annotated[bool, typer.Option("--resume", help="Continue the search in the folder.")] = False,
     as_json: AsJson = False,
     quiet: Quiet = False,
 ) -> None:
     """Try values of an experiment's fields, and write the best experiment into OUT/best.toml.
 
-    The objective is the validation score: the mean over existing users after fine-tuning, of the best evaluated round.
-    What is tried stands in the table "tune" of the file, such as "algorithm.lr" = { log = [0.001, 1.0] }, or comes
-    from a --grid.
+    The objective is the validation score in the best evaluated round: the mean over existing users after fine-tuning.
+    The file's table "tune" says which values are tried, such as "algorithm.lr" = { log = [0.001, 1.0] }; or give a
+    --grid.
     """
     found_space = space_of(experiment, grid, space, overrides_of(overrides))
     plan = plan_search(found_space, method, trials, seeds, sampler)

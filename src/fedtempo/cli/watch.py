@@ -14,11 +14,11 @@ from fedtempo.support.terminal import say
 
 
 def watch(
-    folder: Annotated[Path, typer.Argument(help="The folder of a run, going on or finished.")],
+    folder: Annotated[Path, typer.Argument(help="The folder of a run, finished or not.")],
     port: Annotated[int, typer.Option(help="The port to serve on; 0 is any free one.")] = 0,
     allow_code: AllowCode = None,
 ) -> None:
-    """Serve a live page of a run to this machine's browser. It only reads; the run goes on when it ends."""
+    """Serve a live page of a run to this machine's browser. It only reads; stopping it does not stop the run."""
     require(is_count(port, 0) and port < 2**16, "port", "an int in [0, 65535]", port)
     with page_server(folder, port, allow_code or ()) as pages:
         say(f"http://127.0.0.1:{pages.server_address[1]}/")

@@ -2,8 +2,8 @@
 
 The learning rate is the algorithm's (`lr`), so schedules, FedDecay and decaying rates work on every optimizer. In a
 step the order is: gradient with its proximal and control terms; the algorithm's transforms, such as FedNAR's decay and
-clipping; then the optimizer. FedNAR so bounds what the optimizer is fed. AdamW's decay comes after it, unclipped, which
-is what makes it decoupled.
+clipping; then the optimizer. So FedNAR bounds the input of the optimizer. AdamW's weight decay comes after it and is
+not clipped: it is decoupled.
 
 >>> adamw(weight_decay=0.01, state="keep")
 adamw(weight_decay=0.01, state='keep')

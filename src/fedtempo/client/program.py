@@ -131,11 +131,7 @@ def compile_client(
         return carry._replace(states=_first_states(parts, carry, stored))
 
     def finish(received: Received, carry: Carry) -> tuple[dict[str, Params], Params, dict[str, Tensor]]:
-        # Two phases may count the same thing, such as clipped steps; their counts add up.
-        measured: dict[str, Tensor] = {}
-        for stage, state in zip(parts, carry.states, strict=True):
-            for name, value in _measurements(stage.phase, state).items():
-                measured[name] = measured[name] + value if name in measured else value
+        measured = _measured(parts, carry)
         here = seen(received, carry)
         groups, kept = upload(here, carry), final_state(here, carry)
         own, averaged = _between_rounds(parts, carry) if remembers else ({}, {})
@@ -181,6 +177,15 @@ def _first_states(stages: Sequence[Stage], carry: Carry, stored: Params) -> tupl
 def _rule(index: int) -> str:
     """Where the state of a phase's rate rule is stored among the optimizers' states."""
     return f"{index}/rate"
+
+
+def _measured(stages: Sequence[Stage], carry: Carry) -> Params:
+    """What all phases measured. Two phases may count the same thing, such as clipped steps; their counts add up."""
+    measured: Params = {}
+    for stage, state in zip(stages, carry.states, strict=True):
+        for name, value in _measurements(stage.phase, state).items():
+            measured[name] = measured[name] + value if name in measured else value
+    return measured
 
 
 def _measurements(phase: Phase, state: PhaseState) -> Params:

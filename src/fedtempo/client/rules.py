@@ -117,7 +117,7 @@ def _decay(lr: Schedule, here: Now) -> float:
 
 
 def stopped(rule: StopRule, probe: Probe, state: State, now: Position) -> tuple[Tensor, State]:
-    """Whether the client stops before this step, as 0 or 1, and the next state. Who has stopped stays stopped."""
+    """Whether the client stops before this step, as 0 or 1, and the next state. A stopped client stays stopped."""
     stops, after = rule.update(probe, state["rule"], now)
     over = torch.maximum(state["stopped"], stops.to(torch.float64))
     return over, {"rule": after, "stopped": over}

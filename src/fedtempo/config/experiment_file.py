@@ -88,7 +88,7 @@ def overrides_of(texts: list[str] | None) -> dict[str, object]:
 
 
 def read_values(path: Path) -> dict[str, Any]:
-    """What stands in a TOML file, unchecked but for its size and depth."""
+    """The values in a TOML file; only its size and depth are checked."""
     try:
         with path.open("rb") as file:
             content = file.read(4 * toml.LARGEST + 1)  # UTF-8 has at most four bytes a character
@@ -127,7 +127,7 @@ def dump(experiment: ExperimentFile) -> str:
 
 
 def fingerprint(experiment: ExperimentFile) -> str:
-    """A hash of the resolved file; who is told about a run is no part of what the run is."""
+    """A hash of the resolved file. Trackers are left out: they do not change a run."""
     return hashlib.sha256(dump(experiment.model_copy(update={"trackers": []})).encode()).hexdigest()
 
 

@@ -52,7 +52,7 @@ def places_outside(experiment: ExperimentFile, folder: Path) -> Iterator[tuple[s
 
 
 def without_places(experiment: ExperimentFile) -> ExperimentFile:
-    """The same run with nobody told, its data decoded into the user's own cache, and its clients on this machine."""
+    """The same run without trackers, with its data in the user's own cache and its clients on this machine."""
     data = {name: value for name, value in experiment.data.model_dump().items() if name != "cache_dir"}
     section = type(experiment.data).model_validate(data)
     return experiment.model_copy(update={"trackers": [], "data": section, "ray_address": None})

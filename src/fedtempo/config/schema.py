@@ -88,7 +88,7 @@ class FaultsSection(BaseModel):
 
 
 class AvailabilitySection(BaseModel):
-    """When clients are there; see `fedtempo.devices.Availability`."""
+    """When clients are available; see `fedtempo.devices.Availability`."""
 
     model_config = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
     hours: list[float] | None = Field(None, min_length=2, max_length=2, description="a list of two hours in [0, 24]")
@@ -98,7 +98,7 @@ class AvailabilitySection(BaseModel):
 
 
 class DevicesSection(FileSection):
-    """The devices of clients, and when they are there."""
+    """The devices of clients, and when they are available."""
 
     availability: AvailabilitySection | None = Field(None, description="a table")
 
@@ -186,7 +186,7 @@ def one_line(error: ValidationError) -> ConfigError:
 
 
 def _key_error(place: list[str], found: Mapping[str, Any]) -> ConfigError:
-    """A key nobody knows, or one that is missing, perhaps because it was misspelt."""
+    """An unknown key, or one that is missing, perhaps because it was misspelt."""
     *parents, key = place
     model = SECTIONS[parents[-1]] if parents else ExperimentFile
     prefix = "".join(f"{parent}." for parent in parents)

@@ -35,11 +35,15 @@ class FederatedData:
     """
 
     columns: Mapping[str, np.ndarray]
+    """The rows by column: `x` or several inputs, the target `y`, and `sample_weight` where rows are weighed."""
     bounds: np.ndarray
     order: np.ndarray | None = None
     held_out: np.ndarray = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
+    """Numbers of the new clients: they never train, and are scored as new users."""
     normalise: Mapping[str, tuple[float, float]] = field(default_factory=dict)
+    """Mean and scale by column: a batch holds (value - mean) / scale."""
     names: Sequence[str] | None = None
+    """The clients' names, for messages; None names them by number."""
     outputs: np.ndarray | None = None
     """The number of classes of each client, where labels are numbered client by client."""
     description: str = "clients"
@@ -63,7 +67,10 @@ class FederatedData:
     ) -> FederatedData:
         """Clients from your own arrays or tensors: a list of `(x, y)` or of dicts of columns.
 
-        `validation` and `test` are lists of the same form, or fractions of each client's rows.
+        `validation` and `test` are lists of the same form, or fractions of each client's rows. `new_clients` is the
+        number, or the fraction, of clients that never train and are scored as new users. `names` are the clients'
+        names. `outputs` is each client's number of classes, where labels are numbered client by client. `seed` decides
+        which rows and clients fractions select.
         """
         columns, bounds, order = as_one_table(clients, validation, test, seed)
         data = cls(columns, bounds, order, choose_held_out(len(bounds), new_clients, seed))
@@ -101,12 +108,12 @@ class FederatedData:
         return np.asarray(self.bounds[:, index + 1] - self.bounds[:, index])
 
     def positions(self, client: int, part: str = "train") -> np.ndarray:
-        """The rows of the columns that are this client's."""
+        """The row numbers, in the columns, of this client's rows of a part."""
         start, stop = self._bounds(client, part)
         return np.arange(start, stop) if self.order is None else np.asarray(self.order[start:stop])
 
     def client(self, client: int, part: str = "train", dtype: torch.dtype = torch.float32) -> Batch:
-        """One client's rows as tensors."""
+        """One client's rows of a part as tensors by column; floating-point columns come in `dtype`."""
         if isinstance(client, bool) or not isinstance(client, (int, np.integer)) or not 0 <= client < len(self):
             raise DataError(f"client must be an int in [0, {len(self)}). Got {client!r}.")
         start, stop = self._bounds(client, part)

@@ -1,4 +1,4 @@
-"""One item of somebody's data set as arrays: tuples and dicts, tensors, images, bytes of images."""
+"""One item of a user's data set as arrays: tuples and dicts, tensors, images, bytes of images."""
 
 from __future__ import annotations
 

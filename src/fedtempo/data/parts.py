@@ -9,4 +9,4 @@ Part = Literal["train", "validation", "test"]
 TRAIN, VALIDATION, TEST = 0, 1, 2
 PARTS = {"train": TRAIN, "validation": VALIDATION, "test": TEST}
 UNUSED = -1
-"""The client of a row that nobody gets."""
+"""The client number of a row that belongs to no client."""

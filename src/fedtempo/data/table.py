@@ -30,9 +30,9 @@ Assign = Callable[["Table", np.random.Generator], np.ndarray]
 class Table:
     """Columns of equal length, arrays or memory maps, with what is known about the rows.
 
-    `keys` names the natural client of each row (writer, user, role), `parts` the official train,
-    validation or test part, `normalise` the (mean, standard deviation) that a column is brought to
-    zero and one with when it is read, so that images can stay bytes.
+    `keys` names the natural client of each row (writer, user, role), and `parts` its official part: training,
+    validation or test. `normalise` has a column's (mean, standard deviation). The column is normalised with them when
+    it is read, so images can stay bytes in memory.
     """
 
     name: str
@@ -90,13 +90,15 @@ class Table:
     ) -> FederatedData:
         """Divide the rows among clients; without a `split`, by the natural clients.
 
-        Inside each client, `validation` and `test` are fractions of its rows (0.2 each unless the data set has
-        official parts, which are kept). Parts of your own always stay (a `part` column, a mapping from parts): a
-        fraction then is one of the training rows, for a part that you did not give. `new_clients`, a fraction or a
-        number, are held out of training; a list names them, and "untrained" are those that have no rows in the
-        official training part.
-        `min_samples` repairs clients with fewer training rows by moving rows from the largest ones; without
-        it such a client is an error. `relabel` numbers each client's own classes from 0, so that heads can
+        Inside each client, `validation` and `test` are fractions of its rows. By default official parts are kept, and
+        a data set without them uses 0.2 for each. Your own parts (a `part` column, a mapping from parts) always stay;
+        a fraction then makes a part that you did not give, out of the training rows.
+
+        `new_clients` are held out of training: a fraction of the clients, their number, or a list of them.
+        `"untrained"` holds out the clients without rows in the official training part.
+
+        `min_samples` repairs clients with fewer training rows by moving rows from the largest ones; without it a
+        client without training rows is an error. `relabel` numbers each client's own classes from 0, so that heads can
         have different sizes.
         """
         require(split is None or isinstance(split, Split), "split", "a split, such as iid(10), or None", split)

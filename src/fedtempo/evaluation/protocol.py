@@ -16,11 +16,11 @@ from fedtempo.schedules import Rate, Schedule
 
 @dataclass(frozen=True)
 class Evaluation:
-    """The protocol: how often, on whom, and how users fine-tune first.
+    """How often users are scored, which users, and how they fine-tune first.
 
-    Fine-tuning is one epoch of the algorithm's own local steps by default: its optimizer, its objective, the tensors it
-    trains, its rate (FedDecay, section 4), always without within-round decay unless `decays=True`. What is given here
-    holds for existing and for new users.
+    By default fine-tuning is one epoch of the algorithm's own local steps: its optimizer, its objective, the tensors it
+    trains and its rate in the round, without the decay inside a round (FedDecay, section 4). The settings below apply
+    to existing and to new users.
 
     Validation selects the round; test scores are kept for a round only when validation has just selected it.
     """
@@ -30,17 +30,21 @@ class Evaluation:
     users: int | None = None
     """Evaluate a seeded sample of this many users of each kind; all of them by default."""
     steps: Rate | None = None
+    """The number of fine-tuning steps; 0 scores users without fine-tuning."""
     epochs: Rate | None = None
+    """The number of fine-tuning epochs, instead of `steps`."""
     lr: Rate | None = None
+    """The learning rate of fine-tuning; by default that of the algorithm's local steps in the round."""
     trains: Literal["all", "head"] | None = None
     """What fine-tuning moves; by default the tensors that the algorithm trains."""
     decays: bool = False
+    """Whether the rate decays inside fine-tuning as it does inside a round."""
     patience: int | None = None
     """Stop early after this many evaluations in a row without a better validation score; by default never."""
     interpolated: bool = False
     """Interpolate the bottom decile instead of taking sorted[n // 10]."""
     last: int = 1
-    """How many of the last rounds are evaluated, each of them: papers report means over some."""
+    """How many rounds at the end are all evaluated, for means over the last rounds as papers report them."""
 
     def __post_init__(self) -> None:
         require(self.every is None or is_count(self.every), "evaluation.every", "an int >= 1", self.every)

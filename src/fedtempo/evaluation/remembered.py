@@ -1,8 +1,8 @@
-"""Scores of users whose model is what it was when they were last scored.
+"""Scores that are reused for users whose model has not changed since they were last scored.
 
 Where users are served with a model of their own (Ditto, pFedMe, local training) and are not fine-tuned first, a user's
-scores change only when the client has taken part. Serial code gives a user the same bits whoever is scored with it, so
-the others' scores are taken over, and a resumed run, which remembers nothing, still has the same numbers.
+scores change only when the client has taken part. In serial code a user's bits do not depend on who else is scored. So
+the scores of the others are reused, and a resumed run, which starts without them, still has the same numbers.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ UserValues = dict[Part, dict[str, float]]
 
 @dataclass
 class RememberedScores:
-    """By user, what is known of the model that the user still holds."""
+    """By user, the scores of the model that the user still holds."""
 
     known: dict[int, UserValues] = field(default_factory=dict)
 
     def forget(self, clients: Iterable[int]) -> None:
-        """These clients hold another model now."""
+        """Drop the scores of clients that hold another model now."""
         for client in clients:
             self.known.pop(client, None)
 
@@ -41,7 +41,7 @@ class RememberedScores:
         return np.array([c for c in clients.tolist() if set(self.known.get(c, ())) != wanted], dtype=clients.dtype)
 
     def learn(self, clients: np.ndarray, scores: dict[Part, dict[str, np.ndarray]]) -> None:
-        """What users were scored with just now."""
+        """Keep the scores that users have just got."""
         for place, client in enumerate(clients.tolist()):
             self.known[client] = {part: {n: v[place] for n, v in values.items()} for part, values in scores.items()}
 
@@ -51,7 +51,7 @@ class RememberedScores:
 
 
 def memory_for(federation: Federation, protocol: Evaluation, serial: bool, shared: Params) -> RememberedScores | None:
-    """A memory where scores follow from what a client keeps, else None."""
+    """An empty memory if scores depend only on what a client keeps, else None."""
     if not serial or federation.algorithm.serving.predict is not predict_personal:
         return None
     served = served_phases(federation, protocol, newcomers=False)

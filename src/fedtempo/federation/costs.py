@@ -28,12 +28,17 @@ class Costs:
     """What a round, or a run, has cost. Costs add up."""
 
     bytes_down: int = 0
+    """Bytes of tensors sent to clients."""
     bytes_up: int = 0
+    """Bytes of tensors that clients send, refused uploads included."""
     steps: int = 0
+    """Local gradient steps."""
     steps_saved: int = 0
     """Local steps that the first round's schedule would have taken and this one did not (decaying K)."""
     samples: int = 0
+    """Rows that went through the model, with repetition."""
     flops: int = 0
+    """Floating-point operations of forward and backward passes."""
 
     def __add__(self, other: Costs) -> Costs:
         return Costs(*(getattr(self, f.name) + getattr(other, f.name) for f in fields(self)))

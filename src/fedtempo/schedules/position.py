@@ -42,7 +42,7 @@ class Now:
     time: float = 0.0
     """Seconds of the clock when the round began: of devices in a simulation, measured in a deployment."""
     client: int = -1
-    """This client's number; -1 where the position is nobody's in particular."""
+    """This client's number; -1 for a position that belongs to no client."""
     seconds_per_step: float = 0.0
     """Seconds that this client's device takes for a step; 0 without devices."""
     transfer: float = 0.0

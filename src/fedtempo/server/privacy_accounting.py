@@ -1,9 +1,9 @@
 """What a private mean guarantees: epsilon at a delta, under the adjacency and the sampling that a run really has.
 
-Add-remove: two sets of clients are neighbours where one has a client more. Its upload is at most `bound` long, and so
-is the difference of the sums. Replace-one: one client's data are others; the difference is up to twice the bound.
-A cohort drawn client by client (`cohort.bernoulli`) has a size that depends on who is there, and is accounted under
-add-remove. A cohort of fixed size has a size that anybody may know, and is accounted under replace-one.
+Add-remove adjacency: two sets of clients are neighbours if one of them has one client more. An upload is at most
+`bound` long, so the sums differ by at most the bound. Replace-one adjacency: two sets are neighbours if one client has
+other data; the sums differ by at most twice the bound. A cohort drawn client by client (`cohort.bernoulli`) has a
+random size, and is accounted under add-remove. A cohort of fixed size is accounted under replace-one.
 """
 
 from __future__ import annotations

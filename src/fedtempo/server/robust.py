@@ -15,7 +15,8 @@ import torch
 from torch import Tensor
 
 from fedtempo.errors import ConfigError, is_count, is_number, require, takes_numbers
-from fedtempo.params import Params, norm, scaled
+from fedtempo.params import Params, scaled
+from fedtempo.server.admission import length_of
 from fedtempo.server.noise import Secret, fresh_secret, insecure_secret
 from fedtempo.server.privacy_accounting import Guarantee, epsilon
 from fedtempo.server.private_mean import clipped
@@ -83,7 +84,7 @@ class Aggregator:
             return groups
         if self.private:
             return {**groups, "delta": clipped(groups["delta"], self.bound, self.noise)}
-        length = float(norm({n: t.to(torch.float64) for n, t in groups["delta"].items()}))
+        length = length_of(groups)
         return {**groups, "delta": scaled(groups["delta"], min(1.0, self.bound / length) if length else 1.0)}
 
 

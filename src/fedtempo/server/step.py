@@ -21,9 +21,10 @@ def serve_shared(shared: Params, state: object) -> Params:
 
 
 class Server(NamedTuple):
-    """What the server does with the mean of the uploads: two pure functions, like a transform."""
+    """What the server does with the mean of the uploads: `init` and `step`, and what follows from their state."""
 
     init: Callable[[Params], Any]
+    """(trained shared parameters) -> the state before the first round."""
     step: Callable[[Params, Any, Aggregate, Now], tuple[Params, Any]]
     """(shared parameters, state, aggregate, now) -> (shared parameters, state)."""
     extra: Callable[[Any], Params] = lambda state: {}
@@ -33,7 +34,9 @@ class Server(NamedTuple):
     rewrap: Callable[[Any], Any] = lambda server: server
     """server -> the same additions (a factor, a control variate) around another server's step (see `with_server`)."""
     measurements: Callable[[Any], dict[str, float]] = lambda state: {}
+    """Numbers for the round's report, read off the state."""
     schedules: tuple[tuple[str, Schedule], ...] = ()
+    """Name and schedule of every server rate, so that they can be checked and printed before a run."""
     fitted: Callable[[nn.Module, tuple[int, ...]], Any] | None = None
     """(model, numbers of the training clients) -> this server, where it has to know them before the first round (AFL).
     """

@@ -49,6 +49,11 @@ class BlockSum:
     each: list[tuple[float, Params]] = field(default_factory=list)
     """Weights and displacements one by one, for aggregators that need every upload."""
 
+    @property
+    def mean_loss(self) -> float:
+        """The weighted mean of the clients' losses that are finite; NaN where there is none."""
+        return self.loss.value / self.loss_weight if self.loss_weight else float("nan")
+
     def add_clients(self, weights: np.ndarray, losses: np.ndarray, measurements: Mapping[str, np.ndarray]) -> None:
         """Count clients whose uploads are, or will be, in the sums; one number per client in each array.
 

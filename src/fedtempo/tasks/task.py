@@ -44,7 +44,7 @@ class Task:
     main: str = ""
     """The metric that selects a round; by default the first."""
     asked: tuple[str, ...] = ()
-    """The metrics that a user asked for: they are never left out without a word."""
+    """The metrics that a user asked for: they are never left out silently."""
     reason: str = field(default="given", compare=False)
     """How this task was chosen."""
 

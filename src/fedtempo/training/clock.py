@@ -48,6 +48,30 @@ def work_of(
     return devices.work(devices.traits(clients), steps, flops, ledger.first_bytes(clients))
 
 
+class Outcomes(NamedTuple):
+    """What becomes of each client that was asked: whether it left or was late, and when it is done with the round."""
+
+    arrivals: np.ndarray
+    """Seconds after the start at which each upload would arrive."""
+    left: np.ndarray
+    late: np.ndarray
+    ends: np.ndarray
+    """Seconds after the start at which each arrives, leaves or reaches the deadline."""
+
+
+def outcomes(
+    devices: RunningDevices, work: Work, clients: np.ndarray, now: Now, time: float, deadline: float | None
+) -> Outcomes:
+    """Who arrives in time, who leaves before and who is late, for clients that start at this second of the clock."""
+    limit = math.inf if deadline is None else deadline
+    arrivals, leaves = work.arrivals(), devices.leaves(clients, time, *now.path)
+    # A client whose work was cut to nothing has nothing to send.
+    idle = (work.seconds[1] <= 0) & bool(now.deadline)
+    left = leaves < np.minimum(arrivals, limit)
+    late = ~left & ((arrivals > limit * (1 + 1e-9)) | idle)
+    return Outcomes(arrivals, left, late, np.where(left, leaves, np.where(late, limit, arrivals)))
+
+
 def passage(
     devices: RunningDevices,
     work: Work,
@@ -63,22 +87,16 @@ def passage(
     than needed, else with the slowest. A client that leaves is waited for until it leaves, a late one, or one that is
     `silent`, until the deadline.
     """
-    limit = math.inf if deadline is None else deadline
-    arrivals, leaves = work.arrivals(), devices.leaves(clients, now.time, *now.path)
-    # A client whose work was cut to nothing has nothing to send.
-    idle = work.seconds[1] <= 0 if now.deadline else np.zeros(len(clients), dtype=bool)
-    left = leaves < np.minimum(arrivals, limit)
-    late = ~left & ((arrivals > limit * (1 + 1e-9)) | idle)
+    arrivals, left, late, ends = outcomes(devices, work, clients, now, now.time, deadline)
     arrived = np.flatnonzero(~left & ~late)
     # Equal times are ordered by client number, so that the outcome does not depend on the order of the cohort.
     order = arrived[np.lexsort((clients[arrived], arrivals[arrived]))]
-    ends = np.where(left, leaves, np.where(late, limit, arrivals))
     if enough is not None and len(order) >= enough:
         order = order[:enough]
         seconds = float(arrivals[order[-1]]) if enough else 0.0
     else:
         seconds = float(ends.max(initial=0.0))
-        seconds = limit if math.isfinite(limit) and (silent or late.any()) else seconds
+        seconds = deadline if deadline is not None and (silent or late.any()) else seconds
     joules = math.fsum(work.spent(np.minimum(ends, seconds)).tolist())
     failures = [Failure(int(client), LEFT) for client in clients[left]]
     failures += [Failure(int(client), LATE) for client in clients[late]]
@@ -86,7 +104,7 @@ def passage(
 
 
 def waiting(devices: RunningDevices, clients: np.ndarray, time: float, wanted: int) -> float:
-    """Seconds until `wanted` clients are there at the same time; where they never are, until one is."""
+    """Seconds until `wanted` clients are available at the same time; if that never happens, until one is."""
     wanted, waited = min(wanted, len(clients)), 0.0
     # Once everybody has joined, every day is like the one before.
     while waited <= devices.devices.availability.joins + 2 * DAY * HOUR:

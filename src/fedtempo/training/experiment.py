@@ -45,7 +45,7 @@ class Experiment:
     quorum: int = 1
     over_selection: float = 0.0
     deadline: float | None = None
-    """Seconds that clients have for a round; later answers do not count. Without devices nobody simulated is late."""
+    """Seconds that clients have for a round; later answers do not count. Simulated clients need devices to be late."""
     partial_work: bool = False
     """Whether simulated clients stop at the deadline and send what they have."""
     asynchrony: Asynchrony | None = None

@@ -1,4 +1,4 @@
-"""More rounds for a stored run: what depends on how many there are is said, and asked for."""
+"""More rounds for a stored run: settings that depend on the number of rounds are named, and need `as_planned`."""
 
 from __future__ import annotations
 

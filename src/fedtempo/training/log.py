@@ -37,7 +37,7 @@ def log_round(report: RoundReport, rounds: int) -> None:
 
 
 def log_end(result: Result) -> None:
-    """How the run ended, and what is to be known about it."""
+    """How the run ended, and the notes that the result adds."""
     for note in result.notes[len(result.experiment.notes) :]:
         LOGGER.info("%s", note)
 

@@ -1,23 +1,22 @@
 """The training loop: a generator that yields a report after every round.
 
 The simulator, Ray and a Flower deployment all run this loop; they differ in the engine that it is given. One round is
-in `training/one_round.py`, what the server makes of it in `training/server_round.py`, what a client does in
-`client/program.py`.
+in `training/one_round.py`, what the server makes of it in `training/server_round.py`, its scores in
+`training/round_scores.py`, what a client does in `client/program.py`.
 """
 
 from __future__ import annotations
 
 import functools
 import time
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import AbstractContextManager, closing, nullcontext
 from dataclasses import replace
 from pathlib import Path
 
-from fedtempo.backends import Engine, WorkerPool, engine_for, serial
+from fedtempo.backends import Engine, WorkerPool, engine_for
 from fedtempo.errors import require
-from fedtempo.evaluation.remembered import RememberedScores, memory_for
-from fedtempo.evaluation.scoring import Evaluator
+from fedtempo.evaluation.remembered import RememberedScores
 from fedtempo.federation.costs import Ledger
 from fedtempo.federation.federation import Federation
 from fedtempo.params import Params, select, size_in_bytes
@@ -30,9 +29,10 @@ from fedtempo.training.clock import AWAY, LEFT
 from fedtempo.training.experiment import Experiment
 from fedtempo.training.extension import check_extension
 from fedtempo.training.log import log_end, log_round, log_start
-from fedtempo.training.one_round import DROPPED, next_round, now_in, state_of
+from fedtempo.training.one_round import DROPPED, next_round, now_in
 from fedtempo.training.result import Result
 from fedtempo.training.round_report import RoundReport, RoundState, evaluations_since_best
+from fedtempo.training.round_scores import evaluated, evaluator_of, memory_of
 from fedtempo.training.saved import Snapshot
 from fedtempo.training.state import Progress, State
 from fedtempo.training.storage.in_memory import MemoryStore, Saved, Store
@@ -78,20 +78,9 @@ def train_experiment(
         log_start(experiment, history, notes_as_warnings)
         # The ledger has to know who was asked before: a client gets the tensors that never change only once.
         ledger = Ledger(federation, experiment.first_shared, server.extra(state.server), _asked(history))
-        memory = _memory(experiment) if engine is None else None  # a real user may not answer
-        for round_number in range(len(history), 0 if _stopped(history) else experiment.rounds):
-            started, replaced = time.perf_counter(), clients.status.replaced
-            now = now_in(experiment, state, round_number)
-            _maybe_kill(federation, clients, now)
-            if experiment.asynchrony is None:
-                state, personal, report = next_round(experiment, state, clients, store, ledger, now, engine is not None)
-            else:
-                state, personal, report = next_version(experiment, state, clients, store, ledger, now)
-            # Scoring comes before the commit: validation may select this round, and the selection is committed with it.
-            evaluator = _evaluator(experiment, clients, store, personal, memory)
-            state, report = _evaluated(experiment, evaluator, state, report, now, store.planned)
-            report = replace(report, stops=_gives_up(experiment, history, report))
-            report = _timed(report, started, clients.status.replaced - replaced)
+        memory = None if real else memory_of(experiment)  # a real user may not answer
+        for _ in range(len(history), 0 if _stopped(history) else experiment.rounds):
+            state, personal, report = _scored_round(experiment, state, history, clients, store, ledger, memory, real)
             # Commit first, report afterwards: a round that was reported is never lost.
             store.commit(state, personal, report)
             tracked.round(report)
@@ -104,14 +93,45 @@ def train_experiment(
                 break
         # The number of blocks would tell how many clients took part, which a private run does not publish.
         timed = None if federation.private else clients.status.calibration
-        ran_as = "clients on nodes of their own" if engine else experiment.ran_as(timed)
-        last = _snapshot(experiment, history, state, None)
-        result = Result(experiment, last, history, store, ran_as, releases=state.releases)
-        chosen = store.selected
-        if chosen is not None:
-            result.chosen = _snapshot(experiment, history, chosen.state, chosen.round)
+        ran_as = "clients on nodes of their own" if real else experiment.ran_as(timed)
+        result = _result(experiment, state, history, store, ran_as)
         tracked.end(result)
         log_end(result)
+    return result
+
+
+def _scored_round(
+    experiment: Experiment,
+    state: State,
+    history: Sequence[RoundReport],
+    engine: Engine,
+    store: Store,
+    ledger: Ledger,
+    memory: RememberedScores | None,
+    real: bool,
+) -> tuple[State, dict[int, Params], RoundReport]:
+    """The state after the round that follows `history`, what its clients keep, and its report; nothing is committed."""
+    started, replaced = time.perf_counter(), engine.status.replaced
+    now = now_in(experiment, state, len(history))
+    _maybe_kill(experiment.federation, engine, now)
+    if experiment.asynchrony is None:
+        state, personal, report = next_round(experiment, state, engine, store, ledger, now, real)
+    else:
+        state, personal, report = next_version(experiment, state, engine, store, ledger, now)
+    # Scoring comes before the commit: validation may select this round, and the selection is committed with it.
+    evaluator = evaluator_of(experiment, engine, store, personal, memory)
+    state, report = evaluated(experiment, evaluator, state, report, now, store.planned)
+    report = replace(report, stops=_gives_up(experiment, history, report))
+    return state, personal, _timed(report, started, engine.status.replaced - replaced)
+
+
+def _result(experiment: Experiment, state: State, history: list[RoundReport], store: Store, ran_as: str) -> Result:
+    """The finished run, with the round that validation selected."""
+    last = _snapshot(experiment, history, state, None)
+    result = Result(experiment, last, history, store, ran_as, releases=state.releases)
+    chosen = store.selected
+    if chosen is not None:
+        result.chosen = _snapshot(experiment, history, chosen.state, chosen.round)
     return result
 
 
@@ -228,66 +248,6 @@ def _charged(saved: Saved, store: DurableStore) -> Saved:
     state = saved.state._replace(releases=saved.state.releases + 1 + saved.lost)
     store.restate(state)
     return saved._replace(state=state)
-
-
-def _memory(experiment: Experiment) -> RememberedScores | None:
-    """What takes over scores of users whose model has not changed, where that gives the same bits."""
-    if experiment.evaluation is None:
-        return None
-    is_serial = experiment.backend.name == serial.name
-    return memory_for(experiment.federation, experiment.evaluation, is_serial, experiment.first_shared)
-
-
-def _evaluator(
-    experiment: Experiment,
-    engine: Engine,
-    store: Store,
-    latest: Mapping[int, Params],
-    memory: RememberedScores | None = None,
-) -> Evaluator | None:
-    """The evaluator of this round, or None. This round's clients are scored on the state that is not committed yet."""
-    if experiment.evaluation is None:
-        return None
-    if memory is not None:
-        memory.forget(latest)
-
-    def personal_of(client: int) -> Params:
-        if client not in latest:
-            return state_of(experiment, store, client)
-        return experiment.federation.personal_state(client, experiment.first_shared, latest[client])
-
-    return Evaluator(experiment.federation, engine, experiment.evaluation, experiment.block, personal_of, memory)
-
-
-def _evaluated(
-    experiment: Experiment,
-    evaluator: Evaluator | None,
-    state: State,
-    report: RoundReport,
-    now: Now,
-    planned: int | None,
-) -> tuple[State, RoundReport]:
-    """Score the round if an evaluation is due.
-
-    Validation selects the round. Test scores are kept only for a round that validation has just selected, so nobody can
-    select by them.
-    """
-    if evaluator is None or not evaluator.protocol.due(now.round, experiment.rounds, planned):
-        return state, report
-    server = experiment.federation.algorithm.server
-    model = {**state.shared, **server.model(state.shared, state.server)}
-    extra = server.extra(state.server)
-    sizes = experiment.federation.problem.data.sizes
-    has_test = bool(sizes("test").any())
-    if not sizes("validation").any():
-        (only,) = evaluator.scores(model, extra, now, "test" if has_test else "train")
-        return state, replace(report, test=only)
-    validation, *test = evaluator.scores(model, extra, now, "validation", *(("test",) if has_test else ()))
-    quality = validation.quality()
-    if not quality > state.best_validation:  # written this way round, a NaN never wins
-        return state, replace(report, validation=validation)
-    selected = test[0] if test else validation
-    return state._replace(best_validation=quality), replace(report, validation=validation, test=selected)
 
 
 def drained(rounds: Generator[RoundReport, None, Result], *observers: Callable[[RoundReport], None]) -> Result:

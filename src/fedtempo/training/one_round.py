@@ -123,7 +123,7 @@ def participants(
 def _chosen(
     experiment: Experiment, now: Now, seed: int, devices: RunningDevices | None
 ) -> tuple[np.ndarray, list[Failure]]:
-    """The clients that are asked: chosen among those that are there, or from a list, without those that are away."""
+    """The clients that are asked: chosen among the available ones, or from a list, without those that are away."""
     clients, rule, over = experiment.federation.problem.data.clients, experiment.cohort, experiment.over_selection
     if devices is None or not devices.devices.may_be_away:
         return rule.members(clients, now, seed, over), []

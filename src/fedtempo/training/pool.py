@@ -61,7 +61,7 @@ def runs_at_once(asked: int | None, runs: int, rounds: int) -> RunsAtOnce:
 
 
 class WorkerDiedError(TrainingError):
-    """A worker ended without a word: it was killed, or its memory did not suffice."""
+    """A worker process ended without an answer: it was killed, or ran out of memory."""
 
 
 class Asked(NamedTuple):
@@ -170,7 +170,7 @@ class Pool:
 
 
 def _serve(pipe: Connection, inherited: list[Connection], perform: Perform) -> None:
-    """A worker's life: jobs come in, questions and results go out, until nobody is at the other end."""
+    """The main loop of a worker: receive jobs, send questions and results, end when the pipe closes."""
     for other in inherited:
         other.close()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the owner, who then ends us

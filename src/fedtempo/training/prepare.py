@@ -111,11 +111,8 @@ def prepare(
     if evaluation is not None:
         check_metrics(federation)
     federation = replace(federation, policy=_policy(admission, faults, aggregator))
-    check_aggregator(federation)
-    check_uploads_suffice(rule, federation, rounds)
     quorum = max(quorum, aggregator.fewest)
-    check_private(federation, rule, rounds, evaluation, quorum, over_selection)
-    check_compression(federation)
+    _check_uploads(federation, rule, rounds, evaluation, quorum, over_selection)
     check_clock(federation, deadline, partial_work)
     start = federation.first_shared(given)
     federation = federation.with_averaged_optimizers(start).with_estimates()
@@ -125,8 +122,8 @@ def prepare(
     asked = 0 if cluster and workers is None else workers
     choice, obstacle = _choose_backend(federation, start, backend, asked, block, expected)
     kills = faults is not None and faults.kill > 0
-    immortal = choice.workers == 1 and cluster is None
-    require(not (kills and immortal), "faults.kill", "0 where no workers can be killed", faults)
+    has_workers = choice.workers != 1 or cluster is not None
+    require(has_workers or not kills, "faults.kill", "0 where no workers can be killed", faults)
     origin, notes = start_notes(federation, origin, given, obstacle, model)
     return Experiment(
         federation=federation,
@@ -187,6 +184,21 @@ def _check_rounds(
     most = max(1.0, expected)
     require(is_count(quorum) and quorum <= most, "quorum", f"an int in [1, {most:g}] (the cohort)", quorum)
     return expected
+
+
+def _check_uploads(
+    federation: Federation,
+    cohort: Cohort,
+    rounds: int,
+    evaluation: Evaluation | None,
+    quorum: int,
+    over_selection: float,
+) -> None:
+    """Check that what clients send suits the aggregator, a private mean and the compressor, where a run has them."""
+    check_aggregator(federation)
+    check_uploads_suffice(cohort, federation, rounds)
+    check_private(federation, cohort, rounds, evaluation, quorum, over_selection)
+    check_compression(federation)
 
 
 def _choose_backend(

@@ -25,7 +25,7 @@ from fedtempo.training.checks.settings import sampled_rounds
 
 USUAL_DELTA = 1e-5
 WITHHELD = "withheld (private)"
-"""What stands where a description of the data would stand."""
+"""Replaces the description of the data in what a private run publishes."""
 OUTSIDE = {
     "control": "control variates (SCAFFOLD)",
     "buffers": "statistics of the data, such as BatchNorm's; keep them at home with average_buffers=False or fedbn",

@@ -1,4 +1,4 @@
-"""What is to be known about a finished run, a line each."""
+"""Notes about a finished run, a line each: how it ended, which model it gives, what looks wrong."""
 
 from __future__ import annotations
 

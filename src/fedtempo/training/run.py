@@ -41,7 +41,7 @@ R = TypeVar("R")
 
 
 def _spelt(function: Callable[P, R]) -> Callable[P, R]:
-    """The function with one-line errors: a misspelt setting gets the nearest known one, a missing one is named."""
+    """The function, with errors of one line that name a missing setting, or the nearest known one to a misspelt one."""
     parameters = inspect.signature(function).parameters
 
     @functools.wraps(function)
@@ -106,22 +106,25 @@ def run(
 ) -> Result:
     """Train to the end and return the result.
 
+    Wrong settings raise a `ConfigError`, `DataError` or `ModelError` of one line, before anything is trained.
+
     Args:
-        model: An `nn.Module`, or a function that makes one. Weights that you loaded, trained or edited are kept; a
-            model of `fedtempo.models` as it was made, and what a function makes, is drawn from the seed.
+        model: An `nn.Module`, or a function that makes one. Weights that you loaded, trained or edited are kept.
+            Those of an unchanged model of `fedtempo.models`, or of one that a function makes, are drawn from the seed.
         data: The clients and their rows.
         algorithm: One of `fedtempo.algorithms`, or your own.
         rounds: How many rounds to train.
         cohort: Clients per round: a number, a fraction of all, a schedule of numbers or a function of `Now`, a rule of
             `fedtempo.cohort`, or your own `fedtempo.cohort.Cohort`.
-        cohorts: The clients of each round, written down; replaces `cohort`.
+        cohorts: The clients of each round, as lists of numbers; replaces `cohort`.
         batch_size: Rows of a batch; None takes all rows of a client.
         batches: `"epochs"` visits every row once per epoch in random order, `"in_order"` in the order of the rows,
-            `"replace"` draws each batch anew.
+            `"replace"` draws each batch with replacement.
         augment: Changes training batches at random: one of `fedtempo.data.augment`, or your function of (batch, key).
         loss: The name of a task, a `Task`, or a function of (outputs, targets); by default what fits the targets.
-        metrics: Names of `fedtempo.metrics` and `Metric`s to report, before those of the task.
-        metric: The main one, by which validation selects; by default the first of `metrics`, or the task's own.
+        metrics: What to report besides the task's own metrics: names of `fedtempo.metrics`, or `Metric`s.
+        metric: The main metric, by which validation selects the round; by default the first of `metrics`, or the
+            task's own.
         seed: Everything random is derived from it.
         dtype: The floating-point type of the model and of the inputs.
         autocast: Whether the model computes in bfloat16 where torch holds that safe (`torch.autocast`); weights, losses
@@ -131,16 +134,16 @@ def run(
         init_clients: Personal tensors that particular clients start from.
         evaluation: How users are scored; None scores nobody.
         admission: Which uploads count; by default all that are finite.
-        aggregator: How uploads become one: the mean, or one of `fedtempo.robust`.
+        aggregator: How uploads are combined: the mean, or one of `fedtempo.robust`.
         quorum: The fewest uploads that make a round count.
-        over_selection: The extra share of clients to ask; the first to answer are enough.
+        over_selection: The extra share of clients to ask; the first to answer count.
         deadline: Seconds that clients have for a round: real clients of a deployment, and simulated ones with devices.
-        devices: How fast clients compute and send, what energy that takes and when they are there: one of
+        devices: How fast clients compute and send, what energy that takes and when they are available: one of
             `fedtempo.devices`, or your function of (seed, clients) that returns arrays by trait.
         partial_work: Whether clients that would be late stop at the deadline and send what they have.
         asynchrony: Take uploads as they come instead of waiting for a cohort: one of `fedtempo.asynchrony`. A round is
             then one version of the model, and `cohort` is how many clients work at the same time.
-        faults: Faults to inject, to see that they cost nothing.
+        faults: Faults to inject, to test how a run copes with them.
         backend: `"auto"`, `"serial"`, `"vectorised"`, `"processes"`, `"ray"`, or a `Backend`.
         workers: Worker processes, or Ray actors.
         block: Clients that are trained and added up together.
@@ -151,12 +154,12 @@ def run(
             default twenty times the slowest block so far, at least a minute.
         out: A folder to which every round is committed.
         resume: Continue the run in `out` where it stopped. It may get more `rounds` than it had.
-        as_planned: Where a run gets more rounds: keep what depended on their number (a cosine over them, how often it
-            is evaluated) as it was planned. Without it such a run is refused.
+        as_planned: For a resumed run with more rounds: keep settings that depend on the number of rounds (a cosine
+            schedule, how often users are scored) as they were planned. Without it such a run is refused.
         commit_every: Rounds that share one transaction.
-        trackers: Where every round's numbers go as well, such as `["progress", "tensorboard"]`.
-        progress: True shows a bar in a terminal or a notebook, and lines elsewhere. By default a run logs one line, its
-            task and where its first weights come from; False leaves that out.
+        trackers: Tools to which every round's numbers are logged, such as `["progress", "tensorboard"]`.
+        progress: True shows a bar in a terminal or a notebook, and lines elsewhere. By default a run logs one line: its
+            task, and where its first weights come from. False leaves this line out.
         states: Whether each report holds the whole state after its round in `report.state`: shared, server, and what
             the cohort keeps.
 
@@ -221,7 +224,7 @@ _unfinished: weakref.WeakSet[Rounds] = weakref.WeakSet()
 
 
 def _closed_at_exit(rounds: Rounds) -> Rounds:
-    """The generator; a script that leaves its loop early and ends closes it while Python still has its modules."""
+    """The generator, to be closed at exit: a script may leave its loop early, and closing needs Python's modules."""
     _unfinished.add(rounds)
     return rounds
 

@@ -1,4 +1,4 @@
-"""A result as one file, and what can be done with it where the experiment is not at hand.
+"""A result as one file, and what can be done with it without the experiment.
 
 The file is safetensors: tensors and text, nothing that could run. `about.json` in it holds the numbers and the form of
 the server's state, `sha256` is the hash of everything else. It finds damage, not forgery: it has no key.
@@ -227,7 +227,7 @@ def saved_from_bytes(data: bytes) -> SavedResult:
 
 
 def _read(about: Mapping[str, Any], tensors: Params) -> SavedResult:
-    """The result that a file tells of; whatever is missing or of another form is one of `MALFORMED`."""
+    """The result in a file; anything that is missing or has another form raises one of `MALFORMED`."""
     require(about["version"] == VERSION, "version", f"{VERSION}, which this FedTempo reads", about["version"])
     trees: dict[str, dict[str, Params]] = {"last": {}, "selected": {}}
     for name, tensor in tensors.items():

@@ -43,7 +43,7 @@ def conclude(
         return _conclude_privately(experiment, state, block, cohort, now, ledger)
     abandoned = block.clients < experiment.quorum
     check_alive(experiment.federation, block, now)
-    loss = block.loss.value / block.loss_weight if block.loss_weight else float("nan")
+    loss = block.mean_loss
     if not abandoned:
         state = _server_step(experiment.federation, state, block, now)._replace(progress=state.progress.after(loss))
     # Whoever did the work is charged, also where the upload was refused or came too late.
@@ -119,8 +119,12 @@ def _server_step(federation: Federation, state: State, block: BlockSum, now: Now
     aggregate = mean(block, algorithm.uploads.unweighted, federation.problem.dtype)
     if federation.policy is not None:
         aggregate = _aggregated(federation.policy.aggregator, aggregate, block)
-    norms = (*state.norms, statistics.median(block.norms))[-REMEMBERED_NORMS:] if block.norms else state.norms
-    return stepped(federation, state, aggregate, now)._replace(norms=norms)
+    return stepped(federation, state, aggregate, now)._replace(norms=remembered_norms(state, block))
+
+
+def remembered_norms(state: State, block: BlockSum) -> tuple[float, ...]:
+    """The median norms of the latest rounds, with that of this block's uploads where their norms were taken."""
+    return (*state.norms, statistics.median(block.norms))[-REMEMBERED_NORMS:] if block.norms else state.norms
 
 
 def stepped(federation: Federation, state: State, aggregate: Aggregate, now: Now) -> State:

@@ -1,4 +1,4 @@
-"""Trackers of a run: they are told the settings, every round and the result. Nothing they do changes a number."""
+"""Trackers of a run: they receive the settings, every round's report and the result. They change no number."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from fedtempo.training.round_report import RoundReport
 
 @dataclass(frozen=True)
 class RunInfo:
-    """A run that is about to train: what it is, where it is kept, and whether it goes on from earlier."""
+    """A run that is about to train: its settings, its folder, and whether it is resumed."""
 
     settings: Mapping[str, str]
     rounds: int
@@ -29,7 +29,7 @@ class RunInfo:
     """The run folder, if the run has one."""
     resumed: bool = False
     done: int = 0
-    """Rounds that were over before."""
+    """Rounds that a resumed run has committed already."""
     notes: tuple[str, ...] = ()
     """What was decided for the user, a line each."""
 
@@ -51,20 +51,20 @@ class RunInfo:
 
 
 class Tracker(Protocol):
-    """Told about a run as it goes on. Write your own with these three methods and a name."""
+    """Receives the reports of a run. Write your own with a name and these three methods."""
 
     name: str
 
     def start(self, run: RunInfo) -> int | None:
-        """Begin, and say how many rounds of this run are held already: those are not told again. None is none."""
+        """Begin; returns how many rounds of this run are logged already (None: none), which are not repeated."""
         ...
 
     def round(self, report: RoundReport) -> None:
-        """One round is over and committed."""
+        """Log one round, which is committed."""
         ...
 
     def end(self, result: Result | None) -> None:
-        """The run is over, or was stopped (None)."""
+        """Log the result of a finished run; None if the run was stopped."""
         ...
 
 
@@ -77,8 +77,8 @@ class Tracking:
     def start(self, tracker: Tracker, run: RunInfo, history: Sequence[RoundReport]) -> None:
         """Start a tracker and tell it the rounds of a resumed run that it missed.
 
-        An error of ours is about a setting, such as a place that is taken, and is raised: nothing is trained yet. What
-        else goes wrong is the tracker's own trouble and costs the tracker.
+        A `FedTempoError` is about a setting, such as a file that exists already, and is raised: nothing is trained yet.
+        After any other error the tracker is dropped with a warning.
         """
         try:
             held = _held(tracker.start(run))
@@ -93,7 +93,7 @@ class Tracking:
                 self._tell(tracker, partial(tracker.round, report))
 
     def round(self, report: RoundReport) -> None:
-        """Tell everybody but those who hold this round already: a resumed run repeats it to the bit."""
+        """Report a round to every tracker that has not logged it already. A resumed run may repeat a logged round."""
         for tracker, held in list(self._held):
             if report.round >= held:
                 self._tell(tracker, partial(tracker.round, report))

@@ -14,6 +14,7 @@ from typer.core import TyperGroup
 
 from fedtempo import __version__
 from fedtempo.cli.commands import COMMANDS, imported
+from fedtempo.comparison.fair import Budget
 
 SOURCE = Path(__file__).resolve().parents[3] / "src"
 EXTRAS = {
@@ -71,6 +72,23 @@ def test_help_does_not_wait_for_torch(arguments: list[str]) -> None:
 def test_the_list_says_what_the_command_s_own_help_begins_with(name: str) -> None:
     command = imported(name)
     assert COMMANDS[name].help == (command.help or "").split("\n\n")[0].replace("\n", " ")
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_a_paragraph_of_help_is_one_line_that_any_terminal_can_wrap(name: str) -> None:
+    paragraphs = (imported(name).help or "").split("\n\n")
+    assert not [paragraph for paragraph in paragraphs if "\n" in paragraph]
+
+
+@pytest.mark.parametrize("name", ["data", "deploy"])
+def test_completion_is_installed_by_the_program_and_not_by_its_parts(name: str) -> None:
+    offered = [option for parameter in imported(name).params for option in parameter.opts]
+    assert "--install-completion" not in offered
+
+
+def test_the_help_of_compare_says_the_default_of_seeds_with_tune_as_well() -> None:
+    (seeds,) = [parameter for parameter in imported("compare").params if parameter.name == "seeds"]
+    assert f"1 by default, {Budget().seeds} with --tune" in seeds.help
 
 
 @pytest.mark.parametrize("name", COMMANDS)

@@ -190,11 +190,7 @@ def make_plan(
     return FairPlan(
         metric=metric,
         contestants={
-            one.label: {
-                "algorithm": {k: v for k, v in identity.items() if k.startswith("algorithm")},
-                "ranges": {dimension.name: _range_of(dimension) for dimension in one.dimensions},
-                "points": points[one.label],
-            }
+            one.label: _contestant(one, identity, points[one.label])
             for one, identity in zip(tunables, identities, strict=True)
         },
         tuning_seeds=tuning if any(one.dimensions for one in tunables) else (),
@@ -211,6 +207,15 @@ def make_plan(
         experiment={k: v for k, v in identities[0].items() if not k.startswith("algorithm") and k != "seed"},
         lower_is_better=metric in task.lower_is_better,
     )
+
+
+def _contestant(tunable: Tunable, identity: Mapping[str, str], points: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """What the plan says about one contestant: its algorithm, the ranges of its values, and the points to try."""
+    return {
+        "algorithm": {name: value for name, value in identity.items() if name.startswith("algorithm")},
+        "ranges": {dimension.name: _range_of(dimension) for dimension in tunable.dimensions},
+        "points": points,
+    }
 
 
 def _check_claims(claims: Sequence[tuple[str, str]], labels: Sequence[str]) -> None:

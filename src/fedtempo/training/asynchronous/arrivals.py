@@ -18,7 +18,7 @@ from fedtempo.schedules import Now
 from fedtempo.server.asynchrony import Event
 from fedtempo.training.asynchronous.asked import AskedEngine
 from fedtempo.training.asynchronous.flights import Flight, Flights
-from fedtempo.training.clock import LATE, LEFT, waiting, work_of
+from fedtempo.training.clock import LATE, LEFT, outcomes, waiting, work_of
 from fedtempo.training.experiment import Experiment
 
 SMALL = 4096
@@ -37,9 +37,9 @@ class Arrivals(Protocol):
 def starters(
     experiment: Experiment, now: Now, flights: Flights, free: int, there: Callable[[np.ndarray], np.ndarray]
 ) -> tuple[Flights, np.ndarray]:
-    """The clients that start next: a whole cohort where nobody is at work yet, else so many that are drawn.
+    """The clients that start next: a whole cohort if no client is at work, else `free` clients that are drawn.
 
-    `there` keeps those of some clients that may be asked now. Nobody starts only where nobody is free and there.
+    `there` selects the clients that may be asked now. The result is empty only if no client is both free and available.
     """
     problem, rule = experiment.federation.problem, experiment.cohort
     pool = pool_of(experiment, now)
@@ -81,7 +81,7 @@ class ByDevice:
     ) -> None:
         self._experiment, self._devices, self._ledger = experiment, devices, ledger
         self._now = now
-        """Where the version stands from which clients start now."""
+        """The position of the newest version, from which clients start now."""
         self._kept_by = kept_by
         self._at_once = max(1, round(experiment.cohort.expected(now, now.clients)))
         self._starts: Counter[int] = Counter()
@@ -130,12 +130,7 @@ class ByDevice:
         """The flights of clients that start now: when each arrives, or when and why it is lost."""
         place = replace(self._now, again=again)
         work = work_of(self._devices, self._ledger, clients, place, self._kept_by(clients))
-        arrivals, leaves = work.arrivals(), self._devices.leaves(clients, time, *place.path)
-        limit = np.inf if self._experiment.deadline is None else self._experiment.deadline
-        idle = (work.seconds[1] <= 0) & bool(place.deadline)
-        left = leaves < np.minimum(arrivals, limit)
-        late = ~left & ((arrivals > limit * (1 + 1e-9)) | idle)
-        lasts = np.where(left, leaves, np.where(late, limit, arrivals))
+        _, left, late, lasts = outcomes(self._devices, work, clients, place, time, self._experiment.deadline)
         joules = work.spent(lasts)
         reasons = [LEFT if gone else LATE if slow else "" for gone, slow in zip(left, late, strict=True)]
         columns = zip(clients.tolist(), lasts.tolist(), joules.tolist(), reasons, strict=True)
@@ -163,7 +158,7 @@ class ByList:
 
 
 class ByNode:
-    """Real clients: as soon as one has answered another one is asked, and nobody is waited for."""
+    """Real clients. As soon as one has answered, another one is asked; the server waits for no client in particular."""
 
     def __init__(
         self, experiment: Experiment, engine: AskedEngine, now: Now, ask: Callable[[Flight, Flights], None]

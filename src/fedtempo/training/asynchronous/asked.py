@@ -28,7 +28,7 @@ class AskedEngine:
 
     @property
     def status(self) -> EngineStatus:
-        """That of the engine."""
+        """The status of the wrapped engine."""
         return self._engine.status
 
     def asked(self, client: int) -> bool:
@@ -36,13 +36,13 @@ class AskedEngine:
         return client in self._pending
 
     def ask(self, client: int, order: Order, blocks: Iterable[Block]) -> None:
-        """Ask a client, and go on."""
+        """Ask a client to train, without waiting for its answer."""
         work = list(blocks)  # read now, in this thread: the store belongs to it
 
         def answer() -> None:
             try:
                 self._answers.put((client, self._engine.train(order, work)))
-            except BaseException as error:  # told to the thread that waits
+            except BaseException as error:  # `wait` raises it in the main thread
                 self._answers.put((client, error))
 
         self._pending.add(client)
@@ -60,9 +60,9 @@ class AskedEngine:
         return client, self._since - before
 
     def train(self, order: Order, blocks: Iterable[Block]) -> BlockSum:
-        """What these clients have answered."""
+        """The sum of what these clients have answered; `wait` has returned each of them."""
         return total(self._arrived.pop(client) for block in blocks for client in block.clients.tolist())
 
     def score(self, scoring: Scoring, blocks: Iterable[Block]) -> Iterator[BlockScores]:
-        """As the engine does."""
+        """The scores from the wrapped engine."""
         return self._engine.score(scoring, blocks)

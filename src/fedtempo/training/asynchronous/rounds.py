@@ -28,7 +28,7 @@ from fedtempo.training.clock import LEFT
 from fedtempo.training.experiment import Experiment
 from fedtempo.training.one_round import blocks_of, norm_limit, state_of
 from fedtempo.training.round_report import Clients, RoundReport
-from fedtempo.training.server_round import REMEMBERED_NORMS, check_alive, measurements_of, passed, stepped
+from fedtempo.training.server_round import check_alive, measurements_of, passed, remembered_norms, stepped
 from fedtempo.training.state import State
 from fedtempo.training.storage.in_memory import Store
 
@@ -204,8 +204,7 @@ def _concluded(
     total = BlockSum()
     for version in sorted(buffer.sums):
         total.add_block(replace(buffer.sums[version], sums={}))
-    loss = total.loss.value / total.loss_weight if total.loss_weight else float("nan")
-    norms = (*state.norms, statistics.median(total.norms))[-REMEMBERED_NORMS:] if total.norms else state.norms
+    loss, norms = total.mean_loss, remembered_norms(state, total)
     seconds, joules = flights.time - state.time, sum(buffer.joules)
     state = stepped(federation, state, aggregate, now)
     state = state._replace(norms=norms, progress=state.progress.after(loss), flights=flights.pruned())

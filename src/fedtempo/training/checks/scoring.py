@@ -1,4 +1,4 @@
-"""Checks of what users are scored by, before training: the metrics fit the outputs, and what rows count is a weight."""
+"""Checks before training: the loss and the metrics fit the model's outputs, and sample weights are weights."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def first_targets(data: FederatedData) -> torch.Tensor | None:
 
 
 def check_sample_weights(data: FederatedData) -> None:
-    """What rows count is one number >= 0 for each, and something for every client."""
+    """Sample weights are one number >= 0 per row, and not all 0 for any client."""
     if SAMPLE_WEIGHT not in data.columns:
         return
     column = data.columns[SAMPLE_WEIGHT]
@@ -57,23 +57,8 @@ def check_loss_fits(federation: Federation, outputs: torch.Tensor, rows: Batch) 
     task = federation.problem.task
     targets = rows.get("y", outputs)
     _check_nothing_to_train(task)
-    before, written = _state_of(task.losses), outputs._version + targets._version
-    try:
-        with _Broadcasts(outputs, targets) as broadcasts:
-            losses = task.losses(outputs, targets)
-    except FedTempoError:
-        raise
-    except Exception as error:
-        if task.classes and targets.is_floating_point():
-            rule = "needs targets that are integers, y.astype(int)"
-            raise ModelError(f"the loss {task.name!r} {rule}. Got {targets.dtype}.") from error
-        shapes = f"outputs {tuple(outputs.shape)}, targets {tuple(targets.shape)}"
-        raise ModelError(f"the loss {task.name!r} does not fit: {shapes}: {first_line(error)}") from error
-    if broadcasts.found:
-        raise ModelError(_in_words(broadcasts, f"the loss {task.name!r}", outputs, targets))
-    if outputs._version + targets._version != written:
-        rule = "leave outputs and targets as they are: 2 * outputs and not outputs.mul_(2)"
-        raise ModelError(f"the loss {task.name!r} must {rule}. Got a write into them.")
+    before = _state_of(task.losses)
+    losses = _losses_of(task, outputs, targets)
     rule = f"the loss {task.name!r} must be"
     wanted = [(len(targets),)] if task.rows_apart else [(), (len(targets),)]
     if not isinstance(losses, torch.Tensor) or tuple(losses.shape) not in wanted:
@@ -96,6 +81,28 @@ def check_loss_fits(federation: Federation, outputs: torch.Tensor, rows: Batch) 
         _warn_if_rows_are_paired(task, outputs.detach(), targets, float(losses.detach()))
 
 
+def _losses_of(task: Task, outputs: torch.Tensor, targets: torch.Tensor) -> Any:
+    """What the loss returns. One that raises, pairs rows with other rows' targets or writes into them is refused."""
+    written = outputs._version + targets._version
+    try:
+        with _Broadcasts(outputs, targets) as broadcasts:
+            losses = task.losses(outputs, targets)
+    except FedTempoError:
+        raise
+    except Exception as error:
+        if task.classes and targets.is_floating_point():
+            rule = "needs targets that are integers, y.astype(int)"
+            raise ModelError(f"the loss {task.name!r} {rule}. Got {targets.dtype}.") from error
+        shapes = f"outputs {tuple(outputs.shape)}, targets {tuple(targets.shape)}"
+        raise ModelError(f"the loss {task.name!r} does not fit: {shapes}: {first_line(error)}") from error
+    if broadcasts.found:
+        raise ModelError(_in_words(broadcasts, f"the loss {task.name!r}", outputs, targets))
+    if outputs._version + targets._version != written:
+        rule = "leave outputs and targets as they are: 2 * outputs and not outputs.mul_(2)"
+        raise ModelError(f"the loss {task.name!r} must {rule}. Got a write into them.")
+    return losses
+
+
 def check_own_pieces(federation: Federation, params: Params, rows: Batch) -> None:
     """Where batches pass in pieces, the loss that a model makes is the mean over them."""
     problem, pieces = federation.problem, max(phase.accumulate for phase in federation.algorithm.phases)
@@ -114,7 +121,7 @@ def check_own_pieces(federation: Federation, params: Params, rows: Batch) -> Non
 
 
 def _check_nothing_to_train(task: Task) -> None:
-    """Clients train the model's parameters: those of a loss would stay as they are, without a word."""
+    """Refuse a loss with parameters: clients train the model's, and those of the loss would silently stay unchanged."""
     loss = task.losses
     own = [n for n, p in loss.named_parameters() if p.requires_grad] if isinstance(loss, nn.Module) else []
     if own:
@@ -159,7 +166,7 @@ def _warn_if_rows_are_paired(task: Task, outputs: torch.Tensor, targets: torch.T
 
 
 class _Broadcasts(TorchFunctionMode):
-    """Notices an operation on outputs (n, 1) and targets (n): torch makes n by n numbers of them without a word."""
+    """Notices an operation on outputs (n, 1) and targets (n), which torch silently broadcasts to n by n numbers."""
 
     def __init__(self, outputs: torch.Tensor, targets: torch.Tensor) -> None:
         super().__init__()

@@ -27,7 +27,7 @@ OURS = (
     "mlflow",
     "wandb",
 )
-"""How the names begin that a run, its report and its trackers write in a run folder."""
+"""The beginnings of the file names that a run, its report and its trackers write in a run folder."""
 
 
 def locked(folder: Path) -> FileLock:
