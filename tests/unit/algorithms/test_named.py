@@ -7,10 +7,11 @@ from typing import Unpack
 import pytest
 
 import fedtempo as ft
-from fedtempo.algorithms.algorithm import descend
+from fedtempo.algorithms.named import phase_settings
 from fedtempo.client.phase import Phase, length
 from fedtempo.client.transforms import sgd
 from fedtempo.schedules import as_schedule
+from fedtempo.server.step import descend
 
 
 @ft.named
@@ -22,7 +23,7 @@ def forgets(lr: float, steps: int, **clients: Unpack[ft.ClientSettings]) -> ft.A
 @ft.named
 def passes(lr: float, steps: int, **clients: Unpack[ft.ClientSettings]) -> ft.Algorithm:
     """Takes the clients' settings, and passes them on."""
-    return ft.Algorithm((Phase(length(steps), as_schedule(lr), **clients),), server=descend(sgd(1.0)))
+    return ft.Algorithm((Phase(length(steps), as_schedule(lr), **phase_settings(clients)),), server=descend(sgd(1.0)))
 
 
 GIVEN: list[ft.ClientSettings] = [
