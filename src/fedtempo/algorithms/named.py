@@ -74,6 +74,7 @@ WORDS: dict[Any, str] = {
     Compressor: "a compressor, such as compress.top_k(0.01)",
 }
 _keyword = functools.partial(inspect.Parameter, kind=inspect.Parameter.KEYWORD_ONLY)
+PHASE_DEFAULTS: dict[str, Any] = {field.name: field.default for field in fields(Phase)}
 TRAFFIC: dict[str, Any] = {"compress": Compressor | None, "compress_down": Compressor | None}
 
 
@@ -83,7 +84,9 @@ def named(build: Callable[Arguments, Algorithm]) -> Callable[Arguments, Algorith
     The function also takes `compress=` and `compress_down=`, unless it has parameters of these names.
     """
     signature, kinds = _with_traffic(*_spelt_out(build))
-    added = [name for name in TRAFFIC if name not in inspect.signature(build).parameters]
+    written = inspect.signature(build).parameters
+    added = [name for name in TRAFFIC if name not in written]
+    steps = [name for name in PhaseSettings.__annotations__ if name in signature.parameters and name not in written]
 
     @functools.wraps(build)
     def call(*args: Arguments.args, **kwargs: Arguments.kwargs) -> Algorithm:
@@ -92,12 +95,22 @@ def named(build: Callable[Arguments, Algorithm]) -> Callable[Arguments, Algorith
         traffic = {field: given[field] for field in added if given.get(field) is not None}
         built = build(**own)  # type: ignore[call-arg]
         require(isinstance(built, Algorithm), f"what {build.__name__} returns", "an Algorithm", built)
+        _check_passed_on(build.__name__, built, {name: given[name] for name in steps if name in given})
         algorithm = _compressing(built, **traffic)
         return replace(algorithm, name=build.__name__, settings=given)
 
     call.__signature__ = signature  # type: ignore[attr-defined]
     call.__annotations__ = kinds
     return call
+
+
+def _check_passed_on(name: str, algorithm: Algorithm, clients: Mapping[str, Any]) -> None:
+    """A setting that `**clients` took and no phase got would print with the algorithm and change nothing."""
+    phases = [one for phase in algorithm.phases for one in (phase, phase.beside) if one is not None]
+    for field, value in clients.items():
+        default = PHASE_DEFAULTS[field]
+        reached = value == default or any(getattr(phase, field) != default for phase in phases)
+        require(reached, f"{field} of {name}", "such that it reaches a phase: pass **clients on to Phase", value)
 
 
 def _compressing(
@@ -129,7 +142,7 @@ def _spelt_out(build: Callable[..., Algorithm]) -> tuple[inspect.Signature, dict
     # Without an annotation `**clients` can mean nothing else.
     unpacked = ClientSettings if kinds[rest] is Any else next(iter(get_args(kinds[rest])), None)
     shared = get_type_hints(unpacked) if is_typeddict(unpacked) else {}
-    defaults = {f.name: f.default for f in fields(Phase)} | dict.fromkeys(TRAFFIC)
+    defaults = PHASE_DEFAULTS | dict.fromkeys(TRAFFIC)
     rule = "of type Unpack[ft.ClientSettings], or of none"
     require(bool(shared) and shared.keys() <= defaults.keys(), f"**{rest} of {build.__name__}", rule, kinds[rest])
     added = [_keyword(name, default=defaults[name], annotation=kind) for name, kind in shared.items()]

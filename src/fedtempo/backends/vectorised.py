@@ -26,7 +26,7 @@ from fedtempo.client.phase import Carry
 from fedtempo.client.program import ClientProgram, Stage
 from fedtempo.data.augment import step_keys
 from fedtempo.data.batches import BatchRows
-from fedtempo.errors import FedTempoError, TrainingError
+from fedtempo.errors import FedTempoError, TrainingError, first_line
 from fedtempo.federation.problem import Problem
 from fedtempo.params import Params, tree_map
 from fedtempo.randomness import client_keys
@@ -92,9 +92,17 @@ def train(
             raise
         # The model is the user's code and may raise anything. Which client it was cannot be told inside `vmap`.
         except Exception as error:
-            raise TrainingError(f"clients {clients[0]} to {clients[-1]}, round {now.round}: {error}") from error
+            where = f"clients {clients[0]} to {clients[-1]}, round {now.round}"
+            hint = "backend='auto' or 'serial' runs them one by one"
+            raise TrainingError(f"{where}, side by side: {obstacle(error)}. {hint}.") from error
     loss = tally.loss.cpu() / torch.from_numpy(np.maximum(tally.steps, 1))
     yield Trained(clients, carry, loss, tally.samples, True, shapes)
+
+
+def obstacle(error: BaseException) -> str:
+    """Why `vmap` failed, in one line; its own text on values that decide the way is long and asks for an issue."""
+    reason = first_line(error)
+    return "what the model computes depends on the data" if reason.startswith("vmap: It looks like") else reason
 
 
 def _first_carry(program: ClientProgram, received: Received, stacked: Params, lanes: int, device: str) -> Carry:

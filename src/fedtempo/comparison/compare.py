@@ -62,7 +62,8 @@ def compare(
 ) -> ResultTable | FairComparison:
     """Results side by side in one table, or algorithms compared fairly.
 
-    Results with the same label, such as several seeds, are averaged.
+    Results with the same label, such as several seeds, are averaged. Without labels, results that differ in more than
+    the seed are told apart.
 
     A mapping from labels to algorithms, or to functions that return one, is a fair comparison. What a function needs
     and has no default, such as `lr`, is tuned: everybody gets the same number of trials and rounds, is scored on
@@ -106,6 +107,11 @@ def _check_results(results: Sequence[Result], labels: Sequence[str] | None) -> N
     require(listed and all(hasattr(result, "scores") for result in results), "contestants", what, results)
     named = labels is None or (not isinstance(labels, str) and len(labels) == len(results))
     require(named, "labels", f"{len(results)} names, one for each result", labels)
+    scored = [result.scores for result in results if result.scores is not None]
+    for what, found in (("metric", [s.metric for s in scored]), ("scored part", [s.part for s in scored])):
+        if len(set(found)) > 1:
+            both = " and ".join(map(repr, list(dict.fromkeys(found))[:2]))
+            raise ConfigError(f"the {what} must be the same in all results that are compared. Got {both}.")
 
 
 def _fairly(

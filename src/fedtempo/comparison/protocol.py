@@ -9,13 +9,8 @@ from dataclasses import dataclass
 from fedtempo.comparison.runs import Run
 from fedtempo.errors import ConfigError, shown
 from fedtempo.training.experiment import CONTENT
+from fedtempo.training.labels import HARMLESS, TELLING, code_differs, differs, own_codes, told_apart
 
-HARMLESS = ("rounds", "cohort", "batching", "dtype", "quorum", "policy", "backend", "block", "version")
-"""What may differ: it is part of what is compared, and said beside the table."""
-BITS_ONLY = ("backend", "block", "version")
-"""What tells nobody's contestants apart."""
-TELLING = ("architecture", "augment", f"augment{CONTENT}", "devices", f"devices{CONTENT}", "asynchrony", "start")
-"""What tells contestants apart besides: runs that differ in one of these are no seeds of one another."""
 Reading = Callable[[Run], str]
 
 
@@ -52,36 +47,8 @@ def contestants_of(runs: Sequence[Run]) -> list[Contestant]:
 
 def labels_of(runs: Sequence[Run]) -> list[str]:
     """The label of each run's contestant: its own, or its algorithm and whatever else tells contestants apart."""
-    varying = [field for field in (*HARMLESS, *TELLING) if field not in BITS_ONLY and _differs(runs, field)]
-    # Where words differ, the hash that stands beside them says nothing more.
-    said_twice = {field + CONTENT for field in varying}
-    varying = [field for field in varying if field not in said_twice]
-    varying += [field for field in _codes(runs) if field not in varying and _code_differs(runs, field)]
-    return [
-        run.label or ", ".join([run.identity["algorithm"], *(f"{field} {_short(field, run)}" for field in varying)])
-        for run in runs
-    ]
-
-
-def _codes(runs: Sequence[Run]) -> list[str]:
-    """The hashes of the user's own functions: of two that print alike, only they tell which numbers are meant."""
-    named = dict.fromkeys(name for run in runs for name in run.identity if name.startswith("algorithm."))
-    return [*named, f"cohort{CONTENT}"]
-
-
-def _code_differs(runs: Sequence[Run], field: str) -> bool:
-    """Whether runs that are the same in words differ in a hash. Of other data or another version it says nothing."""
-    words = ("algorithm", "cohort", "rounds", "version", "data")
-    found: dict[tuple[str, ...], str] = {}
-    keys = [tuple(_field(name)(run) for name in words) for run in runs]
-    return any(
-        found.setdefault(key, _field(field)(run)) != _field(field)(run) for key, run in zip(keys, runs, strict=True)
-    )
-
-
-def _short(field: str, run: Run) -> str:
-    """A field for a label; eight digits of a hash are enough to tell two apart."""
-    return _field(field)(run)[:8] if field.endswith(CONTENT) else _field(field)(run)
+    apart = told_apart([run.identity for run in runs])
+    return [run.label or label for run, label in zip(runs, apart, strict=True)]
 
 
 def _check_group(runs: Sequence[Run]) -> None:
@@ -90,9 +57,9 @@ def _check_group(runs: Sequence[Run]) -> None:
         for other in runs[1:]:
             if _field(field)(other) != _field(field)(runs[0]):
                 raise _different(field, _field(field), runs[0], other)
-    for field in _codes(runs):
+    for field in own_codes([run.identity for run in runs]):
         for other in runs[1:]:
-            if _code_differs([runs[0], other], field):
+            if code_differs([runs[0].identity, other.identity], field):
                 raise _different(field, _field(field), runs[0], other)
 
 
@@ -125,7 +92,7 @@ def _check_shared(runs: Sequence[Run]) -> None:
 def _check_data(contestants: Sequence[Contestant]) -> None:
     """Everybody has the same data, or seed by seed the same and the same seeds."""
     runs = [run for contestant in contestants for run in contestant.runs.values()]
-    if not _differs(runs, "data"):
+    if not differs([run.identity for run in runs], "data"):
         return
     data = _field("data")
     by_seed: dict[int, Run] = {}
@@ -149,10 +116,6 @@ def _different(name: str, reading: Reading, first: Run, other: Run) -> ConfigErr
 
 def _field(name: str) -> Reading:
     return lambda run: run.identity.get(name, "none")
-
-
-def _differs(runs: Sequence[Run], field: str) -> bool:
-    return len({_field(field)(run) for run in runs}) > 1
 
 
 def _protocol(run: Run) -> str:

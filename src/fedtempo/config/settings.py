@@ -82,6 +82,11 @@ def function_or_made(
     if is_value(found) or isinstance(found, type) or name in known:
         return make(field, name, known, settings, "", kind)
     lacks = [p for p in not_given(inspect.signature(found).parameters, settings) if p.kind is not p.KEYWORD_ONLY]
+    if len(lacks) > takes:
+        _check_known(field, name, found, settings)
+        # Which of the two is meant cannot be told, so the line says what either needs.
+        passed, needed = (", ".join(p.name for p in some) for some in (lacks[:takes], lacks[takes:]))
+        raise ConfigError(f"{field} {name!r} must be given {needed}, and {passed} if it makes a function. Got neither.")
     if len(lacks) != takes:
         return make(field, name, known, settings, "", kind)
     _check_known(field, name, found, settings)

@@ -15,7 +15,16 @@ from fedtempo.data.column_doubts import strangest
 from fedtempo.data.federated import FederatedData
 from fedtempo.data.frame_columns import columns_of, orders_of, read_csv, settled, words_of
 from fedtempo.data.parts import PARTS
-from fedtempo.data.preparation import Feature, Missing, Preparation, Strings, feature_of, refuse_gaps, warn_of_spellings
+from fedtempo.data.preparation import (
+    Feature,
+    Missing,
+    Preparation,
+    Strings,
+    feature_of,
+    refuse_gaps,
+    warn_of_nothing,
+    warn_of_spellings,
+)
 from fedtempo.data.table import Table
 from fedtempo.errors import DataError, first_line, require, shown, unknown
 
@@ -72,6 +81,11 @@ def from_frame(
     require(target_kind is None or target_kind in kinds, "target_kind", "'classes', 'numbers' or left out", target_kind)
     columns, orders = columns_of(frame), orders_of(frame)
     client, target, part = (_column(client, "client"), _column(target, "target"), part and _column(part, "part"))
+    indexed = [str(column) for column in getattr(getattr(frame, "index", None), "names", ())]
+    for column in (client, target, *(features if isinstance(features, Sequence) else ())):
+        if column in indexed and column not in columns:
+            rule = f"columns of {name}. Got {column!r}, which is its index: give frame.reset_index()"
+            raise DataError(f"client, target and features must be {rule}.")
     wanted = _wanted(columns, (client, target, part), features, name)
     used = {column: settled(columns[column], column, name) for column in dict.fromkeys([client, target, *wanted])}
     made = [feature_of(column, used[column], strings, missing, name, orders.get(column)) for column in wanted]
@@ -80,6 +94,7 @@ def from_frame(
     y, classes = _target(target, used[target], target_kind, name, orders.get(target, ()))
     key_names, keys = np.unique(_clients(used[client], client, name), return_inverse=True)
     warn_of_spellings(key_names, f"client {client!r} of {name}", "clients")
+    warn_of_nothing(key_names, f"client {client!r} of {name}")
     return Table(
         name,
         {"x": np.nan_to_num(x) if missing == "zero" else x, "y": y},
@@ -239,6 +254,7 @@ def _classes(words: np.ndarray, what: str) -> list[str]:
     if len(words) < 2:
         raise DataError(f"{what} must have at least two classes. Got {words[0]!s} in every row.")
     warn_of_spellings(words, what, "classes")
+    warn_of_nothing(words, what)
     return [str(word) for word in words]
 
 

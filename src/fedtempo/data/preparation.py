@@ -11,7 +11,7 @@ import numpy as np
 
 from fedtempo.data.categories import codes_of, in_order
 from fedtempo.data.column_doubts import doubt, no_numbers, spelled_twice, strangest
-from fedtempo.data.frame_columns import columns_of, missing_in, settled, words_of
+from fedtempo.data.frame_columns import EMPTY, columns_of, missing_in, settled, words_of
 from fedtempo.errors import DataError, shown, unknown
 
 _LOG = logging.getLogger("fedtempo")
@@ -126,6 +126,8 @@ def feature_of(
         return Feature(column)
     if strings == "refuse":
         what = "text" if order is None else "categories"
+        slips = no_numbers(values)
+        what += f": {_cells_without_numbers(slips, values)}" if slips else ""
         raise DataError(
             f"column {column!r} of {name} holds {what}. Say what becomes of it: strings='one_hot' (a 0/1 feature per "
             "value), strings='codes' (one integer feature), or leave it out of features."
@@ -136,12 +138,16 @@ def feature_of(
         raise DataError(f"column {column!r} of {name} must have {rule}. Got {len(words)}.")
     slips = no_numbers(values)
     if slips:
-        what = f"{len(slips)} of its {len(values)} cells are no numbers, such as {shown(slips[0])}"
+        what = _cells_without_numbers(slips, values)
         _LOG.warning("column %r of %s is taken for text with %d values: %s", column, name, len(words), what)
     else:
         _warn_of(column, values, f"{len(words)} categories", name)
         warn_of_spellings(words, f"column {column!r} of {name}", "categories")
     return Feature(column, strings, tuple(in_order(words, order or ()).tolist()))
+
+
+def _cells_without_numbers(slips: Sequence[str], values: np.ndarray) -> str:
+    return f"{len(slips)} of its {len(values)} cells are no numbers, such as {shown(slips[0])}"
 
 
 def _warn_of(column: str, values: np.ndarray, taken_for: str, name: str) -> None:
@@ -158,6 +164,13 @@ def warn_of_spellings(words: np.ndarray, where: str, what: str) -> None:
     if twice:
         first, second = map(shown, twice)
         _LOG.warning("%s: %s and %s are taken for two %s; they are spelled almost alike", where, first, second, what)
+
+
+def warn_of_nothing(words: np.ndarray, where: str) -> None:
+    """A client or a class may be called NA, which Namibia is; more often it is a gap that a program wrote out."""
+    found = next((word for word in words.tolist() if word in EMPTY), None)
+    if found is not None:
+        _LOG.warning("%s: %s is taken for a name; leave cells empty that are missing", where, shown(found))
 
 
 def refuse_gaps(values: np.ndarray, what: str, hint: str = "") -> None:

@@ -23,6 +23,7 @@ from fedtempo.report.tables import ResultTable
 from fedtempo.support.display import shows
 from fedtempo.support.files import write_atomically
 from fedtempo.support.json_text import JsonTable
+from fedtempo.training.labels import names_of_results
 from fedtempo.training.result import Result
 
 SCRIPTS = ("draw", "points", "lines", "marks", "numbers", "figures", "setup", "controls", "results", "saving", "page")
@@ -74,7 +75,7 @@ def write_report(
     sections: Sequence[Section] = (),
 ) -> Path:
     """Write the page about these results and return where it is; results with the same label are seeds of one run."""
-    names: Sequence[str | None] = labels if labels is not None else [None] * len(results)
+    names = labels if labels is not None else names_of_results(results)
     runs = [ReportRun.of(result, name, command=command) for result, name in zip(results, names, strict=True)]
     named = title or " and ".join(dict.fromkeys(run.label for run in runs)) or "FedTempo"
     return write_page(path, report(runs, title=named, command=command, sections=sections))

@@ -17,6 +17,7 @@ from fedtempo.report.runs import ReportRun
 from fedtempo.support.display import shows
 from fedtempo.support.json_text import JsonTable
 from fedtempo.support.terminal import Terminal
+from fedtempo.training.labels import names_of_results
 from fedtempo.training.result import Result
 from fedtempo.training.saved import SavedResult
 
@@ -79,7 +80,7 @@ class ResultTable:
 
     def __init__(self, results: Iterable[Scored], labels: Iterable[str] | None = None) -> None:
         results = list(results)
-        names = list(labels) if labels is not None else [_name(result) for result in results]
+        names = list(labels) if labels is not None else _names(results)
         grouped: dict[str, list[Scored]] = {}
         for name, result in zip(names, results, strict=True):
             grouped.setdefault(name, []).append(result)
@@ -178,10 +179,9 @@ def _which_round(results: list[Scored]) -> str:
     return f", round {number} of {rounds}, selected by validation"
 
 
-def _name(result: Scored) -> str:
-    if isinstance(result, SavedResult):
-        return str(result.summary["algorithm"])
-    return repr(result.experiment.federation.algorithm) if isinstance(result, Result) else "run"
+def _names(results: list[Scored]) -> list[str]:
+    known = [result for result in results if isinstance(result, (Result, SavedResult))]
+    return names_of_results(known) if len(known) == len(results) else ["run"] * len(results)
 
 
 def _numbers(results: list[Scored]) -> dict[str, list[float]]:

@@ -61,7 +61,7 @@ def plain_module(federation: Federation, shared: Params, personal: Params) -> nn
     missing = own.keys() - tensors.keys()
     if missing:
         raise ConfigError(
-            f"a model must have all its tensors. {min(missing)!r} is personal: say whose, by client= or rows."
+            f"a model must have all its tensors. {min(missing)!r} is personal: say whose: client= (--client) or rows."
         )
     return model.eval()
 

@@ -238,7 +238,8 @@ def _check_plain(
     require(table, "data.bounds", "an array with four positions per client, as from_clients makes it", data.bounds)
     require(isinstance(algorithm, Algorithm), "algorithm", "an Algorithm, such as fedavg(lr=0.1, steps=5)", algorithm)
     require(is_count(seed, 0), "seed", "an int >= 0", seed)
-    require(isinstance(dtype, torch.dtype) and dtype.is_floating_point, "dtype", "a floating-point torch dtype", dtype)
+    rule = "a floating-point torch dtype, such as torch.float64"
+    require(isinstance(dtype, torch.dtype) and dtype.is_floating_point, "dtype", rule, dtype)
     require(block is None or is_count(block), "block", "an int >= 1", block)
     require(workers is None or is_count(workers), "workers", "an int >= 1", workers)
     require(isinstance(autocast, bool), "autocast", "true or false", autocast)

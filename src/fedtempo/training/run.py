@@ -48,6 +48,8 @@ def _spelt(function: Callable[P, R]) -> Callable[P, R]:
     def call(*args: P.args, **kwargs: P.kwargs) -> R:
         require(not args, "settings", "given by name, such as run(model=..., data=...)", args)
         for name in kwargs:
+            if name == "full_batch":  # of an experiment file
+                raise ConfigError("full_batch is a setting of files. Here batch_size=None takes all rows in a step.")
             if name not in parameters:
                 raise unknown("setting", name, parameters)
         for name, parameter in parameters.items():

@@ -69,3 +69,18 @@ def test_clients_of_different_sizes_step_as_one_stack_where_their_rates_are_equa
     one_by_one = ft.run(backend="serial", **given)
     for name, tensor in together.last.shared.items():
         np.testing.assert_allclose(tensor, one_by_one.last.shared[name], rtol=1e-12, atol=1e-12)
+
+
+class Branches(nn.Linear):
+    """Its way depends on a number, which `vmap` cannot follow."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return super().forward(x if x.sum() > 0 else -x)
+
+
+def test_a_model_that_cannot_run_side_by_side_is_one_line_that_says_what_to_change() -> None:
+    clients = [(np.ones((4, 3), dtype=np.float32), np.arange(4) % 2) for _ in range(2)]
+    data = ft.data.FederatedData.from_clients(clients)
+    with pytest.raises(ft.TrainingError, match=r"depends on the data\. backend='auto' or 'serial'") as caught:
+        ft.run(model=Branches(3, 2), data=data, algorithm=FIVE, rounds=1, evaluation=None, backend="vectorised")
+    assert len(str(caught.value)) < 200

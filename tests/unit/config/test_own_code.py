@@ -14,6 +14,7 @@ import tomli_w
 import fedtempo as ft
 from fedtempo.comparison import entrants_of
 from fedtempo.config import own_code, parse, read, read_stored, settings_of, stored_file, train_file
+from fedtempo.config.settings import function_or_made
 from fedtempo.errors import ConfigError
 from fedtempo.report import read_run
 from fedtempo.training.loop import drained
@@ -296,3 +297,14 @@ def test_a_file_survives_writing_and_reading(mine: Path) -> None:
     file = read(written(mine))
     again = parse(json.loads(json.dumps(file.model_dump(exclude_none=True))))
     assert again == file
+
+
+def saw(now: ft.schedules.Now, value: float) -> float:
+    """A rate that needs a setting."""
+    return value / (1 + now.round)
+
+
+def test_a_function_without_its_setting_is_told_which_it_lacks() -> None:
+    """The library passes the position itself: to ask the user for it leads astray."""
+    with pytest.raises(ConfigError, match=r"algorithm.lr '.*:saw' must be given value, and now if it makes"):
+        function_or_made("algorithm.lr", f"{__name__}:saw", {}, {}, "schedule", 1)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import unicodedata
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -82,3 +83,30 @@ def test_spellings_and_ids_are_said(caplog: pytest.LogCaptureFixture) -> None:
     assert "target 'ill' of frame: 'No' and 'no' are taken for two classes" in caplog.text
     assert "column 'row' of frame is taken for a number, but looks like ids" in caplog.text
     assert "ward" not in caplog.text
+
+
+def test_a_word_for_nothing_among_clients_or_classes_is_said(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    (tmp_path / "rows.csv").write_text("site,age,ill\na,1,no\nNaN,2,yes\na,3,NA\nb,4,no\n")
+    ft.data.from_csv(tmp_path / "rows.csv", client="site", target="ill")
+    assert "client 'site' of rows.csv: 'NaN' is taken for a name; leave cells empty that are missing" in caplog.text
+    assert "target 'ill' of rows.csv: 'NA' is taken for a name" in caplog.text
+    caplog.clear()
+    ft.data.from_frame({"site": ["a", "b"], "age": [1, 2], "ill": ["no", "yes"]}, client="site", target="ill")
+    assert not caplog.text
+
+
+def test_text_that_is_refused_names_the_cell_that_makes_it_text() -> None:
+    rows = {"site": ["a", "b"] * 20, "age": [*map(str, range(39)), "?"], "ill": [0, 1] * 20}
+    with pytest.raises(
+        ft.DataError, match=r"'age' of frame holds text: 1 of its 40 cells are no numbers, such as '\?'"
+    ):
+        ft.data.from_frame(rows, client="site", target="ill")
+    with pytest.raises(ft.DataError, match=r"'age' of frame holds text\. Say"):
+        ft.data.from_frame({**rows, "age": ["old", "young"] * 20}, client="site", target="ill")
+
+
+def test_a_client_in_the_index_of_a_frame_is_answered_with_what_to_do() -> None:
+    pandas = pytest.importorskip("pandas")
+    frame = pandas.DataFrame({"site": ["a", "b"], "age": [1, 2], "ill": [0, 1]}).set_index("site")
+    with pytest.raises(ft.DataError, match=r"columns of frame. Got 'site', which is its index: give frame.reset_index"):
+        ft.data.from_frame(frame, client="site", target="ill")

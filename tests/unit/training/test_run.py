@@ -64,6 +64,8 @@ def test_a_round_that_the_caller_does_not_ask_for_is_not_trained() -> None:
     ("change", "message"),
     [
         ({"round": 3}, "setting 'round' is not known. Did you mean 'rounds'"),
+        ({"full_batch": True}, "full_batch is a setting of files. Here batch_size=None"),
+        ({"dtype": "float64"}, "dtype must be a floating-point torch dtype, such as torch.float64"),
         ({"commit_every": 0}, "commit_every must be an int >= 1. Got 0."),
         ({"resume": True}, "out must be given where a run is to be resumed"),
         ({"trackers": ["tensorbord"]}, "Did you mean 'tensorboard'"),
