@@ -31,6 +31,7 @@ from fedtempo.federation.problem import Problem
 from fedtempo.params import Params, tree_map
 from fedtempo.randomness import client_keys
 from fedtempo.schedules import LanePosition, LanesDifferError, Now, Position
+from fedtempo.support.user_errors import what_failed
 from fedtempo.tasks import Batch
 
 
@@ -92,7 +93,8 @@ def train(
             raise
         # The model is the user's code and may raise anything. Which client it was cannot be told inside `vmap`.
         except Exception as error:
-            raise TrainingError(f"clients {clients[0]} to {clients[-1]}, round {now.round}: {error}") from error
+            what = what_failed(error)
+            raise TrainingError(f"clients {clients[0]} to {clients[-1]}, round {now.round}: {what}") from error
     loss = tally.loss.cpu() / torch.from_numpy(np.maximum(tally.steps, 1))
     yield Trained(clients, carry, loss, tally.samples, True, shapes)
 
