@@ -111,7 +111,7 @@ def train_experiment(
         if chosen is not None:
             result.chosen = _snapshot(experiment, history, chosen.state, chosen.round)
         tracked.end(result)
-        log_end(result)
+        log_end(result, notes_as_warnings)
     return result
 
 

@@ -156,7 +156,7 @@ def run(
         commit_every: Rounds that share one transaction.
         trackers: Where every round's numbers go as well, such as `["progress", "tensorboard"]`.
         progress: True shows a bar in a terminal or a notebook, and lines elsewhere. By default a run logs one line, its
-            task and where its first weights come from; False leaves that out.
+            task and where its first weights come from, and at its end what looks wrong; False leaves that out.
         states: Whether each report holds the whole state after its round in `report.state`: shared, server, and what
             the cohort keeps.
 
