@@ -1,4 +1,4 @@
-"""Headers that lie in every way of the matrix, within a hundred milliseconds and ten megabytes, and nothing touched."""
+"""Headers that lie in every way of the matrix: refused at once, within ten megabytes, and nothing touched."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from fedtempo.training.state import state_from_bytes, tensors_from_bytes, tensor
 from tests.faults.test_hostile_bytes import GOOD, Evil
 from tests.waiting import processor_seconds
 
-MOST_SECONDS, MOST_BYTES = 0.1, 10 << 20
+MOST_BYTES = 10 << 20
 EVENTS: list[str] = []
 LISTENING: list[bool] = []
 
@@ -80,8 +80,15 @@ def _seconds_to_refuse(data: bytes) -> float:
     return processor_seconds(refuse)[1]
 
 
+@pytest.fixture(scope="module")
+def most_seconds() -> float:
+    """What Python's JSON reader takes for a fifth of the longest header: a slow or busy machine is so for both."""
+    text = "{" + ",".join(f'"{i}":1' for i in range(200_000)) + "}"
+    return processor_seconds(lambda: json.loads(text))[1]
+
+
 @pytest.mark.parametrize("name", REFUSED)
-def test_lying_headers_are_refused(name: str) -> None:
+def test_lying_headers_are_refused(name: str, most_seconds: float) -> None:
     data = REFUSED[name]
     tensors_from_bytes(tensors_to_bytes(GOOD))
     seconds = min(_seconds_to_refuse(data) for _ in range(3))
@@ -95,7 +102,7 @@ def test_lying_headers_are_refused(name: str) -> None:
         LISTENING.clear()
         most = tracemalloc.get_traced_memory()[1]
         tracemalloc.stop()
-    assert (seconds < MOST_SECONDS, most < MOST_BYTES) == (True, True), (seconds, most)
+    assert (seconds < most_seconds, most < MOST_BYTES) == (True, True), (seconds, most_seconds, most)
     assert EVENTS == []
 
 

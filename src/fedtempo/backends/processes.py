@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import mmap
 import multiprocessing
+import signal
 import warnings
 from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import replace
@@ -36,7 +37,10 @@ COPIES_OF_THE_MODEL = 16
 """How many models in float64 fit a worker's mailbox; memory is taken only when it is written to."""
 COPIES_WHEN_SPAWNED = 4
 """The same for a spawned worker, whose memory is taken at once: the model down, and both parts of a sum up."""
+MOST_NAMED = 5
+"""Clients that an error message names."""
 _STOP_WITHIN_SECONDS = 5.0
+_LAST_WORDS_SECONDS = 1.0
 
 
 class _Worker(NamedTuple):
@@ -209,7 +213,7 @@ class Processes:
                         raise EOFError  # a hung worker is treated like a dead one
                     packed = self._receive(slot)
                 except (EOFError, ConnectionError):
-                    self._replace(slot)
+                    self._replace(slot, task)
                     informed.discard(slot)
                     lose(slot, task)
                 else:
@@ -243,15 +247,38 @@ class Processes:
             raise value
         return value
 
-    def _replace(self, slot: int) -> None:
+    def _replace(self, slot: int, task: Assignment) -> None:
         self.status.replaced += 1
         self._deaths_in_a_row += 1
-        if self._deaths_in_a_row > MOST_DEATHS:
-            raise TrainingError(f"run stopped: worker processes died {self._deaths_in_a_row} times in a row.")
+        process = self._workers[slot].process
         self._workers[slot].pipe.close()
-        self._workers[slot].process.kill()
-        self._workers[slot].process.join()
+        # A worker closes its pipe a moment before it ends. Killed at once, it would seem to have died of our signal.
+        process.join(_LAST_WORDS_SECONDS)
+        hung = process.is_alive()
+        process.kill()
+        process.join()
+        if self._deaths_in_a_row > MOST_DEATHS:
+            why = "it gave no sign of life" if hung else _end_in_words(process.exitcode)
+            raise TrainingError(
+                f"run stopped: worker processes died {self._deaths_in_a_row} times in a row. The last: {why}, working "
+                f"on {_clients_in_words(task)}. Use fewer workers if memory is short; without workers, "
+                "backend='serial' shows what happens in this process."
+            )
         self._workers[slot] = self._start()
+
+
+def _end_in_words(code: int | None) -> str:
+    """How a process ended; multiprocessing has the signal that ended it as a negative code."""
+    if code is None or code >= 0:
+        return f"it ended with exit code {code}"
+    known = code in {-each for each in signal.Signals}
+    return f"it was ended by {signal.Signals(-code).name if known else f'signal {-code}'}"
+
+
+def _clients_in_words(task: Assignment) -> str:
+    numbers = [str(client) for _, block in task.chunk for client in block.clients.tolist()]
+    more = f" and {len(numbers) - MOST_NAMED} more" if len(numbers) > MOST_NAMED else ""
+    return f"client{'s' * (len(numbers) > 1)} {', '.join(numbers[:MOST_NAMED])}{more}" if numbers else "its last sum"
 
 
 def chunked(blocks: Chunk, workers: int) -> list[Chunk]:

@@ -23,6 +23,7 @@ from fedtempo.federation.problem import Problem
 from fedtempo.params import Params
 from fedtempo.randomness import client_keys, scramble
 from fedtempo.schedules import Now
+from fedtempo.support.user_errors import what_failed
 from fedtempo.tasks import Batch
 
 LAID_OUT_BYTES = 2**22
@@ -94,7 +95,8 @@ def _train_client(
             raise
         # The model is the user's code and may raise anything. The error has to name the client and the round.
         except Exception as error:
-            raise TrainingError(f"client {problem.data.name_of(client)}, round {now.round}: {error}") from error
+            what = what_failed(error)
+            raise TrainingError(f"client {problem.data.name_of(client)}, round {now.round}: {what}") from error
         total, steps = total + loss.cpu(), steps + taken
         samples.append(np.array([seen]))
     return Trained(

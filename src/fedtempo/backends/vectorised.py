@@ -31,6 +31,7 @@ from fedtempo.federation.problem import Problem
 from fedtempo.params import Params, tree_map
 from fedtempo.randomness import client_keys
 from fedtempo.schedules import LanePosition, LanesDifferError, Now, Position
+from fedtempo.support.user_errors import place_of, what_failed
 from fedtempo.tasks import Batch
 
 
@@ -101,8 +102,9 @@ def train(
 
 def obstacle(error: BaseException) -> str:
     """Why `vmap` failed, in one line; its own text on values that decide the way is long and asks for an issue."""
-    reason = first_line(error)
-    return "what the model computes depends on the data" if reason.startswith("vmap: It looks like") else reason
+    if first_line(error).startswith("vmap: It looks like"):
+        return f"what the model computes depends on the data{place_of(error)}"
+    return what_failed(error)
 
 
 def _first_carry(program: ClientProgram, received: Received, stacked: Params, lanes: int, device: str) -> Carry:

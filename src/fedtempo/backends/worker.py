@@ -18,6 +18,7 @@ from fedtempo.federation.federation import Federation
 from fedtempo.server.sums import BlockSum
 from fedtempo.support.allocator import keep_freed_memory
 from fedtempo.support.extras import library
+from fedtempo.support.user_errors import what_failed
 
 Chunk = list[tuple[int, Block]]
 """Blocks with their places in the order."""
@@ -99,5 +100,6 @@ def answered(compute: Callable[..., Any], *arguments: Any) -> tuple[str, Any]:
         return "result", compute(*arguments)
     except FedTempoError as error:
         return "error", error
-    except Exception as error:  # a worker must answer, whatever happened: the driver waits for it
-        return "error", TrainingError(f"a worker failed: {type(error).__name__}: {error}")
+    # A worker must answer, whatever happened: the driver waits for it. The user's code may also have called sys.exit.
+    except (Exception, SystemExit) as error:
+        return "error", TrainingError(f"a worker failed: {what_failed(error)}")

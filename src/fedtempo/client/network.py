@@ -7,7 +7,6 @@ as arguments. Nothing here trains: `client/program.py` takes gradients of `Netwo
 from __future__ import annotations
 
 import contextlib
-import copy
 from collections.abc import Mapping
 from typing import Any
 
@@ -16,7 +15,8 @@ from torch import Tensor, nn
 
 from fedtempo.client.callee import callee_of
 from fedtempo.client.draws import seeded_draws, uses_dropout
-from fedtempo.errors import ModelError, first_line
+from fedtempo.errors import ModelError
+from fedtempo.models.weights import copied
 from fedtempo.params import Params, is_plain
 from fedtempo.tasks import SAMPLE_WEIGHT, SHARE, Batch, Meaning, Task, mean_loss
 
@@ -235,10 +235,7 @@ def _stripped(model: nn.Module) -> nn.Module:
     # So its own weights are only places to put others. They share the model's memory: a large frozen base would
     # otherwise lie there once for each copy. Buffers are copied, for a layer may write into them.
     shared = {id(p): nn.Parameter(p.detach(), requires_grad=False) for p in model.parameters() if _is_plain(p)}
-    try:
-        mine = copy.deepcopy(model, dict(shared)).requires_grad_(False)
-    except Exception as error:  # the model is the user's code: a hook or an open file may not let itself be copied
-        raise ModelError(f"the model must be one that copy.deepcopy can copy. Got: {first_line(error)}.") from error
+    mine = copied(model, dict(shared)).requires_grad_(False)
     for module in mine.modules():
         # A sparse gradient holds the same numbers, but most of what is done to gradients here takes dense ones only.
         if isinstance(module, (nn.Embedding, nn.EmbeddingBag)):

@@ -171,7 +171,7 @@ class FederatedData:
         if len(empty):
             raise DataError(
                 f"client {self.name_of(int(empty[0]))} has no training data ({len(empty)} such clients). "
-                "Split with min_samples=1 to repair it, or use fewer clients."
+                "Leave such clients out, split with min_samples=1, or use fewer clients."
             )
         for name in self.columns:
             if name.startswith("_"):

@@ -10,7 +10,7 @@ import torch
 
 from fedtempo.data.layout import drawn_parts, layout
 from fedtempo.data.parts import PARTS
-from fedtempo.errors import DataError, is_count, is_number, require
+from fedtempo.errors import DataError, is_count, is_number, require, shown
 
 ClientData = tuple[Any, ...] | Mapping[str, Any]
 Columns = dict[str, np.ndarray]
@@ -84,6 +84,11 @@ def _array(values: object, name: str) -> np.ndarray:
         array = array_of_tensor(values) if isinstance(values, torch.Tensor) else np.asarray(values)
     except (TypeError, ValueError) as error:
         raise DataError(f"{name} must be numbers in an array or tensor: {error}.") from None
+    if array.dtype.kind in "UO" and array.size and array.ndim and all(isinstance(value, str) for value in array.flat):
+        how = "number the texts of all clients at once, by np.unique(texts, return_inverse=True)"
+        raise DataError(
+            f"{name} must be numbers in an array or tensor. Got text, such as {shown(str(array.flat[0]))}: {how}."
+        )
     if array.dtype.kind not in "biuf" or array.ndim == 0:
         raise DataError(f"{name} must be numbers in an array or tensor. Got {array.dtype} of {array.ndim} dimensions.")
     return array

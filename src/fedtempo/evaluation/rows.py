@@ -17,10 +17,11 @@ from torch import Tensor
 
 from fedtempo.backends import Trained
 from fedtempo.data.parts import Part
-from fedtempo.errors import FedTempoError, TrainingError, first_line
+from fedtempo.errors import FedTempoError, TrainingError
 from fedtempo.federation.federation import Federation
 from fedtempo.metrics import IGNORED, Metric
 from fedtempo.params import tree_map
+from fedtempo.support.user_errors import what_failed
 from fedtempo.tasks import SAMPLE_WEIGHT, Batch, Task, hide_padded_outputs, mean_loss, weighed
 
 Sums = dict[str, tuple[Tensor, Tensor]]
@@ -148,7 +149,7 @@ def _one_by_one(
             raise
         # A loss or a metric may be the user's code and may raise anything. The error has to name the client.
         except Exception as error:
-            what = f"{type(error).__name__}: {first_line(error)}"
+            what = what_failed(error)
             raise TrainingError(f"scoring client {problem.data.name_of(int(clients[lane]))} failed: {what}") from error
     return found
 

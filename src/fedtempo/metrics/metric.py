@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import KW_ONLY, dataclass
 from typing import Any, Literal
 
 import torch
 from torch import Tensor
 
-from fedtempo.errors import ConfigError, require
+from fedtempo.errors import ConfigError, require, shown
 
 Fits = Callable[[torch.Size, torch.Size], str]
 """(shape of outputs, shape of targets) -> what it needs instead; empty where it fits."""
@@ -71,10 +71,14 @@ class Metric:
         if bool((outputs.isnan() | (outputs == math.inf)).any()):
             return self.worst
         found = self.fn(outputs, targets)
-        values = torch.as_tensor(found, dtype=torch.float64)
         wanted = (len(targets),) if self.per == "sample" else ()
+        rule = f"one number per row, shape {wanted}" if self.per == "sample" else "one number"
+        try:
+            values = torch.as_tensor(found, dtype=torch.float64)
+        except (TypeError, ValueError, RuntimeError, OverflowError):
+            several = ": make a Metric for each number" if isinstance(found, Mapping) else ""
+            raise ConfigError(f"metric {self.name!r} must return {rule}. Got {shown(found)}{several}.") from None
         if tuple(values.shape) != wanted:
-            rule = f"one number per row, shape {wanted}" if self.per == "sample" else "one number"
             raise ConfigError(f"metric {self.name!r} must return {rule}. Got shape {tuple(values.shape)}.")
         value = values.mean() if self.per == "sample" else values
         return float(value if self.finish is None else self.finish(float(value)))

@@ -13,7 +13,7 @@ import torch
 from torch import nn
 from torch.nn.utils.parametrize import is_parametrized
 
-from fedtempo.errors import ModelError
+from fedtempo.errors import ModelError, first_line
 from fedtempo.randomness import generators_kept, seed_for, seed_generators
 
 P = ParamSpec("P")
@@ -93,11 +93,34 @@ def build(model: nn.Module | Callable[[], nn.Module], seed: int, init: str | Non
         seed_generators(seed_for(seed, "model"))  # a user's function may draw from any of them
         if not isinstance(model, nn.Module):
             return model(), MADE
-        fresh = copy.deepcopy(model)
+        fresh = copied(model)
         if init == "seed" or (init is None and is_untouched(model)):
             _draw(fresh, strict=init == "seed")
             return fresh, DRAWN
         return fresh, KEPT
+
+
+def copied(model: M, known: dict[int, nn.Parameter] | None = None) -> M:
+    """A copy of the model, by `copy.deepcopy` with what it has copied already; what cannot be copied is named."""
+    try:
+        return copy.deepcopy(model, known)
+    except Exception as error:  # the model is the user's code: a lock or an open file does not let itself be copied
+        what = f"{first_line(error)}{_uncopyable(model)}"
+        raise ModelError(f"the model must be one that copy.deepcopy can copy. Got: {what}.") from error
+
+
+def _uncopyable(model: nn.Module) -> str:
+    """The attribute that cannot be copied, and what to do about it."""
+    for name, module in model.named_modules():
+        for attribute, value in vars(module).items():
+            if attribute in ("_parameters", "_buffers", "_modules"):
+                continue
+            try:
+                copy.deepcopy(value)
+            except Exception:
+                place = ".".join(part for part in (name, attribute) if part)
+                return f", in its attribute {place!r}: keep that outside the module"
+    return ""
 
 
 def redraw(module: nn.Module) -> None:

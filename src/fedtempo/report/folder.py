@@ -19,6 +19,7 @@ from fedtempo.training.private_runs import WITHHELD
 from fedtempo.training.result import Result
 from fedtempo.training.round_report import RoundReport
 from fedtempo.training.saved import Which
+from fedtempo.training.storage.folders import AT_THE_END
 from fedtempo.training.trackers.csv import rounds_as_csv
 
 SUMMARY = "summary.json"
@@ -27,7 +28,7 @@ MODEL = "model-{which}.safetensors"
 """The shared model of a finished run, `selected` and `last`."""
 METRICS = ("metrics.jsonl", "metrics.csv")
 USERS = "users.csv"
-WRITTEN = (EXPERIMENT, *METRICS, USERS, SUMMARY, REPORT, *(MODEL.format(which=which) for which in get_args(Which)))
+WRITTEN = (EXPERIMENT, *AT_THE_END)
 """The files of a finished run's folder, besides its database."""
 AGAIN = f"fedtempo run {EXPERIMENT}"
 

@@ -36,10 +36,11 @@ def log_round(report: RoundReport, rounds: int) -> None:
         LOGGER.log(level, "round %d/%d: %s", report.round + 1, rounds, _numbers(report))
 
 
-def log_end(result: Result) -> None:
-    """How the run ended, and the notes that the result adds."""
+def log_end(result: Result, notes_as_warnings: bool = False) -> None:
+    """The notes that the result adds. Those that begin with `warning:` are warnings if nothing else shows them."""
     for note in result.notes[len(result.experiment.notes) :]:
-        LOGGER.info("%s", note)
+        loud = notes_as_warnings and note.startswith("warning: ")
+        LOGGER.log(logging.WARNING if loud else logging.INFO, "%s", note)
 
 
 @contextmanager

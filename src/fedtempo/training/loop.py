@@ -96,7 +96,7 @@ def train_experiment(
         ran_as = "clients on nodes of their own" if real else experiment.ran_as(timed)
         result = _result(experiment, state, history, store, ran_as)
         tracked.end(result)
-        log_end(result)
+        log_end(result, notes_as_warnings)
     return result
 
 

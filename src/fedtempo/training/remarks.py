@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+import numpy as np
+
 from fedtempo.evaluation.protocol import Scores
 from fedtempo.evaluation.serving import fine_tuning_in_words, harm
 from fedtempo.training.clock import AWAY, LATE, LEFT
@@ -34,6 +36,8 @@ def remarks(
         yield f"clock: {history[-1].total_time:.6g} s{energy}{_lost(history)}"
     if scores is not None and scores.part == "train":
         yield "warning: no user has test rows: the scores are of rows that were trained on"
+    elif scores is not None and not experiment.federation.private:
+        yield from _not_scored(scores)
     if scores is not None and harm(scores) is not None:
         before, after = harm(scores) or (0.0, 0.0)
         yield (
@@ -54,6 +58,16 @@ def _not_selected(validations: Sequence[Scores]) -> Iterator[str]:
             f"warning: {metric} is undefined for every user's validation rows, so no round was selected and no test "
             "scores were kept: give another metric= or more validation rows"
         )
+
+
+def _not_scored(scores: Scores) -> Iterator[str]:
+    """How many users have no rows to be scored on, which a fraction of few rows leaves to none."""
+    for name, group in (("existing", scores.existing_after), ("new", scores.new_after)):
+        missing = 0 if group is None else int(np.count_nonzero(group.samples == 0))
+        if group is not None and missing:
+            yield (
+                f"warning: {missing} of {len(group.clients)} {name} users have no {scores.part} rows and are not scored"
+            )
 
 
 def _why(history: Sequence[RoundReport], chosen: int) -> str:

@@ -33,6 +33,8 @@ from fedtempo.training.loop import drained, train_experiment
 from fedtempo.training.prepare import prepare
 from fedtempo.training.result import Result
 from fedtempo.training.round_report import RoundReport
+from fedtempo.training.storage.database import DATABASE
+from fedtempo.training.storage.folders import require_unwritten
 from fedtempo.training.trackers import as_trackers
 from fedtempo.training.tracking import Tracker
 
@@ -160,14 +162,19 @@ def run(
             schedule, how often users are scored) as they were planned. Without it such a run is refused.
         commit_every: Rounds that share one transaction.
         trackers: Tools to which every round's numbers are logged, such as `["progress", "tensorboard"]`.
-        progress: True shows a bar in a terminal or a notebook, and lines elsewhere. By default a run logs one line: its
-            task, and where its first weights come from. False leaves this line out.
+        progress: True shows a bar in a terminal or a notebook, and lines elsewhere. By default a run logs one line, its
+            task and where its first weights come from, and at its end the notes that begin with `warning:`. False
+            leaves both out.
         states: Whether each report holds the whole state after its round in `report.state`: shared, server, and what
             the cohort keeps.
 
     """
     settings = dict(locals())  # every parameter, passed on by name
-    result = drained(train(**settings))
+    rounds_to_come = train(**settings)
+    # A folder with a run in it is refused as such.
+    if out is not None and not resume and not (Path(out) / DATABASE).exists():
+        require_unwritten(Path(out))
+    result = drained(rounds_to_come)
     if out is not None:
         result.export(Path(out))
     return result
@@ -202,7 +209,8 @@ def train(**settings: Any) -> Generator[RoundReport, None, Result]:
     trackers = as_trackers(settings.pop("trackers", ()))
     require(is_count(commit_every), "commit_every", "an int >= 1", commit_every)
     require(out is not None or not resume, "out", "given where a run is to be resumed", out)
-    require(out is None or isinstance(out, (str, Path)), "out", "a path", out)
+    # An empty name, such as a variable that is not set, would mean the current folder.
+    require(out is None or (isinstance(out, (str, Path)) and str(out) != ""), "out", "a path", out)
     has_bar = any(tracker.name == "progress" for tracker in trackers)
     if shows and not has_bar:
         trackers = [*trackers, *as_trackers(["progress"])]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import multiprocessing
 import os
 import signal
+import sys
 from contextlib import suppress
 
 import numpy as np
@@ -164,8 +165,11 @@ def unlucky(error: type[Exception]) -> ft.Result:
 
 @pytest.mark.parametrize("error", [RuntimeError, TypeError, KeyError])
 def test_an_error_in_a_worker_names_the_client(error: type[Exception]) -> None:
-    with pytest.raises(ft.TrainingError, match=r"client 4 \(e\), round 0: .*these rows are bad"):
+    with pytest.raises(
+        ft.TrainingError, match=r"client 4 \(e\), round 0: .*these rows are bad.* in forward, test_processes.py line"
+    ) as met:
         unlucky(error)
+    assert f"{error.__name__}: " in str(met.value)
 
 
 class Lost(nn.Module):
@@ -185,7 +189,7 @@ class Lost(nn.Module):
 
 def test_workers_that_always_die_stop_the_run() -> None:
     settings = {**SETTINGS, "evaluation": None, "backend": "serial", "workers": 2}
-    with pytest.raises(ft.TrainingError, match="worker processes died"):
+    with pytest.raises(ft.TrainingError, match=r"worker processes died.* ended by SIGKILL, working on client.* \d"):
         ft.run(model=Lost(), data=zoo.data("mlp"), algorithm=zoo.ALGORITHMS["fedavg"], **settings)
 
 
@@ -226,3 +230,19 @@ def test_a_worker_that_hangs_is_replaced_and_the_bits_stay() -> None:
             break
     assert replaced >= 1
     assert result.digest() == run().digest()
+
+
+class Exits(Lost):
+    """A linear layer that ends its process, as a library's command line may."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if os.getpid() != self.driver:
+            sys.exit("no licence")
+        output: torch.Tensor = self.linear(x)
+        return output
+
+
+def test_code_that_exits_in_a_worker_is_named_at_once() -> None:
+    settings = {**SETTINGS, "evaluation": None, "backend": "serial", "workers": 2}
+    with pytest.raises(ft.TrainingError, match=r"SystemExit: no licence in forward, test_processes\.py line"):
+        ft.run(model=Exits(), data=zoo.data("mlp"), algorithm=zoo.ALGORITHMS["fedavg"], **settings)

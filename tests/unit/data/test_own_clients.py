@@ -63,6 +63,8 @@ def test_dicts_keep_their_names() -> None:
         ([FIRST, ([[1.0, 2.0]], [0])], {}, "'x' must have rows of one shape in all clients. Got (1,) and (2,)"),
         ([FIRST, {"x": [[1.0]]}], {}, "must have the same columns, ['x', 'y']. Got ['x']"),
         ([(["text"], [0])], {}, "client 0, column 'x', must be numbers in an array or tensor"),
+        ([([[1.0]], ["yes"])], {}, "Got text, such as 'yes': number the texts of all clients at once, by np.unique("),
+        ([([[1.0]], [b"yes"])], {}, "column 'y', must be numbers in an array or tensor. Got |S3"),
     ],
 )
 def test_what_cannot_be_a_table_is_named(clients: list[object], parts: dict[str, object], message: str) -> None:

@@ -416,6 +416,11 @@ def test_metrics_are_named_in_experiment_files() -> None:
         (["recall_at_5"], "rows of more than 5 labels"),
         ([top(2), top(2)], "different names"),
         ([ft.Metric(lambda o, t: o, higher_is_better=True, name="wide")], "must return one number per row"),
+        (
+            [ft.Metric(lambda o, t: {"a": 1.0}, higher_is_better=True, per="client", name="both")],
+            r"metric 'both' must return one number\. Got \{'a': 1\.0\}: make a Metric for each number",
+        ),
+        ([ft.Metric(lambda o, t: None, higher_is_better=True, per="client", name="none")], "one number. Got None"),
         ([ft.Metric(lambda o, t: 1 / 0, higher_is_better=True, per="client", name="broken")], "ZeroDivisionError"),
     ],
 )

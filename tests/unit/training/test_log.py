@@ -27,7 +27,8 @@ LINE = (
 
 def said(caplog: pytest.LogCaptureFixture, **settings) -> list[tuple[int, str]]:
     rng = np.random.default_rng(3)
-    data = ft.data.FederatedData.from_clients([(rng.standard_normal((8, 6)), rng.integers(0, 4, 8)) for _ in range(3)])
+    clients = [(rng.standard_normal((8, 6)), rng.integers(0, 4, 8)) for _ in range(3)]
+    data = ft.data.FederatedData.from_clients(clients, test=settings.pop("test", 0.25))
     caplog.clear()
     defaults = {"model": ft.models.mlp(6, [5], 4), "algorithm": ft.algorithms.fedavg(0.1, 1), "rounds": 2}
     with caplog.at_level(logging.INFO, "fedtempo"):
@@ -62,6 +63,12 @@ def test_a_note_of_another_kind_is_a_line_of_its_own(caplog):
     lines = said(caplog, algorithm=ft.algorithms.fedbn(0.1, 1))
     loud = [text for level, text in lines if level == logging.WARNING]
     assert loud[0] == LINE and loud[1].startswith("fedbn: the model has no") and len(loud) == 2
+
+
+def test_what_looks_wrong_at_the_end_is_a_warning_unless_something_else_shows_it(caplog):
+    wrong = "warning: no user has test rows: the scores are of rows that were trained on"
+    assert said(caplog, test=0.0)[-1] == (logging.WARNING, wrong)
+    assert said(caplog, test=0.0, progress=False)[-1] == (logging.INFO, wrong)
 
 
 def test_progress_must_be_true_false_or_none(caplog):

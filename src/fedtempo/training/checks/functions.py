@@ -6,11 +6,8 @@ that leaves a tensor out would train the others without a word.
 
 from __future__ import annotations
 
-import functools
-import traceback
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -28,8 +25,8 @@ from fedtempo.params import Params, different_form, select, zeros_like
 from fedtempo.randomness import generators_kept, states_of_generators
 from fedtempo.schedules import Now
 from fedtempo.server.step import Server
+from fedtempo.support.user_errors import place_of
 
-LIBRARIES = (str(Path(__file__).parents[2]), str(Path(torch.__file__).parent), functools.__file__)
 DIRECTION = "a function of (gradient, state, parameters, now) that returns (direction, state)"
 
 
@@ -112,7 +109,7 @@ def _trial(field: str, rule: str, given: Sequence[Params] = (), may_draw: bool =
     except FedTempoError:
         raise
     except Exception as error:
-        what = f"{type(error).__name__} ({first_line(error)}){_place(error)}"
+        what = f"{type(error).__name__} ({first_line(error)}){place_of(error)}"
         raise ConfigError(f"{field} must be {rule}. Got {what}.") from error
     if not may_draw and states_of_generators() != before:
         reason = "without random numbers of torch, numpy or Python, which no seed of the run can repeat"
@@ -126,9 +123,3 @@ def _trial(field: str, rule: str, given: Sequence[Params] = (), may_draw: bool =
 def _writes(given: Sequence[Params]) -> list[tuple[str, int]]:
     """How often each of these tensors has been written over."""
     return [(name, tensor._version) for tensors in given for name, tensor in tensors.items()]
-
-
-def _place(error: Exception) -> str:
-    """The last line of the user's code that the error went through."""
-    frames = [f for f in traceback.extract_tb(error.__traceback__) if not f.filename.startswith(LIBRARIES)]
-    return f" in {frames[-1].name}, {Path(frames[-1].filename).name} line {frames[-1].lineno}" if frames else ""

@@ -218,6 +218,10 @@ def _check_classes(federation: Federation, outputs: torch.Tensor, rows: Batch, o
         hint = " Say loss='multilabel' if each output is the logit of a label." if logits else ""
         if tokens and outputs.dim() > 2 and outputs.shape[:1] + outputs.shape[2:] == rows["y"].shape:
             hint = " Classes come last: return outputs.movedim(1, -1), or say loss=F.cross_entropy."
+        if rows["y"].shape[1:] == (1,) and outputs.dim() == 2 and outputs.shape[1] > 1:
+            hint = " Give the labels without their second axis: y[:, 0]."
+        if fits and len(np.unique(labels[labels != IGNORED])) <= classes:
+            hint = " Number the classes from 0: np.unique(y, return_inverse=True), for all clients at once."
         raise ModelError(
             f"the model's output must have one entry per class: labels of shape {tuple(rows['y'].shape)} "
             f"run from {lowest} to {highest}, the output has shape {tuple(outputs.shape)}.{hint}"

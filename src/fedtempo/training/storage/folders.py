@@ -10,7 +10,7 @@ from pathlib import Path
 
 from filelock import FileLock, Timeout
 
-from fedtempo.errors import OutputError
+from fedtempo.errors import OutputError, shown
 from fedtempo.training.storage.seals import Seal
 
 LOCK = "run.lock"
@@ -21,6 +21,7 @@ OURS = (
     "metrics.",
     "model-",
     "summary.json",
+    "users.csv",
     "report.html",
     "rounds.",
     "tensorboard",
@@ -28,6 +29,33 @@ OURS = (
     "wandb",
 )
 """The beginnings of the file names that a run, its report and its trackers write in a run folder."""
+AT_THE_END = (
+    "metrics.jsonl",
+    "metrics.csv",
+    "users.csv",
+    "summary.json",
+    "report.html",
+    "model-selected.safetensors",
+    "model-last.safetensors",
+)
+"""The files that a finished run writes beside its database. A file of the same name is overwritten."""
+
+
+def require_unwritten(folder: Path) -> None:
+    """A new run's folder holds no file that the end of the run would write over, or delete."""
+    taken = next((name for name in AT_THE_END if os.path.lexists(folder / name)), None)
+    if taken is not None:
+        raise OutputError(f"out must be a folder without files that a run writes. Got {folder}, which holds {taken}.")
+
+
+def require_there(folder: Path) -> None:
+    """A folder to resume exists. A misspelt one is not made."""
+    try:
+        folder.stat()
+    except (FileNotFoundError, NotADirectoryError):
+        raise OutputError(f"a folder to resume must hold a run. Got {folder}, which does not exist.") from None
+    except (OSError, ValueError):  # opening it says more
+        return
 
 
 def locked(folder: Path) -> FileLock:
@@ -46,6 +74,8 @@ def locked(folder: Path) -> FileLock:
         raise
     except OSError as error:
         raise OutputError(f"out must be a folder that can be written. Got {folder}: {error.strerror}.") from None
+    except ValueError as error:  # a name with a zero byte
+        raise OutputError(f"out must be a folder that can be written. Got {shown(str(folder))}: {error}.") from None
     return lock
 
 

@@ -21,7 +21,7 @@ from fedtempo.training.faultpoints import fault
 from fedtempo.training.round_report import RoundReport, to_json
 from fedtempo.training.state import State, state_from_bytes, state_to_bytes, tensors_from_bytes, tensors_to_bytes
 from fedtempo.training.storage.database import DATABASE, create, opened, require_run
-from fedtempo.training.storage.folders import LOCK, RoundCount, locked
+from fedtempo.training.storage.folders import LOCK, RoundCount, locked, require_there
 from fedtempo.training.storage.in_memory import Saved, Waiting
 from fedtempo.training.storage.seals import MALFORMED, Seal
 from fedtempo.training.storage.selected_round import Changes, Selected, SelectionTables
@@ -51,6 +51,8 @@ class DurableStore:
         self._path = folder / DATABASE
         self._every = commit_every
         self._kept: Waiting | None = None
+        if resume:
+            require_there(folder)
         self._lock = locked(folder)
         try:
             require_run(self._path, resume)

@@ -163,3 +163,17 @@ def test_a_new_client_of_one_row_is_refused_before_training_where_it_would_be_fi
         prepare(data=scored, **settings)  # type: ignore[arg-type]
     run(Normed, data=scored, evaluation=ft.Evaluation(steps=0))
     run(Normed, data=scored, evaluation=None)
+
+
+@pytest.mark.parametrize(
+    ("labels", "hint"),
+    [
+        ([[0], [1], [1], [0]], r"without their second axis: y\[:, 0\]"),
+        ([1, 2, 2, 1], "Number the classes from 0"),
+        ([-1, 1, 1, -1], "Number the classes from 0"),
+    ],
+)
+def test_labels_of_another_form_are_refused_with_what_to_do(labels: list[object], hint: str) -> None:
+    data = ft.data.FederatedData.from_clients([(np.eye(4, dtype=np.float32), np.array(labels))])
+    with pytest.raises(ft.ModelError, match=hint):
+        ft.run(model=nn.Linear(4, 2), data=data, algorithm=ft.algorithms.fedsgd(lr=0.1), rounds=1)
