@@ -82,8 +82,8 @@ def _seconds_to_refuse(data: bytes) -> float:
 
 @pytest.fixture(scope="module")
 def most_seconds() -> float:
-    """What Python's JSON reader takes for a fifth of the longest header: a slow or busy machine is so for both."""
-    text = "{" + ",".join(f'"{i}":1' for i in range(200_000)) + "}"
+    """What Python's JSON reader takes for half the longest header: a slow or busy machine is so for both."""
+    text = "{" + ",".join(f'"{i}":1' for i in range(500_000)) + "}"
     return processor_seconds(lambda: json.loads(text))[1]
 
 
