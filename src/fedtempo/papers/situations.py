@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from fedtempo.papers import clock, compressors, control
-from fedtempo.papers.compositions import MNIST as COMPOSITIONS
+from fedtempo.papers import clock, compositions, compressors, control
 from fedtempo.papers.compositions.ingredients import INGREDIENTS, NONE
 from fedtempo.papers.control import adapters, judging, neighbours, personal
 from fedtempo.papers.control.methods import BASELINES, METHODS
@@ -94,6 +93,19 @@ def _controls(experiment: Reproduction, where: str) -> tuple[Situation, Situatio
     fewer = Situation(f"{where}, few local steps", experiment, contestants, judging.AT_STEPS, PLAIN_AVERAGE)
     longer = Situation(f"{where}, as long as it takes", experiment, contestants, judging.END, PLAIN_AVERAGE, ("steps",))
     return replace(fewer, equal="local steps"), longer
+
+
+def _ingredients(experiment: Reproduction, where: str) -> tuple[Situation, ...]:
+    respects = {
+        "few local steps": ("existing_after/at_steps", (), "local steps"),
+        "few bytes": ("existing_after/at_bytes", (), "bytes"),
+        "as long as it takes": ("existing_after/mean", ("steps",), "rounds"),
+        "new users": ("new_after/mean", ("steps",), "rounds"),
+    }
+    return tuple(
+        Situation(f"{where}, {what}", experiment, (NONE, *INGREDIENTS), column, NONE, paid, equal=equal)
+        for what, (column, paid, equal) in respects.items()
+    )
 
 
 def _one_model() -> tuple[Situation, ...]:
@@ -190,15 +202,9 @@ SITUATIONS: tuple[Situation, ...] = (
     ),
     *_with_and_without(shakespeare.SHAKESPEARE, shakespeare.PAIRS, lambda name: "Weight decay (Shakespeare)"),
     *map(_far_too_large, self_adjustment.ADJUSTED),
-    *(
-        Situation(f"MNIST by writer, {what}", COMPOSITIONS, (NONE, *INGREDIENTS), column, NONE)
-        for what, column in (
-            ("few local steps", "existing_after/at_steps"),
-            ("few bytes", "existing_after/at_bytes"),
-            ("as long as it takes", "existing_after/mean"),
-            ("new users", "new_after/mean"),
-        )
-    ),
+    *_ingredients(compositions.MNIST, "Five ingredients (MNIST by writer)"),
+    *_ingredients(compositions.FEMNIST, "Five ingredients (FEMNIST)"),
+    *_ingredients(compositions.SHAKESPEARE, "Five ingredients (Shakespeare)"),
     *_controls(control.FEMNIST, "Rates and steps (FEMNIST)"),
     *_controls(control.DIGITS, "Rates and steps (digits, mixed classes)"),
     *_controls(control.CIFAR10, "Rates and steps (CIFAR-10, mixed classes)"),
