@@ -116,7 +116,7 @@ def lines(found: dict[str, Any]) -> list[str]:
         nearest = min(others, key=lambda who: others[who])
         times = others[nearest] / ours["median"]
         verdict = "reached" if times >= LEAST_TIMES else "not reached"
-        shown += ["", f"The fastest other framework is {nearest}, at {times:.2f} times. Asked for: at least "]
+        shown += ["", f"The fastest other framework is {nearest}, at {times:.2f} times. Our target: at least "]
         shown[-1] += f"{LEAST_TIMES:g} times: {verdict}."
     return shown
 

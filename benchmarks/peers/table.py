@@ -16,7 +16,7 @@ LOOP = "hand-written, two processes"
 
 
 def lines(name: str, found: dict[str, Any]) -> list[str]:
-    """A workload's table, and whether every framework is as much slower as was asked for."""
+    """A workload's table, and whether every other framework is as much slower as our target says."""
     shown = [
         "| | seconds per round | times FedTempo's (quartiles) | off the loop's weights by | runs as |",
         "|---|---|---|---|---|",
@@ -44,11 +44,11 @@ def _verdict(name: str, contenders: dict[str, Any]) -> str | None:
     if not ratios:
         return None
     nearest = min(ratios, key=lambda c: ratios[c])
-    asked, said = LEAST.get(name), f"The fastest other framework is {nearest}, at {ratios[nearest]:.2f} times"
-    if asked is None:
+    target, said = LEAST.get(name), f"The fastest other framework is {nearest}, at {ratios[nearest]:.2f} times"
+    if target is None:
         return f"{said}."
-    verdict = "reached" if ratios[nearest] >= asked else "not reached"
-    return f"{said}. Asked for: at least {asked:g} times. {verdict.capitalize()}."
+    verdict = "reached" if ratios[nearest] >= target else "not reached"
+    return f"{said}. Our target: at least {target:g} times. {verdict.capitalize()}."
 
 
 def page(results: dict[str, Any]) -> list[str]:
