@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from fedtempo.errors import ConfigError
+from fedtempo.errors import ConfigError, shown
 
 Params = dict[str, Tensor]
 Scalar = float | Tensor
@@ -89,7 +89,12 @@ nothing = Selector("nothing", lambda name, module: False, optional=True)
 
 
 def submodule(prefix: str) -> Selector:
-    """All tensors below one submodule, such as `head`, or below all that a shell pattern such as `layers.*` matches."""
+    """All tensors below one submodule, such as `head`, or below all that a shell pattern such as `layers.*` matches.
+
+    >>> model = nn.ModuleDict({"body": nn.Linear(3, 2), "head": nn.Linear(2, 2)})
+    >>> sorted(submodule("head").names(model)), sorted((~submodule("body") & matching("*.bias")).names(model))
+    (['head.bias', 'head.weight'], ['head.bias'])
+    """
     return Selector(f"submodule {prefix!r}", lambda name, module: fnmatch.fnmatchcase(name, prefix + ".*"))
 
 
@@ -113,7 +118,11 @@ def select(params: Mapping[str, Tensor], names: Collection[str]) -> Params:
 
 
 def partition(params: Mapping[str, Tensor], names: Collection[str]) -> tuple[Params, Params]:
-    """Split into (named, others). `combine` is its inverse."""
+    """Split into (named, others). `combine` is its inverse.
+
+    >>> partition({"a": torch.tensor(1), "b": torch.tensor(2)}, ["b"])
+    ({'b': tensor(2)}, {'a': tensor(1)})
+    """
     return select(params, names), {n: p for n, p in params.items() if n not in names}
 
 
@@ -232,6 +241,20 @@ def leaves(tree: Any, path: str) -> Params:
         return {path: tree}
     parts = tree.items() if isinstance(tree, dict) else enumerate(tree)
     return {name: t for key, part in parts for name, t in leaves(part, f"{path}/{key}").items()}
+
+
+def no_tensor_in(tree: object, path: str = "") -> str:
+    """In words, the first value of nested dicts, lists and tuples that is no tensor; empty where all are.
+
+    >>> no_tensor_in({"mean": torch.zeros(2), "count": (0,)})
+    '0 at count/0'
+    """
+    if isinstance(tree, Tensor):
+        return ""
+    if not isinstance(tree, (dict, list, tuple)):
+        return f"{shown(tree)} at {path}" if path else shown(tree)
+    parts = tree.items() if isinstance(tree, dict) else enumerate(tree)
+    return next(filter(None, (no_tensor_in(part, f"{path}/{key}" if path else str(key)) for key, part in parts)), "")
 
 
 def tensors_in(tree: object) -> Iterator[Tensor]:

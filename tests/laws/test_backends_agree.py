@@ -35,11 +35,11 @@ PAIRS = [*((kind, name) for name in zoo.ALGORITHMS for kind in zoo.SHAPES), *ADA
 OTHERS = [(kind, name) for name in zoo.MECHANISMS for kind in zoo.SHAPES if kind != "mlp"]
 OFTEN = [
     *((kind, name) for kind, name in PAIRS if kind == "mlp" and name in zoo.MECHANISMS),
-    *OTHERS[::3],
+    *OTHERS[::5],
     ("batchnorm", "fedbn"),
     *ADAPTED,
 ]
-"""Every mechanism on one kind of model and on another one or two: they take turns.
+"""Every mechanism on one kind of model and most on another one: they take turns.
 
 `tests/numbers/` holds every algorithm against numpy every time.
 """

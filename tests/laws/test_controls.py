@@ -309,6 +309,18 @@ def test_fednovas_pull_is_refused_before_the_run_that_would_reach_it(momentum_de
             run(PLANE, algorithm, START, SOME)
 
 
+def test_a_decay_by_a_function_and_one_of_the_optimizer_are_refused() -> None:
+    """Algorithm 2 of FedNAR has one decay; with AdamW's own weights would decay twice."""
+    with pytest.raises(ft.ConfigError, match="adaptive_decay must be around an optimizer that does not decay weights"):
+        a.adaptive_decay(ADAMW, rate=zoo.half, decay=zoo.tenth)
+    free = base(optimizer=ft.optimizers.adamw(weight_decay=0.0))
+    adam = base(optimizer=ft.optimizers.adam())
+    one, other = (
+        run(PLANE, a.adaptive_decay(each, rate=zoo.half, decay=zoo.tenth), START, SOME) for each in (free, adam)
+    )
+    assert_same(one, trace(other), 1e-14)
+
+
 def test_one_of_two_decays_may_be_off() -> None:
     """FedNAR around AdamW: the decay is inside what is clipped, or AdamW's own while FedNAR clips alone."""
     inside = base(optimizer=ft.optimizers.adamw(weight_decay=0.0))

@@ -1,4 +1,5 @@
-"""Which wrapper goes around which algorithm. `python -m` this file writes the tables of docs/wrappers.md anew."""
+"""Which wrapper goes around which algorithm. `python -m` this file writes the tables of docs/wrappers.md anew, and the
+column "goes with" of docs/methods.md."""
 
 from __future__ import annotations
 
@@ -16,6 +17,7 @@ from tests import zoo
 from tests.slow import slow_but
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "wrappers.md"
+MAP = PAGE.with_name("methods.md")
 Wrap = Callable[[ft.Algorithm], ft.Algorithm]
 NEED = {
     "fednar": {"weight_decay": 0.05, "max_norm": 0.5},
@@ -48,6 +50,7 @@ BASES = {
 }
 WRAPPERS: dict[str, Wrap] = {name: _wrap(name) for name in ft.algorithms.ALGORITHMS if is_wrapper(name)}
 WRAPPERS["with_server"] = lambda algorithm: a.with_server(algorithm, momentum(0.5), 0.9)
+WRAPPERS["with_head"] = a.with_head
 INNER = {**BASES, **{name: wrap(GIVEN["fedavg"]) for name, wrap in WRAPPERS.items()}}
 PAIRS = [(inner, outer) for inner in INNER for outer in WRAPPERS]
 
@@ -85,6 +88,50 @@ def tables() -> str:
     return "\n".join([*lines, *(f"{number}. {reason}" for reason, number in reasons.items())])
 
 
+MODEL = {
+    "moon": "needs a body and a head",
+    "fedbn": "needs BatchNorm",
+    **dict.fromkeys(("fedsa_lora", "ffa_lora", "fedex_lora"), "needs adapters"),
+}
+"""What methods need of the model."""
+
+
+def goes_with(name: str) -> str:
+    """A method's place in the tables in words: every wrapper, or every algorithm, but those that are refused."""
+    if name in WRAPPERS:
+        inside, outside = ([i for i in some if refusal(i, name)] for some in (BASES, WRAPPERS))
+        parts = ["every algorithm" + _but(inside), *([f"not around {_list(outside)}"] if outside else [])]
+    else:
+        parts = ["every wrapper" + _but([outer for outer in WRAPPERS if refusal(name, outer)])]
+    return "; ".join([*parts, *([MODEL[name]] if name in MODEL else [])])
+
+
+def _but(names: list[str]) -> str:
+    return f" but {_list(names)}" if names else ""
+
+
+def _list(names: list[str]) -> str:
+    return ", ".join(f"`{name}`" for name in names)
+
+
+def filled(page: str) -> str:
+    """The map with the column "goes with" as the tables have it."""
+    lines = page.splitlines(keepends=True)
+    for number, line in enumerate(lines):
+        cells = line.split(" | ")
+        name = cells[0].removeprefix("| `").removesuffix("`")
+        if len(cells) == 7 and name in ft.algorithms.ALGORITHMS:
+            lines[number] = " | ".join([*cells[:4], goes_with(name), *cells[5:]])
+    return "".join(lines)
+
+
+def test_the_map_says_what_the_tables_say() -> None:
+    text = MAP.read_text(encoding="utf-8")
+    assert filled(text) == text, "write it anew with python -m tests.laws.test_pairs"
+    rows = [line.split(" | ") for line in text.splitlines() if line.startswith("| `")]
+    assert {row[0].strip("| `") for row in rows if len(row) == 7} == set(ft.algorithms.ALGORITHMS)
+
+
 def test_the_page_has_the_tables() -> None:
     assert tables() in PAGE.read_text(encoding="utf-8"), "write them anew with python -m tests.laws.test_pairs"
 
@@ -103,6 +150,7 @@ RUN = [pair for pair in PAIRS if refusal(*pair) is None]
 OFTEN = [
     *(("apfl", "delta_sgd"), ("scaffold", "fedsam"), ("fednova", "stop_early")),
     *(("feddyn", "fedinit"), ("ditto", "fedlesam"), ("pflego", "fedsps"), ("fedex_lora", "with_server")),
+    *(("fedexp", "with_head"), ("with_head", "fedinit"), ("fedadamw", "with_head")),
     *(
         ("scaffold", "fedhyper_server"),
         ("fedex_lora", "fedhyper_client"),
@@ -121,5 +169,6 @@ if __name__ == "__main__":
     text = PAGE.read_text(encoding="utf-8")
     start, end = "<!-- pairs -->\n\n", "\n\n<!-- end of pairs -->"
     head, rest = text.split(start)
+    MAP.write_text(filled(MAP.read_text(encoding="utf-8")), encoding="utf-8")
     PAGE.write_text(head + start + tables() + end + rest.split(end)[1], encoding="utf-8")
     sys.stdout.write(f"{PAGE.name}: {len(PAIRS)} pairs\n")

@@ -12,6 +12,7 @@ from torch import nn
 
 import fedtempo as ft
 from fedtempo.backends import row_by_row, serial
+from fedtempo.client import local_step
 from fedtempo.client.local_step import is_elementwise
 from fedtempo.client.program import Stage
 from fedtempo.client.transforms import Transform
@@ -19,6 +20,7 @@ from fedtempo.contracts import distance
 from fedtempo.params import Params
 from fedtempo.schedules import Position
 from tests import zoo
+from tests.slow import slow_but
 
 
 def run(kind: str, name: str, **settings: Any) -> ft.Result:
@@ -76,6 +78,84 @@ def test_a_transform_may_keep_the_parameters_it_sees() -> None:
         settings = {"rounds": 2, "batch_size": 4, "backend": "serial", "evaluation": None}
         results.append(ft.run(model=zoo.model("mlp"), data=zoo.data("mlp"), algorithm=changed, **settings))
     assert results[0].digest() == results[1].digest()
+
+
+OPTIMIZERS = {
+    "decay": ft.optimizers.sgd(weight_decay=0.03),
+    "momentum": ft.optimizers.sgd(0.9, state="keep"),
+    "nesterov": ft.optimizers.sgd(0.9, nesterov=True, weight_decay=0.03, state="average"),
+    "adam": ft.optimizers.adam(weight_decay=0.03),
+    "adamw": ft.optimizers.adamw(state="keep"),
+    "averaged adamw": ft.optimizers.adamw(state="average"),
+}
+ONE_PASS = {
+    **{name: ft.algorithms.fedavg(0.05, 4, optimizer=optimizer) for name, optimizer in OPTIMIZERS.items()},
+    "fednar, never clipped": ft.algorithms.fednar(ft.algorithms.fedavg(0.1, 4), weight_decay=0.1, max_norm=100.0),
+    "fednar, clipped at times": ft.algorithms.fednar(ft.algorithms.fedavg(0.1, 4), weight_decay=0.1, max_norm=0.8),
+    "fednar, always clipped": ft.algorithms.fednar(ft.algorithms.scaffold(0.1, 4), weight_decay=0.1, max_norm=0.1),
+    "the other order": ft.algorithms.clip_then_decay(ft.algorithms.fedavg(0.1, 4), weight_decay=0.1, max_norm=0.8),
+    "clipped adamw": ft.algorithms.diloco(0.05, 4, max_norm=0.8),
+}
+SAME_BITS = {name for name in ONE_PASS if name == "decay" or name.startswith(("fednar", "the other"))}
+
+
+def _noted(taken: list[bool], found: Any) -> Any:
+    taken.append(found is not None)
+    return found
+
+
+CASES = [(kind, name) for kind in ("mlp", "cnn") for name in ONE_PASS]
+OFTEN = [(kind, name) for kind, name in CASES if kind == "cnn" or name in ("nesterov", "fednar, clipped at times")]
+
+
+@pytest.mark.parametrize("case", slow_but(OFTEN, CASES, "each runs every time on weights of another layout"))
+def test_a_step_in_one_pass_is_the_step_in_several(case: tuple[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
+    kind, name = case
+    settings: dict[str, Any] = {"rounds": 3, "cohort": 4, "batch_size": 4, "seed": 1, "evaluation": None}
+
+    def train(dtype: torch.dtype) -> ft.Result:
+        data = {"data": zoo.data(kind), "algorithm": ONE_PASS[name], "dtype": dtype, "backend": "serial"}
+        return ft.run(model=zoo.model(kind), **data, **settings)
+
+    taken: list[bool] = []
+    take = local_step._in_one_pass
+    monkeypatch.setattr(local_step, "_in_one_pass", lambda *given: _noted(taken, take(*given)))
+    long, short = train(torch.float64), train(torch.float32)
+    assert any(taken) == (name != "fednar, always clipped")
+    monkeypatch.setattr(local_step, "_one_pass_of", lambda phase: None)
+    assert distance(long, train(torch.float64)) <= 1e-12
+    others = train(torch.float32)
+    assert name not in SAME_BITS or others.digest() == short.digest()
+    counted = [[report.measurements.get("clipped_steps") for report in result.history] for result in (short, others)]
+    assert counted[0] == counted[1]
+
+
+@pytest.mark.parametrize("able", [True, False])
+def test_an_optimizer_of_ones_own_may_bring_its_kernel(able: bool) -> None:
+    """Where the kernel returns None, `update` takes the step; the numbers are the same."""
+    taken: list[float] = []
+
+    def update(gradient: Params, state: Any, params: Params, now: Position) -> tuple[Params, Any]:
+        return {n: torch.sign(g) for n, g in gradient.items()}, state
+
+    def step(gradient: Params, decay: float, state: Any, params: Params, now: Position, rate: float) -> Any:
+        taken.append(decay)
+        if not able:
+            return None
+        for name, g in gradient.items():
+            params[name].sub_(torch.sign(g + decay * params[name]), alpha=rate)
+        return state
+
+    def trained(**kernel: Any) -> ft.Result:
+        signs = ft.optimizers.Optimizer(ft.Transform(lambda params: (), update, **kernel), name="signs")
+        algorithm = ft.algorithms.fednar(
+            ft.algorithms.fedavg(0.01, 3, optimizer=signs), weight_decay=0.1, max_norm=100.0
+        )
+        settings: dict[str, Any] = {"rounds": 2, "batch_size": 4, "backend": "serial", "evaluation": None}
+        return ft.run(model=zoo.model("mlp"), data=zoo.data("mlp"), algorithm=algorithm, **settings)
+
+    assert trained(one_pass=step).digest() == trained().digest()
+    assert set(taken) == {0.1}
 
 
 class Tied(nn.Module):

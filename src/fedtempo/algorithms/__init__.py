@@ -55,6 +55,7 @@ from fedtempo.algorithms.q_fedsgd import q_fedsgd
 from fedtempo.algorithms.scaffold import scaffold
 from fedtempo.algorithms.server_decay import server_decay
 from fedtempo.algorithms.stop_early import stop_early
+from fedtempo.algorithms.with_head import with_head
 from fedtempo.algorithms.with_server import with_server
 from fedtempo.algorithms.work_normalised import work_normalised
 from fedtempo.server.step import Server
@@ -118,6 +119,8 @@ ALGORITHMS: dict[str, Callable[..., Algorithm]] = {
     "adaptive_decay": adaptive_decay,
     "server_decay": server_decay,
 }
+IN_FILES: dict[str, Callable[..., Algorithm]] = {**ALGORITHMS, "with_server": with_server, "with_head": with_head}
+"""What a file names as an algorithm: the methods, and two wrappers that are no methods of their own."""
 
 __all__ = [
     "moon",
@@ -181,5 +184,6 @@ __all__ = [
     "pflego",
     "reptile",
     "scaffold",
+    "with_head",
     "with_server",
 ]

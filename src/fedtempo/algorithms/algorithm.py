@@ -15,7 +15,7 @@ from fedtempo.client.network import Network
 from fedtempo.client.objectives import Received
 from fedtempo.client.phase import Carry, Phase, Where
 from fedtempo.client.program import Begin, FinalState, Upload
-from fedtempo.client.transforms import Transform, sgd
+from fedtempo.client.transforms import Transform, is_identity, sgd
 from fedtempo.errors import ConfigError, require
 from fedtempo.params import Params, Selector, combine, nothing, subtract
 from fedtempo.server.step import Server, descend
@@ -199,5 +199,37 @@ class Algorithm:
 
 def _in_words(value: object) -> str:
     """A setting as it prints: a function by its name, because its address is another one in every process."""
+    if isinstance(value, Transform):
+        return _transform_in_words(value)
     is_function = inspect.isroutine(value) or isinstance(value, functools.partial)
     return str(getattr(value, "__qualname__", "partial")) if is_function else repr(value)
+
+
+def _transform_in_words(transform: Transform) -> str:
+    """The function that made the transform, with what its two functions use of it."""
+    if is_identity(transform):
+        return "identity"
+    if not inspect.isfunction(transform.update):
+        return _in_words(transform.update)
+    made_by = _maker(transform.update)
+    functions = [f for f in (transform.update, transform.init) if inspect.isfunction(f) and _maker(f) == made_by]
+    return _call_in_words(made_by, *functions)
+
+
+def _call_in_words(made_by: str, *functions: Callable[..., Any]) -> str:
+    used: dict[str, Any] = {}
+    for function in functions:
+        used |= inspect.getclosurevars(function).nonlocals
+    settings = {n: v for n, v in used.items() if not inspect.isfunction(v) or _maker(v) != made_by}
+    return f"{made_by}({', '.join(f'{n}={_used_in_words(settings[n])}' for n in sorted(settings))})"
+
+
+def _used_in_words(value: Any) -> str:
+    if inspect.isfunction(value):
+        return _call_in_words(_maker(value), value)
+    return f"[{', '.join(map(_in_words, value))}]" if isinstance(value, list) else _in_words(value)
+
+
+def _maker(function: Callable[..., Any]) -> str:
+    """The outermost function in which a function was defined."""
+    return function.__qualname__.partition(".<locals>")[0]

@@ -61,7 +61,7 @@ def feddecay(
             checked_rate(lr, "lr") * factors, steps, epochs=epochs, server_lr=server_lr, weighting=weighting, **clients
         )
     plain = fedavg(lr, steps, epochs=epochs, server_lr=server_lr, weighting=weighting, **clients)
-    phases = tuple(replace(p, after=_shorten_epochs(factors)) for p in plain.phases)
+    phases = tuple(replace(p, after=_shorten_epochs(factors), epoch_factor=factors) for p in plain.phases)
     memory, serving = Memory(begin=_note_start), Serving(after_decays=True)
     return replace(plain, phases=phases, memory=memory, serving=serving, owns=frozenset({BLOCKS}))
 

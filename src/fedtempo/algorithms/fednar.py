@@ -52,11 +52,12 @@ def decay_and_clip(
     return add_weight_decay(checked_rate(weight_decay, "weight_decay")), clip_by_norm(limit, eps, scope, order)
 
 
-def decayed_once(algorithm: Algorithm, weight_decay: Rate, who: str) -> Algorithm:
-    """The algorithm itself; an error where an optimizer would decay its weights a second time."""
+def decayed_once(algorithm: Algorithm, weight_decay: Rate | None, who: str) -> Algorithm:
+    """The algorithm itself; an error where an optimizer would decay its weights a second time. None: by a function."""
     phases = [p for phase in algorithm.phases for p in (phase, phase.beside) if p is not None]
     own = {p.optimizer.name for p in phases if "weight_decay" in dict(p.optimizer.transform.schedules)}
     if own and weight_decay != 0:
         rule = "must be around an optimizer that does not decay weights itself, or they decay twice"
-        raise ConfigError(f"{who} {rule}. Got {', '.join(sorted(own))}: give one of the two weight_decay=0.")
+        which = "it" if weight_decay is None else "one of the two"
+        raise ConfigError(f"{who} {rule}. Got {', '.join(sorted(own))}: give {which} weight_decay=0.")
     return algorithm

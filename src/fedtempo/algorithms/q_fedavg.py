@@ -28,8 +28,8 @@ def q_fedavg(
 
     Li et al. (2020), Algorithm 2. F_i = f_i(x) + `eps` at the received model, over all rows; the authors' code has that
     eps. l is the rate of the round's first step. `static_step=True` is the code's h_i = 1 / l. q=0 is FedAvg. That code
-    draws clients by samples and then counts them equally. F_i^q u_i must be finite in the model's type: in float32 a
-    loss of 10 allows q up to about 35.
+    draws clients by samples (`cohort.by_samples`) and then counts them equally. F_i^q u_i must be finite in the model's
+    type: in float32 a loss of 10 allows q up to about 35.
     """
     plain = fedavg(lr, steps, epochs=epochs, server_lr=server_lr, weighting=weighting, **clients)
     return q_fair(plain, q, eps, static_step)

@@ -6,7 +6,7 @@ not know which one it uses.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -87,23 +87,42 @@ class _AcrossLanes(torch.autograd.Function):
         return outputs, (0,) * len(outputs)
 
 
+class _Flat:
+    """A gradient function as one of tensors in a fixed order, which recordings and `vmap` need: names stay outside."""
+
+    def __init__(self, way: GradientOf, value_of: ValueOf, params: Params, frozen: Params, batch: Batch) -> None:
+        self._way, self._value_of = way, value_of
+        self._parts = params, frozen, batch
+        self.inputs = [*params.values(), *frozen.values(), *batch.values()]
+        self.buffers: tuple[str, ...] = ()
+        """The names of the buffers among the outputs; known after a call."""
+
+    def __call__(self, *inputs: Tensor) -> list[Tensor]:
+        gives = iter(inputs)
+        params, frozen, batch = ({name: next(gives) for name in part} for part in self._parts)
+        gradients, value = self._way(self._value_of, params, frozen, batch)
+        self.buffers = tuple(value.buffers)
+        return _unnamed(gradients, value)
+
+
+def _unnamed(gradients: Params, value: Value) -> list[Tensor]:
+    return [value.total, value.loss, *gradients.values(), *value.buffers.values()]
+
+
+def _named(outputs: Sequence[Tensor], params: Params, buffers: Sequence[str]) -> tuple[Params, Value]:
+    """The reverse of `_unnamed`."""
+    total, loss, *others = outputs
+    statistics = dict(zip(buffers, others[len(params) :], strict=True))
+    return dict(zip(params, others, strict=False)), Value(total, loss, statistics)
+
+
 def in_stack(together: GradientOf, plain_value_of: ValueOf) -> GradientOf:
     """A gradient function for stacked clients, in a form that one lane inside `vmap` can call, at any point."""
 
     def gradient_of(value_of: ValueOf, params: Params, frozen: Params, batch: Batch) -> tuple[Params, Value]:
-        buffers: list[str] = []
-
-        def function(*inputs: Tensor) -> list[Tensor]:
-            gives = iter(inputs)
-            free, fixed, rows = ({name: next(gives) for name in part} for part in (params, frozen, batch))
-            gradients, value = together(plain_value_of, free, fixed, rows)
-            buffers[:] = value.buffers
-            return [value.total, value.loss, *gradients.values(), *value.buffers.values()]
-
-        inputs = (*params.values(), *frozen.values(), *batch.values())
-        total, loss, *others = _AcrossLanes.apply(function, *inputs)  # type: ignore[no-untyped-call]
-        statistics = dict(zip(buffers, others[len(params) :], strict=True))
-        return dict(zip(params, others, strict=False)), Value(total, loss, statistics)
+        flat = _Flat(together, plain_value_of, params, frozen, batch)
+        outputs = _AcrossLanes.apply(flat, *flat.inputs)  # type: ignore[no-untyped-call]
+        return _named(outputs, params, flat.buffers)
 
     return gradient_of
 
@@ -201,9 +220,7 @@ class Replayed:
         outputs = remembered.recording(inputs)
         if self._unchanged is not None:
             outputs = self._compared(layout, outputs, value_of, params, frozen, batch)
-        total, loss, *others = outputs
-        buffers = dict(zip(remembered.buffers, others[len(params) :], strict=True))
-        return dict(zip(params, others, strict=False)), Value(total, loss, buffers)
+        return _named(outputs, params, remembered.buffers)
 
     def _meet(
         self, layout: Layout, value_of: ValueOf, params: Params, frozen: Params, batch: Batch
@@ -223,23 +240,14 @@ class Replayed:
         return self._way(value_of, params, frozen, batch)
 
     def _remember(self, value_of: ValueOf, params: Params, frozen: Params, batch: Batch) -> _Remembered:
-        buffers: list[str] = []
-
-        def function(*inputs: Tensor) -> list[Tensor]:
-            gives = iter(inputs)
-            free, fixed, rows = ({name: next(gives) for name in part} for part in (params, frozen, batch))
-            gradients, value = self._way(value_of, free, fixed, rows)
-            buffers[:] = value.buffers
-            return [value.total, value.loss, *gradients.values(), *value.buffers.values()]
-
-        inputs = [*params.values(), *frozen.values(), *batch.values()]
-        recording = record(function, inputs)
+        flat = _Flat(self._way, value_of, params, frozen, batch)
+        recording = record(flat, flat.inputs)
         if self._unchanged is not None and not self._unchanged():
             recording = Refusal("changes attributes of the model while it runs")
         if isinstance(recording, Refusal):
             return _Remembered(recording)
         graphs = sum(isinstance(known.recording, Graph) for known in self._remembered.values() if known)
-        return _Remembered(captured(recording, inputs) if graphs < MOST_GRAPHS else recording, tuple(buffers))
+        return _Remembered(captured(recording, flat.inputs) if graphs < MOST_GRAPHS else recording, flat.buffers)
 
     def _compared(
         self, layout: Layout, outputs: list[Tensor], value_of: ValueOf, params: Params, frozen: Params, batch: Batch
@@ -249,7 +257,7 @@ class Replayed:
         if count > FIRST_COMPARED and count & (count - 1):  # later on only at powers of two
             return outputs
         gradients, value = self._way(value_of, params, frozen, batch)
-        original = [value.total, value.loss, *gradients.values(), *value.buffers.values()]
+        original = _unnamed(gradients, value)
         if same(original, outputs):
             return outputs
         if count > FIRST_COMPARED:

@@ -8,13 +8,14 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
+from fedtempo.client.descent import like, moved, moved_apart
 from fedtempo.client.gradients import GradientOf, in_pieces
 from fedtempo.client.network import Network
 from fedtempo.client.objectives import Loss, Pull, Pulled, Received, Steady, Value, View, supervised
 from fedtempo.client.optimizer_state import without_states
 from fedtempo.client.phase import Carry, Phase, StepInfo
 from fedtempo.client.rules import GradientAt, PhaseState, Probe, base_rate, ruled_rate, stopped
-from fedtempo.client.transforms import is_identity
+from fedtempo.client.transforms import Transform, chain, in_one_pass, is_identity
 from fedtempo.params import Params, Scalar, add, combine, is_plain, partition, tensors_in, tree_map
 from fedtempo.schedules import Position
 from fedtempo.tasks import Batch, Task, row_counts
@@ -83,6 +84,7 @@ def step_of(index: int, phase: Phase, network: Network, task: Task, trained: fro
     knows_data = objective is supervised
     apart = not ruled and _only_subtracts(phase)
     transforms = not (is_identity(phase.direction) and is_identity(phase.optimizer.transform))
+    whole = _one_pass_of(phase) if transforms else None
 
     def step(
         gradient_of: GradientOf,
@@ -116,9 +118,9 @@ def step_of(index: int, phase: Phase, network: Network, task: Task, trained: fro
         gradient_at: GradientAt = at_point if phase.look is None else phase.look(at_point, view, now)
         raw, value = gradient_at(before)
         direction = raw if apart or phase.correction is None else _corrected(phase, raw, view, now)
-        new, rate, over = carry.states[index], phase.lr(now), None
+        new, rate, over, after = carry.states[index], phase.lr(now), None, None
         if transforms:
-            direction, new = _transformed(phase, direction, new, before, now)
+            after, direction, new = _transformed(phase, whole, direction, new, before, rate, now, may_overwrite)
         if ruled:
             base = base_rate(phase.lr, now)
             probe = Probe(raw, value.total, before, lambda p: gradient_at(p)[0], here, base, of_data)
@@ -127,17 +129,16 @@ def step_of(index: int, phase: Phase, network: Network, task: Task, trained: fro
         # again: not the caller, not `after`, not a client that stops, and not a transform that keeps the weights
         # themselves in its state.
         reads_start = over is not None or (phase.after is not None and phase.after_reads_start)
-        in_place = may_overwrite and not reads_start and not _shares_memory(new, before)
+        in_place = after is not None or (may_overwrite and not reads_start and not _shares_memory(new, before))
         if apart:
-            after = _descend_apart(phase, before, direction, rate, view, now, in_place)
-        else:
-            after = _descend(before, direction, rate, in_place)
+            after = moved_apart(phase, before, direction, rate, view, now, in_place)
+        elif after is None:
+            after = moved(before, direction, rate, in_place)
         states = (*carry.states[:index], new, *carry.states[index + 1 :])
-        moved = replaced(phase, carry._replace(states=states), {**after, **value.buffers})
+        stepped = replaced(phase, carry._replace(states=states), {**after, **value.buffers})
         if phase.after is not None:
-            info = StepInfo({} if in_place else before, after, direction, rate)
-            moved = phase.after(moved, info, here, now)
-        return (moved if over is None else _unless_over(over, index, carry, moved)), value.loss
+            stepped = phase.after(stepped, StepInfo({} if in_place else before, after, direction, rate), here, now)
+        return (stepped if over is None else _unless_over(over, index, carry, stepped)), value.loss
 
     return step
 
@@ -163,31 +164,13 @@ def _only_subtracts(phase: Phase) -> bool:
     return terms and not looked_at and is_identity(phase.direction) and is_identity(phase.optimizer.transform)
 
 
-def _descend_apart(
-    phase: Phase, params: Params, gradient: Params, rate: Scalar, view: View, now: Position, in_place: bool
-) -> Params:
-    """params - rate (gradient + mu (params - centre) + correction), or with the correction's share, term by term.
-
-    A pass over the weights for each term takes half the time of making the direction first.
-    """
-    correction, share = phase.correction, 1.0 if phase.share is None else phase.share(now)
-    if isinstance(phase.objective, Pulled):
-        params = _approach(params, phase.objective.pull, rate, view, now, in_place)
-    if isinstance(correction, Pull):
-        params = _approach(params, correction, rate, view, now, in_place)
-    elif correction is not None:
-        params = _descend(params, correction(view), rate if phase.share is None else rate * (1 - share), in_place)
-    return _descend(params, gradient, rate * share, in_place)
-
-
-def _approach(params: Params, pull: Pull, rate: Scalar, view: View, now: Position, in_place: bool) -> Params:
-    """params - rate mu (params - centre), for the tensors that have a centre."""
-    centre, weight = pull.centre(view), rate * pull.strength(now)
-    names = [n for n in params if n in centre]
-    if not in_place or isinstance(weight, Tensor):
-        return {**params, **{n: torch.lerp(params[n], centre[n], _like(weight, params[n])) for n in names}}
-    torch._foreach_lerp_([params[n] for n in names], [centre[n] for n in names], weight)
-    return params
+def _one_pass_of(phase: Phase) -> Transform | None:
+    """The phase's transforms in a row, if they may take a step in one pass: nobody looks at its direction or start."""
+    looked_at = phase.after is not None and phase.after_reads_start
+    whole = chain(phase.direction, phase.optimizer.transform)
+    able = whole.one_pass is not None or whole.decay_alone is not None
+    ruled = phase.rate_rule is not None or phase.stop_rule is not None
+    return whole if able and not looked_at and not ruled else None
 
 
 def _corrected(phase: Phase, gradient: Params, view: View, now: Position) -> Params:
@@ -198,21 +181,57 @@ def _corrected(phase: Phase, gradient: Params, view: View, now: Position) -> Par
         return {**gradient, **add(correction, gradient)}
     share = phase.share(now)
     # One pass over the tensors in place of two products and a sum.
-    return {**gradient, **{n: torch.lerp(c, gradient[n], _like(share, c)) for n, c in correction.items()}}
+    return {**gradient, **{n: torch.lerp(c, gradient[n], like(share, c)) for n, c in correction.items()}}
 
 
 def _transformed(
-    phase: Phase, gradient: Params, state: PhaseState, before: Params, now: Position
-) -> tuple[Params, PhaseState]:
-    """The direction of the step: the gradient after the algorithm's transforms and the client's optimizer."""
+    phase: Phase,
+    whole: Transform | None,
+    gradient: Params,
+    state: PhaseState,
+    before: Params,
+    rate: Scalar,
+    now: Position,
+    may_overwrite: bool,
+) -> tuple[Params | None, Params, PhaseState]:
+    """The gradient after the algorithm's transforms and the client's optimizer, and their new state.
+
+    First of the three are the weights after the step, where `whole` could take it in one pass: then the gradient stays
+    as it was.
+    """
+    if whole is not None and isinstance(rate, (int, float)):
+        taken = _in_one_pass(whole, phase, gradient, state, before, now, rate, may_overwrite)
+        if taken is not None:
+            return taken[0], gradient, taken[1]
     direction, transformed = phase.direction.update(gradient, state.direction, before, now)
     direction, stepped = phase.optimizer.transform.update(direction, state.optimizer, before, now)
-    return direction, state._replace(direction=transformed, optimizer=stepped)
+    return None, direction, state._replace(direction=transformed, optimizer=stepped)
 
 
-def _like(value: Scalar, tensor: Tensor) -> Scalar:
-    """A number as `lerp` takes it: a float, or a tensor of the same type."""
-    return value.to(tensor.dtype) if isinstance(value, Tensor) else value
+def _in_one_pass(
+    whole: Transform,
+    phase: Phase,
+    gradient: Params,
+    state: PhaseState,
+    before: Params,
+    now: Position,
+    rate: float,
+    may_overwrite: bool,
+) -> tuple[Params, PhaseState] | None:
+    """The weights and the state after a step in one pass; None where it has to be taken in several."""
+    if not may_overwrite and not all(map(is_plain, before.values())):
+        return None
+    # The kernels write over the weights. A copy costs less than the passes that it saves.
+    params = before if may_overwrite else {n: p.clone() for n, p in before.items()}
+    # `chain` leaves out a transform that changes nothing, and its state with it.
+    if is_identity(phase.optimizer.transform):
+        new = in_one_pass(whole, gradient, 0.0, state.direction, params, now, rate)
+        return None if new is None else (params, state._replace(direction=new))
+    if is_identity(phase.direction):
+        new = in_one_pass(whole, gradient, 0.0, state.optimizer, params, now, rate)
+        return None if new is None else (params, state._replace(optimizer=new))
+    new = in_one_pass(whole, gradient, 0.0, (state.direction, state.optimizer), params, now, rate)
+    return None if new is None else (params, state._replace(direction=new[0], optimizer=new[1]))
 
 
 def _follow_rules(
@@ -256,18 +275,6 @@ def replaced(phase: Phase, carry: Carry, new: Params) -> Carry:
         return carry._replace(personal={**carry.personal, **new})
     own, common = partition(new, carry.personal)
     return carry._replace(shared={**carry.shared, **common}, personal={**carry.personal, **own})
-
-
-def _descend(params: Params, direction: Params, rate: Scalar, in_place: bool) -> Params:
-    """params - rate * direction for the tensors that have a direction, with the same bits in place and not."""
-    # Under `vmap` clients of different sizes have different rates, and the rate is a tensor: `alpha` takes none.
-    if not isinstance(rate, (int, float)):
-        return {**params, **{n: params[n] - rate * d for n, d in direction.items()}}
-    if not in_place:
-        return {**params, **{n: torch.sub(params[n], d, alpha=rate) for n, d in direction.items()}}
-    if direction:
-        torch._foreach_sub_([params[n] for n in direction], list(direction.values()), alpha=rate)
-    return params
 
 
 def _shares_memory(state: PhaseState, params: Params) -> bool:

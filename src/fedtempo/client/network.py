@@ -186,10 +186,8 @@ def outputs_of(output: object) -> Tensor:
         return output
     if isinstance(output, Mapping):
         named = {str(n): t for n, t in output.items() if isinstance(t, Tensor) and n != "loss"}
-        tensors, found = (
-            list(named.values()),
-            f"a {type(output).__name__} of {', '.join(map(str, output)) or 'nothing'}",
-        )
+        tensors = list(named.values())
+        found = f"a {type(output).__name__} of {', '.join(map(str, output)) or 'nothing'}"
     else:
         # A tuple may begin with the loss, which is one number.
         tensors = [t for t in output if isinstance(t, Tensor) and t.dim()] if isinstance(output, (tuple, list)) else []

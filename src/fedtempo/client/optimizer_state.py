@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import TypeVar
 
+import torch
 from torch import Tensor
 
 from fedtempo.client.compression.packing import PREFIX as MEMORY
-from fedtempo.params import Params, leaves, tree_map
+from fedtempo.params import Params, is_plain, leaves, tree_map
 
 State = TypeVar("State")
 PREFIX = "_optimizer/"
@@ -45,7 +46,10 @@ def restored(index: int | str, fresh: State, stored: Mapping[str, Tensor]) -> St
     def pick(tensor: Tensor) -> Tensor:
         found = stored.get(next(remaining), tensor)
         # A mean comes down in the model's type; counts are kept in a wider one.
-        return found.to(tensor.dtype, copy=True)
+        if not (is_plain(found) and is_plain(tensor)):
+            return found.to(tensor.dtype, copy=True)
+        # Laid out as the weights are here: kernels take the two together.
+        return torch.empty_like(tensor).copy_(found)
 
     same: State = tree_map(pick, fresh)
     return same

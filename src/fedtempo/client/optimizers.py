@@ -19,7 +19,7 @@ from typing import Any, Literal, ParamSpec, get_args, get_type_hints
 
 import torch
 
-from fedtempo.client.transforms import Transform, add_weight_decay, chain, identity, scale_by_adam
+from fedtempo.client.transforms import Transform, adam_in_one_pass, add_weight_decay, chain, identity, scale_by_adam
 from fedtempo.client.transforms import momentum as heavy_ball
 from fedtempo.errors import bound_arguments, is_number, require
 from fedtempo.params import Params, add, zeros_like
@@ -98,7 +98,20 @@ def adamw(
     b1: float = 0.9, b2: float = 0.999, eps: float = 1e-8, *, weight_decay: Rate = 0.01, state: Between = "reset"
 ) -> Optimizer:
     """Adam's direction plus weight_decay y: `torch.optim.AdamW`, y <- y - lr (adam + weight_decay y)."""
-    return Optimizer(chain(scale_by_adam(b1, b2, eps, "moments"), _coupled(weight_decay)), state)
+    moments, decay = scale_by_adam(b1, b2, eps, "moments"), checked_rate(weight_decay, "weight_decay")
+    if weight_decay == 0:
+        return Optimizer(moments, state)
+    kernel = adam_in_one_pass(b1, b2, eps, decoupled=True)
+
+    def one_pass(gradient: Params, before: float, own: Any, params: Params, now: Position, rate: float) -> Any:
+        here = decay(now)
+        # A decay before Adam is part of the gradient; the kernel has only one of the two.
+        if before != 0 or not isinstance(here, float):
+            return None
+        new = kernel(gradient, here, own[0], params, now, rate)
+        return None if new is None else (new, *own[1:])
+
+    return Optimizer(chain(moments, add_weight_decay(decay))._replace(one_pass=one_pass), state)
 
 
 @_named

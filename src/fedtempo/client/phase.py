@@ -22,6 +22,7 @@ from fedtempo.data.batches import Batching
 from fedtempo.errors import ConfigError, is_count, is_number, require, wrong
 from fedtempo.params import Params, Scalar, Selector, everything
 from fedtempo.schedules import Now, Position, Rate, Schedule, as_schedule, at_step, whole_number
+from fedtempo.schedules.totals import follows_rounds, total_before
 from fedtempo.tasks import Batch, Task
 
 Rows = Literal["train", "support", "query"]
@@ -55,10 +56,20 @@ class Length:
 
     def steps(self, now: Now, samples: int, batching: Batching) -> int:
         """The number of gradient steps for a client with this many samples."""
+        return self.units(now) * self.times * self._per_unit(samples, batching) + self.offset
+
+    def steps_before(self, now: Now, samples: int, batching: Batching) -> int:
+        """The steps of all rounds before this one, as if the client had taken part in each."""
+        if not follows_rounds(self.count):
+            return sum(self.steps(replace(now, round=t), samples, batching) for t in range(now.round))
+        key = f"{self.count!r}, at least {self.minimum} {self.unit}"
+        units = total_before(now.round, key, lambda t, so_far: self.units(Now(round=t)))
+        return units * self.times * self._per_unit(samples, batching) + self.offset * now.round
+
+    def _per_unit(self, samples: int, batching: Batching) -> int:
         # An epoch is longer for a client with more rows. So lengths in epochs differ between clients of one cohort.
         # The small number undoes rounding: 0.8 * 5 batches must not become 5.
-        per_unit = math.ceil(self.share * batching.per_epoch(samples) - 1e-9) if self.unit == "epochs" else 1
-        return self.units(now) * self.times * per_unit + self.offset
+        return math.ceil(self.share * batching.per_epoch(samples) - 1e-9) if self.unit == "epochs" else 1
 
 
 def length(
@@ -158,6 +169,8 @@ class Phase:
     after_reads_start: bool = True
     """Whether `after` reads `StepInfo.before` or `StepInfo.direction`. If not, a step may overwrite the weights and
     subtract its terms one by one, which is faster."""
+    epoch_factor: Schedule | None = None
+    """The factor by which `after` shortens the way of each epoch, for plans: FedDecay by displacement."""
     own: str = ""
     """Where it is given, the phase trains tensors that the client keeps besides its model. With `trains=nothing` it is
     the tensor `own` itself (APFL's alpha), else `own` + name for each name that `trains` matches (FedALA's weights).
@@ -180,9 +193,10 @@ class Phase:
     @property
     def schedules(self) -> tuple[tuple[str, Schedule], ...]:
         """Every rate of the phase, by name: what is checked before training, printed, and kept from a private run."""
-        share = () if self.share is None else (("share", self.share),)
+        extra = (("share", self.share), ("epoch_factor", self.epoch_factor))
+        given = tuple((name, schedule) for name, schedule in extra if schedule is not None)
         inside = (*self.direction.schedules, *self.optimizer.transform.schedules)
-        return (("lr", self.lr), *self.rates, *share, *inside)
+        return (("lr", self.lr), *self.rates, *given, *inside)
 
     def batching(self, batching: Batching) -> Batching:
         """The experiment's batching, unless this phase works on the full batch."""
@@ -219,9 +233,7 @@ class Phase:
 
     def _earlier(self, now: Now, rows: int, batching: Batching) -> int:
         """The steps of all earlier rounds, where they count."""
-        if not self.counts_earlier:
-            return 0
-        return sum(self.length.steps(replace(now, round=t), rows, batching) for t in range(now.round))
+        return self.length.steps_before(now, rows, batching) if self.counts_earlier else 0
 
     def with_direction(self, wrap: Callable[[Transform], Transform]) -> Phase:
         """This phase with another gradient transform."""

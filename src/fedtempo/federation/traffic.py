@@ -10,7 +10,7 @@ from torch import Tensor
 
 from fedtempo.client.compression.compressor import Compressor
 from fedtempo.client.compression.packing import (
-    EVERYBODY,
+    ALL_CLIENTS,
     TensorForms,
     compress_tensors,
     keys_of,
@@ -94,7 +94,7 @@ def compress_download(federation: Federation, shared: Params, round_number: int)
     if rule is None:
         return Download(shared, None)
     trained, others = partition(shared, federation.trained_names)
-    key_of = keys_of(federation.problem.seed, round_number, EVERYBODY, DOWN)
+    key_of = keys_of(federation.problem.seed, round_number, ALL_CLIENTS, DOWN)
     tensors, packed, _ = compress_tensors(rule, DOWN, trained, {}, key_of)
     moving = {name: tensor for name, tensor in others.items() if name in federation.moving_names}
     return Download({name: tensors.get(name, tensor) for name, tensor in shared.items()}, {**packed, **moving})
@@ -105,7 +105,7 @@ def unpack_download(federation: Federation, packed: Params, shared: Params, roun
     rule = federation.algorithm.compress_down
     if rule is None:
         return packed
-    key_of = keys_of(federation.problem.seed, round_number, EVERYBODY, DOWN)
+    key_of = keys_of(federation.problem.seed, round_number, ALL_CLIENTS, DOWN)
     others = {name: packed[name] for name in federation.moving_names - federation.trained_names}
     return {**unpack_tensors(rule, packed, _trained_forms(federation, shared), key_of), **others}
 

@@ -13,6 +13,8 @@ from fedtempo.schedules.schedule import (
     constant,
     cosine,
     data_share,
+    decaying_k,
+    decaying_lr,
     inverse_participation,
     inverse_time,
     linear_in_round,
@@ -42,6 +44,8 @@ SCHEDULES: dict[str, Callable[..., Schedule]] = {
     "over_time": over_time,
     "by_own_loss": by_own_loss,
     "qsr": qsr,
+    "decaying_k": decaying_k,
+    "decaying_lr": decaying_lr,
 }
 
 

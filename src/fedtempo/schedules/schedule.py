@@ -24,7 +24,7 @@ from fedtempo.support.display import html_of
 NAMES = frozenset({
     "constant", "per_round", "per_step", "linear_in_round", "inverse_time", "cosine", "piecewise", "sequence",
     "by_loss", "on_plateau", "inverse_participation", "data_share", "finish_by", "over_time", "by_own_loss", "qsr",
-    "product",
+    "decaying_k", "decaying_lr", "product",
 })  # fmt: skip
 """The names of our schedules, which say what settings they have; a user's function may not go by one of them."""
 
@@ -186,6 +186,7 @@ def sequence(values: Iterable[float], over: str = "step") -> Schedule:
     require(isinstance(values, Iterable) and not isinstance(values, str), "values", "a list of numbers", values)
     numbers = [float(v) if is_number(v) else v for v in values]
     require(bool(numbers) and all(map(is_number, numbers)), "values", "one or more finite numbers", numbers)
+    require(over in ("step", "epoch", "round"), "over", "'step', 'epoch' or 'round'", over)
     index = (lambda now: now.round) if over == "round" else _index(over)
     return Schedule(
         "sequence", {"values": numbers, "over": over}, lambda now: numbers[min(index(now), len(numbers) - 1)]

@@ -8,6 +8,7 @@ from dataclasses import replace
 from fedtempo.errors import ConfigError, is_count, is_number, require, takes_numbers
 from fedtempo.schedules.position import Now
 from fedtempo.schedules.schedule import Rate, Schedule, checked_rate
+from fedtempo.schedules.totals import follows_rounds, total_before
 
 
 @takes_numbers
@@ -64,14 +65,20 @@ def qsr(
             raise ConfigError(f"most or budget must be given: lr is 0 in round {now.round}. Got {rate!r}.")
         return int(value)
 
+    given = {"lr": rate, "alpha": alpha, "k_base": k_base, "power": power, "most": most, "budget": budget}
+    given |= {"warmup_steps": warmup_steps, "warmup_k": warmup_k, "warmup_rounds": warmup_rounds or None}
+    settings = {key: value for key, value in given.items() if value is not None}
+    counts, alike, key = budget is not None or warmup_steps > 0, follows_rounds(rate), f"qsr {settings}"
+
     def rule(now: Now) -> float:
         first = replace(now, step=0, steps=1, epoch=0, ends_epoch=False, earlier=0)
+        if not counts:
+            return steps(first, 0)
+        if alike:
+            return steps(first, total_before(now.round, key, lambda t, taken: steps(Now(round=t), taken)))
         taken = 0
-        if budget is not None or warmup_steps:
-            for earlier in range(now.round):
-                taken += steps(replace(first, round=earlier), taken)
+        for earlier in range(now.round):
+            taken += steps(replace(first, round=earlier), taken)
         return steps(first, taken)
 
-    settings = {"lr": rate, "alpha": alpha, "k_base": k_base, "power": power, "most": most, "budget": budget}
-    settings |= {"warmup_steps": warmup_steps, "warmup_k": warmup_k, "warmup_rounds": warmup_rounds or None}
-    return Schedule("qsr", {key: value for key, value in settings.items() if value is not None}, rule)
+    return Schedule("qsr", settings, rule)

@@ -138,7 +138,10 @@ def fedbuff(
     """FedBuff: the server steps with every `buffer` uploads. The algorithm's server rate is eta_g.
 
     `divide_by` is "size" in the paper. FLSim's reference code adds without dividing: "nothing", with 1 / B in the rate.
-    A run's `cohort` is how many clients work at the same time.
+    A run's `cohort` is how many clients work at the same time. An upload counts (1 + its staleness)^-`staleness`.
+
+    >>> [round(fedbuff().weight(tau), 2) for tau in (0, 1, 3)]
+    [1.0, 0.71, 0.5]
     """
     return Asynchrony("fedbuff", buffer, staleness, max_staleness, divide_by, None, _as_events(events))
 

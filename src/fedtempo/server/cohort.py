@@ -68,7 +68,52 @@ class Cohort:
 
 @takes_numbers
 def uniform(size: int | float | Schedule) -> Cohort:
-    """Clients drawn without replacement: an int, a fraction of all, or a schedule of numbers of clients."""
+    """Clients drawn without replacement: an int, a fraction of all, or a schedule of numbers of clients.
+
+    >>> uniform(3).members(np.arange(9), Now(round=0), seed=0)
+    array([0, 4, 8])
+    """
+    count = _counting(size)
+
+    def choose(clients: np.ndarray, now: Now, seed: int, over: float = 0.0) -> np.ndarray:
+        picks = generator(seed, "cohort", now.round).choice(
+            len(clients), _asked(count, clients, now, over), replace=False
+        )
+        return np.asarray(clients[np.sort(picks)])
+
+    return Cohort(repr(size), lambda now, clients: float(count(now, clients)), choose, "fixed-size")
+
+
+@takes_numbers
+def by_samples(size: int | float | Schedule, samples: Sequence[int] | np.ndarray) -> Cohort:
+    """Clients drawn one after the other without replacement, each in proportion to its training rows.
+
+    The code of q-FFL and of Ditto draws so, and counts all clients equally in the mean. `samples` has the rows of every
+    client: `data.sizes()`. In a file: `cohort = { by_samples = 10 }`. Clients without rows are never drawn.
+
+    >>> by_samples(1, [0, 5, 0]).members(np.arange(3), Now(), seed=0)
+    array([1])
+    """
+    count, rows = _counting(size), np.asarray(samples)
+    holds = rows.ndim == 1 and rows.dtype.kind in "iu" and bool((rows >= 0).all()) and bool(rows.any())
+    require(holds, "samples", "the number of training rows of every client", samples)
+
+    def choose(clients: np.ndarray, now: Now, seed: int, over: float = 0.0) -> np.ndarray:
+        require(len(rows) > clients.max(initial=0), "samples", f"numbers for clients 0 to {clients.max()}", len(rows))
+        weights = rows[clients]
+        wanted = min(_asked(count, clients, now, over), int((weights > 0).sum()))
+        if not wanted:
+            return np.asarray(clients[:0])
+        picks = generator(seed, "cohort", now.round).choice(
+            len(clients), wanted, replace=False, p=weights / weights.sum()
+        )
+        return np.asarray(clients[np.sort(picks)])
+
+    return Cohort(f"by_samples({size!r})", lambda now, clients: float(count(now, clients)), choose)
+
+
+def _counting(size: int | float | Schedule) -> Callable[[Now, int], int]:
+    """(position, number of clients) -> how many of them are asked; an error where it cannot be so many."""
     if not isinstance(size, Schedule):
         fraction = isinstance(size, float) and 0 < size <= 1
         require(is_count(size) or fraction, "cohort", "an int >= 1 or a fraction in (0, 1]", size)
@@ -82,19 +127,22 @@ def uniform(size: int | float | Schedule) -> Cohort:
             raise wrong("cohort", f"an int in [1, {clients}] (the number of training clients)", wanted)
         return wanted
 
-    def choose(clients: np.ndarray, now: Now, seed: int, over: float = 0.0) -> np.ndarray:
-        # The small number undoes rounding: 10 * 1.1 is 11.000000000000002 in floating point and means 11.
-        # A fraction is one of all clients, also where only some of them are there to choose from.
-        wanted = min(len(clients), math.ceil(count(now, max(now.clients, len(clients))) * (1 + over) - 1e-9))
-        picks = generator(seed, "cohort", now.round).choice(len(clients), wanted, replace=False)
-        return np.asarray(clients[np.sort(picks)])
+    return count
 
-    return Cohort(repr(size), lambda now, clients: float(count(now, clients)), choose, "fixed-size")
+
+def _asked(count: Callable[[Now, int], int], clients: np.ndarray, now: Now, over: float) -> int:
+    # The small number undoes rounding: 10 * 1.1 is 11.000000000000002 in floating point and means 11.
+    # A fraction is one of all clients, also where only some of them are there to choose from.
+    return min(len(clients), math.ceil(count(now, max(now.clients, len(clients))) * (1 + over) - 1e-9))
 
 
 @takes_numbers
 def bernoulli(probability: float) -> Cohort:
-    """Each client takes part on its own with this probability (PFLEGO, section 3.2.1); I * rho are expected."""
+    """Each client takes part on its own with this probability (PFLEGO, section 3.2.1); I * rho are expected.
+
+    >>> [len(bernoulli(0.3).members(np.arange(9), Now(round=r), seed=0)) for r in range(4)]
+    [1, 2, 2, 2]
+    """
     require(is_number(probability) and 0 < probability <= 1, "probability", "a number in (0, 1]", probability)
 
     def choose(clients: np.ndarray, now: Now, seed: int, over: float = 0.0) -> np.ndarray:
@@ -104,7 +152,11 @@ def bernoulli(probability: float) -> Cohort:
 
 
 def fixed(cohorts: Sequence[Sequence[int]]) -> Cohort:
-    """Given cohorts, one list per round; after the last list it starts again from the first."""
+    """Given cohorts, one list per round; after the last list it starts again from the first.
+
+    >>> fixed([[0, 1], [2]]).members(np.arange(9), Now(round=2), seed=0)
+    array([0, 1])
+    """
     lists = [_members(cohort) for cohort in cohorts] if isinstance(cohorts, (list, tuple, np.ndarray)) else []
     require(bool(lists) and all(lists), "cohorts", "one or more lists of client numbers", cohorts)
 

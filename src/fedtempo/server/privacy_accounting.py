@@ -17,7 +17,8 @@ from typing import Any, Literal, get_args
 
 import numpy as np
 
-from fedtempo.errors import ConfigError, is_count, is_number, require
+from fedtempo.errors import is_count, is_number, require
+from fedtempo.support.extras import library
 from fedtempo.support.json_text import JsonTable
 
 Sampling = Literal["poisson", "fixed-size", "none"]
@@ -117,7 +118,7 @@ def spent(
     if accountant == "prv":
         require(sampling != "fixed-size", "accountant", "'rdp' for 'fixed-size' sampling", accountant)
         return _prv(multiplier, rates, delta)
-    analysis = _analysis()
+    analysis = _opacus("accountants.analysis.rdp")
     orders = list(FIXED_SIZE_ORDERS) if sampling == "fixed-size" else _ORDERS
     total = np.zeros(len(orders))
     for rate, rounds in rates:
@@ -171,18 +172,11 @@ def accountant_name() -> str | None:
 
 
 def _prv(multiplier: float, rates: tuple[tuple[float, int], ...], delta: float) -> float:
-    _analysis()
-    from opacus.accountants import PRVAccountant
-
-    accountant = PRVAccountant()
+    accountant = _opacus("accountants").PRVAccountant()
     accountant.history = [(multiplier, rate, rounds) for rate, rounds in rates]
     with np.errstate(divide="ignore", invalid="ignore"):
         return float(accountant.get_epsilon(delta))
 
 
-def _analysis() -> Any:
-    try:
-        from opacus.accountants.analysis import rdp
-    except ImportError:
-        raise ConfigError("epsilon must have the extra 'privacy' installed: pip install 'fedtempo[privacy]'.") from None
-    return rdp
+def _opacus(module: str) -> Any:
+    return library(f"opacus.{module}", "privacy", "epsilon")

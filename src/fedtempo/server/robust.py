@@ -92,7 +92,12 @@ plain_mean = Aggregator("mean")
 
 
 def median() -> Aggregator:
-    """The middle value of each coordinate; of an even number, the mean of the two in the middle."""
+    """The middle value of each coordinate; of an even number, the mean of the two in the middle.
+
+    >>> uploads = {"w": torch.tensor([1.0, 2.0, 3.0, 4.0, 100.0])}
+    >>> median().combine(uploads, torch.ones(5))["w"]
+    tensor(3.)
+    """
 
     def combine(stacked: Stacked, weights: Tensor) -> Params:
         # `torch.quantile` takes neither a tensor without numbers nor one of more than 16 million.
@@ -105,7 +110,12 @@ def median() -> Aggregator:
 
 @takes_numbers
 def trimmed_mean(share: float = 0.1) -> Aggregator:
-    """The mean of each coordinate without the `share` smallest and the `share` largest values (Yin et al., 2018)."""
+    """The mean of each coordinate without the `share` smallest and the `share` largest values (Yin et al., 2018).
+
+    >>> uploads = {"w": torch.tensor([1.0, 2.0, 3.0, 4.0, 100.0])}
+    >>> trimmed_mean(0.2).combine(uploads, torch.ones(5))["w"]
+    tensor(3.)
+    """
     require(is_number(share) and 0 <= share < 0.5, "share", "a number in [0, 0.5)", share)
 
     def combine(stacked: Stacked, weights: Tensor) -> Params:
@@ -118,7 +128,11 @@ def trimmed_mean(share: float = 0.1) -> Aggregator:
 
 @takes_numbers
 def norm_bounded(bound: float) -> Aggregator:
-    """The mean of displacements shortened to at most `bound`."""
+    """The mean of displacements shortened to at most `bound`.
+
+    >>> norm_bounded(1.0).bounded({"delta": {"w": torch.tensor([3.0, 4.0])}})
+    {'delta': {'w': tensor([0.6000, 0.8000])}}
+    """
     require(is_number(bound) and bound > 0, "bound", "a number > 0", bound)
     return Aggregator(f"norm_bounded({bound})", bound=bound)
 
@@ -127,13 +141,17 @@ def norm_bounded(bound: float) -> Aggregator:
 def krum(faulty: int, keep: int = 1) -> Aggregator:
     """The mean of the `keep` displacements closest to their n - faulty - 2 nearest others (Blanchard et al., 2017).
 
-    A cohort must have `faulty` + 3 clients or more; a round that fewer uploads come for is abandoned.
+    A cohort must have `faulty` + 3 clients or more; a round with fewer uploads is abandoned.
+
+    >>> uploads = {"w": torch.tensor([1.0, 2.0, 3.0, 4.0, 100.0])}
+    >>> krum(faulty=1).combine(uploads, torch.ones(5))["w"]
+    tensor(2.)
     """
     require(is_count(faulty, 0), "faulty", "an int >= 0", faulty)
     require(is_count(keep), "keep", "an int >= 1", keep)
 
     def combine(stacked: Stacked, weights: Tensor) -> Params:
-        flat = torch.cat([t.flatten(1).to(torch.float64) for t in stacked.values()], dim=1)
+        flat = torch.cat([t.reshape(len(t), math.prod(t.shape[1:])).to(torch.float64) for t in stacked.values()], dim=1)
         others = len(flat) - faulty - 2
         if others < 1:
             raise ConfigError(

@@ -135,21 +135,11 @@ def around(
 def averaging(server: Server, group: str, first: Params) -> Server:
     """As `server`, and also keep the mean of one group of the upload and send it down. It starts as `first`."""
 
-    def step(shared: Params, state: Any, aggregate: Aggregate, now: Now) -> tuple[Params, Any]:
-        shared, inner = server.step(shared, state["server"], aggregate, now)
+    def before(shared: Params, own: Params, aggregate: Aggregate, now: Now) -> tuple[Aggregate, Params]:
         mean = {n: t.to(first[n].dtype) for n, t in aggregate.means.get(group, {}).items()}
-        return shared, {"server": inner, group: {**state[group], **mean}}
+        return aggregate, {**own, **mean}
 
-    return server._replace(
-        init=lambda shared: {"server": server.init(shared), group: first},
-        step=step,
-        extra=lambda state: {**server.extra(state["server"]), **state[group]},
-        model=lambda shared, state: server.model(shared, state["server"]),
-        measurements=lambda state: server.measurements(state["server"]),
-        rewrap=lambda other: averaging(server.rewrap(other), group, first),
-        fitted=fitting(server, lambda inner: averaging(inner, group, first)),
-        core=core_of(server),
-    )
+    return around(server, group, lambda shared: first, before, sends=lambda own: own)
 
 
 def estimating(server: Server, by_samples: bool = False) -> Server:
@@ -159,20 +149,9 @@ def estimating(server: Server, by_samples: bool = False) -> Server:
     `by_samples` clients count by their samples, in d too.
     """
 
-    def step(shared: Params, state: Any, aggregate: Aggregate, now: Now) -> tuple[Params, Any]:
+    def before(shared: Params, own: Params, aggregate: Aggregate, now: Now) -> tuple[Aggregate, Params]:
         share = aggregate.weight / now.total_samples if by_samples else aggregate.clients / now.clients
-        estimate = add(state["estimate"], aggregate.means["delta"], share)
-        seen = aggregate._replace(means={**aggregate.means, "delta": estimate})
-        shared, inner = server.step(shared, state["server"], seen, now)
-        return shared, {"server": inner, "estimate": estimate}
+        estimate = add(own, aggregate.means["delta"], share)
+        return aggregate._replace(means={**aggregate.means, "delta": estimate}), estimate
 
-    return server._replace(
-        init=lambda shared: {"server": server.init(shared), "estimate": zeros_like(shared)},
-        step=step,
-        extra=lambda state: server.extra(state["server"]),
-        model=lambda shared, state: server.model(shared, state["server"]),
-        measurements=lambda state: server.measurements(state["server"]),
-        rewrap=lambda other: estimating(server.rewrap(other), by_samples),
-        fitted=fitting(server, lambda inner: estimating(inner, by_samples)),
-        core=core_of(server),
-    )
+    return around(server, "estimate", zeros_like, before)

@@ -230,6 +230,30 @@ def test_pfedmes_absent_clients_train_for_themselves() -> None:
         assert_personal(result, theta, 1e-9)
 
 
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_a_client_that_dropped_out_does_not_train_as_an_absent_one(backend: str) -> None:
+    """It keeps what it had, like one whose upload is refused; who was not asked trains from this round's x."""
+    local = {"lr": 0.1, "personal_lr": 0.2, "lam": 1.5, "inner_steps": 3, "local_rounds": 2}
+    algorithm, cohorts = fl.pfedme(**local, train_absent=True), [[0, 1, 2]] * 4
+    result = run_network(algorithm, cohorts, backend=backend, faults=ft.Faults(drop=0.5))
+    x, theta, dropped = dict(NETWORK), {}, []
+    for report in result.history:
+        failed = {failure.client for failure in report.failures}
+        assert {failure.reason for failure in report.failures} <= {"dropped out"}
+        both = {
+            i: reference_models.pfedme_client(x, rows, **local, warm_start=True, l2=0.0)
+            for i, rows in enumerate(CLIENTS)
+            if i not in failed
+        }
+        theta |= {i: own for i, (_, own) in both.items()}
+        there = [i for i in (0, 1, 2) if i not in failed]
+        x = reference.weighted([both[i][0] for i in there], [1] * len(there)) if there else x
+        dropped.append(failed)
+    assert dropped[-1], "somebody dropped out of the last round"
+    assert_close(result.params, x, 1e-9)
+    assert_personal(result, theta, 1e-9)
+
+
 @both_cohorts
 def test_fedbabu_with_an_orthogonal_head(cohorts: list[list[int]]) -> None:
     left, _, right = np.linalg.svd(COMMON_HEAD["head.weight"], full_matrices=False)

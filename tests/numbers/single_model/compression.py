@@ -8,7 +8,7 @@ from math import ceil, log2
 
 import numpy as np
 
-from fedtempo.client.compression.packing import EVERYBODY, keys_of
+from fedtempo.client.compression.packing import ALL_CLIENTS, keys_of
 
 Vector = np.ndarray
 TENSORS = {"weight": slice(0, 6), "bias": slice(6, 9)}
@@ -113,7 +113,7 @@ class Compression:
 def downloaded(client: Callable, compress, seed=0) -> Callable:
     """A client that trains from C(x); the draw is the same for all clients of a round."""
     down = Compression(compress, seed=seed, group="shared")
-    return lambda t, i, x: client(t, i, down(t, EVERYBODY, x))
+    return lambda t, i, x: client(t, i, down(t, ALL_CLIENTS, x))
 
 
 def bits_of_places(k: int, d: int) -> int:

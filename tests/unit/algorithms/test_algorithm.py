@@ -12,13 +12,32 @@ from fedtempo.algorithms.named import named
 from fedtempo.client.objectives import Received
 from fedtempo.client.phase import Carry, Phase, length
 from fedtempo.client.transforms import scale
-from fedtempo.schedules import Now, Rate, as_schedule, per_round
+from fedtempo.params import Params
+from fedtempo.schedules import Now, Position, Rate, as_schedule, per_round
 from tests import zoo
 
 
 @named
 def walk(lr: Rate, steps: int = 1) -> Algorithm:
     return Algorithm((Phase(length(steps=steps), as_schedule(lr)),))
+
+
+def _thirds(gradient: Params, params: Params, now: Position) -> Params:
+    return {n: g / 3 for n, g in gradient.items()}
+
+
+def test_a_server_optimizer_prints_with_its_settings_and_without_addresses() -> None:
+    backbone, transforms = a.fedavg(lr=0.1, steps=2), ft.transforms
+    made = [
+        *(transforms.momentum(0.5), transforms.momentum(0.9), transforms.momentum(0.9, nesterov=True)),
+        *(transforms.scale_by_adam(), transforms.scale_by_adam(b2=0.9), transforms.scale_by_adam(initial=0.3)),
+        *(transforms.scale_by_yogi(), transforms.chain(transforms.momentum(0.5), transforms.scale_by_adam())),
+        *(transforms.stateless(_thirds), transforms.identity, ft.optimizers.adam()),
+    ]
+    words = [repr(a.with_server(backbone, each)) for each in made]
+    assert len(set(words)) == len(words)
+    assert not any("0x" in each for each in words)
+    assert "optimizer=momentum(decay=0.5, nesterov=False)" in words[0]
 
 
 def test_it_prints_as_the_call_that_made_it() -> None:

@@ -137,6 +137,19 @@ def test_every_schedule_of_ours_is_known_by_name() -> None:
     assert set(SCHEDULES) | {"product"} == NAMES
 
 
+def test_decaying_k_goes_by_its_name_in_a_file() -> None:
+    table = {"schedule": "decaying_k", "k0": 10, "rate": 0.9}
+    assert from_config(table) == make_value("steps", table) == s.decaying_k(10, 0.9)
+    assert make_value("lr", {"schedule": "decaying_lr", "value": 0.1, "rate": 0.9}) == s.decaying_lr(0.1, 0.9)
+    with pytest.raises(ConfigError, match=r"steps\.rate must be a number in \(0, 1\]"):
+        make_value("steps", {**table, "rate": 1.5})
+
+
+def test_a_sequence_names_what_it_may_run_over() -> None:
+    with pytest.raises(ConfigError, match="over must be 'step', 'epoch' or 'round'"):
+        s.sequence([1, 2], over="client")
+
+
 def test_the_nearest_schedule_is_named() -> None:
     with pytest.raises(ConfigError, match="Did you mean 'per_round'"):
         s.from_config({"schedule": "per_rund"})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,7 @@ import fedtempo as ft
 from fedtempo.contracts import small_data
 from fedtempo.errors import ConfigError
 from fedtempo.schedules import Now, sequence
-from fedtempo.server.cohort import Cohort, as_cohort, bernoulli, fixed, uniform
+from fedtempo.server.cohort import Cohort, as_cohort, bernoulli, by_samples, fixed, uniform
 from fedtempo.training.prepare import prepare
 
 FEDAVG = ft.algorithms.fedavg(lr=0.1, steps=1)
@@ -58,6 +59,36 @@ def test_a_schedule_of_sizes_is_held_to_the_number_of_clients() -> None:
         cohort.choose(CLIENTS, Now(round=2), seed=0)
 
 
+def test_one_client_is_drawn_in_proportion_to_its_rows() -> None:
+    samples = [10, 30, 0, 60]
+    rule = by_samples(1, samples)
+    drawn = [int(rule.members(np.arange(4), Now(round=t), seed=1)[0]) for t in range(4000)]
+    shares = np.bincount(drawn, minlength=4) / len(drawn)
+    np.testing.assert_allclose(shares, [0.1, 0.3, 0.0, 0.6], atol=4 * np.sqrt(0.25 / 4000))
+
+
+def test_two_clients_by_samples_are_drawn_one_after_the_other() -> None:
+    """P({i, j}) = p_i p_j / (1 - p_i) + p_j p_i / (1 - p_j), as in the code of q-FFL."""
+    p = np.array([0.1, 0.3, 0.6])
+    rule = by_samples(2, [1, 3, 6])
+    pairs = [tuple(rule.members(np.arange(3), Now(round=t), seed=2).tolist()) for t in range(4000)]
+    for i, j in ((0, 1), (0, 2), (1, 2)):
+        expected = p[i] * p[j] * (1 / (1 - p[i]) + 1 / (1 - p[j]))
+        assert pairs.count((i, j)) / len(pairs) == pytest.approx(expected, abs=4 * np.sqrt(0.25 / 4000))
+
+
+def test_by_samples_at_its_ends() -> None:
+    assert by_samples(1.0, [1, 2, 3]).members(np.arange(3), Now(), seed=0).tolist() == [0, 1, 2]
+    assert by_samples(3, [1, 0, 3]).members(np.arange(3), Now(), seed=0).tolist() == [0, 2], "nobody without rows"
+    assert by_samples(1, [0, 4, 5]).members(np.array([0]), Now(), seed=0).tolist() == []
+    assert by_samples(2, [1, 2, 3]).expected(Now(), 3) == 2.0
+    for samples in ([], [0, 0], [1.5, 2], [-1, 2], "12"):
+        with pytest.raises(ft.ConfigError, match="samples must be the number of training rows of every client"):
+            by_samples(1, samples)
+    with pytest.raises(ft.ConfigError, match="samples must be numbers for clients 0 to 3"):
+        by_samples(1, [1, 2]).members(np.arange(4), Now(), seed=0)
+
+
 def test_bernoulli_draws_each_client_on_its_own() -> None:
     """2,000 rounds of 8 clients at 0.3: the size has mean 2.4 and variance 8 * 0.3 * 0.7 = 1.68."""
     cohort = bernoulli(0.3)
@@ -100,10 +131,14 @@ def test_a_rule_that_chooses_other_than_the_clients_is_refused(chosen: list[Any]
         own(lambda clients, now, seed, over: chosen).members(CLIENTS, Now(), 0)
 
 
+CALLS = itertools.count()
+"""A rule that counts its calls chooses others every time; one that draws chooses the same now and then."""
+
+
 @pytest.mark.parametrize(
     ("cohort", "message"),
     [
-        (own(lambda clients, now, seed, over: np.random.permutation(clients)[:2]), "the same clients for the same"),
+        (own(lambda clients, now, seed, over: clients[[next(CALLS) % 2]]), "the same clients for the same"),
         (own(lambda clients: clients), "must choose by a function of .clients, now, seed, over"),
         (lambda clients, now: clients, "an ft.cohort.Cohort that chooses clients. Got .*TypeError in round 0"),
     ],

@@ -48,6 +48,14 @@ def test_krum_takes_one_of_the_crowd() -> None:
         combined(robust.krum(3))
 
 
+def test_krum_takes_tensors_of_any_shape() -> None:
+    """A parameter that is one number, such as a temperature, ended the run with an IndexError of torch."""
+    rows = {"scale": torch.tensor([1.0, 2.0, 3.0, 4.0, 100.0]), "none": torch.zeros(5, 0, 3)}
+    found = robust.krum(1).combine(rows, ONES)  # type: ignore[misc]
+    assert found["scale"] == 2.0
+    assert found["none"].shape == (0, 3)
+
+
 def test_bounded_displacements_are_exactly_as_long_as_allowed() -> None:
     groups = {"delta": {"w": torch.tensor([3.0, 4.0])}}
     assert torch.equal(robust.norm_bounded(10.0).bounded(groups)["delta"]["w"], groups["delta"]["w"])

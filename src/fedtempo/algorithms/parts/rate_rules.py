@@ -18,6 +18,8 @@ BLOCKS = "which steps belong together"
 AVERAGED = "what the server averages"
 """What algorithms own whose displacements are not the sum of a round's steps, or that average something else as well.
 """
+CENTRE = "where all tensors of a step are pulled"
+"""What algorithms own whose pull is part of the direction: it does not tell a personal head from the shared body."""
 NORMALISED = "the length of steps"
 """What optimizers own that give every step the same length; clipping and rates from gradients mean nothing there."""
 

@@ -20,7 +20,7 @@ from fedtempo.randomness import client_keys
 
 PREFIX = "_compression/"
 """Leads the names of error memories among what a client keeps."""
-EVERYBODY = -1
+ALL_CLIENTS = -1
 """Stands for the client in the draws of a download, which is the same for all clients."""
 
 TensorForms = Mapping[str, tuple[torch.Size, torch.dtype]]
