@@ -1,11 +1,10 @@
 """The papers' closed forms as code, with their errors repaired, and measurements that put them to use.
 
 Personalization ratio and Taylor terms (FedDecay), convergence bound (FedDecay), surrogate minimisers and saved steps
-and Theorem 2 (decaying K), the effect of weight decay and Theorems 1 and 2 (FedNAR), Proposition 2 (PFLEGO), and an
-adviser built on them.
+and Theorem 2 (decaying K), the effect of weight decay and Theorems 1 and 2 (FedNAR), Proposition 2 (PFLEGO), and
+measurements of a federation before training.
 """
 
-from fedtempo.theory.advice import Advice, Measurements, advise, drift
 from fedtempo.theory.annealing import (
     Condition,
     LimitTerms,
@@ -26,7 +25,8 @@ from fedtempo.theory.convergence import (
 from fedtempo.theory.decaying_steps import DecayingSteps
 from fedtempo.theory.derivatives import Loss, gradient, hessian_vector, largest_eigenvalue, model_loss
 from fedtempo.theory.heterogeneity import disagreement, gradient_diversity, is_convex, optimality_gap
-from fedtempo.theory.measure import advise_for, measure
+from fedtempo.theory.measure import measure
+from fedtempo.theory.measurements import Measurements, drift
 from fedtempo.theory.participation import best_lr, gradient_bound, gradient_growth, proposed_lr
 from fedtempo.theory.ratio import (
     Coefficients,
@@ -64,7 +64,6 @@ from fedtempo.theory.weight_decay import (
 )
 
 __all__ = [
-    "Advice",
     "Coefficients",
     "Condition",
     "DecayingSteps",
@@ -76,8 +75,6 @@ __all__ = [
     "StronglyConvex",
     "TaylorTerms",
     "actual_method_gradient",
-    "advise",
-    "advise_for",
     "beta_for_ratio",
     "co_clipped",
     "check_condition",

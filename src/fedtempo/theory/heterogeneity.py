@@ -54,14 +54,17 @@ def dealt_at_random(clients: Sequence[Batch], seed: int = 0) -> list[Batch]:
     return [{name: column[hand] for name, column in pool.items()} for hand in hands]
 
 
-def disagreement(loss: Loss, params: Params, clients: Sequence[Batch], seed: int = 0, deals: int = 4) -> float:
+def disagreement(loss: Loss, params: Params, clients: Sequence[Batch], seed: int = 0, deals: int = 4) -> float | None:
     """The share of the clients' squared gradients that is there because their data differ, in [0, 1].
 
         1 - diversity(rows dealt at random) / diversity(clients as they are)
 
     Gradient diversity alone is also large when clients are merely small, because few rows make noisy gradients. The
     same rows dealt at random have that noise and no heterogeneity. 0: the clients look like draws from one population.
+    None where every client has one row, as with graphs: dealing only renames such clients.
     """
+    if all(len(next(iter(batch.values()))) == 1 for batch in clients):
+        return None
     shares = row_shares(clients)
 
     def diversity(batches: Sequence[Batch]) -> float:

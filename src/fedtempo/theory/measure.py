@@ -1,4 +1,4 @@
-"""Measuring a model and its clients for the adviser, on a seeded sample so that it takes seconds."""
+"""Measuring a model and its clients before training, on a seeded sample of them."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from fedtempo.errors import is_count, require
 from fedtempo.models.weights import build
 from fedtempo.randomness import generator
 from fedtempo.tasks import Batch, PerSample, Task
-from fedtempo.theory.advice import Advice, Measurements, advise
 from fedtempo.theory.derivatives import gradient, largest_eigenvalue, model_loss
 from fedtempo.theory.heterogeneity import disagreement, gradient_diversity, is_convex, optimality_gap, row_shares
+from fedtempo.theory.measurements import Measurements
 
 
 def sample_clients(data: FederatedData, clients: int = 16, rows: int = 256, seed: int = 0) -> list[Batch]:
@@ -47,7 +47,14 @@ def measure(
     """Disagreement, gradient diversity, curvature and (for convex models) Gamma at the model's first weights.
 
     The weights are the ones a run with this seed would start from. Disagreement hardly changes over early training
-    on label-skewed digits, which is why one look at the start is taken as enough.
+    on label-skewed digits, which is why one look at the start is taken as enough. Only a seeded sample of the clients
+    is looked at.
+
+    >>> from fedtempo.data import dirichlet, load
+    >>> from fedtempo.models import mlp
+    >>> data = load("digits").split(dirichlet(clients=20, alpha=0.3), seed=0)
+    >>> 0 < measure(mlp(64, [16], 10), data, lr=0.1, steps=10, rounds=100).disagreement < 1
+    True
     """
     batches = sample_clients(data, clients, rows, seed)
     fresh, _ = build(model, seed)
@@ -66,28 +73,3 @@ def measure(
         gamma=optimality_gap(fn, params, batches) if convex else None,
         clients=len(batches),
     )
-
-
-def advise_for(
-    model: nn.Module | Callable[[], nn.Module],
-    data: FederatedData,
-    *,
-    lr: float,
-    steps: int,
-    rounds: int,
-    loss: str | Task | PerSample | None = None,
-    clients: int = 16,
-    rows: int = 256,
-    seed: int = 0,
-) -> Advice:
-    """Suggested beta and K decay for this model and these clients: `measure`, then `advise`.
-
-    A heuristic, as `advise` says. Only a seeded sample of the clients is looked at.
-
-    >>> from fedtempo.data import dirichlet, load
-    >>> from fedtempo.models import mlp
-    >>> data = load("digits").split(dirichlet(clients=20, alpha=0.3), seed=0)
-    >>> 0 < advise_for(mlp(64, [16], 10), data, lr=0.1, steps=10, rounds=100).beta < 1
-    True
-    """
-    return advise(measure(**locals()))  # every parameter, passed on by name

@@ -56,6 +56,18 @@ def test_disagreement_grows_with_label_skew_and_is_small_for_random_clients():
     assert 0.2 < found[1] < 0.7 < found[2] <= 1
 
 
+def test_disagreement_cannot_be_told_where_clients_have_one_row():
+    """Dealing whole rows only renames such clients (graphs are rows), so by chance is as diverse as they are."""
+
+    def loss(params, batch):
+        return (batch["x"] * params["w"]).mean()
+
+    one_row = [{"x": torch.tensor([value], dtype=torch.float64)} for value in (-1.0, 2.0, 5.0)]
+    assert disagreement(loss, vector(1.0), one_row) is None
+    longer = [*one_row, {"x": torch.tensor([2.0, 7.0], dtype=torch.float64)}]
+    assert disagreement(loss, vector(1.0), longer) is not None
+
+
 def test_is_convex():
     example = {"x": torch.randn(4, 3, dtype=torch.float64), "y": torch.tensor([0, 1, 1, 0])}
     assert is_convex(nn.Linear(3, 2), example)
