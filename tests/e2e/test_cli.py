@@ -127,10 +127,11 @@ def test_schedule_shows_how_far_contestants_go_at_one_rate(fedtempo: Any) -> Non
     assert "sum of factors" in " ".join(printed.split()) and "times as far as the shortest" in printed
 
 
-def test_advise_gives_reasons(fedtempo: Any) -> None:
-    advice = json.loads(fedtempo("advise", EXAMPLE, "--json")[0])
-    assert 0 <= advice["beta"] <= 1
-    assert advice["reasons"]
+def test_advise_measures_and_suggests_nothing(fedtempo: Any) -> None:
+    found = json.loads(fedtempo("advise", EXAMPLE, "--json")[0])
+    assert 0 <= found["measurements"]["disagreement"] <= 1
+    assert found["ratio"] == pytest.approx(0.45) and found["drift"] > 0 and found["findings"]
+    assert {"beta", "k_decay"}.isdisjoint(found)
 
 
 def test_the_demo_writes_its_page(fedtempo: Any, tmp_path: Path) -> None:

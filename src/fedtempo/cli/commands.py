@@ -88,7 +88,7 @@ COMMANDS = {
     "advise": Command(
         "plan",
         "advise",
-        "Measure how much clients differ and suggest beta and K decay, with reasons.",
+        "Measure how much clients differ, and what local steps do to that: diversity, R and drift.",
         examples=("fedtempo advise experiment.toml",),
     ),
     "compare": Command(

@@ -19,7 +19,6 @@ from fedtempo.comparison import (
     Method,
     Run,
     compare_runs,
-    entrants_of,
     finished_run,
     labels_of,
     latex,
@@ -31,9 +30,10 @@ from fedtempo.comparison import (
     tests_in_words,
     write_figures,
 )
+from fedtempo.comparison.entrants import entrants_of_files
 from fedtempo.comparison.fair import Budget
-from fedtempo.config import EXPERIMENT, read, stored_file, without_places
-from fedtempo.errors import ConfigError, OutputError, is_number, require
+from fedtempo.config import EXPERIMENT, stored_file, without_places
+from fedtempo.errors import ConfigError, OutputError, is_number, require, wrong
 from fedtempo.report import follow, tidy_csv, tidy_rows, write_report
 from fedtempo.support.files import write_atomically
 from fedtempo.support.terminal import Terminal, say
@@ -43,7 +43,7 @@ from fedtempo.training.result import Result
 Paths = Annotated[list[Path], typer.Argument(help="Run folders, or experiment files to run.", metavar="PATH...")]
 Algorithms = Annotated[
     str | None,
-    typer.Option(help="Run these on the experiment file, such as fedavg,feddecay:beta=0.4,pflego:server_lr=0.1"),
+    typer.Option(help="Run these on the experiment file, such as 'fedavg, feddecay:beta=0.4, fedprox:lr=0.1,mu=0.5'"),
 ]
 
 
@@ -154,8 +154,9 @@ def compare(
         )
         _compare_fairly(options, figures, as_json, quiet)
         return
-    for name, value in given.items():
-        require(False, f"--{name.replace('_', '-')}", "given with --tune only", value)
+    if given:
+        name, value = next(iter(given.items()))
+        raise wrong(f"--{name.replace('_', '-')}", "given with --tune only", value)
     require(target is None or is_number(target), "target", "a finite number", target)
     folders = [path for path in paths if path.is_dir()]
     page = report or (None if out is None else out / "report.html")
@@ -166,7 +167,7 @@ def compare(
         _refuse_with_folders(algorithms, seeds, only, overrides)
         runs = [finished_run(folder) for folder in folders]
     else:
-        entrants = _entrants(paths, algorithms, only, overrides)
+        entrants = entrants_of_files(paths, overrides or [], algorithms, only)
         results, labels = _trained(entrants, 1 if seeds is None else seeds, out, workers, quiet or as_json)
         runs = [run_of(result, label) for result, label in zip(results, labels, strict=True)]
     comparison = compare_runs(runs, reference, target)
@@ -191,7 +192,7 @@ def _compare_fairly(options: FairOptions, figures: Path | None, as_json: bool, q
 def _trained(
     entrants: Sequence[Entrant], seeds: int, out: Path | None, workers: int | None, quiet: bool
 ) -> tuple[list[Result], list[str]]:
-    """Everybody's runs, side by side where that is faster; says which way it goes."""
+    """The runs of all contestants, side by side where that is faster; says which way it goes."""
     at_once = runs_at_once(workers, seeds * len(entrants), seeds * sum(entrant.file.rounds for entrant in entrants))
     if not quiet:
         say(str(at_once), error=True)
@@ -200,20 +201,6 @@ def _trained(
 
 def _follow(quiet: bool) -> Follow:
     return lambda rounds, total, label: follow(rounds, total, label=label, quiet=quiet)
-
-
-def _entrants(paths: list[Path], algorithms: str | None, only: bool, overrides: list[str] | None) -> list[Entrant]:
-    """The contestants of one file, or every file's own algorithm; the first file's baselines."""
-    files = [read(path, overrides) for path in paths]
-    require(algorithms is None or len(files) == 1, "algorithms", "left out with several experiment files", algorithms)
-    if len(files) == 1:
-        return entrants_of(files[0], algorithms, only)
-    own = [Entrant(path.stem, file) for path, file in zip(paths, files, strict=True)]
-    names = [entrant.label for entrant in own]
-    require(len(set(names)) == len(names), "experiment files", "of different names", names)
-    present = {file.algorithm.name for file in files}
-    baselines = [] if only else entrants_of(files[0], files[0].algorithm.name)[1:]
-    return [*own, *(entrant for entrant in baselines if entrant.file.algorithm.name not in present)]
 
 
 def _budget(given: Mapping[str, Any]) -> Budget:
@@ -277,8 +264,8 @@ def _show(comparison: Comparison, page: Path | None, as_json: bool, style: Style
         console.print(table)
         console.print()
     for line in tests_in_words(comparison, method):
-        console.print(line, soft_wrap=True, markup=False, highlight=False)
+        say(line)
     for note in comparison.notes:
-        console.print(f"note: {note}", soft_wrap=True, markup=False, highlight=False)
+        say(f"note: {note}")
     if page is not None:
         console.print(f"Curves and users: {page}", soft_wrap=True)

@@ -38,9 +38,8 @@ def demo(
         observed = tune_demo(out, rounds, at_once, lambda done, total, name: _tell(silent, f"{done}/{total}: {name}"))
         say(json_text({f"{alpha:g}": found for alpha, found in observed.items()}, indent=None if as_json else 1))
         return
-    every = max(1, seeds)
     runs = run_demo(
-        rounds, seeds, at_once, lambda done, total: _tell(silent or done % every > 0, f"{done} of {total} runs")
+        rounds, seeds, at_once, lambda done, total: _tell(silent or done % seeds > 0, f"{done} of {total} runs")
     )
     found = DemoFindings(runs, rounds)
     page = found.write(out, f"fedtempo demo --rounds {rounds} --seeds {seeds}")
@@ -60,18 +59,18 @@ def _show(found: DemoFindings, page: Path) -> None:
     console.print(found.table().rich(console.width))
     console.print()
     for line in found.sentences():
-        console.print(line, soft_wrap=True, markup=False, highlight=False)
+        say(line)
     console.print(
         f"\nExisting users by beta (0 is FedSGD, 1 is FedAvg); o before, x after fine-tuning, {found.seeds} seeds:\n"
     )
     for line in found.charts():
-        console.print(line, soft_wrap=True, markup=False, highlight=False)
+        say(line)
     console.print()
     for line in found.trade_off():
-        console.print(line, soft_wrap=True, markup=False, highlight=False)
+        say(line)
     kind = next(iter(KINDS.values()))
     console.print(
-        f"Everybody has {found.rounds} rounds, the rate that was best for it on other seeds (fedtempo demo --tune) and "
-        f"one epoch of fine-tuning at one rate. The table is for the {kind}. Curves and users: {page}",
+        f"Every contestant has {found.rounds} rounds, the rate that was best for it on other seeds (fedtempo demo "
+        f"--tune) and one epoch of fine-tuning at one rate. The table is for the {kind}. Curves and users: {page}",
         soft_wrap=True,
     )

@@ -44,12 +44,12 @@ class DemoFindings:
         return len({one.seed for one in self.runs})
 
     def table(self) -> ResultTable:
-        """Everybody on very different users."""
+        """All contestants on very different users."""
         shown = [one for one in self.runs if one.alpha == DIFFERENT]
         return ResultTable([one.page for one in shown], [one.label for one in shown])
 
     def decisions(self) -> list[Decision]:
-        """Everybody against FedAvg, existing and new users after fine-tuning, on very different users."""
+        """Each contestant against FedAvg, existing and new users after fine-tuning, on very different users."""
         runs = {label: [one.run for one in own] for label, own in by_label(self.runs, DIFFERENT).items()}
         claims = [(label, "FedAvg", users) for label in runs if label != "FedAvg" for users in ("existing", "new")]
         return decide_pairs(runs, claims, MARGIN)
@@ -170,7 +170,8 @@ class DemoFindings:
         }
         less, least = (1 - steps[label] / steps["FedAvg"] for label in ("decaying K", "FedSGD"))
         fewer = f"Decaying K takes {less:.0%} fewer local steps, FedSGD {least:.0%} fewer."
-        return f"The others are compared with FedAvg. {fewer}"
+        many = f"an answer must survive the correction for {2 * len(IDEAS)} comparisons"
+        return f"The others are compared with FedAvg; {many}. {fewer}"
 
 
 def _score(one: DemoRun, when: str) -> float:
@@ -193,7 +194,10 @@ def _against(decisions: Sequence[Decision], seeds: int) -> str:
             Finding.WORSE: "worse",
             Finding.SAME: "no difference",
         }.get(one.finding, "these seeds can't tell")
-        more = f", about {one.needed} would" if one.needed and one.needed > seeds else ""
+        # As many seeds as there are would do: then it is the users who disagree.
+        more = (
+            "" if one.needed is None else f", about {one.needed} would" if one.needed > seeds else ", more users would"
+        )
         parts.append(f"{one.users} users: {words}{more} ({_points(one.seeds)})")
     return "; ".join(parts)
 

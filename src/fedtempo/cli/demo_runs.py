@@ -22,7 +22,7 @@ from fedtempo.training.pool import Ask, Done, Pool
 from fedtempo.training.run import train
 from fedtempo.tuning.space import dimensions_of
 
-ROUNDS, SEEDS, STEPS = 40, 7, 10
+ROUNDS, SEEDS, STEPS = 40, 8, 10
 DIFFERENT, SIMILAR = 0.1, 10.0
 """Dirichlet's alpha: how differently the digits are spread over users."""
 BETAS = (0.0, 0.4, 0.8, 1.0)
@@ -96,7 +96,7 @@ def settings_for(rounds: int) -> dict[str, Any]:
 
 
 def run_demo(rounds: int, seeds: int, workers: int, announce: Callable[[int, int], None]) -> list[DemoRun]:
-    """Everybody on every seed, on as many processes as there are workers; `announce` is told how many are done."""
+    """Every contestant on every seed, in as many processes as there are workers; `announce` gets how many are done."""
     jobs = [(seed, alpha, label) for seed in range(seeds) for alpha, tuned in TUNED.items() for label in tuned]
     found: dict[int, DemoRun] = {}
 
@@ -108,18 +108,14 @@ def run_demo(rounds: int, seeds: int, workers: int, announce: Callable[[int, int
             found[number] = perform(number, lambda question: None)
             announce(len(found), len(jobs))
         return [found[number] for number in range(len(jobs))]
-    left = iter(range(len(jobs)))
     # Forked: the contestants are functions of this module that need not be sent.
     with Pool(perform, workers, "fork") as pool:
-        while len(found) < len(jobs):
-            while pool.has_room and (following := next(left, None)) is not None:
-                pool.start(following, following)
-            for message in pool.messages():
-                assert isinstance(message, Done)
-                if message.error is not None:
-                    raise message.error
-                found[message.number] = message.result
-                announce(len(found), len(jobs))
+        for message in pool.perform(enumerate(range(len(jobs)))):
+            assert isinstance(message, Done)
+            if message.error is not None:
+                raise message.error
+            found[message.number] = message.result
+            announce(len(found), len(jobs))
     return [found[number] for number in range(len(jobs))]
 
 

@@ -6,20 +6,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from fedtempo.comparison import Entrant, entrants_of
-from fedtempo.comparison.entrants import parse_algorithms
+from fedtempo.comparison.entrants import entrants_of_files, parse_algorithms
 from fedtempo.comparison.fair import (
     PLAN,
     Budget,
     FairComparison,
     compare_fairly,
+    first_values,
     from_entrants,
     make_plan,
-    middle_rates,
 )
-from fedtempo.config import read
 from fedtempo.config.pairs import pairs_of
-from fedtempo.errors import ConfigError, require
+from fedtempo.errors import ConfigError
 from fedtempo.support.terminal import Terminal, say
 from fedtempo.tuning.space import Dimension, dimensions_of, read_tables
 
@@ -46,9 +44,11 @@ class FairOptions:
 
 def run_fair(options: FairOptions, quiet: bool) -> FairComparison:
     """Plan, say so, run and return what was found."""
-    entrants = _entrants(options)
+    ranges = _ranges(options)
+    rates = first_values(ranges)
+    entrants = entrants_of_files(options.paths, options.overrides, options.algorithms, options.only, rates)
     fixed = {} if options.algorithms is None else {label: own for label, _, own in parse_algorithms(options.algorithms)}
-    tunables = from_entrants(entrants, fixed, _ranges(options), options.redraw)
+    tunables = from_entrants(entrants, fixed, ranges, options.redraw)
     plan = make_plan(
         tunables,
         options.budget,
@@ -79,27 +79,15 @@ def show_fair(found: FairComparison, out: Path) -> None:
     """The plan, the tables and the answers, for a terminal."""
     console = Terminal()
     for line in found.plan.in_words():
-        console.print(line, soft_wrap=True, markup=False, highlight=False)
+        say(line)
     for table in found.tables(console.width):
         console.print()
         console.print(table)
     for line in found.undecided:
-        console.print(line, soft_wrap=True, markup=False, highlight=False)
+        say(line)
     for note in found.notes:
-        console.print(f"note: {note}", soft_wrap=True, markup=False, highlight=False)
+        say(f"note: {note}")
     console.print(f"The plan, all runs and the report: {out}", soft_wrap=True)
-
-
-def _entrants(options: FairOptions) -> list[Entrant]:
-    files = [read(path, list(options.overrides)) for path in options.paths]
-    algorithms = options.algorithms
-    require(algorithms is None or len(files) == 1, "algorithms", "left out with several experiment files", algorithms)
-    if len(files) == 1:
-        return entrants_of(files[0], algorithms, options.only, middle_rates)
-    own = [Entrant(path.stem, file) for path, file in zip(options.paths, files, strict=True)]
-    present = {file.algorithm.name for file in files}
-    baselines = [] if options.only else entrants_of(files[0], None, rates=middle_rates)[1:]
-    return [*own, *(entrant for entrant in baselines if entrant.file.algorithm.name not in present)]
 
 
 def _ranges(options: FairOptions) -> dict[str, Dimension]:

@@ -22,6 +22,7 @@ from fedtempo.data.table import Table
 from fedtempo.errors import ConfigError, OutputError, require, unknown
 from fedtempo.support.files import write_atomically
 from fedtempo.support.terminal import say
+from fedtempo.tasks import SAMPLE_WEIGHT
 
 # What a data set of ours is divided by, and a model that fits it.
 SPLIT = {"name": "dirichlet", "clients": 50, "alpha": 0.3}
@@ -129,7 +130,7 @@ def _chosen(path: Path, client: str, target: str, marks: dict[str, str]) -> dict
     if not path.is_file():
         return {}  # reading it says what is wrong
     columns = read_csv(path, (client,), **marks)
-    features = {name: values for name, values in columns.items() if name not in (client, target)}
+    features = {name: values for name, values in columns.items() if name not in (client, target, SAMPLE_WEIGHT)}
     reasons = {name: doubt(name, values) for name, values in features.items()}
     left_out = {name: reason for name, reason in reasons.items() if reason}
     for name, reason in left_out.items():

@@ -17,6 +17,7 @@ from fedtempo.errors import FedTempoError, OutputError, first_line
 from fedtempo.report.folder import WRITTEN
 from fedtempo.support.terminal import say
 from fedtempo.training.storage.database import DATABASE
+from fedtempo.training.storage.folders import require_unwritten
 
 ExperimentPath = Annotated[Path, typer.Argument(help="The experiment, a TOML file.")]
 Overrides = Annotated[list[str] | None, typer.Option("--set", help="Override a setting: --set algorithm.beta=0.4")]
@@ -32,10 +33,8 @@ def new_folder(out: Path) -> None:
     """Check that the folder holds no run and can be made. It is made later, once the experiment has been checked."""
     if (out / DATABASE).exists():
         raise OutputError(f"out must be a new folder. Got {out}, which holds a run already.")
-    # The end of a run writes these: a comparison's report, or the experiment file itself, would be lost.
-    taken = next((name for name in WRITTEN if (out / name).exists()), None)
-    if taken is not None:
-        raise OutputError(f"out must be a folder without files that a run writes. Got {out}, which holds {taken}.")
+    # The experiment file itself, or a comparison's report, may lie there.
+    require_unwritten(out, WRITTEN)
     nearest = next(parent for parent in (out, *out.absolute().parents) if parent.exists())
     if not nearest.is_dir() or not os.access(nearest, os.W_OK | os.X_OK):
         reason = "cannot be written" if nearest.is_dir() else "is not a folder"

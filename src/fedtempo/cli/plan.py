@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
@@ -10,6 +10,7 @@ from typing import Annotated
 import numpy as np
 import typer
 from rich.table import Table
+from torch import nn
 
 from fedtempo.cli.options import AsJson, ExperimentPath, Overrides
 from fedtempo.comparison import entrants_of
@@ -19,7 +20,8 @@ from fedtempo.errors import ConfigError, is_count, require
 from fedtempo.report import Lines, Section, report, write_page
 from fedtempo.support.json_text import json_text
 from fedtempo.support.terminal import Terminal, say
-from fedtempo.theory import advise_for
+from fedtempo.tasks import PerSample, Task
+from fedtempo.theory import Measurements, measure
 from fedtempo.training.experiment import Experiment
 from fedtempo.training.plan import PlannedRound, PlannedStep, planned_rounds, planned_steps
 from fedtempo.training.prepare import prepare
@@ -79,23 +81,29 @@ def advise(
     overrides: Overrides = None,
     as_json: AsJson = False,
 ) -> None:
-    """Measure how much clients differ and suggest beta and K decay, with reasons."""
+    """Measure how much clients differ, and what local steps do to that: diversity, R and drift."""
     settings = settings_of(read(experiment, overrides))
-    prepared = prepare(**settings)
-    federation = prepared.federation
-    phase = federation.algorithm.phases[0]
-    (now,) = federation.problem.places(federation.problem.now(0, 1.0), federation.problem.median_client)
-    size = int(np.median(federation.problem.sizes[federation.problem.data.clients]))
-    advice = advise_for(
-        settings["model"],
-        federation.problem.data,
+    found = measured_before(prepare(**settings), settings["model"], settings["loss"])
+    told = {"measurements": asdict(found), "drift": found.drift, "ratio": found.ratio, "findings": found.findings}
+    say(json_text(told) if as_json else str(found))
+
+
+def measured_before(
+    prepared: Experiment, model: nn.Module | Callable[[], nn.Module], loss: str | Task | PerSample | None
+) -> Measurements:
+    """What is measured before a run of this experiment, at its first rate and the median client's steps."""
+    problem, phase = prepared.federation.problem, prepared.federation.algorithm.phases[0]
+    (now,) = problem.places(problem.now(0, 1.0), problem.median_client)
+    size = int(np.median(problem.sizes[problem.data.clients]))
+    return measure(
+        model,
+        problem.data,
         lr=phase.lr.at(now),
-        steps=phase.length.steps(now, size, federation.problem.batching),
+        steps=phase.length.steps(now, size, problem.batching),
         rounds=prepared.rounds,
-        loss=settings["loss"],
-        seed=federation.problem.seed,
+        loss=loss,
+        seed=problem.seed,
     )
-    say(json_text(asdict(advice), default=str) if as_json else str(advice))
 
 
 def _rounds(text: str | None, total: int) -> list[int]:

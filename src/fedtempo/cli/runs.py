@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from fedtempo.algorithms import ALGORITHMS
+from fedtempo.algorithms import IN_FILES
 from fedtempo.cli.options import (
     AllowCode,
     AsJson,
@@ -42,7 +42,7 @@ from fedtempo.training.storage.database import DATABASE
 
 def algorithms_text() -> str:
     """One line per algorithm, for the help page."""
-    lines = [f"{name}: {(build.__doc__ or '').strip().splitlines()[0]}" for name, build in ALGORITHMS.items()]
+    lines = [f"{name}: {(build.__doc__ or '').strip().splitlines()[0]}" for name, build in IN_FILES.items()]
     return "Algorithms:\n\n" + "\n\n".join(lines)
 
 
@@ -146,5 +146,5 @@ def _finish(result: Result, out: Path | None, as_json: bool) -> None:
     console.print(ResultTable([result]).rich(console.width))
     page = f"; report {out / REPORT}" if out is not None else ""
     for note in result.notes:
-        console.print(note, soft_wrap=True, markup=False, highlight=False)
+        say(note)
     console.print(f"{result.ran_as}; digest {result.digest()[:16]}{page}", soft_wrap=True)

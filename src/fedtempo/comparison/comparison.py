@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from fedtempo.comparison.intervals import Estimate, of_common_users, over_seeds, over_users, paired
+from fedtempo.comparison.intervals import Estimate, of_common_users, over_seeds, over_users, paired_by_data
 from fedtempo.comparison.protocol import Contestant, contestants_of, notes_on
 from fedtempo.comparison.runs import Run
 from fedtempo.comparison.targets import Reached, cost_to_reach, whole_costs
@@ -145,11 +145,8 @@ def _users(contestant: Contestant, seed: int, group: str) -> UserScores | None:
 def _group_differences(
     pairs: Sequence[tuple[UserScores, UserScores]], data: Sequence[str], metric: str
 ) -> dict[str, Difference]:
-    """Seeds with the same data have the same users; those are resampled together."""
-    populations = []
-    for digest in dict.fromkeys(data):
-        mine = [pair for pair, own in zip(pairs, data, strict=True) if own == digest]
-        populations.append(paired([ours for ours, _ in mine], [theirs for _, theirs in mine], metric))
+    """The differences by statistic; `data` is the digest of each seed's data."""
+    populations = paired_by_data(pairs, data, metric)
     gains = np.concatenate([(p.ours - p.theirs).mean(0) for p in populations])
     lower = metric in pairs[0][0].lower
     gains = -gains if lower else gains

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import bisect
 import math
 from collections.abc import Sequence
 from statistics import fmean, stdev
 
-from fedtempo.comparison.intervals import student_quantile
+from fedtempo.comparison.intervals import LEVEL, student_quantile
 from fedtempo.errors import require
 
 MOST_SEEDS = 1000
@@ -51,21 +52,32 @@ def no_difference(low: float, high: float, margin: float) -> bool:
     return -margin < low and high < margin
 
 
-def seeds_needed(differences: Sequence[float], margin: float) -> int | None:
+def seeds_needed(differences: Sequence[float], margin: float, tests: int = 1) -> int | None:
     """About how many seeds would decide: the interval leaves out 0, or it fits within the margin.
 
-    The mean and the spread of the differences seen so far are taken for the true ones. None where there are fewer
-    than two differences, or where even `MOST_SEEDS` would not do.
+    The mean and the spread of the differences seen so far are taken for the true ones. Of several `tests` each must
+    leave out 0 at a level of its own, 1 - 0.05 / tests. None where there are fewer than two differences, or where even
+    `MOST_SEEDS` would not do.
 
     >>> seeds_needed([0.02, 0.00, 0.04, -0.01], margin=0.01)
     15
+    >>> seeds_needed([0.02, 0.00, 0.04, -0.01], margin=0.01, tests=10)
+    30
     >>> seeds_needed([0.001, -0.001], margin=0.01)
     3
     """
     require(margin >= 0, "margin", "a number >= 0", margin)
     if len(differences) < 2 or not all(map(math.isfinite, differences)):
         return None
-    mean, spread = fmean(differences), stdev(differences)
-    room = max(abs(mean), margin - abs(mean))
-    fits = (n for n in range(2, MOST_SEEDS + 1) if student_quantile(n - 1) * spread < room * math.sqrt(n))
-    return next(fits, None)
+    mean, spread = abs(fmean(differences)), stdev(differences)
+    alone = 1 - (1 - LEVEL) / tests
+
+    def decided(seeds: int) -> bool:
+        error = spread / math.sqrt(seeds)
+        apart = student_quantile(seeds - 1, alone) * error < mean
+        return apart or student_quantile(seeds - 1) * error < margin - mean
+
+    # More seeds make every interval narrower, so halving the span finds the first number that decides.
+    counts = range(2, MOST_SEEDS + 1)
+    place = bisect.bisect_left(counts, True, key=decided)
+    return counts[place] if place < len(counts) else None

@@ -10,8 +10,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from fedtempo.algorithms import ALGORITHMS
-from fedtempo.config import ExperimentFile, parse, settings_of, train_file
+from fedtempo.algorithms import IN_FILES
+from fedtempo.config import ExperimentFile, parse, read, settings_of, train_file
 from fedtempo.config.own_code import find
 from fedtempo.config.pairs import pairs_of
 from fedtempo.errors import ConfigError, is_count, require
@@ -26,8 +26,8 @@ BASELINES = ("fedavg", "local_only")
 """What every comparison should be able to point at: fine-tuned FedAvg, and no federation at all."""
 LOCAL_WORK = ("lr", "steps", "epochs", "weighting")
 """Settings that mean the same everywhere. A server's rate or a method's own strength does not."""
-Rates = Callable[[str], Mapping[str, float]]
-"""A value for every rate of an algorithm, by its name."""
+Rates = Callable[[str], Mapping[str, object]]
+"""A value for every setting of an algorithm that is tuned, by the algorithm's name."""
 Follow = Callable[[Generator[RoundReport, None, Result], int, str], Result]
 
 
@@ -59,6 +59,29 @@ def entrants_of(
     return entrants
 
 
+def entrants_of_files(
+    paths: Sequence[Path],
+    overrides: Sequence[str],
+    algorithms: str | None,
+    only: bool = False,
+    rates: Rates = lambda name: {},
+) -> list[Entrant]:
+    """The contestants of one experiment file, as `entrants_of`; of several, each file's own algorithm.
+
+    Several files have the baselines of the first one, but for those that are among them.
+    """
+    files = [read(path, list(overrides)) for path in paths]
+    require(algorithms is None or len(files) == 1, "algorithms", "left out with several experiment files", algorithms)
+    if len(files) == 1:
+        return entrants_of(files[0], algorithms, only, rates)
+    own = [Entrant(path.stem, file) for path, file in zip(paths, files, strict=True)]
+    names = [entrant.label for entrant in own]
+    require(len(set(names)) == len(names), "experiment files", "of different names", names)
+    present = {file.algorithm.name for file in files}
+    baselines = [] if only else entrants_of(files[0], None, rates=rates)[1:]
+    return [*own, *(entrant for entrant in baselines if entrant.file.algorithm.name not in present)]
+
+
 def _missing(file: ExperimentFile, name: str, rates: Rates) -> dict[str, Any]:
     """The rates that an algorithm would not get from the file."""
     borrowed = _borrowed(file.algorithm.model_dump(), name)
@@ -87,7 +110,9 @@ def _named(label: str) -> tuple[str, dict[str, Any]]:
     own, _, after = rest.partition(":")
     if own.replace(".", "").isidentifier():  # package.module:name, and then perhaps its settings
         name, rest = f"{name}:{own}", after
-    find("algorithm", name, ALGORITHMS, "")
+    find("algorithm", name, IN_FILES, "")
+    if re.search(r"=[^,]*[:;+\s]\s*\w+=", rest):
+        raise ConfigError(f"settings in --algorithms must have commas between them (a:lr=0.1,steps=5). Got {label!r}.")
     return name, pairs_of(filter(None, rest.split(",")), "a setting in --algorithms")
 
 
@@ -97,7 +122,8 @@ def _entrant(file: ExperimentFile, label: str, name: str, settings: Mapping[str,
     try:
         return Entrant(label, parse(values))
     except ConfigError as error:
-        raise ConfigError(f"--algorithms {label}: {error}") from error
+        plain = f" Write {label}:NAME=VALUE for a setting that the file lacks." if label == name else ""
+        raise ConfigError(f"--algorithms {label}: {error}{plain}") from error
 
 
 def _borrowed(section: Mapping[str, Any], name: str) -> dict[str, Any]:
@@ -107,7 +133,7 @@ def _borrowed(section: Mapping[str, Any], name: str) -> dict[str, Any]:
     inner: Mapping[str, Any] = section
     while "around" in inner:
         inner = inner["around"]
-    build = find("algorithm", name, ALGORITHMS, "")
+    build = find("algorithm", name, IN_FILES, "")
     known = inspect.signature(build).parameters if callable(build) else {}
     if "algorithm" in known:
         kept = {key: value for key, value in section.items() if key in known}
@@ -149,16 +175,12 @@ def run_entrants(
 
 def _train_all(jobs: Sequence[tuple[str, ExperimentFile]], out: Path, workers: int) -> None:
     """Every run to its end, as many at a time as there are workers. The first error ends them all."""
-    waiting = list(enumerate(jobs))[::-1]
+    sent = enumerate((label, file.model_dump(), out) for label, file in jobs)
     with Pool(_in_worker, workers, "spawn") as pool:
-        while waiting or not pool.at_rest:
-            while waiting and pool.has_room:
-                number, (label, file) = waiting.pop()
-                pool.start(number, (label, file.model_dump(), out))
-            for message in pool.messages():
-                if isinstance(message, Done) and message.error is not None:
-                    label, file = jobs[message.number]
-                    raise type(message.error)(f"seed {file.seed}, {label}: {message.error}")
+        for message in pool.perform(sent):
+            if isinstance(message, Done) and message.error is not None:
+                label, file = jobs[message.number]
+                raise type(message.error)(f"seed {file.seed}, {label}: {message.error}")
 
 
 def _in_worker(job: tuple[str, dict[str, Any], Path], ask: Ask) -> None:

@@ -120,18 +120,33 @@ def over_users(populations: Sequence[Pairs], statistic: str, lower: bool, interp
 
 
 def paired(ours: Sequence[UserScores], theirs: Sequence[UserScores], metric: str) -> Pairs:
-    """The users whom the metric says something about under both contestants and every seed, in one order."""
-    scored = [set(users.clients[users.scored(metric)].tolist()) for users in (*ours, *theirs)]
-    common = np.array(sorted(set.intersection(*scored)), dtype=np.int64)
+    """The users for whom the metric is defined under both contestants and every seed, in one order."""
+    common = _common_users((*ours, *theirs), metric)
     return Pairs(_columns(ours, common, metric), _columns(theirs, common, metric))
 
 
+def paired_by_data(pairs: Sequence[tuple[UserScores, UserScores]], data: Sequence[str], metric: str) -> list[Pairs]:
+    """One population for each data set: seeds with the same data have the same users, who are resampled together.
+
+    `pairs` are both contestants' scores by seed, `data` the digest of each seed's data.
+    """
+    populations = []
+    for digest in dict.fromkeys(data):
+        same = [pair for pair, own in zip(pairs, data, strict=True) if own == digest]
+        populations.append(paired([ours for ours, _ in same], [theirs for _, theirs in same], metric))
+    return populations
+
+
 def of_common_users(ours: UserScores, theirs: UserScores, metric: str) -> tuple[dict[str, float], dict[str, float]]:
-    """Both contestants' statistics over the users whom the metric says something about under both."""
-    scored = [set(users.clients[users.scored(metric)].tolist()) for users in (ours, theirs)]
-    common = np.array(sorted(scored[0] & scored[1]), dtype=np.int64)
-    first, second = (users.among(common).summary(metric) for users in (ours, theirs))
-    return first, second
+    """Both contestants' statistics over the users for whom the metric is defined under both."""
+    common = _common_users((ours, theirs), metric)
+    return ours.among(common).summary(metric), theirs.among(common).summary(metric)
+
+
+def _common_users(scores: Sequence[UserScores], metric: str) -> np.ndarray:
+    """The users for whom the metric is defined in all of these, in ascending order."""
+    scored = [set(users.clients[users.scored(metric)].tolist()) for users in scores]
+    return np.array(sorted(set.intersection(*scored)), dtype=np.int64)
 
 
 def _columns(scores: Sequence[UserScores], clients: np.ndarray, metric: str) -> np.ndarray:

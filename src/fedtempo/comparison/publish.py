@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from fedtempo.comparison.comparison import Comparison
 from fedtempo.comparison.intervals import Estimate
-from fedtempo.comparison.significance import Method, PairedTest, paired_tests
+from fedtempo.comparison.significance import Method, PairedTest, paired_tests, smallest_p
 
 KINDS = ("existing", "new")
 PARTS = (("before", "mean", "before"), ("after", "mean", "after"), ("after", "bottom_decile", "worst 10 %"))
@@ -73,10 +73,8 @@ def caption(comparison: Comparison, test: Method = "auto") -> str:
         return said
     methods = " and ".join(sorted({_in_words(one.method) for one in tests}))
     said += f" p: {methods} against {comparison.reference}, two-sided, Holm-corrected over {len(tests)} tests."
-    exact = [one.seeds for one in tests if one.method == "sign-flip"]
-    return (
-        f"{said} With {min(exact)} seeds an uncorrected p is at least {2.0 ** (1 - min(exact)):.3g}." if exact else said
-    )
+    floor = smallest_p(tests)
+    return said if floor is None else f"{said} With {floor[0]} seeds an uncorrected p is at least {floor[1]:.3g}."
 
 
 def escaped(text: str) -> str:

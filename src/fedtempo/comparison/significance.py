@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal, get_args
 
@@ -59,13 +59,16 @@ def tests_in_words(comparison: Comparison, method: Method = "auto") -> list[str]
         f"p = {one.p:.3g}, {one.corrected:.3g} after Holm's correction ({one.method} test, {one.seeds} seeds)"
         for one in known
     ]
-    exact = [one.seeds for one in known if one.method == "sign-flip"]
-    floor = (
-        [f"with {min(exact)} seeds the sign-flip test cannot give a p below {2.0 ** (1 - min(exact)):.3g}"]
-        if exact
-        else []
-    )
-    return [*lines, *floor]
+    floor = smallest_p(known)
+    if floor is not None:
+        lines.append(f"with {floor[0]} seeds the sign-flip test cannot give a p below {floor[1]:.3g}")
+    return lines
+
+
+def smallest_p(tests: Iterable[PairedTest]) -> tuple[int, float] | None:
+    """The fewest seeds of a sign-flip test among these, and the smallest p that it can give with them: 2 / 2^n."""
+    seeds = min((one.seeds for one in tests if one.method == "sign-flip"), default=None)
+    return None if seeds is None else (seeds, 2.0 ** (1 - seeds))
 
 
 def _gaps(line: Line, base: Line, group: str, statistic: str) -> list[float]:

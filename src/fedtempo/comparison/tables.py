@@ -68,7 +68,7 @@ def _scores(comparison: Comparison, without: Collection[str]) -> Table:
     seeds = max(len(line.seeds) for line in comparison.lines)
     spread = f", mean ± 95 % interval over {seeds} seeds" if seeds > 1 else ""
     lower = ", lower is better" if comparison.lower_is_better else ""
-    table = _table(f"{comparison.metric} on the {comparison.part} part{lower}{spread}")
+    table = contestants_table(f"{comparison.metric} on the {comparison.part} part{lower}{spread}")
     kinds = [kind for kind in KINDS if any(f"{kind}_after" in line.scores for line in comparison.lines)]
     headings = [heading for heading in ("before", "after", "worst10%", "std") if heading not in without]
     for kind in kinds:
@@ -94,7 +94,9 @@ def _user_cells(line: Line, kind: str) -> dict[str, str]:
 
 def _differences(comparison: Comparison, without: Collection[str]) -> Table:
     """A line for each contestant and kind of user."""
-    table = _table(f"after fine-tuning, minus {comparison.reference}; 95 % intervals over seeds (t), users (bootstrap)")
+    table = contestants_table(
+        f"after fine-tuning, minus {comparison.reference}; 95 % intervals over seeds (t), users (bootstrap)"
+    )
     table.add_column("users", no_wrap=True)
     headings = ("mean", "over seeds", "over users", "ahead", "worst10%")
     shown = [heading for heading in headings if heading not in without]
@@ -120,7 +122,7 @@ def _gain_cells(found: Mapping[str, Difference]) -> dict[str, str]:
 
 
 def _costs(comparison: Comparison, without: Collection[str]) -> Table:
-    table = _table("whole run")
+    table = contestants_table("whole run")
     names = _cost_names(comparison, without)
     for heading in names.values():
         table.add_column(heading, justify="right")
@@ -130,7 +132,9 @@ def _costs(comparison: Comparison, without: Collection[str]) -> Table:
 
 
 def _to_target(comparison: Comparison, without: Collection[str]) -> Table:
-    table = _table(f"to reach {comparison.metric} {comparison.target:g} (existing users after fine-tuning, validation)")
+    table = contestants_table(
+        f"to reach {comparison.metric} {comparison.target:g} (existing users after fine-tuning, validation)"
+    )
     names = _cost_names(comparison, without)
     for heading in names.values():
         table.add_column(heading, justify="right")
@@ -155,7 +159,8 @@ def _cost_cells(costs: dict[str, float], names: Mapping[str, str]) -> list[str]:
     return [f"{costs[name]:.1f}" if name == "seconds" else with_unit(costs[name]) for name in names]
 
 
-def _table(title: str) -> Table:
+def contestants_table(title: str) -> Table:
+    """A table for a terminal that begins with the contestants' names."""
     table = Table(title=title, title_justify="left", box=None, padding=(0, 1, 0, 0), pad_edge=False)
     table.add_column("contestant", overflow="fold", min_width=NAME_WIDTH, max_width=WIDEST_NAME)
     return table

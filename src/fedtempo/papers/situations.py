@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from fedtempo.papers import clock, compositions, compressors, control
 from fedtempo.papers.compositions.ingredients import INGREDIENTS, NONE
@@ -27,6 +27,11 @@ from fedtempo.papers.pflego.omniglot import TABLE_2, eight_methods
 from fedtempo.papers.pflego.setting import FEDAVG, FEDPER, FEDPER_ADAM, KEPT, PFLEGO, PFLEGO_SGD, TUNED
 
 A_POINT = 0.01
+SKEW, USERS, ROWS = "Label skew, strong and weak", "New and existing users", "Many or few rows a user"
+ROUNDS, STEPS, BYTES = "Few rounds", "Few local steps", "Few bytes"
+LONG, DECAY, PHONES = "As long as it takes", "Weight decay", "Phones: little time, little energy"
+GROUPS = (SKEW, USERS, ROWS, ROUNDS, STEPS, BYTES, LONG, DECAY, PHONES)
+"""The page's headings, in its order."""
 
 
 @dataclass(frozen=True)
@@ -44,6 +49,10 @@ class Situation:
     """What everybody has spent the same of; said where no cost is."""
     point: float = A_POINT
     """What one point of accuracy is in the column: a hundredth, or 1 where the column is in percent."""
+    group: str = ""
+    """The heading on the page; one without is in the full table only."""
+    names: Mapping[str, str] = field(default_factory=dict)
+    """What the table calls a label, where it stands for more than its own run."""
 
 
 HIGH, MEDIUM, NO, *_ = DEGREES
@@ -56,17 +65,24 @@ def _by_beta(alpha: float) -> tuple[str, ...]:
 
 
 def _betas(alpha: float, who: str, column: str, users: str) -> Situation:
-    return Situation(f"{who}, {users}", HETEROGENEITY, _by_beta(alpha), column, at_alpha(alpha, 1.0))
+    group = "" if column == heterogeneity.BEFORE else SKEW
+    return Situation(f"{who}, {users}", HETEROGENEITY, _by_beta(alpha), column, at_alpha(alpha, 1.0), group=group)
 
 
 def _feddecay(experiment: Reproduction, where: str, column: str, users: str) -> Situation:
-    costs = ("flops", "bytes")
-    return Situation(f"{where}, {users}", experiment, methods.LABELS, column, methods.FEDAVG, costs)
+    costs, group = ("flops", "bytes"), ROWS if experiment is PUBMED else USERS
+    return Situation(f"{where}, {users}", experiment, methods.LABELS, column, methods.FEDAVG, costs, group=group)
 
 
 def _schemes(experiment: Reproduction, where: str, size: str, what: str, column: str) -> Situation:
     contestants = tuple(label(size, scheme) for scheme in SCHEMES)
-    return Situation(f"{where}, {size}, {what}", experiment, contestants, column, contestants[0], ("steps",))
+    # The page has one K for few rounds, and the two ends for few steps; the full table has all.
+    group = {(EARLY, "middle K"): ROUNDS, (AT_STEPS, "low K"): STEPS, (AT_STEPS, "high K"): STEPS}.get(
+        (column, size), ""
+    )
+    when, costs = f"{where}, {size}, {what}", ("steps",) if column == BEST else ()
+    equal = "local steps" if column == AT_STEPS else "rounds"
+    return Situation(when, experiment, contestants, column, contestants[0], costs, equal, group=group)
 
 
 def _with_and_without(
@@ -80,10 +96,19 @@ def _with_and_without(
     ]
 
 
+def _over_backbones(experiment: Reproduction, pairs: Mapping[str, Mapping[str, str]], where: str) -> Situation:
+    """With and without FedNAR, by the mean over all backbones and settings, which every label has."""
+    mine, plain = next(iter(next(iter(pairs.values())).items()))
+    names = {mine: "with FedNAR", plain: "clip, then decay"}
+    when = f"{where}, mean of six backbones"
+    return Situation(when, experiment, (mine, plain), "of_all", plain, point=1.0, group=DECAY, names=names)
+
+
 def _far_too_large(name: str) -> Situation:
     mine, plain = (self_adjustment.started_from(one, self_adjustment.LARGE) for one in (with_nar(name), name))
     when = f"Weight decay far too large ({self_adjustment.LARGE:g}, CIFAR-10), around {name}"
-    return Situation(when, self_adjustment.SELF_ADJUSTMENT, (mine, plain), FINAL, plain, point=1.0)
+    group = DECAY if name == self_adjustment.ADJUSTED[0] else ""
+    return Situation(when, self_adjustment.SELF_ADJUSTMENT, (mine, plain), FINAL, plain, point=1.0, group=group)
 
 
 def _controls(experiment: Reproduction, where: str) -> tuple[Situation, Situation]:
@@ -92,45 +117,47 @@ def _controls(experiment: Reproduction, where: str) -> tuple[Situation, Situatio
     contestants = tuple(label for label in METHODS if label not in others)
     fewer = Situation(f"{where}, few local steps", experiment, contestants, judging.AT_STEPS, PLAIN_AVERAGE)
     longer = Situation(f"{where}, as long as it takes", experiment, contestants, judging.END, PLAIN_AVERAGE, ("steps",))
-    return replace(fewer, equal="local steps"), longer
+    return replace(fewer, equal="local steps"), replace(longer, group=LONG)
 
 
 def _ingredients(experiment: Reproduction, where: str) -> tuple[Situation, ...]:
     respects = {
-        "few local steps": ("existing_after/at_steps", (), "local steps"),
-        "few bytes": ("existing_after/at_bytes", (), "bytes"),
-        "as long as it takes": ("existing_after/mean", ("steps",), "rounds"),
-        "new users": ("new_after/mean", ("steps",), "rounds"),
+        "few local steps": ("existing_after/at_steps", (), "local steps", STEPS),
+        "few bytes": ("existing_after/at_bytes", (), "bytes", BYTES),
+        "as long as it takes": ("existing_after/mean", ("steps",), "rounds", ""),
+        "new users": ("new_after/mean", ("steps",), "rounds", ""),
     }
     return tuple(
-        Situation(f"{where}, {what}", experiment, (NONE, *INGREDIENTS), column, NONE, paid, equal=equal)
-        for what, (column, paid, equal) in respects.items()
+        Situation(f"{where}, {what}", experiment, (NONE, *INGREDIENTS), column, NONE, paid, equal=equal, group=group)
+        for what, (column, paid, equal, group) in respects.items()
     )
 
 
 def _one_model() -> tuple[Situation, ...]:
     contestants, where = tuple(neighbours.METHODS), "One shared model (digits, mixed classes)"
     respects = {
-        "few local steps": (judging.AT_STEPS, (), "local steps"),
-        "as long as it takes": (judging.END, ("steps",), "rounds"),
-        "the worst-served tenth": (neighbours.WORST, ("steps",), "rounds"),
+        "few local steps": (judging.AT_STEPS, (), "local steps", ""),
+        "as long as it takes": (judging.END, ("steps",), "rounds", LONG),
+        "the worst-served tenth": (neighbours.WORST, ("steps",), "rounds", LONG),
     }
+    experiment = neighbours.NEIGHBOURS
     return tuple(
-        Situation(f"{where}, {what}", neighbours.NEIGHBOURS, contestants, column, PLAIN_AVERAGE, costs, equal)
-        for what, (column, costs, equal) in respects.items()
+        Situation(f"{where}, {what}", experiment, contestants, column, PLAIN_AVERAGE, costs, equal, group=group)
+        for what, (column, costs, equal, group) in respects.items()
     )
 
 
-def _of_ones_own(experiment: Reproduction, where: str, contestants: Sequence[str]) -> tuple[Situation, ...]:
+def _of_ones_own(experiment: Reproduction, where: str, contestants: Sequence[str], group: str) -> tuple[Situation, ...]:
+    # FedRecon's clients hold no head before they fit one.
+    before = [one for one in contestants if one != personal.RECON]
     respects = {
-        "existing users after fine-tuning": (personal.AFTER, contestants),
-        # FedRecon's clients hold no head before they fit one.
-        "existing users before fine-tuning": (personal.BEFORE, [one for one in contestants if one != personal.RECON]),
-        "new users after fine-tuning": (personal.NEW, contestants),
+        "existing users after fine-tuning": (personal.AFTER, contestants, group),
+        "existing users before fine-tuning": (personal.BEFORE, before, ""),
+        "new users after fine-tuning": (personal.NEW, contestants, group),
     }
     return tuple(
-        Situation(f"{where}, {who}", experiment, tuple(compared), column, PLAIN_AVERAGE, ("steps",))
-        for who, (column, compared) in respects.items()
+        Situation(f"{where}, {who}", experiment, tuple(compared), column, PLAIN_AVERAGE, ("steps",), group=shown)
+        for who, (column, compared, shown) in respects.items()
     )
 
 
@@ -138,30 +165,31 @@ def _compressed() -> tuple[Situation, Situation]:
     contestants, plain = tuple(compressors.compressor_rules()), compressors.PLAIN
     experiment, where = compressors.FEMNIST_BYTES, "Compressed uploads (FEMNIST)"
     few = Situation(f"{where}, few bytes", experiment, contestants, compressors.AT_BYTES, plain, equal="bytes")
-    return few, Situation(
-        f"{where}, as long as it takes", experiment, contestants, compressors.ACCURACY, plain, ("bytes_up",)
-    )
+    when, costs = f"{where}, as long as it takes", ("bytes_up",)
+    longer = Situation(when, experiment, contestants, compressors.ACCURACY, plain, costs)
+    return replace(few, group=BYTES), replace(longer, group=BYTES)
 
 
 def _phones(what: str, at: str) -> Situation:
     contestants = (clock.FEDAVG, clock.ROUNDS, clock.TIME, clock.DECAY, clock.BOTH, clock.TOGETHER)
     column, where = f"{clock.USERS}/at_{at}", f"Phones of three classes, {what}"
-    return Situation(where, clock.PHONES, contestants, column, clock.FEDAVG, equal=at)
+    return Situation(where, clock.PHONES, contestants, column, clock.FEDAVG, equal=at, group=PHONES)
 
 
 def _stragglers(users: str, group: str) -> Situation:
     contestants = (clock.WAIT, clock.DEADLINE, clock.OVER, clock.BUFFER, clock.MIXING)
     where = f"One slow phone in ten, little time, {users}"
-    return Situation(where, clock.STRAGGLERS, contestants, f"{group}/at_time", clock.WAIT, equal="time")
+    column = f"{group}/at_time"
+    return Situation(where, clock.STRAGGLERS, contestants, column, clock.WAIT, equal="time", group=PHONES)
 
 
 SITUATIONS: tuple[Situation, ...] = (
-    Situation("Label skew strong: 2 classes of 10 a user", HIGH, HEADED, TUNED, FEDAVG),
+    Situation("Label skew strong: 2 classes of 10 a user", HIGH, HEADED, TUNED, FEDAVG, group=SKEW),
     Situation("The same, and users take no steps of their own first", HIGH, HEADED, KEPT, FEDAVG),
-    Situation("Label skew middling: 5 classes of 10 a user", MEDIUM, HEADED, TUNED, FEDAVG),
+    Situation("Label skew middling: 5 classes of 10 a user", MEDIUM, HEADED, TUNED, FEDAVG, group=SKEW),
     Situation("The same, and users take no steps of their own first", MEDIUM, HEADED, KEPT, FEDAVG),
-    Situation("No label skew, few rows a user (120)", NO, HEADED, TUNED, FEDAVG),
-    Situation("An alphabet of one's own (Omniglot)", TABLE_2, ALPHABETS, TUNED, FEDAVG),
+    Situation("No label skew, few rows a user (120)", NO, HEADED, TUNED, FEDAVG, group=ROWS),
+    Situation("An alphabet of one's own (Omniglot)", TABLE_2, ALPHABETS, TUNED, FEDAVG, group=SKEW),
     *(
         _betas(alpha, who, column, users)
         for alpha, who in (
@@ -178,7 +206,7 @@ SITUATIONS: tuple[Situation, ...] = (
         _feddecay(experiment, where, column, users)
         for experiment, where in (
             (FEMNIST, "Writers (FEMNIST)"),
-            (PUBMED, "Five large users (PubMed)"),
+            (PUBMED, "Many rows a user (PubMed, five users)"),
             (SST2, "Sentences of mixed tone (SST-2)"),
         )
         for column, users in ((methods.EXISTING, "existing users"), (methods.NEW, "new users"))
@@ -197,9 +225,11 @@ SITUATIONS: tuple[Situation, ...] = (
             ("as long as it takes", BEST),
         )
     ),
+    _over_backbones(cifar10.TABLE, cifar10.PAIRS, "Weight decay 0.01 or 0.05 (CIFAR-10)"),
     *_with_and_without(
         cifar10.TABLE, cifar10.PAIRS, lambda name: f"Weight decay {cifar10.RELEASED[name]:g} (CIFAR-10)"
     ),
+    _over_backbones(shakespeare.SHAKESPEARE, shakespeare.PAIRS, "Weight decay (Shakespeare)"),
     *_with_and_without(shakespeare.SHAKESPEARE, shakespeare.PAIRS, lambda name: "Weight decay (Shakespeare)"),
     *map(_far_too_large, self_adjustment.ADJUSTED),
     *_ingredients(compositions.MNIST, "Five ingredients (MNIST by writer)"),
@@ -211,13 +241,13 @@ SITUATIONS: tuple[Situation, ...] = (
     *_controls(control.SHAKESPEARE, "Rates and steps (Shakespeare)"),
     *_one_model(),
     *_of_ones_own(
-        personal.PERSONAL, "Heads, bodies, mixtures of one's own (digits, mixed classes)", [*personal.METHODS]
+        personal.PERSONAL, "Few rows a user (60), something of one's own (digits)", [*personal.METHODS], ROWS
     ),
-    *_of_ones_own(adapters.LORA, "Adapters (MNIST, mixed classes)", [*adapters.METHODS]),
+    *_of_ones_own(adapters.LORA, "Adapters (MNIST, mixed classes)", [*adapters.METHODS], LONG),
     *_compressed(),
     _phones("little time", "time"),
     _phones("little energy", "energy"),
     _stragglers("existing users", clock.USERS),
     _stragglers("new users", clock.NEW),
 )
-"""In the order of the page. One whose runs are not stored is left out."""
+"""In the order of the full table. One whose runs are not stored is left out."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from fedtempo.cli.demo_page import HEIGHT, DemoFindings
@@ -44,11 +46,12 @@ def test_only_a_sure_lead_is_called_one(findings: DemoFindings) -> None:
     assert answers["FedNAR", "existing"] is Finding.UNCLEAR
     assert answers["decaying K", "new"] is Finding.SAME
     lines = findings.sentences()
-    (reference,) = [line for line in lines if line.startswith("The others are compared with FedAvg.")]
+    (reference,) = [line for line in lines if line.startswith("The others are compared with FedAvg; ")]
     by_label = {line.partition(":")[0]: line for line in lines if line != reference}
     assert set(by_label) == set(MAKERS) - {"FedAvg"}
     assert "existing users: better (+10.0 ±0.1)" in by_label["PFLEGO"]
     assert "existing users: these seeds can't tell, about" in by_label["FedNAR"]
+    assert "survive the correction for 14 comparisons" in reference and len(answers) == 14
     assert "40% fewer local steps, FedSGD 90% fewer" in reference
 
 
@@ -67,3 +70,20 @@ def test_the_text_chart_has_both_lines_where_they_are(findings: DemoFindings) ->
     right = [line[37:] for line in lines[1:-1]]
     assert right[-1].count("*") == len(BETAS), "no gain: before and after stand in one place"
     assert "polyline" in findings.svg()
+
+
+def test_where_users_disagree_more_users_are_asked_for() -> None:
+    """Every seed has the same small mean, of users who are far ahead and far behind."""
+    runs = [
+        demo_run(label, alpha, seed, 0.7, 0.7) for seed in range(4) for alpha, tuned in TUNED.items() for label in tuned
+    ]
+    apart = users_of([0.9, 0.5])
+    scores = Scores("test", apart, apart, apart, apart)
+    split = [
+        replace(one, run=replace(one.run, history=[replace(one.run.history[0], validation=scores, test=scores)]))
+        if one.label == "FedNAR"
+        else one
+        for one in runs
+    ]
+    (line,) = [line for line in DemoFindings(split, 40).sentences() if line.startswith("FedNAR:")]
+    assert line.count("these seeds can't tell, more users would (+0.0 ±0.0)") == 2

@@ -117,6 +117,14 @@ def test_columns_that_hold_no_categories_are_left_out_and_named(tmp_path: Path) 
     assert (data.model_extra or {})["features"] == ["lab"]
 
 
+def test_weights_of_rows_are_no_feature_of_a_new_file(tmp_path: Path) -> None:
+    rows = [f"P{i:02},{'AB'[i % 2]},{i % 7},{i % 3 + 1},{'yn'[i % 3 % 2]}" for i in range(20)]
+    (tmp_path / "visits.csv").write_text("\n".join(["patient,site,lab,sample_weight,ill", *rows]))
+    path, visits = tmp_path / "a.toml", str(tmp_path / "visits.csv")
+    written(path, "--data", visits, "--client", "site", "--target", "ill")
+    assert (read(path).data.model_extra or {})["features"] == ["lab"]
+
+
 def test_what_will_hardly_train_as_meant_is_said(tmp_path: Path) -> None:
     rows = [f"{100 + i},{i % 7},{1000.5 + i}" for i in range(20)]
     (tmp_path / "visits.csv").write_text("\n".join(["patient,age,cost", *rows]))

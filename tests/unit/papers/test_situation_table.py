@@ -11,8 +11,8 @@ from fedtempo.papers import REPRODUCTIONS, reproduce
 from fedtempo.papers.framework.documents import stored_runs
 from fedtempo.papers.framework.outcomes import Outcome
 from fedtempo.papers.framework.reproduction import Reproduction
-from fedtempo.papers.situation_table import situation_table, write_situations
-from fedtempo.papers.situations import SITUATIONS, Situation
+from fedtempo.papers.situation_table import FULL, PAGE, grouped_tables, situation_table, write_situations
+from fedtempo.papers.situations import GROUPS, SITUATIONS, Situation
 from tests.unit.papers.framework.by_hand import outcome
 from tests.unit.papers.framework.test_choosing import TUNED
 from tests.unit.papers.framework.test_counting import RESULTS, committed
@@ -22,7 +22,7 @@ READER = "fedtempo.papers.situation_table.judged_outcome"
 
 
 def test_the_page_has_the_table_of_the_stored_runs(monkeypatch: pytest.MonkeyPatch) -> None:
-    page, asked = (DOCS / "which-method-when.md").read_text(), set()
+    page, full, asked = (DOCS / PAGE).read_text(), (RESULTS / FULL).read_text(), set()
 
     def read_once(reproduction: Reproduction, folder: Path) -> Outcome | None:
         """The tests of verdicts have read the same outcomes, which takes seconds."""
@@ -30,7 +30,8 @@ def test_the_page_has_the_table_of_the_stored_runs(monkeypatch: pytest.MonkeyPat
         return committed(reproduction.name)
 
     monkeypatch.setattr(READER, read_once)
-    assert "\n".join(situation_table(RESULTS)) in page
+    assert "\n".join(grouped_tables(RESULTS, links="results/details/")) in page
+    assert "\n".join(situation_table(RESULTS)) in full
     assert asked == {(one.experiment.name, RESULTS) for one in SITUATIONS}
 
 
@@ -41,6 +42,7 @@ def test_every_situation_names_runs_and_columns_that_are_there() -> None:
         assert {*one.contestants, one.reference} <= labels
         assert {one.column, *one.costs} <= set(one.experiment.columns)
     assert len({(one.when, one.experiment.name, one.column) for one in SITUATIONS}) == len(SITUATIONS)
+    assert {one.group for one in SITUATIONS} == {"", *GROUPS}, "every heading has rows"
 
 
 def test_a_row_says_who_won_by_how_much_and_how_sure(tmp_path: Path) -> None:
@@ -52,7 +54,7 @@ def test_a_row_says_who_won_by_how_much_and_how_sure(tmp_path: Path) -> None:
     assert row.startswith(
         "| always | nobody; small steps has the highest mean | large steps | +0.0 points [+0.0, +0.0] |"
     )
-    assert "| rate 0.1, the largest or smallest tried | the same rounds | no difference, [3 seeds]" in row
+    assert "| rate 0.1 (edge) | the same rounds | no difference, [3 seeds](better.md)" in row
 
 
 def test_columns_in_percent_and_words_that_all_labels_share(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -65,8 +67,33 @@ def test_columns_in_percent_and_words_that_all_labels_share(monkeypatch: pytest.
     assert "| +300.0 points [+300.0, +300.0] |" in hundredths
 
 
+def test_a_lead_of_the_best_of_many_must_be_larger_to_be_sure(monkeypatch: pytest.MonkeyPatch) -> None:
+    """p is 0.018 for the pair alone: below 0.05 with one rival or two, not with six."""
+    rivals = {f"rival {number}": [0.1, 0.1, 0.1] for number in range(6)}
+    found = outcome(best=[0.60, 0.63, 0.65], plain=[0.50, 0.50, 0.50], **rivals)
+    monkeypatch.setattr(READER, lambda reproduction, folder: found)
+    words = {}
+    for count in (0, 1, 6):
+        contestants = ("best", "plain", *[*rivals][:count])
+        (*_, row) = situation_table(RESULTS, [Situation("always", TUNED, contestants, "score", "plain")])
+        words[count] = row.rpartition(" | ")[2].partition(",")[0]
+    assert words == {0: "sure", 1: "sure", 6: "likely"}
+
+
+def test_the_page_has_the_grouped_ones_and_the_details_all(tmp_path: Path) -> None:
+    better = replace(TUNED, name="better")
+    stored = stored_runs(tmp_path / "results", "better")
+    reproduce(better, "medium", tmp_path / "out", processes=1, stored=stored)
+    contestants = ("small steps", "large steps")
+    shown = Situation("always, few bytes", better, contestants, "test", "small steps", group="Few bytes")
+    lines = grouped_tables(tmp_path / "results", [shown, replace(shown, when="never", group="")], "below/")
+    assert lines[:2] == ["## Few bytes", ""] and len(lines) == 5
+    assert lines[4].startswith("| always | nobody;") and "(below/better.md)" in lines[4]
+
+
 def test_the_table_is_put_into_a_page(tmp_path: Path) -> None:
-    page = tmp_path / "page.md"
+    page, results = tmp_path / "page.md", tmp_path / "results"
     page.write_text("# Title\n\nWords.\n")
-    write_situations(page, tmp_path)
-    assert page.read_text().startswith("# Title\n\nWords.\n\n<!-- situations: begin -->\n| when |")
+    write_situations(page, results)
+    assert page.read_text().startswith("# Title\n\nWords.\n\n<!-- situations: begin -->\n")
+    assert "<!-- situations: begin -->\n| when |" in (results / FULL).read_text()

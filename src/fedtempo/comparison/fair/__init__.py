@@ -4,7 +4,7 @@ from fedtempo.comparison.fair.decisions import Decision, Finding, decide_all, de
 from fedtempo.comparison.fair.outcome import FairComparison, TunedValues
 from fedtempo.comparison.fair.plan import PLAN, Budget, FairPlan, make_plan
 from fedtempo.comparison.fair.protocol import compare_fairly, tune_alike
-from fedtempo.comparison.fair.tunable import Tunable, from_entrants, from_functions, middle_rates
+from fedtempo.comparison.fair.tunable import Tunable, first_values, from_entrants, from_functions, middle_rates
 
 __all__ = [
     "PLAN",
@@ -18,6 +18,7 @@ __all__ = [
     "compare_fairly",
     "decide_all",
     "decide_pairs",
+    "first_values",
     "from_entrants",
     "from_functions",
     "make_plan",

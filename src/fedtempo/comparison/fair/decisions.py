@@ -11,7 +11,7 @@ from statistics import fmean
 from fedtempo.comparison.bootstrap import over_seeds_and_users
 from fedtempo.comparison.decide import last_quarter_gain, no_difference, seeds_needed
 from fedtempo.comparison.fair.plan import GROUPS, FairPlan
-from fedtempo.comparison.intervals import LEVEL, Estimate, Pairs, of_common_users, over_seeds, paired
+from fedtempo.comparison.intervals import LEVEL, Estimate, Pairs, of_common_users, over_seeds, paired_by_data
 from fedtempo.comparison.runs import Run
 from fedtempo.comparison.significance import holm, paired_t
 from fedtempo.errors import ConfigError
@@ -96,7 +96,8 @@ def decide_pairs(
         label, other, users = claim
         seeds, both = over_seeds(by_seed), over_seeds_and_users(populations)
         finding, reason = _finding(seeds, both, corrected, margin, [name for name in (label, other) if name in short])
-        needed = seeds_needed(by_seed, margin) if finding is Finding.UNCLEAR and reason != ONE_USER else None
+        open_ended = finding is Finding.UNCLEAR and reason != ONE_USER
+        needed = seeds_needed(by_seed, margin, len(claims)) if open_ended else None
         if finding is Finding.UNCLEAR:
             reason = f"{reason}; {_more(needed, len(by_seed))}"
         decisions.append(Decision(label, other, users, finding, seeds, both, p, corrected, needed, reason))
@@ -132,7 +133,7 @@ def _more(needed: int | None, seeds: int) -> str:
     if needed is None:
         return "more seeds would hardly decide it"
     if needed <= seeds:
-        return "more users or fewer claims would decide it, rather than more seeds"
+        return "more users would decide it, rather than more seeds"
     return f"about {needed} seeds would decide it"
 
 
@@ -143,13 +144,9 @@ def _gaps(ours: Sequence[Run], theirs: Sequence[Run], group: str) -> tuple[list[
     if not pairs:
         raise ConfigError("contestants must have seeds in common. Got none.")
     metric, sign = pairs[0][0].scores.metric, -1.0 if pairs[0][0].scores.lower_is_better else 1.0
-    scores = [tuple(run.scores.groups()[group] for run in pair) for pair in pairs]
+    scores = [(mine.scores.groups()[group], other.scores.groups()[group]) for mine, other in pairs]
     means = [[each["mean"] for each in of_common_users(a, b, metric)] for a, b in scores]
     gaps = [sign * (ours_mean - theirs_mean) for ours_mean, theirs_mean in means]
     data = [run.identity["data"] for run, _ in pairs]
-    populations = []
-    for digest in dict.fromkeys(data):
-        mine = [pair for pair, own in zip(scores, data, strict=True) if own == digest]
-        found = paired([a for a, _ in mine], [b for _, b in mine], metric)
-        populations.append(Pairs(sign * found.ours, sign * found.theirs))
-    return gaps, populations
+    populations = paired_by_data(scores, data, metric)
+    return gaps, [Pairs(sign * found.ours, sign * found.theirs) for found in populations]

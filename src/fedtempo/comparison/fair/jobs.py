@@ -170,19 +170,13 @@ def perform_all(runs: Sequence[FairRun], workers: int, can_be_sent: bool, observ
             observe(number, len(runs), run.name)
         return
     perform = _sent if can_be_sent else lambda number, ask: waiting[number].perform()
-    left = iter(range(len(waiting)))
     with Pool(perform, workers, "spawn" if can_be_sent else "fork") as pool:
-        while True:
-            while pool.has_room and (following := next(left, None)) is not None:
-                pool.start(following, waiting[following] if can_be_sent else following)
-            if pool.at_rest:
-                return
-            for message in pool.messages():
-                run = waiting[message.number]
-                if isinstance(message, Done) and message.error is not None:
-                    raise type(message.error)(f"{run.name}: {message.error}")
-                done += 1
-                observe(done, len(runs), run.name)
+        for message in pool.perform(enumerate(waiting if can_be_sent else range(len(waiting)))):
+            run = waiting[message.number]
+            if isinstance(message, Done) and message.error is not None:
+                raise type(message.error)(f"{run.name}: {message.error}")
+            done += 1
+            observe(done, len(runs), run.name)
 
 
 def _sent(run: FairRun, ask: Ask) -> None:

@@ -16,7 +16,7 @@ from fedtempo.comparison.fair.decisions import Decision, Ending, Finding, valida
 from fedtempo.comparison.fair.plan import FairPlan
 from fedtempo.comparison.publish import latex, markdown
 from fedtempo.comparison.runs import Run
-from fedtempo.comparison.tables import NAME_WIDTH, interval_text, signed, tables_of, with_room
+from fedtempo.comparison.tables import contestants_table, interval_text, signed, tables_of, with_room
 from fedtempo.report import REPORT, Grid, Lines, Section, report, tidy_csv, tidy_rows
 from fedtempo.report.notebook import tables_html
 from fedtempo.support.display import html_of, shows
@@ -116,7 +116,7 @@ class FairComparison:
             [],
             title=f"A fair comparison on {len(self.plan.seeds)} seeds",
             sections=[
-                Section("Answers", table=Grid(heads, [[_cell(value) for value in row] for row in answers])),
+                Section("Answers", table=Grid(heads, finite(answers))),
                 Section("Tuned values", table=Grid(["contestant", "values", f"validation {self.plan.metric}"], tuned)),
                 Section(f"Validation {self.plan.metric} by round", figure=Lines(curves, "round", self.plan.metric)),
                 Section("The plan, written before the first run", "\n".join(self.plan.in_words())),
@@ -132,7 +132,7 @@ class FairComparison:
     def _tuned_table(self, without: Collection[str] = ()) -> Table:
         rows = [self._tuned_cells(label) for label in self.tuned]
         shown = [heading for heading in rows[0] if heading not in without]
-        table = _table("tuned on validation; how the judged runs ended")
+        table = contestants_table("tuned on validation; how the judged runs ended")
         for heading in shown:
             if heading == "values":
                 table.add_column(heading, overflow="fold", max_width=20)
@@ -156,7 +156,7 @@ class FairComparison:
     def _answers_table(self, without: Collection[str] = ()) -> Table:
         others = {one.other for one in self.decisions}
         against = f"against {others.pop()}" if len(others) == 1 else "answers"
-        table = _table(f"{against}; 95 % intervals over seeds (t), over seeds and users (bootstrap)")
+        table = contestants_table(f"{against}; 95 % intervals over seeds (t), over seeds and users (bootstrap)")
         headings = ("users", "answer", "mean", "over seeds", "over both", "p, Holm")
         shown = [*(["against"] if others else []), *(heading for heading in headings if heading not in without)]
         for heading in shown:
@@ -169,12 +169,6 @@ class FairComparison:
         return table
 
 
-def _table(title: str) -> Table:
-    table = Table(title=title, title_justify="left", box=None, padding=(0, 1, 0, 0), pad_edge=False)
-    table.add_column("contestant", overflow="fold", min_width=NAME_WIDTH, max_width=40)
-    return table
-
-
 def _ends(decision: Decision) -> tuple[str, str]:
     return interval_text(decision.seeds), interval_text(decision.both)
 
@@ -185,10 +179,6 @@ def _short(value: float) -> str:
 
 def _text(values: Mapping[str, Any]) -> str:
     return ", ".join(f"{name.removeprefix('algorithm.')} {value}" for name, value in values.items()) or "as given"
-
-
-def _cell(value: Any) -> Any:
-    return None if isinstance(value, float) and math.isnan(value) else value
 
 
 @shows(FairComparison)

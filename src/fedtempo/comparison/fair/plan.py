@@ -17,6 +17,7 @@ from fedtempo.support.files import write_atomically
 from fedtempo.support.json_text import JsonTable
 from fedtempo.training.experiment import Experiment
 from fedtempo.training.prepare import prepare
+from fedtempo.tuning.space import Dimension
 
 PLAN = "plan.json"
 TUNING_SEEDS = 1_000_000
@@ -97,7 +98,7 @@ class FairPlan:
 
     def in_unit(self, quality: float) -> float:
         """The metric's own value of what runs are selected by, which is larger where it is better."""
-        return -quality if self.lower_is_better else quality
+        return 0.0 - quality if self.lower_is_better else quality
 
     def as_dict(self) -> JsonTable:
         """The plan as it stands in the folder."""
@@ -260,7 +261,7 @@ def _check(rounds: int, has_validation: bool, protocol: Evaluation | None) -> No
     require(rounds >= 4, "rounds", "an int >= 4, so that convergence can be seen", rounds)
 
 
-def _range_of(dimension: Any) -> JsonTable:
+def _range_of(dimension: Dimension) -> JsonTable:
     if dimension.range is None:
         return {"choices": list(dimension.choices)}
     return {"between": [dimension.range.low, dimension.range.high], "log": dimension.range.log}

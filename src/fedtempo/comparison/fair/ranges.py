@@ -30,6 +30,8 @@ OF_ALGORITHMS: Mapping[str, Mapping[str, tuple[float, float]]] = {
     "pfedme": {"lr": (0.003, 1.0), "personal_lr": (0.01, 1.0)},
 }
 """Ranges of algorithms for which those of `RATES` do not fit. Their rates are tuned even if they have a default."""
+RangeKey = tuple[str | None, str]
+"""Whose range it is, None for all contestants, and its field."""
 ADAPTIVE = ("adam", "adamw", "adagrad", "rmsprop")
 ADAPTIVE_RATES = (0.0001, 0.1)
 
@@ -101,9 +103,9 @@ def at_an_end(dimension: Dimension, value: Any, points: Sequence[Mapping[str, An
     return len(tried) > 2 and value in (tried[0], tried[-1])
 
 
-def split_ranges(ranges: Mapping[str, Dimension]) -> dict[tuple[str | None, str], Dimension]:
+def split_ranges(ranges: Mapping[str, Dimension]) -> dict[RangeKey, Dimension]:
     """Ranges by contestant (None for all) and field: `feddecay/algorithm.lr` is for one, `algorithm.lr` for all."""
-    found: dict[tuple[str | None, str], Dimension] = {}
+    found: dict[RangeKey, Dimension] = {}
     for name, dimension in ranges.items():
         whose, slash, field = name.rpartition("/")
         if not field or (slash and not whose):

@@ -5,16 +5,17 @@ from __future__ import annotations
 import functools
 import inspect
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from fedtempo.algorithms import ALGORITHMS, Algorithm
+from fedtempo.algorithms import IN_FILES, Algorithm
 from fedtempo.comparison.entrants import Entrant
 from fedtempo.comparison.fair.ranges import (
     ADAPTIVE,
     ADAPTIVE_RATES,
     RATES,
+    RangeKey,
     default_ranges,
     log_range,
     split_ranges,
@@ -22,6 +23,7 @@ from fedtempo.comparison.fair.ranges import (
 from fedtempo.config import ExperimentFile, make_data, parse, settings_of
 from fedtempo.config.own_code import find
 from fedtempo.config.schema import DataSection
+from fedtempo.config.settings import not_given
 from fedtempo.data.federated import FederatedData
 from fedtempo.errors import ConfigError, require, unknown
 from fedtempo.tuning.space import Dimension, Space
@@ -94,11 +96,32 @@ def _of_seed(data: Callable[[int], FederatedData], seed: int) -> FederatedData:
 
 def middle_rates(name: str) -> dict[str, float]:
     """A value for every rate that is tuned by default, so that a file need not name what is tuned anyway."""
-    build = find("algorithm", name, ALGORITHMS, "")
+    build = find("algorithm", name, IN_FILES, "")
     if not callable(build):
         return {}
     ranges = {rate: dimension.range for rate, dimension in default_ranges(name, build).items()}
     return {rate: float(f"{(ends.low * ends.high) ** 0.5:.2g}") for rate, ends in ranges.items() if ends is not None}
+
+
+def first_values(ranges: Mapping[str, Dimension]) -> Callable[[str], dict[str, object]]:
+    """Values for what a file does not name because it is tuned: an algorithm's rates, and its settings with a range.
+
+    They only make the file complete; every run has the values of its point.
+    """
+    asked = split_ranges(ranges)
+
+    def of(name: str) -> dict[str, object]:
+        build = find("algorithm", name, IN_FILES, "")
+        known = inspect.signature(build).parameters if callable(build) else {}
+        found: dict[str, object] = dict(middle_rates(name))
+        for (whose, _), dimension in asked.items():
+            for field in dimension.fields if whose in (None, name) else ():
+                setting = field.removeprefix("algorithm.")
+                if setting != field and setting in known:
+                    found[setting] = dimension.samples[0]
+        return found
+
+    return of
 
 
 def from_entrants(
@@ -111,25 +134,19 @@ def from_entrants(
 
     A range is for everybody who has its field, or for one algorithm or label: `"pflego/algorithm.head_lr"`.
     """
-    asked, used = split_ranges(ranges), set()
+    asked, used = split_ranges(ranges), set[RangeKey]()
     found = []
     for entrant in entrants:
-        values = entrant.file.model_dump(exclude_none=True)
-        kept = {f"algorithm.{key}" for key in fixed.get(entrant.label, {})}
-        dimensions = _defaults(values, fixed.get(entrant.label, {}))
-        for (whose, field), dimension in asked.items():
-            if whose not in (None, entrant.label, entrant.file.algorithm.name):
-                continue
-            _check_may_vary(field, dimension)
-            if whose is None and not all(_has(values, one) for one in dimension.fields):
-                continue
+        values, own = entrant.file.model_dump(exclude_none=True), fixed.get(entrant.label, {})
+        dimensions = _defaults(values, own)
+        for (whose, field), dimension in _applying(asked, entrant, values):
             used.add((whose, field))
-            if whose is None and kept & set(dimension.fields):
+            # What the label fixes is tuned only by a range that is meant for this contestant.
+            if whose is None and {f"algorithm.{key}" for key in own} & set(dimension.fields):
                 continue
-            dimensions = {
-                name: other for name, other in dimensions.items() if not _same_field(name, dimension.fields)
-            } | {field: dimension}
-        if not dimensions and not kept:
+            others = {name: one for name, one in dimensions.items() if not _same_field(name, dimension.fields)}
+            dimensions = {**others, field: dimension}
+        if not dimensions and not own:
             rule = f"given for {entrant.label}, which has no parameter called {' or '.join(RATES)}"
             raise ConfigError(
                 f"a range must be {rule}. Got none: write --range 'algorithm.NAME={{ log = [0.01, 1] }}'."
@@ -142,13 +159,25 @@ def from_entrants(
     return found
 
 
+def _applying(
+    asked: Mapping[RangeKey, Dimension], entrant: Entrant, values: Mapping[str, Any]
+) -> Iterator[tuple[RangeKey, Dimension]]:
+    """The ranges for this contestant: those under its label or its algorithm's name, and those whose fields it has."""
+    for (whose, field), dimension in asked.items():
+        if whose not in (None, entrant.label, entrant.file.algorithm.name):
+            continue
+        _check_may_vary(field, dimension)
+        if whose is not None or all(_has(values, one) for one in dimension.fields):
+            yield (whose, field), dimension
+
+
 def from_functions(
     contestants: Mapping[str, Algorithm | Callable[..., Algorithm]],
     tune: Mapping[str, Dimension] | None,
     settings: Mapping[str, Any],
 ) -> list[Tunable]:
     """Contestants from Python: what a function asks for and has no default is tuned; an algorithm is as it is."""
-    asked, used = split_ranges(tune or {}), set()
+    asked, used = split_ranges(tune or {}), set[RangeKey]()
     found = []
     for label, given in contestants.items():
         require(
@@ -159,7 +188,8 @@ def from_functions(
             key = next(((whose, name) for whose in (label, None) if (whose, name) in asked), None)
             if key is None and (tune is None or name not in RATES):
                 raise ConfigError(f"tune must have a range for {name!r}, which {label!r} needs. Got none.")
-            used.add(key)
+            if key is not None:
+                used.add(key)
             dimensions.append(log_range(name, *RATES[name]) if key is None else asked[key])
         made = FromFunction(given, settings)
         for dimension in dimensions:
@@ -172,12 +202,11 @@ def from_functions(
 
 
 def _needed(function: Callable[..., Algorithm]) -> list[str]:
-    several = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
-    parameters = inspect.signature(function).parameters.values()
-    return [one.name for one in parameters if one.default is one.empty and one.kind not in several]
+    """The names of the parameters without a default."""
+    return [one.name for one in not_given(inspect.signature(function).parameters, ())]
 
 
-def _refuse_unused(asked: Mapping[tuple[str | None, str], Dimension], used: set[Any]) -> None:
+def _refuse_unused(asked: Iterable[RangeKey], used: Collection[RangeKey]) -> None:
     for whose, field in asked:
         if (whose, field) not in used:
             name = field if whose is None else f"{whose}/{field}"
@@ -195,7 +224,7 @@ def _defaults(values: Mapping[str, Any], fixed: Mapping[str, Any]) -> dict[str, 
     path, section = "algorithm", values["algorithm"]
     while "around" in section:
         path, section = f"{path}.around", section["around"]
-    build = find("algorithm", section["name"], ALGORITHMS, "")
+    build = find("algorithm", section["name"], IN_FILES, "")
     if not callable(build):
         return {}
     found = {}
@@ -239,7 +268,7 @@ def _has(values: Mapping[str, Any], field: str) -> bool:
         return False
     if last in here or (here is values and last in ExperimentFile.model_fields):
         return True
-    build = find("algorithm", here["name"], ALGORITHMS, "") if "name" in here and parents[0] == "algorithm" else None
+    build = find("algorithm", here["name"], IN_FILES, "") if "name" in here and parents[0] == "algorithm" else None
     return callable(build) and last in inspect.signature(build).parameters
 
 

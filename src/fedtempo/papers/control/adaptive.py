@@ -26,8 +26,8 @@ def beta_by_agreement(lr: float, steps: int) -> Algorithm:
     """FedDecay with a beta for each client and round: beta = 0.2 + 0.8 (1 - max(0, cos(g_0, -D))).
 
     g_0 is the client's first gradient of the round and D the last mean displacement. A client whose gradient agrees
-    with the others decays fast; one that disagrees takes full steps. That is what `theory.advise` does for a whole
-    federation, where similar clients want a small personalization ratio.
+    with the others decays fast; one that disagrees takes full steps. The FedDecay paper says so of a whole
+    federation: similar clients want a small personalization ratio.
     """
 
     def update(probe: Probe, state: State, now: Position) -> tuple[Scalar, State]:

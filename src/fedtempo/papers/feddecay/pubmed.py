@@ -20,6 +20,7 @@ from fedtempo.papers.feddecay.methods import (
     FEDSGD,
     FOMAML,
     PFEDME,
+    RESILIENT,
     MethodRates,
     feddecay_tuning,
     method_figures,
@@ -69,7 +70,7 @@ PUBMED = Reproduction(
     },
     runs=_pubmed_runs,
     columns=COLUMNS,
-    claims=(*CLAIMS, BETTER_THAN_FEDEM),
+    claims=(*CLAIMS, BETTER_THAN_FEDEM, RESILIENT),
     reported={
         **beta_sweep({0.2: (85.67, 79.68), 0.6: (86.65, 79.86), 0.8: (86.59, 79.32), 1.0: (86.29, 79.50)}),
         DITTO: table_row((0.2442,), (0.8754, 0.8465, 0.0236)),

@@ -23,6 +23,7 @@ from fedtempo.papers.feddecay.methods import (
     FEDSGD_ABOVE_FEDAVG,
     FOMAML,
     LINEAR,
+    LINEAR_FOR_NEW,
     MEASURES,
     NEW,
     PFEDME,
@@ -185,7 +186,7 @@ FEMNIST = Reproduction(
     },
     runs=_femnist_runs,
     columns=COLUMNS,
-    claims=(*CLAIMS, FEDSGD_ABOVE_FEDAVG),
+    claims=(*CLAIMS, *FEDSGD_ABOVE_FEDAVG, LINEAR_FOR_NEW),
     reported={
         **beta_sweep({0.4: (89.74, 90.77), 0.6: (89.76, 90.93), 1.0: (87.91, 89.78)}),
         DITTO: table_row((0.5672, 0.4444, 0.0921), (0.9031, 0.8333, 0.0563)),
@@ -263,7 +264,7 @@ SST2 = Reproduction(
     },
     runs=_sst2_runs,
     columns=COLUMNS,
-    claims=(*CLAIMS, BETTER_THAN_FEDEM),
+    claims=(*CLAIMS, BETTER_THAN_FEDEM, LINEAR_FOR_NEW),
     reported={
         **beta_sweep({0.0: (73.60, 80.30), 0.2: (67.01, 59.02), 0.4: (69.42, 67.26), 0.8: (74.64, 76.14)}),
         DITTO: table_row((0.4746, 0.0000, 0.4010), (0.5949, 0.0417, 0.3449)),

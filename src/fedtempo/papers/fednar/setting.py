@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -27,6 +28,7 @@ from fedtempo.papers.fednar.measuring import (
     FINAL_COLUMN,
     LENGTH,
     LENGTH_COLUMN,
+    POINT,
     TO_TARGET,
     VALIDATION,
     accuracy,
@@ -36,7 +38,7 @@ from fedtempo.papers.fednar.measuring import (
     model,
     rounds_to,
 )
-from fedtempo.papers.framework.claims import Answer, Rule, Verdict, lower
+from fedtempo.papers.framework.claims import Rule, Verdict, lower
 from fedtempo.papers.framework.definitions import (
     Column,
     Data,
@@ -153,14 +155,32 @@ def to_target_column(scale: Mapping[str, Any]) -> Column:
 
 
 def sooner(label: str, other: str) -> Rule:
-    """`label` reaches the target in fewer rounds than `other`. Where neither ever does, nothing is said."""
+    """`label` reaches the target in fewer rounds than `other`.
+
+    Where neither ever does, the target is what `other` reaches in every seed, less a point: as in a fair comparison.
+    """
 
     def rule(outcome: Outcome) -> Verdict:
-        if not any(_reaches_target(outcome, one) for one in (label, other)):
-            return Verdict(Answer.UNCLEAR, f"neither {label} nor {other} reaches the target in any seed")
-        return lower(label, other, TO_TARGET)(outcome)
+        if any(_reaches_target(outcome, one) for one in (label, other)):
+            return lower(label, other, TO_TARGET)(outcome)
+        level = min(max(curve.y) for curve in outcome.curves(other, ACCURACY)) - POINT
+        verdict = lower(label, other, TO_TARGET)(_rounds_to_level(outcome, (label, other), level))
+        told = f"to {level:.1f} %, which {other} reaches in every seed, with a point to spare"
+        return replace(verdict, reason=f"{verdict.reason}; {told}", deciding=f"{verdict.numbers}; {told}")
 
     return rule
+
+
+def _rounds_to_level(outcome: Outcome, labels: Sequence[str], level: float) -> Outcome:
+    """The outcome with the rounds to another target; a run that never reaches it has the round after the longest."""
+    never = 1.0 + max(curve.x[-1] for one in labels for curve in outcome.curves(one, ACCURACY))
+    changed = {}
+    for one in labels:
+        curves = outcome.curves(one, ACCURACY)
+        rounds = [next((x for x, y in zip(curve.x, curve.y, strict=True) if y >= level), never) for curve in curves]
+        runs = zip(outcome.measured[one], rounds, strict=True)
+        changed[one] = tuple(replace(run, values={**run.values, TO_TARGET: reached}) for run, reached in runs)
+    return replace(outcome, measured={**outcome.measured, **changed})
 
 
 def _reaches_target(outcome: Outcome, label: str) -> bool:

@@ -37,6 +37,7 @@ from fedtempo.papers.framework.svg import Axes
 WEIGHT_DECAYS = (1e-4, 1e-3, 1e-2, 5e-2, 1e-1)
 GOOD = 1e-2
 TWO = (FEDAVG, SCAFFOLD)
+ON_AVERAGE = "on average over backbones (two below paper scale)"
 
 SETTINGS = {
     "(a) alpha 0.3": (0.3, "steps"),
@@ -148,11 +149,11 @@ SWEEP = Reproduction(
             some_backbone("rise", 6.0),
         ),
         Claim(
-            "With fewer local steps (b) too large a weight decay costs less, on average over backbones.",
+            f"With fewer local steps (b) too large a weight decay costs less, {ON_AVERAGE}.",
             higher(_largest(SKEWED), _largest(SHORT), "mean_drop"),
         ),
         Claim(
-            "With balanced data (c) too large a weight decay costs less, on average over backbones.",
+            f"With balanced data (c) too large a weight decay costs less, {ON_AVERAGE}.",
             higher(_largest(SKEWED), _largest(BALANCED), "mean_drop"),
         ),
     ),

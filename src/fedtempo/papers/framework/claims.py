@@ -67,7 +67,7 @@ def higher(label: str, other: str, column: str, by: float = 0.0) -> Rule:
 
     def rule(outcome: Outcome) -> Verdict:
         difference = outcome.difference(label, other, column)
-        short = f"{label} minus {other}: {_shown(difference)}"
+        short = f"{label} minus {other}: {_brief(outcome, column, difference, '+')}"
         reason = f"{column}: {label} minus {other} is {_shown(difference)}, must exceed {by:g}"
         clear = difference.low > by or difference.high < by
         # More training of the one that is ahead only adds to its lead. Only the one behind must have converged.
@@ -76,10 +76,22 @@ def higher(label: str, other: str, column: str, by: float = 0.0) -> Rule:
         improving = _still_improving(outcome, column, *open_ended)
         if improving:
             return Verdict(Answer.IMPROVING, f"{improving}; {reason}", improving)
-        verdict = _above(difference, by, reason, short=short + (f", must exceed {by:g}" if by else ""))
-        return verdict if clear else _unclear(outcome, label, other, column, by, verdict)
+        more = f", must exceed {_brief(outcome, column, Interval(by, by, by), '+')}" if by else ""
+        verdict = _above(difference, by, reason, short=short + more)
+        if clear:
+            return _with_edge(outcome, column, behind, verdict)
+        return _unclear(outcome, label, other, column, by, verdict)
 
     return rule
+
+
+def _with_edge(outcome: Outcome, column: str, behind: str, verdict: Verdict) -> Verdict:
+    """The verdict with a warning where the one behind might have done better at a rate that was not tried."""
+    known = outcome.columns.get(column)
+    if behind not in outcome.at_the_edge or known is None or known.point is None or not known.of_one_run:
+        return verdict
+    told = f"{behind} chose the largest or smallest rate that was tried"
+    return replace(verdict, reason=f"{verdict.reason}; {told}", deciding=f"{verdict.numbers}; {told}")
 
 
 def _unclear(outcome: Outcome, label: str, other: str, column: str, by: float, verdict: Verdict) -> Verdict:
@@ -128,7 +140,8 @@ def _bounded(label: str, column: str, bound: float, relation: str, strict: bool 
 
     def rule(outcome: Outcome) -> Verdict:
         value = outcome.interval(label, column)
-        short = f"{label}: {_shown(value)}, {relation} {bound:g}"
+        least = _brief(outcome, column, Interval(bound, bound, bound))
+        short = f"{label}: {_brief(outcome, column, value)}, {relation} {least}"
         reason = f"{column}: {label} has {_shown(value)}, must be {relation} {bound:g}"
         side = Interval(-value.mean, -value.high, -value.low) if negated else value
         verdict = _above(side, -bound if negated else bound, reason, strict, short)
@@ -216,3 +229,13 @@ def _above(interval: Interval, bound: float, reason: str, strict: bool = True, s
 def _shown(interval: Interval) -> str:
     between = f" [{interval.low:.4g}, {interval.high:.4g}]" if interval.low < interval.high else ""
     return f"{interval.mean:.4g}{between}"
+
+
+def _brief(outcome: Outcome, column: str, interval: Interval, sign: str = "") -> str:
+    """The same in points where the column is a score: what a page with little room says."""
+    point = outcome.columns[column].point if column in outcome.columns else None
+    if point is None:
+        return _shown(interval)
+    mean, low, high = (bound / point for bound in (interval.mean, interval.low, interval.high))
+    between = f" [{low:{sign}.2f}, {high:{sign}.2f}]" if low < high else ""
+    return f"{mean:{sign}.2f} points{between}" if between else f"{mean:{sign}g} point{'s' * (abs(mean) != 1)}"

@@ -47,8 +47,11 @@ def count_table(reproductions: Collection[Reproduction], folder: Path) -> list[s
         lines.append(_row(f"{name}{' (our questions)' if paper in OURS else ''}", counted))
     lines.append(_row("**the four papers**", total))
     judged = total.total() - total[Answer.NOT_RUN]
-    share = f"{100 * total[Answer.UNCLEAR] / judged:.0f} %" if judged else "none"
-    lines += ["", f"Of the papers' {judged} claims that were judged, {share} can't be told."]
+    unclear, improving = (
+        f"{100 * total[answer] / judged:.0f} %" if judged else "none" for answer in (Answer.UNCLEAR, Answer.IMPROVING)
+    )
+    open_ended = f"{unclear} can't be told, and {improving} are open because a run still improves"
+    lines += ["", f"Of the papers' {judged} claims that were judged, {open_ended}."]
     left = [one for one in asked if given[one.name][Answer.NOT_RUN]]
     minutes = ", ".join(f"`{one.name}` {one.scales[JUDGED].minutes:.0f}" for one in left)
     return [

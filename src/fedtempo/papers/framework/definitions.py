@@ -268,6 +268,9 @@ def sized(
     return Scale(seeds, minutes, settings, tuning, settling)
 
 
+A_POINT = 0.01
+
+
 @dataclass(frozen=True)
 class Column:
     """A measured value's heading, how it is printed, and how its differences are judged."""
@@ -283,8 +286,13 @@ class Column:
     of_one_run: bool = True
     """False where it is made of several runs' scores, such as a gain over another run: training on may lower it."""
 
+    @property
+    def point(self) -> float | None:
+        """What one point of accuracy is here: a hundredth, or 1 of a score in percent; None where it is no score."""
+        return self.margin if self.settles or self.margin == A_POINT else None
 
-def score_column(heading: str, format: str = ".3f", margin: float = 0.01, of_one_run: bool = True) -> Column:
+
+def score_column(heading: str, format: str = ".3f", margin: float = A_POINT, of_one_run: bool = True) -> Column:
     """A column of trained models' scores; one point of accuracy is the smallest difference that counts."""
     return Column(heading, format, margin=margin, settles=True, of_one_run=of_one_run)
 

@@ -89,6 +89,8 @@ class Outcome:
     """What tuning chose, by contestant."""
     left_out: tuple[str, ...] = ()
     """Labels that were not run."""
+    at_the_edge: tuple[str, ...] = ()
+    """Labels that run at the largest or the smallest candidate: another might have been better for them."""
 
     @property
     def labels(self) -> tuple[str, ...]:

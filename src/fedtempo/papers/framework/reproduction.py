@@ -10,7 +10,7 @@ from typing import Any
 
 from fedtempo.errors import require
 from fedtempo.papers.framework.claims import Claim
-from fedtempo.papers.framework.definitions import Column, Measured, PaperRun, Scale, Values
+from fedtempo.papers.framework.definitions import Column, Measured, PaperRun, Scale, Tuning, Values
 from fedtempo.papers.framework.figures import Figure
 from fedtempo.papers.framework.outcomes import Outcome, TuningChoice
 
@@ -88,7 +88,15 @@ def gathered(
         reproduction.scales[scale].settling,
         choices or {},
         tuple(left_out),
+        _at_the_edge(reproduction.scales[scale].tuning, choices or {}),
     )
+
+
+def _at_the_edge(tuning: Tuning | None, choices: Mapping[str, TuningChoice]) -> tuple[str, ...]:
+    """The labels of contestants whose best candidate is the smallest or the largest."""
+    contestants = {} if tuning is None else tuning.contestants
+    found = [contestants[name] for name, choice in choices.items() if name in contestants and choice.at_the_edge]
+    return tuple(label for one in found for label in (one.label, *one.also))
 
 
 def _with_derived(

@@ -13,7 +13,7 @@ import pytest
 from fedtempo.algorithms import ALGORITHMS
 from fedtempo.comparison.entrants import entrants_of, parse_algorithms
 from fedtempo.comparison.fair.ranges import default_ranges, log_range, spread_points
-from fedtempo.comparison.fair.tunable import Tunable, from_entrants, middle_rates
+from fedtempo.comparison.fair.tunable import Tunable, first_values, from_entrants
 from fedtempo.config import parse
 from fedtempo.errors import ConfigError
 from fedtempo.tuning.space import Dimension, dimensions_of
@@ -28,8 +28,9 @@ FILE: dict[str, Any] = {
 def tunables_of(text: str | None, ranges: dict[str, Any] | None = None, **file: Any) -> dict[str, Tunable]:
     values = {**copy.deepcopy(FILE), **file}
     fixed = {} if text is None else {label: own for label, _, own in parse_algorithms(text)}
-    entrants = entrants_of(parse(values), text, only=True, rates=middle_rates)
-    return {one.label: one for one in from_entrants(entrants, fixed, dimensions_of(ranges or {}))}
+    dimensions = dimensions_of(ranges or {})
+    entrants = entrants_of(parse(values), text, only=True, rates=first_values(dimensions))
+    return {one.label: one for one in from_entrants(entrants, fixed, dimensions)}
 
 
 def fields_of(tunable: Tunable) -> set[str]:
@@ -81,6 +82,21 @@ def test_the_users_ranges_replace_and_add() -> None:
     assert fields_of(found["feddecay:beta=0.5"]) == {"algorithm.lr", "batch_size"}
     assert fields_of(found["feddecay"]) == {"algorithm.lr", "algorithm.beta", "batch_size"}
     assert next(d for d in found["feddecay"].dimensions if d.name == "algorithm.lr").samples == (0.1, 0.2)
+
+
+@pytest.mark.parametrize("name", ["feddecay/algorithm.beta", "algorithm.beta"])
+def test_a_setting_that_the_file_lacks_is_taken_from_its_range(name: str) -> None:
+    """The file is FedAvg's: FedDecay's beta is nowhere but in the range."""
+    found = tunables_of("feddecay,fedavg", {name: [0.4, 0.8]})
+    assert fields_of(found["feddecay"]) == {"algorithm.lr", "algorithm.beta"}
+    assert fields_of(found["fedavg"]) == {"algorithm.lr"}
+    made = found["feddecay"].make({"algorithm.lr": 0.1, "algorithm.beta": 0.8}, 0)["algorithm"]
+    assert "beta=0.8" in repr(made)
+
+
+def test_a_setting_that_is_nowhere_is_asked_for_with_both_ways_to_give_it() -> None:
+    with pytest.raises(ConfigError, match=r"--algorithms feddecay: .*beta.* Write feddecay:NAME=VALUE"):
+        tunables_of("feddecay")
 
 
 def test_adaptive_optimizers_have_smaller_rates() -> None:

@@ -68,6 +68,7 @@ TUNED = Reproduction(
 def test_each_contestant_gets_its_own_best_rate(tmp_path: Path) -> None:
     outcome = reproduce(TUNED, "medium", tmp_path, processes=1)
     assert {name: choice.value for name, choice in outcome.choices.items()} == BEST
+    assert outcome.at_the_edge == ("small steps",), "0.1 is the smallest of its rates"
     assert outcome.interval("small steps", "test").mean == pytest.approx(0.89 + 0.001)
     assert [trial.score for trial in outcome.choices["large steps"].trials][:2] == pytest.approx([0.8045, 0.9045])
     assert math.isnan(outcome.choices["large steps"].trials[2].score), "a rate that diverges has no score"

@@ -21,6 +21,8 @@ from fedtempo.papers.framework.claims import (
     lower,
     near,
 )
+from fedtempo.papers.framework.definitions import Column, Measured, score_column
+from fedtempo.papers.framework.outcomes import Outcome
 from tests.unit.papers.framework.by_hand import FAILS, HOLDS, THREE, UNCLEAR, outcome
 
 
@@ -73,3 +75,31 @@ def test_one_seed_tells_only_about_exact_counts() -> None:
 def test_a_misspelt_label_is_an_error() -> None:
     with pytest.raises(ft.ConfigError, match="Did you mean 'FedAvg'"):
         at_least("FedAvgg", "score", 0.0)(outcome(FedAvg=[1.0]))
+
+
+@pytest.mark.parametrize(("unit", "margin"), [(1.0, 0.01), (100.0, 1.0)])
+def test_scores_are_told_in_points_where_there_is_little_room(unit: float, margin: float) -> None:
+    """In fractions and in percent: 0.60, 0.61, 0.62 against 0.59 is ahead by two points."""
+    measured = {
+        label: tuple(Measured({"score": unit * one, "steps": one}) for one in values)
+        for label, values in {"a": (0.60, 0.61, 0.62), "b": (0.59, 0.59, 0.59)}.items()
+    }
+    columns = {"score": score_column("score", margin=margin), "steps": Column("steps")}
+    found = Outcome("small", columns, measured)
+    assert higher("a", "b", "score")(found).numbers.startswith("a minus b: +2.00 points [-0.48, +4.48]; about")
+    told = higher("a", "b", "score", -margin)(found).numbers
+    assert told == "a minus b: +2.00 points [-0.48, +4.48], must exceed -1 point"
+    assert higher("a", "b", "steps")(found).numbers.startswith("a minus b: 0.02 [-0.0")
+
+
+def test_whoever_is_behind_at_an_edge_of_its_rates_is_named() -> None:
+    """The one that is ahead may stand at an edge: another rate can only add to its lead."""
+    values = {"a": (0.60, 0.61, 0.62), "b": (0.50, 0.51, 0.52)}
+    measured = {label: tuple(Measured({"score": one}) for one in own) for label, own in values.items()}
+    warned = {}
+    for edge in ("a", "b"):
+        found = Outcome("medium", {"score": score_column("score")}, measured, at_the_edge=(edge,))
+        verdicts = [rule(found) for rule in (higher("a", "b", "score"), higher("b", "a", "score"))]
+        assert [one.answer for one in verdicts] == [HOLDS, FAILS]
+        warned[edge] = ["; b chose the largest or smallest rate" in one.numbers for one in verdicts]
+    assert warned == {"a": [False, False], "b": [True, True]}
