@@ -58,7 +58,7 @@ WRONG: dict[str, list[Any]] = {
     "algorithm.per": ["batch", 1],
     "algorithm.around": [{"name": "fedavg", "lr": 0.1, "steps": 1}, 5],
     "evaluation": [5, True, "off"],
-    "evaluation.trains": ["body", 1],
+    "evaluation.trains": ["boddy", 1],
     "evaluation.decays": [1, "no"],
 }
 

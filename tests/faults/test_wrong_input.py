@@ -15,7 +15,7 @@ import fedtempo as ft
 from fedtempo import algorithms as fl
 from fedtempo.schedules import per_round, sequence
 from fedtempo.server.cohort import as_cohort, fixed
-from fedtempo.training.checks.settings import check_cohort, check_device, check_evaluation
+from fedtempo.training.checks.settings import check_cohort, check_device, check_evaluation, check_protocol
 from fedtempo.training.prepare import prepare
 
 NAN, INF = math.nan, math.inf
@@ -276,7 +276,7 @@ EVALUATIONS: dict[str, Callable[[], Any]] = {
     "a rate in words": lambda: ft.Evaluation(lr="fast"),  # type: ignore[arg-type]
     "every 0 rounds": lambda: ft.Evaluation(every=0),
     "no users": lambda: ft.Evaluation(users=0),
-    "an unknown part": lambda: ft.Evaluation(trains="body"),  # type: ignore[arg-type]
+    "an unknown part": lambda: ft.Evaluation(trains="tail"),  # type: ignore[arg-type]
 }
 
 
@@ -284,7 +284,9 @@ EVALUATIONS: dict[str, Callable[[], Any]] = {
 def test_evaluations_that_cannot_be_run(case: str) -> None:
     federation = prepared().federation
     with pytest.raises(ft.ConfigError, match="evaluation"):
-        check_evaluation(EVALUATIONS[case](), federation)
+        protocol = EVALUATIONS[case]()
+        check_protocol(protocol)
+        check_evaluation(protocol, federation)
 
 
 def test_tuning_a_head_that_is_not_there() -> None:

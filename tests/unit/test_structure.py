@@ -232,7 +232,7 @@ def test_public_names() -> None:
 # Names that stand in more than one module, each with its reason. Everything else has one meaning.
 SHARED_NAMES = {
     **dict.fromkeys(
-        ("advise", "compare", "describe", "reproduce", "run", "simulate"),
+        ("compare", "describe", "reproduce", "run", "simulate"),
         "a command has the name of what it calls",
     ),
     "train": "the function that users call, and the one method of each backend",

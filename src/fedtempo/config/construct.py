@@ -11,10 +11,11 @@ from typing import Any, get_args, get_origin
 
 from torch import nn
 
-from fedtempo.algorithms import ALGORITHMS, Algorithm
+from fedtempo.algorithms import IN_FILES, Algorithm, with_server
 from fedtempo.algorithms.named import TRAFFIC
 from fedtempo.client.compression import COMPRESSORS, Compressor
 from fedtempo.client.optimizers import OPTIMIZERS, Optimizer
+from fedtempo.client.transforms import Transform, momentum, scale_by_adagrad, scale_by_adam, scale_by_yogi
 from fedtempo.config.own_code import find
 from fedtempo.config.schema import AvailabilitySection, DevicesSection, FileSection
 from fedtempo.config.settings import WORDS, at, function_or_made, made_as, make
@@ -29,14 +30,25 @@ from fedtempo.tasks import TASKS, PerSample, Task, classification
 from fedtempo.tasks.choice import OWN
 
 SELECTORS: dict[str, Callable[[str], Selector]] = {"submodule": submodule, "matching": matching}
+SERVER_OPTIMIZERS: dict[str, Callable[..., Optimizer | Transform]] = {
+    **OPTIMIZERS,
+    "momentum": momentum,
+    "scale_by_adam": scale_by_adam,
+    "scale_by_yogi": scale_by_yogi,
+    "scale_by_adagrad": scale_by_adagrad,
+}
+"""What `with_server` takes: the clients' optimizers, and the transforms of FedAvgM, FedAdam, FedYogi and FedAdagrad."""
 COMBINED: dict[str, Callable[[Selector, Selector], Selector]] = {"any": operator.or_, "all": operator.and_}
 
 
 def make_algorithm(section: Mapping[str, object], field: str = "algorithm") -> Algorithm:
     """The algorithm of a file. `around` is the backbone of a wrapper; tables stand for schedules and selectors."""
     name = section.get("name")
-    settings = {key: _setting(f"{field}.{key}", key, value) for key, value in section.items() if key != "name"}
-    build = find(field, name, ALGORITHMS)
+    build = find(field, name, IN_FILES)
+    optimizers = SERVER_OPTIMIZERS if build is with_server else OPTIMIZERS
+    settings = {
+        key: _setting(f"{field}.{key}", key, value, optimizers) for key, value in section.items() if key != "name"
+    }
     settings |= _functions(field, build, settings)
     wraps = callable(build) and "algorithm" in inspect.signature(build).parameters
     if wraps and "algorithm" in settings:
@@ -47,7 +59,7 @@ def make_algorithm(section: Mapping[str, object], field: str = "algorithm") -> A
         settings["algorithm"] = make_algorithm(backbone, f"{field}.around")
     elif "around" in settings:
         raise ConfigError(f"{field}.around must be left out: {name!r} is no wrapper. Got {settings['around']!r}.")
-    return made_as(field, name, ALGORITHMS, settings, Algorithm, "an Algorithm")
+    return made_as(field, name, IN_FILES, settings, Algorithm, "an Algorithm")
 
 
 def _functions(field: str, build: Any, settings: Mapping[str, Any]) -> dict[str, Any]:
@@ -59,10 +71,10 @@ def _functions(field: str, build: Any, settings: Mapping[str, Any]) -> dict[str,
     return {key: find(f"{field}.{key}", settings[key], {}, "") for key in takes if isinstance(settings[key], str)}
 
 
-def _setting(field: str, key: str, value: Any) -> Any:
+def _setting(field: str, key: str, value: Any, optimizers: Mapping[str, Callable[..., Optimizer | Transform]]) -> Any:
     if key in TRAFFIC:
         return make_compressor(field, value)
-    return make_optimizer(field, value) if key == "optimizer" else make_value(field, value)
+    return make_optimizer(field, value, optimizers) if key == "optimizer" else make_value(field, value)
 
 
 def make_compressor(field: str, value: object) -> Compressor:
@@ -78,14 +90,22 @@ def make_compressor(field: str, value: object) -> Compressor:
     return made_as(field, name, COMPRESSORS, settings, Compressor, "a Compressor", kind="compressor")
 
 
-def make_optimizer(field: str, value: object) -> Optimizer:
+def make_optimizer(
+    field: str, value: object, known: Mapping[str, Callable[..., Optimizer | Transform]] = OPTIMIZERS
+) -> Optimizer | Transform:
     """The optimizer of a name or of a table such as `{ name = "adamw", weight_decay = 0.01, state = "keep" }`."""
     section = {"name": value} if isinstance(value, str) else value
     if not isinstance(section, Mapping):
         raise wrong(field, WORDS[Optimizer], value)
     settings = {key: make_value(f"{field}.{key}", entry) for key, entry in section.items() if key != "name"}
     name = section.get("name")
-    return made_as(field, name, OPTIMIZERS, settings, Optimizer, "an Optimizer", kind="optimizer")
+    if known is OPTIMIZERS:
+        return made_as(field, name, known, settings, Optimizer, "an Optimizer", kind="optimizer")
+    either: tuple[type[Any], ...] = (Optimizer, Transform)
+    made: Optimizer | Transform = made_as(
+        field, name, known, settings, either, "an Optimizer or a Transform", kind="optimizer"
+    )
+    return made
 
 
 def make_value(field: str, value: object) -> object:
@@ -149,14 +169,14 @@ def _schedule(field: str, name: Any, settings: Mapping[str, Any]) -> Schedule:
     return Schedule(name, dict(settings), as_schedule(made).rule)
 
 
-def make_devices(section: DevicesSection | None, field: str = "devices") -> Devices | None:
+def make_devices(section: DevicesSection | None) -> Devices | None:
     """The devices of a file; `of` of `classes` is a list of tables with a share each."""
     if section is None:
         return None
-    found = _kind_of_devices(field, section.name, section.settings)
+    found = _kind_of_devices("devices", section.name, section.settings)
     if section.availability is None:
         return found
-    with at(field, section.name, AvailabilitySection.model_fields):
+    with at("devices", section.name, AvailabilitySection.model_fields):
         return found.available(**section.availability.model_dump())
 
 
@@ -172,11 +192,8 @@ def _kind_of_devices(field: str, name: Any, settings: dict[str, Any]) -> Devices
     require(form, f"{field}.of", "a list of tables with a share and a name", tables)
     pairs = []
     for place, table in enumerate(tables or []):
-        here, rest = (
-            f"{field}.of[{place}]",
-            {key: value for key, value in table.items() if key not in ("share", "name")},
-        )
-        pairs.append((table.get("share"), _kind_of_devices(here, table.get("name"), rest)))
+        own = {key: value for key, value in table.items() if key not in ("share", "name")}
+        pairs.append((table.get("share"), _kind_of_devices(f"{field}.of[{place}]", table.get("name"), own)))
     with at(field, name, ("of",)):
         return classes(pairs, **settings)
 

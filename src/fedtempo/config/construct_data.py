@@ -71,8 +71,23 @@ def _own_settings(section: DataSection) -> dict[str, Any]:
     """What a user's data function is called with: its settings, and those of ours that are among its parameters."""
     function = find("data", section.name, DATASETS)
     own = inspect.signature(function).parameters if callable(function) else {}
+    _refuse_two_meanings(section, own)
     given = section.model_dump(include={"validation", "test", "seed"} & set(own), exclude_none=True)
     return {**section.settings, **given}
+
+
+def _refuse_two_meanings(section: DataSection, own: Mapping[str, inspect.Parameter]) -> None:
+    """A parameter named like a setting of ours would silently get another value than its own, or none at all."""
+    empty = inspect.Parameter.empty
+    if "seed" in own and "seed" not in section.model_fields_set and own["seed"].default not in (empty, section.seed):
+        rule = f"given for {section.name!r}, whose own seed is {own['seed'].default!r}"
+        raise ConfigError(f"data.seed must be {rule}: it also says how rows are divided. Got nothing.")
+    # A file that a command has written sets every field, most of them to what they are without it.
+    untouched = DataSection.model_validate({"name": section.name})
+    for field in ("split", "new_clients", "min_samples", "relabel"):
+        if field in own and (own[field].default is empty or getattr(section, field) != getattr(untouched, field)):
+            why = f"data.{field} says how rows are divided, and is not passed on"
+            raise ConfigError(f"parameter {field!r} of {section.name!r} must have another name: {why}.")
 
 
 def _own_data(section: DataSection) -> FederatedData:

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import tomli_w
 import torch
 from pydantic import ValidationError
@@ -26,9 +27,9 @@ from fedtempo.config.construct_data import check_data, make_data
 from fedtempo.config.own_code import make_names_importable, own_names
 from fedtempo.config.pairs import pairs_of, put
 from fedtempo.config.schema import ExperimentFile, one_line
-from fedtempo.config.settings import check_settings, make
+from fedtempo.config.settings import checked, make
 from fedtempo.data.federated import FederatedData
-from fedtempo.errors import ConfigError, first_line, is_number, require, unknown
+from fedtempo.errors import ConfigError, first_line, is_count, is_number, require, unknown, wrong
 from fedtempo.evaluation.protocol import Evaluation
 from fedtempo.metrics import Metric
 from fedtempo.models import MODELS
@@ -36,13 +37,13 @@ from fedtempo.models.weights import seeded
 from fedtempo.schedules import Schedule
 from fedtempo.server.admission import Admission
 from fedtempo.server.asynchrony import ASYNCHRONY, Asynchrony
-from fedtempo.server.cohort import Cohort, bernoulli
+from fedtempo.server.cohort import Cohort, bernoulli, by_samples
 from fedtempo.server.fault_injection import Faults
 from fedtempo.server.robust import AGGREGATORS, Aggregator, plain_mean
 from fedtempo.training.checks.settings import check_device
 from fedtempo.training.trackers import TRACKERS, Tracker
 
-BERNOULLI = "bernoulli"
+BERNOULLI, BY_SAMPLES = "bernoulli", "by_samples"
 FROM_A_PATH = {"data": ("csv", "parquet"), "devices": ("trace",)}
 """Sections that may be made from a file of the user's, with the names that are."""
 
@@ -142,10 +143,10 @@ def settings_of(experiment: ExperimentFile, data: FederatedData | None = None) -
         model()  # a model that cannot be built should not wait for the data
     return {
         "model": model,
-        "data": make_data(experiment.data) if data is None else data,
+        "data": (found := make_data(experiment.data) if data is None else data),
         "algorithm": make_algorithm(experiment.algorithm.model_dump()),
         "rounds": experiment.rounds,
-        "cohort": _cohort(cohort),
+        "cohort": _cohort(cohort, found.sizes()),
         "batch_size": None if experiment.full_batch else experiment.batch_size,
         "batches": experiment.batches,
         "seed": experiment.seed,
@@ -211,17 +212,24 @@ def _metrics(experiment: ExperimentFile) -> dict[str, Any]:
     return {"metrics": given, "metric": make_metric("metric", main)}
 
 
-def _cohort(value: int | float | dict[str, Any]) -> int | float | Schedule | Cohort:
-    """A number or a fraction as it is; a table is a schedule, or the probability of each client on its own."""
+def _cohort(
+    value: int | float | dict[str, Any], samples: Sequence[int] | np.ndarray = (1,)
+) -> int | float | Schedule | Cohort:
+    """A number or a fraction as it is; a table is a schedule, a probability for each client, or a draw by samples."""
     if not isinstance(value, dict):
         return value
     if set(value) == {BERNOULLI}:
         probability = value[BERNOULLI]
         require(is_number(probability) and 0 < probability <= 1, "cohort.bernoulli", "a number in (0, 1]", probability)
         return bernoulli(probability)
+    if set(value) == {BY_SAMPLES}:
+        size = value[BY_SAMPLES]
+        holds = is_count(size) or (isinstance(size, float) and 0 < size <= 1)
+        require(holds, "cohort.by_samples", "an int >= 1 or a fraction in (0, 1]", size)
+        return by_samples(size, samples)
     if "schedule" not in value:
-        forms = 'a number, a fraction, { bernoulli = 0.1 } or { schedule = "...", ... }'
-        require(False, "cohort", forms, value)
+        forms = 'a number, a fraction, { bernoulli = 0.1 }, { by_samples = 10 } or { schedule = "...", ... }'
+        raise wrong("cohort", forms, value)
     return make_schedule("cohort", value)
 
 
@@ -234,13 +242,13 @@ def _check_names(experiment: ExperimentFile) -> None:
     make_augment(experiment.augment)
     check_device(experiment.device)
     check_data(experiment.data)
-    check_settings("model", experiment.model.name, MODELS, experiment.model.settings)
+    checked("model", experiment.model.name, MODELS, experiment.model.settings)
     make_algorithm(experiment.algorithm.model_dump())
     _aggregator(experiment)
     make_devices(experiment.devices)
     _asynchrony(experiment)
     for name, settings in named_trackers(experiment):
-        check_settings("trackers", name, TRACKERS, settings)
+        checked("trackers", name, TRACKERS, settings)
     _cohort(experiment.cohort)
     both = experiment.evaluation.steps is not None and experiment.evaluation.epochs is not None
     require(not both, "evaluation", "given steps or epochs, not both", experiment.evaluation.steps)

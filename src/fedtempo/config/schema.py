@@ -55,7 +55,7 @@ class EvaluationSection(BaseModel):
     steps: Few | None = Field(None, description=FEW)
     epochs: Few | None = Field(None, description=FEW)
     lr: float | None = Field(None, ge=0, description="a finite number >= 0")
-    trains: Literal["all", "head"] | None = Field(None, description="'all' or 'head'")
+    trains: Literal["all", "head", "body"] | None = Field(None, description="'all', 'head' or 'body'")
     decays: bool = Field(False, description="true or false")
     patience: Count | None = Field(None, description=COUNT)
     interpolated: bool = Field(False, description="true or false")
@@ -112,7 +112,9 @@ class ExperimentFile(BaseModel):
     model: FileSection = Field(description="a table with a name")
     algorithm: FileSection = Field(description="a table with a name")
     cohort: Count | Annotated[float, Field(gt=0, le=1)] | dict[str, Any] = Field(
-        1.0, description='an int >= 1, a fraction in (0, 1], { bernoulli = 0.1 } or { schedule = "...", ... }'
+        1.0,
+        description="an int >= 1, a fraction in (0, 1], { bernoulli = 0.1 }, { by_samples = 10 } "
+        'or { schedule = "...", ... }',
     )
     batch_size: Count | None = Field(32, description=COUNT)
     full_batch: bool = Field(False, description="true or false")

@@ -61,11 +61,10 @@ def made_as(
     settings: Mapping[str, object],
     wanted: type[Made] | tuple[type[Made], ...],
     what: str,
-    key: str = "name",
     kind: str | None = None,
 ) -> Made:
     """Like `make`, for what must come out as one of these types."""
-    value = make(field, name, known, settings, key, kind)
+    value = make(field, name, known, settings, kind=kind)
     if not isinstance(value, wanted):
         raise ConfigError(f"{field} {name!r} must return {what}. Got a {type(value).__name__}.")
     return value
@@ -98,13 +97,6 @@ def function_or_made(
     return bound
 
 
-def check_settings(
-    field: str, name: object, known: Mapping[str, object], settings: Mapping[str, object], key: str = "name"
-) -> None:
-    """The name is known, every setting is one of its parameters and of its type, and none that it needs is missing."""
-    checked(field, name, known, settings, key)
-
-
 def checked(
     field: str,
     name: object,
@@ -113,7 +105,10 @@ def checked(
     key: str = "name",
     kind: str | None = None,
 ) -> Any:
-    """What the name stands for, after its settings were checked. A value of the user's own takes none."""
+    """What the name stands for. Every setting must be one of its parameters and of its type, and none may be missing.
+
+    A value of the user's own takes no settings.
+    """
     found = find(field, name, known, key, kind)
     if is_value(found):
         require(not settings, f"{field} {name!r}", f"given no settings: it is a {type(found).__name__}", [*settings])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -27,6 +27,8 @@ from fedtempo.data.preparation import (
 )
 from fedtempo.data.table import Table
 from fedtempo.errors import DataError, first_line, require, shown, unknown
+from fedtempo.support.extras import library
+from fedtempo.tasks import SAMPLE_WEIGHT
 
 TargetKind = Literal["classes", "numbers"]
 ROUNDING = 1e-12
@@ -57,7 +59,8 @@ def from_frame(
         frame: The rows.
         client: The column that names each row's client.
         target: The column to predict.
-        features: The columns to predict from; all others by default.
+        features: The columns to predict from; all others by default. A column `sample_weight` that is not listed here
+            holds the weight of each row in the loss.
         part: A column of "train", "validation" and "test". Rows stay what it says; a split draws only a part that it
             does not have, from the training rows.
         strings: What becomes of feature columns of text: `"one_hot"` (a 0/1 feature per value), `"codes"` (one integer
@@ -81,23 +84,20 @@ def from_frame(
     require(target_kind is None or target_kind in kinds, "target_kind", "'classes', 'numbers' or left out", target_kind)
     columns, orders = columns_of(frame), orders_of(frame)
     client, target, part = (_column(client, "client"), _column(target, "target"), part and _column(part, "part"))
-    indexed = [str(column) for column in getattr(getattr(frame, "index", None), "names", ())]
-    for column in (client, target, *(features if isinstance(features, Sequence) else ())):
-        if column in indexed and column not in columns:
-            rule = f"columns of {name}. Got {column!r}, which is its index: give frame.reset_index()"
-            raise DataError(f"client, target and features must be {rule}.")
+    _refuse_index(frame, columns, (client, target, *(features if isinstance(features, Sequence) else ())), name)
     wanted = _wanted(columns, (client, target, part), features, name)
     used = {column: settled(columns[column], column, name) for column in dict.fromkeys([client, target, *wanted])}
     made = [feature_of(column, used[column], strings, missing, name, orders.get(column)) for column in wanted]
     x = np.concatenate([feature.numbers(used[feature.column], name) for feature in made], axis=1)
     labels = [label for feature in made for label in feature.labels]
     y, classes = _target(target, used[target], target_kind, name, orders.get(target, ()))
+    weights = _weights(columns, (client, target, part, *wanted), name)
     key_names, keys = np.unique(_clients(used[client], client, name), return_inverse=True)
     warn_of_spellings(key_names, f"client {client!r} of {name}", "clients")
     warn_of_nothing(key_names, f"client {client!r} of {name}")
     return Table(
         name,
-        {"x": np.nan_to_num(x) if missing == "zero" else x, "y": y},
+        {"x": np.nan_to_num(x) if missing == "zero" else x, "y": y, **weights},
         keys.astype(np.int64),
         None if part is None else _parts(settled(columns[part], part, name), part),
         about={"features": ", ".join(labels), **({"classes": ", ".join(classes)} if classes else {})},
@@ -126,19 +126,11 @@ def from_csv(
 
     `separator` stands between cells: `","`, `";"`, a tab or `"|"`. With `decimal=","` the cell 4,5 is the number 4.5.
     """
-    place = _readable(path)
-    return from_frame(
-        read_csv(place, [str(column) for column in (client, part) if column is not None], separator, decimal),
-        client=client,
-        target=target,
-        features=features,
-        part=part,
-        strings=strings,
-        missing=missing,
-        target_kind=target_kind,
-        standardise=standardise,
-        name=name or place.name,
-    )
+    settings = dict(locals())  # every parameter, passed on by name
+    place = _readable(settings.pop("path"))
+    del settings["separator"], settings["decimal"]
+    frame = read_csv(place, [str(column) for column in (client, part) if column is not None], separator, decimal)
+    return from_frame(frame, **{**settings, "name": name or place.name})
 
 
 def from_parquet(
@@ -166,6 +158,15 @@ def _column(name: object, setting: str) -> str:
     return str(name)
 
 
+def _refuse_index(frame: object, columns: Collection[str], named: Sequence[str], name: str) -> None:
+    """Pandas shows an index as if it were a column."""
+    indexed = [str(column) for column in getattr(getattr(frame, "index", None), "names", ())]
+    for column in named:
+        if column in indexed and column not in columns:
+            rule = f"columns of {name}. Got {column!r}, which is its index: give frame.reset_index()"
+            raise DataError(f"client, target and features must be {rule}.")
+
+
 def _wanted(
     columns: Mapping[str, np.ndarray],
     others: tuple[str, str, str | None],
@@ -179,7 +180,8 @@ def _wanted(
         raise DataError(f"client, target and part of {name} must be different columns. Got {', '.join(named)}.")
     listed = features is None or (isinstance(features, Sequence) and not isinstance(features, str))
     require(listed, "features", "a list of column names", features)
-    wanted = [column for column in columns if column not in named] if features is None else list(map(str, features))
+    free = [column for column in columns if column not in (*named, SAMPLE_WEIGHT)]
+    wanted = free if features is None else list(map(str, features))
     for column in (*named, *wanted):
         if column not in columns:
             raise unknown("column", column, columns)
@@ -189,6 +191,15 @@ def _wanted(
         rule = f"different columns of {name}, without the target {target!r}"
         raise DataError(f"features must be {rule}. Got {shown(wanted)}.")
     return wanted
+
+
+def _weights(columns: Mapping[str, np.ndarray], taken: Sequence[str | None], name: str) -> dict[str, np.ndarray]:
+    """The weights of rows, under the name by which clients' dicts give them; a column that is in use is none."""
+    if SAMPLE_WEIGHT not in columns or SAMPLE_WEIGHT in taken:
+        return {}
+    values = settled(columns[SAMPLE_WEIGHT], SAMPLE_WEIGHT, name)
+    refuse_gaps(values, f"column {SAMPLE_WEIGHT!r} of {name}")
+    return {SAMPLE_WEIGHT: Feature(SAMPLE_WEIGHT).numbers(values, name)[:, 0]}
 
 
 def _readable(path: str | Path) -> Path:
@@ -201,10 +212,7 @@ def _readable(path: str | Path) -> Path:
 
 def _read_parquet(path: Path) -> object:
     """The file as an Arrow table."""
-    try:
-        from pyarrow import parquet
-    except ImportError:
-        raise DataError("from_parquet needs pyarrow. Install it with: pip install 'fedtempo[frames]'") from None
+    parquet = library("pyarrow.parquet", "frames", "from_parquet", DataError)
     try:
         return parquet.read_table(path)
     except (OSError, ValueError) as error:

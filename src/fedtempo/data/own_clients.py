@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch.utils.data import Dataset
 
 from fedtempo.data.layout import drawn_parts, layout
 from fedtempo.data.parts import PARTS
@@ -52,7 +53,8 @@ def as_one_table(
 
 def _listed(name: str, values: Any, count: int | None) -> list[ClientData]:
     if isinstance(values, (str, bytes, Mapping)) or not hasattr(values, "__len__"):
-        raise DataError(f"{name} must be a list with one entry per client. Got {type(values).__name__}.")
+        how = ": give list(clients.values()), and names=list(clients)" if isinstance(values, Mapping) else ""
+        raise DataError(f"{name} must be a list with one entry per client. Got {type(values).__name__}{how}.")
     if not len(values):
         raise DataError(f"{name} must hold at least one client. Got none.")
     if count is not None and len(values) != count:
@@ -64,13 +66,22 @@ def as_columns(client: ClientData, name: str = "a client") -> Columns:
     """One client's `(x, y)` or dict of columns as arrays of equal length."""
     pair = isinstance(client, (tuple, list)) and len(client) in (1, 2)
     if not pair and not (isinstance(client, Mapping) and client):
-        raise DataError(f"the data of {name} must be (x, y) or a dict of columns. Got {type(client).__name__}.")
+        found = f"{type(client).__name__}{_other_door(client)}"
+        raise DataError(f"the data of {name} must be (x, y) or a dict of columns. Got {found}.")
     pairs = client if isinstance(client, Mapping) else dict(zip(("x", "y"), client, strict=False))
     columns = {str(column): _array(values, f"{name}, column {column!r},") for column, values in pairs.items()}
     lengths = {column: len(values) for column, values in columns.items()}
     if len(set(lengths.values())) != 1:
         raise DataError(f"the columns of {name} must have equal lengths. Got {lengths}.")
     return columns
+
+
+def _other_door(client: object) -> str:
+    """What takes such a client, where something does."""
+    if isinstance(client, Dataset):
+        return ": ft.data.from_torch(ConcatDataset(sets), owner) takes data sets and the client of each row"
+    frames = ": ft.data.from_frame takes one frame of all clients, with a column that names each row's"
+    return frames if hasattr(client, "columns") else ""
 
 
 def array_of_tensor(tensor: torch.Tensor) -> np.ndarray:
@@ -84,6 +95,8 @@ def _array(values: object, name: str) -> np.ndarray:
         array = array_of_tensor(values) if isinstance(values, torch.Tensor) else np.asarray(values)
     except (TypeError, ValueError) as error:
         raise DataError(f"{name} must be numbers in an array or tensor: {error}.") from None
+    if isinstance(values, np.ma.MaskedArray) and np.ma.is_masked(values):
+        raise DataError(f"{name} must have a number everywhere. Got a masked array: fill its gaps by .filled(value).")
     if array.dtype.kind in "UO" and array.size and array.ndim and all(isinstance(value, str) for value in array.flat):
         how = "number the texts of all clients at once, by np.unique(texts, return_inverse=True)"
         raise DataError(

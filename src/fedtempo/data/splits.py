@@ -12,7 +12,12 @@ from fedtempo.errors import DataError, is_count, is_number, require
 
 
 def iid(clients: int) -> Split:
-    """Rows dealt out at random, in equal numbers."""
+    """Rows dealt out at random, in equal numbers.
+
+    >>> table = Table("rows", {"x": np.zeros((6, 1))})
+    >>> iid(clients=2).assign(table, seed=0).tolist()  # the client of every row
+    [1, 0, 1, 0, 0, 1]
+    """
     _check_clients(clients)
 
     def assign(table: Table, rng: np.random.Generator) -> np.ndarray:
@@ -25,8 +30,12 @@ def iid(clients: int) -> Split:
 def dirichlet(clients: int, alpha: float, equal: bool = False) -> Split:
     """Each class is divided among the clients in proportions drawn from Dirichlet(alpha).
 
-    `equal=True` draws a class mixture per client instead and gives everybody the same number of rows, as in
+    `equal=True` draws a class mixture per client instead and gives every client the same number of rows, as in
     the FedNAR experiments.
+
+    >>> table = Table("rows", {"y": np.repeat([0, 1], 5)})
+    >>> dirichlet(clients=2, alpha=0.3).assign(table, seed=2).tolist()
+    [0, 0, 1, 0, 1, 1, 1, 1, 1, 1]
     """
     _check_clients(clients)
     require(is_number(alpha) and alpha > 0, "alpha", "a number > 0", alpha)
@@ -62,6 +71,10 @@ def classes_per_client(clients: int, classes: int) -> Split:
     """Every client has rows of `classes` classes, dealt round-robin (PFLEGO's degrees of personalization).
 
     Two classes are high, half of them medium, all of them no personalization.
+
+    >>> table = Table("rows", {"y": np.repeat([0, 1, 2, 3], 2)})
+    >>> classes_per_client(clients=2, classes=2).assign(table, seed=0).tolist()
+    [0, 0, 0, 0, 1, 1, 1, 1]
     """
     _check_clients(clients)
     require(is_count(classes), "classes", "an int >= 1", classes)
@@ -85,7 +98,12 @@ def classes_per_client(clients: int, classes: int) -> Split:
 
 
 def shards(clients: int, per_client: int = 2) -> Split:
-    """Rows sorted by label and cut into shards; each client gets `per_client` of them (McMahan et al.)."""
+    """Rows sorted by label and cut into shards; each client gets `per_client` of them (McMahan et al., 2017).
+
+    >>> table = Table("rows", {"y": np.repeat([0, 1, 2, 3], 2)})
+    >>> shards(clients=2).assign(table, seed=0).tolist()
+    [0, 0, 0, 0, 1, 1, 1, 1]
+    """
     _check_clients(clients)
     require(is_count(per_client), "per_client", "an int >= 1", per_client)
 
@@ -104,7 +122,12 @@ def shards(clients: int, per_client: int = 2) -> Split:
 
 
 def quantity_skew(clients: int, alpha: float) -> Split:
-    """Client sizes drawn from Dirichlet(alpha); the labels of each client are a random sample."""
+    """Client sizes drawn from Dirichlet(alpha); the labels of each client are a random sample.
+
+    >>> table = Table("rows", {"y": np.repeat([0, 1, 2, 3], 2)})
+    >>> quantity_skew(clients=2, alpha=0.5).assign(table, seed=0).tolist()
+    [1, 0, 0, 1, 1, 1, 0, 1]
+    """
     _check_clients(clients)
     require(is_number(alpha) and alpha > 0, "alpha", "a number > 0", alpha)
 
@@ -131,7 +154,12 @@ def louvain(clients: int | None = None) -> Split:
 
 
 def by_owner(owner: np.ndarray) -> Split:
-    """A division that you made: the client of every row; -1 leaves a row out."""
+    """A division that you made: the client of every row; -1 leaves a row out.
+
+    >>> table = Table("rows", {"x": np.zeros((4, 1)), "y": np.array([0, 1, 0, 1])})
+    >>> table.split(by_owner(np.array([1, 0, 1, -1])), validation=0.0, test=0.0, seed=0).sizes("train").tolist()
+    [1, 2]
+    """
     owners = np.asarray(owner)
     if owners.ndim != 1 or not len(owners) or owners.dtype.kind not in "iu":
         raise DataError("owner must be a list of client numbers, one per row. Got something else.")

@@ -80,7 +80,7 @@ def divided_by_default(table: Table, seed: int = 0) -> FederatedData:
 
 def heat_map(counts: np.ndarray, rows: int = 24, columns: int = 62) -> Text:
     """The client-by-label picture in characters; neighbours are drawn together where there are too many."""
-    shown = _shrunk(_shrunk(counts, rows).T, columns).T
+    shown = merged_rows(merged_rows(counts, rows).T, columns).T
     most = max(1, int(shown.max(initial=1)))
     shades = np.ceil(shown / most * (len(_SHADES) - 1)).astype(int)
     from rich.text import Text
@@ -89,10 +89,15 @@ def heat_map(counts: np.ndarray, rows: int = 24, columns: int = 62) -> Text:
     return Text("\n".join(f"|{line}|" for line in lines))
 
 
-def _shrunk(counts: np.ndarray, rows: int) -> np.ndarray:
-    if len(counts) <= rows:
+def merged_rows(counts: np.ndarray, most: int) -> np.ndarray:
+    """At most so many rows: neighbours are added up.
+
+    >>> merged_rows(np.array([[1, 0], [2, 0], [0, 3]]), most=2).tolist()
+    [[3, 0], [0, 3]]
+    """
+    if len(counts) <= most:
         return counts
-    return np.stack([group.sum(axis=0) for group in np.array_split(counts, rows)])
+    return np.stack([group.sum(axis=0) for group in np.array_split(counts, most)])
 
 
 def picture(data: FederatedData, path: str | Path) -> Path:

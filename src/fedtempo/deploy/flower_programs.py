@@ -5,14 +5,14 @@ from __future__ import annotations
 import json
 import socket
 import time
-import tomllib
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 import tomli_w
 
-from fedtempo.config import EXPERIMENT, ExperimentFile, fingerprint, stored_file, write_experiment
+from fedtempo.config import EXPERIMENT, ExperimentFile, bounded_toml, fingerprint, stored_file, write_experiment
 from fedtempo.deploy import RUN_FOLDER
 from fedtempo.deploy.appfolder import write_app
 from fedtempo.deploy.keys import check_server, is_loopback, node_keys, public_keys, server_keys
@@ -138,7 +138,7 @@ def stored_server(out: Path, allow_code: Sequence[str] = ()) -> tuple[Experiment
     """What a run folder was served with."""
     file = stored_file(out / EXPERIMENT, allow_code)
     try:
-        values = tomllib.loads((out / DEPLOYMENT).read_text())
+        values: dict[str, Any] = bounded_toml.loads((out / DEPLOYMENT).read_text(), DEPLOYMENT)
         return file, ServerPlan(**{"keys": None, **values})
     except (OSError, ValueError, TypeError) as error:
         raise OutputError(f"{out / DEPLOYMENT} must say how the run was served: {error}.") from None

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fedtempo.errors import require, unknown
+from fedtempo.errors import require, unknown, wrong
 
 DAY = 24.0
 HOUR = 3600.0
@@ -102,4 +102,4 @@ def check_trait(name: str, values: np.ndarray, field: str = "devices") -> None:
     else:
         holds, rule = np.isfinite(values) & (values >= 0), "finite and at least 0"
     if not holds.all():
-        require(False, f"{field}.{name}", rule, float(values[~holds].flat[0]))
+        raise wrong(f"{field}.{name}", rule, float(values[~holds].flat[0]))

@@ -35,8 +35,8 @@ class Evaluation:
     """The number of fine-tuning epochs, instead of `steps`."""
     lr: Rate | None = None
     """The learning rate of fine-tuning; by default that of the algorithm's local steps in the round."""
-    trains: Literal["all", "head"] | None = None
-    """What fine-tuning moves; by default the tensors that the algorithm trains."""
+    trains: Literal["all", "head", "body"] | None = None
+    """What fine-tuning moves; by default the tensors that the algorithm trains. The body is all but the head."""
     decays: bool = False
     """Whether the rate decays inside fine-tuning as it does inside a round."""
     patience: int | None = None
@@ -54,7 +54,9 @@ class Evaluation:
         require(is_count(self.last), "evaluation.last", "an int >= 1", self.last)
         rated = self.lr is None or callable(self.lr) or isinstance(self.lr, Schedule) or is_number(self.lr)
         require(rated, "evaluation.lr", "a number >= 0 or a schedule", self.lr)
-        require(self.trains in (None, "all", "head"), "evaluation.trains", "'all' or 'head'", self.trains)
+        require(
+            self.trains in (None, "all", "head", "body"), "evaluation.trains", "'all', 'head' or 'body'", self.trains
+        )
 
     def interval(self, rounds: int) -> int:
         """Rounds from one evaluation to the next, in a run of so many rounds."""

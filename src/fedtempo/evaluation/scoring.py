@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -92,9 +92,7 @@ class Evaluator:
         """Scores of these users before and after fine-tuning, part by part."""
         if self.memory is not None and not context.newcomers:
             return self._remembered(self.memory, context, clients)
-        groups = (clients[start : start + self.block] for start in range(0, len(clients), self.block))
-        blocks = (Block(together, self._personal(context, together)) for together in groups)
-        results = list(self.engine.score(context, blocks))
+        results = list(self.engine.score(context, self._blocks(context, clients)))
         return [
             (
                 self._gathered([before[part] for before, _ in results], clients, part),
@@ -107,14 +105,17 @@ class Evaluator:
         self, memory: RememberedScores, context: EvaluationContext, clients: np.ndarray
     ) -> list[tuple[UserScores, UserScores]]:
         """As `_users`, for users who are not fine-tuned: only those whose model has changed are scored."""
-        asked = memory.unknown(clients, context.parts)
-        groups = (asked[start : start + self.block] for start in range(0, len(asked), self.block))
-        blocks = [Block(together, self._personal(context, together)) for together in groups]
+        blocks = list(self._blocks(context, memory.unknown(clients, context.parts)))
         for block, (scores, _) in zip(blocks, self.engine.score(context, blocks), strict=True):
             memory.learn(block.clients, scores)
         metrics = ("loss", *self.federation.problem.task.scores)
         found = (self._gathered([memory.values(clients, part, metrics)], clients, part) for part in context.parts)
         return [(scores, scores) for scores in found]
+
+    def _blocks(self, context: EvaluationContext, clients: np.ndarray) -> Iterator[Block]:
+        for start in range(0, len(clients), self.block):
+            together = clients[start : start + self.block]
+            yield Block(together, self._personal(context, together))
 
     def _personal(self, context: EvaluationContext, clients: np.ndarray) -> list[Params]:
         if not context.newcomers:

@@ -107,7 +107,8 @@ def _rate(phase: Phase, protocol: Evaluation) -> Schedule:
 def _trains(phase: Phase, protocol: Evaluation) -> Selector:
     if protocol.trains is None:
         return phase.trains
-    return everything if protocol.trains == "all" else submodule("head")
+    head = submodule("head")
+    return {"all": everything, "head": head, "body": ~head}[protocol.trains]
 
 
 def fine_tuning_in_words(federation: Federation, protocol: Evaluation) -> str:

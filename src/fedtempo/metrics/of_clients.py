@@ -103,6 +103,10 @@ def calibration_error(bins: int = 15) -> Metric:
     """sum_b |rows in b| / n * |accuracy of b - confidence of b| over equal bins b of the confidence: ECE.
 
     Guo et al. (2017). Of several labels or one logit, the confidence is that of the answer given.
+
+    >>> sure = torch.tensor([[100.0, 0.0], [100.0, 0.0]])  # certain twice, right once
+    >>> calibration_error().of_client(sure, torch.tensor([0, 1]))
+    0.5
     """
     require(is_count(bins), "bins", "an int >= 1", bins)
 

@@ -27,7 +27,12 @@ def _correct(outputs: Tensor, targets: Tensor) -> Tensor:
 
 
 def top(k: int) -> Metric:
-    """The share of rows whose class is among the k largest outputs: `top5`."""
+    """The share of rows whose class is among the k largest outputs: `top5`.
+
+    >>> outputs = torch.tensor([[3.0, 2.0, 1.0], [3.0, 2.0, 1.0]])
+    >>> top(2).of_client(outputs, torch.tensor([1, 2]))
+    0.5
+    """
     require(is_count(k), "k", "an int >= 1", k)
 
     def score(outputs: Tensor, targets: Tensor) -> Tensor:
@@ -42,7 +47,11 @@ def top(k: int) -> Metric:
 
 
 def recall_at(k: int) -> Metric:
-    """The share of a row's labels that are among the k largest outputs: `recall_at_5`."""
+    """The share of a row's labels that are among the k largest outputs: `recall_at_5`.
+
+    >>> recall_at(1).of_client(torch.tensor([[3.0, 2.0, 1.0]]), torch.tensor([[True, True, False]]))
+    0.5
+    """
     require(is_count(k), "k", "an int >= 1", k)
 
     def score(outputs: Tensor, targets: Tensor) -> Tensor:

@@ -39,6 +39,10 @@ def cnn(
 
     Without `pool` a convolution goes by strides of two instead, which takes about a quarter of the time. The papers'
     two FEMNIST networks, `femnist_cnn` and `convnet2`, are this one with their own sizes.
+
+    >>> import torch
+    >>> cnn((3, 32, 32), outputs=10, channels=(4, 8), hidden=16)(torch.zeros(2, 3, 32, 32)).shape
+    torch.Size([2, 10])
     """
     require(len(image) == 3 and all(map(is_count, image)), "image", "(channels, height, width)", image)
     sizes = (*channels, kernel, hidden, outputs)

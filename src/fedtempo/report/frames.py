@@ -44,12 +44,12 @@ def tidy_rows(history: Sequence[RoundReport], run: str, seed: int) -> list[Row]:
     rows: list[Row] = []
     for report in history:
         whose = {"run": run, "seed": seed, "round": report.round + 1, "selected": report.round == selected}
-        for scores in (report.validation, report.test):
-            for group, users in scores.groups().items() if scores is not None else ():
+        for scores in filter(None, (report.validation, report.test)):
+            for group, users in scores.groups().items():
                 for metric in users.values:
                     found = users.summary(metric)
                     facts = {
-                        "part": scores.part if scores is not None else "",
+                        "part": scores.part,
                         "group": group,
                         "metric": metric,
                         "lower_is_better": metric in users.lower,

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator
+from collections.abc import Generator
 
 from fedtempo.training.loop import drained
 from fedtempo.training.result import Result
 from fedtempo.training.round_report import RoundReport
-from fedtempo.training.trackers.progress import look
-
-Observer = Callable[[RoundReport], None]
+from fedtempo.training.trackers.progress import display
 
 
 def follow(
@@ -18,13 +16,12 @@ def follow(
     *,
     label: str = "",
     quiet: bool = False,
-    observe: Observer | None = None,
 ) -> Result:
     """Run a training generator to its end, show its progress, and return its result."""
-    shown = None if quiet else look(total, label)
-    observers = [*([shown.show] if shown else []), *([observe] if observe else [])]
+    if quiet:
+        return drained(rounds)
+    shown = display(total, label)
     try:
-        return drained(rounds, *observers)
+        return drained(rounds, shown.show)
     finally:
-        if shown is not None:
-            shown.close()
+        shown.close()

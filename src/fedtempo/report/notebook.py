@@ -15,6 +15,7 @@ import numpy as np
 
 from fedtempo.data.federated import FederatedData
 from fedtempo.data.parts import PARTS
+from fedtempo.data.summary import merged_rows
 from fedtempo.errors import FedTempoError
 from fedtempo.evaluation.protocol import Scores
 from fedtempo.report.html import write_page
@@ -159,7 +160,7 @@ def _facts(facts: Iterable[tuple[str, str]]) -> str:
 
 def _heat_map(picture: DataPicture) -> str:
     """Clients from left to right, labels from top to bottom; the more rows, the darker."""
-    counts = _thinned(_thinned(picture.counts, MOST_CLIENTS).T, MOST_LABELS)
+    counts = merged_rows(merged_rows(picture.counts, MOST_CLIENTS).T, MOST_LABELS)
     if not counts.size:
         return ""
     shades = counts / max(1, int(counts.max()))
@@ -174,13 +175,6 @@ def _heat_map(picture: DataPicture) -> str:
         f'<svg role="img" aria-label="{label}" width="{width}" height="{height}" fill="currentColor">'
         f"<title>{label}</title>{cells}{frame}</svg>"
     )
-
-
-def _thinned(counts: np.ndarray, most: int) -> np.ndarray:
-    """At most so many rows: neighbours are added up."""
-    if len(counts) <= most:
-        return counts
-    return np.stack([group.sum(axis=0) for group in np.array_split(counts, most)])
 
 
 def _table(table: Table) -> str:

@@ -63,7 +63,7 @@ def _rows(times: dict[int, int], scores: Scores) -> list[dict[str, Any]]:
     rows = [
         _row("never", seen == 0, seen, *pair, scores.metric),
         _row("rarely", (seen > 0) & (seen <= middle), seen, *pair, scores.metric),
-        _row("often", seen > max(middle, 0), seen, *pair, scores.metric),
+        _row("often", seen > middle, seen, *pair, scores.metric),
     ]
     if scores.new_before is not None and scores.new_after is not None:
         new = np.zeros(len(scores.new_after.clients), dtype=np.int64)
@@ -74,7 +74,7 @@ def _rows(times: dict[int, int], scores: Scores) -> list[dict[str, Any]]:
 def _row(
     who: str, mine: np.ndarray, seen: np.ndarray, before: UserScores, after: UserScores, metric: str
 ) -> dict[str, Any]:
-    first, last = (_only(scores, mine).summary(metric) for scores in (before, after))
+    first, last = (scores.among(after.clients[mine]).summary(metric) for scores in (before, after))
     return {
         "who": who,
         "users": int((mine & after.scored(metric)).sum()),
@@ -83,11 +83,6 @@ def _row(
         "after": last["mean"],
         "bottom_decile": last["bottom_decile"],
     }
-
-
-def _only(scores: UserScores, mine: np.ndarray) -> UserScores:
-    values = {name: column[mine] for name, column in scores.values.items()}
-    return UserScores(scores.clients[mine], scores.samples[mine], values, scores.interpolated, scores.lower)
 
 
 @shows(SavedResult, "participation")

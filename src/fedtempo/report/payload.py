@@ -14,7 +14,7 @@ from typing import Any, TypedDict
 import numpy as np
 
 from fedtempo.evaluation.protocol import Scores, UserScores
-from fedtempo.report.pictures import DataPicture, RatePlan
+from fedtempo.report.pictures import DataPicture, RatePlan, evenly
 from fedtempo.report.runs import ReportRun
 from fedtempo.report.sections import Bars, Section
 from fedtempo.support.json_text import JsonTable
@@ -88,7 +88,7 @@ def _run(run: ReportRun, users: int, pictures: Mapping[str, int]) -> JsonTable:
 def _rounds(run: ReportRun) -> dict[str, list[Any]]:
     """Loss by round, and everything that adds up as the sum so far."""
     history = run.history
-    kept = _evenly(range(len(history)), MOST_ROUNDS)
+    kept = evenly(range(len(history)), MOST_ROUNDS)
     clipped = [report.measurements.get("clipped_steps") for report in history]
     norms = [
         (report.measurements.get("clipped_norm") or 0.0) * (c or 0.0)
@@ -122,7 +122,7 @@ def _curve(run: ReportRun) -> JsonTable:
     """Statistics over users by metric and group, one entry per evaluation, with the costs so far."""
     costs = _costs(run.history)
     evaluated = [index for index, report in enumerate(run.history) if report.scores]
-    kept = _evenly(evaluated, MOST_EVALUATIONS)
+    kept = evenly(evaluated, MOST_EVALUATIONS)
     summaries = [report.scores.summary() for report in (run.history[index] for index in kept) if report.scores]
     scores: dict[str, dict[str, dict[str, list[Any]]]] = {}
     for group in summaries[-1] if summaries else ():
@@ -169,7 +169,7 @@ def _user_columns(before: UserScores, after: UserScores, metric: str, most: int)
     seen = np.flatnonzero(after.samples > 0)
     scores = after.values[metric][seen]
     order = seen[np.argsort(-scores if metric in after.lower else scores, kind="stable")]
-    kept = np.array(_evenly(order.tolist(), most), dtype=np.int64)
+    kept = np.array(evenly(order.tolist(), most), dtype=np.int64)
     return {
         "count": len(seen),
         "client": after.clients[kept].tolist(),
@@ -254,14 +254,6 @@ def _notes(runs: Sequence[ReportRun], users: int) -> list[str]:
     if any(picture.counts.shape[1] < picture.labels for picture in pictures):
         notes.append("In the picture of the data several labels share a row.")
     return notes
-
-
-def _evenly(indices: Sequence[int], most: int) -> list[int]:
-    """At most `most` of the indices, evenly spaced, the first and the last among them."""
-    if len(indices) <= most:
-        return list(indices)
-    chosen = np.unique(np.linspace(0, len(indices) - 1, most).round().astype(np.int64))
-    return [indices[place] for place in chosen.tolist()]
 
 
 def _numbers(values: Iterable[float]) -> list[float | None]:

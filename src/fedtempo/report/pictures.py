@@ -9,7 +9,7 @@ import numpy as np
 
 from fedtempo.data.federated import FederatedData
 from fedtempo.data.parts import PARTS
-from fedtempo.data.summary import client_by_label
+from fedtempo.data.summary import client_by_label, merged_rows
 from fedtempo.schedules import Now
 from fedtempo.training.experiment import Experiment
 from fedtempo.training.plan import planned_rounds, planned_steps
@@ -65,7 +65,7 @@ class RatePlan:
 
 def picture_of(data: FederatedData) -> DataPicture:
     """Clients by labels. Where there are too many clients, every n-th is shown; the others are only counted."""
-    chosen = np.array(_spread(len(data), MOST_CLIENTS), dtype=np.int64)
+    chosen = np.array(evenly(range(len(data)), MOST_CLIENTS), dtype=np.int64)
     rows = np.sum([data.sizes(part) for part in PARTS], axis=0)
     counts = _counts(data, chosen)
     return DataPicture(
@@ -75,7 +75,7 @@ def picture_of(data: FederatedData) -> DataPicture:
         total=len(data),
         new=np.isin(chosen, data.held_out),
         rows=rows[chosen],
-        counts=_grouped(counts),
+        counts=merged_rows(counts.T, MOST_LABELS).T,
         labels=counts.shape[1],
         names=None if data.names is None or len(data) > MOST_NAMES else [str(name) for name in data.names],
     )
@@ -93,17 +93,11 @@ def _counts(data: FederatedData, chosen: np.ndarray) -> np.ndarray:
     return client_by_label(shown)
 
 
-def _grouped(counts: np.ndarray) -> np.ndarray:
-    if counts.shape[1] <= MOST_LABELS:
-        return counts
-    return np.stack([group.sum(axis=1) for group in np.array_split(counts, MOST_LABELS, axis=1)], axis=1)
-
-
 def plan_of(experiment: Experiment, history: Sequence[RoundReport] = ()) -> RatePlan:
     """The rates that were used; schedules that follow the loss follow that of the history as far as it goes."""
     federation = experiment.federation
     samples = int(np.median(federation.problem.sizes[federation.problem.data.clients]))
-    rounds = _spread(experiment.rounds, _affordable(experiment, samples))
+    rounds = evenly(range(experiment.rounds), _affordable(experiment, samples))
     steps = [_steps(experiment, samples, now) for now in _places(experiment, history, rounds)]
     phases = range(len(federation.algorithm.phases))
     return RatePlan(
@@ -127,8 +121,7 @@ def _places(experiment: Experiment, history: Sequence[RoundReport], rounds: list
     """Where each of these rounds stood before it began."""
     federation, progress, done = experiment.federation, Progress(), 0
     for round_number in rounds:
-        for report in history[done:round_number]:
-            progress = progress if report.abandoned else progress.after(report.loss)
+        progress = progress.after_rounds(history[done:round_number])
         done = round_number
         now = federation.problem.now(round_number, 1.0, progress.ratio, progress.plateaus)
         time = history[round_number - 1].total_time if 0 < round_number <= len(history) else 0.0
@@ -149,10 +142,16 @@ def _steps(experiment: Experiment, samples: int, now: Now) -> list[list[dict[str
 
 
 def _thinned(by_phase: list[list[dict[str, float]]]) -> list[list[dict[str, float]]]:
-    return [[steps[index] for index in _spread(len(steps), MOST_STEPS)] for steps in by_phase]
+    return [[steps[index] for index in evenly(range(len(steps)), MOST_STEPS)] for steps in by_phase]
 
 
-def _spread(count: int, most: int) -> list[int]:
-    """At most `most` of the numbers below `count`, evenly spaced, the first and the last among them."""
-    chosen: list[int] = np.unique(np.linspace(0, count - 1, min(count, most)).round().astype(np.int64)).tolist()
-    return chosen
+def evenly(indices: Sequence[int], most: int) -> list[int]:
+    """At most `most` of the indices, evenly spaced, the first and the last among them.
+
+    >>> evenly(range(10), most=4)
+    [0, 3, 6, 9]
+    """
+    if len(indices) <= most:
+        return list(indices)
+    chosen = np.unique(np.linspace(0, len(indices) - 1, most).round().astype(np.int64))
+    return [indices[place] for place in chosen.tolist()]

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from fedtempo.errors import ConfigError, unknown
 from fedtempo.metrics import IGNORED, Metric
-from fedtempo.tasks.known import TASKS, classification, direct, language, multilabel, regression
+from fedtempo.tasks.known import TASKS, classification, language, multilabel, regression
 from fedtempo.tasks.task import PerSample, Task
 
 OWN = "own"
@@ -65,8 +65,9 @@ def _fits(known: Task, targets: Tensor | None) -> bool:
 
 def _fitting(targets: Tensor | None) -> Task:
     """Floats are regressed on, booleans are labels, rows of integers are sequences, single integers classes."""
-    if targets is None:
-        return replace(direct, reason="because there are no targets")
+    if targets is None:  # a model that is given `labels` would have its logits taken for losses, and lowered
+        ways = "name the column of targets 'y'; loss='direct' if the model's outputs are the losses themselves"
+        raise ConfigError(f"loss must be said where there are no targets: {ways}. Got no column 'y'.")
     if targets.is_floating_point():
         _refuse_ambiguous(targets)
         return replace(regression, reason="guessed from targets that are floats")

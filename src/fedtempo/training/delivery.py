@@ -28,6 +28,7 @@ from fedtempo.federation.federation import Federation
 from fedtempo.federation.problem import Problem
 from fedtempo.models.split import resize_head
 from fedtempo.params import Params, combine
+from fedtempo.support.extras import library
 from fedtempo.support.files import replacing, write_atomically
 
 Format = Literal["safetensors", "torch", "onnx"]
@@ -100,6 +101,9 @@ def write_model(
     if format == "safetensors":
         tensors = {n: t.contiguous() for n, t in _untied(model).items()}
         return write_atomically(place, save(tensors, dict(notes) or None), "path")
+    if format == "onnx" and any(tensor.dtype == torch.bfloat16 for tensor in _untied(model).values()):
+        how = "format='torch' holds it as it is; autocast=True trains in bfloat16 with weights in float32"
+        raise ConfigError(f"format 'onnx' needs weights that ONNX Runtime computes with. Got torch.bfloat16: {how}.")
     # What a file computes is for predictions alone: outputs that ask for gradients could not become numpy's arrays.
     model = model.requires_grad_(False)
     program = _exported(_with_one_output(model) if format == "onnx" else model, example)
@@ -206,10 +210,7 @@ def _exported(model: nn.Module, example: Mapping[str, Tensor]) -> Any:
 
 
 def _write_onnx(program: Any, inputs: list[str], place: Path, notes: Mapping[str, str]) -> None:
-    try:
-        import onnxscript  # noqa: F401 - torch's exporter needs it and says so only with a traceback
-    except ImportError:
-        raise ConfigError("format 'onnx' needs the extra 'onnx': pip install 'fedtempo[onnx]'.") from None
+    library("onnxscript", "onnx", "format 'onnx'")  # torch's exporter needs it and says so only with a traceback
     exporter = logging.getLogger("torch.onnx")
     level = exporter.level
     with warnings.catch_warnings():

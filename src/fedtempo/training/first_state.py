@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
-from torch.nn.parameter import UninitializedParameter
+from torch.nn.parameter import UninitializedBuffer, UninitializedParameter
 
 from fedtempo.client.network import inputs_of, tensors_of
 from fedtempo.data.federated import FederatedData
 from fedtempo.errors import ConfigError, DataError, FedTempoError, ModelError, first_line, fits, require
 from fedtempo.federation.federation import Federation
-from fedtempo.models.weights import Start, build
+from fedtempo.models.weights import KEPT, Start, build, copied
 from fedtempo.params import Params, nothing, select
 from fedtempo.randomness import generators_kept, seed_for, seed_generators
 
@@ -26,7 +27,7 @@ def first_model(
     rule = "an nn.Module or a function that makes one"
     require(isinstance(model, nn.Module) or callable(model), "model", rule, model)
     try:
-        first, origin = build(model, seed, init if isinstance(init, str) else None)
+        first, origin = _built(model, seed, init if isinstance(init, str) else None)
     except FedTempoError:
         raise
     except Exception as error:  # the user's code
@@ -46,6 +47,33 @@ def first_model(
     if lazy:
         _call_once(first, seed, data)
     return first, origin
+
+
+def _built(model: nn.Module | Callable[[], nn.Module], seed: int, init: str | None) -> tuple[nn.Module, Start]:
+    """The model. A function is called twice: it may draw from a generator of its own, or hand out a module it has."""
+    first, origin = build(model, seed, init)
+    if isinstance(model, nn.Module) or not isinstance(first, nn.Module):
+        return first, origin
+    again, _ = build(model, seed, init)
+    if again is first:  # somebody holds this module and gave its weights: both stay as they are
+        return copied(first), KEPT
+    tensors, others = (dict(itertools.chain(one.named_parameters(), one.named_buffers())) for one in (first, again))
+    differs = next((name for name, value in tensors.items() if not _alike(value, others.get(name))), None)
+    if differs is not None:
+        how = "draw from torch's, numpy's or Python's own generator, or give the module itself"
+        raise ModelError(
+            f"the function given as model must make the same model on the same seed: {how}. Got another {differs!r}."
+        )
+    return first, origin
+
+
+def _alike(one: Tensor, other: Tensor | None) -> bool:
+    """Whether both hold the same numbers. Lazy layers have none yet."""
+    if isinstance(one, (UninitializedParameter, UninitializedBuffer)):
+        return type(other) is type(one)
+    if other is None or one.shape != other.shape:
+        return False
+    return one.is_meta or bool(((one == other) | one.isnan()).all())
 
 
 def _refuse_hooks(model: nn.Module) -> None:

@@ -13,9 +13,9 @@ RunIdentity = Mapping[str, str]
 HARMLESS = ("rounds", "cohort", "batching", "dtype", "quorum", "policy", "backend", "block", "version")
 """What may differ between runs that are compared: it is part of what is compared, and said beside the table."""
 BITS_ONLY = ("backend", "block", "version")
-"""What tells nobody's contestants apart."""
+"""Those of them that change at most the last bits: runs that differ only in these are the same contestant."""
 TELLING = ("architecture", "augment", f"augment{CONTENT}", "devices", f"devices{CONTENT}", "asynchrony", "start")
-"""What tells contestants apart besides: runs that differ in one of these are no seeds of one another."""
+"""Runs that differ in one of these are different contestants, not two seeds of one."""
 
 
 def told_apart(runs: Sequence[RunIdentity]) -> list[str]:

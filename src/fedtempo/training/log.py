@@ -44,10 +44,10 @@ def log_end(result: Result, notes_as_warnings: bool = False) -> None:
 
 
 @contextmanager
-def lines_on_stderr(prefix: str = "fedtempo: ") -> Iterator[None]:
+def lines_on_stderr() -> Iterator[None]:
     """All that is logged, on standard error: for a server of a deployment, whose log its starter reads."""
     handler, level = logging.StreamHandler(), LOGGER.level
-    handler.setFormatter(logging.Formatter(f"{prefix}%(message)s"))
+    handler.setFormatter(logging.Formatter("fedtempo: %(message)s"))
     LOGGER.addHandler(handler)
     LOGGER.setLevel(logging.DEBUG)
     try:

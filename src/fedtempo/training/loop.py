@@ -165,9 +165,7 @@ def _snapshot(experiment: Experiment, history: Sequence[RoundReport], state: Sta
     """The state after a round (by default the last), with the position that its evaluation was made at."""
     last = len(history) - 1 if number is None else number
     # Schedules may follow the smoothed loss. It is not stored per round, so it is computed again from the reports.
-    progress = Progress()
-    for report in history[:last]:
-        progress = progress if report.abandoned else progress.after(report.loss)
+    progress = Progress().after_rounds(history[:last])
     return Snapshot(last, state.shared, state.server, now_in(experiment, state._replace(progress=progress), last))
 
 

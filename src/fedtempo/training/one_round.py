@@ -69,7 +69,9 @@ def next_round(
     if not federation.algorithm.memory.absent_train or report.abandoned:
         return state, personal, report
     # What absent clients send is thrown away here. The model goes down to them too; costs count the cohort alone.
-    absent = np.setdiff1d(federation.problem.data.clients, cohort.clients)
+    # Who was asked and failed is not absent: it keeps what it had, like a client whose upload is refused.
+    asked = [*cohort.clients.tolist(), *(failure.client for failure in cohort.failures)]
+    absent = np.setdiff1d(federation.problem.data.clients, asked)
     order = order._replace(now=replace(now, absent=federation.algorithm.memory.absent_train == "own"))
     others = engine.train(order, blocks_of(experiment, store, absent, on_nodes=real))
     return state, {**others.personal, **personal}, report

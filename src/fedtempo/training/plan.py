@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from fedtempo.algorithms.algorithm import Algorithm
+from fedtempo.client.phase import Phase
 from fedtempo.data.batches import Batching
 from fedtempo.schedules import Now
-from fedtempo.theory import personalization_ratio
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,8 @@ class PlannedRound:
     server: dict[str, float]
     ratio: float
     travel: float = 0.0
-    """The sum of the first phase's rates: how far a client goes along gradients of length 1 and one direction."""
+    """The sum of the first phase's rates, shortened epochs as they are left: how far a client goes along gradients of
+    length 1 and one direction."""
     factors: float = 0.0
     """The same in first steps: 10 for ten equal steps, 2.5 for ten that shrink by 0.6."""
 
@@ -56,12 +57,29 @@ def planned_rounds(
     for round_number in rounds:
         here = _at(now, round_number, samples)
         timelines = [phase.positions(here, samples, batching) for phase in algorithm.phases]
-        rates = [algorithm.phases[0].lr.at(place) for place in timelines[0]]
         server = {name: schedule.at(here) for name, schedule in algorithm.server.schedules}
-        ratio = personalization_ratio(rates, 1.0) if any(rates) else 0.0
+        ratio, rates = _ratio(algorithm.phases[0], timelines[0])
         travel = math.fsum(rates)
         factors = travel / rates[0] if rates and rates[0] else 0.0
         yield PlannedRound(round_number, tuple(map(len, timelines)), server, ratio, travel, factors)
+
+
+def _ratio(phase: Phase, places: Sequence[Now]) -> tuple[float, list[float]]:
+    """R of a phase's steps (FedDecay, appendix A.1), and how far each of them goes in the end.
+
+    An epoch that is shortened at its end is walked at full rates: a step sees those before it in its own epoch at full
+    length, and those of earlier epochs as they were left.
+    """
+    inner, left, epoch, walked = 0.0, list[float](), 0, 0.0
+    for place in places:
+        if place.epoch != epoch:
+            epoch, walked = place.epoch, math.fsum(left)
+        rate = phase.lr.at(place)
+        left.append(rate if phase.epoch_factor is None else rate * phase.epoch_factor.at(place))
+        inner += left[-1] * walked
+        walked += rate
+    total = math.fsum(left)
+    return (inner / total if total else 0.0), left
 
 
 def _at(now: Now, round_number: int, samples: int) -> Now:

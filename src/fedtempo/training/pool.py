@@ -8,7 +8,7 @@ import os
 import signal
 import threading
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from types import TracebackType
@@ -130,6 +130,19 @@ class Pool:
         self._busy[number] = worker
         with contextlib.suppress(ConnectionError):  # a worker that died meanwhile is found out in `messages`
             worker.pipe.send((number, job))
+
+    def perform(self, jobs: Iterable[tuple[int, object]]) -> Iterator[Asked | Done]:
+        """Start the jobs, each with its number, as workers become free; yield what workers say until all are done.
+
+        The next job is asked for only when a worker is free: it may depend on how the earlier ones ended.
+        """
+        waiting = iter(jobs)
+        while True:
+            while self.has_room and (following := next(waiting, None)) is not None:
+                self.start(*following)
+            if self.at_rest:
+                return
+            yield from self.messages()
 
     def answer(self, number: int, answer: object) -> None:
         """Answer the job that asked."""

@@ -40,6 +40,7 @@ from fedtempo.training.checks.settings import (
     check_cohort,
     check_device,
     check_evaluation,
+    check_protocol,
     check_rounds,
     check_schedules,
     check_uploads_suffice,
@@ -94,6 +95,7 @@ def prepare(
     task, then the model on a real batch, then what depends on the cohort, last the backend.
     """
     _check_plain(data, algorithm, rounds, seed, dtype, device, block, workers, autocast, over_selection, worker_timeout)
+    check_protocol(evaluation)
     cluster = cluster_for(backend, ray_address, ray_gpus, ray_loader)
     batching, rule, given = Batching(batch_size, batches), as_cohort(cohort, cohorts), given_tensors(init)
     data.check()

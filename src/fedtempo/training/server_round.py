@@ -12,7 +12,7 @@ import torch
 from fedtempo.errors import FedTempoError, TrainingError, first_line
 from fedtempo.federation.costs import Ledger
 from fedtempo.federation.federation import Federation
-from fedtempo.params import Params, add, all_finite, different_form, select
+from fedtempo.params import Params, add, all_finite, different_form, leaves, no_tensor_in, select
 from fedtempo.schedules import Now
 from fedtempo.server.fault_injection import Faults
 from fedtempo.server.private_mean import private_aggregate
@@ -144,8 +144,11 @@ def _moved(server: Server, trained: Params, state: Any, aggregate: Aggregate, no
     """What the server's step makes of the trained tensors: some or all of them, in the form that they had."""
     rule = "a function of (shared, state, aggregate, now) that returns (shared, state)"
     try:
+        before = leaves(state, "state")
         moved, new = server.step(trained, state, aggregate, now)
         wrong = different_form({**trained, **moved}, trained)
+        # A stored state is read in the form of the first one, so a state that grows would be cut off by a resume.
+        other = no_tensor_in(new) or different_form(leaves(new, "state"), before)
     except FedTempoError:
         raise
     # The step may be the user's code and may raise anything. The error has to name it and the round.
@@ -155,6 +158,9 @@ def _moved(server: Server, trained: Params, state: Any, aggregate: Aggregate, no
     if wrong:
         kept = "tensors of the names, shapes and types that it was given"
         raise TrainingError(f"server.step must return {kept}. Got {wrong} in round {now.round}.")
+    if other:
+        kept = "a state of the names, shapes and types that server.init made"
+        raise TrainingError(f"server.step must return {kept}. Got {other} in round {now.round}.")
     return moved, new
 
 

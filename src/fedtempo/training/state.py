@@ -5,8 +5,9 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, replace
+from functools import reduce
 from typing import Any, NamedTuple
 
 import torch
@@ -20,7 +21,7 @@ from fedtempo.federation.costs import Costs
 from fedtempo.params import Params, bits_of, leaves
 from fedtempo.server.noise import Secret
 from fedtempo.training.asynchronous.flights import Flights, flights_from_plain, flights_to_plain
-from fedtempo.training.round_report import costs_of, is_real, require_form
+from fedtempo.training.round_report import RoundReport, costs_of, is_real, require_form
 
 SMOOTHING = 0.9
 """The share of the earlier rounds in the smoothed training loss."""
@@ -53,6 +54,10 @@ class Progress(NamedTuple):
         if waited < PATIENCE:
             return self._replace(smoothed=smoothed, rounds_since_best=waited)
         return self._replace(smoothed=smoothed, best=smoothed, rounds_since_best=0, plateaus=self.plateaus + 1)
+
+    def after_rounds(self, reports: Iterable[RoundReport]) -> Progress:
+        """Progress after these rounds; those that were abandoned change nothing."""
+        return reduce(Progress.after, (report.loss for report in reports if not report.abandoned), self)
 
     @property
     def ratio(self) -> float:
@@ -205,4 +210,7 @@ def _rebuilt(template: Any, tensors: Params, path: str) -> Any:
         return tensors[path].to(template.device)
     if isinstance(template, dict):
         return {key: _rebuilt(part, tensors, f"{path}/{key}") for key, part in template.items()}
-    return tuple(_rebuilt(part, tensors, f"{path}/{index}") for index, part in enumerate(template))
+    parts = [_rebuilt(part, tensors, f"{path}/{index}") for index, part in enumerate(template)]
+    if isinstance(template, list):
+        return parts
+    return type(template)(*parts) if hasattr(template, "_fields") else tuple(parts)  # a NamedTuple has its names

@@ -118,7 +118,7 @@ def _check_hyperband(space: Space, rounds: int, every: int, reduction: int) -> N
 def search(
     plan: SearchPlan, out: Path, *, workers: int = 1, resume: bool = False, observe: Observe | None = None
 ) -> Found:
-    """Run every trial that is not done yet, and leave the study, the table, the plot and the winner in the folder.
+    """Run every trial that is not done yet, and leave the study, the table, the report and the winner in the folder.
 
     An interrupted search goes on where it was: finished trials stay, running ones go on from their last
     stored round. One worker gives the same trials to the bit each time; so do several, but for which of Hyperband's
@@ -154,18 +154,13 @@ def _jobs(study: Study, plan: SearchPlan, out: Path) -> Iterator[Job]:
 def _in_parallel(study: Study, jobs: Iterator[Job], workers: int, watch: Observe) -> None:
     # Spawned, not forked: the check of the experiment may have started CUDA here, which a fork does not survive.
     with Pool(_trial, workers, "spawn") as pool:
-        while True:
-            while pool.has_room and (job := next(jobs, None)) is not None:
-                pool.start(job.number, job)
-            if pool.at_rest:
-                return
-            for message in pool.messages():
-                if isinstance(message, Asked):
-                    pool.answer(message.number, study.report(message.number, *message.question))
-                else:
-                    failed = TrialOutcome("failed", reason=str(message.error))
-                    study.finish(message.number, message.result if message.error is None else failed)
-                    _tell(study, message.number, watch)
+        for message in pool.perform((job.number, job) for job in jobs):
+            if isinstance(message, Asked):
+                pool.answer(message.number, study.report(message.number, *message.question))
+            else:
+                failed = TrialOutcome("failed", reason=str(message.error))
+                study.finish(message.number, message.result if message.error is None else failed)
+                _tell(study, message.number, watch)
 
 
 def _trial(job: Job, ask: Ask) -> TrialOutcome:

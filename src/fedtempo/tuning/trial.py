@@ -66,20 +66,18 @@ def _scored(job: Job, goes_on: GoesOn, started: float) -> TrialOutcome:
         for reports in _in_step(runs):
             done = max(report.round for report in reports) + 1
             quality = _quality(reports)
-            if quality is None:
+            if quality is None or math.isnan(quality):  # as in a run, a round without a number is not the best
                 continue
-            if math.isnan(quality):
-                reason = f"the validation score of round {done} is not a number"
-                return TrialOutcome("failed", rounds=done, seconds=time.perf_counter() - started, reason=reason)
             best, best_round = (quality, done) if quality > best else (best, best_round)
             if not math.isfinite(best):  # some user's model has diverged so far
                 continue
-            score = -best if _lower_is_better(reports) else best
+            score = 0.0 - best if _lower_is_better(reports) else best
             if not goes_on(done, score):
                 return TrialOutcome("pruned", score, done, best_round, time.perf_counter() - started)
     seconds = time.perf_counter() - started
     if not math.isfinite(best):
-        return TrialOutcome("failed", rounds=done, seconds=seconds, reason="no round had a finite validation score")
+        reason = "no round had a validation score that is a finite number"
+        return TrialOutcome("failed", rounds=done, seconds=seconds, reason=reason)
     return TrialOutcome("complete", score, done, best_round, seconds)
 
 

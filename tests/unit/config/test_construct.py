@@ -9,11 +9,12 @@ import pytest
 import torch
 
 import fedtempo as ft
-from fedtempo.config import make_algorithm, make_data
+from fedtempo import algorithms as fl
+from fedtempo.config import make_algorithm, make_data, parse, settings_of
 from fedtempo.config.schema import DataSection
 from fedtempo.schedules import SCHEDULES, Now, from_config, per_round, per_step, to_config
 from tests import zoo
-from tests.unit.config.experiments import BACKBONE, HEAD
+from tests.unit.config.experiments import BACKBONE, HEAD, experiment
 
 SCHEDULE_SETTINGS: dict[str, dict[str, Any]] = {
     "constant": {"value": 0.5},
@@ -32,6 +33,8 @@ SCHEDULE_SETTINGS: dict[str, dict[str, Any]] = {
     "finish_by": {"seconds": 10.0, "most": 5},
     "over_time": {"value": 0.5, "factor": 0.5, "seconds": 60.0},
     "by_own_loss": {"value": 0.5, "power": 0.5},
+    "decaying_k": {"k0": 10, "rate": 0.9},
+    "decaying_lr": {"value": 0.1, "rate": 0.9},
 }
 
 
@@ -64,6 +67,50 @@ def test_wrappers_nest() -> None:
     inner = {"name": "clip_then_decay", "weight_decay": 0.1, "max_norm": 2.0, "around": BACKBONE}
     algorithm = make_algorithm({"name": "fednar", "weight_decay": 0.2, "max_norm": 1.0, "around": inner})
     assert algorithm.settings["algorithm"].settings["algorithm"].name == "fedavg"
+
+
+SERVERS: dict[str, tuple[Any, ft.Transform | ft.optimizers.Optimizer]] = {
+    "a client's, by its name": ("adam", ft.optimizers.adam()),
+    "a client's, by a table": (
+        {"name": "sgd", "momentum": 0.9, "nesterov": True},
+        ft.optimizers.sgd(0.9, nesterov=True),
+    ),
+    "momentum": ({"name": "momentum", "decay": 0.5}, ft.transforms.momentum(0.5)),
+    "Adam of Reddi et al.": ({"name": "scale_by_adam", "initial": 0.1}, ft.transforms.scale_by_adam(initial=0.1)),
+    "Yogi": ("scale_by_yogi", ft.transforms.scale_by_yogi()),
+    "Adagrad": ("scale_by_adagrad", ft.transforms.scale_by_adagrad()),
+}
+
+
+@pytest.mark.parametrize("name", SERVERS)
+def test_a_server_optimizer_goes_around_any_algorithm_of_a_file(name: str) -> None:
+    table, optimizer = SERVERS[name]
+    inner = {"name": "scaffold", "lr": 0.1, "steps": 2}
+    section = {"name": "with_server", "optimizer": table, "server_lr": 0.05, "around": inner}
+    settings = settings_of(parse(experiment(algorithm=section)))
+    in_python = fl.with_server(fl.scaffold(lr=0.1, steps=2), optimizer, 0.05)
+    assert repr(settings["algorithm"]) == repr(in_python)
+    from_file = ft.run(**settings)
+    assert from_file.digest() == ft.run(**{**settings, "algorithm": in_python}).digest()
+    assert from_file.digest() != ft.run(**{**settings, "algorithm": fl.scaffold(lr=0.1, steps=2)}).digest()
+
+
+def test_a_personal_head_goes_under_any_algorithm_of_a_file() -> None:
+    table = {"name": "with_head", "head": HEAD, "around": {"name": "fedexp", "lr": 0.1, "steps": 2}}
+    algorithm = make_algorithm(table)
+    assert algorithm.personal.names(ft.models.mlp(6, [5], 4)) == {"head.weight", "head.bias"}
+    assert algorithm.settings["algorithm"].name == "fedexp"
+    assert len(ft.run(**settings_of(parse(experiment(algorithm=table)))).history) == 2
+
+
+def test_a_server_optimizer_of_a_file_that_is_not_known_is_named() -> None:
+    table = {"name": "with_server", "optimizer": "scale_by_adm", "around": BACKBONE}
+    with pytest.raises(ft.ConfigError, match=r"algorithm\.optimizer.*Did you mean 'scale_by_adam'"):
+        make_algorithm(table)
+    with pytest.raises(ft.ConfigError, match=r"algorithm\.around must be the table of the algorithm to wrap"):
+        make_algorithm({"name": "with_server", "optimizer": "adam"})
+    with pytest.raises(ft.ConfigError, match=r"algorithm\.optimizer"):
+        make_algorithm({"name": "fedavg", "lr": 0.1, "steps": 1, "optimizer": "scale_by_adam"})
 
 
 @pytest.mark.parametrize(("table", "names"), [(HEAD, {"head.weight", "head.bias"}), ({"matching": "*.bias"}, None)])

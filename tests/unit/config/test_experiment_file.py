@@ -142,6 +142,25 @@ def test_a_probability_that_is_none_is_refused(probability: object) -> None:
         parse(experiment(cohort={"bernoulli": probability}))
 
 
+def test_the_cohort_may_be_drawn_by_samples() -> None:
+    file = parse(
+        experiment(
+            cohort={"by_samples": 2},
+            data={"name": "digits", "split": {"name": "quantity_skew", "clients": 6, "alpha": 0.5}},
+        )
+    )
+    assert parse(tomllib.loads(dump(file))) == file
+    settings = settings_of(file)
+    in_python = ft.cohort.by_samples(2, settings["data"].sizes())
+    assert settings["cohort"] == in_python
+    from_file = ft.run(**settings)
+    assert from_file.digest() == ft.run(**{**settings, "cohort": in_python}).digest()
+    assert all(len(report.clients) == 2 for report in from_file.history)
+    for size in (0, 1.5, "two", True, None):
+        with pytest.raises(ft.ConfigError, match=r"cohort.by_samples must be an int >= 1 or a fraction in \(0, 1\]"):
+            parse(experiment(cohort={"by_samples": size}))
+
+
 def test_a_misspelt_cohort_is_told_the_forms_of_one() -> None:
     with pytest.raises(ft.ConfigError, match=r"cohort must be .*\{ bernoulli = 0\.1 \}.* Got \{'bernouli': 0\.5\}"):
         parse(experiment(cohort={"bernouli": 0.5}))

@@ -44,6 +44,14 @@ def table(rows: int = 120, seed: int = 0):
     return ft.data.Table("mine", {"x": x, "y": (x[:, 0] > 0).astype(np.int64)})
 
 
+def drawn(seed: int = 7):
+    return table(seed=seed)
+
+
+def large_ones(min_samples: int = 5):
+    return table()
+
+
 class Net(nn.Module):
     def __init__(self, width: int = 3):
         super().__init__()
@@ -171,12 +179,25 @@ def test_names_nest_and_tables_are_split_as_usual(mine: Path) -> None:
         ({"model": {"name": "mine here:Net"}}, "model must name own code as 'package.module:name'."),
         ({"metrics": ["mine_here:_agreement"]}, "must be a Metric, which says what is better"),
         ({"data": {"name": "mine_here:clients", "new_clients": 2}}, "data.new_clients must be left out"),
+        (
+            {"data": {"name": "mine_here:drawn"}},
+            "data.seed must be given for 'mine_here:drawn', whose own seed is 7: it also says how rows are divided.",
+        ),
+        (
+            {"data": {"name": "mine_here:large_ones", "min_samples": 3}},
+            "parameter 'min_samples' of 'mine_here:large_ones' must have another name: data.min_samples says how rows",
+        ),
     ],
 )
 def test_what_is_wrong_with_own_code_is_one_line(mine: Path, changes: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError) as error:
         settings_of(read(written(mine, **changes)))
     assert message in str(error.value)
+
+
+def test_a_parameter_named_like_a_setting_that_is_not_given_survives_writing(mine: Path) -> None:
+    file = read(written(mine, data={"name": "mine_here:large_ones", "split": {"name": "iid", "clients": 3}}))
+    assert len(settings_of(parse(file.model_dump()))["data"]) == 3
 
 
 def test_only_what_the_file_names_is_imported(tmp_path: Path, mine: Path) -> None:

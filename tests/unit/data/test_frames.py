@@ -252,3 +252,15 @@ def test_a_european_csv_file(tmp_path: Path) -> None:
         ft.data.from_csv(path, client="user", target="label")
     with pytest.raises(ft.ConfigError, match=r"decimal must be '\.' or ','\. Got ';'"):
         ft.data.from_csv(path, **settings, decimal=";")
+
+
+def test_a_column_of_sample_weights_weighs_rows_and_is_no_feature() -> None:
+    rows = {name: ROWS[name] for name in ("user", "age", "label")} | {"sample_weight": [1, 2, 3, 4, 5, 6]}
+    for features in (None, ["age"]):
+        table = ft.data.from_frame(rows, client="user", target="label", features=features, standardise=True)
+        assert table.about["features"] == "age"
+        assert table.split(validation=0.0, test=0.0).columns["sample_weight"].tolist() == [1, 2, 3, 4, 5, 6]
+    listed = ft.data.from_frame(rows, client="user", target="label", features=["age", "sample_weight"])
+    assert "sample_weight" not in listed.columns and listed.columns["x"].shape == (6, 2)
+    with pytest.raises(ft.DataError, match="'sample_weight' of frame must have a value in every row"):
+        ft.data.from_frame({**rows, "sample_weight": [1, None, 3, 4, 5, 6]}, client="user", target="label")

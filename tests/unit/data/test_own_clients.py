@@ -5,7 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
+from torch.utils.data import TensorDataset
 
+from fedtempo.data import FederatedData
 from fedtempo.data.own_clients import as_columns, as_one_table
 from fedtempo.errors import DataError
 
@@ -72,3 +74,22 @@ def test_what_cannot_be_a_table_is_named(clients: list[object], parts: dict[str,
     with pytest.raises(DataError) as caught:
         as_one_table(clients, given["validation"], given["test"], 0)  # type: ignore[arg-type]
     assert message in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("clients", "message"),
+    [
+        ([TensorDataset(torch.zeros(4, 2), torch.zeros(4))] * 2, "Got TensorDataset: ft.data.from_torch"),
+        ({"A": ([[1.0]], [0]), "B": ([[2.0]], [1])}, r"Got dict: give list\(clients.values\(\)\), and names="),
+        ([(np.ma.masked_equal([1.0, -999.0], -999.0), [0, 1])] * 2, "'x', must have a number .* Got a masked array"),
+    ],
+)
+def test_what_comes_through_another_door_is_shown_it(clients: object, message: str) -> None:
+    with pytest.raises(DataError, match=message):
+        FederatedData.from_clients(clients)  # type: ignore[arg-type]
+
+
+def test_a_frame_per_client_is_shown_the_way_for_frames() -> None:
+    pandas = pytest.importorskip("pandas", reason="pandas is not installed")
+    with pytest.raises(DataError, match=r"Got DataFrame: ft.data.from_frame takes one frame of all clients"):
+        FederatedData.from_clients([pandas.DataFrame({"x": [1.0], "y": [0]})])

@@ -112,6 +112,13 @@ def test_what_a_server_was_started_with_can_be_read_again(keys: Path, tmp_path: 
         stored_server(tmp_path / "run")
 
 
+def test_a_sent_folder_cannot_fill_the_memory_by_how_it_was_served(keys: Path, tmp_path: Path) -> None:
+    prepare_server(tmp_path / "run", read(EXAMPLE), ServerPlan(str(keys / "server"), "0.0.0.0", 8001, 7, 60.0))
+    (tmp_path / "run" / "deployment.toml").write_text(".".join(["a"] * 500) + " = 1")
+    with pytest.raises(ft.OutputError, match="keys with at most 20 parts"):
+        stored_server(tmp_path / "run")
+
+
 NODE = ["client", str(EXAMPLE), "--server", "localhost:1", "--state", "OUT", "--insecure"]
 WRONG: dict[str, tuple[list[str], str]] = {
     "no keys": (["server", str(EXAMPLE), "--out", "OUT"], "keys must be given"),

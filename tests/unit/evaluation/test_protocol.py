@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 import pytest
 import torch
 
 import fedtempo as ft
 from fedtempo import algorithms as a
+from fedtempo.config import parse
 from fedtempo.evaluation.protocol import Evaluation, Scores, UserScores
+from fedtempo.evaluation.serving import served_phases
+from fedtempo.training.prepare import prepare
+from tests.unit.config.experiments import experiment as experiment_file
 
 
 def users(values: list[float], samples: list[int] | None = None, interpolated: bool = False) -> UserScores:
@@ -103,6 +109,23 @@ def test_head_only_fine_tuning_leaves_the_body(digits: ft.data.FederatedData) ->
     head = ft.run(**settings, evaluation=Evaluation(epochs=3, trains="head")).scores
     assert everything.existing_before.values["loss"] == pytest.approx(head.existing_before.values["loss"])
     assert (everything.existing_after.values["loss"] != head.existing_after.values["loss"]).any()
+
+
+def test_body_only_fine_tuning_leaves_the_head(digits: ft.data.FederatedData) -> None:
+    """FedBABU's third way to serve a user: everything is its first, the head alone its second."""
+    settings = {"model": ft.models.mlp(64, [8], 10), "data": digits, "rounds": 1, "algorithm": a.fedbabu(0.3, 1)}
+    experiment = prepare(**settings, evaluation=Evaluation(steps=2, trains="body"))
+    for newcomers in (False, True):
+        (phase,), _ = served_phases(experiment.federation, experiment.evaluation, newcomers)
+        moved = phase.trains.names(settings["model"])
+        assert moved == {n for n, _ in settings["model"].named_parameters() if not n.startswith("head.")}
+    losses = [
+        ft.run(**settings, evaluation=Evaluation(steps=2, trains=part)).scores.new_after.values["loss"]
+        for part in ("all", "head", "body")
+    ]
+    assert not any(np.allclose(one, other) for one, other in itertools.combinations(losses, 2))
+    section = parse(experiment_file(evaluation={"trains": "body"})).evaluation
+    assert section.trains == "body"
 
 
 def test_validation_selects_and_test_is_read_only_then(digits: ft.data.FederatedData) -> None:

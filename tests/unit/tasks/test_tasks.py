@@ -83,16 +83,21 @@ def test_labels_and_numbers_by_hand() -> None:
 @pytest.mark.parametrize(
     ("targets", "name"),
     [
-        (None, "direct"),
         (torch.zeros(2), "regression"),
         (torch.zeros(2, 3, dtype=torch.bool), "multilabel"),
         (torch.zeros(2, 3, dtype=torch.int64), "language"),
         (torch.zeros(2, dtype=torch.int64), "classification"),
     ],
 )
-def test_the_task_that_fits_the_targets(targets: torch.Tensor | None, name: str) -> None:
+def test_the_task_that_fits_the_targets(targets: torch.Tensor, name: str) -> None:
     assert as_task(None, targets).name == name
     assert as_task(name, None) is TASKS[name]
+
+
+def test_without_targets_a_loss_is_not_guessed() -> None:
+    """A model that gets its targets as `labels` would train its logits towards minus infinity."""
+    with pytest.raises(ft.ConfigError, match=r"name the column of targets 'y'; loss='direct' if .* Got no column 'y'"):
+        as_task(None, None)
 
 
 def test_a_loss_of_ones_own_may_be_per_sample_or_not() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import itertools
 import warnings
 
 import numpy as np
@@ -195,6 +196,33 @@ def test_a_function_is_called_on_the_seed_and_init_says_so():
     assert made.experiment.notes[0] == "first weights: made by the function given as model, on the run's seed"
     given = run(ft.models.mlp(6, [5], 4), init=loaded().state_dict())
     assert given.experiment.notes[0] == "first weights: given by init"
+
+
+def from_the_system():
+    model = nn.Linear(6, 4)
+    model.weight.data = torch.from_numpy(np.random.default_rng().standard_normal((4, 6))).float()
+    return model
+
+
+def growing():
+    sizes = itertools.count(5)
+    return lambda: nn.Sequential(nn.Linear(6, size := next(sizes)), nn.Linear(size, 4))
+
+
+@pytest.mark.parametrize("make, name", [(from_the_system, "weight"), (growing(), "0.weight")])
+def test_a_function_that_makes_another_model_on_the_same_seed_is_refused(make, name):
+    with pytest.raises(ModelError, match=f"must make the same model on the same seed.* Got another '{name}'"):
+        run(make)
+
+
+def test_a_module_that_a_function_hands_out_keeps_its_weights_and_its_type():
+    model = loaded()
+    before = copy.deepcopy(model.state_dict())
+    result = run(lambda: model, known.fedper(lr=0.1, steps=1), rounds=1, cohort=1, dtype=torch.bfloat16)
+    assert result.notes[0].startswith("first weights: as the module came")
+    assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
+    waiting = [c for c in range(4) if c not in result.history[0].clients]
+    assert all(torch.equal(result.client_state(c)["head.weight"], model.head.weight.bfloat16()) for c in waiting)
 
 
 def test_the_start_is_stored(tmp_path):

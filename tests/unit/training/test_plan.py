@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import pytest
+import torch
+from torch import nn
 
+import fedtempo as ft
 from fedtempo import algorithms as a
 from fedtempo.data.batches import Batching
 from fedtempo.schedules import Now, decaying_k, per_round
@@ -17,6 +20,45 @@ def test_rounds_by_hand() -> None:
     assert [plan.steps for plan in rounds] == [(4,), (2,), (1,)]
     assert [plan.server["server lr"] for plan in rounds] == pytest.approx([1.0, 0.9, 0.81])
     assert [plan.ratio for plan in rounds] == pytest.approx([0.1 * 3 / 2, 0.05 * 1 / 2, 0.0])
+
+
+def test_an_epoch_that_is_shortened_at_its_end_counts_as_it_is_left() -> None:
+    """Two epochs of two steps at 0.1, the second halved: 0.1, 0.1, 0.05, 0.05 are left, of the sum 0.3.
+
+    The steps see 0, 0.1, 0.2 and 0.3 walked before them: the second epoch is walked at full rate.
+    """
+    algorithm = a.feddecay(lr=0.1, beta=0.5, epochs=2, per="epoch_displacement")
+    (plan,) = planned_rounds(algorithm, [0], 8, Batching(4), Now())
+    assert plan.travel == pytest.approx(0.3)
+    assert plan.factors == pytest.approx(3.0)
+    assert plan.ratio == pytest.approx((0.1 * 0.1 + 0.05 * 0.2 + 0.05 * 0.3) / 0.3)
+    steps = planned_steps(algorithm, [0], 8, Batching(4), Now())
+    assert [step.rates["epoch_factor"] for step in steps] == pytest.approx([1.0, 1.0, 0.5, 0.5])
+
+
+@pytest.mark.parametrize("per", ["step", "epoch", "epoch_displacement"])
+@pytest.mark.parametrize("beta", [0.0, 0.4, 1.0])
+def test_the_ratio_is_that_of_what_a_client_sends(per: str, beta: float) -> None:
+    """On x^2 / 2 gradients differ by the way walked: x - y_K = (c1 - c2) x, but for higher powers of the rate."""
+    lr = 1e-4
+    algorithm = a.feddecay(lr=lr, beta=beta, epochs=3, per=per)  # type: ignore[arg-type]
+    (plan,) = planned_rounds(algorithm, [0], 8, Batching(4), Now())
+    data = ft.data.FederatedData.from_clients([{"x": torch.zeros(8, 1, dtype=torch.float64)}])
+    settings = {"rounds": 1, "batch_size": 4, "evaluation": None, "dtype": torch.float64, "init": "model"}
+    result = ft.run(model=Parabola(), data=data, algorithm=algorithm, loss="direct", **settings)  # type: ignore[arg-type]
+    sent = 1.0 - float(result.params["w"])
+    assert sent == pytest.approx(plan.travel * (1 - plan.ratio), rel=1e-6)
+
+
+class Parabola(nn.Module):
+    """w^2 / 2 for every row."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.w = nn.Parameter(torch.ones(()))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.w**2 / 2 + 0 * x[:, 0]
 
 
 def test_steps_by_hand() -> None:

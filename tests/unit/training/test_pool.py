@@ -34,18 +34,14 @@ def squared(job: Any, ask: Ask) -> Any:
 
 
 def everything(pool: Pool, jobs: list[Any]) -> dict[int, Done]:
-    waiting, ended = iter(enumerate(jobs)), {}
-    while True:
-        while pool.has_room and (following := next(waiting, None)) is not None:
-            pool.start(*following)
-        if pool.at_rest:
-            return ended
-        for message in pool.messages():
-            if isinstance(message, Asked):
-                assert message.question == "how much?"
-                pool.answer(message.number, 21)
-            else:
-                ended[message.number] = message
+    ended = {}
+    for message in pool.perform(enumerate(jobs)):
+        if isinstance(message, Asked):
+            assert message.question == "how much?"
+            pool.answer(message.number, 21)
+        else:
+            ended[message.number] = message
+    return ended
 
 
 @pytest.mark.parametrize(

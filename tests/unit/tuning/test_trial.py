@@ -56,3 +56,39 @@ def test_scores_are_in_the_metrics_unit_and_the_lowest_error_wins(tmp_path: Path
     assert untrained > trained > 0.9
     assert found.best.number == 1
     assert found.as_dict()["lower_is_better"] and f"rmse {trained:.4f}" in found.best_file()
+
+
+OWN = """
+import torch
+import fedtempo as ft
+
+
+def error(outputs, targets):
+    known = outputs.mean() > 1.2
+    return float((outputs.squeeze(-1) - targets).abs().mean()) if known else float("nan")
+
+
+mine = ft.Metric(error, higher_is_better=False, per="client")
+"""
+
+
+def test_a_round_in_which_a_metric_is_undefined_does_not_fail_the_trial(tmp_path: Path) -> None:
+    """As in a run, which never selects such a round: predictions are small at first, and no number is known of them."""
+    lines = [f"{i % 4},{0.1 * (i % 2)},{0.5 + 2 * (i // 4 % 2)}" for i in range(80)]
+    (tmp_path / "rows.csv").write_text("user,a,y\n" + "\n".join(lines) + "\n")
+    (tmp_path / "undefined_at_first.py").write_text(OWN)
+    text = REGRESSION.replace('"rmse"', '"undefined_at_first:mine"').replace("rounds = 2", "rounds = 8")
+    (tmp_path / "e.toml").write_text(text.replace("[0.1, 1e-9]", "[0.003, 1e-9]"))
+    found = search(plan_search(space_of(tmp_path / "e.toml")), tmp_path / "out")
+    learns, never = (record.outcome for record in found.records)
+    assert learns.state == "complete" and learns.rounds == 8 and learns.best_round > 1
+    assert never.state == "failed" and "no round had a validation score that is a finite number" in never.reason
+
+
+def test_an_error_of_zero_is_shown_without_a_sign(tmp_path: Path) -> None:
+    lines = [f"{i % 4},{i % 2},0.0" for i in range(80)]
+    (tmp_path / "rows.csv").write_text("user,a,y\n" + "\n".join(lines) + "\n")
+    (tmp_path / "always_right.py").write_text(OWN.replace("outputs.mean() > 1.2", "False").replace('"nan"', "0"))
+    (tmp_path / "e.toml").write_text(REGRESSION.replace('"rmse"', '"always_right:mine"'))
+    found = search(plan_search(space_of(tmp_path / "e.toml")), tmp_path / "out")
+    assert "-0.0" not in found.best_file()

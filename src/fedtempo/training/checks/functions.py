@@ -21,7 +21,7 @@ from fedtempo.client.transforms import Transform, is_identity
 from fedtempo.errors import ConfigError, FedTempoError, first_line, require
 from fedtempo.federation.costs import measured_stages
 from fedtempo.federation.federation import Federation
-from fedtempo.params import Params, different_form, select, zeros_like
+from fedtempo.params import Params, different_form, leaves, no_tensor_in, select, zeros_like
 from fedtempo.randomness import generators_kept, states_of_generators
 from fedtempo.schedules import Now
 from fedtempo.server.step import Server
@@ -41,14 +41,21 @@ def _try_one_round(federation: Federation) -> None:
     client = int(federation.problem.data.clients[0])
     with _trial("server.init and server.extra", "functions of the trained tensors, and of the state made of them"):
         received = Received(shared, federation.first_extra(shared))
+        trained = select(shared, federation.stepped_names)
+        _require_state("the state of server.init", federation.algorithm.server.init(trained))
     with _trial("server.model", "a function of (shared, state) that returns tensors by name"):
-        _check_served(federation.algorithm.server, shared, select(shared, federation.stepped_names))
+        _check_served(federation.algorithm.server, shared, trained)
+    for stage in federation.program.stages:
+        _check_first_state(stage, trained)
     with _trial("memory.initial_state", "a function of (shared, names) that returns tensors by name"):
         own = federation.first_personal(client, shared)
+        _require_state("what memory.initial_state returns", own)
     rule = "a function of (received, personal) that returns (personal, scratch)"
     given = [*received, own]
     with _trial("memory.begin", rule, given):
         carry = federation.program.init(received, own)
+        _require_state("what memory.begin returns", (carry.personal, carry.scratch))
+        _require_state("the state of a phase's rule, init,", carry.states)
     (now,) = federation.problem.places(Now(samples=2, total_samples=2), np.array([client]))
     for stage in federation.program.stages:
         _check_directions(stage, carry, now)
@@ -81,15 +88,36 @@ def _check_directions(stage: Stage, carry: Carry, now: Now) -> None:
     _check_transform(f"optimizer {optimizer.name!r}", optimizer.transform, state.optimizer, trained, now)
 
 
+def _check_first_state(stage: Stage, trained: Params) -> None:
+    """What an optimizer begins with are tensors: other values could be neither stored nor computed side by side."""
+    optimizer = stage.phase.optimizer
+    field = f"optimizer {optimizer.name!r}, init"
+    with _trial(field, "a function of the trained tensors that returns a state", (trained,)):
+        _require_state(f"the state of {field}", optimizer.transform.init(trained))
+
+
+def _require_state(field: str, state: object) -> None:
+    wrong = no_tensor_in(state)
+    if wrong:
+        rule = "tensors alone, in dicts, lists or tuples: torch.zeros(()) for a count, () for nothing"
+        raise ConfigError(f"{field} must hold {rule}. Got {wrong}.")
+
+
 def _check_transform(field: str, transform: Transform, state: Any, trained: Params, now: Now) -> None:
     if is_identity(transform):
         return
     with _trial(f"{field}, update", DIRECTION, (trained,)):
-        direction, _ = transform.update(zeros_like(trained), state, trained, now)
+        _require_state(f"the state of {field}", state)
+        before = {name: torch.empty_like(value) for name, value in leaves(state, "").items()}
+        direction, after = transform.update(zeros_like(trained), state, trained, now)
         _require_tensors(f"{field}, update", DIRECTION, direction)
         wrong = different_form(direction, trained)
         if wrong:
             raise ConfigError(f"{field}, update must return a direction of the gradient's form. Got {wrong}.")
+        _require_state(f"the state of {field}, update,", after)
+        wrong = different_form(leaves(after, ""), before)
+        if wrong:
+            raise ConfigError(f"{field}, update must return a state of the form that init made. Got {wrong}.")
 
 
 def _require_tensors(field: str, rule: str, found: object) -> None:

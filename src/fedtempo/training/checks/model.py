@@ -11,7 +11,7 @@ import torch
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from fedtempo.client.draws import seeded_draws
-from fedtempo.client.network import tensors_of
+from fedtempo.client.network import inputs_of, tensors_of
 from fedtempo.client.phase import Phase
 from fedtempo.data.augment import Augment
 from fedtempo.errors import ConfigError, DataError, FedTempoError, ModelError, first_line, require
@@ -61,7 +61,8 @@ def check_model(federation: Federation, evaluation: Evaluation | None = None, gi
         raise
     except Exception as error:
         shapes = {n: tuple(t.shape) for n, t in rows.items() if not n.startswith("_")}
-        raise ModelError(f"the model does not run on a batch of shapes {shapes}: {first_line(error)}") from error
+        what = f"{first_line(error)}{_whole_numbers(rows) if 'dtype' in str(error) else ''}"
+        raise ModelError(f"the model does not run on a batch of shapes {shapes}: {what}") from error
     _check_left_alone(rows)
     _check_outputs(federation, outputs, rows)
     _check_gradient(outputs, [leaf for leaf in leaves.values() if leaf.requires_grad])
@@ -77,6 +78,12 @@ def check_model(federation: Federation, evaluation: Evaluation | None = None, gi
     split = is_head_of_body(federation.problem.network, params, rows)
     meaning, targets = meaning_of(federation.problem.task, outputs.shape, rows.get("y")), rows.get("y", outputs).shape
     return ModelFacts(masks, independent, predicts_apart, split, meaning, outputs.shape, targets)
+
+
+def _whole_numbers(rows: Batch) -> str:
+    """A hint for inputs that are no floats, which layers such as `nn.Linear` do not take."""
+    name = next((n for n, values in inputs_of(rows).items() if not values.is_floating_point()), None)
+    return "" if name is None else f" ({name!r} has {rows[name].dtype}; layers that multiply need floats in the data)"
 
 
 def _check_left_alone(rows: Batch) -> None:
@@ -161,10 +168,8 @@ def _check_single_rows(federation: Federation, params: Params, rows: Batch, eval
             (c, stage.phase) for c in federation.problem.data.clients.tolist() for stage in federation.program.stages
         ]
         for client, phase in [*trained, *_fine_tuned_newcomers(federation, evaluation)]:
-            batching, (_, count) = (
-                phase.batching(federation.problem.batching),
-                phase.rows(int(federation.problem.sizes[client])),
-            )
+            batching = phase.batching(federation.problem.batching)
+            _, count = phase.rows(int(federation.problem.sizes[client]))
             if count and batching.length(count, batching.per_epoch(count) - 1) == 1:
                 name = federation.problem.data.name_of(client)
                 raise ModelError(
@@ -213,19 +218,25 @@ def _check_classes(federation: Federation, outputs: torch.Tensor, rows: Batch, o
     fits = outputs.shape[:-1] == rows["y"].shape and outputs.dim() >= (3 if tokens else 2)
     classes = outputs.shape[-1] if fits else 0
     if lowest < 0 or (highest >= classes and not own_heads):
-        # Zeros and ones, and one output for each of them: several labels a row, or one yes or no.
-        logits = (lowest, highest) == (0, 1) and not of_numbers(outputs.shape, rows["y"].shape)
-        hint = " Say loss='multilabel' if each output is the logit of a label." if logits else ""
-        if tokens and outputs.dim() > 2 and outputs.shape[:1] + outputs.shape[2:] == rows["y"].shape:
-            hint = " Classes come last: return outputs.movedim(1, -1), or say loss=F.cross_entropy."
-        if rows["y"].shape[1:] == (1,) and outputs.dim() == 2 and outputs.shape[1] > 1:
-            hint = " Give the labels without their second axis: y[:, 0]."
         if fits and len(np.unique(labels[labels != IGNORED])) <= classes:
             hint = " Number the classes from 0: np.unique(y, return_inverse=True), for all clients at once."
+        else:
+            hint = _hint_by_shape(outputs.shape, rows["y"].shape, tokens, (lowest, highest) == (0, 1))
         raise ModelError(
             f"the model's output must have one entry per class: labels of shape {tuple(rows['y'].shape)} "
             f"run from {lowest} to {highest}, the output has shape {tuple(outputs.shape)}.{hint}"
         )
+
+
+def _hint_by_shape(outputs: torch.Size, labels: torch.Size, tokens: bool, zeros_and_ones: bool) -> str:
+    """What the user may have meant by outputs and labels of these shapes."""
+    if labels[1:] == (1,) and len(outputs) == 2 and outputs[1] > 1:
+        return " Give the labels without their second axis: y[:, 0]."
+    if tokens and len(outputs) > 2 and outputs[:1] + outputs[2:] == labels:
+        return " Classes come last: return outputs.movedim(1, -1), or say loss=F.cross_entropy."
+    # Zeros and ones, and one output for each of them: several labels a row, or one yes or no.
+    logits = zeros_and_ones and not of_numbers(outputs, labels)
+    return " Say loss='multilabel' if each output is the logit of a label." if logits else ""
 
 
 def _draws_masks(federation: Federation, params: Params, rows: Batch) -> bool:

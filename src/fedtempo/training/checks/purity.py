@@ -93,19 +93,14 @@ def gradients_are_independent(network: Network, params: Params, rows: Batch, mor
             outputs = network.forward({**params, **free}, batch, train=True)[: len(next(iter(rows.values())))]
         weights = torch.linspace(0.5, 1.5, outputs.numel(), dtype=outputs.dtype, device=outputs.device)
         found = torch.autograd.grad((outputs.flatten() * weights).sum(), list(free.values()), allow_unused=True)
-        return torch.cat(
-            [
-                torch.zeros(1, dtype=torch.float64, device=outputs.device),
-                *(g.flatten().double() for g in found if g is not None),
-            ]
-        )
+        # One zero, so that a model without a gradient has a vector too.
+        zero = torch.zeros(1, dtype=torch.float64, device=outputs.device)
+        return torch.cat([zero, *(g.flatten().double() for g in found if g is not None)])
 
     alone, beside = gradient(rows), gradient(more)
     # More rows are added up in another order, which the last digits show.
-    allowed = (
-        max(torch.finfo(params[names[0]].dtype).eps ** 0.5, 1e-5) * alone.abs().max() if names else torch.zeros(())
-    )
-    return not bool(((alone - beside).abs() > allowed).any())
+    share = max(torch.finfo(params[names[0]].dtype).eps ** 0.5, 1e-5) if names else 0.0
+    return not bool(((alone - beside).abs() > share * alone.abs().max()).any())
 
 
 def tried(network: Network, params: Params, rows: Batch, train: bool) -> tuple[Tensor, Params]:

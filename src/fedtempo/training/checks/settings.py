@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -24,6 +24,8 @@ MOST = 1_000_000_000
 MOST_STEPS = 1_000_000
 """The most local steps or epochs of a phase in one round; every step is planned before it is taken."""
 SOME_CLIENTS = 4
+Found = tuple[str, Now, float]
+"""The name of a schedule, where it was asked, and its number there."""
 
 
 def check_rounds(rounds: int) -> None:
@@ -93,9 +95,14 @@ def check_uploads_suffice(rule: Cohort, federation: Federation, rounds: int) -> 
         require(enough, "cohort", f"at least {aggregator.fewest} in every round for {aggregator!r}", expected)
 
 
+def check_protocol(protocol: Evaluation | None) -> None:
+    """How users are scored is a protocol, or nobody is scored."""
+    rule = "an ft.Evaluation, such as ft.Evaluation(every=5), or None"
+    require(protocol is None or isinstance(protocol, Evaluation), "evaluation", rule, protocol)
+
+
 def check_evaluation(protocol: Evaluation | None, federation: Federation) -> None:
-    """The protocol is one, its fine-tuning can be run on this model, and its rate is a rate."""
-    require(protocol is None or isinstance(protocol, Evaluation), "evaluation", "an Evaluation or None", protocol)
+    """Fine-tuning can be run on this model, and its rate is a rate."""
     if protocol is None:
         return
     validates = bool(federation.problem.data.sizes("validation").any())
@@ -107,7 +114,7 @@ def check_evaluation(protocol: Evaluation | None, federation: Federation) -> Non
             phases, as_kept = served_phases(federation, protocol, newcomers)
             federation.compile(phases, as_kept=as_kept)
             for phase in phases:
-                _check_phase(phase, now, _largest(federation))
+                list(_check_phase(phase, now, _largest(federation)))
     except ConfigError as error:
         raise ConfigError(f"evaluation: {error}") from error
 
@@ -115,17 +122,31 @@ def check_evaluation(protocol: Evaluation | None, federation: Federation) -> Non
 def check_schedules(federation: Federation, rounds: int, cohort: float) -> None:
     """Every rate is finite and not negative in every round, and every phase has its steps."""
     first = federation.problem.now(0, cohort)
-    server = federation.algorithm.server.schedules
     # Where schedules can tell clients apart, some clients stand for all.
-    places = federation.problem.places(first, federation.problem.data.clients[:SOME_CLIENTS])
-    for round_number in sampled_rounds(rounds):
-        now = replace(first, round=round_number)
-        phases = federation.algorithm.phases
-        for place in set(places):
-            for phase in (*phases, *(phase.beside for phase in phases if phase.beside is not None)):
-                _check_phase(phase, replace(place, round=round_number), _largest(federation))
-        for name, schedule in server:
-            _check_rate(name, schedule, now, _largest(federation))
+    places = set(federation.problem.places(first, federation.problem.data.clients[:SOME_CLIENTS]))
+    asked = sampled_rounds(rounds)
+    found = {number: list(_of_round(federation, replace(first, round=number), places)) for number in asked[:2]}
+    for number in asked[2:]:
+        for _ in _of_round(federation, replace(first, round=number), places):
+            pass
+    # The first two rounds come again: a function that remembers calls or rounds has other numbers by now.
+    for number, numbers in found.items():
+        anew = _of_round(federation, replace(first, round=number), places)
+        for (name, now, value), (_, _, again) in zip(numbers, anew, strict=False):
+            if again != value:
+                rule = "the same number whenever it is asked for a round and step: a function that remembers nothing"
+                what = f"{value}, then {again} at round {number}, step {now.step}"
+                raise ConfigError(f"{name} must be {rule}. Got {what}.")
+
+
+def _of_round(federation: Federation, now: Now, places: Iterable[Now]) -> Iterator[Found]:
+    """All numbers of a round that schedules give, checked."""
+    largest, phases = _largest(federation), federation.algorithm.phases
+    for place in places:
+        for phase in (*phases, *(phase.beside for phase in phases if phase.beside is not None)):
+            yield from _check_phase(phase, replace(place, round=now.round), largest)
+    for name, schedule in federation.algorithm.server.schedules:
+        yield _check_rate(name, schedule, now, largest)
 
 
 def check_aggregator(federation: Federation) -> None:
@@ -155,23 +176,25 @@ def _largest(federation: Federation) -> float:
     return float(torch.finfo(federation.problem.dtype).max)
 
 
-def _check_phase(phase: Phase, now: Now, largest: float) -> None:
+def _check_phase(phase: Phase, now: Now, largest: float) -> Iterator[Found]:
     unit = phase.length.unit
     units = _number(unit, now, lambda: phase.length.units(now)) * phase.length.times
     require(units <= MOST_STEPS, f"{unit} in round {now.round}", f"at most {MOST_STEPS}", units)
+    yield unit, now, units
     for step in range(min(max(units, 1), 1000)):
         here = at_step(now, step, max(units, 1), 1)
         for name, schedule in phase.schedules:
-            _check_rate(name, schedule, here, largest)
+            yield _check_rate(name, schedule, here, largest)
 
 
-def _check_rate(name: str, schedule: Schedule, now: Now, largest: float) -> None:
+def _check_rate(name: str, schedule: Schedule, now: Now, largest: float) -> Found:
     value = _number(name, now, lambda: schedule.at(now))
     lowest = "above 0" if name == "max_norm" else "at least 0"
     if value < 0 or (value == 0 and name == "max_norm"):
         raise ConfigError(f"{name} must be {lowest}. Got {value} at round {now.round}, step {now.step}.")
     if value > largest:
         raise ConfigError(f"{name} must be at most {largest:.3g}, the largest of its dtype. Got {value}.")
+    return name, now, value
 
 
 def _number(name: str, now: Now, rule: Callable[[], Any]) -> Any:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -41,9 +41,9 @@ AT_THE_END = (
 """The files that a finished run writes beside its database. A file of the same name is overwritten."""
 
 
-def require_unwritten(folder: Path) -> None:
-    """A new run's folder holds no file that the end of the run would write over, or delete."""
-    taken = next((name for name in AT_THE_END if os.path.lexists(folder / name)), None)
+def require_unwritten(folder: Path, names: Sequence[str] = AT_THE_END) -> None:
+    """A new run's folder holds no file of these names: the run would write over it, or delete it."""
+    taken = next((name for name in names if os.path.lexists(folder / name)), None)
     if taken is not None:
         raise OutputError(f"out must be a folder without files that a run writes. Got {folder}, which holds {taken}.")
 

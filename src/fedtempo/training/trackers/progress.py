@@ -27,7 +27,7 @@ class ProgressTracker:
 
     def __init__(self, label: str) -> None:
         self._label = label
-        self._look: Look | None = None
+        self._display: Display | None = None
 
     def start(self, run: RunInfo) -> int:
         """Say what was decided for the user, and draw the bar."""
@@ -35,21 +35,21 @@ class ProgressTracker:
 
         for note in run.notes:
             say(note, error=not in_notebook())
-        self._look = look(run.rounds, self._label)
+        self._display = display(run.rounds, self._label)
         return run.done
 
     def round(self, report: RoundReport) -> None:
         """Move the bar."""
-        if self._look is not None:
-            self._look.show(report)
+        if self._display is not None:
+            self._display.show(report)
 
     def end(self, result: Result | None) -> None:
         """Leave the bar as it stands."""
-        if self._look is not None:
-            self._look.close()
+        if self._display is not None:
+            self._display.close()
 
 
-class Look(Protocol):
+class Display(Protocol):
     """One way to show progress."""
 
     def show(self, report: RoundReport) -> None:
@@ -61,7 +61,7 @@ class Look(Protocol):
         ...
 
 
-def look(total: int, label: str) -> Look:
+def display(total: int, label: str) -> Display:
     """What suits the place: a notebook's bar, a terminal's, or lines."""
     if in_notebook():
         return NotebookBar(total, label)

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import pytest
 import torch
 
 import fedtempo as ft
 from fedtempo.client.objectives import Value
+from fedtempo.client.rules import RateRule
 from fedtempo.contracts import small_data
 from fedtempo.errors import ConfigError, TrainingError
 from fedtempo.params import Params
@@ -72,6 +74,18 @@ def counted(received: ft.Received, carry: ft.Carry) -> Params:
 PAIR = "must be a function of (gradient, state, parameters, now) that returns (direction, state). Got "
 FORM = "optimizer 'mine', update must return a direction of the gradient's form. Got "
 HERE = "ZeroDivisionError (nothing to divide by) in fails, test_functions.py line "
+
+
+def remembering(init: Any, update: Callable[..., Any], state: Any = "reset") -> ft.Algorithm:
+    optimizer = ft.optimizers.Optimizer(ft.Transform(init, update), name="mine", state=state)
+    return ft.algorithms.fedavg(lr=0.1, steps=2, optimizer=optimizer)
+
+
+def filling(gradient: Params, state: Any, params: Params, now: ft.Now) -> Any:
+    """As torch's optimizers do: the state of a tensor is made at its first step."""
+    return gradient, {name: state.get(name, torch.zeros_like(g)) + g for name, g in gradient.items()}
+
+
 WRONG: dict[str, tuple[ft.Algorithm, str]] = {
     "an optimizer without a state": (stepping(lambda g, s, p, now: g), PAIR + "ValueError"),
     "an optimizer of three arguments": (stepping(lambda g, s, p: (g, s)), PAIR + "TypeError"),
@@ -89,6 +103,47 @@ WRONG: dict[str, tuple[ft.Algorithm, str]] = {
         " torch.float16 for ",
     ),
     "an optimizer that draws": (stepping(noisy), "update must be without random numbers"),
+    "a count that is no tensor": (
+        remembering(lambda params: {"steps": 0}, lambda g, s, p, now: (g, {"steps": s["steps"] + 1})),
+        "must hold tensors alone, in dicts, lists or tuples: torch.zeros(()) for a count, () for nothing. "
+        "Got 0 at steps.",
+    ),
+    "a kept count that is no tensor": (
+        remembering(lambda params: {"steps": 0}, lambda g, s, p, now: (g, s), "keep"),
+        "the state of optimizer 'mine', init must hold tensors alone",
+    ),
+    "a state that begins as None": (
+        remembering(lambda params: None, lambda g, s, p, now: (g, s)),
+        "the state of optimizer 'mine', init must hold tensors alone",
+    ),
+    "a state that is filled at the first step": (
+        remembering(lambda params: {}, filling),
+        "optimizer 'mine', update must return a state of the form that init made. Got '/",
+    ),
+    "a state that changes its type": (
+        remembering(lambda params: torch.zeros((), dtype=torch.int64), lambda g, s, p, now: (g, s + 0.5)),
+        "update must return a state of the form that init made",
+    ),
+    "a server's count that is no tensor": (
+        serving(init=lambda trained: {"rounds": 0}),
+        "the state of server.init must hold tensors alone, in dicts, lists or tuples: torch.zeros(()) for a count",
+    ),
+    "a client's count that is no tensor": (
+        keeping(initial_state=lambda shared, names: {"rounds": 0}),
+        "what memory.initial_state returns must hold tensors alone",
+    ),
+    "a note of a round that is no tensor": (
+        keeping(begin=lambda received, personal: (personal, {"steps": 0})),
+        "what memory.begin returns must hold tensors alone",
+    ),
+    "a rule's count that is no tensor": (
+        PLAIN.with_phases(
+            lambda phase: replace(
+                phase, rate_rule=RateRule(init=lambda params: {"steps": 0}, update=lambda probe, s, now: (0.1, s))
+            )
+        ),
+        "the state of a phase's rule, init, must hold tensors alone",
+    ),
     "an objective that fails": (minimising(fails), "phases must be made of functions that run on the model"),
     "an objective that returns a pair": (
         minimising(lambda loss, params, batch, view, now: loss(params, batch)),
@@ -150,6 +205,14 @@ SERVER_STEPS: dict[str, tuple[Callable[..., Any], str]] = {
         lambda shared, state, aggregate, now: ({n: t.sum() for n, t in shared.items()}, state),
         "server.step must return tensors of the names, shapes and types that it was given. Got () ",
     ),
+    "lets its state grow": (
+        lambda shared, state, aggregate, now: (shared, {**state, "seen": torch.zeros(())}),
+        "a state of the names, shapes and types that server.init made. Got 'state/seen', which is not among them in",
+    ),
+    "counts without a tensor": (
+        lambda shared, state, aggregate, now: (shared, {"rounds": 1}),
+        "server.step must return a state of the names, shapes and types that server.init made. Got 1 at rounds in",
+    ),
 }
 
 
@@ -159,3 +222,21 @@ def test_a_servers_step_is_named_with_its_round(name: str) -> None:
     with pytest.raises(TrainingError) as told:
         run(serving(step=step))
     assert words in str(told.value) and "\n" not in str(told.value)
+
+
+class Mean(NamedTuple):
+    sums: list[torch.Tensor]
+    rounds: torch.Tensor
+
+
+def test_a_servers_state_of_lists_and_names_is_resumed_as_it_was(tmp_path: Path) -> None:
+    def step(shared: Params, state: Mean, aggregate: Any, now: ft.Now) -> tuple[Params, Mean]:
+        state.sums[0] = state.sums[0] + 1
+        moved = {name: value + aggregate.means["delta"][name] / state.sums[0] for name, value in shared.items()}
+        return moved, Mean(state.sums, state.rounds + 1)
+
+    own = serving(init=lambda trained: Mean([torch.zeros(())], torch.zeros(())), step=step)
+    settings = {"algorithm": own, "model": ft.models.mlp(6, [5], 4), "data": small_data(), "progress": False}
+    whole = ft.run(**settings, rounds=4)
+    ft.run(**settings, rounds=2, out=tmp_path / "run")
+    assert ft.run(**settings, rounds=4, out=tmp_path / "run", resume=True).digest() == whole.digest()

@@ -177,3 +177,10 @@ def test_labels_of_another_form_are_refused_with_what_to_do(labels: list[object]
     data = ft.data.FederatedData.from_clients([(np.eye(4, dtype=np.float32), np.array(labels))])
     with pytest.raises(ft.ModelError, match=hint):
         ft.run(model=nn.Linear(4, 2), data=data, algorithm=ft.algorithms.fedsgd(lr=0.1), rounds=1)
+
+
+def test_whole_numbers_as_inputs_of_a_layer_that_multiplies_are_named() -> None:
+    clients = [(np.zeros((4, 3), np.uint8), np.array([0, 1, 0, 1])) for _ in range(2)]
+    data = ft.data.FederatedData.from_clients(clients)
+    with pytest.raises(ft.ModelError, match=r"'x' has torch.int64; layers that multiply need floats in the data"):
+        ft.train(model=nn.Linear(3, 2), data=data, algorithm=ft.algorithms.fedavg(0.1, 1), rounds=1)

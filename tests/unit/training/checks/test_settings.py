@@ -50,3 +50,40 @@ def test_the_plan_shows_every_rate() -> None:
     algorithm = ft.algorithms.fedcm(0.1, 1, alpha=0.3, optimizer=sgd(weight_decay=0.2))
     (step,) = planned_steps(algorithm, [0], 8, ft.data.batches.Batching(4), ft.Now())
     assert step.rates == {"lr": 0.1, "share": 0.3, "weight_decay": 0.2}
+
+
+class Falling:
+    """A scheduler as torch's are: it remembers the last round that it was asked for, and falls at a new one."""
+
+    def __init__(self) -> None:
+        self.rate, self.seen = 0.1, 0
+
+    def __call__(self, now: ft.Now) -> float:
+        if now.round != self.seen:
+            self.rate, self.seen = 0.9 * self.rate, now.round
+        return self.rate
+
+
+def counting() -> Any:
+    calls: list[int] = []
+    return lambda now: calls.append(1) or 0.1 / len(calls)
+
+
+@pytest.mark.parametrize("make", [Falling, counting])
+@pytest.mark.parametrize("name", wrong_schedules(lambda now: 1.0))
+def test_a_schedule_that_remembers_is_refused(name: str, make: Any) -> None:
+    with pytest.raises(ft.ConfigError, match=f"{name} must be the same number whenever it is asked"):
+        prepared(wrong_schedules(make())[name])
+
+
+def test_a_number_of_steps_that_is_remembered_is_refused() -> None:
+    left = iter(range(1_000_000))
+    with pytest.raises(ft.ConfigError, match="steps must be the same number whenever it is asked"):
+        prepared(ft.algorithms.fedavg(0.1, lambda now: 1 + next(left)))
+
+
+@pytest.mark.parametrize("protocol", [{"every": 1}, False, 5])
+def test_a_protocol_that_is_none_is_named(protocol: Any) -> None:
+    settings = {"model": ft.models.mlp(6, [5], 4), "data": small_data(), "rounds": 1}
+    with pytest.raises(ft.ConfigError, match=r"evaluation must be an ft\.Evaluation, such as .* or None"):
+        ft.train(algorithm=ft.algorithms.fedavg(0.1, 1), **settings, evaluation=protocol)
