@@ -8,7 +8,9 @@ cohort order draws the same numbers.
 from __future__ import annotations
 
 import hashlib
+import os
 import random
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import lru_cache
@@ -93,12 +95,31 @@ def uniform_rows(keys: torch.Tensor, count: int) -> torch.Tensor:
     return _logical_shift(row_keys(keys, count), 11).to(torch.float64) * 2.0**-53
 
 
+_GLOBAL_GENERATORS = threading.RLock()
+"""Held by the thread that has seeded the global generators: a live page that builds its model while a run builds its
+own would take numbers from the run's, and each would put back the other's state."""
+# A process that is forked while another thread holds the lock would wait for that thread, which it does not have.
+if hasattr(os, "register_at_fork"):  # not on Windows, which does not fork
+    os.register_at_fork(
+        before=_GLOBAL_GENERATORS.acquire,
+        after_in_parent=_GLOBAL_GENERATORS.release,
+        after_in_child=_GLOBAL_GENERATORS.release,
+    )
+
+
+@contextmanager
+def torch_kept() -> Iterator[None]:
+    """Whatever is drawn in here, torch's own generator is left as it was. Other threads wait for their turn."""
+    # No devices: to save a GPU's generator would start the GPU in every process.
+    with _GLOBAL_GENERATORS, torch.random.fork_rng(devices=[]):
+        yield
+
+
 @contextmanager
 def generators_kept() -> Iterator[None]:
     """Whatever code of others draws in here, torch's, numpy's and Python's own generators are left as they were."""
-    # No devices: to save a GPU's generator would start the GPU in every process.
-    numpy, python = np.random.get_state(), random.getstate()
-    with torch.random.fork_rng(devices=[]):
+    with torch_kept():
+        numpy, python = np.random.get_state(), random.getstate()
         try:
             yield
         finally:

@@ -2,11 +2,25 @@
 
 from __future__ import annotations
 
+import os
+import threading
+
 import numpy as np
+import pytest
 import torch
 from torch.func import vmap
 
-from fedtempo.randomness import client_keys, generator, random_bits, scramble, seed_for, uniform
+from fedtempo.models.weights import seeded
+from fedtempo.randomness import (
+    client_keys,
+    generator,
+    generators_kept,
+    random_bits,
+    scramble,
+    seed_for,
+    seed_generators,
+    uniform,
+)
 
 
 def test_the_stream_of_splitmix64() -> None:
@@ -53,3 +67,47 @@ def test_keys_side_by_side_draw_what_each_draws_alone() -> None:
     together = vmap(lambda key: uniform(key, torch.Size([4]), stream=2))(keys)
     for lane, key in enumerate(keys):
         assert torch.equal(together[lane], uniform(key, torch.Size([4]), stream=2))
+
+
+def test_threads_that_seed_the_global_generators_take_turns() -> None:
+    """A live page builds its model in a thread of its own while a run of the same program builds another."""
+    entered, drawn = threading.Event(), threading.Event()
+
+    def page() -> None:
+        with seeded(0, "probe"):
+            entered.set()
+            drawn.wait()
+
+    thread = threading.Thread(target=page)
+    with generators_kept():
+        seed_generators(3)
+        expected = torch.rand(5)
+        seed_generators(3)
+        thread.start()
+        entered.wait(0.1)  # the page may not begin before this model is made
+        found = torch.rand(5)
+    drawn.set()
+    thread.join()
+    assert entered.is_set()
+    assert torch.equal(found, expected)
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system does not fork")
+def test_a_process_that_is_forked_while_a_thread_draws_does_not_wait_for_it() -> None:
+    inside, done = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        with seeded(0, "probe"):
+            inside.set()
+            done.wait(0.3)
+
+    thread = threading.Thread(target=hold)
+    thread.start()
+    inside.wait()
+    child = os.fork()
+    if child == 0:
+        with seeded(1, "probe"):
+            os._exit(0)
+    done.set()
+    thread.join()
+    assert os.waitpid(child, 0)[1] == 0

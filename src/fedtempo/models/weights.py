@@ -14,7 +14,7 @@ from torch import nn
 from torch.nn.utils.parametrize import is_parametrized
 
 from fedtempo.errors import ModelError, first_line
-from fedtempo.randomness import generators_kept, seed_for, seed_generators
+from fedtempo.randomness import generators_kept, seed_for, seed_generators, torch_kept
 
 P = ParamSpec("P")
 M = TypeVar("M", bound=nn.Module)
@@ -24,8 +24,7 @@ _MARK = "_as_constructed"
 @contextlib.contextmanager
 def seeded(seed: int, *path: str | int) -> Iterator[None]:
     """Run torch's own initialisers on derived randomness; the global generator is left as it was."""
-    # No devices: models are made on the CPU, and to save a GPU's generator would start the GPU in every process.
-    with torch.random.fork_rng(devices=[]):
+    with torch_kept():
         # Not torch.manual_seed: without a GPU it stores a stack trace at every call for the GPU that may come, and with
         # one it would change the GPU's generator, which nobody puts back.
         torch.default_generator.manual_seed(seed_for(seed, *path))
