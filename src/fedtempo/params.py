@@ -188,11 +188,17 @@ def plain_norm(a: Mapping[str, Tensor]) -> float | None:
     >>> plain_norm({"w": torch.tensor([3.0]), "b": torch.tensor([4.0])})
     5.0
     """
+    square = plain_squared_norm(a)
+    return None if square is None else math.sqrt(square)
+
+
+def plain_squared_norm(a: Mapping[str, Tensor]) -> float | None:
+    """`squared_norm` as `plain_norm` has it."""
     flat = [p if p.dim() == 1 else p.reshape(-1) for p in a.values()]
     # One question for all tensors: asking each takes as long as the small ones' products.
-    if torch._C._functorch.peek_interpreter_stack() is not None or not (flat and flat[0].device.type == "cpu"):
+    if torch._C._functorch.peek_interpreter_stack() is not None or not (flat and flat[0].is_cpu):
         return None
-    return math.sqrt(sum(torch.dot(p, p).item() for p in flat))
+    return sum([torch.dot(p, p).item() for p in flat])
 
 
 def is_plain(tensor: Tensor) -> bool:

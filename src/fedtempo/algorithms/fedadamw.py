@@ -3,22 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any, Literal, Unpack
-
-import torch
-from torch import Tensor
+from typing import Literal, Unpack
 
 from fedtempo.algorithms.algorithm import Algorithm
 from fedtempo.algorithms.fedavg import fedavg
 from fedtempo.algorithms.named import ClientSettings, named
 from fedtempo.algorithms.parts.global_update import driven, driving
 from fedtempo.algorithms.parts.rate_rules import NORMALISED
+from fedtempo.algorithms.parts.shared_moments import adamw_with_shared_moments
 from fedtempo.client.clipping import clip_gradient
 from fedtempo.client.optimizers import Optimizer
-from fedtempo.client.transforms import Transform, add_weight_decay, chain
 from fedtempo.errors import ConfigError, is_number, require
-from fedtempo.params import Params, zeros_like
-from fedtempo.schedules import Position, Rate, checked_rate, step_number
+from fedtempo.schedules import Rate, checked_rate
 
 
 @named
@@ -51,9 +47,8 @@ def fedadamw(
     require(is_number(alpha) and alpha >= 0, "alpha", "a number >= 0", alpha)
     rate, decay = checked_rate(lr, "lr"), checked_rate(weight_decay, "weight_decay")
     kept = {"block_mean": {"mean"}, "whole": {"v"}, "reset": set[str]()}[second_moment]
-    moments = shared_moments(b1, b2, eps, second_moment, one_count)
     optimizer = Optimizer(
-        chain(moments, add_weight_decay(decay)),
+        adamw_with_shared_moments(b1, b2, eps, decay, second_moment, one_count),
         "average" if kept else "reset",
         frozenset({"m", "v", "mean"}) - kept,
         name="fedadamw",
@@ -72,30 +67,3 @@ def refuse_optimizer(clients: ClientSettings, who: str) -> None:
     """An error where clients are given an optimizer."""
     if "optimizer" in clients:
         raise ConfigError(f"{who} must keep its own optimizer: it is the algorithm. Got another one.")
-
-
-def shared_moments(b1: float, b2: float, eps: float, second_moment: str, one_count: bool = False) -> Transform:
-    """Adam with a count of the round for m and one of the run for v; v may start from one mean per tensor."""
-    for name, value in (("b1", b1), ("b2", b2)):
-        require(is_number(value) and 0 <= value < 1, name, "a number in [0, 1)", value)
-
-    def init(params: Params) -> dict[str, Params]:
-        zeros = {n: torch.zeros((), dtype=p.dtype, device=p.device) for n, p in params.items()}
-        return {"m": zeros_like(params), "v": zeros_like(params), "mean": zeros}
-
-    def update(gradient: Params, state: Any, params: Params, now: Position) -> tuple[Params, Any]:
-        local = float(step_number(now) + 1)
-        whole = local if second_moment == "reset" else now.value(lambda here: float(here.earlier + here.step + 1))
-        m = {n: b1 * state["m"][n] + (1 - b1) * g for n, g in gradient.items()}
-        old = state["v"] if second_moment != "block_mean" or local > 1 else _filled(state["mean"], state["v"])
-        v = {n: b2 * old[n] + (1 - b2) * g * g for n, g in gradient.items()}
-        first, second = 1 - b1 ** (whole if one_count else local), 1 - b2**whole
-        direction = {n: m[n] / first / ((v[n] / second) ** 0.5 + eps) for n in m}
-        # The mean of no numbers would be NaN, and the whole upload refused.
-        return direction, {"m": m, "v": v, "mean": {n: t.sum() / max(t.numel(), 1) for n, t in v.items()}}
-
-    return Transform(init, update)
-
-
-def _filled(means: dict[str, Tensor], like: Params) -> Params:
-    return {n: torch.zeros_like(t) + means[n] for n, t in like.items()}

@@ -12,7 +12,7 @@ from fedtempo.algorithms.parts.polyak import of_data_alone, polyak_ratio
 from fedtempo.algorithms.parts.rate_rules import ruled
 from fedtempo.client.rules import Probe, RateRule, State, zero_of
 from fedtempo.errors import require
-from fedtempo.params import Params, Scalar, is_plain, squared_norm
+from fedtempo.params import Params, Scalar, plain_squared_norm
 from fedtempo.schedules import Position
 
 
@@ -40,15 +40,15 @@ def feddecsps(
 
     def update(probe: Probe, state: State, now: Position) -> tuple[Scalar, State]:
         probe = probe if with_proximal else of_data_alone(probe)
-        square = squared_norm(probe.gradient)
-        if is_plain(square) and isinstance(probe.base, (int, float)):
-            gap, last = float(probe.loss) - lower, float(state["smallest"])
+        square = plain_squared_norm(probe.gradient)
+        if square is not None and isinstance(probe.base, (int, float)):
+            gap, last = probe.loss.item() - lower, state["smallest"].item()
             least = c * probe.base if last < 0 else last
-            least = min(least, gap / float(square)) if float(square) > 0 and gap >= 0 else least
+            least = min(least, gap / square) if square > 0 and gap >= 0 else least
             count = state["count"] if counts == "own" else now.value(lambda here: float(here.earlier + here.step))
             eta = least / (c * (float(count) + 1.0) ** 0.5) if gap >= 0 else 0.0
             return eta, {"smallest": state["smallest"].new_tensor(least), "count": state["count"] + 1.0}
-        ratio, steep, above = polyak_ratio(probe, square, lower, 1.0, 0.0)
+        ratio, steep, above = polyak_ratio(probe, lower, 1.0, 0.0)
         before = torch.where(state["smallest"] < 0, c * probe.base, state["smallest"])
         smallest = torch.where(steep & above, torch.minimum(before, ratio), before)
         taken = state["count"] if counts == "own" else now.value(lambda here: float(here.earlier + here.step))

@@ -10,7 +10,7 @@ from fedtempo.algorithms.parts.polyak import of_data_alone, polyak_ratio
 from fedtempo.algorithms.parts.rate_rules import ruled
 from fedtempo.client.rules import Probe, RateRule, State, zero_of
 from fedtempo.errors import require
-from fedtempo.params import Scalar, is_plain, squared_norm
+from fedtempo.params import Scalar, plain_squared_norm
 from fedtempo.schedules import Position
 
 
@@ -36,11 +36,11 @@ def fedsps(
 
     def update(probe: Probe, state: State, now: Position) -> tuple[Scalar, State]:
         probe = probe if with_proximal else of_data_alone(probe)
-        square = squared_norm(probe.gradient)
-        if is_plain(square) and isinstance(probe.base, (int, float)):
+        square = plain_squared_norm(probe.gradient)
+        if square is not None and isinstance(probe.base, (int, float)):
             # Numbers of one client are faster in Python than as tensors.
-            return _plain_rate(float(probe.loss) - lower, c * float(square), eps, probe.base, bounded), state
-        ratio, steep, above = polyak_ratio(probe, square, lower, c, eps)
+            return _plain_rate(probe.loss.item() - lower, c * square, eps, probe.base, bounded), state
+        ratio, steep, above = polyak_ratio(probe, lower, c, eps)
         bound = zero_of(probe.params) + probe.base
         eta = torch.where(steep, torch.minimum(ratio, bound) if bounded else ratio, bound)
         return torch.where(above, eta, 0.0), state

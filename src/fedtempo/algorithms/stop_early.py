@@ -12,7 +12,7 @@ from fedtempo.algorithms.named import named
 from fedtempo.algorithms.parts.rate_rules import BLOCKS
 from fedtempo.client.rules import Probe, State, StopRule, zero_of
 from fedtempo.errors import is_count, require
-from fedtempo.params import Params, norm
+from fedtempo.params import Params, Scalar, norm, plain_norm
 from fedtempo.schedules import Position, step_number
 
 
@@ -48,20 +48,29 @@ def stop_early(
         zero = zero_of(params)
         return {"first": zero, "best": zero, "fruitless": zero}
 
-    def update(probe: Probe, state: State, now: Position) -> tuple[Tensor, State]:
-        step = step_number(now)
-        length, loss = norm(probe.gradient).to(torch.float64), probe.loss.to(torch.float64)
-        first = length if step == 0 else state["first"]
-        better = torch.ones_like(loss, dtype=torch.bool) if step == 0 else loss < state["best"]
-        fruitless = torch.where(better, 0.0, state["fruitless"] + 1.0)
-        stops = torch.zeros_like(loss, dtype=torch.bool)
-        if step >= minimum:
-            stops = stops | (length <= gradient) if gradient is not None else stops
-            stops = stops | (length <= relative * first) if relative is not None else stops
-            stops = stops | (fruitless >= patience) if patience is not None else stops
-        return stops, {"first": first, "best": torch.where(better, loss, state["best"]), "fruitless": fruitless}
+    def update(probe: Probe, state: State, now: Position) -> tuple[Tensor | bool, State]:
+        step, may_stop = step_number(now), step_number(now) >= minimum
+        stops: Tensor | bool = False
+        if gradient is not None or relative is not None:
+            length = _length(probe.gradient)
+            state = {**state, "first": state["first"] + length} if step == 0 else state
+            stops = stops | (length <= gradient) if may_stop and gradient is not None else stops
+            stops = stops | (length <= relative * state["first"]) if may_stop and relative is not None else stops
+        if patience is not None:
+            loss = probe.loss.to(torch.float64)
+            better = torch.ones_like(loss, dtype=torch.bool) if step == 0 else loss < state["best"]
+            fruitless = torch.where(better, 0.0, state["fruitless"] + 1.0)
+            state = {**state, "best": torch.where(better, loss, state["best"]), "fruitless": fruitless}
+            stops = stops | (fruitless >= patience) if may_stop else stops
+        return stops, state
 
     rule = StopRule(init, update)
     # A client that stopped inside an epoch or a block would leave out what is done at its end.
     free = algorithm.leaving(BLOCKS, "stop_early").claimed("when clients stop", "stop_early")
     return free.with_phases(lambda p: replace(p, stop_rule=rule))
+
+
+def _length(gradient: Params) -> Scalar:
+    """The gradient's norm, as a number where Python can read it."""
+    plain = plain_norm(gradient)
+    return norm(gradient).to(torch.float64) if plain is None else plain

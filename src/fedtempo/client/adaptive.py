@@ -7,8 +7,10 @@ from collections.abc import Callable, Mapping
 import torch
 from torch import Tensor
 
+from fedtempo.client.kernels import decayed_step
 from fedtempo.client.transforms import Transform, stateless
-from fedtempo.params import Params, Scalar, add, norm
+from fedtempo.client.transforms.transform import State
+from fedtempo.params import Params, Scalar, add, is_plain, norm
 from fedtempo.schedules import Position, Rate, as_schedule
 
 Factor = Scalar | Mapping[str, Scalar]
@@ -23,7 +25,23 @@ def scale_gradient_and_decay(rate: StepFunction, decay: StepFunction) -> Transfo
         by, off = rate(gradient, params, now), decay(gradient, params, now)
         return {n: _of(by, n) * g + _of(off, n) * params[n] for n, g in gradient.items()}
 
-    return stateless(direction)
+    def one_pass(gradient: Params, before: float, state: State, params: Params, now: Position, lr: float) -> State:
+        if before:
+            return None
+        by, off = (_number(function(gradient, params, now)) for function in (rate, decay))
+        if not by or off is None:  # a factor for each tensor, or none for the gradient
+            return None
+        decayed_step(params, gradient, lr * by, off / by)
+        return state
+
+    return stateless(direction)._replace(one_pass=one_pass)
+
+
+def _number(factor: Factor) -> float | None:
+    """A factor of all tensors as Python reads it; None where it is something else."""
+    if isinstance(factor, Tensor):
+        return factor.item() if factor.dim() == 0 and is_plain(factor) else None
+    return float(factor) if isinstance(factor, (int, float)) else None
 
 
 def _of(factor: Factor, name: str) -> Scalar:

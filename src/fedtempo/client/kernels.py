@@ -17,11 +17,15 @@ LONG_TYPES = (torch.float32, torch.float64)
 
 def in_one_row(*tensors: Tensor) -> bool:
     """Whether a kernel can take tensors that belong together: it has no strides, and reads all of them as one row."""
-    first, strides = tensors[0], tensors[0].stride()
-    if first.dtype not in LONG_TYPES or first.device.type != "cpu":
+    first, *others = tensors
+    dtype, strides = first.dtype, first.stride()
+    # Every step asks this of every tensor, so it is asked without a generator and without the name of a device.
+    if dtype not in LONG_TYPES or not first.is_cpu:
         return False
-    in_a_row = first.is_contiguous() or (first.dim() == 4 and first.is_contiguous(memory_format=torch.channels_last))
-    return in_a_row and all(t.stride() == strides and t.dtype == first.dtype for t in tensors[1:])
+    for other in others:
+        if other.dtype is not dtype or other.stride() != strides:
+            return False
+    return first.is_contiguous() or (first.dim() == 4 and first.is_contiguous(memory_format=torch.channels_last))
 
 
 def decayed_step(params: Params, gradient: Params, rate: float, decay: float) -> None:

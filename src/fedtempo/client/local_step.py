@@ -125,17 +125,14 @@ def step_of(index: int, phase: Phase, network: Network, task: Task, trained: fro
             base = base_rate(phase.lr, now)
             probe = Probe(raw, value.total, before, lambda p: gradient_at(p)[0], here, base, of_data)
             rate, over, new = _follow_rules(phase, probe, new, rate, now)
-        # Writing the step over its start keeps the weights in the cache. It is safe where nobody reads the start
-        # again: not the caller, not `after`, not a client that stops, and not a transform that keeps the weights
-        # themselves in its state.
-        reads_start = over is not None or (phase.after is not None and phase.after_reads_start)
-        in_place = after is not None or (may_overwrite and not reads_start and not _shares_memory(new, before))
+            if over is not None and is_plain(over):
+                return _still(carry, index, new), value.loss
+        in_place = after is not None or (may_overwrite and over is None and _start_is_free(phase, new, before))
         if apart:
             after = moved_apart(phase, before, direction, rate, view, now, in_place)
         elif after is None:
             after = moved(before, direction, rate, in_place)
-        states = (*carry.states[:index], new, *carry.states[index + 1 :])
-        stepped = replaced(phase, carry._replace(states=states), {**after, **value.buffers})
+        stepped = replaced(phase, _with_state(carry, index, new), {**after, **value.buffers})
         if phase.after is not None:
             stepped = phase.after(stepped, StepInfo({} if in_place else before, after, direction, rate), here, now)
         return (stepped if over is None else _unless_over(over, index, carry, stepped)), value.loss
@@ -237,11 +234,15 @@ def _in_one_pass(
 def _follow_rules(
     phase: Phase, probe: Probe, state: PhaseState, rate: Scalar, now: Position
 ) -> tuple[Scalar, Tensor | None, PhaseState]:
-    """The step's rate, whether the client stops before it, and the rules' new states."""
+    """The step's rate, whether the client stops before it, and the rules' new states.
+
+    None says that nobody stops. Clients side by side have a number each, of which Python knows nothing.
+    """
     over = None
     if phase.stop_rule is not None:
-        over, stop = stopped(phase.stop_rule, probe, state.stop, now)
+        found, stop = stopped(phase.stop_rule, probe, state.stop, now)
         state = state._replace(stop=stop)
+        over = None if is_plain(found) and not found.item() else found
     if phase.rate_rule is not None:
         rate, ruled = ruled_rate(phase.rate_rule, phase.lr, probe, state.rate, now)
         state = state._replace(rate=ruled)
@@ -249,14 +250,18 @@ def _follow_rules(
 
 
 def _unless_over(over: Tensor, index: int, before: Carry, moved: Carry) -> Carry:
-    """The carry after the step, or the one before it where the client stops; the stop rule's own state moves on."""
-    if is_plain(over):
-        chosen = before if float(over) else moved
-    else:
-        chosen = tree_map(lambda old, new: torch.where(over > 0, old, new), before, moved)
-    states = list(chosen.states)
-    states[index] = states[index]._replace(stop=moved.states[index].stop)
-    return chosen._replace(states=tuple(states))
+    """Of clients side by side: the carry after the step, or the one before it for those that stop."""
+    chosen = tree_map(lambda old, new: torch.where(over > 0, old, new), before, moved)
+    return _still(chosen, index, moved.states[index])
+
+
+def _still(carry: Carry, index: int, after: PhaseState) -> Carry:
+    """The carry as it is; only the phase's stop rule has moved on."""
+    return _with_state(carry, index, carry.states[index]._replace(stop=after.stop))
+
+
+def _with_state(carry: Carry, index: int, state: PhaseState) -> Carry:
+    return carry._replace(states=(*carry.states[:index], state, *carry.states[index + 1 :]))
 
 
 def model_of(phase: Phase, carry: Carry) -> Params:
@@ -275,6 +280,15 @@ def replaced(phase: Phase, carry: Carry, new: Params) -> Carry:
         return carry._replace(personal={**carry.personal, **new})
     own, common = partition(new, carry.personal)
     return carry._replace(shared={**carry.shared, **common}, personal={**carry.personal, **own})
+
+
+def _start_is_free(phase: Phase, state: PhaseState, params: Params) -> bool:
+    """Whether a step may be written over its start, which keeps the weights in the cache.
+
+    It may where nobody reads the start again: not `after`, and no transform that keeps the weights themselves in its
+    state. (The caller and clients that stop have been asked before.)
+    """
+    return not (phase.after is not None and phase.after_reads_start) and not _shares_memory(state, params)
 
 
 def _shares_memory(state: PhaseState, params: Params) -> bool:

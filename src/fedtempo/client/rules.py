@@ -61,7 +61,7 @@ class StopRule(NamedTuple):
     """When a client stops before its last planned step."""
 
     init: Callable[[Params], State]
-    update: Callable[[Probe, State, Position], tuple[Tensor, State]]
+    update: Callable[[Probe, State, Position], tuple[Tensor | bool, State]]
     """(probe, state, position) -> (whether to stop before this step, state)."""
 
 
@@ -119,5 +119,9 @@ def _decay(lr: Schedule, here: Now) -> float:
 def stopped(rule: StopRule, probe: Probe, state: State, now: Position) -> tuple[Tensor, State]:
     """Whether the client stops before this step, as 0 or 1, and the next state. A stopped client stays stopped."""
     stops, after = rule.update(probe, state["rule"], now)
-    over = torch.maximum(state["stopped"], stops.to(torch.float64))
+    before = state["stopped"]
+    if isinstance(stops, bool):
+        over = torch.ones_like(before) if stops else before
+    else:
+        over = torch.maximum(before, stops.to(torch.float64))
     return over, {"rule": after, "stopped": over}

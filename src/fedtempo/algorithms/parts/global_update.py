@@ -7,6 +7,7 @@ from dataclasses import replace
 from fedtempo.algorithms.parts.last_mean import last_mean, sending_last_mean
 from fedtempo.client.objectives import Received
 from fedtempo.client.phase import AfterStep, Carry, StepInfo
+from fedtempo.params import add
 from fedtempo.schedules import Now, Position, Schedule
 from fedtempo.server.step import Server
 
@@ -18,9 +19,9 @@ def driven(alpha: float, rate: Schedule, rescaled: bool) -> AfterStep:
     """After every step: y <- y + b_k (alpha / K) D, times l_t / l_{t-1} where `rescaled`."""
 
     def after(carry: Carry, moved: StepInfo, received: Received, now: Position) -> Carry:
-        last = last_mean(received, DRIVE)
+        last = {n: d for n, d in last_mean(received, DRIVE).items() if n in moved.after}
         share = now.value(lambda here: alpha / here.steps * _inside(rate, here, rescaled))
-        shared = {n: carry.shared[n] + share * d for n, d in last.items() if n in moved.after}
+        shared = add({n: carry.shared[n] for n in last}, last, share)
         return carry._replace(shared={**carry.shared, **shared})
 
     return after

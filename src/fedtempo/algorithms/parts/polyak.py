@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from fedtempo.client.rules import Probe
+from fedtempo.params import squared_norm
 
 
 def of_data_alone(probe: Probe) -> Probe:
@@ -15,8 +16,8 @@ def of_data_alone(probe: Probe) -> Probe:
     return probe._replace(gradient=gradient, loss=loss)
 
 
-def polyak_ratio(probe: Probe, square: Tensor, lower: float, c: float, eps: float) -> tuple[Tensor, Tensor, Tensor]:
+def polyak_ratio(probe: Probe, lower: float, c: float, eps: float) -> tuple[Tensor, Tensor, Tensor]:
     """(f - lower) / (c |g|^2 + eps), whether the gradient is not zero, and whether the loss is at least `lower`."""
-    gap, square = probe.loss.to(torch.float64) - lower, square.to(torch.float64)
+    gap, square = probe.loss.to(torch.float64) - lower, squared_norm(probe.gradient).to(torch.float64)
     steep = square > 0
     return gap / (c * torch.where(steep, square, 1.0) + eps), steep, gap >= 0

@@ -14,12 +14,13 @@ PROBE = Probe(ONE, torch.tensor(3.0), ONE, lambda params: params, RECEIVED, 0.1,
 
 
 def test_the_ratio_by_hand() -> None:
-    ratio, steep, above = polyak_ratio(PROBE, torch.tensor(4.0), lower=1.0, c=0.5, eps=0.0)
+    ratio, steep, above = polyak_ratio(PROBE, lower=1.0, c=0.5, eps=0.0)
     assert (ratio.item(), bool(steep), bool(above)) == (1.0, True, True)  # (3 - 1) / (0.5 * 4)
 
 
 def test_a_zero_gradient_and_a_loss_below_the_bound_are_told_apart() -> None:
-    _, steep, above = polyak_ratio(PROBE, torch.tensor(0.0), lower=4.0, c=0.5, eps=0.0)
+    flat = PROBE._replace(gradient={"w": torch.zeros(1)})
+    _, steep, above = polyak_ratio(flat, lower=4.0, c=0.5, eps=0.0)
     assert (bool(steep), bool(above)) == (False, False)
 
 
