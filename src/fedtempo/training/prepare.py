@@ -181,7 +181,7 @@ def _check_rounds(
     expected = cohort.expected(federation.problem.now(0, 1.0), len(federation.problem.data.clients))
     # Schedules may be the user's functions: try them over the whole run now rather than fail in round 900.
     check_schedules(federation, rounds, expected)
-    check_evaluation(evaluation, federation)
+    check_evaluation(evaluation, federation, rounds)
     # A round may be expected to have less than one client, and may still have one.
     most = max(1.0, expected)
     require(is_count(quorum) and quorum <= most, "quorum", f"an int in [1, {most:g}] (the cohort)", quorum)
