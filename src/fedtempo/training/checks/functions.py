@@ -26,6 +26,7 @@ from fedtempo.randomness import generators_kept, states_of_generators
 from fedtempo.schedules import Now
 from fedtempo.server.step import Server
 from fedtempo.support.user_errors import place_of
+from fedtempo.training.checks.repeats import check_repeats, require_same
 
 DIRECTION = "a function of (gradient, state, parameters, now) that returns (direction, state)"
 
@@ -34,6 +35,7 @@ def check_functions(federation: Federation) -> None:
     """Every function of the algorithm that a client's round calls runs on this model, and returns what it should."""
     with generators_kept():
         _try_one_round(federation)
+    check_repeats(federation)
 
 
 def _try_one_round(federation: Federation) -> None:
@@ -118,6 +120,12 @@ def _check_transform(field: str, transform: Transform, state: Any, trained: Para
         wrong = different_form(leaves(after, ""), before)
         if wrong:
             raise ConfigError(f"{field}, update must return a state of the form that init made. Got {wrong}.")
+    with _trial(f"{field}, update", DIRECTION, (trained,)):
+        # Of zeros most functions make zeros, whatever they remember. Each call has a state of its own to write into.
+        ones = {name: torch.ones_like(value) for name, value in trained.items()}
+        calls = (transform.update(ones, transform.init(trained), trained, now) for _ in range(2))
+        first, second = ({**direction, **leaves(after, "state")} for direction, after in calls)
+        require_same(f"{field}, update must be a function that remembers", first, second)
 
 
 def _require_tensors(field: str, rule: str, found: object) -> None:
