@@ -40,6 +40,7 @@ from fedtempo.training.checks.settings import (
     check_cohort,
     check_device,
     check_evaluation,
+    check_personal,
     check_protocol,
     check_rounds,
     check_schedules,
@@ -106,6 +107,7 @@ def prepare(
     pieces = (first.to(dtype=dtype, device=device), data, task, batching, seed, dtype, device)
     problem = Problem(*pieces, augment=as_augment(augment), autocast=autocast)
     federation = Federation(problem, fitted(algorithm, problem.model, data.clients))
+    check_personal(federation)
     federation = _tried_on_a_batch(with_starts(federation, given, init_clients, origin), evaluation, model)
     federation = with_devices(federation, as_devices(devices), evaluation, federation.first_shared(given))
     expected = _check_rounds(federation, rule, rounds, evaluation, quorum)

@@ -67,7 +67,11 @@ def _try_one_round(federation: Federation) -> None:
     rule = "a function of (received, carry) that returns tensors by name"
     given += [carry.shared, carry.personal]
     with _trial("memory.final_state", rule, given):
-        _require_tensors("memory.final_state", rule, memory.final_state(seen(received, carry), carry))
+        kept = memory.final_state(seen(received, carry), carry)
+        _require_tensors("memory.final_state", rule, kept)
+        lost = sorted(federation.personal_names - set(kept))
+        if lost:
+            raise ConfigError(f"memory.final_state must return the personal tensors too. Got nothing for {lost[0]!r}.")
     rule = "a function of (received, carry) that returns tensors by group, 'delta' among them"
     with _trial("uploads.upload", rule, given):
         federation.program.finish(received, carry)

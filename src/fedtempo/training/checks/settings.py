@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from fedtempo.algorithms.parts.rate_rules import HISTORY
+from fedtempo.algorithms.parts.rate_rules import CENTRE, HISTORY
 from fedtempo.client.phase import Phase
 from fedtempo.errors import ConfigError, FedTempoError, first_line, is_count, require, shown
 from fedtempo.evaluation.protocol import Evaluation
@@ -166,6 +166,20 @@ def _of_round(federation: Federation, now: Now, places: Iterable[Now]) -> Iterat
             yield from _check_phase(phase, replace(place, round=now.round), largest)
     for name, schedule in federation.algorithm.server.schedules:
         yield _check_rate(name, schedule, now, largest)
+
+
+def check_personal(federation: Federation) -> None:
+    """An algorithm whose model has personal tensors steps on the whole model, and tells them from the shared ones."""
+    algorithm, names = federation.algorithm, federation.personal_names
+    if not names:
+        return
+    phases = (*algorithm.phases, *(phase.beside for phase in algorithm.phases if phase.beside is not None))
+    apart = [phase.on for phase in phases if phase.on != "both" and not phase.own]
+    # Torch would fill the gap in such a model with the module's own weights, which nobody trains.
+    rule = f"left out for {algorithm.name}: its phases are on {' and '.join(sorted(set(apart)))} tensors alone"
+    require(not apart, "personal", rule, algorithm.personal)
+    rule = f"left out for {algorithm.name}: it sets {CENTRE}, personal ones too"
+    require(CENTRE not in algorithm.owns, "personal", rule, algorithm.personal)
 
 
 def check_aggregator(federation: Federation) -> None:
