@@ -21,13 +21,14 @@ from fedtempo.client.transforms import Transform, is_identity
 from fedtempo.errors import ConfigError, FedTempoError, first_line, require
 from fedtempo.federation.costs import measured_stages
 from fedtempo.federation.federation import Federation
-from fedtempo.params import Params, different_form, leaves, no_tensor_in, select, zeros_like
+from fedtempo.params import Params, add, different_form, leaves, no_tensor_in, select, zeros_like
 from fedtempo.randomness import generators_kept, states_of_generators
 from fedtempo.schedules import Now
 from fedtempo.server.step import Server
 from fedtempo.support.user_errors import place_of
-from fedtempo.training.checks.repeats import check_repeats, require_same
+from fedtempo.training.checks.repeats import check_repeats, repeated, require_same
 
+KERNEL = "a function of (gradient, decay, state, parameters, now, rate) that returns a state or None"
 DIRECTION = "a function of (gradient, state, parameters, now) that returns (direction, state)"
 
 
@@ -130,6 +131,27 @@ def _check_transform(field: str, transform: Transform, state: Any, trained: Para
         calls = (transform.update(ones, transform.init(trained), trained, now) for _ in range(2))
         first, second = ({**direction, **leaves(after, "state")} for direction, after in calls)
         require_same(f"{field}, update must be a function that remembers", first, second)
+    if transform.one_pass is not None:
+        with _trial(f"{field}, one_pass", KERNEL, (trained,)):
+            _check_one_pass(field, transform, trained, now)
+
+
+def _check_one_pass(field: str, transform: Transform, trained: Params, now: Now) -> None:
+    """A step in one pass leads where `update` leads, weights and state: another backend takes the other way."""
+    assert transform.one_pass is not None
+    rate, gradient = 0.5, {name: torch.full_like(value, 0.1) for name, value in trained.items()}
+    for decay in (0.0, 0.25):
+        params = {name: value.clone() for name, value in trained.items()}
+        new = transform.one_pass(dict(gradient), decay, transform.init(trained), params, now, rate)
+        direction, after = transform.update(add(gradient, trained, decay), transform.init(trained), trained, now)
+        expected = add(trained, direction, -rate) if new is not None else trained
+        found, wanted = leaves(() if new is None else new, "state"), leaves(() if new is None else after, "state")
+        same = found.keys() == wanted.keys() and all(repeated(found[name], wanted[name]) for name in wanted)
+        if not same or not all(repeated(params[name], expected[name]) for name in trained):
+            what = f"other weights or another state for decay {decay:g} and rate {rate:g}"
+            raise ConfigError(
+                f"{field}, one_pass must step as update does, or write nothing and return None. Got {what}."
+            )
 
 
 def _require_tensors(field: str, rule: str, found: object) -> None:

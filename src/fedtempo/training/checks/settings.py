@@ -16,6 +16,7 @@ from fedtempo.errors import ConfigError, FedTempoError, first_line, is_count, re
 from fedtempo.evaluation.protocol import Evaluation
 from fedtempo.evaluation.serving import served_phases
 from fedtempo.federation.federation import Federation
+from fedtempo.params import submodule
 from fedtempo.schedules import Now, Schedule, at_step
 from fedtempo.server.cohort import Cohort
 from fedtempo.server.robust import ROBUST, plain_mean
@@ -118,6 +119,8 @@ def check_evaluation(protocol: Evaluation | None, federation: Federation, rounds
     validates = bool(federation.problem.data.sizes("validation").any())
     rule = "left out where no rows are for validation: nothing says that a round is better"
     require(protocol.patience is None or validates, "evaluation.patience", rule, protocol.patience)
+    whole = protocol.trains != "body" or bool(submodule("head").names(federation.problem.model))
+    require(whole, "evaluation.trains", "'all' for a model without a submodule 'head'", protocol.trains)
     (first,) = federation.problem.places(federation.problem.now(0, 1.0), federation.problem.data.clients[:1])
     try:
         for newcomers in (False, True):

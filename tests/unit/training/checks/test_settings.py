@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+import torch
 
 import fedtempo as ft
 from fedtempo.client.optimizers import sgd
@@ -121,6 +122,17 @@ def test_fine_tuning_is_asked_in_every_round_that_is_scored() -> None:
     prepared(plain, rounds=4, evaluation=ft.Evaluation(every=2, lr=lambda now: known[now.round]))
     with pytest.raises(ft.ConfigError, match="evaluation: lr must be a number in every round"):
         prepared(plain, rounds=6, evaluation=ft.Evaluation(every=2, lr=lambda now: known[now.round]))
+
+
+class Headless(torch.nn.Linear):
+    """A model without a part that is called head."""
+
+
+@pytest.mark.parametrize("part", ["head", "body"])
+def test_parts_that_the_model_does_not_have_are_not_fine_tuned(part: Any) -> None:
+    """Without a head, all but the head was all of the model, without a word."""
+    with pytest.raises(ft.ConfigError, match="evaluation"):
+        prepared(ft.algorithms.fedavg(0.1, 2), model=Headless(6, 4), evaluation=ft.Evaluation(trains=part))
 
 
 @pytest.mark.parametrize("protocol", [{"every": 1}, False, 5])
