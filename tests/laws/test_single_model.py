@@ -8,7 +8,7 @@ import fedtempo as ft
 from fedtempo import algorithms as fl
 from fedtempo.client.objectives import supervised
 from fedtempo.schedules import decaying_k, per_step
-from tests.numbers.single_model.problem import PLANE, SOFTMAX, START, assert_same, flat, run, trace
+from tests.numbers.single_model.problem import PLANE, SOFTMAX, START, assert_same, control_of, flat, run, trace
 from tests.numbers.single_model.reference import displacement, federate, sgd
 from tests.slow import slow_but
 
@@ -125,7 +125,7 @@ def test_scaffold_finds_the_minimiser_and_fedavg_does_not(backend):
     scaffold = run(PLANE, fl.scaffold(lr=0.2, steps=5), START, rounds, backend)
     np.testing.assert_allclose(flat(scaffold.params), minimiser, rtol=0, atol=1e-9)
     for i in range(4):
-        np.testing.assert_allclose(flat(scaffold.client_state(i)), PLANE.gradient(i, minimiser), rtol=0, atol=1e-9)
+        np.testing.assert_allclose(control_of(scaffold, i), PLANE.gradient(i, minimiser), rtol=0, atol=1e-9)
     fedavg = run(PLANE, fl.fedavg(lr=0.2, steps=5), START, rounds, backend)
     np.testing.assert_allclose(flat(fedavg.params), drifted, rtol=0, atol=1e-9)
 
@@ -134,7 +134,8 @@ def test_scaffold_stays_at_the_minimiser(backend, cohorts):
     """Started at x* with c_i = grad f_i(x*) and c = 0 nothing moves, whoever takes part; FedAvg leaves at once."""
     hessians, shifts = quadratics()
     minimiser = np.linalg.solve(sum(hessians), sum(shifts))
-    controls = {i: PLANE.tensors(PLANE.gradient(i, minimiser)) for i in range(4)}
+    first = {i: PLANE.tensors(PLANE.gradient(i, minimiser)) for i in range(4)}
+    controls = {i: {f"_control/{name}": value for name, value in own.items()} for i, own in first.items()}
     result = run(PLANE, fl.scaffold(lr=0.1, steps=5), minimiser, cohorts, backend, init_clients=controls)
     assert_same(result, np.tile(minimiser, (len(cohorts), 1)), 1e-13)
     assert np.abs(trace(run(PLANE, fl.fedavg(lr=0.1, steps=5), minimiser, cohorts, backend)) - minimiser).max() > 0.02

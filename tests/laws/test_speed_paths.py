@@ -155,7 +155,7 @@ def test_an_optimizer_of_ones_own_may_bring_its_kernel(able: bool) -> None:
         return ft.run(model=zoo.model("mlp"), data=zoo.data("mlp"), algorithm=algorithm, **settings)
 
     assert trained(one_pass=step).digest() == trained().digest()
-    assert set(taken) == {0.1}
+    assert taken.count(0.1) > 2 and len(set(taken)) == 3, "the decay of the run; two others are the trial's before it"
 
 
 class Tied(nn.Module):

@@ -7,7 +7,7 @@ from typing import Unpack
 
 import torch
 
-from fedtempo.algorithms.algorithm import Algorithm, Memory, Serving, Uploads, predict_shared
+from fedtempo.algorithms.algorithm import Algorithm, Memory, Uploads
 from fedtempo.algorithms.fedavg import fedavg
 from fedtempo.algorithms.named import ClientSettings, named
 from fedtempo.algorithms.parts.agnostic_server import LAMBDA, agnostic
@@ -38,7 +38,7 @@ def afl(
     times the sums over S, which is right on average. More `steps` than one are local SGD under learned weights.
     """
     plain = fedavg(lr, steps, server_lr=server_lr, **clients)
-    plain = replace(plain, phases=tuple(replace(phase, full_batch=full_batch, on="shared") for phase in plain.phases))
+    plain = replace(plain, phases=tuple(replace(phase, full_batch=full_batch) for phase in plain.phases))
     rate = checked_rate(weights_lr, "weights_lr")
     return noting_loss(
         replace(
@@ -46,7 +46,6 @@ def afl(
             server=agnostic(plain.server, rate, average_iterates, (0,)),
             memory=Memory(numbered=True),
             uploads=Uploads(_upload),
-            serving=Serving(predict_shared, finetune_on="shared"),
             owns=frozenset({WEIGHTS}),
         )
     )

@@ -91,11 +91,18 @@ class Memory:
     """Whether personal tensors start afresh each round (FedRecon)."""
     of: Selector | None = None
     """The tensors whose names `initial_state` is given; None gives it those of the trained ones."""
+    apart: bool = False
+    """Whether what `initial_state` makes is no part of any model, so that a head may be personal as well."""
     numbered: bool = False
     """Whether a client also keeps its number, as `number` (AFL)."""
     absent_train: bool | Literal["own"] = False
     """Whether clients outside the cohort train as well, for what they keep; they send nothing (pFedMe's code). "own"
     has them take the steps of phases for tensors of their own alone (`Phase.own`; FedALA's code)."""
+
+    @property
+    def is_apart(self) -> bool:
+        """Whether a client keeps no part of a model besides the personal tensors."""
+        return self.apart or self.initial_state is keep_nothing
 
 
 @dataclass(frozen=True)

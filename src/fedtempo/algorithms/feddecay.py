@@ -16,7 +16,7 @@ from fedtempo.algorithms.parts.rate_rules import BLOCKS
 from fedtempo.client.objectives import Received
 from fedtempo.client.phase import AfterStep, Carry, Length, StepInfo, length
 from fedtempo.errors import ConfigError, is_number, require
-from fedtempo.params import Params
+from fedtempo.params import Params, combine, partition
 from fedtempo.schedules import Now, Position, Rate, Schedule, checked_rate, linear_in_round, per_step, sequence
 
 Granularity = Literal["step", "epoch", "epoch_displacement"]
@@ -89,7 +89,7 @@ def _equal_travel(factors: Schedule, epochs: Length | None) -> Schedule:
 
 
 def _note_start(received: Received, personal: Params) -> tuple[Params, Params]:
-    return personal, dict(received.shared)
+    return personal, combine(received.shared, personal)
 
 
 def _shorten_epochs(factors: Schedule) -> AfterStep:
@@ -101,8 +101,10 @@ def _shorten_epochs(factors: Schedule) -> AfterStep:
         if isinstance(ends, float) and not ends:
             return carry
         start, shrink = carry.scratch, ends * (factors(now) - 1.0)
-        shared = {n: p + shrink * (p - start[n]) for n, p in moved.after.items()}
-        here = shared if isinstance(ends, float) else {n: torch.where(ends > 0, p, start[n]) for n, p in shared.items()}
-        return carry._replace(shared={**carry.shared, **shared}, scratch={**start, **here})
+        short = {n: p + shrink * (p - start[n]) for n, p in moved.after.items()}
+        here = short if isinstance(ends, float) else {n: torch.where(ends > 0, p, start[n]) for n, p in short.items()}
+        # A personal head is shortened like the body, as its rate is where that decays.
+        own, shared = partition(short, carry.personal)
+        return Carry({**carry.shared, **shared}, {**carry.personal, **own}, carry.states, {**start, **here})
 
     return after

@@ -5,17 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Literal, Unpack
 
-from fedtempo.algorithms.algorithm import Algorithm, Serving, predict_shared
+from fedtempo.algorithms.algorithm import Algorithm, Serving
 from fedtempo.algorithms.fedavg import fedavg
 from fedtempo.algorithms.named import ClientSettings, named
-from fedtempo.algorithms.parts.displacement_history import (
-    history_memory,
-    memory_with_model,
-    pulled,
-    two_displacements,
-)
+from fedtempo.algorithms.parts.displacement_history import history_memory, pulled, two_displacements
 from fedtempo.algorithms.parts.history_server import with_history
-from fedtempo.algorithms.parts.rate_rules import HISTORY
+from fedtempo.algorithms.parts.rate_rules import CENTRE, HISTORY
 from fedtempo.errors import require
 from fedtempo.schedules import Now, Rate, as_schedule, checked_rate
 
@@ -51,10 +46,10 @@ def feddyn(
         plain,
         phases=phases,
         server=with_history(plain.server, serves),
-        memory=memory_with_model if serves == "clients" else history_memory,
+        memory=history_memory(plain, with_model=serves == "clients"),
         uploads=two_displacements(plain.uploads) if serves == "clients" else plain.uploads,
-        serving=Serving(predict_shared, finetune_on="shared", finetune_like=plain.phases[0]),
-        owns=frozenset({HISTORY}),
+        serving=Serving(finetune_like=plain.phases[0]),
+        owns=frozenset({HISTORY} if max_norm is None else {HISTORY, CENTRE}),
     )
 
 

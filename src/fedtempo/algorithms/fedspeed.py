@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Literal, Unpack
 
-from fedtempo.algorithms.algorithm import Algorithm, Serving, Uploads, predict_shared
+from fedtempo.algorithms.algorithm import Algorithm, Serving, Uploads
 from fedtempo.algorithms.fedavg import fedavg
 from fedtempo.algorithms.fedsam import POINT, ascending
 from fedtempo.algorithms.named import ClientSettings, named
 from fedtempo.algorithms.parts.displacement_history import history_memory, longer_history, pulled
 from fedtempo.algorithms.parts.history_server import with_history
-from fedtempo.algorithms.parts.rate_rules import HISTORY
+from fedtempo.algorithms.parts.rate_rules import CENTRE, HISTORY
 from fedtempo.client.objectives import Received
 from fedtempo.client.phase import Carry
 from fedtempo.errors import require
@@ -51,10 +51,10 @@ def fedspeed(
         plain,
         phases=phases,
         server=plain.server if history == "participants" else with_history(plain.server),
-        memory=history_memory,
+        memory=history_memory(plain),
         uploads=Uploads(_with_history) if history == "participants" else Uploads(),
-        serving=Serving(predict_shared, finetune_on="shared", finetune_like=plain.phases[0]),
-        owns=frozenset({HISTORY, POINT}),
+        serving=Serving(finetune_like=plain.phases[0]),
+        owns=frozenset({HISTORY, POINT} if max_norm is None else {HISTORY, POINT, CENTRE}),
     )
 
 

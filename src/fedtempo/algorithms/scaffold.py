@@ -5,15 +5,15 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Literal, Unpack
 
-from fedtempo.algorithms.algorithm import Algorithm, Memory, Serving, Uploads, Weighting, predict_shared
+from fedtempo.algorithms.algorithm import Algorithm, Uploads, Weighting
 from fedtempo.algorithms.fedavg import fedavg
 from fedtempo.algorithms.named import ClientSettings, named
 from fedtempo.algorithms.parts.control_server import with_control
-from fedtempo.algorithms.parts.control_variates import OPTIONS, SHARE, add_rate_and_share
+from fedtempo.algorithms.parts.control_variates import OPTIONS, SHARE, add_rate_and_share, control_memory
 from fedtempo.algorithms.parts.sum_of_rates import add_rate
 from fedtempo.client.objectives import Received, Steady, control
 from fedtempo.client.phase import Carry
-from fedtempo.params import select, subtract, zeros_like
+from fedtempo.params import subtract
 from fedtempo.schedules import Rate
 from fedtempo.server.sums import Groups
 
@@ -44,7 +44,6 @@ def scaffold(
         replace(
             p,
             correction=Steady(control),
-            on="shared",
             after=add_rate_and_share if by_samples else add_rate,
             after_reads_start=False,
             enter=variate.enter,
@@ -63,11 +62,6 @@ def scaffold(
         plain,
         phases=phases,
         server=with_control(plain.server, by_samples),
-        memory=Memory(
-            initial_state=lambda shared, trained: zeros_like(select(shared, trained)),
-            begin=variate.begin,
-            final_state=variate.final_state,
-        ),
+        memory=control_memory(plain, variate),
         uploads=Uploads(upload, unweighted=frozenset({"control"}), compresses=frozenset({"delta", "control"})),
-        serving=Serving(predict_shared, finetune_on="shared"),
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Unpack
 
-from fedtempo.algorithms.algorithm import Algorithm, keep_nothing
+from fedtempo.algorithms.algorithm import Algorithm
 from fedtempo.algorithms.named import TrafficSettings, named
 from fedtempo.algorithms.parts.rate_rules import AVERAGED, CENTRE, moving
 from fedtempo.errors import ConfigError
@@ -20,8 +20,9 @@ def with_head(
 
     Body and head take the same steps, with one norm over both where steps are clipped or rates follow gradients. The
     server sees the body alone: its means, FedExP's and FedNova's displacements, FedHyper's products. A proximal term
-    pulls the body alone. A new client gets a fresh head and fine-tunes it with the body. `with_head(fedavg(...))` is
-    FedPer with FedAvg's weights. Wrappers whose clients keep something, such as FedInit, go around it.
+    pulls the body alone, and only the body is corrected: SCAFFOLD's variates, FedDyn's and FedSpeed's histories and
+    FedCM's direction have no part for the head, whose gradient counts whole. A new client gets a fresh head and
+    fine-tunes it with the body. `with_head(fedavg(...))` is FedPer with FedAvg's weights.
 
     >>> from fedtempo.algorithms import fedprox
     >>> with_head(fedprox(lr=0.1, steps=5, mu=0.1)).name
@@ -31,11 +32,8 @@ def with_head(
         raise ConfigError(f"with_head must be around an algorithm that shares its whole model. Got {algorithm.name}.")
     if algorithm.components is not None:
         raise ConfigError(f"with_head must be around an algorithm with one shared model. Got {algorithm.name}.")
-    if algorithm.memory.initial_state is not keep_nothing:
-        rule = "must be around an algorithm whose clients keep nothing, and inside wrappers whose clients do"
-        raise ConfigError(f"with_head {rule}. Got {algorithm.name}.")
-    if any(phase.share is not None for phase in algorithm.phases):
-        rule = "must be around steps in which a gradient counts whole: the head would take a share of its own"
+    if not algorithm.memory.is_apart:
+        rule = "must be around an algorithm whose clients keep no model or part of one"
         raise ConfigError(f"with_head {rule}. Got {algorithm.name}.")
     for owned in (AVERAGED, CENTRE):
         algorithm.leaving(owned, "with_head")

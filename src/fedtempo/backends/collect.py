@@ -21,6 +21,7 @@ from fedtempo.client.optimizer_state import LAST_LOSS
 from fedtempo.federation.federation import Federation
 from fedtempo.federation.traffic import compress_upload
 from fedtempo.params import Params, all_finite, tensors_in, tree_map
+from fedtempo.schedules import Now
 from fedtempo.server.admission import length_of, refusal
 from fedtempo.server.exact_sums import sum_of_rows
 from fedtempo.server.fault_injection import corrupted
@@ -57,10 +58,10 @@ def _run_block(federation: Federation, backend: Backend, order: Order, block: Bl
     trained = backend.train(federation.problem, federation.program, received, now, block.clients, own)
     before = dict(zip(block.clients.tolist(), block.personal, strict=True))
     for clients in trained:
-        finished = compressed(federation, finish(federation, received, clients), now.draw, before)
+        finished = compressed(federation, finish(federation, received, clients), now, before)
         # Most runs only need sums, and adding a whole stack at once is much faster. Only injected faults, rules of
-        # admission and robust aggregators have to see uploads one by one.
-        if federation.policy is None:
+        # admission and robust aggregators have to see uploads one by one. Absent clients send none that could be bad.
+        if federation.policy is None or now.absent:
             _add_together(into, federation, finished)
         else:
             _add_one_by_one(into, federation, federation.policy, order, finished)
@@ -123,11 +124,11 @@ def finish(federation: Federation, received: Received, trained: Trained) -> Fini
     return Finished(trained, groups, personal, numbers, in_float64(trained.loss), weights)
 
 
-def compressed(federation: Federation, finished: Finished, round_number: int, before: Mapping[int, Params]) -> Finished:
+def compressed(federation: Federation, finished: Finished, now: Now, before: Mapping[int, Params]) -> Finished:
     """The clients after their uploads went through the algorithm's compressor, with their new memories of errors.
 
     `before` is what each client kept when the round began. A client whose tensors are not finite is left as it is: its
-    upload will be refused, and its memory stays what it was.
+    upload will be refused, and its memory stays what it was. So does that of an absent client, which sends nothing.
     """
     if federation.algorithm.uploads.compress is None or not finished.groups:
         return finished
@@ -135,7 +136,8 @@ def compressed(federation: Federation, finished: Finished, round_number: int, be
     for lane, (client, finite) in enumerate(zip(finished.trained.clients.tolist(), finished.finite(), strict=True)):
         groups, memory = finished.upload(lane), memory_in(before.get(client, {}))
         if finite:
-            groups, packed, memory = compress_upload(federation, groups, memory, round_number, client)
+            groups, packed, after = compress_upload(federation, groups, memory, now.draw, client)
+            memory = memory if now.absent else after
         else:
             packed = groups
         sent.append((groups, packed))

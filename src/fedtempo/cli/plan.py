@@ -79,17 +79,29 @@ def schedule(
 def advise(
     experiment: ExperimentPath,
     overrides: Overrides = None,
+    clients: Annotated[int, typer.Option(help="Clients to measure: a sample drawn by the seed.")] = 16,
+    gamma: Annotated[
+        bool | None,
+        typer.Option("--gamma/--no-gamma", help="Look for Gamma of a convex model; by default if that takes seconds."),
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Measure how much clients differ, and what local steps do to that: diversity, R and drift."""
+    """Measure how much clients differ, and what local steps do to that: diversity, R and drift.
+
+    Measured is a sample of the clients, and of each at most 256 rows.
+    """
     settings = settings_of(read(experiment, overrides))
-    found = measured_before(prepare(**settings), settings["model"], settings["loss"])
+    found = measured_before(prepare(**settings), settings["model"], settings["loss"], clients, gamma)
     told = {"measurements": asdict(found), "drift": found.drift, "ratio": found.ratio, "findings": found.findings}
     say(json_text(told) if as_json else str(found))
 
 
 def measured_before(
-    prepared: Experiment, model: nn.Module | Callable[[], nn.Module], loss: str | Task | PerSample | None
+    prepared: Experiment,
+    model: nn.Module | Callable[[], nn.Module],
+    loss: str | Task | PerSample | None,
+    clients: int = 16,
+    gamma: bool | None = None,
 ) -> Measurements:
     """What is measured before a run of this experiment, at its first rate and the median client's steps."""
     problem, phase = prepared.federation.problem, prepared.federation.algorithm.phases[0]
@@ -102,7 +114,9 @@ def measured_before(
         steps=phase.length.steps(now, size, problem.batching),
         rounds=prepared.rounds,
         loss=loss,
+        clients=clients,
         seed=problem.seed,
+        gamma=gamma,
     )
 
 

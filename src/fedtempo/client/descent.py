@@ -7,7 +7,7 @@ from torch import Tensor
 
 from fedtempo.client.objectives import Pull, Pulled, View
 from fedtempo.client.phase import Phase
-from fedtempo.params import Params, Scalar
+from fedtempo.params import Params, Scalar, partition
 from fedtempo.schedules import Position
 
 
@@ -36,7 +36,12 @@ def moved_apart(
     if isinstance(correction, Pull):
         params = _approach(params, correction, rate, view, now, in_place)
     elif correction is not None:
-        params = moved(params, correction(view), rate if phase.share is None else rate * (1 - share), in_place)
+        along = correction(view)
+        params = moved(params, along, rate if phase.share is None else rate * (1 - share), in_place)
+        if phase.share is not None and len(along) < len(gradient):
+            # A personal head has no correction, so that its gradient counts whole.
+            gradient, whole = partition(gradient, along)
+            params = moved(params, whole, rate, in_place)
     return moved(params, gradient, rate * share, in_place)
 
 

@@ -218,7 +218,7 @@ class Phase:
 
         Training and `fedtempo schedule` both call this, so the printed schedule is the one that is used.
         """
-        if now.absent and not self.own:
+        if now.absent == "own" and not self.own:
             return []
         mine = self.batching(batching)
         # Steps and epochs follow from the rows of the phase's part, but a schedule such as `data_share` means the whole

@@ -121,12 +121,12 @@ class Node:
         client = np.array([task.client])
         personal = self._personal(order, task)
         (trained,) = serial.train(federation.problem, federation.program, received, now, client, [personal])
-        finished = compressed(federation, finish(federation, received, trained), now.draw, {task.client: personal})
+        finished = compressed(federation, finish(federation, received, trained), now, {task.client: personal})
         if not finished.finite().all():
             return failure_to_bytes("not finite")
         groups = finished.packed[0] if finished.packed else finished.upload(0)
         own = federation.kept_after(finished.kept(0))
-        if federation.policy is not None:
+        if federation.policy is not None and not now.absent:
             faults = federation.policy.faults
             (kind,) = faults.assigned(federation.problem.seed, now.round, client, now.again)
             groups = corrupted(groups, kind, faults.delay)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import torch
 from torch import Tensor
@@ -23,6 +23,8 @@ TOKEN = 16
 LONGEST_REASON = 200
 _INTEGERS = ("round", "again", "clients", "total_samples", "plateaus", "absent", "newcomers", "parts")
 _NUMBERS = ("cohort", "loss_ratio", "time")
+_ABSENT: tuple[bool | Literal["own"], ...] = (False, True, "own")
+"""How a client is outside the cohort, by the number that stands for it."""
 
 
 class RemoteOrder(NamedTuple):
@@ -39,7 +41,7 @@ def order_to_bytes(order: RemoteOrder) -> bytes:
     """An order on its way to the nodes."""
     now = order.now
     parts = sum(1 << PARTS.index(part) for part in order.parts)
-    position = (now.round, now.again, now.clients, now.total_samples, now.plateaus, int(now.absent))
+    position = (now.round, now.again, now.clients, now.total_samples, now.plateaus, _ABSENT.index(now.absent))
     integers = (*position, int(order.newcomers), parts)
     return encode(
         "order",
@@ -66,6 +68,8 @@ def order_from_bytes(data: bytes, layout: Layout) -> RemoteOrder:
     """An order for this node's model, or `WireError`."""
     integers, numbers, tensors = decode(layout, data)
     received = Received(_part(tensors, "shared/"), _part(tensors, "extra/"))
+    if not 0 <= integers["absent"] < len(_ABSENT):
+        raise WireError(f"absent must be a number below {len(_ABSENT)}. Got {integers['absent']}.")
     now = Now(
         round=integers["round"],
         again=integers["again"],
@@ -74,7 +78,7 @@ def order_from_bytes(data: bytes, layout: Layout) -> RemoteOrder:
         total_samples=integers["total_samples"],
         loss_ratio=numbers["loss_ratio"],
         plateaus=integers["plateaus"],
-        absent=bool(integers["absent"]),
+        absent=_ABSENT[integers["absent"]],
         time=numbers["time"],
     )
     parts = tuple(part for bit, part in enumerate(PARTS) if integers["parts"] >> bit & 1)

@@ -148,12 +148,18 @@ def measured_stages(federation: Federation, shared: Params, extra: Params) -> li
     client = int(federation.problem.data.clients[0])
     received = Received(shared, extra)
     carry = federation.program.init(received, federation.first_personal(client, shared))
+    rows = two_rows(federation, client)
+    (now,) = federation.problem.places(Now(samples=2, total_samples=2), np.array([client]))
+    return [_measure_stage(stage, received, carry, rows, now) for stage in federation.program.stages]
+
+
+def two_rows(federation: Federation, client: int) -> Batch:
+    """A batch to try steps on, with a key for masks where the model drops out."""
     # Two rows, because BatchNorm cannot train on one. The first row twice, because a client may have only one.
     rows = {n: t[:1].expand(2, *t.shape[1:]) for n, t in federation.problem.client_rows(client).items()}
     if federation.problem.network.dropout:
         rows["_key"] = torch.zeros((), dtype=torch.int64, device=federation.problem.device)
-    (now,) = federation.problem.places(Now(samples=2, total_samples=2), np.array([client]))
-    return [_measure_stage(stage, received, carry, rows, now) for stage in federation.program.stages]
+    return rows
 
 
 def _measure_stage(stage: Stage, received: Received, carry: Carry, rows: Batch, now: Now) -> StageFlops:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Protocol
+from typing import Literal, Protocol
 
 import torch
 from torch import Tensor
@@ -53,8 +53,9 @@ class Now:
     """Seconds after which this client stops and sends what it has; 0 where it finishes its work."""
     again: int = 0
     """How often this client has started from this round's model before (asynchronous runs)."""
-    absent: bool = False
-    """Whether this client is outside the cohort and takes only the steps for tensors of its own (FedALA's code)."""
+    absent: bool | Literal["own"] = False
+    """Whether this client is outside the cohort: it trains for what it keeps, and sends nothing. "own" has it take only
+    the steps for tensors of its own (FedALA's code)."""
     earlier: int = 0
     """Steps of this phase in all earlier rounds, as if the client had taken part in each. Counted only for phases
     that ask for it."""

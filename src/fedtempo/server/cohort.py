@@ -14,6 +14,9 @@ from fedtempo.randomness import generator
 from fedtempo.schedules import Now, Schedule, as_schedule, whole_number
 from fedtempo.server.privacy_accounting import Sampling
 
+Size = int | float | Schedule | Callable[[Now], float]
+"""How many clients: a number, a fraction of all, or a schedule of numbers."""
+
 
 class Chooser(Protocol):
     """Chooses clients; `over` asks for that share more than needed."""
@@ -67,12 +70,13 @@ class Cohort:
 
 
 @takes_numbers
-def uniform(size: int | float | Schedule) -> Cohort:
+def uniform(size: Size) -> Cohort:
     """Clients drawn without replacement: an int, a fraction of all, or a schedule of numbers of clients.
 
     >>> uniform(3).members(np.arange(9), Now(round=0), seed=0)
     array([0, 4, 8])
     """
+    size = _size(size)
     count = _counting(size)
 
     def choose(clients: np.ndarray, now: Now, seed: int, over: float = 0.0) -> np.ndarray:
@@ -85,7 +89,7 @@ def uniform(size: int | float | Schedule) -> Cohort:
 
 
 @takes_numbers
-def by_samples(size: int | float | Schedule, samples: Sequence[int] | np.ndarray) -> Cohort:
+def by_samples(size: Size, samples: Sequence[int] | np.ndarray) -> Cohort:
     """Clients drawn one after the other without replacement, each in proportion to its training rows.
 
     The code of q-FFL and of Ditto draws so, and counts all clients equally in the mean. `samples` has the rows of every
@@ -94,6 +98,7 @@ def by_samples(size: int | float | Schedule, samples: Sequence[int] | np.ndarray
     >>> by_samples(1, [0, 5, 0]).members(np.arange(3), Now(), seed=0)
     array([1])
     """
+    size = _size(size)
     count, rows = _counting(size), np.asarray(samples)
     holds = rows.ndim == 1 and rows.dtype.kind in "iu" and bool((rows >= 0).all()) and bool(rows.any())
     require(holds, "samples", "the number of training rows of every client", samples)
@@ -110,6 +115,11 @@ def by_samples(size: int | float | Schedule, samples: Sequence[int] | np.ndarray
         return np.asarray(clients[np.sort(picks)])
 
     return Cohort(f"by_samples({size!r})", lambda now, clients: float(count(now, clients)), choose)
+
+
+def _size(size: Size) -> int | float | Schedule:
+    """A function of `now` is a schedule here as everywhere else."""
+    return as_schedule(size) if callable(size) else size
 
 
 def _counting(size: int | float | Schedule) -> Callable[[Now, int], int]:
@@ -190,5 +200,4 @@ def as_cohort(
         return fixed(cohorts)
     if isinstance(cohort, Cohort):
         return cohort
-    # A function of `now` is a schedule here as everywhere else.
-    return uniform(as_schedule(cohort) if callable(cohort) else cohort)
+    return uniform(cohort)

@@ -123,8 +123,10 @@ def _only(loss: Loss, batch: Batch) -> Callable[[Params], Tensor]:
 def _minimum(fn: Callable[[Params], Tensor], start: Params, iterations: int, tolerance: float) -> float | None:
     variables = {name: p.detach().clone().requires_grad_(True) for name, p in start.items()}
     leaves = list(variables.values())
+    # Data that can be fitted exactly have their minimum at infinity: where the loss stands still, the search may end.
+    still = 1e-10 * tolerance
     search = torch.optim.LBFGS(
-        leaves, max_iter=iterations, tolerance_grad=0.0, tolerance_change=0.0, line_search_fn="strong_wolfe"
+        leaves, max_iter=iterations, tolerance_grad=0.0, tolerance_change=still, line_search_fn="strong_wolfe"
     )
 
     def slope() -> float:

@@ -16,6 +16,9 @@ from fedtempo.theory.derivatives import gradient, largest_eigenvalue, model_loss
 from fedtempo.theory.heterogeneity import disagreement, gradient_diversity, is_convex, optimality_gap, row_shares
 from fedtempo.theory.measurements import Measurements
 
+MOST_FOR_GAMMA = 100_000
+"""Parameters of a model up to which Gamma is looked for without being asked: that takes seconds."""
+
 
 def sample_clients(data: FederatedData, clients: int = 16, rows: int = 256, seed: int = 0) -> list[Batch]:
     """The training rows, at most `rows` each, of at most `clients` random training clients, in float64."""
@@ -43,12 +46,14 @@ def measure(
     clients: int = 16,
     rows: int = 256,
     seed: int = 0,
+    gamma: bool | None = None,
 ) -> Measurements:
     """Disagreement, gradient diversity, curvature and (for convex models) Gamma at the model's first weights.
 
     The weights are the ones a run with this seed would start from. Disagreement hardly changes over early training
     on label-skewed digits, which is why one look at the start is taken as enough. Only a seeded sample of the clients
-    is looked at.
+    is looked at. Gamma needs a minimum for each of them, which takes minutes for a large model: it is looked for where
+    the model is convex and has at most `MOST_FOR_GAMMA` parameters, or where `gamma` says so.
 
     >>> from fedtempo.data import dirichlet, load
     >>> from fedtempo.models import mlp
@@ -62,7 +67,9 @@ def measure(
     pooled = {name: torch.cat([batch[name] for batch in batches]) for name in batches[0]}
     shares = row_shares(batches)
     gradients = [gradient(fn, params, batch) for batch in batches]
-    convex = is_convex(fresh, batches[0], loss)
+    size = sum(p.numel() for p in params.values())
+    convex = gamma is not False and is_convex(fresh, batches[0], loss)
+    sought = convex and (gamma is True or size <= MOST_FOR_GAMMA)
     return Measurements(
         disagreement=disagreement(fn, params, batches, seed),
         gradient_diversity=gradient_diversity(gradients, shares),
@@ -70,6 +77,7 @@ def measure(
         lr=lr,
         steps=steps,
         rounds=rounds,
-        gamma=optimality_gap(fn, params, batches) if convex else None,
+        gamma=optimality_gap(fn, params, batches) if sought else None,
         clients=len(batches),
+        too_large_for_gamma=size if convex and not sought else 0,
     )

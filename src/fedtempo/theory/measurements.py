@@ -45,6 +45,8 @@ class Measurements:
     """F* - sum p_i F_i*, where the model is convex."""
     clients: int = 1
     """How many clients were looked at."""
+    too_large_for_gamma: int = 0
+    """The parameters of a convex model that is too large to look for Gamma; 0 where it was looked for or has none."""
 
     def __post_init__(self) -> None:
         share, diversity = self.disagreement, self.gradient_diversity
@@ -93,6 +95,8 @@ def drift(measurements: Measurements, steps: int) -> float | None:
 
 def _difference(m: Measurements) -> str:
     gap = "" if m.gamma is None else f" Gamma is {m.gamma:.3g} (where rows are few it says little)."
+    if m.too_large_for_gamma:
+        gap = f" Gamma was not looked for: with {m.too_large_for_gamma:,} parameters it takes minutes (--gamma)."
     found = f"{m.clients} clients: gradient diversity {m.gradient_diversity:.2f}"
     if m.disagreement is None:
         return f"{found}; with one row per client nobody can tell whether it comes from different data.{gap}"

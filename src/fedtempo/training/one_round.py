@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -68,11 +69,11 @@ def next_round(
     state, personal, report = conclude(experiment, state, block, cohort, now, ledger, kept_by)
     if not federation.algorithm.memory.absent_train or report.abandoned:
         return state, personal, report
-    # What absent clients send is thrown away here. The model goes down to them too; costs count the cohort alone.
+    # Absent clients send nothing: their sums are thrown away here. The model goes down to them; costs count the cohort.
     # Who was asked and failed is not absent: it keeps what it had, like a client whose upload is refused.
     asked = [*cohort.clients.tolist(), *(failure.client for failure in cohort.failures)]
     absent = np.setdiff1d(federation.problem.data.clients, asked)
-    order = order._replace(now=replace(now, absent=federation.algorithm.memory.absent_train == "own"))
+    order = order._replace(now=replace(now, absent=federation.algorithm.memory.absent_train), limit=math.inf)
     others = engine.train(order, blocks_of(experiment, store, absent, on_nodes=real))
     return state, {**others.personal, **personal}, report
 

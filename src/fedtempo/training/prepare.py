@@ -40,6 +40,7 @@ from fedtempo.training.checks.settings import (
     check_cohort,
     check_device,
     check_evaluation,
+    check_personal,
     check_protocol,
     check_rounds,
     check_schedules,
@@ -106,6 +107,7 @@ def prepare(
     pieces = (first.to(dtype=dtype, device=device), data, task, batching, seed, dtype, device)
     problem = Problem(*pieces, augment=as_augment(augment), autocast=autocast)
     federation = Federation(problem, fitted(algorithm, problem.model, data.clients))
+    check_personal(federation)
     federation = _tried_on_a_batch(with_starts(federation, given, init_clients, origin), evaluation, model)
     federation = with_devices(federation, as_devices(devices), evaluation, federation.first_shared(given))
     expected = _check_rounds(federation, rule, rounds, evaluation, quorum)
@@ -181,7 +183,7 @@ def _check_rounds(
     expected = cohort.expected(federation.problem.now(0, 1.0), len(federation.problem.data.clients))
     # Schedules may be the user's functions: try them over the whole run now rather than fail in round 900.
     check_schedules(federation, rounds, expected)
-    check_evaluation(evaluation, federation)
+    check_evaluation(evaluation, federation, rounds)
     # A round may be expected to have less than one client, and may still have one.
     most = max(1.0, expected)
     require(is_count(quorum) and quorum <= most, "quorum", f"an int in [1, {most:g}] (the cohort)", quorum)

@@ -1,5 +1,7 @@
 """What the papers' own methods have beyond their main form, against numpy."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -7,6 +9,7 @@ import torch
 import fedtempo as ft
 from fedtempo import algorithms as fl
 from fedtempo.client.adaptive import bounded_decay, clipped_together, gradient_clipped
+from fedtempo.client.compression.packing import memory_in
 from fedtempo.schedules import per_round
 from tests.numbers.personalised import reference, reference_models
 from tests.numbers.personalised.setting import (
@@ -20,6 +23,7 @@ from tests.numbers.personalised.setting import (
     NormNet,
     assert_close,
     assert_personal,
+    assert_same_bits,
     first_norm_state,
 )
 from tests.numbers.personalised.setting import START as NETWORK
@@ -252,6 +256,44 @@ def test_a_client_that_dropped_out_does_not_train_as_an_absent_one(backend: str)
     assert dropped[-1], "somebody dropped out of the last round"
     assert_close(result.params, x, 1e-9)
     assert_personal(result, theta, 1e-9)
+
+
+ABSENT = {
+    "pfedme": fl.pfedme(lr=0.1, personal_lr=0.2, lam=1.5, inner_steps=3, local_rounds=2, train_absent=True),
+    "fedala": fl.fedala(lr=0.1, steps=3, mix_lr=2.0, threshold=0.01, most_passes=20, mix_absent=True),
+}
+
+
+def hits_the_absent(seed: int, faults: ft.Faults) -> bool:
+    """Whether nobody is struck in the first round, and in the second the fourth client and not all of the others."""
+    first, (*others, last) = (faults.assigned(seed, number, np.arange(4)) for number in (0, 1))
+    return not any(first) and last is not None and any(others) and not all(others)
+
+
+@pytest.mark.parametrize("kind", ["nan", "huge", "renamed"])
+@pytest.mark.parametrize("name", ABSENT)
+@pytest.mark.parametrize("backend", [*BACKENDS, "processes"])
+def test_what_hits_uploads_leaves_absent_clients_alone(backend: str, name: str, kind: str) -> None:
+    """They send nothing. So a fault of an upload, and a rule for uploads, changes nothing of what they keep."""
+    faults, cohorts = ft.Faults(**{kind: 0.4}), [[0, 1, 2, 3], [0, 1, 2]]
+    seed = next(seed for seed in range(999) if hits_the_absent(seed, faults))
+    settings = (
+        {"seed": seed, "workers": 2, "block": 1} if backend == "processes" else {"seed": seed, "backend": backend}
+    )
+    sound = run_network(ABSENT[name], cohorts, **settings)
+    hit = run_network(ABSENT[name], cohorts, **settings, faults=faults, admission=ft.Admission(max_norm=1e3))
+    assert hit.history[1].failures and not hit.history[1].abandoned
+    assert_same_bits(hit.client_state(3, "last"), sound.client_state(3, "last"))
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_an_absent_client_remembers_no_error_of_an_upload(backend: str) -> None:
+    """Nothing of it was left out of a message: it sent none."""
+    algorithm = replace(ABSENT["pfedme"], uploads=replace(ABSENT["pfedme"].uploads, compress=ft.compress.top_k(0.2)))
+    result = run_network(algorithm, [[0, 1, 2]], backend=backend)
+    asked, absent = (memory_in(result.client_state(client, "last")) for client in (0, 3))
+    assert any(bool(error.any()) for error in asked.values())
+    assert absent and not any(bool(error.any()) for error in absent.values())
 
 
 @both_cohorts

@@ -10,6 +10,7 @@ import torch
 from torch import nn
 
 import fedtempo as ft
+from fedtempo.params import without_prefix
 
 Client = tuple[np.ndarray, np.ndarray]
 
@@ -117,6 +118,11 @@ SOME = [[0, 2], [1, 3], [0, 1, 3], [2], [1, 2]]
 
 def flat(tensors: dict[str, torch.Tensor]) -> np.ndarray:
     return np.concatenate([tensors[name].detach().numpy().ravel() for name in ("weight", "bias")])
+
+
+def control_of(result: ft.Result, client: int) -> np.ndarray:
+    """SCAFFOLD's c_i, which the client keeps besides its model."""
+    return flat(without_prefix(result.client_state(client), "_control/"))
 
 
 def run(problem: Problem, algorithm: ft.Algorithm, start, cohorts, backend="serial", **settings) -> ft.Result:

@@ -20,7 +20,7 @@ import pytest
 from fedtempo import algorithms as fl
 from fedtempo.client.transforms import chain, momentum, scale_by_adam
 from fedtempo.schedules import decaying_k, per_round, per_step
-from tests.numbers.single_model.problem import LINE, LINE_START, assert_same, flat, run
+from tests.numbers.single_model.problem import LINE, LINE_START, assert_same, control_of, flat, run
 from tests.numbers.single_model.reference import GROWTH, Adaptive, NormalizedDecay, federate, last_update, sgd
 
 FEATURES = ("decay", "nar", "k", "adam", "prox", "control", "momentum")
@@ -89,7 +89,7 @@ def check(features, backend):
     result = run(LINE, in_the_library(features), LINE_START, COHORTS, backend)
     assert_same(result, expected)
     if "control" in features:
-        np.testing.assert_allclose([flat(result.client_state(i)) for i in range(3)], of, rtol=1e-12, atol=1e-12)
+        np.testing.assert_allclose([control_of(result, i) for i in range(3)], of, rtol=1e-12, atol=1e-12)
 
 
 @pytest.mark.parametrize("features", subsets([2]))

@@ -10,7 +10,17 @@ import pytest
 
 from fedtempo import algorithms as fl
 from fedtempo.schedules import per_round
-from tests.numbers.single_model.problem import EIGHTH, HAND, PLANE, SOFTMAX, START, B, assert_same, flat, run
+from tests.numbers.single_model.problem import (
+    EIGHTH,
+    HAND,
+    PLANE,
+    SOFTMAX,
+    START,
+    B,
+    assert_same,
+    control_of,
+    run,
+)
 from tests.numbers.single_model.reference import (
     GROWTH,
     Adaptive,
@@ -113,7 +123,7 @@ def test_backbones(backend, cohorts, name, wrapper):
     assert_same(result, expected)
     shape.check(result)
     if "control" in parts:
-        found = [flat(result.client_state(i)) for i in range(4)]
+        found = [control_of(result, i) for i in range(4)]
         np.testing.assert_allclose(found, parts["control"].of, rtol=1e-12, atol=1e-12)
 
 

@@ -9,7 +9,20 @@ import pytest
 
 from fedtempo import algorithms as fl
 from fedtempo.schedules import decaying_k, per_round, per_step
-from tests.numbers.single_model.problem import EIGHTH, HAND, PLANE, SOFTMAX, START, ZERO, A, B, assert_same, flat, run
+from tests.numbers.single_model.problem import (
+    EIGHTH,
+    HAND,
+    PLANE,
+    SOFTMAX,
+    START,
+    ZERO,
+    A,
+    B,
+    assert_same,
+    control_of,
+    flat,
+    run,
+)
 from tests.numbers.single_model.reference import Control, averaging, federate, sgd
 
 BOTH = [[A, B]]
@@ -17,7 +30,7 @@ BOTH = [[A, B]]
 
 def controls(result, clients=2):
     """(c, [c_i]) of the library."""
-    return flat(result.server_state["control"]), np.array([flat(result.client_state(i)) for i in range(clients)])
+    return flat(result.server_state["control"]), np.array([control_of(result, i) for i in range(clients)])
 
 
 def test_option_two_by_hand(backend):

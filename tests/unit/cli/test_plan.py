@@ -54,3 +54,9 @@ def test_advice_is_about_the_loss_and_the_seed_of_the_file(tmp_path: Path, fedte
     plain = advised(tmp_path, {name: value for name, value in FILE.items() if name != "loss"}, fedtempo)
     assert plain["smoothness"] != pytest.approx(found["smoothness"], rel=0.01)
     assert advised(tmp_path, {**FILE, "seed": 6}, fedtempo)["gradient_diversity"] != found["gradient_diversity"]
+
+
+def test_the_sample_may_be_smaller(tmp_path: Path, fedtempo: Any) -> None:
+    (tmp_path / "run.toml").write_text(tomli_w.dumps(FILE))
+    told = json.loads(fedtempo("advise", str(tmp_path / "run.toml"), "--clients", "1", "--no-gamma", "--json"))
+    assert told["measurements"]["clients"] == 1 and told["measurements"]["gamma"] is None

@@ -115,6 +115,12 @@ def test_cohorts_that_cannot_be_meant(cohorts: list[list[int]], message: str) ->
         fixed(cohorts).choose(CLIENTS, Now(), seed=0)
 
 
+@pytest.mark.parametrize("rule", [uniform, lambda size: by_samples(size, [1] * 20)])
+def test_the_number_of_clients_may_be_a_function_of_the_round(rule: Any) -> None:
+    cohort = rule(lambda now: 1 + now.round)
+    assert [len(cohort.members(CLIENTS, Now(round=number), seed=0)) for number in range(3)] == [1, 2, 3]
+
+
 def own(choose: Any) -> Cohort:
     return Cohort("mine", lambda now, clients: 2.0, choose)
 

@@ -40,4 +40,9 @@ def noting(algorithm: Algorithm, prefix: str, first: FirstNotes, use: UseNotes, 
         kept = then(received, carry, notes)
         return {**inner.final_state(received, carry), **{prefix + n: t for n, t in kept.items()}}
 
-    return replace(inner, initial_state=initial_state, begin=begin, final_state=final_state)
+    return replace(inner, initial_state=initial_state, begin=begin, final_state=final_state, apart=inner.is_apart)
+
+
+def notes_of(carry: Carry, prefix: str) -> Params:
+    """The notes with this prefix, as they were when the round began."""
+    return without_prefix(carry.scratch, f"{prefix}old/")

@@ -80,6 +80,8 @@ def _try(field: str, rule: Compressor, form: FlatForm) -> None:
         fits = isinstance(back, Tensor) and back.shape == (form.size,) and back.dtype == form.dtype
         require(fits, f"{field}.decode", f"a function that returns {form.size} numbers of {form.dtype}", back)
         require(bool(back.isfinite().all()), f"{field}.decode", "a function that makes finite numbers", back)
+        same = torch.equal(back, decode(dict(parts), form, 1))
+        require(same, f"{field}.decode", "a function that gives the same numbers for the same parts and key", rule)
 
 
 def _form(parts: Parts) -> dict[str, tuple[torch.Size, torch.dtype]]:

@@ -6,6 +6,8 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
+
 from fedtempo.algorithms.parts.rate_rules import BLOCKS, HISTORY
 from fedtempo.devices import Devices, RunningDevices
 from fedtempo.errors import ConfigError, is_number, require
@@ -22,6 +24,8 @@ PLAIN_UPLOADS = frozenset({"delta", "buffers"})
 """Groups of an upload that may come late: displacements, which are added to the newest model as they are."""
 TRIED_ROUNDS = (0, 1, 2, 5, 10, 50, 200, 1000)
 TRIED_STEPS = 3
+TRIED_CLIENTS = 1000
+"""Clients whose devices are asked for twice."""
 
 
 def with_devices(
@@ -34,6 +38,7 @@ def with_devices(
     )
     if devices is None:
         return replace(federation, problem=problem)
+    _check_repeats(devices, problem.seed, problem.data.clients[:TRIED_CLIENTS])
     # Schedules may divide by a device's speed, so they are tried with some speed before the operations are counted.
     first = replace(problem, devices=RunningDevices(devices, problem.seed, 1, 1, 1.0))
     tried = replace(federation, problem=first)
@@ -41,6 +46,16 @@ def with_devices(
     traffic = ledger.traffic(1)
     running = RunningDevices(devices, problem.seed, traffic.bytes_down, traffic.bytes_up, ledger.row_flops)
     return replace(federation, problem=replace(problem, devices=running.checked(problem.data.clients)))
+
+
+def _check_repeats(devices: Devices, seed: int, clients: np.ndarray) -> None:
+    """A function of the user's says the same of a client whenever it is asked: in a resumed run, in another process."""
+    if not devices.is_own:
+        return
+    first, again = (np.stack(devices.traits(seed, clients)) for _ in range(2))
+    if not np.array_equal(first, again, equal_nan=True):
+        rule = "return the same for the same seed and clients: np.random.default_rng([seed, client])"
+        raise ConfigError(f"devices {devices.name!r} must {rule}. Got others the second time.")
 
 
 def _client_schedules(federation: Federation, evaluation: Evaluation | None) -> Iterator[Schedule]:

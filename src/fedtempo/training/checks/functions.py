@@ -21,12 +21,14 @@ from fedtempo.client.transforms import Transform, is_identity
 from fedtempo.errors import ConfigError, FedTempoError, first_line, require
 from fedtempo.federation.costs import measured_stages
 from fedtempo.federation.federation import Federation
-from fedtempo.params import Params, different_form, leaves, no_tensor_in, select, zeros_like
+from fedtempo.params import Params, add, different_form, leaves, no_tensor_in, select, zeros_like
 from fedtempo.randomness import generators_kept, states_of_generators
 from fedtempo.schedules import Now
 from fedtempo.server.step import Server
 from fedtempo.support.user_errors import place_of
+from fedtempo.training.checks.repeats import check_repeats, repeated, require_same
 
+KERNEL = "a function of (gradient, decay, state, parameters, now, rate) that returns a state or None"
 DIRECTION = "a function of (gradient, state, parameters, now) that returns (direction, state)"
 
 
@@ -34,6 +36,7 @@ def check_functions(federation: Federation) -> None:
     """Every function of the algorithm that a client's round calls runs on this model, and returns what it should."""
     with generators_kept():
         _try_one_round(federation)
+    check_repeats(federation)
 
 
 def _try_one_round(federation: Federation) -> None:
@@ -65,7 +68,11 @@ def _try_one_round(federation: Federation) -> None:
     rule = "a function of (received, carry) that returns tensors by name"
     given += [carry.shared, carry.personal]
     with _trial("memory.final_state", rule, given):
-        _require_tensors("memory.final_state", rule, memory.final_state(seen(received, carry), carry))
+        kept = memory.final_state(seen(received, carry), carry)
+        _require_tensors("memory.final_state", rule, kept)
+        lost = sorted(federation.personal_names - set(kept))
+        if lost:
+            raise ConfigError(f"memory.final_state must return the personal tensors too. Got nothing for {lost[0]!r}.")
     rule = "a function of (received, carry) that returns tensors by group, 'delta' among them"
     with _trial("uploads.upload", rule, given):
         federation.program.finish(received, carry)
@@ -118,6 +125,33 @@ def _check_transform(field: str, transform: Transform, state: Any, trained: Para
         wrong = different_form(leaves(after, ""), before)
         if wrong:
             raise ConfigError(f"{field}, update must return a state of the form that init made. Got {wrong}.")
+    with _trial(f"{field}, update", DIRECTION, (trained,)):
+        # Of zeros most functions make zeros, whatever they remember. Each call has a state of its own to write into.
+        ones = {name: torch.ones_like(value) for name, value in trained.items()}
+        calls = (transform.update(ones, transform.init(trained), trained, now) for _ in range(2))
+        first, second = ({**direction, **leaves(after, "state")} for direction, after in calls)
+        require_same(f"{field}, update must be a function that remembers", first, second)
+    if transform.one_pass is not None:
+        with _trial(f"{field}, one_pass", KERNEL, (trained,)):
+            _check_one_pass(field, transform, trained, now)
+
+
+def _check_one_pass(field: str, transform: Transform, trained: Params, now: Now) -> None:
+    """A step in one pass leads where `update` leads, weights and state: another backend takes the other way."""
+    assert transform.one_pass is not None
+    rate, gradient = 0.5, {name: torch.full_like(value, 0.1) for name, value in trained.items()}
+    for decay in (0.0, 0.25):
+        params = {name: value.clone() for name, value in trained.items()}
+        new = transform.one_pass(dict(gradient), decay, transform.init(trained), params, now, rate)
+        direction, after = transform.update(add(gradient, trained, decay), transform.init(trained), trained, now)
+        expected = add(trained, direction, -rate) if new is not None else trained
+        found, wanted = leaves(() if new is None else new, "state"), leaves(() if new is None else after, "state")
+        same = found.keys() == wanted.keys() and all(repeated(found[name], wanted[name]) for name in wanted)
+        if not same or not all(repeated(params[name], expected[name]) for name in trained):
+            what = f"other weights or another state for decay {decay:g} and rate {rate:g}"
+            raise ConfigError(
+                f"{field}, one_pass must step as update does, or write nothing and return None. Got {what}."
+            )
 
 
 def _require_tensors(field: str, rule: str, found: object) -> None:

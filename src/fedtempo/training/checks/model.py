@@ -23,6 +23,7 @@ from fedtempo.params import Params, all_finite
 from fedtempo.randomness import generators_kept, states_of_generators
 from fedtempo.tasks import IGNORED, Batch, Meaning, meaning_of
 from fedtempo.training.checks.purity import alike, check_purity, gradients_are_independent, is_head_of_body, tried
+from fedtempo.training.checks.repeats import repeated
 from fedtempo.training.checks.scoring import check_loss_fits, check_own_pieces
 from fedtempo.training.checks.settings import MOST
 
@@ -95,7 +96,7 @@ def _check_left_alone(rows: Batch) -> None:
 
 
 def _check_augment(augment: Augment, rows: Batch) -> None:
-    """The augmentation can be applied to some rows."""
+    """The augmentation can be applied to some rows, and does the same to them again."""
     try:
         drawn = _draws(lambda: augment.one(rows, torch.zeros((), dtype=torch.int64)))
     except FedTempoError:
@@ -107,6 +108,9 @@ def _check_augment(augment: Augment, rows: Batch) -> None:
     # A transform of one image knows no key, so it is seeded; a function has one, and would not repeat without it.
     reason = "a function that draws from its key alone: torch.Generator().manual_seed(int(key) & (2**63 - 1))"
     require(not drawn, "augment", reason, augment)
+    first, _, again = (augment.one(rows, torch.tensor(key)) for key in (0, 1, 0))
+    repeats = all(repeated(first[name], again[name]) for name in first)
+    require(repeats, "augment", "a function that remembers nothing: the same of the same batch and key", augment)
 
 
 def _check_pieces(federation: Federation) -> None:

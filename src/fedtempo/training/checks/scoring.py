@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+import inspect
 import itertools
 import warnings
+from collections.abc import Callable
 from typing import Any, get_args
 
 import numpy as np
@@ -57,8 +60,8 @@ def check_loss_fits(federation: Federation, outputs: torch.Tensor, rows: Batch) 
     task = federation.problem.task
     targets = rows.get("y", outputs)
     _check_nothing_to_train(task)
-    before = _state_of(task.losses)
     losses = _losses_of(task, outputs, targets)
+    before = _state_of(task.losses)  # by now what is computed once is there: a cache is no memory of calls
     rule = f"the loss {task.name!r} must be"
     wanted = [(len(targets),)] if task.rows_apart else [(), (len(targets),)]
     if not isinstance(losses, torch.Tensor) or tuple(losses.shape) not in wanted:
@@ -68,6 +71,7 @@ def check_loss_fits(federation: Federation, outputs: torch.Tensor, rows: Batch) 
         raise ModelError(f"{rule} a function of the model's weights. Got one without a gradient.")
     if not bool(torch.isfinite(losses).all()):
         raise ModelError(f"{rule} finite on the first client's first rows. Got {shown(losses.detach().tolist())}.")
+    _call_on_others(task.losses, outputs, targets)
     again = task.losses(outputs.detach(), targets)
     if not torch.equal(again, losses.detach()) or _state_of(task.losses) != before:
         numbers = f"{float(losses.detach().mean()):g} and then {float(again.mean()):g}"
@@ -129,12 +133,34 @@ def _check_nothing_to_train(task: Task) -> None:
         raise ModelError(f"the loss {task.name!r} must be {rule} freeze them by requires_grad_(False). Got {own[0]!r}.")
 
 
+def _call_on_others(function: Callable[[torch.Tensor, torch.Tensor], object], outputs: Any, targets: Any) -> None:
+    """Call it with outputs of the same kind for other rows and classes: what it remembers shows at its next call."""
+    others = [outputs.detach().roll(1, 0)] if outputs.dim() else []
+    others += [outputs.detach().roll(shift, -1) for shift in (1, 2, 3)] if outputs.dim() > 1 else []
+    for each in others:
+        with contextlib.suppress(Exception):  # these are not the model's, and it need not take them
+            function(each, targets.clone())
+
+
 def _state_of(loss: object) -> list[tuple[str, object]]:
-    """What a function or an object remembers in its attributes, as far as it can be compared."""
+    """What a function or an object remembers in attributes and variables, as far as it can be compared."""
     simple = (int, float, str, bool, tuple, list, dict, set)
-    kept = [(n, repr(v)) for n, v in getattr(loss, "__dict__", {}).items() if isinstance(v, simple) and n[0] != "_"]
-    tensors = dict(loss.named_buffers()) if isinstance(loss, nn.Module) else getattr(loss, "__dict__", {})
-    return kept + [(n, repr(t.tolist())) for n, t in tensors.items() if isinstance(t, torch.Tensor)]
+    owner = loss.__self__ if inspect.ismethod(loss) else loss
+    tensors = dict(owner.named_buffers()) if isinstance(owner, nn.Module) else {}
+    found = {**getattr(owner, "__dict__", {}), **tensors, **_variables_of(loss)}
+    kept = [(n, repr(v)) for n, v in found.items() if isinstance(v, simple) and n[:1] != "_"]
+    # A tensor is another one, or has been written over.
+    return kept + [(n, (id(t), t._version)) for n, t in found.items() if isinstance(t, torch.Tensor)]
+
+
+def _variables_of(function: object) -> dict[str, Any]:
+    """The variables outside of a function that it uses, with those of the functions among them."""
+    if not inspect.isroutine(function) or inspect.isbuiltin(function):
+        return {}
+    used = inspect.getclosurevars(function)
+    # A function of a module is a user's own part or the whole of torch: only values are looked at there.
+    inner = {f"{n}.{m}": v for n, f in used.nonlocals.items() for m, v in _variables_of(f).items() if f is not function}
+    return {**used.globals, **used.nonlocals, **inner}
 
 
 def _check_pieces_make_it(
@@ -235,6 +261,7 @@ def _try(metric: Metric, outputs: torch.Tensor, targets: torch.Tensor, client: s
             first = metric.of_client(outputs, targets)
         if broadcasts.found:
             raise ModelError(_in_words(broadcasts, f"metric {metric.name!r}", outputs, targets))
+        _call_on_others(metric.of_client, *copies)
         second = metric.of_client(*copies)
         if first != second and not (np.isnan(first) and np.isnan(second)):
             rule = "the same for the same outputs and targets, so that a run can be repeated"

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
 import torch
 
-from fedtempo.algorithms.parts.rate_rules import HISTORY
+from fedtempo.algorithms.parts.rate_rules import CENTRE, HISTORY
 from fedtempo.client.phase import Phase
 from fedtempo.errors import ConfigError, FedTempoError, first_line, is_count, require, shown
 from fedtempo.evaluation.protocol import Evaluation
 from fedtempo.evaluation.serving import served_phases
 from fedtempo.federation.federation import Federation
+from fedtempo.params import submodule
 from fedtempo.schedules import Now, Schedule, at_step
 from fedtempo.server.cohort import Cohort
 from fedtempo.server.robust import ROBUST, plain_mean
@@ -46,14 +48,18 @@ def check_device(device: str | torch.device) -> None:
 def check_cohort(rule: Cohort, federation: Federation, rounds: int) -> None:
     """Every round's cohort can be drawn; cohorts that were written down name training clients, each once."""
     clients = federation.problem.data.clients
-    for round_number in range(min(rounds, 10_000)) if rule.lists else sampled_rounds(rounds):
+
+    def of_round(round_number: int) -> Iterator[Found]:
         now = federation.problem.now(round_number, 1.0)
         expected = _expected(rule, now, len(clients))
         require(0 < expected <= len(clients), "cohort", f"at most {len(clients)} (the training clients)", expected)
         if rule.lists:
             rule.members(clients, now, federation.problem.seed)
+        yield "cohort", now, expected
+
+    _check_repeats(range(min(rounds, 10_000)) if rule.lists else sampled_rounds(rounds), of_round)
     if not rule.is_ours:
-        _check_own_rule(rule, clients, federation)
+        _check_own_rule(rule, federation, rounds)
 
 
 def _expected(rule: Cohort, now: Now, clients: int) -> float:
@@ -68,11 +74,14 @@ def _expected(rule: Cohort, now: Now, clients: int) -> float:
         raise ConfigError(f"cohort must be {form}. Got {rule.description}: {what}.") from error
 
 
-def _check_own_rule(rule: Cohort, clients: np.ndarray, federation: Federation) -> None:
+def _check_own_rule(rule: Cohort, federation: Federation, rounds: int) -> None:
     """A cohort's rule of the user's own can be run, and chooses the same for the same seed and round."""
-    now, seed = federation.problem.now(0, 1.0), federation.problem.seed
+    clients, seed = federation.problem.data.clients, federation.problem.seed
+    # The first two rounds come again after the last: a rule that remembers calls or rounds chooses others by then.
+    early = list(range(min(rounds, 2)))
+    asked = (*early, rounds - 1, *early, *early)
     try:
-        first, second = (rule.members(clients, now, seed) for _ in range(2))
+        chosen = [rule.members(clients, federation.problem.now(number, 1.0), seed) for number in asked]
     except FedTempoError:
         raise
     except Exception as error:  # the user's code may raise anything
@@ -81,7 +90,9 @@ def _check_own_rule(rule: Cohort, clients: np.ndarray, federation: Federation) -
             f"the cohort {rule.description!r} must choose by a {form}. Got {type(error).__name__}: {first_line(error)}."
         ) from error
     again = "the same clients for the same seed and round: np.random.default_rng([seed, now.round])"
-    require(np.array_equal(first, second), f"what the cohort {rule.description!r} chooses", again, "others")
+    first = dict(zip(reversed(asked), reversed(chosen), strict=True))
+    same = all(np.array_equal(members, first[number]) for number, members in zip(asked, chosen, strict=True))
+    require(same, f"what the cohort {rule.description!r} chooses", again, "others")
 
 
 def check_uploads_suffice(rule: Cohort, federation: Federation, rounds: int) -> None:
@@ -101,20 +112,22 @@ def check_protocol(protocol: Evaluation | None) -> None:
     require(protocol is None or isinstance(protocol, Evaluation), "evaluation", rule, protocol)
 
 
-def check_evaluation(protocol: Evaluation | None, federation: Federation) -> None:
-    """Fine-tuning can be run on this model, and its rate is a rate."""
+def check_evaluation(protocol: Evaluation | None, federation: Federation, rounds: int = 1) -> None:
+    """Fine-tuning can be run on this model, and its rate is a rate in every round that is scored."""
     if protocol is None:
         return
     validates = bool(federation.problem.data.sizes("validation").any())
     rule = "left out where no rows are for validation: nothing says that a round is better"
     require(protocol.patience is None or validates, "evaluation.patience", rule, protocol.patience)
-    (now,) = federation.problem.places(federation.problem.now(0, 1.0), federation.problem.data.clients[:1])
+    whole = protocol.trains != "body" or bool(submodule("head").names(federation.problem.model))
+    require(whole, "evaluation.trains", "'all' for a model without a submodule 'head'", protocol.trains)
+    (first,) = federation.problem.places(federation.problem.now(0, 1.0), federation.problem.data.clients[:1])
     try:
         for newcomers in (False, True):
             phases, as_kept = served_phases(federation, protocol, newcomers)
             federation.compile(phases, as_kept=as_kept)
-            for phase in phases:
-                list(_check_phase(phase, now, _largest(federation)))
+            asked = [number for number in sampled_rounds(rounds) if protocol.due(number, rounds)]
+            _check_repeats(asked, partial(_of_fine_tuning, phases, first, _largest(federation)))
     except ConfigError as error:
         raise ConfigError(f"evaluation: {error}") from error
 
@@ -124,19 +137,28 @@ def check_schedules(federation: Federation, rounds: int, cohort: float) -> None:
     first = federation.problem.now(0, cohort)
     # Where schedules can tell clients apart, some clients stand for all.
     places = set(federation.problem.places(first, federation.problem.data.clients[:SOME_CLIENTS]))
-    asked = sampled_rounds(rounds)
-    found = {number: list(_of_round(federation, replace(first, round=number), places)) for number in asked[:2]}
+    _check_repeats(sampled_rounds(rounds), lambda number: _of_round(federation, replace(first, round=number), places))
+
+
+def _check_repeats(asked: Sequence[int], numbers_of: Callable[[int], Iterator[Found]]) -> None:
+    """Ask for the numbers of every round, and again for those of the first two."""
+    found = {number: list(numbers_of(number)) for number in asked[:2]}
     for number in asked[2:]:
-        for _ in _of_round(federation, replace(first, round=number), places):
+        for _ in numbers_of(number):
             pass
-    # The first two rounds come again: a function that remembers calls or rounds has other numbers by now.
+    # A function that remembers calls or rounds has other numbers by now.
     for number, numbers in found.items():
-        anew = _of_round(federation, replace(first, round=number), places)
-        for (name, now, value), (_, _, again) in zip(numbers, anew, strict=False):
+        for (name, now, value), (_, _, again) in zip(numbers, numbers_of(number), strict=False):
             if again != value:
                 rule = "the same number whenever it is asked for a round and step: a function that remembers nothing"
                 what = f"{value}, then {again} at round {number}, step {now.step}"
                 raise ConfigError(f"{name} must be {rule}. Got {what}.")
+
+
+def _of_fine_tuning(phases: Iterable[Phase], first: Now, largest: float, round_number: int) -> Iterator[Found]:
+    """All numbers of a round's fine-tuning that schedules give, checked."""
+    for phase in phases:
+        yield from _check_phase(phase, replace(first, round=round_number), largest)
 
 
 def _of_round(federation: Federation, now: Now, places: Iterable[Now]) -> Iterator[Found]:
@@ -147,6 +169,20 @@ def _of_round(federation: Federation, now: Now, places: Iterable[Now]) -> Iterat
             yield from _check_phase(phase, replace(place, round=now.round), largest)
     for name, schedule in federation.algorithm.server.schedules:
         yield _check_rate(name, schedule, now, largest)
+
+
+def check_personal(federation: Federation) -> None:
+    """An algorithm whose model has personal tensors steps on the whole model, and tells them from the shared ones."""
+    algorithm, names = federation.algorithm, federation.personal_names
+    if not names:
+        return
+    phases = (*algorithm.phases, *(phase.beside for phase in algorithm.phases if phase.beside is not None))
+    apart = [phase.on for phase in phases if phase.on != "both" and not phase.own]
+    # Torch would fill the gap in such a model with the module's own weights, which nobody trains.
+    rule = f"left out for {algorithm.name}: its phases are on {' and '.join(sorted(set(apart)))} tensors alone"
+    require(not apart, "personal", rule, algorithm.personal)
+    rule = f"left out for {algorithm.name}: it sets {CENTRE}, personal ones too"
+    require(CENTRE not in algorithm.owns, "personal", rule, algorithm.personal)
 
 
 def check_aggregator(federation: Federation) -> None:

@@ -194,6 +194,52 @@ def test_what_is_right_stays_so(backend: str) -> None:
     assert run(own, backend).params["head.bias"].equal(run(PLAIN, backend).params["head.bias"])
 
 
+def momentum(one_pass: Any) -> ft.Algorithm:
+    def update(gradient: Params, state: Params, params: Params, now: ft.Now) -> tuple[Params, Params]:
+        new = {name: 0.9 * state[name] + g for name, g in gradient.items()}
+        return new, new
+
+    transform = ft.Transform(
+        lambda params: {name: torch.zeros_like(p) for name, p in params.items()}, update, one_pass=one_pass
+    )
+    return ft.algorithms.fedavg(lr=0.1, steps=2, optimizer=ft.optimizers.Optimizer(transform, name="mine"))
+
+
+def kernel(rated: bool, decays: bool, remembers: bool) -> Any:
+    def step(gradient: Params, decay: float, state: Params, params: Params, now: ft.Now, rate: float) -> Params:
+        whole = {name: g + decay * params[name] if decays else g for name, g in gradient.items()}
+        new = {name: 0.9 * state[name] + g for name, g in whole.items()}
+        for name, value in new.items():
+            params[name].sub_(value, alpha=rate if rated else 1.0)
+        return new if remembers else state
+
+    return step
+
+
+def writes_and_declines(gradient: Params, decay: float, state: Any, params: Params, now: ft.Now, rate: float) -> None:
+    params["head.bias"].add_(1.0)
+
+
+KERNELS = {
+    "leaves out the rate": kernel(False, True, True),
+    "leaves out the decay": kernel(True, False, True),
+    "leaves its state as it was": kernel(True, True, False),
+    "writes and declines": writes_and_declines,
+}
+
+
+@pytest.mark.parametrize("name", KERNELS)
+def test_a_kernel_that_steps_unlike_update_is_refused(name: str) -> None:
+    """The serial backend would step by the one, the vectorised backend by the other."""
+    with pytest.raises(ConfigError, match="optimizer 'mine', one_pass must step as update does"):
+        run(momentum(KERNELS[name]))
+
+
+def test_a_kernel_that_steps_as_update_does_is_taken() -> None:
+    fast, plain = run(momentum(kernel(True, True, True))), run(momentum(None))
+    assert torch.allclose(fast.params["head.bias"], plain.params["head.bias"], atol=1e-6)
+
+
 SERVER_STEPS: dict[str, tuple[Callable[..., Any], str]] = {
     "fails": (fails, "Got ZeroDivisionError (nothing to divide by) in round 0."),
     "returns no state": (lambda shared, state, aggregate, now: shared, "that returns (shared, state). Got ValueError"),

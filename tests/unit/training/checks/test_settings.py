@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+import torch
 
 import fedtempo as ft
 from fedtempo.client.optimizers import sgd
@@ -12,9 +13,9 @@ from fedtempo.contracts import small_data
 from fedtempo.training.plan import planned_steps
 
 
-def prepared(algorithm: ft.Algorithm) -> Any:
+def prepared(algorithm: ft.Algorithm, **others: Any) -> Any:
     settings = {"model": ft.models.mlp(6, [5], 4), "data": small_data(), "rounds": 3, "cohort": 4, "batch_size": 4}
-    return ft.train(algorithm=algorithm, **settings, progress=False)
+    return ft.train(algorithm=algorithm, **{**settings, **others}, progress=False)
 
 
 def raises_later(now: ft.Now) -> float:
@@ -80,6 +81,58 @@ def test_a_number_of_steps_that_is_remembered_is_refused() -> None:
     left = iter(range(1_000_000))
     with pytest.raises(ft.ConfigError, match="steps must be the same number whenever it is asked"):
         prepared(ft.algorithms.fedavg(0.1, lambda now: 1 + next(left)))
+
+
+def whole(rate: Any, factor: int) -> Any:
+    """A number of clients, steps or epochs that follows a rate."""
+    return lambda now: 1 + round(factor * rate(now))
+
+
+@pytest.mark.parametrize("make", [Falling, counting])
+def test_a_cohort_that_remembers_is_refused(make: Any) -> None:
+    with pytest.raises(ft.ConfigError, match="cohort must be the same number whenever it is asked"):
+        prepared(ft.algorithms.fedavg(0.1, 2), cohort=whole(make(), 20))
+    prepared(ft.algorithms.fedavg(0.1, 2), cohort=lambda now: 1 + now.round)
+
+
+def test_a_rule_that_remembers_rounds_chooses_no_cohort() -> None:
+    seen: list[int] = []
+
+    def choose(clients: Any, now: ft.Now, seed: int, over: float = 0.0) -> Any:
+        seen.extend({now.round} - set(seen))
+        return clients[: len(seen)]
+
+    growing = ft.cohort.Cohort("growing", lambda now, clients: 2.0, choose)
+    with pytest.raises(ft.ConfigError, match="what the cohort 'growing' chooses must be the same clients"):
+        prepared(ft.algorithms.fedavg(0.1, 2), cohort=growing)
+
+
+@pytest.mark.parametrize("make", [Falling, counting])
+@pytest.mark.parametrize("field", ["lr", "steps", "epochs"])
+def test_fine_tuning_by_what_remembers_is_refused(field: str, make: Any) -> None:
+    rate = make() if field == "lr" else whole(make(), 5000)
+    with pytest.raises(ft.ConfigError, match=f"evaluation: {field} must be the same number whenever it is asked"):
+        prepared(ft.algorithms.fedavg(0.1, 2), evaluation=ft.Evaluation(every=1, **{field: rate}))
+
+
+def test_fine_tuning_is_asked_in_every_round_that_is_scored() -> None:
+    """A rate that fails in a later round is named before training; rounds without scores may have none."""
+    known = {1: 0.1, 3: 0.2}
+    plain = ft.algorithms.fedavg(0.1, 2)
+    prepared(plain, rounds=4, evaluation=ft.Evaluation(every=2, lr=lambda now: known[now.round]))
+    with pytest.raises(ft.ConfigError, match="evaluation: lr must be a number in every round"):
+        prepared(plain, rounds=6, evaluation=ft.Evaluation(every=2, lr=lambda now: known[now.round]))
+
+
+class Headless(torch.nn.Linear):
+    """A model without a part that is called head."""
+
+
+@pytest.mark.parametrize("part", ["head", "body"])
+def test_parts_that_the_model_does_not_have_are_not_fine_tuned(part: Any) -> None:
+    """Without a head, all but the head was all of the model, without a word."""
+    with pytest.raises(ft.ConfigError, match="evaluation"):
+        prepared(ft.algorithms.fedavg(0.1, 2), model=Headless(6, 4), evaluation=ft.Evaluation(trains=part))
 
 
 @pytest.mark.parametrize("protocol", [{"every": 1}, False, 5])
