@@ -9,6 +9,7 @@ from pathlib import Path
 from fedtempo.comparison.decide import no_difference
 from fedtempo.comparison.intervals import LEVEL
 from fedtempo.comparison.significance import paired_t
+from fedtempo.papers.framework.claims import EDGE
 from fedtempo.papers.framework.counting import judged_outcome
 from fedtempo.papers.framework.documents import DETAILS, put_section, read_page
 from fedtempo.papers.framework.outcomes import Outcome
@@ -130,7 +131,7 @@ def _settings(one: Situation, name: str, outcome: Outcome) -> str:
     contestants = {} if tuning is None else tuning.contestants
     shared = [who for who, contestant in contestants.items() if name in (contestant.label, *contestant.also)]
     choice = next((outcome.choices[who] for who in (name, *shared) if who in outcome.choices), None)
-    return "-" if choice is None else f"rate {choice.value:g}{' (edge)' if choice.at_the_edge else ''}"
+    return "-" if choice is None else f"rate {choice.value:g}{f' {EDGE}' if choice.at_the_edge else ''}"
 
 
 def _cost(one: Situation, outcome: Outcome, best: str, against: str) -> str:

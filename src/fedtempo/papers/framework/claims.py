@@ -15,6 +15,9 @@ from enum import StrEnum
 from fedtempo.comparison.decide import no_difference, seeds_needed
 from fedtempo.papers.framework.outcomes import Interval, NotRunError, Outcome
 
+EDGE = "(edge)"
+"""Marks a verdict where the run that is behind chose the largest or smallest rate that was tried."""
+
 
 class Answer(StrEnum):
     """Whether a claim stands."""
@@ -91,7 +94,7 @@ def _with_edge(outcome: Outcome, column: str, behind: str, verdict: Verdict) -> 
     if behind not in outcome.at_the_edge or known is None or known.point is None or not known.of_one_run:
         return verdict
     told = f"{behind} chose the largest or smallest rate that was tried"
-    return replace(verdict, reason=f"{verdict.reason}; {told}", deciding=f"{verdict.numbers}; {told}")
+    return replace(verdict, reason=f"{verdict.reason}; {told}", deciding=f"{verdict.numbers} {EDGE}")
 
 
 def _unclear(outcome: Outcome, label: str, other: str, column: str, by: float, verdict: Verdict) -> Verdict:

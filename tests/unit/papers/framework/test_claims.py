@@ -6,6 +6,7 @@ import pytest
 
 import fedtempo as ft
 from fedtempo.papers.framework.claims import (
+    EDGE,
     Answer,
     Claim,
     Rule,
@@ -101,5 +102,6 @@ def test_whoever_is_behind_at_an_edge_of_its_rates_is_named() -> None:
         found = Outcome("medium", {"score": score_column("score")}, measured, at_the_edge=(edge,))
         verdicts = [rule(found) for rule in (higher("a", "b", "score"), higher("b", "a", "score"))]
         assert [one.answer for one in verdicts] == [HOLDS, FAILS]
-        warned[edge] = ["; b chose the largest or smallest rate" in one.numbers for one in verdicts]
+        warned[edge] = [EDGE in one.numbers for one in verdicts]
+        assert warned[edge] == ["b chose the largest or smallest rate" in one.reason for one in verdicts]
     assert warned == {"a": [False, False], "b": [True, True]}
