@@ -18,12 +18,13 @@ from fedtempo.errors import ConfigError, FedTempoError
 from fedtempo.federation.costs import two_rows
 from fedtempo.federation.federation import Federation
 from fedtempo.params import Params, leaves, select
-from fedtempo.randomness import generators_kept
+from fedtempo.randomness import generators_kept, states_of_generators
 from fedtempo.schedules import Now
 from fedtempo.server.sums import BlockSum, Groups, mean
 from fedtempo.tasks import Batch
 
 NOTHING = "nothing: the same tensors of the same tensors, however often it is called"
+DRAWS = "must be without random numbers of torch, numpy or Python, which no seed of the run can repeat"
 Made = tuple[str, Params]
 """What must be repeated, in words, and the tensors that it made."""
 
@@ -31,9 +32,11 @@ Made = tuple[str, Params]
 def check_repeats(federation: Federation) -> None:
     """One step of every phase, the upload and the server's step give the same tensors the second time."""
     with generators_kept():
+        before = states_of_generators()
         try:
             for (what, first), (_, second) in zip(_round(federation), _round(federation), strict=True):
-                require_same(what, first, second)
+                drew = states_of_generators() != before
+                require_same(f"{what.partition(' must ')[0]} {DRAWS}" if drew else what, first, second)
         except FedTempoError:
             raise
         except Exception:  # in training it fails as well, with the round and the client in the message
@@ -43,7 +46,8 @@ def check_repeats(federation: Federation) -> None:
 def require_same(what: str, first: Params, second: Params) -> None:
     """Refuse functions that made other tensors when they were called again."""
     if first.keys() != second.keys() or not all(repeated(first[name], second[name]) for name in first):
-        raise ConfigError(f"{what} {NOTHING}. Got others the second time.")
+        reason = "" if what.endswith(DRAWS) else f" {NOTHING}"
+        raise ConfigError(f"{what}{reason}. Got others the second time.")
 
 
 def repeated(one: torch.Tensor, other: torch.Tensor) -> bool:
