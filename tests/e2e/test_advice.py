@@ -54,10 +54,10 @@ def test_the_page_has_the_tables_of_the_stored_runs() -> None:
 def test_every_question_was_asked_off_the_judged_seeds_and_answered_by_the_rules() -> None:
     answers = json.loads(stored_advice.FILE.read_text())
     assert [*answers] == [question.name for question in stored_advice.QUESTIONS]
-    names = [field.name for field in fields(Measurements)]
     for question in stored_advice.QUESTIONS:
         answer = answers[question.name]
-        found = suggested(Measurements(**{name: answer[name] for name in names}))
+        measured = {field.name: answer[field.name] for field in fields(Measurements) if field.name in answer}
+        found = suggested(Measurements(**measured))
         assert (found.beta, found.k_decay) == (answer["beta"], answer["k_decay"])
         assert ("trained" in answer) == stored_advice.far(question, answer)
         outcome = stored_advice.stored(question.experiment.name)

@@ -13,7 +13,9 @@ import pytest
 
 import fedtempo as ft
 from fedtempo import algorithms as a
+from fedtempo.algorithms.parts.displacement_history import MEMORY
 from fedtempo.client.transforms import momentum
+from fedtempo.params import without_prefix
 from fedtempo.schedules import qsr
 from tests.numbers.single_model.problem import HAND, PLANE, START, ZERO, A, B, Regression, assert_same, flat, run, trace
 
@@ -67,6 +69,10 @@ def test_fedcms_direction_is_momentum_on_gradients() -> None:
     np.testing.assert_allclose(flat(result.server_state["direction"]), direction, rtol=1e-12)
 
 
+def memory(result: ft.Result, client: int) -> np.ndarray:
+    return flat(without_prefix(result.client_state(client), MEMORY))
+
+
 def test_feddyns_memory_follows_the_gradient() -> None:
     """K = 1: g_i <- (1 - alpha l) g_i + alpha l grad f_i(x), with g_i = -alpha s_i; who is absent keeps it."""
     alpha = 0.6
@@ -75,14 +81,14 @@ def test_feddyns_memory_follows_the_gradient() -> None:
     for cohort, x in zip(SOME, [START, *trace(result)[:-1]], strict=True):
         for i in cohort:
             expected[i] = (1 - alpha * L) * expected[i] + alpha * L * PLANE.gradient(i, x)
-    kept = np.array([-alpha * flat(result.client_state(i)) for i in range(4)])
+    kept = np.array([-alpha * memory(result, i) for i in range(4)])
     np.testing.assert_allclose(kept, expected, rtol=1e-11, atol=1e-14)
 
 
 def test_fedspeeds_memories_add_up_to_all_displacements() -> None:
     """The server that keeps their mean knows it from displacements alone."""
     result = run(PLANE, a.fedspeed(L, 3, history="all"), START, SOME)
-    memories = np.array([flat(result.client_state(i)) for i in range(4)])
+    memories = np.array([memory(result, i) for i in range(4)])
     np.testing.assert_allclose(flat(result.server_state["dynamic"]["history"]), memories.mean(0), rtol=1e-12)
 
 
