@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from benchmarks.methods import FILE
+from benchmarks.methods import FILE, MORE, K
 from fedtempo.papers import control
 from fedtempo.papers.control import adapters, neighbours, personal
 from fedtempo.papers.control.judging import END, ahead
@@ -25,6 +25,8 @@ from fedtempo.papers.framework.reproduction import Reproduction
 DOCS = Path(__file__).parent.parent / "docs"
 PAGE, RESULTS = DOCS / "methods.md", DOCS / "results"
 UNKNOWN = "not measured"
+WORTH_TELLING = 0.25
+"""Steps of FedAvg's; less is within what two measurements differ by."""
 ROW = re.compile(r"^(\| `(\w+)` \|(?: [^|]+ \|){4})[^|]+\|[^|]+\|$", re.MULTILINE)
 ABOUT = re.compile(r"<!-- costs -->.*?<!-- end of costs -->", re.DOTALL)
 LABELS = {
@@ -75,13 +77,25 @@ def filled(page: str) -> str:
 
     def row(found: re.Match[str]) -> str:
         measured = kept["costs"].get(found[2])
-        cost = f"{measured['median']:.2f}" if measured else UNKNOWN
-        return f"{found[1]} {cost} | {_helped(found[2], helped)} |"
+        return f"{found[1]} {_cost(measured) if measured else UNKNOWN} | {_helped(found[2], helped)} |"
 
     facts = kept["about"]
     about = f"Costs: `make bench ARGS=--methods` on {facts['date']}, {facts['machine']} ({facts['load']}); "
-    about += f"{kept['workload']}; processor time per local step over FedAvg's, the median of rounds in turn."
+    about += (
+        f"{kept['workload']}; processor time of a local step over FedAvg's, from rounds of {K} and of {MORE} steps "
+    )
+    about += (
+        "in turn. In brackets: what a client's round costs besides, in steps of FedAvg's, from a quarter of one on."
+    )
     return ABOUT.sub(f"<!-- costs -->\n{about}\n<!-- end of costs -->", ROW.sub(row, page))
+
+
+def _cost(measured: Mapping[str, float]) -> str:
+    """Of a step, and of a round besides; of a whole round where the method has no number of steps."""
+    if "step" not in measured:
+        return f"{measured['median']:.2f} (a whole round)"
+    besides = f" ({measured['once']:+.1f})" if abs(measured["once"]) >= WORTH_TELLING else ""
+    return f"{measured['step']:.2f}{besides}"
 
 
 def _helped(name: str, helped: dict[str, list[str]]) -> str:

@@ -194,11 +194,16 @@ def plain_norm(a: Mapping[str, Tensor]) -> float | None:
 
 def plain_squared_norm(a: Mapping[str, Tensor]) -> float | None:
     """`squared_norm` as `plain_norm` has it."""
-    flat = [p if p.dim() == 1 else p.reshape(-1) for p in a.values()]
+    return plain_inner(a, a)
+
+
+def plain_inner(a: Mapping[str, Tensor], b: Mapping[str, Tensor]) -> float | None:
+    """`inner` as `plain_norm` has it."""
+    flat = [(p, b[n]) if p.dim() == 1 else (p.reshape(-1), b[n].reshape(-1)) for n, p in a.items()]
     # One question for all tensors: asking each takes as long as the small ones' products.
-    if torch._C._functorch.peek_interpreter_stack() is not None or not (flat and flat[0].is_cpu):
+    if torch._C._functorch.peek_interpreter_stack() is not None or not (flat and flat[0][0].is_cpu):
         return None
-    return sum([torch.dot(p, p).item() for p in flat])
+    return sum([torch.dot(p, q).item() for p, q in flat])
 
 
 def is_plain(tensor: Tensor) -> bool:

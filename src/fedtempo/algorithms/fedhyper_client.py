@@ -6,13 +6,14 @@ from dataclasses import replace
 from typing import Literal
 
 import torch
+from torch import Tensor
 
 from fedtempo.algorithms.algorithm import Algorithm
 from fedtempo.algorithms.named import named
 from fedtempo.algorithms.parts.last_mean import sending_last_mean
 from fedtempo.algorithms.parts.rate_rules import check_bounds, ruled, sharing
 from fedtempo.client.rules import Probe, RateRule, State, zero_of
-from fedtempo.params import Params, Scalar, add, inner, subtract, zeros_like
+from fedtempo.params import Params, Scalar, add, inner, plain_inner, subtract, zeros_like
 from fedtempo.schedules import Position, step_number
 from fedtempo.server.step import Server, inside
 
@@ -54,12 +55,18 @@ def _sum(step: float, eps: float, smallest: float, largest: float) -> RateRule:
         g, base = probe.gradient, zero_of(probe.params) + probe.base
         if step_number(now) == 0:
             return base, {"gradient": g, "rate": base}
-        sign = -torch.sign(inner(last_displacement(probe), g)).to(torch.float64)
-        change = step * inner(g, state["gradient"]).to(torch.float64) * (1 + eps * sign)
+        sign = -torch.sign(_agreement(last_displacement(probe), g, base))
+        change = step * _agreement(g, state["gradient"], base) * (1 + eps * sign)
         rate = torch.minimum(torch.maximum(state["rate"] + change, smallest * base), largest * base)
         return rate, {"gradient": g, "rate": rate}
 
     return RateRule(init, update)
+
+
+def _agreement(a: Params, b: Params, like: Tensor) -> Tensor:
+    """The inner product in float64, on a short way where Python can read it."""
+    plain = plain_inner(a, b)
+    return inner(a, b).to(torch.float64) if plain is None else torch.full_like(like, plain)
 
 
 def _product(step: float, eps: float, smallest: float, largest: float) -> RateRule:
