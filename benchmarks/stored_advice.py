@@ -50,7 +50,8 @@ from fedtempo.papers.decaying_k.schemes import BEST, CONSTANT, SIZES, STEPS, lab
 from fedtempo.papers.feddecay.heterogeneity import ALPHAS, BETAS, HETEROGENEITY, at_alpha
 from fedtempo.papers.feddecay.methods import EXISTING, FEDAVG, FEDDECAY, NEW, PER_STEP
 from fedtempo.papers.feddecay.pubmed import PUBMED
-from fedtempo.papers.feddecay.users import FEMNIST, SST2
+from fedtempo.papers.feddecay.sst2 import SST2
+from fedtempo.papers.feddecay.users import FEMNIST
 from fedtempo.papers.framework.claims import Answer, higher
 from fedtempo.papers.framework.counting import judged_outcome
 from fedtempo.papers.framework.definitions import FIRST_TUNING_SEED, Curve, Measured, Training

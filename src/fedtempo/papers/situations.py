@@ -17,7 +17,8 @@ from fedtempo.papers.decaying_k.schemes import AT_STEPS, BEST, EARLY, SCHEMES, l
 from fedtempo.papers.feddecay import heterogeneity, methods
 from fedtempo.papers.feddecay.heterogeneity import BETAS, HETEROGENEITY, at_alpha
 from fedtempo.papers.feddecay.pubmed import PUBMED
-from fedtempo.papers.feddecay.users import FEMNIST, SST2
+from fedtempo.papers.feddecay.sst2 import SST2
+from fedtempo.papers.feddecay.users import FEMNIST
 from fedtempo.papers.fednar import cifar10, self_adjustment, shakespeare
 from fedtempo.papers.fednar.measuring import FINAL
 from fedtempo.papers.fednar.setting import with_nar

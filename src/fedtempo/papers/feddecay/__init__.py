@@ -5,6 +5,7 @@ from __future__ import annotations
 from fedtempo.papers.feddecay.heterogeneity import HETEROGENEITY
 from fedtempo.papers.feddecay.pubmed import PUBMED
 from fedtempo.papers.feddecay.ratios import TABLE_1
-from fedtempo.papers.feddecay.users import FEMNIST, SST2
+from fedtempo.papers.feddecay.sst2 import SST2, SST2_ALL
+from fedtempo.papers.feddecay.users import FEMNIST
 
-REPRODUCTIONS = (TABLE_1, FEMNIST, SST2, PUBMED, HETEROGENEITY)
+REPRODUCTIONS = (TABLE_1, FEMNIST, SST2, SST2_ALL, PUBMED, HETEROGENEITY)

@@ -83,9 +83,9 @@ CONVERGED = Settling("existing_after", within=0.005)
 """Half a point: half of the smallest difference that counts."""
 
 
-def feddecay_tuning(*values: float, rounds: int) -> Tuning:
-    """The same candidates and rounds for every method, chosen by existing users' validation rows."""
-    labels = [label for label in LABELS if label not in LIKE]
+def feddecay_tuning(*values: float, rounds: int, without: tuple[str, ...] = ()) -> Tuning:
+    """The same candidates and rounds for every method that is run, chosen by existing users' validation rows."""
+    labels = [label for label in LABELS if label not in LIKE and label not in without]
     also = {like: (label,) for label, like in LIKE.items()}
     contestants = {label: TunedSetting(label, values, also.get(label, ())) for label in labels}
     return Tuning(contestants, VALIDATION, settings={"rounds": rounds})

@@ -1,4 +1,4 @@
-"""FedDecay, Tables 3 to 6 and Figures 1 and 2: FEMNIST and SST-2, new and existing users."""
+"""FedDecay, Tables 3 to 6 and Figures 1 and 2: what the data sets share, and FEMNIST."""
 
 from __future__ import annotations
 
@@ -6,10 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from fedtempo.data import dirichlet, natural
+from fedtempo.data import natural
 from fedtempo.evaluation.protocol import Evaluation
 from fedtempo.papers.feddecay.methods import (
-    BETTER_THAN_FEDEM,
     CLAIMS,
     COLUMNS,
     CONVERGED,
@@ -213,76 +212,5 @@ FEMNIST = Reproduction(
         "Table 6, means over three seeds (new, existing): FedDecay 0.9127, 0.8993; FedAvg 0.9095, 0.8948; FOMAML"
         " 0.9044, 0.8971. The authors' FOMAML rows were made by code that ran FedAvg.",
         "Beta 0.8 is missing in Table 5: it was stopped early. Figure 2 prints no numbers.",
-    ),
-)
-
-SST2_RATES: dict[str, Any] = {
-    "small": MethodRates(2.0, {}, lam=0.8, pfedme_lam=0.8, pfedme_lr=0.625, pfedme_rounds=10),
-    "paper": MethodRates(0.05, {FEDBN: 0.1}, lam=0.8, pfedme_lam=0.8, pfedme_lr=0.05, pfedme_rounds=51),
-}
-
-
-def _sst2_runs(scale: Scale, seed: int) -> Sequence[PaperRun]:
-    division = {"new_clients": 0.2, "min_samples": 4}
-    if scale["rates"] == "paper":
-        data = Data("sst2", dirichlet(scale["clients"], 0.4), seed, {"new_clients": 0.2, "min_samples": 1})
-        model = Model("bert_tiny", {"outputs": 2}, files="bert_tiny")
-        return trainings(
-            scale, seed, data, model, SST2_RATES["paper"], Evaluation(), {ANYBODY: 16, FEDBN: 64, PFEDME: 64}
-        )
-    parts = {"validation": 0.2, "test": 0.2}
-    data = Data("sst2", dirichlet(scale["clients"], 0.4), seed, {**division, **parts}, rows=scale["rows"])
-    model = Model("word_average", {"width": scale["width"], "hidden": 2 * scale["width"]})
-    return trainings(scale, seed, data, model, SST2_RATES["small"], Evaluation(), {ANYBODY: 16})
-
-
-SST2 = Reproduction(
-    name="feddecay-sst2",
-    paper="feddecay",
-    source="Tables 3, 4, 5 and Figures 1, 2",
-    title="SST-2, new and existing users after fine-tuning",
-    scales={
-        "smoke": sized(seeds=1, minutes=0.1, rounds=1, cohort=2, every=1, clients=5, rows=100, width=1, rates="small"),
-        "small": sized(
-            seeds=3, minutes=3, rounds=40, cohort=8, every=20, clients=50, rows=5000, width=16, rates="small"
-        ),
-        "medium": sized(
-            seeds=5,
-            minutes=40,
-            tuning=feddecay_tuning(0.5, 1.5, 5.0, rounds=60),
-            settling=CONVERGED,
-            rounds=120,
-            cohort=8,
-            every=10,
-            patience=4,
-            clients=50,
-            rows=20_000,
-            width=16,
-            rates="small",
-        ),
-        "paper": sized(seeds=1, minutes=2500, rounds=500, cohort=0.2, every=5, clients=50, rates="paper"),
-    },
-    runs=_sst2_runs,
-    columns=COLUMNS,
-    claims=(*CLAIMS, BETTER_THAN_FEDEM, LINEAR_FOR_NEW),
-    reported={
-        **beta_sweep({0.0: (73.60, 80.30), 0.2: (67.01, 59.02), 0.4: (69.42, 67.26), 0.8: (74.64, 76.14)}),
-        DITTO: table_row((0.4746, 0.0000, 0.4010), (0.5949, 0.0417, 0.3449)),
-        FEDBN: table_row((0.8030, 0.6667, 0.1275), (0.7360, 0.4000, 0.2292)),
-        FEDEM: table_row((0.7404, 0.6379, 0.2141), (0.7808, 0.5000, 0.1845)),
-        PFEDME: table_row((0.7785, 0.6406, 0.1179), (0.7699, 0.6087, 0.1672)),
-        FOMAML: table_row((0.7680, 0.6667, 0.1057), (0.7654, 0.5556, 0.1634)),
-        FEDAVG: table_row((0.7680, 0.6667, 0.1057), (0.7654, 0.5556, 0.1634)),
-        FEDDECAY[0.6]: table_row((0.8101, 0.6724, 0.1087), (0.7815, 0.5556, 0.1727)),
-    },
-    figures=method_figures(0.6),
-    chart="beta-existing",
-    notes=(
-        "Small scale: the mean of word vectors drawn at random and a hidden layer instead of a pretrained BERT-Tiny,"
-        " 5,000 phrases, 40 rounds at learning rate 2. A fifth of each client's own phrases is its test part; the paper"
-        " deals out GLUE's 872 dev phrases, about 17 for each user.",
-        "Neither network has BatchNorm, so FedBN is FedAvg here, as it was in the paper's code; the paper's FedBN row"
-        " is the FedSGD row of Table 5, and its FOMAML row is FedAvg's.",
-        "The paper scale needs BERT-Tiny's weights in the data folder `bert_tiny`.",
     ),
 )
