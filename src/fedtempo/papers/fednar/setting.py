@@ -189,9 +189,9 @@ def _reaches_target(outcome: Outcome, label: str) -> bool:
     return any(rounds <= curve.x[-1] for rounds, curve in pairs)
 
 
-def fednar_tuning(labels: Mapping[str, Sequence[str]]) -> Tuning:
+def fednar_tuning(labels: Mapping[str, Sequence[str]], rates: tuple[float, ...] = RATES) -> Tuning:
     """Every contestant's rate by accuracy on validation rows: tuned on its first label, used for all of them."""
-    contestants = {name: TunedSetting(first, RATES, tuple(others)) for name, (first, *others) in labels.items()}
+    contestants = {name: TunedSetting(first, rates, tuple(others)) for name, (first, *others) in labels.items()}
     return Tuning(contestants, VALIDATION, settings={"rounds": TUNING_ROUNDS})
 
 
