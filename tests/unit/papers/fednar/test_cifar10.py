@@ -65,5 +65,5 @@ def test_scores_wait_for_convergence_and_rounds_to_a_target_do_not() -> None:
 def test_every_method_has_the_same_number_of_candidates() -> None:
     medium = TABLE.scales["medium"]
     assert medium.tuning is not None
-    assert {len(contestant.values) for contestant in medium.tuning.contestants.values()} == {3}
+    assert {len(contestant.values) for contestant in medium.tuning.contestants.values()} == {4}
     assert len(medium.tuning.contestants) == 12
