@@ -7,6 +7,8 @@ single operations round every time.
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 import torch
 from torch import Tensor
 
@@ -90,7 +92,7 @@ def adam_step(
     first, second = moments
     if not all(in_one_row(params[n], g, first[n], second[n]) for n, g in gradient.items()):
         return False
-    step = torch.tensor(count, dtype=torch.float32)
+    step = _as_tensor(count)
     (torch._fused_adamw_ if decoupled else torch._fused_adam_)(
         [params[n] for n in gradient],
         list(gradient.values()),
@@ -107,3 +109,9 @@ def adam_step(
         maximize=False,
     )
     return True
+
+
+@lru_cache(maxsize=256)
+def _as_tensor(count: float) -> Tensor:
+    """A step's number as the kernel reads it. Clients of a round count alike, so that a number comes many times."""
+    return torch.tensor(count, dtype=torch.float32)

@@ -74,7 +74,8 @@ def adam_in_one_pass(b1: float, b2: float, eps: float, decoupled: bool = False) 
         moments = state["m"], state["v"]
         if not adam_step(params, gradient, moments, count, rate, (b1, b2), eps, decay, decoupled):
             return None
-        return {**state, "count": {n: old + 1 for n, old in state["count"].items()}}
+        torch._foreach_add_(list(state["count"].values()), 1)
+        return state
 
     return take
 
