@@ -10,7 +10,7 @@ from fedtempo.algorithms.fedavg import fedavg
 from fedtempo.algorithms.named import ClientSettings, named
 from fedtempo.algorithms.parts.global_update import driven, driving
 from fedtempo.algorithms.parts.rate_rules import NORMALISED
-from fedtempo.algorithms.parts.shared_moments import adamw_with_shared_moments
+from fedtempo.algorithms.parts.shared_moments import adamw_with_shared_moments, with_block_means
 from fedtempo.client.clipping import clip_gradient
 from fedtempo.client.optimizers import Optimizer
 from fedtempo.errors import ConfigError, is_number, require
@@ -50,7 +50,8 @@ def fedadamw(
     optimizer = Optimizer(
         adamw_with_shared_moments(b1, b2, eps, decay, second_moment, one_count),
         "average" if kept else "reset",
-        frozenset({"m", "v", "mean"}) - kept,
+        frozenset({"m", "v", "mean", "begun"}) - kept,
+        with_block_means if second_moment == "block_mean" else None,
         name="fedadamw",
     )
     settings: ClientSettings = {**clients, "optimizer": optimizer}

@@ -38,6 +38,8 @@ class Optimizer:
     """What becomes of its state between rounds. What belongs to personal tensors is kept where others are averaged."""
     afresh: frozenset[str] = frozenset()
     """Slots of the state that start afresh in every round, whatever becomes of the others."""
+    at_end: Callable[[Any], Any] | None = None
+    """The state as it is kept or sent, from the state after the round's last step; None takes it as it is."""
     name: str = "sgd"
     settings: Mapping[str, Any] = field(default_factory=dict)
 

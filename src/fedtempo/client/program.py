@@ -206,10 +206,11 @@ def _between_rounds(stages: Sequence[Stage], carry: Carry) -> tuple[Params, Para
     averaged: Params = {}
     for index, (stage, state) in enumerate(zip(stages, carry.states, strict=True)):
         optimizer, on, rate_rule = stage.phase.optimizer, stage.phase.on, stage.phase.rate_rule
-        rule = optimizer.state
+        rule, at_end = optimizer.state, optimizer.at_end
         if rate_rule is not None and rate_rule.keeps_state:
             kept |= named_state(_rule(index), state.rate["rule"])
-        for name, tensor in ({} if rule == "reset" else named_state(index, state.optimizer)).items():
+        own_state = state.optimizer if rule == "reset" or at_end is None else at_end(state.optimizer)
+        for name, tensor in ({} if rule == "reset" else named_state(index, own_state)).items():
             if slot_of(name) in optimizer.afresh:
                 continue
             # What is personal never leaves the client, and neither does what was computed from it.

@@ -24,29 +24,27 @@ def adamw_with_shared_moments(
 
     def init(params: Params) -> dict[str, Params]:
         zeros = {n: torch.zeros((), dtype=p.dtype, device=p.device) for n, p in params.items()}
-        return {"m": zeros_like(params), "v": zeros_like(params), "mean": zeros}
+        return {"m": zeros_like(params), "v": zeros_like(params), "mean": zeros, "begun": dict(zeros)}
 
     def counts(now: Position) -> tuple[float, Scalar]:
         """The step's number in its round, and the number that v is corrected with."""
         local = float(step_number(now) + 1)
         return local, local if second_moment == "reset" else now.value(lambda h: float(h.earlier + h.step + 1))
 
-    def before(state: Any, local: float) -> Params:
-        """v before the step."""
-        return _filled(state["mean"], state["v"]) if from_means and local == 1 else state["v"]
-
-    def after(state: Any, m: Params, v: Params) -> Any:
-        # The mean of no numbers would be NaN, and the whole upload refused.
-        means = {n: t.sum() / max(t.numel(), 1) for n, t in v.items()} if from_means else state["mean"]
-        return {"m": m, "v": v, "mean": means}
+    def begun(state: Any, local: float) -> Any:
+        """The state before the step, where v starts from the means with the first."""
+        if not from_means or local > 1:
+            return state
+        ones = {n: torch.ones_like(mean) for n, mean in state["mean"].items()}
+        return {**state, "v": _filled(state["mean"], state["v"]), "begun": ones}
 
     def update(gradient: Params, state: Any, params: Params, now: Position) -> tuple[Params, Any]:
         local, whole = counts(now)
-        old = before(state, local)
+        state = begun(state, local)
         m = {n: b1 * state["m"][n] + (1 - b1) * g for n, g in gradient.items()}
-        v = {n: b2 * old[n] + (1 - b2) * g * g for n, g in gradient.items()}
+        v = {n: b2 * state["v"][n] + (1 - b2) * g * g for n, g in gradient.items()}
         first, second = 1 - b1 ** (whole if one_count else local), 1 - b2**whole
-        return {n: m[n] / first / ((v[n] / second) ** 0.5 + eps) for n in m}, after(state, m, v)
+        return {n: m[n] / first / ((v[n] / second) ** 0.5 + eps) for n in m}, {**state, "m": m, "v": v}
 
     def one_pass(gradient: Params, decay: float, state: Any, params: Params, now: Position, rate: float) -> Any:
         (local, whole), off = counts(now), weight_decay(now)
@@ -55,13 +53,24 @@ def adamw_with_shared_moments(
         # The kernel corrects both moments with one count. A rate in this proportion undoes that for the first, and the
         # decay is multiplied by the rate as well.
         share = 1.0 if one_count else (1 - b1**whole) / (1 - b1**local)
-        moments = state[0]["m"], before(state[0], local)
+        own = begun(state[0], local)
+        moments = own["m"], own["v"]
         if not adam_step(params, gradient, moments, whole, rate * share, (b1, b2), eps, off / share, True):
             return None
-        return after(state[0], *moments), state[1]
+        return own, state[1]
 
     both = chain(Transform(init, update), add_weight_decay(weight_decay))
     return both._replace(one_pass=one_pass)
+
+
+def with_block_means(state: tuple[Any, Any]) -> tuple[Any, Any]:
+    """The state at the end of a round, with the mean of every tensor of v; only this mean is sent."""
+    own, decay = state
+    # The mean of no numbers would be NaN, and the whole upload refused.
+    found = {n: v.sum() / max(v.numel(), 1) for n, v in own["v"].items()}
+    # A client that took no step has no v yet, and sends the means that it received.
+    means = {n: torch.where(own["begun"][n] > 0, mean, own["mean"][n]) for n, mean in found.items()}
+    return {**own, "mean": means}, decay
 
 
 def _filled(means: dict[str, Tensor], like: Params) -> Params:

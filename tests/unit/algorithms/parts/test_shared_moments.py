@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from fedtempo.algorithms.parts.shared_moments import adamw_with_shared_moments
+from fedtempo.algorithms.parts.shared_moments import adamw_with_shared_moments, with_block_means
 from fedtempo.params import Params
 from fedtempo.schedules import Now, as_schedule
 
@@ -34,7 +34,15 @@ def test_the_kernel_takes_the_same_steps(second_moment: str, one_count: bool) ->
     for one, other in ((fused, plain), *((state[0][slot], before[0][slot]) for slot in ("m", "v"))):
         assert all(torch.allclose(one[n], other[n], rtol=1e-12, atol=1e-14) for n in START)
     if second_moment == "block_mean":
-        assert all(torch.allclose(state[0]["mean"][n], state[0]["v"][n].mean()) for n in START)
+        means = with_block_means(state)[0]["mean"]
+        assert all(torch.allclose(means[n], state[0]["v"][n].mean()) for n in START)
+
+
+def test_a_client_without_a_step_sends_the_means_that_it_received() -> None:
+    adam = adamw_with_shared_moments(0.9, 0.999, 1e-8, as_schedule(0.05), "block_mean", False)
+    state = adam.init(START)
+    state[0]["mean"].update({n: torch.tensor(0.3).double() for n in START})
+    assert with_block_means(state)[0]["mean"] == state[0]["mean"]
 
 
 def test_where_the_kernel_cannot_the_state_is_left_alone() -> None:
