@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -10,25 +12,48 @@ from torch import Tensor
 from fedtempo.client.kernels import decayed_step
 from fedtempo.client.transforms import Transform, stateless
 from fedtempo.client.transforms.transform import State
-from fedtempo.params import Params, Scalar, add, is_plain, norm
-from fedtempo.schedules import Position, Rate, as_schedule
+from fedtempo.params import Params, Scalar, add, is_plain, norm, plain_norm
+from fedtempo.schedules import Position, Rate, Schedule, as_schedule
 
 Factor = Scalar | Mapping[str, Scalar]
 StepFunction = Callable[[Params, Params, Position], Factor]
 """(gradient, weights, position) -> a number, or a number for each tensor by its name."""
 
 
+@dataclass(frozen=True)
+class InProportion:
+    """A decay that is `share` times the rate, so that a step asks for the rate only once."""
+
+    rate: StepFunction
+    share: Schedule
+
+    def __call__(self, gradient: Params, params: Params, now: Position) -> Factor:
+        """The decay at this step."""
+        return self.to(self.rate(gradient, params, now), now)
+
+    def to(self, rate: Factor, now: Position) -> Factor:
+        """The decay that belongs to this rate."""
+        share = self.share(now)
+        return {n: share * one for n, one in rate.items()} if isinstance(rate, Mapping) else share * rate
+
+
 def scale_gradient_and_decay(rate: StepFunction, decay: StepFunction) -> Transform:
     """`rate(g, x) g + decay(g, x) x`."""
 
+    def both(gradient: Params, params: Params, now: Position) -> tuple[Factor, Factor]:
+        by = rate(gradient, params, now)
+        if isinstance(decay, InProportion) and decay.rate is rate:
+            return by, decay.to(by, now)
+        return by, decay(gradient, params, now)
+
     def direction(gradient: Params, params: Params, now: Position) -> Params:
-        by, off = rate(gradient, params, now), decay(gradient, params, now)
+        by, off = both(gradient, params, now)
         return {n: _of(by, n) * g + _of(off, n) * params[n] for n, g in gradient.items()}
 
     def one_pass(gradient: Params, before: float, state: State, params: Params, now: Position, lr: float) -> State:
         if before:
             return None
-        by, off = (_number(function(gradient, params, now)) for function in (rate, decay))
+        by, off = map(_number, both(gradient, params, now))
         if not by or off is None:  # a factor for each tensor, or none for the gradient
             return None
         decayed_step(params, gradient, lr * by, off / by)
@@ -48,8 +73,12 @@ def _of(factor: Factor, name: str) -> Scalar:
     return factor[name] if isinstance(factor, Mapping) else factor
 
 
-def _share(length: Tensor, limit: Scalar) -> Tensor:
-    """min(1, limit / length), and 1 for a length of 0."""
+def _share(of: Params, limit: Scalar) -> Scalar:
+    """min(1, limit / norm), and 1 for a norm of 0."""
+    known = plain_norm(of)
+    if known is not None and not isinstance(limit, Tensor):
+        return limit / known if known > limit or math.isnan(known) else 1.0
+    length = norm(of)
     return torch.clamp(limit / length.clamp(min=torch.finfo(length.dtype).tiny), max=1.0)
 
 
@@ -58,18 +87,18 @@ def clipped_together(weight_decay: Rate, max_norm: Rate) -> tuple[StepFunction, 
     u, limit = as_schedule(weight_decay), as_schedule(max_norm)
 
     def rate(gradient: Params, params: Params, now: Position) -> Scalar:
-        return _share(norm(add(gradient, params, u(now))), limit(now))
+        return _share(add(gradient, params, u(now)), limit(now))
 
-    return rate, lambda gradient, params, now: u(now) * rate(gradient, params, now)
+    return rate, InProportion(rate, u)
 
 
 def gradient_clipped(weight_decay: Rate, max_norm: Rate) -> tuple[StepFunction, StepFunction]:
     """Rate and decay of equation 5: min(1, A / ||g||) and u, the decay that is not clipped."""
     u, limit = as_schedule(weight_decay), as_schedule(max_norm)
-    return lambda gradient, params, now: _share(norm(gradient), limit(now)), lambda gradient, params, now: u(now)
+    return lambda gradient, params, now: _share(gradient, limit(now)), lambda gradient, params, now: u(now)
 
 
 def bounded_decay(weight_decay: Rate, weight_norm: Rate) -> StepFunction:
     """mu min(1, c / ||x||): a decay that moves the weights by at most mu c (section 4.2)."""
     u, limit = as_schedule(weight_decay), as_schedule(weight_norm)
-    return lambda gradient, params, now: u(now) * _share(norm(params), limit(now))
+    return lambda gradient, params, now: u(now) * _share(params, limit(now))
