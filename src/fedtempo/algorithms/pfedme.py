@@ -53,6 +53,7 @@ def pfedme(
         **phase_settings(clients),
         repeat=inner_steps,
         after=_move_local(checked_rate(lr, "lr") * strength, inner_steps, warm_start),
+        after_reads_start=False,
     )
     return Algorithm(
         (phase,),
@@ -83,8 +84,11 @@ def _move_local(rate: Schedule, inner_steps: int, warm_start: bool) -> AfterStep
         again = now.value(lambda here: float((here.step + 1) % inner_steps == 0 and here.step + 1 < here.steps))
         if warm_start or (isinstance(again, float) and not again):
             return carry
-        # theta starts at w for the next local round; after the last one it stays: it is the personal model.
-        fresh = {n: w if isinstance(again, float) else torch.where(again > 0, w, theta[n]) for n, w in shared.items()}
+        # theta starts at w for the next local round; after the last one it stays: it is the personal model. A copy of
+        # w, since steps write over theta.
+        fresh = {
+            n: w.clone() if isinstance(again, float) else torch.where(again > 0, w, theta[n]) for n, w in shared.items()
+        }
         return carry._replace(personal={**carry.personal, **fresh})
 
     return after
