@@ -52,21 +52,29 @@ def _sum(step: float, eps: float, smallest: float, largest: float) -> RateRule:
         return {"gradient": zeros_like(params), "rate": zero_of(params)}
 
     def update(probe: Probe, state: State, now: Position) -> tuple[Scalar, State]:
-        g, base = probe.gradient, zero_of(probe.params) + probe.base
+        g = probe.gradient
         if step_number(now) == 0:
+            base = zero_of(probe.params) + probe.base
             return base, {"gradient": g, "rate": base}
-        sign = -torch.sign(_agreement(last_displacement(probe), g, base))
-        change = step * _agreement(g, state["gradient"], base) * (1 + eps * sign)
+        known = plainly(probe, state)
+        if known is not None:
+            return known, {"gradient": g, "rate": state["rate"].new_tensor(known)}
+        base = zero_of(probe.params) + probe.base
+        sign = -torch.sign(inner(last_displacement(probe), g).to(torch.float64))
+        change = step * inner(g, state["gradient"]).to(torch.float64) * (1 + eps * sign)
         rate = torch.minimum(torch.maximum(state["rate"] + change, smallest * base), largest * base)
         return rate, {"gradient": g, "rate": rate}
 
+    def plainly(probe: Probe, state: State) -> float | None:
+        """The rate as a Python number, which is faster than tensors of one number; None where Python cannot read it."""
+        g, base = probe.gradient, probe.base
+        along, before = plain_inner(last_displacement(probe), g), plain_inner(g, state["gradient"])
+        if along is None or before is None or isinstance(base, Tensor):
+            return None
+        change = step * before * (1 - eps * ((along > 0) - (along < 0)))
+        return min(max(float(state["rate"]) + change, smallest * base), largest * base)
+
     return RateRule(init, update)
-
-
-def _agreement(a: Params, b: Params, like: Tensor) -> Tensor:
-    """The inner product in float64, on a short way where Python can read it."""
-    plain = plain_inner(a, b)
-    return inner(a, b).to(torch.float64) if plain is None else torch.full_like(like, plain)
 
 
 def _product(step: float, eps: float, smallest: float, largest: float) -> RateRule:

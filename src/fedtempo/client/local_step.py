@@ -293,7 +293,9 @@ def _start_is_free(phase: Phase, state: PhaseState, params: Params) -> bool:
 
 def _shares_memory(state: PhaseState, params: Params) -> bool:
     """Whether a transform or a rule has kept the parameters themselves in its state."""
-    if all(isinstance(part, (tuple, dict)) and not part for part in state):  # most phases keep nothing
+    # The sums that the library keeps beside a rule's own state are its own.
+    parts = (state.direction, state.optimizer, state.rate.get("rule", {}), state.stop.get("rule", {}))
+    if all(isinstance(part, (tuple, dict)) and not part for part in parts):  # most phases keep nothing
         return False
-    memory = {t.untyped_storage().data_ptr() for t in tensors_in(state)}
+    memory = {t.untyped_storage().data_ptr() for t in tensors_in(parts)}
     return bool(memory) and any(p.untyped_storage().data_ptr() in memory for p in params.values())

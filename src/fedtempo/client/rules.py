@@ -107,7 +107,7 @@ def ruled_rate(rule: RateRule, lr: Schedule, probe: Probe, state: State, now: Po
     decay = 1.0 if lr.is_constant else now.value(lambda here: _decay(lr, here))
     rate = found if isinstance(decay, float) and decay == 1.0 else found * decay
     if isinstance(rate, Tensor) and is_plain(rate):
-        rate = float(rate)
+        rate = rate.item()
     return rate, {"rule": after, "rate": state["rate"] + rate, "rate_steps": state["rate_steps"] + 1.0}
 
 
