@@ -52,14 +52,12 @@ def _sum(step: float, eps: float, smallest: float, largest: float) -> RateRule:
         return {"gradient": zeros_like(params), "rate": zero_of(params)}
 
     def update(probe: Probe, state: State, now: Position) -> tuple[Scalar, State]:
-        g = probe.gradient
-        if step_number(now) == 0:
-            base = zero_of(probe.params) + probe.base
-            return base, {"gradient": g, "rate": base}
-        known = plainly(probe, state)
-        if known is not None:
+        g, first = probe.gradient, step_number(now) == 0
+        if not first and (known := plainly(probe, state)) is not None:
             return known, {"gradient": g, "rate": state["rate"].new_tensor(known)}
         base = zero_of(probe.params) + probe.base
+        if first:
+            return base, {"gradient": g, "rate": base}
         sign = -torch.sign(inner(last_displacement(probe), g).to(torch.float64))
         change = step * inner(g, state["gradient"]).to(torch.float64) * (1 + eps * sign)
         rate = torch.minimum(torch.maximum(state["rate"] + change, smallest * base), largest * base)

@@ -63,7 +63,7 @@ def adamw_with_shared_moments(
     return both._replace(one_pass=one_pass)
 
 
-def with_block_means(state: tuple[Any, Any]) -> tuple[Any, Any]:
+def with_block_means(state: tuple[dict[str, Params], tuple[()]]) -> tuple[dict[str, Params], tuple[()]]:
     """The state at the end of a round, with the mean of every tensor of v; only this mean is sent."""
     own, decay = state
     # The mean of no numbers would be NaN, and the whole upload refused.
