@@ -66,4 +66,6 @@ def _numbers(report: RoundReport) -> str:
         metric = report.scores.metric
         words += f", {report.scores.part} {metric} {report.scores.guiding.summary(metric)['mean']:.4f}"
     lost = () if report.private else report.failures
+    absent = report.measurements.get("absent_not_finite", 0.0)
+    words += f"; absent clients that are not finite and keep what they had: {absent:.0f}" if absent else ""
     return words + "".join(f"; client {failure.client}: {failure.reason}" for failure in lost)

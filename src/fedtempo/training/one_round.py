@@ -75,7 +75,14 @@ def next_round(
     absent = np.setdiff1d(federation.problem.data.clients, asked)
     order = order._replace(now=replace(now, absent=federation.algorithm.memory.absent_train), limit=math.inf)
     others = engine.train(order, blocks_of(experiment, store, absent, on_nodes=real))
-    return state, {**others.personal, **personal}, report
+    return state, {**others.personal, **personal}, _with_lost_work(report, len(others.failures))
+
+
+def _with_lost_work(report: RoundReport, absent: int) -> RoundReport:
+    """The report with the number of absent clients that keep what they had, since what they found is not finite."""
+    if not absent or report.private:
+        return report
+    return replace(report, measurements={**report.measurements, "absent_not_finite": float(absent)})
 
 
 def _simulated_start(experiment: Experiment, now: Now) -> Now:
