@@ -7,6 +7,7 @@ from torch import Tensor
 
 COEFFICIENTS = (3.4445, -4.775, 2.0315)
 """Of the Newton-Schulz iteration, as Muon has them."""
+ITERATIONS = 5
 
 
 def orthogonalised(matrix: Tensor) -> Tensor:
@@ -15,17 +16,35 @@ def orthogonalised(matrix: Tensor) -> Tensor:
     >>> orthogonalised(torch.zeros(2, 3)).abs().max().item()
     0.0
     """
-    a, b, c = COEFFICIENTS
     flat = matrix.reshape(matrix.shape[0], -1)
     rows, columns = flat.shape
     x = flat / (torch.sqrt((flat * flat).sum()) + 1e-7)
-    x = x.T if rows > columns else x
-    for _ in range(5):
-        square = x @ x.T
-        x = a * x + (b * square + c * square @ square) @ x
-    x = x.T if rows > columns else x
-    result: Tensor = (x * max(1.0, rows / columns) ** 0.5).reshape(matrix.shape)
+    turned = _iterated(x.T).T if rows > columns else _iterated(x)
+    result: Tensor = (turned * max(1.0, rows / columns) ** 0.5).reshape(matrix.shape)
     return result
+
+
+def _iterated(x: Tensor) -> Tensor:
+    """x <- p(x x') x, p(s) = a + b s + c s^2, five times; x has no more rows than columns."""
+    rows, columns = x.shape
+    if columns < 1.5 * rows:
+        for _ in range(ITERATIONS):
+            x = _polynomial(x @ x.T) @ x
+        return x
+    # p(s) x has the square p(s) s p(s), so a wide matrix is multiplied only before the first iteration and after the
+    # last.
+    square = x @ x.T
+    factor = whole = _polynomial(square)
+    for _ in range(1, ITERATIONS):
+        square = factor @ square @ factor
+        factor = _polynomial(square)
+        whole = factor @ whole
+    return whole @ x
+
+
+def _polynomial(square: Tensor) -> Tensor:
+    a, b, c = COEFFICIENTS
+    return a * torch.eye(len(square), dtype=square.dtype, device=square.device) + b * square + c * square @ square
 
 
 def polar_factor(matrix: Tensor) -> Tensor:
