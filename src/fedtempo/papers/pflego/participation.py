@@ -74,7 +74,7 @@ PARTICIPATION = Reproduction(
                 },
                 "existing_after/best",
             ),
-            **{**MEDIUM_CIFAR, "clients": 10, "rows": 2_000},
+            **{**MEDIUM_CIFAR, "rounds": 200, "every": 20, "clients": 10, "rows": 2_000},
             shares=SHARES,
         ),
         "paper": sized(seeds=1, minutes=90_000, **PAPER_CIFAR, shares=SHARES),
