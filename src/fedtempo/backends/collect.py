@@ -22,7 +22,7 @@ from fedtempo.federation.federation import Federation
 from fedtempo.federation.traffic import compress_upload
 from fedtempo.params import Params, all_finite, tensors_in, tree_map
 from fedtempo.schedules import Now
-from fedtempo.server.admission import length_of, refusal
+from fedtempo.server.admission import delta_norm, refusal
 from fedtempo.server.exact_sums import sum_of_rows
 from fedtempo.server.fault_injection import corrupted
 from fedtempo.server.policy import UploadPolicy
@@ -96,8 +96,7 @@ class Finished(NamedTuple):
 
     def upload(self, lane: int) -> Groups:
         """One client's upload."""
-        groups: Groups = tree_map(lambda t: t[lane], self.groups)
-        return groups
+        return tree_map(lambda t: t[lane], self.groups)
 
     def kept(self, lane: int) -> Params:
         """One client's personal tensors, in their true shapes."""
@@ -212,7 +211,7 @@ def add_admitted(result: BlockSum, groups: Groups, weight: float, federation: Fe
     """Add one accepted upload, clipped as the aggregator says, and keep what the aggregator needs of it."""
     groups = policy.aggregator.bounded(groups)
     if groups.get("delta"):
-        result.norms.append(length_of(groups))
+        result.norms.append(delta_norm(groups))
     if policy.aggregator.combine is not None:
         # Statistics of layers count as part of the displacement: a median of weights alone would let a client set them.
         result.each.append((weight, {**groups["delta"], **groups.get("buffers", {})}))
