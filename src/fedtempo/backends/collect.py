@@ -15,7 +15,7 @@ import torch
 
 from fedtempo.backends.backend import Backend, Block, Order, Trained, in_float64
 from fedtempo.backends.memory import in_pieces_that_fit
-from fedtempo.client.compression.packing import memory_in, without_memory
+from fedtempo.client.compression.packing import error_memory_in, without_error_memory
 from fedtempo.client.objectives import Received
 from fedtempo.client.optimizer_state import LAST_LOSS
 from fedtempo.federation.federation import Federation
@@ -54,7 +54,7 @@ def run_blocks(
 
 def _run_block(federation: Federation, backend: Backend, order: Order, block: Block, into: BlockSum) -> BlockSum:
     received, now = order.received, order.now
-    own = [without_memory(kept) for kept in block.kept] or block.personal
+    own = [without_error_memory(kept) for kept in block.kept] or block.personal
     trained = backend.train(federation.problem, federation.program, received, now, block.clients, own)
     before = dict(zip(block.clients.tolist(), block.personal, strict=True))
     for clients in trained:
@@ -133,7 +133,7 @@ def compressed(federation: Federation, finished: Finished, now: Now, before: Map
         return finished
     sent, memories = [], []
     for lane, (client, finite) in enumerate(zip(finished.trained.clients.tolist(), finished.finite(), strict=True)):
-        groups, memory = finished.upload(lane), memory_in(before.get(client, {}))
+        groups, memory = finished.upload(lane), error_memory_in(before.get(client, {}))
         if finite:
             groups, packed, after = compress_upload(federation, groups, memory, now.draw, client)
             memory = memory if now.absent else after
