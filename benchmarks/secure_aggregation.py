@@ -28,7 +28,7 @@ from flwr.server.workflow.secure_aggregation import secaggplus_workflow
 from flwr.supercore.inflatable.inflatable_object import get_all_nested_objects
 from flwr.supercore.task_identity import TaskIdentity
 
-from fedtempo.server.exact_sums import Exact, nothing
+from fedtempo.server.exact_sums import Exact, empty_sum
 
 compat = secaggplus_workflow.compat
 STAGES = ("setup", "share_keys", "collect_masked_vectors", "unmask")
@@ -136,7 +136,7 @@ def whole(summed: list[np.ndarray]) -> np.ndarray:
 
 
 def exact_of(upload: np.ndarray, weight: float) -> Exact:
-    found = nothing(torch.from_numpy(upload))
+    found = empty_sum(torch.from_numpy(upload))
     found.add(torch.from_numpy(upload), weight)
     return found
 
@@ -206,7 +206,7 @@ def problem(nodes: int, numbers: int) -> dict[int, Node]:
 
 def exactness(count: int = 10, numbers: int = 100_000) -> None:
     nodes = problem(count, numbers)
-    total = nothing(torch.zeros(numbers))
+    total = empty_sum(torch.zeros(numbers))
     for node in nodes.values():
         total.add(torch.from_numpy(node.vectors[0]), node.weight)
     ours = total.value.numpy() / sum(node.weight for node in nodes.values())

@@ -10,7 +10,7 @@ import fnmatch
 import math
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -20,6 +20,8 @@ from fedtempo.errors import ConfigError, shown
 
 Params = dict[str, Tensor]
 Scalar = float | Tensor
+Tree = TypeVar("Tree")
+"""Nested dicts and tuples of tensors."""
 
 
 @dataclass(frozen=True)
@@ -277,12 +279,16 @@ def tensors_in(tree: object) -> Iterator[Tensor]:
             yield from tensors_in(part)
 
 
-def tree_map(fn: Callable[..., Any], *trees: Any) -> Any:
-    """Apply `fn` to the tensors at equal places of nested dicts and tuples."""
-    first = trees[0]
-    if isinstance(first, dict):
-        return {key: tree_map(fn, *(t[key] for t in trees)) for key in first}
-    if isinstance(first, tuple):
-        leaves = [tree_map(fn, *parts) for parts in zip(*trees, strict=True)]
-        return type(first)(*leaves) if hasattr(first, "_fields") else tuple(leaves)
-    return fn(*trees)
+def tree_map(fn: Callable[..., Tensor], tree: Tree, *others: Tree) -> Tree:
+    """Apply `fn` to the tensors at equal places of nested dicts and tuples; the result has their form."""
+    trees: tuple[Any, ...] = (tree, *others)
+    mapped: Any
+    if isinstance(tree, dict):
+        mapped = {key: tree_map(fn, *(t[key] for t in trees)) for key in tree}
+    elif isinstance(tree, tuple):
+        parts = [tree_map(fn, *together) for together in zip(*trees, strict=True)]
+        mapped = type(tree)(*parts) if hasattr(tree, "_fields") else tuple(parts)
+    else:
+        mapped = fn(*trees)
+    same_form: Tree = mapped
+    return same_form

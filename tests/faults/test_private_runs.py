@@ -18,7 +18,7 @@ import fedtempo as ft
 from fedtempo.contracts import ContractError
 from fedtempo.report.stored import read_run
 from fedtempo.server import robust
-from fedtempo.server.exact_sums import nothing
+from fedtempo.server.exact_sums import empty_sum
 from fedtempo.server.noise import Secret, fresh_secret, grid_of, noised
 from fedtempo.server.private_mean import clipped
 from fedtempo.training.state import State, state_from_bytes, state_to_bytes
@@ -140,7 +140,7 @@ def test_clipping_leaves_room_for_the_rounding_of_exact_sums() -> None:
     """Exact sums round every upload to multiples of 2^-58. Of a tiny bound that is no longer nothing."""
     bound = 2.0**-44
     vector = {"w": torch.full((4096,), 1.0, dtype=torch.float64)}
-    total = nothing(vector["w"])
+    total = empty_sum(vector["w"])
     total.add(clipped(vector, bound, 1.0)["w"])
     assert 0.99 * bound < total.value.norm() <= bound
     with pytest.raises(ft.ConfigError, match="bound must be larger than the rounding"):

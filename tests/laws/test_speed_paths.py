@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 import fedtempo as ft
-from fedtempo.backends import row_by_row, serial
+from fedtempo.backends import plain_serial, serial
 from fedtempo.client import local_step
 from fedtempo.client.local_step import is_elementwise
 from fedtempo.client.program import Stage
@@ -31,7 +31,7 @@ def run(kind: str, name: str, **settings: Any) -> ft.Result:
 
 @pytest.mark.parametrize("name", ["fedavg", "scaffold", "fedexp", "fedper", "ditto", "fedem", "local only", "fednar"])
 def test_channels_last_changes_nothing(name: str) -> None:
-    assert distance(run("cnn", name, backend=serial), run("cnn", name, backend=row_by_row)) <= 1e-12
+    assert distance(run("cnn", name, backend=serial), run("cnn", name, backend=plain_serial)) <= 1e-12
 
 
 @pytest.mark.parametrize("name", ["fedavg", "fedprox", "feddyn", "fedper", "ditto"])
@@ -50,7 +50,7 @@ def test_a_step_on_stacked_clients_is_the_step_of_each(name: str, monkeypatch: p
 
 
 def test_a_model_without_images_has_one_layout() -> None:
-    assert run("mlp", "fedavg", backend=serial).digest() == run("mlp", "fedavg", backend=row_by_row).digest()
+    assert run("mlp", "fedavg", backend=serial).digest() == run("mlp", "fedavg", backend=plain_serial).digest()
 
 
 def test_results_are_laid_out_row_by_row() -> None:

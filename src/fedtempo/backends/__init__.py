@@ -17,7 +17,7 @@ from fedtempo.backends.engine import Calibration, Engine, InProcess, WorkerPool
 from fedtempo.backends.processes import Processes
 from fedtempo.backends.ray_actors import RayActors
 from fedtempo.backends.ray_cluster import Cluster, cluster_for
-from fedtempo.backends.serial import row_by_row, serial
+from fedtempo.backends.serial import plain_serial, serial
 from fedtempo.backends.vectorised import vectorised
 
 __all__ = [
@@ -44,7 +44,7 @@ __all__ = [
     "engine_for",
     "finish",
     "parameters_of_a_step",
-    "row_by_row",
+    "plain_serial",
     "run_blocks",
     "serial",
     "vectorised",

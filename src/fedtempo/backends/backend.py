@@ -20,6 +20,7 @@ from fedtempo.client.program import ClientProgram
 from fedtempo.federation.problem import Problem
 from fedtempo.params import Params, tree_map
 from fedtempo.schedules import Now
+from fedtempo.tasks import Batch
 
 T = TypeVar("T")
 
@@ -55,7 +56,7 @@ class Trained(NamedTuple):
     shapes: list[dict[str, torch.Size]]
     """The personal tensors' true shapes, where they were padded to be stacked."""
 
-    def each(self, fn: Callable[..., Any], *arguments: Any) -> Any:
+    def each(self, fn: Callable[..., T], *arguments: Batch) -> T:
         """Apply a function of one client's (carry, *arguments) to all of them; the result is always stacked."""
         if self.stacked:
             return side_by_side(fn)(self.carry, *arguments)

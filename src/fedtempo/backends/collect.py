@@ -15,14 +15,14 @@ import torch
 
 from fedtempo.backends.backend import Backend, Block, Order, Trained, in_float64
 from fedtempo.backends.memory import in_pieces_that_fit
-from fedtempo.client.compression.packing import memory_in, without_memory
+from fedtempo.client.compression.packing import error_memory_in, without_error_memory
 from fedtempo.client.objectives import Received
 from fedtempo.client.optimizer_state import LAST_LOSS
 from fedtempo.federation.federation import Federation
 from fedtempo.federation.traffic import compress_upload
 from fedtempo.params import Params, all_finite, tensors_in, tree_map
 from fedtempo.schedules import Now
-from fedtempo.server.admission import length_of, refusal
+from fedtempo.server.admission import delta_norm, refusal
 from fedtempo.server.exact_sums import sum_of_rows
 from fedtempo.server.fault_injection import corrupted
 from fedtempo.server.policy import UploadPolicy
@@ -54,7 +54,7 @@ def run_blocks(
 
 def _run_block(federation: Federation, backend: Backend, order: Order, block: Block, into: BlockSum) -> BlockSum:
     received, now = order.received, order.now
-    own = [without_memory(kept) for kept in block.kept] or block.personal
+    own = [without_error_memory(kept) for kept in block.kept] or block.personal
     trained = backend.train(federation.problem, federation.program, received, now, block.clients, own)
     before = dict(zip(block.clients.tolist(), block.personal, strict=True))
     for clients in trained:
@@ -96,8 +96,7 @@ class Finished(NamedTuple):
 
     def upload(self, lane: int) -> Groups:
         """One client's upload."""
-        groups: Groups = tree_map(lambda t: t[lane], self.groups)
-        return groups
+        return tree_map(lambda t: t[lane], self.groups)
 
     def kept(self, lane: int) -> Params:
         """One client's personal tensors, in their true shapes."""
@@ -134,7 +133,7 @@ def compressed(federation: Federation, finished: Finished, now: Now, before: Map
         return finished
     sent, memories = [], []
     for lane, (client, finite) in enumerate(zip(finished.trained.clients.tolist(), finished.finite(), strict=True)):
-        groups, memory = finished.upload(lane), memory_in(before.get(client, {}))
+        groups, memory = finished.upload(lane), error_memory_in(before.get(client, {}))
         if finite:
             groups, packed, after = compress_upload(federation, groups, memory, now.draw, client)
             memory = memory if now.absent else after
@@ -212,7 +211,7 @@ def add_admitted(result: BlockSum, groups: Groups, weight: float, federation: Fe
     """Add one accepted upload, clipped as the aggregator says, and keep what the aggregator needs of it."""
     groups = policy.aggregator.bounded(groups)
     if groups.get("delta"):
-        result.norms.append(length_of(groups))
+        result.norms.append(delta_norm(groups))
     if policy.aggregator.combine is not None:
         # Statistics of layers count as part of the displacement: a median of weights alone would let a client set them.
         result.each.append((weight, {**groups["delta"], **groups.get("buffers", {})}))

@@ -26,7 +26,7 @@ from fedtempo.schedules import Now
 from fedtempo.support.user_errors import what_failed
 from fedtempo.tasks import Batch
 
-LAID_OUT_BYTES = 2**22
+COPIED_BYTES = 2**22
 """Bytes of a client's batches that are copied at once."""
 CACHE_LINE = 64
 """Bytes at whose multiples torch allocates tensors."""
@@ -52,11 +52,11 @@ def train(
         # A step may return kernels in the default layout; convolutions are slower there, so put them back each time.
         return lambda value_of, params, frozen, batch: way(value_of, laid_out(params), frozen, batch)
 
-    for client, place, own in _each(problem, now, clients, personal):
+    for client, place, own in _in_turn(problem, now, clients, personal):
         yield _train_client(problem, program, gradient, here, place, client, laid_out(own))
 
 
-def train_row_by_row(
+def train_without_fast_paths(
     problem: Problem,
     program: ClientProgram,
     received: Received,
@@ -65,11 +65,13 @@ def train_row_by_row(
     personal: list[Params],
 ) -> Iterator[Trained]:
     """Train clients one by one in torch's default layout, with torch's tape at every step."""
-    for client, place, own in _each(problem, now, clients, personal):
+    for client, place, own in _in_turn(problem, now, clients, personal):
         yield _train_client(problem, program, lambda stage: by_autograd, received, place, client, own)
 
 
-def _each(problem: Problem, now: Now, clients: np.ndarray, personal: list[Params]) -> Iterator[tuple[int, Now, Params]]:
+def _in_turn(
+    problem: Problem, now: Now, clients: np.ndarray, personal: list[Params]
+) -> Iterator[tuple[int, Now, Params]]:
     """Clients with their positions and what they keep."""
     return zip(clients.tolist(), problem.places(now, clients, personal), personal, strict=True)
 
@@ -181,7 +183,7 @@ def _drawn(data: Batch, rows: BatchRows, batching: Batching, count: int, draws: 
     if batching.size is None:
         yield from repeat((data, count), draws)
         return
-    together = _laid_out_together(data, batching.size)
+    together = _copied_together(data, batching.size)
     for first in range(0, draws, together):
         chosen = [rows.of_first(draw) for draw in range(first, min(first + together, draws))]
         index = torch.from_numpy(np.concatenate(chosen) if len(chosen) > 1 else chosen[0])
@@ -191,7 +193,7 @@ def _drawn(data: Batch, rows: BatchRows, batching: Batching, count: int, draws: 
         yield from zip(batches, lengths, strict=True)
 
 
-def _laid_out_together(data: Batch, size: int) -> int:
+def _copied_together(data: Batch, size: int) -> int:
     """How many batches are copied at once: what fits into the processor's cache beside the model.
 
     The libraries' sums may depend on where in a cache line a tensor starts. So every batch has to start at the start of
@@ -200,7 +202,7 @@ def _laid_out_together(data: Batch, size: int) -> int:
     widths = {name: t.nbytes // max(1, len(t)) for name, t in data.items()}
     if any(widths[name] % CACHE_LINE for name, t in data.items() if t.is_floating_point()):
         return 1
-    return max(1, LAID_OUT_BYTES // max(1, size * sum(widths.values())))
+    return max(1, COPIED_BYTES // max(1, size * sum(widths.values())))
 
 
 def dropout_keys(problem: Problem, clients: np.ndarray, now: Now, step: int) -> np.ndarray:
@@ -209,5 +211,5 @@ def dropout_keys(problem: Problem, clients: np.ndarray, now: Now, step: int) -> 
 
 
 serial = Backend("serial", train)
-row_by_row = Backend("serial, row by row", train_row_by_row)
+plain_serial = Backend("serial, without fast paths", train_without_fast_paths)
 """The serial backend without its fast paths: for comparisons, and for models that channels-last slows down."""

@@ -84,7 +84,7 @@ def step_of(index: int, phase: Phase, network: Network, task: Task, trained: fro
     knows_data = objective is supervised
     apart = not ruled and _only_subtracts(phase)
     transforms = not (is_identity(phase.direction) and is_identity(phase.optimizer.transform))
-    whole = _one_pass_of(phase) if transforms else None
+    one_pass = _one_pass_of(phase) if transforms else None
 
     def step(
         gradient_of: GradientOf,
@@ -118,16 +118,16 @@ def step_of(index: int, phase: Phase, network: Network, task: Task, trained: fro
         gradient_at: GradientAt = at_point if phase.look is None else phase.look(at_point, view, now)
         raw, value = gradient_at(before)
         direction = raw if apart or phase.correction is None else _corrected(phase, raw, view, now)
-        new, rate, over, after = carry.states[index], phase.lr(now), None, None
+        new, rate, ends, after = carry.states[index], phase.lr(now), None, None
         if transforms:
-            after, direction, new = _transformed(phase, whole, direction, new, before, rate, now, may_overwrite)
+            after, direction, new = _transformed(phase, one_pass, direction, new, before, rate, now, may_overwrite)
         if ruled:
             base = base_rate(phase.lr, now)
             probe = Probe(raw, value.total, before, lambda p: gradient_at(p)[0], here, base, of_data)
-            rate, over, new = _follow_rules(phase, probe, new, rate, now)
-            if over is not None and is_plain(over):
+            rate, ends, new = _follow_rules(phase, probe, new, rate, now)
+            if ends is not None and is_plain(ends):
                 return _still(carry, index, new), value.loss
-        in_place = after is not None or (may_overwrite and over is None and _start_is_free(phase, new, before))
+        in_place = after is not None or (may_overwrite and ends is None and _start_is_free(phase, new, before))
         if apart:
             after = moved_apart(phase, before, direction, rate, view, now, in_place)
         elif after is None:
@@ -135,7 +135,7 @@ def step_of(index: int, phase: Phase, network: Network, task: Task, trained: fro
         stepped = replaced(phase, _with_state(carry, index, new), {**after, **value.buffers})
         if phase.after is not None:
             stepped = phase.after(stepped, StepInfo({} if in_place else before, after, direction, rate), here, now)
-        return (stepped if over is None else _unless_over(over, index, carry, stepped)), value.loss
+        return (stepped if ends is None else _unless_stopped(ends, index, carry, stepped)), value.loss
 
     return step
 
@@ -183,7 +183,7 @@ def _corrected(phase: Phase, gradient: Params, view: View, now: Position) -> Par
 
 def _transformed(
     phase: Phase,
-    whole: Transform | None,
+    one_pass: Transform | None,
     gradient: Params,
     state: PhaseState,
     before: Params,
@@ -193,11 +193,11 @@ def _transformed(
 ) -> tuple[Params | None, Params, PhaseState]:
     """The gradient after the algorithm's transforms and the client's optimizer, and their new state.
 
-    First of the three are the weights after the step, where `whole` could take it in one pass: then the gradient stays
-    as it was.
+    First of the three are the weights after the step, where `one_pass` could take it: then the gradient stays as it
+    was.
     """
-    if whole is not None and isinstance(rate, (int, float)):
-        taken = _in_one_pass(whole, phase, gradient, state, before, now, rate, may_overwrite)
+    if one_pass is not None and isinstance(rate, (int, float)):
+        taken = _in_one_pass(one_pass, phase, gradient, state, before, now, rate, may_overwrite)
         if taken is not None:
             return taken[0], gradient, taken[1]
     direction, transformed = phase.direction.update(gradient, state.direction, before, now)
@@ -238,20 +238,20 @@ def _follow_rules(
 
     None says that nobody stops. Clients side by side have a number each, of which Python knows nothing.
     """
-    over = None
+    ends = None
     if phase.stop_rule is not None:
         found, stop = stopped(phase.stop_rule, probe, state.stop, now)
         state = state._replace(stop=stop)
-        over = None if is_plain(found) and not found.item() else found
+        ends = None if is_plain(found) and not found.item() else found
     if phase.rate_rule is not None:
         rate, ruled = ruled_rate(phase.rate_rule, phase.lr, probe, state.rate, now)
         state = state._replace(rate=ruled)
-    return rate, over, state
+    return rate, ends, state
 
 
-def _unless_over(over: Tensor, index: int, before: Carry, moved: Carry) -> Carry:
+def _unless_stopped(ends: Tensor, index: int, before: Carry, moved: Carry) -> Carry:
     """Of clients side by side: the carry after the step, or the one before it for those that stop."""
-    chosen = tree_map(lambda old, new: torch.where(over > 0, old, new), before, moved)
+    chosen = tree_map(lambda old, new: torch.where(ends > 0, old, new), before, moved)
     return _still(chosen, index, moved.states[index])
 
 

@@ -51,8 +51,7 @@ def restored(index: int | str, fresh: State, stored: Mapping[str, Tensor]) -> St
         # Laid out as the weights are here: kernels take the two together.
         return torch.empty_like(tensor).copy_(found)
 
-    same: State = tree_map(pick, fresh)
-    return same
+    return tree_map(pick, fresh)
 
 
 def belongs_to(name: str, tensors: Collection[str]) -> bool:

@@ -134,7 +134,8 @@ class Phase:
     correction: Correction | None = None
     """Added to every gradient: the derivative of a linear term, such as SCAFFOLD's c - c_i."""
     share: Schedule | None = None
-    """None adds a correction to the gradient. A share a mixes them, a gradient + (1 - a) correction: FedCM's alpha."""
+    """None adds a correction to the gradient. A share mixes them, share gradient + (1 - share) correction:
+    FedCM's alpha."""
     look: Look | None = None
     """Where gradients are taken; None is at the weights themselves. Sharpness-aware methods look nearby."""
     direction: Transform = identity

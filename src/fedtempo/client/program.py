@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from torch import Tensor
 
@@ -157,7 +157,7 @@ def _keeps(phase: Phase) -> bool:
     return phase.optimizer.state != "reset" or (phase.rate_rule is not None and phase.rate_rule.keeps_state)
 
 
-def _first_states(stages: Sequence[Stage], carry: Carry, stored: Params) -> tuple[Any, ...]:
+def _first_states(stages: Sequence[Stage], carry: Carry, stored: Params) -> tuple[PhaseState, ...]:
     """Every phase's state at the start of a round: fresh, or restored where an optimizer's state was stored."""
     states = []
     for index, stage in enumerate(stages):

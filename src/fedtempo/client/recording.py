@@ -47,13 +47,13 @@ READS = frozenset(
     )
 )
 """Functions by which Python gets at a tensor's numbers; some of them do so without any operation of torch."""
-ALIAS = torch.ops.aten.detach.default
-TRANSPOSE = torch.ops.aten.t.default
-SHAPED = frozenset({torch.ops.aten.ones_like.default, torch.ops.aten.zeros_like.default})
+_ATEN = torch.ops.aten
+ALIAS = _ATEN.detach.default
+TRANSPOSE = _ATEN.t.default
+SHAPED = frozenset({_ATEN.ones_like.default, _ATEN.zeros_like.default})
 """Operations whose result follows from the shapes alone: where nobody writes over it, one result serves all replays."""
 LARGEST_KEPT = 1024
 """Numbers of such a result that is kept at most."""
-_ATEN = torch.ops.aten
 BINDINGS: dict[Any, Callable[..., Any]] = {
     _ATEN.t.default: torch.t,
     _ATEN.mm.default: torch.mm,

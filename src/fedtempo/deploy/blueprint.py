@@ -18,6 +18,7 @@ from fedtempo.data.federated import FederatedData
 from fedtempo.deploy.nodedata import NodeData, placed
 from fedtempo.errors import ConfigError, require
 from fedtempo.server.robust import plain_mean
+from fedtempo.server.step import Server
 from fedtempo.training.experiment import Experiment
 from fedtempo.training.prepare import prepare
 from fedtempo.training.private_runs import check_unmeasured
@@ -81,7 +82,7 @@ def _of_whole_run(algorithm: Algorithm, node: NodeData) -> Algorithm:
         )
     everybody = tuple(trained.tolist())
 
-    def fitted(model: nn.Module, own: tuple[int, ...]) -> object:
+    def fitted(model: nn.Module, own: tuple[int, ...]) -> Server:
         return fit(model, everybody)
 
     return replace(algorithm, server=algorithm.server._replace(fitted=fitted))

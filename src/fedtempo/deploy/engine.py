@@ -12,7 +12,7 @@ from fedtempo.backends.collect import add_admitted
 from fedtempo.backends.engine import BlockScores, EngineStatus, PartScores, Scoring
 from fedtempo.client.objectives import Received
 from fedtempo.data.parts import Part
-from fedtempo.deploy.gate import NOTHING_KEPT, Gate, UploadError, upload_form
+from fedtempo.deploy.gate import Gate, UploadError, upload_form
 from fedtempo.deploy.orders import (
     NodeTask,
     RemoteOrder,
@@ -23,7 +23,7 @@ from fedtempo.deploy.orders import (
     tasks_to_bytes,
 )
 from fedtempo.deploy.roster import Reply, Request, Roster
-from fedtempo.deploy.wire import Upload, WireError
+from fedtempo.deploy.wire import NOTHING_KEPT, Upload, WireError
 from fedtempo.evaluation.scoring import ANSWERED
 from fedtempo.params import Params, select
 from fedtempo.server.policy import UploadPolicy

@@ -8,13 +8,11 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from fedtempo.client.objectives import Received
-from fedtempo.deploy.wire import HASH, Layout, Upload, WireError, upload_from_bytes, upload_layout
+from fedtempo.deploy.wire import NOTHING_KEPT, Layout, Upload, WireError, upload_from_bytes, upload_layout
 from fedtempo.errors import first_line
 from fedtempo.federation.federation import Federation
 from fedtempo.federation.traffic import unpack_upload, upload_forms
 from fedtempo.server.admission import Admission, Expected, Inbox, refusal
-
-NOTHING_KEPT = bytes(HASH)
 
 
 class UploadError(WireError):
@@ -41,7 +39,7 @@ def upload_form(federation: Federation) -> UploadForm:
     carry = federation.program.init(received, federation.first_personal(client, shared))
     _, personal, measured = federation.program.finish(received, carry)
     notes = bool(federation.problem.keeps_loss) and not federation.algorithm.memory.stateless
-    keeps = notes or bool(federation.kept_after({**personal, **federation.first_memory}))
+    keeps = notes or bool(federation.kept_after({**personal, **federation.first_error_memory}))
     sent = upload_forms(federation)
     return UploadForm(federation.expected, sent, upload_layout(sent, measured), keeps)
 

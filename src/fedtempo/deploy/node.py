@@ -26,8 +26,8 @@ from fedtempo.deploy.orders import (
     settled_to_bytes,
     tasks_from_bytes,
 )
-from fedtempo.deploy.personal import NOTHING, PersonalStore
-from fedtempo.deploy.wire import Layout, Upload, upload_to_bytes
+from fedtempo.deploy.personal import PersonalStore
+from fedtempo.deploy.wire import NOTHING_KEPT, Layout, Upload, upload_to_bytes
 from fedtempo.errors import ConfigError, require, shown
 from fedtempo.evaluation.scoring import EvaluationContext
 from fedtempo.federation.traffic import unpack_download
@@ -130,7 +130,7 @@ class Node:
             faults = federation.policy.faults
             (kind,) = faults.assigned(federation.problem.seed, now.round, client, now.again)
             groups = corrupted(groups, kind, faults.delay)
-        kept = NOTHING
+        kept = NOTHING_KEPT
         if own:
             kept = self._store().put(order.run.hex(), task.client, task.kept, own, task.selected)
         weight, loss = float(finished.weights[0]), float(finished.losses[0])
@@ -151,7 +151,7 @@ class Node:
         federation = self.experiment.federation
         if order.newcomers:
             return federation.first_personal(task.client, order.received.shared)
-        if task.kept == NOTHING:
+        if task.kept == NOTHING_KEPT:
             return federation.first_personal(task.client, self.experiment.first_shared)
         kept = self._store().get(order.run.hex(), task.client, task.kept)
         return federation.personal_state(task.client, self.experiment.first_shared, kept)

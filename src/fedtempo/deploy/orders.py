@@ -10,7 +10,7 @@ from torch import Tensor
 
 from fedtempo.client.objectives import Received
 from fedtempo.data.parts import Part
-from fedtempo.deploy.wire import HASH, MARK, Contents, Layout, WireError, decode, encode, form_of
+from fedtempo.deploy.wire import HASH, MARK, NOTHING_KEPT, Contents, Layout, WireError, decode, encode, form_of
 from fedtempo.errors import FedTempoError, first_line
 from fedtempo.federation.federation import Federation
 from fedtempo.federation.traffic import download_forms
@@ -90,7 +90,7 @@ class NodeTask(NamedTuple):
 
     client: int
     kept: bytes
-    selected: bytes = bytes(HASH)
+    selected: bytes = NOTHING_KEPT
     """Its state in the round that validation has selected. Zeros also stand for: no round is selected yet."""
 
 

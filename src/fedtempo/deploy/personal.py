@@ -17,6 +17,7 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
+from fedtempo.deploy.wire import NOTHING_KEPT
 from fedtempo.errors import OutputError, StoreError
 from fedtempo.params import Params
 from fedtempo.training.saved import Which
@@ -24,8 +25,6 @@ from fedtempo.training.state import digest_of, tensors_from_bytes, tensors_to_by
 
 DATABASE = "personal.sqlite"
 WAIT_SECONDS = 60.0
-NOTHING = bytes(32)
-"""Instead of a hash: the state that a client has before its first round, which is not stored."""
 _TABLES = (
     """CREATE TABLE IF NOT EXISTS states (run TEXT NOT NULL, client INTEGER NOT NULL, digest BLOB NOT NULL,
     before BLOB NOT NULL, tensors BLOB NOT NULL, PRIMARY KEY (run, client, digest)) STRICT""",
@@ -67,7 +66,7 @@ class PersonalStore:
             raise StoreError("its personal state is not on this node")
         return _checked(row[0], digest, "its personal state")
 
-    def put(self, run: str, client: int, before: bytes, tensors: Params, selected: bytes = NOTHING) -> bytes:
+    def put(self, run: str, client: int, before: bytes, tensors: Params, selected: bytes = NOTHING_KEPT) -> bytes:
         """Keep a state made from the one whose hash is `before`, and forget those that no server can ask for."""
         digest = digest_of(tensors)
         with self._open() as connection:
@@ -96,7 +95,7 @@ class PersonalStore:
 
     def settle(self, run: str, client: int, selected: bytes, last: bytes) -> None:
         """The run is over: keep these two states of the client, and no other. One that is not here is an error."""
-        for digest in {selected, last} - {NOTHING}:
+        for digest in {selected, last} - {NOTHING_KEPT}:
             self.get(run, client, digest)
         with self._open() as connection:
             connection.execute("BEGIN IMMEDIATE")
@@ -122,8 +121,8 @@ class PersonalStore:
         with self._open() as connection:
             query = "SELECT selected, last FROM settled WHERE run = ? AND client = ?"
             row = connection.execute(query, (run, client)).fetchone()
-        digest = NOTHING if row is None else row[("selected", "last").index(which)]
-        return None if digest == NOTHING else self.get(run, client, digest)
+        digest = NOTHING_KEPT if row is None else row[("selected", "last").index(which)]
+        return None if digest == NOTHING_KEPT else self.get(run, client, digest)
 
     @contextmanager
     def _open(self) -> Iterator[sqlite3.Connection]:

@@ -26,6 +26,9 @@ from fedtempo.server.sums import Groups
 MARK = b"fedtempo\x01"
 """The last byte is the version of the format."""
 HASH = 32
+"""Bytes of a SHA-256."""
+NOTHING_KEPT = bytes(HASH)
+"""Instead of a hash: a client keeps nothing, or has the state before its first round, which is not stored."""
 Form = tuple[tuple[str, torch.Size, torch.dtype], ...]
 
 

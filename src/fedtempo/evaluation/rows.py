@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from fedtempo.backends import Trained
+from fedtempo.client.phase import Carry
 from fedtempo.data.parts import Part
 from fedtempo.errors import FedTempoError, TrainingError
 from fedtempo.federation.federation import Federation
@@ -67,7 +67,7 @@ def _score_lanes(federation: Federation, trained: Trained, part: Part, counts: n
     apart = [metric for metric in task.scores.values() if not metric.vectorised]
     needs_outputs = bool(apart) or not task.rows_apart
 
-    def client(carry: Any, rows: Batch) -> tuple[Sums, Tensor]:
+    def client(carry: Carry, rows: Batch) -> tuple[Sums, Tensor]:
         problem = federation.problem
         outputs = federation.algorithm.serving.predict(problem.network, carry.shared, carry.personal, rows, False)
         outputs = hide_padded_outputs(outputs, rows)

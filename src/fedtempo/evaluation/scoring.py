@@ -11,7 +11,7 @@ import numpy as np
 from fedtempo.backends import Backend, Block, Engine
 from fedtempo.backends.engine import BlockScores, PartScores
 from fedtempo.backends.memory import in_pieces_that_fit
-from fedtempo.client.compression.packing import without_memory
+from fedtempo.client.compression.packing import without_error_memory
 from fedtempo.client.objectives import Received
 from fedtempo.data.parts import Part
 from fedtempo.evaluation.protocol import Evaluation, Scores, UserScores
@@ -119,9 +119,9 @@ class Evaluator:
 
     def _personal(self, context: EvaluationContext, clients: np.ndarray) -> list[Params]:
         if not context.newcomers:
-            return [without_memory(self.personal_of(client)) for client in clients.tolist()]
+            return [without_error_memory(self.personal_of(client)) for client in clients.tolist()]
         shared = context.received.shared
-        return [without_memory(self.federation.first_personal(client, shared)) for client in clients.tolist()]
+        return [without_error_memory(self.federation.first_personal(client, shared)) for client in clients.tolist()]
 
     def _gathered(self, scores: list[dict[str, np.ndarray]], clients: np.ndarray, part: Part) -> UserScores:
         samples = self.federation.problem.data.sizes(part)[clients]

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from fedtempo.algorithms.algorithm import Algorithm, begin_as_kept, displacement, keep_personal
-from fedtempo.client.compression.packing import first_memory, memory_in
+from fedtempo.client.compression.packing import error_memory_in, first_error_memory
 from fedtempo.client.network import tensors_of
 from fedtempo.client.objectives import Received
 from fedtempo.client.optimizer_state import GROUP, LAST_LOSS
@@ -186,10 +186,10 @@ class Federation:
 
     def first_personal(self, client: int, shared: Params) -> Params:
         """What a client keeps before its first round; for a newcomer, `shared` is the trained model."""
-        return {**self._first_own(client, shared), **self.first_memory}
+        return {**self._first_own(client, shared), **self.first_error_memory}
 
     @cached_property
-    def first_memory(self) -> Params:
+    def first_error_memory(self) -> Params:
         """What a client remembers of errors of compression before its first upload."""
         rules = self.algorithm.uploads
         if rules.compress is None or rules.nothing:
@@ -197,18 +197,18 @@ class Federation:
         memory: Params = {}
         for group, forms in self.expected.items():
             if group in rules.compresses:
-                memory.update(first_memory(rules.compress, group, forms))
+                memory.update(first_error_memory(rules.compress, group, forms))
         return {name: tensor.to(self.problem.device) for name, tensor in memory.items()}
 
     def kept_after(self, personal: Params) -> Params:
         """What of a client's state is stored after a round: of a stateless algorithm, the errors of compression."""
-        return memory_in(personal) if self.algorithm.memory.stateless else personal
+        return error_memory_in(personal) if self.algorithm.memory.stateless else personal
 
     def personal_state(self, client: int, shared: Params, kept: Params | None) -> Params:
         """What a client starts from: what was stored of it, or its first state."""
         if kept is None:
             return self.first_personal(client, shared)
-        only_memory = self.algorithm.memory.stateless and memory_in(kept)
+        only_memory = self.algorithm.memory.stateless and error_memory_in(kept)
         return {**self._first_own(client, shared), **kept} if only_memory else kept
 
     def _first_own(self, client: int, shared: Params) -> Params:
@@ -235,7 +235,9 @@ class Federation:
     def keeps_nothing(self, shared: Params) -> bool:
         """Whether no client has anything of its own from one round to the next."""
         initial = self._initial(shared)
-        kept = self.given_clients or self.personal_names or initial or self.first_memory or self.problem.keeps_loss
+        kept = (
+            self.given_clients or self.personal_names or initial or self.first_error_memory or self.problem.keeps_loss
+        )
         if kept or self.algorithm.memory.numbered:
             return False
         return not self.program.first_states(shared, initial)[0]

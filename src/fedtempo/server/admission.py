@@ -14,6 +14,8 @@ from fedtempo.server.sums import Groups
 
 Expected = Mapping[str, Mapping[str, tuple[torch.Size, torch.dtype]]]
 """Shape and type of every tensor of an upload, by group and name."""
+MOST_WEIGHT = 1e15
+"""No client has this many samples; with a larger weight the other clients would no longer matter."""
 
 
 @dataclass(frozen=True)
@@ -58,16 +60,12 @@ def refusal(groups: Groups, weight: float, expected: Expected, limit: float = ma
         return "wrong weight"
     if not all(bool(torch.isfinite(t).all()) for g in groups.values() for t in g.values() if t.is_floating_point()):
         return "not finite"
-    return "too large" if length_of(groups) > limit else None
+    return "too large" if delta_norm(groups) > limit else None
 
 
-def length_of(groups: Groups) -> float:
+def delta_norm(groups: Groups) -> float:
     """The norm of an upload's displacement, in float64."""
     return float(norm({n: t.to(torch.float64) for n, t in groups.get("delta", {}).items()}))
-
-
-MOST_WEIGHT = 1e15
-"""No client has this many samples; with a larger weight the other clients would no longer matter."""
 
 
 @dataclass

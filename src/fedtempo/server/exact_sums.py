@@ -106,7 +106,7 @@ class ExactNumber(NamedTuple):
         return ExactNumber(self.high + other.high, self.low + other.low)
 
 
-def nothing(like: Tensor) -> Exact:
+def empty_sum(like: Tensor) -> Exact:
     """An empty sum of tensors of this shape, laid out row by row whatever the layout of what will be added."""
     shape = (2, *like.shape)
     if like.device.type != "cpu":

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from fedtempo.errors import ConfigError, is_count, is_number, require, takes_numbers
 from fedtempo.params import Params, scaled
-from fedtempo.server.admission import length_of
+from fedtempo.server.admission import delta_norm
 from fedtempo.server.noise import Secret, fresh_secret, insecure_secret
 from fedtempo.server.privacy_accounting import Guarantee, epsilon
 from fedtempo.server.private_mean import clipped
@@ -84,8 +84,8 @@ class Aggregator:
             return groups
         if self.private:
             return {**groups, "delta": clipped(groups["delta"], self.bound, self.noise)}
-        length = length_of(groups)
-        return {**groups, "delta": scaled(groups["delta"], min(1.0, self.bound / length) if length else 1.0)}
+        found = delta_norm(groups)
+        return {**groups, "delta": scaled(groups["delta"], min(1.0, self.bound / found) if found else 1.0)}
 
 
 plain_mean = Aggregator("mean")

@@ -31,16 +31,16 @@ class Server(NamedTuple):
     """What goes down to clients besides the model."""
     model: Callable[[Params, Any], Params] = serve_shared
     """The parameters that are evaluated and served."""
-    rewrap: Callable[[Any], Any] = lambda server: server
+    rewrap: Callable[[Server], Server] = lambda server: server
     """server -> the same additions (a factor, a control variate) around another server's step (see `with_server`)."""
     measurements: Callable[[Any], dict[str, float]] = lambda state: {}
     """Numbers for the round's report, read off the state."""
     schedules: tuple[tuple[str, Schedule], ...] = ()
     """Name and schedule of every server rate, so that they can be checked and printed before a run."""
-    fitted: Callable[[nn.Module, tuple[int, ...]], Any] | None = None
+    fitted: Callable[[nn.Module, tuple[int, ...]], Server] | None = None
     """(model, numbers of the training clients) -> this server, where it has to know them before the first round (AFL).
     """
-    core: Any = None
+    core: Server | None = None
     """The step that the additions are around; None where there are none (see `inside`)."""
     moves: Selector = nothing
     """Tensors that no client trains and that the server moves (FedEx-LoRA's base). They go down in every round, and
@@ -84,16 +84,12 @@ def on_changed(server: Server, change: Callable[[Aggregate, Now], Aggregate]) ->
 
 def inside(server: Server, wrap: Callable[[Server], Server]) -> Server:
     """The server with `wrap` around its innermost step: behind what an algorithm makes of the mean upload first."""
-    if server.core is None:
-        return wrap(server)
-    changed: Server = server.rewrap(wrap(server.core))
-    return changed
+    return wrap(server) if server.core is None else server.rewrap(wrap(server.core))
 
 
 def core_of(server: Server) -> Server:
     """The innermost step."""
-    found: Server = server if server.core is None else server.core
-    return found
+    return server if server.core is None else server.core
 
 
 def fitting(server: Server, wrap: Callable[[Server], Server]) -> Callable[[nn.Module, tuple[int, ...]], Server] | None:

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 
 from fedtempo.params import Params
-from fedtempo.server.exact_sums import Exact, ExactNumber, nothing
+from fedtempo.server.exact_sums import Exact, ExactNumber, empty_sum
 
 Groups = dict[str, Params]
 """An upload: tensors by name, by group. The group "delta" is the displacement; SCAFFOLD adds one for its variates."""
@@ -78,7 +78,7 @@ class BlockSum:
             total = self.sums.setdefault(group, {})
             for name, tensor in tensors.items():
                 if name not in total:
-                    total[name] = nothing(tensor)
+                    total[name] = empty_sum(tensor)
                 total[name].add(tensor, factor)
 
     def add_sums(self, sums: Sums) -> None:

@@ -19,7 +19,7 @@ from fedtempo.errors import require
 from fedtempo.evaluation.remembered import RememberedScores
 from fedtempo.federation.costs import Ledger
 from fedtempo.federation.federation import Federation
-from fedtempo.params import Params, select, size_in_bytes
+from fedtempo.params import select, size_in_bytes
 from fedtempo.schedules import Now
 from fedtempo.support.allocator import freed_memory_kept
 from fedtempo.support.threads import one_thread
@@ -34,7 +34,7 @@ from fedtempo.training.result import Result
 from fedtempo.training.round_report import RoundReport, RoundState, evaluations_since_best
 from fedtempo.training.round_scores import evaluated, evaluator_of, memory_of
 from fedtempo.training.saved import Snapshot
-from fedtempo.training.state import Progress, State
+from fedtempo.training.state import AfterRound, Progress, State
 from fedtempo.training.storage.in_memory import MemoryStore, Saved, Store
 from fedtempo.training.storage.on_disk import DATABASE, DurableStore
 from fedtempo.training.tracking import Tracker, tracking
@@ -80,13 +80,13 @@ def train_experiment(
         ledger = Ledger(federation, experiment.first_shared, server.extra(state.server), _asked(history))
         memory = None if real else memory_of(experiment)  # a real user may not answer
         for _ in range(len(history), 0 if _stopped(history) else experiment.rounds):
-            state, personal, report = _scored_round(experiment, state, history, clients, store, ledger, memory, real)
+            state, kept, report = _scored_round(experiment, state, history, clients, store, ledger, memory, real)
             # Commit first, report afterwards: a round that was reported is never lost.
-            store.commit(state, personal, report)
+            store.commit(state, kept, report)
             tracked.round(report)
             log_round(report, experiment.rounds)
             if states:
-                report = replace(report, state=RoundState(state.shared, state.server, dict(personal)))
+                report = replace(report, state=RoundState(state.shared, state.server, dict(kept)))
             history.append(report if keeps_models else replace(report, params={}))
             yield report
             if report.stops:
@@ -109,20 +109,20 @@ def _scored_round(
     ledger: Ledger,
     memory: RememberedScores | None,
     real: bool,
-) -> tuple[State, dict[int, Params], RoundReport]:
-    """The state after the round that follows `history`, what its clients keep, and its report; nothing is committed."""
+) -> AfterRound:
+    """The round that follows `history`, trained and scored; nothing is committed."""
     started, replaced = time.perf_counter(), engine.status.replaced
     now = now_in(experiment, state, len(history))
     _maybe_kill(experiment.federation, engine, now)
     if experiment.asynchrony is None:
-        state, personal, report = next_round(experiment, state, engine, store, ledger, now, real)
+        state, kept, report = next_round(experiment, state, engine, store, ledger, now, real)
     else:
-        state, personal, report = next_version(experiment, state, engine, store, ledger, now)
+        state, kept, report = next_version(experiment, state, engine, store, ledger, now)
     # Scoring comes before the commit: validation may select this round, and the selection is committed with it.
-    evaluator = evaluator_of(experiment, engine, store, personal, memory)
+    evaluator = evaluator_of(experiment, engine, store, kept, memory)
     state, report = evaluated(experiment, evaluator, state, report, now, store.planned)
     report = replace(report, stops=_gives_up(experiment, history, report))
-    return state, personal, _timed(report, started, engine.status.replaced - replaced)
+    return AfterRound(state, kept, _timed(report, started, engine.status.replaced - replaced))
 
 
 def _result(experiment: Experiment, state: State, history: list[RoundReport], store: Store, ran_as: str) -> Result:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import statistics
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -27,7 +27,7 @@ from fedtempo.training.clock import AWAY, Participants, passage, waiting, work_o
 from fedtempo.training.experiment import Experiment
 from fedtempo.training.round_report import RoundReport
 from fedtempo.training.server_round import conclude
-from fedtempo.training.state import State
+from fedtempo.training.state import AfterRound, KeptBy, State, keeps_unread
 from fedtempo.training.storage.in_memory import Store
 
 DROPPED = "dropped out"
@@ -46,8 +46,8 @@ def now_in(experiment: Experiment, state: State, round_number: int) -> Now:
 
 def next_round(
     experiment: Experiment, state: State, engine: Engine, store: Store, ledger: Ledger, now: Now, real: bool
-) -> tuple[State, dict[int, Params], RoundReport]:
-    """The state after one more round, what its clients keep, and its report; `real` clients have their own clock."""
+) -> AfterRound:
+    """Train one more round; `real` clients have their own clock."""
     federation, server = experiment.federation, experiment.federation.algorithm.server
     if not real:
         now = _simulated_start(experiment, now)
@@ -66,16 +66,17 @@ def next_round(
     block = engine.train(order, blocks_of(experiment, store, cohort.clients, on_nodes=real))
     if real:
         cohort = cohort._replace(seconds=0.0 if federation.private else time.perf_counter() - began)
-    state, personal, report = conclude(experiment, state, block, cohort, now, ledger, kept_by)
-    if not federation.algorithm.memory.absent_train or report.abandoned:
-        return state, personal, report
+    after = conclude(experiment, state, block, cohort, now, ledger, kept_by)
+    if not federation.algorithm.memory.absent_train or after.report.abandoned:
+        return after
     # Absent clients send nothing: their sums are thrown away here. The model goes down to them; costs count the cohort.
     # Who was asked and failed is not absent: it keeps what it had, like a client whose upload is refused.
     asked = [*cohort.clients.tolist(), *(failure.client for failure in cohort.failures)]
     absent = np.setdiff1d(federation.problem.data.clients, asked)
     order = order._replace(now=replace(now, absent=federation.algorithm.memory.absent_train), limit=math.inf)
     others = engine.train(order, blocks_of(experiment, store, absent, on_nodes=real))
-    return state, {**others.personal, **personal}, _with_lost_work(report, len(others.failures))
+    report = _with_lost_work(after.report, len(others.failures))
+    return after._replace(kept={**others.personal, **after.kept}, report=report)
 
 
 def _with_lost_work(report: RoundReport, absent: int) -> RoundReport:
@@ -101,14 +102,14 @@ def participants(
     state: State,
     now: Now,
     ledger: Ledger,
-    personal_of: Callable[[np.ndarray], Sequence[Params]] = lambda clients: (),
+    kept_by: KeptBy = keeps_unread,
     real: bool = False,
 ) -> Participants:
     """The cohort, with over-selection: of the clients that do not drop out, the first to arrive count.
 
     Simulated clients arrive as their devices let them; without devices the order of arrival is drawn. Real clients are
     all asked, and their order is observed. The cohorts of a private run are drawn from its secret key: if the run's
-    seed told who took part, sampling would hide nothing. `personal_of` is what clients keep, for schedules that look.
+    seed told who took part, sampling would hide nothing. `kept_by` is what clients keep, for schedules that look.
     """
     federation, over = experiment.federation, experiment.over_selection
     seed = federation.problem.seed if state.secret is None else state.secret.cohort_seed
@@ -120,7 +121,7 @@ def participants(
         failures = failures + dropped
         chosen = np.array([c for c, kind in zip(chosen.tolist(), kinds, strict=True) if kind != "drop"], dtype=np.int64)
     if devices is not None:
-        work = work_of(devices, ledger, chosen, now, personal_of(chosen))
+        work = work_of(devices, ledger, chosen, now, kept_by(chosen))
         enough, silent = (round(now.cohort) if over else None), any(f.reason == DROPPED for f in failures)
         answered = passage(devices, work, chosen, now, experiment.deadline, enough, silent)
         return answered._replace(failures=failures + answered.failures)

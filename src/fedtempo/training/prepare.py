@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 import torch
@@ -222,17 +222,17 @@ def _choose_backend(
 
 
 def _check_plain(
-    data: Any,
-    algorithm: Any,
-    rounds: Any,
-    seed: Any,
-    dtype: Any,
-    device: Any,
-    block: Any,
-    workers: Any,
-    autocast: Any,
-    over_selection: Any,
-    worker_timeout: Any,
+    data: FederatedData,
+    algorithm: Algorithm,
+    rounds: int,
+    seed: int,
+    dtype: torch.dtype,
+    device: str,
+    block: int | None,
+    workers: int | None,
+    autocast: bool,
+    over_selection: float,
+    worker_timeout: float | None,
 ) -> None:
     """Check the settings that can be judged without looking at any other."""
     check_rounds(rounds)

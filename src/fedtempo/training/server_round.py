@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -23,7 +22,7 @@ from fedtempo.training.clock import Participants
 from fedtempo.training.experiment import Experiment
 from fedtempo.training.private_runs import hides_cohorts
 from fedtempo.training.round_report import Clients, RoundReport
-from fedtempo.training.state import State
+from fedtempo.training.state import AfterRound, KeptBy, State, keeps_unread
 
 REMEMBERED_NORMS = 20
 """Rounds whose median norms admission compares with."""
@@ -36,9 +35,12 @@ def conclude(
     cohort: Participants,
     now: Now,
     ledger: Ledger,
-    personal_of: Callable[[np.ndarray], Sequence[Params]] = lambda clients: (),
-) -> tuple[State, dict[int, Params], RoundReport]:
-    """The state after the round, what clients keep, and the report. Below quorum only the round number moves on."""
+    kept_by: KeptBy = keeps_unread,
+) -> AfterRound:
+    """Take the server's step on the sum of uploads, charge the costs, make the report.
+
+    Below quorum only the round number moves on.
+    """
     if experiment.federation.private:
         return _conclude_privately(experiment, state, block, cohort, now, ledger)
     abandoned = block.clients < experiment.quorum
@@ -48,7 +50,7 @@ def conclude(
         state = _server_step(experiment.federation, state, block, now)._replace(progress=state.progress.after(loss))
     # Whoever did the work is charged, also where the upload was refused or came too late.
     charged = np.sort(np.concatenate([cohort.clients, cohort.also_charged]))
-    costs = ledger.clients(charged, now, personal_of(charged))
+    costs = ledger.clients(charged, now, kept_by(charged))
     seconds = now.time - state.time + cohort.seconds
     failures = sorted([*cohort.failures, *block.failures])
     failed = {failure.client for failure in failures}
@@ -68,7 +70,7 @@ def conclude(
         total_energy=state.energy + cohort.joules,
         params=state.shared,
     )
-    return passed(state, report), {} if abandoned else block.personal, report
+    return AfterRound(passed(state, report), {} if abandoned else block.personal, report)
 
 
 def passed(state: State, report: RoundReport) -> State:
@@ -78,7 +80,7 @@ def passed(state: State, report: RoundReport) -> State:
 
 def _conclude_privately(
     experiment: Experiment, state: State, block: BlockSum, cohort: Participants, now: Now, ledger: Ledger
-) -> tuple[State, dict[int, Params], RoundReport]:
+) -> AfterRound:
     """As `conclude`, for a private run. Every round counts, even one without uploads: its mean is then noise alone.
 
     Only the noised sum and what clients keep is used of the block. Its loss, measurements, norms, failures and number
@@ -101,7 +103,8 @@ def _conclude_privately(
         params=state.shared,
         private=True,
     )
-    return state._replace(costs=report.total_costs, releases=state.releases + 1), block.personal, report
+    state = state._replace(costs=report.total_costs, releases=state.releases + 1)
+    return AfterRound(state, block.personal, report)
 
 
 def check_alive(federation: Federation, block: BlockSum, now: Now) -> None:

@@ -5,11 +5,12 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, replace
 from functools import reduce
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 from safetensors.numpy import save
 from safetensors.torch import load
@@ -85,6 +86,24 @@ class State(NamedTuple):
     """Joules that the devices have used so far."""
     flights: Flights | None = None
     """Clients at work, in an asynchronous run."""
+
+
+class AfterRound(NamedTuple):
+    """What a round leads to; the loop scores it and commits it."""
+
+    state: State
+    kept: dict[int, Params]
+    """What each client of the round keeps from now on."""
+    report: RoundReport
+
+
+KeptBy = Callable[[np.ndarray], Sequence[Params]]
+"""(clients) -> what each of them keeps; nothing where no schedule looks at it."""
+
+
+def keeps_unread(clients: np.ndarray) -> Sequence[Params]:
+    """The usual `KeptBy`: no schedule looks at what clients keep, so it is not read."""
+    return ()
 
 
 def tensors_to_bytes(tensors: Mapping[str, Tensor]) -> bytes:

@@ -82,7 +82,7 @@ def gate_of(digits: ft.data.FederatedData):
         delta = {
             n: torch.randn(shape, generator=rng, dtype=dtype) for n, (shape, dtype) in form.expected["delta"].items()
         }
-        sent = compress_upload(federation, {"delta": delta}, federation.first_memory, 0, 1)
+        sent = compress_upload(federation, {"delta": delta}, federation.first_error_memory, 0, 1)
         return Gate(federation, form, 0, range(4)), sent
 
     return make

@@ -16,12 +16,12 @@ pytest.importorskip("flwr")
 from benchmarks import secure_aggregation as measured
 from flwr.common.secure_aggregation.secaggplus_utils import pseudo_rand_gen
 
-from fedtempo.server.exact_sums import nothing
+from fedtempo.server.exact_sums import empty_sum
 
 
 def test_exact_sums_go_through_as_digits_bit_for_bit() -> None:
     nodes = measured.problem(4, 300)
-    total = nothing(torch.zeros(300))
+    total = empty_sum(torch.zeros(300))
     for node in nodes.values():
         total.add(torch.from_numpy(node.vectors[0]), node.weight)
     uploads = {number: measured.exact_of(node.vectors[0], node.weight) for number, node in nodes.items()}

@@ -9,7 +9,7 @@ import torch
 import fedtempo as ft
 from fedtempo import algorithms as fl
 from fedtempo.client.adaptive import bounded_decay, clipped_together, gradient_clipped
-from fedtempo.client.compression.packing import memory_in
+from fedtempo.client.compression.packing import error_memory_in
 from fedtempo.schedules import per_round
 from tests.numbers.personalised import reference, reference_models
 from tests.numbers.personalised.setting import (
@@ -291,7 +291,7 @@ def test_an_absent_client_remembers_no_error_of_an_upload(backend: str) -> None:
     """Nothing of it was left out of a message: it sent none."""
     algorithm = replace(ABSENT["pfedme"], uploads=replace(ABSENT["pfedme"].uploads, compress=ft.compress.top_k(0.2)))
     result = run_network(algorithm, [[0, 1, 2]], backend=backend)
-    asked, absent = (memory_in(result.client_state(client, "last")) for client in (0, 3))
+    asked, absent = (error_memory_in(result.client_state(client, "last")) for client in (0, 3))
     assert any(bool(error.any()) for error in asked.values())
     assert absent and not any(bool(error.any()) for error in absent.values())
 

@@ -41,7 +41,7 @@ def test_batches_copied_together_are_those_copied_one_by_one(
     batches: str, repeat: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     together = trained(16, batches, repeat)
-    monkeypatch.setattr(serial, "LAID_OUT_BYTES", 1)
+    monkeypatch.setattr(serial, "COPIED_BYTES", 1)
     alone = trained(16, batches, repeat)
     assert all(torch.equal(together[name], alone[name]) for name in alone)
 
@@ -49,12 +49,12 @@ def test_batches_copied_together_are_those_copied_one_by_one(
 def test_batches_are_copied_together_only_where_each_starts_a_cache_line() -> None:
     def count(width: int) -> int:
         data = {"x": torch.zeros(40, width), "y": torch.zeros(40, dtype=torch.int64)}
-        return int(serial._laid_out_together(data, 8))
+        return int(serial._copied_together(data, 8))
 
-    assert count(16) == serial.LAID_OUT_BYTES // (8 * (16 * 4 + 8))
+    assert count(16) == serial.COPIED_BYTES // (8 * (16 * 4 + 8))
     assert count(15) == 1 and count(1 << 20) == 1
 
 
 def test_tokens_are_copied_a_few_batches_at_a_time_too() -> None:
     tokens = {"x": torch.zeros(40, 128, dtype=torch.int64), "y": torch.zeros(40, dtype=torch.int64)}
-    assert serial._laid_out_together(tokens, 32) == serial.LAID_OUT_BYTES // (32 * (128 * 8 + 8))
+    assert serial._copied_together(tokens, 32) == serial.COPIED_BYTES // (32 * (128 * 8 + 8))

@@ -10,7 +10,8 @@ import pytest
 import torch
 
 import fedtempo as ft
-from fedtempo.deploy.personal import DATABASE, NOTHING, PersonalStore
+from fedtempo.deploy.personal import DATABASE, PersonalStore
+from fedtempo.deploy.wire import NOTHING_KEPT
 from fedtempo.training.state import digest_of
 
 
@@ -25,7 +26,7 @@ def held(folder: Path) -> set[bytes]:
 
 def test_the_selected_state_stays_as_long_as_it_is_the_selected_one(tmp_path: Path) -> None:
     store = PersonalStore(tmp_path)
-    line = [NOTHING]
+    line = [NOTHING_KEPT]
     for value in range(3):
         line.append(store.put("r", 4, line[-1], tensors(value)))
     first, later = line[1], line[3]
@@ -41,10 +42,10 @@ def test_the_selected_state_stays_as_long_as_it_is_the_selected_one(tmp_path: Pa
 
 def test_at_the_end_two_states_are_left_and_both_are_handed_out(tmp_path: Path) -> None:
     store = PersonalStore(tmp_path)
-    line = [NOTHING]
+    line = [NOTHING_KEPT]
     for value in range(4):
-        line.append(store.put("r", 4, line[-1], tensors(value), line[1] if value else NOTHING))
-    store.put("r", 5, NOTHING, tensors(9.0))
+        line.append(store.put("r", 4, line[-1], tensors(value), line[1] if value else NOTHING_KEPT))
+    store.put("r", 5, NOTHING_KEPT, tensors(9.0))
     for which, value in (("selected", 1.0), ("last", 2.0)):
         store.finish("r", "experiment", which, int(value), {"body": torch.tensor([value])})
     for _ in range(2):  # a server that was interrupted says it again
@@ -64,11 +65,11 @@ def test_at_the_end_two_states_are_left_and_both_are_handed_out(tmp_path: Path) 
 
 def test_a_state_that_is_not_here_cannot_be_settled(tmp_path: Path) -> None:
     store = PersonalStore(tmp_path)
-    last = store.put("r", 1, NOTHING, tensors(1.0))
+    last = store.put("r", 1, NOTHING_KEPT, tensors(1.0))
     with pytest.raises(ft.StoreError, match="not on this node"):
         store.settle("r", 1, b"x" * 32, last)
     assert held(tmp_path) == {last}
-    store.settle("r", 1, NOTHING, last)
+    store.settle("r", 1, NOTHING_KEPT, last)
     assert store.personal("r", 1, "selected") is None
 
 

@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 import torch
 
-from fedtempo.server.exact_sums import Exact, ExactNumber, nothing, sum_of_rows
+from fedtempo.server.exact_sums import Exact, ExactNumber, empty_sum, sum_of_rows
 
 
 def _summed(rows: torch.Tensor, weights: list[float]) -> Exact:
-    total = nothing(rows[0])
+    total = empty_sum(rows[0])
     for row, weight in zip(rows, weights, strict=True):
         total.add(row, weight)
     return total
@@ -54,7 +54,7 @@ def test_a_mean_made_in_pieces_has_the_bits_of_one_made_at_once(dtype: torch.dty
 
 def test_the_layout_of_an_upload_does_not_matter() -> None:
     image = torch.randn(8, 3, 5, 5)
-    total, other = nothing(image), nothing(image)
+    total, other = empty_sum(image), empty_sum(image)
     total.add(image, 2.5)
     other.add(image.to(memory_format=torch.channels_last), 2.5)
     assert torch.equal(total.value, other.value)
@@ -62,7 +62,7 @@ def test_the_layout_of_an_upload_does_not_matter() -> None:
 
 
 def test_numbers_beyond_the_exact_range_still_add_up() -> None:
-    total = nothing(torch.zeros(2))
+    total = empty_sum(torch.zeros(2))
     for value in (1e30, 3.0, -1e30):
         total.add(torch.tensor([value, 2.0], dtype=torch.float64))
     assert total.value[1] == 6.0

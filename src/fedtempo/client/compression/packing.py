@@ -57,7 +57,7 @@ def memory_type(dtype: torch.dtype) -> torch.dtype:
     return torch.promote_types(dtype, torch.float32)
 
 
-def first_memory(rule: Compressor, group: str, forms: TensorForms) -> Params:
+def first_error_memory(rule: Compressor, group: str, forms: TensorForms) -> Params:
     """What a client remembers before its first message: nothing was left out, nothing was sent."""
     if rule.feedback == "none":
         return {}
@@ -68,12 +68,12 @@ def first_memory(rule: Compressor, group: str, forms: TensorForms) -> Params:
     }
 
 
-def memory_in(personal: Mapping[str, Tensor]) -> Params:
+def error_memory_in(personal: Mapping[str, Tensor]) -> Params:
     """The error memories among what a client keeps."""
     return {name: tensor for name, tensor in personal.items() if name.startswith(PREFIX)}
 
 
-def without_memory(personal: Params) -> Params:
+def without_error_memory(personal: Params) -> Params:
     """What a client keeps besides its error memories."""
     if not any(name.startswith(PREFIX) for name in personal):
         return personal

@@ -12,7 +12,6 @@ import numpy as np
 from fedtempo.devices import RunningDevices
 from fedtempo.errors import TrainingError
 from fedtempo.federation.costs import Ledger
-from fedtempo.params import Params
 from fedtempo.randomness import generator
 from fedtempo.schedules import Now
 from fedtempo.server.asynchrony import Event
@@ -20,6 +19,7 @@ from fedtempo.training.asynchronous.asked import AskedEngine
 from fedtempo.training.asynchronous.flights import Flight, Flights
 from fedtempo.training.clock import LATE, LEFT, outcomes, waiting, work_of
 from fedtempo.training.experiment import Experiment
+from fedtempo.training.state import KeptBy
 
 SMALL = 4096
 """Of so many clients, those that are free are listed; of more, clients are drawn until some are free."""
@@ -77,7 +77,7 @@ class ByDevice:
         devices: RunningDevices,
         ledger: Ledger,
         now: Now,
-        kept_by: Callable[[np.ndarray], Sequence[Params]],
+        kept_by: KeptBy,
     ) -> None:
         self._experiment, self._devices, self._ledger = experiment, devices, ledger
         self._now = now

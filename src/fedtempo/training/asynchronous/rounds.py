@@ -29,7 +29,7 @@ from fedtempo.training.experiment import Experiment
 from fedtempo.training.one_round import blocks_of, norm_limit, state_of
 from fedtempo.training.round_report import Clients, RoundReport
 from fedtempo.training.server_round import check_alive, measurements_of, passed, remembered_norms, stepped
-from fedtempo.training.state import State
+from fedtempo.training.state import AfterRound, State
 from fedtempo.training.storage.in_memory import Store
 
 STALE = "too stale"
@@ -59,8 +59,8 @@ class _Buffer:
 
 def next_version(
     experiment: Experiment, state: State, engine: Engine, store: Store, ledger: Ledger, now: Now
-) -> tuple[State, dict[int, Params], RoundReport]:
-    """The state after the next version of the model, what the clients in it keep, and its report.
+) -> AfterRound:
+    """Make the next version of the model.
 
     Clients of an `AskedEngine` are real: they arrive when they arrive, and time is measured.
     """
@@ -196,7 +196,7 @@ class _Filling:
 
 def _concluded(
     experiment: Experiment, rule: Asynchrony, state: State, flights: Flights, buffer: _Buffer, now: Now
-) -> tuple[State, dict[int, Params], RoundReport]:
+) -> AfterRound:
     """The server's step on the buffer, and the report."""
     federation = experiment.federation
     models = {number: one.shared for number, one in flights.versions.items()}
@@ -225,4 +225,4 @@ def _concluded(
         total_energy=state.energy + joules,
         params=state.shared,
     )
-    return passed(state, report), buffer.personal, report
+    return AfterRound(passed(state, report), buffer.personal, report)

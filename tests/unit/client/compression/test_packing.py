@@ -9,12 +9,12 @@ import fedtempo as ft
 from fedtempo.client.compression.compressor import Compressor, PackedError
 from fedtempo.client.compression.packing import (
     compress_tensors,
-    first_memory,
+    error_memory_in,
+    first_error_memory,
     keys_of,
-    memory_in,
     packed_forms,
     unpack_tensors,
-    without_memory,
+    without_error_memory,
 )
 from fedtempo.errors import TrainingError
 
@@ -33,7 +33,7 @@ def test_single_and_whole_numbers_travel_as_they_are() -> None:
 def test_two_messages_by_hand(feedback: str) -> None:
     """Half of (3, -1, 0.5, 2): 3 and 2 go first. Then EF14 sends them and the rest again, EF21 only what changed."""
     rule = ft.compress.top_k(0.5, feedback=feedback)
-    memory = first_memory(rule, "delta", FORMS)
+    memory = first_error_memory(rule, "delta", FORMS)
     assert {name: tensor.tolist() for name, tensor in memory.items()} == {"_compression/delta/w": [[0, 0], [0, 0]]}
     first = compress_tensors(rule, "delta", TENSORS, memory, KEYS)
     assert first.tensors["w"].tolist() == [[3, 0], [0, 2]]
@@ -68,13 +68,13 @@ def test_draws_depend_on_seed_round_client_and_tensor() -> None:
 
 def test_memories_are_told_from_what_a_client_keeps() -> None:
     kept = {"head": torch.zeros(1), "_compression/delta/w": torch.ones(2)}
-    assert set(memory_in(kept)) == {"_compression/delta/w"} and set(without_memory(kept)) == {"head"}
+    assert set(error_memory_in(kept)) == {"_compression/delta/w"} and set(without_error_memory(kept)) == {"head"}
 
 
 def test_memories_of_half_precision_are_kept_in_full() -> None:
     """1 and 2^-9 in bfloat16: a thousand small numbers would be lost one by one, and add up in the memory."""
     rule, tensors = ft.compress.top_k(0.5), {"w": torch.tensor([1.0, 2.0**-9], dtype=torch.bfloat16)}
-    memory = first_memory(rule, "delta", {"w": (torch.Size([2]), torch.bfloat16)})
+    memory = first_error_memory(rule, "delta", {"w": (torch.Size([2]), torch.bfloat16)})
     for _ in range(1000):
         sent = compress_tensors(rule, "delta", tensors, memory, KEYS)
         memory = sent.memory
