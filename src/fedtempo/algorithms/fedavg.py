@@ -37,7 +37,8 @@ def fedavg(
 
     McMahan et al. (2017). With `weighting="samples"` and a server rate this is the scheme the decaying-K paper
     calls FedSGD (Algorithms 1 and 2). Weights are uniform by default, as in the FedDecay and FedNAR papers;
-    the decaying-K paper weighs by samples.
+    the decaying-K paper weighs by samples. `momentum` is the clients', from zero in every round. Statistics such as
+    BatchNorm's are averaged too, unless `average_buffers=False`.
 
     >>> fedavg(lr=0.1, steps=5)
     fedavg(lr=0.1, steps=5)

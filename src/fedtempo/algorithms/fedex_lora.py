@@ -16,7 +16,7 @@ from fedtempo.client.phase import Carry
 from fedtempo.errors import ModelError
 from fedtempo.params import Params, matching
 from fedtempo.schedules import Now, Rate
-from fedtempo.server.step import Server, core_of
+from fedtempo.server.step import Server, inside
 from fedtempo.server.sums import Aggregate, Groups
 
 BASE = ".base_layer.weight"
@@ -89,9 +89,9 @@ def _exact(inner: Server, scales: Scales) -> Server:
     return inner._replace(
         init=lambda shared: inner.init({n: t for n, t in shared.items() if not n.endswith(BASE)}),
         step=step,
-        rewrap=lambda other: _exact(other, scales),
+        rewrap=lambda other: _exact(inner.rewrap(other), scales),
         fitted=lambda model, clients: _exact(inner, _scales(model))._replace(fitted=None),
         moves=matching(*(layer + BASE for layer, _ in scales)),
         # A wrapper's state goes inside, where only what clients train is seen: they send no base weights.
-        core=core_of(inner),
+        within=lambda wrap: _exact(inside(inner, wrap), scales),
     )

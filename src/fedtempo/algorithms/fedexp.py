@@ -80,7 +80,7 @@ def _ahead_of(server: Server, eps: Rate, per_client: bool, average: bool) -> Ser
         model=(lambda shared, state: _mean_of_two(shared, state["extrapolation"])) if average else wrapped.model,
         rewrap=lambda other: _ahead_of(server.rewrap(other), eps, per_client, average),
         schedules=(*server.schedules, ("eps", as_schedule(eps))),
-        core=None,  # FedHyper's inner products are of D itself
+        within=None,  # FedHyper's inner products are of D itself
     )
 
 

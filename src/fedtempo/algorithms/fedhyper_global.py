@@ -42,7 +42,9 @@ def fedhyper_global(
         return aggregate._replace(means=means), {"alpha": alpha, "last": last}
 
     def wrap(server: Server) -> Server:
-        return around(server, "hyper", first, before, measurements=lambda own: {"server_lr": float(own["alpha"])})
+        wrapped = around(server, "hyper", first, before, measurements=lambda own: {"server_lr": float(own["alpha"])})
+        # Another wrapper's part comes before the factor: FedHyper's rate of the clients is of D_t itself.
+        return wrapped._replace(rewrap=lambda other: wrap(server.rewrap(other)), within=None)
 
     # Inside: D_t is what the algorithm makes of the mean upload, such as FedNova's normalised displacement.
     wrapped = inside(sharing(algorithm, "fedhyper_global").server, wrap)

@@ -11,7 +11,7 @@ from fedtempo.algorithms.algorithm import Algorithm, displacement
 from fedtempo.algorithms.named import named
 from fedtempo.algorithms.parts.notes import SEEN, noting
 from fedtempo.algorithms.parts.rate_rules import AVERAGED, HISTORY, moving
-from fedtempo.client.local_step import START
+from fedtempo.client.local_step import SENT, START
 from fedtempo.client.objectives import Received
 from fedtempo.client.phase import Carry
 from fedtempo.errors import ConfigError, require
@@ -56,8 +56,9 @@ def fedinit(
             short = torch.where(length > most, most / torch.where(length > 0, length, 1.0), 1.0)
             offset = {n: o * short.to(o.dtype) for n, o in offset.items()}
         start = {n: p + offset[n] for n, p in x.items()}
-        scratch = {**{START + n: p for n, p in start.items()}, **{OFFSET + n: o for n, o in offset.items()}}
-        return received._replace(shared={**received.shared, **start}), scratch
+        sent = {SENT + n: p for n, p in x.items()}
+        scratch = {**sent, **{START + n: p for n, p in start.items()}, **{OFFSET + n: o for n, o in offset.items()}}
+        return Received({**received.shared, **start}, {**received.extra, **sent}), scratch
 
     def then(received: Received, carry: Carry, notes: Params) -> Params:
         return {SEEN: torch.ones_like(notes[SEEN]), **select(carry.shared, notes)}

@@ -12,6 +12,7 @@ from fedtempo.algorithms.fedsam import POINT
 from fedtempo.algorithms.named import named
 from fedtempo.algorithms.parts.notes import SEEN, noting
 from fedtempo.algorithms.parts.rate_rules import moving
+from fedtempo.client.local_step import sent_down
 from fedtempo.client.objectives import Received, Value, View
 from fedtempo.client.phase import Carry, Phase
 from fedtempo.client.rules import GradientAt
@@ -52,7 +53,8 @@ def fedlesam(
         return phase if phase.on == "personal" else replace(phase, look=look)
 
     def use(received: Received, notes: Params) -> tuple[Received, Params]:
-        away = subtract(notes or without_prefix(received.extra, PREVIOUS), received.shared)
+        x = sent_down(received, received.extra)
+        away = subtract(notes or without_prefix(received.extra, PREVIOUS), x)
         length = norm(away)
         unit = torch.where(length > 0, 1.0, 0.0) / torch.where(length > 0, length, 1.0)
         return received, {KICK + n: e * unit.to(e.dtype) for n, e in away.items()}
@@ -83,11 +85,12 @@ def _with_last_received(algorithm: Algorithm, use: Any) -> Any:
         return {SEEN: torch.zeros((), dtype=torch.float64), **select(shared, trained)}
 
     def begin(received: Received, notes: Params) -> tuple[Received, Params]:
-        old = {n: torch.where(notes[SEEN] > 0, t, received.shared[n]) for n, t in notes.items() if n != SEEN}
+        x = sent_down(received, received.extra)
+        old = {n: torch.where(notes[SEEN] > 0, t, x[n]) for n, t in notes.items() if n != SEEN}
         here: tuple[Received, Params] = use(received, old)
         return here
 
     def then(received: Received, carry: Carry, notes: Params) -> Params:
-        return {SEEN: torch.ones_like(notes[SEEN]), **select(received.shared, notes)}
+        return {SEEN: torch.ones_like(notes[SEEN]), **select(sent_down(received, carry.scratch), notes)}
 
     return noting(algorithm, "_lesam/", first, begin, then)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Literal, Unpack
 
-from fedtempo.algorithms.algorithm import Algorithm, Serving, Uploads
+from fedtempo.algorithms.algorithm import Algorithm, Serving, Uploads, Weighting
 from fedtempo.algorithms.fedavg import fedavg
 from fedtempo.algorithms.fedsam import POINT, ascending
 from fedtempo.algorithms.named import ClientSettings, named
@@ -33,6 +33,7 @@ def fedspeed(
     max_norm: Rate | None = None,
     history: Literal["participants", "all"] = "participants",
     server_lr: Rate = 1.0,
+    weighting: Weighting = "uniform",
     **clients: Unpack[ClientSettings],
 ) -> Algorithm:
     """y <- y - l ((1 - alpha) g + alpha g_up + pull (y - x + h_i)), h_i <- h_i + (y_K - x); x <- mean_S (y_i + h_i).
@@ -40,11 +41,14 @@ def fedspeed(
     Sun et al. (2023) with pull = 1 / lambda and g_up = grad f_i(y + rho g / |g|); `normalised=False` is the paper's y +
     rho g. The authors' code adds the mean of all clients' h instead (`history="all"`), which is the same where
     everybody takes part, and clips all but pull y at `max_norm=10`: that part comes after as a weight decay. The
-    first round moves x by twice the mean displacement, for a small `pull` too.
+    first round moves x by twice the mean displacement, for a small `pull` too. Another `weighting` is that of mean_S;
+    the mean of all clients' h knows uniform weights only.
     """
     require(0 <= alpha <= 1, "alpha", "a number in [0, 1]", alpha)
     strength = checked_rate(pull, "pull")
-    plain = fedavg(lr, steps, epochs=epochs, server_lr=server_lr, **clients)
+    alike = weighting == "uniform" or history == "participants"
+    require(alike, "weighting", "'uniform' with history='all'", weighting)
+    plain = fedavg(lr, steps, epochs=epochs, server_lr=server_lr, weighting=weighting, **clients)
     look = ascending(rho, alpha, normalised)
     phases = tuple(replace(pulled(p, strength, max_norm), look=look, rates=(("pull", strength),)) for p in plain.phases)
     return replace(

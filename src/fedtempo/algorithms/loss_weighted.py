@@ -39,7 +39,8 @@ def loss_weighted(
 
     F_i is the client's loss at the received model, over all its rows. phi(F) = F^`power` exp(`tilt` F), or any function
     `weigh` of F: power=q has the directions of q-FFL (Li et al., 2020), normalised; tilt=t is the tilted loss (Li et
-    al., 2021). Groups in which every client counts once, such as SCAFFOLD's variates, stay as they are.
+    al., 2021). Groups in which every client counts once, such as SCAFFOLD's variates, stay as they are; statistics of
+    layers and averaged states of optimizers keep the weights w_i.
     """
     for name, value in (("power", power), ("tilt", tilt)):
         require(is_number(value), name, "a finite number", value)

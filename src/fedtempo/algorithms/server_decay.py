@@ -10,7 +10,7 @@ from fedtempo.algorithms.named import TrafficSettings, named
 from fedtempo.algorithms.parts.rate_rules import sharing
 from fedtempo.params import Params, add
 from fedtempo.schedules import Now, Rate, Schedule, checked_rate
-from fedtempo.server.step import Server, core_of, fitting, inside
+from fedtempo.server.step import Server, fitting, inside
 from fedtempo.server.sums import Aggregate
 
 
@@ -38,5 +38,5 @@ def _decaying(server: Server, rate: Schedule) -> Server:
         rewrap=lambda other: _decaying(server.rewrap(other), rate),
         schedules=(*server.schedules, ("server decay", rate)),
         fitted=fitting(server, lambda inner: _decaying(inner, rate)),
-        core=core_of(server),
+        within=lambda wrap: _decaying(inside(server, wrap), rate),
     )

@@ -22,6 +22,8 @@ from fedtempo.tasks import Batch, Task, row_counts
 
 START = "_start/"
 """Leads the names of the tensors that a client starts from in place of those received (relaxed initialisation)."""
+SENT = "_sent/"
+"""Leads the names of what the server sent in their place, for those who mean the shared model itself."""
 
 
 class Step(Protocol):
@@ -52,6 +54,11 @@ def seen(received: Received, carry: Carry) -> Received:
         return here
     start = {n.removeprefix(START): t for n, t in carry.scratch.items() if n.startswith(START)}
     return here._replace(shared={**here.shared, **start}) if start else here
+
+
+def sent_down(received: Received, scratch: Params) -> Params:
+    """The shared model as the server sent it, also where the client starts elsewhere."""
+    return {n: scratch.get(SENT + n, t) for n, t in received.shared.items()}
 
 
 def loss_of(network: Network, task: Task) -> Loss:

@@ -40,8 +40,9 @@ class Server(NamedTuple):
     fitted: Callable[[nn.Module, tuple[int, ...]], Server] | None = None
     """(model, numbers of the training clients) -> this server, where it has to know them before the first round (AFL).
     """
-    core: Server | None = None
-    """The step that the additions are around; None where there are none (see `inside`)."""
+    within: Callable[[Callable[[Server], Server]], Server] | None = None
+    """wrap -> this server with `wrap` around the step that its additions are around; None where there are none (see
+    `inside`)."""
     moves: Selector = nothing
     """Tensors that no client trains and that the server moves (FedEx-LoRA's base). They go down in every round, and
     `step` is given them beside the trained ones."""
@@ -78,18 +79,13 @@ def on_changed(server: Server, change: Callable[[Aggregate, Now], Aggregate]) ->
         step=step,
         rewrap=lambda other: on_changed(server.rewrap(other), change),
         fitted=fitting(server, lambda inner: on_changed(inner, change)),
-        core=core_of(server),
+        within=lambda wrap: on_changed(inside(server, wrap), change),
     )
 
 
 def inside(server: Server, wrap: Callable[[Server], Server]) -> Server:
     """The server with `wrap` around its innermost step: behind what an algorithm makes of the mean upload first."""
-    return wrap(server) if server.core is None else server.rewrap(wrap(server.core))
-
-
-def core_of(server: Server) -> Server:
-    """The innermost step."""
-    return server if server.core is None else server.core
+    return wrap(server) if server.within is None else server.within(wrap)
 
 
 def fitting(server: Server, wrap: Callable[[Server], Server]) -> Callable[[nn.Module, tuple[int, ...]], Server] | None:
@@ -124,7 +120,7 @@ def around(
         measurements=lambda state: {**server.measurements(state["server"]), **measurements(state[name])},
         rewrap=lambda other: around(server.rewrap(other), name, first, before, sends, measurements),
         fitted=fitting(server, lambda inner: around(inner, name, first, before, sends, measurements)),
-        core=core_of(server),
+        within=lambda wrap: around(inside(server, wrap), name, first, before, sends, measurements),
     )
 
 

@@ -209,7 +209,20 @@ def client_momentum(p, start, cohorts, rate, steps, alpha, eta=1.0, weighting="u
     return np.array(models)
 
 
-def speed(p, start, cohorts, rate, steps, q, rho, alpha=1.0, normalised=True, everybody=False, most=None) -> Vector:
+def speed(
+    p,
+    start,
+    cohorts,
+    rate,
+    steps,
+    q,
+    rho,
+    alpha=1.0,
+    normalised=True,
+    everybody=False,
+    most=None,
+    weighting="uniform",
+) -> Vector:
     N, x, models, h = len(p.sizes), start, [], np.zeros((len(p.sizes), len(start)))
     for cohort in cohorts:
         ys = []
@@ -224,7 +237,7 @@ def speed(p, start, cohorts, rate, steps, q, rho, alpha=1.0, normalised=True, ev
         x = (
             np.mean(ys, axis=0) + h.sum(0) / N
             if everybody
-            else np.mean([y + h[i] for i, y in zip(cohort, ys, strict=True)], axis=0)
+            else shares(p, cohort, weighting) @ np.array([y + h[i] for i, y in zip(cohort, ys, strict=True)])
         )
         models.append(x)
     return np.array(models)

@@ -203,6 +203,10 @@ CASES = {
         fl.fedspeed(lr=L, steps=K, pull=0.5, rho=0.3),
         lambda cohorts: f.speed(P, X, cohorts, L, K, 0.5, 0.3),
     ),
+    "fedspeed by samples": Case(
+        fl.fedspeed(lr=L, steps=K, pull=0.5, rho=0.3, weighting="samples"),
+        lambda cohorts: f.speed(P, X, cohorts, L, K, 0.5, 0.3, weighting="samples"),
+    ),
     "fedspeed as released": Case(
         fl.fedspeed(lr=L, steps=K, pull=0.5, rho=0.3, alpha=0.6, normalised=False, history="all"),
         lambda cohorts: f.speed(P, X, cohorts, L, K, 0.5, 0.3, 0.6, normalised=False, everybody=True),
@@ -308,6 +312,11 @@ def test_a_rate_of_the_data_alone_needs_an_objective_that_knows_it():
     mixed = fl.fedem(lr=L, steps=K, components=2)
     with pytest.raises(ft.ConfigError, match="does not tell its terms apart"):
         fl.fedsps(mixed, with_proximal=False)
+
+
+def test_the_mean_of_all_histories_knows_uniform_weights_only():
+    with pytest.raises(ft.ConfigError, match=r"weighting must be 'uniform' with history='all'\. Got 'samples'"):
+        fl.fedspeed(lr=L, steps=K, history="all", weighting="samples")
 
 
 def test_the_cases_reach_their_branches():

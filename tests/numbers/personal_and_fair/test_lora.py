@@ -169,3 +169,17 @@ def test_ffa_with_orthonormal_a_is_projected_sgd(rank: int) -> None:
     if rank == START[A].shape[0]:
         found = effective(trained(fl.ffa_lora(lr=0.1, steps=4), [[1]], start).params)
         np.testing.assert_allclose(found, weight[BASE], atol=1e-12)
+
+
+def test_no_wrapper_at_the_server_of_fedex_lora_is_lost() -> None:
+    plain = fl.fedex_lora(lr=0.2, steps=3)
+
+    def hyper(algorithm: ft.Algorithm) -> ft.Algorithm:
+        return fl.fedhyper_global(algorithm, step=5.0)
+
+    def decayed(algorithm: ft.Algorithm) -> ft.Algorithm:
+        return fl.server_decay(algorithm, decay=0.05)
+
+    one, other, *alone = (trained(a, PARTIAL) for a in (hyper(decayed(plain)), decayed(hyper(plain)), hyper(plain)))
+    assert gap(one.params, other.params) <= 1e-12
+    assert all(gap(one.params, each.params) > 1e-6 for each in (*alone, trained(decayed(plain), PARTIAL)))

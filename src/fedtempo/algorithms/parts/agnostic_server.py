@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from fedtempo.client.rules import zero_of
 from fedtempo.params import Params, add, scaled, subtract
 from fedtempo.schedules import Now, Schedule
-from fedtempo.server.step import Server, core_of, serve_shared
+from fedtempo.server.step import Server, inside, serve_shared
 from fedtempo.server.sums import Aggregate
 
 LAMBDA = "lambda"
@@ -46,13 +46,16 @@ def agnostic(inner: Server, rate: Schedule, average: bool, clients: tuple[int, .
     return inner._replace(
         init=init,
         step=step,
-        extra=lambda state: {LAMBDA: state[LAMBDA]},
+        extra=lambda state: {**inner.extra(state["optimizer"]), LAMBDA: state[LAMBDA]},
         model=(lambda shared, state: {**shared, **state["mean"]}) if average else serve_shared,
-        rewrap=lambda other: agnostic(other, rate, average, clients),
-        measurements=lambda state: {"largest_weight": float(state[LAMBDA].max())},
+        rewrap=lambda other: agnostic(inner.rewrap(other), rate, average, clients),
+        measurements=lambda state: {
+            **inner.measurements(state["optimizer"]),
+            "largest_weight": float(state[LAMBDA].max()),
+        },
         schedules=(*inner.schedules, ("weights_lr", rate)),
         fitted=fitted,
-        core=core_of(inner),
+        within=lambda wrap: agnostic(inside(inner, wrap), rate, average, clients),
     )
 
 

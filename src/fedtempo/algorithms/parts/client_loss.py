@@ -7,6 +7,7 @@ from dataclasses import replace
 import torch
 
 from fedtempo.algorithms.algorithm import Algorithm, Memory
+from fedtempo.client.local_step import sent_down
 from fedtempo.client.network import Network
 from fedtempo.client.objectives import Received
 from fedtempo.client.phase import Carry, Enter
@@ -38,9 +39,10 @@ def _with_zero(begin: Begin) -> Begin:
 
 def _noting(enter: Enter | None) -> Enter:
     def noted(network: Network, task: Task, received: Received, carry: Carry, data: Batch) -> tuple[Carry, Batch]:
-        # Before the first step the client's copy is the received model.
-        layers = {n: t for n, t in carry.personal.items() if n not in carry.shared}
-        loss = network.loss(task, {**carry.shared, **layers}, data).to(torch.float64)
+        # Not at the client's own start, where that is another one (FedInit).
+        shared = sent_down(received, carry.scratch)
+        layers = {n: t for n, t in carry.personal.items() if n not in shared}
+        loss = network.loss(task, {**shared, **layers}, data).to(torch.float64)
         carry = carry._replace(scratch={**carry.scratch, LOSS: loss})
         return (carry, data) if enter is None else enter(network, task, received, carry, data)
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from fedtempo.params import Params, add, zeros_like
 from fedtempo.schedules import Now
-from fedtempo.server.step import Server, core_of, fitting
+from fedtempo.server.step import Server, fitting, inside
 from fedtempo.server.sums import Aggregate
 
 
@@ -30,5 +30,5 @@ def with_control(inner: Server, by_samples: bool = False) -> Server:
         measurements=lambda state: inner.measurements(state["optimizer"]),
         rewrap=lambda other: with_control(inner.rewrap(other), by_samples),
         fitted=fitting(inner, lambda other: with_control(other, by_samples)),
-        core=core_of(inner),
+        within=lambda wrap: with_control(inside(inner, wrap), by_samples),
     )

@@ -7,7 +7,7 @@ from typing import Any
 from fedtempo.algorithms.parts.displacement_history import CHANGE
 from fedtempo.params import Params, add, select, zeros_like
 from fedtempo.schedules import Now
-from fedtempo.server.step import Server, around
+from fedtempo.server.step import Server, around, inside
 from fedtempo.server.sums import Aggregate
 
 
@@ -38,4 +38,5 @@ def with_history(server: Server, serves: str = "model") -> Server:
     return wrapped._replace(
         model=lambda shared, state: {**shared, **state["dynamic"]["served"]},
         rewrap=lambda other: with_history(server.rewrap(other), serves),
+        within=lambda wrap: with_history(inside(server, wrap), serves),
     )

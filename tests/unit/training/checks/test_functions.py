@@ -240,6 +240,22 @@ def test_a_kernel_that_steps_as_update_does_is_taken() -> None:
     assert torch.allclose(fast.params["head.bias"], plain.params["head.bias"], atol=1e-6)
 
 
+WITH_MOMENTUM = {
+    "fedavg": ft.algorithms.fedavg(lr=0.1, steps=3, momentum=0.5),
+    "fedper": ft.algorithms.fedper(lr=0.1, steps=3, momentum=0.5),
+    "fednova": ft.algorithms.fednova(lr=0.1, steps=3, momentum=0.5),
+}
+
+
+@pytest.mark.parametrize("name", WITH_MOMENTUM)
+def test_fednar_goes_around_a_momentum_of_the_algorithms_own(name: str) -> None:
+    """Clipping keeps a bound of the weights' norm where it takes a step in one pass, and none where it does not."""
+    clipped = ft.algorithms.fednar(WITH_MOMENTUM[name], weight_decay=0.1, max_norm=1.0)
+    serial, together = (run(clipped, backend) for backend in ("serial", "vectorised"))
+    for tensor, other in zip(serial.params.values(), together.params.values(), strict=True):
+        torch.testing.assert_close(tensor, other)
+
+
 SERVER_STEPS: dict[str, tuple[Callable[..., Any], str]] = {
     "fails": (fails, "Got ZeroDivisionError (nothing to divide by) in round 0."),
     "returns no state": (lambda shared, state, aggregate, now: shared, "that returns (shared, state). Got ValueError"),
