@@ -80,8 +80,8 @@ def _note_alpha(received: Received, personal: Params) -> tuple[Params, Params]:
     return personal, {ALPHA: personal[ALPHA]}
 
 
-def _into_unit(carry: Carry, moved: StepInfo, received: Received, now: Position) -> Carry:
-    return carry._replace(personal={**carry.personal, ALPHA: moved.after[ALPHA].clamp(0.0, 1.0)})
+def _into_unit(carry: Carry, step: StepInfo, received: Received, now: Position) -> Carry:
+    return carry._replace(personal={**carry.personal, ALPHA: step.after[ALPHA].clamp(0.0, 1.0)})
 
 
 def _mixed_loss(mix: Mix, noted: bool) -> Objective:

@@ -95,13 +95,13 @@ def _note_start(received: Received, personal: Params) -> tuple[Params, Params]:
 def _shorten_epochs(factors: Schedule) -> AfterStep:
     """After the last step of epoch e: y <- y + (b_e - 1) (y - start), with start where the epoch began."""
 
-    def after(carry: Carry, moved: StepInfo, received: Received, now: Position) -> Carry:
+    def after(carry: Carry, step: StepInfo, received: Received, now: Position) -> Carry:
         # Side by side, only some clients may end an epoch here: then `ends` is a tensor of 0 and 1.
         ends = now.value(lambda here: float(here.ends_epoch))
         if isinstance(ends, float) and not ends:
             return carry
         start, shrink = carry.scratch, ends * (factors(now) - 1.0)
-        short = {n: p + shrink * (p - start[n]) for n, p in moved.after.items()}
+        short = {n: p + shrink * (p - start[n]) for n, p in step.after.items()}
         here = short if isinstance(ends, float) else {n: torch.where(ends > 0, p, start[n]) for n, p in short.items()}
         # A personal head is shortened like the body, as its rate is where that decays.
         own, shared = partition(short, carry.personal)

@@ -72,13 +72,13 @@ def _start_at_received(received: Received, personal: Params) -> tuple[Params, Pa
 def _move_local(rate: Schedule, inner_steps: int, warm_start: bool) -> AfterStep:
     """After every K-th step: w <- w - eta lam (w - theta)."""
 
-    def after(carry: Carry, moved: StepInfo, received: Received, now: Position) -> Carry:
+    def after(carry: Carry, step: StepInfo, received: Received, now: Position) -> Carry:
         # Side by side, clients may stand at different steps: then `due` is a tensor of 0 and 1, and a factor instead of
         # a branch.
         due = now.value(lambda here: float((here.step + 1) % inner_steps == 0))
         if isinstance(due, float) and not due:
             return carry
-        theta, pull = moved.after, due * rate(now)
+        theta, pull = step.after, due * rate(now)
         shared = {n: carry.shared[n] - pull * (carry.shared[n] - theta[n]) for n in theta}
         carry = carry._replace(shared={**carry.shared, **shared})
         again = now.value(lambda here: float((here.step + 1) % inner_steps == 0 and here.step + 1 < here.steps))

@@ -54,11 +54,11 @@ def _noting(phase: Phase) -> Phase:
     strength = None if pull is None else below_one(pull, phase.lr)
     note, then = note_way(phase.lr, strength, *_momentum(phase)), phase.after
 
-    def after(carry: Carry, moved: StepInfo, received: Received, now: Position) -> Carry:
-        carry = carry if then is None else then(carry, moved, received, now)
+    def after(carry: Carry, step: StepInfo, received: Received, now: Position) -> Carry:
+        carry = carry if then is None else then(carry, step, received, now)
         # Steps on a head that stays with the client are no work on the shared model.
-        shared = phase.on == "shared" or any(name not in carry.personal for name in moved.after)
-        return note(carry, moved, received, now) if shared else carry
+        shared = phase.on == "shared" or any(name not in carry.personal for name in step.after)
+        return note(carry, step, received, now) if shared else carry
 
     rates = tuple((name, strength if strength and name == "mu" else rate) for name, rate in phase.rates)
     return replace(phase, rates=rates, after=after, after_reads_start=then is not None and phase.after_reads_start)

@@ -34,8 +34,8 @@ def mixed_loss(loss: Loss, params: Params, batch: Batch, view: View, now: Positi
 def mix(most: int) -> AfterStep:
     """Clip W, start the local steps at the new t, and note the loss of the last batch of every pass."""
 
-    def after(carry: Carry, moved: StepInfo, received: Received, now: Position) -> Carry:
-        weights = {n: w.clamp(0.0, 1.0) for n, w in moved.after.items()}
+    def after(carry: Carry, step: StepInfo, received: Received, now: Position) -> Carry:
+        weights = {n: w.clamp(0.0, 1.0) for n, w in step.after.items()}
         personal = {**carry.personal, **weights}
         ends = now.value(lambda here: float((here.step + 1) % max(here.steps // most, 1) == 0))
         later = torch.cat([carry.scratch[LOSSES][1:], carry.personal[LOSS].reshape(1)])

@@ -55,10 +55,10 @@ def _begin(received: Received, own: Params) -> tuple[Received, Params]:
     return received, {TRAVELLED: zero, SHARE: torch.ones_like(zero), **drift}
 
 
-def add_rate_and_share(carry: Carry, moved: StepInfo, received: Received, now: Position) -> Carry:
+def add_rate_and_share(carry: Carry, step: StepInfo, received: Received, now: Position) -> Carry:
     """Add the step's rate to the sum of rates, and note n_i / n."""
     share = now.value(lambda here: here.samples / here.total_samples)
-    carry = add_rate(carry, moved, received, now)
+    carry = add_rate(carry, step, received, now)
     return carry._replace(scratch={**carry.scratch, SHARE: share + 0 * carry.scratch[TRAVELLED]})
 
 

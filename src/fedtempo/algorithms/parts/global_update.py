@@ -20,10 +20,10 @@ DRIVE = "_drive/"
 def driven(alpha: float, rate: Schedule, rescaled: bool) -> AfterStep:
     """After every step: y <- y + b_k (alpha / K) D, times l_t / l_{t-1} where `rescaled`."""
 
-    def after(carry: Carry, moved: StepInfo, received: Received, now: Position) -> Carry:
-        last = {n: d for n, d in last_mean(received, DRIVE).items() if n in moved.after}
+    def after(carry: Carry, step: StepInfo, received: Received, now: Position) -> Carry:
+        last = {n: d for n, d in last_mean(received, DRIVE).items() if n in step.after}
         share = now.value(lambda here: alpha / here.steps * _inside(rate, here, rescaled))
-        if not moved.before and isinstance(share, float) and last:
+        if not step.before and isinstance(share, float) and last:
             # The step has written over its start, so these weights are the client's alone.
             torch._foreach_add_([carry.shared[n] for n in last], list(last.values()), alpha=share)
             return carry

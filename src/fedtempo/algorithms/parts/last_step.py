@@ -14,15 +14,15 @@ def begin_with_zeros(received: Received, personal: Params) -> tuple[Params, Para
     return personal, zeros_like(received.shared)
 
 
-def note_update(carry: Carry, moved: StepInfo, received: Received, now: Position) -> Carry:
+def note_update(carry: Carry, step: StepInfo, received: Received, now: Position) -> Carry:
     """Note how far this step moved the shared parameters."""
-    last = {n: moved.after[n] - moved.before[n] for n in moved.after if n in carry.scratch}
+    last = {n: step.after[n] - step.before[n] for n in step.after if n in carry.scratch}
     return carry._replace(scratch={**carry.scratch, **last})
 
 
-def note_direction(carry: Carry, moved: StepInfo, received: Received, now: Position) -> Carry:
+def note_direction(carry: Carry, step: StepInfo, received: Received, now: Position) -> Carry:
     """Note the direction of this step, without its learning rate."""
-    last = {n: -moved.direction[n] for n in moved.direction if n in carry.scratch}
+    last = {n: -step.direction[n] for n in step.direction if n in carry.scratch}
     return carry._replace(scratch={**carry.scratch, **last})
 
 

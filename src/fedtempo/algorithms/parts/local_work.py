@@ -42,10 +42,10 @@ def over_work(algorithm: Algorithm, tau: str, who: str) -> Algorithm:
 def note_work(rate: Schedule, strength: Schedule | None, momentum: float, compat: bool) -> AfterStep:
     """After every step: c <- momentum c + 1, A <- (1 - l b_k mu) A + b_k c, or the code's with `compat`."""
 
-    def after(carry: Carry, moved: StepInfo, received: Received, now: Position) -> Carry:
-        notes, decay = carry.scratch, _decay(moved, rate, now)
+    def after(carry: Carry, step: StepInfo, received: Received, now: Position) -> Carry:
+        notes, decay = carry.scratch, _decay(step, rate, now)
         pulse = momentum * notes[PULSE] + 1.0
-        shrink = 1.0 if strength is None else 1.0 - moved.rate * strength(now)
+        shrink = 1.0 if strength is None else 1.0 - step.rate * strength(now)
         work = (notes[WORK] + pulse) * shrink + 1.0 if compat else shrink * notes[WORK] + decay * pulse
         return carry._replace(scratch={**notes, WORK: work, STEPS: notes[STEPS] + 1.0, PULSE: pulse})
 
@@ -59,20 +59,20 @@ def note_way(rate: Schedule, strength: Schedule | None, momentum: float, nestero
     whose gradient is 1 in every step; the pull mu (y - x) = -l mu A goes through the momentum, as gradients do.
     """
 
-    def after(carry: Carry, moved: StepInfo, received: Received, now: Position) -> Carry:
+    def after(carry: Carry, step: StepInfo, received: Received, now: Position) -> Carry:
         notes = carry.scratch
         pulled = 1.0 if strength is None else 1.0 - base_rate(rate, now) * strength(now) * notes[WORK]
         pulse = momentum * notes[PULSE] + pulled
-        work = notes[WORK] + _decay(moved, rate, now) * (pulled + momentum * pulse if nesterov else pulse)
+        work = notes[WORK] + _decay(step, rate, now) * (pulled + momentum * pulse if nesterov else pulse)
         return carry._replace(scratch={**notes, WORK: work, STEPS: notes[STEPS] + 1.0, PULSE: pulse})
 
     return after
 
 
-def _decay(moved: StepInfo, rate: Schedule, now: Position) -> Scalar:
+def _decay(step: StepInfo, rate: Schedule, now: Position) -> Scalar:
     """b_k: the step's rate over that of the round's first step."""
     first = base_rate(rate, now)
-    return moved.rate / first if not isinstance(first, float) or first else 0.0
+    return step.rate / first if not isinstance(first, float) or first else 0.0
 
 
 def _divided(upload: Upload) -> Upload:

@@ -54,9 +54,9 @@ def q_fair(plain: Algorithm, q: float, eps: float, static: bool) -> Algorithm:
     )
 
 
-def _note_rate(carry: Carry, moved: StepInfo, received: Received, now: Position) -> Carry:
+def _note_rate(carry: Carry, step: StepInfo, received: Received, now: Position) -> Carry:
     first = carry.scratch[FIRST_RATE]
-    return carry._replace(scratch={**carry.scratch, FIRST_RATE: torch.where(first > 0, first, moved.rate + 0 * first)})
+    return carry._replace(scratch={**carry.scratch, FIRST_RATE: torch.where(first > 0, first, step.rate + 0 * first)})
 
 
 def _over_mean_height(aggregate: Aggregate, now: Now) -> float:

@@ -12,9 +12,9 @@ TRAVELLED = "_travelled"
 """The scratch entry that holds sum_k l_k, the sum of the learning rates of the steps so far."""
 
 
-def add_rate(carry: Carry, moved: StepInfo, received: Received, now: Position) -> Carry:
+def add_rate(carry: Carry, step: StepInfo, received: Received, now: Position) -> Carry:
     """Add the step's rate to the sum of rates."""
-    return carry._replace(scratch={**carry.scratch, TRAVELLED: carry.scratch[TRAVELLED] + moved.rate})
+    return carry._replace(scratch={**carry.scratch, TRAVELLED: carry.scratch[TRAVELLED] + step.rate})
 
 
 def sum_of_rates(carry: Carry) -> torch.Tensor:
