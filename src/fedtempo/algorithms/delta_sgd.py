@@ -29,9 +29,9 @@ def delta_sgd(
 
     Kim et al. (2024), Algorithm 1; as printed it has delta=1. eta_0 is the algorithm's `lr` and the first ratio is
     `theta`, both anew in every round. g'_k is the gradient at y_{k-1} on the batch of step k, so a step costs two
-    gradients from the second one on. Where nothing moved or the gradient did not change, the rate grows; `most` bounds
-    it. `gamma=None` leaves the curvature out. The authors' code grows in the first step already (`first_grows=True`)
-    and adds `eps=1e-8` to the minimum.
+    gradients from the second one on. Both have a proximal term, and neither a correction, FedDyn's pull included. Where
+    nothing moved or the gradient did not change, the rate grows; `most` bounds it. `gamma=None` leaves the curvature
+    out. The authors' code grows in the first step already (`first_grows=True`) and adds `eps=1e-8` to the minimum.
 
     >>> from fedtempo.algorithms import fedavg
     >>> delta_sgd(fedavg(lr=0.2, steps=10)).name

@@ -51,11 +51,11 @@ def fedala(
     the client's rows, then local steps from t on all tensors. theta_i is the client's model after its last round, eta
     is `mix_lr`. The first time, W learns until the losses of the last ten passes have a standard deviation below
     `threshold`, which takes eleven passes at least (and `most_passes` at most); later it makes one pass. Where
-    theta_i = x it is skipped. A pass takes the first batches of a shuffled epoch; the authors' code takes a random
-    block of neighbouring rows, counts `top` in tensors from the end (2: a linear head) and drops short batches. In that
-    code the clients that do not train mix as well, theta_i <- t, so that their models drift to x: `mix_absent=True`;
-    the model then goes down to everybody, and costs still count the cohort. mix_lr=0 is FedAvg. A user is served
-    theta_i, a new client x, fine-tuned.
+    theta_i = x it is skipped. A pass takes the next batches of shuffled epochs, as many as a `share` of an epoch has,
+    rounded up; the authors' code takes one random block of neighbouring rows in all passes of a round, counts `top` in
+    tensors from the end (2: a linear head) and drops short batches. In that code the clients that do not train mix as
+    well, theta_i <- t, so that their models drift to x: `mix_absent=True`; the model then goes down to everybody, and
+    costs still count the cohort. mix_lr=0 is FedAvg. A user is served theta_i, a new client x, fine-tuned.
     """
     require(is_number(share) and 0 < share <= 1, "share", "a number in (0, 1]", share)
     require(is_number(threshold) and threshold >= 0, "threshold", "a number >= 0", threshold)

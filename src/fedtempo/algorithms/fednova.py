@@ -39,9 +39,10 @@ def fednova(
     Wang et al. (2020). A_i is K_i for plain steps; with client momentum and a proximal term A <- (1 - l mu) A + c, c <-
     momentum c + 1. A rate that decays inside the round by b_k gives A <- (1 - l b_k mu) A + b_k c. tau_eff is sum_i p_i
     A_i, or sum_i p_i K_i with `tau="steps"`, as the authors' code has it for mu > 0. With momentum the proximal pull is
-    added after it; `compat=True` adds the pull to the momentum itself and takes A <- (A + c)(1 - l mu) + 1, as that
-    code does. `server_momentum` is the code's u <- m u + D / l_t, x <- x + eta_g l_t u. A client without steps counts
-    nothing. `work_normalised` does the same to other algorithms, such as SCAFFOLD and FedExP.
+    added after it, and after FedNAR's clipping; `compat=True` adds the pull to the momentum itself and takes A <- (A +
+    c)(1 - l mu) + 1, as that code does. `server_momentum` is the code's u <- m u + D / l_t, x <- x + eta_g l_t u. A
+    client without steps counts nothing. `work_normalised` does the same to other algorithms, such as SCAFFOLD and
+    FedExP.
     """
     if "optimizer" in clients:
         raise ConfigError("fednova must know the weight of every gradient: use momentum=. Got an optimizer.")
