@@ -299,7 +299,7 @@ def _step(
                     lambda *_: known, lanes.received, together, batch, place, may_overwrite and same_place
                 )
         moved, losses = vmap(one)(index, together, batch, known)
-        return moved, losses
+        return tree_map(_typed_like, together, moved), losses
 
     if len(group) == len(lanes.clients):
         return step(carry)
@@ -307,6 +307,11 @@ def _step(
     chosen = torch.as_tensor(group, device=lanes.problem.device)
     moved, losses = step(tree_map(lambda t: t[chosen], carry))
     return tree_map(lambda old, new: old.index_copy(0, chosen, new), carry, moved), losses
+
+
+def _typed_like(before: Tensor, after: Tensor) -> Tensor:
+    """A weight that is a single number has become one of 64 bits where a lane's own rate, which has 64, moved it."""
+    return after if after.dtype == before.dtype else after.to(before.dtype)
 
 
 vectorised = Backend("vectorised", train)
