@@ -78,7 +78,7 @@ def chosen(model: nn.Module, selector: Selector) -> frozenset[str]:
     """
     meant = selector.names(model)
     first: set[str] = set()
-    for names in _names_of_each(model):
+    for names in names_of_each(model):
         among = [name for name in names if name in meant]
         if not among:
             continue
@@ -90,7 +90,7 @@ def chosen(model: nn.Module, selector: Selector) -> frozenset[str]:
     return frozenset(first)
 
 
-def _names_of_each(model: nn.Module) -> Iterable[list[str]]:
+def names_of_each(model: nn.Module) -> Iterable[list[str]]:
     """The names of every parameter and buffer, the one that torch lists it by first."""
     names: dict[int, list[str]] = {}
     for listed in (model.named_parameters(remove_duplicate=False), model.named_buffers(remove_duplicate=False)):

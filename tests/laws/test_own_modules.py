@@ -57,6 +57,19 @@ def test_one_name_of_a_layer_is_not_chosen_without_the_others() -> None:
         trained(UsedTwice(), random_clients(), algorithm=shared)
 
 
+def test_a_run_starts_from_the_state_dict_of_a_model_with_tied_layers() -> None:
+    """It has a tensor under each of its names, and all but the first were unknown."""
+    model, start = UsedTwice(), UsedTwice()
+    still = ft.algorithms.fedavg(lr=0.0, steps=1)
+    ours = trained(model, random_clients(), rounds=1, algorithm=still, init=start.state_dict())
+    assert all(torch.equal(ours[name], tensor.double()) for name, tensor in start.named_parameters())
+    only_last = {"body.2.weight": torch.ones(6, 6)}
+    assert trained(model, random_clients(), rounds=1, algorithm=still, init=only_last)["layer.weight"].eq(1).all()
+    apart = {**start.state_dict(), "body.2.weight": torch.zeros(6, 6)}
+    with pytest.raises(ft.ConfigError, match=r"init\['body.2.weight'\] must be equal to init\['layer.weight'\]"):
+        trained(model, random_clients(), algorithm=still, init=apart)
+
+
 class Normed(nn.Module):
     """A body whose layers have names of their own too, or have not."""
 
