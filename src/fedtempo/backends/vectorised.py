@@ -94,7 +94,7 @@ def train(
         # The model is the user's code and may raise anything. Which client it was cannot be told inside `vmap`.
         except Exception as error:
             where = f"clients {clients[0]} to {clients[-1]}, round {now.round}"
-            hint = "backend='auto' or 'serial' runs them one by one"
+            hint = "backend='serial' runs them one by one and names the client"
             raise TrainingError(f"{where}, side by side: {obstacle(error)}. {hint}.") from error
     loss = tally.loss.cpu() / torch.from_numpy(np.maximum(tally.steps, 1))
     yield Trained(clients, carry, loss, tally.samples, True, shapes)
