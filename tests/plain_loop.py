@@ -69,9 +69,8 @@ def trained(model: nn.Module, clients: Sequence[Rows], rounds: int = 3, **settin
         rounds=rounds,
         batch_size=BATCH,
         batches="in_order",
-        init="model",
         dtype=torch.float64,
         progress=False,
-        **{"algorithm": ft.algorithms.fedavg(lr=RATE, steps=STEPS), "evaluation": None, **settings},
+        **{"init": "model", "algorithm": ft.algorithms.fedavg(lr=RATE, steps=STEPS), "evaluation": None, **settings},
     )
     return {name: tensor.detach() for name, tensor in _tensors(result.model()).items()}

@@ -73,17 +73,32 @@ class Selector:
         return self.description
 
 
-def check_tied(model: nn.Module, names: Collection[str], selector: Selector) -> None:
-    """Refuse a selector that means a tensor under one of its names and not under another."""
-    aliases: dict[int, list[str]] = {}
-    for name, tensor in model.named_parameters(remove_duplicate=False):
-        aliases.setdefault(id(tensor), []).append(name)
-    for tied in aliases.values():
-        meant = [name for name in tied if name in names]
-        if meant and len(meant) < len(tied):
-            other = next(name for name in tied if name not in names)
-            rule = f"mean tied weights under all their names, {meant[0]!r} and {other!r}, or under none"
+def chosen(model: nn.Module, selector: Selector) -> frozenset[str]:
+    """The tensors that a selector means, each under its first name, by which clients hold it.
+
+    Refuses a selector that means a tensor under one of its names and not under another.
+    """
+    meant = selector.names(model)
+    first: set[str] = set()
+    for names in names_of_each(model):
+        among = [name for name in names if name in meant]
+        if not among:
+            continue
+        if len(among) < len(names):
+            other = next(name for name in names if name not in meant)
+            rule = f"mean tied weights under all their names, {among[0]!r} and {other!r}, or under none"
             raise ConfigError(f"the selector must {rule}. Got {selector!r}.")
+        first.add(names[0])
+    return frozenset(first)
+
+
+def names_of_each(model: nn.Module) -> Iterable[list[str]]:
+    """The names of every parameter and buffer, the one that torch lists it by first."""
+    names: dict[int, list[str]] = {}
+    for listed in (model.named_parameters(remove_duplicate=False), model.named_buffers(remove_duplicate=False)):
+        for name, tensor in listed:
+            names.setdefault(id(tensor), []).append(name)
+    return names.values()
 
 
 everything = Selector("everything", lambda name, module: True)

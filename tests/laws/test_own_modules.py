@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -54,6 +55,56 @@ def test_one_name_of_a_layer_is_not_chosen_without_the_others() -> None:
     shared = ft.algorithms.fedper(lr=0.1, steps=1, head=ft.params.submodule("body.0"))
     with pytest.raises(ft.ConfigError, match=r"'body.0.weight' and 'layer.weight', or under none"):
         trained(UsedTwice(), random_clients(), algorithm=shared)
+
+
+def test_a_run_starts_from_the_state_dict_of_a_model_with_tied_layers() -> None:
+    """It has a tensor under each of its names, and all but the first were unknown."""
+    model, start = UsedTwice(), UsedTwice()
+    still = ft.algorithms.fedavg(lr=0.0, steps=1)
+    ours = trained(model, random_clients(), rounds=1, algorithm=still, init=start.state_dict())
+    assert all(torch.equal(ours[name], tensor.double()) for name, tensor in start.named_parameters())
+    only_last = {"body.2.weight": torch.ones(6, 6)}
+    assert trained(model, random_clients(), rounds=1, algorithm=still, init=only_last)["layer.weight"].eq(1).all()
+    apart = {**start.state_dict(), "body.2.weight": torch.zeros(6, 6)}
+    with pytest.raises(ft.ConfigError, match=r"init\['body.2.weight'\] must be equal to init\['layer.weight'\]"):
+        trained(model, random_clients(), algorithm=still, init=apart)
+
+
+class Normed(nn.Module):
+    """A body whose layers have names of their own too, or have not."""
+
+    def __init__(self, named: bool, affine: bool) -> None:
+        super().__init__()
+        layer, norm = nn.Linear(6, 6), nn.BatchNorm1d(6, affine=affine, track_running_stats=True)
+        if named:
+            self.layer, self.norm = layer, norm
+        self.body, self.head = nn.Sequential(layer, norm, nn.Tanh()), nn.Linear(6, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        output: Tensor = self.head(self.body(x))
+        return output
+
+
+@pytest.mark.parametrize("affine", [True, False])
+@pytest.mark.parametrize("method", [ft.algorithms.fedbn, ft.algorithms.lg_fedavg])
+def test_layers_with_several_names_are_personal_like_those_with_one(
+    method: Callable[..., ft.Algorithm], affine: bool
+) -> None:
+    """A personal tensor was looked for under each of its names, and training keeps it under the first."""
+    ends = []
+    for named in (False, True):
+        torch.manual_seed(0)
+        algorithm, data = method(lr=0.1, steps=3), federated(random_clients((6, 8, 4)))
+        model = Normed(named, affine)
+        result = ft.run(model=model, data=data, algorithm=algorithm, rounds=2, init="model", evaluation=None)
+        ends.append(result.model(client=1).state_dict())
+    assert all(torch.equal(tensor, ends[1][name]) for name, tensor in ends[0].items())
+
+
+def test_a_buffer_is_not_personal_under_one_of_its_names() -> None:
+    shared = ft.algorithms.fedper(lr=0.1, steps=1, head=ft.params.matching("body.1.running_*", "head.*"))
+    with pytest.raises(ft.ConfigError, match=r"'body.1.running_mean' and 'norm.running_mean', or under none"):
+        ft.run(model=Normed(True, False), data=federated(random_clients((6, 8))), algorithm=shared, rounds=1)
 
 
 class Centred(nn.Module):

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from fedtempo.algorithms.algorithm import Algorithm
 from fedtempo.algorithms.named import TrafficSettings, named
-from fedtempo.algorithms.parts.client_loss import LOSS, WEIGHTS, noting_loss
+from fedtempo.algorithms.parts.client_loss import LOSS, WEIGHTS, check_weigh, noting_loss
 from fedtempo.algorithms.parts.rate_rules import HISTORY, sharing
 from fedtempo.client.objectives import Received
 from fedtempo.client.optimizer_state import GROUP
@@ -46,6 +46,8 @@ def loss_weighted(
         require(is_number(value), name, "a finite number", value)
     given = weigh is None or (power == 0 and tilt == 0)
     require(given, "weigh", "left out where power or tilt is given", weigh)
+    if weigh is not None:
+        check_weigh(weigh)
     if algorithm.components is not None:
         raise ConfigError(f"loss_weighted must be around an algorithm with one shared model. Got {algorithm.name}.")
     if algorithm.uploads.sends_norm:

@@ -94,7 +94,7 @@ def train(
         # The model is the user's code and may raise anything. Which client it was cannot be told inside `vmap`.
         except Exception as error:
             where = f"clients {clients[0]} to {clients[-1]}, round {now.round}"
-            hint = "backend='auto' or 'serial' runs them one by one"
+            hint = "backend='serial' runs them one by one and names the client"
             raise TrainingError(f"{where}, side by side: {obstacle(error)}. {hint}.") from error
     loss = tally.loss.cpu() / torch.from_numpy(np.maximum(tally.steps, 1))
     yield Trained(clients, carry, loss, tally.samples, True, shapes)
@@ -299,7 +299,7 @@ def _step(
                     lambda *_: known, lanes.received, together, batch, place, may_overwrite and same_place
                 )
         moved, losses = vmap(one)(index, together, batch, known)
-        return moved, losses
+        return tree_map(_typed_like, together, moved), losses
 
     if len(group) == len(lanes.clients):
         return step(carry)
@@ -307,6 +307,11 @@ def _step(
     chosen = torch.as_tensor(group, device=lanes.problem.device)
     moved, losses = step(tree_map(lambda t: t[chosen], carry))
     return tree_map(lambda old, new: old.index_copy(0, chosen, new), carry, moved), losses
+
+
+def _typed_like(before: Tensor, after: Tensor) -> Tensor:
+    """A weight that is a single number has become one of 64 bits where a lane's own rate, which has 64, moved it."""
+    return after if after.dtype == before.dtype else after.to(before.dtype)
 
 
 vectorised = Backend("vectorised", train)

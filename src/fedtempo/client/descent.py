@@ -15,7 +15,8 @@ def moved(params: Params, direction: Params, rate: Scalar, in_place: bool) -> Pa
     """params - rate * direction for the tensors that have a direction."""
     # Under `vmap` clients of different sizes have different rates, and the rate is a tensor: `alpha` takes none.
     if not isinstance(rate, (int, float)):
-        return {**params, **{n: params[n] - rate * d for n, d in direction.items()}}
+        # A rate is a number of 64 bits. Times another single number it would make a weight of one number 64 bits too.
+        return {**params, **{n: params[n] - (rate * d).to(d.dtype) for n, d in direction.items()}}
     if not in_place:
         return {**params, **{n: torch.sub(params[n], d, alpha=rate) for n, d in direction.items()}}
     if direction:

@@ -22,7 +22,7 @@ from fedtempo.client.phase import Carry, Phase
 from fedtempo.client.rules import PhaseState, first_rate_state, first_stop_state
 from fedtempo.data.batches import Batching
 from fedtempo.errors import require
-from fedtempo.params import Params, check_tied, select
+from fedtempo.params import Params, chosen, select
 from fedtempo.schedules import Now, Position
 from fedtempo.tasks import Batch, Task, is_known
 
@@ -269,8 +269,7 @@ def _in_step(stage: Stage, beside: Stage) -> Stage:
 
 def _trained(phase: Phase, network: Network) -> frozenset[str]:
     """The parameters that a phase moves."""
-    check_tied(network.training, phase.trains.names(network.training), phase.trains)
-    matched = phase.trains.names(network.training) & frozenset(network.parameters)
+    matched = chosen(network.training, phase.trains) & frozenset(network.parameters)
     if phase.own and not matched and phase.trains.optional:
         return frozenset({phase.own})
     require(bool(matched), "trains", "a selector that matches at least one parameter", phase.trains)

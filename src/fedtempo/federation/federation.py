@@ -21,7 +21,7 @@ from fedtempo.federation.device_rows import DeviceRows
 from fedtempo.federation.first_draws import components_of, drawn_for, zero_names
 from fedtempo.federation.problem import Problem
 from fedtempo.federation.process_notes import ProcessNotes
-from fedtempo.params import Params, check_tied, select, squared_norm
+from fedtempo.params import Params, chosen, select, squared_norm
 from fedtempo.server.admission import Expected
 from fedtempo.server.policy import UploadPolicy
 from fedtempo.server.step import averaging, estimating
@@ -76,10 +76,9 @@ class Federation:
     def personal_names(self) -> frozenset[str]:
         """The model's tensors that never leave a client."""
         selector = self.algorithm.personal
-        names = selector.names(self.problem.model)
+        names = chosen(self.problem.model, selector)
         if not names and not selector.optional:
             raise ConfigError(f"the personal selector must match some tensors. Got {selector!r}, which matches none.")
-        check_tied(self.problem.model, names, selector)
         if names and names >= set(self.problem.network.parameters):
             raise ConfigError(
                 f"the personal selector must leave something to share. Got {selector!r}, which matches all."
@@ -97,7 +96,7 @@ class Federation:
     @cached_property
     def stepped_names(self) -> frozenset[str]:
         """The shared parameters that the server's step is given: the trained ones, and those that it alone moves."""
-        return self.trained_names | self.algorithm.server.moves.names(self.problem.model)
+        return self.trained_names | chosen(self.problem.model, self.algorithm.server.moves)
 
     @cached_property
     def moving_names(self) -> frozenset[str]:
@@ -227,7 +226,7 @@ class Federation:
     def _initial(self, shared: Params) -> Params:
         """What the algorithm lets a client keep. A copy of the model leaves out frozen tensors, to save memory."""
         memory = self.algorithm.memory
-        names = self.trained_names if memory.of is None else memory.of.names(self.problem.model)
+        names = self.trained_names if memory.of is None else chosen(self.problem.model, memory.of)
         initial = memory.initial_state(shared, names)
         # A name such as `previous/0/weight` ends with the tensor of the model that it is a copy of.
         return {n: t for n, t in initial.items() if n.rsplit("/", 1)[-1] not in self.problem.network.frozen}

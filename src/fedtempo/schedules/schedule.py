@@ -45,11 +45,14 @@ class Schedule:
     def at(self, now: Now) -> float:
         """The number at one position; NaN and infinity are errors."""
         try:
-            value = float(self.rule(now))
+            found = self.rule(now)
+            # `float` would read the number in a text, and settings refuse such texts.
+            value = math.nan if isinstance(found, str) else float(found)
         except OverflowError:  # Python raises where a power of floats is infinite
-            value = math.inf
+            found = value = math.inf
         if not math.isfinite(value):
-            raise ConfigError(f"schedule {self!r} must be finite. Got {value} at round {now.round}, step {now.step}.")
+            rule = "a number" if isinstance(found, str) else "finite"
+            raise ConfigError(f"schedule {self!r} must be {rule}. Got {found!r} at round {now.round}, step {now.step}.")
         return value
 
     @property

@@ -16,7 +16,7 @@ from fedtempo.data.federated import FederatedData
 from fedtempo.errors import ConfigError, DataError, FedTempoError, ModelError, first_line, fits, require
 from fedtempo.federation.federation import Federation
 from fedtempo.models.weights import KEPT, Start, build, copied
-from fedtempo.params import Params, nothing, select
+from fedtempo.params import Params, names_of_each, nothing, select
 from fedtempo.randomness import generators_kept, seed_for, seed_generators
 
 
@@ -109,6 +109,19 @@ def given_tensors(init: Mapping[str, Tensor] | Literal["model", "seed"] | None) 
     for name, value in tensors.items():
         holds = isinstance(value, Tensor) and not value.is_complex() and bool(torch.isfinite(value).all())
         require(holds, f"init[{name!r}]", "a tensor of finite numbers", value)
+    return tensors
+
+
+def by_first_names(tensors: Params | None, model: nn.Module) -> Params | None:
+    """Tied weights under their first name, by which clients hold them. A state dict has them under all their names."""
+    if tensors is None:
+        return None
+    for first, *others in names_of_each(model):
+        for name in tensors.keys() & set(others):
+            value = tensors[name]
+            same = first not in tensors or torch.equal(tensors[first], value)
+            require(same, f"init[{name!r}]", f"equal to init[{first!r}], to which it is tied", value)
+            tensors = {**{n: t for n, t in tensors.items() if n != name}, first: value}
     return tensors
 
 

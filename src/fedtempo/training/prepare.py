@@ -48,7 +48,7 @@ from fedtempo.training.checks.settings import (
 )
 from fedtempo.training.checks.vectorises import why_not_vectorised
 from fedtempo.training.experiment import Experiment
-from fedtempo.training.first_state import first_model, given_tensors, start_notes, with_starts
+from fedtempo.training.first_state import by_first_names, first_model, given_tensors, start_notes, with_starts
 from fedtempo.training.private_runs import check_private
 
 
@@ -103,6 +103,7 @@ def prepare(
     check_sample_weights(data)
     # Weights that are drawn depend on the run's seed alone, not on what the program drew before this call.
     first, origin = first_model(model, seed, init, data)
+    given = by_first_names(given, first)
     task = with_metrics(as_task(loss, first_targets(data)), metrics, metric)
     pieces = (first.to(dtype=dtype, device=device), data, task, batching, seed, dtype, device)
     problem = Problem(*pieces, augment=as_augment(augment), autocast=autocast)

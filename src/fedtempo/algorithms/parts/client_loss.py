@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
 from dataclasses import replace
 
 import torch
@@ -13,6 +15,7 @@ from fedtempo.client.objectives import Received
 from fedtempo.client.phase import Carry, Enter
 from fedtempo.client.program import Begin
 from fedtempo.client.rules import zero_of
+from fedtempo.errors import ConfigError, first_line, require, shown
 from fedtempo.params import Params
 from fedtempo.tasks import Batch, Task
 
@@ -20,6 +23,8 @@ WEIGHTS = "the clients' weights"
 """What is owned by algorithms in which a client's loss decides how much it counts."""
 LOSS = "_loss_at_start"
 """The scratch entry that holds f_i(x), in float64."""
+TRIED_LOSSES = (0.1, 1.0, 10.0)
+"""Losses at which a rule of the user's is tried before training."""
 
 
 def noting_loss(algorithm: Algorithm) -> Algorithm:
@@ -47,3 +52,19 @@ def _noting(enter: Enter | None) -> Enter:
         return (carry, data) if enter is None else enter(network, task, received, carry, data)
 
     return noted
+
+
+def check_weigh(weigh: Callable[[torch.Tensor], torch.Tensor]) -> None:
+    """A client's weight is one number that is not negative: with another the model would go uphill for it."""
+    rule = "a function of a loss that returns a tensor with one number >= 0"
+    require(callable(weigh), "weigh", rule, weigh)
+    for loss in TRIED_LOSSES:
+        try:
+            found = weigh(torch.tensor(loss, dtype=torch.float64))
+        except Exception as error:  # the user's code
+            what = f"{type(error).__name__} ({first_line(error)})"
+            raise ConfigError(f"weigh must be {rule}. Got {what} for a loss of {loss}.") from error
+        holds = isinstance(found, torch.Tensor) and found.dim() == 0 and math.isfinite(found) and found >= 0
+        if not holds:
+            got = found.tolist() if isinstance(found, torch.Tensor) else shown(found)
+            raise ConfigError(f"weigh must be {rule}. Got {got} for a loss of {loss}.")

@@ -19,5 +19,6 @@ def add_rate(carry: Carry, step: StepInfo, received: Received, now: Position) ->
 
 def sum_of_rates(carry: Carry) -> torch.Tensor:
     """The sum of the rates of the client's steps, to divide its displacement by."""
-    # If all rates are 0 the displacement is 0 as well; the tiny floor makes 0 / 0 a 0.
-    return carry.scratch[TRAVELLED].clamp(min=torch.finfo(torch.float64).tiny)
+    # If all rates are 0 the displacement is 0 as well; the tiny floor makes 0 / 0 a 0. In a model of 32 bits the floor
+    # of 64 bits would be 0 itself.
+    return carry.scratch[TRAVELLED].clamp(min=torch.finfo(torch.float32).tiny)

@@ -26,6 +26,8 @@ MOST = 1_000_000_000
 MOST_STEPS = 1_000_000
 """The most local steps or epochs of a phase in one round; every step is planned before it is taken."""
 SOME_CLIENTS = 4
+MANY_CLIENTS = 10_000
+"""As many clients are asked for the rates of a first step."""
 Found = tuple[str, Now, float]
 """The name of a schedule, where it was asked, and its number there."""
 
@@ -121,23 +123,43 @@ def check_evaluation(protocol: Evaluation | None, federation: Federation, rounds
     require(protocol.patience is None or validates, "evaluation.patience", rule, protocol.patience)
     whole = protocol.trains != "body" or bool(submodule("head").names(federation.problem.model))
     require(whole, "evaluation.trains", "'all' for a model without a submodule 'head'", protocol.trains)
-    (first,) = federation.problem.places(federation.problem.now(0, 1.0), federation.problem.data.clients[:1])
+    first, data = federation.problem.now(0, 1.0), federation.problem.data
+    asked = [number for number in sampled_rounds(rounds) if protocol.due(number, rounds)]
     try:
         for newcomers in (False, True):
             phases, as_kept = served_phases(federation, protocol, newcomers)
             federation.compile(phases, as_kept=as_kept)
-            asked = [number for number in sampled_rounds(rounds) if protocol.due(number, rounds)]
-            _check_repeats(asked, partial(_of_fine_tuning, phases, first, _largest(federation)))
+            users = data.held_out if newcomers and len(data.held_out) else data.clients
+            places = _places(federation, first, users[:SOME_CLIENTS])
+            _check_repeats(asked, partial(_of_phases, federation, phases, places))
+            others = _places(federation, first, users[:MANY_CLIENTS]) - places
+            _check_first_steps(federation, phases, others, asked[0])
     except ConfigError as error:
         raise ConfigError(f"evaluation: {error}") from error
 
 
 def check_schedules(federation: Federation, rounds: int, cohort: float) -> None:
     """Every rate is finite and not negative in every round, and every phase has its steps."""
-    first = federation.problem.now(0, cohort)
-    # Where schedules can tell clients apart, some clients stand for all.
-    places = set(federation.problem.places(first, federation.problem.data.clients[:SOME_CLIENTS]))
+    first, clients = federation.problem.now(0, cohort), federation.problem.data.clients
+    # Where schedules can tell clients apart, some clients stand for all in every round, and all are asked once.
+    places = _places(federation, first, clients[:SOME_CLIENTS])
     _check_repeats(sampled_rounds(rounds), lambda number: _of_round(federation, replace(first, round=number), places))
+    others = _places(federation, first, clients[:MANY_CLIENTS]) - places
+    _check_first_steps(federation, _phases(federation), others, round_number=0)
+
+
+def _places(federation: Federation, now: Now, clients: np.ndarray) -> set[Now]:
+    """Where these clients stand, with the sizes that schedules see in training."""
+    problem = federation.problem
+    if not problem.sees_clients:
+        return set(problem.places(now, clients))
+    sizes = problem.sizes[clients].tolist()
+    return {replace(at, samples=size) for at, size in zip(problem.places(now, clients), sizes, strict=True)}
+
+
+def _phases(federation: Federation) -> list[Phase]:
+    phases = federation.algorithm.phases
+    return [*phases, *(phase.beside for phase in phases if phase.beside is not None)]
 
 
 def _check_repeats(asked: Sequence[int], numbers_of: Callable[[int], Iterator[Found]]) -> None:
@@ -155,20 +177,29 @@ def _check_repeats(asked: Sequence[int], numbers_of: Callable[[int], Iterator[Fo
                 raise ConfigError(f"{name} must be {rule}. Got {what}.")
 
 
-def _of_fine_tuning(phases: Iterable[Phase], first: Now, largest: float, round_number: int) -> Iterator[Found]:
-    """All numbers of a round's fine-tuning that schedules give, checked."""
-    for phase in phases:
-        yield from _check_phase(phase, replace(first, round=round_number), largest)
+def _of_phases(
+    federation: Federation, phases: Iterable[Phase], places: Iterable[Now], round_number: int
+) -> Iterator[Found]:
+    """All numbers of a round's local steps that schedules give, checked."""
+    for place in places:
+        for phase in phases:
+            yield from _check_phase(phase, replace(place, round=round_number), _largest(federation))
+
+
+def _check_first_steps(
+    federation: Federation, phases: Sequence[Phase], places: Iterable[Now], round_number: int
+) -> None:
+    for place in places:
+        for phase in phases:
+            for _ in _check_phase(phase, replace(place, round=round_number), _largest(federation), steps=1):
+                pass
 
 
 def _of_round(federation: Federation, now: Now, places: Iterable[Now]) -> Iterator[Found]:
     """All numbers of a round that schedules give, checked."""
-    largest, phases = _largest(federation), federation.algorithm.phases
-    for place in places:
-        for phase in (*phases, *(phase.beside for phase in phases if phase.beside is not None)):
-            yield from _check_phase(phase, replace(place, round=now.round), largest)
+    yield from _of_phases(federation, _phases(federation), places, now.round)
     for name, schedule in federation.algorithm.server.schedules:
-        yield _check_rate(name, schedule, now, largest)
+        yield _check_rate(name, schedule, now, _largest(federation))
 
 
 def check_personal(federation: Federation) -> None:
@@ -176,8 +207,7 @@ def check_personal(federation: Federation) -> None:
     algorithm, names = federation.algorithm, federation.personal_names
     if not names:
         return
-    phases = (*algorithm.phases, *(phase.beside for phase in algorithm.phases if phase.beside is not None))
-    apart = [phase.on for phase in phases if phase.on != "both" and not phase.own]
+    apart = [phase.on for phase in _phases(federation) if phase.on != "both" and not phase.own]
     # Torch would fill the gap in such a model with the module's own weights, which nobody trains.
     rule = f"left out for {algorithm.name}: its phases are on {' and '.join(sorted(set(apart)))} tensors alone"
     require(not apart, "personal", rule, algorithm.personal)
@@ -212,12 +242,12 @@ def _largest(federation: Federation) -> float:
     return float(torch.finfo(federation.problem.dtype).max)
 
 
-def _check_phase(phase: Phase, now: Now, largest: float) -> Iterator[Found]:
+def _check_phase(phase: Phase, now: Now, largest: float, steps: int = 1000) -> Iterator[Found]:
     unit = phase.length.unit
     units = _number(unit, now, lambda: phase.length.units(now)) * phase.length.times
     require(units <= MOST_STEPS, f"{unit} in round {now.round}", f"at most {MOST_STEPS}", units)
     yield unit, now, units
-    for step in range(min(max(units, 1), 1000)):
+    for step in range(min(max(units, 1), steps)):
         here = at_step(now, step, max(units, 1), 1)
         for name, schedule in phase.schedules:
             yield _check_rate(name, schedule, here, largest)
@@ -227,7 +257,7 @@ def _check_rate(name: str, schedule: Schedule, now: Now, largest: float) -> Foun
     value = _number(name, now, lambda: schedule.at(now))
     lowest = "above 0" if name == "max_norm" else "at least 0"
     if value < 0 or (value == 0 and name == "max_norm"):
-        raise ConfigError(f"{name} must be {lowest}. Got {value} at round {now.round}, step {now.step}.")
+        raise ConfigError(f"{name} must be {lowest}. Got {value} at {_where(now)}.")
     if value > largest:
         raise ConfigError(f"{name} must be at most {largest:.3g}, the largest of its dtype. Got {value}.")
     return name, now, value
@@ -240,5 +270,10 @@ def _number(name: str, now: Now, rule: Callable[[], Any]) -> Any:
     except FedTempoError:
         raise
     except Exception as error:
-        what = f"{type(error).__name__} ({first_line(error)}) at round {now.round}, step {now.step}"
+        what = f"{type(error).__name__} ({first_line(error)}) at {_where(now)}"
         raise ConfigError(f"{name} must be a number in every round. Got {what}.") from error
+
+
+def _where(now: Now) -> str:
+    client = "" if now.client < 0 else f", for client {now.client} of {now.samples} rows"
+    return f"round {now.round}, step {now.step}{client}"

@@ -47,6 +47,37 @@ def test_a_rate_that_raises_in_a_later_round_is_refused_by_name(name: str) -> No
         prepared(wrong_schedules(raises_later)[name])
 
 
+def test_a_rate_that_is_negative_for_a_client_is_refused() -> None:
+    """Schedules were tried as if every client had one row, and as a client alone for fine-tuning."""
+    data = ft.data.FederatedData.from_clients([(torch.ones(n, 6), torch.arange(n) % 4) for n in (*[5] * 9, 6)])
+    falls = ft.algorithms.fedavg(lambda now: 0.55 - 0.1 * now.samples, 2)
+    with pytest.raises(ft.ConfigError, match=r"lr must be at least 0. Got -0.0\d* at .* for client 9 of 6 rows"):
+        prepared(falls, data=data)
+
+
+@pytest.mark.parametrize("setting", ["evaluation", "algorithm"])
+def test_a_rate_that_is_negative_for_a_new_user_is_refused(setting: str) -> None:
+    """With it their fine-tuning went uphill."""
+    data = ft.data.FederatedData.from_clients([(torch.ones(6, 6), torch.arange(6) % 4)] * 10, new_clients=2)
+    new = set(data.held_out.tolist())
+
+    def lr(now: ft.Now) -> float:
+        return -0.1 if now.client in new else 0.1
+
+    algorithm = ft.algorithms.fedavg(lr if setting == "algorithm" else 0.1, 2)
+    evaluation = ft.Evaluation(lr=lr if setting == "evaluation" else None)
+    with pytest.raises(ft.ConfigError, match=r"evaluation: lr must be at least 0. Got -0.1 at .* for client"):
+        prepared(algorithm, data=data, evaluation=evaluation)
+
+
+def test_a_schedule_that_returns_a_text_is_refused() -> None:
+    """A text of a number was read as the number, which a setting is not."""
+    with pytest.raises(ft.ConfigError, match=r"must be a number. Got '0.1' at round 0"):
+        prepared(ft.algorithms.fedavg(lambda now: "0.1", 2))  # type: ignore[arg-type,return-value]
+    with pytest.raises(ft.ConfigError, match=r"must be a number. Got '2' at round 0"):
+        prepared(ft.algorithms.fedavg(0.1, 2), cohort=lambda now: "2")
+
+
 def test_the_plan_shows_every_rate() -> None:
     algorithm = ft.algorithms.fedcm(0.1, 1, alpha=0.3, optimizer=sgd(weight_decay=0.2))
     (step,) = planned_steps(algorithm, [0], 8, ft.data.batches.Batching(4), ft.Now())
