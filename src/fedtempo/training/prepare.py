@@ -112,7 +112,7 @@ def prepare(
     federation = _tried_on_a_batch(with_starts(federation, given, init_clients, origin), evaluation, model)
     federation = with_devices(federation, as_devices(devices), evaluation, federation.first_shared(given))
     expected = _check_rounds(federation, rule, rounds, evaluation, quorum)
-    check_functions(federation)
+    operations = check_functions(federation)
     if evaluation is not None:
         check_metrics(federation)
     federation = replace(federation, policy=_policy(admission, faults, aggregator))
@@ -150,6 +150,7 @@ def prepare(
         worker_timeout=worker_timeout,
         start=origin,
         notes=notes,
+        operations=tuple(operations),
     )
 
 
@@ -164,8 +165,7 @@ def _tried_on_a_batch(federation: Federation, evaluation: Evaluation | None, mod
     facts = check_model(federation, evaluation, model)
     # A metric that the user asked for must fit the model's outputs. A default metric that does not fit is left out.
     task = fitted_task(federation, facts.outputs, facts.targets)
-    problem = replace(
-        federation.problem,
+    problem = federation.problem.known_as(
         task=task,
         draws_masks=facts.draws_masks,
         pads_batches=facts.pads_batches,

@@ -35,10 +35,12 @@ from tests.slow import slow_but
 COHORTS = {"everybody": [[0, 1, 2, 3]] * 5, "some": [[0, 2], [1, 3], [0, 1, 3], [2], [1, 2]]}
 BACKENDS = ("serial", "vectorised")
 both_cohorts = pytest.mark.parametrize("cohorts", COHORTS.values(), ids=COHORTS)
+both_backends = pytest.mark.parametrize("backend", BACKENDS)
 
 
+@both_backends
 @both_cohorts
-def test_scaffolds_control_by_samples(cohorts: list[list[int]]) -> None:
+def test_scaffolds_control_by_samples(cohorts: list[list[int]], backend: str) -> None:
     """c = sum_i (n_i / n) c_i over all clients, whatever the weights of the models."""
 
     class BySamples(Control):
@@ -57,10 +59,9 @@ def test_scaffolds_control_by_samples(cohorts: list[list[int]]) -> None:
             PLANE, START, cohorts, sgd(PLANE, 0.1, 3, control=control), control.closing(averaging()), weighting
         )
         algorithm = fl.scaffold(lr=0.1, steps=3, control_weights="samples", weighting=weighting)
-        for backend in BACKENDS:
-            result = run(PLANE, algorithm, START, cohorts, backend)
-            assert_same(result, expected, 1e-9)
-            np.testing.assert_allclose(flat(result.server_state["control"]), control.c, atol=1e-9)
+        result = run(PLANE, algorithm, START, cohorts, backend)
+        assert_same(result, expected, 1e-9)
+        np.testing.assert_allclose(flat(result.server_state["control"]), control.c, atol=1e-9)
 
 
 @both_cohorts
@@ -77,9 +78,10 @@ def length(vector: np.ndarray, order: object) -> float:
     return float(np.linalg.norm(vector, {1: 1, 2: 2, "max": np.inf}[order]))
 
 
+@both_backends
 @both_cohorts
 @pytest.mark.parametrize(("scope", "order"), [("tensor", 2), ("tensor", 1), ("all", "max"), ("all", 1), ("layer", 2)])
-def test_fednars_other_norms(cohorts: list[list[int]], scope: str, order: object) -> None:
+def test_fednars_other_norms(cohorts: list[list[int]], scope: str, order: object, backend: str) -> None:
     """Parts of (W, b): both together, which are one module too, or each tensor by itself."""
     parts = [slice(0, 6), slice(6, 9)] if scope == "tensor" else [slice(0, 9)]
     limit = {1: 2.0, 2: 0.7, "max": 0.3}[order] * (0.5 if scope == "tensor" else 1.0)
@@ -98,10 +100,9 @@ def test_fednars_other_norms(cohorts: list[list[int]], scope: str, order: object
     assert clipped
     assert free
     algorithm = fl.fednar(fl.fedavg(lr=0.3, steps=3), weight_decay=0.3, max_norm=limit, scope=scope, order=order)
-    for backend in BACKENDS:
-        result = run(SOFTMAX, algorithm, start, cohorts, backend)
-        assert_same(result, expected, 1e-9)
-        assert sum(report.measurements["clipped_steps"] for report in result.history) == len(clipped)
+    result = run(SOFTMAX, algorithm, start, cohorts, backend)
+    assert_same(result, expected, 1e-9)
+    assert sum(report.measurements["clipped_steps"] for report in result.history) == len(clipped)
 
 
 def test_layers_are_modules() -> None:
@@ -127,8 +128,9 @@ def test_layers_are_modules() -> None:
         np.testing.assert_allclose(clipped[name].numpy(), expected, atol=1e-12)
 
 
+@both_backends
 @both_cohorts
-def test_decay_that_is_bounded_by_itself(cohorts: list[list[int]]) -> None:
+def test_decay_that_is_bounded_by_itself(cohorts: list[list[int]], backend: str) -> None:
     """s g + mu min(1, c / ||x||) x with s = min(1, A / ||g||)."""
 
     def shape(t, g, y):
@@ -143,12 +145,12 @@ def test_decay_that_is_bounded_by_itself(cohorts: list[list[int]]) -> None:
         fl.adaptive_decay(backbone, rate=rate, decay=bounded_decay(0.4, 0.8)),
     )
     for algorithm in same:
-        for backend in BACKENDS:
-            assert_same(run(PLANE, algorithm, START, cohorts, backend), expected, 1e-9)
+        assert_same(run(PLANE, algorithm, START, cohorts, backend), expected, 1e-9)
 
 
+@both_backends
 @both_cohorts
-def test_algorithm_two_with_functions_of_ones_own(cohorts: list[list[int]]) -> None:
+def test_algorithm_two_with_functions_of_ones_own(cohorts: list[list[int]], backend: str) -> None:
     """x <- (1 - mu_t(g, x)) x - lambda_t(g, x) g with lr = 1; one factor for each tensor."""
 
     def rate(gradient, weights, now):
@@ -164,8 +166,7 @@ def test_algorithm_two_with_functions_of_ones_own(cohorts: list[list[int]]) -> N
 
     expected = federate(PLANE, START, cohorts, sgd(PLANE, 1.0, 3, shape=shape))
     algorithm = fl.adaptive_decay(fl.fedavg(lr=1.0, steps=3), rate=rate, decay=decay)
-    for backend in BACKENDS:
-        assert_same(run(PLANE, algorithm, START, cohorts, backend), expected, 1e-9)
+    assert_same(run(PLANE, algorithm, START, cohorts, backend), expected, 1e-9)
 
 
 def test_fednar_is_algorithm_two_with_equations_three_and_four() -> None:
@@ -179,8 +180,9 @@ def test_fednar_is_algorithm_two_with_equations_three_and_four() -> None:
     assert_same(other, np.array([flat(report.params) for report in one.history]), 1e-12)
 
 
+@both_backends
 @both_cohorts
-def test_server_side_decay(cohorts: list[list[int]]) -> None:
+def test_server_side_decay(cohorts: list[list[int]], backend: str) -> None:
     """x <- x + eta D - u_t x_old."""
 
     def server(t, x, deltas, weights):
@@ -188,8 +190,7 @@ def test_server_side_decay(cohorts: list[list[int]]) -> None:
 
     expected = federate(PLANE, START, cohorts, sgd(PLANE, 0.1, 3), server)
     algorithm = fl.server_decay(fl.fedavg(lr=0.1, steps=3, server_lr=0.9), decay=per_round(0.1, 0.8))
-    for backend in BACKENDS:
-        assert_same(run(PLANE, algorithm, START, cohorts, backend), expected, 1e-9)
+    assert_same(run(PLANE, algorithm, START, cohorts, backend), expected, 1e-9)
 
 
 def half_rate(gradient, weights, now):
@@ -270,11 +271,26 @@ def hits_the_absent(seed: int, faults: ft.Faults) -> bool:
     return not any(first) and last is not None and any(others) and not all(others)
 
 
-@pytest.mark.parametrize("kind", ["nan", "huge", "renamed"])
+STRUCK = ("nan", "huge", "renamed")
+
+
+@pytest.mark.parametrize("kind", STRUCK)
 @pytest.mark.parametrize("name", ABSENT)
-@pytest.mark.parametrize("backend", [*BACKENDS, "processes"])
+@both_backends
 def test_what_hits_uploads_leaves_absent_clients_alone(backend: str, name: str, kind: str) -> None:
     """They send nothing. So a fault of an upload, and a rule for uploads, changes nothing of what they keep."""
+    check_absent(backend, name, kind)
+
+
+@pytest.mark.parametrize(
+    "kind", slow_but(["renamed"], STRUCK, "workers strike as one process does; every kind runs there")
+)
+@pytest.mark.parametrize("name", ABSENT)
+def test_so_it_is_in_processes(name: str, kind: str) -> None:
+    check_absent("processes", name, kind)
+
+
+def check_absent(backend: str, name: str, kind: str) -> None:
     faults, cohorts = ft.Faults(**{kind: 0.4}), [[0, 1, 2, 3], [0, 1, 2]]
     seed = next(seed for seed in range(999) if hits_the_absent(seed, faults))
     settings = (
@@ -296,14 +312,14 @@ def test_an_absent_client_remembers_no_error_of_an_upload(backend: str) -> None:
     assert absent and not any(bool(error.any()) for error in absent.values())
 
 
+@both_backends
 @both_cohorts
-def test_fedbabu_with_an_orthogonal_head(cohorts: list[list[int]]) -> None:
+def test_fedbabu_with_an_orthogonal_head(cohorts: list[list[int]], backend: str) -> None:
     left, _, right = np.linalg.svd(COMMON_HEAD["head.weight"], full_matrices=False)
     head = {**COMMON_HEAD, "head.weight": left @ right}
     theta = reference.fedbabu(CLIENTS, THETA, head, cohorts, lr=0.3, steps=3)
-    for backend in BACKENDS:
-        result = run_network(fl.fedbabu(lr=0.3, steps=3, orthogonal=True), cohorts, backend=backend)
-        assert_close(result.params, {**theta, **head}, 1e-9)
+    result = run_network(fl.fedbabu(lr=0.3, steps=3, orthogonal=True), cohorts, backend=backend)
+    assert_close(result.params, {**theta, **head}, 1e-9)
     weight = result.params["head.weight"]
     torch.testing.assert_close(weight.T @ weight, torch.eye(2, dtype=torch.float64))
 

@@ -17,6 +17,7 @@ from tests import zoo
 from tests.numbers.personal_and_fair.test_with_head import BACKENDS, COHORTS
 from tests.numbers.personalised.reference import gradient, losses, only, plus, weighted
 from tests.numbers.personalised.setting import BODY, CLIENTS, HEAD, START, Arrays, gap, run
+from tests.slow import slow_but
 
 L, K, N = 0.3, 3, 4
 Bodies = dict[int, Arrays]
@@ -157,10 +158,22 @@ CASES: dict[str, tuple[ft.Algorithm, Callable[[], Method]]] = {
 }
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("backend", ["serial", "vectorised"])
 @pytest.mark.parametrize("cohorts", COHORTS)
 @pytest.mark.parametrize("name", CASES)
 def test_the_body_is_corrected_and_every_head_takes_plain_steps(name: str, cohorts: str, backend: str) -> None:
+    check(name, cohorts, backend)
+
+
+@pytest.mark.parametrize("cohorts", slow_but(["some"], COHORTS, "some are everybody but for those that are absent"))
+@pytest.mark.parametrize(
+    "name", slow_but(["scaffold, option I", "afl"], CASES, "two processes do what one does, for any algorithm")
+)
+def test_so_it_is_in_processes(name: str, cohorts: str) -> None:
+    check(name, cohorts, "processes")
+
+
+def check(name: str, cohorts: str, backend: str) -> None:
     algorithm, method = CASES[name]
     body, heads = method().train(COHORTS[cohorts])
     result = run(fl.with_head(algorithm), COHORTS[cohorts], **BACKENDS[backend])

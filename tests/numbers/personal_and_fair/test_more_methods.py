@@ -18,7 +18,6 @@ from tests.slow import slow_but
 COHORTS = {"everybody": [[0, 1, 2, 3]] * 5, "some": PARTIAL}
 BACKENDS = {"serial": {}, "vectorised": {"backend": "vectorised", "block": 3}, "processes": {"workers": 2, "block": 2}}
 OFTEN = {"lr": 0.3, "steps": 3}
-SOME = ("some", "processes")
 
 PERSONAL: dict[str, tuple[ft.Algorithm, Callable[..., personal.Outcome], dict[str, object]]] = {
     "moon": (fl.moon(**OFTEN, mu=2.0), personal.moon, {**OFTEN, "mu": 2.0, "temperature": 0.5}),
@@ -62,12 +61,6 @@ PERSONAL: dict[str, tuple[ft.Algorithm, Callable[..., personal.Outcome], dict[st
     ),
 }
 IN_PROCESSES = ("moon", "apfl, adaptive", "apfl, shared first", "fedala", "fedala of everybody", "fedrod")
-CASES = [(name, cohorts, backend) for name in PERSONAL for cohorts in COHORTS for backend in BACKENDS]
-EVERY_TIME = [
-    (name, cohorts, backend)
-    for name, cohorts, backend in CASES
-    if backend != "processes" or (name in IN_PROCESSES and cohorts == "some")
-]
 
 
 @lru_cache
@@ -76,9 +69,20 @@ def expected(name: str, cohorts: str) -> personal.Outcome:
     return reference(CLIENTS, START, COHORTS[cohorts], **settings)
 
 
-@pytest.mark.parametrize("case", slow_but(EVERY_TIME, CASES, "two processes do what one does, for any algorithm"))
-def test_what_is_shared_and_what_clients_keep(case: tuple[str, str, str]) -> None:
-    name, cohorts, backend = case
+@pytest.mark.parametrize("backend", ["serial", "vectorised"])
+@pytest.mark.parametrize("cohorts", COHORTS)
+@pytest.mark.parametrize("name", PERSONAL)
+def test_what_is_shared_and_what_clients_keep(name: str, cohorts: str, backend: str) -> None:
+    check(name, cohorts, backend)
+
+
+@pytest.mark.parametrize("cohorts", slow_but(["some"], COHORTS, "some are everybody but for those that are absent"))
+@pytest.mark.parametrize("name", slow_but(IN_PROCESSES, PERSONAL, "two processes do what one does, for any algorithm"))
+def test_so_it_is_in_processes(name: str, cohorts: str) -> None:
+    check(name, cohorts, "processes")
+
+
+def check(name: str, cohorts: str, backend: str) -> None:
     shared, kept = expected(name, cohorts)
     result = run(PERSONAL[name][0], COHORTS[cohorts], **BACKENDS[backend])
     assert gap(result.params, shared) <= 1e-9
@@ -134,13 +138,22 @@ FAIR: dict[str, tuple[ft.Algorithm, Callable[..., Arrays], dict[str, object]]] =
 }
 
 
-WAYS = [(name, cohorts, backend) for name in FAIR for cohorts in COHORTS for backend in BACKENDS]
-OFTEN_ENOUGH = [way for way in WAYS if way[2] != "processes" or way in (("q_fedavg", *SOME), ("by tilt", *SOME))]
+@pytest.mark.parametrize("backend", ["serial", "vectorised"])
+@pytest.mark.parametrize("cohorts", COHORTS)
+@pytest.mark.parametrize("name", FAIR)
+def test_fair_methods(name: str, cohorts: str, backend: str) -> None:
+    check_fair(name, cohorts, backend)
 
 
-@pytest.mark.parametrize("way", slow_but(OFTEN_ENOUGH, WAYS, "two processes do what one does, for any algorithm"))
-def test_fair_methods(way: tuple[str, str, str]) -> None:
-    name, cohorts, backend = way
+@pytest.mark.parametrize("cohorts", slow_but(["some"], COHORTS, "some are everybody but for those that are absent"))
+@pytest.mark.parametrize(
+    "name", slow_but(["q_fedavg", "by tilt"], FAIR, "two processes do what one does, for any algorithm")
+)
+def test_fair_methods_in_processes(name: str, cohorts: str) -> None:
+    check_fair(name, cohorts, "processes")
+
+
+def check_fair(name: str, cohorts: str, backend: str) -> None:
     algorithm, reference, settings = FAIR[name]
     shared = reference(CLIENTS, START, COHORTS[cohorts], **settings)
     assert gap(run(algorithm, COHORTS[cohorts], **BACKENDS[backend]).params, shared) <= 1e-9

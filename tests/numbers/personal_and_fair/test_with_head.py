@@ -9,6 +9,7 @@ import fedtempo as ft
 from fedtempo import algorithms as fl
 from tests.numbers.personalised.reference import gradient, losses, only, plus, weighted
 from tests.numbers.personalised.setting import BODY, CLIENTS, HEAD, PARTIAL, SIZES, START, Arrays, gap, run
+from tests.slow import slow_but
 
 COHORTS = {"everybody": [[0, 1, 2, 3]] * 5, "some": PARTIAL}
 BACKENDS = {"serial": {}, "vectorised": {"backend": "vectorised", "block": 3}, "processes": {"workers": 2, "block": 2}}
@@ -77,10 +78,22 @@ CASES = {
 }
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("backend", ["serial", "vectorised"])
 @pytest.mark.parametrize("cohorts", COHORTS)
 @pytest.mark.parametrize("name", CASES)
 def test_the_body_and_every_head(name: str, cohorts: str, backend: str) -> None:
+    check(name, cohorts, backend)
+
+
+@pytest.mark.parametrize("cohorts", slow_but(["some"], COHORTS, "some are everybody but for those that are absent"))
+@pytest.mark.parametrize(
+    "name", slow_but(["q_fedavg"], CASES, "two processes do what one does, and this one sends most")
+)
+def test_so_it_is_in_processes(name: str, cohorts: str) -> None:
+    check(name, cohorts, "processes")
+
+
+def check(name: str, cohorts: str, backend: str) -> None:
     algorithm, reference = CASES[name]
     body, heads = reference(COHORTS[cohorts])
     result = run(fl.with_head(algorithm), COHORTS[cohorts], **BACKENDS[backend])

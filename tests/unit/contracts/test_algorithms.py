@@ -32,6 +32,20 @@ def test_an_algorithm_that_draws_at_random_is_caught() -> None:
         ft.check_algorithm(replace(plain, server=ft.Server(lambda trained: {}, drifting)))
 
 
+def test_rounds_that_draw_nobody_may_be_checked() -> None:
+    empty = ft.cohort.bernoulli(0.1)
+    result = ft.run(
+        model=ft.models.mlp(6, [5], 4),
+        data=small_data(),
+        algorithm=ft.algorithms.fedavg(0.1, 1),
+        rounds=3,
+        seed=7,
+        cohort=empty,
+    )
+    assert not all(report.clients for report in result.history)
+    ft.check_algorithm(ft.algorithms.fedavg(lr=0.1, steps=3), cohort=empty)
+
+
 def test_an_algorithm_that_sends_too_much_is_caught() -> None:
     def chatty(received: Received, carry: Carry) -> dict[str, dict[str, torch.Tensor]]:
         delta = {n: p - received.shared[n] for n, p in carry.shared.items()}

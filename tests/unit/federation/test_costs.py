@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
-
 import pytest
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
 import fedtempo as ft
 from fedtempo import algorithms as a
-from fedtempo.federation.costs import Costs, Ledger, OperationCounter
+from fedtempo.federation.costs import Costs, Ledger, OperationCounter, measured_stages
+from fedtempo.params import select
+from fedtempo.training.prepare import prepare
 from tests import zoo
 
 # mlp(6, [5], 4): 6*5 + 5 + 5*4 + 4 = 59 parameters of 4 bytes.
@@ -82,17 +81,14 @@ def test_operations_are_those_torch_counts(kind: str) -> None:
     assert ours.operations == theirs.get_total_flops() > 0
 
 
-def test_counting_operations_does_not_load_the_compiler() -> None:
-    """Loading it takes longer than the first rounds of a small run."""
-    program = """
-import sys, torch
-from fedtempo.federation.costs import OperationCounter
-with OperationCounter() as counter:
-    (torch.ones(2, 3, requires_grad=True) @ torch.ones(3, 4)).sum().backward()
-print(counter.operations, "torch._dynamo" in sys.modules)
-"""
-    printed = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
-    assert printed.split() == ["96.0", "False"]
+@pytest.mark.parametrize("name", ["fedavg", "scaffold", "pflego", "fedrep", "delta-sgd", "fedem"])
+def test_a_run_charges_what_the_checks_have_counted(name: str) -> None:
+    settings = {"model": zoo.model("mlp"), "data": zoo.data("mlp"), "algorithm": zoo.ALGORITHMS[name]}
+    experiment = prepare(**settings, rounds=2)
+    shared, server = experiment.first_shared, experiment.federation.algorithm.server
+    extra = server.extra(server.init(select(shared, experiment.federation.stepped_names)))
+    assert experiment.operations == tuple(measured_stages(experiment.federation, shared, extra))
+    assert sum(stage.step + stage.enter for stage in experiment.operations) > 0
 
 
 def test_a_ledger_counts_clients_of_one_size_at_once(clients) -> None:  # type: ignore[no-untyped-def]
