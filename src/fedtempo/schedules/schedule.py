@@ -46,13 +46,13 @@ class Schedule:
         """The number at one position; NaN and infinity are errors."""
         try:
             found = self.rule(now)
-            # `float` would read the number in a text, and settings refuse such texts.
-            value = math.nan if isinstance(found, str) else float(found)
+            if isinstance(found, str):  # `float` would read the number in a text, and settings refuse such texts
+                raise TypeError(f"a text, {found!r}")
+            value = float(found)
         except OverflowError:  # Python raises where a power of floats is infinite
-            found = value = math.inf
+            value = math.inf
         if not math.isfinite(value):
-            rule = "a number" if isinstance(found, str) else "finite"
-            raise ConfigError(f"schedule {self!r} must be {rule}. Got {found!r} at round {now.round}, step {now.step}.")
+            raise ConfigError(f"schedule {self!r} must be finite. Got {value} at round {now.round}, step {now.step}.")
         return value
 
     @property

@@ -72,9 +72,9 @@ def test_a_rate_that_is_negative_for_a_new_user_is_refused(setting: str) -> None
 
 def test_a_schedule_that_returns_a_text_is_refused() -> None:
     """A text of a number was read as the number, which a setting is not."""
-    with pytest.raises(ft.ConfigError, match=r"must be a number. Got '0.1' at round 0"):
+    with pytest.raises(ft.ConfigError, match=r"lr must be a number .*a text, '0.1'"):
         prepared(ft.algorithms.fedavg(lambda now: "0.1", 2))  # type: ignore[arg-type,return-value]
-    with pytest.raises(ft.ConfigError, match=r"must be a number. Got '2' at round 0"):
+    with pytest.raises(ft.ConfigError, match=r"cohort must be a number, .*a text, '2'"):
         prepared(ft.algorithms.fedavg(0.1, 2), cohort=lambda now: "2")
 
 
