@@ -21,7 +21,7 @@ from fedtempo.client.transforms import Transform, is_identity
 from fedtempo.errors import ConfigError, FedTempoError, first_line, require
 from fedtempo.federation.costs import StageFlops, measured_stages
 from fedtempo.federation.federation import Federation
-from fedtempo.params import Params, add, different_form, leaves, no_tensor_in, select, zeros_like
+from fedtempo.params import Params, add, different_form, leaves, no_tensor_in, scaled, select, zeros_like
 from fedtempo.randomness import generators_kept, states_of_generators
 from fedtempo.schedules import Now
 from fedtempo.server.step import Server
@@ -118,7 +118,12 @@ def _require_state(field: str, state: object) -> None:
 def _check_transform(field: str, transform: Transform, state: Any, trained: Params, now: Now) -> None:
     if is_identity(transform):
         return
+    ones = {name: torch.ones_like(value) for name, value in trained.items()}
     with _trial(f"{field}, update", DIRECTION, (trained,)):
+        if transform.trial is not None:
+            # Not of zeros: a function may well divide by the gradient's norm.
+            for gradient in (ones, scaled(ones, -1.0)):
+                transform.trial(gradient, trained, now)
         _require_state(f"the state of {field}", state)
         before = {name: torch.empty_like(value) for name, value in leaves(state, "").items()}
         direction, after = transform.update(zeros_like(trained), state, trained, now)
@@ -132,7 +137,6 @@ def _check_transform(field: str, transform: Transform, state: Any, trained: Para
             raise ConfigError(f"{field}, update must return a state of the form that init made. Got {wrong}.")
     with _trial(f"{field}, update", DIRECTION, (trained,)):
         # Of zeros most functions make zeros, whatever they remember. Each call has a state of its own to write into.
-        ones = {name: torch.ones_like(value) for name, value in trained.items()}
         calls = (transform.update(ones, transform.init(trained), trained, now) for _ in range(2))
         first, second = ({**direction, **leaves(after, "state")} for direction, after in calls)
         require_same(f"{field}, update must be a function that remembers", first, second)

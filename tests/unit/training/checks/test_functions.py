@@ -86,7 +86,42 @@ def filling(gradient: Params, state: Any, params: Params, now: ft.Now) -> Any:
     return gradient, {name: state.get(name, torch.zeros_like(g)) + g for name, g in gradient.items()}
 
 
+def scaling(**functions: Any) -> ft.Algorithm:
+    return ft.algorithms.adaptive_decay(PLAIN, **{"rate": number(1.0), "decay": number(0.1), **functions})
+
+
+def number(value: Any) -> Callable[..., Any]:
+    return lambda gradient, params, now: value
+
+
+RATE = "rate must be a function of (gradient, weights, position) that returns a finite number >= 0, or one for each "
+RATE += "tensor by its name. Got "
+DECAY = RATE.replace("rate must", "decay must").replace(" >= 0", "")
+
 WRONG: dict[str, tuple[ft.Algorithm, str]] = {
+    "a rate of two arguments": (scaling(rate=lambda gradient, params: 1.0), RATE + "TypeError ("),
+    "a rate that fails": (scaling(rate=fails), RATE + HERE),
+    "a rate that is a text": (scaling(rate=number("half")), RATE + "'half'."),
+    "a rate below 0": (scaling(rate=number(-0.5)), RATE + "-0.5."),
+    "a rate below 0 for some gradients": (
+        scaling(rate=lambda g, params, now: g["head.bias"].sum()),
+        RATE + "-4.0.",
+    ),
+    "a rate that is no number": (scaling(rate=number(torch.tensor(float("nan")))), RATE + "nan."),
+    "a rate of another shape": (scaling(rate=number(torch.ones(7))), RATE + "(7,) torch.float32 for "),
+    "a rate for one tensor": (scaling(rate=number({"head.bias": 0.5})), RATE + "nothing for "),
+    "a decay that is nothing": (scaling(decay=number(None)), DECAY + "None."),
+    "a decay without end": (scaling(decay=number(float("inf"))), DECAY + "inf."),
+    "a decay with a text for a tensor": (
+        scaling(decay=lambda g, params, now: dict.fromkeys(params, 0.1) | {"head.bias": "0.1"}),
+        DECAY + "'0.1' for 'head.bias'.",
+    ),
+    "a rate behind another transform": (
+        scaling(rate=number(-1)).with_direction(
+            lambda d: ft.transforms.chain(ft.transforms.clip_by_global_norm(1.0), d)
+        ),
+        RATE + "-1.",
+    ),
     "an optimizer without a state": (stepping(lambda g, s, p, now: g), PAIR + "ValueError"),
     "an optimizer of three arguments": (stepping(lambda g, s, p: (g, s)), PAIR + "TypeError"),
     "an optimizer that fails": (stepping(fails), PAIR + HERE),
@@ -182,6 +217,19 @@ def test_what_is_wrong_is_said_in_one_line_before_training(name: str) -> None:
     with pytest.raises(ConfigError) as told:
         run(algorithm)
     assert words in str(told.value) and "\n" not in str(told.value)
+
+
+RIGHT: dict[str, ft.Algorithm] = {
+    "a rate over the gradient's norm": scaling(rate=lambda g, params, now: 1 / (1e-30 + g["head.bias"].norm())),
+    "a tensor for each tensor": scaling(rate=lambda g, params, now: {n: t.abs() / 9 for n, t in g.items()}),
+    "a decay below 0": scaling(decay=number(-0.1)),
+    "numbers of two kinds": scaling(rate=lambda g, params, now: {n: torch.tensor(0.5) for n in g}, decay=number(1)),
+}
+
+
+@pytest.mark.parametrize("name", RIGHT)
+def test_factors_that_scale_every_tensor_are_taken(name: str) -> None:
+    assert run(RIGHT[name]).history
 
 
 @pytest.mark.parametrize("backend", ["serial", "vectorised"])
