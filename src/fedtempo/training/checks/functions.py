@@ -14,12 +14,13 @@ import numpy as np
 import torch
 
 from fedtempo.client.local_step import seen
+from fedtempo.client.network import inputs_of
 from fedtempo.client.objectives import Received
 from fedtempo.client.phase import Carry
 from fedtempo.client.program import Stage
 from fedtempo.client.transforms import Transform, is_identity
-from fedtempo.errors import ConfigError, FedTempoError, first_line, require
-from fedtempo.federation.costs import StageFlops, measured_stages
+from fedtempo.errors import ConfigError, FedTempoError, ModelError, first_line, require
+from fedtempo.federation.costs import StageFlops, measured_stages, two_rows
 from fedtempo.federation.federation import Federation
 from fedtempo.params import Params, add, different_form, leaves, no_tensor_in, scaled, select, zeros_like
 from fedtempo.randomness import generators_kept, states_of_generators
@@ -67,7 +68,7 @@ def _try_one_round(federation: Federation) -> list[StageFlops]:
     for stage in federation.program.stages:
         _check_directions(stage, carry, now)
     rule = "made of functions that run on the model, such as an objective that returns a Value"
-    with _trial("phases", rule, given, may_draw=federation.problem.draws_masks):
+    with _trial("phases", rule, given, may_draw=federation.problem.draws_masks), _body_named(federation, carry):
         operations = measured_stages(federation, shared, received.extra)
     rule = "a function of (received, carry) that returns tensors by name"
     given += [carry.shared, carry.personal]
@@ -82,6 +83,42 @@ def _try_one_round(federation: Federation) -> list[StageFlops]:
         federation.program.finish(received, carry)
         _ = federation.expected
     return operations
+
+
+@contextmanager
+def _body_named(federation: Federation, carry: Carry) -> Iterator[None]:
+    """Say what is asked of a body where the algorithm calls it by itself, as MOON does, and that is what failed."""
+    try:
+        yield
+    except Exception as error:
+        alone = _failure_of_body(federation, {**carry.shared, **carry.personal})
+        if (type(alone), str(alone)) != (type(error), str(error)):
+            raise
+        inputs = ", ".join(map(repr, inputs_of(two_rows(federation, int(federation.problem.data.clients[0])))))
+        what = f"{type(error).__name__} ({first_line(error)}){place_of(error)}"
+        if isinstance(error, FedTempoError):
+            what = first_line(error).rpartition(" Got ")[2]
+        raise ModelError(
+            f"the model's body must take the model's inputs, {inputs}, and return one tensor: "
+            f"{federation.algorithm.name} computes features apart from the head. Got {what}."
+        ) from error
+
+
+def _failure_of_body(federation: Federation, params: Params) -> Exception | None:
+    """What the body raises when it is called by itself, where the whole model runs."""
+    network, rows = federation.problem.network, two_rows(federation, int(federation.problem.data.clients[0]))
+    if not network.has_head:
+        return None
+    with torch.no_grad():
+        try:
+            network.forward(params, rows, train=True)
+        except Exception:  # the user's code; then the body is not to blame
+            return None
+        try:
+            network.features(params, rows, train=True)
+        except Exception as error:
+            return error
+    return None
 
 
 def _check_served(server: Server, shared: Params, trained: Params) -> None:

@@ -9,12 +9,13 @@ from typing import Any, NamedTuple
 
 import pytest
 import torch
+from torch import nn
 
 import fedtempo as ft
 from fedtempo.client.objectives import Value
 from fedtempo.client.rules import RateRule
 from fedtempo.contracts import small_data
-from fedtempo.errors import ConfigError, TrainingError
+from fedtempo.errors import ConfigError, ModelError, TrainingError
 from fedtempo.params import Params
 
 PLAIN = ft.algorithms.fedavg(lr=0.1, steps=2)
@@ -217,6 +218,63 @@ def test_what_is_wrong_is_said_in_one_line_before_training(name: str) -> None:
     with pytest.raises(ConfigError) as told:
         run(algorithm)
     assert words in str(told.value) and "\n" not in str(told.value)
+
+
+class OfTwo(nn.Module):
+    """A model of two inputs, whose body takes them as `forward` calls it."""
+
+    def __init__(self, body: nn.Module, join: Callable[[nn.Module, torch.Tensor, torch.Tensor], torch.Tensor]) -> None:
+        super().__init__()
+        self.body, self.head, self.join = body, nn.Linear(5, 3), join
+
+    def forward(self, a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+        return self.head(self.join(self.body, a, b))
+
+
+class Pair(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(4, 5)
+
+    def forward(self, a: torch.Tensor, b: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        return self.layer(a) + b.mean(1, keepdim=True), b
+
+
+BODIES: dict[str, tuple[Callable[[], nn.Module], str]] = {
+    "of one input": (
+        lambda: OfTwo(nn.Linear(7, 5), lambda body, a, b: body(torch.cat([a, b], 1))),
+        "TypeError (Linear.forward() got an unexpected keyword argument 'a')",
+    ),
+    "with two outputs": (lambda: OfTwo(Pair(), lambda body, a, b: body(a, b)[0]), "a tuple with 2 tensors"),
+}
+
+
+def on_two_inputs(model: Callable[[], nn.Module], algorithm: ft.Algorithm) -> ft.Result:
+    draws = torch.Generator().manual_seed(0)
+    clients = [
+        {"a": torch.randn(8, 4, generator=draws), "b": torch.randn(8, 3, generator=draws), "y": torch.arange(8) % 3}
+        for _ in range(3)
+    ]
+    data = ft.data.FederatedData.from_clients(clients)
+    return ft.run(model=model, data=data, algorithm=algorithm, rounds=1, progress=False)
+
+
+@pytest.mark.parametrize("name", BODIES)
+def test_what_moon_needs_of_a_body_is_said(name: str) -> None:
+    """The error spoke of functions and objectives, of which the user has written none."""
+    model, got = BODIES[name]
+    assert on_two_inputs(model, PLAIN).history
+    with pytest.raises(ModelError) as told:
+        on_two_inputs(model, ft.algorithms.moon(lr=0.1, steps=1))
+    rule = (
+        "the model's body must take the model's inputs, 'a', 'b', and return one tensor: moon computes features apart"
+    )
+    assert str(told.value) == f"{rule} from the head. Got {got}."
+
+
+def test_a_failure_of_the_objective_is_not_blamed_on_a_body_that_does_not_run_alone() -> None:
+    with pytest.raises(ConfigError, match=r"phases must be .* ZeroDivisionError"):
+        on_two_inputs(BODIES["of one input"][0], minimising(fails))
 
 
 RIGHT: dict[str, ft.Algorithm] = {
