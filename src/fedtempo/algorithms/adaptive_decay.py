@@ -19,10 +19,10 @@ def adaptive_decay(
 ) -> Algorithm:
     """Every local step becomes x <- x - l_t (rate(g, x) g + decay(g, x) x): FedNAR's Algorithm 2 with any functions.
 
-    `rate(gradient, params, now)` and `decay(gradient, params, now)` return one number, or one per tensor by name. They
-    are relative to the learning rate: lambda_t(g, x) = l_t rate and mu_t(g, x) = l_t decay; with lr=1 they are the
-    paper's functions. `fedtempo.client.adaptive` has those of equations 3 to 5. An optimizer that decays weights
-    itself, such as AdamW, must have weight_decay=0.
+    `rate(gradient, params, now)` and `decay(gradient, params, now)` return one number, or one per tensor by name; a
+    rate is not negative. They are relative to the learning rate: lambda_t(g, x) = l_t rate and mu_t(g, x) = l_t decay;
+    with lr=1 they are the paper's functions. `fedtempo.client.adaptive` has those of equations 3 to 5. An optimizer
+    that decays weights itself, such as AdamW, must have weight_decay=0.
     """
     for name, function in (("rate", rate), ("decay", decay)):
         require(callable(function), name, "a function of (gradient, weights, position)", function)

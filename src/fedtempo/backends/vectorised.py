@@ -18,20 +18,21 @@ from torch import Tensor
 from torch.func import vmap
 
 from fedtempo.backends.backend import Backend, Trained, side_by_side
+from fedtempo.backends.memory import is_out_of_memory
 from fedtempo.backends.padding import stack_padded, widened
-from fedtempo.backends.serial import dropout_keys, until_deadline
+from fedtempo.backends.serial import dropout_keys, serial, until_deadline
 from fedtempo.client.gradients import by_transform, in_stack
 from fedtempo.client.objectives import Received
 from fedtempo.client.phase import Carry
 from fedtempo.client.program import ClientProgram, Stage
 from fedtempo.data.augment import step_keys
 from fedtempo.data.batches import BatchRows
-from fedtempo.errors import FedTempoError, TrainingError, first_line
+from fedtempo.errors import FedTempoError, TrainingError
 from fedtempo.federation.problem import Problem
 from fedtempo.params import Params, tree_map
 from fedtempo.randomness import client_keys
 from fedtempo.schedules import LanePosition, LanesDifferError, Now, Position
-from fedtempo.support.user_errors import place_of, what_failed
+from fedtempo.support.user_errors import what_failed
 from fedtempo.tasks import Batch
 
 
@@ -91,20 +92,17 @@ def train(
             carry, tally = _run_stage(lanes, stage, carry, tally)
         except FedTempoError:
             raise
-        # The model is the user's code and may raise anything. Which client it was cannot be told inside `vmap`.
+        # The model is the user's code and may raise anything. Which client it was cannot be told inside `vmap`: it is
+        # the first that fails by itself. Where memory runs out, nothing is wrong with any.
         except Exception as error:
+            if not is_out_of_memory(error):
+                for _ in serial.train(problem, program, received, now, clients, personal):
+                    pass
             where = f"clients {clients[0]} to {clients[-1]}, round {now.round}"
-            hint = "backend='serial' runs them one by one and names the client"
-            raise TrainingError(f"{where}, side by side: {obstacle(error)}. {hint}.") from error
+            hint = "backend='serial' runs them one by one"
+            raise TrainingError(f"{where}, side by side: {what_failed(error)}. {hint}.") from error
     loss = tally.loss.cpu() / torch.from_numpy(np.maximum(tally.steps, 1))
     yield Trained(clients, carry, loss, tally.samples, True, shapes)
-
-
-def obstacle(error: BaseException) -> str:
-    """Why `vmap` failed, in one line; its own text on values that decide the way is long and asks for an issue."""
-    if first_line(error).startswith("vmap: It looks like"):
-        return f"what the model computes depends on the data{place_of(error)}"
-    return what_failed(error)
 
 
 def _first_carry(program: ClientProgram, received: Received, stacked: Params, lanes: int, device: str) -> Carry:

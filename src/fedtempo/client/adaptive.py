@@ -12,8 +12,10 @@ from torch import Tensor
 from fedtempo.client.kernels import decayed_step
 from fedtempo.client.transforms import Transform, stateless
 from fedtempo.client.transforms.transform import State
+from fedtempo.errors import ConfigError, first_line, is_number, shown
 from fedtempo.params import Params, Scalar, add, is_plain, norm, plain_norm
 from fedtempo.schedules import Position, Rate, Schedule, as_schedule
+from fedtempo.support.user_errors import place_of
 
 Factor = Scalar | Mapping[str, Scalar]
 StepFunction = Callable[[Params, Params, Position], Factor]
@@ -59,7 +61,45 @@ def scale_gradient_and_decay(rate: StepFunction, decay: StepFunction) -> Transfo
         decayed_step(params, gradient, lr * by, off / by)
         return state
 
-    return stateless(direction)._replace(one_pass=one_pass)
+    def trial(gradient: Params, params: Params, now: Position) -> None:
+        _try_function("rate", rate, smallest=0.0, given=(gradient, params, now))
+        _try_function("decay", decay, smallest=-math.inf, given=(gradient, params, now))
+
+    return stateless(direction)._replace(one_pass=one_pass, trial=trial)
+
+
+def _try_function(field: str, function: StepFunction, smallest: float, given: tuple[Params, Params, Position]) -> None:
+    """A factor scales every tensor; with a rate below 0 the model would go uphill."""
+    values = "finite number" if smallest < 0 else f"finite number >= {smallest:g}"
+    rule = f"a function of (gradient, weights, position) that returns a {values}, or one for each tensor by its name"
+    try:
+        found = function(*given)
+    except Exception as error:  # the user's code
+        what = f"{type(error).__name__} ({first_line(error)}){place_of(error)}"
+        raise ConfigError(f"{field} must be {rule}. Got {what}.") from error
+    for name, tensor in given[0].items():
+        wrong = _wrong_factor(found, name, tensor, smallest)
+        if wrong:
+            raise ConfigError(f"{field} must be {rule}. Got {wrong}.")
+
+
+def _wrong_factor(found: Factor, name: str, tensor: Tensor, smallest: float) -> str | None:
+    """What cannot scale this tensor, in words."""
+    if isinstance(found, Mapping) and name not in found:
+        return f"nothing for {name!r}"
+    where = f" for {name!r}" if isinstance(found, Mapping) else ""
+    factor = _of(found, name)
+    if not isinstance(factor, Tensor):
+        return None if is_number(factor) and factor >= smallest else f"{shown(factor)}{where}"
+    # A factor for each entry scales too, as long as the product has the tensor's form.
+    try:
+        product = factor * tensor
+    except RuntimeError:  # torch's word for shapes that do not fit
+        product = None
+    if product is None or (product.shape, product.dtype) != (tensor.shape, tensor.dtype):
+        return f"{tuple(factor.shape)} {factor.dtype} for {name!r}, which has {tuple(tensor.shape)} {tensor.dtype}"
+    holds = bool((factor.isfinite() & (factor >= smallest)).all())
+    return None if holds else f"{shown(factor.tolist())}{where}"
 
 
 def _number(factor: Factor) -> float | None:

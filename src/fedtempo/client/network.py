@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 import torch
@@ -238,12 +239,26 @@ def _stripped(model: nn.Module) -> nn.Module:
         # A sparse gradient holds the same numbers, but most of what is done to gradients here takes dense ones only.
         if isinstance(module, (nn.Embedding, nn.EmbeddingBag)):
             module.sparse = False
+        if type(module) is nn.Embedding and "forward" not in vars(module):
+            module.forward = partial(_in_range, module)  # type: ignore[method-assign]
     # Other code may take a Sequential's layers one by one and keep what is between them.
     if has_known_layers_only(mine):
         for module in mine.modules():
             if type(module) is nn.Sequential:
                 _pool_first(module)
     return mine
+
+
+def _in_range(layer: nn.Embedding, indices: Tensor) -> Tensor:
+    """The layer's vectors; an index that is out of range is an error side by side too.
+
+    There, torch looks all clients' indices up in one long table of all clients' rows. An index that is too large, or
+    below 0, would silently read another client's row. The largest integer is beyond any table.
+    """
+    if not (is_plain(indices) and is_plain(layer.weight)):
+        outside = (indices < 0) | (indices >= layer.num_embeddings)
+        indices = indices.masked_fill(outside, torch.iinfo(indices.dtype).max)
+    return nn.Embedding.forward(layer, indices)
 
 
 def _is_plain(parameter: nn.Parameter) -> bool:

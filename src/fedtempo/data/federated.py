@@ -113,7 +113,10 @@ class FederatedData:
         return np.arange(start, stop) if self.order is None else np.asarray(self.order[start:stop])
 
     def client(self, client: int, part: str = "train", dtype: torch.dtype = torch.float32) -> Batch:
-        """One client's rows of a part as tensors by column; floating-point columns come in `dtype`."""
+        """One client's rows of a part as tensors by column; floating-point columns come in `dtype`.
+
+        For `result.personalize` after a run in another type, ask for that type: float32 rounds numbers of float64.
+        """
         if isinstance(client, bool) or not isinstance(client, (int, np.integer)) or not 0 <= client < len(self):
             raise DataError(f"client must be an int in [0, {len(self)}). Got {client!r}.")
         start, stop = self._bounds(client, part)

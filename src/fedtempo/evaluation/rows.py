@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from fedtempo.backends import Trained
+from fedtempo.backends.memory import is_out_of_memory
 from fedtempo.client.phase import Carry
 from fedtempo.data.parts import Part
 from fedtempo.errors import FedTempoError, TrainingError
@@ -33,9 +34,28 @@ def score(federation: Federation, trained: Trained, part: Part) -> dict[str, np.
     counts = federation.problem.data.sizes(part)[trained.clients]
     scores = {name: np.zeros(len(counts)) for name in ("loss", *federation.problem.task.scores)}
     for lanes in _together(counts, federation.problem.pads_scoring):
-        for name, values in _score_lanes(federation, _only(trained, lanes), part, counts[lanes]).items():
+        for name, values in _score_named(federation, _only(trained, lanes), part, counts[lanes]).items():
             scores[name][lanes] = np.where(counts[lanes] > 0, values, 0.0)
     return scores
+
+
+def _score_named(federation: Federation, trained: Trained, part: Part, counts: np.ndarray) -> dict[str, np.ndarray]:
+    """As `_score_lanes`; what the model raises, which is the user's code, becomes an error that names a client."""
+    try:
+        return _score_lanes(federation, trained, part, counts)
+    except FedTempoError:
+        raise
+    except Exception as error:
+        if is_out_of_memory(error):
+            raise
+        clients = trained.clients
+        if len(clients) > 1:
+            # Side by side it cannot be told whose rows fail: they are the first that fail by themselves.
+            for lane in np.flatnonzero(counts)[:, None]:
+                _score_named(federation, _only(trained, lane), part, counts[lane])
+        one = f"client {federation.problem.data.name_of(int(clients[0]))}"
+        who = one if len(clients) == 1 else f"clients {clients[0]} to {clients[-1]}"
+        raise TrainingError(f"scoring {who} failed: {what_failed(error)}") from error
 
 
 def _together(counts: np.ndarray, pads: bool) -> list[np.ndarray]:

@@ -130,7 +130,8 @@ def run(
         metric: The main metric, by which validation selects the round; by default the first of `metrics`, or the
             task's own.
         seed: Everything random is derived from it.
-        dtype: The floating-point type of the model and of the inputs.
+        dtype: The floating-point type of the model and of the inputs. Data keep the type that they came in;
+            `data.client(i, dtype=...)` gives rows as the run sees them, by default in float32.
         autocast: Whether the model computes in bfloat16 where torch holds that safe (`torch.autocast`); weights, losses
             and updates stay in `dtype`.
         device: Where the model trains, as torch names it.

@@ -84,3 +84,46 @@ def test_a_model_that_cannot_run_side_by_side_is_one_line_that_says_what_to_chan
     with pytest.raises(ft.TrainingError, match=r"on the data in forward, test_.*\. backend='serial'") as caught:
         ft.run(model=Branches(3, 2), data=data, algorithm=FIVE, rounds=1, evaluation=None, backend="vectorised")
     assert len(str(caught.value)) < 200
+
+
+class Words(nn.Module):
+    """The mean of a row's words."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.vectors, self.last = nn.Embedding(6, 5), nn.Linear(5, 3)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.last(self.vectors(x).mean(1))
+
+
+@pytest.mark.parametrize("backend", ["serial", "vectorised"])
+@pytest.mark.parametrize("part", ["train", "test"])
+@pytest.mark.parametrize("index", [9, -1])
+def test_an_index_out_of_range_names_its_client(index: int, part: str, backend: str) -> None:
+    """Side by side torch took the row of another client's table instead, and training and scores went on."""
+    draw = np.random.default_rng(0)
+    rows = {
+        each: [(draw.integers(0, 6, size=(8, 4)), np.arange(8) % 3) for _ in range(8)] for each in ("train", "test")
+    }
+    rows[part][3][0][5, 2] = index
+    names = [f"ward {number}" for number in range(8)]
+    data = ft.data.FederatedData.from_clients(rows["train"], test=rows["test"], names=names)
+    with pytest.raises(ft.TrainingError, match=r"client 3 \(ward 3\).*IndexError: index out of range"):
+        ft.run(model=Words, data=data, algorithm=FIVE, rounds=1, backend=backend, workers=1, progress=False)
+
+
+def test_clients_that_fail_only_side_by_side_are_named_together() -> None:
+    """One by one they all train, so none of them is to blame."""
+
+    class Counts(Words):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            if x.shape[0] == 5:  # rows of the largest client, to which the other is padded
+                assert not torch._C._functorch.is_functorch_wrapped_tensor(x), "not side by side"
+            return super().forward(x)
+
+    data = ft.data.FederatedData.from_clients([(np.zeros((n, 4), np.int64), np.arange(n) % 3) for n in (2, 3, 5)])
+    settings = {"data": data, "algorithm": FIVE, "rounds": 1, "batch_size": None, "evaluation": None, "workers": 1}
+    assert ft.run(model=Counts, backend="serial", **settings).history
+    with pytest.raises(ft.TrainingError, match="clients 0 to 2, round 0, side by side: AssertionError: not side by"):
+        ft.run(model=Counts, backend="vectorised", **settings)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 import torch
 from torch import nn
 
@@ -18,6 +19,19 @@ def test_code_of_the_users_own_is_known_from_ours() -> None:
     assert not Network(nn.Sequential(nn.Linear(2, 2), Own())).is_known()
     assert Network(nn.Linear(2, 2)).is_known() and not Network(nn.Linear(2, 2)).hooked()
     assert Network(hooked).hooked()
+
+
+@pytest.mark.parametrize("index", [6, 20, -1])
+def test_side_by_side_no_client_reads_the_embedding_of_another(index: int) -> None:
+    """Torch has one long table of all clients' rows: index 6 of the first of two clients is row 0 of the second's."""
+    network = Network(nn.Embedding(6, 2))
+    tables, rows = torch.arange(24.0).reshape(2, 6, 2), torch.tensor([[0, 5], [5, 3]])
+    look_up = torch.func.vmap(lambda table, x: network.forward({"weight": table}, {"x": x}))
+    assert look_up(tables, rows).equal(torch.stack([tables[0][rows[0]], tables[1][rows[1]]]))
+    rows[0, 1] = index
+    for kind in (torch.int64, torch.int32):
+        with pytest.raises(IndexError, match="out of range"):
+            look_up(tables, rows.to(kind))
 
 
 def test_both_copies_share_the_models_weights_and_nothing_else() -> None:

@@ -76,6 +76,19 @@ def test_a_new_user_is_fine_tuned_on_its_own_rows(settings: dict[str, float], ex
     assert result.params["w"].tolist() == pytest.approx([0.0])
 
 
+def test_rows_of_a_client_in_the_type_of_the_run_are_those_that_came_in() -> None:
+    """A float32 has no 0.1: `data.client` rounds unless it is told the type."""
+    data = clients_of([0.1], [0.3])
+    result = ft.run(
+        model=OneWeight(), data=data, algorithm=ft.algorithms.fedavg(lr=HALFWAY, steps=1), rounds=1, dtype=torch.float64
+    )
+    came = {name: column[data.positions(0)] for name, column in data.columns.items()}
+    ways = [came, data.client(0, dtype=torch.float64), data.client(0)]
+    exact, asked, rounded = (float(result.personalize(rows).shared["w"]) for rows in ways)
+    assert exact == asked != rounded
+    assert rounded == pytest.approx(exact, abs=1e-7)
+
+
 def test_without_scores_nothing_is_selected() -> None:
     result = run()
     assert (result.selected, result.scores) == (None, None)

@@ -42,6 +42,8 @@ class Transform(NamedTuple):
     """Says where an update only adds weight decay: a step then decays and moves the weights in one pass over them."""
     one_pass: OnePass | None = None
     """Takes a whole step in one pass over the weights, where torch has a kernel for it."""
+    trial: Callable[[Params, Params, Position], None] | None = None
+    """Tries the user's functions inside on a gradient and weights, and raises an error that names a wrong one."""
 
 
 def stateless(fn: Callable[[Params, Params, Position], Params], **rates: Schedule) -> Transform:
@@ -93,6 +95,11 @@ def chain(*transforms: Transform) -> Transform:
         new = in_one_pass(active[-1], gradient, found[0], state[-1], params, now, rate)
         return None if new is None else (*found[1], new)
 
+    def trial(gradient: Params, params: Params, now: Position) -> None:
+        for transform in active:
+            if transform.trial is not None:
+                transform.trial(gradient, params, now)
+
     leading = all(t.decay_alone is not None for t in active[:-1])
     return Transform(
         lambda params: tuple(t.init(params) for t in active),
@@ -101,6 +108,7 @@ def chain(*transforms: Transform) -> Transform:
         tuple(entry for t in active for entry in t.schedules),
         decay_alone if leading and active[-1].decay_alone is not None else None,
         one_pass if leading and active[-1].one_pass is not None else None,
+        trial if any(t.trial is not None for t in active) else None,
     )
 
 

@@ -14,14 +14,15 @@ import numpy as np
 import torch
 
 from fedtempo.client.local_step import seen
+from fedtempo.client.network import inputs_of
 from fedtempo.client.objectives import Received
 from fedtempo.client.phase import Carry
 from fedtempo.client.program import Stage
 from fedtempo.client.transforms import Transform, is_identity
-from fedtempo.errors import ConfigError, FedTempoError, first_line, require
-from fedtempo.federation.costs import StageFlops, measured_stages
+from fedtempo.errors import ConfigError, FedTempoError, ModelError, first_line, require
+from fedtempo.federation.costs import StageFlops, measured_stages, two_rows
 from fedtempo.federation.federation import Federation
-from fedtempo.params import Params, add, different_form, leaves, no_tensor_in, select, zeros_like
+from fedtempo.params import Params, add, different_form, leaves, no_tensor_in, scaled, select, zeros_like
 from fedtempo.randomness import generators_kept, states_of_generators
 from fedtempo.schedules import Now
 from fedtempo.server.step import Server
@@ -67,7 +68,7 @@ def _try_one_round(federation: Federation) -> list[StageFlops]:
     for stage in federation.program.stages:
         _check_directions(stage, carry, now)
     rule = "made of functions that run on the model, such as an objective that returns a Value"
-    with _trial("phases", rule, given, may_draw=federation.problem.draws_masks):
+    with _trial("phases", rule, given, may_draw=federation.problem.draws_masks), _body_named(federation, carry):
         operations = measured_stages(federation, shared, received.extra)
     rule = "a function of (received, carry) that returns tensors by name"
     given += [carry.shared, carry.personal]
@@ -82,6 +83,42 @@ def _try_one_round(federation: Federation) -> list[StageFlops]:
         federation.program.finish(received, carry)
         _ = federation.expected
     return operations
+
+
+@contextmanager
+def _body_named(federation: Federation, carry: Carry) -> Iterator[None]:
+    """Say what is asked of a body where the algorithm calls it by itself, as MOON does, and that is what failed."""
+    try:
+        yield
+    except Exception as error:
+        alone = _failure_of_body(federation, {**carry.shared, **carry.personal})
+        if (type(alone), str(alone)) != (type(error), str(error)):
+            raise
+        inputs = ", ".join(map(repr, inputs_of(two_rows(federation, int(federation.problem.data.clients[0])))))
+        what = f"{type(error).__name__} ({first_line(error)}){place_of(error)}"
+        if isinstance(error, FedTempoError):
+            what = first_line(error).rpartition(" Got ")[2]
+        raise ModelError(
+            f"the model's body must take the model's inputs, {inputs}, and return one tensor: "
+            f"{federation.algorithm.name} computes features apart from the head. Got {what}."
+        ) from error
+
+
+def _failure_of_body(federation: Federation, params: Params) -> Exception | None:
+    """What the body raises when it is called by itself, where the whole model runs."""
+    network, rows = federation.problem.network, two_rows(federation, int(federation.problem.data.clients[0]))
+    if not network.has_head:
+        return None
+    with torch.no_grad():
+        try:
+            network.forward(params, rows, train=True)
+        except Exception:  # the user's code; then the body is not to blame
+            return None
+        try:
+            network.features(params, rows, train=True)
+        except Exception as error:
+            return error
+    return None
 
 
 def _check_served(server: Server, shared: Params, trained: Params) -> None:
@@ -118,7 +155,12 @@ def _require_state(field: str, state: object) -> None:
 def _check_transform(field: str, transform: Transform, state: Any, trained: Params, now: Now) -> None:
     if is_identity(transform):
         return
+    ones = {name: torch.ones_like(value) for name, value in trained.items()}
     with _trial(f"{field}, update", DIRECTION, (trained,)):
+        if transform.trial is not None:
+            # Not of zeros: a function may well divide by the gradient's norm.
+            for gradient in (ones, scaled(ones, -1.0)):
+                transform.trial(gradient, trained, now)
         _require_state(f"the state of {field}", state)
         before = {name: torch.empty_like(value) for name, value in leaves(state, "").items()}
         direction, after = transform.update(zeros_like(trained), state, trained, now)
@@ -132,7 +174,6 @@ def _check_transform(field: str, transform: Transform, state: Any, trained: Para
             raise ConfigError(f"{field}, update must return a state of the form that init made. Got {wrong}.")
     with _trial(f"{field}, update", DIRECTION, (trained,)):
         # Of zeros most functions make zeros, whatever they remember. Each call has a state of its own to write into.
-        ones = {name: torch.ones_like(value) for name, value in trained.items()}
         calls = (transform.update(ones, transform.init(trained), trained, now) for _ in range(2))
         first, second = ({**direction, **leaves(after, "state")} for direction, after in calls)
         require_same(f"{field}, update must be a function that remembers", first, second)

@@ -9,12 +9,13 @@ from typing import Any, NamedTuple
 
 import pytest
 import torch
+from torch import nn
 
 import fedtempo as ft
 from fedtempo.client.objectives import Value
 from fedtempo.client.rules import RateRule
 from fedtempo.contracts import small_data
-from fedtempo.errors import ConfigError, TrainingError
+from fedtempo.errors import ConfigError, ModelError, TrainingError
 from fedtempo.params import Params
 
 PLAIN = ft.algorithms.fedavg(lr=0.1, steps=2)
@@ -86,7 +87,42 @@ def filling(gradient: Params, state: Any, params: Params, now: ft.Now) -> Any:
     return gradient, {name: state.get(name, torch.zeros_like(g)) + g for name, g in gradient.items()}
 
 
+def scaling(**functions: Any) -> ft.Algorithm:
+    return ft.algorithms.adaptive_decay(PLAIN, **{"rate": number(1.0), "decay": number(0.1), **functions})
+
+
+def number(value: Any) -> Callable[..., Any]:
+    return lambda gradient, params, now: value
+
+
+RATE = "rate must be a function of (gradient, weights, position) that returns a finite number >= 0, or one for each "
+RATE += "tensor by its name. Got "
+DECAY = RATE.replace("rate must", "decay must").replace(" >= 0", "")
+
 WRONG: dict[str, tuple[ft.Algorithm, str]] = {
+    "a rate of two arguments": (scaling(rate=lambda gradient, params: 1.0), RATE + "TypeError ("),
+    "a rate that fails": (scaling(rate=fails), RATE + HERE),
+    "a rate that is a text": (scaling(rate=number("half")), RATE + "'half'."),
+    "a rate below 0": (scaling(rate=number(-0.5)), RATE + "-0.5."),
+    "a rate below 0 for some gradients": (
+        scaling(rate=lambda g, params, now: g["head.bias"].sum()),
+        RATE + "-4.0.",
+    ),
+    "a rate that is no number": (scaling(rate=number(torch.tensor(float("nan")))), RATE + "nan."),
+    "a rate of another shape": (scaling(rate=number(torch.ones(7))), RATE + "(7,) torch.float32 for "),
+    "a rate for one tensor": (scaling(rate=number({"head.bias": 0.5})), RATE + "nothing for "),
+    "a decay that is nothing": (scaling(decay=number(None)), DECAY + "None."),
+    "a decay without end": (scaling(decay=number(float("inf"))), DECAY + "inf."),
+    "a decay with a text for a tensor": (
+        scaling(decay=lambda g, params, now: dict.fromkeys(params, 0.1) | {"head.bias": "0.1"}),
+        DECAY + "'0.1' for 'head.bias'.",
+    ),
+    "a rate behind another transform": (
+        scaling(rate=number(-1)).with_direction(
+            lambda d: ft.transforms.chain(ft.transforms.clip_by_global_norm(1.0), d)
+        ),
+        RATE + "-1.",
+    ),
     "an optimizer without a state": (stepping(lambda g, s, p, now: g), PAIR + "ValueError"),
     "an optimizer of three arguments": (stepping(lambda g, s, p: (g, s)), PAIR + "TypeError"),
     "an optimizer that fails": (stepping(fails), PAIR + HERE),
@@ -182,6 +218,76 @@ def test_what_is_wrong_is_said_in_one_line_before_training(name: str) -> None:
     with pytest.raises(ConfigError) as told:
         run(algorithm)
     assert words in str(told.value) and "\n" not in str(told.value)
+
+
+class OfTwo(nn.Module):
+    """A model of two inputs, whose body takes them as `forward` calls it."""
+
+    def __init__(self, body: nn.Module, join: Callable[[nn.Module, torch.Tensor, torch.Tensor], torch.Tensor]) -> None:
+        super().__init__()
+        self.body, self.head, self.join = body, nn.Linear(5, 3), join
+
+    def forward(self, a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+        return self.head(self.join(self.body, a, b))
+
+
+class Pair(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(4, 5)
+
+    def forward(self, a: torch.Tensor, b: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        return self.layer(a) + b.mean(1, keepdim=True), b
+
+
+BODIES: dict[str, tuple[Callable[[], nn.Module], str]] = {
+    "of one input": (
+        lambda: OfTwo(nn.Linear(7, 5), lambda body, a, b: body(torch.cat([a, b], 1))),
+        "TypeError (Linear.forward() got an unexpected keyword argument 'a')",
+    ),
+    "with two outputs": (lambda: OfTwo(Pair(), lambda body, a, b: body(a, b)[0]), "a tuple with 2 tensors"),
+}
+
+
+def on_two_inputs(model: Callable[[], nn.Module], algorithm: ft.Algorithm) -> ft.Result:
+    draws = torch.Generator().manual_seed(0)
+    clients = [
+        {"a": torch.randn(8, 4, generator=draws), "b": torch.randn(8, 3, generator=draws), "y": torch.arange(8) % 3}
+        for _ in range(3)
+    ]
+    data = ft.data.FederatedData.from_clients(clients)
+    return ft.run(model=model, data=data, algorithm=algorithm, rounds=1, progress=False)
+
+
+@pytest.mark.parametrize("name", BODIES)
+def test_what_moon_needs_of_a_body_is_said(name: str) -> None:
+    """The error spoke of functions and objectives, of which the user has written none."""
+    model, got = BODIES[name]
+    assert on_two_inputs(model, PLAIN).history
+    with pytest.raises(ModelError) as told:
+        on_two_inputs(model, ft.algorithms.moon(lr=0.1, steps=1))
+    rule = (
+        "the model's body must take the model's inputs, 'a', 'b', and return one tensor: moon computes features apart"
+    )
+    assert str(told.value) == f"{rule} from the head. Got {got}."
+
+
+def test_a_failure_of_the_objective_is_not_blamed_on_a_body_that_does_not_run_alone() -> None:
+    with pytest.raises(ConfigError, match=r"phases must be .* ZeroDivisionError"):
+        on_two_inputs(BODIES["of one input"][0], minimising(fails))
+
+
+RIGHT: dict[str, ft.Algorithm] = {
+    "a rate over the gradient's norm": scaling(rate=lambda g, params, now: 1 / (1e-30 + g["head.bias"].norm())),
+    "a tensor for each tensor": scaling(rate=lambda g, params, now: {n: t.abs() / 9 for n, t in g.items()}),
+    "a decay below 0": scaling(decay=number(-0.1)),
+    "numbers of two kinds": scaling(rate=lambda g, params, now: {n: torch.tensor(0.5) for n in g}, decay=number(1)),
+}
+
+
+@pytest.mark.parametrize("name", RIGHT)
+def test_factors_that_scale_every_tensor_are_taken(name: str) -> None:
+    assert run(RIGHT[name]).history
 
 
 @pytest.mark.parametrize("backend", ["serial", "vectorised"])
