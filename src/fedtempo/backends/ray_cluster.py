@@ -6,6 +6,7 @@ files in a temporary folder that goes when it stops.
 
 from __future__ import annotations
 
+import gc
 import importlib
 import importlib.util
 import logging
@@ -128,6 +129,7 @@ def started(ray: ModuleType, start: Callable[..., None], **settings: object) -> 
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # about Ray's later versions and this machine, not about the run
             start(ray, log_to_driver=False, logging_level=logging.ERROR, **settings)
+            gc.collect()  # Ray leaves open files to the collector, which warned of them in the middle of a round
         yield
     finally:
         processes = _processes(ray)
