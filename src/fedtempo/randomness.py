@@ -129,7 +129,13 @@ def generators_kept() -> Iterator[None]:
 
 def seed_generators(seed: int) -> None:
     """Start torch's, numpy's and Python's own generators from a seed, for code of others that draws from them."""
-    torch.manual_seed(seed & (2**63 - 1))
+    number = seed & (2**63 - 1)
+    if torch.accelerator.current_accelerator() is None:
+        # torch.manual_seed would store a stack trace for the accelerator, which this build of torch does not have. That
+        # takes four hundred times as long, and transforms of single images are seeded for every row.
+        torch.default_generator.manual_seed(number)
+    else:
+        torch.manual_seed(number)
     np.random.seed(seed & (2**32 - 1))
     random.seed(seed)
 

@@ -69,6 +69,23 @@ def test_keys_side_by_side_draw_what_each_draws_alone() -> None:
         assert torch.equal(together[lane], uniform(key, torch.Size([4]), stream=2))
 
 
+def test_code_of_others_draws_what_torchs_own_seed_gives() -> None:
+    with generators_kept():
+        seed_generators(2**63 + 5)
+        found = torch.rand(5)
+        torch.manual_seed(5)
+        assert torch.equal(found, torch.rand(5))
+
+
+def test_an_accelerator_is_seeded_with_the_rest(monkeypatch: pytest.MonkeyPatch) -> None:
+    seeds: list[int] = []
+    monkeypatch.setattr(torch.accelerator, "current_accelerator", lambda: torch.device("cuda"))
+    monkeypatch.setattr(torch, "manual_seed", seeds.append)
+    with generators_kept():
+        seed_generators(7)
+    assert seeds == [7]
+
+
 def test_threads_that_seed_the_global_generators_take_turns() -> None:
     """A live page builds its model in a thread of its own while a run of the same program builds another."""
     entered, drawn = threading.Event(), threading.Event()
