@@ -22,12 +22,18 @@ from fedtempo.metrics.outputs import of_numbers
 from fedtempo.params import Params, all_finite
 from fedtempo.randomness import generators_kept, states_of_generators
 from fedtempo.tasks import IGNORED, Batch, Meaning, meaning_of
-from fedtempo.training.checks.purity import alike, check_purity, gradients_are_independent, is_head_of_body, tried
+from fedtempo.training.checks.purity import (
+    MASKS_TRIED,
+    alike,
+    check_purity,
+    gradients_are_independent,
+    is_head_of_body,
+    tried,
+)
 from fedtempo.training.checks.repeats import repeated
 from fedtempo.training.checks.scoring import check_loss_fits, check_own_pieces
 from fedtempo.training.checks.settings import MOST
 
-MASKS_TRIED = 4
 PRECISIONS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 
 
@@ -76,7 +82,7 @@ def check_model(federation: Federation, evaluation: Evaluation | None = None, gi
         _check_single_rows(federation, params, rows, evaluation)
     _check_given_clients(federation)
     predicts_apart = _rows_are_independent(federation, params, rows, False, masks)
-    split = is_head_of_body(federation.problem.network, params, rows)
+    split = is_head_of_body(federation.problem.network, params, rows, masks)
     meaning, targets = meaning_of(federation.problem.task, outputs.shape, rows.get("y")), rows.get("y", outputs).shape
     return ModelFacts(masks, independent, predicts_apart, split, meaning, outputs.shape, targets)
 

@@ -14,6 +14,9 @@ from fedtempo.errors import FedTempoError, ModelError, first_line
 from fedtempo.params import Params
 from fedtempo.tasks import Batch
 
+MASKS_TRIED = 4
+"""Masks under which a model is compared; one may come out the same by chance."""
+
 
 def check_purity(network: Network, originals: Sequence[object], params: Params, rows: Batch) -> None:
     """Outputs follow from the rows and the weights that come in; nothing but buffers is written.
@@ -55,17 +58,19 @@ def _check_repeats(network: Network, params: Params, rows: Batch, train: bool) -
             raise ModelError(f"the model must {rule} (register_buffer). Got changes in {name!r}.")
 
 
-def is_head_of_body(network: Network, params: Params, rows: Batch) -> bool:
+def is_head_of_body(network: Network, params: Params, rows: Batch, masks: bool) -> bool:
     """Whether the model is head(body(inputs)) and nothing else, so that features may be computed apart from the head.
 
     A model may have both parts and do more: an activation between them, a second way past the body, another scale.
+    With `masks`, whose numbers may hide the difference, several are tried.
     """
     if not network.has_head:
         return False
     trained = [n for n in network.parameters if params[n].is_floating_point()]
     # A ReLU between the parts shows only where features are negative: with other signs, other features are.
     points = [{**params, **{n: sign * params[n] + 0.01 for n in trained}} for sign in (1, -1)]
-    ways = [(point, train, key) for point in points for train, key in ((False, 0), (True, 0), (True, 1), (True, 2))]
+    trainings = [(True, key) for key in range(MASKS_TRIED if masks else 1)]
+    ways = [(point, train, key) for point in points for train, key in ((False, 0), *trainings)]
     try:
         return all(alike(*_whole_and_apart(network, rows, *way)) for way in ways)
     except Exception:  # the parts are the user's code, and a body may not run by itself
