@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -60,7 +61,20 @@ class Problem:
     @cached_property
     def network(self) -> Network:
         """The model as a pure function of its tensors."""
-        network = Network(self.model.to(dtype=self.dtype, device=self.device))
+        return self._fitted(Network(self.model.to(dtype=self.dtype, device=self.device)))
+
+    def known_as(self, **facts: object) -> Problem:
+        """The same problem with what trials have shown about its model and its schedules."""
+        known = replace(self, **facts)  # type: ignore[arg-type]
+        # Code of the user may remember a trial, and so may a hook: a run starts from new copies of it. Layers of torch
+        # and of ours remember nothing, and to copy them takes longer than some steps of a small model.
+        made = vars(self).get("network")
+        if isinstance(made, Network) and made.is_known() and not made.hooked():
+            vars(known)["network"] = known._fitted(copy.copy(made))
+        return known
+
+    def _fitted(self, network: Network) -> Network:
+        """The network with what this problem knows about the model."""
         network.dropout = network.dropout or self.draws_masks
         network.autocast = self.autocast
         network.outputs_are = self.outputs_are

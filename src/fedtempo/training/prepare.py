@@ -163,8 +163,7 @@ def _tried_on_a_batch(federation: Federation, evaluation: Evaluation | None, mod
     facts = check_model(federation, evaluation, model)
     # A metric that the user asked for must fit the model's outputs. A default metric that does not fit is left out.
     task = fitted_task(federation, facts.outputs, facts.targets)
-    problem = replace(
-        federation.problem,
+    problem = federation.problem.known_as(
         task=task,
         draws_masks=facts.draws_masks,
         pads_batches=facts.pads_batches,

@@ -33,8 +33,8 @@ def with_devices(
 ) -> Federation:
     """The federation with its devices, and with what its schedules need to know about clients."""
     schedules = [schedule for schedule in _client_schedules(federation, evaluation) if sees_clients(schedule)]
-    problem = replace(
-        federation.problem, sees_clients=bool(schedules), keeps_loss=any(_reads_last_loss(s) for s in schedules)
+    problem = federation.problem.known_as(
+        sees_clients=bool(schedules), keeps_loss=any(_reads_last_loss(s) for s in schedules)
     )
     if devices is None:
         return replace(federation, problem=problem)
