@@ -93,7 +93,7 @@ def _of_experiment(experiment: Experiment) -> Blueprint:
     def build(data: FederatedData) -> Experiment:
         problem = replace(experiment.federation.problem, data=data)
         federation = replace(experiment.federation, problem=problem)
-        return replace(experiment, federation=federation, backend=serial, workers=1, cluster=None)
+        return replace(experiment, federation=federation, backend=serial, workers=1, cluster=None, operations=None)
 
     identity = repr(sorted(experiment.identity(strict=False).items())).encode()
     data = experiment.federation.problem.data

@@ -65,9 +65,16 @@ class StageFlops:
 class Ledger:
     """Counts what rounds cost. Operations are measured once on the real model, then multiplied by steps and rows."""
 
-    def __init__(self, federation: Federation, shared: Params, extra: Params, asked: Iterable[int] = ()) -> None:
+    def __init__(
+        self,
+        federation: Federation,
+        shared: Params,
+        extra: Params,
+        asked: Iterable[int] = (),
+        stages: Sequence[StageFlops] | None = None,
+    ) -> None:
         self._federation = federation
-        self._stages = measured_stages(federation, shared, extra)
+        self._stages = measured_stages(federation, shared, extra) if stages is None else stages
         _, still = partition(shared, federation.moving_names)
         # What no round changes goes down once, with a client's first round; the rest goes down every time.
         shares = not federation.algorithm.uploads.nothing

@@ -17,6 +17,7 @@ from torch import nn
 from fedtempo.backends import Backend, Calibration, Choice, Cluster, vectorised
 from fedtempo.errors import ConfigError
 from fedtempo.evaluation.protocol import Evaluation
+from fedtempo.federation.costs import StageFlops
 from fedtempo.federation.federation import Federation
 from fedtempo.models.weights import KEPT, Start
 from fedtempo.params import Params
@@ -60,6 +61,8 @@ class Experiment:
     """Where the first weights come from."""
     notes: tuple[str, ...] = ()
     """What was decided for the user and might surprise, a line each."""
+    operations: tuple[StageFlops, ...] | None = None
+    """What a step of every stage costs, as the checks have counted it; None where the run has to count."""
 
     @cached_property
     def clients_keep_nothing(self) -> bool:

@@ -77,7 +77,8 @@ def train_experiment(
     ):
         log_start(experiment, history, notes_as_warnings)
         # The ledger has to know who was asked before: a client gets the tensors that never change only once.
-        ledger = Ledger(federation, experiment.first_shared, server.extra(state.server), _asked(history))
+        extra, stages = server.extra(state.server), experiment.operations
+        ledger = Ledger(federation, experiment.first_shared, extra, _asked(history), stages)
         memory = None if real else memory_of(experiment)  # a real user may not answer
         for _ in range(len(history), 0 if _stopped(history) else experiment.rounds):
             state, personal, report = _scored_round(experiment, state, history, clients, store, ledger, memory, real)

@@ -111,7 +111,7 @@ def prepare(
     federation = _tried_on_a_batch(with_starts(federation, given, init_clients, origin), evaluation, model)
     federation = with_devices(federation, as_devices(devices), evaluation, federation.first_shared(given))
     expected = _check_rounds(federation, rule, rounds, evaluation, quorum)
-    check_functions(federation)
+    operations = check_functions(federation)
     if evaluation is not None:
         check_metrics(federation)
     federation = replace(federation, policy=_policy(admission, faults, aggregator))
@@ -149,6 +149,7 @@ def prepare(
         worker_timeout=worker_timeout,
         start=origin,
         notes=notes,
+        operations=tuple(operations),
     )
 
 

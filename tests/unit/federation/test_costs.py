@@ -11,7 +11,9 @@ from torch.utils.flop_counter import FlopCounterMode
 
 import fedtempo as ft
 from fedtempo import algorithms as a
-from fedtempo.federation.costs import Costs, Ledger, OperationCounter
+from fedtempo.federation.costs import Costs, Ledger, OperationCounter, measured_stages
+from fedtempo.params import select
+from fedtempo.training.prepare import prepare
 from tests import zoo
 
 # mlp(6, [5], 4): 6*5 + 5 + 5*4 + 4 = 59 parameters of 4 bytes.
@@ -80,6 +82,16 @@ def test_operations_are_those_torch_counts(kind: str) -> None:
     with FlopCounterMode(display=False) as theirs:
         model(inputs).sum().backward()
     assert ours.operations == theirs.get_total_flops() > 0
+
+
+@pytest.mark.parametrize("name", ["fedavg", "scaffold", "pflego", "fedrep", "delta-sgd", "fedem"])
+def test_a_run_charges_what_the_checks_have_counted(name: str) -> None:
+    settings = {"model": zoo.model("mlp"), "data": zoo.data("mlp"), "algorithm": zoo.ALGORITHMS[name]}
+    experiment = prepare(**settings, rounds=2)
+    shared, server = experiment.first_shared, experiment.federation.algorithm.server
+    extra = server.extra(server.init(select(shared, experiment.federation.stepped_names)))
+    assert experiment.operations == tuple(measured_stages(experiment.federation, shared, extra))
+    assert sum(stage.step + stage.enter for stage in experiment.operations) > 0
 
 
 def test_counting_operations_does_not_load_the_compiler() -> None:

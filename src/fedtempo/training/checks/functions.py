@@ -19,7 +19,7 @@ from fedtempo.client.phase import Carry
 from fedtempo.client.program import Stage
 from fedtempo.client.transforms import Transform, is_identity
 from fedtempo.errors import ConfigError, FedTempoError, first_line, require
-from fedtempo.federation.costs import measured_stages
+from fedtempo.federation.costs import StageFlops, measured_stages
 from fedtempo.federation.federation import Federation
 from fedtempo.params import Params, add, different_form, leaves, no_tensor_in, select, zeros_like
 from fedtempo.randomness import generators_kept, states_of_generators
@@ -32,14 +32,18 @@ KERNEL = "a function of (gradient, decay, state, parameters, now, rate) that ret
 DIRECTION = "a function of (gradient, state, parameters, now) that returns (direction, state)"
 
 
-def check_functions(federation: Federation) -> None:
-    """Every function of the algorithm that a client's round calls runs on this model, and returns what it should."""
+def check_functions(federation: Federation) -> list[StageFlops]:
+    """Every function of the algorithm that a client's round calls runs on this model, and returns what it should.
+
+    Returns the operations of every stage, which the trial of a step counts.
+    """
     with generators_kept():
-        _try_one_round(federation)
+        operations = _try_one_round(federation)
     check_repeats(federation)
+    return operations
 
 
-def _try_one_round(federation: Federation) -> None:
+def _try_one_round(federation: Federation) -> list[StageFlops]:
     shared, memory = federation.first_shared(), federation.algorithm.memory
     client = int(federation.problem.data.clients[0])
     with _trial("server.init and server.extra", "functions of the trained tensors, and of the state made of them"):
@@ -64,7 +68,7 @@ def _try_one_round(federation: Federation) -> None:
         _check_directions(stage, carry, now)
     rule = "made of functions that run on the model, such as an objective that returns a Value"
     with _trial("phases", rule, given, may_draw=federation.problem.draws_masks):
-        measured_stages(federation, shared, received.extra)
+        operations = measured_stages(federation, shared, received.extra)
     rule = "a function of (received, carry) that returns tensors by name"
     given += [carry.shared, carry.personal]
     with _trial("memory.final_state", rule, given):
@@ -77,6 +81,7 @@ def _try_one_round(federation: Federation) -> None:
     with _trial("uploads.upload", rule, given):
         federation.program.finish(received, carry)
         _ = federation.expected
+    return operations
 
 
 def _check_served(server: Server, shared: Params, trained: Params) -> None:
