@@ -42,6 +42,7 @@ def tensors(rows: int = 6) -> TensorDataset:
     return TensorDataset(torch.arange(rows * 2.0).reshape(rows, 2), torch.arange(rows) % 2)
 
 
+@pytest.mark.slow("the test of what the public names load does this with all libraries every time")
 def test_importing_the_adapters_imports_none_of_the_libraries():
     code = "import sys, fedtempo.data.adapters; print({'datasets', 'flwr_datasets'} & set(sys.modules))"
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
