@@ -54,8 +54,8 @@ def with_blocks(*languages: str) -> list[Path]:
 
 
 OWN = ("own-algorithm", "own-optimizer", "own-data", "own-loss", "own-metric", "own-model", "lora", "save-and-serve")
-LONG = [DOCS / f"{name}.md" for name in ("tutorial", "compare", "evaluation", "devices")]
-LONG += [DOCS / "how-to" / f"{name}.md" for name in (*OWN, "compare-for-a-paper", "csv-to-model")]
+LONG = [DOCS / f"{name}.md" for name in ("tutorial", "compare", "compression", "evaluation", "devices", "tune")]
+LONG += [DOCS / "how-to" / f"{name}.md" for name in (*OWN, "compare-for-a-paper", "csv-to-model", "privacy")]
 """They train for seconds; tests of what they use run every time."""
 SHORT = [page for page in with_blocks("python") if page not in LONG]
 
