@@ -77,6 +77,15 @@ def test_code_of_others_draws_what_torchs_own_seed_gives() -> None:
         assert torch.equal(found, torch.rand(5))
 
 
+def test_an_accelerator_is_seeded_with_the_rest(monkeypatch: pytest.MonkeyPatch) -> None:
+    seeds: list[int] = []
+    monkeypatch.setattr(torch.accelerator, "current_accelerator", lambda: torch.device("cuda"))
+    monkeypatch.setattr(torch, "manual_seed", seeds.append)
+    with generators_kept():
+        seed_generators(7)
+    assert seeds == [7]
+
+
 def test_threads_that_seed_the_global_generators_take_turns() -> None:
     """A live page builds its model in a thread of its own while a run of the same program builds another."""
     entered, drawn = threading.Event(), threading.Event()

@@ -68,8 +68,9 @@ class Problem:
         known = replace(self, **facts)  # type: ignore[arg-type]
         # Code of the user may remember a trial, and so may a hook: a run starts from new copies of it. Layers of torch
         # and of ours remember nothing, and to copy them takes longer than some steps of a small model.
-        if self.network.is_known() and not self.network.hooked():
-            vars(known)["network"] = known._fitted(copy.copy(self.network))
+        made = vars(self).get("network")
+        if isinstance(made, Network) and made.is_known() and not made.hooked():
+            vars(known)["network"] = known._fitted(copy.copy(made))
         return known
 
     def _fitted(self, network: Network) -> Network:

@@ -32,6 +32,7 @@ def problem(model: nn.Module) -> Problem:
 
 def test_layers_of_torch_are_not_copied_again() -> None:
     first = problem(nn.Sequential(nn.Linear(3, 2), nn.ReLU()))
+    assert not first.network.dropout
     known = first.known_as(draws_masks=True, outputs_are="numbers")
     assert known.network.training is first.network.training
     assert known.network.dropout and known.network.outputs_are == "numbers"
@@ -43,6 +44,12 @@ def test_code_of_the_user_and_hooks_are_copied_again() -> None:
     hooked[0].register_forward_hook(lambda *_: None)
     for model in (Own(), hooked):
         first = problem(model)
+        tried = first.network.training
         known = first.known_as(draws_masks=True)
-        assert known.network.training is not first.network.training
+        assert known.network.training is not tried
         assert known.network.dropout
+
+
+def test_a_network_that_nobody_has_asked_for_is_not_made() -> None:
+    first = problem(Own())
+    assert "network" not in vars(first.known_as(keeps_loss=True)) and "network" not in vars(first)
