@@ -53,7 +53,7 @@ def stopped_after(count: int, folder: Path, **more: Any) -> None:
 
 
 RESUMED = [(backend, name) for backend in ("serial", "vectorised") for name in zoo.ALGORITHMS]
-SIDE_BY_SIDE = ["fedavg", "scaffold", "pflego", "ditto", "fedem", "four at once"]
+SIDE_BY_SIDE = ["pflego", "fedem", "four at once"]
 OFTEN = [(b, name) for b, name in RESUMED if name in (zoo.MECHANISMS if b == "serial" else SIDE_BY_SIDE)]
 
 
@@ -142,10 +142,20 @@ def test_a_folder_has_one_user(tmp_path: Path) -> None:
 POINTS = ["commit:begin", "commit:clients", "commit:shared", "commit:reports", "commit:end"]
 
 
-@pytest.mark.parametrize("point", POINTS)
-@pytest.mark.parametrize("error", [OSError(28, "no space left"), KeyboardInterrupt()])
-def test_failing_at_any_point_of_a_commit(point: str, error: BaseException, tmp_path: Path) -> None:
-    passed = 0
+FAILING = [(error, point) for error in ("full", "interrupt") for point in POINTS]
+
+
+@pytest.mark.parametrize(
+    "case",
+    slow_but(
+        [*FAILING[::2], FAILING[3]],
+        FAILING,
+        "every point fails every time, by a full disk or by Ctrl-C: they take turns",
+    ),
+)
+def test_failing_at_any_point_of_a_commit(case: tuple[str, str], tmp_path: Path) -> None:
+    error: BaseException = OSError(28, "no space left") if case[0] == "full" else KeyboardInterrupt()
+    point, passed = case[1], 0
 
     def fail(here: str) -> None:
         nonlocal passed

@@ -111,7 +111,7 @@ OFTEN = [(kind, name) for kind, name in CASES if kind == "cnn" or name in ("nest
 @pytest.mark.parametrize("case", slow_but(OFTEN, CASES, "each runs every time on weights of another layout"))
 def test_a_step_in_one_pass_is_the_step_in_several(case: tuple[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
     kind, name = case
-    settings: dict[str, Any] = {"rounds": 3, "cohort": 4, "batch_size": 4, "seed": 1, "evaluation": None}
+    settings: dict[str, Any] = {"rounds": 2, "cohort": 3, "batch_size": 4, "seed": 1, "evaluation": None}
 
     def train(dtype: torch.dtype) -> ft.Result:
         data = {"data": zoo.data(kind), "algorithm": ONE_PASS[name], "dtype": dtype, "backend": "serial"}

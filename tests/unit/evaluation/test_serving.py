@@ -14,7 +14,8 @@ from fedtempo.client.phase import Phase, length
 from fedtempo.evaluation.serving import fine_tuning_in_words, served_phases
 from fedtempo.params import matching, submodule
 from fedtempo.training.prepare import prepare
-from tests.zoo import ALGORITHMS
+from tests.slow import slow_but
+from tests.zoo import ALGORITHMS, MECHANISMS
 
 
 def data(validation: float = 0.0) -> ft.data.FederatedData:
@@ -88,7 +89,10 @@ def test_new_users_of_a_wrapped_algorithm_are_clipped_too():
     assert all(phase.direction.schedules for phase in wrapped.serving.newcomer_phases)
 
 
-@pytest.mark.parametrize("name", sorted(ALGORITHMS))
+@pytest.mark.parametrize(
+    "name",
+    slow_but([*MECHANISMS, "apfl of outputs"], sorted(ALGORITHMS), "one algorithm of every mechanism runs every time"),
+)
 def test_the_protocol_is_obeyed_by_every_algorithm(name):
     experiment = prepare(model=ft.models.mlp(6, [5], 4), data=data(), rounds=2, algorithm=ALGORITHMS[name])
     now = experiment.federation.problem.now(0, 1.0)
