@@ -46,7 +46,9 @@ def test_workers_give_the_same_bits(name: str) -> None:
     assert alone.scores.summary() == shared.scores.summary()
 
 
-@pytest.mark.parametrize("kind", ["cnn", "batchnorm", "dropout"])
+@pytest.mark.parametrize(
+    "kind", slow_but(["batchnorm", "dropout"], ["cnn", "batchnorm", "dropout"], "it is sent as an mlp is")
+)
 def test_workers_give_the_same_bits_for_every_model(kind: str) -> None:
     batch_size = None if kind == "batchnorm" else 4
     assert run(kind, batch_size=batch_size).digest() == run(kind, batch_size=batch_size, workers=2).digest()
@@ -54,7 +56,7 @@ def test_workers_give_the_same_bits_for_every_model(kind: str) -> None:
 
 @pytest.mark.parametrize("backend", ["serial", "vectorised"])
 def test_any_number_of_workers_gives_the_same_bits(backend: str) -> None:
-    digests = {run(name="fedexp", backend=backend, block=2, workers=workers).digest() for workers in (1, 2, 3)}
+    digests = {run(name="fedexp", backend=backend, block=2, workers=workers).digest() for workers in (1, 3)}
     assert len(digests) == 1
 
 
