@@ -75,7 +75,10 @@ def _is_the_other_pair(item: pytest.Item) -> bool:
     spec = getattr(item, "callspec", None)
     if spec is None or not {"backend", "cohorts"} <= set(spec.params):
         return False
-    return (spec.params["backend"] == "serial") != ("everybody" in spec.id)
+    kinds = {"everybody", "some"} & set(spec.id.split("-"))
+    if len(kinds) != 1:  # by any other name, both would run side by side and none one by one
+        raise pytest.UsageError(f"{item.nodeid}: the ids of cohorts must be everybody and some.")
+    return (spec.params["backend"] == "serial") != ("everybody" in kinds)
 
 
 def _take_turns(items: list[pytest.Item]) -> None:

@@ -21,7 +21,7 @@ Arrays = dict[str, np.ndarray]
 Rows = tuple[np.ndarray, np.ndarray]
 
 both_backends = pytest.mark.parametrize("backend", ["serial", "vectorised"])
-both_participations = pytest.mark.parametrize("cohorts", [FULL, PARTIAL], ids=["full", "partial"])
+both_participations = pytest.mark.parametrize("cohorts", [FULL, PARTIAL], ids=["everybody", "some"])
 
 
 class SplitNet(nn.Module):
