@@ -37,9 +37,6 @@ def pytest_collection() -> Iterator[None]:
     finally:
         gc.freeze()
         gc.enable()
-        # After a hundred searches through what is new, Python searches all that is old. What tests load later, such as
-        # transformers, is old and large, so there had better be fewer searches.
-        gc.set_threshold(20_000)
 
 
 @pytest.hookimpl(wrapper=True)

@@ -90,7 +90,8 @@ def test_new_users_of_a_wrapped_algorithm_are_clipped_too():
 
 
 @pytest.mark.parametrize(
-    "name", slow_but(sorted(MECHANISMS), sorted(ALGORITHMS), "one algorithm of every mechanism runs every time")
+    "name",
+    slow_but([*MECHANISMS, "apfl of outputs"], sorted(ALGORITHMS), "one algorithm of every mechanism runs every time"),
 )
 def test_the_protocol_is_obeyed_by_every_algorithm(name):
     experiment = prepare(model=ft.models.mlp(6, [5], 4), data=data(), rounds=2, algorithm=ALGORITHMS[name])
