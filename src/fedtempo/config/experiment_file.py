@@ -40,6 +40,7 @@ from fedtempo.server.asynchrony import ASYNCHRONY, Asynchrony
 from fedtempo.server.cohort import Cohort, bernoulli, by_samples
 from fedtempo.server.fault_injection import Faults
 from fedtempo.server.robust import AGGREGATORS, Aggregator, plain_mean
+from fedtempo.support.files import read_inside
 from fedtempo.training.checks.settings import check_device
 from fedtempo.training.trackers import TRACKERS, Tracker
 
@@ -88,11 +89,15 @@ def overrides_of(texts: list[str] | None) -> dict[str, object]:
     return pairs_of(texts or (), "--set", "a.b=value")
 
 
-def read_values(path: Path) -> dict[str, Any]:
-    """The values in a TOML file; only its size and depth are checked."""
+def read_values(path: Path, received: bool = False) -> dict[str, Any]:
+    """The values in a TOML file; only its size and depth are checked. One in a received folder must be a plain file."""
+    most = 4 * toml.LARGEST  # UTF-8 has at most four bytes a character
     try:
-        with path.open("rb") as file:
-            content = file.read(4 * toml.LARGEST + 1)  # UTF-8 has at most four bytes a character
+        if received:
+            content = read_inside(path.parent, path.name, most)
+        else:
+            with path.open("rb") as file:
+                content = file.read(most + 1)
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or first_line(error)
         raise ConfigError(f"experiment file must be readable. Got {path}: {reason}.") from error

@@ -18,7 +18,7 @@ HERE = (None, "auto", "local")
 
 def stored_file(path: Path, allow_code: Sequence[str] = ()) -> ExperimentFile:
     """The experiment file of a run folder. Code of its own must be in a module that the user allows now."""
-    values = read_values(path)
+    values = read_values(path, received=True)
     with allowing(allow_code, path.parent):
         return parse(values)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import math
+import os
 from pathlib import Path
 from typing import get_args
 
@@ -13,7 +14,7 @@ from fedtempo.errors import ConfigError
 from fedtempo.report.html import report as page_about
 from fedtempo.report.runs import ReportRun, script_command, timestamp, versions
 from fedtempo.support.display import shows
-from fedtempo.support.files import write_atomically
+from fedtempo.support.files import read_inside, write_atomically
 from fedtempo.support.json_text import JsonTable, json_text
 from fedtempo.training.private_runs import WITHHELD
 from fedtempo.training.result import Result
@@ -46,8 +47,8 @@ def export(result: Result, folder: Path) -> None:
     for name, text in texts.items():
         write_atomically(folder / name, text, "out")
     _write_models(result, folder)
-    file = folder / EXPERIMENT
-    experiment = file.read_text(encoding="utf-8") if file.is_file() else None
+    has_file = os.path.lexists(folder / EXPERIMENT)
+    experiment = read_inside(folder, EXPERIMENT).decode(errors="replace") if has_file else None
     run = ReportRun.of(result, command=AGAIN if experiment else None, experiment=experiment)
     write_atomically(folder / REPORT, page_about([run], title=run.label), "out")
 

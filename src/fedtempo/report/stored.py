@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -14,6 +15,7 @@ from fedtempo.errors import FedTempoError, StoreError
 from fedtempo.report.folder import AGAIN, SUMMARY
 from fedtempo.report.pictures import picture_of, plan_of
 from fedtempo.report.runs import ReportRun, facts_of, noted
+from fedtempo.support.files import read_inside
 from fedtempo.training.experiment import CONTENT
 from fedtempo.training.prepare import prepare
 from fedtempo.training.storage.database import DATABASE
@@ -37,8 +39,8 @@ class StoredRun:
 
     def run(self, label: str | None = None) -> ReportRun:
         """The run as far as it was read, without pictures of the data and the schedules."""
-        summary, experiment = _summary(self.folder), self.folder / EXPERIMENT
-        has_file = experiment.is_file()
+        summary = _summary(self.folder)
+        text = _text(self.folder, EXPERIMENT)
         identity, history = self._reader.identity, self._reader.history
         seed = identity.get("seed", "")
         notes = noted(summary.get("notes") or [])
@@ -50,8 +52,8 @@ class StoredRun:
             facts={**{name: value for name, value in identity.items() if not _is_hash(name)}, **notes}
             | _privacy(summary),
             digest=summary.get("digest"),
-            command=AGAIN if has_file else summary.get("command"),
-            experiment=experiment.read_text(encoding="utf-8", errors="replace") if has_file else None,
+            command=summary.get("command") if text is None else AGAIN,
+            experiment=text,
             versions=summary.get("versions") or {"fedtempo": identity.get("version", "")},
             finished=summary.get("finished"),
         )
@@ -74,7 +76,7 @@ def with_pictures(run: ReportRun, folder: Path, allow_code: Sequence[str] = ()) 
 
     A file that names code of its own tells it only where the user allows that code; without, the page has no pictures.
     """
-    if not (folder / EXPERIMENT).is_file():
+    if run.experiment is None:
         return run
     try:
         experiment = prepare(**settings_of(without_places(stored_file(folder / EXPERIMENT, allow_code))))
@@ -97,13 +99,23 @@ def _privacy(summary: Mapping[str, Any]) -> dict[str, str]:
     return {"privacy": str(privacy.get("words"))} if isinstance(privacy, dict) else {}
 
 
+def _text(folder: Path, name: str) -> str | None:
+    """A file of the folder as text; None where it has none."""
+    if not os.path.lexists(folder / name):
+        return None
+    try:
+        return read_inside(folder, name).decode(errors="replace")
+    except OSError as error:
+        raise StoreError(f"{name} in {folder} cannot be read: {error.strerror}.") from None
+
+
 def _summary(folder: Path) -> Mapping[str, Any]:
     """What was written at the end of the run; nothing before that. Somebody else may have written it."""
-    path = folder / SUMMARY
-    if not path.is_file():
+    text = _text(folder, SUMMARY)
+    if text is None:
         return {}
     try:
-        values = json.loads(path.read_text(encoding="utf-8"))
+        values = json.loads(text)
         json.dumps(values, ensure_ascii=False).encode()  # half a character, which JSON can name, cannot be written
     except (ValueError, RecursionError):
         values = None

@@ -1,10 +1,11 @@
-"""Writing files that are whole or not there, also after a power cut."""
+"""Files: written whole or not at all, also after a power cut, and read within bounds from folders of strangers."""
 
 from __future__ import annotations
 
 import errno
 import os
 import secrets
+import stat
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -16,6 +17,44 @@ from fedtempo.errors import OutputError
 
 ABANDONED_SECONDS = 3600.0
 """A partial file that nobody has touched for so long belongs to a process that was killed."""
+LARGEST = 64 << 20
+"""Bytes of a file in a run folder that is read whole."""
+
+
+def read_inside(folder: Path, name: str, most: int = LARGEST) -> bytes:
+    """The bytes of a plain file in a folder that anybody may have made.
+
+    A link out of the folder, a pipe, a device, and a file of more than `most` bytes are an `OSError` with the reason.
+    """
+    # O_NONBLOCK: opening a pipe would wait for somebody who writes into it.
+    handle = os.open(plain_inside(folder, name), os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
+    with os.fdopen(handle, "rb") as file:
+        found = os.fstat(handle)
+        if not stat.S_ISREG(found.st_mode):
+            raise _unfit(folder / name, "it is no plain file")
+        content = file.read(most + 1) if found.st_size <= most else b""
+    if found.st_size > most or len(content) > most:
+        raise _unfit(folder / name, f"it has more than {most:,} bytes")
+    return content
+
+
+def plain_inside(folder: Path, name: str) -> Path:
+    """Where a plain file of a folder lies when links are followed; `OSError` if that is outside, or no plain file."""
+    path = folder / name
+    try:
+        place = path.resolve(strict=True)
+        inside = place.is_relative_to(folder.resolve())
+    except (RuntimeError, ValueError) as error:  # links in a circle, a name with a zero byte
+        raise _unfit(path, str(error)) from None
+    if not inside:
+        raise _unfit(path, "it is a link out of its folder")
+    if not stat.S_ISREG(place.stat().st_mode):
+        raise _unfit(path, "it is no plain file")
+    return place
+
+
+def _unfit(path: Path, reason: str) -> OSError:
+    return OSError(errno.EINVAL, reason, str(path))
 
 
 def write_atomically(path: str | Path, content: str | bytes, setting: str | None = None) -> Path:

@@ -19,7 +19,7 @@ from fedtempo.comparison.runs import finished_run
 from fedtempo.config import write_experiment
 from fedtempo.errors import FedTempoError, OutputError, StoreError, TrainingError
 from fedtempo.evaluation.protocol import Evaluation
-from fedtempo.support.files import write_atomically
+from fedtempo.support.files import read_inside, write_atomically
 from fedtempo.training.loop import drained, train_experiment
 from fedtempo.training.pool import Ask, Done, Pool
 from fedtempo.training.prepare import prepare
@@ -120,7 +120,7 @@ def _scored(history: Sequence[RoundReport]) -> dict[str, Any]:
 def trial_score(path: Path) -> dict[str, Any] | None:
     """What a trial left; None where there is nothing that can be read."""
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
+        found = json.loads(read_inside(path.parent, path.name))
         return found if {"best", "values", "seed"} <= set(found) else None
     except (OSError, ValueError, TypeError):
         return None

@@ -13,7 +13,7 @@ from fedtempo.comparison.fair.tunable import Tunable, known_label
 from fedtempo.errors import ConfigError, OutputError, is_count, is_number, require, shown
 from fedtempo.evaluation.protocol import Evaluation
 from fedtempo.metrics import METRICS
-from fedtempo.support.files import write_atomically
+from fedtempo.support.files import read_inside, write_atomically
 from fedtempo.support.json_text import JsonTable
 from fedtempo.training.experiment import Experiment
 from fedtempo.training.prepare import prepare
@@ -112,7 +112,7 @@ class FairPlan:
             write_atomically(path, json.dumps(mine, indent=1) + "\n", "out")
             return
         try:
-            stored = json.loads(path.read_text(encoding="utf-8"))
+            stored = json.loads(read_inside(folder, PLAN))
         except (OSError, ValueError):
             stored = None
         if not isinstance(stored, dict):

@@ -11,6 +11,7 @@ from pathlib import Path
 from filelock import FileLock, Timeout
 
 from fedtempo.errors import OutputError, shown
+from fedtempo.support.files import read_inside
 from fedtempo.training.storage.seals import Seal
 
 LOCK = "run.lock"
@@ -131,7 +132,7 @@ class RoundCount:
     def read(self) -> int:
         """The count; 0 where there is none, or one that is not this run's."""
         with suppress(OSError, ValueError):
-            number, digest = self._path.read_text(encoding="ascii").split()
+            number, digest = read_inside(self._path.parent, COUNT, 1000).decode("ascii").split()
             if self._seal.hash("count", int(number)) == digest:
                 return int(number)
         return 0

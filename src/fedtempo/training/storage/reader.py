@@ -8,6 +8,7 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 
 from fedtempo.errors import OutputError, StoreError
+from fedtempo.support.files import plain_inside
 from fedtempo.training.round_report import RoundReport
 from fedtempo.training.storage.database import DATABASE, seal_of
 
@@ -23,6 +24,13 @@ class RunReader:
         self._path = (folder / DATABASE).absolute()
         if not self._path.is_file():
             raise OutputError(f"a run folder must hold {DATABASE}. Got {folder}, which does not.")
+        for name in (DATABASE, f"{DATABASE}-wal", f"{DATABASE}-shm"):
+            try:
+                plain_inside(folder, name)
+            except FileNotFoundError:
+                pass
+            except OSError as error:
+                raise StoreError(f"{name} in {folder} cannot be read: {error.strerror}.") from None
         self.history: list[RoundReport] = []
         self._last = ""
         with self._connected() as connection:

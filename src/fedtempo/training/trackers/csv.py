@@ -7,7 +7,7 @@ import io
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from fedtempo.support.files import write_atomically
+from fedtempo.support.files import replacing
 from fedtempo.training.result import Result
 from fedtempo.training.round_report import RoundReport
 from fedtempo.training.trackers.lines import whole_lines
@@ -40,9 +40,9 @@ class CommaSeparated:
     def start(self, run: RunInfo) -> int:
         """Keep the whole rows of a resumed run."""
         self._path = run.place(self._given, "rounds.csv", self.name)
-        lines = whole_lines(self._path, self.name)
-        self._columns = next(csv_format.reader(lines[:1]), [])
-        return max(0, len(lines) - 1)
+        lines, first = whole_lines(self._path, self.name)
+        self._columns = next(csv_format.reader([first]), [])
+        return max(0, lines - 1)
 
     def round(self, report: RoundReport) -> None:
         """Append a row."""
@@ -58,11 +58,15 @@ class CommaSeparated:
 
     def _widen(self, new: list[str]) -> None:
         """The same rows with more columns; a reader sees the old file or the new one."""
-        with self._path.open(encoding="utf-8", newline="") as file:
-            rows = list(csv_format.DictReader(file))
         self._columns += new
-        table = _rows(self._columns, [{name: name for name in self._columns}, *rows])
-        write_atomically(self._path, table)
+        with (
+            self._path.open(encoding="utf-8", newline="") as file,
+            replacing(self._path) as partial,
+            partial.open("w", encoding="utf-8", newline="") as wider,
+        ):
+            table = csv_format.DictWriter(wider, self._columns, restval="", lineterminator="\n")
+            table.writeheader()
+            table.writerows(csv_format.DictReader(file))
 
 
 def _rows(columns: list[str], rows: Iterable[Mapping[str, object]]) -> str:

@@ -29,7 +29,7 @@ class JsonLines:
     def start(self, run: RunInfo) -> int:
         """Keep the whole lines of a resumed run."""
         self._path = run.place(self._given, "rounds.jsonl", self.name)
-        return len(whole_lines(self._path, self.name))
+        return whole_lines(self._path, self.name)[0]
 
     def round(self, report: RoundReport) -> None:
         """Append a line."""

@@ -7,7 +7,7 @@ import time
 from typing import Any
 
 from fedtempo.errors import ConfigError, OutputError, first_line
-from fedtempo.support.files import write_atomically
+from fedtempo.support.files import read_inside, write_atomically
 from fedtempo.training.result import Result
 from fedtempo.training.round_report import RoundReport
 from fedtempo.training.trackers.numbers import numbers
@@ -47,7 +47,7 @@ class MLflow:
         try:
             self._client = tracker_library("mlflow", self.name).MlflowClient(tracking_uri=uri)
             if run.resumed and note is not None and note.exists():
-                self._run = note.read_text(encoding="utf-8").strip()
+                self._run = read_inside(note.parent, note.name, 1000).decode().strip()
                 self._client.update_run(self._run, status="RUNNING")
                 return self._held()
             self._begin(run)

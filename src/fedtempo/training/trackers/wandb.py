@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from fedtempo.errors import ConfigError, OutputError, StoreError, first_line, is_count
-from fedtempo.support.files import write_atomically
+from fedtempo.support.files import read_inside, write_atomically
 from fedtempo.training.result import Result
 from fedtempo.training.round_report import RoundReport
 from fedtempo.training.storage.seals import MALFORMED
@@ -25,7 +25,7 @@ def wandb(path: str | Path | None = None, project: str = "fedtempo") -> Tracker:
 def _noted(note: Path) -> tuple[str, int]:
     """The id and the number of logged rounds in a run folder's note. The id becomes part of a path."""
     try:
-        values = json.loads(note.read_text(encoding="utf-8"))
+        values = json.loads(read_inside(note.parent, note.name, 1000))
         identifier, rounds = values["id"], values["rounds"]
         if re.fullmatch(r"[\w-]{1,128}", identifier) and is_count(rounds, 0):
             return identifier, rounds
