@@ -147,7 +147,7 @@ IN_TURN = [case for number, case in enumerate(CASES) if number % 4 in (0, 3)]
 def test_it_becomes_the_other(case: tuple[str, str]) -> None:
     name, backend = case
     one, other = (run(PLANE, algorithm, START, SOME, backend) for algorithm in SAME[name])
-    assert_same(one, trace(other), 1e-14 if name.startswith(BIT_FOR_BIT) else 1e-9)
+    assert_same(one, trace(other), 1e-12 if name.startswith(BIT_FOR_BIT) else 1e-9)
 
 
 def test_with_everybody_two_variants_are_one() -> None:
@@ -156,7 +156,7 @@ def test_with_everybody_two_variants_are_one() -> None:
         (a.fedinit(base()), a.fedinit(base(), sends="displacements")),
         (a.fedspeed(lr=L, steps=K), a.fedspeed(lr=L, steps=K, history="all")),
     ):
-        assert_same(run(PLANE, one, START, EVERYBODY), trace(run(PLANE, other, START, EVERYBODY)), 1e-12)
+        assert_same(run(PLANE, one, START, EVERYBODY), trace(run(PLANE, other, START, EVERYBODY)))
         assert np.abs(trace(run(PLANE, one, START, SOME)) - trace(run(PLANE, other, START, SOME))).max() > 1e-4
 
 
@@ -165,13 +165,13 @@ def test_the_first_round() -> None:
     first = [[0, 1, 2, 3]]
     plain = trace(run(PLANE, base(), START, first))
     for same in (a.fedhyper_global(base()), a.fedhyper_server(base()), a.fedlesam(base()), a.fedinit(base())):
-        assert_same(run(PLANE, same, START, first), plain, 1e-14)
+        assert_same(run(PLANE, same, START, first), plain)
     slow = trace(run(PLANE, base(lr=0.3 * L), START, first))
-    assert_same(run(PLANE, a.fedcm(lr=L, steps=K, alpha=0.3), START, first), slow, 1e-14)
+    assert_same(run(PLANE, a.fedcm(lr=L, steps=K, alpha=0.3), START, first), slow)
     near = trace(run(PLANE, a.fedprox(lr=L, steps=K, mu=0.6), START, first))
     twice = START + 2 * (near - START)
-    assert_same(run(PLANE, a.feddyn(lr=L, steps=K, alpha=0.6), START, first), twice, 1e-12)
-    assert_same(run(PLANE, a.fedspeed(lr=L, steps=K, pull=0.6, rho=0.0), START, first), twice, 1e-12)
+    assert_same(run(PLANE, a.feddyn(lr=L, steps=K, alpha=0.6), START, first), twice)
+    assert_same(run(PLANE, a.fedspeed(lr=L, steps=K, pull=0.6, rho=0.0), START, first), twice)
 
 
 def history_of(result: ft.Result, client: int) -> np.ndarray:
@@ -197,14 +197,14 @@ def test_drift_is_gone_at_the_minimiser(build: object) -> None:
     first = {i: PLANE.tensors(-PLANE.gradient(i, best) / 0.5) for i in range(4)}
     starts = {i: {f"_history/{name}": value for name, value in own.items()} for i, own in first.items()}
     result = run(PLANE, build(lr=L, steps=K, **strength), best, SOME, init_clients=starts)  # type: ignore[operator]
-    assert_same(result, np.tile(best, (3, 1)), 1e-12)
+    assert_same(result, np.tile(best, (3, 1)))
     assert np.abs(trace(run(PLANE, base(), best, SOME)) - best).max() > 0.01
 
 
 def test_delta_sgd_finds_newtons_step() -> None:
     """Client B has f = (b + 1/2)^2 of curvature 2: the rate grows to gamma / 4 = 1/2, and one such step is exact."""
     algorithm = a.delta_sgd(a.fedavg(lr=1 / 8, steps=8), gamma=2.0, delta=1.0)
-    assert_same(run(HAND, algorithm, ZERO, [[B]]), np.array([[0.0, -0.5]]), 1e-12)
+    assert_same(run(HAND, algorithm, ZERO, [[B]]), np.array([[0.0, -0.5]]))
     bounded = a.delta_sgd(a.fedavg(lr=1 / 8, steps=8), gamma=2.0, delta=1.0, most=0.2)
     assert np.abs(trace(run(HAND, bounded, ZERO, [[B]]))[0, 1] + 0.5) > 1e-3
 
@@ -214,7 +214,7 @@ def test_delta_sgd_finds_newtons_step() -> None:
 def test_the_bound_holds_in_the_first_step_too(backend: str, first_grows: bool) -> None:
     """Both rates would be above the bound from the first step on, so every step has the bound."""
     algorithm = a.delta_sgd(base(lr=0.3), gamma=None, most=0.2, first_grows=first_grows)
-    assert_same(run(PLANE, algorithm, START, SOME, backend), trace(run(PLANE, base(lr=0.2), START, SOME)), 1e-14)
+    assert_same(run(PLANE, algorithm, START, SOME, backend), trace(run(PLANE, base(lr=0.2), START, SOME)))
 
 
 def test_polyaks_step_on_a_parabola() -> None:
@@ -324,7 +324,7 @@ def test_a_decay_by_a_function_and_one_of_the_optimizer_are_refused() -> None:
     one, other = (
         run(PLANE, a.adaptive_decay(each, rate=zoo.half, decay=zoo.tenth), START, SOME) for each in (free, adam)
     )
-    assert_same(one, trace(other), 1e-14)
+    assert_same(one, trace(other))
 
 
 def test_one_of_two_decays_may_be_off() -> None:

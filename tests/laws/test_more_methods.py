@@ -46,14 +46,14 @@ SAME_MODEL: dict[str, tuple[ft.Algorithm, ft.Algorithm]] = {
 @pytest.mark.parametrize("name", SAME_MODEL)
 def test_the_shared_model_is_the_same(name: str) -> None:
     one, other = (run(algorithm, PARTIAL, **BATCHES) for algorithm in SAME_MODEL[name])
-    assert_close(one.params, {n: t.numpy() for n, t in other.params.items()}, 1e-12)
+    assert_close(one.params, {n: t.numpy() for n, t in other.params.items()})
 
 
 def test_moons_first_round_is_fedavgs() -> None:
     """Nobody has an earlier model; with the initial one as the negative it is the positive, whose gradient is zero."""
     for first in ("received", "initial"):
         one, other = (run(a, [[0, 2]], **BATCHES) for a in (fl.moon(**FEDAVG, mu=3.0, first_visit=first), SAMPLES))
-        assert_close(one.params, {n: t.numpy() for n, t in other.params.items()}, 1e-12)
+        assert_close(one.params, {n: t.numpy() for n, t in other.params.items()})
     later = [run(fl.moon(**FEDAVG, mu=mu), [[0, 2], [0, 1]], **BATCHES) for mu in (3.0, 0.0)]
     assert not torch.equal(later[0].params["body.0.weight"], later[1].params["body.0.weight"])
 
@@ -63,7 +63,7 @@ def test_moons_head_has_no_contrast_gradient() -> None:
     one, other = (run(fl.moon(lr=0.3, steps=1, mu=mu), [[0, 2], [0, 2]]) for mu in (3.0, 0.0))
     first = [result.history[0].params for result in (one, other)]
     assert_same_bits(*first)
-    assert_close({n: one.params[n] for n in HEAD}, {n: other.params[n].numpy() for n in HEAD}, 1e-15)
+    assert_close({n: one.params[n] for n in HEAD}, {n: other.params[n].numpy() for n in HEAD})
     assert not torch.equal(one.params["body.0.weight"], other.params["body.0.weight"])
 
 
@@ -75,7 +75,7 @@ def test_apfl_with_alpha_one_trains_alone_and_with_zero_not_at_all() -> None:
             own = {n: t for n, t in result.client_state(client).items() if n != "<alpha>"}
             first = {n: t.numpy() for n, t in result.experiment.first_shared.items()}
             expected = {n: t.numpy() for n, t in alone.client_state(client).items()} if alpha else first
-            assert_close(own, expected, 1e-12)
+            assert_close(own, expected)
     x = tensors({"x": NEWCOMER[0]})["x"]
     served = result.personalize(NEWCOMER)
     with torch.no_grad():
@@ -121,13 +121,13 @@ def test_fedrod_does_not_see_how_many_rows_there_are() -> None:
     """Doubling every row doubles all counts and changes nothing."""
     twice = [(np.concatenate([x, x]), np.concatenate([y, y])) for x, y in CLIENTS]
     one, other = (run(fl.fedrod(**FEDAVG), PARTIAL, clients=rows) for rows in (CLIENTS, twice))
-    assert_close(one.params, {n: t.numpy() for n, t in other.params.items()}, 1e-12)
+    assert_close(one.params, {n: t.numpy() for n, t in other.params.items()})
 
 
 def test_fedrod_with_equal_class_counts_is_fedavg() -> None:
     rows = [(x[:3], np.arange(3)) for x, _ in CLIENTS[1:]]
     one, other = (run(a, [[0, 1], [2]], clients=rows) for a in (fl.fedrod(**FEDAVG), SAMPLES))
-    assert_close(one.params, {n: t.numpy() for n, t in other.params.items()}, 1e-12)
+    assert_close(one.params, {n: t.numpy() for n, t in other.params.items()})
 
 
 def test_fedrod_starts_as_the_shared_model_and_a_new_client_trains_its_head_alone() -> None:
@@ -148,7 +148,7 @@ def test_one_client_of_q_fedavg(rate: float) -> None:
     rows = tensors({"x": CLIENTS[2][0], "y": CLIENTS[2][1]})
     loss = float(torch.nn.functional.cross_entropy(_forward(first, rows["x"]), rows["y"])) + 1e-10
     below = 2.0 * sum(float((t**2).sum()) for t in u.values()) / loss + 1 / rate
-    assert_close(fair.params, {n: (first[n] - u[n] / below).numpy() for n in first}, 1e-12)
+    assert_close(fair.params, {n: (first[n] - u[n] / below).numpy() for n in first})
 
 
 def test_the_largest_loss_wins_as_q_grows() -> None:

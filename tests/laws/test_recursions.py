@@ -46,7 +46,7 @@ ONE_STEP = {
 @pytest.mark.parametrize("name", ONE_STEP)
 def test_one_step_with_everybody(name: str) -> None:
     one, other = (run(PLANE, algorithm, START, EVERYBODY) for algorithm in ONE_STEP[name])
-    assert_same(one, trace(other), 1e-12)
+    assert_same(one, trace(other))
 
 
 def test_diloco_is_nesterovs_descent_on_the_mean_loss() -> None:
@@ -57,7 +57,7 @@ def test_diloco_is_nesterovs_descent_on_the_mean_loss() -> None:
         u = 0.9 * u + step
         x = x - 0.7 * (step + 0.9 * u)
         models.append(x)
-    assert_same(run(PLANE, a.diloco(L, 1, optimizer=sgd()), START, EVERYBODY), np.array(models), 1e-12)
+    assert_same(run(PLANE, a.diloco(L, 1, optimizer=sgd()), START, EVERYBODY), np.array(models))
 
 
 def test_fedcms_direction_is_momentum_on_gradients() -> None:
@@ -82,7 +82,7 @@ def test_feddyns_memory_follows_the_gradient() -> None:
         for i in cohort:
             expected[i] = (1 - alpha * L) * expected[i] + alpha * L * PLANE.gradient(i, x)
     kept = np.array([-alpha * memory(result, i) for i in range(4)])
-    np.testing.assert_allclose(kept, expected, rtol=1e-11, atol=1e-14)
+    np.testing.assert_allclose(kept, expected, rtol=1e-11, atol=1e-12)
 
 
 def test_fedspeeds_memories_add_up_to_all_displacements() -> None:
@@ -98,7 +98,7 @@ def test_fedsams_gradient_on_a_quadratic() -> None:
     rows = np.c_[PLANE.clients[1][0], np.ones(5)]
     hessian = 2 * rows.T @ rows / 5
     up = g + 0.3 * hessian @ g / np.linalg.norm(g)
-    assert_same(run(PLANE, a.fedsam(once(), rho=0.3), START, [[1]]), (START - L * up)[None], 1e-12)
+    assert_same(run(PLANE, a.fedsam(once(), rho=0.3), START, [[1]]), (START - L * up)[None])
 
 
 def test_delta_sgds_rate_is_inverse_to_the_curvature() -> None:

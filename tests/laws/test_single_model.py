@@ -37,7 +37,7 @@ def test_same_bits(backend, cohorts, name):
 def test_fomaml_with_the_inner_rate_outside_is_fedsgd(backend, cohorts):
     """K = 1 and eta_out = l: -l mean g, up to the rounding of the division by l."""
     one = run(PLANE, fl.fomaml(lr=0.1, steps=1, server_lr=0.1), START, cohorts, backend)
-    assert_same(one, trace(run(PLANE, fl.fedsgd(lr=0.1), START, cohorts, backend)), 1e-14)
+    assert_same(one, trace(run(PLANE, fl.fedsgd(lr=0.1), START, cohorts, backend)))
 
 
 @pytest.mark.parametrize("option", ["I", "II"])
@@ -74,7 +74,7 @@ def test_fednar_without_decay_and_clipping_is_its_backbone(backend, cohorts, bac
     bare = run(PLANE, backbone, START, cohorts, backend)
     wrapped = run(PLANE, wrap(backbone, weight_decay=0.0, max_norm=1e6), START, cohorts, backend)
     adds = any(p.correction is not None or p.objective is not supervised for p in backbone.phases)
-    assert_same(wrapped, trace(bare), 1e-13 if adds else 0.0)
+    assert_same(wrapped, trace(bare), 1e-12 if adds else 0.0)
     assert not any(report.measurements["clipped_steps"] for report in wrapped.history)
 
 
@@ -84,7 +84,7 @@ def test_fednar_is_its_baseline_when_nothing_is_clipped(backend, cohorts):
         run(PLANE, wrap(fl.fedavg(**RATE), weight_decay=0.4, max_norm=1e6), START, cohorts, backend)
         for wrap in (fl.fednar, fl.clip_then_decay)
     )
-    assert_same(one, trace(other), 1e-15)
+    assert_same(one, trace(other))
 
 
 def test_fedexp_never_steps_less_than_fedavg(backend, cohorts):
@@ -137,7 +137,7 @@ def test_scaffold_stays_at_the_minimiser(backend, cohorts):
     first = {i: PLANE.tensors(PLANE.gradient(i, minimiser)) for i in range(4)}
     controls = {i: {f"_control/{name}": value for name, value in own.items()} for i, own in first.items()}
     result = run(PLANE, fl.scaffold(lr=0.1, steps=5), minimiser, cohorts, backend, init_clients=controls)
-    assert_same(result, np.tile(minimiser, (len(cohorts), 1)), 1e-13)
+    assert_same(result, np.tile(minimiser, (len(cohorts), 1)))
     assert np.abs(trace(run(PLANE, fl.fedavg(lr=0.1, steps=5), minimiser, cohorts, backend)) - minimiser).max() > 0.02
 
 
@@ -150,7 +150,7 @@ def test_what_must_not_matter(backend, build):
     torch.manual_seed(1)
     np.random.seed(1)
     assert run(SOFTMAX, algorithm, start, [[3, 0, 1], [3, 2]], backend).digest() == result.digest()
-    assert_same(run(SOFTMAX, algorithm, start, [[0, 1, 3], [2, 3]], backend, block=1), trace(result), 1e-14)
+    assert_same(run(SOFTMAX, algorithm, start, [[0, 1, 3], [2, 3]], backend, block=1), trace(result))
 
 
 def test_doubled_rows_change_nothing(backend, cohorts):
@@ -161,7 +161,6 @@ def test_doubled_rows_change_nothing(backend, cohorts):
         assert_same(
             run(doubled, algorithm, START, cohorts, backend),
             trace(run(PLANE, algorithm, START, cohorts, backend)),
-            1e-14,
         )
 
 

@@ -43,8 +43,8 @@ def test_by_hand(backend: str) -> None:
     model = nn.Linear(1, 2, bias=False)
     result = run(algorithm, [[0, 1]], backend=backend, clients=clients, start=start, model=model)
     expected = {"weight": np.array([[[1 / 45], [-1 / 45]], [[log(3) + 1 / 60], [-1 / 60]]])}
-    assert_close(result.params, expected, 1e-15)
-    assert_personal(result, {0: {"pi": np.array([2 / 5, 3 / 5])}, 1: {"pi": np.array([8 / 15, 7 / 15])}}, 1e-15)
+    assert_close(result.params, expected)
+    assert_personal(result, {0: {"pi": np.array([2 / 5, 3 / 5])}, 1: {"pi": np.array([8 / 15, 7 / 15])}})
 
 
 @both_backends
@@ -66,7 +66,7 @@ def test_against_reference(backend: str, cohorts: list[list[int]], count: int, o
     for client in range(4):
         pi = result.client_state(client)["pi"]
         assert bool((pi >= 0).all())
-        assert float(pi.sum()) == pytest.approx(1.0, abs=1e-14)
+        assert float(pi.sum()) == pytest.approx(1.0, abs=1e-12)
 
 
 @both_backends
@@ -100,7 +100,7 @@ def test_one_component_is_fedavg(backend: str, batch_size: int | None) -> None:
         batch_size=batch_size,
         start={n: a[0] for n, a in COMPONENTS[1].items()},
     )
-    assert_close({n: t[0] for n, t in mixture.params.items()}, {n: t.numpy() for n, t in average.params.items()}, 1e-14)
+    assert_close({n: t[0] for n, t in mixture.params.items()}, {n: t.numpy() for n, t in average.params.items()})
     assert all(torch.equal(mixture.client_state(i)["pi"], torch.ones(1, dtype=torch.float64)) for i in range(4))
 
 

@@ -45,7 +45,7 @@ def test_fedadam_by_hand(backend):
     m = 1/8, v = (49/16 + 1/16) / 2 = 25/16, x = (1/8) / (5/4 + 7/4) = 1/24.
     """
     result = run(HAND, fl.fedadam(**ONCE, server_lr=1.0, b1=0.5, b2=0.5, eps=1.75), ZERO, [[A]], backend)
-    assert_same(result, np.array([(1 / 24, 1 / 24)]), 1e-16)
+    assert_same(result, np.array([(1 / 24, 1 / 24)]))
 
 
 def test_bias_corrected_fedadam_by_hand(backend):
@@ -55,7 +55,7 @@ def test_bias_corrected_fedadam_by_hand(backend):
     moments corrected first, as in torch, it would be (1/4) / (1/4 + 1/8) = 2/3.
     """
     algorithm = fl.fedadam(**ONCE, server_lr=1.0, b1=0.0, b2=0.75, eps=1 / 8, bias_correction=True)
-    assert_same(run(HAND, algorithm, ZERO, [[A]], backend), np.array([(1 / 2, 1 / 2)]), 1e-15)
+    assert_same(run(HAND, algorithm, ZERO, [[A]], backend), np.array([(1 / 2, 1 / 2)]))
 
 
 def test_fednar_compatible_fedadam_by_hand(backend):
@@ -64,7 +64,7 @@ def test_fednar_compatible_fedadam_by_hand(backend):
     eps = 3/1600 makes the root 1/20 and the step 5; eta = 1/10: x = 1/2.
     """
     algorithm = fl.fedadam(**ONCE, server_lr=0.1, eps=3 / 1600, fednar_compat=True)
-    assert_same(run(HAND, algorithm, ZERO, [[A]], backend), np.array([(1 / 2, 1 / 2)]), 1e-14)
+    assert_same(run(HAND, algorithm, ZERO, [[A]], backend), np.array([(1 / 2, 1 / 2)]))
 
 
 def test_fedyogi_by_hand(backend):
@@ -74,13 +74,13 @@ def test_fedyogi_by_hand(backend):
     """
     for eps, expected in ((1 / 16, 1 / 2), (1 / 4, 1 / 4)):
         algorithm = fl.fedyogi(**ONCE, server_lr=1.0, b1=0.5, b2=0.5, eps=eps)
-        assert_same(run(HAND, algorithm, ZERO, [[A]], backend), np.array([(expected, expected)]), 1e-15)
+        assert_same(run(HAND, algorithm, ZERO, [[A]], backend), np.array([(expected, expected)]))
 
 
 def test_fedadagrad_by_hand(backend):
     """No momentum, eps = 3/16: v = 9/256 + 16/256 = (5/16)^2, x = (1/4) / (5/16 + 3/16) = 1/2."""
     result = run(HAND, fl.fedadagrad(**ONCE, server_lr=1.0, eps=3 / 16), ZERO, [[A]], backend)
-    assert_same(result, np.array([(1 / 2, 1 / 2)]), 1e-15)
+    assert_same(result, np.array([(1 / 2, 1 / 2)]))
 
 
 @pytest.mark.parametrize(
@@ -93,8 +93,8 @@ def test_fedexp_by_hand(backend, settings, eta):
     Served: the mean of x_0 = 0 and x_1.
     """
     result = run(HAND, fl.fedexp(**ONCE, **settings), ZERO, [[A, B]], backend)
-    assert_same(result, eta * np.array([(1 / 8, 1 / 16)]), 1e-15)
-    np.testing.assert_allclose(flat(result.model_params), eta * np.array([1 / 16, 1 / 32]), rtol=1e-15)
+    assert_same(result, eta * np.array([(1 / 8, 1 / 16)]))
+    np.testing.assert_allclose(flat(result.model_params), eta * np.array([1 / 16, 1 / 32]), rtol=1e-12)
 
 
 def adaptive(kind, **settings):
@@ -215,4 +215,4 @@ def test_fedhyper_reads_the_displacement_that_is_not_extrapolated(backend):
     other = fl.fedhyper_server(fl.with_server(fl.fedexp(lr=0.1, steps=3), transforms.scale(1.0)), step=0.5)
     one, two = (run(PLANE, each, START, [[0, 1, 2, 3]] * 4, backend) for each in (plain, other))
     assert one.history[-1].measurements["client_lr"] != pytest.approx(0.1)
-    assert_same(two, trace(one), 1e-12)
+    assert_same(two, trace(one))

@@ -34,7 +34,7 @@ def test_the_identity_is_known_after_a_journey_to_a_worker() -> None:
 def test_clipping_leaves_exactly_the_limit() -> None:
     clip = t.clip_by_global_norm(1.0)
     clipped, state = clip.update(G, clip.init(P), P, Now())
-    assert norm(clipped) == pytest.approx(1.0, abs=1e-15)
+    assert norm(clipped) == pytest.approx(1.0, abs=1e-12)
     assert clip.measurements(state) == {"clipped_steps": 1.0, "clipped_norm": 5.0}
 
 
@@ -50,7 +50,7 @@ def test_torchs_clipping_has_an_offset() -> None:
     w = torch.nn.Parameter(torch.zeros(2, dtype=torch.float64))
     w.grad = G["w"].clone()
     torch.nn.utils.clip_grad_norm_([w], 1.0)
-    torch.testing.assert_close(apply(t.clip_by_global_norm(1.0, eps=1e-6))[0], w.grad, rtol=1e-15, atol=0)
+    torch.testing.assert_close(apply(t.clip_by_global_norm(1.0, eps=1e-6))[0], w.grad, rtol=1e-12, atol=0)
 
 
 def test_the_order_of_decay_and_clipping() -> None:
@@ -86,21 +86,21 @@ def test_corrected_moments_are_torchs_adam() -> None:
         gradient = {"w": factor * G["w"]}
         update, state = t.scale_by_adam(0.9, 0.999, 1e-8, "moments").update(gradient, state, P, Now())
         ours = ours - 0.1 * update["w"]
-    torch.testing.assert_close(ours, w.detach(), rtol=1e-12, atol=1e-14)
+    torch.testing.assert_close(ours, w.detach(), rtol=1e-12, atol=1e-12)
 
 
 def test_reddis_adam_starts_at_eps_squared() -> None:
     """m = 0.1 g, v = 0.99 eps^2 + 0.01 g^2, no correction."""
     expected = 0.1 * G["w"] / (torch.sqrt(0.99e-6 + 0.01 * G["w"] ** 2) + 1e-3)
-    torch.testing.assert_close(apply(t.scale_by_adam())[0], expected, rtol=1e-14, atol=0)
+    torch.testing.assert_close(apply(t.scale_by_adam())[0], expected, rtol=1e-12, atol=0)
 
 
 def test_yogi_and_adagrad() -> None:
     """Yogi: v = eps^2 + 0.01 g^2 (as v < g^2). Adagrad: v = eps^2 + 2 g^2 after two steps."""
     expected = 0.1 * G["w"] / (torch.sqrt(1e-6 + 0.01 * G["w"] ** 2) + 1e-3)
-    torch.testing.assert_close(apply(t.scale_by_yogi())[0], expected, rtol=1e-14, atol=0)
+    torch.testing.assert_close(apply(t.scale_by_yogi())[0], expected, rtol=1e-12, atol=0)
     expected = G["w"] / (torch.sqrt(1e-6 + 2 * G["w"] ** 2) + 1e-3)
-    torch.testing.assert_close(apply(t.scale_by_adagrad(), 2)[0], expected, rtol=1e-14, atol=0)
+    torch.testing.assert_close(apply(t.scale_by_adagrad(), 2)[0], expected, rtol=1e-12, atol=0)
 
 
 @pytest.mark.parametrize(

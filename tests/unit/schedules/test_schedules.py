@@ -45,7 +45,7 @@ EXAMPLES = {
 @pytest.mark.parametrize("name", EXAMPLES)
 def test_value(name: str) -> None:
     schedule, now, expected = EXAMPLES[name]
-    assert schedule.at(now) == pytest.approx(expected, abs=1e-15)
+    assert schedule.at(now) == pytest.approx(expected, abs=1e-12)
 
 
 @pytest.mark.parametrize("name", EXAMPLES)

@@ -55,7 +55,7 @@ def test_fixed_sizes_lie_between_what_is_known_to_be_reached_and_the_published_b
     assert (ours <= 2 * reached * (1 + 1e-6)).all()
     whole = [index for index, order in enumerate(orders) if order == int(order)]
     assert all(ours[i] <= published_bound(rate, multiplier, int(orders[i])) * (1 + 1e-9) for i in whole)
-    assert (ours <= np.array(orders) / (2 * multiplier**2) + 1e-15).all()
+    assert (ours <= np.array(orders) / (2 * multiplier**2) + 1e-12).all()
 
 
 def test_a_cohort_of_everybody_is_no_sample() -> None:

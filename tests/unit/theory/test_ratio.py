@@ -43,7 +43,7 @@ def test_closed_forms_equal_the_general_sum(steps, beta):
 def test_table_1_for_fedsgd_fedavg_and_fomaml(steps):
     """FOMAML walks K steps of equal length and sends the last gradient alone: B(K-1) / 1 = K - 1."""
     assert personalization_ratio([1.0] + [0.0] * (steps - 1), lr=0.2) == fedsgd_ratio() == 0.0
-    assert personalization_ratio([1.0] * steps, lr=0.2) == pytest.approx(fedavg_ratio(steps, 0.2), rel=1e-14)
+    assert personalization_ratio([1.0] * steps, lr=0.2) == pytest.approx(fedavg_ratio(steps, 0.2), rel=1e-12)
     last = [0.0] * (steps - 1) + [1.0]
     assert gradient_coefficients([1.0] * steps, 0.2, sent=last).ratio == pytest.approx(fomaml_ratio(steps, 0.2))
 
@@ -51,7 +51,7 @@ def test_table_1_for_fedsgd_fedavg_and_fomaml(steps):
 def test_limits_for_many_steps():
     assert fedavg_ratio(math.inf, 0.1) == fomaml_ratio(math.inf, 0.1) == feddecay_ratio(1.0, math.inf, 0.1) == math.inf
     assert feddecay_ratio(0.5, math.inf, 0.3) == pytest.approx(0.5 * 0.3 / 0.75)
-    assert feddecay_ratio(0.5, 200, 0.3) == pytest.approx(feddecay_ratio(0.5, math.inf, 0.3), rel=1e-15)
+    assert feddecay_ratio(0.5, 200, 0.3) == pytest.approx(feddecay_ratio(0.5, math.inf, 0.3), rel=1e-12)
     assert feddecay_ratio(0.0, math.inf, 0.3) == 0.0
 
 
@@ -63,7 +63,7 @@ def test_erratum_1_in_exact_rationals():
     printed = (1 - beta ** (steps - 1)) * (1 - beta**steps) / ((1 + beta) * (1 - beta) ** 2)
     assert printed != general
     assert lr * beta * printed == general
-    assert feddecay_coefficients(2 / 3, 6, 1 / 7).avg_grad_inner == pytest.approx(float(general), rel=1e-13)
+    assert feddecay_coefficients(2 / 3, 6, 1 / 7).avg_grad_inner == pytest.approx(float(general), rel=1e-12)
 
 
 def test_closed_form_is_accurate_next_to_one():
