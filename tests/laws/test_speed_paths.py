@@ -12,12 +12,12 @@ from torch import nn
 
 import fedtempo as ft
 from fedtempo.backends import plain_serial, serial
-from fedtempo.client import local_step
+from fedtempo.client import local_step, overwriting
 from fedtempo.client.local_step import is_elementwise
 from fedtempo.client.program import Stage
 from fedtempo.client.transforms import Transform
 from fedtempo.contracts import distance
-from fedtempo.params import Params
+from fedtempo.params import Params, subtract
 from fedtempo.schedules import Position
 from tests import zoo
 from tests.slow import slow_but
@@ -57,6 +57,52 @@ def test_results_are_laid_out_row_by_row() -> None:
     result = run("cnn", "ditto", backend=serial)
     states = [result.params, *(result.client_state(c) for c in range(len(result.experiment.federation.problem.data)))]
     assert all(t.is_contiguous() for state in states for t in state.values())
+
+
+@pytest.mark.parametrize("name", slow_but(zoo.MECHANISMS, zoo.ALGORITHMS, "every method's steps, twice"))
+@pytest.mark.parametrize("backend", ["serial", "vectorised"])
+def test_steps_that_overwrite_nothing_have_the_same_bits(
+    name: str, backend: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = {"backend": backend, "rounds": 2, "dtype": torch.float32}
+    overwritten = run("mlp", name, **settings)
+    asked: list[int] = []
+    monkeypatch.setattr(overwriting, "allowed", lambda step: bool(asked.append(step)))
+    assert run("mlp", name, **settings).digest() == overwritten.digest()
+    assert asked
+
+
+@pytest.mark.parametrize("place", ["scratch", "personal"])
+@pytest.mark.parametrize("optimizer", [ft.optimizers.sgd(), ft.optimizers.sgd(0.5)])
+def test_a_hook_may_keep_the_weights_of_a_step(place: str, optimizer: Any) -> None:
+    """It keeps y_(K-1) without a copy and uploads it: the last step must not be written over it."""
+
+    def keeping(copies: bool) -> ft.Algorithm:
+        def begin(received, personal):
+            note = {f"{when}/{name}": t for when in ("last", "note") for name, t in received.shared.items()}
+            return (personal, note) if place == "scratch" else ({**personal, **note}, {})
+
+        def after(carry, step, received, now):
+            earlier = {f"last/{n.removeprefix('note/')}": t for n, t in getattr(carry, place).items() if "note" in n}
+            notes = {f"note/{n}": t.clone() if copies else t for n, t in step.after.items()}
+            return carry._replace(**{place: {**earlier, **notes}})
+
+        def upload(received, carry):
+            last = {n.removeprefix("last/"): t for n, t in getattr(carry, place).items() if "last" in n}
+            return {"delta": subtract(last, received.shared)}
+
+        plain = ft.algorithms.fedavg(lr=0.1, steps=4, optimizer=optimizer)
+        phases = tuple(replace(p, after=after, after_reads_start=False, on="shared") for p in plain.phases)
+        memory = ft.Memory(begin=begin, final_state=lambda received, carry: {})
+        return replace(plain, phases=phases, memory=memory, uploads=ft.Uploads(upload, average_buffers=False))
+
+    settings = {"rounds": 2, "batch_size": 4, "dtype": torch.float64, "evaluation": None, "model": zoo.model("mlp")}
+    results = [
+        ft.run(algorithm=keeping(copies), data=zoo.data("mlp"), backend=backend, **settings)
+        for copies, backend in ((True, "serial"), (False, "serial"), (False, "vectorised"))
+    ]
+    assert results[0].digest() == results[1].digest()
+    assert distance(results[0], results[2]) < 1e-12
 
 
 def test_a_transform_may_keep_the_parameters_it_sees() -> None:

@@ -33,9 +33,9 @@ def fedhyper_server(
 ) -> Algorithm:
     """The next round's client rate is clip(l_t + step <D_t, D_{t-1}>, smallest l_0, largest l_0), from round 1 on.
 
-    Wang et al. (2024), FedHyper-SL; l_0 is the algorithm's `lr`, which must be one for all rounds and clients.
-    `relative=True` is the formula of the authors' code, l_0 clip(1 + step sum <D_t, D_{t-1}>, smallest, largest); the
-    code itself never uses it.
+    Wang et al. (2024), FedHyper-SL; l_0 is the algorithm's `lr`, which must be one for all rounds and clients. Users
+    are fine-tuned at the newest rate, unless the evaluation sets one. `relative=True` is the formula of the authors'
+    code, l_0 clip(1 + step sum <D_t, D_{t-1}>, smallest, largest); the code itself never uses it.
     """
     check_bounds(smallest, largest)
     first_rate = _constant_rate(algorithm)
@@ -66,7 +66,8 @@ def fedhyper_server(
         )
 
     server = inside(sharing(algorithm, "fedhyper_server").server, wrap)
-    return replace(ruled(algorithm, RateRule(lambda params: {}, update), "fedhyper_server"), server=server)
+    rule = RateRule(lambda params: {}, update, from_server=True)
+    return replace(ruled(algorithm, rule, "fedhyper_server"), server=server)
 
 
 def _constant_rate(algorithm: Algorithm) -> float:

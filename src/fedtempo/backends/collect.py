@@ -89,10 +89,13 @@ class Finished(NamedTuple):
         floats = [t.reshape(lanes, -1) for t in tensors if t.is_floating_point()]
         if not floats:
             return np.ones(lanes, dtype=bool)
-        # A sum with a NaN or an infinity in it is not finite either, so one sum per client is enough to tell. Summing
-        # in float64 keeps sums of large finite numbers from overflowing.
+        # A sum with a NaN or an infinity in it is not finite either, so one sum per client is enough to tell.
         sums = torch.stack([t.sum(1, dtype=torch.float64) for t in floats]).sum(0)
-        return torch.isfinite(sums).cpu().numpy()
+        finite = torch.isfinite(sums).cpu().numpy()
+        # A sum of large finite numbers may overflow. So where it is not finite, the numbers themselves decide.
+        for lane in np.flatnonzero(~finite).tolist():
+            finite[lane] = all_finite([t[lane] for t in floats])
+        return finite
 
     def upload(self, lane: int) -> Groups:
         """One client's upload."""

@@ -12,6 +12,7 @@ import numpy as np
 import torch
 
 from fedtempo.backends.backend import Backend, Trained
+from fedtempo.client import overwriting
 from fedtempo.client.gradients import GradientOf, by_autograd
 from fedtempo.client.objectives import Received
 from fedtempo.client.phase import Carry
@@ -145,8 +146,7 @@ def _run_stage(
         if step % stage.phase.repeat == 0:
             rows, length = next(drawn)
         batch = _drawn_for(problem, rows, client, now, step)
-        # The first step must not overwrite the received model, which other clients start from as well.
-        carry, loss = stage.step(gradient, received, carry, batch, place, may_overwrite=step > 0)
+        carry, loss = stage.step(gradient, received, carry, batch, place, overwriting.allowed(step))
         # Losses stay tensors until the end: reading a number would wait for the device at every step.
         losses.append(loss)
         seen += length

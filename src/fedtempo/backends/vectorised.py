@@ -21,6 +21,7 @@ from fedtempo.backends.backend import Backend, Trained, side_by_side
 from fedtempo.backends.memory import is_out_of_memory
 from fedtempo.backends.padding import stack_padded, widened
 from fedtempo.backends.serial import dropout_keys, serial, until_deadline
+from fedtempo.client import overwriting
 from fedtempo.client.gradients import by_transform, in_stack
 from fedtempo.client.objectives import Received
 from fedtempo.client.phase import Carry
@@ -153,7 +154,8 @@ def _run_stage(lanes: Lanes, stage: Stage, carry: Carry, tally: Tally) -> tuple[
             # A class that has finished is at its last position, which no client in the group looks up.
             here = [timeline[min(step, len(timeline) - 1)] if len(timeline) else now for timeline in timelines]
             # Before the first step the carry may be one model that is seen once for each client.
-            carry, losses = _step(lanes, stage, carry, batch, here, members, group, may_overwrite=step > 0)
+            may = overwriting.allowed(step)
+            carry, losses = _step(lanes, stage, carry, batch, here, members, group, may_overwrite=may)
             loss = loss.index_add(0, torch.as_tensor(group, device=loss.device), losses.to(torch.float64))
     return carry, Tally(loss, tally.steps + taken, (*tally.samples, samples))
 

@@ -13,10 +13,11 @@ from fedtempo.client.gradients import GradientOf, in_pieces
 from fedtempo.client.network import Network
 from fedtempo.client.objectives import Loss, Pull, Pulled, Received, Steady, Value, View, supervised
 from fedtempo.client.optimizer_state import without_states
+from fedtempo.client.overwriting import noted, reads_start, remembered
 from fedtempo.client.phase import Carry, Phase, StepInfo
 from fedtempo.client.rules import GradientAt, PhaseState, Probe, base_rate, ruled_rate, stopped
 from fedtempo.client.transforms import Transform, chain, in_one_pass, is_identity
-from fedtempo.params import Params, Scalar, add, combine, is_plain, partition, tensors_in, tree_map
+from fedtempo.params import Params, Scalar, add, combine, is_plain, partition, tree_map
 from fedtempo.schedules import Position
 from fedtempo.tasks import Batch, Task, row_counts
 
@@ -103,6 +104,7 @@ def step_of(index: int, phase: Phase, network: Network, task: Task, trained: fro
     ) -> tuple[Carry, Tensor]:
         # `before` are the tensors that this phase trains, `frozen` the other tensors of its model.
         before, frozen = split(phase, trained, carry)
+        may_overwrite = may_overwrite and not noted(phase, carry, before)
         here = seen(received, carry)
         view = View(here, carry.shared, carry.personal, carry.scratch, network, now)
         way = gradient_of if phase.accumulate == 1 else in_pieces(gradient_of, phase.accumulate, counts)
@@ -134,7 +136,8 @@ def step_of(index: int, phase: Phase, network: Network, task: Task, trained: fro
             rate, ends, new = _follow_rules(phase, probe, new, rate, now)
             if ends is not None and is_plain(ends):
                 return _still(carry, index, new), value.loss
-        in_place = after is not None or (may_overwrite and ends is None and _start_is_free(phase, new, before))
+        free = may_overwrite and ends is None and not reads_start(phase) and not remembered(new, before)
+        in_place = after is not None or free
         if apart:
             after = moved_apart(phase, before, direction, rate, view, now, in_place)
         elif after is None:
@@ -164,17 +167,15 @@ def _only_subtracts(phase: Phase) -> bool:
     # there is at most one pull, and it goes first.
     fixed = isinstance(correction, Steady) or (isinstance(correction, Pull) and not pulled and phase.share is None)
     terms = fixed or (pulled and correction is None)
-    looked_at = phase.after is not None and phase.after_reads_start
-    return terms and not looked_at and is_identity(phase.direction) and is_identity(phase.optimizer.transform)
+    return terms and not reads_start(phase) and is_identity(phase.direction) and is_identity(phase.optimizer.transform)
 
 
 def _one_pass_of(phase: Phase) -> Transform | None:
     """The phase's transforms in a row, if they may take a step in one pass: nobody looks at its direction or start."""
-    looked_at = phase.after is not None and phase.after_reads_start
     whole = chain(phase.direction, phase.optimizer.transform)
     able = whole.one_pass is not None or whole.decay_alone is not None
     ruled = phase.rate_rule is not None or phase.stop_rule is not None
-    return whole if able and not looked_at and not ruled else None
+    return whole if able and not reads_start(phase) and not ruled else None
 
 
 def _corrected(phase: Phase, gradient: Params, view: View, now: Position) -> Params:
@@ -287,22 +288,3 @@ def replaced(phase: Phase, carry: Carry, new: Params) -> Carry:
         return carry._replace(personal={**carry.personal, **new})
     own, common = partition(new, carry.personal)
     return carry._replace(shared={**carry.shared, **common}, personal={**carry.personal, **own})
-
-
-def _start_is_free(phase: Phase, state: PhaseState, params: Params) -> bool:
-    """Whether a step may be written over its start, which keeps the weights in the cache.
-
-    It may where nobody reads the start again: not `after`, and no transform that keeps the weights themselves in its
-    state. (The caller and clients that stop have been asked before.)
-    """
-    return not (phase.after is not None and phase.after_reads_start) and not _shares_memory(state, params)
-
-
-def _shares_memory(state: PhaseState, params: Params) -> bool:
-    """Whether a transform or a rule has kept the parameters themselves in its state."""
-    # The sums that the library keeps beside a rule's own state are its own.
-    parts = (state.direction, state.optimizer, state.rate.get("rule", {}), state.stop.get("rule", {}))
-    if all(isinstance(part, (tuple, dict)) and not part for part in parts):  # most phases keep nothing
-        return False
-    memory = {t.untyped_storage().data_ptr() for t in tensors_in(parts)}
-    return bool(memory) and any(p.untyped_storage().data_ptr() in memory for p in params.values())

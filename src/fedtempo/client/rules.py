@@ -55,6 +55,9 @@ class RateRule(NamedTuple):
     needs_data: bool = False
     """Whether it reads gradient and loss of the data alone, which not every objective can tell."""
     schedules: tuple[tuple[str, Schedule], ...] = ()
+    from_server: bool = False
+    """Whether it only takes the server's rate. A user who is fine-tuned at a rate of its own is then left without it.
+    """
 
 
 class StopRule(NamedTuple):

@@ -81,11 +81,14 @@ def _own_phase(algorithm: Algorithm) -> Phase:
 
 def _as_protocol_says(phase: Phase, protocol: Evaluation, own_length: Length) -> Phase:
     """The phase with the length, rate and tensors that the protocol sets."""
-    told = protocol.steps is not None or protocol.epochs is not None
+    given = protocol.steps is not None or protocol.epochs is not None
+    rule = phase.rate_rule
     return replace(
         phase,
-        length=length(protocol.steps, protocol.epochs, minimum=0) if told else own_length,
+        length=length(protocol.steps, protocol.epochs, minimum=0) if given else own_length,
         lr=_rate(phase, protocol),
+        # The server's rate is a rate like any other: what the protocol sets replaces it.
+        rate_rule=None if rule is not None and rule.from_server and protocol.lr is not None else rule,
         counts_earlier=False,
         trains=_trains(phase, protocol),
     )

@@ -41,6 +41,7 @@ def qsr(
     require(is_number(power) and power > 0, "power", "a number > 0", power)
     for name, value in (("most", most), ("budget", budget), ("warmup_k", warmup_k)):
         require(value is None or is_count(value), name, "an int >= 1 or None", value)
+    require(most is None or k_base <= most, "k_base", f"at most {most} (most)", k_base)
     require(is_count(warmup_steps, 0), "warmup_steps", "an int >= 0", warmup_steps)
     require(
         bool(warmup_steps) == (warmup_k is not None), "warmup_k", "given with warmup_steps, and only then", warmup_k
@@ -55,14 +56,16 @@ def qsr(
         value = rate.at(replace(now, round=max(now.round, warmup_rounds)))
         limit = float(most) if most is not None else math.inf
         # 0.3 / 0.1 is a little below 3; without the factor its floor would be 2.
-        ratio = (alpha / value) ** power * (1 + 1e-12) if value > 0 else math.inf
-        return max(float(k_base), min(float(math.floor(ratio)) if ratio < limit else limit, limit))
+        ratio = _power(alpha / value, power) * (1 + 1e-12) if value > 0 else math.inf
+        return max(float(k_base), float(math.floor(ratio)) if ratio < limit else limit)
 
     def steps(now: Now, taken: int) -> int:
         value = float(warmup_k) if warmup_k is not None and taken < warmup_steps else wanted(now)
         value = value if budget is None else max(1.0, min(value, budget - taken))
         if math.isinf(value):
-            raise ConfigError(f"most or budget must be given: lr is 0 in round {now.round}. Got {rate!r}.")
+            raise ConfigError(
+                f"most or budget must be given: lr is {rate.at(now):g} in round {now.round}. Got {rate!r}."
+            )
         return int(value)
 
     given = {"lr": rate, "alpha": alpha, "k_base": k_base, "power": power, "most": most, "budget": budget}
@@ -82,3 +85,11 @@ def qsr(
         return steps(first, taken)
 
     return Schedule("qsr", settings, rule)
+
+
+def _power(base: float, exponent: float) -> float:
+    """The power, or infinity where it is above the largest float, for which Python raises an error."""
+    try:
+        return float(base**exponent)
+    except OverflowError:
+        return math.inf

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ import torch
 import fedtempo as ft
 from fedtempo.backends import BACKENDS, Backend, Block, Order, run_blocks, serial
 from fedtempo.client.objectives import Received
+from fedtempo.client.phase import Carry
 from fedtempo.params import Params
 from fedtempo.server.sums import BlockSum, mean
 from fedtempo.training.experiment import Experiment
@@ -92,6 +94,20 @@ def test_a_client_that_diverges_leaves_its_name_and_nothing_else(backend: Backen
     assert (whole.clients, whole.weight) == (2, 2.0)
     without = added(experiment(*rows, algorithm=algorithm), backend, [[0, 2]])
     assert torch.equal(whole.sums["delta"]["w"].value, without.sums["delta"]["w"].value)
+
+
+@both
+@pytest.mark.parametrize("blocks", [[[0, 1]], [[0], [1]]])
+def test_finite_numbers_whose_sum_overflows_count(backend: Backend, blocks: list[list[int]]) -> None:
+    """Each client's two displacements of 1.6e308 are finite, and their sum is not."""
+
+    def upload(received: Received, carry: Carry) -> dict[str, Params]:
+        return {"delta": {"w": carry.shared["w"].repeat(2) * 0 + 1.6e308}}
+
+    algorithm = replace(fedavg("uniform"), uploads=ft.Uploads(upload))
+    prepared = experiment([0.0], [0.0], algorithm=algorithm)
+    result = added(prepared, backend, blocks)
+    assert (result.clients, result.failures) == (2, [])
 
 
 @both

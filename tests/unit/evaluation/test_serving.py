@@ -14,6 +14,7 @@ from fedtempo.client.phase import Phase, length
 from fedtempo.evaluation.serving import fine_tuning_in_words, served_phases
 from fedtempo.params import matching, submodule
 from fedtempo.training.prepare import prepare
+from tests.one_weight import OneWeight, clients_of
 from tests.slow import slow_but
 from tests.zoo import ALGORITHMS, MECHANISMS
 
@@ -157,3 +158,16 @@ def test_momentum_is_part_of_fine_tuning():
     assert phases[0].direction is not transforms.identity
     (phase,) = served_phases(plain.experiment.federation, ft.Evaluation(), False).phases
     assert phase.direction is transforms.identity
+
+
+@pytest.mark.parametrize("relative", [False, True])
+def test_a_rate_from_the_server_is_used_unless_the_protocol_sets_one(relative: bool) -> None:
+    """One row of 7: a step at the rate l moves the weight by 2 l (7 - w)."""
+    algorithm = known.fedhyper_server(known.fedavg(lr=0.05, steps=2), relative=relative)
+    settings = {"batch_size": None, "dtype": torch.float64, "evaluation": None, "backend": "serial"}
+    result = ft.run(model=OneWeight(), data=clients_of([1.0], [3.0]), algorithm=algorithm, rounds=3, **settings)
+    newest, start = 0.05 * float(result.server_state["hyper"]["factor"]), float(result.params["w"])
+    assert newest > 0.055
+    for given, rate in (({}, newest), ({"lr": 0.02}, 0.02)):
+        served = result.personalize((np.ones((1, 1)), np.array([[7.0]])), steps=1, **given)
+        assert float(served.shared["w"]) == pytest.approx(start + 2 * rate * (7.0 - start), abs=1e-12)

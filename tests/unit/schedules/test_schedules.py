@@ -166,6 +166,7 @@ def test_steps_from_the_rate():
     assert at(qsr(halving, alpha=0.4, budget=30), 0, 1, 2, 3) == [4, 16, 10, 1]
     assert at(qsr(halving, alpha=0.4, most=100, warmup_steps=5, warmup_k=3), 0, 1, 2) == [3, 3, 64]
     assert at(qsr(constant(0.0) * halving, alpha=0.4, most=7), 0) == [7]
+    assert at(qsr(per_round(0.1, 0.5), alpha=0.4, most=100), 510, 511, 1000, 2000) == [100] * 4, "the square overflows"
 
 
 def test_a_warm_up_takes_the_steps_of_the_first_round_after_it():
@@ -190,6 +191,8 @@ def test_steps_from_the_rate_are_no_factor_of_decaying_k():
 def test_steps_from_the_rate_need_a_bound_and_have_a_toml_form():
     with pytest.raises(ConfigError, match="most or budget must be given"):
         qsr(per_round(0.2, 0.5), alpha=0.4)
+    with pytest.raises(ConfigError, match=r"k_base must be at most 5 \(most\). Got 10."):
+        qsr(0.1, 0.4, k_base=10, most=5)
     with pytest.raises(ConfigError, match="warmup_k must be given with warmup_steps"):
         qsr(0.1, alpha=0.4, warmup_steps=5)
     with pytest.raises(ConfigError, match="warmup_rounds must be left out where warmup_steps are given"):
