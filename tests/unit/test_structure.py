@@ -1,4 +1,4 @@
-"""The package's shape: public names, one-way imports, nothing unsafe, limits we hold ourselves to."""
+"""The package's shape: public names, one-way imports, nothing unsafe."""
 
 from __future__ import annotations
 
@@ -299,26 +299,6 @@ def test_nothing_stored_or_received_can_run() -> None:
         if banned.search(line.split("#")[0]) and '"""' not in line and "allow_pickle=False" not in line
     ]
     assert not hits
-
-
-def body_lines(function: ast.FunctionDef, lines: list[str]) -> int:
-    """Lines of code; a long signature, docstring or comment does not make a function long."""
-    body = function.body[1:] if ast.get_docstring(function) is not None and len(function.body) > 1 else function.body
-    code = lines[body[0].lineno - 1 : function.end_lineno]
-    return sum(not line.lstrip().startswith("#") for line in code)
-
-
-def test_files_and_functions_are_small() -> None:
-    large = [f"{p.relative_to(SOURCE)}" for p in SOURCE.rglob("*.py") if len(p.read_text().splitlines()) > 320]
-    assert not large
-    long = [
-        f"{path.relative_to(SOURCE)}:{node.name}"
-        for path in SOURCE.rglob("*.py")
-        for lines in [path.read_text().splitlines()]
-        for node in ast.walk(parsed(path))
-        if isinstance(node, ast.FunctionDef) and body_lines(node, lines) > 60
-    ]
-    assert not long
 
 
 MOST_LINES_OF_AN_ALGORITHM = 60

@@ -13,7 +13,7 @@ from fedtempo.client.gradients import GradientOf, in_pieces
 from fedtempo.client.network import Network
 from fedtempo.client.objectives import Loss, Pull, Pulled, Received, Steady, Value, View, supervised
 from fedtempo.client.optimizer_state import without_states
-from fedtempo.client.overwriting import noted, reads_start, remembered
+from fedtempo.client.overwriting import kept_by_after, kept_in_state, reads_start
 from fedtempo.client.phase import Carry, Phase, StepInfo
 from fedtempo.client.rules import GradientAt, PhaseState, Probe, base_rate, ruled_rate, stopped
 from fedtempo.client.transforms import Transform, chain, in_one_pass, is_identity
@@ -104,7 +104,7 @@ def step_of(index: int, phase: Phase, network: Network, task: Task, trained: fro
     ) -> tuple[Carry, Tensor]:
         # `before` are the tensors that this phase trains, `frozen` the other tensors of its model.
         before, frozen = split(phase, trained, carry)
-        may_overwrite = may_overwrite and not noted(phase, carry, before)
+        may_overwrite = may_overwrite and not kept_by_after(phase, carry, before)
         here = seen(received, carry)
         view = View(here, carry.shared, carry.personal, carry.scratch, network, now)
         way = gradient_of if phase.accumulate == 1 else in_pieces(gradient_of, phase.accumulate, counts)
@@ -136,7 +136,7 @@ def step_of(index: int, phase: Phase, network: Network, task: Task, trained: fro
             rate, ends, new = _follow_rules(phase, probe, new, rate, now)
             if ends is not None and is_plain(ends):
                 return _still(carry, index, new), value.loss
-        free = may_overwrite and ends is None and not reads_start(phase) and not remembered(new, before)
+        free = may_overwrite and ends is None and not reads_start(phase) and not kept_in_state(new, before)
         in_place = after is not None or free
         if apart:
             after = moved_apart(phase, before, direction, rate, view, now, in_place)

@@ -7,8 +7,8 @@ It may if nothing reads the start afterwards:
 | other clients, who start from the received model too | `allowed`: a stage's first step writes to new memory |
 | clients side by side, one of which turns out to differ in the middle of the step | the vectorised backend says no |
 | clients that stop before the step, and keep their weights | `stop_rule` and `until`, asked in the step |
-| the phase's `after` | `reads_start`: `Phase.after_reads_start`, and `noted`: it kept the weights themselves |
-| a transform or a rule | `remembered`: its state holds the weights themselves |
+| the phase's `after` | `reads_start`: `Phase.after_reads_start`, and `kept_by_after`: it kept the weights themselves |
+| a transform or a rule | `kept_in_state`: its state holds the weights themselves |
 
 Steps that overwrite and steps that do not have the same bits; a test runs every algorithm both ways.
 """
@@ -34,7 +34,7 @@ def reads_start(phase: Phase) -> bool:
     return phase.after is not None and phase.after_reads_start
 
 
-def noted(phase: Phase, carry: Carry, params: Params) -> bool:
+def kept_by_after(phase: Phase, carry: Carry, params: Params) -> bool:
     """Whether `after` kept the weights of an earlier step without a copy: in the scratch, or beside the model."""
     if phase.after is None:
         return False
@@ -42,7 +42,7 @@ def noted(phase: Phase, carry: Carry, params: Params) -> bool:
     return _share_memory((*carry.scratch.values(), *beside.values()), params)
 
 
-def remembered(state: PhaseState, params: Params) -> bool:
+def kept_in_state(state: PhaseState, params: Params) -> bool:
     """Whether a transform or a rule keeps the weights themselves in its state."""
     # The sums that the library keeps beside a rule's own state are its own.
     parts = (state.direction, state.optimizer, state.rate.get("rule", {}), state.stop.get("rule", {}))
