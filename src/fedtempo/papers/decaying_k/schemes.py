@@ -14,6 +14,7 @@ from fedtempo.evaluation.protocol import Evaluation, Scores
 from fedtempo.papers.framework.budgets import at_budgets
 from fedtempo.papers.framework.claims import Claim, all_of, higher, lower
 from fedtempo.papers.framework.definitions import (
+    FIRST_TUNING_SEED,
     Column,
     Curve,
     Data,
@@ -79,7 +80,7 @@ def over(decay: float, scale: Scale) -> float:
 
 def algorithm(rates: SchemeRates, size: str, scheme: str, scale: Scale) -> Algorithm:
     """FedSGD with a server rate that decays (Algorithm 1), or FedAdam (Algorithm 3), under one of the schemes."""
-    first = scale.rate(label(size, scheme), scale.rate(label(size, CONSTANT), rates.gamma))
+    first = scale.rate(label(size, scheme), rates.gamma)
     gamma = decaying_lr(first, over(rates.gamma_decay, scale)) if scheme == GAMMA else first
     steps = decaying_k(rates.k, rates.k_decay ** (PAPER_ROUNDS / scale["rounds"])) if scheme == STEPS else rates.k
     if rates.adam:
@@ -167,19 +168,18 @@ def scheme_trainings(
     return runs
 
 
-def scheme_tuning(gammas: Sequence[float], rounds: int, schemes: Sequence[str] = SCHEMES) -> Tuning:
-    """The clients' first rate of each K and of each of these schemes, by the score on validation rows.
+def scheme_tuning(gammas: Sequence[Sequence[float]], rounds: int, seeds: int = 1) -> Tuning:
+    """The clients' first rate of each K and of each scheme, by the score on validation rows, as the paper searches.
 
-    The paper searches for one for each scheme. A scheme that is left out has the constant one's. `rounds` are a
-    trial's.
+    Each K has candidates of its own, the same for its three schemes. `rounds` are a trial's.
     """
-    contestants = {}
-    for size in SIZES:
-        left_out = tuple(label(size, scheme) for scheme in SCHEMES if scheme not in schemes)
-        for scheme in schemes:
-            also = left_out if scheme == CONSTANT else ()
-            contestants[label(size, scheme)] = TunedSetting(label(size, scheme), tuple(gammas), also)
-    return Tuning(contestants, VALIDATION, settings={"rounds": rounds})
+    contestants = {
+        label(size, scheme): TunedSetting(label(size, scheme), tuple(candidates))
+        for size, candidates in zip(SIZES, gammas, strict=True)
+        for scheme in SCHEMES
+    }
+    tried_on = tuple(range(FIRST_TUNING_SEED, FIRST_TUNING_SEED + seeds))
+    return Tuning(contestants, VALIDATION, seeds=tried_on, settings={"rounds": rounds})
 
 
 def columns(score_name: str) -> Mapping[str, Column]:

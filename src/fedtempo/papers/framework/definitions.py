@@ -23,6 +23,7 @@ from fedtempo.data import FederatedData, Split, Table, load
 from fedtempo.data.files.folders import DATA_VARIABLE
 from fedtempo.errors import ConfigError, require
 from fedtempo.models import MODELS
+from fedtempo.papers.framework.user_scores import UserScore, user_scores
 from fedtempo.randomness import generator
 from fedtempo.training.result import Result
 from fedtempo.training.run import run
@@ -109,9 +110,18 @@ class Measured:
 
     values: Mapping[str, float] = field(default_factory=dict)
     curves: Mapping[str, Curve] = field(default_factory=dict)
+    users: Mapping[str, tuple[UserScore, ...]] = field(default_factory=dict)
+    """Every user's test score in the selected round, by group: to resample users, and to see who gains."""
+    seconds: float | None = field(default=None, compare=False)
+    """Processor seconds that the run took; None where nothing was timed."""
 
     def __or__(self, other: Measured) -> Measured:
-        return Measured({**self.values, **other.values}, {**self.curves, **other.curves})
+        return Measured(
+            {**self.values, **other.values},
+            {**self.curves, **other.curves},
+            {**self.users, **other.users},
+            self.seconds if other.seconds is None else other.seconds,
+        )
 
 
 Measure = Callable[[Result], Measured]
@@ -148,7 +158,8 @@ class Training:
     def perform(self, data_dir: Path | None) -> Measured:
         """Train, and measure the result."""
         result = run(**self.arguments(data_dir))
-        return functools.reduce(Measured.__or__, (measure(result) for measure in self.measures))
+        measured = Measured(users=user_scores(result))
+        return functools.reduce(Measured.__or__, (measure(result) for measure in self.measures), measured)
 
     def identity(self) -> str:
         """Everything that decides the numbers, as text."""

@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from fedtempo.papers.framework.definitions import Curve, Measured, PaperRun, key_of
 from fedtempo.support.files import write_atomically
 
+Record = dict[str, Any]
 FOLDER = "runs"
 """The folder of finished runs inside a reproduction's own."""
 MOST_POINTS = 60
@@ -43,23 +45,42 @@ def seeded_run(name: str, run: PaperRun, seed: int, out: Path, tried: float | No
 
 def keep(task: SeededRun, measured: Measured) -> None:
     """Write the measurements."""
-    content = {
-        "label": task.run.label,
-        "seed": task.seed,
-        "values": {name: float(value) for name, value in measured.values.items()},
-        "curves": {name: _thinned(curve) for name, curve in measured.curves.items()},
-    }
-    write_atomically(task.path, json.dumps(content))
+    write_atomically(task.path, json.dumps({"label": task.run.label, "seed": task.seed, **measured_record(measured)}))
 
 
 def kept(path: Path) -> Measured | None:
     """The measurements of a finished run; None where there are none that can be read."""
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-        curves = {name: Curve(tuple(x), tuple(y)) for name, (x, y) in content["curves"].items()}
-        return Measured(dict(content["values"]), curves)
+        return measured_of(json.loads(path.read_text(encoding="utf-8")))
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return None
+
+
+def measured_record(measured: Measured) -> Record:
+    """The measurements as plain data. Users' scores and the time stand in it only where they are known."""
+    users = {
+        name: [[who, rows, float(f"{score:.5g}")] for who, rows, score in scores]
+        for name, scores in measured.users.items()
+    }
+    return {
+        "values": {name: float(value) for name, value in measured.values.items()},
+        "curves": {name: _thinned(curve) for name, curve in measured.curves.items()},
+        **({"users": users} if users else {}),
+        **({} if measured.seconds is None else {"seconds": round(measured.seconds, 1)}),
+    }
+
+
+def measured_of(record: Record) -> Measured:
+    """The measurements of a record."""
+    return Measured(
+        dict(record["values"]),
+        {name: Curve(tuple(x), tuple(y)) for name, (x, y) in record["curves"].items()},
+        {
+            name: tuple((who, rows, score) for who, rows, score in users)
+            for name, users in record.get("users", {}).items()
+        },
+        record.get("seconds"),
+    )
 
 
 def _thinned(curve: Curve) -> list[list[float]]:

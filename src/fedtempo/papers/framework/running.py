@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import multiprocessing
+import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -132,13 +133,14 @@ def _all_measured(
 
 
 def _perform(task: SeededRun, data_dir: Path | None) -> None:
+    started = time.process_time()
     try:
         measured = task.run.perform(data_dir)
     except TrainingError:
         if task.tried is None:
             raise
         measured = Measured()
-    keep(task, measured)
+    keep(task, measured | Measured(seconds=time.process_time() - started))
 
 
 def _here(tasks: Sequence[SeededRun], data_dir: Path | None) -> Iterator[SeededRun]:

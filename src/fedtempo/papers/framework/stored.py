@@ -8,21 +8,19 @@ from pathlib import Path
 from typing import Any
 
 from fedtempo.errors import ConfigError
-from fedtempo.papers.framework.definitions import Curve, Measured, Tuning
-from fedtempo.papers.framework.kept import SeededRun, keep, kept
+from fedtempo.papers.framework.definitions import Measured, Tuning
+from fedtempo.papers.framework.kept import Record, SeededRun, keep, kept, measured_of, measured_record
 from fedtempo.support.files import write_atomically
 
 SAME = ("name", "scale", "settings", "tuned", "tuned_by", "tuning_settings", "tuning_seeds")
 """What must be equal in two plans for the runs of one to be runs of the other; claims and seeds may be added."""
-Record = dict[str, Any]
 Identity = tuple[str, float | None, int]
 
 
 class StoredRuns:
     """The plan, where and when the runs were performed, and what was measured of each.
 
-    Of a candidate that was tried only its validation score is stored. There are no times, and equal runs give an equal
-    file.
+    Of a candidate that was tried only its validation score and its time are stored.
     """
 
     def __init__(self, path: Path, plan: Mapping[str, Any]) -> None:
@@ -41,12 +39,12 @@ class StoredRuns:
         for task in tasks:
             record = self.runs.get(_asked(task))
             if record is not None and kept(task.path) is None and record["key"] == task.key:
-                keep(task, _measured(record))
+                keep(task, measured_of(record))
 
     def measured(self, label: str, seed: int, tried: float | None = None) -> Measured | None:
         """What a run measured when it was performed, None where it is not stored; the code may have changed since."""
         record = self.runs.get((label, tried, seed))
-        return None if record is None else _measured(record)
+        return None if record is None else measured_of(record)
 
     def add(self, tasks: Sequence[SeededRun], tuning: Tuning | None, provenance: str) -> None:
         """Take what the tasks have measured, and write the file where there is something new."""
@@ -92,19 +90,14 @@ def _asked(task: SeededRun) -> Identity:
     return task.run.label, task.tried, task.seed
 
 
-def _measured(record: Record) -> Measured:
-    return Measured(record["values"], {name: Curve(tuple(x), tuple(y)) for name, (x, y) in record["curves"].items()})
-
-
 def _record(task: SeededRun, measured: Measured, tuning: Tuning | None) -> Record:
-    values, curves = dict(measured.values), {name: [one.x, one.y] for name, one in measured.curves.items()}
     if tuning is not None and task.tried is not None:
-        values, curves = {name: value for name, value in values.items() if name == tuning.column}, {}
+        column = {name: value for name, value in measured.values.items() if name == tuning.column}
+        measured = Measured(column, seconds=measured.seconds)
     return {
         "label": task.run.label,
         "tried": task.tried,
         "seed": task.seed,
         "key": task.key,
-        "values": values,
-        "curves": curves,
+        **measured_record(measured),
     }

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 import fedtempo as ft
-from fedtempo.papers.decaying_k.data import FEMNIST, SHAKESPEARE
+from fedtempo.papers.decaying_k.data import FEMNIST, SHAKESPEARE, STACKOVERFLOW
 from fedtempo.papers.decaying_k.schemes import (
     AT_STEPS,
     AT_STOP,
@@ -15,7 +15,6 @@ from fedtempo.papers.decaying_k.schemes import (
     CONSTANT,
     EARLY,
     ERROR,
-    GAMMA,
     SCHEMES,
     SIZES,
     STEPS,
@@ -29,6 +28,7 @@ from fedtempo.papers.framework.claims import Answer
 from fedtempo.papers.framework.definitions import Data, Measured, Model
 from fedtempo.papers.framework.outcomes import Outcome
 from fedtempo.papers.framework.pages import verdicts
+from fedtempo.papers.framework.reproduction import Reproduction
 
 
 def trained() -> ft.Result:
@@ -58,21 +58,23 @@ def test_the_best_score_is_the_test_score_of_the_selected_round_and_costs_count_
     assert step_costs(result, target=2.0, most=1000).values[TO_TARGET] == 1000
 
 
-def test_a_rate_that_is_tuned_for_a_label_goes_to_it_and_else_that_of_constant_k() -> None:
+def test_a_rate_that_is_tuned_for_a_label_goes_to_it_alone() -> None:
     scale = SHAKESPEARE.scales["medium"]
     tuned = replace(scale, chosen={label("low K", CONSTANT): 0.25, label("low K", STEPS): 0.125})
     made = {run.label: repr(run) for run in SHAKESPEARE.runs(tuned, 0)}
     assert "fedavg(lr=0.25, steps=10" in made[label("low K", CONSTANT)]
     assert "lr=0.125" in made[label("low K", STEPS)]
-    assert "0.25" in made[label("low K", GAMMA)]
     assert "fedavg(lr=1.0, steps=33" in made[label("middle K", CONSTANT)]
 
 
-def test_every_scheme_has_the_same_number_of_candidates() -> None:
-    tuning = FEMNIST.scales["medium"].tuning
+@pytest.mark.parametrize("reproduction", [FEMNIST, SHAKESPEARE, STACKOVERFLOW])
+def test_every_scheme_has_as_many_candidates_and_those_of_its_k(reproduction: Reproduction) -> None:
+    tuning = reproduction.scales["medium"].tuning
     assert tuning is not None
     assert set(tuning.contestants) == {label(size, scheme) for size in SIZES for scheme in SCHEMES}
-    assert len({contestant.values for contestant in tuning.contestants.values()}) == 1
+    assert len({len(contestant.values) for contestant in tuning.contestants.values()}) == 1
+    for size in SIZES:
+        assert len({tuning.contestants[label(size, scheme)].values for scheme in SCHEMES}) == 1
 
 
 @pytest.mark.parametrize(("lost", "answer"), [(0.005, Answer.HOLDS), (0.02, Answer.FAILS)])

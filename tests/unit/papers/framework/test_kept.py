@@ -33,3 +33,13 @@ def test_a_damaged_file_is_no_run(tmp_path: Path) -> None:
     assert kept(task.path) is None
     task.path.write_text("{")
     assert kept(task.path) is None
+
+
+def test_users_scores_and_the_time_are_kept(tmp_path: Path) -> None:
+    task = _task(tmp_path)
+    keep(task, Measured({"v": 1.0}, users={"new_after": ((7, 30, 0.123456), (9, 4, 1.0))}, seconds=61.26))
+    again = kept(task.path)
+    assert again is not None
+    assert again.users == {"new_after": ((7, 30, 0.12346), (9, 4, 1.0))}
+    assert again.seconds == 61.3
+    assert (again | Measured({"w": 2.0})).seconds == 61.3, "what was timed stays"

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import math
+from statistics import fmean
+
+import pytest
 
 from tests.unit.papers.framework.small_runs import digits_runs
 
@@ -18,3 +21,6 @@ def test_measures_of_users_costs_and_targets() -> None:
     assert measured.curves["existing_after"].x == (2, 4, 6)
     assert measured.values["existing_after/best"] == max(measured.curves["existing_after"].y)
     assert measured.values["min_train_loss"] == min(measured.curves["train_loss"].y)
+    new = measured.users["new_after"]
+    assert fmean(score for _, _, score in new) == pytest.approx(measured.values["new_after/mean"])
+    assert all(rows > 0 for _, rows, _ in new)
