@@ -9,12 +9,10 @@ import torch
 import torch.nn.functional as F
 
 import fedtempo as ft
-from fedtempo.algorithms import fedavg
-from fedtempo.algorithms.algorithm import full_copy, predict_shared
+from fedtempo.algorithms import fedavg, full_copy, predict_shared
 from fedtempo.client.objectives import Value, proximal
 from fedtempo.params import add, combine, scaled, select, subtract, zeros_like
 from fedtempo.schedules import Rate
-from fedtempo.server.step import descend_scaled
 
 
 @ft.named
@@ -33,7 +31,7 @@ def fednova(lr: Rate, epochs: Rate = 1) -> ft.Algorithm:
 
     plain = fedavg(lr, epochs=epochs, weighting="samples")
     phases = tuple(replace(p, after=count, after_reads_start=False) for p in plain.phases)
-    server = descend_scaled(plain.server, lambda aggregate, now: float(aggregate.means["steps"]["tau"]))
+    server = ft.descend_scaled(plain.server, lambda aggregate, now: float(aggregate.means["steps"]["tau"]))
     return replace(plain, phases=phases, server=server, memory=ft.Memory(begin=begin), uploads=ft.Uploads(upload))
 
 

@@ -8,19 +8,22 @@ from fedtempo.client import compression as compress
 from fedtempo.client import objectives, optimizers, transforms
 from fedtempo.client.objectives import Received
 from fedtempo.client.phase import Carry, Phase, StepInfo, length
+from fedtempo.client.rules import Probe, RateRule, StopRule
 from fedtempo.client.transforms import Transform
 from fedtempo.comparison.compare import compare
 from fedtempo.contracts import check_algorithm, check_backend, check_loss, check_metric, check_model
 from fedtempo.errors import ConfigError, DataError, FedTempoError, ModelError, OutputError, StoreError, TrainingError
-from fedtempo.evaluation.protocol import Evaluation
+from fedtempo.evaluation.protocol import Evaluation, Scores, UserScores
+from fedtempo.federation.costs import Costs
 from fedtempo.metrics import Metric
 from fedtempo.schedules import Now, Schedule
 from fedtempo.server import asynchrony, cohort, robust
 from fedtempo.server.admission import Admission
 from fedtempo.server.fault_injection import Faults
-from fedtempo.server.step import Server, descend
+from fedtempo.server.step import Server, descend, descend_scaled
 from fedtempo.server.sums import Aggregate
 from fedtempo.training import trackers
+from fedtempo.training.delivery import PersonalModel
 from fedtempo.training.result import Result
 from fedtempo.training.round_report import RoundReport
 from fedtempo.training.run import run, train
@@ -33,6 +36,7 @@ __all__ = [
     "Carry",
     "ClientSettings",
     "ConfigError",
+    "Costs",
     "DataError",
     "Evaluation",
     "Faults",
@@ -42,18 +46,24 @@ __all__ = [
     "ModelError",
     "Now",
     "OutputError",
+    "PersonalModel",
     "Phase",
+    "Probe",
+    "RateRule",
     "Received",
     "Result",
     "RoundReport",
     "Schedule",
+    "Scores",
     "Server",
     "Serving",
     "StepInfo",
+    "StopRule",
     "StoreError",
     "TrainingError",
     "Transform",
     "Uploads",
+    "UserScores",
     "algorithms",
     "asynchrony",
     "check_algorithm",
@@ -66,6 +76,7 @@ __all__ = [
     "compress",
     "data",
     "descend",
+    "descend_scaled",
     "devices",
     "length",
     "load_result",

@@ -4,7 +4,13 @@ from collections.abc import Callable
 
 from fedtempo.algorithms.adaptive_decay import adaptive_decay
 from fedtempo.algorithms.afl import afl
-from fedtempo.algorithms.algorithm import Algorithm
+from fedtempo.algorithms.algorithm import (
+    Algorithm,
+    full_copy,
+    predict_personal,
+    predict_shared,
+    predict_together,
+)
 from fedtempo.algorithms.apfl import apfl
 from fedtempo.algorithms.clip_then_decay import clip_then_decay
 from fedtempo.algorithms.delta_sgd import delta_sgd
@@ -178,10 +184,14 @@ __all__ = [
     "fedsgd",
     "fedyogi",
     "fomaml",
+    "full_copy",
     "local_only",
     "named",
     "pfedme",
     "pflego",
+    "predict_personal",
+    "predict_shared",
+    "predict_together",
     "reptile",
     "scaffold",
     "with_head",

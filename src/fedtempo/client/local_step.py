@@ -104,9 +104,9 @@ def step_of(index: int, phase: Phase, network: Network, task: Task, trained: fro
     ) -> tuple[Carry, Tensor]:
         # `before` are the tensors that this phase trains, `frozen` the other tensors of its model.
         before, frozen = split(phase, trained, carry)
-        may_overwrite = may_overwrite and not kept_by_after(phase, carry, before)
         here = seen(received, carry)
         view = View(here, carry.shared, carry.personal, carry.scratch, network, now)
+        may_overwrite = may_overwrite and not kept_by_after(phase, carry, before)
         way = gradient_of if phase.accumulate == 1 else in_pieces(gradient_of, phase.accumulate, counts)
 
         def value_of(free: Params, fixed: Params, rows: Batch) -> Value:
