@@ -53,7 +53,17 @@ def with_blocks(*languages: str) -> list[Path]:
     return [page for page in PAGES if blocks(page, *languages)]
 
 
-OWN = ("own-algorithm", "own-optimizer", "own-data", "own-loss", "own-metric", "own-model", "lora", "save-and-serve")
+OWN = (
+    "own-algorithm",
+    "own-optimizer",
+    "own-data",
+    "own-loss",
+    "own-metric",
+    "own-model",
+    "lora",
+    "save-and-serve",
+    "language-model",
+)
 LONG = [DOCS / f"{name}.md" for name in ("tutorial", "compare", "compression", "evaluation", "devices", "tune")]
 LONG += [DOCS / "how-to" / f"{name}.md" for name in (*OWN, "compare-for-a-paper", "csv-to-model", "privacy")]
 """They train for seconds; tests of what they use run every time."""

@@ -121,7 +121,8 @@ class Network:
             rule = "one of ours where rows are weighed (sample_weight, mixup)"
             raise ModelError(f"loss must be {rule}. Got the model's, which gets weights as a column of another name.")
         with self._randomness(batch, train):
-            return own_loss(self._call("", params, {**inputs_of(batch), LABELS: batch[TARGET]}, train)).to(self._type)
+            labels = batch[TARGET].contiguous()  # models of `transformers` call `view` on them
+            return own_loss(self._call("", params, {**inputs_of(batch), LABELS: labels}, train)).to(self._type)
 
     def _call(self, part: str, params: Params, inputs: Batch, train: bool) -> Any:
         callee = self._callees[train, part]

@@ -113,6 +113,8 @@ def _padded_rows(federation: Federation, trained: Trained, part: Part, counts: n
     batch = problem.rows(
         np.where(empty, trained.clients[~empty][0], trained.clients), np.where(empty[:, None], 0, local), part
     )
+    if problem.task.own and problem.task.targets is not None:  # training gives the model the column as it is
+        batch["y"] = problem.task.targets(batch)
     batch["_rows"] = torch.from_numpy(np.arange(width) < counts[:, None]).to(problem.device)
     if trained.shapes and problem.data.outputs is not None:
         batch["_outputs"] = torch.as_tensor(problem.data.outputs[trained.clients], device=problem.device)
@@ -135,8 +137,9 @@ def _sums(task: Task, outputs: Tensor, batch: Batch) -> Sums:
         if not metric.vectorised:
             continue
         # Perplexity needs the loss, which is there already.
-        known = metric.fn is task.losses and SAMPLE_WEIGHT not in batch
-        total, count = sums["loss"] if known else ((metric.fn(outputs, targets) * rows).sum(), rows.sum())
+        known = metric.fn is task.losses and "loss" in sums and SAMPLE_WEIGHT not in batch
+        counts = rows if metric.weights is None else rows * metric.weights(targets)
+        total, count = sums["loss"] if known else ((metric.fn(outputs, targets) * rows).sum(), counts.sum())
         sums[name] = torch.where(diverged, metric.worst, total), count
     return sums
 

@@ -124,14 +124,20 @@ class Problem:
     def client_rows(self, client: int, part: str = "train") -> Batch:
         """All rows of one client."""
         if self.device == "cpu":
-            return self.data.client(client, part, self.dtype)
+            return self._meant(self.data.client(client, part, self.dtype))
         return self._taken(self.data.positions(client, part))
 
     def _taken(self, rows: np.ndarray) -> Batch:
         """Rows of the columns, where the model is."""
         if self.device == "cpu":
-            return self.data.take(rows, self.dtype)
-        return self.device_rows.take(self.data, rows, self.dtype, self.device)
+            return self._meant(self.data.take(rows, self.dtype))
+        return self._meant(self.device_rows.take(self.data, rows, self.dtype, self.device))
+
+    def _meant(self, batch: Batch) -> Batch:
+        """The batch with the task's targets; a model that makes its own loss gets the column y as it is."""
+        if self.task.targets is None or self.task.own:
+            return batch
+        return {**batch, "y": self.task.targets(batch)}
 
     def now(self, round_number: int, cohort: float, loss_ratio: float = 1.0, plateaus: int = 0) -> Now:
         """The position of a round before its first step."""

@@ -37,6 +37,8 @@ class Metric:
     """Applied to the mean over rows, such as the root of RMSE."""
     fits: Fits | None = None
     """What outputs and targets it is for; by default any."""
+    weights: Callable[[Tensor], Tensor] | None = None
+    """What each row counts in the mean, given its target; the function then returns each row's value times that."""
     vectorised: bool = False
     """A promise: rows do not influence each other and `torch.vmap` can run it. Then many clients are scored at once."""
 
@@ -81,6 +83,8 @@ class Metric:
         if tuple(values.shape) != wanted:
             raise ConfigError(f"metric {self.name!r} must return {rule}. Got shape {tuple(values.shape)}.")
         value = values.mean() if self.per == "sample" else values
+        if self.weights is not None:
+            value = values.sum() / self.weights(targets).sum()
         return float(value if self.finish is None else self.finish(float(value)))
 
 

@@ -12,6 +12,7 @@ from fedtempo.models.cnn import cnn
 from fedtempo.models.convnet2 import convnet2
 from fedtempo.models.femnist_cnn import femnist_cnn
 from fedtempo.models.gin import gin
+from fedtempo.models.gpt_tiny import gpt_tiny
 from fedtempo.models.group_norm_cnn import group_norm_cnn
 from fedtempo.models.mlp import logistic_regression, mlp, softmax_regression
 from fedtempo.models.omniglot_cnn import omniglot_cnn
@@ -28,6 +29,7 @@ MODELS: dict[str, Callable[..., nn.Module]] = {
     "femnist_cnn": femnist_cnn,
     "cifar_cnn": cifar_cnn,
     "omniglot_cnn": omniglot_cnn,
+    "gpt_tiny": gpt_tiny,
     "group_norm_cnn": group_norm_cnn,
     "resnet18": resnet18,
     "character_gru": character_gru,
@@ -48,6 +50,7 @@ __all__ = [
     "convnet2",
     "femnist_cnn",
     "gin",
+    "gpt_tiny",
     "group_norm_cnn",
     "logistic_regression",
     "mlp",

@@ -5,7 +5,18 @@ from __future__ import annotations
 from fedtempo.metrics import IGNORED
 from fedtempo.tasks.batch_loss import SHARE, hide_padded_outputs, mean_loss, row_counts, weighed
 from fedtempo.tasks.choice import LOSSES, as_task
-from fedtempo.tasks.known import TASKS, classification, direct, is_known, language, multilabel, regression
+from fedtempo.tasks.known import (
+    TASKS,
+    classification,
+    direct,
+    is_known,
+    language,
+    multilabel,
+    next_token,
+    next_tokens,
+    regression,
+    scored_on_next_tokens,
+)
 from fedtempo.tasks.task import (
     SAMPLE_WEIGHT,
     Batch,
@@ -36,8 +47,11 @@ __all__ = [
     "mean_loss",
     "meaning_of",
     "multilabel",
+    "next_token",
+    "next_tokens",
     "regression",
     "row_counts",
+    "scored_on_next_tokens",
     "weighed",
     "with_fitting_metrics",
     "with_metrics",

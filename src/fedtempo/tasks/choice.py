@@ -29,6 +29,8 @@ def as_task(loss: str | Task | PerSample | None, targets: Tensor | None) -> Task
             return _own(targets)
         if loss not in TASKS:
             raise unknown("loss", loss, LOSSES)
+        if TASKS[loss].targets is not None:
+            _need_tokens(loss, targets)
         return TASKS[loss]
     given: object = loss
     if given is classification:
@@ -44,6 +46,15 @@ def as_task(loss: str | Task | PerSample | None, targets: Tensor | None) -> Task
     _refuse_other_ignored(loss, targets)
     known = _of_torch(loss)
     return known if known is not None and _fits(known, targets) else _custom(loss, targets)
+
+
+def _need_tokens(loss: str, targets: Tensor | None) -> None:
+    """The targets of a causal language model are made of rows of tokens."""
+    rule = "rows of two or more tokens in the column 'y', such as y = input_ids: the loss shifts them by one"
+    integers = targets is not None and not targets.is_floating_point() and targets.dtype != torch.bool
+    if targets is None or not integers or targets.dim() != 2 or targets.shape[1] < 2:
+        got = "no column 'y'" if targets is None else f"{targets.dtype} of shape {tuple(targets.shape[1:])} a row"
+        raise ConfigError(f"loss {loss!r} needs {rule}. Got {got}.")
 
 
 def _refuse_other_ignored(loss: PerSample, targets: Tensor | None) -> None:

@@ -12,7 +12,7 @@ from torch import Tensor
 from fedtempo.errors import is_number, require
 from fedtempo.metrics import IGNORED, METRICS, accuracy, cross_entropy, perplexity
 from fedtempo.metrics.outputs import like_targets
-from fedtempo.tasks.task import PerSample, Task
+from fedtempo.tasks.task import Batch, PerSample, Task
 
 
 def _class_losses(outputs: Tensor, targets: Tensor) -> Tensor:
@@ -133,12 +133,67 @@ language = Task(
     weights=_with_tokens,
     rows_apart=True,
 )
+
+
+def next_tokens(batch: Batch) -> Tensor:
+    """At each place the token after it; the last place and padding do not count.
+
+    >>> next_tokens({"y": torch.tensor([[5, 6, 7]])}).tolist()
+    [[6, 7, -100]]
+    """
+    tokens = batch["y"]
+    after = torch.cat([tokens[..., 1:], torch.full_like(tokens[..., :1], IGNORED)], -1)
+    mask = batch.get("attention_mask")
+    if mask is None or mask.shape != tokens.shape:
+        return after
+    there = torch.cat([mask[..., 1:], torch.zeros_like(mask[..., :1])], -1)
+    return torch.where(there != 0, after, IGNORED)
+
+
+def _tokens(targets: Tensor) -> Tensor:
+    """How many tokens of each row count."""
+    return (targets != IGNORED).flatten(1).sum(1)
+
+
+def _token_losses(outputs: Tensor, targets: Tensor) -> Tensor:
+    """The sum of each row's token losses."""
+    losses = F.cross_entropy(outputs.movedim(-1, 1), targets, reduction="none", ignore_index=IGNORED)
+    return losses.flatten(1).sum(1)
+
+
+def _token_hits(outputs: Tensor, targets: Tensor) -> Tensor:
+    """How many of each row's tokens are the most likely ones."""
+    return (outputs.argmax(-1) == targets).flatten(1).sum(1).to(torch.float64)
+
+
+next_token = Task(
+    "next_token",
+    _token_losses,
+    {
+        "perplexity": replace(perplexity, fn=_token_losses, weights=_tokens),
+        "accuracy": replace(accuracy, fn=_token_hits, weights=_tokens),
+    },
+    classes=True,
+    weights=_tokens,
+    rows_apart=True,
+    targets=next_tokens,
+)
+"""The loss of a causal language model: the mean over all tokens of a batch, as `transformers` computes it."""
+
+
+def scored_on_next_tokens(task: Task) -> Task:
+    """The task of a model that makes the loss of next tokens itself: its scores compare the same tokens."""
+    scores = {name: next_token.scores.get(name, metric) for name, metric in task.scores.items()}
+    own = replace(next_token, own=True, rows_apart=False, main=task.main, asked=task.asked)
+    return replace(own, scores=scores, reason=f"{task.reason}, of the next token")
+
+
 multilabel = Task("multilabel", _label_losses, _LABEL_SCORES, rows_apart=True)
 regression = Task("regression", _squares, rows_apart=True)
 direct = Task("direct", _outputs, rows_apart=True)
 """The model's output is already each sample's loss, as in the quadratic illustrations."""
 
-TASKS: dict[str, Task] = {t.name: t for t in (_PLAIN, language, multilabel, regression, direct)}
+TASKS: dict[str, Task] = {t.name: t for t in (_PLAIN, language, next_token, multilabel, regression, direct)}
 
 
 def is_known(task: Task) -> bool:

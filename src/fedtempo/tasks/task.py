@@ -41,6 +41,8 @@ class Task:
     """A promise: one number per row, which no other row influences. Then batches may be padded."""
     own: bool = False
     """Whether the model makes its training loss itself, of the targets as `labels`; scores are made as usual."""
+    targets: Callable[[Batch], Tensor] | None = None
+    """What the loss and the metrics compare outputs with, where that is not the column y itself."""
     main: str = ""
     """The metric that selects a round; by default the first."""
     asked: tuple[str, ...] = ()
@@ -86,11 +88,16 @@ def with_metrics(task: Task, metrics: Sequence[str | Metric] | None, metric: str
     """The task with these metrics before its own; `metric` is the main one, or else the first of them."""
     listed = metrics is None or (isinstance(metrics, Sequence) and not isinstance(metrics, str))
     require(listed, "metrics", "a list of names and ft.Metric", metrics)
-    given = [as_metric(one, f"metrics[{place}]") for place, one in enumerate(metrics or ())]
+
+    def found(one: str | Metric, field: str) -> Metric:
+        """A task's own metric goes before ours of the same name: it may weigh rows as the task does."""
+        own = task.scores.get(one) if isinstance(one, str) else None
+        return own or as_metric(one, field)
+
+    given = [found(one, f"metrics[{place}]") for place, one in enumerate(metrics or ())]
     main = "loss" if isinstance(metric, str) and metric == "loss" else ""
     if metric is not None and not main:
-        own = task.scores.get(metric) if isinstance(metric, str) else None
-        chosen = next((one for one in given if one.name == metric), None) or own or as_metric(metric)
+        chosen = next((one for one in given if one.name == metric), None) or found(metric, "metric")
         given = given if chosen in given else [*given, chosen]
         main = chosen.name
     names = [one.name for one in given]

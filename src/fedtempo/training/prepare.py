@@ -29,7 +29,7 @@ from fedtempo.server.cohort import Cohort, as_cohort
 from fedtempo.server.fault_injection import Faults
 from fedtempo.server.policy import UploadPolicy
 from fedtempo.server.robust import Aggregator, plain_mean
-from fedtempo.tasks import PerSample, Task, as_task, with_metrics
+from fedtempo.tasks import PerSample, Task, as_task, scored_on_next_tokens, with_metrics
 from fedtempo.training.checks.compression import check_compression
 from fedtempo.training.checks.devices import check_asynchrony, check_clock, with_devices
 from fedtempo.training.checks.functions import check_functions
@@ -164,6 +164,9 @@ def _tried_on_a_batch(federation: Federation, evaluation: Evaluation | None, mod
     """The federation with what only running the model on a batch tells: dropout masks, and rows that see each other."""
     facts = check_model(federation, evaluation, model)
     # A metric that the user asked for must fit the model's outputs. A default metric that does not fit is left out.
+    if facts.next_tokens:
+        known = replace(federation.problem, task=scored_on_next_tokens(federation.problem.task))
+        federation = replace(federation, problem=known)
     task = fitted_task(federation, facts.outputs, facts.targets)
     problem = federation.problem.known_as(
         task=task,

@@ -90,6 +90,8 @@ CASES = {
     "character_gru": Case(models.character_gru, (20,), (20, 77), 619_445, vocabulary=77),
     # 10,240 + 10,240 + 6 * 198,272 + 10,320
     "character_transformer": Case(models.character_transformer, (20,), (20, 80), 1_220_432, vocabulary=80),
+    # 3,200 + 8,192 + 2 * 49,984 + 128 + 3,200
+    "gpt_tiny": Case(lambda: models.gpt_tiny(50), (20,), (20, 50), 114_688, vocabulary=50),
 }
 named = pytest.mark.parametrize("name", CASES)
 LARGE = [name for name in CASES if name in ("resnet18", "convnet2")]

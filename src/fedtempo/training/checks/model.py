@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from dataclasses import replace
 from typing import NamedTuple
@@ -47,6 +48,8 @@ class ModelFacts(NamedTuple):
     outputs_are: Meaning
     outputs: torch.Size
     targets: torch.Size
+    next_tokens: bool
+    """Whether the loss that the model makes compares each token with the one after it."""
 
 
 def check_model(federation: Federation, evaluation: Evaluation | None = None, given: object = None) -> ModelFacts:
@@ -83,8 +86,40 @@ def check_model(federation: Federation, evaluation: Evaluation | None = None, gi
     _check_given_clients(federation)
     predicts_apart = _rows_are_independent(federation, params, rows, False, masks)
     split = is_head_of_body(federation.problem.network, params, rows, masks)
+    shifts = federation.problem.task.own and _ignores_first_token(federation, params, rows)
+    if not shifts:
+        _warn_of_copied_inputs(rows)
     meaning, targets = meaning_of(federation.problem.task, outputs.shape, rows.get("y")), rows.get("y", outputs).shape
-    return ModelFacts(masks, independent, predicts_apart, split, meaning, outputs.shape, targets)
+    return ModelFacts(masks, independent, predicts_apart, split, meaning, outputs.shape, targets, shifts)
+
+
+def _ignores_first_token(federation: Federation, params: Params, rows: Batch) -> bool:
+    """Whether the model's own loss never reads the first token of its labels: a causal language model shifts them."""
+    labels = rows["y"]
+    if not federation.problem.task.classes or labels.dim() != 2 or labels.shape[1] < 2:
+        return False
+    other = labels.clone()
+    other[:, 0] = torch.where(labels[:, 0] == 0, 1, 0)
+    with torch.no_grad():
+        network, task = federation.problem.network, federation.problem.task
+        first, second = (network.loss(task, {**params}, {**rows, "y": y}) for y in (labels, other))
+    return bool(torch.equal(first, second))
+
+
+def _warn_of_copied_inputs(rows: Batch) -> None:
+    """Targets that are the tokens of the same places teach a model to copy its input, with a perplexity near 1."""
+    targets = rows.get("y")
+    if targets is None or targets.dim() < 2 or targets.is_floating_point() or targets.dtype == torch.bool:
+        return
+    counted = targets != IGNORED
+    for name, values in inputs_of(rows).items():
+        if values.shape == targets.shape and bool(counted.any()) and torch.equal(values[counted], targets[counted]):
+            warnings.warn(
+                f"the targets y equal the input {name!r}, so the model learns to copy its input. "
+                "Say loss='next_token' to train a causal language model on the token after each place.",
+                UserWarning,
+                stacklevel=2,
+            )
 
 
 def _whole_numbers(rows: Batch) -> str:
@@ -224,7 +259,7 @@ def _check_gradient(outputs: torch.Tensor, weights: list[torch.Tensor]) -> None:
 def _check_classes(federation: Federation, outputs: torch.Tensor, rows: Batch, own_heads: bool) -> None:
     labels = federation.problem.data.columns["y"][:]  # all of them, also of a column that is read row by row
     lowest, highest = int(np.where(labels == IGNORED, 0, labels).min()), int(labels.max())
-    tokens = federation.problem.task.name == "language"
+    tokens = federation.problem.task.name in ("language", "next_token")
     fits = outputs.shape[:-1] == rows["y"].shape and outputs.dim() >= (3 if tokens else 2)
     classes = outputs.shape[-1] if fits else 0
     if lowest < 0 or (highest >= classes and not own_heads):
