@@ -11,7 +11,7 @@ export OMP_NUM_THREADS ?= 1
 export PYTHONDONTWRITEBYTECODE :=
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
-.PHONY: help demo test coverage test-all test-flwr-datasets check audit format bench bench-peers bench-scaling docs release system clean
+.PHONY: help demo test coverage test-all numbers numbers-wide numbers-made words words-made move test-flwr-datasets check audit format bench bench-peers bench-scaling docs release system clean
 
 help: ## show this list
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -47,6 +47,24 @@ $(VENV)-flwr-datasets/.made: pyproject.toml
 
 test-flwr-datasets: $(VENV)-flwr-datasets/.made ## run the tests of the adapter for Flower's partitioners
 	$(VENV)-flwr-datasets/bin/python -m pytest tests/unit/data/test_adapters.py $(ARGS)
+
+numbers: $(VENV)/.dev ## compare the zoo's numbers with numbers.json, in under a minute
+	$(BIN)/python -m tests.frozen.numbers $(ARGS)
+
+numbers-wide: $(VENV)/.dev ## the same with other models, processes, resumed, compressed, private, asynchronous runs, devices
+	$(BIN)/python -m tests.frozen.numbers --wide $(ARGS)
+
+numbers-made: $(VENV)/.dev ## make numbers.json anew; ARGS="--at COMMIT" makes it by the code of that commit
+	$(BIN)/python -m tests.frozen.numbers --make $(ARGS)
+
+words: $(VENV)/.dev ## compare help, errors and templates with words.json
+	$(BIN)/python -m tests.frozen.words $(ARGS)
+
+words-made: $(VENV)/.dev ## make words.json anew
+	$(BIN)/python -m tests.frozen.words --make
+
+move: $(VENV)/.dev ## move a module and rewrite what names it; ARGS="fedtempo.a.old fedtempo.b.new"
+	$(BIN)/python -m tests.frozen.moves $(ARGS)
 
 check: $(VENV)/.dev ## formatting, lint (bandit's rules too), types, and known holes in what we depend on
 	$(BIN)/ruff format --check .
