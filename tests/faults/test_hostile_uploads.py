@@ -287,7 +287,7 @@ def legitimate(data: bytes) -> bool:
     return (
         (upload.client, upload.round, upload.weight) == (CLIENT, ROUND, honest.weight)
         and upload.kept != bytes(HASH)
-        and all(bool(torch.isfinite(t).all()) for t in tensors)
+        and all(bool(torch.isfinite(t).all()) and bool(torch.isfinite(t.square().sum())) for t in tensors)
         and float(norm) <= 1e3
         and upload_to_bytes(upload) == data
     )

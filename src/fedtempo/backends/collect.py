@@ -1,8 +1,8 @@
 """From trained clients to one sum: every backend, every worker and every node of a deployment goes through here.
 
 The server only ever needs sums. So a block of clients is reduced to its `BlockSum` where it was trained, and the
-traffic does not grow with the number of clients. Uploads are refused here, before they are added: `_add_together`
-looks for numbers that are not finite, `_add_one_by_one` asks `server/admission.py` as well.
+traffic does not grow with the number of clients. Uploads are refused here, before they are added, by the rules of
+`server/admission.py`: `_add_together` asks whether they can be added up, `_add_one_by_one` about their form as well.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from fedtempo.client.objectives import Received
 from fedtempo.client.optimizer_state import LAST_LOSS
 from fedtempo.federation.federation import Federation
 from fedtempo.federation.traffic import compress_upload
-from fedtempo.params import Params, all_finite, tensors_in, tree_map
+from fedtempo.params import Params, tensors_in, tree_map
 from fedtempo.schedules import Now
-from fedtempo.server.admission import delta_norm, refusal
+from fedtempo.server.admission import NOT_FINITE, addable, delta_norm, refusal, unaddable
 from fedtempo.server.exact_sums import sum_of_rows
 from fedtempo.server.fault_injection import corrupted
 from fedtempo.server.policy import UploadPolicy
@@ -80,22 +80,14 @@ class Finished(NamedTuple):
     packed: tuple[Groups, ...] = ()
     """Each upload as it travels, where it is compressed; `groups` then is what the server reads."""
 
-    def finite(self) -> np.ndarray:
-        """Which clients' tensors are all finite."""
-        lanes = len(self.weights)
-        tensors = (*tensors_in(self.groups), *self.personal.values())
-        if lanes == 1:
-            return np.array([all_finite(tensors)])
-        floats = [t.reshape(lanes, -1) for t in tensors if t.is_floating_point()]
-        if not floats:
-            return np.ones(lanes, dtype=bool)
-        # A sum with a NaN or an infinity in it is not finite either, so one sum per client is enough to tell.
-        sums = torch.stack([t.sum(1, dtype=torch.float64) for t in floats]).sum(0)
-        finite = torch.isfinite(sums).cpu().numpy()
-        # A sum of large finite numbers may overflow. So where it is not finite, the numbers themselves decide.
-        for lane in np.flatnonzero(~finite).tolist():
-            finite[lane] = all_finite([t[lane] for t in floats])
-        return finite
+    def addable(self) -> np.ndarray:
+        """Which clients' tensors can be added up: those that are sent, and those that a client keeps."""
+        return addable((*tensors_in(self.groups), *self.personal.values()), len(self.weights))
+
+    def unaddable(self, lane: int) -> str | None:
+        """Why a client's tensors cannot be added up."""
+        kept = {name: tensor[lane] for name, tensor in self.personal.items()}
+        return unaddable((*tensors_in(self.upload(lane)), *kept.values()))
 
     def upload(self, lane: int) -> Groups:
         """One client's upload."""
@@ -129,15 +121,15 @@ def finish(federation: Federation, received: Received, trained: Trained) -> Fini
 def compressed(federation: Federation, finished: Finished, now: Now, before: Mapping[int, Params]) -> Finished:
     """The clients after their uploads went through the algorithm's compressor, with their new memories of errors.
 
-    `before` is what each client kept when the round began. A client whose tensors are not finite is left as it is: its
+    `before` is what each client kept when the round began. A client whose tensors cannot be added is left as it is: its
     upload will be refused, and its memory stays what it was. So does that of an absent client, which sends nothing.
     """
     if federation.algorithm.uploads.compress is None or not finished.groups:
         return finished
     sent, memories = [], []
-    for lane, (client, finite) in enumerate(zip(finished.trained.clients.tolist(), finished.finite(), strict=True)):
+    for lane, (client, sound) in enumerate(zip(finished.trained.clients.tolist(), finished.addable(), strict=True)):
         groups, memory = finished.upload(lane), error_memory_in(before.get(client, {}))
-        if finite:
+        if sound:
             groups, packed, after = compress_upload(federation, groups, memory, now.draw, client)
             memory = memory if now.absent else after
         else:
@@ -152,11 +144,12 @@ def compressed(federation: Federation, finished: Finished, now: Now, before: Map
 
 
 def _add_together(result: BlockSum, federation: Federation, finished: Finished) -> None:
-    """Add all clients at once; of a client whose tensors are not finite, only the failure is recorded."""
-    finite = finished.finite()
+    """Add all clients at once; of a client whose tensors cannot be added, only the failure is recorded."""
+    sound = finished.addable()
     clients = finished.trained.clients
-    result.failures += [Failure(client, "not finite") for client in clients[~finite].tolist()]
-    lanes = np.flatnonzero(finite)
+    for lane in np.flatnonzero(~sound).tolist():
+        result.failures.append(Failure(int(clients[lane]), finished.unaddable(lane) or NOT_FINITE))
+    lanes = np.flatnonzero(sound)
     if not len(lanes):
         return
     _count(result, federation, finished, lanes)
@@ -166,7 +159,7 @@ def _add_together(result: BlockSum, federation: Federation, finished: Finished) 
         result.add_upload(finished.upload(0), float(finished.weights[0]), unweighted)
     elif finished.groups:
         # Drop refused clients before summing. A weight of 0 would not do: 0 times NaN is NaN.
-        groups = finished.groups if finite.all() else tree_map(lambda t: t[torch.from_numpy(lanes)], finished.groups)
+        groups = finished.groups if sound.all() else tree_map(lambda t: t[torch.from_numpy(lanes)], finished.groups)
         device = next(tensors_in(groups)).device
         factors = torch.from_numpy(finished.weights[lanes]).to(device)
         result.add_sums(
@@ -184,15 +177,15 @@ def _add_one_by_one(
     clients = finished.trained.clients
     # Which client fails how is drawn from seed, round and client. So the draw is the same wherever the client runs.
     kinds = policy.faults.assigned(federation.problem.seed, order.now.round, clients, order.now.again)
-    finite = finished.finite()
+    sound = finished.addable()
     for lane, (client, kind) in enumerate(zip(clients.tolist(), kinds, strict=True)):
         groups = corrupted(finished.upload(lane), kind, policy.faults.delay)
         weight = float(finished.weights[lane])
         reason = None
         if policy.admission.checks:
             reason = refusal(groups, weight, federation.expected, order.limit)
-            # `refusal` sees the upload; `finite` also covers the personal tensors, which the server never sees.
-            reason = reason or (None if finite[lane] else "not finite")
+            # `refusal` sees the upload; this one also what the client keeps, which the server never sees.
+            reason = reason or (None if sound[lane] else finished.unaddable(lane))
         if reason is not None:
             result.failures.append(Failure(client, reason))
             continue

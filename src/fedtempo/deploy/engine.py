@@ -26,9 +26,11 @@ from fedtempo.deploy.roster import Reply, Request, Roster
 from fedtempo.deploy.wire import NOTHING_KEPT, Upload, WireError
 from fedtempo.evaluation.scoring import ANSWERED
 from fedtempo.params import Params, select
+from fedtempo.server.admission import Admission, refused_scores
 from fedtempo.server.policy import UploadPolicy
 from fedtempo.server.sums import BlockSum, Failure
 from fedtempo.training.experiment import Experiment
+from fedtempo.training.log import LOGGER
 from fedtempo.training.result import Result
 from fedtempo.training.saved import Which
 from fedtempo.training.state import RECEIPT, digest_of, receipt
@@ -104,6 +106,7 @@ class RemoteEngine:
         received = self._sent(scoring.received)
         body = order_to_bytes(RemoteOrder(self._run, received, scoring.now, scoring.newcomers, parts))
         scores: dict[int, np.ndarray] = {}
+        senders: dict[int, int] = {}
         for reply in self._ask("score", [body], tasks, {}, self._experiment.deadline):
             for client, data in reply.answers():
                 try:
@@ -111,7 +114,10 @@ class RemoteEngine:
                 except WireError:  # a user without scores is left out of the statistics
                     continue
                 if (scored, round_number) == (client, scoring.now.round):
-                    scores[client] = values.numpy()
+                    scores[client], senders[client] = values.numpy(), reply.node
+        for client, reason in refused_scores(scores, self._federation.problem.task.bounds, self._admission).items():
+            del scores[client]
+            LOGGER.warning("scores of client %d, from node %d, are left out: %s", client, senders[client], reason)
         nothing = np.zeros((2, len(parts), len(metrics)))
         for clients, *_ in asked:
             found = np.stack([scores.get(client, nothing) for client in clients.tolist()], axis=-1)
@@ -153,6 +159,11 @@ class RemoteEngine:
     def _sent(self, received: Received) -> Received:
         """What nodes do not have: tensors that no round changes came with the experiment they built."""
         return Received(select(received.shared, self._federation.moving_names), received.extra)
+
+    @property
+    def _admission(self) -> Admission:
+        policy = self._federation.policy
+        return Admission() if policy is None else policy.admission
 
     @property
     def _no_answer(self) -> str:

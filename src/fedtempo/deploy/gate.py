@@ -5,14 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Collection
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 
 from fedtempo.client.objectives import Received
 from fedtempo.deploy.wire import NOTHING_KEPT, Layout, Upload, WireError, upload_from_bytes, upload_layout
 from fedtempo.errors import first_line
 from fedtempo.federation.federation import Federation
 from fedtempo.federation.traffic import unpack_upload, upload_forms
-from fedtempo.server.admission import Admission, Expected, Inbox, refusal
+from fedtempo.server.admission import Expected, Inbox, refusal
 
 
 class UploadError(WireError):
@@ -59,11 +58,6 @@ class Gate:
     def __post_init__(self) -> None:
         self.inbox = Inbox(self.round, self.cohort)
 
-    @cached_property
-    def _checks(self) -> bool:
-        policy = self.federation.policy
-        return (policy.admission if policy is not None else Admission()).checks
-
     def admit(self, data: bytes, client: int) -> Upload:
         """The upload of this client in these bytes, or `UploadError`."""
         try:
@@ -94,7 +88,7 @@ class Gate:
 
         A loss or a measurement that is not finite costs itself only: the sum leaves it out and counts it.
         """
-        if self._checks:
+        if self.federation.checks_uploads:
             reason = refusal(upload.groups, upload.weight, self.form.expected, self.limit)
             if reason is not None:
                 return reason

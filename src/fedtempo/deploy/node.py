@@ -122,8 +122,9 @@ class Node:
         personal = self._personal(order, task)
         (trained,) = serial.train(federation.problem, federation.program, received, now, client, [personal])
         finished = compressed(federation, finish(federation, received, trained), now, {task.client: personal})
-        if not finished.finite().all():
-            return failure_to_bytes("not finite")
+        reason = finished.unaddable(0) if federation.checks_uploads else None
+        if reason is not None:
+            return failure_to_bytes(reason)
         groups = finished.packed[0] if finished.packed else finished.upload(0)
         own = federation.kept_after(finished.kept(0))
         if federation.policy is not None and not now.absent:

@@ -72,6 +72,11 @@ class Federation:
         """Whether uploads are noised, so that nothing else about clients may be published."""
         return self.policy is not None and self.policy.aggregator.private
 
+    @property
+    def checks_uploads(self) -> bool:
+        """Whether an upload that cannot be added up is refused: yes, unless `admission.checks` says no."""
+        return self.policy is None or self.policy.admission.checks
+
     @cached_property
     def personal_names(self) -> frozenset[str]:
         """The model's tensors that never leave a client."""

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from fedtempo.errors import ConfigError, require, shown
 
+SHARE = (0.0, 1.0)
 Fits = Callable[[torch.Size, torch.Size], str]
 """(shape of outputs, shape of targets) -> what it needs instead; empty where it fits."""
 
@@ -42,6 +43,9 @@ class Metric:
     vectorised: bool = False
     """A promise: rows do not influence each other and `torch.vmap` can run it. Then many clients are scored at once."""
 
+    bounds: tuple[float, float] = (-math.inf, math.inf)
+    """The least and the largest value it can have: (0, 1) for a share. A node's score outside is refused."""
+
     def __post_init__(self) -> None:
         require(callable(self.fn), "metric", "a function of (outputs, targets)", self.fn)
         require(isinstance(self.higher_is_better, bool), "higher_is_better", "True or False", self.higher_is_better)
@@ -51,6 +55,9 @@ class Metric:
         require(good, "name", "given (name=...) in letters, digits and underscores for the metric", name)
         require(name not in RESERVED, "name", "another name: this one is the library's", name)
         require(not (self.vectorised and self.per == "client"), "vectorised", "False for a metric per client", True)
+        pair = isinstance(self.bounds, tuple) and len(self.bounds) == 2
+        numbers = pair and all(isinstance(one, (int, float)) and not isinstance(one, bool) for one in self.bounds)
+        require(numbers and self.bounds[0] < self.bounds[1], "bounds", "(least, largest)", self.bounds)
         object.__setattr__(self, "name", name)
 
     def __repr__(self) -> str:

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from fedtempo.errors import is_count, require
-from fedtempo.metrics.metric import Fits, Metric
+from fedtempo.metrics.metric import SHARE, Fits, Metric
 from fedtempo.metrics.outputs import (
     counted_tokens,
     has_classes,
@@ -37,14 +37,20 @@ def _scikit_learn() -> Iterator[Any]:
         yield found
 
 
-def _per_client(fn: Callable[[Tensor, Tensor], float], higher: bool, name: str, fits: Fits) -> Metric:
+def _per_client(
+    fn: Callable[[Tensor, Tensor], float],
+    higher: bool,
+    name: str,
+    fits: Fits,
+    bounds: tuple[float, float] = SHARE,
+) -> Metric:
     """The metric of what counts among a client's rows; undefined where nothing does."""
 
     def score(outputs: Tensor, targets: Tensor) -> float:
         outputs, targets = counted_tokens(outputs, targets)
         return fn(outputs, targets) if len(targets) else math.nan
 
-    return Metric(score, higher_is_better=higher, per="client", name=name, fits=fits)
+    return Metric(score, higher_is_better=higher, per="client", name=name, fits=fits, bounds=bounds)
 
 
 def _balanced_accuracy(outputs: Tensor, targets: Tensor) -> float:
@@ -150,5 +156,5 @@ def _table(values: Tensor) -> np.ndarray:
 balanced_accuracy = _per_client(_balanced_accuracy, True, "balanced_accuracy", of_one_label)
 auroc = _per_client(_auroc, True, "auroc", of_labels)
 average_precision = _per_client(_average_precision, True, "average_precision", of_labels)
-rmse = _per_client(_rmse, False, "rmse", of_numbers)
-r2 = _per_client(_r2, True, "r2", of_numbers)
+rmse = _per_client(_rmse, False, "rmse", of_numbers, (0, math.inf))
+r2 = _per_client(_r2, True, "r2", of_numbers, (-math.inf, 1))

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import torch
 from torch import Tensor
 
 from fedtempo.errors import is_count, require
-from fedtempo.metrics.metric import Metric
+from fedtempo.metrics.metric import SHARE, Metric
 from fedtempo.metrics.outputs import (
     cross_entropy,
     has_classes,
@@ -43,7 +45,7 @@ def top(k: int) -> Metric:
         enough = has_classes(outputs, targets) and outputs[-1] > k
         return "" if enough else f"more than {k} classes; with fewer it is always the same"
 
-    return Metric(score, higher_is_better=True, name=f"top{k}", fits=fits, vectorised=True)
+    return Metric(score, higher_is_better=True, name=f"top{k}", fits=fits, vectorised=True, bounds=SHARE)
 
 
 def recall_at(k: int) -> Metric:
@@ -63,7 +65,7 @@ def recall_at(k: int) -> Metric:
         enough = outputs == targets and len(outputs) == 2 and outputs[-1] > k
         return "" if enough else f"rows of more than {k} labels; with fewer it is always the same"
 
-    return Metric(score, higher_is_better=True, name=f"recall_at_{k}", fits=fits, vectorised=True)
+    return Metric(score, higher_is_better=True, name=f"recall_at_{k}", fits=fits, vectorised=True, bounds=SHARE)
 
 
 def _squared_gap(outputs: Tensor, targets: Tensor) -> Tensor:
@@ -82,9 +84,15 @@ def _gap(outputs: Tensor, targets: Tensor) -> Tensor:
     return gaps.flatten(1).mean(-1) if gaps.dim() > 1 else gaps
 
 
-accuracy = Metric(_correct, higher_is_better=True, name="accuracy", fits=of_one_label, vectorised=True)
+accuracy = Metric(_correct, higher_is_better=True, name="accuracy", fits=of_one_label, vectorised=True, bounds=SHARE)
 perplexity = Metric(
-    cross_entropy, higher_is_better=False, name="perplexity", finish=np.exp, fits=of_classes, vectorised=True
+    cross_entropy,
+    higher_is_better=False,
+    name="perplexity",
+    finish=np.exp,
+    fits=of_classes,
+    vectorised=True,
+    bounds=(1, math.inf),
 )
-brier = Metric(_squared_gap, higher_is_better=False, name="brier", fits=of_labels, vectorised=True)
-mae = Metric(_gap, higher_is_better=False, name="mae", fits=of_numbers, vectorised=True)
+brier = Metric(_squared_gap, higher_is_better=False, name="brier", fits=of_labels, vectorised=True, bounds=(0, 2))
+mae = Metric(_gap, higher_is_better=False, name="mae", fits=of_numbers, vectorised=True, bounds=(0, math.inf))

@@ -1,21 +1,33 @@
-"""Admission: which uploads count. `refusal` checks an upload against the server's own model before it is added."""
+"""Admission: which uploads and scores count. What is refused is refused with a reason, and nothing of it is added.
+
+`addable` is asked of every upload, wherever it was made: in this process, in a worker, on a node. With rules of
+admission, and at a deployment's server, `refusal` also checks its form. `refused_scores` is asked of nodes' scores.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping
+import statistics
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+import numpy as np
 import torch
+from torch import Tensor
 
 from fedtempo.errors import is_number, require
-from fedtempo.params import norm
+from fedtempo.params import all_finite, norm, tensors_in
 from fedtempo.server.sums import Groups
 
 Expected = Mapping[str, Mapping[str, tuple[torch.Size, torch.dtype]]]
 """Shape and type of every tensor of an upload, by group and name."""
 MOST_WEIGHT = 1e15
 """No client has this many samples; with a larger weight the other clients would no longer matter."""
+MOST_SCORE = 1e150
+"""The square of a larger score is not finite, and neither is the deviation over users."""
+SLACK = 1e-6
+"""How far rounding may carry a share above 1."""
+NOT_FINITE, TOO_LARGE_TO_ADD = "not finite", "too large to add"
 
 
 @dataclass(frozen=True)
@@ -58,14 +70,72 @@ def refusal(groups: Groups, weight: float, expected: Expected, limit: float = ma
                 return "wrong type"
     if isinstance(weight, bool) or not is_number(weight) or not 0 <= weight < MOST_WEIGHT:
         return "wrong weight"
-    if not all(bool(torch.isfinite(t).all()) for g in groups.values() for t in g.values() if t.is_floating_point()):
-        return "not finite"
-    return "too large" if delta_norm(groups) > limit else None
+    return unaddable(tensors_in(groups)) or ("too large" if delta_norm(groups) > limit else None)
+
+
+def addable(tensors: Iterable[Tensor], lanes: int = 1) -> np.ndarray:
+    """Which clients' tensors can be added up: all are finite, and their squares too, as server rules square them.
+
+    Each tensor has a client per row, or is one client's own. One number of 3e38 would make a float32 model infinite.
+    """
+    bounded = [_bounded(t.reshape(lanes, -1)) for t in tensors if t.is_floating_point() and t.numel()]
+    return torch.stack(bounded).all(0).cpu().numpy() if bounded else np.ones(lanes, dtype=bool)
+
+
+def _bounded(rows: Tensor) -> Tensor:
+    kind = torch.promote_types(rows.dtype, torch.float32)
+    most = math.sqrt(torch.finfo(kind).max)
+    within: Tensor = torch.linalg.vector_norm(rows, dim=1, dtype=kind) <= most  # a NaN is not below it either
+    return within
+
+
+def unaddable(tensors: Iterable[Tensor]) -> str | None:
+    """Why one client's tensors cannot be added up; None if they can."""
+    own = list(tensors)
+    if addable(own)[0]:
+        return None
+    return TOO_LARGE_TO_ADD if all_finite(own) else NOT_FINITE
 
 
 def delta_norm(groups: Groups) -> float:
     """The norm of an upload's displacement, in float64."""
     return float(norm({n: t.to(torch.float64) for n, t in groups.get("delta", {}).items()}))
+
+
+def refused_scores(
+    scores: Mapping[int, np.ndarray], bounds: Sequence[tuple[float, float]], rules: Admission
+) -> dict[int, str]:
+    """Which users' scores do not count, and why: one user's must not decide the mean over all.
+
+    Each array ends in a dimension of metrics, whose least and largest value are `bounds`. A share above 1 is refused.
+    A metric without bounds has the rule of uploads: with `max_ratio`, at most that multiple of the users' median.
+    """
+    if not rules.checks:
+        return {}
+    refused: dict[int, str] = {}
+    for client, values in scores.items():
+        for place, (least, most) in enumerate(bounds):
+            wrong = [value for value in values[..., place].ravel().tolist() if not _within(value, least, most)]
+            if wrong:
+                refused[client] = f"score {wrong[0]:g} outside [{least:g}, {most:g}]"
+    counted = {client: values for client, values in scores.items() if client not in refused}
+    if rules.max_ratio is None or not counted:
+        return refused
+    sizes = np.abs(np.stack(list(counted.values())))
+    open_ended = np.isinf(np.asarray(bounds)).any(-1)
+    for *at, place in np.ndindex(sizes.shape[1:]):
+        found = sizes[(slice(None), *at, place)]
+        if open_ended[place] and not np.isnan(found).all():
+            limit = rules.max_ratio * statistics.median_low(found[~np.isnan(found)].tolist())
+            for client, size in zip(counted, found.tolist(), strict=True):
+                if size > limit:
+                    refused.setdefault(client, f"score {size:g} above {rules.max_ratio:g} times the median")
+    return refused
+
+
+def _within(value: float, least: float, most: float) -> bool:
+    """Whether a score lies in its bounds; NaN stands for undefined."""
+    return math.isnan(value) or (least - SLACK <= value <= most + SLACK and abs(value) <= MOST_SCORE)
 
 
 @dataclass

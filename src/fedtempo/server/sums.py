@@ -20,6 +20,8 @@ Groups = dict[str, Params]
 """An upload: tensors by name, by group. The group "delta" is the displacement; SCAFFOLD adds one for its variates."""
 Sums = dict[str, dict[str, Exact]]
 """Sums over uploads, in the same form."""
+MOST_NUMBER = 1e200
+"""A loss or a measurement of a client above this is left out: times a weight, sums of them would not be finite."""
 
 
 class Failure(NamedTuple):
@@ -57,10 +59,10 @@ class BlockSum:
     def add_clients(self, weights: np.ndarray, losses: np.ndarray, measurements: Mapping[str, np.ndarray]) -> None:
         """Count clients whose uploads are, or will be, in the sums; one number per client in each array.
 
-        A loss or measurement that is not finite is left out, so that the others' numbers can still be read.
+        A loss or measurement that is not finite, or would make the sum so, is left out: the others' can still be read.
         """
         # A client may have a sound update and an infinite loss (a row with probability 0). Its update still counts.
-        known = np.isfinite(losses)
+        known = np.abs(losses) <= MOST_NUMBER
         if not known.all():
             measurements = {**measurements, "losses_left_out": (~known).astype(np.float64)}
         self.weight += float(weights.sum())
@@ -68,7 +70,7 @@ class BlockSum:
         self.loss = self.loss.plus(weights[known] * losses[known])
         self.loss_weight += float(weights[known].sum())
         for name, values in measurements.items():
-            finite_values = values[np.isfinite(values)]
+            finite_values = values[np.abs(values) <= MOST_NUMBER]
             self.measurements[name] = self.measurements.get(name, ExactNumber()).plus(finite_values)
 
     def add_upload(self, groups: Groups, weight: float = 1.0, unweighted: Collection[str] = ()) -> None:

@@ -97,6 +97,7 @@ _PLAIN = Task(
     mean=_mean_class_loss,
     weights=_labelled,
     rows_apart=True,
+    least_loss=0.0,
 )
 
 
@@ -132,6 +133,7 @@ language = Task(
     classes=True,
     weights=_with_tokens,
     rows_apart=True,
+    least_loss=0.0,
 )
 
 
@@ -176,6 +178,7 @@ next_token = Task(
     classes=True,
     weights=_tokens,
     rows_apart=True,
+    least_loss=0.0,
     targets=next_tokens,
 )
 """The loss of a causal language model: the mean over all tokens of a batch, as `transformers` computes it."""
@@ -188,8 +191,8 @@ def scored_on_next_tokens(task: Task) -> Task:
     return replace(own, scores=scores, reason=f"{task.reason}, of the next token")
 
 
-multilabel = Task("multilabel", _label_losses, _LABEL_SCORES, rows_apart=True)
-regression = Task("regression", _squares, rows_apart=True)
+multilabel = Task("multilabel", _label_losses, _LABEL_SCORES, rows_apart=True, least_loss=0.0)
+regression = Task("regression", _squares, rows_apart=True, least_loss=0.0)
 direct = Task("direct", _outputs, rows_apart=True)
 """The model's output is already each sample's loss, as in the quadratic illustrations."""
 

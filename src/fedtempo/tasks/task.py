@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
@@ -43,6 +44,8 @@ class Task:
     """Whether the model makes its training loss itself, of the targets as `labels`; scores are made as usual."""
     targets: Callable[[Batch], Tensor] | None = None
     """What the loss and the metrics compare outputs with, where that is not the column y itself."""
+    least_loss: float = -math.inf
+    """No loss is below this: 0 for ours, but for `direct`."""
     main: str = ""
     """The metric that selects a round; by default the first."""
     asked: tuple[str, ...] = ()
@@ -63,6 +66,11 @@ class Task:
     def lower_is_better(self) -> frozenset[str]:
         """The names of all that is better when it is low."""
         return frozenset({"loss", *(name for name, metric in self.scores.items() if not metric.higher_is_better)})
+
+    @property
+    def bounds(self) -> list[tuple[float, float]]:
+        """The least and the largest value of the loss and of each metric, in the order of `scores`."""
+        return [(self.least_loss, math.inf), *(metric.bounds for metric in self.scores.values())]
 
     def __str__(self) -> str:
         direction = "lower" if self.metric in self.lower_is_better else "higher"

@@ -13,6 +13,7 @@ from fedtempo.federation.costs import Ledger
 from fedtempo.federation.federation import Federation
 from fedtempo.params import Params, add, all_finite, different_form, leaves, no_tensor_in, select
 from fedtempo.schedules import Now
+from fedtempo.server.admission import NOT_FINITE, TOO_LARGE_TO_ADD
 from fedtempo.server.fault_injection import Faults
 from fedtempo.server.private_mean import private_aggregate
 from fedtempo.server.robust import ROBUST, Aggregator
@@ -110,7 +111,7 @@ def _conclude_privately(
 def check_alive(federation: Federation, block: BlockSum, now: Now) -> None:
     """Stop the run if every client diverged and no fault was injected: then the learning rate is too large."""
     injected = federation.policy is not None and federation.policy.faults != Faults()
-    if not injected and not block.clients and any(f.reason == "not finite" for f in block.failures):
+    if not injected and not block.clients and any(f.reason in (NOT_FINITE, TOO_LARGE_TO_ADD) for f in block.failures):
         raise TrainingError(f"run stopped: no client's update is finite in round {now.round}. Lower the learning rate.")
 
 

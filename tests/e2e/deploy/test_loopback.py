@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from threading import Timer
@@ -14,8 +15,10 @@ import fedtempo as ft
 from fedtempo.config import parse, settings_of
 from fedtempo.deploy import NodeData
 from fedtempo.deploy.blueprint import blueprint_of, of_file
+from fedtempo.deploy.orders import scores_from_bytes, scores_to_bytes
 from fedtempo.deploy.personal import DATABASE
 from fedtempo.deploy.server import Plan, serve_run
+from fedtempo.deploy.wire import WireError
 from tests.e2e.deploy.experiments import experiment_file
 from tests.e2e.deploy.wires import FOUR, Gone, Wires, experiment, nodes_of, simulated
 from tests.slow import slow_but
@@ -309,6 +312,71 @@ def test_users_that_do_not_answer_are_left_out_of_the_statistics(digits: ft.data
     assert [c % 2 for c in there.existing_after.clients[seen].tolist()] == [0] * int(seen.sum())
     assert np.array_equal(there.existing_after.values["loss"][seen], here.existing_after.values["loss"][seen])
     assert np.isfinite(there.existing_after.summary("loss")["mean"])
+
+
+LIES = {
+    "a share of a thousand million": ("accuracy", 1e9, {}),
+    "a negative loss": ("loss", -1e9, {}),
+    "the largest number": ("loss", 1e308, {}),
+    "far from the others": ("loss", 1e6, {"admission": ft.Admission(max_ratio=100.0)}),
+}
+
+
+@pytest.mark.parametrize("lie", LIES)
+def test_a_node_that_lies_about_scores_selects_no_model(
+    lie: str, digits: ft.data.FederatedData, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    metric, value, more = LIES[lie]
+    given = experiment(digits, FOUR["FedDecay"](), rounds=3, evaluation=ft.Evaluation(every=1, steps=0), **more)
+    blueprint = blueprint_of(given)
+    place = ["loss", *given.federation.problem.task.scores].index(metric)
+
+    def lying(node: int, kind: str, parts: list[bytes]) -> list[bytes]:
+        """Node 8 lies about the first user that it is asked for, after the first round only."""
+        if kind != "score" or node != 8:
+            return parts
+        for number in (1, 2):  # validation alone, or validation and test
+            with suppress(WireError):
+                metrics = len(given.federation.problem.task.scores) + 1
+                client, now, values = scores_from_bytes(parts[0], number, metrics)
+                values[..., place] = value if now == 0 else values[..., place]
+                return [scores_to_bytes(client, now, values), *parts[1:]]
+        raise AssertionError("a node's scores must be those that it was asked for")
+
+    here = simulated(given)
+    there = serve_run(Wires(nodes_of(blueprint, 2, tmp_path), lying), blueprint, Plan())
+    honest, told = (result.history[0].validation for result in (here, there))
+    assert honest is not None
+    assert told is not None
+    counted = told.existing_after.samples > 0
+    assert told.existing_after.clients[~counted].tolist() == [1]
+    for name, values in honest.existing_after.among(told.existing_after.clients[counted]).values.items():
+        assert np.array_equal(told.existing_after.values[name][counted], values, equal_nan=True)
+    assert repr(here.history[1].validation) == repr(there.history[1].validation)
+    assert "from node 8, are left out: score" in caplog.text
+
+
+@pytest.mark.parametrize("checks", [True, False])
+def test_a_diverging_client_is_treated_as_in_the_simulator(checks: bool, tmp_path: Path) -> None:
+    """With checks it is refused; without, the run stops on either."""
+    rng = np.random.default_rng(0)
+    rows = [(rng.standard_normal((8, 3)).astype(np.float32), rng.integers(0, 2, 8)) for _ in range(4)]
+    data = ft.data.FederatedData.from_clients([*rows, (np.full((8, 3), 1e30, dtype=np.float32), rows[0][1])])
+    settings = {"rounds": 2, "evaluation": None, "cohort": 5, "model": ft.models.mlp(3, [4], 2)}
+    given = experiment(data, ft.algorithms.fedavg(lr=1.0, steps=3), admission=ft.Admission(checks=checks), **settings)
+    blueprint = blueprint_of(given)
+    ended = []
+    for run in (
+        lambda: simulated(given),
+        lambda: serve_run(Wires(nodes_of(blueprint, 2, tmp_path)), blueprint, Plan()),
+    ):
+        try:
+            result = run()
+            ended.append((result.digest(), [report.failures for report in result.history]))
+        except ft.TrainingError as error:
+            ended.append((str(error), []))
+    assert ended[0] == ended[1]
+    assert ("stopped" in ended[0][0]) is not checks
 
 
 def test_a_lost_personal_state_is_said_and_never_begun_afresh(digits: ft.data.FederatedData, tmp_path: Path) -> None:

@@ -98,8 +98,8 @@ def test_a_client_that_diverges_leaves_its_name_and_nothing_else(backend: Backen
 
 @both
 @pytest.mark.parametrize("blocks", [[[0, 1]], [[0], [1]]])
-def test_finite_numbers_whose_sum_overflows_count(backend: Backend, blocks: list[list[int]]) -> None:
-    """Each client's two displacements of 1.6e308 are finite, and their sum is not."""
+def test_finite_numbers_whose_sum_overflows_are_refused(backend: Backend, blocks: list[list[int]]) -> None:
+    """Each client's displacements of 1.6e308 are finite, and their sum over clients is not."""
 
     def upload(received: Received, carry: Carry) -> dict[str, Params]:
         return {"delta": {"w": carry.shared["w"].repeat(2) * 0 + 1.6e308}}
@@ -107,7 +107,8 @@ def test_finite_numbers_whose_sum_overflows_count(backend: Backend, blocks: list
     algorithm = replace(fedavg("uniform"), uploads=ft.Uploads(upload))
     prepared = experiment([0.0], [0.0], algorithm=algorithm)
     result = added(prepared, backend, blocks)
-    assert (result.clients, result.failures) == (2, [])
+    assert result.clients == 0
+    assert sorted(result.failures) == [(0, "too large to add"), (1, "too large to add")]
 
 
 @both

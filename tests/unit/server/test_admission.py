@@ -5,12 +5,16 @@ from __future__ import annotations
 import math
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
 import fedtempo as ft
 from fedtempo.contracts import small_data
-from fedtempo.server.admission import Inbox, refusal
+from fedtempo.server.admission import Inbox, addable, refusal, refused_scores
+from fedtempo.server.sums import BlockSum
+from fedtempo.training.loop import drained, train_experiment
+from tests import one_weight
 
 SHAPE = {"delta": {"w": (torch.Size([2, 3]), torch.float32), "b": (torch.Size([3]), torch.float32)}}
 
@@ -38,6 +42,7 @@ REFUSED: dict[str, tuple[Any, Any, str]] = {
     "infinite weight": (upload(), math.inf, "wrong weight"),
     "huge weight": (upload(), 1e30, "wrong weight"),
     "bool weight": (upload(), True, "wrong weight"),
+    "squares overflow": (upload(w=torch.full((2, 3), 3e38)), 1.0, "too large to add"),
     "too large": (upload(w=torch.full((2, 3), 1e6)), 1.0, "too large"),
 }
 
@@ -77,3 +82,65 @@ def test_a_client_that_had_no_time_for_shared_tensors_counts_nothing_and_is_not_
     plain, checked = ft.run(**settings), ft.run(**settings, admission=ft.Admission(max_norm=1e9))
     assert checked.digest() == plain.digest()
     assert [report.failures for report in checked.history] == [report.failures for report in plain.history]
+
+
+def test_a_number_that_would_make_the_model_infinite_costs_its_sender_only() -> None:
+    """A finite 2.4e38 of one client: twice in a sum, or squared, it is infinite in float32."""
+    rows = [[1.0], [2.0], [1.2e38]]
+    settings = {"algorithm": ft.algorithms.fedavg(lr=1.0, steps=1), "dtype": torch.float32, "rounds": 3}
+
+    def trained(**more: Any) -> ft.Result:
+        return drained(train_experiment(one_weight.experiment(*rows, **settings, **more)))
+
+    for more in ({}, {"admission": ft.Admission(max_norm=1e30)}, {"backend": "vectorised"}):
+        result = trained(**more)
+        assert [report.failures for report in result.history] == [((2, "too large to add"),)] * 3
+        assert result.digest() == trained(cohorts=[[0, 1]] * 3).digest()
+    unchecked = trained(admission=ft.Admission(checks=False))
+    assert abs(unchecked.params["w"].item()) > 1e36
+
+
+def test_a_loss_that_would_make_the_sum_infinite_is_left_out() -> None:
+    block = BlockSum()
+    block.add_clients(np.array([1e15, 1.0]), np.array([1e307, 2.0]), {"steps": np.array([1e307, 3.0])})
+    assert (block.mean_loss, block.measurements["steps"].value) == (2.0, 3.0)
+    assert block.measurements["losses_left_out"].value == 1.0
+
+
+def test_large_finite_float64_numbers_are_added() -> None:
+    assert addable([torch.tensor([1e100], dtype=torch.float64)])[0]
+    assert not addable([torch.tensor([1e200], dtype=torch.float64)])[0]
+    assert addable([torch.tensor([60000.0], dtype=torch.float16), torch.tensor([7])])[0]
+    assert addable([torch.tensor([[1.0, 2.0], [math.nan, 2.0], [3e38, 1.0]])], lanes=3).tolist() == [True, False, False]
+
+
+SHARE, OPEN = (0.0, 1.0), (0.0, math.inf)
+
+
+def test_scores_outside_their_bounds_are_refused() -> None:
+    scores = {0: np.array([[0.5, 2.0]]), 1: np.array([[1.5, 2.0]]), 2: np.array([[math.nan, 1e300]])}
+    assert refused_scores(scores, [SHARE, OPEN], ft.Admission()) == {
+        1: "score 1.5 outside [0, 1]",
+        2: "score 1e+300 outside [0, inf]",
+    }
+    assert refused_scores(scores, [SHARE, OPEN], ft.Admission(checks=False)) == {}
+
+
+def test_scores_without_bounds_have_the_rule_of_uploads() -> None:
+    scores = {client: np.array([[float(client + 1)]]) for client in range(5)} | {9: np.array([[1e6]])}
+    assert refused_scores(scores, [OPEN], ft.Admission()) == {}
+    assert list(refused_scores(scores, [OPEN], ft.Admission(max_ratio=10.0))) == [9]
+
+
+@pytest.mark.parametrize("name", ft.metrics.METRICS)
+def test_honest_scores_are_within_the_bounds_of_their_metric(name: str) -> None:
+    metric = ft.metrics.METRICS[name]
+    least, most = metric.bounds
+    assert (least, most) != (-math.inf, math.inf)
+    classes, labels = torch.randn(40, 12), torch.rand(40, 12) < 0.3
+    cases = [(classes, torch.arange(40) % 12), (torch.randn(40, 2), torch.arange(40) % 2), (classes, labels)]
+    cases = [(torch.randn(40), torch.randn(40))] if name in ("mae", "rmse", "r2") else cases
+    fitting = [pair for pair in cases if metric.fits is None or not metric.fits(pair[0].shape, pair[1].shape)]
+    assert fitting
+    for outputs, targets in fitting:
+        assert least <= metric.of_client(outputs, targets) <= most
