@@ -12,7 +12,7 @@ How to add one. A paper has a folder here (`feddecay/`, `fednar/`, ...), whose `
 * `runs(scale, seed)`: the labelled runs, `Training(label, Data(...), Model("mlp", {...}), algorithm, settings,
   measures)` where `settings` are the others of `fedtempo.run` (rounds, cohort, batch_size, `"seed": seed`, evaluation),
   or `Calculation(label, settings, compute)` for a formula. Labels are the same for every seed. Settings must print as
-  what they are: they are hashed to know which runs are finished. `Data(..., rows=n)` keeps a sample of the rows;
+  what they are: their hash (`framework.keys`) says which runs are finished. `Data(..., rows=n)` keeps a sample;
 * `measures`, functions from a `Result` to `Measured(values, curves)`: `measures.users`, `costs`, `train_loss`,
   `learning`, `partial(to_target, target=0.8)`, or your own in the paper's file;
 * `columns`: which values the table shows, `{"existing_after/mean": score_column("existing users"), ...}`;

@@ -6,12 +6,9 @@ Everything here is a value. `running` performs the runs, `outcomes` holds what w
 from __future__ import annotations
 
 import functools
-import hashlib
-import inspect
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -21,7 +18,7 @@ from torch import nn
 from fedtempo.algorithms import Algorithm
 from fedtempo.data import FederatedData, Split, Table, load
 from fedtempo.data.files.folders import DATA_VARIABLE
-from fedtempo.errors import ConfigError, require
+from fedtempo.errors import require
 from fedtempo.models import MODELS
 from fedtempo.papers.framework.user_scores import UserScore, user_scores
 from fedtempo.randomness import generator
@@ -161,11 +158,10 @@ class Training:
         measured = Measured(users=user_scores(result))
         return functools.reduce(Measured.__or__, (measure(result) for measure in self.measures), measured)
 
-    def identity(self) -> str:
-        """Everything that decides the numbers, as text."""
-        settings = sorted(self.settings.items())
-        measures = [_source(measure) for measure in self.measures]
-        return repr((self.label, self.data, self.model, self.algorithm, settings, measures))
+    def asked(self) -> dict[str, object]:
+        """What is run and measured, for its key."""
+        network = {"data": self.data, "model": self.model, "algorithm": self.algorithm}
+        return {**network, "settings": self.settings, "measures": self.measures}
 
 
 @dataclass(frozen=True)
@@ -183,32 +179,12 @@ class Calculation:
         """Evaluate the formula."""
         return self.compute(**self.settings)
 
-    def identity(self) -> str:
-        """Everything that decides the numbers, as text."""
-        return repr((self.label, sorted(self.settings.items()), _source(self.compute)))
+    def asked(self) -> dict[str, object]:
+        """What is calculated, for its key."""
+        return {"calculation": self.compute, "settings": self.settings}
 
 
 PaperRun = Training | Calculation
-
-
-def key_of(name: str, run: PaperRun, seed: int) -> str:
-    """A hash of a run's settings, of the code that measures it and of the library's version."""
-    text = repr((_library(), name, seed, run.identity()))
-    if " at 0x" in text:
-        raise ConfigError(f"{name}, {run.label!r}: a run's settings must be values that print as what they are.")
-    return hashlib.sha256(text.encode()).hexdigest()[:24]
-
-
-def _source(function: Callable[..., Any]) -> str:
-    """The code of a measure; with what a `partial` holds."""
-    if isinstance(function, functools.partial):
-        return f"{_source(function.func)} {function.args!r} {sorted(function.keywords.items())!r}"
-    return _code(function)
-
-
-# The version and the code of a measure are read from files, and a reproduction asks for them for a thousand runs.
-_library = functools.cache(functools.partial(version, "fedtempo"))
-_code = functools.cache(inspect.getsource)
 
 
 @dataclass(frozen=True)

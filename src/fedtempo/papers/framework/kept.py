@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from fedtempo.papers.framework.definitions import Curve, Measured, PaperRun, key_of
+from fedtempo.papers.framework.definitions import Curve, Measured, PaperRun
+from fedtempo.papers.framework.keys import key_of
 from fedtempo.support.files import write_atomically
 
 Record = dict[str, Any]
@@ -38,9 +39,9 @@ class SeededRun:
         return self.path.stem
 
 
-def seeded_run(name: str, run: PaperRun, seed: int, out: Path, tried: float | None = None) -> SeededRun:
-    """The run of a reproduction of this name, with its file below `out`."""
-    return SeededRun(run, seed, out / FOLDER / f"{key_of(name, run, seed)}.json", tried)
+def seeded_run(study: str, measure: int, run: PaperRun, seed: int, out: Path, tried: float | None = None) -> SeededRun:
+    """The run of a study of this name, with its file below `out`."""
+    return SeededRun(run, seed, out / FOLDER / f"{key_of(study, run, seed, measure)}.json", tried)
 
 
 def keep(task: SeededRun, measured: Measured) -> None:

@@ -55,6 +55,9 @@ class Reproduction:
     """From one seed's values of all labels to further columns, such as a ratio to another label's.
 
     A label that the seed lacks has NaN for every value, and what is derived from it must be NaN too."""
+    measure: int = 1
+    """The number of what is measured. Raise it where the same run would measure something else: stored runs then no
+    longer count."""
     notes: tuple[str, ...] = ()
     """Where the setting departs from the paper's, and errata that matter."""
 

@@ -52,7 +52,7 @@ def _judged(
             if label not in labels:
                 raise unknown("label", label, labels)
         chosen = [run for run in runs if not only or run.label in only]
-        tasks += [seeded_run(reproduction.name, run, seed, out) for run in chosen]
+        tasks += [seeded_run(reproduction.name, reproduction.measure, run, seed, out) for run in chosen]
     return tasks
 
 
@@ -101,7 +101,10 @@ def reproduce(
     if sized.tuning is not None:
         write_plan(reproduction, scale, judged, out)
         tried = trials(reproduction, sized, only)
-        tasks = [seeded_run(reproduction.name, trial.run, trial.seed, out, trial.value) for trial in tried]
+        tasks = [
+            seeded_run(reproduction.name, reproduction.measure, trial.run, trial.seed, out, trial.value)
+            for trial in tried
+        ]
         found = choices(sized.tuning, tried, measured(tasks))
     chosen = replace(sized, chosen={name: choice.value for name, choice in found.items()})
     tasks = _judged(reproduction, chosen, seeds, out, only)
