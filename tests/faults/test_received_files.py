@@ -11,9 +11,9 @@ import pytest
 
 from fedtempo.cli import runs
 from fedtempo.cli.export import export_model
-from fedtempo.comparison.fair.jobs import trial_score
 from fedtempo.errors import FedTempoError, OutputError
 from fedtempo.report.stored import read_run
+from fedtempo.study.jobs import trial_score
 from fedtempo.support.files import LARGEST, read_inside
 from fedtempo.training.storage.reader import RunReader
 from tests.faults.test_places import finished  # noqa: F401 - a fixture

@@ -115,7 +115,8 @@ def move(root: Path, old: str, new: str, dry_run: bool = False) -> list[str]:
         text = path.read_text(encoding="utf-8")
         after = rewritten(text, old, new)
         for one, other in pairs[1:]:
-            after = after.replace(one.relative_to(root).as_posix(), other.relative_to(root).as_posix())
+            was, now = (path.relative_to(root).with_suffix("").as_posix() for path in (one, other))
+            after = after.replace(was, now).replace(was.replace("/", "."), now.replace("/", "."))
         if after != text:
             changed.append(path.relative_to(root).as_posix())
             if not dry_run:

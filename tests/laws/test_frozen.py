@@ -56,6 +56,7 @@ FILES = {
     "src/fedtempo/a/older.py": "from fedtempo.a.old import VALUE\n",
     "src/fedtempo/user.py": "from fedtempo.a import old, older\n\nprint(old.VALUE, older.VALUE)\n",
     "tests/unit/a/test_old.py": 'import fedtempo.a.old\n\nPATCHED = "fedtempo.a.old.VALUE"\n',
+    "tests/unit/a/test_older.py": "from tests.unit.a.test_old import PATCHED\n",
     "docs/page.md": "See `a/old.py`, `src/fedtempo/a/old.py` and `fedtempo.a.older`.\n",
 }
 
@@ -77,5 +78,6 @@ def test_a_move_rewrites_imports_patches_and_pages(tmp_path: Path) -> None:
     )
     assert texts["tests/unit/b/test_new.py"] == 'import fedtempo.b.new\n\nPATCHED = "fedtempo.b.new.VALUE"\n'
     assert texts["docs/page.md"] == "See `b/new.py`, `src/fedtempo/b/new.py` and `fedtempo.a.older`.\n"
+    assert texts["tests/unit/a/test_older.py"] == "from tests.unit.b.test_new import PATCHED\n"
     with pytest.raises(moves.MoveError, match="no module"):
         moves.move(tmp_path, "fedtempo.a.old", "fedtempo.c")

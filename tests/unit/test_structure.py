@@ -35,7 +35,7 @@ ORDER = [
     ["report"],
     ["contracts"],
     ["tuning"],
-    ["comparison"],
+    ["comparison", "study"],
     ["public_names"],
     ["papers"],
     ["deploy"],

@@ -31,10 +31,10 @@ from fedtempo.comparison import (
     write_figures,
 )
 from fedtempo.comparison.entrants import entrants_of_files
-from fedtempo.comparison.fair import Budget
 from fedtempo.config import EXPERIMENT, stored_file, without_places
 from fedtempo.errors import ConfigError, OutputError, is_number, require, wrong
 from fedtempo.report import follow, tidy_csv, tidy_rows, write_report
+from fedtempo.study import Budget
 from fedtempo.support.files import write_atomically
 from fedtempo.support.terminal import Terminal, say
 from fedtempo.training.pool import runs_at_once

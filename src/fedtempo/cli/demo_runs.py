@@ -10,12 +10,12 @@ from typing import Any
 
 from fedtempo.algorithms import Algorithm, fedavg, feddecay, fednar, fedsgd, local_only, pflego
 from fedtempo.comparison import Run, run_of
-from fedtempo.comparison.fair import Budget, from_functions, make_plan, tune_alike
 from fedtempo.data import FederatedData, dirichlet, load
 from fedtempo.evaluation.protocol import Evaluation
 from fedtempo.models import mlp
 from fedtempo.report import ReportRun
 from fedtempo.schedules import decaying_k
+from fedtempo.study import Budget, from_functions, make_plan, tune_alike
 from fedtempo.support.files import sole_user
 from fedtempo.training.loop import drained
 from fedtempo.training.pool import Ask, Done, Pool

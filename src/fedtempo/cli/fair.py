@@ -7,7 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fedtempo.comparison.entrants import entrants_of_files, parse_algorithms
-from fedtempo.comparison.fair import (
+from fedtempo.config.pairs import pairs_of
+from fedtempo.errors import ConfigError
+from fedtempo.study import (
     PLAN,
     Budget,
     FairComparison,
@@ -16,8 +18,6 @@ from fedtempo.comparison.fair import (
     from_entrants,
     make_plan,
 )
-from fedtempo.config.pairs import pairs_of
-from fedtempo.errors import ConfigError
 from fedtempo.support.terminal import Terminal, say
 from fedtempo.tuning.space import Dimension, dimensions_of, read_tables
 

@@ -14,10 +14,10 @@ from torch import nn
 
 from fedtempo.cli.options import AsJson, ExperimentPath, Overrides
 from fedtempo.comparison import entrants_of
-from fedtempo.comparison.fair import middle_rates
 from fedtempo.config import make_algorithm, read, settings_of
 from fedtempo.errors import ConfigError, is_count, require
 from fedtempo.report import Lines, Section, report, write_page
+from fedtempo.study import middle_rates
 from fedtempo.support.json_text import json_text
 from fedtempo.support.terminal import Terminal, say
 from fedtempo.tasks import PerSample, Task

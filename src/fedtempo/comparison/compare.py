@@ -13,8 +13,8 @@ from fedtempo.training.result import Result
 from fedtempo.training.run import run
 
 if TYPE_CHECKING:
-    from fedtempo.comparison.fair import FairComparison
     from fedtempo.report.tables import ResultTable
+    from fedtempo.study import FairComparison
 
 Contestants = Mapping[str, Algorithm | Callable[..., Algorithm]]
 BUDGET = ("trials", "tuning_seeds", "tuning_rounds", "seeds", "patience", "margin")
@@ -125,7 +125,7 @@ def _fairly(
     workers: int = 1,
     **settings: Any,
 ) -> FairComparison:
-    from fedtempo.comparison.fair import Budget, compare_fairly, from_functions, make_plan
+    from fedtempo.study import Budget, compare_fairly, from_functions, make_plan
     from fedtempo.tuning.space import dimensions_of
 
     budget = Budget(**{name: settings.pop(name) for name in BUDGET if name in settings})

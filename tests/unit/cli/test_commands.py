@@ -14,7 +14,7 @@ from typer.core import TyperGroup
 
 from fedtempo import __version__
 from fedtempo.cli.commands import COMMANDS, imported
-from fedtempo.comparison.fair import Budget
+from fedtempo.study import Budget
 
 SOURCE = Path(__file__).resolve().parents[3] / "src"
 EXTRAS = {

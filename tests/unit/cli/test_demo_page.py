@@ -8,13 +8,13 @@ import pytest
 
 from fedtempo.cli.demo_page import HEIGHT, DemoFindings
 from fedtempo.cli.demo_runs import BETAS, BY_BETA, DIFFERENT, MAKERS, SIMILAR, TUNED, DemoRun
-from fedtempo.comparison.fair import Finding
 from fedtempo.comparison.runs import Run
 from fedtempo.evaluation.protocol import Scores
 from fedtempo.federation.costs import Costs
 from fedtempo.report import ReportRun
+from fedtempo.study import Finding
 from fedtempo.training.round_report import RoundReport
-from tests.unit.comparison.fair.test_decisions import users_of
+from tests.unit.study.test_decisions import users_of
 
 
 def demo_run(label: str, alpha: float, seed: int, before: float, after: float) -> DemoRun:

@@ -12,8 +12,8 @@ import pytest
 
 import fedtempo as ft
 from fedtempo.comparison.compare import BUDGET, GIVEN_BY_COMPARE
-from fedtempo.comparison.fair import Budget
 from fedtempo.report import write_report
+from fedtempo.study import Budget
 
 
 def test_help_shows_every_setting_with_its_default() -> None:

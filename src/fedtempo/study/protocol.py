@@ -12,14 +12,14 @@ from typing import Any
 
 from fedtempo.comparison.comparison import compare_runs
 from fedtempo.comparison.entrants import slug
-from fedtempo.comparison.fair.decisions import decide_all, validation_curve
-from fedtempo.comparison.fair.jobs import Observe, judged_of, perform_all, trial_score, trials_of
-from fedtempo.comparison.fair.outcome import FairComparison, TunedValues
-from fedtempo.comparison.fair.plan import FairPlan
-from fedtempo.comparison.fair.ranges import at_an_end
-from fedtempo.comparison.fair.tunable import FromFile, Tunable
 from fedtempo.comparison.runs import Run, finished_run
 from fedtempo.errors import TrainingError, is_count, require
+from fedtempo.study.decisions import decide_all, validation_curve
+from fedtempo.study.jobs import Observe, judged_of, perform_all, trial_score, trials_of
+from fedtempo.study.outcome import FairComparison, TunedValues
+from fedtempo.study.plan import FairPlan
+from fedtempo.study.ranges import at_an_end
+from fedtempo.study.tunable import FromFile, Tunable
 from fedtempo.support.files import sole_user
 
 LOCK = "compare.lock"

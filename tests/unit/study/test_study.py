@@ -13,10 +13,10 @@ import pytest
 import fedtempo as ft
 from fedtempo.cli import main
 from fedtempo.cli.export import export_model
-from fedtempo.comparison.fair import FairComparison, Finding
-from fedtempo.comparison.fair.plan import TUNING_SEEDS
 from fedtempo.config import read
 from fedtempo.errors import ConfigError, OutputError
+from fedtempo.study import FairComparison, Finding
+from fedtempo.study.plan import TUNING_SEEDS
 
 EXPERIMENT = """
 rounds = 4
@@ -172,7 +172,7 @@ def digits_of(found: FairComparison) -> Any:
 
 def test_interrupted_and_resumed_is_the_same(settings: dict[str, Any], tmp_path: Path) -> None:
     """A user's own functions, cut short after every run, against the same in one go and in two processes."""
-    from fedtempo.comparison.fair import jobs
+    from fedtempo.study import jobs
 
     contestants = {name: CONTESTANTS[name] for name in ("decay", "fixed")}
     whole = digits_of(ft.compare(contestants, tune=RANGES, **settings, workers=2))
@@ -250,7 +250,7 @@ WRONG: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
 def test_wrong_input_is_refused_before_training(
     case: str, settings: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from fedtempo.comparison.fair import jobs
+    from fedtempo.study import jobs
 
     monkeypatch.setattr(jobs, "train", lambda **_: pytest.fail("it was trained"))
     contestants, given, message = WRONG[case]

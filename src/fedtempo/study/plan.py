@@ -8,11 +8,11 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from fedtempo.comparison.fair.ranges import spread_points
-from fedtempo.comparison.fair.tunable import Tunable, known_label
 from fedtempo.errors import ConfigError, OutputError, is_count, is_number, require, shown
 from fedtempo.evaluation.protocol import Evaluation
 from fedtempo.metrics import METRICS
+from fedtempo.study.ranges import spread_points
+from fedtempo.study.tunable import Tunable, known_label
 from fedtempo.support.files import read_inside, write_atomically
 from fedtempo.support.json_text import JsonTable
 from fedtempo.training.experiment import Experiment

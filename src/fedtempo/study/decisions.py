@@ -10,11 +10,11 @@ from statistics import fmean
 
 from fedtempo.comparison.bootstrap import over_seeds_and_users
 from fedtempo.comparison.decide import last_quarter_gain, no_difference, seeds_needed
-from fedtempo.comparison.fair.plan import GROUPS, FairPlan
 from fedtempo.comparison.intervals import LEVEL, Estimate, Pairs, of_common_users, over_seeds, paired_by_data
 from fedtempo.comparison.runs import Run
 from fedtempo.comparison.significance import holm, paired_t
 from fedtempo.errors import ConfigError
+from fedtempo.study.plan import GROUPS, FairPlan
 
 ONE_USER = "one user says nothing about other users"
 

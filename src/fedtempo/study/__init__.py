@@ -1,10 +1,10 @@
 """The fair comparison: everybody is tuned alike on seeds of their own, then judged on fresh ones."""
 
-from fedtempo.comparison.fair.decisions import Decision, Finding, decide_all, decide_pairs
-from fedtempo.comparison.fair.outcome import FairComparison, TunedValues
-from fedtempo.comparison.fair.plan import PLAN, Budget, FairPlan, make_plan
-from fedtempo.comparison.fair.protocol import compare_fairly, tune_alike
-from fedtempo.comparison.fair.tunable import Tunable, first_values, from_entrants, from_functions, middle_rates
+from fedtempo.study.decisions import Decision, Finding, decide_all, decide_pairs
+from fedtempo.study.outcome import FairComparison, TunedValues
+from fedtempo.study.plan import PLAN, Budget, FairPlan, make_plan
+from fedtempo.study.protocol import compare_fairly, tune_alike
+from fedtempo.study.tunable import Tunable, first_values, from_entrants, from_functions, middle_rates
 
 __all__ = [
     "PLAN",

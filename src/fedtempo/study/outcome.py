@@ -12,13 +12,13 @@ from typing import Any
 from rich.table import Table
 
 from fedtempo.comparison.comparison import Comparison
-from fedtempo.comparison.fair.decisions import Decision, Ending, Finding, validation_curve
-from fedtempo.comparison.fair.plan import FairPlan
 from fedtempo.comparison.publish import latex, markdown
 from fedtempo.comparison.runs import Run
 from fedtempo.comparison.tables import contestants_table, interval_text, signed, tables_of, with_room
 from fedtempo.report import REPORT, Grid, Lines, Section, report, tidy_csv, tidy_rows
 from fedtempo.report.notebook import tables_html
+from fedtempo.study.decisions import Decision, Ending, Finding, validation_curve
+from fedtempo.study.plan import FairPlan
 from fedtempo.support.display import html_of, shows
 from fedtempo.support.files import write_atomically
 from fedtempo.support.json_text import JsonTable, finite

@@ -7,10 +7,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from fedtempo.comparison.fair.decisions import Finding, decide_pairs, how_it_ended
 from fedtempo.comparison.runs import Run
 from fedtempo.evaluation.protocol import Scores, UserScores
 from fedtempo.federation.costs import Costs
+from fedtempo.study.decisions import Finding, decide_pairs, how_it_ended
 from fedtempo.training.round_report import RoundReport
 
 

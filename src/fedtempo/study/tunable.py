@@ -11,7 +11,13 @@ from typing import Any
 
 from fedtempo.algorithms import IN_FILES, Algorithm
 from fedtempo.comparison.entrants import Entrant
-from fedtempo.comparison.fair.ranges import (
+from fedtempo.config import ExperimentFile, make_data, parse, settings_of
+from fedtempo.config.own_code import find
+from fedtempo.config.schema import DataSection
+from fedtempo.config.settings import not_given
+from fedtempo.data.federated import FederatedData
+from fedtempo.errors import ConfigError, require, unknown
+from fedtempo.study.ranges import (
     ADAPTIVE,
     ADAPTIVE_RATES,
     RATES,
@@ -20,12 +26,6 @@ from fedtempo.comparison.fair.ranges import (
     log_range,
     split_ranges,
 )
-from fedtempo.config import ExperimentFile, make_data, parse, settings_of
-from fedtempo.config.own_code import find
-from fedtempo.config.schema import DataSection
-from fedtempo.config.settings import not_given
-from fedtempo.data.federated import FederatedData
-from fedtempo.errors import ConfigError, require, unknown
 from fedtempo.tuning.space import Dimension, Space
 
 Make = Callable[[Mapping[str, object], int], dict[str, Any]]

@@ -13,12 +13,12 @@ from pathlib import Path
 from typing import Any
 
 from fedtempo.comparison.entrants import slug
-from fedtempo.comparison.fair.plan import FairPlan
-from fedtempo.comparison.fair.tunable import FromFile, Make, Tunable
 from fedtempo.comparison.runs import finished_run
 from fedtempo.config import write_experiment
 from fedtempo.errors import FedTempoError, OutputError, StoreError, TrainingError
 from fedtempo.evaluation.protocol import Evaluation
+from fedtempo.study.plan import FairPlan
+from fedtempo.study.tunable import FromFile, Make, Tunable
 from fedtempo.support.files import read_inside, write_atomically
 from fedtempo.training.loop import drained, train_experiment
 from fedtempo.training.pool import Ask, Done, Pool

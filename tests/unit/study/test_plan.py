@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 import fedtempo as ft
-from fedtempo.comparison.fair.plan import PLAN, Budget, FairPlan, make_plan
-from fedtempo.comparison.fair.tunable import FromFunction, Tunable, from_functions
 from fedtempo.errors import ConfigError, OutputError
+from fedtempo.study.plan import PLAN, Budget, FairPlan, make_plan
+from fedtempo.study.tunable import FromFunction, Tunable, from_functions
 
 
 @pytest.fixture(scope="module")

@@ -12,12 +12,12 @@ import pytest
 
 from fedtempo.algorithms import ALGORITHMS
 from fedtempo.comparison.entrants import entrants_of, parse_algorithms
-from fedtempo.comparison.fair.ranges import default_ranges, log_range, spread_points
-from fedtempo.comparison.fair.tunable import Tunable, first_values, from_entrants
 from fedtempo.config import parse
 from fedtempo.errors import ConfigError
+from fedtempo.study.ranges import default_ranges, log_range, spread_points
+from fedtempo.study.tunable import Tunable, first_values, from_entrants
 from fedtempo.tuning.space import Dimension, dimensions_of
-from tests.unit.comparison.fair.test_fair import EXPERIMENT
+from tests.unit.study.test_study import EXPERIMENT
 
 FILE: dict[str, Any] = {
     **tomllib.loads(EXPERIMENT),
