@@ -9,7 +9,7 @@ from torch import nn
 import fedtempo as ft
 from fedtempo import algorithms as a
 from fedtempo.params import Params
-from fedtempo.schedules import Position, decaying_k, per_round, per_step, qsr
+from fedtempo.schedules import Position, decaying_k, per_round, per_step, qsr, then, warmup
 
 
 def half(gradient: Params, weights: Params, now: Position) -> float:
@@ -83,6 +83,9 @@ ALGORITHMS: dict[str, ft.Algorithm] = {
     ),
     "steps from the rate": a.fedavg(
         lr=per_round(0.1, 0.8), steps=qsr(per_round(0.1, 0.8), alpha=0.15, most=6), optimizer=ft.optimizers.adamw()
+    ),
+    "fedavg with muon": a.fedavg(
+        lr=then(warmup(0.1, 2), 2, 0.05), epochs=0.5, optimizer=ft.optimizers.muon(matrices="all")
     ),
     "fedavg with top-k": a.fedavg(lr=0.1, steps=3, compress=ft.compress.top_k(0.3)),
     "scaffold with signs": a.scaffold(

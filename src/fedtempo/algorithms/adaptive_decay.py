@@ -7,8 +7,8 @@ from typing import Unpack
 from fedtempo.algorithms.algorithm import Algorithm
 from fedtempo.algorithms.fednar import decayed_once
 from fedtempo.algorithms.named import TrafficSettings, named
-from fedtempo.algorithms.parts.rate_rules import NORMALISED
 from fedtempo.client.adaptive import StepFunction, scale_gradient_and_decay
+from fedtempo.client.optimizers import NORMALISED
 from fedtempo.client.transforms import chain
 from fedtempo.errors import require
 

@@ -190,8 +190,10 @@ class Algorithm:
 
     def leaving(self, what: str, who: str) -> Algorithm:
         """This algorithm, which must leave `what` to `who`."""
-        if what in self.owns:
-            raise ConfigError(f"{who} must be the only one to set {what}. Got {self.name}, which sets it already.")
+        owners = [(self.name, self.owns), *((p.optimizer.name, p.optimizer.owns) for p in self.phases)]
+        owner = next((name for name, owned in owners if what in owned), None)
+        if owner is not None:
+            raise ConfigError(f"{who} must be the only one to set {what}. Got {owner}, which sets it already.")
         return self
 
     def with_phases(self, change: Callable[[Phase], Phase], serving: bool = False) -> Algorithm:

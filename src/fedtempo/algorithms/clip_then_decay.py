@@ -7,8 +7,8 @@ from typing import Unpack
 from fedtempo.algorithms.algorithm import Algorithm
 from fedtempo.algorithms.fednar import decay_and_clip, decayed_once
 from fedtempo.algorithms.named import TrafficSettings, named
-from fedtempo.algorithms.parts.rate_rules import NORMALISED
 from fedtempo.client.clipping import Order, Scope, decay_within
+from fedtempo.client.optimizers import NORMALISED
 from fedtempo.client.transforms import chain
 from fedtempo.schedules import Rate, checked_rate
 

@@ -9,10 +9,9 @@ from fedtempo.algorithms.algorithm import Algorithm
 from fedtempo.algorithms.fedavg import fedavg
 from fedtempo.algorithms.named import ClientSettings, named
 from fedtempo.algorithms.parts.global_update import driven, driving
-from fedtempo.algorithms.parts.rate_rules import NORMALISED
 from fedtempo.algorithms.parts.shared_moments import adamw_with_shared_moments, with_block_means
 from fedtempo.client.clipping import clip_gradient
-from fedtempo.client.optimizers import Optimizer
+from fedtempo.client.optimizers import NORMALISED, Optimizer
 from fedtempo.errors import ConfigError, is_number, require
 from fedtempo.schedules import Rate, checked_rate
 

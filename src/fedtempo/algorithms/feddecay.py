@@ -17,7 +17,17 @@ from fedtempo.client.objectives import Received
 from fedtempo.client.phase import AfterStep, Carry, Length, StepInfo, length
 from fedtempo.errors import ConfigError, is_number, require
 from fedtempo.params import Params, combine, partition
-from fedtempo.schedules import Now, Position, Rate, Schedule, checked_rate, linear_in_round, per_step, sequence
+from fedtempo.schedules import (
+    Now,
+    Position,
+    Rate,
+    Schedule,
+    checked_rate,
+    linear_in_round,
+    per_step,
+    sequence,
+    whole_number,
+)
 
 Granularity = Literal["step", "epoch", "epoch_displacement"]
 
@@ -81,7 +91,7 @@ def _equal_travel(factors: Schedule, epochs: Length | None) -> Schedule:
 
     def rule(now: Now) -> float:
         # A phase of one step is the position that fine-tuning takes its rate from; it has the full rate.
-        count = 1 if now.steps == 1 else now.steps if epochs is None else epochs.units(now)
+        count = 1 if now.steps == 1 else now.steps if epochs is None else whole_number(epochs.units(now))
         mean = math.fsum(factors.rule(replace(now, step=place, epoch=place)) for place in range(count)) / count
         return factors.rule(now) / mean if mean else 0.0
 

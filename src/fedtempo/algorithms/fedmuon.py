@@ -14,9 +14,8 @@ from fedtempo.algorithms.fedavg import fedavg
 from fedtempo.algorithms.named import ClientSettings, named
 from fedtempo.algorithms.parts.global_update import driven, driving
 from fedtempo.algorithms.parts.polar_factor import orthogonalised, polar_factor
-from fedtempo.algorithms.parts.rate_rules import NORMALISED
 from fedtempo.client.clipping import clip_gradient
-from fedtempo.client.optimizers import Optimizer
+from fedtempo.client.optimizers import NORMALISED, Optimizer
 from fedtempo.client.transforms import Transform, scale_by_adam
 from fedtempo.errors import is_number, require
 from fedtempo.params import Params, zeros_like

@@ -6,8 +6,8 @@ from typing import Unpack
 
 from fedtempo.algorithms.algorithm import Algorithm
 from fedtempo.algorithms.named import TrafficSettings, named
-from fedtempo.algorithms.parts.rate_rules import NORMALISED
 from fedtempo.client.clipping import Order, Scope, clip_by_norm
+from fedtempo.client.optimizers import NORMALISED
 from fedtempo.client.transforms import Transform, add_weight_decay, chain
 from fedtempo.errors import ConfigError, require
 from fedtempo.schedules import Rate, checked_rate

@@ -9,6 +9,7 @@ from fedtempo.algorithms.named import named
 from fedtempo.algorithms.parts.rate_rules import sharing
 from fedtempo.client.optimizers import Optimizer
 from fedtempo.client.transforms import Transform, chain, sgd
+from fedtempo.errors import require
 from fedtempo.schedules import Rate, checked_rate
 from fedtempo.server.step import descend
 
@@ -21,6 +22,8 @@ def with_server(algorithm: Algorithm, optimizer: Transform | Optimizer, server_l
     like the server takes the transform; it always keeps its state.
     """
     sharing(algorithm, "with_server")
+    of_clients = isinstance(optimizer, Optimizer) and optimizer.for_model is not None
+    require(not of_clients, "optimizer", "one that needs no model, such as ft.optimizers.adam()", optimizer)
     transform = optimizer.transform if isinstance(optimizer, Optimizer) else optimizer
     step = descend(chain(transform, sgd(checked_rate(server_lr, "server_lr"))))
     return replace(algorithm, server=algorithm.server.rewrap(step))

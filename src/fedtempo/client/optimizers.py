@@ -18,11 +18,21 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal, ParamSpec, get_args, get_type_hints
 
 import torch
+from torch import nn
 
-from fedtempo.client.transforms import Transform, adam_in_one_pass, add_weight_decay, chain, identity, scale_by_adam
+from fedtempo.client.muon import Muon
+from fedtempo.client.transforms import (
+    Transform,
+    adam_in_one_pass,
+    add_weight_decay,
+    chain,
+    identity,
+    scale_by_adam,
+    stateless,
+)
 from fedtempo.client.transforms import momentum as heavy_ball
-from fedtempo.errors import bound_arguments, is_number, require
-from fedtempo.params import Params, add, zeros_like
+from fedtempo.errors import ConfigError, bound_arguments, is_number, require
+from fedtempo.params import Params, Selector, add, zeros_like
 from fedtempo.schedules import Position, Rate, Schedule, checked_rate
 
 Between = Literal["reset", "keep", "average"]
@@ -42,6 +52,11 @@ class Optimizer:
     """The state as it is kept or sent, from the state after the round's last step; None takes it as it is."""
     name: str = "sgd"
     settings: Mapping[str, Any] = field(default_factory=dict)
+    for_model: Callable[[nn.Module, str], Transform] | None = None
+    """The transform for a model whose tensors stand under a prefix, where it depends on what kind of layer they are of.
+    `transform` then only tells its schedules."""
+    owns: frozenset[str] = frozenset()
+    """What it sets, which no wrapper of the algorithm may set too."""
 
     def __post_init__(self) -> None:
         known = get_args(Between)
@@ -54,6 +69,8 @@ class Optimizer:
         return f"{self.name}({', '.join(f'{key}={value!r}' for key, value in self.settings.items())})"
 
 
+NORMALISED = "the length of steps"
+"""What optimizers own that give every step the same length; clipping and rates from gradients mean nothing there."""
 plain = Optimizer()
 """y <- y - lr gradient."""
 
@@ -135,6 +152,37 @@ def rmsprop(
     )
 
 
+@_named
+def muon(
+    mu: float = 0.95,
+    *,
+    nesterov: bool = False,
+    newton_schulz: str = "muloco",
+    scale: str = "spectral",
+    matrices: Selector | Literal["hidden", "all"] = "hidden",
+    b1: float = 0.9,
+    b2: float = 0.99,
+    eps: float = 1e-8,
+    weight_decay: Rate = 0.01,
+    state: Between = "keep",
+) -> Optimizer:
+    """M <- mu M + g, y <- (1 - lr wd) y - lr f NS(M) on matrices; AdamW with the same lr and wd on all others.
+
+    MuLoCo's inner step (2025). NS are five Newton-Schulz passes in the model's own type, with MuLoCo's coefficients or
+    Muon's (`"quintic"`). f is sqrt(rows / columns) (`scale="spectral"`) or 0.2 sqrt(max(rows, columns)) (`"rms"`).
+    `nesterov` takes NS(g + mu M). `matrices` are the weights of linear layers before the head (`"hidden"`), every
+    tensor of two or more dimensions (`"all"`), or a selector. A kernel of a convolution has one row an output.
+    """
+    rule = Muon(mu, nesterov, newton_schulz, scale, (b1, b2, eps), weight_decay, matrices)
+    return Optimizer(
+        stateless(_unfitted, weight_decay=rule.decay), state, for_model=rule.for_model, owns=frozenset({NORMALISED})
+    )
+
+
+def _unfitted(gradient: Params, params: Params, now: Position) -> Params:
+    raise ConfigError("muon must be fitted to a model before it steps: optimizer.for_model(model, '').")
+
+
 def _coupled(weight_decay: Rate) -> Transform:
     """direction + weight_decay y; before the optimizer's own rule this is L2 regularisation."""
     decay = checked_rate(weight_decay, "weight_decay")
@@ -160,4 +208,10 @@ def _scale_by_rms(smoothing: float, eps: float, centered: bool) -> Transform:
     return Transform(init, update)
 
 
-OPTIMIZERS: dict[str, Callable[..., Optimizer]] = {"sgd": sgd, "adam": adam, "adamw": adamw, "rmsprop": rmsprop}
+OPTIMIZERS: dict[str, Callable[..., Optimizer]] = {
+    "sgd": sgd,
+    "adam": adam,
+    "adamw": adamw,
+    "rmsprop": rmsprop,
+    "muon": muon,
+}

@@ -22,6 +22,7 @@ from fedtempo.data.batches import Batching
 from fedtempo.errors import ConfigError, is_count, is_number, require, wrong
 from fedtempo.params import Params, Scalar, Selector, everything
 from fedtempo.schedules import Now, Position, Rate, Schedule, as_schedule, at_step, whole_number
+from fedtempo.schedules.stages import counts_steps
 from fedtempo.schedules.totals import follows_rounds, total_before
 from fedtempo.tasks import Batch, Task
 
@@ -46,9 +47,14 @@ class Length:
     share: float = 1.0
     """The share of an epoch's batches, rounded up, that counts as an epoch: FedALA mixes on some of the rows."""
 
-    def units(self, now: Now) -> int:
-        """The number of steps or epochs in this round: the schedule's value, rounded up, at least `minimum`."""
+    def units(self, now: Now) -> int | float:
+        """The number of steps or epochs in this round: the schedule's value, rounded up, at least `minimum`.
+
+        A constant number of epochs counts as it is: half an epoch has half of an epoch's batches.
+        """
         value = self.count.at(now)
+        if self.unit == "epochs" and self.count.is_constant and value > 0 and value != int(value):
+            return value
         # A decaying schedule falls below 1 without reaching 0, and still means one step. A value of 0 is a mistake.
         if value < self.minimum and not (value > 0 and self.minimum == 1):
             raise wrong(f"{self.unit} in round {now.round}", f"at least {self.minimum}", value)
@@ -56,14 +62,20 @@ class Length:
 
     def steps(self, now: Now, samples: int, batching: Batching) -> int:
         """The number of gradient steps for a client with this many samples."""
-        return self.units(now) * self.times * self._per_unit(samples, batching) + self.offset
+        units = self.units(now) * self.times
+        if not units:
+            return self.offset
+        # The small number undoes rounding: 0.1 * 30 batches must not become 4.
+        return max(1, math.ceil(units * self._per_unit(samples, batching) - 1e-9)) + self.offset
 
     def steps_before(self, now: Now, samples: int, batching: Batching) -> int:
         """The steps of all rounds before this one, as if the client had taken part in each."""
+        if self.count.is_constant:
+            return now.round * self.steps(now, samples, batching)
         if not follows_rounds(self.count):
             return sum(self.steps(replace(now, round=t), samples, batching) for t in range(now.round))
         key = f"{self.count!r}, at least {self.minimum} {self.unit}"
-        units = total_before(now.round, key, lambda t, so_far: self.units(Now(round=t)))
+        units = total_before(now.round, key, lambda t, so_far: int(self.units(Now(round=t))))
         return units * self.times * self._per_unit(samples, batching) + self.offset * now.round
 
     def _per_unit(self, samples: int, batching: Batching) -> int:
@@ -84,9 +96,12 @@ def length(
         raise ConfigError(f"exactly one of steps and epochs must be given. Got steps={steps!r}, epochs={epochs!r}.")
     value, unit = (steps, "steps") if epochs is None else (epochs, "epochs")
     assert value is not None
-    if not isinstance(value, Schedule) and not callable(value):
-        holds = is_number(value) and value >= minimum and value == int(value)
-        require(holds, unit, f"an int >= {minimum} or a schedule", value)
+    number = value.settings["value"] if isinstance(value, Schedule) and value.is_constant else value
+    if not isinstance(number, Schedule) and not callable(number):
+        parts = unit == "epochs" and is_number(number) and number > 0
+        holds = parts or (is_number(number) and number >= minimum and number == int(number))
+        rule = f"an int >= {minimum}" if unit == "steps" else "a number > 0" if minimum else "a number >= 0"
+        require(holds, unit, f"{rule} or a schedule", value)
     return Length(as_schedule(value), "steps" if unit == "steps" else "epochs", minimum, offset, times)
 
 
@@ -234,7 +249,8 @@ class Phase:
 
     def _earlier(self, now: Now, rows: int, batching: Batching) -> int:
         """The steps of all earlier rounds, where they count."""
-        return self.length.steps_before(now, rows, batching) if self.counts_earlier else 0
+        counts = self.counts_earlier or any(counts_steps(schedule) for _, schedule in self.schedules)
+        return self.length.steps_before(now, rows, batching) if counts else 0
 
     def with_direction(self, wrap: Callable[[Transform], Transform]) -> Phase:
         """This phase with another gradient transform."""

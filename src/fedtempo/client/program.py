@@ -8,6 +8,7 @@ written for one client. Backends add the rest: the loop over clients, `vmap`, pr
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -221,6 +222,9 @@ def _between_rounds(stages: Sequence[Stage], carry: Carry) -> tuple[Params, Para
 
 def _stage(index: int, phase: Phase, network: Network, task: Task) -> Stage:
     trained = _trained(phase, network)
+    if phase.optimizer.for_model is not None:
+        fitted = phase.optimizer.for_model(network.training, phase.own)
+        phase = replace(phase, optimizer=replace(phase.optimizer, transform=fitted))
     # Only a head on an unchanging body can reuse features: a moving body or dropout would change them at every step.
     # A model that makes its own loss needs its inputs for that.
     pure = network.body_is_pure() and not task.own

@@ -19,6 +19,7 @@ from fedtempo.evaluation.protocol import Evaluation, Scores
 from fedtempo.federation.federation import Federation
 from fedtempo.params import Selector, everything, submodule
 from fedtempo.schedules import Now, Schedule, as_schedule
+from fedtempo.schedules.stages import counts_steps
 
 
 class Served(NamedTuple):
@@ -38,7 +39,7 @@ def served_phases(federation: Federation, protocol: Evaluation, newcomers: bool)
     algorithm = federation.algorithm
     own = algorithm.serving.newcomer_phases
     if (newcomers or algorithm.memory.stateless) and own is not None:
-        return Served(tuple(_as_protocol_says(phase, protocol, phase.length) for phase in own), False)
+        return Served(tuple(_as_protocol_says(federation, phase, protocol, phase.length) for phase in own), False)
     phase = fine_tuning(federation, protocol)
     return Served((phase,), phase.after is None)
 
@@ -65,7 +66,7 @@ def fine_tuning(federation: Federation, protocol: Evaluation) -> Phase:
         after=after,
         after_reads_start=True,
     )
-    return _as_protocol_says(plain, protocol, length(epochs=1))
+    return _as_protocol_says(federation, plain, protocol, length(epochs=1))
 
 
 def _own_phase(algorithm: Algorithm) -> Phase:
@@ -79,14 +80,14 @@ def _own_phase(algorithm: Algorithm) -> Phase:
     return (served or list(algorithm.phases))[0]
 
 
-def _as_protocol_says(phase: Phase, protocol: Evaluation, own_length: Length) -> Phase:
+def _as_protocol_says(federation: Federation, phase: Phase, protocol: Evaluation, own_length: Length) -> Phase:
     """The phase with the length, rate and tensors that the protocol sets."""
     given = protocol.steps is not None or protocol.epochs is not None
     rule = phase.rate_rule
     return replace(
         phase,
         length=length(protocol.steps, protocol.epochs, minimum=0) if given else own_length,
-        lr=_rate(phase, protocol),
+        lr=_rate(federation, phase, protocol),
         # The server's rate is a rate like any other: what the protocol sets replaces it.
         rate_rule=None if rule is not None and rule.from_server and protocol.lr is not None else rule,
         counts_earlier=False,
@@ -94,17 +95,23 @@ def _as_protocol_says(phase: Phase, protocol: Evaluation, own_length: Length) ->
     )
 
 
-def _rate(phase: Phase, protocol: Evaluation) -> Schedule:
+def _rate(federation: Federation, phase: Phase, protocol: Evaluation) -> Schedule:
     """The protocol's rate, or the phase's own rate at its first step, constant over all steps unless `decays`."""
     if protocol.lr is not None:
         return as_schedule(protocol.lr)
     own = phase.lr
-    if protocol.decays or own.name == "constant":
+    if own.name == "constant":
         return own
-    # One step of one: a rate that makes up for later, smaller steps has none to make up for.
-    return Schedule(
-        own.name, own.settings, lambda now: own.at(replace(now, step=0, steps=1, epoch=0, ends_epoch=False))
-    )
+    batching, counts = phase.batching(federation.problem.batching), counts_steps(own)
+
+    def rule(now: Now) -> float:
+        if counts:  # the steps of training, not of fine-tuning, say how far the run is
+            _, rows = phase.rows(now.samples)
+            now = replace(now, earlier=phase.length.steps_before(now, rows, batching))
+        # One step of one: a rate that makes up for later, smaller steps has none to make up for.
+        return own.at(now if protocol.decays else replace(now, step=0, steps=1, epoch=0, ends_epoch=False))
+
+    return own if protocol.decays and not counts else Schedule(own.name, own.settings, rule)
 
 
 def _trains(phase: Phase, protocol: Evaluation) -> Selector:

@@ -25,6 +25,7 @@ from fedtempo.schedules.schedule import (
     sequence,
     whole_number,
 )
+from fedtempo.schedules.stages import then, warmup, wsd
 from fedtempo.schedules.synchronisation import qsr
 
 __all__ = [
@@ -60,6 +61,9 @@ __all__ = [
     "sees_clients",
     "sequence",
     "step_number",
+    "then",
     "to_config",
+    "warmup",
     "whole_number",
+    "wsd",
 ]

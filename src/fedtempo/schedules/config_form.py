@@ -25,6 +25,7 @@ from fedtempo.schedules.schedule import (
     product,
     sequence,
 )
+from fedtempo.schedules.stages import then, warmup, wsd
 from fedtempo.schedules.synchronisation import qsr
 
 SCHEDULES: dict[str, Callable[..., Schedule]] = {
@@ -46,6 +47,9 @@ SCHEDULES: dict[str, Callable[..., Schedule]] = {
     "qsr": qsr,
     "decaying_k": decaying_k,
     "decaying_lr": decaying_lr,
+    "warmup": warmup,
+    "wsd": wsd,
+    "then": then,
 }
 
 

@@ -12,7 +12,7 @@ per_round(value=0.1, factor=0.5) * per_step(value=1.0, factor=0.6, per='step')
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -24,7 +24,7 @@ from fedtempo.support.display import html_of
 NAMES = frozenset({
     "constant", "per_round", "per_step", "linear_in_round", "inverse_time", "cosine", "piecewise", "sequence",
     "by_loss", "on_plateau", "inverse_participation", "data_share", "finish_by", "over_time", "by_own_loss", "qsr",
-    "decaying_k", "decaying_lr", "product",
+    "decaying_k", "decaying_lr", "product", "warmup", "wsd", "then",
 })  # fmt: skip
 """The names of our schedules, which say what settings they have; a user's function may not go by one of them."""
 
@@ -59,6 +59,14 @@ class Schedule:
     def is_constant(self) -> bool:
         """Whether it is the same number everywhere, by `constant`."""
         return self.name == "constant" and "value" in self.settings
+
+    def parts(self) -> Iterator[Schedule]:
+        """This schedule and all that it is made from."""
+        yield self
+        of = self.settings.get("of", ())
+        for each in (*self.settings.values(), *(of if isinstance(of, (list, tuple)) else ())):
+            if isinstance(each, Schedule):
+                yield from each.parts()
 
     def __mul__(self, other: float | Schedule) -> Schedule:
         return product(self, as_schedule(other))

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import functools
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 
 from fedtempo.schedules.schedule import Schedule
 
-FROM_ROUNDS = frozenset({"constant", "per_round", "inverse_time", "cosine", "piecewise", "sequence", "qsr", "product"})
+FROM_ROUNDS = frozenset({
+    "constant", "per_round", "inverse_time", "cosine", "piecewise", "sequence", "qsr", "product", "warmup", "wsd",
+    "then",
+})  # fmt: skip
 """Our schedules that follow from the round alone, if those that they are made from do."""
 _lock = threading.RLock()  # a sum may ask for another one: FedDecSPS's steps may be QSR's
 
@@ -22,15 +25,13 @@ def follows_rounds(schedule: Schedule) -> bool:
     >>> follows_rounds(sequence([2, 1], over="round")), follows_rounds(sequence([2, 1]))
     (True, False)
     """
-    settings: Mapping[str, object] = schedule.settings
+    return all(map(_by_rounds, schedule.parts()))
+
+
+def _by_rounds(schedule: Schedule) -> bool:
     # The name says what a schedule of ours does; a function of the user's may do anything.
     ours = str(getattr(schedule.rule, "__module__", None)).startswith("fedtempo.schedules.")
-    by_round = schedule.name in FROM_ROUNDS and (schedule.name != "sequence" or settings.get("over") == "round")
-    if not ours or not by_round:
-        return False
-    factors = settings.get("of", ())
-    inner = (*settings.values(), *(factors if isinstance(factors, (list, tuple)) else ()))
-    return all(follows_rounds(each) for each in inner if isinstance(each, Schedule))
+    return ours and schedule.name in FROM_ROUNDS and schedule.settings.get("over", "round") == "round"
 
 
 def total_before(round_number: int, key: str, count: Callable[[int, int], int]) -> int:

@@ -21,7 +21,7 @@ def local_steps(steps: Rate, rounds: int) -> list[int]:
     schedule = as_schedule(steps)
     # Training's own rule: a value above 0 is rounded up, guarded against rounding errors, and is at least one step.
     rule = Length(schedule)
-    return [rule.units(Now(round=t)) for t in range(rounds)]
+    return [int(rule.units(Now(round=t))) for t in range(rounds)]
 
 
 def total_local_steps(steps: Rate, rounds: int) -> int:

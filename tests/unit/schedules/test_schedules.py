@@ -34,6 +34,10 @@ EXAMPLES = {
     "sequence": (s.sequence([1.0, 0.4]), Now(step=5), 0.4),
     "sequence over rounds": (s.sequence([3, 2, 1], over="round"), Now(round=1), 2.0),
     "product": (s.per_round(0.1, 0.5) * s.per_step(1.0, 0.5) * 2.0, Now(round=1, step=1), 0.05),
+    "warmup": (s.warmup(1.0, 4), Now(round=1), 0.5),
+    "wsd": (s.wsd(1.0, 6, warmup=2, decay=4, final=0.2), Now(round=4), 0.6),
+    "then": (s.then(s.per_round(1.0, 0.5), 3, 0.1), Now(round=2), 0.25),
+    "then, after": (s.then(s.per_round(1.0, 0.5), 3, 0.1), Now(round=3), 0.1),
     "by_loss": (s.by_loss(10, 0.5), Now(loss_ratio=0.25), 5.0),
     "by_loss never grows": (s.by_loss(10), Now(loss_ratio=3.0), 10.0),
     "on_plateau": (s.on_plateau(10, 0.1), Now(plateaus=2), 0.1),
@@ -202,3 +206,41 @@ def test_steps_from_the_rate_need_a_bound_and_have_a_toml_form():
     assert table["lr"] == {"schedule": "per_round", "value": 0.2, "factor": 0.5}
     assert from_config(table) == rule
     assert make_value("steps", table) == rule
+
+
+@pytest.mark.parametrize(
+    ("settings", "expected"),
+    [
+        ({"rounds": 6, "warmup": 2, "decay": 4, "final": 0.2}, [0.5, 1.0, 1.0, 0.8, 0.6, 0.4, 0.2, 0.2]),
+        ({"rounds": 4}, [1.0] * 6),
+        ({"rounds": 4, "decay": 1}, [1.0, 1.0, 1.0, 1.0, 0.0]),  # the last round of the run has the peak
+        ({"rounds": 4, "decay": 4, "shape": "sqrt"}, [1.0, 1 - 0.5, 1 - 0.5**0.5, 1 - 0.75**0.5, 0.0]),
+        ({"rounds": 4, "decay": 4, "shape": "cosine"}, [1.0, (1 + 0.5**0.5) / 2, 0.5, (1 - 0.5**0.5) / 2, 0.0]),
+    ],
+)
+def test_wsd_by_hand(settings, expected):
+    found = [s.wsd(1.0, **settings).at(Now(round=t)) for t in range(len(expected))]
+    # `sqrt` and `cosine` of four rounds fall in the quarters 1/4, 2/4, 3/4, 1 from round 1 on.
+    assert found == pytest.approx(expected)
+
+
+def test_stages_by_steps_count_the_steps_of_the_whole_run():
+    rate = s.warmup(1.0, 10, over="step")
+    assert [rate.at(Now(round=1, step=k, earlier=4)) for k in (0, 5, 6)] == pytest.approx([0.5, 1.0, 1.0])
+
+
+@pytest.mark.parametrize(
+    ("make", "said"),
+    [
+        (lambda: s.wsd(1.0, 4, warmup=3, decay=2), "warmup + decay must be at most rounds (4). Got 3 + 2."),
+        (lambda: s.wsd(1.0, 4, final=2.0), "final must be a share of the peak in [0, 1]. Got 2.0."),
+        (lambda: s.wsd(1.0, 4, shape="cubic"), "shape must be 'linear' or 'sqrt' or 'cosine'. Got 'cubic'."),
+        (lambda: s.warmup(1.0, 0), "rounds must be an int >= 1. Got 0."),
+        (lambda: s.warmup(1.0, 3, over="epoch"), "over must be 'round' or 'step'. Got 'epoch'."),
+        (lambda: s.then(1.0, 0, 2.0), "until must be an int >= 1. Got 0."),
+    ],
+)
+def test_stages_refuse(make, said):
+    with pytest.raises(ConfigError) as error:
+        make()
+    assert str(error.value) == said

@@ -5,9 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-COEFFICIENTS = (3.4445, -4.775, 2.0315)
-"""Of the Newton-Schulz iteration, as Muon has them."""
-ITERATIONS = 5
+from fedtempo.client.newton_schulz import QUINTIC, newton_schulz
 
 
 def orthogonalised(matrix: Tensor) -> Tensor:
@@ -18,33 +16,8 @@ def orthogonalised(matrix: Tensor) -> Tensor:
     """
     flat = matrix.reshape(matrix.shape[0], -1)
     rows, columns = flat.shape
-    x = flat / (torch.sqrt((flat * flat).sum()) + 1e-7)
-    turned = _iterated(x.T).T if rows > columns else _iterated(x)
-    result: Tensor = (turned * max(1.0, rows / columns) ** 0.5).reshape(matrix.shape)
+    result: Tensor = (newton_schulz(flat, QUINTIC) * max(1.0, rows / columns) ** 0.5).reshape(matrix.shape)
     return result
-
-
-def _iterated(x: Tensor) -> Tensor:
-    """x <- p(x x') x, p(s) = a + b s + c s^2, five times; x has no more rows than columns."""
-    rows, columns = x.shape
-    if columns < 1.5 * rows:
-        for _ in range(ITERATIONS):
-            x = _polynomial(x @ x.T) @ x
-        return x
-    # p(s) x has the square p(s) s p(s), so a wide matrix is multiplied only before the first iteration and after the
-    # last.
-    square = x @ x.T
-    factor = whole = _polynomial(square)
-    for _ in range(1, ITERATIONS):
-        square = factor @ square @ factor
-        factor = _polynomial(square)
-        whole = factor @ whole
-    return whole @ x
-
-
-def _polynomial(square: Tensor) -> Tensor:
-    a, b, c = COEFFICIENTS
-    return a * torch.eye(len(square), dtype=square.dtype, device=square.device) + b * square + c * square @ square
 
 
 def polar_factor(matrix: Tensor) -> Tensor:

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from fedtempo.algorithms.algorithm import Algorithm
 from fedtempo.client.objectives import Pulled, supervised
+from fedtempo.client.optimizers import NORMALISED
 from fedtempo.client.phase import Phase
 from fedtempo.client.rules import RateRule
 from fedtempo.errors import ConfigError, require
@@ -20,8 +21,6 @@ AVERAGED = "what the server averages"
 """
 CENTRE = "where all tensors of a step are pulled"
 """What algorithms own whose pull is part of the direction: it does not tell a personal head from the shared body."""
-NORMALISED = "the length of steps"
-"""What optimizers own that give every step the same length; clipping and rates from gradients mean nothing there."""
 
 
 def ruled(algorithm: Algorithm, rule: RateRule, who: str, counts_earlier: bool = False) -> Algorithm:

@@ -17,7 +17,7 @@ from fedtempo.evaluation.protocol import Evaluation
 from fedtempo.evaluation.serving import served_phases
 from fedtempo.federation.federation import Federation
 from fedtempo.params import submodule
-from fedtempo.schedules import Now, Schedule, at_step
+from fedtempo.schedules import Now, Schedule, at_step, whole_number
 from fedtempo.server.cohort import Cohort
 from fedtempo.server.robust import ROBUST, plain_mean
 
@@ -141,11 +141,34 @@ def check_evaluation(protocol: Evaluation | None, federation: Federation, rounds
 def check_schedules(federation: Federation, rounds: int, cohort: float) -> None:
     """Every rate is finite and not negative in every round, and every phase has its steps."""
     first, clients = federation.problem.now(0, cohort), federation.problem.data.clients
+    _check_parts_of_epochs(federation)
+    _check_planned_rounds(federation, rounds)
     # Where schedules can tell clients apart, some clients stand for all in every round, and all are asked once.
     places = _places(federation, first, clients[:SOME_CLIENTS])
     _check_repeats(sampled_rounds(rounds), lambda number: _of_round(federation, replace(first, round=number), places))
     others = _places(federation, first, clients[:MANY_CLIENTS]) - places
     _check_first_steps(federation, _phases(federation), others, round_number=0)
+
+
+def _check_parts_of_epochs(federation: Federation) -> None:
+    """Less than an epoch is drawn at random: in order, every round would train on the same first rows."""
+    sizes = federation.problem.sizes[federation.problem.data.clients]
+    for phase in _phases(federation):
+        batching, length = phase.batching(federation.problem.batching), phase.length
+        part = length.unit == "epochs" and length.count.is_constant and 0 < length.count.settings["value"] < 1
+        if part and batching.mode == "in_order" and batching.per_epoch(int(sizes.max(initial=1))) > 1:
+            rule = "at least 1 where batches come in order, as every round would train on the same first rows"
+            raise ConfigError(f"epochs must be {rule}. Got {length.count.settings['value']}.")
+
+
+def _check_planned_rounds(federation: Federation, rounds: int) -> None:
+    """A schedule that ends with the run ends with this run."""
+    named = [pair for phase in _phases(federation) for pair in phase.schedules]
+    for name, schedule in (*named, *federation.algorithm.server.schedules):
+        for part in schedule.parts():
+            if part.name == "wsd" and part.settings["over"] == "round" and part.settings["rounds"] != rounds:
+                rule = f"planned for the run's rounds ({rounds}): wsd(..., rounds={rounds})"
+                raise ConfigError(f"{name} must be {rule}. Got rounds={part.settings['rounds']}.")
 
 
 def _places(federation: Federation, now: Now, clients: np.ndarray) -> set[Now]:
@@ -247,8 +270,9 @@ def _check_phase(phase: Phase, now: Now, largest: float, steps: int = 1000) -> I
     units = _number(unit, now, lambda: phase.length.units(now)) * phase.length.times
     require(units <= MOST_STEPS, f"{unit} in round {now.round}", f"at most {MOST_STEPS}", units)
     yield unit, now, units
-    for step in range(min(max(units, 1), steps)):
-        here = at_step(now, step, max(units, 1), 1)
+    whole = max(whole_number(units), 1)
+    for step in range(min(whole, steps)):
+        here = at_step(now, step, whole, 1)
         for name, schedule in phase.schedules:
             yield _check_rate(name, schedule, here, largest)
 
