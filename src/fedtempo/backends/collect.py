@@ -82,12 +82,14 @@ class Finished(NamedTuple):
 
     def addable(self) -> np.ndarray:
         """Which clients' tensors can be added up: those that are sent, and those that a client keeps."""
-        return addable((*tensors_in(self.groups), *self.personal.values()), len(self.weights))
+        # The last loss is a number of the host, and finite.
+        kept = (tensor for name, tensor in self.personal.items() if name != LAST_LOSS)
+        return addable((*tensors_in(self.groups), *kept), len(self.weights))
 
     def unaddable(self, lane: int) -> str | None:
         """Why a client's tensors cannot be added up."""
-        kept = {name: tensor[lane] for name, tensor in self.personal.items()}
-        return unaddable((*tensors_in(self.upload(lane)), *kept.values()))
+        kept = (tensor[lane] for name, tensor in self.personal.items() if name != LAST_LOSS)
+        return unaddable((*tensors_in(self.upload(lane)), *kept))
 
     def upload(self, lane: int) -> Groups:
         """One client's upload."""

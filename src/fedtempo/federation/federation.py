@@ -223,7 +223,9 @@ class Federation:
         for name, value in (given or {}).items():
             if name not in own:
                 raise ConfigError(f"init_clients[{client}] must name personal tensors. Got {name!r}.")
-            own[name] = value.detach().clone().to(device=self.problem.device, dtype=own[name].dtype)
+            own[name] = value.detach().clone().to(dtype=own[name].dtype)
+        # An algorithm makes flags and counters as plain tensors, without asking where the model is.
+        own = {name: value.to(self.problem.device) for name, value in own.items()}
         optimizers, _ = self.program.first_states(shared, own)
         loss = {LAST_LOSS: torch.zeros((), dtype=torch.float64)} if self.problem.keeps_loss else {}
         return {**own, **optimizers, **loss}

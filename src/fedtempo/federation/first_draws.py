@@ -22,7 +22,7 @@ def drawn_for(problem: Problem, names: Collection[str], client: int, outputs: in
 
     Seed and client number decide the draw. So a client that joins in round 500 starts as it would have in round 0.
     """
-    template = copy.deepcopy(problem.model)
+    template = copy.deepcopy(problem.drawable)
     if outputs is not None:
         resize_head(template, outputs)
     drawn: set[nn.Module] = set()
@@ -40,7 +40,7 @@ def components_of(problem: Problem, first: Params, count: int) -> Params:
     parts = [first]
     for index in range(1, count):
         with seeded(problem.seed, "component", index):
-            other = copy.deepcopy(problem.model)
+            other = copy.deepcopy(problem.drawable)
             redraw_whole(other)
             parts.append(tensors_of(other, problem.dtype, problem.device))
     frozen = problem.network.frozen

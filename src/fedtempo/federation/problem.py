@@ -63,6 +63,11 @@ class Problem:
         """The model as a pure function of its tensors."""
         return self._fitted(Network(self.model.to(dtype=self.dtype, device=self.device)))
 
+    @cached_property
+    def drawable(self) -> nn.Module:
+        """The model where weights are drawn, which is the CPU: a device has a generator and numbers of its own."""
+        return self.model if self.device == "cpu" else copy.deepcopy(self.model).cpu()
+
     def known_as(self, **facts: object) -> Problem:
         """The same problem with what trials have shown about its model and its schedules."""
         known = replace(self, **facts)  # type: ignore[arg-type]

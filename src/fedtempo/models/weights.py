@@ -94,6 +94,9 @@ def build(model: nn.Module | Callable[[], nn.Module], seed: int, init: str | Non
             return model(), MADE
         fresh = copied(model)
         if init == "seed" or (init is None and is_untouched(model)):
+            # A module that came on a device would draw from that device's generator: other numbers than the CPU's.
+            if any(not p.is_cpu for p in fresh.parameters()):
+                fresh = fresh.cpu()
             _draw(fresh, strict=init == "seed")
             return fresh, DRAWN
         return fresh, KEPT

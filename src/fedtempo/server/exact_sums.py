@@ -52,7 +52,7 @@ class Exact(NamedTuple):
         """Add a tensor times a weight."""
         # On a GPU numpy is no option, so torch does the same arithmetic in one pass.
         if tensor.device.type != "cpu":
-            self.merge(sum_of_rows(tensor.unsqueeze(0) * weight))
+            self.merge(sum_of_rows(tensor.to(torch.float64).unsqueeze(0) * weight))
             return
         wide = tensor.float() if tensor.dtype == torch.bfloat16 else tensor  # exact, and numpy has no bfloat16
         # numpy flattens in a tenth of torch's time, which counts where tensors are small.

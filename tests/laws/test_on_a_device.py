@@ -1,0 +1,105 @@
+"""A run on a device is the run on the processor: every algorithm, on every kind of model, on both backends.
+
+The device is that of `tests/twin.py`. It refuses what an accelerator refuses, and computes with the processor's
+kernels. So it has the processor's bits, except in recurrent layers, norms and adaptive steps: torch and the library
+have kernels for these that run on the processor only.
+"""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import fedtempo as ft
+from tests import zoo
+from tests.twin import on_twin
+
+KINDS = (*zoo.SHAPES, *zoo.LORA_SHAPE)
+BITS = {*zoo.MECHANISMS} - {"four at once"}
+"""Algorithms that do not take norms or adaptive steps, for which the processor has kernels of its own."""
+PAIRS = [*((kind, name) for name in zoo.ALGORITHMS for kind in zoo.SHAPES), *(("lora", name) for name in zoo.LORA)]
+
+
+def run(kind: str, name: str, backend: str, device: str, rounds: int) -> ft.Result:
+    return ft.run(
+        model=zoo.model(kind),
+        data=zoo.data(kind),
+        algorithm=zoo.EVERYTHING[name],
+        rounds=rounds,
+        cohort=4,
+        batch_size=4,
+        seed=1,
+        backend=backend,
+        device=device,
+        evaluation=ft.Evaluation(every=rounds),
+        progress=False,
+    )
+
+
+def distance(here: ft.Result, there: ft.Result) -> float:
+    """The largest difference of a number of the shared model, over the tensor's largest number."""
+    assert all(tensor.device.type == "twin" for tensor in there.last.shared.values()), "the run was on the device"
+    pairs = ((tensor, there.last.shared[name].cpu()) for name, tensor in here.last.shared.items())
+    return max(float((one - other).abs().max() / (1e-6 + one.abs().max())) for one, other in pairs)
+
+
+def differing(pairs: list[tuple[str, str]], backend: str, rounds: int) -> list[str]:
+    """The runs that are not the same on the device."""
+    found = []
+    for kind, name in pairs:
+        here = run(kind, name, backend, "cpu", rounds)
+        try:
+            there = run(kind, name, backend, "twin", rounds)
+        except ft.FedTempoError as error:
+            found.append(f"{name} on {kind}: {error}")
+            continue
+        if distance(here, there) > 1e-6:
+            found.append(f"{name} on {kind}: {distance(here, there):.1e} apart")
+        elif name in BITS and kind != "gru" and here.digest() != there.digest():
+            found.append(f"{name} on {kind}: other bits")
+    return found
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_third_of_the_zoo_is_the_same_on_a_device(kind: str) -> None:
+    pairs = [pair for pair in PAIRS[::3] if pair[0] == kind]
+
+    def work() -> None:
+        assert not differing(pairs, "serial", rounds=1)
+
+    on_twin(work)
+
+
+@pytest.mark.slow("a third of it runs every time, one by one")
+@pytest.mark.parametrize("backend", ["serial", "vectorised"])
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_zoo_is_the_same_on_a_device(kind: str, backend: str) -> None:
+    pairs = [pair for pair in PAIRS if pair[0] == kind]
+
+    def work() -> None:
+        torch.set_num_threads(1)
+        assert not differing(pairs, backend, rounds=2)
+
+    on_twin(work, timeout=1800.0)
+
+
+def test_a_tensor_that_was_left_behind_is_named() -> None:
+    class Forgetful(nn.Module):
+        """Keeps a tensor in a plain attribute, which `.to(device)` does not move."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.body = zoo.model("mlp")
+            self.scale = torch.ones(4)
+
+        def forward(self, x: Tensor) -> Tensor:
+            outputs: Tensor = self.body(x)
+            return outputs * self.scale
+
+    def work() -> None:
+        algorithm = ft.algorithms.fedavg(lr=0.1, steps=2)
+        with pytest.raises(ft.FedTempoError, match="found at least two devices"):
+            ft.run(model=Forgetful(), data=zoo.data("mlp"), algorithm=algorithm, rounds=1, device="twin")
+
+    on_twin(work)
