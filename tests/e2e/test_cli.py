@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import pty
 import re
@@ -99,21 +100,39 @@ def test_another_seed_gives_another_digest_and_overrides_count(fedtempo: Any) ->
 def test_every_example_runs_and_has_a_schedule(path: Path, fedtempo: Any) -> None:
     printed, _ = fedtempo("run", str(path), "--quiet", "--set", "rounds=1")
     assert "digest" in printed
-    fedtempo("schedule", str(path), "--rounds", "0")
+    fedtempo("schedule", str(path), "--rounds", "1")
 
 
 def test_schedule_prints_the_rates_and_the_ratio(fedtempo: Any, tmp_path: Path) -> None:
     plot = tmp_path / "plot.html"
-    printed, error = fedtempo("schedule", EXAMPLE, "--rounds", "0,29", "--plot", str(plot))
+    printed, error = fedtempo("schedule", EXAMPLE, "--rounds", "1,30", "--plot", str(plot))
     assert not error
     assert "local steps K" in printed
     assert "rates by step" in printed
-    drawn = json.loads(plot.read_text().split('id="numbers">')[1].split("</script>")[0])["figures"]
-    assert [name for name, _ in drawn[0]["series"]] == ["lr, phase 0"]
-    values = json.loads(fedtempo("schedule", EXAMPLE, "--rounds", "0,29", "--json")[0])
-    rates = [step["rates"]["lr"] for step in values["steps"] if step["round"] == 29]
+    (drawn,) = json.loads(plot.read_text().split('id="numbers">')[1].split("</script>")[0])["figures"]
+    assert drawn["plan"]["rounds"] == list(range(1, 31))
+    assert "What was run" not in plot.read_text()
+    values = json.loads(fedtempo("schedule", EXAMPLE, "--rounds", "1,30", "--json")[0])
+    rates = [step["rates"]["lr"] for step in values["steps"] if step["round"] == 30]
     assert rates == pytest.approx([0.1 * 0.6**step for step in range(10)])
     assert values["rounds"][0]["ratio"] == pytest.approx(ft.theory.personalization_ratio(rates, 1.0))
+
+
+def test_schedule_says_what_depends_on_the_run_and_shows_it_after_the_run(fedtempo: Any, tmp_path: Path) -> None:
+    """K halves every 120 s of the clock; half of 20 is 10, and no plan knows in which round that is."""
+    example = str(EXAMPLES / "phones_decaying_k.toml")
+    printed, _ = fedtempo("schedule", example, "--rounds", "1,2,60")
+    assert "? K depends on the run: it follows the clock." in printed
+    before = json.loads(fedtempo("schedule", example, "--rounds", "1,2,60", "--json")[0])
+    assert [row["steps"] for row in before["rounds"]] == [[20], [None], [None]]
+    assert before["depends_on"] == {"K": ["the clock"]} and before["rounds"][1]["ratio"] is None
+    folder = tmp_path / "run"
+    fedtempo("run", example, "--out", str(folder), "--quiet", "--set", "rounds=12", "--set", "evaluation.every=12")
+    times = [json.loads(line)["total_time"] for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    after = json.loads(fedtempo("schedule", example, "--after", str(folder), "--json")[0])
+    expected = [math.ceil(20 * 0.5 ** (time / 120) - 1e-9) for time in (0.0, *times)]
+    assert [row["steps"] for row in after["rounds"]] == [[expected[row["round"] - 1]] for row in after["rounds"]]
+    assert after["depends_on"] == {} and expected[11] < 20
 
 
 def test_schedule_shows_how_far_contestants_go_at_one_rate(fedtempo: Any) -> None:

@@ -58,7 +58,7 @@ WRONG: dict[str, tuple[int, list[str], str]] = {
     "a demo without rounds": (CONFIG, ["demo", "--rounds", "0"], "rounds must be an int >= 1. Got 0."),
     "a demo without seeds": (CONFIG, ["demo", "--seeds", "-1"], "seeds must be an int >= 1. Got -1."),
     "a schedule of words": (CONFIG, ["schedule", str(EXAMPLE), "--rounds", "1,x"], "rounds must be ints"),
-    "a schedule of rounds to come": (CONFIG, ["schedule", str(EXAMPLE), "--rounds", "30"], "in [0, 30)"),
+    "a schedule of rounds to come": (CONFIG, ["schedule", str(EXAMPLE), "--rounds", "31"], "in [1, 30]"),
     "a schedule for nobody": (CONFIG, ["schedule", str(EXAMPLE), "--samples", "0"], "samples must be an int >= 1"),
     "trials without tuning": (CONFIG, [*COMPARE, "--trials", "3"], "--trials must be given with --tune only. Got 3."),
     "no trials at all": (CONFIG, [*COMPARE, "--tune", "--trials", "0"], "trials must be an int >= 1. Got 0."),

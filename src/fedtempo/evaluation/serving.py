@@ -19,6 +19,7 @@ from fedtempo.evaluation.protocol import Evaluation, Scores
 from fedtempo.federation.federation import Federation
 from fedtempo.params import Selector, everything, submodule
 from fedtempo.schedules import Now, Schedule, as_schedule
+from fedtempo.schedules.follows import at_first_step
 from fedtempo.schedules.stages import counts_steps
 
 
@@ -111,7 +112,10 @@ def _rate(federation: Federation, phase: Phase, protocol: Evaluation) -> Schedul
         # One step of one: a rate that makes up for later, smaller steps has none to make up for.
         return own.at(now if protocol.decays else replace(now, step=0, steps=1, epoch=0, ends_epoch=False))
 
-    return own if protocol.decays and not counts else Schedule(own.name, own.settings, rule)
+    if protocol.decays and not counts:
+        return own
+    named = own if protocol.decays else at_first_step(own)
+    return Schedule(named.name, named.settings, rule)
 
 
 def _trains(phase: Phase, protocol: Evaluation) -> Selector:

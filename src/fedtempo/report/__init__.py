@@ -6,8 +6,9 @@ from fedtempo.report.frames import tidy_csv, tidy_rows
 from fedtempo.report.html import report, write_page, write_report
 from fedtempo.report.live import follow
 from fedtempo.report.notebook import tables_html
+from fedtempo.report.pictures import plan_of
 from fedtempo.report.runs import ReportRun
-from fedtempo.report.sections import Bars, Grid, Lines, Section
+from fedtempo.report.sections import Bars, Grid, Lines, Rates, Section
 from fedtempo.report.stored import read_run
 from fedtempo.report.tables import ResultTable
 
@@ -16,6 +17,7 @@ __all__ = [
     "Bars",
     "Grid",
     "Lines",
+    "Rates",
     "ReportRun",
     "ResultTable",
     "Section",
@@ -23,6 +25,7 @@ __all__ = [
     "follow",
     "notebook",
     "participation",
+    "plan_of",
     "read_run",
     "report",
     "summary",

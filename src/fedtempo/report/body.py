@@ -56,7 +56,9 @@ def section(one: Section, index: int) -> str:
 
 
 def runs_section(runs: Sequence[ReportRun], command: str | None) -> str:
-    """Settings, the list of runs with their digests, and how to run them again."""
+    """Settings, the list of runs with their digests, and how to run them again; nothing for a page without runs."""
+    if not runs:
+        return ""
     shared = _common([run.facts for run in runs])
     names = dict.fromkeys(name for run in runs for name in run.facts if name not in (*shared, "seed"))
     differing = "".join(f"<h3>{escape(name)}</h3>{_list(_by_run(runs, name))}" for name in names)

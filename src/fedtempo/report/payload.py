@@ -16,7 +16,7 @@ import numpy as np
 from fedtempo.evaluation.protocol import Scores, UserScores
 from fedtempo.report.pictures import DataPicture, RatePlan, evenly
 from fedtempo.report.runs import ReportRun
-from fedtempo.report.sections import Bars, Section
+from fedtempo.report.sections import Bars, Rates, Section
 from fedtempo.support.json_text import JsonTable
 from fedtempo.training.round_report import RoundReport
 
@@ -202,6 +202,7 @@ def _plan(plan: RatePlan) -> JsonTable:
         "rounds": [number + 1 for number in plan.rounds],
         "first": [columns(phase) for phase in plan.first],
         "last": [columns(phase) for phase in plan.last],
+        "unknown": [f"{name} follows {' and '.join(words)}" for name, words in plan.unknown.items()],
         "inside": {str(number + 1): [columns(phase) for phase in phases] for number, phases in plan.inside.items()},
     }
 
@@ -212,6 +213,8 @@ def _figure(section: Section) -> JsonTable | None:
         return None
     if isinstance(figure, Bars):
         return {"kind": "bars", "unit": figure.unit, "values": [[n, _number(v)] for n, v in figure.values.items()]}
+    if isinstance(figure, Rates):
+        return {"kind": "rates", "label": figure.label, "plan": _plan(figure.plan)}
     series = [[name, [[_number(x), _number(y)] for x, y in points]] for name, points in figure.series.items()]
     return {"kind": "lines", "x": figure.x, "y": figure.y, "series": series}
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -12,9 +12,8 @@ from fedtempo.data.parts import PARTS
 from fedtempo.data.summary import client_by_label, merged_rows
 from fedtempo.schedules import Now
 from fedtempo.training.experiment import Experiment
-from fedtempo.training.plan import planned_rounds, planned_steps
+from fedtempo.training.plan import FROM_HISTORY, STEPS, planned_rounds, planned_steps, positions, unplanned
 from fedtempo.training.round_report import RoundReport
-from fedtempo.training.state import Progress
 
 MOST_CLIENTS = 400
 """Columns of the picture; of more clients, evenly spaced ones are shown."""
@@ -27,7 +26,11 @@ MOST_NAMES = 20_000
 MOST_ROUNDS = 120
 MOST_PLANNED = 20_000
 """Local steps, of all rounds shown together, whose rates are worked out."""
+MOST_DRAWN = 200_000
+"""The same where every round is asked for."""
 MOST_STEPS = 200
+WHOLE_ROUNDS = 10
+"""Rounds at the start that are drawn step by step where every round is asked for."""
 
 
 @dataclass(frozen=True)
@@ -61,6 +64,8 @@ class RatePlan:
     last: list[list[dict[str, float]]]
     inside: dict[int, list[list[dict[str, float]]]]
     """For a few rounds, by phase, the rates of every step."""
+    unknown: dict[str, tuple[str, ...]]
+    """What is not drawn since only the run can tell it, with what it follows."""
 
 
 def picture_of(data: FederatedData) -> DataPicture:
@@ -93,40 +98,55 @@ def _counts(data: FederatedData, chosen: np.ndarray) -> np.ndarray:
     return client_by_label(shown)
 
 
-def plan_of(experiment: Experiment, history: Sequence[RoundReport] = ()) -> RatePlan:
-    """The rates that were used; schedules that follow the loss follow that of the history as far as it goes."""
+def plan_of(
+    experiment: Experiment,
+    history: Sequence[RoundReport] = (),
+    samples: int | None = None,
+    *,
+    every_round: bool = False,
+) -> RatePlan:
+    """The rates of a client, by default one of median size; what follows the loss or the clock follows the history's.
+
+    `every_round` shows all rounds up to the most steps that a page holds, and ten rounds step by step.
+    """
     federation = experiment.federation
-    samples = int(np.median(federation.problem.sizes[federation.problem.data.clients]))
-    rounds = evenly(range(experiment.rounds), _affordable(experiment, samples))
-    steps = [_steps(experiment, samples, now) for now in _places(experiment, history, rounds)]
+    size = samples or int(np.median(federation.problem.sizes[federation.problem.data.clients]))
+    rounds = evenly(range(experiment.rounds), _affordable(experiment, size, every_round))
+    places = list(positions(experiment, history, rounds))
+    steps = [_steps(experiment, size, now) for now in places]
     phases = range(len(federation.algorithm.phases))
+    known = FROM_HISTORY if history else ()
+    unknown = unplanned(federation.algorithm, places, size, federation.problem.batching, known)
+    whole = unknown.keys().isdisjoint((phase, STEPS) for phase in phases)
+    inside = {rounds[0], *((rounds[-1], *(range(WHOLE_ROUNDS) if every_round else ())) if whole else ())}
+    for now, by_phase in zip(places, steps, strict=True):
+        for phase, entries in enumerate(by_phase):
+            if now.round and (phase, STEPS) in unknown:
+                del entries[1:]
+            _leave_out(entries, {name for place, name in unknown if place == phase or place < 0})
     return RatePlan(
-        samples=samples,
+        samples=size,
         rounds=rounds,
         first=[[by_phase[phase][0] for by_phase in steps] for phase in phases],
-        last=[[by_phase[phase][-1] for by_phase in steps] for phase in phases],
-        inside={r: _thinned(by_phase) for r, by_phase in zip(rounds, steps, strict=True) if r in (0, rounds[-1])},
+        last=[[{} if (phase, STEPS) in unknown else by_phase[phase][-1] for by_phase in steps] for phase in phases],
+        inside={r: _thinned(by_phase) for r, by_phase in zip(rounds, steps, strict=True) if r in inside},
+        unknown={name: words for (_, name), words in unknown.items()},
     )
 
 
-def _affordable(experiment: Experiment, samples: int) -> int:
+def _leave_out(entries: list[dict[str, float]], names: set[str]) -> None:
+    for entry in entries:
+        for name in names & set(entry):
+            del entry[name]
+
+
+def _affordable(experiment: Experiment, samples: int, every_round: bool) -> int:
     """How many rounds are shown: fewer where each has very many steps."""
+    (now,) = positions(experiment, (), [0])
     federation = experiment.federation
-    (now,) = federation.problem.places(federation.problem.now(0, 1.0), federation.problem.median_client)
     steps = sum(phase.length.steps(now, samples, federation.problem.batching) for phase in federation.algorithm.phases)
-    return max(2, min(MOST_ROUNDS, MOST_PLANNED // max(1, steps)))
-
-
-def _places(experiment: Experiment, history: Sequence[RoundReport], rounds: list[int]) -> Iterator[Now]:
-    """Where each of these rounds stood before it began."""
-    federation, progress, done = experiment.federation, Progress(), 0
-    for round_number in rounds:
-        progress = progress.after_rounds(history[done:round_number])
-        done = round_number
-        now = federation.problem.now(round_number, 1.0, progress.ratio, progress.plateaus)
-        time = history[round_number - 1].total_time if 0 < round_number <= len(history) else 0.0
-        now = replace(now, cohort=experiment.cohort.expected(now, now.clients), time=time)
-        yield federation.problem.places(now, federation.problem.median_client)[0]
+    most, rounds = (MOST_DRAWN, experiment.rounds) if every_round else (MOST_PLANNED, MOST_ROUNDS)
+    return max(2, min(rounds, most // max(1, steps)))
 
 
 def _steps(experiment: Experiment, samples: int, now: Now) -> list[list[dict[str, float]]]:
@@ -137,8 +157,8 @@ def _steps(experiment: Experiment, samples: int, now: Now) -> list[list[dict[str
     by_phase: list[list[dict[str, float]]] = [[] for _ in planned.steps]
     for step in planned_steps(*plan):
         server = planned.server if step.phase == 0 else {}
-        by_phase[step.phase].append({"step": float(step.step), "K": float(step.steps), **step.rates, **server})
-    return [steps or [{"step": 0.0, "K": 0.0}] for steps in by_phase]
+        by_phase[step.phase].append({"step": float(step.step), STEPS: float(step.steps), **step.rates, **server})
+    return [steps or [{"step": 0.0, STEPS: 0.0}] for steps in by_phase]
 
 
 def _thinned(by_phase: list[list[dict[str, float]]]) -> list[list[dict[str, float]]]:

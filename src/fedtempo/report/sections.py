@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from fedtempo.report.pictures import RatePlan
+
 Cell = str | float | int | None
 
 
@@ -34,10 +36,18 @@ class Lines:
 
 
 @dataclass(frozen=True)
+class Rates:
+    """The rates of one algorithm in small panels: over rounds, and step by step."""
+
+    label: str
+    plan: RatePlan
+
+
+@dataclass(frozen=True)
 class Section:
     """A part of the page; it stands right after the table of results."""
 
     heading: str
     text: str = ""
     table: Grid | None = None
-    figure: Bars | Lines | None = None
+    figure: Bars | Lines | Rates | None = None

@@ -3,13 +3,23 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from fedtempo.algorithms.algorithm import Algorithm
 from fedtempo.client.phase import Phase
 from fedtempo.data.batches import Batching
 from fedtempo.schedules import Now
+from fedtempo.schedules.follows import CLOCK, LOSS, follows
+from fedtempo.training.experiment import Experiment
+from fedtempo.training.round_report import RoundReport
+from fedtempo.training.state import Progress
+
+GRADIENTS = "the gradients"
+STEPS = "K"
+"""The number of steps of a phase, beside the names of its rates."""
+FROM_HISTORY = frozenset({LOSS, CLOCK})
+"""What the history of a run tells of its rounds."""
 
 
 @dataclass(frozen=True)
@@ -62,6 +72,46 @@ def planned_rounds(
         travel = math.fsum(rates)
         factors = travel / rates[0] if rates and rates[0] else 0.0
         yield PlannedRound(round_number, tuple(map(len, timelines)), server, ratio, travel, factors)
+
+
+def positions(experiment: Experiment, history: Sequence[RoundReport], rounds: Iterable[int]) -> Iterator[Now]:
+    """Where the median client stood, in ascending rounds, before each began; what no history tells is as at first."""
+    problem, progress, done = experiment.federation.problem, Progress(), 0
+    for round_number in rounds:
+        progress = progress.after_rounds(history[done:round_number])
+        done = round_number
+        now = problem.now(round_number, 1.0, progress.ratio, progress.plateaus)
+        time = history[round_number - 1].total_time if 0 < round_number <= len(history) else 0.0
+        now = replace(now, cohort=experiment.cohort.expected(now, now.clients), time=time)
+        yield problem.places(now, problem.median_client)[0]
+
+
+def unplanned(
+    algorithm: Algorithm, places: Sequence[Now], samples: int, batching: Batching, known: Collection[str] = ()
+) -> dict[tuple[int, str], tuple[str, ...]]:
+    """What each rate follows that only the run can tell, by phase and name; the server's have the phase -1.
+
+    `known` is what is told anyway, such as the clock where the positions come from a run's history.
+    """
+    here = [_at(place, place.round, samples) for place in places]
+    found = {(-1, name): follows(rate.at, here) for name, rate in algorithm.server.schedules}
+    for index, phase in enumerate(algorithm.phases):
+
+        def count(now: Now, phase: Phase = phase) -> float:
+            return float(len(phase.positions(now, samples, batching)))
+
+        steps = follows(count, here)
+        ruled = phase.stop_rule is not None or phase.until is not None
+        found[index, STEPS] = (*steps, GRADIENTS) if ruled else steps
+        inside = [place for now in here for place in _ends(phase.positions(now, samples, batching))]
+        for name, rate in phase.schedules:
+            followed = follows(rate.at, inside)
+            found[index, name] = (*followed, GRADIENTS) if name == "lr" and phase.rate_rule is not None else followed
+    return {key: left for key, words in found.items() if (left := tuple(w for w in words if w not in known))}
+
+
+def _ends(places: Sequence[Now]) -> list[Now]:
+    return [places[0], places[-1]] if places else []
 
 
 def _ratio(phase: Phase, places: Sequence[Now]) -> tuple[float, list[float]]:

@@ -12,7 +12,8 @@ import numpy as np
 import pytest
 
 import fedtempo as ft
-from fedtempo.report import Bars, Grid, Lines, ReportRun, Section, report, write_page
+from fedtempo.report import Bars, Grid, Lines, Rates, ReportRun, Section, plan_of, report, write_page
+from fedtempo.training.prepare import prepare
 from tests.e2e.browser.conftest import Browser
 
 HOSTILE = "</script><script>document.title='owned'</script>"
@@ -269,3 +270,21 @@ def test_a_printed_page_fits_a4(opened: Browser) -> None:
     assert opened.js("return document.documentElement.scrollWidth") <= 688
     html = "[...document.querySelectorAll('main *:not(svg *)')]"
     assert opened.js(f"return {html}.filter(e => e.getBoundingClientRect().right > 690).map(e => e.outerHTML)") == []
+
+
+def test_a_schedule_is_drawn_round_by_round_and_nothing_joins_two_rounds(browser: Browser, tmp_path: Path) -> None:
+    """FedDecay's rate falls by 0.6 from step to step and starts afresh: between two rounds there is no line."""
+    data = ft.data.FederatedData.from_clients([(np.ones((4, 3)), np.zeros(4, dtype=np.int64)) for _ in range(3)])
+    algorithm = ft.algorithms.feddecay(lr=0.1, beta=0.6, steps=5)
+    prepared = prepare(model=ft.models.softmax_regression(3, 2), data=data, algorithm=algorithm, rounds=40)
+    drawn = Section("Rates", figure=Rates("FedDecay", plan_of(prepared, every_round=True)))
+    browser.open(write_page(tmp_path / "schedule.html", report([], title="Schedule", sections=[drawn])))
+    pieces = [path.get_attribute("d").split("M")[1:] for path in browser.all(".inner-plot:last-child path.line")][-1]
+    assert len(pieces) == 10
+    for piece in pieces:
+        heights = [float(point.split(",")[1]) for point in piece.split("L")]
+        assert len(heights) == 5 and heights == sorted(heights)
+    ticks = [tick.text for tick in browser.all(".inner-plot:last-child .tick[text-anchor=middle]")]
+    assert len(ticks) >= 5 and {int(tick) for tick in ticks} <= set(range(1, 12))
+    assert [heading.text for heading in browser.all("h2")] == ["Rates #"]
+    assert browser.errors() == []

@@ -148,6 +148,23 @@ def test_words_name_the_objective_and_the_direction():
     )
 
 
+@pytest.mark.parametrize(
+    ("lr", "said"),
+    [
+        (ft.schedules.constant(0.1) * ft.schedules.per_step(1.0, 0.6), "0.1"),
+        (ft.schedules.per_round(0.1, 0.5) * ft.schedules.per_step(1.0, 0.6), "per_round(value=0.1, factor=0.5)"),
+        (ft.schedules.sequence([0.3, 0.1]), "0.3"),
+    ],
+)
+def test_words_name_the_rate_of_fine_tuning_and_not_that_of_a_round(lr: ft.schedules.Schedule, said: str):
+    """Fine-tuning keeps the rate of the first step, so no decay inside a round is named."""
+    federation = run(known.fedavg(lr=lr, steps=2)).experiment.federation
+    assert fine_tuning_in_words(federation, ft.Evaluation()) == f"1 epoch at lr {said} on everything"
+    assert repr(lr) in fine_tuning_in_words(federation, ft.Evaluation(decays=True))
+    feddecay = run(known.feddecay(lr=0.1, beta=0.5, steps=2, travel="equal")).experiment.federation
+    assert fine_tuning_in_words(feddecay, ft.Evaluation()) == "1 epoch at lr 0.1 on everything"
+
+
 def test_fedbabu_fine_tunes_the_head_that_training_left_alone():
     assert "head.weight" in moved(run(known.fedbabu(lr=0.1, steps=2)))
 

@@ -10,7 +10,7 @@ import fedtempo as ft
 from fedtempo import algorithms as a
 from fedtempo.data.batches import Batching
 from fedtempo.schedules import Now, decaying_k, per_round
-from fedtempo.training.plan import planned_rounds, planned_steps
+from fedtempo.training.plan import FROM_HISTORY, GRADIENTS, planned_rounds, planned_steps, unplanned
 
 
 def test_rounds_by_hand() -> None:
@@ -73,3 +73,30 @@ def test_every_phase_has_its_own_steps() -> None:
     algorithm = a.fedrep(lr=0.1, head_epochs=2, body_steps=1)
     steps = list(planned_steps(algorithm, [0], 10, Batching(5), Now()))
     assert [(plan.phase, plan.step) for plan in steps] == [(0, 0), (0, 1), (0, 2), (0, 3), (1, 0)]
+
+
+def own(now: Now) -> float:
+    return 0.1 if now.time < 50 else 0.05
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "found"),
+    [
+        (a.feddecay(lr=per_round(0.1, 0.9), beta=0.5, steps=decaying_k(8, 0.9)), {}),
+        (a.fedavg(lr=ft.schedules.by_loss(0.1), steps=2), {(0, "lr"): ("the training loss",)}),
+        (a.fedavg(lr=0.1, steps=ft.schedules.on_plateau(8, 0.5)), {(0, "K"): ("the training loss",)}),
+        (
+            a.fedavg(lr=own, steps=ft.schedules.over_time(8, 0.5, 60)),
+            {(0, "lr"): ("the clock",), (0, "K"): ("the clock",)},
+        ),
+        (a.fedavg(lr=0.1, steps=ft.schedules.by_own_loss(8)), {(0, "K"): ("each client's own loss",)}),
+        (a.fedavg(lr=0.1, steps=ft.schedules.finish_by(9.0, most=8)), {}),
+        (a.fedavg(lr=0.1, steps=1, server_lr=ft.schedules.by_loss(1.0)), {(-1, "server lr"): ("the training loss",)}),
+        (a.delta_sgd(a.fedavg(lr=0.1, steps=2)), {(0, "lr"): (GRADIENTS,)}),
+    ],
+)
+def test_a_plan_knows_what_only_the_run_can_tell(algorithm: ft.Algorithm, found: dict) -> None:
+    places = [Now(round=0), Now(round=5)]
+    assert unplanned(algorithm, places, 10, Batching(5)) == found
+    told = {place: words for place, words in found.items() if not set(words) <= FROM_HISTORY}
+    assert unplanned(algorithm, places, 10, Batching(5), FROM_HISTORY) == told

@@ -4,7 +4,10 @@ const HEIGHTS = { tall: 380, medium: 300, small: 200 };
 
 // spec: { series, x, y, height, shade, whatItShows }; a series is { name, index, points, band, thin, marks, dashes }.
 function lineChart(host, spec) {
-  const series = spec.series.filter((one) => one.points.length);
+  // A point without a height breaks the line; everything but the line knows the other points only.
+  const series = spec.series
+    .map((one) => ({ ...one, line: one.points, points: one.points.filter(([, y]) => y != null) }))
+    .filter((one) => one.points.length);
   host.replaceChildren();
   if (!series.length) {
     host.append(element("p", { class: "empty" }, spec.empty || "Nothing to draw yet."));
@@ -125,14 +128,15 @@ class Frame {
       );
     }
     for (const one of this.series) {
-      const points = perPixel(one.points, x, wide);
+      const line = perPixel(one.line, x, wide);
+      const points = line.filter(([, y]) => y != null);
       const look = {
         stroke: colour(one.index),
         "stroke-dasharray": one.dashes ?? dash(one.index),
         class: one.thin ? "line thin" : "line",
       };
-      if (points.length > 1) body.append(shape("path", { d: path(points, x, y), ...look }));
-      if (one.marks === false || one.thin || (points.length > 45 && points.length > 1)) continue;
+      if (points.length > 1) body.append(shape("path", { d: path(line, x, y), ...look }));
+      if (one.marks === false || one.thin || (points.length > 45 && one.marks !== true)) continue;
       for (const point of points) body.append(mark(one.index, x(point[0]), y(point[1]), points.length > 20 ? 3 : 4));
     }
   }

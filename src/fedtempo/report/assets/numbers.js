@@ -300,7 +300,7 @@ const files = {
                     rate,
                     run.plan.rounds[i],
                     value,
-                    run.plan.last[phase][rate][i],
+                    run.plan.last[phase][rate]?.[i],
                   ]),
             ),
           )

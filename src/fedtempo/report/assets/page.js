@@ -146,16 +146,18 @@ function sectionFigures(data) {
     const host = document.querySelector(`[data-section="${index}"]`);
     if (!host || !figure) return;
     const spec = { whatItShows: host.dataset.heading };
-    const draw = () =>
-      figure.kind === "bars"
-        ? bars(host, { ...figure, ...spec })
-        : lineChart(host, {
-            ...spec,
-            series: figure.series.map(([name, points], place) => ({ name, index: place, points })),
-            x: { name: figure.x },
-            y: { name: figure.y },
-          });
-    shownFigures.push({ plot: host, line: element("p"), draw });
+    const drawings = {
+      bars: () => bars(host, { ...figure, ...spec }),
+      rates: () => planSection(host, figure),
+      lines: () =>
+        lineChart(host, {
+          ...spec,
+          series: figure.series.map(([name, points], place) => ({ name, index: place, points })),
+          x: { name: figure.x },
+          y: { name: figure.y },
+        }),
+    };
+    shownFigures.push({ plot: host, line: element("p"), draw: drawings[figure.kind] });
   });
 }
 

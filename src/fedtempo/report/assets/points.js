@@ -12,6 +12,12 @@ function perPixel(points, x, width) {
     kept.push(...(low === high ? [low] : low[0] <= high[0] ? [low, high] : [high, low]));
   };
   for (const point of points) {
+    if (point[1] == null) {
+      flush();
+      low = high = column = null;
+      kept.push(point);
+      continue;
+    }
     const here = Math.round(x(point[0]));
     if (here !== column) {
       flush();
@@ -36,8 +42,13 @@ function nearest(points, value) {
   return points[to] && Math.abs(points[to][0] - value) < Math.abs(points[from][0] - value) ? points[to] : points[from];
 }
 
+// A point without a height ends a piece of the line.
 const path = (points, x, y) =>
-  points.map((p, i) => `${i ? "L" : "M"}${x(p[0]).toFixed(1)},${y(p[1]).toFixed(1)}`).join("");
+  points
+    .map((p, i) =>
+      p[1] == null ? "" : `${i && points[i - 1][1] != null ? "L" : "M"}${x(p[0]).toFixed(1)},${y(p[1]).toFixed(1)}`,
+    )
+    .join("");
 
 // What somebody who does not see the figure is told.
 function describe(spec, series) {
