@@ -8,7 +8,7 @@ from pathlib import Path
 from statistics import fmean
 
 from fedtempo.cli.demo_runs import BETAS, BY_BETA, DIFFERENT, FINE_TUNING, SIMILAR, TUNED, DemoRun, by_label
-from fedtempo.comparison.intervals import Estimate, over_seeds
+from fedtempo.evaluation.over_seeds import Estimate, over_seeds
 from fedtempo.papers.framework.svg import Axes, Series, draw
 from fedtempo.report import Grid, Lines, ResultTable, Section, report, write_page
 from fedtempo.study import Decision, Finding, decide_pairs

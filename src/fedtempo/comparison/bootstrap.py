@@ -7,7 +7,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from fedtempo.comparison.intervals import DRAWS, LEVEL, Estimate, Pairs
+from fedtempo.comparison.intervals import DRAWS, Pairs
+from fedtempo.evaluation.over_seeds import LEVEL, Estimate
 from fedtempo.randomness import generator
 
 

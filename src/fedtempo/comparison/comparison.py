@@ -7,17 +7,18 @@ import io
 import json
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
-from fedtempo.comparison.intervals import Estimate, of_common_users, over_seeds, over_users, paired_by_data
+from fedtempo.comparison.intervals import of_common_users, over_users, paired_by_data
 from fedtempo.comparison.protocol import Contestant, contestants_of, notes_on
 from fedtempo.comparison.runs import Run
 from fedtempo.comparison.targets import Reached, cost_to_reach, whole_costs
 from fedtempo.errors import unknown
-from fedtempo.evaluation.protocol import UserScores
+from fedtempo.evaluation.over_seeds import Estimate, level_with_best, over_seeds
+from fedtempo.evaluation.protocol import UserScores, decile_in_words
 from fedtempo.support.display import html_of
 from fedtempo.support.json_text import JsonTable, finite
 
@@ -46,6 +47,8 @@ class Line:
     differences: dict[str, dict[str, Difference]]
     costs: dict[str, float]
     reached: Reached | None
+    users: dict[str, int] = field(default_factory=dict)
+    """How many users of each group a run scores, at most."""
 
 
 @dataclass(frozen=True)
@@ -63,6 +66,17 @@ class Comparison:
     def records(self) -> list[JsonTable]:
         """Plain data, one dict per contestant."""
         return [_record(line, self.target) for line in self.lines]
+
+    def decile(self, kind: str) -> str:
+        """What the bottom decile is of existing or new users; of fewer than ten it is the worst one."""
+        return decile_in_words(line.users[f"{kind}_after"] for line in self.lines if f"{kind}_after" in line.users)
+
+    def level(self, group: str, statistic: str) -> list[bool]:
+        """Which contestants cannot be told from the best of a column, by the interval over common seeds."""
+        columns = [
+            dict(zip(line.seeds, line.by_seed.get(group, {}).get(statistic, []), strict=False)) for line in self.lines
+        ]
+        return level_with_best(columns, self.lower_is_better or statistic == "std")
 
     def as_dict(self) -> JsonTable:
         """Everything as plain data."""
@@ -122,6 +136,12 @@ def _line(contestant: Contestant, base: Contestant, metric: str, target: float |
         {} if contestant is base else _differences(contestant, base, metric),
         whole_costs(runs),
         None if target is None else cost_to_reach(runs, target),
+        {
+            group: max(
+                int(run.scores.groups()[group].scored(metric).sum()) for run in runs if group in run.scores.groups()
+            )
+            for group in by_seed
+        },
     )
 
 

@@ -7,8 +7,8 @@ import math
 from collections.abc import Sequence
 from statistics import fmean, stdev
 
-from fedtempo.comparison.intervals import LEVEL, student_quantile
 from fedtempo.errors import require
+from fedtempo.evaluation.over_seeds import LEVEL, student_quantile
 
 MOST_SEEDS = 1000
 """More seeds than anybody runs: beyond it the answer is 'not by more seeds'."""

@@ -1,31 +1,20 @@
-"""Intervals: Student's t over seeds, and a paired bootstrap over users."""
+"""Intervals from a paired bootstrap over users; those over seeds are in `evaluation.over_seeds`."""
 
 from __future__ import annotations
 
-import functools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from statistics import stdev
 
 import numpy as np
 
+from fedtempo.evaluation.over_seeds import LEVEL, Estimate
 from fedtempo.evaluation.protocol import UserScores, bottom_decile
 from fedtempo.randomness import generator
 
-LEVEL = 0.95
 DRAWS = 2000
 _AT_ONCE = 4_000_000
 """Resampled values held at a time."""
-
-
-@dataclass(frozen=True)
-class Estimate:
-    """A number and its 95 % interval; NaN ends where one number alone says nothing about its spread."""
-
-    value: float
-    low: float = math.nan
-    high: float = math.nan
 
 
 @dataclass(frozen=True)
@@ -37,64 +26,6 @@ class Pairs:
 
     ours: np.ndarray
     theirs: np.ndarray
-
-
-def over_seeds(values: Sequence[float]) -> Estimate:
-    """The mean over seeds with Student's interval, mean +- t(n - 1) s / sqrt(n).
-
-    >>> estimate = over_seeds([1.0, 2.0, 3.0])
-    >>> round(estimate.value, 3), round(estimate.low, 3), round(estimate.high, 3)
-    (2.0, -0.484, 4.484)
-    """
-    known = np.array([value for value in values if not math.isnan(value)])
-    if not len(known):
-        return Estimate(math.nan)
-    mean = float(known.mean())
-    # A seed with an infinite score, of a model that has diverged, has a mean and no spread.
-    if len(known) < 2 or not np.isfinite(known).all():
-        return Estimate(mean)
-    half = half_width(known.tolist())
-    return Estimate(mean, mean - half, mean + half)
-
-
-def half_width(values: Sequence[float]) -> float:
-    """Half of Student's interval of a mean, t(n - 1) s / sqrt(n); infinite for one value, or an infinite one.
-
-    >>> round(half_width([1.0, 2.0, 3.0]), 3)
-    2.484
-    """
-    count = len(values)
-    if count < 2 or not all(map(math.isfinite, values)):
-        return math.inf
-    return student_quantile(count - 1) * stdev(values) / math.sqrt(count)
-
-
-@functools.cache
-def student_quantile(degrees: int, level: float = LEVEL) -> float:
-    """The t between whose negative and itself Student's distribution of whole degrees of freedom has mass `level`.
-
-    The mass has a closed form in the angle atan(t / sqrt(degrees)), Abramowitz and Stegun (1964), 26.7.3 and 26.7.4.
-    It grows with the angle, so halving the span finds the angle to the last bit.
-
-    >>> round(student_quantile(2), 4)
-    4.3027
-    """
-    low, high = 0.0, math.pi / 2
-    while low < (middle := (low + high) / 2) < high:
-        low, high = (middle, high) if student_mass(middle, degrees) < level else (low, middle)
-    return math.sqrt(degrees) * math.tan(high)
-
-
-def student_mass(angle: float, degrees: int) -> float:
-    """The probability of values within +- sqrt(degrees) tan(angle)."""
-    odd, squared = degrees % 2, math.cos(angle) ** 2
-    term = total = math.cos(angle) if odd else 1.0
-    for k in range(2 + odd, degrees, 2):
-        term *= squared * (k - 1) / k
-        total += term
-    if not odd:
-        return math.sin(angle) * total
-    return 2 / math.pi * (angle + (math.sin(angle) * total if degrees > 1 else 0.0))
 
 
 def over_users(populations: Sequence[Pairs], statistic: str, lower: bool, interpolated: bool = False) -> Estimate:

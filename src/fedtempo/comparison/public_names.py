@@ -3,12 +3,12 @@
 from fedtempo.comparison.comparison import Comparison, Difference, Line, compare_runs
 from fedtempo.comparison.entrants import Entrant, Follow, entrants_of, run_entrants, stored_result
 from fedtempo.comparison.figures import write_figures
-from fedtempo.comparison.intervals import Estimate
 from fedtempo.comparison.protocol import labels_of
 from fedtempo.comparison.publish import latex, markdown
 from fedtempo.comparison.runs import Run, finished_run, run_of
 from fedtempo.comparison.significance import Method, PairedTest, paired_tests, tests_in_words
 from fedtempo.comparison.tables import tables_of
+from fedtempo.evaluation.over_seeds import Estimate
 
 __all__ = [
     "Comparison",

@@ -1,17 +1,20 @@
-"""A comparison as a table for a paper or a page: LaTeX and Markdown, the best in bold, with intervals and tests."""
+"""A comparison as a table for a paper or a page: LaTeX and Markdown, with intervals and tests.
+
+Bold marks what cannot be told from the best of a column.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from fedtempo.comparison.comparison import Comparison
-from fedtempo.comparison.intervals import Estimate
 from fedtempo.comparison.significance import Method, PairedTest, paired_tests, smallest_p
+from fedtempo.evaluation.over_seeds import Estimate
 
 KINDS = ("existing", "new")
-PARTS = (("before", "mean", "before"), ("after", "mean", "after"), ("after", "bottom_decile", "worst 10 %"))
+PARTS = (("before", "mean", "before"), ("after", "mean", "after"), ("after", "bottom_decile", "bottom decile"))
 SPECIAL = {
     **{letter: f"\\{letter}" for letter in "&%$#_{}"},
     "~": r"\textasciitilde{}",
@@ -67,7 +70,8 @@ def caption(comparison: Comparison, test: Method = "auto") -> str:
         f", mean ± half of Student's 95 % interval over {' to '.join(map(str, seeds))} seeds" if max(seeds) > 1 else ""
     )
     lower = ", lower is better" if comparison.lower_is_better else ""
-    said = f"{comparison.metric} on the {comparison.part} part{lower}{spread}; the best of a column is bold."
+    bold = "; bold: what cannot be told from the best of a column" if len(comparison.lines) > 1 else ""
+    said = f"{comparison.metric} on the {comparison.part} part{lower}{spread}{bold}."
     tests = [one for one in paired_tests(comparison, test) if not math.isnan(one.p)]
     if not tests:
         return said
@@ -96,8 +100,8 @@ def _table(comparison: Comparison, test: Method, digits: int) -> tuple[list[str]
         for when, statistic, head in PARTS:
             group = f"{kind}_{when}"
             found = [line.scores.get(group, {}).get(statistic) for line in comparison.lines]
-            heads.append(f"{kind}, {head}")
-            columns.append(_column(found, min if comparison.lower_is_better else max, digits))
+            heads.append(f"{kind}, {comparison.decile(kind) if statistic == 'bottom_decile' else head}")
+            columns.append(_column(found, comparison.level(group, statistic), digits))
         if any(not math.isnan(one.p) for one in tests.values()):
             heads.append(f"{kind}, p")
             columns.append([_p(tests.get((line.label, f"{kind}_after"))) for line in comparison.lines])
@@ -105,15 +109,13 @@ def _table(comparison: Comparison, test: Method, digits: int) -> tuple[list[str]
     return heads, [(label, [column[row] for column in columns]) for row, label in enumerate(labels)]
 
 
-def _column(found: Sequence[Estimate | None], best: Callable[[list[float]], float], digits: int) -> list[Cell]:
-    """Numbers that print the same as the best one are as good: nobody can see which is bold by a hidden digit."""
-    known = [one.value for one in found if one is not None and not math.isnan(one.value)]
-    winner = f"{best(known):.{digits}f}" if known else ""
+def _column(found: Sequence[Estimate | None], level: Sequence[bool], digits: int) -> list[Cell]:
+    """Numbers that cannot be told from the best one are bold."""
     cells = []
-    for one in found:
+    for one, best in zip(found, level, strict=True):
         value = "-" if one is None or math.isnan(one.value) else f"{one.value:.{digits}f}"
         half = "" if one is None or math.isnan(one.high) else f"{one.high - one.value:.{digits}f}"
-        cells.append(Cell(value, half, value == winner and len(found) > 1))
+        cells.append(Cell(value, half, best and len(found) > 1))
     return cells
 
 

@@ -10,8 +10,8 @@ from typing import Literal, get_args
 import numpy as np
 
 from fedtempo.comparison.comparison import Comparison, Line
-from fedtempo.comparison.intervals import half_width, student_mass, student_quantile
 from fedtempo.errors import require
+from fedtempo.evaluation.over_seeds import half_width, student_mass, student_quantile
 
 Method = Literal["auto", "t", "sign-flip"]
 FEW = 12

@@ -9,8 +9,8 @@ from rich.cells import cell_len
 from rich.table import Column, Table
 
 from fedtempo.comparison.comparison import Comparison, Difference, Line
-from fedtempo.comparison.intervals import Estimate
 from fedtempo.comparison.targets import CLOCK, COSTS
+from fedtempo.evaluation.over_seeds import Estimate
 from fedtempo.report.notebook import tables_html
 from fedtempo.report.tables import with_unit
 from fedtempo.support.display import shows
@@ -26,9 +26,9 @@ def tables_of(comparison: Comparison, width: int | None = None) -> list[Table]:
     Where `width` has no room for all columns, the least important ones are left out, and a line below says so.
     """
     costs = ("FLOPs", "seconds")
-    tables = [with_room(lambda without: _scores(comparison, without), ("std", "worst10%", "before"), width)]
+    tables = [with_room(lambda without: _scores(comparison, without), ("std", "decile", "before"), width)]
     if len(comparison.lines) > 1:
-        least = ("worst10%", "ahead", "over users")
+        least = ("decile", "ahead", "over users")
         tables.append(with_room(lambda without: _differences(comparison, without), least, width))
     tables.append(with_room(lambda without: _costs(comparison, without), costs, width))
     if comparison.target is not None:
@@ -46,7 +46,7 @@ def with_room(make: Callable[[Collection[str]], Table], least: Sequence[str], wi
         if width is None or _least_width(table) <= width:
             break
         table = make(least[:count])
-        table.caption = f"left out, for want of room: {', '.join(least[:count])}"
+        table.caption = f"no room here for: {', '.join(least[:count])}"
         table.caption_justify = "left"
     if width is not None:  # Rich would share what is missing between the names and the other columns
         table.columns[0].max_width = min(WIDEST_NAME, max(NAME_WIDTH, NAME_WIDTH + width - _least_width(table)))
@@ -66,14 +66,15 @@ def _column_width(column: Column) -> int:
 
 def _scores(comparison: Comparison, without: Collection[str]) -> Table:
     seeds = max(len(line.seeds) for line in comparison.lines)
-    spread = f", mean ± 95 % interval over {seeds} seeds" if seeds > 1 else ""
+    spread = f", mean ± half of the 95 % interval over {seeds} seeds" if seeds > 1 else ""
     lower = ", lower is better" if comparison.lower_is_better else ""
     table = contestants_table(f"{comparison.metric} on the {comparison.part} part{lower}{spread}")
     kinds = [kind for kind in KINDS if any(f"{kind}_after" in line.scores for line in comparison.lines)]
-    headings = [heading for heading in ("before", "after", "worst10%", "std") if heading not in without]
+    headings = [heading for heading in ("before", "after", "decile", "std") if heading not in without]
     for kind in kinds:
         for place, heading in enumerate(headings):
-            table.add_column(f"{kind if place == 0 else ''}\n{heading}", justify="right", no_wrap=True)
+            words = comparison.decile(kind).replace(" ", "\n", 1) if heading == "decile" else f"\n{heading}"
+            table.add_column(f"{kind}{words}" if place == 0 else words, justify="right", no_wrap=True)
     for line in comparison.lines:
         cells = [_user_cells(line, kind) for kind in kinds]
         table.add_row(line.label, *(each[heading] for each in cells for heading in headings))
@@ -83,11 +84,11 @@ def _scores(comparison: Comparison, without: Collection[str]) -> Table:
 def _user_cells(line: Line, kind: str) -> dict[str, str]:
     before, after = line.scores.get(f"{kind}_before"), line.scores.get(f"{kind}_after")
     if before is None or after is None:
-        return dict.fromkeys(("before", "after", "worst10%", "std"), "-")
+        return dict.fromkeys(("before", "after", "decile", "std"), "-")
     return {
         "before": _short(before["mean"].value),
         "after": _with_half(after["mean"]),
-        "worst10%": _short(after["bottom_decile"].value),
+        "decile": _short(after["bottom_decile"].value),
         "std": _short(after["std"].value),
     }
 
@@ -98,10 +99,14 @@ def _differences(comparison: Comparison, without: Collection[str]) -> Table:
         f"after fine-tuning, minus {comparison.reference}; 95 % intervals over seeds (t), users (bootstrap)"
     )
     table.add_column("users", no_wrap=True)
-    headings = ("mean", "over seeds", "over users", "ahead", "worst10%")
+    headings = ("mean", "over seeds", "over users", "ahead", "decile")
     shown = [heading for heading in headings if heading not in without]
+    names = {
+        comparison.decile(kind) for kind in KINDS if any(f"{kind}_after" in line.users for line in comparison.lines)
+    }
+    decile = names.pop() if len(names) == 1 else "bottom decile"
     for heading in shown:
-        table.add_column(heading, justify="right", no_wrap=True)
+        table.add_column(decile if heading == "decile" else heading, justify="right", no_wrap=True)
     for line in comparison.lines:
         for kind in KINDS:
             if f"{kind}_after" in line.differences:
@@ -117,7 +122,7 @@ def _gain_cells(found: Mapping[str, Difference]) -> dict[str, str]:
         "over seeds": interval_text(mean.seeds),
         "over users": interval_text(mean.users),
         "ahead": "-" if math.isnan(mean.ahead) else f"{mean.ahead:.0%}",
-        "worst10%": signed(found["bottom_decile"].seeds.value),
+        "decile": signed(found["bottom_decile"].seeds.value),
     }
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -74,7 +75,7 @@ class Evaluation:
         return np.sort(generator(seed, "evaluated", kind).choice(clients, self.users, replace=False))
 
 
-STATISTICS = ("mean", "weighted_mean", "bottom_decile", "worst", "std")
+STATISTICS = ("mean", "weighted_mean", "bottom_decile", "worst_tenth", "worst", "std")
 
 
 @dataclass(frozen=True)
@@ -91,10 +92,11 @@ class UserScores:
     """The metrics that are better when they are low."""
 
     def summary(self, metric: str) -> dict[str, float]:
-        """Mean, sample-weighted mean, bottom decile, worst and population standard deviation over users.
+        """Mean, sample-weighted mean, bottom decile, worst tenth, worst and population standard deviation over users.
 
-        The bottom decile and the worst are of those who are served worst, whichever way the metric goes. `undefined`
-        counts the users for whom the metric says nothing; the statistics are without them.
+        The bottom decile is one user's score, sorted[n // 10]; the worst tenth is the mean of the n // 10 users below
+        it, or of the worst user alone. They, and the worst, are of those who are served worst, whichever way the metric
+        goes. `undefined` counts the users for whom the metric says nothing; the statistics are without them.
         """
         scored = self.scored(metric)
         undefined = float(self.undefined(metric))
@@ -106,6 +108,7 @@ class UserScores:
                 "mean": float(values.mean()),
                 "weighted_mean": float(np.average(values, weights=samples)),
                 "bottom_decile": float(bottom_decile(values, metric in self.lower, self.interpolated)),
+                "worst_tenth": float(worst_tenth(values, metric in self.lower)),
                 "worst": float(values.max() if metric in self.lower else values.min()),
                 "std": float(values.std()),
                 "undefined": undefined,
@@ -138,6 +141,29 @@ def bottom_decile(values: np.ndarray, lower_is_better: bool, interpolated: bool 
     tenth = values.shape[-1] // 10
     place = values.shape[-1] - 1 - tenth if lower_is_better else tenth
     return np.asarray(np.partition(values, place, axis=-1)[..., place])
+
+
+def worst_tenth(values: np.ndarray, lower_is_better: bool) -> np.ndarray:
+    """The mean of the worst-served tenth of the users, at least of one, along the last axis.
+
+    >>> float(worst_tenth(np.arange(20.0), lower_is_better=True))
+    18.5
+    """
+    count = max(1, values.shape[-1] // 10)
+    ordered = np.sort(values, axis=-1)
+    return np.asarray((ordered[..., -count:] if lower_is_better else ordered[..., :count]).mean(axis=-1))
+
+
+def decile_in_words(users: Iterable[int]) -> str:
+    """What the bottom decile of so many users is; of fewer than ten it is the worst one.
+
+    >>> decile_in_words([40, 38]), decile_in_words([8, 8]), decile_in_words([8, 40])
+    ('bottom decile', 'worst of 8', 'bottom decile')
+    """
+    counts = set(users)
+    if not counts or max(counts) >= 10:
+        return "bottom decile"
+    return f"worst of {max(counts)}" if len(counts) == 1 else "worst user"
 
 
 @dataclass(frozen=True)

@@ -7,8 +7,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from fedtempo.comparison.decide import no_difference
-from fedtempo.comparison.intervals import LEVEL
 from fedtempo.comparison.significance import paired_t
+from fedtempo.evaluation.over_seeds import LEVEL
 from fedtempo.papers.framework.claims import EDGE
 from fedtempo.papers.framework.counting import judged_outcome
 from fedtempo.papers.framework.documents import DETAILS, put_section, read_page

@@ -7,7 +7,7 @@ A row of scores is one run, round, part, group and metric. Its columns:
 - `part`: validation or test; `group`: existing_before, existing_after, new_before or new_after (fine-tuning);
 - `metric`: its name, `loss` included; `lower_is_better`: whether lower is better;
 - `users`: how many were scored; `undefined`: how many have rows that the metric says nothing about;
-- `mean`, `weighted_mean` (by rows), `bottom_decile`, `worst`, `std`: over users.
+- `mean`, `weighted_mean` (by rows), `bottom_decile`, `worst_tenth`, `worst`, `std`: over users.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from typing import Any
 import numpy as np
 
 from fedtempo.errors import OutputError, require
+from fedtempo.evaluation.protocol import STATISTICS
 from fedtempo.support.display import shows
 from fedtempo.support.extras import library
 from fedtempo.support.files import replacing, write_atomically
@@ -29,7 +30,6 @@ from fedtempo.training.result import Result
 from fedtempo.training.round_report import RoundReport
 from fedtempo.training.saved import SavedResult
 
-STATISTICS = ("mean", "weighted_mean", "bottom_decile", "worst", "std")
 COLUMNS = (
     *("run", "seed", "round", "selected", "part", "group", "metric", "lower_is_better", "users", "undefined"),
     *STATISTICS,

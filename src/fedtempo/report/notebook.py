@@ -17,7 +17,7 @@ from fedtempo.data.federated import FederatedData
 from fedtempo.data.parts import PARTS
 from fedtempo.data.summary import merged_rows
 from fedtempo.errors import FedTempoError
-from fedtempo.evaluation.protocol import Scores
+from fedtempo.evaluation.protocol import Scores, decile_in_words
 from fedtempo.report.html import write_page
 from fedtempo.report.pictures import DataPicture, picture_of
 from fedtempo.report.tables import ResultTable, with_unit
@@ -77,7 +77,8 @@ def report_html(report: RoundReport) -> str:
 def _score_facts(scores: Scores) -> Iterator[tuple[str, str]]:
     for group, users in scores.groups().items():
         summary = users.summary(scores.metric)
-        text = f"{scores.metric} {summary['mean']:.3f}, bottom decile {summary['bottom_decile']:.3f}"
+        decile = decile_in_words([int(users.scored(scores.metric).sum())])
+        text = f"{scores.metric} {summary['mean']:.3f}, {decile} {summary['bottom_decile']:.3f}"
         yield escape(f"{scores.part}, {group.replace('_', ' ')}"), escape(text)
 
 

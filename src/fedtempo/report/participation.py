@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from rich.table import Table as RichTable
 
-from fedtempo.evaluation.protocol import Scores, UserScores
+from fedtempo.evaluation.protocol import Scores, UserScores, decile_in_words
 from fedtempo.support.display import shows
 from fedtempo.support.terminal import Terminal
 from fedtempo.training.result import Result
@@ -34,7 +34,8 @@ class ParticipationTable:
         """For a terminal."""
         table = RichTable(title=f"{self.metric} by how often users took part", title_justify="left", box=None)
         for name in ("who", *COLUMNS):
-            table.add_column(name.replace("_", " "), justify="left" if name == "who" else "right")
+            words = decile_in_words(row["users"] for row in self._rows) if name == "bottom_decile" else name
+            table.add_column(words, justify="left" if name == "who" else "right")
         for row in self._rows:
             numbers = (f"{row[name]:.3f}" if isinstance(row[name], float) else str(row[name]) for name in COLUMNS)
             table.add_row(row["who"], *numbers)

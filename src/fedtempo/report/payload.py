@@ -13,6 +13,7 @@ from typing import Any, TypedDict
 
 import numpy as np
 
+from fedtempo.evaluation.over_seeds import student_quantile
 from fedtempo.evaluation.protocol import Scores, UserScores
 from fedtempo.report.pictures import DataPicture, RatePlan, evenly
 from fedtempo.report.runs import ReportRun
@@ -39,6 +40,8 @@ class PageNumbers(TypedDict):
     shares: list[str]
     """Metrics that are shares, drawn between 0 and 1."""
     part: str | None
+    student: list[float]
+    """Student's factor of half a 95 % interval, for two seeds and more."""
     runs: list[JsonTable]
     pictures: list[JsonTable]
     """The data sets, each once; a run names its own by the place in this list."""
@@ -52,6 +55,7 @@ def payload(runs: Sequence[ReportRun], title: str, sections: Sequence[Section] =
     pictures = {run.picture.digest: run.picture for run in runs if run.picture is not None}
     places = {digest: index for index, digest in enumerate(pictures)}
     users = max(1, MOST_USERS // max(1, len(runs)))
+    most = max(Counter(run.label for run in runs).values(), default=0)
     return {
         "title": title,
         "metric": scored.metric if scored else "loss",
@@ -59,6 +63,7 @@ def payload(runs: Sequence[ReportRun], title: str, sections: Sequence[Section] =
         "lower": sorted({name for scores in _evaluations(runs) for name in scores.existing_after.lower}),
         "shares": [metric for metric in _metrics(runs) if _is_share(runs, metric)],
         "part": scored.part if scored else None,
+        "student": [student_quantile(seeds - 1) for seeds in range(2, most + 1)],
         "runs": [_run(run, users, places) for run in runs],
         "pictures": [_picture(picture) for picture in pictures.values()],
         "figures": [_figure(section) for section in sections],

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import io
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 from html import escape
-from statistics import fmean, pstdev
+from statistics import fmean
 from typing import Protocol
 
 from rich.table import Table as RichTable
 
-from fedtempo.evaluation.protocol import Scores
+from fedtempo.evaluation.over_seeds import half_width
+from fedtempo.evaluation.protocol import Scores, decile_in_words
 from fedtempo.federation.costs import Costs
 from fedtempo.report.runs import ReportRun
 from fedtempo.support.display import shows
@@ -27,7 +29,8 @@ GROUPS = {
     "new_before": "new, before",
     "new_after": "new, after",
 }
-STATISTICS = {"mean": "mean", "bottom_decile": "bottom 10%", "std": "std"}
+STATISTICS = {"mean": "mean", "bottom_decile": "bottom decile", "std": "std"}
+KINDS = ("existing", "new")
 WIDE = 170
 ROOM_FOR_SPREAD = 90
 ROOM_FOR_COSTS = 76
@@ -56,14 +59,14 @@ class Row:
     values: dict[str, list[float]]
 
     def text(self, column: str, spread: bool = True) -> str:
-        """Mean over seeds, with the spread where there are several; large numbers with a unit."""
+        """Mean over seeds, with half of its 95 % interval where there are several; large numbers with a unit."""
         values = self.values.get(column)
         if not values:
             return "-"
         if column in COSTS:
             return with_unit(fmean(values))
-        deviation = f" ±{pstdev(values):.3f}" if spread and len(values) > 1 else ""
-        return f"{fmean(values):.3f}{deviation}"
+        half = half_width(values) if spread else math.inf
+        return f"{fmean(values):.3f}{f' ±{half:.3f}' if math.isfinite(half) else ''}"
 
 
 def with_unit(number: float) -> str:
@@ -87,6 +90,7 @@ class ResultTable:
         self.rows = [Row(name, _numbers(group)) for name, group in grouped.items()]
         scored = next((r.scores for r in results if r.scores), None)
         self.metric = scored.metric if scored else "loss"
+        self._deciles = {kind: decile_in_words(_users(results, kind)) for kind in KINDS}
         self.title = (
             f"{self.metric} on the {scored.part} part{direction(scored)}{_which_round(results)}" if scored else "costs"
         )
@@ -115,24 +119,32 @@ class ResultTable:
         return self._narrow(spread=width >= ROOM_FOR_SPREAD, costs=width >= ROOM_FOR_COSTS)
 
     def _wide(self) -> RichTable:
-        table = RichTable(title=self.title, caption=self._caption, caption_justify="left")
+        table = RichTable(title=self.title + self._spread, caption=self._caption, caption_justify="left")
         table.add_column("algorithm", overflow="fold", max_width=60)
         for column in self.columns:
-            table.add_column(_heading(column), justify="right", no_wrap=True)
+            table.add_column(self._heading(column), justify="right", no_wrap=True)
         for row in self.rows:
             table.add_row(row.label, *(row.text(column) for column in self.columns))
         return table
 
+    def _heading(self, column: str) -> str:
+        if column in COSTS:
+            return COSTS[column]
+        group, statistic = column.split("/")
+        words = self._deciles[group.split("_")[0]] if statistic == "bottom_decile" else STATISTICS[statistic]
+        return f"{GROUPS[group]}\n{words}"
+
     def _narrow(self, spread: bool, costs: bool) -> RichTable:
         shape = {"box": None, "padding": (0, 1, 0, 0), "pad_edge": False}
-        users = [kind for kind in ("existing", "new") if f"{kind}_after/mean" in self.columns]
+        users = [kind for kind in KINDS if f"{kind}_after/mean" in self.columns]
         shown_costs = COSTS if costs or not users else {}
         left_out = () if shown_costs else (f"costs are shown from {ROOM_FOR_COSTS} columns on",)
         caption = "; ".join([*self.notes, *left_out]) or None
         table = RichTable(title=self.title, caption=caption, caption_justify="left", **shape)  # type: ignore[arg-type]
         table.add_column("\nalgorithm", overflow="fold", min_width=12, max_width=40)
         for kind in users:
-            for heading in (f"{kind}\nbefore→after", "\nworst10%", "\nstd")[: 3 if spread else 2]:
+            decile = self._deciles[kind].replace(" ", "\n", 1)
+            for heading in (f"{kind}\nbefore→after", decile, "\nstd")[: 3 if spread else 2]:
                 table.add_column(heading, justify="right", no_wrap=True)
         for heading in shown_costs.values():
             table.add_column(f"\n{heading}", justify="right", no_wrap=True)
@@ -147,18 +159,24 @@ class ResultTable:
         return "\n".join(line.rstrip() for line in buffer.getvalue().rstrip().splitlines())
 
     @property
+    def _spread(self) -> str:
+        """What ± is, where some row has several seeds."""
+        several = any(len(values) > 1 for row in self.rows for values in row.values.values())
+        return ", mean ± half of the 95 % interval over seeds" if several else ""
+
+    @property
     def _caption(self) -> str | None:
         return "; ".join(self.notes) or None
 
     def _repr_html_(self) -> str:
-        head = "".join(f"<th>{escape(_heading(c)).replace(chr(10), '<br>')}</th>" for c in self.columns)
+        head = "".join(f"<th>{escape(self._heading(c)).replace(chr(10), '<br>')}</th>" for c in self.columns)
         body = "".join(
             f"<tr><td>{escape(row.label)}</td>"
             + "".join(f"<td>{escape(row.text(c))}</td>" for c in self.columns)
             + "</tr>"
             for row in self.rows
         )
-        caption = f"<caption>{escape('. '.join([self.title, *self.notes]))}</caption>"
+        caption = f"<caption>{escape('. '.join([self.title + self._spread, *self.notes]))}</caption>"
         return f"<table>{caption}<thead><tr><th>algorithm</th>{head}</tr></thead><tbody>{body}</tbody></table>"
 
 
@@ -184,6 +202,12 @@ def _names(results: list[Scored]) -> list[str]:
     return names_of_results(known) if len(known) == len(results) else ["run"] * len(results)
 
 
+def _users(results: list[Scored], kind: str) -> list[int]:
+    """How many users of a kind each run has scored."""
+    groups = [(run.scores, run.scores.groups().get(f"{kind}_after")) for run in results if run.scores]
+    return [int(users.scored(scores.metric).sum()) for scores, users in groups if users is not None]
+
+
 def _numbers(results: list[Scored]) -> dict[str, list[float]]:
     values: dict[str, list[float]] = {}
     for result in results:
@@ -202,13 +226,6 @@ def _user_cells(row: Row, kind: str) -> tuple[str, str, str]:
     decile, deviation = (row.text(f"{kind}_after/{s}", spread=False) for s in ("bottom_decile", "std"))
     short = [text.removeprefix("0") if text.startswith("0.") else text for text in (before, after, decile, deviation)]
     return f"{short[0]}→{short[1]}", short[2], short[3]
-
-
-def _heading(column: str) -> str:
-    if column in COSTS:
-        return COSTS[column]
-    group, statistic = column.split("/")
-    return f"{GROUPS[group]}\n{STATISTICS[statistic]}"
 
 
 @shows(SavedResult, "table")

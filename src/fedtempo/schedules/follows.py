@@ -73,11 +73,12 @@ def _first(schedule: Schedule) -> Schedule:
         return kept[0] if len(kept) == 1 else product(*kept)
     if schedule.name in _BY_STEP and settings and settings.get("over") != "round":
         return constant(schedule.at(Now()))
-    return schedule if schedule.name in _BY_ROUND else Schedule("at_first_step", {"of": schedule}, schedule.rule)
+    by_round = schedule.name in _BY_ROUND and settings.get("over") != "step"
+    return schedule if by_round else Schedule("at_first_step", {"of": schedule}, schedule.rule)
 
 
 _BY_STEP = frozenset({"per_step", "linear_in_round", "sequence", "equal_travel"})
 _BY_ROUND = frozenset({
     "constant", "per_round", "inverse_time", "cosine", "piecewise", "sequence", "by_loss", "on_plateau",
-    "inverse_participation", "data_share", "over_time", "by_own_loss",
+    "inverse_participation", "data_share", "over_time", "by_own_loss", "warmup", "wsd",
 })  # fmt: skip

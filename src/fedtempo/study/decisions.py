@@ -10,10 +10,11 @@ from statistics import fmean
 
 from fedtempo.comparison.bootstrap import over_seeds_and_users
 from fedtempo.comparison.decide import last_quarter_gain, no_difference, seeds_needed
-from fedtempo.comparison.intervals import LEVEL, Estimate, Pairs, of_common_users, over_seeds, paired_by_data
+from fedtempo.comparison.intervals import Pairs, of_common_users, paired_by_data
 from fedtempo.comparison.runs import Run
 from fedtempo.comparison.significance import holm, paired_t
 from fedtempo.errors import ConfigError
+from fedtempo.evaluation.over_seeds import LEVEL, Estimate, over_seeds
 from fedtempo.study.plan import GROUPS, FairPlan
 
 ONE_USER = "one user says nothing about other users"

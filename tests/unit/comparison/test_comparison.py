@@ -19,11 +19,12 @@ import fedtempo as ft
 from fedtempo.cli import main
 from fedtempo.comparison import Run, compare_runs, entrants_of, finished_run, run_of
 from fedtempo.comparison.entrants import parse_algorithms
-from fedtempo.comparison.intervals import Pairs, over_seeds, over_users, paired
+from fedtempo.comparison.intervals import Pairs, over_users, paired
 from fedtempo.comparison.tables import tables_of
 from fedtempo.comparison.targets import cost_to_reach
 from fedtempo.config import parse
 from fedtempo.errors import ConfigError, StoreError
+from fedtempo.evaluation.over_seeds import over_seeds
 from fedtempo.evaluation.protocol import UserScores
 
 ROUNDS = 3

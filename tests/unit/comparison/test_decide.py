@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from fedtempo.comparison.decide import converged, last_quarter_gain, no_difference, seeds_needed
-from fedtempo.comparison.intervals import half_width
 from fedtempo.errors import ConfigError
+from fedtempo.evaluation.over_seeds import half_width
 
 
 def test_a_curve_that_rises_has_not_converged() -> None:

@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 from scipy.special import stdtrit
 
-from fedtempo.comparison.intervals import half_width, of_common_users, over_seeds, student_quantile
+from fedtempo.comparison.intervals import of_common_users
 from fedtempo.comparison.significance import paired_t, sign_flip
+from fedtempo.evaluation.over_seeds import half_width, over_seeds, student_quantile
 from fedtempo.evaluation.protocol import UserScores
 from fedtempo.papers.framework.outcomes import Interval
 

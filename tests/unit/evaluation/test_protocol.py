@@ -25,11 +25,12 @@ def users(values: list[float], samples: list[int] | None = None, interpolated: b
 
 
 def test_statistics_over_users() -> None:
-    """Twenty users 0.05, 0.10, ... 1.00: the bottom decile is sorted[2] = 0.15, the population std 0.2883."""
+    """Twenty users 0.05, 0.10, ... 1.00: the bottom decile is sorted[2] = 0.15, the mean of the two below it 0.075."""
     values = [0.05 * k for k in range(20, 0, -1)]
     summary = users(values).summary("accuracy")
     assert summary["mean"] == pytest.approx(0.525)
     assert summary["bottom_decile"] == pytest.approx(0.15)
+    assert summary["worst_tenth"] == pytest.approx(0.075)
     assert summary["worst"] == pytest.approx(0.05)
     assert summary["std"] == pytest.approx(np.std(values))
     assert users(values, interpolated=True).summary("accuracy")["bottom_decile"] == pytest.approx(0.145)

@@ -39,12 +39,12 @@ def test_large_numbers_have_a_unit(number: float, text: str) -> None:
 
 
 def test_seeds_of_one_label_are_averaged() -> None:
-    """Means 0.5 and 0.7 over users: 0.6, and a spread of 0.1 over the two seeds."""
+    """Means 0.5 and 0.7 over users: 0.6; half of the interval is t(1) s / sqrt(2) = 12.706 * 0.1 = 1.271."""
     table = ResultTable([run(0.4, 0.6), run(0.6, 0.8), run(0.9, 0.9, steps=2000)], ["a", "a", "b"])
     first, second = table.rows
     (column, tuned) = (c for c in table.columns if c.endswith("/mean"))
     assert first.values[column] == pytest.approx([0.5, 0.7])
-    assert first.text(column) == "0.600 ±0.100"
+    assert first.text(column) == "0.600 ±1.271"
     assert first.text(tuned, spread=False) == "0.700"
     assert (second.text(column), second.text("steps")) == ("0.900", "2.0k")
     assert table.title == "accuracy on the test part"
@@ -66,6 +66,15 @@ def test_the_text_fits_a_terminal_and_has_every_row() -> None:
     text = str(ResultTable([run(0.5), run(0.25)], ["fedavg", "feddecay"]))
     assert max(map(len, text.splitlines())) <= 110
     assert "fedavg" in text and ".500→.600" in text and ".250→.350" in text
+
+
+def test_what_plus_minus_is_and_who_the_worst_are_is_said() -> None:
+    """Two users have no decile: the column is the worse of the two. Ten have one."""
+    few = ResultTable([run(0.5, 0.6), run(0.7, 0.8)], ["a", "a"])
+    screen = io.StringIO()
+    Terminal(file=screen, width=200, force_terminal=False).print(few.rich(200))
+    assert "mean ± half of the 95 % interval over seeds" in screen.getvalue() and "worst of 2" in screen.getvalue()
+    assert "bottom" in str(ResultTable([run(*[0.5] * 10)], ["a"])) and "bottom" not in str(few)
 
 
 def test_names_cannot_run() -> None:

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field, replace
 from statistics import fmean
 
 from fedtempo.comparison.decide import last_quarter_gain
-from fedtempo.comparison.intervals import half_width
 from fedtempo.errors import ConfigError, unknown
+from fedtempo.evaluation.over_seeds import half_width
 from fedtempo.papers.framework.definitions import Column, Curve, Measured, Settling
 
 

@@ -113,7 +113,7 @@ function usersFigure(numbers) {
     file: "users",
     zooms: true,
     note: (state) =>
-      `${usersName(state)} ${whenName(state)}. The grey strip is the bottom decile.${numbers.several ? (state.seeds === "each" ? " One line per seed." : " Users of all seeds together.") : ""}`,
+      `${usersName(state)} ${whenName(state)}. The grey strip is the worst tenth.${numbers.several ? (state.seeds === "each" ? " One line per seed." : " Users of all seeds together.") : ""}`,
     draw(host, state) {
       const series = numbers.shown(state).flatMap(([label, runs]) => {
         const index = numbers.index(label);
@@ -131,7 +131,7 @@ function usersFigure(numbers) {
           tip: (x) => `${show.share(x)} of users are worse off`,
         },
         y: { name: plain(state.metric), share: numbers.share(state.metric) },
-        shade: { from: 0, to: 0.1, name: "bottom decile" },
+        shade: { from: 0, to: 0.1, name: "worst tenth" },
         height: "medium",
         whatItShows: `Sorted scores of ${usersName(state).toLowerCase()} ${whenName(state)}`,
         empty: "No round has been evaluated yet.",

@@ -4,11 +4,18 @@ const STATISTICS = {
   mean: "mean",
   weighted_mean: "sample-weighted mean",
   bottom_decile: "bottom decile",
+  worst_tenth: "worst tenth",
   worst: "worst",
   std: "standard deviation",
 };
 const mean = (values) => (values.length ? values.reduce((a, b) => a + b, 0) / values.length : null);
-const spread = (values) => (values.length > 1 ? Math.sqrt(mean(values.map((v) => (v - mean(values)) ** 2))) : null);
+// Half of Student's 95 % interval of a mean over seeds.
+function half(values) {
+  const count = values.length;
+  if (count < 2) return null;
+  const deviation = Math.sqrt(values.reduce((sum, v) => sum + (v - mean(values)) ** 2, 0) / (count - 1));
+  return (numbers.data.student[count - 2] * deviation) / Math.sqrt(count);
+}
 const plusMinus = (number) => `±${number < 10 ? number.toFixed(3) : show.value(number)}`;
 const known = (values) => values.filter((value) => value != null);
 
@@ -83,6 +90,19 @@ class Numbers {
   // A number of the table for each run in sight of a label.
   finals(runs, metric, group, statistic) {
     return known(runs.map((run) => run.final?.scores[metric]?.[group]?.[statistic]));
+  }
+
+  // The same by seed.
+  bySeed(runs, metric, group, statistic) {
+    const found = runs.map((run) => [run.seed, run.final?.scores[metric]?.[group]?.[statistic]]);
+    return new Map(found.filter(([seed, value]) => seed != null && value != null));
+  }
+
+  // What the bottom decile is of these users; of fewer than ten it is the worst one.
+  decile(runs, kind) {
+    const counts = [...new Set(known(runs.map((run) => run.final?.users[`${kind}_after`])))];
+    if (!counts.length || Math.max(...counts) >= 10) return "bottom decile";
+    return counts.length === 1 ? `worst of ${counts[0]}` : "worst user";
   }
 
   cost(runs, name) {

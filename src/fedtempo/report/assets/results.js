@@ -8,7 +8,7 @@ function tiles() {
   const questions = kinds.flatMap((kind) =>
     [
       ["mean", `${kind} users`],
-      ["bottom_decile", `${kind} users, bottom decile`],
+      ["bottom_decile", `${kind} users, ${decileName(shown, kind)}`],
     ].map(([statistic, name]) => ({ kind, statistic, name })),
   );
   host.replaceChildren(
@@ -28,7 +28,7 @@ function tiles() {
         const under = many
           ? element("span", { class: "who" }, swatch(numbers.index(best.label)), best.label)
           : element("span", { class: "who" }, `${show.value(best.before)} before fine-tuning`);
-        const plus = spread(best.values);
+        const plus = half(best.values);
         return element(
           "div",
           { class: "tile" },
@@ -49,18 +49,25 @@ function tiles() {
 const COLUMNS = [
   ["before", "mean", "before"],
   ["after", "mean", "after"],
-  ["after", "bottom_decile", "worst 10 %"],
+  ["after", "bottom_decile", null],
   ["after", "std", "std"],
 ];
 const COSTS = { bytes: show.bytes, steps: show.large, flops: show.large, seconds: show.seconds };
 
+const decileName = (shown, kind) =>
+  numbers.decile(
+    shown.flatMap(([, runs]) => runs),
+    kind,
+  );
+
 // A column knows its name, its numbers (one per run of a label) and, where that can be said, which are better.
-function scoreColumns(kind) {
+function scoreColumns(kind, shown) {
   const lower = numbers.lower(state.metric);
   return COLUMNS.map(([when, statistic, name], place) => ({
-    name,
+    name: name ?? decileName(shown, kind),
     first: place === 0,
     values: (runs) => numbers.finals(runs, state.metric, `${kind}_${when}`, statistic),
+    bySeed: (runs) => numbers.bySeed(runs, state.metric, `${kind}_${when}`, statistic),
     bar: when === "after" && statistic === "mean" && !lower && numbers.share(state.metric),
     better: statistic === "std" || lower ? -1 : 1,
   }));
@@ -79,7 +86,7 @@ function table() {
   const shown = numbers.shown(state);
   const scored = shown.some(([, runs]) => runs.some((run) => run.final));
   const kinds = scored ? (numbers.hasNew ? ["existing", "new"] : ["existing"]) : [];
-  const groups = [...kinds.map((kind) => [`${kind} users`, scoreColumns(kind)]), ["cost", costColumns()]];
+  const groups = [...kinds.map((kind) => [`${kind} users`, scoreColumns(kind, shown)]), ["cost", costColumns()]];
   const columns = groups.flatMap(([, list]) => list);
   const rows = shown.map(([label, runs]) => tableRow(label, runs, columns, shown));
   const grid = element(
@@ -95,11 +102,11 @@ function table() {
 function tableTitle(count) {
   const { part } = numbers.data;
   const what = part ? `${sentence(plain(state.metric))} on the ${part} part, in the round that counts` : "Costs so far";
-  const seeds = numbers.several ? "; means over seeds ± their standard deviation" : "";
+  const seeds = numbers.several ? "; mean ± half of the 95 % interval over seeds" : "";
   const lower = part && numbers.lower(state.metric) ? "; lower is better" : "";
   const missing = numbers.undefinedUsers(state);
   const left = missing ? ` It is undefined for up to ${missing} users of a run, who are left out.` : "";
-  return `${what}${lower}${seeds}${count > 1 && part ? "; best in bold" : ""}.${left}`;
+  return `${what}${lower}${seeds}${count > 1 && part ? "; bold: what cannot be told from the best" : ""}.${left}`;
 }
 
 function tableHead(groups) {
@@ -127,17 +134,24 @@ function tableRow(label, runs, columns, shown) {
   );
 }
 
-// Whether these runs are the best of those in sight.
+// Whether these runs cannot be told from the best of those in sight: the interval of the difference over common seeds
+// holds 0. One seed tells nothing, so that only equal numbers are level.
 function leads(column, runs, shown) {
   if (!column.better || shown.length < 2) return false;
-  const all = shown.map(([, each]) => mean(column.values(each))).filter((value) => value != null);
-  const own = mean(column.values(runs));
-  return own != null && column.better * own >= Math.max(...all.map((value) => column.better * value)) - 1e-9;
+  const mine = mean(column.values(runs));
+  if (mine == null) return false;
+  const score = (each) => column.better * (mean(column.values(each)) ?? -Infinity);
+  const best = shown.map(([, each]) => each).reduce((a, b) => (score(b) > score(a) ? b : a));
+  if (best === runs) return true;
+  const theirs = column.bySeed(best);
+  const gaps = [...column.bySeed(runs)].filter(([seed]) => theirs.has(seed)).map(([seed, v]) => v - theirs.get(seed));
+  if (gaps.length < 2) return mine === mean(column.values(best));
+  return Math.abs(mean(gaps)) <= half(gaps);
 }
 
 function tableCell(column, values, best) {
   const value = mean(values);
-  const plus = column.format ? null : spread(values);
+  const plus = column.format ? null : half(values);
   const deviation = plus == null ? null : element("small", {}, ` ${plusMinus(plus)}`);
   const kind = `${column.first ? "first" : ""}${best ? " best" : ""}`;
   const cell = element("td", { class: kind }, (column.format || show.value)(value), deviation);
