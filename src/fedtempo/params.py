@@ -101,6 +101,13 @@ def names_of_each(model: nn.Module) -> Iterable[list[str]]:
     return names.values()
 
 
+def _is_statistic(name: str, module: nn.Module) -> bool:
+    buffer = module._buffers.get(name.rpartition(".")[2])
+    return buffer is not None and buffer.is_floating_point()
+
+
+statistics = Selector("statistics", _is_statistic, optional=True)
+"""Buffers of floating-point numbers, such as the running means of BatchNorm."""
 everything = Selector("everything", lambda name, module: True)
 nothing = Selector("nothing", lambda name, module: False, optional=True)
 

@@ -121,3 +121,36 @@ def test_a_model_may_write_while_it_predicts(name: str) -> None:
     serial, together = (followed(ALGORITHMS[name], backend=backend) for backend in ("serial", "vectorised"))
     for group, scores in serial.scores.groups().items():
         assert together.scores.groups()[group].values["loss"] == pytest.approx(scores.values["loss"], abs=1e-10)
+
+
+def normalised() -> nn.Module:
+    torch.manual_seed(4)
+    return nn.Sequential(nn.Linear(6, 5), nn.BatchNorm1d(5), nn.ReLU(), nn.Linear(5, 4)).double()
+
+
+@pytest.mark.parametrize("backend", ["serial", "vectorised"])
+def test_statistics_that_are_not_averaged_stay_with_their_clients(backend: str) -> None:
+    """Users were served means of 0 and variances of 1 for ever: nobody kept what clients had measured."""
+    data, rate, rounds = small_data(), 0.1, 3
+    result = ft.run(
+        model=normalised(), init="model", data=data, rounds=rounds, batch_size=None, dtype=torch.float64,
+        algorithm=ft.algorithms.fedavg(rate, steps=2, average_buffers=False), evaluation=None, backend=backend,
+    )  # fmt: skip
+    clients = data.clients.tolist()
+    models = {client: normalised() for client in clients}
+    for _ in range(rounds):
+        for client, model in models.items():
+            rows = data.client(client, dtype=torch.float64)
+            for _ in range(2):
+                model.zero_grad()
+                nn.functional.cross_entropy(model(rows["x"]), rows["y"]).backward()
+                torch.optim.SGD(model.parameters(), rate).step()
+        for name, _ in normalised().named_parameters():
+            mean = torch.stack([model.get_parameter(name).detach() for model in models.values()]).mean(0)
+            for model in models.values():
+                model.get_parameter(name).data.copy_(mean)
+    for client, model in models.items():
+        served = result.model(client=client).state_dict()
+        for name in ("1.running_mean", "1.running_var", "0.weight", "3.bias"):
+            torch.testing.assert_close(served[name], model.state_dict()[name], rtol=1e-9, atol=1e-12)
+    assert not set(result.experiment.federation.moving_names) & {"1.running_mean", "1.running_var"}

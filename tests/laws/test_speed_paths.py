@@ -94,7 +94,7 @@ def test_a_hook_may_keep_the_weights_of_a_step(place: str, optimizer: Any) -> No
         plain = ft.algorithms.fedavg(lr=0.1, steps=4, optimizer=optimizer)
         phases = tuple(replace(p, after=after, after_reads_start=False, on="shared") for p in plain.phases)
         memory = ft.Memory(begin=begin, final_state=lambda received, carry: {})
-        return replace(plain, phases=phases, memory=memory, uploads=ft.Uploads(upload, average_buffers=False))
+        return replace(plain, phases=phases, memory=memory, uploads=ft.Uploads(upload))
 
     settings = {"rounds": 2, "batch_size": 4, "dtype": torch.float64, "evaluation": None, "model": zoo.model("mlp")}
     results = [

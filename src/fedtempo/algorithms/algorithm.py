@@ -115,8 +115,6 @@ class Uploads:
     """Groups of the upload in which every client counts once, whatever its weight."""
     sends_norm: bool = False
     """Whether clients also send the squared norm of their displacement (FedExP)."""
-    average_buffers: bool = True
-    """Whether statistics such as BatchNorm's are sent and averaged."""
     nothing: bool = False
     """Whether nothing is sent at all (local training)."""
     compress: Compressor | None = None

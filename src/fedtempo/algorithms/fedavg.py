@@ -11,6 +11,7 @@ from fedtempo.client.phase import Phase, length
 from fedtempo.client.transforms import Transform, sgd
 from fedtempo.client.transforms import momentum as heavy_ball
 from fedtempo.errors import is_count, require
+from fedtempo.params import statistics
 from fedtempo.schedules import Rate, checked_rate
 from fedtempo.server.step import descend
 
@@ -38,7 +39,8 @@ def fedavg(
     McMahan et al. (2017). With `weighting="samples"` and a server rate this is the scheme the decaying-K paper
     calls FedSGD (Algorithms 1 and 2). Weights are uniform by default, as in the FedDecay and FedNAR papers;
     the decaying-K paper weighs by samples. `momentum` is the clients', from zero in every round. Statistics such as
-    BatchNorm's are averaged too, unless `average_buffers=False`.
+    BatchNorm's are averaged too; with `average_buffers=False` they stay with their clients, and a new client starts
+    from the first ones.
 
     >>> fedavg(lr=0.1, steps=5)
     fedavg(lr=0.1, steps=5)
@@ -46,7 +48,8 @@ def fedavg(
     direction = momentum_transform(momentum, clients)
     phase = Phase(length(steps, epochs), checked_rate(lr, "lr"), direction=direction, **phase_settings(clients))
     server = descend(sgd(checked_rate(server_lr, "server_lr")))
-    return Algorithm((phase,), server, weighting, uploads=Uploads(average_buffers=average_buffers))
+    plain = Algorithm((phase,), server, weighting)
+    return plain if average_buffers else replace(plain, personal=statistics)
 
 
 @named

@@ -112,8 +112,6 @@ class Federation:
 
     @cached_property
     def _averaged_buffers(self) -> frozenset[str]:
-        if not self.algorithm.uploads.average_buffers:
-            return frozenset()
         buffers = dict(self.problem.model.named_buffers())
         return frozenset(n for n, b in buffers.items() if b.is_floating_point()) - self.personal_names
 
