@@ -132,7 +132,11 @@ def _code_of(work: Callable[[], object]) -> int:
 
 
 def fedtempo(
-    *arguments: str, output: int | None = None, error: int | None = None, environment: Mapping[str, str] | None = None
+    *arguments: str,
+    output: int | None = None,
+    error: int | None = None,
+    directory: Path | None = None,
+    environment: Mapping[str, str] | None = None,
 ) -> Forked:
     """`fedtempo ARGUMENTS`, begun."""
 
@@ -142,12 +146,12 @@ def fedtempo(
         sys.argv = ["fedtempo", *arguments]
         main()
 
-    return Forked(work, output=output, error=error, environment=environment)
+    return Forked(work, output=output, error=error, directory=directory, environment=environment)
 
 
-def fedtempo_ended(*arguments: str) -> Ended:
+def fedtempo_ended(*arguments: str, directory: Path | None = None) -> Ended:
     """`fedtempo ARGUMENTS`, from its start to its end."""
-    program = fedtempo(*arguments)
+    program = fedtempo(*arguments, directory=directory)
     output, error = program.communicate()
     return Ended(program.wait(), output, error)
 

@@ -151,6 +151,7 @@ def compare(
             budget=_budget({**given, **({} if seeds is None else {"seeds": seeds})}),
             out=out or OUT,
             workers=1 if workers is None else workers,
+            allow_code=allow_code or [],
         )
         _compare_fairly(options, figures, as_json, quiet)
         return
@@ -167,7 +168,7 @@ def compare(
         _refuse_with_folders(algorithms, seeds, only, overrides)
         runs = [finished_run(folder) for folder in folders]
     else:
-        entrants = entrants_of_files(paths, overrides or [], algorithms, only)
+        entrants = entrants_of_files(paths, overrides or [], algorithms, only, allow_code=allow_code or [])
         results, labels = _trained(entrants, 1 if seeds is None else seeds, out, workers, quiet or as_json)
         runs = [run_of(result, label) for result, label in zip(results, labels, strict=True)]
     comparison = compare_runs(runs, reference, target)

@@ -40,13 +40,16 @@ class FairOptions:
     budget: Budget
     out: Path
     workers: int
+    allow_code: Sequence[str] = ()
 
 
 def run_fair(options: FairOptions, quiet: bool) -> FairComparison:
     """Plan, say so, run and return what was found."""
     ranges = _ranges(options)
     rates = first_values(ranges)
-    entrants = entrants_of_files(options.paths, options.overrides, options.algorithms, options.only, rates)
+    entrants = entrants_of_files(
+        options.paths, options.overrides, options.algorithms, options.only, rates, options.allow_code
+    )
     fixed = {} if options.algorithms is None else {label: own for label, _, own in parse_algorithms(options.algorithms)}
     tunables = from_entrants(entrants, fixed, ranges, options.redraw)
     plan = make_plan(

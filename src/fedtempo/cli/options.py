@@ -23,7 +23,7 @@ ExperimentPath = Annotated[Path, typer.Argument(help="The experiment, a TOML fil
 Overrides = Annotated[list[str] | None, typer.Option("--set", help="Override a setting: --set algorithm.beta=0.4")]
 AllowCode = Annotated[
     list[str] | None,
-    typer.Option(help="A module (package.module) that a stored run names and that you trust; repeatable."),
+    typer.Option(help="A module (package.module) that may be named although it is not beside the file; repeatable."),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress.")]
@@ -41,6 +41,12 @@ def new_folder(out: Path) -> None:
         raise OutputError(f"out must be a folder that can be written. Got {out}: {nearest} {reason}.")
 
 
+def allowing_code(values: object) -> str:
+    """The options that allow the modules which a file's values name, for a command line to copy."""
+    modules = sorted({name.partition(":")[0] for name in own_names(values)})
+    return "".join(f" --allow-code {module}" for module in modules)
+
+
 @contextmanager
 def saying_how_to_resume(folder: Path | None, file: ExperimentFile | None = None) -> Iterator[None]:
     """After Ctrl-C, print the command that resumes the run, with the places outside its folder that it must allow."""
@@ -50,8 +56,7 @@ def saying_how_to_resume(folder: Path | None, file: ExperimentFile | None = None
         if folder is not None:
             outside = [] if file is None else places_outside(file, folder)
             allowed = "".join(f" --allow {shlex.quote(place)}" for _, place in outside)
-            own = [] if file is None else sorted(own_names(file.model_dump()))
-            allowed += "".join(f" --allow-code {name.partition(':')[0]}" for name in own)
+            allowed += "" if file is None else allowing_code(file.model_dump())
             say(f"fedtempo: go on with: fedtempo resume {shlex.quote(str(folder))}{allowed}", error=True)
         raise
 

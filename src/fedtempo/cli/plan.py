@@ -12,7 +12,7 @@ import typer
 from rich.table import Table
 from torch import nn
 
-from fedtempo.cli.options import AsJson, ExperimentPath, Overrides
+from fedtempo.cli.options import AllowCode, AsJson, ExperimentPath, Overrides
 from fedtempo.comparison import entrants_of
 from fedtempo.config import make_algorithm, read, settings_of
 from fedtempo.errors import ConfigError, is_count, require
@@ -55,6 +55,7 @@ def schedule(
     algorithms: Annotated[
         str | None, typer.Option(help="Compare how far these algorithms go in a round, such as fedavg,feddecay")
     ] = None,
+    allow_code: AllowCode = None,
     as_json: AsJson = False,
 ) -> None:
     """Print learning rate, weight decay, local steps and the personalization ratio R, by round and by step.
@@ -65,7 +66,7 @@ def schedule(
     sums; see `fedtempo compare --tune`.
     """
     require(samples is None or is_count(samples), "samples", "an int >= 1", samples)
-    file = read(experiment, overrides)
+    file = read(experiment, overrides, allow_code or [])
     prepared = prepare(**settings_of(file))
     problem = prepared.federation.problem
     history = [] if after is None else _history(after, prepared)
@@ -169,13 +170,14 @@ def advise(
         bool | None,
         typer.Option("--gamma/--no-gamma", help="Look for Gamma of a convex model; by default if that takes seconds."),
     ] = None,
+    allow_code: AllowCode = None,
     as_json: AsJson = False,
 ) -> None:
     """Measure how much clients differ, and what local steps do to that: diversity, R and drift.
 
     Measured is a sample of the clients, and of each at most 256 rows.
     """
-    settings = settings_of(read(experiment, overrides))
+    settings = settings_of(read(experiment, overrides, allow_code or []))
     found = measured_before(prepare(**settings), settings["model"], settings["loss"], clients, gamma)
     told = {"measurements": asdict(found), "drift": found.drift, "ratio": found.ratio, "findings": found.findings}
     say(json_text(told) if as_json else str(found))

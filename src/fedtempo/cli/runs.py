@@ -64,6 +64,7 @@ def run(
     trackers: Annotated[
         list[str] | None, typer.Option("--tracker", help="Log rounds to csv, jsonl, tensorboard, mlflow or wandb.")
     ] = None,
+    allow_code: AllowCode = None,
     as_json: AsJson = False,
     quiet: Quiet = False,
 ) -> None:
@@ -76,7 +77,7 @@ def run(
         "trackers": trackers or None,
     }
     changes = [f"{name}={json.dumps(value)}" for name, value in given.items() if value is not None]
-    file = read(experiment, [*(overrides or []), *changes])
+    file = read(experiment, [*(overrides or []), *changes], allow_code or [])
     told = trackers_of(file)
     if out is not None:
         new_folder(out)

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from fedtempo.cli.options import AsJson, ExperimentPath, Overrides, Quiet
+from fedtempo.cli.options import AllowCode, AsJson, ExperimentPath, Overrides, Quiet, allowing_code
 from fedtempo.config import overrides_of
 from fedtempo.support.terminal import Terminal, say
 from fedtempo.training.pool import RunsAtOnce, runs_at_once
@@ -26,6 +26,7 @@ def tune(
     grid: Annotated[str | None, typer.Option(help="A paper's algorithm and grid; listed below.")] = None,
     space: Annotated[Path | None, typer.Option(help="A TOML file whose tune table replaces the experiment's.")] = None,
     overrides: Overrides = None,
+    allow_code: AllowCode = None,
     method: Annotated[
         str | None, typer.Option(help="grid or hyperband; by default grid if every field is a list of choices.")
     ] = None,
@@ -48,7 +49,7 @@ def tune(
     The file's table "tune" says which values are tried, such as "algorithm.lr" = { log = [0.001, 1.0] }; or give a
     --grid.
     """
-    found_space = space_of(experiment, grid, space, overrides_of(overrides))
+    found_space = space_of(experiment, grid, space, overrides_of(overrides), allow_code or [])
     plan = plan_search(found_space, method, trials, seeds, sampler)
     at_once = _at_once(plan, workers)
     if not (quiet or as_json):
@@ -81,4 +82,5 @@ def _print(found: Found, out: Path) -> None:
     console.print(found.table())
     for name, share in found.importances.items():
         console.print(f"importance of {name}: {share:.0%}", soft_wrap=True, highlight=False)
-    console.print(f"best: trial {found.best.number}. Run it: fedtempo run {out / 'best.toml'}", soft_wrap=True)
+    allowed = allowing_code([dict(found.plan.space.values), found.best.values])
+    console.print(f"best: trial {found.best.number}. Run it: fedtempo run {out / 'best.toml'}{allowed}", soft_wrap=True)

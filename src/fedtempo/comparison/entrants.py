@@ -12,7 +12,7 @@ from typing import Any
 
 from fedtempo.algorithms import IN_FILES
 from fedtempo.config import ExperimentFile, parse, read, settings_of, train_file
-from fedtempo.config.own_code import find
+from fedtempo.config.own_code import find, granting
 from fedtempo.config.pairs import pairs_of
 from fedtempo.errors import ConfigError, is_count, require
 from fedtempo.training.loop import drained
@@ -65,12 +65,13 @@ def entrants_of_files(
     algorithms: str | None,
     only: bool = False,
     rates: Rates = lambda name: {},
+    allow_code: Sequence[str] = (),
 ) -> list[Entrant]:
     """The contestants of one experiment file, as `entrants_of`; of several, each file's own algorithm.
 
     Several files have the baselines of the first one, but for those that are among them.
     """
-    files = [read(path, list(overrides)) for path in paths]
+    files = [read(path, list(overrides), allow_code) for path in paths]
     require(algorithms is None or len(files) == 1, "algorithms", "left out with several experiment files", algorithms)
     if len(files) == 1:
         return entrants_of(files[0], algorithms, only, rates)
@@ -176,7 +177,7 @@ def run_entrants(
 def _train_all(jobs: Sequence[tuple[str, ExperimentFile]], out: Path, workers: int) -> None:
     """Every run to its end, as many at a time as there are workers. The first error ends them all."""
     sent = enumerate((label, file.model_dump(), out) for label, file in jobs)
-    with Pool(_in_worker, workers, "spawn") as pool:
+    with Pool(granting(_in_worker), workers, "spawn") as pool:
         for message in pool.perform(sent):
             if isinstance(message, Done) and message.error is not None:
                 label, file = jobs[message.number]

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import hashlib
+import os
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +26,7 @@ from fedtempo.config.construct import (
     make_schedule,
 )
 from fedtempo.config.construct_data import check_data, make_data
-from fedtempo.config.own_code import make_names_importable, own_names
+from fedtempo.config.own_code import file_of, stored_run
 from fedtempo.config.pairs import pairs_of, put
 from fedtempo.config.schema import ExperimentFile, one_line
 from fedtempo.config.settings import checked, make
@@ -42,6 +44,7 @@ from fedtempo.server.fault_injection import Faults
 from fedtempo.server.robust import AGGREGATORS, Aggregator, plain_mean
 from fedtempo.support.files import read_inside
 from fedtempo.training.checks.settings import check_device
+from fedtempo.training.storage.database import DATABASE
 from fedtempo.training.trackers import TRACKERS, Tracker
 
 BERNOULLI, BY_SAMPLES = "bernoulli", "by_samples"
@@ -49,20 +52,27 @@ FROM_A_PATH = {"data": ("csv", "parquet"), "devices": ("trace",)}
 """Sections that may be made from a file of the user's, with the names that are."""
 
 
-def read(path: Path, overrides: list[str] | None = None) -> ExperimentFile:
-    """The experiment in a TOML file, with `a.b=value` overrides."""
+def read(path: Path, overrides: list[str] | None = None, allow_code: Sequence[str] = ()) -> ExperimentFile:
+    """The experiment in a TOML file, with `a.b=value` overrides; it may name modules beside it, and `allow_code`."""
     values = read_values(path)
     for field, value in overrides_of(overrides).items():
         put(values, field, value, "--set")
-    return parse(found_beside(values, path.parent))
+    with naming_code(path.parent, allow_code):
+        return parse(found_beside(values, path.parent))
+
+
+def naming_code(folder: Path, allow_code: Sequence[str]) -> AbstractContextManager[None]:
+    """Inside, the values of a file in this folder are checked: it may name modules beside it, and `allow_code`."""
+    # What lies in a run folder was put there by us, or by whoever sent it: there is no code of the user's in it.
+    holds_run = os.path.lexists(folder / DATABASE)
+    return stored_run(folder, allow_code) if holds_run else file_of(folder, allow_code)
 
 
 def found_beside(values: Mapping[str, object], folder: Path) -> dict[str, object]:
-    """The values of a file in this folder that is to be run: it may name code and files to read that lie beside it.
+    """The values of a file in this folder that is to be run: it may name files to read that lie beside it.
 
     A file is looked for in the current folder first, as every path on a command line is.
     """
-    make_names_importable(own_names(values), folder)
     return {
         name: _with_path_beside(value, FROM_A_PATH[name], folder) if name in FROM_A_PATH else value
         for name, value in values.items()

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from fedtempo.config.experiment_file import named_trackers, parse, read_values
-from fedtempo.config.own_code import allowing
+from fedtempo.config.own_code import stored_run
 from fedtempo.config.schema import ExperimentFile
 from fedtempo.errors import ConfigError, shown
 
@@ -19,7 +19,7 @@ HERE = (None, "auto", "local")
 def stored_file(path: Path, allow_code: Sequence[str] = ()) -> ExperimentFile:
     """The experiment file of a run folder. Code of its own must be in a module that the user allows now."""
     values = read_values(path, received=True)
-    with allowing(allow_code, path.parent):
+    with stored_run(path.parent, allow_code):
         return parse(values)
 
 

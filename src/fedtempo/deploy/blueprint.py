@@ -14,6 +14,7 @@ from fedtempo.algorithms.algorithm import Algorithm
 from fedtempo.backends import serial
 from fedtempo.config import ExperimentFile, fingerprint, parse, read_values, settings_of
 from fedtempo.config.construct_data import make_data
+from fedtempo.config.own_code import allow_named
 from fedtempo.data.federated import FederatedData
 from fedtempo.deploy.nodedata import NodeData, placed
 from fedtempo.errors import ConfigError, require
@@ -43,7 +44,9 @@ class Blueprint:
 def blueprint_of(experiment: Experiment | ExperimentFile | str | Path) -> Blueprint:
     """The blueprint of an experiment file, of its path, or of an experiment that is built already."""
     if isinstance(experiment, (str, Path)):
-        return of_file(parse(read_values(Path(experiment))))
+        values = read_values(Path(experiment))
+        allow_named(values)  # an app is made with its experiment, by the command that checked it or by a script
+        return of_file(parse(values))
     known = isinstance(experiment, (Experiment, ExperimentFile))
     require(known, "experiment", "an Experiment, or the path of an experiment file", experiment)
     return of_file(experiment) if isinstance(experiment, ExperimentFile) else _of_experiment(experiment)

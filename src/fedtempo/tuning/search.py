@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from fedtempo.config import ExperimentFile, settings_of
+from fedtempo.config.experiment_file import naming_code
+from fedtempo.config.own_code import granting
 from fedtempo.config.pairs import put
 from fedtempo.errors import ConfigError, is_count, require, unknown
 from fedtempo.support.files import sole_user
@@ -25,7 +27,11 @@ Observe = Callable[[Record, int], None]
 
 
 def space_of(
-    path: Path, grid: str | None = None, ranges: Path | None = None, settings: Mapping[str, object] | None = None
+    path: Path,
+    grid: str | None = None,
+    ranges: Path | None = None,
+    settings: Mapping[str, object] | None = None,
+    allow_code: Sequence[str] = (),
 ) -> Space:
     """The space of an experiment file: its own `[tune]` table, or another file's, on top of a paper's grid.
 
@@ -43,7 +49,8 @@ def space_of(
         put(values, field, value, "--set")
     dimensions |= dimensions_of(table)
     space = Space(values, tuple(dimensions.values()))
-    space.check()
+    with naming_code(path.parent, allow_code):
+        space.check()
     return space
 
 
@@ -153,7 +160,7 @@ def _jobs(study: Study, plan: SearchPlan, out: Path) -> Iterator[Job]:
 
 def _in_parallel(study: Study, jobs: Iterator[Job], workers: int, watch: Observe) -> None:
     # Spawned, not forked: the check of the experiment may have started CUDA here, which a fork does not survive.
-    with Pool(_trial, workers, "spawn") as pool:
+    with Pool(granting(_trial), workers, "spawn") as pool:
         for message in pool.perform((job.number, job) for job in jobs):
             if isinstance(message, Asked):
                 pool.answer(message.number, study.report(message.number, *message.question))

@@ -11,9 +11,15 @@ import tomli_w
 
 import fedtempo as ft
 from fedtempo.algorithms import ALGORITHMS
-from fedtempo.config import parse, read, settings_of
+from fedtempo.config import own_code, parse, read, settings_of
 from tests.slow import slow_but
 from tests.unit.config.experiments import BACKBONE, HEAD, experiment
+
+
+@pytest.fixture(autouse=True)
+def allowed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(own_code, "_granted", own_code.Granted(modules=("tests",)))
+
 
 # The settings of the algorithms that need others than a rate and steps.
 SETTINGS: dict[str, dict[str, Any]] = {

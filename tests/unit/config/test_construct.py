@@ -10,11 +10,26 @@ import torch
 
 import fedtempo as ft
 from fedtempo import algorithms as fl
-from fedtempo.config import make_algorithm, make_data, parse, settings_of
+from fedtempo.config import make_algorithm, make_data, own_code, parse, settings_of
 from fedtempo.config.schema import DataSection
 from fedtempo.schedules import SCHEDULES, Now, from_config, per_round, per_step, to_config
 from tests import zoo
 from tests.unit.config.experiments import BACKBONE, HEAD, experiment
+
+
+@pytest.fixture(autouse=True)
+def allowed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(
+        own_code,
+        "_granted",
+        own_code.Granted(
+            modules=(
+                "tests",
+                "torch",
+            )
+        ),
+    )
+
 
 SCHEDULE_SETTINGS: dict[str, dict[str, Any]] = {
     "constant": {"value": 0.5},

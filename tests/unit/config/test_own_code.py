@@ -19,6 +19,7 @@ from fedtempo.errors import ConfigError
 from fedtempo.report import read_run
 from fedtempo.training.loop import drained
 from fedtempo.tuning import plan_search, search, space_of
+from tests.programs import fedtempo_ended
 from tests.slow import slow_but
 from tests.unit.config.experiments import SMALL, experiment
 
@@ -94,12 +95,13 @@ def damped(momentum: float = 0.5):
 @pytest.fixture
 def mine(tmp_path: Path) -> Iterator[Path]:
     """A folder with own code in `mine_here.py`; what was imported from it is forgotten afterwards."""
-    paths, folders = list(sys.path), list(own_code._folders)
+    paths, folders, granted = list(sys.path), list(own_code._folders), own_code._granted
     folder = tmp_path / "project"
     folder.mkdir()
     (folder / "mine_here.py").write_text(MINE)
     yield folder
     sys.path[:], own_code._folders[:] = paths, folders
+    own_code._granted = granted
     sys.modules.pop("mine_here", None)
 
 
@@ -175,7 +177,10 @@ def test_names_nest_and_tables_are_split_as_usual(mine: Path) -> None:
         ({"algorithm": {"name": "mine_here:slow", "lr": "x"}}, "algorithm.lr must be a finite number. Got 'x'."),
         ({"algorithm": {"name": "mine_here:slow"}}, "algorithm.lr must be given for 'mine_here:slow'. Got nothing."),
         ({"algorithm": {"name": "mine_here:table"}}, "must return an Algorithm. Got a Table."),
-        ({"model": {"name": "not_here_at_all:Net"}}, "model 'not_here_at_all:Net' cannot be imported: ModuleNotFound"),
+        (
+            {"model": {"name": "not_here_at_all:Net"}},
+            "'not_here_at_all:Net', which is not beside the file. If you trust it, add --allow-code not_here_at_all.",
+        ),
         ({"model": {"name": "mine here:Net"}}, "model must name own code as 'package.module:name'."),
         ({"metrics": ["mine_here:_agreement"]}, "must be a Metric, which says what is better"),
         ({"data": {"name": "mine_here:clients", "new_clients": 2}}, "data.new_clients must be left out"),
@@ -215,13 +220,17 @@ def test_a_file_that_a_command_wrote_elsewhere_names_the_same_code(
     other.mkdir()
     monkeypatch.chdir(tmp_path)
     with pytest.raises(ConfigError, match="cannot be imported: ModuleNotFoundError"):
-        read(written(other))
+        read(written(other), allow_code=["mine_here"])
+    own_code._granted = own_code.Granted()
     monkeypatch.chdir(mine)
-    assert read(written(other)).model.name == "mine_here:Net"
+    with pytest.raises(ConfigError, match=r"not beside the file\. If you trust it, add --allow-code mine_here"):
+        read(written(other))
+    assert read(written(other), allow_code=["mine_here"]).model.name == "mine_here:Net"
     (other / "mine_here.py").write_text("raise RuntimeError('the one beside the file comes first')")
     sys.modules.pop("mine_here")
     sys.path.remove(str(mine.resolve()))
     own_code._folders.clear()
+    own_code._granted = own_code.Granted()
     with pytest.raises(ConfigError, match="the one beside the file comes first"):
         read(written(other))
 
@@ -233,6 +242,103 @@ def test_one_name_in_two_folders_is_refused(tmp_path: Path, mine: Path) -> None:
     (other / "mine_here.py").write_text(MINE.replace("lr / 2", "lr / 3"))
     with pytest.raises(ConfigError, match="must mean one module"):
         read(written(other))
+
+
+ATTACKS = {
+    "the standard library": "os:system",
+    "a part of it": "os.path:join",
+    "the interpreter's own": "builtins:exec",
+    "the program that runs": "__main__:main",
+    "an installed package": "tomli_w:dumps",
+    "this library": "fedtempo.support.files:write_atomically",
+    "by way of an own module": "mine_here:np.load",
+    "by way of two": "mine_here:nn.functional.relu",
+    "what an own module imports by name": "mine_here:run_it",
+    "a builtin that it has": "mine_here:execute",
+    "what every function has": "mine_here:slow.__globals__",
+    "a method of a value": "mine_here:PLACE.write_text",
+}
+PLACES = ("model", "algorithm", "data", "metric", "loss")
+
+
+@pytest.mark.parametrize("name", ATTACKS)
+@pytest.mark.parametrize("place", PLACES)
+def test_a_file_alone_runs_nothing(place: str, name: str, mine: Path) -> None:
+    with (mine / "mine_here.py").open("a") as file:
+        file.write(
+            "\nfrom os import system as run_it\nfrom pathlib import Path\nexecute = exec\nPLACE = Path('written')\n"
+        )
+    changes = {
+        place: {"name": ATTACKS[name], "command": "touch written"},
+        **({} if place == "data" else {"data": SMALL["data"]}),
+    }
+    if place != "metric":
+        changes |= {"metrics": None}
+    values = {key: value for key, value in {**SMALL, **changes}.items() if value is not None}
+    (mine / "sent.toml").write_text(tomli_w.dumps(values))
+    with pytest.raises(ConfigError, match=r"names code of its own|standard library|must be a function|is not known"):
+        read(mine / "sent.toml")
+
+
+def test_a_run_folder_has_no_modules_beside(mine: Path) -> None:
+    path = written(mine)
+    assert read(path).model.name == "mine_here:Net"
+    own_code._granted = own_code.Granted()
+    (mine / "run.sqlite").touch()
+    with pytest.raises(ConfigError, match="a stored run may come"):
+        read(path)
+
+
+def test_a_module_beside_does_not_stand_for_a_loaded_one(mine: Path) -> None:
+    (mine / "tomli_w.py").write_text(MINE)
+    with pytest.raises(ConfigError, match="another 'tomli_w' is loaded"):
+        read(written(mine, model={"name": "tomli_w:Net"}))
+
+
+COMMANDS = {
+    "run": ["run", "{file}"],
+    "schedule": ["schedule", "{file}"],
+    "advise": ["advise", "{file}"],
+    "tune": ["tune", "{rated}", "--out", "{out}"],
+    "compare": ["compare", "{file}", "--out", "{out}"],
+    "compare --tune": ["compare", "{file}", "--tune", "--out", "{out}"],
+    "a setting": ["run", "{plain}", "--set", "model={{name='os:system',command='touch {out}'}}"],
+    "an algorithm": ["compare", "{plain}", "--algorithms", "os:system:command='touch {out}'"],
+    "a table to try": ["tune", "{tuned}", "--out", "{out}"],
+}
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_no_command_runs_it(command: str, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    shell = {"name": "os:system", "command": f"touch {out}"}
+    tuned = {"tune": {"model.name": ["mlp", "os:system"]}}
+    rated = {"model": shell, "tune": {"algorithm.lr": [0.1, 0.2]}}
+    files = {"file": {"model": shell}, "plain": {}, "tuned": tuned, "rated": rated}
+    for name, changes in files.items():
+        (tmp_path / f"{name}.toml").write_text(tomli_w.dumps({**SMALL, **changes}))
+    places = {name: tmp_path / f"{name}.toml" for name in files}
+    ended = fedtempo_ended(*(part.format(**places, out=out) for part in COMMANDS[command]))
+    assert ended.returncode == 3
+    assert "must not name a module of the standard library" in ended.stderr
+    assert not out.exists()
+
+
+def test_names_on_the_command_line_are_found_beside_the_file(mine: Path, tmp_path: Path) -> None:
+    """Also where the file itself names none of them; in the current folder only if the caller says so."""
+    (mine / "plain.toml").write_text(tomli_w.dumps(SMALL))
+    (tmp_path / "plain.toml").write_text(tomli_w.dumps(SMALL))
+    algorithms = ["--algorithms", "mine_here:slow:lr=0.3"]
+    found = fedtempo_ended("schedule", str(mine / "plain.toml"), *algorithms, "--json", directory=tmp_path)
+    assert list(json.loads(found.stdout)) == ["mine_here:slow:lr=0.3"]
+    refused = fedtempo_ended("schedule", str(tmp_path / "plain.toml"), *algorithms, directory=mine)
+    assert "not beside the file. If you trust it, add --allow-code mine_here" in refused.stderr
+    allowed = ["--allow-code", "mine_here"]
+    assert (
+        fedtempo_ended("schedule", str(tmp_path / "plain.toml"), *algorithms, *allowed, directory=mine).returncode == 0
+    )
+    compared = fedtempo_ended("compare", str(mine / "plain.toml"), *algorithms, "--only", "--json", directory=tmp_path)
+    assert compared.returncode == 0, compared.stderr
 
 
 def test_a_stored_folder_imports_only_what_is_allowed(tmp_path: Path, mine: Path, monkeypatch: Any) -> None:
@@ -250,6 +356,7 @@ def test_a_stored_folder_imports_only_what_is_allowed(tmp_path: Path, mine: Path
     sys.modules.pop("mine_here")
     sys.path[:] = [str(out), *(place for place in sys.path if place != str(mine.resolve()))]
     own_code._folders.clear()
+    own_code._granted = own_code.Granted()
     monkeypatch.chdir(out)
     with pytest.raises(ConfigError, match="cannot be imported: ModuleNotFoundError"):
         stored_file(stored, ["mine_here"])
@@ -270,11 +377,18 @@ def test_registered_names_are_known(mine: Path, tmp_path: Path) -> None:
     )
     sys.path.insert(0, str(site))
     sys.path.insert(0, str(mine))
+    with pytest.raises(ConfigError, match=r"'slower'.*add --allow-code mine_here"):
+        parse(experiment(algorithm={"name": "slower", "lr": 0.2}))
+    own_code.allow(["mine_here"])
     file = parse(experiment(algorithm={"name": "slower", "lr": 0.2}))
-    assert repr(settings_of(file)["algorithm"]) == "fedavg(lr=0.1, steps=2)"
-    (tmp_path / "experiment.toml").write_text(tomli_w.dumps(file.model_dump(exclude_none=True)))
+    own_code._granted = own_code.Granted()
+    stored = tmp_path / "run" / "experiment.toml"
+    stored.parent.mkdir()
+    stored.write_text(tomli_w.dumps(file.model_dump(exclude_none=True)))
     with pytest.raises(ConfigError, match="add --allow-code mine_here"):
-        stored_file(tmp_path / "experiment.toml")
+        stored_file(stored)
+    made = settings_of(stored_file(stored, ["mine_here"]))["algorithm"]
+    assert repr(made) == "fedavg(lr=0.1, steps=2)"
     with pytest.raises(ConfigError, match="Did you mean 'slower'"):
         parse(experiment(algorithm={"name": "slowr", "lr": 0.2}))
 
@@ -327,5 +441,6 @@ def saw(now: ft.schedules.Now, value: float) -> float:
 
 def test_a_function_without_its_setting_is_told_which_it_lacks() -> None:
     """The library passes the position itself: to ask the user for it leads astray."""
+    own_code.allow([__name__])
     with pytest.raises(ConfigError, match=r"algorithm.lr '.*:saw' must be given value, and now if it makes"):
         function_or_made("algorithm.lr", f"{__name__}:saw", {}, {}, "schedule", 1)

@@ -12,12 +12,18 @@ import pytest
 
 from fedtempo.algorithms import ALGORITHMS
 from fedtempo.comparison.entrants import entrants_of, parse_algorithms
-from fedtempo.config import parse
+from fedtempo.config import own_code, parse
 from fedtempo.errors import ConfigError
 from fedtempo.study.ranges import default_ranges, log_range, spread_points
 from fedtempo.study.tunable import Tunable, first_values, from_entrants
 from fedtempo.tuning.space import Dimension, dimensions_of
 from tests.unit.study.test_study import EXPERIMENT
+
+
+@pytest.fixture(autouse=True)
+def allowed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(own_code, "_granted", own_code.Granted(modules=("tests",)))
+
 
 FILE: dict[str, Any] = {
     **tomllib.loads(EXPERIMENT),
