@@ -15,6 +15,7 @@ from typing import Any
 from fedtempo.comparison.entrants import slug
 from fedtempo.comparison.runs import finished_run
 from fedtempo.config import write_experiment
+from fedtempo.config.own_code import granting
 from fedtempo.errors import FedTempoError, OutputError, StoreError, TrainingError
 from fedtempo.evaluation.protocol import Evaluation
 from fedtempo.study.plan import FairPlan
@@ -170,7 +171,7 @@ def perform_all(runs: Sequence[FairRun], workers: int, can_be_sent: bool, observ
             observe(number, len(runs), run.name)
         return
     perform = _sent if can_be_sent else lambda number, ask: waiting[number].perform()
-    with Pool(perform, workers, "spawn" if can_be_sent else "fork") as pool:
+    with Pool(granting(perform), workers, "spawn" if can_be_sent else "fork") as pool:
         for message in pool.perform(enumerate(waiting if can_be_sent else range(len(waiting)))):
             run = waiting[message.number]
             if isinstance(message, Done) and message.error is not None:
