@@ -55,7 +55,7 @@ COMMANDS = {
     "resume": Command(
         "runs",
         "resume",
-        "Go on where a run stopped; the result is that of the uninterrupted run, bit for bit.",
+        "Go on where a run stopped. On the same kind of processor the result is that of the uninterrupted run.",
         examples=(
             "fedtempo resume runs/a",
             "fedtempo resume runs/a --rounds 200",

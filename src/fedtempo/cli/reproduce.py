@@ -39,6 +39,7 @@ from fedtempo.papers.framework.running import Observer, plan, require_data_sets
 from fedtempo.papers.framework.stored import read_stored_runs
 from fedtempo.papers.framework.stored_outcome import stored_outcome
 from fedtempo.papers.situation_table import PAGE, write_situations
+from fedtempo.support.kind import in_words, kind_here
 from fedtempo.support.terminal import Terminal, say
 from fedtempo.training.pool import LEAST_ROUNDS, runs_at_once
 
@@ -258,7 +259,8 @@ def _provenance() -> str:
     parts = [f"{name} {version(name)}" for name in ENVIRONMENT]
     commit = _commit()
     source = f"commit {commit}" if commit else f"fedtempo {version('fedtempo')}"
-    return f"{datetime.now(UTC):%Y-%m-%d}, {source}, Python {platform.python_version()}, {', '.join(parts)}."
+    when = f"{datetime.now(UTC):%Y-%m-%d}, {source}, Python {platform.python_version()}, {', '.join(parts)}"
+    return f"{when}. Kind of processor: {in_words(kind_here())}."
 
 
 def _commit(package: Path = Path(__file__).parents[1]) -> str:

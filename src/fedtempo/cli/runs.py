@@ -98,14 +98,18 @@ def resume(
     as_planned: Annotated[
         bool, typer.Option("--as-planned", help="With --rounds: keep what depended on the number of rounds as it was.")
     ] = False,
+    same_kind: Annotated[
+        bool, typer.Option("--same-kind", help="Refuse another kind of processor, which computes other last bits.")
+    ] = False,
     as_json: AsJson = False,
     quiet: Quiet = False,
 ) -> None:
-    """Go on where a run stopped; the result is that of the uninterrupted run, bit for bit."""
+    """Go on where a run stopped. On the same kind of processor the result is that of the uninterrupted run."""
     if (folder / DEPLOYMENT).exists():
         from fedtempo.cli import deploy
 
         require(rounds is None, "rounds", "left out for a deployment: its nodes know the number", rounds)
+        require(not same_kind, "same_kind", "left out for a deployment: its nodes compute, each on its own", same_kind)
         deploy.resume_server(folder, as_json, quiet, allow_code)
         return
     if not (folder / DATABASE).exists():
@@ -113,7 +117,9 @@ def resume(
     file = read_stored(folder / EXPERIMENT, allow or [], allow_code or [])
     if rounds is not None:
         file = with_rounds(file, rounds)
-    training = train_file(file, folder, resume=True, trackers=trackers_of(file), as_planned=as_planned)
+    training = train_file(
+        file, folder, resume=True, trackers=trackers_of(file), as_planned=as_planned, same_kind=same_kind
+    )
     with saying_how_to_resume(folder, file):
         if rounds is not None:
             training = _noted(training, folder, file)

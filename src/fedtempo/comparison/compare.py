@@ -28,6 +28,7 @@ GIVEN_BY_COMPARE = (
     "progress",
     "states",
     "as_planned",
+    "same_kind",
     "trackers",
 )
 

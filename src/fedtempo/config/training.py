@@ -24,6 +24,7 @@ def train_file(
     resume: bool = False,
     trackers: Sequence[Tracker] = (),
     as_planned: bool = False,
+    same_kind: bool = False,
 ) -> Generator[RoundReport, None, Result]:
     """Train an experiment file as `train` does. A new folder gets the resolved file once it belongs to this run.
 
@@ -31,7 +32,13 @@ def train_file(
     """
     keep = partial(write_experiment, experiment=file)
     return train_experiment(
-        prepare(**settings_of(file)), out, resume, trackers=trackers, claimed=keep, as_planned=as_planned
+        prepare(**settings_of(file)),
+        out,
+        resume,
+        trackers=trackers,
+        claimed=keep,
+        as_planned=as_planned,
+        same_kind=same_kind,
     )
 
 

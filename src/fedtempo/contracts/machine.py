@@ -24,6 +24,7 @@ from fedtempo.backends.start import FORCED, SENDS, start_method, why_not_fork
 from fedtempo.contracts.algorithms import TOLERANCE, distance, small_data
 from fedtempo.errors import first_line
 from fedtempo.models.mlp import mlp
+from fedtempo.support.kind import in_words, kind_here
 from fedtempo.support.threads import usable_processors
 from fedtempo.training.result import Result
 from fedtempo.training.run import run
@@ -79,6 +80,7 @@ def machine_facts() -> dict[str, str]:
         "linear algebra": f"torch {_torch_libraries()}, numpy {_numpy_library()}",
         "matrix products": f"{_speed():.1f} GFLOP/s on one thread (float32, {MATRIX} x {MATRIX})",
         "workers are": f"{start_method() or 'not to be had'}{f' ({no_fork})' if no_fork else ''}",
+        "same bits on": in_words(kind_here()),
         "accelerators": ", ".join(_accelerators()) or "none",
     }
 

@@ -12,6 +12,7 @@ from importlib.metadata import version
 from pathlib import Path
 
 from fedtempo.report.pictures import DataPicture, RatePlan, picture_of, plan_of
+from fedtempo.support.kind import in_words, kind_here
 from fedtempo.training.experiment import Experiment
 from fedtempo.training.private_runs import WITHHELD
 from fedtempo.training.result import Result
@@ -111,8 +112,9 @@ def noted(notes: Sequence[str]) -> dict[str, str]:
 
 
 def versions() -> dict[str, str]:
-    """Of Python and the libraries that decide a run's bits."""
-    return {"python": platform.python_version(), **{name: version(name) for name in LIBRARIES}}
+    """Of Python and the libraries, and the kind of processor that decides a run's last bits."""
+    found = {name: version(name) for name in LIBRARIES}
+    return {"python": platform.python_version(), **found, "kind": in_words(kind_here())}
 
 
 def timestamp() -> str:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, fields
 from functools import cached_property
 from importlib.metadata import version
@@ -24,11 +24,14 @@ from fedtempo.params import Params
 from fedtempo.server.asynchrony import Asynchrony
 from fedtempo.server.cohort import Cohort
 from fedtempo.server.privacy_accounting import Guarantee
-from fedtempo.support.identity import Unstable, identity_of
+from fedtempo.support.identity import Unstable, identity_of, rough_identity_of
 from fedtempo.training.private_runs import guarantee
 
 CONTENT = " (content)"
 """Ends the names of identity fields that are hashes and stand beside a field in words."""
+STARTS = f"init_clients{CONTENT}"
+COMPUTED = ("model", "data", STARTS)
+"""Fields of the identity that hold numbers computed before training: first weights, and columns that were scaled."""
 
 
 @dataclass(frozen=True)
@@ -118,9 +121,13 @@ class Experiment:
         a stable identity, such as a function that captures a list, is an error. Without `strict` its field says "not
         stable".
         """
-        contents = {name: _content(part, name.removesuffix(CONTENT), strict) for name, part in self._parts()}
+        contents = {name: _content(part, name, strict) for name, part in self._parts()}
         # Weights are drawn from the seed, so the model's hash tells seeds apart. The architecture tells networks apart.
         return {**self.describe(), **contents, "architecture": _architecture(self.federation.problem.model)}
+
+    def rough_identity(self) -> dict[str, str]:
+        """The parts whose last bits depend on the processor, up to rounding."""
+        return {name: _content(part, name, True, rough_identity_of) for name, part in self._parts() if name in COMPUTED}
 
     def _parts(self) -> Iterator[tuple[str, object]]:
         federation, problem = self.federation, self.federation.problem
@@ -130,7 +137,7 @@ class Experiment:
                 yield f"algorithm.{part.name}{CONTENT}", getattr(federation.algorithm, part.name)
         yield "model", (problem.model, self.first_shared)
         yield "data", problem.data
-        yield f"init_clients{CONTENT}", (federation.common_start, federation.given_clients)
+        yield STARTS, (federation.common_start, federation.given_clients)
         yield f"loss{CONTENT}", problem.task
         yield f"augment{CONTENT}", problem.augment
         yield f"cohort{CONTENT}", self.cohort
@@ -140,15 +147,19 @@ class Experiment:
             yield f"devices{CONTENT}", problem.devices.devices.identity()
 
 
+def _exactly(part: object, name: str) -> str:
+    return identity_of(part, name)[:32]
+
+
 def _architecture(model: nn.Module) -> str:
     """A short hash of the network's layers and of the shapes of its tensors."""
     tensors = [(name, tuple(t.shape)) for name, t in (*model.named_parameters(), *model.named_buffers())]
     return hashlib.sha256(repr((str(model), tensors)).encode()).hexdigest()[:8]
 
 
-def _content(part: object, name: str, strict: bool) -> str:
+def _content(part: object, field: str, strict: bool, hashed: Callable[[object, str], str] = _exactly) -> str:
     try:
-        return identity_of(part, name)[:32]
+        return hashed(part, field.removesuffix(CONTENT))
     except Unstable as error:
         if not strict:
             return "not stable"

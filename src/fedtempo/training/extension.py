@@ -54,7 +54,7 @@ def _spans(value: Any) -> Iterator[int]:
         yield from _spans(value.settings)
 
 
-def check_as_planned(as_planned: object, resume: bool) -> None:
-    """The setting is a truth value, and only a resumed run can have been planned."""
-    require(isinstance(as_planned, bool), "as_planned", "true or false", as_planned)
-    require(not as_planned or resume, "as_planned", "left out where no run is resumed", as_planned)
+def check_of_resumed(name: str, value: object, resume: bool) -> None:
+    """A truth value that says how a stored run goes on, and that a new run has no use for."""
+    require(isinstance(value, bool), name, "true or false", value)
+    require(not value or resume, name, "left out where no run is resumed", value)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 import time
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, closing, nullcontext
 from dataclasses import replace
 from pathlib import Path
@@ -22,13 +22,14 @@ from fedtempo.federation.federation import Federation
 from fedtempo.params import select, size_in_bytes
 from fedtempo.schedules import Now
 from fedtempo.support.allocator import freed_memory_kept
+from fedtempo.support.kind import kind_here
 from fedtempo.support.threads import one_thread
 from fedtempo.training.asynchronous.asked import AskedEngine
 from fedtempo.training.asynchronous.rounds import next_version
 from fedtempo.training.clock import AWAY, LEFT
 from fedtempo.training.experiment import Experiment
 from fedtempo.training.extension import check_extension
-from fedtempo.training.log import log_end, log_round, log_start
+from fedtempo.training.log import LOGGER, log_end, log_round, log_start
 from fedtempo.training.one_round import DROPPED, next_round, now_in
 from fedtempo.training.result import Result
 from fedtempo.training.round_report import RoundReport, RoundState, evaluations_since_best
@@ -36,6 +37,7 @@ from fedtempo.training.round_scores import evaluated, evaluator_of, memory_of
 from fedtempo.training.saved import Snapshot
 from fedtempo.training.state import AfterRound, Progress, State
 from fedtempo.training.storage.in_memory import MemoryStore, Saved, Store
+from fedtempo.training.storage.kinds import Here, move, require_kind
 from fedtempo.training.storage.on_disk import DATABASE, DurableStore
 from fedtempo.training.tracking import Tracker, tracking
 
@@ -53,19 +55,20 @@ def train_experiment(
     claimed: Callable[[Path], None] | None = None,
     states: bool = False,
     as_planned: bool = False,
+    same_kind: bool = False,
     notes_as_warnings: bool = False,
 ) -> Generator[RoundReport, None, Result]:
     """Train round by round: choose clients, train them, take the server's step, score, commit, yield the report.
 
     The experiment says where clients run, unless the caller gives an `engine`. `claimed` is called once a new folder
     belongs to this run, and may write into it. With `states` every report holds the whole state. A stored run may be
-    given more rounds; `as_planned` keeps what was chosen for their number. `notes_as_warnings` logs what
-    was decided for the user as a warning.
+    given more rounds; `as_planned` keeps what was chosen for their number. `same_kind` refuses another kind of
+    processor. `notes_as_warnings` logs what was decided for the user as a warning.
     """
     federation, server = experiment.federation, experiment.federation.algorithm.server
     engine = _not_waiting(experiment, engine)
     real = engine is not None
-    state, history, store = _start(experiment, out, resume, commit_every, claimed, as_planned, real)
+    state, history, store = _start(experiment, out, resume, commit_every, claimed, as_planned, same_kind, real)
     # A history of all models may not fit into memory. Long runs keep the reports and drop their models.
     keeps_models = size_in_bytes(state.shared) * experiment.rounds <= KEPT_MODELS
     with (
@@ -213,6 +216,7 @@ def _start(
     commit_every: int,
     claimed: Callable[[Path], None] | None,
     as_planned: bool,
+    same_kind: bool,
     real: bool,
 ) -> tuple[State, list[RoundReport], Store]:
     """The first state, or the one a stored run had reached."""
@@ -223,19 +227,31 @@ def _start(
     if out is None:
         return state, [], MemoryStore()
     extend = functools.partial(check_extension, experiment, as_planned)
-    store = DurableStore(out, experiment.identity(), resume, commit_every, claimed, extend)
+    here = Here(kind_here(federation.problem.device), experiment.rough_identity)
+    store = DurableStore(out, experiment.identity(), resume, here, commit_every, claimed, extend)
     if secret is not None:
         # The key of the noise is in the database: only its owner may read it. SQLite gives its log the same mode.
         for part in out.glob(f"{DATABASE}*"):
             part.chmod(0o600)
     try:
         saved = store.load(state) or Saved(state, [])
-        if secret is not None and resume and real and len(saved.history) < experiment.rounds:
-            saved = _charged(saved, store)
+        if resume and len(saved.history) < experiment.rounds and not _stopped(saved.history):
+            _go_on(store, here.kind, len(saved.history), same_kind, private=secret is not None)
+            if secret is not None and real:
+                saved = _charged(saved, store)
     except BaseException:
         store.close()
         raise
     return saved.state, saved.history, store
+
+
+def _go_on(store: DurableStore, kind: Mapping[str, str], done: int, same_kind: bool, private: bool) -> None:
+    """Write down what the run goes on with. Another kind of processor is refused, or told in one line."""
+    before = store.kinds.newest
+    if before != kind:
+        require_kind(before, kind, same_kind, private)
+        LOGGER.warning("%s", move(before, kind, done))
+    store.go_on(kind, done)
 
 
 def _charged(saved: Saved, store: DurableStore) -> Saved:

@@ -68,7 +68,7 @@ class Result(FinishedRun):
     def notes(self) -> tuple[str, ...]:
         """What the run decided for you, and what looks wrong with it, a line each."""
         facts = (self.history, self.last.round, self.chosen.round if self.chosen else None, self.scores)
-        return (*self.experiment.notes, *remarks(self.experiment, *facts))
+        return (*self.experiment.notes, *self.store.kinds.notes(), *remarks(self.experiment, *facts))
 
     @property
     def stopped_early(self) -> int | None:

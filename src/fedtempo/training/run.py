@@ -28,7 +28,7 @@ from fedtempo.server.cohort import Cohort
 from fedtempo.server.fault_injection import Faults
 from fedtempo.server.robust import Aggregator, plain_mean
 from fedtempo.tasks import PerSample, Task
-from fedtempo.training.extension import check_as_planned
+from fedtempo.training.extension import check_of_resumed
 from fedtempo.training.loop import drained, train_experiment
 from fedtempo.training.prepare import prepare
 from fedtempo.training.result import Result
@@ -103,6 +103,7 @@ def run(
     out: str | Path | None = None,
     resume: bool = False,
     as_planned: bool = False,
+    same_kind: bool = False,
     commit_every: int = 1,
     trackers: Iterable[str | Tracker] = (),
     progress: bool | None = None,
@@ -161,6 +162,9 @@ def run(
         resume: Continue the run in `out` where it stopped. It may get more `rounds` than it had.
         as_planned: For a resumed run with more rounds: keep settings that depend on the number of rounds (a cosine
             schedule, how often users are scored) as they were planned. Without it such a run is refused.
+        same_kind: For a resumed run: refuse another kind of processor (other instruction sets, another release of torch
+            or numpy), which computes other last bits. Without it the run goes on and says so. A private run is always
+            refused there.
         commit_every: Rounds that share one transaction.
         trackers: Tools to which every round's numbers are logged, such as `["progress", "tensorboard"]`.
         progress: True shows a bar in a terminal or a notebook, and lines elsewhere. By default a run logs one line, its
@@ -204,7 +208,9 @@ def train(**settings: Any) -> Generator[RoundReport, None, Result]:
     out, resume = settings.pop("out", None), settings.pop("resume", False)
     states, as_planned = settings.pop("states", False), settings.pop("as_planned", False)
     commit_every, shows = settings.pop("commit_every", 1), settings.pop("progress", None)
-    check_as_planned(as_planned, resume)
+    same_kind = settings.pop("same_kind", False)
+    check_of_resumed("as_planned", as_planned, resume)
+    check_of_resumed("same_kind", same_kind, resume)
     require(shows is None or isinstance(shows, bool), "progress", "true, false or None", shows)
     require(isinstance(states, bool), "states", "true or false", states)
     trackers = as_trackers(settings.pop("trackers", ()))
@@ -224,6 +230,7 @@ def train(**settings: Any) -> Generator[RoundReport, None, Result]:
             trackers,
             states=states,
             as_planned=as_planned,
+            same_kind=same_kind,
             # A bar shows the notes of a run itself. In a plain script, only warnings are printed.
             notes_as_warnings=shows is None and not has_bar,
         )

@@ -30,7 +30,16 @@ def test_run_and_train_take_the_same_parameters() -> None:
 def test_every_setting_of_an_experiment_is_at_the_front_door_with_the_same_default() -> None:
     run, inside = (inspect.signature(function).parameters for function in (ft.run, prepare))
     assert {name: p.default for name, p in inside.items()} == {name: run[name].default for name in inside}
-    assert set(run) - set(inside) == {"out", "resume", "as_planned", "commit_every", "trackers", "progress", "states"}
+    assert set(run) - set(inside) == {
+        "out",
+        "resume",
+        "as_planned",
+        "same_kind",
+        "commit_every",
+        "trackers",
+        "progress",
+        "states",
+    }
 
 
 def test_every_parameter_is_explained() -> None:

@@ -21,7 +21,7 @@ import logging
 import mmap
 import random
 import types
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import PurePath
 from typing import Any
 
@@ -56,7 +56,12 @@ def identity_of(value: object, name: str = "value") -> str:
     >>> identity_of((1, 2.0)) == identity_of((1, 2.0)), identity_of(1) == identity_of(1.0)
     (True, False)
     """
-    walk = _Walk()
+    return walked(value, name)
+
+
+def walked(value: object, name: str, floats: Callable[[np.ndarray], None] | None = None) -> str:
+    """A hash of the value. `floats`, if given, takes the numbers of floating-point arrays, which the hash omits."""
+    walk = _Walk(floats)
     walk.absorb(value, name)
     return walk.state.hexdigest()
 
@@ -64,8 +69,8 @@ def identity_of(value: object, name: str = "value") -> str:
 class _Walk:
     """One pass over a value. What was met before counts by where it was met, so cycles end."""
 
-    def __init__(self) -> None:
-        self.state = hashlib.sha256()
+    def __init__(self, floats: Callable[[np.ndarray], None] | None) -> None:
+        self.state, self._floats = hashlib.sha256(), floats
         self._met: dict[int, int] = {}
         self._alive: list[object] = []  # keeps every object alive, so that `id()` is not reused
 
@@ -91,7 +96,8 @@ class _Walk:
     def _structure(self, value: Any, path: str, in_function: bool) -> None:
         if isinstance(value, Tensor):
             self._say("tensor", str(value.requires_grad))
-            self._array(bits_of(value), path)
+            rough = self._floats is not None and value.dtype == torch.bfloat16  # numpy has no such numbers
+            self._array(bits_of(value.float() if rough else value), path)
         elif isinstance(value, np.ndarray):
             self._array(value, path)
         elif isinstance(value, types.ModuleType):
@@ -239,6 +245,9 @@ class _Walk:
         if array.dtype == object:
             return self.absorb(array.tolist(), path)
         self._say("array", str(array.dtype), str(array.shape))
+        # The bytes of a file are the same on every machine.
+        if self._floats is not None and np.issubdtype(array.dtype, np.floating) and not _is_mapped(array):
+            return self._floats(array)
         flat = array.reshape(-1) if array.flags.c_contiguous else np.ascontiguousarray(array).reshape(-1)
         data = flat.view(np.uint8) if flat.size else np.zeros(0, dtype=np.uint8)
         if len(data) <= READ_IN_FULL or not _is_mapped(array):

@@ -10,6 +10,7 @@ from pathlib import Path
 from fedtempo.errors import OutputError, StoreError
 from fedtempo.training.storage import selected_round
 from fedtempo.training.storage.folders import RoundCount, synced
+from fedtempo.training.storage.kinds import Here, Kinds
 from fedtempo.training.storage.seals import ROUNDS, Seal
 
 DATABASE = "run.sqlite"
@@ -69,12 +70,12 @@ def create(path: Path, seal: Seal) -> None:
 
 
 def opened(
-    path: Path, identity: Mapping[str, str], resume: bool, extend: Callable[[int], None] | None = None
+    path: Path, identity: Mapping[str, str], resume: bool, here: Here, extend: Callable[[int], None] | None = None
 ) -> tuple[sqlite3.Connection, Seal]:
     """The database of the run with this identity, checked, and the seal of its records.
 
-    A run may get more rounds than it was stored with, and nothing else may differ. `extend` is told how many those were
-    and raises where it matters.
+    A run may get more rounds than it was stored with; `extend` is told how many those were and raises where it matters.
+    On another kind of processor, rounding may have changed some parts. Nothing else may differ.
     """
     try:
         connection = sqlite3.connect(path, isolation_level=None)
@@ -91,20 +92,37 @@ def opened(
             raise StoreError(f"{path.name} cannot be used: {error}.") from None
         _remove(path)  # a run that could not begin leaves no database
         raise OutputError(f"out must be a folder that can be written. Got {path.parent}: {error}.") from None
-    for field in dict.fromkeys([*identity, *seal.identity]):
-        stored, given = seal.identity.get(field), identity.get(field)
-        if stored != given and not (field == ROUNDS and resume and extend is not None and _is_more(stored, given)):
-            connection.close()
-            raise OutputError(f"{field} must be that of the stored run, {stored!r}. Got {given!r}.")
-    if identity.get(ROUNDS) != seal.identity.get(ROUNDS) and extend is not None:
-        try:
+    try:
+        _require_same(seal, identity, here, more_rounds=resume and extend is not None)
+        if identity.get(ROUNDS) != seal.identity.get(ROUNDS) and extend is not None:
             extend(int(seal.identity[ROUNDS]))
             seal = seal.extended(int(identity[ROUNDS]))
-            connection.executemany("INSERT OR REPLACE INTO identity VALUES (?, ?)", seal.rows())
-        except BaseException:
-            connection.close()
-            raise
+    except BaseException:
+        connection.close()
+        raise
     return connection, seal
+
+
+def write_identity(connection: sqlite3.Connection, seal: Seal) -> None:
+    """Write the rows of the identity table that have changed since the run was stored."""
+    try:
+        stored = set(connection.execute("SELECT field, value FROM identity"))
+        new = [row for row in seal.rows() if row not in stored]
+        connection.executemany("INSERT OR REPLACE INTO identity VALUES (?, ?)", new)
+    except sqlite3.Error as error:
+        raise OutputError(f"{DATABASE} cannot be written: {error}.") from None
+
+
+def _require_same(seal: Seal, identity: Mapping[str, str], here: Here, more_rounds: bool) -> None:
+    """The stored run is the one with this identity, but for what rounding can have changed."""
+    kinds = Kinds.stored(seal.kinds)
+    rough = here.rough() if kinds.first != here.kind else {}
+    for field in dict.fromkeys([*identity, *seal.identity]):
+        stored, given = seal.identity.get(field), identity.get(field)
+        if stored == given or (field == ROUNDS and more_rounds and _is_more(stored, given)):
+            continue
+        if not kinds.allow(field, rough):
+            raise OutputError(f"{field} must be that of the stored run, {stored!r}. Got {given!r}.")
 
 
 def _is_more(stored: str | None, given: str | None) -> bool:

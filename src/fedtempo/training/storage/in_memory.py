@@ -8,6 +8,7 @@ from typing import NamedTuple, Protocol
 from fedtempo.params import Params
 from fedtempo.training.round_report import RoundReport
 from fedtempo.training.state import State
+from fedtempo.training.storage.kinds import Kinds
 from fedtempo.training.storage.selected_round import Changes, Selected
 
 
@@ -21,6 +22,11 @@ class Store(Protocol):
     @property
     def planned(self) -> int | None:
         """The rounds that a stored run was to have when it began; None where it is this run."""
+        ...
+
+    @property
+    def kinds(self) -> Kinds:
+        """The kinds of processor that a stored run was on."""
         ...
 
     @property
@@ -49,6 +55,7 @@ class MemoryStore:
         self._aside: dict[int, Params | None] = {}
         self.selected: Selected | None = None
         self.planned: int | None = None
+        self.kinds = Kinds()
 
     def get(self, client: int, selected: bool = False) -> Params | None:
         """A client's personal tensors now, or as of the selected round; None before its first round."""

@@ -1,9 +1,8 @@
 """A store on disk: one SQLite database per run, one transaction per commit (a round, unless `commit_every` says more).
 
-Every record has a hash that is bound to the run (`seals.py`). The shared record also has a sum over all clients'
-hashes, the manifest. So a record that was altered, renamed or lost, or that belongs to another run or another moment,
-is noticed. The last two rounds are kept. If the newest is damaged, the run goes back one round and warns; if both are,
-it stops.
+Every record has a hash that is bound to the run (`seals.py`), the shared record also the manifest, a sum over all
+clients' hashes: what was altered, lost, or belongs to another run or moment, is noticed. The last two rounds are kept.
+If the newest is damaged, the run goes back one round and warns; if both are, it stops.
 """
 
 from __future__ import annotations
@@ -20,14 +19,14 @@ from fedtempo.params import Params
 from fedtempo.training.faultpoints import fault
 from fedtempo.training.round_report import RoundReport, to_json
 from fedtempo.training.state import State, state_from_bytes, state_to_bytes, tensors_from_bytes, tensors_to_bytes
-from fedtempo.training.storage.database import DATABASE, create, opened, require_run
+from fedtempo.training.storage.database import DATABASE, create, opened, require_run, write_identity
 from fedtempo.training.storage.folders import LOCK, RoundCount, locked, require_there
 from fedtempo.training.storage.in_memory import Saved, Waiting
+from fedtempo.training.storage.kinds import Here, Kinds
 from fedtempo.training.storage.seals import MALFORMED, Seal
 from fedtempo.training.storage.selected_round import Changes, Selected, SelectionTables
 
 __all__ = ["DATABASE", "LOCK", "DurableStore"]
-
 _MODULUS = 1 << 256
 _CLIENT = "SELECT tensors, sha256 FROM clients WHERE client = ?"
 _SHARED = "SELECT tensors, numbers, manifest, sha256 FROM shared WHERE round = ?"
@@ -44,12 +43,12 @@ class DurableStore:
         folder: Path,
         identity: Mapping[str, str],
         resume: bool,
+        here: Here,
         commit_every: int = 1,
         claimed: Callable[[Path], None] | None = None,
         extend: Callable[[int], None] | None = None,
     ) -> None:
-        self._path = folder / DATABASE
-        self._every = commit_every
+        self._path, self._every = folder / DATABASE, commit_every
         self._kept: Waiting | None = None
         if resume:
             require_there(folder)
@@ -59,13 +58,12 @@ class DurableStore:
             if not resume:
                 if claimed is not None:
                     claimed(folder)
-                create(self._path, Seal.new(identity))
-            self._connection, self._seal = opened(self._path, identity, resume, extend)
-            self.planned = self._seal.planned
+                create(self._path, Seal.new(identity).on_kinds(Kinds(((0, here.kind),), here.rough()).to_text()))
+            self._connection, self._seal = opened(self._path, identity, resume, here, extend)
+            self.planned, self.kinds = self._seal.planned, Kinds.stored(self._seal.kinds)
             self._count = RoundCount(folder, self._seal)
-            self._manifest, self._last_hash = 0, ""
+            self._manifest, self._last_hash, self._selection = 0, "", Changes()
             self._tables = SelectionTables(self._connection, self._seal)
-            self._selection = Changes()
         except BaseException:
             self._lock.release()
             raise
@@ -136,6 +134,12 @@ class DurableStore:
         # A private run's key is written at once. Without it, a resumed run would repeat reported rounds with new noise.
         if len(self._kept.reports) >= self._every or (state.secret is not None and not self._last_hash):
             self._write(self._kept)
+
+    def go_on(self, kind: Mapping[str, str], done: int) -> None:
+        """Write down that the run goes on: on this kind of processor, and to as many rounds as it was opened with."""
+        self.kinds = self.kinds.then(kind, done)
+        self._seal = self._seal.on_kinds(self.kinds.to_text())
+        write_identity(self._connection, self._seal)
 
     def restate(self, state: State) -> None:
         """Replace the state of the newest committed round; before the first one, keep it as that of round -1."""

@@ -22,6 +22,10 @@ NAME, HASH = "run", "sha256"
 """Rows of the identity table that are not fields of the identity."""
 ROUNDS, EXTENDED = "rounds", "extended"
 """The field that may grow, and the row that says how far it has; hashes stay those of the run as it began."""
+KINDS = "kinds"
+"""The row that says which kinds of processor the run was on (`kinds.py`)."""
+ADDED = (EXTENDED, KINDS)
+"""Rows that may change while the run goes on. Each ends with a hash of its own."""
 MOST_DIGITS = 18
 """Of the number of rounds."""
 MALFORMED = (ValueError, LookupError, TypeError, AttributeError, ArithmeticError, RecursionError)
@@ -31,8 +35,10 @@ MALFORMED = (ValueError, LookupError, TypeError, AttributeError, ArithmeticError
 class Seal:
     """Makes the hashes of one run's records."""
 
-    def __init__(self, name: str, identity: Mapping[str, str], extended: str = "") -> None:
-        self.name, self._began, self._extended = name, dict(identity), extended
+    def __init__(self, name: str, identity: Mapping[str, str], added: Mapping[str, str] | None = None) -> None:
+        self.name, self._began = name, dict(identity)
+        self._added = {field: value for field, value in (added or {}).items() if value}
+        extended = self._added.get(EXTENDED)
         self.identity = {**identity, ROUNDS: extended} if extended else dict(identity)
         self._start = hashlib.sha256(json.dumps([name, sorted(identity.items())]).encode())
 
@@ -48,19 +54,19 @@ class Seal:
         if all(isinstance(field, str) and isinstance(value, str) for field, value in fields):
             identity = dict(fields)
             name, digest = identity.pop(NAME, ""), identity.pop(HASH, "")
-            rounds, _, mark = identity.pop(EXTENDED, "").partition(" ")
-            seal = cls(name, identity, rounds)
-            planned = identity.get(ROUNDS, "0")
-            whole = rounds.isdecimal() and mark == seal.hash(EXTENDED, rounds)
+            marked = {field: identity.pop(field).rpartition(" ") for field in ADDED if field in identity}
+            seal = cls(name, identity, {field: value for field, (value, _, _) in marked.items()})
+            whole = all(value and mark == seal.hash(field, value) for field, (value, _, mark) in marked.items())
             # A number of more digits takes long to read, or cannot be read at all.
-            counts = all(text.isdecimal() and len(text) <= MOST_DIGITS for text in (planned, rounds or "0"))
-            if name and digest == seal.hash("identity") and (whole or not rounds + mark) and counts:
+            rounds = (identity.get(ROUNDS, "0"), seal.identity.get(ROUNDS, "0"))
+            counts = all(text.isdecimal() and len(text) <= MOST_DIGITS for text in rounds)
+            if name and digest == seal.hash("identity") and whole and counts:
                 return seal
         raise StoreError("the stored description of the run is damaged.")
 
     def rows(self) -> list[tuple[str, str]]:
         """The rows of the identity table."""
-        more = [(EXTENDED, f"{self._extended} {self.hash(EXTENDED, self._extended)}")] if self._extended else []
+        more = [(field, f"{value} {self.hash(field, value)}") for field, value in self._added.items()]
         return [*self._began.items(), (NAME, self.name), (HASH, self.hash("identity")), *more]
 
     @property
@@ -71,7 +77,19 @@ class Seal:
 
     def extended(self, rounds: int) -> Seal:
         """The seal of the same run with more rounds."""
-        return Seal(self.name, self._began, str(rounds))
+        return self._with(EXTENDED, str(rounds))
+
+    @property
+    def kinds(self) -> str:
+        """Which kinds of processor the run was on; empty in a folder of an older release."""
+        return self._added.get(KINDS, "")
+
+    def on_kinds(self, kinds: str) -> Seal:
+        """The seal of the same run with another record of its kinds."""
+        return self._with(KINDS, kinds)
+
+    def _with(self, field: str, value: str) -> Seal:
+        return Seal(self.name, self._began, {**self._added, field: value})
 
     def hash(self, kind: str, *parts: object) -> str:
         """The hash of a record. Types and lengths are part of it: 5, "5" and b"5" differ."""
