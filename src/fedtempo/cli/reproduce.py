@@ -40,6 +40,7 @@ from fedtempo.papers.framework.stored import read_stored_runs
 from fedtempo.papers.framework.stored_outcome import stored_outcome
 from fedtempo.papers.situation_table import PAGE, write_situations
 from fedtempo.support.kind import in_words, kind_here
+from fedtempo.papers.ten_claims import TEN, write_claims
 from fedtempo.support.terminal import Terminal, say
 from fedtempo.training.pool import LEAST_ROUNDS, runs_at_once
 
@@ -185,6 +186,7 @@ def _written(
     paths.append(save_into_docs(chosen, outcome, docs, provenance))
     if stored is not None:
         paths.append(write_index(REPRODUCTIONS.values(), docs))
+        paths += write_claims(docs, TEN)
         if (docs.parent / PAGE).exists():
             write_situations(docs.parent / PAGE, docs)
     return paths

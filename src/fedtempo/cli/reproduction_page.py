@@ -27,13 +27,12 @@ def _sections(reproduction: Reproduction, outcome: Outcome, provenance: str) -> 
     rows = [[label, *(cell(reproduction, outcome, label, name, ", ") for name in columns)] for label in outcome.labels]
     yield Section(
         f"Ours, and the paper's: {outcome.scale} scale, {seeds_text(outcome)} seeds",
-        f"Mean over seeds ± half the 95 % confidence interval. {settings}. {provenance}",
+        f"Mean over seeds ± half the {100 * outcome.level:g} % confidence interval. {settings}. {provenance}",
         Grid(["run", *(column.heading for column in columns.values())], rows),
     )
     claims = [[*line] for line in claims_and_verdicts(reproduction, outcome)]
-    yield Section(
-        reproduction.asks.capitalize(), " ".join(reproduction.notes), Grid(["claim", "verdict", "numbers"], claims)
-    )
+    notes = " ".join(reproduction.notes)
+    yield Section("The paper's sentences, and our questions", notes, Grid(["sentence", "verdict", "numbers"], claims))
     for figure in reproduction.figures:
         yield Section(figure.axes.title, figure=_lines(figure, outcome, reproduction))
 

@@ -40,7 +40,7 @@ def over_seeds(values: Sequence[float]) -> Estimate:
     return Estimate(mean, mean - half, mean + half)
 
 
-def half_width(values: Sequence[float]) -> float:
+def half_width(values: Sequence[float], level: float = LEVEL) -> float:
     """Half of Student's interval of a mean, t(n - 1) s / sqrt(n); infinite for one value, or an infinite one.
 
     >>> round(half_width([1.0, 2.0, 3.0]), 3)
@@ -49,7 +49,7 @@ def half_width(values: Sequence[float]) -> float:
     count = len(values)
     if count < 2 or not all(map(math.isfinite, values)):
         return math.inf
-    return student_quantile(count - 1) * stdev(values) / math.sqrt(count)
+    return student_quantile(count - 1, level) * stdev(values) / math.sqrt(count)
 
 
 @functools.cache

@@ -9,7 +9,6 @@ from pathlib import Path
 from fedtempo.comparison.decide import no_difference
 from fedtempo.comparison.significance import paired_t
 from fedtempo.evaluation.over_seeds import LEVEL
-from fedtempo.papers.framework.claims import EDGE
 from fedtempo.papers.framework.counting import judged_outcome
 from fedtempo.papers.framework.documents import DETAILS, put_section, read_page
 from fedtempo.papers.framework.outcomes import Outcome
@@ -131,7 +130,9 @@ def _settings(one: Situation, name: str, outcome: Outcome) -> str:
     contestants = {} if tuning is None else tuning.contestants
     shared = [who for who, contestant in contestants.items() if name in (contestant.label, *contestant.also)]
     choice = next((outcome.choices[who] for who in (name, *shared) if who in outcome.choices), None)
-    return "-" if choice is None else f"rate {choice.value:g}{f' {EDGE}' if choice.at_the_edge else ''}"
+    if choice is None or tuning is None:
+        return "-"
+    return f"rate {choice.value:g}{'' if choice.bounded(tuning.tie) else ' (no bound)'}"
 
 
 def _cost(one: Situation, outcome: Outcome, best: str, against: str) -> str:
@@ -155,11 +156,13 @@ def _sure(one: Situation, outcome: Outcome, best: str, against: str, contestants
     compared = (against,) if difference.low > 0 and outcome.training_raises(one.column) else (best, against)
     if any(outcome.still_improving(name, one.column) is not None for name in compared):
         return "not converged"
+    if outcome.without_bound(one.column, *(compared if outcome.tuning_raises(one.column) else (best, against))):
+        return "rate not bounded"
     if difference.low > 0:
         p = paired_t(outcome.differences(best, against, one.column))
         word = "sure" if p * (contestants - 1) < 1 - LEVEL else "likely"
         return f"{word}, but less than a point" if difference.high < one.point else word
-    return "no difference" if no_difference(difference.low, difference.high, one.point) else "can't tell"
+    return "no difference" if no_difference(difference.low, difference.high, one.point) else "not decided"
 
 
 def write_situations(page: Path, results: Path) -> None:

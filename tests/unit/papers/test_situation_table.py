@@ -54,7 +54,7 @@ def test_a_row_says_who_won_by_how_much_and_how_sure(tmp_path: Path) -> None:
     assert row.startswith(
         "| always | nobody; small steps has the highest mean | large steps | +0.0 points [+0.0, +0.0] |"
     )
-    assert "| rate 0.1 (edge) | the same rounds | no difference, [3 seeds](better.md)" in row
+    assert "| rate 0.1 | the same rounds | no difference, [3 seeds](better.md)" in row
 
 
 def test_columns_in_percent_and_words_that_all_labels_share(monkeypatch: pytest.MonkeyPatch) -> None:

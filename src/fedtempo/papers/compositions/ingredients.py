@@ -35,7 +35,7 @@ from fedtempo.training.result import Result
 
 FEDDECAY, FEDNAR, STEPS, ADAM, HEADS = "FedDecay", "FedNAR", "decaying K", "server Adam", "personal heads"
 INGREDIENTS = (FEDDECAY, FEDNAR, STEPS, ADAM, HEADS)
-NONE, ALL = "none (FedAvg)", "all five"
+NONE, ALL = "clip, then decay (FedAvg)", "all five"
 PAIRS = {f"{one} + {other}": (one, other) for one, other in combinations(INGREDIENTS, 2)}
 CHOSEN: Mapping[str, tuple[str, ...]] = {
     NONE: (),

@@ -55,7 +55,7 @@ SHAKESPEARE_GAMMAS = ((1.0, 3.0, 10.0, 30.0), (0.1, 0.3, 1.0, 3.0), (0.03, 0.1, 
 def _accuracy_claims() -> tuple[Claim, ...]:
     """What the paper says of the two data sets whose score is the accuracy."""
     ends_lower = lower(label("high K", CONSTANT), label("low K", CONSTANT), BEST)
-    return (*claims(), *no_worse(GAMMA), Claim("Higher constant K ends at lower accuracy.", ends_lower))
+    return (*claims(), *no_worse(GAMMA), Claim("Higher constant K ends at lower accuracy.", ends_lower, "4.2"))
 
 
 def _scales(tuning: Tuning, judged: int = 5, **settings: tuple[Any, Any, Any, Any]) -> dict[str, Scale]:
@@ -113,19 +113,23 @@ STACKOVERFLOW = Reproduction(
         {ERROR: by_size(0.02, 0.02, 0.02), BEST: by_size(0.37, 0.40, 0.44)},
         {ERROR: by_size(0.02, 0.02, 0.02), BEST: by_size(0.41, 0.46, 0.42), USED: by_size(0.55, 0.51, 0.50)},
     ),
+    looks=4,
     claims=(
         *claims(),
         Claim(
             "Higher constant K reaches higher recall.",
             higher(label("high K", CONSTANT), label("low K", CONSTANT), BEST),
+            "4.2",
         ),
         Claim(
             "Decaying gamma does not improve on constant gamma, by more than a point, for any K.",
             all_of(*(lower(label(size, GAMMA), label(size, CONSTANT), BEST, -0.01) for size in SIZES)),
+            "4.2",
         ),
         Claim(
             "Decaying K has significantly better recall than constant K.",
             all_of(*(higher(label(size, STEPS), label(size, CONSTANT), BEST) for size in SIZES)),
+            "4.2",
         ),
     ),
     figures=scheme_figures(2, "recall at 5"),
@@ -174,6 +178,7 @@ FEMNIST = Reproduction(
         {ERROR: by_size(0.22, 0.11, 0.05), BEST: by_size(0.91, 0.92, 0.91)},
         {ERROR: by_size(0.23, 0.16, 0.14), BEST: by_size(0.91, 0.92, 0.92), USED: by_size(0.65, 0.55, 0.26)},
     ),
+    looks=2,
     claims=_accuracy_claims(),
     figures=scheme_figures(3, "accuracy"),
     chart="steps",

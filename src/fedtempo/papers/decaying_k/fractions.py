@@ -69,10 +69,12 @@ FRACTION = Reproduction(
         Claim(
             "All nine fractions, to the two digits that are printed.",
             all_of(*(near(name, USED, value, 0.0051) for name, value in _PRINTED.items())),
+            "Table 1",
         ),
         Claim(
             "Clients perform up to 3.8 times fewer steps.",
             near("FEMNIST, K = 33", USED, 1 / 3.8, 0.01),
+            "abstract",
         ),
     ),
     notes=("The schedule alone decides: K_t = ceil(K_0 d^t), rounds counted from 0.",),

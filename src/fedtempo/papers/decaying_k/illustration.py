@@ -106,19 +106,22 @@ QUADRATIC = Reproduction(
         Claim(
             "With constant gamma the distance to the minimiser grows with K.",
             all_of(higher(K10, K1, "distance"), higher(K20, K10, "distance")),
+            "3",
         ),
-        Claim("Larger K converges faster.", all_of(lower(K10, K1, "halfway"), lower(K20, K10, "halfway"))),
-        Claim("Decaying gamma ends nearer to the minimiser than constant gamma.", lower(GAMMA, K10, "distance")),
+        Claim("Larger K converges faster.", all_of(lower(K10, K1, "halfway"), lower(K20, K10, "halfway")), "3"),
+        Claim("Decaying gamma ends nearer to the minimiser than constant gamma.", lower(GAMMA, K10, "distance"), "3"),
         Claim(
             "The curve with decaying gamma overshoots the minimiser around round 500.",
             above(GAMMA, "around_500", 0.0),
+            "3",
         ),
-        Claim("Decaying K (0.995) ends nearer to the minimiser than constant K.", lower(GOOD, K10, "distance")),
+        Claim("Decaying K (0.995) ends nearer to the minimiser than constant K.", lower(GOOD, K10, "distance"), "3"),
         Claim(
             "0.995 settles at the minimiser before 0.99 and before 0.9995.",
             all_of(lower(GOOD, FAST, "settled"), lower(GOOD, SLOW, "settled")),
+            "3",
         ),
-        Claim("0.995 takes 84 % fewer steps than constant K = 10.", near(GOOD, "steps_used", 0.16, 0.01)),
+        Claim("0.995 takes 84 % fewer steps than constant K = 10.", near(GOOD, "steps_used", 0.16, 0.01), "3"),
     ),
     figures=(
         Curves(

@@ -215,11 +215,12 @@ def by_size(low: float, middle: float, high: float) -> Mapping[str, float]:
 
 
 def claims() -> tuple[Claim, ...]:
-    """What the paper says of every data set."""
+    """What the paper says of every data set, and what we ask: steps until a score is reached, scores at equal steps."""
     matched = [
         Claim(
             f"{size}: decaying K reaches {other}'s score, less a point.",
             higher(label(size, STEPS), label(size, scheme), BEST, AS_GOOD),
+            "4.2",
         )
         for scheme, other in ((CONSTANT, "constant K"), (GAMMA, "decaying gamma"))
         for size in SIZES
@@ -246,10 +247,12 @@ def claims() -> tuple[Claim, ...]:
         Claim(
             "Higher K converges faster (after a quarter of the rounds).",
             higher(label("high K", CONSTANT), label("low K", CONSTANT), EARLY),
+            "4.2",
         ),
         Claim(
             "Higher K reaches lower training error.",
             lower(label("high K", CONSTANT), label("low K", CONSTANT), ERROR),
+            "4.2",
         ),
     )
 
@@ -260,6 +263,7 @@ def no_worse(scheme: str) -> tuple[Claim, ...]:
         Claim(
             f"{size}: with {scheme} the best score is that of constant gamma and K, or better (less a point).",
             higher(label(size, scheme), label(size, CONSTANT), BEST, AS_GOOD),
+            "4.2",
         )
         for size in SIZES
     )

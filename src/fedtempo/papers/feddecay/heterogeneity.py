@@ -94,8 +94,12 @@ def _derived(values: Values) -> Values:
 
 
 def _selected(outcome: Outcome, alpha: float) -> str:
-    """The label of the beta inside (0, 1) with the best validation score."""
-    return max((at_alpha(alpha, beta) for beta in BETAS[1:-1]), key=lambda label: outcome.mean(label, VALIDATION))
+    """The label of the beta inside (0, 1) with the best validation score in its trials, or in the runs if untuned."""
+    inside = [at_alpha(alpha, beta) for beta in BETAS[1:-1]]
+    tried = [label for label in inside if label in outcome.choices]
+    if tried:
+        return max(tried, key=lambda label: outcome.choices[label].score)
+    return max(inside, key=lambda label: outcome.mean(label, VALIDATION))
 
 
 def _beats_both(alpha: float, column: str) -> Rule:
@@ -115,6 +119,7 @@ CLAIMS = (
     Claim(
         "Validation selects a larger beta where users differ (alpha 0.1) than where they are similar (alpha 10).",
         higher(at_alpha(DIFFERENT, 1.0), at_alpha(SIMILAR, 1.0), "best_beta"),
+        "5",
     ),
     *(
         Claim(

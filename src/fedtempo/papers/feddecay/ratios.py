@@ -152,18 +152,22 @@ TABLE_1 = Reproduction(
         Claim(
             "Local steps have the ratios of Table 1.",
             _agrees("walked", {label: row["ratio"] for label, row in _reported().items()}, WITHIN),
+            "Table 1",
         ),
         Claim(
             "The coefficients of equation 10 have the ratio of Table 1.",
             _agrees("printed", {label: _reported()[label]["ratio"] for label in FEDDECAY.values()}, WITHIN),
+            "3.2",
         ),
         Claim(
             "FedDecay's ratio grows with beta, from FedSGD's to FedAvg's.",
             all_of(*(higher(LABELS[i + 1], LABELS[i], "ratio") for i in range(len(BETAS) + 1))),
+            "3.2",
         ),
         Claim(
             "With more steps FedAvg's and FOMAML's ratios grow without bound.",
             all_of(at_least(FEDAVG, "ratio_1000", 499), at_least(FOMAML, "ratio_1000", 998)),
+            "3.2",
         ),
         Claim(
             "FedDecay's ratio has the limit beta / (1 - beta^2).",

@@ -186,6 +186,7 @@ FEMNIST = Reproduction(
     runs=_femnist_runs,
     columns=COLUMNS,
     claims=(*CLAIMS, *FEDSGD_ABOVE_FEDAVG, LINEAR_FOR_NEW),
+    looks=3,
     reported={
         **beta_sweep({0.4: (89.74, 90.77), 0.6: (89.76, 90.93), 1.0: (87.91, 89.78)}),
         DITTO: table_row((0.5672, 0.4444, 0.0921), (0.9031, 0.8333, 0.0563)),

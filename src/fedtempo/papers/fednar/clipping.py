@@ -46,10 +46,10 @@ def _clipping_runs(scale: Scale, seed: int) -> Sequence[PaperRun]:
     ]
 
 
-def grows(text: str, column: str, name: str) -> Claim:
+def grows(text: str, column: str, name: str, section: str) -> Claim:
     """A claim that the column is above 0 at every alpha."""
     rule = all_of(*(above(_at(name, alpha), column, 0.0) for alpha in ALPHAS))
-    return Claim(f"{text} ({name}).", where_run(_at(name, ALPHAS[0]), rule))
+    return Claim(f"{text} ({name}).", where_run(_at(name, ALPHAS[0]), rule), section)
 
 
 CLIPPING = Reproduction(
@@ -81,13 +81,14 @@ CLIPPING = Reproduction(
         ACCURACY: ACCURACY_COLUMN,
         LENGTH: LENGTH_COLUMN,
     },
+    looks=3,
     claims=(
-        *(grows("More steps are clipped as training goes on", "clipped_change", name) for name in CLIPPED),
+        *(grows("More steps are clipped as training goes on", "clipped_change", name, "5.2") for name in CLIPPED),
         *(
-            grows("The norm of clipped steps grows as training goes on", "clipped_norm_change", name)
+            grows("The norm of clipped steps grows as training goes on", "clipped_norm_change", name, "5.2")
             for name in CLIPPED
         ),
-        *(grows("The norm of the model grows as training goes on", "norm_change", name) for name in CLIPPED),
+        *(grows("The norm of the model grows as training goes on", "norm_change", name, "4.3") for name in CLIPPED),
     ),
     figures=(
         Curves("frequency", "clipped", Axes("How often", "round", "steps clipped, %")),

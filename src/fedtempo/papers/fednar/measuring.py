@@ -130,6 +130,12 @@ def plug_in_gains(
     return found
 
 
+def same_side(pairs: Mapping[str, Mapping[str, str]], label: str) -> tuple[str, ...]:
+    """The labels that a mean over all backbones is made of: all with the plug-in, or all without."""
+    plugged = tuple(one for labels in pairs.values() for one in labels)
+    return plugged if label in plugged else tuple(one for labels in pairs.values() for one in labels.values())
+
+
 def printed_pairs(
     pairs: Mapping[str, Mapping[str, str]], table: Mapping[str, Sequence[float]]
 ) -> dict[str, dict[str, float]]:

@@ -115,11 +115,13 @@ SELF_ADJUSTMENT = Reproduction(
     runs=_adjustment_runs,
     columns=columns_with(cost=score_column("lost against WD = 0.01", "+.2f", POINT, of_one_run=False)),
     derive=_costs_of_large,
+    looks=2,
     claims=(
         *(
             Claim(
                 f"With too large a weight decay (0.1) FedNAR beats clip-then-decay ({name}).",
                 higher(started_from(with_nar(name), LARGE), started_from(name, LARGE), FINAL),
+                "5.2",
             )
             for name in ADJUSTED
         ),
@@ -135,6 +137,7 @@ SELF_ADJUSTMENT = Reproduction(
             Claim(
                 f"FedNAR from 0.1 ends above the baseline from 0.01 ({name}).",
                 higher(started_from(with_nar(name), LARGE), started_from(name, GOOD), FINAL),
+                "5.2",
             )
             for name in ADJUSTED
         ),

@@ -113,6 +113,8 @@ PAPER: dict[str, Any] = {
     "target": 80.0,
 }
 RATES = (0.03, 0.1, 0.3)
+TIE = 0.2
+"""Percent of accuracy: candidates that differ by no more are level."""
 TUNING_ROUNDS = 60
 """A trial is shorter than a judged run."""
 SETTLED = Settling(ACCURACY, within=2.0)
@@ -192,7 +194,7 @@ def _reaches_target(outcome: Outcome, label: str) -> bool:
 def fednar_tuning(labels: Mapping[str, Sequence[str]], rates: tuple[float, ...] = RATES) -> Tuning:
     """Every contestant's rate by accuracy on validation rows: tuned on its first label, used for all of them."""
     contestants = {name: TunedSetting(first, rates, tuple(others)) for name, (first, *others) in labels.items()}
-    return Tuning(contestants, VALIDATION, settings={"rounds": TUNING_ROUNDS})
+    return Tuning(contestants, VALIDATION, settings={"rounds": TUNING_ROUNDS}, tie=TIE)
 
 
 def backbone(name: str, lr: Schedule, steps: int) -> Algorithm:

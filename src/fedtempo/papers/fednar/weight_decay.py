@@ -138,21 +138,25 @@ SWEEP = Reproduction(
             Claim(
                 f"A weight decay that is too large costs accuracy: 0.1 is worse than 0.01 in setting (a) ({name}).",
                 where_run(_largest(SKEWED, name), lower(_largest(SKEWED, name), _swept(name, SKEWED, GOOD), FINAL)),
+                "3",
             )
             for name in BACKBONES
         ),
-        Claim("It can cost more than ten points (some backbone).", some_backbone("drop", 10.0)),
+        Claim("It can cost more than ten points (some backbone).", some_backbone("drop", 10.0), "3"),
         Claim(
             "The best weight decay can add more than six points to the smallest (some backbone).",
             some_backbone("rise", 6.0),
+            "3",
         ),
         Claim(
             f"With fewer local steps (b) too large a weight decay costs less, {ON_AVERAGE}.",
             higher(_largest(SKEWED), _largest(SHORT), "mean_drop"),
+            "3",
         ),
         Claim(
             f"With balanced data (c) too large a weight decay costs less, {ON_AVERAGE}.",
             higher(_largest(SKEWED), _largest(BALANCED), "mean_drop"),
+            "3",
         ),
     ),
     figures=tuple(

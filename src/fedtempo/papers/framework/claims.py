@@ -1,22 +1,21 @@
-"""The paper's claims as rules from what was measured to a verdict.
+"""Claims as rules from what was measured to a verdict.
 
 A rule holds where the whole confidence interval is on the right side, and does not hold where the whole interval is on
 the wrong one. Where neither is so, an interval that lies within the column's margin says that there is no difference,
-which decides "beats" as well; any other can't tell. Where a model that is behind is still improving, nothing is said:
-it may catch up. With one seed nothing can be told but about exact counts.
+which decides "beats" as well; any other can't tell. Nothing is decided where a model that is behind is still improving,
+or where its rate has no bound: it may catch up. With one seed nothing can be told but about exact counts.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from fedtempo.comparison.decide import no_difference, seeds_needed
+from fedtempo.comparison.significance import paired_t
 from fedtempo.papers.framework.outcomes import Interval, NotRunError, Outcome
-
-EDGE = "(edge)"
-"""Marks a verdict where the run that is behind chose the largest or smallest rate that was tried."""
 
 
 class Answer(StrEnum):
@@ -25,7 +24,8 @@ class Answer(StrEnum):
     HOLDS = "holds"
     FAILS = "does not hold"
     SAME = "no difference"
-    UNCLEAR = "can't tell at this scale"
+    UNCLEAR = "not decided"
+    UNBOUNDED = "rate not bounded"
     IMPROVING = "not converged"
     NOT_RUN = "not run"
 
@@ -38,6 +38,10 @@ class Verdict:
     reason: str
     deciding: str = ""
     """The comparison that decides, in few words; the reason where that is short."""
+    value: str = ""
+    """The difference or the value that decides, with its interval, without the labels."""
+    p: float = math.nan
+    """Of the deciding comparison, two-sided; NaN for an exact count."""
 
     @property
     def numbers(self) -> str:
@@ -50,10 +54,17 @@ Rule = Callable[[Outcome], Verdict]
 
 @dataclass(frozen=True)
 class Claim:
-    """What the paper says, and the rule that tests it."""
+    """A sentence, and the rule that tests it."""
 
     text: str
     rule: Rule
+    section: str = ""
+    """Where the paper says so; without one the sentence is a question of ours."""
+
+    @property
+    def said(self) -> str:
+        """The sentence with who says it."""
+        return f"{self.text} ({self.section})" if self.section else f"We ask: {self.text}"
 
     def judge(self, outcome: Outcome) -> Verdict:
         """The verdict. A smoke run is too small to say anything."""
@@ -69,32 +80,28 @@ def higher(label: str, other: str, column: str, by: float = 0.0) -> Rule:
     """`label` has more of `column` than `other`, by at least `by`; paired over seeds. A negative `by` is a margin."""
 
     def rule(outcome: Outcome) -> Verdict:
+        gaps = outcome.differences(label, other, column)
         difference = outcome.difference(label, other, column)
-        short = f"{label} minus {other}: {_brief(outcome, column, difference, '+')}"
+        more = f", must exceed {_brief(outcome, column, Interval(by, by, by), '+')}" if by else ""
+        value = _brief(outcome, column, difference, "+")
+        short = f"{label} minus {other}: {value}{more}"
         reason = f"{column}: {label} minus {other} is {_shown(difference)}, must exceed {by:g}"
         clear = difference.low > by or difference.high < by
-        # More training of the one that is ahead only adds to its lead. Only the one behind must have converged.
-        behind = other if difference.low > by else label
-        open_ended = (behind,) if clear and outcome.training_raises(column) else (label, other)
-        improving = _still_improving(outcome, column, *open_ended)
+        # Better training of the one that is ahead only adds to its lead: only the one behind must be at its best.
+        behind = (other if difference.low > by else label,) if clear else (label, other)
+        doubtful = behind if outcome.tuning_raises(column) else (label, other)
+        unbounded = outcome.without_bound(column, *doubtful)
+        if unbounded:
+            told = f"no bound for the rate of {' and '.join(unbounded)}"
+            return Verdict(Answer.UNBOUNDED, f"{reason}; {told}", f"{short}; {told}", value)
+        improving = _still_improving(outcome, column, *(behind if outcome.training_raises(column) else (label, other)))
         if improving:
-            return Verdict(Answer.IMPROVING, f"{improving}; {reason}", improving)
-        more = f", must exceed {_brief(outcome, column, Interval(by, by, by), '+')}" if by else ""
-        verdict = _above(difference, by, reason, short=short + more)
-        if clear:
-            return _with_edge(outcome, column, behind, verdict)
-        return _unclear(outcome, label, other, column, by, verdict)
+            return Verdict(Answer.IMPROVING, f"{reason}; {improving}", f"{short}; {improving}", value)
+        p = paired_t([gap - by for gap in gaps])
+        verdict = replace(_above(difference, by, reason, short=short), value=value, p=p)
+        return verdict if clear else _unclear(outcome, label, other, column, by, verdict)
 
     return rule
-
-
-def _with_edge(outcome: Outcome, column: str, behind: str, verdict: Verdict) -> Verdict:
-    """The verdict with a warning where the one behind might have done better at a rate that was not tried."""
-    known = outcome.columns.get(column)
-    if behind not in outcome.at_the_edge or known is None or known.point is None or not known.of_one_run:
-        return verdict
-    told = f"{behind} chose the largest or smallest rate that was tried"
-    return replace(verdict, reason=f"{verdict.reason}; {told}", deciding=f"{verdict.numbers} {EDGE}")
 
 
 def _unclear(outcome: Outcome, label: str, other: str, column: str, by: float, verdict: Verdict) -> Verdict:
@@ -107,7 +114,7 @@ def _unclear(outcome: Outcome, label: str, other: str, column: str, by: float, v
     if verdict.answer != Answer.UNCLEAR:  # an exact tie of a quantity of which every difference counts
         return verdict
     shifted = [one - by for one in outcome.differences(label, other, column)]
-    return _with_seeds(verdict, shifted, margin if by == 0 and margin is not None else 0.0)
+    return _with_seeds(outcome, verdict, shifted, margin if by == 0 and margin is not None else 0.0)
 
 
 def _still_improving(outcome: Outcome, column: str, *labels: str) -> str:
@@ -144,23 +151,30 @@ def _bounded(label: str, column: str, bound: float, relation: str, strict: bool 
     def rule(outcome: Outcome) -> Verdict:
         value = outcome.interval(label, column)
         least = _brief(outcome, column, Interval(bound, bound, bound))
-        short = f"{label}: {_brief(outcome, column, value)}, {relation} {least}"
+        brief = _brief(outcome, column, value)
+        short = f"{label}: {brief}, {relation} {least}"
         reason = f"{column}: {label} has {_shown(value)}, must be {relation} {bound:g}"
+        unbounded = outcome.without_bound(column, label)
+        if unbounded:
+            told = f"no bound for the rate of {' and '.join(unbounded)}"
+            return Verdict(Answer.UNBOUNDED, f"{reason}; {told}", f"{short}; {told}", brief)
         side = Interval(-value.mean, -value.high, -value.low) if negated else value
+        shifted = outcome.independent([one - bound for one in outcome.values(label, column)])
         verdict = _above(side, -bound if negated else bound, reason, strict, short)
-        if verdict.answer != Answer.UNCLEAR:
-            return verdict
-        return _with_seeds(verdict, [one - bound for one in outcome.values(label, column)])
+        verdict = replace(verdict, value=brief, p=paired_t(shifted))
+        return _with_seeds(outcome, verdict, shifted) if verdict.answer == Answer.UNCLEAR else verdict
 
     return rule
 
 
-def _with_seeds(verdict: Verdict, shifted: Sequence[float], margin: float = 0.0) -> Verdict:
+def _with_seeds(outcome: Outcome, verdict: Verdict, shifted: Sequence[float], margin: float = 0.0) -> Verdict:
     """An open verdict with the number of seeds that would decide it, from the spread of these."""
     if len(shifted) == 1:
         return verdict
     count = seeds_needed(shifted, margin)
     told = "more than 1,000 seeds would be needed" if count is None else f"about {count} seeds would tell"
+    if outcome.units is not None and len(shifted) == outcome.units.count:
+        told = f"there are {outcome.units.count} {outcome.units.name}, and more seeds add none"
     return replace(verdict, reason=f"{verdict.reason}; {told}", deciding=f"{verdict.numbers}; {told}")
 
 
@@ -180,14 +194,18 @@ def equal(label: str, other: str, column: str, tolerance: float = 0.0) -> Rule:
     return rule
 
 
+NOT_ALL = (Answer.FAILS, Answer.SAME, Answer.NOT_RUN, Answer.UNBOUNDED, Answer.IMPROVING, Answer.UNCLEAR, Answer.HOLDS)
+ANY = (Answer.HOLDS, Answer.UNBOUNDED, Answer.IMPROVING, Answer.UNCLEAR, Answer.SAME, Answer.FAILS, Answer.NOT_RUN)
+
+
 def all_of(*rules: Rule) -> Rule:
     """Every rule holds; one that does not, or that makes no difference, is enough to say no."""
-    return _joined(rules, (Answer.FAILS, Answer.SAME, Answer.NOT_RUN, Answer.IMPROVING, Answer.UNCLEAR, Answer.HOLDS))
+    return _joined(rules, NOT_ALL, every=Answer.HOLDS)
 
 
 def any_of(*rules: Rule) -> Rule:
     """Some rule holds."""
-    return _joined(rules, (Answer.HOLDS, Answer.IMPROVING, Answer.UNCLEAR, Answer.SAME, Answer.FAILS, Answer.NOT_RUN))
+    return _joined(rules, ANY, every=Answer.FAILS)
 
 
 def at_paper_scale(rule: Rule) -> Rule:
@@ -209,15 +227,27 @@ def where_tuned(rule: Rule) -> Rule:
     return bound
 
 
-def _joined(rules: tuple[Rule, ...], order: tuple[Answer, ...]) -> Rule:
-    """The answer that comes first in the order."""
+def _joined(rules: tuple[Rule, ...], order: tuple[Answer, ...], every: Answer) -> Rule:
+    """The answer that comes first in the order, told by the part that decides.
+
+    `every` is the answer that all parts must give: of those the closest one is told, with its p. Of the others the
+    clearest one is told; its p counts for all parts, because one of them was enough.
+    """
 
     def rule(outcome: Outcome) -> Verdict:
         verdicts = [each(outcome) for each in rules]
-        first = min(verdicts, key=lambda verdict: order.index(verdict.answer))
-        return Verdict(first.answer, "; ".join(verdict.reason for verdict in verdicts), first.numbers)
+        answer = min((verdict.answer for verdict in verdicts), key=order.index)
+        agreeing = [verdict for verdict in verdicts if verdict.answer == answer]
+        told = max(agreeing, key=_doubt) if answer == every else min(agreeing, key=_doubt)
+        p = told.p if answer == every else len(rules) * told.p
+        return Verdict(answer, "; ".join(verdict.reason for verdict in verdicts), told.numbers, told.value, p)
 
     return rule
+
+
+def _doubt(verdict: Verdict) -> float:
+    """How uncertain an answer is; an exact count is certain."""
+    return 0.0 if math.isnan(verdict.p) else verdict.p
 
 
 def _above(interval: Interval, bound: float, reason: str, strict: bool = True, short: str = "") -> Verdict:

@@ -213,6 +213,8 @@ class Tuning:
     seeds: tuple[int, ...] = (FIRST_TUNING_SEED,)
     settings: Mapping[str, Any] = field(default_factory=dict)
     """Settings of the scale that trials have otherwise, such as fewer rounds; the same for every contestant."""
+    tie: float = 0.002
+    """Scores of two candidates that differ by no more are level: 0.2 points."""
 
     def __post_init__(self) -> None:
         require(min(self.seeds) >= FIRST_TUNING_SEED, "tuning seeds", f">= {FIRST_TUNING_SEED}", self.seeds)
@@ -272,6 +274,8 @@ class Column:
     """A score of trained models: it says nothing before training has converged."""
     of_one_run: bool = True
     """False where it is made of several runs' scores, such as a gain over another run: training on may lower it."""
+    made_of: Callable[[str], Sequence[str]] | None = None
+    """The labels that a label's value is made of; its own alone by default."""
 
     @property
     def point(self) -> float | None:
@@ -279,9 +283,15 @@ class Column:
         return self.margin if self.settles or self.margin == A_POINT else None
 
 
-def score_column(heading: str, format: str = ".3f", margin: float = A_POINT, of_one_run: bool = True) -> Column:
+def score_column(
+    heading: str,
+    format: str = ".3f",
+    margin: float = A_POINT,
+    of_one_run: bool = True,
+    made_of: Callable[[str], Sequence[str]] | None = None,
+) -> Column:
     """A column of trained models' scores; one point of accuracy is the smallest difference that counts."""
-    return Column(heading, format, margin=margin, settles=True, of_one_run=of_one_run)
+    return Column(heading, format, margin=margin, settles=True, of_one_run=of_one_run, made_of=made_of)
 
 
 Values = Mapping[str, Mapping[str, float]]

@@ -10,7 +10,7 @@ from fedtempo.papers.framework.claims import Answer
 from fedtempo.papers.framework.figures import svg
 from fedtempo.papers.framework.outcomes import Outcome
 from fedtempo.papers.framework.pages import is_quick_look, page, seeds_text, tidy, verdicts
-from fedtempo.papers.framework.reproduction import PAPERS, SCALES, Reproduction
+from fedtempo.papers.framework.reproduction import OURS, PAPERS, SCALES, Reproduction
 from fedtempo.support.files import write_atomically
 
 DETAILS, FIGURES, RUNS = "details", "figures", "runs"
@@ -47,12 +47,16 @@ def save_into_docs(reproduction: Reproduction, outcome: Outcome, folder: Path, p
 
 
 def verdict_section(reproduction: Reproduction, outcome: Outcome, figures: Mapping[str, str]) -> str:
-    """The verdicts with the numbers that decide them, one chart, and a link to everything else."""
+    """One chart and a link to everything else; of our own questions the verdicts too.
+
+    What a paper says is judged on the first page.
+    """
     lines = [f"## {reproduction.source}: {reproduction.title}", ""]
     link = f"{DETAILS}/{reproduction.name}.md"
     if is_quick_look(reproduction, outcome.scale):
         return tidy("\n".join([*lines, f"Not judged yet. [A quick look]({link}) at untuned, short runs."]))
-    lines += [*_verdict_lines(reproduction, outcome, link)]
+    if reproduction.paper in OURS:
+        lines += _verdict_lines(reproduction, outcome, link)
     shown = [reproduction.chart] if reproduction.chart else [*figures][:1]
     lines += ["", *(f"![{name}]({figures[name]})" for name in shown), ""]
     command = f"fedtempo reproduce {reproduction.name} --scale {outcome.scale}"
@@ -66,7 +70,7 @@ def _verdict_lines(reproduction: Reproduction, outcome: Outcome, link: str) -> l
     found = verdicts(reproduction, outcome)
     telling = {text: one for text, one in found.items() if one.answer in (Answer.HOLDS, Answer.FAILS)}
     shown = found if len(found) <= MOST_ROWS else telling
-    lines = [f"| {reproduction.asks} | verdict | what decides |", "|---|---|---|"]
+    lines = ["| we ask | verdict | what decides |", "|---|---|---|"]
     lines += [f"| {text} | **{verdict.answer}** | {verdict.numbers} |" for text, verdict in shown.items()]
     others = Counter(str(verdict.answer) for text, verdict in found.items() if text not in shown)
     if not others:

@@ -9,12 +9,23 @@ from statistics import fmean
 
 from fedtempo.comparison.decide import last_quarter_gain
 from fedtempo.errors import ConfigError, unknown
-from fedtempo.evaluation.over_seeds import half_width
+from fedtempo.evaluation.over_seeds import LEVEL, half_width
 from fedtempo.papers.framework.definitions import Column, Curve, Measured, Settling
+
+LEVELS = {1: LEVEL, 2: 0.97, 3: 0.978, 4: 0.982}
+"""The level of an interval by the number of looks, with which all looks together mislead in 5 % (Pocock, 1977)."""
 
 
 class NotRunError(ConfigError):
     """A label that was left out by `--only`."""
+
+
+@dataclass(frozen=True)
+class Units:
+    """What is independent where seeds are not: seed s belongs to unit s mod `count`, and more seeds add no unit."""
+
+    name: str
+    count: int
 
 
 @dataclass(frozen=True)
@@ -33,10 +44,22 @@ class TuningChoice:
     trials: tuple[TriedValue, ...]
 
     @property
-    def at_the_edge(self) -> bool:
-        """Whether the best candidate is the smallest or the largest: a better one may lie outside."""
-        values = [trial.value for trial in self.trials]
-        return len(values) > 1 and self.value in (min(values), max(values))
+    def score(self) -> float:
+        """The validation score of what was chosen."""
+        return next(trial.score for trial in self.trials if trial.value == self.value)
+
+    def bounded(self, tie: float) -> bool:
+        """Whether a better value outside the candidates is unlikely.
+
+        False where the best candidate is the smallest or the largest, and is better than its neighbour by more than
+        `tie`, or where its neighbour diverged.
+        """
+        ordered = sorted(self.trials, key=lambda trial: trial.value)
+        place = next(place for place, trial in enumerate(ordered) if trial.value == self.value)
+        if len(ordered) < 2 or 0 < place < len(ordered) - 1:
+            return True
+        neighbour = ordered[1 if place == 0 else -2]
+        return abs(ordered[place].score - neighbour.score) <= tie
 
 
 @dataclass(frozen=True)
@@ -52,12 +75,12 @@ class Interval:
     high: float
 
     @classmethod
-    def of(cls, values: Sequence[float], exact: bool = False) -> Interval:
+    def of(cls, values: Sequence[float], exact: bool = False, level: float = LEVEL) -> Interval:
         """The interval of a sample; `exact` values have no uncertainty."""
         mean = fmean(values)
         if exact or not math.isfinite(mean):
             return cls(mean, mean, mean)
-        half = half_width(values)
+        half = half_width(values, level)
         return cls(mean, mean - half, mean + half)
 
     @property
@@ -89,8 +112,12 @@ class Outcome:
     """What tuning chose, by contestant."""
     left_out: tuple[str, ...] = ()
     """Labels that were not run."""
-    at_the_edge: tuple[str, ...] = ()
-    """Labels that run at the largest or the smallest candidate: another might have been better for them."""
+    unbounded: tuple[str, ...] = ()
+    """Labels whose rate has no bound: the largest or the smallest candidate was clearly better than its neighbour."""
+    looks: int = 1
+    """How often the seeds were looked at; with two looks an interval has 97 %, so that both have 5 % together."""
+    units: Units | None = None
+    """What is independent, where seeds are not."""
 
     @property
     def labels(self) -> tuple[str, ...]:
@@ -128,18 +155,38 @@ class Outcome:
         """The mean over seeds."""
         return fmean(self.values(label, column))
 
+    @property
+    def level(self) -> float:
+        """That of every interval."""
+        return LEVELS[self.looks]
+
     def interval(self, label: str, column: str) -> Interval:
-        """Mean and confidence interval over seeds."""
-        return Interval.of(self.values(label, column), self._exact(column))
+        """Mean and confidence interval over what is independent."""
+        return Interval.of(self.independent(self.values(label, column)), self._exact(column), self.level)
 
     def difference(self, label: str, other: str, column: str) -> Interval:
         """`label` minus `other`, paired over seeds: what the seeds have in common cancels."""
-        return Interval.of(self.differences(label, other, column), self._exact(column))
+        return Interval.of(self.differences(label, other, column), self._exact(column), self.level)
 
     def differences(self, label: str, other: str, column: str) -> list[float]:
-        """`label` minus `other`, seed by seed, on the seeds that both have."""
+        """`label` minus `other` on the seeds that both have: seed by seed, or the mean of each unit's seeds."""
         pairs = zip(self.values(label, column), self.values(other, column), strict=False)
-        return [mine - theirs for mine, theirs in pairs]
+        return self.independent([mine - theirs for mine, theirs in pairs])
+
+    def independent(self, by_seed: Sequence[float]) -> list[float]:
+        """The values of seeds, or the mean over the seeds of each unit."""
+        if self.units is None:
+            return [*by_seed]
+        return [fmean(by_seed[unit :: self.units.count]) for unit in range(min(self.units.count, len(by_seed)))]
+
+    def without_bound(self, column: str, *labels: str) -> list[str]:
+        """Which of the labels, or of the labels that their values are made of, have a rate without a bound."""
+        known = self.columns.get(column)
+        if known is not None and known.exact:
+            return []
+        made_of = known.made_of if known is not None else None
+        needed = dict.fromkeys(one for label in labels for one in (made_of(label) if made_of else (label,)))
+        return [label for label in needed if label in self.unbounded]
 
     def still_improving(self, label: str, column: str) -> float | None:
         """By how much the last quarter of the label's runs improves, where that is too much to compare a score."""
@@ -155,6 +202,11 @@ class Outcome:
         if self.settling is None or column not in self.columns:
             return False
         return self.settling.higher_is_better and self.columns[column].of_one_run
+
+    def tuning_raises(self, column: str) -> bool:
+        """Whether a better rate can only add to this column: it is a score of one run, by which rates are chosen."""
+        known = self.columns.get(column)
+        return known is not None and known.point is not None and known.of_one_run and known.made_of is None
 
     def _exact(self, column: str) -> bool:
         return column in self.columns and self.columns[column].exact

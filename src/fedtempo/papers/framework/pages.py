@@ -25,15 +25,22 @@ TABLE_JSON, TABLE_CSV, PAGE = "table.json", "table.csv", "page.md"
 
 
 def verdicts(reproduction: Reproduction, outcome: Outcome) -> dict[str, Verdict]:
-    """The verdict on each of the paper's claims, by the claim's text."""
+    """The verdict on each claim, by the claim's text."""
     return {claim.text: claim.judge(outcome) for claim in reproduction.claims}
 
 
 def claims_and_verdicts(reproduction: Reproduction, outcome: Outcome) -> list[tuple[str, str, str]]:
-    """Each claim with its verdict and the numbers; a quick look has numbers only."""
+    """Each claim with who says it, its verdict, and the numbers.
+
+    A sentence of the paper's has numbers only: the ten claims of the first page are judged, each over all of its parts.
+    A quick look judges nothing.
+    """
     quick = is_quick_look(reproduction, outcome.scale)
-    found = verdicts(reproduction, outcome).items()
-    return [(text, "" if quick else str(verdict.answer), verdict.reason) for text, verdict in found]
+    found = verdicts(reproduction, outcome)
+    return [
+        (claim.said, "" if quick or claim.section else str(found[claim.text].answer), found[claim.text].reason)
+        for claim in reproduction.claims
+    ]
 
 
 def outcome_record(reproduction: Reproduction, outcome: Outcome) -> JsonTable:
@@ -51,8 +58,10 @@ def outcome_record(reproduction: Reproduction, outcome: Outcome) -> JsonTable:
         },
         "cells": list(_cells(reproduction, outcome)),
         "claims": [
-            {"claim": text, "verdict": answer, "reason": reason}
-            for text, answer, reason in claims_and_verdicts(reproduction, outcome)
+            {"claim": claim.text, "section": claim.section, "verdict": answer, "reason": reason}
+            for claim, (_, answer, reason) in zip(
+                reproduction.claims, claims_and_verdicts(reproduction, outcome), strict=True
+            )
         ],
     }
 
@@ -116,9 +125,16 @@ def page(reproduction: Reproduction, outcome: Outcome, provenance: str, figures:
     if is_quick_look(reproduction, outcome.scale):
         lines.append(QUICK_LOOK)
     else:
-        lines += [f"| {reproduction.asks} | verdict | numbers |", "|---|---|---|"]
-        found = verdicts(reproduction, outcome).items()
-        lines += [f"| {text} | **{verdict.answer}** | {verdict.reason} |" for text, verdict in found]
+        found = verdicts(reproduction, outcome)
+        said = [claim for claim in reproduction.claims if claim.section]
+        asked = [claim for claim in reproduction.claims if not claim.section]
+        if said:
+            lines += ["| the paper says | where | what came out |", "|---|---|---|"]
+            lines += [f"| {one.text} | {one.section} | {found[one.text].numbers} |" for one in said]
+            lines.append("")
+        if asked:
+            lines += ["| we ask | verdict | what decides |", "|---|---|---|"]
+            lines += [f"| {one.text} | **{found[one.text].answer}** | {found[one.text].reason} |" for one in asked]
     lines += ["", *(f"![{name}]({path})" for name, path in figures.items()), ""]
     lines += [*_table_lines(reproduction, outcome), "", *_plan_lines(reproduction, outcome), ""]
     lines += [f"* {note}" for note in reproduction.notes]
@@ -148,14 +164,18 @@ def _table_lines(reproduction: Reproduction, outcome: Outcome) -> list[str]:
         seeds = [str(len(outcome.measured[label]))] if several else []
         cells = [cell(reproduction, outcome, label, column, ", ") for column in reproduction.columns]
         lines.append(f"| {' | '.join([label, *seeds, *cells])} |")
-    return [*lines, "", "Ours is the mean over seeds ± half the 95 % confidence interval (Student's t)."]
+    over = "seeds" if outcome.units is None else f"{outcome.units.count} {outcome.units.name}"
+    level = f"{100 * outcome.level:g} % confidence interval (Student's t) over {over}"
+    looks = "" if outcome.looks == 1 else f", because the seeds were looked at {outcome.looks} times"
+    return [*lines, "", f"Ours is the mean ± half the {level}{looks}."]
 
 
 def _plan_lines(reproduction: Reproduction, outcome: Outcome) -> list[str]:
     """The settings, what tuning chose, and when a run counts as trained."""
     scale = reproduction.scales[outcome.scale]
     settings = ", ".join(f"{name} {value}" for name, value in scale.settings.items())
-    lines = [f"Settings: {settings}; judged seeds 0 to {outcome.fewest_seeds - 1}."]
+    first = len(reproduction.seen)
+    lines = [f"Settings: {settings}; judged seeds {first} to {first + outcome.fewest_seeds - 1}."]
     if outcome.fewest_seeds < outcome.seeds:
         lines.append(
             "Some runs have more seeds, because claims about them need more. A claim is judged on the seeds that all"
@@ -171,7 +191,7 @@ def _plan_lines(reproduction: Reproduction, outcome: Outcome) -> list[str]:
     lines += ["| contestant | chosen | candidates and their scores |", "|---|---:|---|"]
     for name, choice in outcome.choices.items():
         tried = ", ".join(f"{trial.value:g}: {trial.score:.4g}" for trial in choice.trials)
-        edge = " (at the edge)" if choice.at_the_edge else ""
+        edge = "" if choice.bounded(scale.tuning.tie) else " (no bound)"
         lines.append(f"| {name} | {choice.value:g}{edge} | {tried} |")
     return lines
 

@@ -12,7 +12,7 @@ from fedtempo.errors import require
 from fedtempo.papers.framework.claims import Claim
 from fedtempo.papers.framework.definitions import Column, Measured, PaperRun, Scale, Tuning, Values
 from fedtempo.papers.framework.figures import Figure
-from fedtempo.papers.framework.outcomes import Outcome, TuningChoice
+from fedtempo.papers.framework.outcomes import Outcome, TuningChoice, Units
 
 SCALES = ("smoke", "small", "medium", "paper")
 REQUIRED = ("smoke", "small", "paper")
@@ -60,6 +60,12 @@ class Reproduction:
     longer count."""
     notes: tuple[str, ...] = ()
     """Where the setting departs from the paper's, and errata that matter."""
+    looks: int = 1
+    """How often the stored seeds were looked at before there were more."""
+    units: Units | None = None
+    """What is independent, where seeds are not."""
+    seen: tuple[int, ...] = ()
+    """Seeds whose scores chose a setting: medium scale does not judge them."""
 
     def __post_init__(self) -> None:
         require(self.paper in PAPERS, f"{self.name}: paper", " or ".join(PAPERS), self.paper)
@@ -67,11 +73,6 @@ class Reproduction:
         require(not self.chart or self.chart in named, f"{self.name}: chart", " or ".join(named), self.chart)
         complete = set(REQUIRED) <= set(self.scales) <= set(SCALES)
         require(complete, f"{self.name}: scales", f"{', '.join(REQUIRED)}, and medium if wanted", list(self.scales))
-
-    @property
-    def asks(self) -> str:
-        """What its claims are: a paper's sentences, or questions of ours."""
-        return "our question" if self.paper in OURS else "the paper says"
 
 
 def gathered(
@@ -83,7 +84,8 @@ def gathered(
 ) -> Outcome:
     """Put the seeds together, with the columns that are derived from others; the first seed has every label."""
     labels = list(by_seed[0])
-    complete = [_with_derived(reproduction, measured, [*labels, *left_out]) for measured in by_seed]
+    unseen = [one for seed, one in enumerate(by_seed) if scale != "medium" or seed not in reproduction.seen]
+    complete = [_with_derived(reproduction, measured, [*labels, *left_out]) for measured in unseen or by_seed]
     return Outcome(
         scale,
         reproduction.columns,
@@ -91,14 +93,18 @@ def gathered(
         reproduction.scales[scale].settling,
         choices or {},
         tuple(left_out),
-        _at_the_edge(reproduction.scales[scale].tuning, choices or {}),
+        _unbounded(reproduction.scales[scale].tuning, choices or {}),
+        reproduction.looks,
+        reproduction.units,
     )
 
 
-def _at_the_edge(tuning: Tuning | None, choices: Mapping[str, TuningChoice]) -> tuple[str, ...]:
-    """The labels of contestants whose best candidate is the smallest or the largest."""
-    contestants = {} if tuning is None else tuning.contestants
-    found = [contestants[name] for name, choice in choices.items() if name in contestants and choice.at_the_edge]
+def _unbounded(tuning: Tuning | None, choices: Mapping[str, TuningChoice]) -> tuple[str, ...]:
+    """The labels of contestants for which a better rate may lie outside the candidates."""
+    if tuning is None:
+        return ()
+    known = [(tuning.contestants[name], one) for name, one in choices.items() if name in tuning.contestants]
+    found = [contestant for contestant, choice in known if not choice.bounded(tuning.tie)]
     return tuple(label for one in found for label in (one.label, *one.also))
 
 

@@ -105,10 +105,12 @@ COST = Reproduction(
                 at_most(at_tau(PFLEGO, 100), "passes", 2),
                 at_least(at_tau(FEDPER, 100), "passes", 100),
             ),
+            "3.3",
         ),
         Claim(
             "PFLEGO's round is O(1) in tau (at most 10 % more operations for tau = 100 than for 5).",
             at_most(at_tau(PFLEGO, 100), "growth", 1.1),
+            "1",
         ),
         Claim(
             "At tau = 50 PFLEGO's round is at least tau / 2 = 25 times cheaper than FedPer's.",

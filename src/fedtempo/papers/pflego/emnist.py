@@ -59,4 +59,5 @@ EMNIST = degrees_table(
     "Smoke and small use the characters of LEAF's FEMNIST sample, the same 62 classes from the same source, without "
     "their writers. The paper's scale needs EMNIST itself (`fedtempo data get emnist`).",
     "Heads have 62 outputs, also where a client has fewer classes: rare characters may be in its test rows only.",
+    looks=2,
 )

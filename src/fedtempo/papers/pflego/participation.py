@@ -85,10 +85,12 @@ PARTICIPATION = Reproduction(
         Claim(
             "PFLEGO converges faster as r increases: its training loss is lower at 100 %.",
             lower(_at(PFLEGO, 1.0), _at(PFLEGO, 0.4), LOSS),
+            "5.1",
         ),
         Claim(
             "FedAvg's and FedPer's speed does not vary with r (training losses within 10 %).",
             all_of(near(_at(FEDAVG, 1.0), "loss_ratio", 1.0, 0.1), near(_at(FEDPER, 1.0), "loss_ratio", 1.0, 0.1)),
+            "5.1",
         ),
         Claim(
             "With everybody taking part PFLEGO's training loss is the lowest.",

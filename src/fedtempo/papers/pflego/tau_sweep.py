@@ -97,6 +97,7 @@ FIGURE_4 = Reproduction(
             Claim(
                 f"tau = {tau}: PFLEGO is more accurate than FedRecon.",
                 higher(at_tau(PFLEGO, tau), at_tau(FEDRECON, tau), TUNED),
+                "4.4",
             )
             for tau in TAUS
         ),

@@ -33,7 +33,7 @@ from fedtempo.papers.framework.pages import outcome_record, page, verdicts
 from fedtempo.papers.framework.reproduction import Reproduction
 
 BEST = {"small steps": 0.1, "large steps": 1.0}
-VALUES = (0.1, 1.0, 3.0)
+VALUES = (0.01, 0.1, 1.0, 3.0)
 
 
 def measure(label: str, rate: float, seed: int) -> Measured:
@@ -68,12 +68,24 @@ TUNED = Reproduction(
 def test_each_contestant_gets_its_own_best_rate(tmp_path: Path) -> None:
     outcome = reproduce(TUNED, "medium", tmp_path, processes=1)
     assert {name: choice.value for name, choice in outcome.choices.items()} == BEST
-    assert outcome.at_the_edge == ("small steps",), "0.1 is the smallest of its rates"
+    assert outcome.unbounded == ()
     assert outcome.interval("small steps", "test").mean == pytest.approx(0.89 + 0.001)
-    assert [trial.score for trial in outcome.choices["large steps"].trials][:2] == pytest.approx([0.8045, 0.9045])
-    assert math.isnan(outcome.choices["large steps"].trials[2].score), "a rate that diverges has no score"
-    assert outcome.choices["small steps"].at_the_edge
-    assert not outcome.choices["large steps"].at_the_edge
+    assert [trial.score for trial in outcome.choices["large steps"].trials][1:3] == pytest.approx([0.8045, 0.9045])
+    assert math.isnan(outcome.choices["large steps"].trials[3].score), "a rate that diverges has no score"
+
+
+def test_a_grid_that_ends_at_its_best_rate_decides_nothing(tmp_path: Path) -> None:
+    """Without 0.01, 0.1 is the smallest rate of small steps, and ten points better than the next."""
+    tuning = Tuning({label: TunedSetting(label, VALUES[1:]) for label in BEST}, "validation")
+    cut = replace(TUNED, scales={**TUNED.scales, "medium": replace(MEDIUM, tuning=tuning)})
+    outcome = reproduce(cut, "medium", tmp_path / "cut", processes=1)
+    assert outcome.unbounded == ("small steps",)
+    (verdict,) = verdicts(cut, outcome).values()
+    assert verdict.answer == Answer.UNBOUNDED
+    assert "no bound for the rate of small steps" in verdict.reason
+    assert "| small steps | 0.1 (no bound) |" in page(cut, outcome, "today", {})
+    level = replace(cut, scales={**cut.scales, "medium": replace(MEDIUM, tuning=replace(tuning, tie=0.11))})
+    assert reproduce(level, "medium", tmp_path / "level", processes=1).unbounded == (), "a tie is no edge"
 
 
 def test_at_a_common_rate_the_answer_would_be_another_one(tmp_path: Path) -> None:
@@ -90,7 +102,7 @@ def test_no_seed_is_tuned_on_and_judged(tmp_path: Path) -> None:
     ran = [json.loads(path.read_text())["seed"] for path in (tmp_path / "runs").iterdir()]
     assert sorted(set(ran)) == sorted(plan["judged_seeds"] + plan["tuning_seeds"]) == [0, 1, 2, 10_000, 10_001]
     assert not set(plan["judged_seeds"]) & set(plan["tuning_seeds"])
-    assert len([seed for seed in ran if seed >= FIRST_TUNING_SEED]) == 2 * 3 * 2
+    assert len([seed for seed in ran if seed >= FIRST_TUNING_SEED]) == 2 * 4 * 2
 
 
 def test_tuning_seeds_of_every_reproduction_are_out_of_reach() -> None:
@@ -201,7 +213,7 @@ def test_a_lead_waits_only_for_the_one_behind(improving: str, answer: Answer) ->
 
 def test_the_page_shows_what_tuning_chose_and_the_quick_look_judges_nothing(tmp_path: Path) -> None:
     tuned = page(TUNED, reproduce(TUNED, "medium", tmp_path, processes=1), "today", {})
-    assert "| small steps | 0.1 (at the edge) | 0.1: 0.9045, 1: 0.8045, 3: nan |" in tuned
+    assert "| small steps | 0.1 | 0.01: 0.8045, 0.1: 0.9045, 1: 0.8045, 3: nan |" in tuned
     assert "which are not judged" in tuned
     quick = page(TUNED, reproduce(TUNED, "small", tmp_path / "small", processes=1), "today", {})
     assert "nothing is judged here" in quick
@@ -210,4 +222,4 @@ def test_the_page_shows_what_tuning_chose_and_the_quick_look_judges_nothing(tmp_
 
 def test_values_are_plain(tmp_path: Path) -> None:
     record: Mapping[str, object] = outcome_record(TUNED, reproduce(TUNED, "medium", tmp_path, processes=1))
-    assert record["tuned"]["small steps"]["tried"][2] == [3.0, None]  # type: ignore[index]
+    assert record["tuned"]["small steps"]["tried"][3] == [3.0, None]  # type: ignore[index]

@@ -6,7 +6,6 @@ import pytest
 
 import fedtempo as ft
 from fedtempo.papers.framework.claims import (
-    EDGE,
     Answer,
     Claim,
     Rule,
@@ -23,8 +22,10 @@ from fedtempo.papers.framework.claims import (
     near,
 )
 from fedtempo.papers.framework.definitions import Column, Measured, score_column
-from fedtempo.papers.framework.outcomes import Outcome
+from fedtempo.papers.framework.outcomes import Outcome, Units
 from tests.unit.papers.framework.by_hand import FAILS, HOLDS, THREE, UNCLEAR, outcome
+
+UNBOUNDED = Answer.UNBOUNDED
 
 
 @pytest.mark.parametrize(
@@ -93,15 +94,60 @@ def test_scores_are_told_in_points_where_there_is_little_room(unit: float, margi
     assert higher("a", "b", "steps")(found).numbers.startswith("a minus b: 0.02 [-0.0")
 
 
-def test_whoever_is_behind_at_an_edge_of_its_rates_is_named() -> None:
-    """The one that is ahead may stand at an edge: another rate can only add to its lead."""
+@pytest.mark.parametrize(
+    ("unbounded", "column", "answers"),
+    [
+        ("a", score_column("score"), [HOLDS, FAILS]),  # ahead already: a better rate can only add to the lead
+        ("b", score_column("score"), [UNBOUNDED, UNBOUNDED]),
+        ("a", Column("loss"), [UNBOUNDED, UNBOUNDED]),  # rates are chosen by a score, so a loss may go either way
+        ("b", Column("steps", exact=True), [HOLDS, FAILS]),
+    ],
+)
+def test_nothing_is_decided_where_a_rate_of_the_one_behind_has_no_bound(
+    unbounded: str, column: Column, answers: list[Answer]
+) -> None:
     values = {"a": (0.60, 0.61, 0.62), "b": (0.50, 0.51, 0.52)}
+    measured = {label: tuple(Measured({"value": one}) for one in own) for label, own in values.items()}
+    found = Outcome("medium", {"value": column}, measured, unbounded=(unbounded,))
+    verdicts = [rule(found) for rule in (higher("a", "b", "value"), higher("b", "a", "value"))]
+    assert [one.answer for one in verdicts] == answers
+    told = f"no bound for the rate of {unbounded}"
+    assert [told in one.numbers for one in verdicts] == [one == UNBOUNDED for one in answers]
+
+
+def test_no_difference_needs_a_bound_for_both() -> None:
+    measured = {label: tuple(Measured({"score": 0.6 + seed / 1e4}) for seed in range(3)) for label in "ab"}
+    for unbounded, answer in (((), Answer.SAME), (("a",), UNBOUNDED), (("b",), UNBOUNDED)):
+        found = Outcome("medium", {"score": score_column("score")}, measured, unbounded=unbounded)
+        assert higher("a", "b", "score")(found).answer == answer
+
+
+def test_a_value_that_is_made_of_several_runs_needs_a_bound_for_each() -> None:
+    column = score_column("gain", of_one_run=False, made_of=lambda label: ("plain", label))
+    measured = {"mine": tuple(Measured({"gain": 0.05 + seed / 1e4}) for seed in range(3))}
+    found = Outcome("medium", {"gain": column}, measured, unbounded=("plain",))
+    assert above("mine", "gain", 0.0)(found).answer == UNBOUNDED
+
+
+def test_more_looks_make_intervals_wider_and_seeds_of_a_unit_are_one_value() -> None:
+    values = {"a": (0.60, 0.62, 0.64, 0.66), "b": (0.60, 0.60, 0.60, 0.60)}
     measured = {label: tuple(Measured({"score": one}) for one in own) for label, own in values.items()}
-    warned = {}
-    for edge in ("a", "b"):
-        found = Outcome("medium", {"score": score_column("score")}, measured, at_the_edge=(edge,))
-        verdicts = [rule(found) for rule in (higher("a", "b", "score"), higher("b", "a", "score"))]
-        assert [one.answer for one in verdicts] == [HOLDS, FAILS]
-        warned[edge] = [EDGE in one.numbers for one in verdicts]
-        assert warned[edge] == ["b chose the largest or smallest rate" in one.reason for one in verdicts]
-    assert warned == {"a": [False, False], "b": [True, True]}
+    widths = [
+        Outcome("medium", {"score": Column("score")}, measured, looks=looks).difference("a", "b", "score").half
+        for looks in (1, 2, 3)
+    ]
+    assert widths == sorted(widths) and len({*widths}) == 3
+    found = Outcome("medium", {"score": Column("score")}, measured, units=Units("communities", 2))
+    assert found.differences("a", "b", "score") == pytest.approx([0.02, 0.04])
+    assert "there are 2 communities, and more seeds add none" in higher("a", "b", "score")(found).reason
+
+
+def test_a_joined_rule_tells_the_part_that_decides() -> None:
+    def part(answer: Answer, p: float) -> Rule:
+        return lambda _: Verdict(answer, f"p {p}", p=p)
+
+    close, clear = part(HOLDS, 0.04), part(HOLDS, 0.001)
+    held = all_of(clear, close)(THREE)
+    assert (held.numbers, held.p) == ("p 0.04", 0.04), "the closest of those that all must hold"
+    failed = all_of(part(FAILS, 0.03), part(FAILS, 0.002), clear)(THREE)
+    assert (failed.numbers, failed.p) == ("p 0.002", pytest.approx(0.006)), "one of three was enough"

@@ -11,12 +11,13 @@ from fedtempo.papers import REPRODUCTIONS, reproduce
 from fedtempo.papers.framework import counting
 from fedtempo.papers.framework.choosing import plan_record
 from fedtempo.papers.framework.claims import Answer
-from fedtempo.papers.framework.counting import answers, count_table, judged_outcome, write_index
+from fedtempo.papers.framework.counting import answers, judged_outcome, question_table, write_index
 from fedtempo.papers.framework.definitions import FIRST_TUNING_SEED
 from fedtempo.papers.framework.documents import save_into_docs, stored_runs, verdict_section
 from fedtempo.papers.framework.outcomes import Outcome
 from fedtempo.papers.framework.reproduction import Reproduction
 from fedtempo.papers.framework.stored import SAME, read_stored_runs
+from fedtempo.papers.ten_claims import TEN, judging
 from tests.unit.papers.framework.test_choosing import TUNED
 
 RESULTS = Path(__file__).parents[4] / "docs" / "results"
@@ -80,8 +81,24 @@ def test_the_count_on_the_first_page_is_that_of_the_stored_runs(monkeypatch: pyt
         return committed(reproduction.name)
 
     monkeypatch.setattr(counting, "judged_outcome", read_once)
-    assert "\n".join(count_table(REPRODUCTIONS.values(), RESULTS)) in page
+    assert "\n".join(question_table(REPRODUCTIONS.values(), RESULTS)) in page
     assert {(name, RESULTS) for name in STORED} <= set(asked)
+
+
+def test_the_ten_claims_on_the_pages_are_those_of_the_stored_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(judging, "judged_outcome", lambda reproduction, folder: committed(reproduction.name))
+    rows = judging.judged(RESULTS, TEN)
+    assert "\n".join(judging.table(rows)) in (RESULTS / "index.md").read_text()
+    for paper in judging.NAMES:
+        own = [row for row in rows if row.claim.paper == paper]
+        assert "\n".join(judging.table(own)) in (RESULTS / f"{paper}.md").read_text()
+
+
+@pytest.mark.parametrize("page", [*judging.NAMES])
+def test_a_papers_page_is_short_and_has_no_verdict_beside_its_own_claims(page: str) -> None:
+    text = (RESULTS / f"{page}.md").read_text()
+    assert len(text.split()) <= 1200
+    assert "(edge)" not in text and "can't tell" not in text
 
 
 def test_a_claim_counts_as_not_run_until_all_of_its_runs_are_stored(tmp_path: Path) -> None:
@@ -93,5 +110,5 @@ def test_a_claim_counts_as_not_run_until_all_of_its_runs_are_stored(tmp_path: Pa
     assert answers(TUNED, tmp_path) == {Answer.SAME: 1}
     save_into_docs(TUNED, outcome, tmp_path, "today")
     page = write_index([TUNED], tmp_path).read_text()
-    assert "| [compositions](compositions.md) (our questions) | 1 | 0 | 0 | 1 | 0 | 0 | 0 |" in page
+    assert "| [compositions](compositions.md) | 1 | 0 | 0 | 1 | 0 | 0 | 0 | 0 |" in page
     assert page == write_index([TUNED], tmp_path).read_text()

@@ -43,5 +43,5 @@ def test_the_papers_page_is_short_and_leads_to_the_long_one(tmp_path: Path) -> N
     page = save_into_docs(TUNED, outcome, tmp_path, "today").read_text()
     details = (tmp_path / "details" / "tuned.md").read_text()
     assert "(details/tuned.md)" in page
-    assert "at the edge" in details
-    assert "at the edge" not in page
+    assert "| contestant | chosen |" in details
+    assert "| contestant | chosen |" not in page

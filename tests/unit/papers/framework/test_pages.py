@@ -23,7 +23,7 @@ def test_a_quick_look_says_numbers_and_no_answers(tmp_path: Path) -> None:
     small = reproduce(TUNED, "small", tmp_path / "small", processes=1)
     medium = reproduce(TUNED, "medium", tmp_path / "medium", processes=1)
     assert [(text, answer) for text, answer, _ in claims_and_verdicts(TUNED, small)] == [
-        ("Large steps are better.", "")
+        ("We ask: Large steps are better.", "")
     ]
     assert [answer for _, answer, _ in claims_and_verdicts(TUNED, medium)] == ["no difference"]
     assert outcome_record(TUNED, small)["claims"][0]["verdict"] == ""

@@ -54,7 +54,7 @@ def test_work_goes_on_from_what_is_stored(tmp_path: Path) -> None:
         stored=stored,
         observe=lambda done, total, name: seen.append((done, total)),
     )
-    assert seen[:2] == [(12, 12), (2, 6)], "all trials and the first seed come from the file"
+    assert seen[:2] == [(16, 16), (2, 6)], "all trials and the first seed come from the file"
     content = read_stored_runs(stored)
     assert content is not None
     assert content["plan"]["judged_seeds"] == [0, 1, 2]
@@ -106,7 +106,7 @@ def test_runs_of_other_code_take_the_place_of_the_old_ones(tmp_path: Path) -> No
         assert content is not None
         keys.append({run["key"] for run in content["runs"]})
     assert not keys[0] & keys[1] and keys[1] == keys[2]
-    assert seen == [(12, 12), (6, 6)], "the third time nothing is left to do"
+    assert seen == [(16, 16), (6, 6)], "the third time nothing is left to do"
 
 
 def other_code(scale: Scale, seed: int) -> list[Calculation]:

@@ -110,7 +110,7 @@ def test_a_section_is_one_screen_however_many_questions_there_are(stored: Path) 
     many = [Claim(f"Question {number}.", ahead if number % 10 == 0 else level) for number in range(MOST_ROWS + 6)]
     text = verdict_section(replace(TUNED, claims=tuple(many)), read(stored), {})
     assert text.count("**holds**") == 3 and "**no difference**" not in text
-    assert "| our question |" in text
+    assert "| we ask |" in text
     assert "Of the other 27 of 30 questions: no difference 27. [All of them](details/tuned.md)." in text
     few = verdict_section(replace(TUNED, claims=tuple(many[:MOST_ROWS])), read(stored), {})
     assert few.count("**") == 2 * MOST_ROWS and "Of the other" not in few
