@@ -13,7 +13,8 @@ import fedtempo as ft
 from fedtempo.cli import main
 from fedtempo.papers import REPRODUCTIONS, reproduce
 from fedtempo.papers.framework.claims import Answer
-from fedtempo.papers.framework.definitions import Data, Training, key_of
+from fedtempo.papers.framework.definitions import Data, Training
+from fedtempo.papers.framework.keys import key_of
 from fedtempo.papers.framework.pages import save, verdicts
 from tests.slow import slow_but
 from tests.unit.papers.framework.small_runs import QUADRATIC, digits_runs

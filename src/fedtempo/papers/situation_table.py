@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 
 from fedtempo.comparison.decide import no_difference
@@ -13,12 +12,14 @@ from fedtempo.papers.framework.counting import judged_outcome
 from fedtempo.papers.framework.documents import DETAILS, put_section, read_page
 from fedtempo.papers.framework.outcomes import Outcome
 from fedtempo.papers.framework.pages import tidy
-from fedtempo.papers.situations import GROUPS, SITUATIONS, Situation
+from fedtempo.papers.situations import SITUATIONS, Situation
 from fedtempo.support.files import write_atomically
 
 PAGE, SECTION = "which-method-when.md", "situations"
 FULL = f"{DETAILS}/{PAGE}"
 """The table with every situation, below the folder of results."""
+DECIDED = ("sure", "likely", "no difference")
+"""What the last column of a decided row begins with."""
 NAMED = 4
 """So many that are level with the best are named; more are counted."""
 HEAD = ("| when | what won | against | by how much | set to | cost | how sure |", "|---|---|---|---|---|---|---|")
@@ -33,15 +34,11 @@ def situation_table(folder: Path, situations: Sequence[Situation] = SITUATIONS, 
     return [*HEAD, *(row for _, row in rows), *_not_run(waiting)]
 
 
-def grouped_tables(folder: Path, situations: Sequence[Situation] = SITUATIONS, links: str = "") -> list[str]:
-    """The situations that have a group, in a table for each, with its heading."""
-    grouped = [replace(one, when=one.when.removesuffix(f", {one.group.lower()}")) for one in situations if one.group]
-    rows, waiting = _rows(folder, grouped, links)
-    lines: list[str] = []
-    for group in GROUPS:
-        own = [row for one, row in rows if one.group == group]
-        lines += [*([""] if lines else []), f"## {group}", "", *HEAD, *own] if own else []
-    return [*lines, *_not_run(waiting)]
+def short_table(folder: Path, situations: Sequence[Situation] = SITUATIONS, links: str = "") -> list[str]:
+    """The rows that a choice can rest on: of the situations that may be in it, those that are decided."""
+    rows, _ = _rows(folder, [one for one in situations if one.short], links)
+    decided = [row for _, row in rows if row.rpartition(" | ")[2].startswith(DECIDED)]
+    return [*HEAD, *decided]
 
 
 def _rows(
@@ -166,8 +163,8 @@ def _sure(one: Situation, outcome: Outcome, best: str, against: str, contestants
 
 
 def write_situations(page: Path, results: Path) -> None:
-    """Put the tables into the page and the full table into the details, each in the place of the one that it has."""
-    short = "\n".join(grouped_tables(results, links=f"{results.name}/{DETAILS}/")) + "\n"
+    """Put the short table into the page and the full one into the details, each in the place of the one that it has."""
+    short = "\n".join(short_table(results, links=f"{results.name}/{DETAILS}/")) + "\n"
     write_atomically(page, tidy(put_section(read_page(page, "# Which method when\n"), SECTION, short, SECTION)))
     full, every = results / FULL, "\n".join(situation_table(results)) + "\n"
     title = f"# Which method when: every situation\n\n[What the columns mean](../../{PAGE}).\n"

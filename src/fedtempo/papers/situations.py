@@ -28,11 +28,6 @@ from fedtempo.papers.pflego.omniglot import TABLE_2, eight_methods
 from fedtempo.papers.pflego.setting import FEDAVG, FEDPER, FEDPER_ADAM, KEPT, PFLEGO, PFLEGO_SGD, TUNED
 
 A_POINT = 0.01
-SKEW, USERS, ROWS = "Label skew, strong and weak", "New and existing users", "Many or few rows a user"
-ROUNDS, STEPS, BYTES = "Few rounds", "Few local steps", "Few bytes"
-LONG, DECAY, PHONES = "As long as it takes", "Weight decay", "Phones: little time, little energy"
-GROUPS = (SKEW, USERS, ROWS, ROUNDS, STEPS, BYTES, LONG, DECAY, PHONES)
-"""The page's headings, in its order."""
 
 
 @dataclass(frozen=True)
@@ -50,8 +45,8 @@ class Situation:
     """What everybody has spent the same of; said where no cost is."""
     point: float = A_POINT
     """What one point of accuracy is in the column: a hundredth, or 1 where the column is in percent."""
-    group: str = ""
-    """The heading on the page; one without is in the full table only."""
+    short: bool = False
+    """Whether the short table may have it; the full one has all."""
     names: Mapping[str, str] = field(default_factory=dict)
     """What the table calls a label, where it stands for more than its own run."""
 
@@ -66,24 +61,22 @@ def _by_beta(alpha: float) -> tuple[str, ...]:
 
 
 def _betas(alpha: float, who: str, column: str, users: str) -> Situation:
-    group = "" if column == heterogeneity.BEFORE else SKEW
-    return Situation(f"{who}, {users}", HETEROGENEITY, _by_beta(alpha), column, at_alpha(alpha, 1.0), group=group)
+    short = column != heterogeneity.BEFORE
+    return Situation(f"{who}, {users}", HETEROGENEITY, _by_beta(alpha), column, at_alpha(alpha, 1.0), short=short)
 
 
 def _feddecay(experiment: Reproduction, where: str, column: str, users: str) -> Situation:
-    costs, group = ("flops", "bytes"), ROWS if experiment is PUBMED else USERS
-    return Situation(f"{where}, {users}", experiment, methods.LABELS, column, methods.FEDAVG, costs, group=group)
+    costs = ("flops", "bytes")
+    return Situation(f"{where}, {users}", experiment, methods.LABELS, column, methods.FEDAVG, costs, short=True)
 
 
 def _schemes(experiment: Reproduction, where: str, size: str, what: str, column: str) -> Situation:
     contestants = tuple(label(size, scheme) for scheme in SCHEMES)
     # The page has one K for few rounds, and the two ends for few steps; the full table has all.
-    group = {(EARLY, "middle K"): ROUNDS, (AT_STEPS, "low K"): STEPS, (AT_STEPS, "high K"): STEPS}.get(
-        (column, size), ""
-    )
+    short = (column, size) in ((EARLY, "middle K"), (AT_STEPS, "low K"), (AT_STEPS, "high K"))
     when, costs = f"{where}, {size}, {what}", ("steps",) if column == BEST else ()
     equal = "local steps" if column == AT_STEPS else "rounds"
-    return Situation(when, experiment, contestants, column, contestants[0], costs, equal, group=group)
+    return Situation(when, experiment, contestants, column, contestants[0], costs, equal, short=short)
 
 
 def _with_and_without(
@@ -102,14 +95,14 @@ def _over_backbones(experiment: Reproduction, pairs: Mapping[str, Mapping[str, s
     mine, plain = next(iter(next(iter(pairs.values())).items()))
     names = {mine: "with FedNAR", plain: "clip, then decay"}
     when = f"{where}, mean of six backbones"
-    return Situation(when, experiment, (mine, plain), "of_all", plain, point=1.0, group=DECAY, names=names)
+    return Situation(when, experiment, (mine, plain), "of_all", plain, point=1.0, short=True, names=names)
 
 
 def _far_too_large(name: str) -> Situation:
     mine, plain = (self_adjustment.started_from(one, self_adjustment.LARGE) for one in (with_nar(name), name))
     when = f"Weight decay far too large ({self_adjustment.LARGE:g}, CIFAR-10), around {name}"
-    group = DECAY if name == self_adjustment.ADJUSTED[0] else ""
-    return Situation(when, self_adjustment.SELF_ADJUSTMENT, (mine, plain), FINAL, plain, point=1.0, group=group)
+    short = name == self_adjustment.ADJUSTED[0]
+    return Situation(when, self_adjustment.SELF_ADJUSTMENT, (mine, plain), FINAL, plain, point=1.0, short=short)
 
 
 def _controls(experiment: Reproduction, where: str) -> tuple[Situation, Situation]:
@@ -118,47 +111,48 @@ def _controls(experiment: Reproduction, where: str) -> tuple[Situation, Situatio
     contestants = tuple(label for label in METHODS if label not in others)
     fewer = Situation(f"{where}, few local steps", experiment, contestants, judging.AT_STEPS, PLAIN_AVERAGE)
     longer = Situation(f"{where}, as long as it takes", experiment, contestants, judging.END, PLAIN_AVERAGE, ("steps",))
-    return replace(fewer, equal="local steps"), replace(longer, group=LONG)
+    return replace(fewer, equal="local steps"), replace(longer, short=True)
 
 
 def _ingredients(experiment: Reproduction, where: str) -> tuple[Situation, ...]:
     respects = {
-        "few local steps": ("existing_after/at_steps", (), "local steps", STEPS),
-        "few bytes": ("existing_after/at_bytes", (), "bytes", BYTES),
-        "as long as it takes": ("existing_after/mean", ("steps",), "rounds", ""),
-        "new users": ("new_after/mean", ("steps",), "rounds", ""),
+        "few local steps": ("existing_after/at_steps", (), "local steps"),
+        "few bytes": ("existing_after/at_bytes", (), "bytes"),
+        "as long as it takes": ("existing_after/mean", ("steps",), "rounds"),
+        "new users": ("new_after/mean", ("steps",), "rounds"),
     }
+    # The baseline has a weight decay that may be bad for it, so none of these is advice: they are in the full table.
     return tuple(
-        Situation(f"{where}, {what}", experiment, (NONE, *INGREDIENTS), column, NONE, paid, equal=equal, group=group)
-        for what, (column, paid, equal, group) in respects.items()
+        Situation(f"{where}, {what}", experiment, (NONE, *INGREDIENTS), column, NONE, paid, equal=equal)
+        for what, (column, paid, equal) in respects.items()
     )
 
 
 def _one_model() -> tuple[Situation, ...]:
     contestants, where = tuple(neighbours.METHODS), "One shared model (digits, mixed classes)"
     respects = {
-        "few local steps": (judging.AT_STEPS, (), "local steps", ""),
-        "as long as it takes": (judging.END, ("steps",), "rounds", LONG),
-        "the worst-served tenth": (neighbours.WORST, ("steps",), "rounds", LONG),
+        "few local steps": (judging.AT_STEPS, (), "local steps", False),
+        "as long as it takes": (judging.END, ("steps",), "rounds", True),
+        "the worst-served tenth": (neighbours.WORST, ("steps",), "rounds", True),
     }
     experiment = neighbours.NEIGHBOURS
     return tuple(
-        Situation(f"{where}, {what}", experiment, contestants, column, PLAIN_AVERAGE, costs, equal, group=group)
-        for what, (column, costs, equal, group) in respects.items()
+        Situation(f"{where}, {what}", experiment, contestants, column, PLAIN_AVERAGE, costs, equal, short=short)
+        for what, (column, costs, equal, short) in respects.items()
     )
 
 
-def _of_ones_own(experiment: Reproduction, where: str, contestants: Sequence[str], group: str) -> tuple[Situation, ...]:
+def _of_ones_own(experiment: Reproduction, where: str, contestants: Sequence[str]) -> tuple[Situation, ...]:
     # FedRecon's clients hold no head before they fit one.
     before = [one for one in contestants if one != personal.RECON]
     respects = {
-        "existing users after fine-tuning": (personal.AFTER, contestants, group),
-        "existing users before fine-tuning": (personal.BEFORE, before, ""),
-        "new users after fine-tuning": (personal.NEW, contestants, group),
+        "existing users after fine-tuning": (personal.AFTER, contestants, True),
+        "existing users before fine-tuning": (personal.BEFORE, before, False),
+        "new users after fine-tuning": (personal.NEW, contestants, True),
     }
     return tuple(
-        Situation(f"{where}, {who}", experiment, tuple(compared), column, PLAIN_AVERAGE, ("steps",), group=shown)
-        for who, (column, compared, shown) in respects.items()
+        Situation(f"{where}, {who}", experiment, tuple(compared), column, PLAIN_AVERAGE, ("steps",), short=short)
+        for who, (column, compared, short) in respects.items()
     )
 
 
@@ -168,29 +162,29 @@ def _compressed() -> tuple[Situation, Situation]:
     few = Situation(f"{where}, few bytes", experiment, contestants, compressors.AT_BYTES, plain, equal="bytes")
     when, costs = f"{where}, as long as it takes", ("bytes_up",)
     longer = Situation(when, experiment, contestants, compressors.ACCURACY, plain, costs)
-    return replace(few, group=BYTES), replace(longer, group=BYTES)
+    return replace(few, short=True), replace(longer, short=True)
 
 
 def _phones(what: str, at: str) -> Situation:
     contestants = (clock.FEDAVG, clock.ROUNDS, clock.TIME, clock.DECAY, clock.BOTH, clock.TOGETHER)
     column, where = f"{clock.USERS}/at_{at}", f"Phones of three classes, {what}"
-    return Situation(where, clock.PHONES, contestants, column, clock.FEDAVG, equal=at, group=PHONES)
+    return Situation(where, clock.PHONES, contestants, column, clock.FEDAVG, equal=at, short=True)
 
 
 def _stragglers(users: str, group: str) -> Situation:
     contestants = (clock.WAIT, clock.DEADLINE, clock.OVER, clock.BUFFER, clock.MIXING)
     where = f"One slow phone in ten, little time, {users}"
     column = f"{group}/at_time"
-    return Situation(where, clock.STRAGGLERS, contestants, column, clock.WAIT, equal="time", group=PHONES)
+    return Situation(where, clock.STRAGGLERS, contestants, column, clock.WAIT, equal="time", short=True)
 
 
 SITUATIONS: tuple[Situation, ...] = (
-    Situation("Label skew strong: 2 classes of 10 a user", HIGH, HEADED, TUNED, FEDAVG, group=SKEW),
+    Situation("Label skew strong: 2 classes of 10 a user", HIGH, HEADED, TUNED, FEDAVG, short=True),
     Situation("The same, and users take no steps of their own first", HIGH, HEADED, KEPT, FEDAVG),
-    Situation("Label skew middling: 5 classes of 10 a user", MEDIUM, HEADED, TUNED, FEDAVG, group=SKEW),
+    Situation("Label skew middling: 5 classes of 10 a user", MEDIUM, HEADED, TUNED, FEDAVG, short=True),
     Situation("The same, and users take no steps of their own first", MEDIUM, HEADED, KEPT, FEDAVG),
-    Situation("No label skew, few rows a user (120)", NO, HEADED, TUNED, FEDAVG, group=ROWS),
-    Situation("An alphabet of one's own (Omniglot)", TABLE_2, ALPHABETS, TUNED, FEDAVG, group=SKEW),
+    Situation("No label skew, few rows a user (120)", NO, HEADED, TUNED, FEDAVG, short=True),
+    Situation("An alphabet of one's own (Omniglot)", TABLE_2, ALPHABETS, TUNED, FEDAVG, short=True),
     *(
         _betas(alpha, who, column, users)
         for alpha, who in (
@@ -241,10 +235,8 @@ SITUATIONS: tuple[Situation, ...] = (
     *_controls(control.CIFAR10, "Rates and steps (CIFAR-10, mixed classes)"),
     *_controls(control.SHAKESPEARE, "Rates and steps (Shakespeare)"),
     *_one_model(),
-    *_of_ones_own(
-        personal.PERSONAL, "Few rows a user (60), something of one's own (digits)", [*personal.METHODS], ROWS
-    ),
-    *_of_ones_own(adapters.LORA, "Adapters (MNIST, mixed classes)", [*adapters.METHODS], LONG),
+    *_of_ones_own(personal.PERSONAL, "Few rows a user (60), something of one's own (digits)", [*personal.METHODS]),
+    *_of_ones_own(adapters.LORA, "Adapters (MNIST, mixed classes)", [*adapters.METHODS]),
     *_compressed(),
     _phones("little time", "time"),
     _phones("little energy", "energy"),

@@ -11,8 +11,8 @@ from fedtempo.papers import REPRODUCTIONS, reproduce
 from fedtempo.papers.framework.documents import stored_runs
 from fedtempo.papers.framework.outcomes import Outcome
 from fedtempo.papers.framework.reproduction import Reproduction
-from fedtempo.papers.situation_table import FULL, PAGE, grouped_tables, situation_table, write_situations
-from fedtempo.papers.situations import GROUPS, SITUATIONS, Situation
+from fedtempo.papers.situation_table import FULL, HEAD, PAGE, short_table, situation_table, write_situations
+from fedtempo.papers.situations import SITUATIONS, Situation
 from tests.unit.papers.framework.by_hand import outcome
 from tests.unit.papers.framework.test_choosing import TUNED
 from tests.unit.papers.framework.test_counting import RESULTS, committed
@@ -30,7 +30,7 @@ def test_the_page_has_the_table_of_the_stored_runs(monkeypatch: pytest.MonkeyPat
         return committed(reproduction.name)
 
     monkeypatch.setattr(READER, read_once)
-    assert "\n".join(grouped_tables(RESULTS, links="results/details/")) in page
+    assert "\n".join(short_table(RESULTS, links="results/details/")) in page
     assert "\n".join(situation_table(RESULTS)) in full
     assert asked == {(one.experiment.name, RESULTS) for one in SITUATIONS}
 
@@ -42,7 +42,7 @@ def test_every_situation_names_runs_and_columns_that_are_there() -> None:
         assert {*one.contestants, one.reference} <= labels
         assert {one.column, *one.costs} <= set(one.experiment.columns)
     assert len({(one.when, one.experiment.name, one.column) for one in SITUATIONS}) == len(SITUATIONS)
-    assert {one.group for one in SITUATIONS} == {"", *GROUPS}, "every heading has rows"
+    assert any(one.short for one in SITUATIONS)
 
 
 def test_a_row_says_who_won_by_how_much_and_how_sure(tmp_path: Path) -> None:
@@ -80,15 +80,23 @@ def test_a_lead_of_the_best_of_many_must_be_larger_to_be_sure(monkeypatch: pytes
     assert words == {0: "sure", 1: "sure", 6: "likely"}
 
 
-def test_the_page_has_the_grouped_ones_and_the_details_all(tmp_path: Path) -> None:
+def test_the_short_table_has_what_is_decided_and_the_full_one_all(tmp_path: Path) -> None:
     better = replace(TUNED, name="better")
     stored = stored_runs(tmp_path / "results", "better")
     reproduce(better, "medium", tmp_path / "out", processes=1, stored=stored)
     contestants = ("small steps", "large steps")
-    shown = Situation("always, few bytes", better, contestants, "test", "small steps", group="Few bytes")
-    lines = grouped_tables(tmp_path / "results", [shown, replace(shown, when="never", group="")], "below/")
-    assert lines[:2] == ["## Few bytes", ""] and len(lines) == 5
-    assert lines[4].startswith("| always | nobody;") and "(below/better.md)" in lines[4]
+    level = Situation("always", better, contestants, "test", "small steps", short=True)
+    full_only = replace(level, when="never", short=False)
+    unknown = replace(level, when="some day", experiment=replace(TUNED, name="not run"))
+    lines = short_table(tmp_path / "results", [level, full_only, unknown], "below/")
+    assert len(lines) == len(HEAD) + 1
+    assert lines[-1].startswith("| always | nobody;") and "(below/better.md)" in lines[-1]
+
+
+def test_the_page_is_a_table_of_twenty_rows_at_most() -> None:
+    page = (DOCS / PAGE).read_text()
+    table = page[page.index("<!-- situations: begin") : page.index("<!-- situations: end")]
+    assert 5 < table.count("\n| ") - len(HEAD) <= 20
 
 
 def test_the_table_is_put_into_a_page(tmp_path: Path) -> None:
