@@ -19,10 +19,10 @@ How to add one. A paper has a folder here (`feddecay/`, `fednar/`, ...), whose `
   `score_column` for scores of trained models, `Column` for the rest, `exact=True` for counts that the settings
   decide. `derive` adds columns made from several labels' values;
 * `reported`: the paper's values, `{label: {column: value}}`;
-* `claims`: `Claim("what the paper says", rule, "4.1")`, with its section, or without one `Claim("what we ask", rule)`;
-  only our questions have verdicts, and `ten_claims` judges the papers'. The rules are those of `claims`: `higher`, `lower` (paired over seeds;
-  `by=-0.01` is a margin), `at_least`, `at_most`, `near`, `equal`, `all_of`, `any_of`, `at_paper_scale`, or any function
-  from an `Outcome` to a `Verdict`;
+* `claims`: `Claim("what the paper says", rule, "4.1")` with its section, or `Claim("what we ask", rule)` without one;
+  only our questions have verdicts here, `ten_claims` judges the papers'. Rules are those of `claims`: `higher`, `lower`
+  (paired over seeds; `by=-0.01` is a margin), `at_least`, `at_most`, `near`, `equal`, `all_of`, `any_of`,
+  `at_paper_scale`, or any function from an `Outcome` to a `Verdict`;
 * `figures`: `Lines` (a measured curve of each label), `Sweep` (a column against a setting), `Points`;
 * `notes`: departures from the paper.
 
