@@ -9,6 +9,8 @@ endif
 export OMP_NUM_THREADS ?= 1
 # Some environments tell Python not to keep compiled modules; the tests start dozens of programs that load them all.
 export PYTHONDONTWRITEBYTECODE :=
+# An index to take torch from, such as https://download.pytorch.org/whl/cpu, whose wheels are smaller by gigabytes.
+TORCH_INDEX ?=
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
 .PHONY: help demo test coverage test-all numbers numbers-wide numbers-made words words-made move test-flwr-datasets check audit format bench bench-peers bench-scaling docs release system clean
@@ -18,7 +20,7 @@ help: ## show this list
 
 $(VENV)/.demo: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
-	$(PIP) torch==2.13.0
+	$(PIP) $(if $(TORCH_INDEX),--index-url $(TORCH_INDEX)) torch==2.13.0
 	$(PIP) -e .
 	@touch $@
 

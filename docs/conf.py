@@ -51,9 +51,6 @@ html_theme_options = {
     "dark_css_variables": {"color-brand-primary": "#4db6ac", "color-brand-content": "#4db6ac"},
     "light_logo": "logo.svg",
     "dark_logo": "logo.svg",
-    "source_repository": "https://github.com/fedtempo/fedtempo/",
-    "source_branch": "main",
-    "source_directory": "docs/",
 }
 copybutton_exclude = ".linenos, .gp, .go"
 copybutton_prompt_text = r"\$ |>>> |\.\.\. "

@@ -1,6 +1,6 @@
 """BERT-tiny with LoRA by peft: the classifier is shared, every client keeps adapters of its own.
 
-Needs `pip install 'fedtempo[peft]'` and the configuration of BERT-tiny in the folder bert_tiny of FEDTEMPO_DATA.
+Needs the extra `peft` and the configuration of BERT-tiny in the folder bert_tiny of FEDTEMPO_DATA.
 Weights are drawn at random and sentences are made up, so the scores say that it learns, not how good BERT is.
 Run: python examples/bert_lora.py     FEDTEMPO_QUICK=1 makes it take seconds.
 """

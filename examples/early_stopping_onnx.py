@@ -1,6 +1,6 @@
 """Stop when validation no longer improves, export to ONNX, and use the file in a process without FedTempo.
 
-Needs `pip install 'fedtempo[onnx]'`.
+Needs the extra `onnx`.
 Run: python examples/early_stopping_onnx.py     FEDTEMPO_QUICK=1 makes it take seconds.
 """
 

@@ -2,7 +2,7 @@
 
 own_algorithm.toml names the function below and the values to try, so the command line knows it as well:
 fedtempo tune examples/own_algorithm.toml --out search. Validation picks; test scores of the winner are looked at once.
-Needs `pip install 'fedtempo[tune]'`.
+Needs the extra `tune`.
 Run: python examples/own_algorithm_tuned.py     FEDTEMPO_QUICK=1 makes it take seconds.
 """
 

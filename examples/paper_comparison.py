@@ -1,7 +1,7 @@
 """A comparison ready for a paper: several seeds, intervals, paired tests, a LaTeX table, figures and tidy numbers.
 
 The same as a command: fedtempo compare FILE --algorithms fedavg,feddecay --seeds 6 --workers 2 --format latex
-Needs `pip install 'fedtempo[plots,frames]'`.
+Needs the extras `plots` and `frames`.
 Run: python examples/paper_comparison.py     FEDTEMPO_QUICK=1 makes it take seconds.
 """
 

@@ -1,6 +1,6 @@
 """Take a result home: save it to one file, read it where the data and the model are not, and put runs in one frame.
 
-Needs `pip install 'fedtempo[frames]'` for the frames.
+Needs the extra `frames` for the frames.
 Run: python examples/saved_results.py     FEDTEMPO_QUICK=1 makes it take seconds.
 """
 

@@ -13,7 +13,7 @@ from tests import ROOT
 
 def build_site(folder: Path, *, without: tuple[str, ...] = ()) -> Path:
     """The site as `make docs` builds it, a warning is an error; or, for speed, the site `without` some pages."""
-    pytest.importorskip("sphinx", reason="the documentation's tools are not here: pip install 'fedtempo[docs]'")
+    pytest.importorskip("sphinx", reason="the documentation's tools are not here: pip install '.[docs]'")
     place, trees = folder / "html", folder / "trees"
     command = [sys.executable, "-m", "sphinx", "--quiet", "--builder", "html", "--doctree-dir", str(trees)]
     command += ["-D", f"exclude_patterns={','.join(without)}"] if without else ["--fail-on-warning"]

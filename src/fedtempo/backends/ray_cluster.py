@@ -25,8 +25,8 @@ from typing import Any, NamedTuple
 
 from fedtempo.data.federated import FederatedData
 from fedtempo.errors import ConfigError, TrainingError, first_line, is_number, require
+from fedtempo.support.extras import install
 
-INSTALL = "pip install 'fedtempo[ray]'"
 LOCAL = "local"
 LOOPBACK = "127.0.0.1"
 STOP_WITHIN_SECONDS = 30.0
@@ -70,7 +70,7 @@ def cluster_for(
             require(value is None, name, "left out unless the backend is 'ray'", value)
         return None
     if importlib.util.find_spec("ray") is None:
-        raise ConfigError(f"backend 'ray' must have Ray installed: {INSTALL}. Got no module of that name.")
+        raise ConfigError(f"backend 'ray' must have Ray installed: {install('ray')}. Got no module of that name.")
     return Cluster(address, gpus, loader)
 
 

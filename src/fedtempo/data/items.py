@@ -14,6 +14,7 @@ from fedtempo.data.lazy import LazyColumn, lazy_items
 from fedtempo.data.own_clients import array_of_tensor
 from fedtempo.errors import DataError, unknown
 from fedtempo.randomness import generators_kept, states_of_generators
+from fedtempo.support.extras import install
 
 Columns = dict[str, np.ndarray]
 Collate = Callable[[list[Any]], object]
@@ -96,7 +97,7 @@ def _decoded(value: bytes) -> np.ndarray:
     try:
         from PIL import Image, UnidentifiedImageError
     except ImportError:
-        raise DataError("bytes of images need Pillow. Install it with: pip install 'fedtempo[data]'") from None
+        raise DataError(f"bytes of images need Pillow: {install('data')}.") from None
     try:
         with Image.open(io.BytesIO(value)) as image:
             return _pixels(image)

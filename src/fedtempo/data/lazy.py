@@ -20,6 +20,7 @@ import torch
 from fedtempo.data.own_clients import array_of_tensor
 from fedtempo.data.table import Table
 from fedtempo.errors import DataError, FedTempoError, first_line, is_count, require
+from fedtempo.support.extras import install
 
 Read = Callable[[int], np.ndarray]
 """From a row's number to its values."""
@@ -132,7 +133,7 @@ def from_images(
     try:
         import PIL  # noqa: F401 - asked for now and not at the first image
     except ImportError:
-        raise DataError("from_images needs Pillow. Install it with: pip install 'fedtempo[data]'") from None
+        raise DataError(f"from_images needs Pillow: {install('data')}.") from None
     root = Path(folder)
     require(root.is_dir(), "folder", "a folder", str(root))
     holds = "label" in layout and set(layout) <= {"client", "label"} and len(set(layout)) == len(layout)

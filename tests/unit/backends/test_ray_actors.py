@@ -38,4 +38,4 @@ def test_a_missing_extra_is_said(tmp_path: Path) -> None:
         "cluster_for('ray', None, None, None)\n"
     )
     done = script_ended(tmp_path / "without.py", directory=tmp_path)
-    assert "ConfigError: backend 'ray' must have Ray installed: pip install 'fedtempo[ray]'" in done.stderr
+    assert "ConfigError: backend 'ray' must have Ray installed: pip install '.[ray]'" in done.stderr

@@ -50,5 +50,5 @@ def test_a_curve_is_the_mean_over_seeds(runs: list[Run]) -> None:
 
 def test_without_matplotlib_one_line_says_so(runs: list[Run], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib", None)
-    with pytest.raises(OutputError, match=r"figures needs matplotlib: pip install 'fedtempo\[plots\]'"):
+    with pytest.raises(OutputError, match=r"figures needs matplotlib: pip install '\.\[plots\]'"):
         write_figures(compare_runs(runs), runs, tmp_path)

@@ -52,7 +52,7 @@ def test_importing_the_adapters_imports_none_of_the_libraries():
 @pytest.mark.parametrize(
     ("library", "function", "extra"),
     [
-        ("datasets", from_hugging_face, r"'fedtempo\[datasets\]'"),
+        ("datasets", from_hugging_face, r"'\.\[datasets\]'"),
         ("flwr_datasets.partitioner", from_flower_partitioner, "flwr-datasets"),
     ],
 )

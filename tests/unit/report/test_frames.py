@@ -68,9 +68,9 @@ def test_without_pandas_one_line_says_what_is_missing(
 ) -> None:
     for name in ("pandas", "pyarrow"):
         monkeypatch.setitem(sys.modules, name, None)
-    with pytest.raises(OutputError, match=r"to_frame\(\) needs pandas: pip install 'fedtempo\[frames\]'"):
+    with pytest.raises(OutputError, match=r"to_frame\(\) needs pandas: pip install '\.\[frames\]'"):
         result.to_frame()
-    with pytest.raises(OutputError, match=r"Parquet needs pyarrow: pip install 'fedtempo\[frames\]'"):
+    with pytest.raises(OutputError, match=r"Parquet needs pyarrow: pip install '\.\[frames\]'"):
         result.save_frame(tmp_path / "s.parquet")
     with result.save_frame(tmp_path / "s.csv").open(newline="") as file:  # CSV needs neither
         assert len(list(csv.DictReader(file))) > 12

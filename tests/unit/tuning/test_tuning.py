@@ -269,7 +269,7 @@ def test_another_search_does_not_go_on_in_this_folder(grid_search: tuple[Path, F
 def test_without_optuna_the_error_says_how_to_get_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     space = space_of(written(tmp_path))
     monkeypatch.setitem(sys.modules, "optuna", None)
-    with pytest.raises(ConfigError, match=r"tune needs optuna: pip install 'fedtempo\[tune\]'"):
+    with pytest.raises(ConfigError, match=r"tune needs optuna: pip install '\.\[tune\]'"):
         plan_search(space)
 
 

@@ -1,4 +1,4 @@
-"""MLflow: a run with parameters, metrics by round and tags. `pip install 'fedtempo[mlflow]'`."""
+"""MLflow: a run with parameters, metrics by round and tags. It needs the extra `mlflow`."""
 
 from __future__ import annotations
 

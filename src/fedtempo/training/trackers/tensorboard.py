@@ -1,4 +1,4 @@
-"""TensorBoard: scalars by round. `pip install 'fedtempo[tensorboard]'`, then `tensorboard --logdir DIR`."""
+"""TensorBoard: scalars by round. It needs the extra `tensorboard`; then `tensorboard --logdir DIR`."""
 
 from __future__ import annotations
 

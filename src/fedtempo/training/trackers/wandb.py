@@ -1,4 +1,4 @@
-"""Weights & Biases, offline: files that `wandb sync` uploads when you want. `pip install 'fedtempo[wandb]'`."""
+"""Weights & Biases, offline: files that `wandb sync` uploads when you want. It needs the extra `wandb`."""
 
 from __future__ import annotations
 

@@ -254,7 +254,7 @@ def test_a_missing_library_is_named_before_training(name: str, tmp_path: Path, f
     code, _, error = fedtempo("run", str(path), "--tracker", name, "--out", str(tmp_path / "run"))
     assert code == 3
     assert error.count("\n") == 1
-    assert f"pip install 'fedtempo[{name}]'" in error
+    assert f"pip install '.[{name}]'" in error
     assert not (tmp_path / "run").exists()
 
 
