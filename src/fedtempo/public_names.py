@@ -28,6 +28,7 @@ from fedtempo.training.result import Result
 from fedtempo.training.round_report import RoundReport
 from fedtempo.training.run import run, train
 from fedtempo.training.saved import load_result
+from fedtempo.training.view import Run
 
 __all__ = [
     "Admission",
@@ -53,6 +54,7 @@ __all__ = [
     "Received",
     "Result",
     "RoundReport",
+    "Run",
     "Schedule",
     "Scores",
     "Server",

@@ -125,8 +125,7 @@ def test_no_waiting_looks_at_the_wall_clock() -> None:
     """The wall clock stamps files and certificates; what waits or gives up uses one that cannot be set."""
     stamps = {
         "support/files.py",
-        "report/runs.py",
-        "report/stored.py",
+        "training/view.py",
         "deploy/keys.py",
         "cli/reproduce.py",
         "training/trackers/mlflow.py",

@@ -188,6 +188,7 @@ def test_public_names() -> None:
         "Received",
         "Result",
         "RoundReport",
+        "Run",
         "Schedule",
         "Scores",
         "Server",

@@ -17,14 +17,11 @@ from fedtempo.comparison import (
     Entrant,
     Follow,
     Method,
-    Run,
     compare_runs,
-    finished_run,
     labels_of,
     latex,
     markdown,
     run_entrants,
-    run_of,
     stored_result,
     tables_of,
     tests_in_words,
@@ -39,6 +36,7 @@ from fedtempo.support.files import write_atomically
 from fedtempo.support.terminal import Terminal, say
 from fedtempo.training.pool import runs_at_once
 from fedtempo.training.result import Result
+from fedtempo.training.view import Run
 
 Paths = Annotated[list[Path], typer.Argument(help="Run folders, or experiment files to run.", metavar="PATH...")]
 Algorithms = Annotated[
@@ -166,11 +164,11 @@ def compare(
     results: list[Result] = []
     if folders:
         _refuse_with_folders(algorithms, seeds, only, overrides)
-        runs = [finished_run(folder) for folder in folders]
+        runs = [Run.of(folder).completed() for folder in folders]
     else:
         entrants = entrants_of_files(paths, overrides or [], algorithms, only, allow_code=allow_code or [])
         results, labels = _trained(entrants, 1 if seeds is None else seeds, out, workers, quiet or as_json)
-        runs = [run_of(result, label) for result, label in zip(results, labels, strict=True)]
+        runs = [Run.of(result, label) for result, label in zip(results, labels, strict=True)]
     comparison = compare_runs(runs, reference, target)
     method: Method = test.value
     _write(comparison, runs, out, csv, method)

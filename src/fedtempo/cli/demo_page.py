@@ -46,7 +46,7 @@ class DemoFindings:
     def table(self) -> ResultTable:
         """All contestants on very different users."""
         shown = [one for one in self.runs if one.alpha == DIFFERENT]
-        return ResultTable([one.page for one in shown], [one.label for one in shown])
+        return ResultTable([one.run for one in shown], [one.label for one in shown])
 
     def decisions(self) -> list[Decision]:
         """Each contestant against FedAvg, existing and new users after fine-tuning, on very different users."""
@@ -138,7 +138,7 @@ class DemoFindings:
             ),
         ]
         title = f"What clients do between two aggregations: digits, {self.rounds} rounds, {self.seeds} seeds"
-        pages = [one.page for one in self.runs if one.alpha == DIFFERENT]
+        pages = [one.run for one in self.runs if one.alpha == DIFFERENT]
         return write_page(out / "report.html", report(pages, title=title, command=command, sections=sections), "out")
 
     def as_dict(self) -> JsonTable:
@@ -175,7 +175,7 @@ class DemoFindings:
 
 
 def _score(one: DemoRun, when: str) -> float:
-    groups, metric = one.run.scores.groups(), one.run.scores.metric
+    groups, metric = one.run.judged.groups(), one.run.judged.metric
     before, after = (groups[f"existing_{part}"].summary(metric)["mean"] for part in ("before", "after"))
     return {"before": before, "after": after, "gain": after - before}[when]
 

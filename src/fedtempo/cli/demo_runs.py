@@ -9,17 +9,16 @@ from pathlib import Path
 from typing import Any
 
 from fedtempo.algorithms import Algorithm, fedavg, feddecay, fednar, fedsgd, local_only, pflego
-from fedtempo.comparison import Run, run_of
 from fedtempo.data import FederatedData, dirichlet, load
 from fedtempo.evaluation.protocol import Evaluation
 from fedtempo.models import mlp
-from fedtempo.report import ReportRun
 from fedtempo.schedules import decaying_k
 from fedtempo.study import Budget, from_functions, make_plan, tune_alike
 from fedtempo.support.files import sole_user
 from fedtempo.training.loop import drained
 from fedtempo.training.pool import Ask, Done, Pool
 from fedtempo.training.run import train
+from fedtempo.training.view import Run
 from fedtempo.tuning.space import dimensions_of
 
 ROUNDS, SEEDS, STEPS = 40, 8, 10
@@ -75,7 +74,6 @@ class DemoRun:
     alpha: float
     seed: int
     run: Run
-    page: ReportRun
 
 
 def demo_data(seed: int, alpha: float) -> FederatedData:
@@ -125,7 +123,7 @@ def _one(seed: int, alpha: float, label: str, rounds: int, command: str) -> Demo
         train(**settings_for(rounds), data=demo_data(seed, alpha), algorithm=algorithm, seed=seed, progress=False)
     )
     result.history = [replace(report, params={}) for report in result.history]
-    return DemoRun(label, alpha, seed, run_of(result, label), ReportRun.of(result, label, command=command))
+    return DemoRun(label, alpha, seed, Run.of(result, label, command).drawn())
 
 
 def tune_demo(

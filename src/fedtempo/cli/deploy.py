@@ -30,11 +30,11 @@ from fedtempo.deploy.personal import DATABASE
 from fedtempo.deploy.processes import ProcessGroup, Running
 from fedtempo.deploy.trial import demonstration, try_out
 from fedtempo.errors import ConfigError, OutputError, TrainingError, is_count, require
-from fedtempo.report.folder import SUMMARY
 from fedtempo.support.json_text import json_text
 from fedtempo.support.terminal import say
 from fedtempo.support.threads import usable_processors
 from fedtempo.training.delivery import FORMATS, example_batch, preparation_notes, write_model
+from fedtempo.training.storage.folders import SUMMARY
 
 app = typer.Typer(
     help="Run an experiment on real clients, or try it on this machine.", no_args_is_help=True, add_completion=False

@@ -8,11 +8,12 @@ from typing import Annotated
 import typer
 
 from fedtempo.cli.options import AllowCode
-from fedtempo.comparison import finished_run, stored_result
+from fedtempo.comparison import stored_result
 from fedtempo.config import EXPERIMENT, stored_file, without_places
 from fedtempo.errors import OutputError, require
 from fedtempo.support.terminal import say
 from fedtempo.training.delivery import FORMATS
+from fedtempo.training.view import Run
 
 
 def export_model(
@@ -31,7 +32,7 @@ def export_model(
     """Write a stored run's model to a file that is used without FedTempo."""
     require(format in FORMATS, "format", " or ".join(map(repr, FORMATS)), format)
     require(which in ("selected", "last"), "which", "'selected' or 'last'", which)
-    finished_run(folder)  # nothing is trained here
+    Run.of(folder).completed()  # nothing is trained here
     if not (folder / EXPERIMENT).exists():
         raise OutputError(
             f"a run to export must have its {EXPERIMENT}. Got {folder}, which has none: it was run from Python, "

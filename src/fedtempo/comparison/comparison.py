@@ -14,13 +14,13 @@ import numpy as np
 
 from fedtempo.comparison.intervals import of_common_users, over_users, paired_by_data
 from fedtempo.comparison.protocol import Contestant, contestants_of, notes_on
-from fedtempo.comparison.runs import Run
 from fedtempo.comparison.targets import Reached, cost_to_reach, whole_costs
 from fedtempo.errors import unknown
 from fedtempo.evaluation.over_seeds import Estimate, level_with_best, over_seeds
 from fedtempo.evaluation.protocol import UserScores, decile_in_words
 from fedtempo.support.display import html_of
 from fedtempo.support.json_text import JsonTable, finite
+from fedtempo.training.view import Run
 
 GROUPS = ("existing_before", "existing_after", "new_before", "new_after")
 STATISTICS = ("mean", "bottom_decile", "std")
@@ -115,7 +115,7 @@ def compare_runs(runs: Sequence[Run], reference: str | None = None, target: floa
     if reference is not None and reference not in labels:
         raise unknown("reference", reference, labels)
     base = next(c for c in contestants if reference is None or c.label == reference)
-    scores = runs[0].scores
+    scores = runs[0].judged
     lines = [_line(contestant, base, scores.metric, target) for contestant in contestants]
     notes = [*notes_on(runs), *_unpaired(contestants, base), *_undefined(contestants)]
     return Comparison(scores.metric, scores.part, base.label, target, lines, notes, scores.lower_is_better)
@@ -124,9 +124,9 @@ def compare_runs(runs: Sequence[Run], reference: str | None = None, target: floa
 def _line(contestant: Contestant, base: Contestant, metric: str, target: float | None) -> Line:
     runs = [contestant.runs[seed] for seed in contestant.seeds]
     by_seed = {
-        group: {s: [run.scores.groups()[group].summary(metric)[s] for run in runs] for s in STATISTICS}
+        group: {s: [run.judged.groups()[group].summary(metric)[s] for run in runs] for s in STATISTICS}
         for group in GROUPS
-        if all(group in run.scores.groups() for run in runs)
+        if all(group in run.judged.groups() for run in runs)
     }
     return Line(
         contestant.label,
@@ -138,7 +138,7 @@ def _line(contestant: Contestant, base: Contestant, metric: str, target: float |
         None if target is None else cost_to_reach(runs, target),
         {
             group: max(
-                int(run.scores.groups()[group].scored(metric).sum()) for run in runs if group in run.scores.groups()
+                int(run.judged.groups()[group].scored(metric).sum()) for run in runs if group in run.judged.groups()
             )
             for group in by_seed
         },
@@ -159,7 +159,7 @@ def _differences(contestant: Contestant, base: Contestant, metric: str) -> dict[
 
 
 def _users(contestant: Contestant, seed: int, group: str) -> UserScores | None:
-    return contestant.runs[seed].scores.groups().get(group)
+    return contestant.runs[seed].judged.groups().get(group)
 
 
 def _group_differences(
@@ -196,7 +196,7 @@ def _undefined(contestants: Sequence[Contestant]) -> list[str]:
     """For whom the metric says nothing; those users are in no statistic and in no pair."""
     notes = []
     for contestant in contestants:
-        found = {run.scores.undefined() for run in contestant.runs.values()} - {""}
+        found = {run.judged.undefined() for run in contestant.runs.values()} - {""}
         notes += [f"{contestant.label}: {text}" for text in sorted(found)]
     return notes
 

@@ -9,11 +9,11 @@ from typing import Any
 
 from fedtempo.comparison.comparison import Comparison
 from fedtempo.comparison.protocol import contestants_of
-from fedtempo.comparison.runs import Run
 from fedtempo.errors import OutputError
 from fedtempo.evaluation.over_seeds import Estimate, over_seeds
 from fedtempo.support.extras import library
 from fedtempo.support.files import replacing
+from fedtempo.training.view import Run
 
 FORMATS = ("svg", "pdf", "png")
 STYLE = {

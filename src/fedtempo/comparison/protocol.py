@@ -6,10 +6,10 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from fedtempo.comparison.runs import Run
 from fedtempo.errors import ConfigError, shown
 from fedtempo.training.experiment import CONTENT
 from fedtempo.training.labels import HARMLESS, TELLING, code_differs, differs, own_codes, told_apart
+from fedtempo.training.view import Run
 
 Reading = Callable[[Run], str]
 
@@ -34,6 +34,8 @@ def contestants_of(runs: Sequence[Run]) -> list[Contestant]:
     _check_shared(runs)
     grouped: dict[str, dict[int, Run]] = {}
     for label, run in zip(labels_of(runs), runs, strict=True):
+        if run.seed is None:
+            raise ConfigError(f"seed must be known in a run that is compared. Got {run.place}, which has none.")
         group = grouped.setdefault(label, {})
         _check_group([*group.values(), run])
         if run.seed in group:
@@ -78,9 +80,9 @@ def _check_shared(runs: Sequence[Run]) -> None:
         "loss": _field("loss"),
         f"loss{CONTENT}": _field(f"loss{CONTENT}"),
         "evaluation": _protocol,
-        "the scored part": lambda run: run.scores.part,
-        "the metric": lambda run: run.scores.metric,
-        "which way the metric is better": lambda run: "lower" if run.scores.lower_is_better else "higher",
+        "the scored part": lambda run: run.judged.part,
+        "the metric": lambda run: run.judged.metric,
+        "which way the metric is better": lambda run: "lower" if run.judged.lower_is_better else "higher",
     }
     for name, reading in readings.items():
         first = runs[0]
@@ -97,7 +99,7 @@ def _check_data(contestants: Sequence[Contestant]) -> None:
     data = _field("data")
     by_seed: dict[int, Run] = {}
     for run in runs:
-        first = by_seed.setdefault(run.seed, run)
+        first = by_seed.setdefault(run.seed or 0, run)
         if data(first) != data(run):
             raise _different("data", data, first, run)
     for contestant in contestants:

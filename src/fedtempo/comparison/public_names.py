@@ -5,7 +5,6 @@ from fedtempo.comparison.entrants import Entrant, Follow, entrants_of, run_entra
 from fedtempo.comparison.figures import write_figures
 from fedtempo.comparison.protocol import labels_of
 from fedtempo.comparison.publish import latex, markdown
-from fedtempo.comparison.runs import Run, finished_run, run_of
 from fedtempo.comparison.significance import Method, PairedTest, paired_tests, tests_in_words
 from fedtempo.comparison.tables import tables_of
 from fedtempo.evaluation.over_seeds import Estimate
@@ -19,16 +18,13 @@ __all__ = [
     "Line",
     "Method",
     "PairedTest",
-    "Run",
     "compare_runs",
     "entrants_of",
-    "finished_run",
     "labels_of",
     "latex",
     "markdown",
     "paired_tests",
     "run_entrants",
-    "run_of",
     "stored_result",
     "tables_of",
     "tests_in_words",

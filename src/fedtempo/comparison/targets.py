@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import fmean
 
-from fedtempo.comparison.runs import Run
 from fedtempo.training.round_report import RoundReport
+from fedtempo.training.view import Run
 
 COSTS = {"rounds": "rounds", "steps": "steps", "bytes": "bytes", "flops": "FLOPs", "seconds": "seconds"}
 CLOCK = {"time": "device s", "energy": "joules"}

@@ -15,7 +15,8 @@ from fedtempo.config.experiment_file import (
 )
 from fedtempo.config.places import places_outside, read_stored, stored_file, without_places
 from fedtempo.config.schema import ExperimentFile
-from fedtempo.config.training import EXPERIMENT, train_file, write_experiment
+from fedtempo.config.training import train_file, write_experiment
+from fedtempo.training.storage.folders import EXPERIMENT
 
 __all__ = [
     "EXPERIMENT",

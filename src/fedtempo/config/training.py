@@ -13,9 +13,8 @@ from fedtempo.training.loop import train_experiment
 from fedtempo.training.prepare import prepare
 from fedtempo.training.result import Result
 from fedtempo.training.round_report import RoundReport
+from fedtempo.training.storage.folders import EXPERIMENT
 from fedtempo.training.tracking import Tracker
-
-EXPERIMENT = "experiment.toml"
 
 
 def train_file(

@@ -20,9 +20,9 @@ from fedtempo.deploy.leftovers import end_leftovers, write_record
 from fedtempo.deploy.processes import ProcessGroup, Running, environment, free_port, wait_for_port
 from fedtempo.deploy.registered import Registered
 from fedtempo.errors import ConfigError, OutputError, TrainingError, require
-from fedtempo.report.folder import SUMMARY
 from fedtempo.support.files import write_atomically
 from fedtempo.training.log import LOGGER
+from fedtempo.training.storage.folders import SUMMARY
 
 DEPLOYMENT = "deployment.toml"
 LINK = "fedtempo"

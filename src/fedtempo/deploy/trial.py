@@ -12,8 +12,8 @@ from fedtempo.deploy.flower_programs import NodePlan, ServerLaunch, ServerPlan, 
 from fedtempo.deploy.keys import make_keys
 from fedtempo.deploy.processes import ProcessGroup, free_port
 from fedtempo.errors import OutputError
-from fedtempo.report.folder import SUMMARY
 from fedtempo.training.run import run
+from fedtempo.training.storage.folders import SUMMARY
 
 SERIAL = {"backend": "serial", "workers": None, "ray_address": None, "ray_gpus": None}
 

@@ -6,11 +6,10 @@ from fedtempo.report.frames import tidy_csv, tidy_rows
 from fedtempo.report.html import report, write_page, write_report
 from fedtempo.report.live import follow
 from fedtempo.report.notebook import tables_html
-from fedtempo.report.pictures import plan_of
-from fedtempo.report.runs import ReportRun
 from fedtempo.report.sections import Bars, Grid, Lines, Rates, Section
 from fedtempo.report.stored import read_run
 from fedtempo.report.tables import ResultTable
+from fedtempo.training.pictures import plan_of
 
 __all__ = [
     "REPORT",
@@ -18,7 +17,6 @@ __all__ = [
     "Grid",
     "Lines",
     "Rates",
-    "ReportRun",
     "ResultTable",
     "Section",
     "export",

@@ -6,13 +6,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 from itertools import groupby
 
-from fedtempo.report.runs import ReportRun
 from fedtempo.report.sections import Cell, Section
+from fedtempo.training.view import Run
 
 LONG_TITLE = 90
 
 
-def head(runs: Sequence[ReportRun], title: str, live: bool) -> str:
+def head(runs: Sequence[Run], title: str, live: bool) -> str:
     """The title, and in one line each what was run, when and with what."""
     facts = "".join(f"<li>{name} <b>{escape(text)}</b></li>" for name, text in _headline(runs))
     size = ' class="long"' if len(title) > LONG_TITLE else ""
@@ -24,7 +24,7 @@ def head(runs: Sequence[ReportRun], title: str, live: bool) -> str:
     )
 
 
-def _headline(runs: Sequence[ReportRun]) -> list[tuple[str, str]]:
+def _headline(runs: Sequence[Run]) -> list[tuple[str, str]]:
     titles = dict.fromkeys(run.picture.title for run in runs if run.picture is not None)
     seeds = sorted({run.seed for run in runs if run.seed is not None})
     rounds = sorted({run.total or len(run.history) for run in runs})
@@ -55,7 +55,7 @@ def section(one: Section, index: int) -> str:
     )
 
 
-def runs_section(runs: Sequence[ReportRun], command: str | None) -> str:
+def runs_section(runs: Sequence[Run], command: str | None) -> str:
     """Settings, the list of runs with their digests, and how to run them again; nothing for a page without runs."""
     if not runs:
         return ""
@@ -68,20 +68,20 @@ def runs_section(runs: Sequence[ReportRun], command: str | None) -> str:
     )
 
 
-def _by_run(runs: Sequence[ReportRun], fact: str) -> list[tuple[str, str]]:
+def _by_run(runs: Sequence[Run], fact: str) -> list[tuple[str, str]]:
     """A fact that differs, once for each label or each seed where these decide it, else run by run."""
-    for key in (lambda run: run.label, lambda run: f"seed {run.seed}", lambda run: f"{run.label}, seed {run.seed}"):
+    for key in (lambda run: run.name, lambda run: f"seed {run.seed}", lambda run: f"{run.name}, seed {run.seed}"):
         values: dict[str, set[str]] = {}
         for run in runs:
             values.setdefault(key(run), set()).add(run.facts.get(fact, "-"))
         if all(len(own) == 1 for own in values.values()):
             return [(name, next(iter(own))) for name, own in values.items()]
-    return [(run.label, run.facts.get(fact, "-")) for run in runs]
+    return [(run.name, run.facts.get(fact, "-")) for run in runs]
 
 
-def _runs_table(runs: Sequence[ReportRun]) -> str:
+def _runs_table(runs: Sequence[Run]) -> str:
     rows = "".join(
-        f'<tr><td><label><input type="checkbox" checked data-run="{index}"> {escape(run.label)}</label></td>'
+        f'<tr><td><label><input type="checkbox" checked data-run="{index}"> {escape(run.name)}</label></td>'
         f"<td>{'' if run.seed is None else run.seed}</td><td>{len(run.history)}</td><td>{run.seconds:.1f} s</td>"
         f'<td class="digest"><code>{escape(run.digest or "not finished")}</code></td></tr>'
         for index, run in enumerate(runs)
@@ -93,12 +93,12 @@ def _runs_table(runs: Sequence[ReportRun]) -> str:
     return f'<h2>Runs</h2>{note}<div class="scroll">{table}</div>'
 
 
-def _again(runs: Sequence[ReportRun], command: str | None) -> str:
+def _again(runs: Sequence[Run], command: str | None) -> str:
     if command is not None:
         return f'<pre class="command"><code>{escape(command)}</code></pre>'
     parts = []
-    for (line, file), group in groupby(runs, key=lambda run: (run.command, run.experiment)):
-        names = ", ".join(dict.fromkeys(escape(run.label) for run in group))
+    for (line, file), group in groupby(runs, key=lambda run: (run.command, run.file)):
+        names = ", ".join(dict.fromkeys(escape(run.name) for run in group))
         parts.append(f"<p>{names}</p>" if len(runs) > 1 else "")
         if line is None:
             parts.append("<p>Made from Python: call <code>fedtempo.run</code> with the settings above.</p>")

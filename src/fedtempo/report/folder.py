@@ -6,13 +6,13 @@ import csv
 import io
 import math
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import get_args
 
 from fedtempo.config import EXPERIMENT
 from fedtempo.errors import ConfigError
 from fedtempo.report.html import report as page_about
-from fedtempo.report.runs import ReportRun, script_command, timestamp, versions
 from fedtempo.support.display import shows
 from fedtempo.support.files import read_inside, write_atomically
 from fedtempo.support.json_text import JsonTable, json_text
@@ -20,10 +20,10 @@ from fedtempo.training.private_runs import WITHHELD
 from fedtempo.training.result import Result
 from fedtempo.training.round_report import RoundReport
 from fedtempo.training.saved import Which
-from fedtempo.training.storage.folders import AT_THE_END
+from fedtempo.training.storage.folders import AT_THE_END, SUMMARY
 from fedtempo.training.trackers.csv import rounds_as_csv
+from fedtempo.training.view import AGAIN, Run, script_command, timestamp, versions
 
-SUMMARY = "summary.json"
 REPORT = "report.html"
 MODEL = "model-{which}.safetensors"
 """The shared model of a finished run, `selected` and `last`."""
@@ -31,7 +31,6 @@ METRICS = ("metrics.jsonl", "metrics.csv")
 USERS = "users.csv"
 WRITTEN = (EXPERIMENT, *AT_THE_END)
 """The files of a finished run's folder, besides its database."""
-AGAIN = f"fedtempo run {EXPERIMENT}"
 
 
 @shows(Result, "folder")
@@ -49,8 +48,9 @@ def export(result: Result, folder: Path) -> None:
     _write_models(result, folder)
     has_file = os.path.lexists(folder / EXPERIMENT)
     experiment = read_inside(folder, EXPERIMENT).decode(errors="replace") if has_file else None
-    run = ReportRun.of(result, command=AGAIN if experiment else None, experiment=experiment)
-    write_atomically(folder / REPORT, page_about([run], title=run.label), "out")
+    run = Run.of(result)
+    run = replace(run, command=AGAIN, file=experiment) if experiment else run
+    write_atomically(folder / REPORT, page_about([run], title=run.name), "out")
 
 
 def _write_models(result: Result, folder: Path) -> None:

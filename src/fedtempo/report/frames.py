@@ -37,7 +37,7 @@ COLUMNS = (
 Row = dict[str, Any]
 
 
-def tidy_rows(history: Sequence[RoundReport], run: str, seed: int) -> list[Row]:
+def tidy_rows(history: Sequence[RoundReport], run: str, seed: int | None) -> list[Row]:
     """The scores of a run, a row per round, part, group and metric."""
     # As `RunHistory.selected`: the last round that has test scores.
     selected = next((report.round for report in reversed(history) if report.test is not None), None)

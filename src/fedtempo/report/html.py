@@ -17,7 +17,6 @@ from pathlib import Path
 
 from fedtempo.report.body import footer, head, runs_section, section
 from fedtempo.report.payload import payload
-from fedtempo.report.runs import ReportRun
 from fedtempo.report.sections import Section
 from fedtempo.report.tables import ResultTable
 from fedtempo.support.display import shows
@@ -25,12 +24,13 @@ from fedtempo.support.files import write_atomically
 from fedtempo.support.json_text import JsonTable
 from fedtempo.training.labels import names_of_results
 from fedtempo.training.result import Result
+from fedtempo.training.view import Run
 
 SCRIPTS = ("draw", "points", "lines", "marks", "numbers", "figures", "setup", "controls", "results", "saving", "page")
 
 
 def report(
-    runs: Sequence[ReportRun],
+    runs: Sequence[Run],
     *,
     title: str = "FedTempo",
     command: str | None = None,
@@ -38,6 +38,7 @@ def report(
     live: JsonTable | None = None,
 ) -> str:
     """The page as text. `command` runs all of it again; `live` is what a watched run adds to the numbers."""
+    runs = [run.drawn() for run in runs]
     drawn = payload(runs, title, sections)
     numbers = {**drawn, **(live or {})}
     style, script = _asset("report.css"), _script()
@@ -48,7 +49,7 @@ def report(
     )
     only_sections = "" if runs else " hidden"
     added = "".join(section(one, index) for index, one in enumerate(sections))
-    table = ResultTable(runs, [run.label for run in runs])._repr_html_()
+    table = ResultTable(runs, [run.name for run in runs])._repr_html_()
     return (
         f'<!doctype html><html lang="en" data-live="{"yes" if live is not None else "no"}"><head><meta charset="utf-8">'
         f'<meta http-equiv="Content-Security-Policy" content="{policy}">'
@@ -76,8 +77,8 @@ def write_report(
 ) -> Path:
     """Write the page about these results and return where it is; results with the same label are seeds of one run."""
     names = labels if labels is not None else names_of_results(results)
-    runs = [ReportRun.of(result, name, command=command) for result, name in zip(results, names, strict=True)]
-    named = title or " and ".join(dict.fromkeys(run.label for run in runs)) or "FedTempo"
+    runs = [Run.of(result, name, command) for result, name in zip(results, names, strict=True)]
+    named = title or " and ".join(dict.fromkeys(run.name for run in runs)) or "FedTempo"
     return write_page(path, report(runs, title=named, command=command, sections=sections))
 
 

@@ -19,10 +19,10 @@ from fedtempo.data.summary import merged_rows
 from fedtempo.errors import FedTempoError
 from fedtempo.evaluation.protocol import Scores, decile_in_words
 from fedtempo.report.html import write_page
-from fedtempo.report.pictures import DataPicture, picture_of
 from fedtempo.report.tables import ResultTable, with_unit
 from fedtempo.schedules import Now, Schedule
 from fedtempo.support.display import shows
+from fedtempo.training.pictures import DataPicture, picture_of
 from fedtempo.training.result import Result
 from fedtempo.training.round_report import RoundReport
 

@@ -15,11 +15,11 @@ import numpy as np
 
 from fedtempo.evaluation.over_seeds import student_quantile
 from fedtempo.evaluation.protocol import Scores, UserScores
-from fedtempo.report.pictures import DataPicture, RatePlan, evenly
-from fedtempo.report.runs import ReportRun
 from fedtempo.report.sections import Bars, Rates, Section
 from fedtempo.support.json_text import JsonTable
+from fedtempo.training.pictures import DataPicture, RatePlan, evenly
 from fedtempo.training.round_report import RoundReport
+from fedtempo.training.view import Run
 
 DIGITS = 6
 MOST_ROUNDS = 1000
@@ -49,13 +49,13 @@ class PageNumbers(TypedDict):
     notes: list[str]
 
 
-def payload(runs: Sequence[ReportRun], title: str, sections: Sequence[Section] = ()) -> PageNumbers:
+def payload(runs: Sequence[Run], title: str, sections: Sequence[Section] = ()) -> PageNumbers:
     """The numbers of the page."""
     scored = next((run.scores for run in runs if run.scores), None)
     pictures = {run.picture.digest: run.picture for run in runs if run.picture is not None}
     places = {digest: index for index, digest in enumerate(pictures)}
     users = max(1, MOST_USERS // max(1, len(runs)))
-    most = max(Counter(run.label for run in runs).values(), default=0)
+    most = max(Counter(run.name for run in runs).values(), default=0)
     return {
         "title": title,
         "metric": scored.metric if scored else "loss",
@@ -71,12 +71,12 @@ def payload(runs: Sequence[ReportRun], title: str, sections: Sequence[Section] =
     }
 
 
-def _run(run: ReportRun, users: int, pictures: Mapping[str, int]) -> JsonTable:
+def _run(run: Run, users: int, pictures: Mapping[str, int]) -> JsonTable:
     return {
-        "label": run.label,
+        "label": run.name,
         "seed": run.seed,
         "done": len(run.history),
-        "total": run.total or len(run.history),
+        "total": len(run.history) if run.complete else run.total,
         "seconds": _number(run.seconds),
         "digest": run.digest,
         "rounds": _rounds(run),
@@ -90,7 +90,7 @@ def _run(run: ReportRun, users: int, pictures: Mapping[str, int]) -> JsonTable:
     }
 
 
-def _rounds(run: ReportRun) -> dict[str, list[Any]]:
+def _rounds(run: Run) -> dict[str, list[Any]]:
     """Loss by round, and everything that adds up as the sum so far."""
     history = run.history
     kept = evenly(range(len(history)), MOST_ROUNDS)
@@ -123,7 +123,7 @@ def _costs(history: Sequence[RoundReport]) -> dict[str, list[Any]]:
     return {**costs, "seconds": _numbers(seconds), **clock}
 
 
-def _curve(run: ReportRun) -> JsonTable:
+def _curve(run: Run) -> JsonTable:
     """Statistics over users by metric and group, one entry per evaluation, with the costs so far."""
     costs = _costs(run.history)
     evaluated = [index for index, report in enumerate(run.history) if report.scores]
@@ -143,7 +143,7 @@ def _curve(run: ReportRun) -> JsonTable:
     }
 
 
-def _final(run: ReportRun) -> JsonTable | None:
+def _final(run: Run) -> JsonTable | None:
     """The test scores of the selected round, by metric and group."""
     if run.selected is None or run.scores is None:
         return None
@@ -159,7 +159,7 @@ def _final(run: ReportRun) -> JsonTable | None:
     }
 
 
-def _users(run: ReportRun, most: int) -> JsonTable | None:
+def _users(run: Run, most: int) -> JsonTable | None:
     """Every user of the selected round, from worst to best by the main metric after fine-tuning."""
     scores = run.scores
     if scores is None:
@@ -224,7 +224,7 @@ def _figure(section: Section) -> JsonTable | None:
     return {"kind": "lines", "x": figure.x, "y": figure.y, "series": series}
 
 
-def _metrics(runs: Sequence[ReportRun]) -> list[str]:
+def _metrics(runs: Sequence[Run]) -> list[str]:
     """Every metric that some run has, the main one first and the loss last."""
     names: dict[str, None] = {}
     for scores in _evaluations(runs):
@@ -232,18 +232,18 @@ def _metrics(runs: Sequence[ReportRun]) -> list[str]:
     return sorted(names, key=lambda name: name == "loss") or ["loss"]
 
 
-def _evaluations(runs: Sequence[ReportRun]) -> list[Scores]:
+def _evaluations(runs: Sequence[Run]) -> list[Scores]:
     return [report.scores for run in runs for report in run.history if report.scores]
 
 
-def _is_share(runs: Sequence[ReportRun], metric: str) -> bool:
+def _is_share(runs: Sequence[Run], metric: str) -> bool:
     """Whether every user's score, in the rounds that count, is a share: an axis may then end at 0 and 1."""
     groups = [group for run in runs if run.scores for group in run.scores.groups().values() if metric in group.values]
     values = [group.values[metric][group.scored(metric)] for group in groups]
     return metric != "loss" and all(bool(((v >= 0) & (v <= 1)).all()) for v in values)
 
 
-def _notes(runs: Sequence[ReportRun], users: int) -> list[str]:
+def _notes(runs: Sequence[Run], users: int) -> list[str]:
     """What was left out, in words."""
     notes = [f"Numbers on this page are rounded to {DIGITS} significant digits."]
     if any(len(run.history) > MOST_ROUNDS for run in runs):
@@ -255,7 +255,7 @@ def _notes(runs: Sequence[ReportRun], users: int) -> list[str]:
         notes.append(
             f"Of each run's users {users}, evenly spaced from worst to best, are drawn; statistics are over all."
         )
-    notes += dict.fromkeys(f"{run.label}: {text}." for run in runs if run.scores and (text := run.scores.undefined()))
+    notes += dict.fromkeys(f"{run.name}: {text}." for run in runs if run.scores and (text := run.scores.undefined()))
     pictures = [run.picture for run in runs if run.picture is not None]
     if any(len(picture.clients) < picture.total for picture in pictures):
         notes.append("The picture of the data shows evenly spaced clients, not all of them.")

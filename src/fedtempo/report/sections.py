@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from fedtempo.report.pictures import RatePlan
+from fedtempo.training.pictures import RatePlan
 
 Cell = str | float | int | None
 

@@ -15,12 +15,12 @@ from rich.table import Table as RichTable
 from fedtempo.evaluation.over_seeds import half_width
 from fedtempo.evaluation.protocol import Scores, decile_in_words
 from fedtempo.federation.costs import Costs
-from fedtempo.report.runs import ReportRun
 from fedtempo.support.display import shows
 from fedtempo.support.json_text import JsonTable
 from fedtempo.support.terminal import Terminal
 from fedtempo.training.labels import names_of_results
 from fedtempo.training.result import Result
+from fedtempo.training.round_report import RunHistory
 from fedtempo.training.saved import SavedResult
 
 GROUPS = {
@@ -187,7 +187,7 @@ def direction(scores: Scores) -> str:
 
 def _which_round(results: list[Scored]) -> str:
     """Which round the scores, and the model that is handed out, are of."""
-    runs = [(run.selected, len(run.history)) for run in results if isinstance(run, (Result, SavedResult, ReportRun))]
+    runs = [(run.selected, len(run.history)) for run in results if isinstance(run, RunHistory)]
     selected = {(report.round + 1, rounds) for report, rounds in runs if report is not None and report.selects}
     if not selected:
         return ""

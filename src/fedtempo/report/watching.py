@@ -17,8 +17,8 @@ from urllib.parse import parse_qs, urlsplit
 from fedtempo.errors import FedTempoError, OutputError
 from fedtempo.report.html import as_json, report
 from fedtempo.report.payload import payload
-from fedtempo.report.runs import ReportRun
-from fedtempo.report.stored import StoredRun, with_pictures
+from fedtempo.report.stored import with_experiment
+from fedtempo.training.view import Run, RunFolder
 
 HOST = "127.0.0.1"
 HEADERS = {
@@ -38,17 +38,16 @@ class Watched:
     """What the page is told: the run so far, made anew when a round was committed."""
 
     def __init__(self, folder: Path, allow_code: Sequence[str] = ()) -> None:
-        self._stored, self._allow_code = StoredRun(folder), allow_code
+        self._stored, self._allow_code = RunFolder(folder), allow_code
         self._lock = threading.Lock()
-        self._pictures: ReportRun | None = None
-        self._stored.refresh()
-        self._run = self._stored.run()
+        self._pictures: Run | None = None
+        self._run = self._stored.refresh()
         self._not_before = 0.0
         threading.Thread(target=self._draw, daemon=True).start()
 
     def _draw(self) -> None:
         """Data and schedules take a while to load; the page begins without them."""
-        drawn = with_pictures(self._run, self._stored.folder, self._allow_code)
+        drawn = with_experiment(self._run, self._stored.folder, self._allow_code).drawn()
         with self._lock:
             self._pictures, self._not_before = drawn, 0.0
 
@@ -62,21 +61,20 @@ class Watched:
         with self._lock:
             self._refresh()
             live = {"version": self.version, "age": self._stored.age()}
-            return report([self._run], title=self._run.label, live=live)
+            return report([self._run], title=self._run.name, live=live)
 
     def numbers(self, known: str) -> str:
         """The numbers as JSON; only how old they are where the page knows them already."""
         with self._lock:
             self._refresh()
             state = {"version": self.version, "age": self._stored.age()}
-            return as_json(state if known == self.version else {**payload([self._run], self._run.label), **state})
+            return as_json(state if known == self.version else {**payload([self._run], self._run.name), **state})
 
     def _refresh(self) -> None:
         began = time.monotonic()
         if began < self._not_before:
             return
-        self._stored.refresh()
-        run, drawn = self._stored.run(), self._pictures
+        run, drawn = self._stored.refresh(), self._pictures
         self._run = replace(run, facts=drawn.facts, picture=drawn.picture, plan=drawn.plan) if drawn else run
         # Reading a long run takes time from the training: the longer it took, the later it is read again.
         self._not_before = began + max(1.0, SPARED * (time.monotonic() - began))

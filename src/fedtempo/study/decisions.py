@@ -11,11 +11,11 @@ from statistics import fmean
 from fedtempo.comparison.bootstrap import over_seeds_and_users
 from fedtempo.comparison.decide import last_quarter_gain, no_difference, seeds_needed
 from fedtempo.comparison.intervals import Pairs, of_common_users, paired_by_data
-from fedtempo.comparison.runs import Run
 from fedtempo.comparison.significance import holm, paired_t
 from fedtempo.errors import ConfigError
 from fedtempo.evaluation.over_seeds import LEVEL, Estimate, over_seeds
 from fedtempo.study.plan import GROUPS, FairPlan
+from fedtempo.training.view import Run
 
 ONE_USER = "one user says nothing about other users"
 
@@ -144,8 +144,8 @@ def _gaps(ours: Sequence[Run], theirs: Sequence[Run], group: str) -> tuple[list[
     pairs = [(run, by_seed[run.seed]) for run in ours if run.seed in by_seed]
     if not pairs:
         raise ConfigError("contestants must have seeds in common. Got none.")
-    metric, sign = pairs[0][0].scores.metric, -1.0 if pairs[0][0].scores.lower_is_better else 1.0
-    scores = [(mine.scores.groups()[group], other.scores.groups()[group]) for mine, other in pairs]
+    metric, sign = pairs[0][0].judged.metric, -1.0 if pairs[0][0].judged.lower_is_better else 1.0
+    scores = [(mine.judged.groups()[group], other.judged.groups()[group]) for mine, other in pairs]
     means = [[each["mean"] for each in of_common_users(a, b, metric)] for a, b in scores]
     gaps = [sign * (ours_mean - theirs_mean) for ours_mean, theirs_mean in means]
     data = [run.identity["data"] for run, _ in pairs]

@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 from fedtempo.comparison.entrants import slug
-from fedtempo.comparison.runs import finished_run
 from fedtempo.config import write_experiment
 from fedtempo.config.own_code import granting
 from fedtempo.errors import FedTempoError, OutputError, StoreError, TrainingError
@@ -27,6 +26,7 @@ from fedtempo.training.prepare import prepare
 from fedtempo.training.round_report import RoundReport
 from fedtempo.training.run import train
 from fedtempo.training.storage.database import DATABASE
+from fedtempo.training.view import Run
 
 Observe = Callable[[int, int, str], None]
 """Is told how many runs are done, of how many, and what the last one was."""
@@ -59,7 +59,7 @@ class FairRun:
         if self.outcome is not None:
             return trial_score(self.outcome) is not None
         try:
-            return bool(finished_run(self.folder))
+            return Run.of(self.folder).complete
         except FedTempoError:
             return False
 

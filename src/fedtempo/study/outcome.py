@@ -13,7 +13,6 @@ from rich.table import Table
 
 from fedtempo.comparison.comparison import Comparison
 from fedtempo.comparison.publish import latex, markdown
-from fedtempo.comparison.runs import Run
 from fedtempo.comparison.tables import contestants_table, interval_text, signed, tables_of, with_room
 from fedtempo.report import REPORT, Grid, Lines, Section, report, tidy_csv, tidy_rows
 from fedtempo.report.notebook import tables_html
@@ -22,6 +21,7 @@ from fedtempo.study.plan import FairPlan
 from fedtempo.support.display import html_of, shows
 from fedtempo.support.files import write_atomically
 from fedtempo.support.json_text import JsonTable, finite
+from fedtempo.training.view import Run
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,6 @@ from typing import Any
 
 from fedtempo.comparison.comparison import compare_runs
 from fedtempo.comparison.entrants import slug
-from fedtempo.comparison.runs import Run, finished_run
 from fedtempo.errors import TrainingError, is_count, require
 from fedtempo.study.decisions import decide_all, validation_curve
 from fedtempo.study.jobs import Observe, judged_of, perform_all, trial_score, trials_of
@@ -21,6 +20,7 @@ from fedtempo.study.plan import FairPlan
 from fedtempo.study.ranges import at_an_end
 from fedtempo.study.tunable import FromFile, Tunable
 from fedtempo.support.files import sole_user
+from fedtempo.training.view import Run
 
 LOCK = "compare.lock"
 
@@ -45,7 +45,7 @@ def compare_fairly(
         tuned = tune_alike(tunables, plan, folder, workers, observe)
         judged = [run for one in tunables for run in judged_of(one, tuned[one.label].values, plan, folder)]
         perform_all(judged, workers, _can_be_sent(tunables), observe, "judged runs")
-        runs = [finished_run(run.folder, run.label) for run in judged]
+        runs = [Run.of(run.folder, run.label).completed() for run in judged]
         found = _judge(plan, tuned, runs)
         if out is not None:
             found.write(folder)

@@ -7,10 +7,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import fedtempo as ft
 from fedtempo.evaluation.protocol import Scores, UserScores
 from fedtempo.federation.costs import Costs
-from fedtempo.report import ReportRun, report, write_page
-from fedtempo.report.pictures import DataPicture
+from fedtempo.report import report, write_page
+from fedtempo.training.pictures import DataPicture
 from fedtempo.training.round_report import RoundReport
 from tests.e2e.browser.conftest import Browser
 from tests.waiting import allowed
@@ -27,7 +28,7 @@ def scores(rng: np.random.Generator, part: str) -> Scores:
     return Scores(part, users(new, USERS - new), users(new, USERS - new), users(0, new), users(0, new))  # type: ignore[arg-type]
 
 
-def large_run(index: int) -> ReportRun:
+def large_run(index: int) -> ft.Run:
     rng = np.random.default_rng(index)
     evaluations = [scores(rng, "validation") for _ in range(5)]
     history = [
@@ -47,7 +48,7 @@ def large_run(index: int) -> ReportRun:
     shown = np.arange(0, USERS, USERS // 400)[:400]
     rows, counts = rng.integers(10, 500, 400), rng.integers(0, 30, (400, 62))
     picture = DataPicture(f"data {index}", str(index), shown, USERS, shown < USERS // 5, rows, counts, 62)
-    return ReportRun(f"algorithm {index}", history, seed=0, total=ROUNDS, picture=picture, digest="0" * 64)
+    return ft.Run(f"algorithm {index}", history, seed=0, total=ROUNDS, picture=picture, digest="0" * 64)
 
 
 @pytest.mark.slow("to summarise millions of scores takes seconds; smaller reports open in the browser every time")

@@ -15,7 +15,7 @@ import fedtempo as ft
 from fedtempo.evaluation.over_seeds import half_width
 from fedtempo.evaluation.protocol import Scores, UserScores
 from fedtempo.federation.costs import Costs
-from fedtempo.report import Bars, Grid, Lines, Rates, ReportRun, Section, plan_of, report, write_page
+from fedtempo.report import Bars, Grid, Lines, Rates, Section, plan_of, report, write_page
 from fedtempo.training.prepare import prepare
 from fedtempo.training.round_report import RoundReport
 from tests.e2e.browser.conftest import Browser
@@ -25,7 +25,7 @@ FORMULA = '=HYPERLINK("http://example.invalid","x")'
 IMAGE = "<img src=x onerror=\"document.title='owned'\">"
 
 
-def one_run(label: str, seed: int, beta: float, **more: Any) -> ReportRun:
+def one_run(label: str, seed: int, beta: float, **more: Any) -> ft.Run:
     rng = np.random.default_rng(seed)
     clients = [(rng.standard_normal((n, 6)), rng.integers(0, 4, n)) for n in (17, 12, 15, 16, 9, 10, 20, 14)]
     names = [f"{IMAGE}{index}" for index in range(8)]
@@ -42,7 +42,7 @@ def one_run(label: str, seed: int, beta: float, **more: Any) -> ReportRun:
         faults=ft.Faults(nan=0.2),
         **more,
     )
-    return ReportRun.of(result, label, command=f"fedtempo run {HOSTILE}")
+    return ft.Run.of(result, label, command=f"fedtempo run {HOSTILE}")
 
 
 @pytest.fixture(scope="module")
@@ -226,7 +226,7 @@ def test_a_run_without_rounds_or_scores_has_a_page_too(browser: Browser, tmp_pat
         loss="regression",
         evaluation=None,
     )
-    for name, run in (("bare", ReportRun.of(bare)), ("nothing", ReportRun("nothing yet", [], total=5))):
+    for name, run in (("bare", ft.Run.of(bare)), ("nothing", ft.Run("nothing yet", [], total=5))):
         browser.open(write_page(tmp_path / f"{name}.html", report([run], title=name)))
         assert browser.errors() == []
         assert "undefined" not in browser.one("body").text
@@ -276,12 +276,12 @@ def test_a_printed_page_fits_a4(opened: Browser) -> None:
     assert opened.js(f"return {html}.filter(e => e.getBoundingClientRect().right > 690).map(e => e.outerHTML)") == []
 
 
-def scored(label: str, seed: int, *accuracies: float) -> ReportRun:
+def scored(label: str, seed: int, *accuracies: float) -> ft.Run:
     """A run of one round with these scores, the same before and after fine-tuning."""
     values = {"accuracy": np.array(accuracies), "loss": 1 - np.array(accuracies)}
     users = UserScores(np.arange(len(accuracies)), np.ones(len(accuracies), dtype=np.int64), values)
     report = RoundReport(0, 0.5, [0], Costs(), Costs(), 1.0, test=Scores("test", users, users))
-    return ReportRun(label, [report], seed=seed, total=1)
+    return ft.Run(label, [report], seed=seed, total=1)
 
 
 def test_plus_minus_is_half_the_interval_and_bold_is_what_cannot_be_told_from_the_best(

@@ -6,12 +6,11 @@ from dataclasses import replace
 
 import pytest
 
+import fedtempo as ft
 from fedtempo.cli.demo_page import HEIGHT, DemoFindings
 from fedtempo.cli.demo_runs import BETAS, BY_BETA, DIFFERENT, MAKERS, SIMILAR, TUNED, DemoRun
-from fedtempo.comparison.runs import Run
 from fedtempo.evaluation.protocol import Scores
 from fedtempo.federation.costs import Costs
-from fedtempo.report import ReportRun
 from fedtempo.study import Finding
 from fedtempo.training.round_report import RoundReport
 from tests.unit.study.test_decisions import users_of
@@ -22,8 +21,8 @@ def demo_run(label: str, alpha: float, seed: int, before: float, after: float) -
     scores = Scores("test", early, late, early, late)
     steps = Costs(steps={"FedSGD": 1, "decaying K": 6}.get(label, 10))
     history = [RoundReport(0, 1.0, (0,), steps, steps, 0.0, validation=scores, test=scores)]
-    run = Run(label, {"seed": str(seed), "data": str(seed)}, history, label)
-    return DemoRun(label, alpha, seed, run, ReportRun(label, history, seed=seed))
+    run = ft.Run(label, history, {"seed": str(seed), "data": str(seed)}, seed)
+    return DemoRun(label, alpha, seed, run)
 
 
 @pytest.fixture(scope="module")

@@ -17,7 +17,7 @@ import pytest
 
 import fedtempo as ft
 from fedtempo.cli import main
-from fedtempo.comparison import Run, compare_runs, entrants_of, finished_run, run_of
+from fedtempo.comparison import compare_runs, entrants_of
 from fedtempo.comparison.entrants import parse_algorithms
 from fedtempo.comparison.intervals import Pairs, over_users, paired
 from fedtempo.comparison.tables import tables_of
@@ -88,11 +88,11 @@ def folders(digits: ft.data.FederatedData, tmp_path_factory: pytest.TempPathFact
 
 
 @pytest.fixture(scope="module")
-def runs(folders: dict[str, Path]) -> list[Run]:
-    return [finished_run(folder) for folder in folders.values()]
+def runs(folders: dict[str, Path]) -> list[ft.Run]:
+    return [ft.Run.of(folder).completed() for folder in folders.values()]
 
 
-def test_a_comparison_has_the_scores_and_paired_differences_of_the_runs(runs: list[Run]) -> None:
+def test_a_comparison_has_the_scores_and_paired_differences_of_the_runs(runs: list[ft.Run]) -> None:
     comparison = compare_runs(runs)
     fedavg, fedsgd = comparison.lines
     assert comparison.reference == fedavg.label == "fedavg(lr=0.3, steps=3)"
@@ -144,12 +144,12 @@ def test_one_seed_has_no_interval_over_seeds() -> None:
     assert math.isnan(over_seeds([0.5]).low) and over_seeds([0.5]).value == 0.5
 
 
-def test_a_result_in_memory_and_its_folder_compare_alike(digits: ft.data.FederatedData, runs: list[Run]) -> None:
+def test_a_result_in_memory_and_its_folder_compare_alike(digits: ft.data.FederatedData, runs: list[ft.Run]) -> None:
     result = small(digits, ft.algorithms.fedavg(lr=0.3, steps=3), 0)
-    assert compare_runs([run_of(result)]).lines[0].by_seed == compare_runs(runs[:1]).lines[0].by_seed
+    assert compare_runs([ft.Run.of(result)]).lines[0].by_seed == compare_runs(runs[:1]).lines[0].by_seed
 
 
-def test_cost_to_reach_a_target_is_that_of_the_first_evaluated_round_that_does(runs: list[Run]) -> None:
+def test_cost_to_reach_a_target_is_that_of_the_first_evaluated_round_that_does(runs: list[ft.Run]) -> None:
     run = runs[0]
     scores = [report.scores.quality() for report in run.history if report.scores]
     target = sorted(scores)[1]
@@ -163,9 +163,9 @@ def test_cost_to_reach_a_target_is_that_of_the_first_evaluated_round_that_does(r
     assert cost_to_reach(runs[:2], 1.1).costs is None
 
 
-def test_seconds_and_joules_of_devices_to_a_target(digits: ft.data.FederatedData, runs: list[Run]) -> None:
+def test_seconds_and_joules_of_devices_to_a_target(digits: ft.data.FederatedData, runs: list[ft.Run]) -> None:
     fleet = ft.devices.constant(seconds_per_step=2.0, joules_per_step=3.0)
-    timed = run_of(small(digits, ft.algorithms.fedavg(lr=0.3, steps=3), 0, devices=fleet))
+    timed = ft.Run.of(small(digits, ft.algorithms.fedavg(lr=0.3, steps=3), 0, devices=fleet))
     reached = cost_to_reach([timed], 0.0).costs
     assert reached is not None
     first = next(report for report in timed.history if report.scores)
@@ -176,36 +176,36 @@ def test_seconds_and_joules_of_devices_to_a_target(digits: ft.data.FederatedData
     assert "joules" in shown and "joules" not in plain
 
 
-def test_other_data_or_another_protocol_is_refused_and_named(digits: ft.data.FederatedData, runs: list[Run]) -> None:
+def test_other_data_or_another_protocol_is_refused_and_named(digits: ft.data.FederatedData, runs: list[ft.Run]) -> None:
     algorithm = ft.algorithms.fedavg(lr=0.1, steps=1)
     table = ft.data.load("digits")
     other = table.split(ft.data.dirichlet(clients=20, alpha=0.5), new_clients=4, seed=2, min_samples=3)
     with pytest.raises(ConfigError, match=r"^data must be the same in all runs that are compared\. Got"):
-        compare_runs([runs[0], run_of(small(other, algorithm, 0, rounds=1))])
+        compare_runs([runs[0], ft.Run.of(small(other, algorithm, 0, rounds=1))])
     tuned_longer = small(digits, algorithm, 0, rounds=1, evaluation=ft.Evaluation(steps=7))
     with pytest.raises(ConfigError, match=r"^evaluation must be the same in all runs that are compared.*steps=7"):
-        compare_runs([runs[0], run_of(tuned_longer)])
+        compare_runs([runs[0], ft.Run.of(tuned_longer)])
     with pytest.raises(ConfigError, match=r"evaluation must be on"):
-        compare_runs([run_of(small(digits, algorithm, 0, rounds=1, evaluation=None))])
+        compare_runs([ft.Run.of(small(digits, algorithm, 0, rounds=1, evaluation=None))])
 
 
 def test_harmless_differences_are_said_and_tell_contestants_apart(
-    digits: ft.data.FederatedData, runs: list[Run]
+    digits: ft.data.FederatedData, runs: list[ft.Run]
 ) -> None:
     shorter = small(digits, ft.algorithms.fedavg(lr=0.3, steps=3), 0, rounds=2, evaluation=ft.Evaluation(every=2))
-    comparison = compare_runs([*runs[:2], run_of(shorter)])
+    comparison = compare_runs([*runs[:2], ft.Run.of(shorter)])
     assert [line.label for line in comparison.lines] == [f"fedavg(lr=0.3, steps=3), rounds {n}" for n in (3, 2)]
     assert "rounds differs between runs: '3' and '2'" in comparison.notes
     assert "evaluation.every differs between runs: '1' and '2'" in comparison.notes
     assert any("on seeds [0]" in note for note in comparison.notes)
 
 
-def test_the_same_run_twice_is_refused(runs: list[Run]) -> None:
+def test_the_same_run_twice_is_refused(runs: list[ft.Run]) -> None:
     with pytest.raises(ConfigError, match=r"seed must differ between the runs of fedavg.*Got 0"):
         compare_runs([runs[0], runs[0]])
 
 
-def test_where_data_differ_by_seed_everybody_needs_every_seed(runs: list[Run]) -> None:
+def test_where_data_differ_by_seed_everybody_needs_every_seed(runs: list[ft.Run]) -> None:
     moved = [replace(run, identity={**run.identity, "data": f"digest {run.seed}"}) for run in runs]
     assert len(compare_runs(moved).lines) == 2
     with pytest.raises(ConfigError, match=r"seeds must be the same for all where data differ by seed.*without 1"):
@@ -220,16 +220,16 @@ def test_an_unfinished_or_damaged_folder_is_refused(folders: dict[str, Path], tm
             "UPDATE reports SET report = replace(report, '\"round\": 1', '\"round\": 2') WHERE round = 1"
         )
     with pytest.raises(StoreError, match=r"the report of round 1 is damaged or missing"):
-        finished_run(tmp_path)
+        ft.Run.of(tmp_path).completed()
     with sqlite3.connect(copy) as connection:
         connection.execute("DELETE FROM reports WHERE round > 0")
     with pytest.raises(ConfigError, match=r"must be finished\. Got .*1 of 3 rounds: go on with `fedtempo resume"):
-        finished_run(tmp_path)
+        ft.Run.of(tmp_path).completed()
     with pytest.raises(ft.OutputError, match=r"a run folder must hold run\.sqlite"):
-        finished_run(tmp_path / "nothing")
+        ft.Run.of(tmp_path / "nothing").completed()
 
 
-def test_csv_and_json_hold_the_same_numbers(runs: list[Run]) -> None:
+def test_csv_and_json_hold_the_same_numbers(runs: list[ft.Run]) -> None:
     comparison = compare_runs(runs, target=0.99)
     rows = list(csv.DictReader(io.StringIO(comparison.csv())))
     records = json.loads(comparison.json())["contestants"]
@@ -300,10 +300,10 @@ def test_the_command_runs_algorithms_and_compares_what_it_stored(
 
 def test_runs_of_other_networks_augmentations_or_losses_are_no_seeds(digits: ft.data.FederatedData) -> None:
     algorithm = ft.algorithms.fedavg(lr=0.3, steps=1)
-    first = run_of(small(digits, algorithm, 0, rounds=1))
-    network = run_of(small(digits, algorithm, 1, rounds=1, model=ft.models.mlp(64, [4], 10)))
-    noisy = run_of(small(digits, algorithm, 1, rounds=1, augment=ft.data.augment.noise(0.5)))
-    seed = run_of(small(digits, algorithm, 1, rounds=1))
+    first = ft.Run.of(small(digits, algorithm, 0, rounds=1))
+    network = ft.Run.of(small(digits, algorithm, 1, rounds=1, model=ft.models.mlp(64, [4], 10)))
+    noisy = ft.Run.of(small(digits, algorithm, 1, rounds=1, augment=ft.data.augment.noise(0.5)))
+    seed = ft.Run.of(small(digits, algorithm, 1, rounds=1))
     for other in (network, noisy):
         one, another = compare_runs([replace(first, label=None), replace(other, label=None)]).lines
         assert one.label != another.label and one.seeds == [0] and another.seeds == [1]
@@ -312,6 +312,6 @@ def test_runs_of_other_networks_augmentations_or_losses_are_no_seeds(digits: ft.
     (both,) = compare_runs([replace(first, label=None), replace(seed, label=None)]).lines
     assert both.seeds == [0, 1]
     losses = [ft.tasks.classification(class_weights=[1.0] * 9 + [weight]) for weight in (1.0, 9.0)]
-    weighted = [run_of(small(digits, algorithm, seed, rounds=1, loss=loss)) for seed, loss in enumerate(losses)]
+    weighted = [ft.Run.of(small(digits, algorithm, seed, rounds=1, loss=loss)) for seed, loss in enumerate(losses)]
     with pytest.raises(ConfigError, match=r"loss .* must be the same"):
         compare_runs(weighted)

@@ -7,8 +7,7 @@ from collections.abc import Callable
 import pytest
 
 import fedtempo as ft
-from fedtempo.comparison import compare_runs, run_of
-from fedtempo.comparison.runs import Run
+from fedtempo.comparison import compare_runs
 from fedtempo.contracts import small_data
 from fedtempo.training.prepare import prepare
 from tests import zoo
@@ -19,10 +18,10 @@ def rate(value: float) -> Callable[[ft.schedules.Now], float]:
     return lambda now: value
 
 
-def run(value: float, seed: int, label: str | None = None) -> Run:
+def run(value: float, seed: int, label: str | None = None) -> ft.Run:
     algorithm = ft.algorithms.fedavg(lr=rate(value), steps=1)
     settings = {"model": lambda: ft.models.mlp(6, [4], 4), "data": small_data(), "rounds": 1, "progress": False}
-    return run_of(ft.run(algorithm=algorithm, seed=seed, **settings), label)  # type: ignore[arg-type]
+    return ft.Run.of(ft.run(algorithm=algorithm, seed=seed, **settings), label)  # type: ignore[arg-type]
 
 
 def test_functions_that_look_alike_and_compute_other_numbers_are_two_contestants() -> None:

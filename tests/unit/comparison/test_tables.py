@@ -8,7 +8,7 @@ import re
 import pytest
 
 import fedtempo as ft
-from fedtempo.comparison import compare_runs, run_of
+from fedtempo.comparison import compare_runs
 from fedtempo.comparison.comparison import Comparison
 from fedtempo.comparison.tables import tables_of
 from fedtempo.support.terminal import Terminal
@@ -19,7 +19,7 @@ def compared() -> Comparison:
     digits = ft.data.load("digits").split(ft.data.iid(6), new_clients=2, seed=0)
     settings = {"data": digits, "rounds": 1, "backend": "serial"}
     runs = [
-        run_of(ft.run(model=ft.models.softmax_regression(64, 10), algorithm=algorithm, seed=seed, **settings))
+        ft.Run.of(ft.run(model=ft.models.softmax_regression(64, 10), algorithm=algorithm, seed=seed, **settings))
         for algorithm in (ft.algorithms.fedsgd(lr=0.1), ft.algorithms.fedavg(lr=0.1, steps=2))
         for seed in (0, 1)
     ]

@@ -15,11 +15,10 @@ from scipy.special import expit, softmax
 
 import fedtempo as ft
 from fedtempo import algorithms as a
-from fedtempo.comparison import compare_runs, run_of
+from fedtempo.comparison import compare_runs
 from fedtempo.evaluation.protocol import Scores, UserScores
 from fedtempo.metrics import METRICS, f1, top
 from fedtempo.report.payload import payload
-from fedtempo.report.runs import ReportRun
 from fedtempo.training.round_report import from_json, to_json
 from tests.later import Later
 from tests.slow import slow_but
@@ -331,11 +330,11 @@ def test_the_direction_is_stored_and_known_to_comparison_and_report() -> None:
     report = results[0].history[-1]
     again = from_json(to_json(report))
     assert again.test.lower_is_better and again.test.summary() == report.test.summary()
-    comparison = compare_runs([run_of(result, label) for result, label in zip(results, ("a", "b"), strict=True)])
+    comparison = compare_runs([ft.Run.of(result, label) for result, label in zip(results, ("a", "b"), strict=True)])
     gap = comparison.lines[1].differences["existing_after"]["mean"]
     assert comparison.lower_is_better
     assert (gap.ahead > 0.5) == (gap.seeds.value < 0)
-    page = payload([ReportRun.of(result) for result in results], "t")
+    page = payload([ft.Run.of(result) for result in results], "t")
     assert "drift" in page["lower"] and "drift" not in page["shares"]
     users = page["runs"][0]["users"]["existing"]["after"]["drift"]
     assert users == sorted(users, reverse=True)  # from worst to best
@@ -358,7 +357,7 @@ def test_users_for_whom_a_metric_is_undefined_are_left_out_counted_and_shown(tmp
     assert stored["scores"]["existing_after"]["auroc"]["undefined"] == summary["undefined"]
     assert stored["metric"] == "auroc" and "selected by auroc (higher is better)" in stored["task"]
     assert "auroc is undefined for some users" in (tmp_path / "run" / "report.html").read_text()
-    notes = compare_runs([run_of(result, "a")]).notes
+    notes = compare_runs([ft.Run.of(result, "a")]).notes
     assert any("auroc is undefined" in note for note in notes)
 
 

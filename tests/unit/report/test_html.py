@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import fedtempo as ft
-from fedtempo.report import Bars, Grid, ReportRun, Section, report
+from fedtempo.report import Bars, Grid, Section, report
 from tests.unit.report.pages import numbers_in
 
 ASSETS = files("fedtempo.report") / "assets"
@@ -19,7 +19,7 @@ ASSETS = files("fedtempo.report") / "assets"
 def test_names_cannot_run_or_end_the_script(result: ft.Result) -> None:
     evil = "</script><script>alert(1)</script><!--"
     section = Section(evil, evil, Grid([evil], [[evil]]), Bars({evil: 1.0}))
-    page = report([ReportRun.of(result, evil, command=evil)], title=evil, sections=[section])
+    page = report([ft.Run.of(result, evil, command=evil)], title=evil, sections=[section])
     assert page.count("<script") == 2
     assert page.count("</script>") == 2
     assert evil not in page

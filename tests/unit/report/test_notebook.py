@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import fedtempo as ft
-from fedtempo.comparison import compare_runs, run_of
+from fedtempo.comparison import compare_runs
 from fedtempo.data import FederatedData
 from fedtempo.errors import FedTempoError
 from fedtempo.schedules import as_schedule, per_round, per_step
@@ -146,7 +146,7 @@ def test_a_comparison(result: ft.Result, clients: FederatedData) -> None:
     )
     table = ft.compare([result, other], ["slow", "fast"])
     assert shape_of(table).seen.count("tr") == 3
-    comparison = compare_runs([run_of(result, "slow"), run_of(other, "fast")])
+    comparison = compare_runs([ft.Run.of(result, "slow"), ft.Run.of(other, "fast")])
     assert shape_of(comparison).seen.count("table") == 3
     assert "minus slow" in comparison._repr_html_()
 

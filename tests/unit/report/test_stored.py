@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 import fedtempo as ft
-from fedtempo.report.stored import StoredRun
 from fedtempo.report.watching import Watched
 
 
@@ -39,7 +38,7 @@ def test_a_summary_of_another_form_is_damage(field: str, folder: Path) -> None:
         for value in values:
             (folder / "summary.json").write_text(json.dumps({**json.loads(whole), field: value}))
             with pytest.raises(ft.StoreError, match=message):
-                StoredRun(folder).run()
+                ft.Run.of(folder)
     finally:
         (folder / "summary.json").write_text(whole)
 
@@ -58,6 +57,6 @@ def test_a_summary_that_is_no_object_is_damage(text: str, folder: Path) -> None:
 def test_bytes_that_are_no_text_are_shown_as_such(folder: Path) -> None:
     (folder / "experiment.toml").write_bytes(b"rounds = 1 # \xff\xfe")
     try:
-        assert "\ufffd" in str(StoredRun(folder).run().experiment)
+        assert "\ufffd" in str(ft.Run.of(folder).file)
     finally:
         (folder / "experiment.toml").unlink()

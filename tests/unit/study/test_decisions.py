@@ -7,11 +7,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from fedtempo.comparison.runs import Run
 from fedtempo.evaluation.protocol import Scores, UserScores
 from fedtempo.federation.costs import Costs
 from fedtempo.study.decisions import Finding, decide_pairs, how_it_ended
 from fedtempo.training.round_report import RoundReport
+from fedtempo.training.view import Run
 
 
 def users_of(values: list[float], metric: str = "accuracy") -> UserScores:
@@ -47,7 +47,7 @@ def run_of(
         )
         for number, score in enumerate(curve)
     ]
-    return Run(label, {"seed": str(seed), "data": "same"}, reports, label)
+    return Run(label, reports, {"seed": str(seed), "data": "same"}, seed)
 
 
 def answer_for(gaps: list[list[float]], margin: float = 0.01, short: tuple[str, ...] = ()) -> Finding:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import fedtempo as ft
-from fedtempo.comparison import compare_runs, finished_run
+from fedtempo.comparison import compare_runs
 from fedtempo.config import parse
 from fedtempo.report.folder import summary
 from fedtempo.training.round_report import RoundReport, evaluations_since_best
@@ -40,7 +40,7 @@ def test_an_extended_run_is_the_longer_run_bit_for_bit(tmp_path: Path) -> None:
     for fewer in (4, 6):
         with pytest.raises(ft.OutputError, match="rounds must be that of the stored run, '7'"):
             run(fewer, tmp_path, resume=True)
-    assert finished_run(tmp_path).identity["rounds"] == "7"
+    assert ft.Run.of(tmp_path).completed().identity["rounds"] == "7"
 
 
 def test_nothing_but_the_number_of_rounds_may_differ(tmp_path: Path) -> None:
@@ -93,7 +93,7 @@ def test_patience_ends_a_run_and_keeps_its_costs(tmp_path: Path) -> None:
     assert "stopped early in round 3" in (tmp_path / "report.html").read_text()
     again = run(9, tmp_path, resume=True, **unmoving)
     assert (len(again.history), again.digest()) == (3, result.digest())
-    compared = compare_runs([finished_run(tmp_path), finished_run(tmp_path)][:1], None, None)
+    compared = compare_runs([ft.Run.of(tmp_path).completed(), ft.Run.of(tmp_path).completed()][:1], None, None)
     assert compared is not None
     assert run(9, **{**unmoving, "evaluation": ft.Evaluation(every=1)}).stopped_early is None
 

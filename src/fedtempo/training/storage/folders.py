@@ -16,12 +16,14 @@ from fedtempo.training.storage.seals import Seal
 
 LOCK = "run.lock"
 COUNT = "run.count"
+EXPERIMENT = "experiment.toml"
+SUMMARY = "summary.json"
 OURS = (
     "run.",
-    "experiment.toml",
+    EXPERIMENT,
     "metrics.",
     "model-",
-    "summary.json",
+    SUMMARY,
     "users.csv",
     "report.html",
     "rounds.",
@@ -34,7 +36,7 @@ AT_THE_END = (
     "metrics.jsonl",
     "metrics.csv",
     "users.csv",
-    "summary.json",
+    SUMMARY,
     "report.html",
     "model-selected.safetensors",
     "model-last.safetensors",

@@ -10,12 +10,15 @@ from pathlib import Path
 import pytest
 
 import fedtempo as ft
-from fedtempo.comparison import finished_run
 from fedtempo.report import read_run
 from fedtempo.training.storage.reader import DATABASE, RunReader
 from tests.faults.test_durable import settings
 
-READERS = {"compare": finished_run, "report": read_run, "reader": lambda folder: RunReader(folder).refresh()}
+READERS = {
+    "compare": lambda folder: ft.Run.of(folder).completed(),
+    "report": read_run,
+    "reader": lambda folder: RunReader(folder).refresh(),
+}
 
 
 def altered(folder: Path, statement: str) -> None:

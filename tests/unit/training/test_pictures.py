@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 import fedtempo as ft
-from fedtempo.report.pictures import MOST_CLIENTS, picture_of, plan_of
+from fedtempo.training.pictures import MOST_CLIENTS, picture_of, plan_of
 from fedtempo.training.prepare import prepare
 
 
