@@ -14,10 +14,13 @@ import torch
 from torch import Tensor, nn
 
 import fedtempo as ft
+from fedtempo.backends import InProcess
 from fedtempo.federation.costs import Ledger
 from fedtempo.training.experiment import Experiment
 from fedtempo.training.prepare import prepare
+from fedtempo.training.round import Run
 from fedtempo.training.state import State
+from fedtempo.training.storage.in_memory import MemoryStore
 
 HALFWAY = 0.25
 """The rate at which a step goes half of the way."""
@@ -52,6 +55,12 @@ def first_state(prepared: Experiment, **more: Any) -> State:
     """The state before the first round."""
     server = prepared.federation.algorithm.server
     return State(prepared.first_shared, server.init(prepared.first_shared), **more)
+
+
+def run_on(prepared: Experiment, on_nodes: bool = False) -> Run:
+    """The run of an experiment in this process, without a folder; with `on_nodes`, as if its clients were real."""
+    engine = InProcess(prepared.federation, prepared.backend)
+    return Run.of(prepared, engine, MemoryStore(), ledger_of(prepared), on_nodes)
 
 
 def ledger_of(prepared: Experiment) -> Ledger:

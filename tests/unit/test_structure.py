@@ -245,6 +245,7 @@ SHARED_NAMES = {
         "a command has the name of what it calls",
     ),
     "train": "the function that users call, and the one method of each backend",
+    "Run": "a run that trains, and a run that is compared",
     "quadratic": "a data set and the model for it",
     "chain": "one after the other: transforms of a step, augmentations of a row, compressors of a tensor",
     "check_model": "the contract for users, and the check of a run that calls it",

@@ -81,6 +81,8 @@ class Backend(NamedTuple):
 
     name: str
     train: TrainBlock
+    stacks: bool = True
+    """Whether the clients of a block are in memory together, so that a block may be too large for it."""
 
 
 class Block(NamedTuple):

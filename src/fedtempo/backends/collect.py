@@ -22,11 +22,11 @@ from fedtempo.federation.federation import Federation
 from fedtempo.federation.traffic import compress_upload
 from fedtempo.params import Params, tensors_in, tree_map
 from fedtempo.schedules import Now
-from fedtempo.server.admission import NOT_FINITE, addable, delta_norm, refusal, unaddable
+from fedtempo.server.admission import delta_norm, refusal
 from fedtempo.server.exact_sums import sum_of_rows
 from fedtempo.server.fault_injection import corrupted
 from fedtempo.server.policy import UploadPolicy
-from fedtempo.server.sums import BlockSum, Failure, Groups
+from fedtempo.server.sums import NOT_FINITE, BlockSum, Failure, Groups, addable, unaddable
 
 
 def run_blocks(
@@ -39,9 +39,9 @@ def run_blocks(
 ) -> BlockSum:
     """Train blocks of clients and add what they send to a sum; `done` is called after every block."""
     for block in blocks:
-        # A block that did not fit into memory must leave no trace in the sum, so several clients get one of their own.
-        # A single client cannot be cut in two, and large models run one by one: its sum needs no copy.
-        if len(block.clients) == 1:
+        # Clients side by side may not fit into memory. Such a block must leave no trace in the sum, so it gets one of
+        # its own. Clients one by one cannot be cut in two, and their sum needs no copy.
+        if len(block.clients) == 1 or not backend.stacks:
             _run_block(federation, backend, order, block, into)
         else:
             for part in in_pieces_that_fit(
@@ -54,11 +54,14 @@ def run_blocks(
 
 def _run_block(federation: Federation, backend: Backend, order: Order, block: Block, into: BlockSum) -> BlockSum:
     received, now = order.received, order.now
-    own = [without_error_memory(kept) for kept in block.kept] or block.personal
-    trained = backend.train(federation.problem, federation.program, received, now, block.clients, own)
-    before = dict(zip(block.clients.tolist(), block.personal, strict=True))
-    for clients in trained:
-        finished = compressed(federation, finish(federation, received, clients), now, before)
+    compresses, own = federation.algorithm.uploads.compress is not None, block.personal
+    if compresses:
+        own = [without_error_memory(kept) for kept in own]
+    for clients in backend.train(federation.problem, federation.program, received, now, block.clients, own):
+        finished = finish(federation, received, clients)
+        if compresses:
+            before = dict(zip(block.clients.tolist(), block.personal, strict=True))
+            finished = compressed(federation, finished, now, before)
         # Most runs only need sums, and adding a whole stack at once is much faster. Only injected faults, rules of
         # admission and robust aggregators have to see uploads one by one. Absent clients send none that could be bad.
         if federation.policy is None or now.absent:
@@ -126,7 +129,7 @@ def compressed(federation: Federation, finished: Finished, now: Now, before: Map
     `before` is what each client kept when the round began. A client whose tensors cannot be added is left as it is: its
     upload will be refused, and its memory stays what it was. So does that of an absent client, which sends nothing.
     """
-    if federation.algorithm.uploads.compress is None or not finished.groups:
+    if not finished.groups:
         return finished
     sent, memories = [], []
     for lane, (client, sound) in enumerate(zip(finished.trained.clients.tolist(), finished.addable(), strict=True)):

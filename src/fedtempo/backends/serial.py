@@ -129,7 +129,9 @@ def _run_stage(
     # A phase may see only half of the rows (FedRecon). Row numbers below count from the start of that half.
     start, count = stage.phase.rows(samples)
     data = {n: t[start : start + count] for n, t in data.items()} if count < samples else data
-    here = until_deadline(stage.positions(now, samples, problem.batching), now, before)
+    here = stage.positions(now, samples, problem.batching)
+    if now.deadline:
+        here = until_deadline(here, now, before)
     if stage.needs_all_rows(len(here), count, batching):
         # What this pass computes (a frozen body's features, FedEM's mixture) stays constant, so it needs no gradients.
         with torch.no_grad():
@@ -210,6 +212,6 @@ def dropout_keys(problem: Problem, clients: np.ndarray, now: Now, step: int) -> 
     return scramble(client_keys(problem.seed, clients, "dropout", *now.path) + np.int64(step))
 
 
-serial = Backend("serial", train)
-plain_serial = Backend("serial, without fast paths", train_without_fast_paths)
+serial = Backend("serial", train, stacks=False)
+plain_serial = Backend("serial, without fast paths", train_without_fast_paths, stacks=False)
 """The serial backend without its fast paths: for comparisons, and for models that channels-last slows down."""

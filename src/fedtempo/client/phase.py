@@ -242,15 +242,11 @@ class Phase:
         _, rows = self.rows(samples)
         here = replace(now, samples=samples)
         steps = self.length.steps(here, rows, mine)
-        here = replace(here, earlier=self._earlier(here, rows, mine))
+        if self.counts_earlier or any(counts_steps(schedule) for _, schedule in self.schedules):
+            here = replace(here, earlier=self.length.steps_before(here, rows, mine))
         # A batch that is used `repeat` times makes an epoch that many times as long, counted in steps.
         steps_of_epoch = mine.per_epoch(rows) * self.repeat
         return [at_step(here, step, steps, steps_of_epoch) for step in range(steps)]
-
-    def _earlier(self, now: Now, rows: int, batching: Batching) -> int:
-        """The steps of all earlier rounds, where they count."""
-        counts = self.counts_earlier or any(counts_steps(schedule) for _, schedule in self.schedules)
-        return self.length.steps_before(now, rows, batching) if counts else 0
 
     def with_direction(self, wrap: Callable[[Transform], Transform]) -> Phase:
         """This phase with another gradient transform."""

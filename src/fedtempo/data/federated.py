@@ -99,8 +99,9 @@ class FederatedData:
         return np.setdiff1d(np.arange(len(self), dtype=np.int64), self.held_out)
 
     @cached_property
-    def _mapped_pages(self) -> MappedPages:
-        return MappedPages(self.columns.values())
+    def _mapped_pages(self) -> MappedPages | None:
+        pages = MappedPages(self.columns.values())
+        return pages if pages.mapped else None
 
     def sizes(self, part: str = "train") -> np.ndarray:
         """How many rows of this part each client has."""
@@ -122,7 +123,8 @@ class FederatedData:
         start, stop = self._bounds(client, part)
         rows = slice(start, stop) if self.order is None else self.order[start:stop]
         batch = {name: self._tensor(name, column[rows], dtype) for name, column in self.columns.items()}
-        self._mapped_pages.note(sum(tensor.nbytes for tensor in batch.values()))
+        if self._mapped_pages is not None:
+            self._mapped_pages.note(sum(tensor.nbytes for tensor in batch.values()))
         return batch
 
     def _bounds(self, client: int, part: str) -> tuple[int, int]:
@@ -135,7 +137,8 @@ class FederatedData:
         flat = rows.reshape(-1)
         taken = {name: _taken(column, flat) for name, column in self.columns.items()}
         batch = {name: self._tensor(name, values, dtype) for name, values in taken.items()}
-        self._mapped_pages.note(sum(tensor.nbytes for tensor in batch.values()))
+        if self._mapped_pages is not None:
+            self._mapped_pages.note(sum(tensor.nbytes for tensor in batch.values()))
         return {name: t.reshape(*rows.shape, *t.shape[1:]) for name, t in batch.items()}
 
     def _tensor(self, name: str, values: np.ndarray, dtype: torch.dtype) -> Tensor:
@@ -181,7 +184,8 @@ class FederatedData:
                 rule = "must not begin with an underscore, as the library's own notes in a batch do"
                 raise DataError(f"names of columns {rule}. Got {name!r}.")
         self.check_finite()
-        pages.release()
+        if pages is not None:
+            pages.release()
 
     def check_finite(self) -> None:
         """Nothing is NaN or infinite; the error names the client and its row."""

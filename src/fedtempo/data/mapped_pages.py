@@ -37,6 +37,11 @@ class MappedPages:
         # Arrays that travel arrive in memory, or are mapped anew.
         return MappedPages, ((), self._most)
 
+    @property
+    def mapped(self) -> bool:
+        """Whether any of the arrays is a mapped file."""
+        return bool(self._maps)
+
     def note(self, size: int) -> None:
         """Count bytes that were read, and release pages if they have become too many."""
         if not self._maps:

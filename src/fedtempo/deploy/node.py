@@ -121,7 +121,9 @@ class Node:
         client = np.array([task.client])
         personal = self._personal(order, task)
         (trained,) = serial.train(federation.problem, federation.program, received, now, client, [personal])
-        finished = compressed(federation, finish(federation, received, trained), now, {task.client: personal})
+        finished = finish(federation, received, trained)
+        if federation.algorithm.uploads.compress is not None:
+            finished = compressed(federation, finished, now, {task.client: personal})
         reason = finished.unaddable(0) if federation.checks_uploads else None
         if reason is not None:
             return failure_to_bytes(reason)

@@ -133,7 +133,7 @@ class Ledger:
         # `steps_saved` compares with the steps that the same client would have taken in round 0.
         now = replace(now, samples=samples)
         first = replace(now, round=0, loss_ratio=1.0, plateaus=0, time=0.0, last_loss=0.0)
-        batching, most = self._federation.problem.batching, now.most_steps
+        batching, most = self._federation.problem.batching, now.most_steps if now.deadline else None
         for stage, price in zip(self._federation.program.stages, self._stages, strict=True):
             mine, (_, count) = stage.phase.batching(batching), stage.phase.rows(samples)
             # A phase with `until` (FedALA) ends when the client decides. One unit is charged: nobody knows it before.

@@ -1,23 +1,23 @@
 """Admission: which uploads and scores count. What is refused is refused with a reason, and nothing of it is added.
 
-`addable` is asked of every upload, wherever it was made: in this process, in a worker, on a node. With rules of
-admission, and at a deployment's server, `refusal` also checks its form. `refused_scores` is asked of nodes' scores.
+Every upload must be one that can be added up (`addable` in `server/sums.py`), wherever it was made: in this process, in
+a worker, on a node. With rules of admission, and at a deployment's server, `refusal` also checks its form.
+`refused_scores` is asked of nodes' scores.
 """
 
 from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from fedtempo.errors import is_number, require
-from fedtempo.params import all_finite, norm, tensors_in
-from fedtempo.server.sums import Groups
+from fedtempo.params import norm, tensors_in
+from fedtempo.server.sums import Groups, unaddable
 
 Expected = Mapping[str, Mapping[str, tuple[torch.Size, torch.dtype]]]
 """Shape and type of every tensor of an upload, by group and name."""
@@ -27,7 +27,6 @@ MOST_SCORE = 1e150
 """The square of a larger score is not finite, and neither is the deviation over users."""
 SLACK = 1e-6
 """How far rounding may carry a share above 1."""
-NOT_FINITE, TOO_LARGE_TO_ADD = "not finite", "too large to add"
 
 
 @dataclass(frozen=True)
@@ -71,30 +70,6 @@ def refusal(groups: Groups, weight: float, expected: Expected, limit: float = ma
     if isinstance(weight, bool) or not is_number(weight) or not 0 <= weight < MOST_WEIGHT:
         return "wrong weight"
     return unaddable(tensors_in(groups)) or ("too large" if delta_norm(groups) > limit else None)
-
-
-def addable(tensors: Iterable[Tensor], lanes: int = 1) -> np.ndarray:
-    """Which clients' tensors can be added up: all are finite, and their squares too, as server rules square them.
-
-    Each tensor has a client per row, or is one client's own. One number of 3e38 would make a float32 model infinite.
-    """
-    bounded = [_bounded(t.reshape(lanes, -1)) for t in tensors if t.is_floating_point() and t.numel()]
-    return torch.stack(bounded).all(0).cpu().numpy() if bounded else np.ones(lanes, dtype=bool)
-
-
-def _bounded(rows: Tensor) -> Tensor:
-    kind = torch.promote_types(rows.dtype, torch.float32)
-    most = math.sqrt(torch.finfo(kind).max)
-    within: Tensor = torch.linalg.vector_norm(rows, dim=1, dtype=kind) <= most  # a NaN is not below it either
-    return within
-
-
-def unaddable(tensors: Iterable[Tensor]) -> str | None:
-    """Why one client's tensors cannot be added up; None if they can."""
-    own = list(tensors)
-    if addable(own)[0]:
-        return None
-    return TOO_LARGE_TO_ADD if all_finite(own) else NOT_FINITE
 
 
 def delta_norm(groups: Groups) -> float:

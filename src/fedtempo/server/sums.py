@@ -6,14 +6,16 @@ The server needs sums only, so partial sums can be made anywhere: in a worker, o
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import numpy as np
 import torch
+from torch import Tensor
 
-from fedtempo.params import Params
+from fedtempo.params import Params, all_finite
 from fedtempo.server.exact_sums import Exact, ExactNumber, empty_sum
 
 Groups = dict[str, Params]
@@ -22,6 +24,9 @@ Sums = dict[str, dict[str, Exact]]
 """Sums over uploads, in the same form."""
 MOST_NUMBER = 1e200
 """A loss or a measurement of a client above this is left out: times a weight, sums of them would not be finite."""
+
+
+NOT_FINITE, TOO_LARGE_TO_ADD = "not finite", "too large to add"
 
 
 class Failure(NamedTuple):
@@ -123,6 +128,30 @@ def total(blocks: Iterable[BlockSum]) -> BlockSum:
     for block in blocks:
         result.add_block(block)
     return result
+
+
+def addable(tensors: Iterable[Tensor], lanes: int = 1) -> np.ndarray:
+    """Which clients' tensors can be added up: all are finite, and their squares too, as server rules square them.
+
+    Each tensor has a client per row, or is one client's own. One number of 3e38 would make a float32 model infinite.
+    """
+    bounded = [_bounded(t.reshape(lanes, -1)) for t in tensors if t.is_floating_point() and t.numel()]
+    return torch.stack(bounded).all(0).cpu().numpy() if bounded else np.ones(lanes, dtype=bool)
+
+
+def _bounded(rows: Tensor) -> Tensor:
+    kind = torch.promote_types(rows.dtype, torch.float32)
+    most = math.sqrt(torch.finfo(kind).max)
+    within: Tensor = torch.linalg.vector_norm(rows, dim=1, dtype=kind) <= most  # a NaN is not below it either
+    return within
+
+
+def unaddable(tensors: Iterable[Tensor]) -> str | None:
+    """Why one client's tensors cannot be added up; None if they can."""
+    own = list(tensors)
+    if addable(own)[0]:
+        return None
+    return TOO_LARGE_TO_ADD if all_finite(own) else NOT_FINITE
 
 
 def mean(block: BlockSum, unweighted: Collection[str], dtype: torch.dtype) -> Aggregate:

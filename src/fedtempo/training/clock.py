@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
@@ -18,7 +19,9 @@ from fedtempo.devices.traits import DAY, HOUR
 from fedtempo.federation.costs import Ledger
 from fedtempo.params import Params
 from fedtempo.schedules import Now
+from fedtempo.server.cohort import Cohort
 from fedtempo.server.sums import Failure
+from fedtempo.training.experiment import Experiment
 
 LATE = "late: after the deadline"
 LEFT = "left before it had finished"
@@ -26,6 +29,54 @@ AWAY = "not there"
 SHORTEST_WAIT = 1e-3
 """Seconds: hours are rounded, so a client may be just about to open when it should have opened."""
 NOBODY = np.empty(0, dtype=np.int64)
+
+
+class Clock(NamedTuple):
+    """The devices of a simulated run, and what they decide about its rounds."""
+
+    devices: RunningDevices
+    deadline: float | None
+    partial_work: bool
+    """Whether clients stop at the deadline and send what they have."""
+    quorum: int
+
+    @classmethod
+    def of(cls, experiment: Experiment, devices: RunningDevices) -> Clock:
+        """The clock of this run."""
+        return cls(devices, experiment.deadline, experiment.partial_work, experiment.quorum)
+
+    def starts(self, now: Now, clients: np.ndarray) -> Now:
+        """The position of a round when it begins: clients may have to be waited for, and have a deadline."""
+        if self.partial_work:
+            now = replace(now, deadline=self.deadline or 0.0)
+        if not self.devices.devices.may_be_away:
+            return now
+        return replace(now, time=now.time + waiting(self.devices, clients, now.time, self.quorum))
+
+    def present(
+        self, rule: Cohort, clients: np.ndarray, now: Now, seed: int, over: float
+    ) -> tuple[np.ndarray, list[Failure]]:
+        """The cohort, chosen among the clients that are there; of a list, without those that are away."""
+        if not self.devices.devices.may_be_away:
+            return rule.members(clients, now, seed, over), []
+        if not rule.lists:
+            return rule.members(clients[self.devices.available(clients, now.time)], now, seed, over), []
+        chosen = rule.members(clients, now, seed, over)
+        there = self.devices.available(chosen, now.time)
+        return chosen[there], [Failure(client, AWAY) for client in chosen[~there].tolist()]
+
+    def passage(
+        self,
+        ledger: Ledger,
+        clients: np.ndarray,
+        now: Now,
+        personal: Sequence[Params],
+        enough: int | None,
+        silent: bool,
+    ) -> Participants:
+        """Who arrives in time and when the round ends; see `passage`."""
+        work = work_of(self.devices, ledger, clients, now, personal)
+        return passage(self.devices, work, clients, now, self.deadline, enough, silent)
 
 
 class Participants(NamedTuple):

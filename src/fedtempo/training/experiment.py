@@ -72,6 +72,10 @@ class Experiment:
         """Whether no client has anything of its own between rounds, so that blocks read nothing from the store."""
         return self.federation.keeps_nothing(self.first_shared)
 
+    def personal_state(self, client: int, kept: Params | None) -> Params:
+        """What a client starts from: what was kept of it, or its first state."""
+        return self.federation.personal_state(client, self.first_shared, kept)
+
     def ran_as(self, calibration: Calibration | None = None) -> str:
         """Which code runs the clients, and where, given what the run has found out."""
         if self.cluster is not None:

@@ -1,26 +1,21 @@
 """The training loop: a generator that yields a report after every round.
 
 The simulator, Ray and a Flower deployment all run this loop; they differ in the engine that it is given. One round is
-in `training/one_round.py`, what the server makes of it in `training/server_round.py`, its scores in
-`training/round_scores.py`, what a client does in `client/program.py`.
+in `training/round.py`, what a client does in `client/program.py`.
 """
 
 from __future__ import annotations
 
 import functools
-import time
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, closing, nullcontext
 from dataclasses import replace
 from pathlib import Path
 
-from fedtempo.backends import Engine, WorkerPool, engine_for
+from fedtempo.backends import Engine, engine_for
 from fedtempo.errors import require
-from fedtempo.evaluation.remembered import RememberedScores
 from fedtempo.federation.costs import Ledger
-from fedtempo.federation.federation import Federation
 from fedtempo.params import select, size_in_bytes
-from fedtempo.schedules import Now
 from fedtempo.support.allocator import freed_memory_kept
 from fedtempo.support.kind import kind_here
 from fedtempo.support.threads import one_thread
@@ -30,12 +25,11 @@ from fedtempo.training.clock import AWAY, LEFT
 from fedtempo.training.experiment import Experiment
 from fedtempo.training.extension import check_extension
 from fedtempo.training.log import LOGGER, log_end, log_round, log_start
-from fedtempo.training.one_round import DROPPED, next_round, now_in
 from fedtempo.training.result import Result
-from fedtempo.training.round_report import RoundReport, RoundState, evaluations_since_best
-from fedtempo.training.round_scores import evaluated, evaluator_of, memory_of
+from fedtempo.training.round import DROPPED, Run, position, train_round
+from fedtempo.training.round_report import RoundReport, RoundState
 from fedtempo.training.saved import Snapshot
-from fedtempo.training.state import AfterRound, Progress, State
+from fedtempo.training.state import Progress, State
 from fedtempo.training.storage.in_memory import MemoryStore, Saved, Store
 from fedtempo.training.storage.kinds import Here, move, require_kind
 from fedtempo.training.storage.on_disk import DATABASE, DurableStore
@@ -82,9 +76,10 @@ def train_experiment(
         # The ledger has to know who was asked before: a client gets the tensors that never change only once.
         extra, stages = server.extra(state.server), experiment.operations
         ledger = Ledger(federation, experiment.first_shared, extra, _asked(history), stages)
-        memory = None if real else memory_of(experiment)  # a real user may not answer
+        run = Run.of(experiment, clients, store, ledger, real)
+        one_round = train_round if experiment.asynchrony is None else next_version
         for _ in range(len(history), 0 if _stopped(history) else experiment.rounds):
-            state, kept, report = _scored_round(experiment, state, history, clients, store, ledger, memory, real)
+            state, kept, report = one_round(run, state, history)
             # Commit first, report afterwards: a round that was reported is never lost.
             store.commit(state, kept, report)
             tracked.round(report)
@@ -98,44 +93,19 @@ def train_experiment(
         # The number of blocks would tell how many clients took part, which a private run does not publish.
         timed = None if federation.private else clients.status.calibration
         ran_as = "clients on nodes of their own" if real else experiment.ran_as(timed)
-        result = _result(experiment, state, history, store, ran_as)
+        result = _result(run, state, history, ran_as)
         tracked.end(result)
         log_end(result, notes_as_warnings)
     return result
 
 
-def _scored_round(
-    experiment: Experiment,
-    state: State,
-    history: Sequence[RoundReport],
-    engine: Engine,
-    store: Store,
-    ledger: Ledger,
-    memory: RememberedScores | None,
-    real: bool,
-) -> AfterRound:
-    """The round that follows `history`, trained and scored; nothing is committed."""
-    started, replaced = time.perf_counter(), engine.status.replaced
-    now = now_in(experiment, state, len(history))
-    _maybe_kill(experiment.federation, engine, now)
-    if experiment.asynchrony is None:
-        state, kept, report = next_round(experiment, state, engine, store, ledger, now, real)
-    else:
-        state, kept, report = next_version(experiment, state, engine, store, ledger, now)
-    # Scoring comes before the commit: validation may select this round, and the selection is committed with it.
-    evaluator = evaluator_of(experiment, engine, store, kept, memory)
-    state, report = evaluated(experiment, evaluator, state, report, now, store.planned)
-    report = replace(report, stops=_gives_up(experiment, history, report))
-    return AfterRound(state, kept, _timed(report, started, engine.status.replaced - replaced))
-
-
-def _result(experiment: Experiment, state: State, history: list[RoundReport], store: Store, ran_as: str) -> Result:
+def _result(run: Run, state: State, history: list[RoundReport], ran_as: str) -> Result:
     """The finished run, with the round that validation selected."""
-    last = _snapshot(experiment, history, state, None)
-    result = Result(experiment, last, history, store, ran_as, releases=state.releases)
-    chosen = store.selected
+    last = _snapshot(run, history, state, None)
+    result = Result(run.experiment, last, history, run.store, ran_as, releases=state.releases)
+    chosen = run.store.selected
     if chosen is not None:
-        result.chosen = _snapshot(experiment, history, chosen.state, chosen.round)
+        result.chosen = _snapshot(run, history, chosen.state, chosen.round)
     return result
 
 
@@ -157,20 +127,12 @@ def _stopped(history: Sequence[RoundReport]) -> bool:
     return bool(history) and history[-1].stops
 
 
-def _gives_up(experiment: Experiment, history: Sequence[RoundReport], report: RoundReport) -> bool:
-    """Whether validation has not selected a round for as many evaluations as the run has patience for."""
-    patience = None if experiment.evaluation is None else experiment.evaluation.patience
-    if patience is None or report.validation is None or report.round + 1 == experiment.rounds:
-        return False
-    return evaluations_since_best([*history, report]) >= patience
-
-
-def _snapshot(experiment: Experiment, history: Sequence[RoundReport], state: State, number: int | None) -> Snapshot:
+def _snapshot(run: Run, history: Sequence[RoundReport], state: State, number: int | None) -> Snapshot:
     """The state after a round (by default the last), with the position that its evaluation was made at."""
     last = len(history) - 1 if number is None else number
     # Schedules may follow the smoothed loss. It is not stored per round, so it is computed again from the reports.
     progress = Progress().after_rounds(history[:last])
-    return Snapshot(last, state.shared, state.server, now_in(experiment, state._replace(progress=progress), last))
+    return Snapshot(last, state.shared, state.server, position(run, state._replace(progress=progress), last))
 
 
 def _engine(experiment: Experiment, rounds: int) -> AbstractContextManager[Engine]:
@@ -186,27 +148,11 @@ def _engine(experiment: Experiment, rounds: int) -> AbstractContextManager[Engin
     )
 
 
-def _maybe_kill(federation: Federation, engine: Engine, now: Now) -> None:
-    """Kill a worker where the run's injected faults say so."""
-    policy, seed = federation.policy, federation.problem.seed
-    if policy is not None and policy.faults.kills(seed, now.round) and isinstance(engine, WorkerPool):
-        engine.kill_worker()
-
-
 def _asked(history: Sequence[RoundReport]) -> Iterator[int]:
     """Clients that were sent a whole model in these rounds, whether or not they sent anything back."""
     for report in history:
         yield from report.clients
         yield from (failure.client for failure in report.failures if failure.reason not in (DROPPED, AWAY, LEFT))
-
-
-def _timed(report: RoundReport, started: float, replaced: int) -> RoundReport:
-    """The report with the round's time, and with the workers that had to be replaced."""
-    lost = {"workers_replaced": float(replaced)} if replaced else {}
-    measured = {**report.measurements, **lost}
-    # A round's time would betray that a slow client took part, so a private run reports none.
-    seconds = 0.0 if report.private else time.perf_counter() - started
-    return replace(report, seconds=seconds, measurements=measured)
 
 
 def _start(

@@ -1,77 +1,88 @@
-"""The scores of a round: who scores users, on which state, and what validation selects."""
+"""The scores of a round: who scores users, on which state, what validation selects, and when it gives up."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import NamedTuple
 
 from fedtempo.backends import Engine, serial
+from fedtempo.evaluation.protocol import Evaluation
 from fedtempo.evaluation.remembered import RememberedScores, memory_for
 from fedtempo.evaluation.scoring import Evaluator
 from fedtempo.params import Params
 from fedtempo.schedules import Now
 from fedtempo.training.experiment import Experiment
-from fedtempo.training.one_round import state_of
-from fedtempo.training.round_report import RoundReport
+from fedtempo.training.round_report import RoundReport, evaluations_since_best
 from fedtempo.training.state import State
 from fedtempo.training.storage.in_memory import Store
 
 
-def memory_of(experiment: Experiment) -> RememberedScores | None:
-    """The cache of scores, for users whose model has not changed; None where reusing a score could change bits."""
-    if experiment.evaluation is None:
-        return None
-    is_serial = experiment.backend.name == serial.name
-    return memory_for(experiment.federation, experiment.evaluation, is_serial, experiment.first_shared)
+class RoundScoring(NamedTuple):
+    """Scores rounds by the run's evaluation protocol."""
 
+    experiment: Experiment
+    protocol: Evaluation
+    engine: Engine
+    store: Store
+    memory: RememberedScores | None
+    """Scores of users whose model has not changed; None where reusing a score could change bits."""
 
-def evaluator_of(
-    experiment: Experiment,
-    engine: Engine,
-    store: Store,
-    latest: Mapping[int, Params],
-    memory: RememberedScores | None = None,
-) -> Evaluator | None:
-    """The evaluator of this round, or None. This round's clients are scored on the state that is not committed yet."""
-    if experiment.evaluation is None:
-        return None
-    if memory is not None:
-        memory.forget(latest)
+    @classmethod
+    def of(
+        cls, experiment: Experiment, protocol: Evaluation, engine: Engine, store: Store, on_nodes: bool
+    ) -> RoundScoring:
+        """The scoring of this run. Real users may not answer, so their scores are not reused."""
+        is_serial = experiment.backend.name == serial.name
+        memory = memory_for(experiment.federation, protocol, is_serial, experiment.first_shared)
+        return cls(experiment, protocol, engine, store, None if on_nodes else memory)
 
-    def personal_of(client: int) -> Params:
-        if client not in latest:
-            return state_of(experiment, store, client)
-        return experiment.federation.personal_state(client, experiment.first_shared, latest[client])
+    def score(
+        self, state: State, kept: Mapping[int, Params], report: RoundReport, now: Now, history: Sequence[RoundReport]
+    ) -> tuple[State, RoundReport]:
+        """Score the round if an evaluation is due, and say whether the run stops for want of a better one.
 
-    return Evaluator(experiment.federation, engine, experiment.evaluation, experiment.block, personal_of, memory)
+        This comes before the commit: validation may select the round, and the selection is committed with it.
+        """
+        if self.memory is not None:
+            self.memory.forget(kept)
+        if not self.protocol.due(now.round, self.experiment.rounds, self.store.planned):
+            return state, report
+        state, report = self._scored(self._evaluator(kept), state, report, now)
+        return state, replace(report, stops=self._gives_up(history, report))
 
+    def _evaluator(self, kept: Mapping[int, Params]) -> Evaluator:
+        """The evaluator of this round. Its clients are scored on the state that is not committed yet."""
 
-def evaluated(
-    experiment: Experiment,
-    evaluator: Evaluator | None,
-    state: State,
-    report: RoundReport,
-    now: Now,
-    planned: int | None,
-) -> tuple[State, RoundReport]:
-    """Score the round if an evaluation is due.
+        def personal_of(client: int) -> Params:
+            return self.experiment.personal_state(client, kept[client] if client in kept else self.store.get(client))
 
-    Validation selects the round. Test scores are kept only for a round that validation has just selected, so nobody can
-    select by them.
-    """
-    if evaluator is None or not evaluator.protocol.due(now.round, experiment.rounds, planned):
-        return state, report
-    server = experiment.federation.algorithm.server
-    model = {**state.shared, **server.model(state.shared, state.server)}
-    extra = server.extra(state.server)
-    sizes = experiment.federation.problem.data.sizes
-    has_test = bool(sizes("test").any())
-    if not sizes("validation").any():
-        (only,) = evaluator.scores(model, extra, now, "test" if has_test else "train")
-        return state, replace(report, test=only)
-    validation, *test = evaluator.scores(model, extra, now, "validation", *(("test",) if has_test else ()))
-    quality = validation.quality()
-    if not quality > state.best_validation:  # written this way round, a NaN never wins
-        return state, replace(report, validation=validation)
-    selected = test[0] if test else validation
-    return state._replace(best_validation=quality), replace(report, validation=validation, test=selected)
+        return Evaluator(
+            self.experiment.federation, self.engine, self.protocol, self.experiment.block, personal_of, self.memory
+        )
+
+    def _scored(self, evaluator: Evaluator, state: State, report: RoundReport, now: Now) -> tuple[State, RoundReport]:
+        """Validation selects the round.
+
+        Test scores are kept only for a round that validation has just selected, so nobody can select by them.
+        """
+        server, sizes = self.experiment.federation.algorithm.server, self.experiment.federation.problem.data.sizes
+        model = {**state.shared, **server.model(state.shared, state.server)}
+        extra = server.extra(state.server)
+        has_test = bool(sizes("test").any())
+        if not sizes("validation").any():
+            (only,) = evaluator.scores(model, extra, now, "test" if has_test else "train")
+            return state, replace(report, test=only)
+        validation, *test = evaluator.scores(model, extra, now, "validation", *(("test",) if has_test else ()))
+        quality = validation.quality()
+        if not quality > state.best_validation:  # written this way round, a NaN never wins
+            return state, replace(report, validation=validation)
+        selected = test[0] if test else validation
+        return state._replace(best_validation=quality), replace(report, validation=validation, test=selected)
+
+    def _gives_up(self, history: Sequence[RoundReport], report: RoundReport) -> bool:
+        """Whether validation has not selected a round for as many evaluations as the run has patience for."""
+        patience = self.protocol.patience
+        if patience is None or report.validation is None or report.round + 1 == self.experiment.rounds:
+            return False
+        return evaluations_since_best([*history, report]) >= patience

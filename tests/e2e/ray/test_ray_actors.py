@@ -22,11 +22,12 @@ from fedtempo.client.objectives import Received
 from fedtempo.config import read, settings_of
 from fedtempo.schedules import decaying_k
 from fedtempo.training.loop import drained
-from fedtempo.training.one_round import blocks_of
 from fedtempo.training.prepare import prepare
+from fedtempo.training.round import Run, blocks_of
 from fedtempo.training.storage.in_memory import MemoryStore
 from tests import zoo
 from tests.breaking import Fatal, Unlucky
+from tests.one_weight import ledger_of
 from tests.own_module import own_project
 from tests.slow import slow_but
 from tests.waiting import PATIENCE
@@ -245,7 +246,8 @@ def weighed(cohort: int) -> tuple[int, int, int]:
     with Weighed(federation, serial, 2) as engine:
         beginning = engine.bytes_down
         engine.bytes_down = engine.bytes_up = 0
-        total = engine.train(order, blocks_of(chosen, MemoryStore(), federation.problem.data.clients[:cohort]))
+        run = Run(chosen, engine, MemoryStore(), ledger_of(chosen))
+        total = engine.train(order, blocks_of(run, federation.problem.data.clients[:cohort]))
     assert total.clients == cohort
     return beginning, engine.bytes_down, engine.bytes_up
 

@@ -11,8 +11,8 @@ import torch
 
 import fedtempo as ft
 from fedtempo.contracts import small_data
-from fedtempo.server.admission import Inbox, addable, refusal, refused_scores
-from fedtempo.server.sums import BlockSum
+from fedtempo.server.admission import Inbox, refusal, refused_scores
+from fedtempo.server.sums import BlockSum, addable
 from fedtempo.training.loop import drained, train_experiment
 from tests import one_weight
 

@@ -7,16 +7,16 @@ would have sent: a client's work depends on the model it started from and on not
 from __future__ import annotations
 
 import statistics
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from fedtempo.backends import Engine, Order
+from fedtempo.backends import Order
 from fedtempo.client.objectives import Received
 from fedtempo.errors import TrainingError
-from fedtempo.federation.costs import Costs, Ledger
-from fedtempo.federation.traffic import compress_download
+from fedtempo.federation.costs import Costs
 from fedtempo.params import Params
 from fedtempo.schedules import Now
 from fedtempo.server.asynchrony import Asynchrony
@@ -25,12 +25,22 @@ from fedtempo.training.asynchronous.arrivals import Arrivals, ByDevice, ByList, 
 from fedtempo.training.asynchronous.asked import AskedEngine
 from fedtempo.training.asynchronous.flights import Flight, Flights, Version
 from fedtempo.training.clock import LEFT
-from fedtempo.training.experiment import Experiment
-from fedtempo.training.one_round import blocks_of, norm_limit, state_of
+from fedtempo.training.round import (
+    Run,
+    blocks_of,
+    check_alive,
+    kill_worker,
+    measurements_of,
+    position,
+    remembered_norms,
+    send,
+    state_of,
+    timed,
+    with_spending,
+)
 from fedtempo.training.round_report import Clients, RoundReport
-from fedtempo.training.server_round import check_alive, measurements_of, passed, remembered_norms, stepped
+from fedtempo.training.server_step import server_step
 from fedtempo.training.state import AfterRound, State
-from fedtempo.training.storage.in_memory import Store
 
 STALE = "too stale"
 MOST_ARRIVALS = 100
@@ -57,35 +67,34 @@ class _Buffer:
         return sum(block.clients for block in self.sums.values())
 
 
-def next_version(
-    experiment: Experiment, state: State, engine: Engine, store: Store, ledger: Ledger, now: Now
-) -> AfterRound:
-    """Make the next version of the model.
+def next_version(run: Run, state: State, history: Sequence[RoundReport]) -> AfterRound:
+    """Make the next version of the model; nothing is committed.
 
     Clients of an `AskedEngine` are real: they arrive when they arrive, and time is measured.
     """
-    rule = experiment.asynchrony
+    started, replaced = time.perf_counter(), run.engine.status.replaced
+    rule = run.experiment.asynchrony
     assert rule is not None
-    now = replace(now, cohort=float(rule.buffer))
-    flights = state.flights or Flights(time=state.time)
-    down = compress_download(experiment.federation, state.shared, now.round)
-    newest = Version(down.shared, now.loss_ratio, now.plateaus, flights.time)
+    now = replace(position(run, state, len(history)), cohort=float(rule.buffer))
+    if run.faults is not None:
+        kill_worker(run, run.faults, now)
+    order, flights = send(run, state, now), state.flights or Flights(time=state.time)
+    newest = Version(order.received.shared, now.loss_ratio, now.plateaus, flights.time)
     flights = flights._replace(versions={**flights.versions, now.round: newest})
-    limit = norm_limit(experiment.federation, state)
-    filling = _Filling(experiment, rule, engine, store, ledger, now, limit, flights)
+    filling = _Filling(run, rule, now, order.limit, flights)
     filling.fill()
-    return _concluded(experiment, rule, state, filling.flights, filling.buffer, now)
+    state, kept, report = _concluded(run, rule, state, filling.flights, filling.buffer, now)
+    if run.scoring is not None:
+        state, report = run.scoring.score(state, kept, report, now, history)
+    return AfterRound(state, kept, timed(run, report, started, replaced))
 
 
 @dataclass
 class _Filling:
     """A buffer while it fills: who arrives, who is refused, who is trained, and what that costs."""
 
-    experiment: Experiment
+    run: Run
     rule: Asynchrony
-    engine: Engine
-    store: Store
-    ledger: Ledger
     now: Now
     limit: float
     """The largest norm that an upload may have."""
@@ -122,31 +131,32 @@ class _Filling:
             self._refuse(flight, refusal)
             return
         buffer.waiting.append(flight)
-        if isinstance(self.engine, AskedEngine):
+        if isinstance(self.run.engine, AskedEngine):
             self._train()  # the answer is here already, and the client may be asked again at once
 
     def _refuse(self, flight: Flight, reason: str) -> None:
         self.buffer.failures.append(Failure(flight.client, reason))
         if reason != LEFT:  # whoever is late or stale has done its work, and is charged as in a round
             kept = self._kept_by(np.array([flight.client]))
-            self.buffer.costs += self.ledger.clients([flight.client], self._position(flight, self.flights), kept)
+            self.buffer.costs += self.run.ledger.clients([flight.client], self._position(flight, self.flights), kept)
 
     def _train(self) -> None:
         """Train the arrivals that wait, version by version, and add what they send to the buffer."""
-        buffer, keeps_loss = self.buffer, self.experiment.federation.problem.keeps_loss
+        buffer, keeps_loss = self.buffer, self.run.experiment.federation.problem.keeps_loss
         waiting, buffer.waiting = buffer.waiting, []
         for version, again in sorted({(flight.version, flight.again) for flight in waiting}):
             group = [flight for flight in waiting if (flight.version, flight.again) == (version, again)]
             clients = np.array(sorted(flight.client for flight in group), dtype=np.int64)
             order = self._order(group[0], self.flights)
-            buffer.costs += self.ledger.clients(clients, order.now, self._states(clients) if keeps_loss else ())
-            block = self.engine.train(order, blocks_of(self.experiment, self.store, clients, buffer.personal))
+            buffer.costs += self.run.ledger.clients(clients, order.now, self._states(clients) if keeps_loss else ())
+            block = self.run.engine.train(order, blocks_of(self.run, clients, buffer.personal, on_nodes=False))
             buffer.personal.update(block.personal)
             refused = {failure.client for failure in block.failures}
             buffer.trained += [flight for flight in group if flight.client not in refused]
             buffer.failures += block.failures
-            check_alive(self.experiment.federation, block, order.now)
-            if block.clients:
+            if not block.clients:
+                check_alive(self.run, block, order.now)
+            else:
                 buffer.sums.setdefault(version, BlockSum()).add_block(block)
 
     def _arrivals(self) -> Arrivals:
@@ -154,29 +164,29 @@ class _Filling:
         now = self._placed(self.now, self.flights.versions[self.now.round])
         if self.rule.events is not None:
             return ByList(self.rule.events, now)
-        if isinstance(self.engine, AskedEngine):
-            return ByNode(self.experiment, self.engine, now, self._ask)
-        devices = self.experiment.federation.problem.devices
+        if isinstance(self.run.engine, AskedEngine):
+            return ByNode(self.run.experiment, self.run.engine, now, self._ask)
+        devices = self.run.experiment.federation.problem.devices
         assert devices is not None  # checked before training
-        return ByDevice(self.experiment, devices, self.ledger, now, self._kept_by)
+        return ByDevice(self.run.experiment, devices, self.run.ledger, now, self._kept_by)
 
     def _ask(self, flight: Flight, at: Flights) -> None:
         """Send a real client to work."""
-        assert isinstance(self.engine, AskedEngine)
+        assert isinstance(self.run.engine, AskedEngine)
         clients = np.array([flight.client])
-        blocks = blocks_of(self.experiment, self.store, clients, self.buffer.personal, on_nodes=True)
-        self.engine.ask(flight.client, self._order(flight, at), blocks)
+        blocks = blocks_of(self.run, clients, self.buffer.personal, on_nodes=True)
+        self.run.engine.ask(flight.client, self._order(flight, at), blocks)
 
     def _kept_by(self, clients: np.ndarray) -> Sequence[Params]:
         """What clients keep, where a schedule looks at it."""
-        if not self.experiment.federation.problem.keeps_loss:
+        if not self.run.experiment.federation.problem.keeps_loss:
             return ()
         if {flight.client for flight in self.buffer.waiting} & set(clients.tolist()):
             self._train()  # how long a client works may depend on the loss that it has just had
         return self._states(clients)
 
     def _states(self, clients: np.ndarray) -> list[Params]:
-        return [state_of(self.experiment, self.store, client, self.buffer.personal) for client in clients.tolist()]
+        return [state_of(self.run, client, self.buffer.personal) for client in clients.tolist()]
 
     def _order(self, flight: Flight, at: Flights) -> Order:
         """What a client that started from a version has got."""
@@ -189,16 +199,14 @@ class _Filling:
 
     def _placed(self, now: Now, version: Version) -> Now:
         """The position of clients that started from a version: rates and steps are those of that version."""
-        deadline = (self.experiment.deadline or 0.0) if self.experiment.partial_work else 0.0
+        deadline = (self.run.experiment.deadline or 0.0) if self.run.experiment.partial_work else 0.0
         where = {"loss_ratio": version.loss_ratio, "plateaus": version.plateaus, "time": version.time}
         return replace(now, **where, deadline=deadline)  # type: ignore[arg-type]
 
 
-def _concluded(
-    experiment: Experiment, rule: Asynchrony, state: State, flights: Flights, buffer: _Buffer, now: Now
-) -> AfterRound:
+def _concluded(run: Run, rule: Asynchrony, state: State, flights: Flights, buffer: _Buffer, now: Now) -> AfterRound:
     """The server's step on the buffer, and the report."""
-    federation = experiment.federation
+    federation = run.experiment.federation
     models = {number: one.shared for number, one in flights.versions.items()}
     aggregate = rule.aggregate(buffer.sums, now.round, models, state.shared, federation.problem.dtype)
     total = BlockSum()
@@ -206,7 +214,7 @@ def _concluded(
         total.add_block(replace(buffer.sums[version], sums={}))
     loss, norms = total.mean_loss, remembered_norms(state, total)
     seconds, joules = flights.time - state.time, sum(buffer.joules)
-    state = stepped(federation, state, aggregate, now)
+    state = server_step(federation, state, aggregate, now)
     state = state._replace(norms=norms, progress=state.progress.after(loss), flights=flights.pruned())
     staleness = [now.round - flight.version for flight in buffer.trained]
     measured = {"staleness": statistics.fmean(staleness), "max_staleness": float(max(staleness))}
@@ -225,4 +233,4 @@ def _concluded(
         total_energy=state.energy + joules,
         params=state.shared,
     )
-    return AfterRound(passed(state, report), buffer.personal, report)
+    return AfterRound(with_spending(state, report), buffer.personal, report)
