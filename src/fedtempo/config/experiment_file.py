@@ -48,7 +48,7 @@ from fedtempo.training.storage.database import DATABASE
 from fedtempo.training.trackers import TRACKERS, Tracker
 
 BERNOULLI, BY_SAMPLES = "bernoulli", "by_samples"
-FROM_A_PATH = {"data": ("csv", "parquet"), "devices": ("trace",)}
+FROM_A_PATH = {"data": ("csv", "parquet", "pfllib", "leaf"), "devices": ("trace",)}
 """Sections that may be made from a file of the user's, with the names that are."""
 
 

@@ -15,7 +15,7 @@ from fedtempo.data.sets.emnist import EMNIST
 from fedtempo.data.sets.femnist import FEMNIST
 from fedtempo.data.sets.mnist import FASHION_MNIST, MNIST
 from fedtempo.data.sets.omniglot import OMNIGLOT
-from fedtempo.data.sets.own_files import CSV, PARQUET
+from fedtempo.data.sets.own_files import CSV, LEAF, PARQUET, PFLLIB
 from fedtempo.data.sets.planetoid import CITESEER, CORA, PUBMED
 from fedtempo.data.sets.quadratic import QUADRATIC
 from fedtempo.data.sets.sentiment140 import SENTIMENT140
@@ -49,6 +49,8 @@ DATASETS: dict[str, DataSet] = {
         QUADRATIC,
         CSV,
         PARQUET,
+        PFLLIB,
+        LEAF,
     )
 }
 """Every data set by name. A new one is a file in `data/sets` that ends in its `DataSet`, and a line here."""

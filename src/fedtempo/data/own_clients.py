@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch.utils.data import Dataset
 
-from fedtempo.data.layout import drawn_parts, layout
+from fedtempo.data.layout import completed_parts, drawn_parts, layout
 from fedtempo.data.parts import PARTS
 from fedtempo.errors import DataError, is_count, is_number, require, shown
 
@@ -32,8 +32,6 @@ def as_one_table(
             fractions[part] = float(value)  # type: ignore[arg-type]
         else:
             given[part] = _listed(part, value, len(given["train"]))
-    if any(fractions.values()) and len(given) > 1:
-        raise DataError("validation and test must both be lists, or both be fractions. Got one of each.")
     pieces = [
         (client, PARTS[part], as_columns(values[client], f"client {client}"))
         for client in range(len(given["train"]))
@@ -45,8 +43,11 @@ def as_one_table(
     _check_alike(filled[0], [columns for _, _, columns in pieces])
     owner = np.repeat([client for client, _, _ in pieces], lengths).astype(np.int64)
     part_of = np.repeat([part for _, part, _ in pieces], lengths).astype(np.int8)
-    if any(fractions.values()):
+    if any(fractions.values()) and len(given) == 1:
         part_of = drawn_parts(owner, len(given["train"]), fractions["validation"], fractions["test"], seed)
+    elif any(fractions.values()):  # one part is given, and the other is cut out of the training rows
+        shares = fractions.get("validation"), fractions.get("test")
+        part_of = completed_parts(owner, part_of, len(given["train"]), shares[0], shares[1], seed)
     stacked = {name: np.concatenate([columns[name] for columns in filled]) for name in filled[0]}
     return stacked, *layout(owner, part_of, len(given["train"]))
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 
 import numpy as np
 
+from fedtempo.data.benchmark_splits import extended_dirichlet, hsu_dirichlet, niid_bench, pachinko, pfllib
+from fedtempo.data.files.index import read_index
 from fedtempo.data.parts import UNUSED
 from fedtempo.data.table import Split, Table, natural
 from fedtempo.errors import DataError, is_count, is_number, require
@@ -176,6 +179,39 @@ def by_owner(owner: np.ndarray) -> Split:
     return Split("by_owner", {"clients": highest + 1}, assign)
 
 
+def by_index(clients: str | Path | Mapping[str, Sequence[int]]) -> Split:
+    """A division that somebody else made: the rows of each client by name, or a file of it (`.json` or `.npz`).
+
+    The file holds `{client: [rows]}`, in npz an array for each client. Rows that no client has are left out.
+
+    >>> table = Table("rows", {"x": np.zeros((4, 1)), "y": np.array([0, 1, 0, 1])})
+    >>> data = table.split(by_index({"anna": [0, 2], "ben": [3]}), validation=0.0, test=0.0)
+    >>> data.names, data.sizes("train").tolist()
+    (('anna', 'ben'), [2, 1])
+    """
+    found = clients if isinstance(clients, Mapping) else read_index(Path(clients))
+    require(bool(found), "clients", "rows of one or more clients", dict(found))
+    rows = {str(name): np.asarray(numbers) for name, numbers in found.items()}
+    for name, numbers in rows.items():
+        integers = numbers.ndim == 1 and (not len(numbers) or (numbers.dtype.kind in "iu" and int(numbers.min()) >= 0))
+        require(integers, f"the rows of client {name}", "a list of row numbers from 0", found[name])
+
+    def assign(table: Table, rng: np.random.Generator) -> np.ndarray:
+        owner = np.full(len(table), UNUSED, dtype=np.int64)
+        for client, (name, numbers) in enumerate(rows.items()):
+            mine = numbers.astype(np.int64)
+            if len(mine) and int(mine.max()) >= len(table):
+                raise DataError(f"client {name} must have rows in [0, {len(table) - 1}]. Got {int(mine.max())}.")
+            taken = owner[mine] != UNUSED
+            if taken.any() or len(np.unique(mine)) < len(mine):
+                row = int(mine[taken][0]) if taken.any() else int(np.sort(mine)[:-1][np.diff(np.sort(mine)) == 0][0])
+                raise DataError(f"a row must belong to one client, once. Got row {row} again, for client {name}.")
+            owner[mine] = client
+        return owner
+
+    return Split("by_index", {"clients": len(rows)}, assign, names=tuple(rows))
+
+
 def _check_clients(clients: int) -> None:
     require(is_count(clients), "clients", "an int >= 1", clients)
 
@@ -188,4 +224,10 @@ SPLITS: dict[str, Callable[..., Split]] = {
     "quantity_skew": quantity_skew,
     "natural": natural,
     "louvain": louvain,
+    "by_index": by_index,
+    "hsu_dirichlet": hsu_dirichlet,
+    "niid_bench": niid_bench,
+    "pfllib": pfllib,
+    "extended_dirichlet": extended_dirichlet,
+    "pachinko": pachinko,
 }

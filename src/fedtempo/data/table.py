@@ -113,7 +113,7 @@ class Table:
         clients = max(asked, int(owner.max()) + 1)
         part = self._parts(owner, clients, validation, test, seed)
         # Before rows are moved to repair small clients: whose rows they were decides who a client is.
-        names = _names(self, owner) if split.name == "natural" else None
+        names = _names(self, owner) if split.name == "natural" else split.names
         if min_samples is not None:
             require(is_count(min_samples), "min_samples", "an int >= 1", min_samples)
             owner, part = repaired(owner, part, clients, min_samples)
@@ -161,6 +161,8 @@ class Split:
     name: str
     settings: Mapping[str, Any]
     rule: Assign = field(compare=False, repr=False)
+    names: tuple[str, ...] | None = None
+    """The clients' names, where the rule knows them."""
 
     def assign(self, table: Table, seed: int) -> np.ndarray:
         """The client of each row."""

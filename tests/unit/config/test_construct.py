@@ -48,6 +48,9 @@ SCHEDULE_SETTINGS: dict[str, dict[str, Any]] = {
     "finish_by": {"seconds": 10.0, "most": 5},
     "over_time": {"value": 0.5, "factor": 0.5, "seconds": 60.0},
     "by_own_loss": {"value": 0.5, "power": 0.5},
+    "warmup": {"value": 0.5, "rounds": 4},
+    "wsd": {"peak": 0.5, "rounds": 9, "warmup": 2, "decay": 3, "final": 0.1, "shape": "sqrt", "over": "step"},
+    "then": {"first": 0.5, "until": 2, "after": {"schedule": "per_round", "value": 0.1, "factor": 0.9}},
     "decaying_k": {"k0": 10, "rate": 0.9},
     "decaying_lr": {"value": 0.1, "rate": 0.9},
 }

@@ -60,7 +60,6 @@ def test_dicts_keep_their_names() -> None:
         ([], {}, "clients must hold at least one client"),
         ({"a": FIRST}, {}, "clients must be a list with one entry per client. Got dict"),
         ([FIRST], {"test": [FIRST, FIRST]}, "test must have one entry per client, 1. Got 2"),
-        ([FIRST], {"validation": 0.5, "test": [FIRST]}, "both be lists, or both be fractions"),
         ([([[1.0]], [0, 1])], {}, "columns of client 0 must have equal lengths. Got {'x': 1, 'y': 2}"),
         ([FIRST, ([[1.0, 2.0]], [0])], {}, "'x' must have rows of one shape in all clients. Got (1,) and (2,)"),
         ([FIRST, {"x": [[1.0]]}], {}, "must have the same columns, ['x', 'y']. Got ['x']"),

@@ -1,11 +1,11 @@
-"""Reads the few shapes of value in Planetoid's and CIFAR's official files without running anything that they name.
+"""Reads the few shapes of value in Planetoid's, CIFAR's and PFLlib's files without running anything that they name.
 
-Planetoid's graphs are published only as pickles, and most people have CIFAR-100 as pickles. Unpickling a downloaded
-file would run whatever it says: that is why this small reader stays.
+Planetoid's graphs are published only as pickles, most people have CIFAR-100 as pickles, and PFLlib writes one for each
+client. Unpickling a file would run whatever it says: that is why this small reader stays.
 
-The files are programs for a stack machine (Python 2's object format, protocol 2). The reader knows the two dozen
-instructions that occur in them, builds tuples, lists, dicts and byte strings, and keeps every class or function that a
-file names as text. Afterwards `array_of` and `rows_of` take numbers out of the two forms they expect.
+The files are programs for a stack machine (Python's object format, protocols 2 to 4). The reader knows the three dozen
+instructions that occur in them, builds tuples, lists, dicts, texts and byte strings, and keeps every class or function
+that a file names as text. Afterwards `array_of` and `rows_of` take numbers out of the two forms they expect.
 """
 
 from __future__ import annotations
@@ -20,13 +20,7 @@ from fedtempo.errors import DataError
 
 MOST_FEATURES = 1 << 28
 _MARK = object()
-_TYPES: dict[bytes, np.dtype[Any]] = {
-    b"u1": np.dtype("u1"),
-    b"f4": np.dtype("<f4"),
-    b"f8": np.dtype("<f8"),
-    b"i4": np.dtype("<i4"),
-    b"i8": np.dtype("<i8"),
-}
+_TYPES = frozenset({"b1", "u1", "u2", "i1", "i2", "i4", "i8", "f2", "f4", "f8"})
 
 
 class Named:
@@ -73,6 +67,9 @@ class _Machine:
     def _skip_version(self) -> None:
         self._take(1)
 
+    def _skip_frame(self) -> None:
+        self._take(8)  # the length of what follows, which matters only to who reads piece by piece
+
     def _since_mark(self) -> list[Any]:
         start = len(self._stack) - 1 - next(i for i, value in enumerate(reversed(self._stack)) if value is _MARK)
         values = self._stack[start + 1 :]
@@ -96,6 +93,20 @@ class _Machine:
         values = self._since_mark()
         target = self._stack[-1]
         (target.items if isinstance(target, Named) else target).update(zip(values[::2], values[1::2], strict=True))
+
+    def _remember(self) -> None:
+        self._memory[len(self._memory)] = self._stack[-1]
+
+    def _named_on_stack(self) -> None:
+        name, module = self._stack.pop(), self._stack.pop()
+        self._stack.append(f"{module} {name}")
+
+    def _text(self, form: str) -> str:
+        return self._take(self._number(form)).decode("utf-8", "surrogatepass")
+
+    def _set_item(self) -> None:
+        value, key = self._stack.pop(), self._stack.pop()
+        self._stack[-1][key] = value
 
     def _append(self) -> None:
         value = self._stack.pop()
@@ -131,6 +142,15 @@ _INSTRUCTIONS: dict[bytes, Callable[[_Machine], None]] = {
     b"J": _pushes(lambda machine: machine._number("<i")),
     b"U": _pushes(lambda machine: machine._take(machine._number("<B"))),
     b"T": _pushes(lambda machine: machine._take(machine._number("<i"))),
+    b"B": _pushes(lambda machine: machine._take(machine._number("<I"))),
+    b"C": _pushes(lambda machine: machine._take(machine._number("<B"))),
+    b"X": _pushes(lambda machine: machine._text("<I")),
+    b"\x8c": _pushes(lambda machine: machine._text("<B")),
+    b"\x8e": _pushes(lambda machine: machine._take(machine._number("<Q"))),
+    b"\x93": _Machine._named_on_stack,
+    b"\x94": _Machine._remember,
+    b"\x95": _Machine._skip_frame,
+    b"s": _Machine._set_item,
     b"c": _pushes(lambda machine: f"{machine._line()} {machine._line()}"),
     b"h": _pushes(lambda machine: machine._memory[machine._number("<B")]),
     b"j": _pushes(lambda machine: machine._memory[machine._number("<I")]),
@@ -160,8 +180,20 @@ def read_serialised(content: bytes, name: str, take: Callable[[Any], Any], whose
 def array_of(value: Named) -> np.ndarray:
     """A numpy array: the state holds version, shape, type, order and bytes."""
     _, shape, kind, columns_first, content = value.state
-    dtype = _TYPES[kind.arguments[0]]
-    return np.frombuffer(content, dtype).reshape(shape, order="F" if columns_first else "C")
+    code = kind.arguments[0]
+    code = code.decode("ascii") if isinstance(code, bytes) else code
+    order = kind.state[1] if kind.state else "<"
+    if code not in _TYPES or order not in ("<", "|", b"<", b"|"):
+        raise ValueError(f"an array of type {order!r} {code!r} does not hold little-endian numbers")
+    return np.frombuffer(content, np.dtype(f"<{code}")).reshape(shape, order="F" if columns_first else "C")
+
+
+def contents_of(value: Named) -> list[object]:
+    """The values in a numpy array of objects."""
+    content = value.state[4]
+    if not isinstance(content, list):
+        raise ValueError("an array of objects must hold a list of them")
+    return content
 
 
 def rows_of(value: Named) -> np.ndarray:
@@ -178,6 +210,8 @@ def rows_of(value: Named) -> np.ndarray:
 
 def links_of(value: Named) -> np.ndarray:
     """A dict from each node to the nodes it is linked with, as pairs (smaller, larger), each once, none with itself."""
+    if value.name != "collections defaultdict":
+        raise ValueError(f"a graph must be a dict of lists. Got {value.name}")
     pairs = np.array([(node, other) for node, others in value.items.items() for other in others], dtype=np.int64)
     pairs = np.sort(pairs.reshape(-1, 2), axis=1)
     return np.unique(pairs[pairs[:, 0] != pairs[:, 1]], axis=0)
