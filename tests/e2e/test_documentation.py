@@ -25,6 +25,7 @@ from fedtempo.cli.main import INTERRUPTED, UNEXPECTED, USAGE, app
 from fedtempo.config import make_algorithm, parse
 from fedtempo.papers.control import adapters, neighbours, personal
 from fedtempo.papers.control.methods import METHODS
+from fedtempo.study.file import read_study
 from fedtempo.training.log import LOGGER
 from fedtempo.training.trackers import TRACKERS
 from tests import ROOT
@@ -156,8 +157,15 @@ def test_excerpts_are_the_source(page: Path) -> None:
 
 
 @pytest.mark.parametrize("page", with_blocks("toml"), ids=name_of)
-def test_toml_blocks_are_experiments(page: Path) -> None:
-    assert all(parse(tomllib.loads(block)).rounds >= 1 for block in blocks(page, "toml"))
+def test_toml_blocks_are_experiments_or_studies(page: Path, tmp_path: Path) -> None:
+    experiment = next(block for block in blocks(DOCS / "experiments.md", "toml"))
+    (tmp_path / "experiment.toml").write_text(experiment)
+    for block in blocks(page, "toml"):
+        if "contestants" in tomllib.loads(block):
+            (tmp_path / "study.toml").write_text(block)
+            assert read_study(tmp_path / "study.toml").tunables
+        else:
+            assert parse(tomllib.loads(block)).rounds >= 1
 
 
 def commands(page: Path) -> list[list[str]]:

@@ -36,7 +36,7 @@ COMMANDS = {
     "new": Command(
         "new",
         "new",
-        "Write a commented experiment file to start from; ask for what is not given.",
+        "Write a commented experiment file to start from, or a study file; ask for what is not given.",
         examples=(
             "fedtempo new",
             "fedtempo new mine.toml --data visits.csv --client patient --target outcome",
@@ -99,6 +99,15 @@ COMMANDS = {
             "fedtempo compare runs/a runs/b --target 0.8",
             "fedtempo compare experiment.toml --algorithms feddecay,fedprox --seeds 3 --out compared",
             "fedtempo compare experiment.toml --algorithms feddecay,pflego --tune --out decided",
+        ),
+    ),
+    "study": Command(
+        "study",
+        "study",
+        "Tune contestants alike, judge them on fresh seeds, and decide claims, as a study file says.",
+        examples=(
+            "fedtempo study study.toml --plan",
+            "fedtempo study study.toml --out studies/mine --workers 2",
         ),
     ),
     "tune": Command(

@@ -138,10 +138,12 @@ def tune_demo(
         names = {name for label in contestants for name in contestants[label]}
         ranges = dimensions_of({name: RANGES[name] for name in RANGES if name in names})
         tunables = from_functions(makers, ranges, settings)
-        plan = make_plan(tunables, Budget(trials=8, tuning_seeds=2, seeds=SEEDS))
+        plan = make_plan(tunables, Budget(trials=8, tuning_seeds=2, seeds=SEEDS, widen=0))
         with sole_user(folder, "tune.lock"):
             plan.write(folder)
-            tuned = tune_alike(tunables, plan, folder, workers, observe)
+            tuned, failed = tune_alike(tunables, plan, folder, workers, observe)
+        if failed:
+            raise failed[0]
         found[alpha] = {label: one.values for label, one in tuned.items()}
     return found
 

@@ -18,6 +18,7 @@ from fedtempo.study import (
     from_entrants,
     make_plan,
 )
+from fedtempo.study.jobs import Observe
 from fedtempo.support.terminal import Terminal, say
 from fedtempo.tuning.space import Dimension, dimensions_of, read_tables
 
@@ -61,21 +62,27 @@ def run_fair(options: FairOptions, quiet: bool) -> FairComparison:
         target=options.target,
     )
 
+    told = told_by(options.out / PLAN, quiet)
+    try:
+        return compare_fairly(tunables, plan, options.out, workers=options.workers, observe=told)
+    except KeyboardInterrupt:
+        say(f"fedtempo: go on with the same command (what is done is in {options.out})", error=True)
+        raise
+
+
+def told_by(plan: Path, quiet: bool) -> Observe:
+    """Says where the plan is and which runs have ended."""
     told = quiet
 
     def observe(done: int, total: int, name: str) -> None:
         nonlocal told
         if not told:  # only now: a folder with another plan has been refused by then
-            say(f"the plan is in {options.out / PLAN}", error=True)
+            say(f"the plan is in {plan}", error=True)
             told = True
         if not quiet:
             say(f"{done}/{total}: {name}", error=True)
 
-    try:
-        return compare_fairly(tunables, plan, options.out, workers=options.workers, observe=observe)
-    except KeyboardInterrupt:
-        say(f"fedtempo: go on with the same command (what is done is in {options.out})", error=True)
-        raise
+    return observe
 
 
 def show_fair(found: FairComparison, out: Path) -> None:
@@ -86,6 +93,8 @@ def show_fair(found: FairComparison, out: Path) -> None:
     for table in found.tables(console.width):
         console.print()
         console.print(table)
+    for one in found.rulings:
+        say(str(one))
     for line in found.undecided:
         say(line)
     for note in found.notes:

@@ -20,6 +20,8 @@ from fedtempo.data.column_doubts import doubt
 from fedtempo.data.frame_columns import read_csv
 from fedtempo.data.table import Table
 from fedtempo.errors import ConfigError, OutputError, require, unknown
+from fedtempo.study.file import read_study
+from fedtempo.study.ranges import RATES
 from fedtempo.support.files import write_atomically
 from fedtempo.support.terminal import say
 from fedtempo.tasks import SAMPLE_WEIGHT
@@ -59,7 +61,9 @@ ALWAYS = ("lr", "steps", "head_steps", "body_steps", "beta", "relative")
 
 
 def new(
-    path: Annotated[Path, typer.Argument(help="The file to write.")] = Path("experiment.toml"),
+    path: Annotated[
+        Path | None, typer.Argument(help="The file to write: experiment.toml, or study.toml with --study.")
+    ] = None,
     data: Annotated[
         str | None, typer.Option(help=f"{', '.join(STARTS)}, or a CSV file with a column that names the client.")
     ] = None,
@@ -73,9 +77,13 @@ def new(
     decimal: Annotated[str, typer.Option(help="The CSV file's decimal mark: '.' or ','.")] = ".",
     algorithm: Annotated[str | None, typer.Option(help="The algorithm's name; `fedtempo run --help` has all.")] = None,
     rounds: Annotated[int, typer.Option(help="How many rounds.", min=1)] = 30,
+    study: Annotated[
+        bool, typer.Option("--study", help="Write a study of this algorithm against FedAvg, beside experiment.toml.")
+    ] = False,
     force: Annotated[bool, typer.Option("--force", help="Overwrite the file.")] = False,
 ) -> None:
-    """Write a commented experiment file to start from; ask for what is not given."""
+    """Write a commented experiment file to start from, or a study file; ask for what is not given."""
+    path = path or Path("study.toml" if study else EXPERIMENT)
     if path.exists() and not force:
         raise OutputError(f"{path} is there already. Use --force to overwrite it.")
     asks = sys.stdin.isatty()
@@ -96,8 +104,37 @@ def new(
         "evaluation": {"every": max(1, rounds // 6)},
     }
     parse(values)
-    write_atomically(path, _commented(tomli_w.dumps(values), algorithm))
+    text = _commented(tomli_w.dumps(values), algorithm)
+    if study:
+        _write_study(path, text, algorithm)
+        return
+    write_atomically(path, text)
     say(f"{path} is written. Next: fedtempo run {shlex.quote(str(path))}")
+
+
+def _write_study(path: Path, experiment: str, algorithm: str) -> None:
+    """The study file, and the experiment file beside it unless there is one."""
+    beside = path.with_name(EXPERIMENT)
+    require(path.name != EXPERIMENT, "the study file", f"called otherwise than {EXPERIMENT}, which it names", str(path))
+    if not beside.exists():
+        write_atomically(beside, experiment)
+        say(f"{beside} is written")
+    other = "fedavg" if algorithm != "fedavg" else "feddecay"
+    write_atomically(
+        path, STUDY.format(experiment=EXPERIMENT, base=other, own=_section(algorithm), other=_section(other))
+    )
+    read_study(path)
+    say(f"{path} is written. Next: fedtempo study {shlex.quote(str(path))} --plan")
+
+
+def _section(name: str) -> str:
+    """An algorithm's tables of a study, with what it needs but the rates, which are tuned."""
+
+    def without_rates(section: dict[str, Any]) -> dict[str, Any]:
+        kept = {key: value for key, value in section.items() if key not in RATES}
+        return {**kept, "around": without_rates(section["around"])} if "around" in section else kept
+
+    return tomli_w.dumps({"contestants": {name: {"algorithm": without_rates(_algorithm(name))}}}).strip()
 
 
 def _ours(name: str) -> dict[str, Any]:
@@ -174,6 +211,32 @@ def _algorithm(name: str) -> dict[str, Any]:
     return section
 
 
+EXPERIMENT = "experiment.toml"
+STUDY = """\
+# Check it, see the plan and about how long it takes: fedtempo study FILE --plan. Run it: fedtempo study FILE.
+[study]
+title = "Which is better for new users?"
+# What everybody has in common: data, model, rounds, evaluation.
+experiment = "{experiment}"
+# How many seeds, or which. Tuned seeds are never judged.
+seeds = {{ tune = 2, judge = 5 }}
+# The same for everybody. A run ends after `patience` evaluations without a better validation score. Whoever's best
+# rate is at an end of its range has `widen` more trials beyond it.
+budget = {{ trials = 8, patience = 5, widen = 4 }}
+# Everybody is compared with this one.
+reference = "{base}"
+
+# Rates that an algorithm needs and that are not named here are tuned in their usual ranges. To say what is tried:
+# tune = {{ lr = {{ log = [0.01, 1.0] }}, beta = [0.4, 0.6, 0.8] }}
+{own}
+
+{other}
+
+# Without claims, everybody is asked to be better than the reference, for existing and for new users.
+# [[claims]]
+# text = "A sentence that the study decides."
+# higher = ["CONTESTANT", "CONTESTANT", "new_after/mean"]
+"""
 COMMENTS = {
     "rounds =": "How often clients train and the server aggregates.",
     "cohort =": "The share of clients in a round; an int is their number.",

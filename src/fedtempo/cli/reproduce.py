@@ -34,12 +34,13 @@ from fedtempo.papers.framework.pages import (
     rich_table,
     save,
 )
-from fedtempo.papers.framework.probing import duration, estimated_seconds
+from fedtempo.papers.framework.probing import estimated_seconds
 from fedtempo.papers.framework.running import Observer, plan, require_data_sets
 from fedtempo.papers.framework.stored import read_stored_runs
 from fedtempo.papers.framework.stored_outcome import stored_outcome
 from fedtempo.papers.situation_table import PAGE, write_situations
 from fedtempo.papers.ten_claims import TEN, write_claims
+from fedtempo.study.estimate import duration
 from fedtempo.support.kind import in_words, kind_here
 from fedtempo.support.terminal import Terminal, say
 from fedtempo.training.pool import LEAST_ROUNDS, runs_at_once

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, get_overloads, overload
+from typing import TYPE_CHECKING, Any, Literal, get_overloads, overload
 
 from fedtempo.algorithms.algorithm import Algorithm
 from fedtempo.errors import ConfigError, require, unknown
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from fedtempo.study import FairComparison
 
 Contestants = Mapping[str, Algorithm | Callable[..., Algorithm]]
-BUDGET = ("trials", "tuning_seeds", "tuning_rounds", "seeds", "patience", "margin")
+BUDGET = ("trials", "tuning_seeds", "tuning_rounds", "seeds", "patience", "margin", "widen", "test")
 JUDGING = ("tune", "claims", "reference", "target", "out", "workers")
 GIVEN_BY_COMPARE = (
     "algorithm",
@@ -49,6 +49,8 @@ def compare(
     seeds: int | Sequence[int] = 5,
     patience: int = 5,
     margin: float | None = None,
+    widen: int = 4,
+    test: Literal["t", "sign-flip"] = "t",
     claims: Sequence[tuple[str, str]] | None = None,
     reference: str | None = None,
     target: float | None = None,
@@ -84,6 +86,8 @@ def compare(
             `seeds`: how many seeds are judged, or which.
             `patience`: the evaluations without a better validation score after which a run ends.
             `margin`: the largest difference that counts as none, one point for metrics that are shares.
+            `widen`: further trials beyond an end of what was tried, for whoever's best value lies there.
+            `test`: the paired test over seeds, `"t"` or the exact `"sign-flip"`.
             `claims`: pairs (label, other) to decide; by default everybody against the `reference`, which is the first.
             `target`: the score up to which costs are compared.
             `out`: a folder for the plan and all runs. The same call goes on with what is there.

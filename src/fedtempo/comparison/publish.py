@@ -31,7 +31,7 @@ class Cell(NamedTuple):
     best: bool = False
 
 
-def markdown(comparison: Comparison, test: Method = "auto", digits: int = 3) -> str:
+def markdown(comparison: Comparison, test: Method = "t", digits: int = 3) -> str:
     """A Markdown table; p is of the paired test against the reference, by Holm's correction."""
     heads, rows = _table(comparison, test, digits)
     lines = [f"| {' | '.join(['', *heads])} |", f"|---|{'---:|' * len(heads)}"]
@@ -43,7 +43,7 @@ def markdown(comparison: Comparison, test: Method = "auto", digits: int = 3) -> 
     return "\n".join([*lines, "", caption(comparison, test), ""])
 
 
-def latex(comparison: Comparison, test: Method = "auto", digits: int = 3) -> str:
+def latex(comparison: Comparison, test: Method = "t", digits: int = 3) -> str:
     """A LaTeX table for the package booktabs; p is of the paired test against the reference, by Holm's correction."""
     heads, rows = _table(comparison, test, digits)
     body = [f"{escaped(label)} & {' & '.join(_latex(cell) for cell in cells)} \\\\" for label, cells in rows]
@@ -63,7 +63,7 @@ def latex(comparison: Comparison, test: Method = "auto", digits: int = 3) -> str
     )
 
 
-def caption(comparison: Comparison, test: Method = "auto") -> str:
+def caption(comparison: Comparison, test: Method = "t") -> str:
     """What the numbers are, in words."""
     seeds = sorted({len(line.seeds) for line in comparison.lines})
     spread = (

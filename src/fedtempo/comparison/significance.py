@@ -13,9 +13,8 @@ from fedtempo.comparison.comparison import Comparison, Line
 from fedtempo.errors import require
 from fedtempo.evaluation.over_seeds import half_width, student_mass, student_quantile
 
-Method = Literal["auto", "t", "sign-flip"]
-FEW = 12
-"""Up to so many seeds `auto` takes the exact test, which assumes symmetry and no normal distribution."""
+Method = Literal["t", "sign-flip"]
+"""Student's paired t test, or the exact test of all signs, which assumes symmetry and no normal distribution."""
 MOST_FLIPPED = 20
 GROUPS = ("existing_after", "new_after")
 
@@ -35,7 +34,7 @@ class PairedTest:
     """The same by Holm's correction over all tests of the comparison."""
 
 
-def paired_tests(comparison: Comparison, method: Method = "auto", statistic: str = "mean") -> list[PairedTest]:
+def paired_tests(comparison: Comparison, method: Method = "t", statistic: str = "mean") -> list[PairedTest]:
     """Every contestant against the reference, for existing and for new users after fine-tuning."""
     require(method in get_args(Method), "test", " or ".join(map(repr, get_args(Method))), method)
     base = next(line for line in comparison.lines if line.label == comparison.reference)
@@ -44,14 +43,13 @@ def paired_tests(comparison: Comparison, method: Method = "auto", statistic: str
         for group in GROUPS if line is not base else ():
             gaps = _gaps(line, base, group, statistic)
             if gaps:
-                chosen = method if method != "auto" else "sign-flip" if len(gaps) <= FEW else "t"
-                p = sign_flip(gaps) if chosen == "sign-flip" else paired_t(gaps)
-                found.append((line.label, group, chosen, len(gaps), float(np.mean(gaps)), p))
+                p = sign_flip(gaps) if method == "sign-flip" else paired_t(gaps)
+                found.append((line.label, group, method, len(gaps), float(np.mean(gaps)), p))
     corrected = holm([entry[-1] for entry in found])
     return [PairedTest(*entry, adjusted) for entry, adjusted in zip(found, corrected, strict=True)]
 
 
-def tests_in_words(comparison: Comparison, method: Method = "auto") -> list[str]:
+def tests_in_words(comparison: Comparison, method: Method = "t") -> list[str]:
     """A line for each test, and one for the correction; none where there is one seed."""
     known = [one for one in paired_tests(comparison, method) if not math.isnan(one.p)]
     lines = [

@@ -11,10 +11,11 @@ from statistics import fmean
 from fedtempo.comparison.bootstrap import over_seeds_and_users
 from fedtempo.comparison.decide import last_quarter_gain, no_difference, seeds_needed
 from fedtempo.comparison.intervals import Pairs, of_common_users, paired_by_data
-from fedtempo.comparison.significance import holm, paired_t
+from fedtempo.comparison.significance import holm, paired_t, sign_flip
+from fedtempo.comparison.targets import COSTS, whole_costs
 from fedtempo.errors import ConfigError
 from fedtempo.evaluation.over_seeds import LEVEL, Estimate, over_seeds
-from fedtempo.study.plan import GROUPS, FairPlan
+from fedtempo.study.plan import GROUPS, FairPlan, Test
 from fedtempo.training.view import Run
 
 ONE_USER = "one user says nothing about other users"
@@ -51,7 +52,12 @@ class Decision:
 
     def __str__(self) -> str:
         gap = f"{self.seeds.value:+.4f} [{self.seeds.low:+.4f}, {self.seeds.high:+.4f}]"
-        return f"{self.label} against {self.other}, {self.users} users: {self.finding}, {gap}: {self.reason}"
+        return f"{self.label} against {self.other}, {about(self.users)}: {self.finding}, {gap}: {self.reason}"
+
+
+def about(users: str) -> str:
+    """What a claim is about, in words: a kind of users, or a cost."""
+    return f"{users} users" if users in GROUPS else users
 
 
 @dataclass(frozen=True)
@@ -83,22 +89,29 @@ def decide_all(runs: Mapping[str, Sequence[Run]], plan: FairPlan) -> tuple[list[
     """An answer for every claim of the plan, and how each contestant's training ended."""
     ended = {label: how_it_ended(own, plan.converged_within) for label, own in runs.items()}
     short = [label for label, one in ended.items() if not one.converged]
-    return decide_pairs(runs, plan.claims, plan.margin, short), ended
+    there = [claim for claim in plan.claims if {claim[0], claim[1]} <= runs.keys()]
+    return decide_pairs(runs, there, plan.margin, short, plan.test), ended
 
 
 def decide_pairs(
-    runs: Mapping[str, Sequence[Run]], claims: Sequence[tuple[str, str, str]], margin: float, short: Sequence[str] = ()
+    runs: Mapping[str, Sequence[Run]],
+    claims: Sequence[tuple[str, str, str]],
+    margin: float,
+    short: Sequence[str] = (),
+    test: Test = "t",
 ) -> list[Decision]:
-    """An answer for every claim: (label, other, "existing" or "new"). Those in `short` have not converged."""
-    gaps = [_gaps(runs[label], runs[other], GROUPS[users]) for label, other, users in claims]
-    tests = [paired_t(by_seed) for by_seed, _ in gaps]
+    """An answer for every claim: (label, other, "existing", "new" or a cost). Those in `short` have not converged."""
+    gaps = [_gaps(runs[label], runs[other], users) for label, other, users in claims]
+    tests = [(paired_t if test == "t" else sign_flip)(by_seed) for by_seed, _ in gaps]
     decisions = []
     for claim, (by_seed, populations), p, corrected in zip(claims, gaps, tests, holm(tests), strict=True):
         label, other, users = claim
-        seeds, both = over_seeds(by_seed), over_seeds_and_users(populations)
-        finding, reason = _finding(seeds, both, corrected, margin, [name for name in (label, other) if name in short])
+        seeds, cost = over_seeds(by_seed), users in COSTS
+        both = seeds if cost else over_seeds_and_users(populations)
+        improving = [] if cost else [name for name in (label, other) if name in short]
+        finding, reason = _finding(seeds, both, corrected, 0.0 if cost else margin, improving)
         open_ended = finding is Finding.UNCLEAR and reason != ONE_USER
-        needed = seeds_needed(by_seed, margin, len(claims)) if open_ended else None
+        needed = seeds_needed(by_seed, 0.0 if cost else margin, len(claims)) if open_ended else None
         if finding is Finding.UNCLEAR:
             reason = f"{reason}; {_more(needed, len(by_seed))}"
         decisions.append(Decision(label, other, users, finding, seeds, both, p, corrected, needed, reason))
@@ -115,8 +128,9 @@ def _finding(
         return Finding.UNCLEAR, "one seed says nothing about the spread"
     if math.isnan(both.low):
         return Finding.UNCLEAR, ONE_USER
-    if no_difference(seeds.low, seeds.high, margin) and no_difference(both.low, both.high, margin):
-        return Finding.SAME, f"both intervals lie within ±{margin:g}"
+    equal = seeds.low == seeds.high == both.low == both.high == 0.0
+    if equal or (no_difference(seeds.low, seeds.high, margin) and no_difference(both.low, both.high, margin)):
+        return Finding.SAME, "they are equal in every seed" if equal else f"both intervals lie within ±{margin:g}"
     if corrected < 1 - LEVEL and (min(seeds.low, both.low) > 0 or max(seeds.high, both.high) < 0):
         better = seeds.value > 0
         side = "above" if better else "below"
@@ -138,12 +152,15 @@ def _more(needed: int | None, seeds: int) -> str:
     return f"about {needed} seeds would decide it"
 
 
-def _gaps(ours: Sequence[Run], theirs: Sequence[Run], group: str) -> tuple[list[float], list[Pairs]]:
+def _gaps(ours: Sequence[Run], theirs: Sequence[Run], users: str) -> tuple[list[float], list[Pairs]]:
     """The differences of means by seed, and the users' scores by data. Positive where ours is better."""
     by_seed = {run.seed: run for run in theirs}
     pairs = [(run, by_seed[run.seed]) for run in ours if run.seed in by_seed]
     if not pairs:
         raise ConfigError("contestants must have seeds in common. Got none.")
+    if users in COSTS:  # less is better
+        return [whole_costs([other])[users] - whole_costs([mine])[users] for mine, other in pairs], []
+    group = GROUPS[users]
     metric, sign = pairs[0][0].judged.metric, -1.0 if pairs[0][0].judged.lower_is_better else 1.0
     scores = [(mine.judged.groups()[group], other.judged.groups()[group]) for mine, other in pairs]
     means = [[each["mean"] for each in of_common_users(a, b, metric)] for a, b in scores]

@@ -127,7 +127,11 @@ def trial_score(path: Path) -> dict[str, Any] | None:
         return None
 
 
-def trials_of(tunable: Tunable, plan: FairPlan, folder: Path) -> list[FairRun]:
+Points = Sequence[Mapping[str, Any]]
+"""The values that are tried, in the order of the trials."""
+
+
+def trials_of(tunable: Tunable, points: Points, plan: FairPlan, folder: Path) -> list[FairRun]:
     """Every point with every tuning seed; none where there is nothing to tune."""
     place = folder / "tuning" / slug(tunable.label)
     return [
@@ -142,7 +146,7 @@ def trials_of(tunable: Tunable, plan: FairPlan, folder: Path) -> list[FairRun]:
             place / f"trial-{number}-seed-{seed}",
             place / f"trial-{number}-seed-{seed}.json",
         )
-        for number, point in enumerate(plan.contestants[tunable.label]["points"] if tunable.dimensions else [])
+        for number, point in enumerate(points if tunable.dimensions else [])
         for seed in plan.tuning_seeds
     ]
 
@@ -154,30 +158,41 @@ def judged_of(tunable: Tunable, chosen: Mapping[str, object], plan: FairPlan, fo
     return [FairRun(tunable.label, tunable.make, chosen, seed, *common, place / f"seed-{seed}") for seed in plan.seeds]
 
 
-def perform_all(runs: Sequence[FairRun], workers: int, can_be_sent: bool, observe: Observe, what: str) -> None:
-    """Train those that are not done, several at a time where there are several workers. The first error ends them.
+def perform_all(
+    runs: Sequence[FairRun], workers: int, can_be_sent: bool, observe: Observe, what: str
+) -> list[FedTempoError]:
+    """Train those that are not done, several at a time where there are several workers. Returns why some failed.
+
+    A run that fails ends no other.
 
     What can be pickled goes to fresh processes. Functions of the user's own may not be picklable: then workers are
     copies of this process, where the system can copy processes, and else the runs follow each other.
     """
     waiting = [run for run in runs if not run.done()]
-    done = len(runs) - len(waiting)
+    done, failed = len(runs) - len(waiting), list[FedTempoError]()
     if done:
         observe(done, len(runs), f"{what}: done before")
     can_fork = "fork" in multiprocessing.get_all_start_methods()
     if min(workers, len(waiting)) < 2 or not (can_be_sent or can_fork):
         for number, run in enumerate(waiting, done + 1):
-            run.perform()
+            try:
+                run.perform()
+            except FedTempoError as error:
+                failed.append(type(error)(f"{run.name}: {error}"))
             observe(number, len(runs), run.name)
-        return
+        return failed
     perform = _sent if can_be_sent else lambda number, ask: waiting[number].perform()
     with Pool(granting(perform), workers, "spawn" if can_be_sent else "fork") as pool:
         for message in pool.perform(enumerate(waiting if can_be_sent else range(len(waiting)))):
             run = waiting[message.number]
             if isinstance(message, Done) and message.error is not None:
-                raise type(message.error)(f"{run.name}: {message.error}")
+                named = type(message.error)(f"{run.name}: {message.error}")
+                if not isinstance(named, FedTempoError):
+                    raise named
+                failed.append(named)
             done += 1
             observe(done, len(runs), run.name)
+    return failed
 
 
 def _sent(run: FairRun, ask: Ask) -> None:

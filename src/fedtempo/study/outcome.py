@@ -16,7 +16,8 @@ from fedtempo.comparison.publish import latex, markdown
 from fedtempo.comparison.tables import contestants_table, interval_text, signed, tables_of, with_room
 from fedtempo.report import REPORT, Grid, Lines, Section, report, tidy_csv, tidy_rows
 from fedtempo.report.notebook import tables_html
-from fedtempo.study.decisions import Decision, Ending, Finding, validation_curve
+from fedtempo.study.claims import Ruling, rulings_of
+from fedtempo.study.decisions import Decision, Ending, Finding, about, validation_curve
 from fedtempo.study.plan import FairPlan
 from fedtempo.support.display import html_of, shows
 from fedtempo.support.files import write_atomically
@@ -45,12 +46,19 @@ class FairComparison:
     comparison: Comparison
     decisions: Sequence[Decision]
     runs: Sequence[Run]
+    missing: tuple[str, ...] = ()
+    """Why runs failed, a line for each; the others were judged without them."""
 
     @property
     def notes(self) -> list[str]:
         """What a reader should know beside the numbers."""
         own = [f"{label}: {note}" for label, one in self.tuned.items() for note in one.notes]
-        return [*own, *self.comparison.notes]
+        return [*own, *(f"missing: {reason}" for reason in self.missing), *self.comparison.notes]
+
+    @property
+    def rulings(self) -> list[Ruling]:
+        """What the study says of each of its claims, in their order."""
+        return rulings_of(self.plan, self.decisions, self.comparison)
 
     @property
     def undecided(self) -> list[str]:
@@ -58,7 +66,7 @@ class FairComparison:
         lines: dict[str, list[str]] = {}
         for one in self.decisions:
             if one.finding in (Finding.UNCLEAR, Finding.SHORT):
-                pair = f"{one.label} against {one.other}, {one.users} users"
+                pair = f"{one.label} against {one.other}, {about(one.users)}"
                 lines.setdefault(f"{one.finding}: {one.reason}", []).append(pair)
         return [f"{'; '.join(pairs)}: {reason}" for reason, pairs in lines.items()]
 
@@ -66,7 +74,7 @@ class FairComparison:
         """For a terminal: tuned values, scores, differences, costs, and the answers at the end."""
         tuned = with_room(self._tuned_table, ("last quarter", "ended early", "trials"), width)
         answers = with_room(self._answers_table, ("p, Holm", "over both", "over seeds"), width)
-        return [tuned, *tables_of(self.comparison, width), answers]
+        return [tuned, *tables_of(self.comparison, width), *([answers] if self.decisions else [])]
 
     def as_dict(self) -> JsonTable:
         """Everything as plain data; a number that is not known is None."""
@@ -75,6 +83,7 @@ class FairComparison:
             "tuned": {label: asdict(one) for label, one in self.tuned.items()},
             "training": {label: asdict(one) for label, one in self.training.items()},
             "answers": [{**asdict(one), "finding": str(one.finding)} for one in self.decisions],
+            "claims": [asdict(one) for one in self.rulings],
             "comparison": self.comparison.as_dict(),
             "notes": self.notes,
         }
@@ -112,10 +121,13 @@ class FairComparison:
         ]
         heads = ["contestant", "against", "users", "answer", "difference", "over seeds", "seeds and users", "p", "why"]
         tuned = [[label, _text(one.values), _short(one.score)] for label, one in self.tuned.items()]
+        claims = [[one.text, one.answer, one.reason, one.paper] for one in self.rulings]
+        said = Section("Claims", table=Grid(["claim", "verdict", "why", "the paper"], claims))
         return report(
             [],
-            title=f"A fair comparison on {len(self.plan.seeds)} seeds",
+            title=self.plan.title or f"A fair comparison on {len(self.plan.seeds)} seeds",
             sections=[
+                *([said] if claims else []),
                 Section("Answers", table=Grid(heads, finite(answers))),
                 Section("Tuned values", table=Grid(["contestant", "values", f"validation {self.plan.metric}"], tuned)),
                 Section(f"Validation {self.plan.metric} by round", figure=Lines(curves, "round", self.plan.metric)),

@@ -6,9 +6,11 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, TypedDict, get_args
 
+from fedtempo.comparison.targets import COSTS
 from fedtempo.errors import ConfigError, OutputError, is_count, is_number, require, shown
+from fedtempo.evaluation.over_seeds import LEVEL
 from fedtempo.evaluation.protocol import Evaluation
 from fedtempo.metrics import METRICS
 from fedtempo.study.ranges import spread_points
@@ -33,7 +35,18 @@ EVALUATIONS = 20
 """How often a run is evaluated if its experiment does not say."""
 SHARED = ("data", "loss", "metrics", "rounds", "evaluation")
 """What must be the same for everybody."""
+Test = Literal["t", "sign-flip"]
 GROUPS = {"existing": "existing_after", "new": "new_after"}
+
+
+class Said(TypedDict):
+    """A claim in words."""
+
+    text: str
+    claim: tuple[str, str, str]
+    """Who is better than whom, for whom: the answer to it decides."""
+    paper: Mapping[str, float]
+    """The values that a paper reports, by contestant."""
 
 
 @dataclass(frozen=True)
@@ -41,7 +54,8 @@ class Budget:
     """What everybody gets: trials and seeds for tuning, rounds, and the judged seeds."""
 
     trials: int = 8
-    tuning_seeds: int = 2
+    tuning_seeds: int | Sequence[int] = 2
+    """How many tuning seeds there are, or which."""
     tuning_rounds: int | None = None
     """As many as judged runs have, where nothing else is said."""
     seeds: int | Sequence[int] = 5
@@ -50,10 +64,17 @@ class Budget:
     """Evaluations without a better validation score after which a run ends."""
     margin: float | None = None
     """The largest difference that counts as none; one point, for metrics that are shares."""
+    widen: int = 4
+    """How many more trials whoever's best is at an end of its range may use to widen it."""
+    test: Test = "t"
+    """The paired test over seeds."""
 
     def __post_init__(self) -> None:
         require(is_count(self.trials), "trials", "an int >= 1", self.trials)
-        require(is_count(self.tuning_seeds), "tuning_seeds", "an int >= 1", self.tuning_seeds)
+        tuning = self.tuning_seeds
+        require(is_count(tuning) or _are_seeds(tuning), "tuning_seeds", "an int >= 1 or a list of ints", tuning)
+        require(is_count(self.widen, 0), "widen", "an int >= 0", self.widen)
+        require(self.test in get_args(Test), "test", " or ".join(map(repr, get_args(Test))), self.test)
         rounds = self.tuning_rounds
         require(rounds is None or is_count(rounds), "tuning_rounds", "an int >= 1", rounds)
         require(is_count(self.patience), "patience", "an int >= 1", self.patience)
@@ -91,10 +112,22 @@ class FairPlan:
     """What else decided the numbers: data, model, loss, cohort, version, ..."""
     lower_is_better: bool = False
     """Whether the metric is better when it is low."""
+    widen: int = 0
+    """How many more trials whoever's best is at an end of its range may use to widen it."""
+    test: Test = "t"
+    """The paired test over seeds; Holm's correction is over all claims."""
+    title: str = ""
+    said: tuple[Said, ...] = ()
+    """The claims in words."""
 
     def __post_init__(self) -> None:
         both = sorted(set(self.seeds) & set(self.tuning_seeds))
         require(not both, "tuning seeds", "seeds that are not judged", both)
+
+    @property
+    def trials(self) -> int:
+        """How many runs tune, before any range is widened."""
+        return sum(len(one["points"]) for one in self.contestants.values() if one["ranges"]) * len(self.tuning_seeds)
 
     def in_unit(self, quality: float) -> float:
         """The metric's own value of what runs are selected by, which is larger where it is better."""
@@ -128,15 +161,53 @@ class FairPlan:
         """The plan for people, a line each."""
         tuned = f"{len(self.tuning_seeds)} seeds from {self.tuning_seeds[0]} on" if self.tuning_seeds else "no seeds"
         return [
+            *([self.title] if self.title else []),
             f"tuned by validation, {self.tuning_rounds} rounds at most, on {tuned}, which are not judged:",
             *(f"  {label}: {_ranges_in_words(one)}" for label, one in self.contestants.items()),
+            *self._widening_in_words(),
             f"judged on seeds {', '.join(map(str, self.seeds))}: {self.rounds} rounds at most, evaluated every "
             f"{self.every}, ended after {self.patience} evaluations without a better validation score",
             f"converged: ended that way, or the last quarter gains less than {self.converged_within:g}",
             f"no difference: the whole interval lies within ±{self.margin:g} of {self.metric}",
-            f"asked, for {' and '.join(dict.fromkeys(users for *_, users in self.claims))} users: "
-            + "; ".join(dict.fromkeys(f"{better} > {other}" for better, other, _ in self.claims)),
+            f"a difference: {self._test_in_words()}",
+            *self._claims_in_words(),
         ]
+
+    def _claims_in_words(self) -> list[str]:
+        if not self.claims:
+            return []
+        kinds = list(dict.fromkeys(kind for *_, kind in self.claims))
+        users = [kind for kind in kinds if kind in GROUPS]
+        about = [*([f"{' and '.join(users)} users"] if users else []), *(kind for kind in kinds if kind in COSTS)]
+        pairs = dict.fromkeys(f"{better} > {other}" for better, other, _ in self.claims)
+        return [f"asked, for {' and '.join(about)}: {'; '.join(pairs)}"]
+
+    def _widening_in_words(self) -> list[str]:
+        if not self.widen or not self.tuning_seeds:
+            return []
+        return [f"  whoever's best is at an end of its range goes on beyond it, by {self.widen} more trials at most"]
+
+    def _test_in_words(self) -> str:
+        name = "Student's paired t test" if self.test == "t" else "the exact sign-flip test"
+        text = f"both intervals leave out 0, and {name} over seeds has p < {1 - LEVEL:.2g} by Holm's correction"
+        needed = seeds_to_be_significant(self.test, len(self.seeds), len(self.claims))
+        if needed is None:
+            return text
+        return f"{text}; with {len(self.seeds)} seeds that cannot happen, with {needed} it can"
+
+
+def seeds_to_be_significant(test: Test, seeds: int, tests: int) -> int | None:
+    """How many seeds a difference needs so that any test can be significant; None where these are enough.
+
+    The sign-flip test gives no p below 2 / 2^n, and Holm multiplies the smallest by the number of tests.
+
+    >>> seeds_to_be_significant("sign-flip", 5, tests=3), seeds_to_be_significant("sign-flip", 8, tests=3)
+    (7, None)
+    """
+    needed = 2
+    while test == "sign-flip" and tests * 2.0 ** (1 - needed) >= 1 - LEVEL:
+        needed += 1
+    return needed if seeds < needed and tests else None
 
 
 def _first_difference(field: str, stored: Any, mine: Any) -> tuple[str, str]:
@@ -162,21 +233,30 @@ def make_plan(
     budget: Budget,
     *,
     first_seed: int = 0,
-    claims: Sequence[tuple[str, str]] | None = None,
+    claims: Sequence[Sequence[str]] | None = None,
     reference: str | None = None,
     target: float | None = None,
+    title: str = "",
+    said: Sequence[Said] = (),
 ) -> FairPlan:
     """Check everything that can be checked before training, and put it down."""
     labels = [tunable.label for tunable in tunables]
     require(
-        len(labels) > 1 and len(set(labels)) == len(labels), "contestants", "two or more of different names", labels
+        len(labels) > (claims is None) and len(set(labels)) == len(labels),
+        "contestants",
+        "two or more of different names",
+        labels,
     )
     base = known_label(reference or labels[0], labels, "reference")
-    asked = claims if claims is not None else [(label, base) for label in labels if label != base]
+    asked: Sequence[Sequence[str]] = (
+        claims if claims is not None else [(label, base) for label in labels if label != base]
+    )
     _check_claims(asked, labels)
     seeds = budget.seeds
     judged = tuple(range(first_seed, first_seed + seeds)) if isinstance(seeds, int) else tuple(seeds)
-    tuning = tuple(TUNING_SEEDS + first_seed + number for number in range(budget.tuning_seeds))
+    given = budget.tuning_seeds
+    counted = range(TUNING_SEEDS + first_seed, TUNING_SEEDS + first_seed + given) if isinstance(given, int) else given
+    tuning = tuple(counted)
     points = {one.label: spread_points(one.dimensions, budget.trials, first_seed) for one in tunables}
     first = [_prepared(one, points[one.label][0], judged[0]) for one in tunables]
     identities = [experiment.identity(strict=False) for experiment in first]
@@ -202,12 +282,26 @@ def make_plan(
         patience=protocol.patience or budget.patience,
         margin=margin,
         converged_within=margin / 2,
-        claims=tuple((better, other, kind) for better, other in asked for kind in kinds),
+        claims=_by_users(asked, kinds),
         reference=base,
         target=target,
         experiment={k: v for k, v in identities[0].items() if not k.startswith("algorithm") and k != "seed"},
         lower_is_better=metric in task.lower_is_better,
+        widen=budget.widen,
+        test=budget.test,
+        title=title,
+        said=tuple(said),
     )
+
+
+def _by_users(asked: Sequence[Sequence[str]], kinds: Sequence[str]) -> tuple[tuple[str, str, str], ...]:
+    """Every claim with its users: those that it names, or each kind that is scored."""
+    found = []
+    for better, other, *named in asked:
+        for kind in named or kinds:
+            require(kind in kinds or kind in COSTS, "claims", f"about {' or '.join([*kinds, *COSTS])}", kind)
+            found.append((better, other, kind))
+    return tuple(dict.fromkeys(found))
 
 
 def _contestant(tunable: Tunable, identity: Mapping[str, str], points: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
@@ -219,10 +313,10 @@ def _contestant(tunable: Tunable, identity: Mapping[str, str], points: Sequence[
     }
 
 
-def _check_claims(claims: Sequence[tuple[str, str]], labels: Sequence[str]) -> None:
+def _check_claims(claims: Sequence[Sequence[str]], labels: Sequence[str]) -> None:
     """Every claim is about two contestants that there are."""
     for pair in claims:
-        better, other = (known_label(label, labels, "a contestant in claims") for label in pair)
+        better, other = (known_label(label, labels, "a contestant in claims") for label in pair[:2])
         require(better != other, "claims", "about two contestants", pair)
 
 

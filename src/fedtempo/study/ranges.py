@@ -97,10 +97,40 @@ def _value(dimension: Dimension, cell: int, cells: int) -> object:
     return round(value) if found.integer else float(f"{value:.4g}")
 
 
-def at_an_end(dimension: Dimension, value: Any, points: Sequence[Mapping[str, Any]]) -> bool:
-    """Whether a chosen value is the smallest or the largest that was tried of a range: the best may lie outside."""
-    tried = sorted({point[dimension.name] for point in points}) if dimension.range is not None else []
+def at_an_end(dimension: Dimension, value: object, points: Sequence[Mapping[str, object]]) -> bool:
+    """Whether a chosen value is the smallest or the largest that was tried: the best may lie outside.
+
+    It is asked of ranges, and of lists of rates. Of other lists the user has said what there is.
+    """
+    tried = _numbers(dimension.name, points) if _can_be_wider(dimension) else []
     return len(tried) > 2 and value in (tried[0], tried[-1])
+
+
+def _numbers(name: str, points: Sequence[Mapping[str, Any]]) -> list[float]:
+    return sorted({point[name] for point in points})
+
+
+def _can_be_wider(dimension: Dimension) -> bool:
+    rates = all(field.removesuffix(".value").endswith("lr") for field in dimension.fields)
+    return dimension.range is not None or (rates and all(isinstance(one, float) for one in dimension.choices))
+
+
+def beyond(dimension: Dimension, value: object, points: Sequence[Mapping[str, object]]) -> float | None:
+    """The next value outside of what was tried, as far from the end as its neighbour is; None where it is inside.
+
+    >>> rates = log_range("lr", 0.01, 1.0)
+    >>> beyond(rates, 1.0, [{"lr": 0.01}, {"lr": 0.1}, {"lr": 1.0}])
+    10.0
+    """
+    if not at_an_end(dimension, value, points):
+        return None
+    tried = _numbers(dimension.name, points)
+    end, neighbour = tried[-2:][::-1] if value == tried[-1] else tried[:2]
+    even = dimension.range is not None and not dimension.range.log
+    found = 2 * end - neighbour if even else end * end / neighbour
+    if dimension.range is not None and dimension.range.integer:
+        return round(found) if round(found) != end else None
+    return float(f"{found:.4g}")
 
 
 def split_ranges(ranges: Mapping[str, Dimension]) -> dict[RangeKey, Dimension]:

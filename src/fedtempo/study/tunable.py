@@ -129,6 +129,7 @@ def from_entrants(
     fixed: Mapping[str, Mapping[str, object]],
     ranges: Mapping[str, Dimension],
     redraw: bool = False,
+    optional: bool = False,
 ) -> list[Tunable]:
     """The contestants of experiment files. `fixed` are the settings that a label names itself; they stay as they are.
 
@@ -146,7 +147,7 @@ def from_entrants(
                 continue
             others = {name: one for name, one in dimensions.items() if not _same_field(name, dimension.fields)}
             dimensions = {**others, field: dimension}
-        if not dimensions and not own:
+        if not dimensions and not own and not optional:
             rule = f"given for {entrant.label}, which has no parameter called {' or '.join(RATES)}"
             raise ConfigError(
                 f"a range must be {rule}. Got none: write --range 'algorithm.NAME={{ log = [0.01, 1] }}'."
@@ -228,7 +229,9 @@ def _defaults(values: Mapping[str, Any], fixed: Mapping[str, Any]) -> dict[str, 
     if not callable(build):
         return {}
     found = {}
-    for rate, dimension in default_ranges(section["name"], build, fixed if path == "algorithm" else ()).items():
+    inside = f"{path}.".removeprefix("algorithm.")
+    named = {name.removeprefix(inside) for name in fixed if name.startswith(inside)}
+    for rate, dimension in default_ranges(section["name"], build, named).items():
         field = _number_in(section.get(rate), f"{path}.{rate}")
         adaptive = rate == "lr" and _optimizer(section) in ADAPTIVE
         found[field] = log_range(field, *ADAPTIVE_RATES) if adaptive else replace(dimension, name=field)

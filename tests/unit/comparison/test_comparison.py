@@ -295,7 +295,8 @@ def test_the_command_runs_algorithms_and_compares_what_it_stored(
     assert (out / "comparison.tex").read_text().count("\\mathbf") >= 3
     table = fedtempo("compare", *stored, "--format", "markdown", "--test", "t")
     assert table.startswith("|  | existing, before") and "paired t test" in table
-    assert "(sign-flip test, 2 seeds)" in fedtempo("compare", *stored)
+    assert "(t test, 2 seeds)" in fedtempo("compare", *stored)
+    assert "(sign-flip test, 2 seeds)" in fedtempo("compare", *stored, "--test", "sign-flip")
 
 
 def test_runs_of_other_networks_augmentations_or_losses_are_no_seeds(digits: ft.data.FederatedData) -> None:

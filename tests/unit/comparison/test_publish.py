@@ -29,7 +29,7 @@ def comparison(lower: bool = False) -> Comparison:
 
 def test_markdown_by_hand() -> None:
     """0.61 ± t(2) s / sqrt(3) = 4.3027 * 0.017321 / 1.73205 = 0.043; gaps of one sign have p = 2/8, times 2 tests."""
-    table = markdown(comparison()).splitlines()
+    table = markdown(comparison(), "sign-flip").splitlines()
     assert table[0] == "|  | existing, before | existing, after | existing, bottom decile | existing, p |"
     assert "| feddecay:beta=0.4_& | **0.610** ± 0.043 | **0.610** ± 0.043 | **0.305** ± 0.022 | 0.500 |" in table
     assert table[2].startswith("| fedavg | 0.510 ± 0.025 |") and table[2].endswith("| - |")

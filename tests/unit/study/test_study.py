@@ -13,6 +13,7 @@ import pytest
 import fedtempo as ft
 from fedtempo.cli import main
 from fedtempo.cli.export import export_model
+from fedtempo.comparison import paired_tests
 from fedtempo.config import read
 from fedtempo.errors import ConfigError, OutputError
 from fedtempo.study import FairComparison, Finding
@@ -61,6 +62,14 @@ def command(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str])
 def experiment(tmp_path: Path) -> str:
     (tmp_path / "experiment.toml").write_text(EXPERIMENT)
     return str(tmp_path / "experiment.toml")
+
+
+def test_a_comparison_of_the_same_runs_has_the_same_p(settings: dict[str, Any]) -> None:
+    found = ft.compare({"a": averaged(0.1), "b": averaged(0.4)}, **{**settings, "seeds": 3})
+    tests = {(one.label, one.group): one for one in paired_tests(found.comparison)}
+    for one in found.decisions:
+        same = tests[one.label, f"{one.users}_after"]
+        assert (same.p, same.corrected) == pytest.approx((one.p, one.corrected), rel=1e-9)
 
 
 def without_seconds(value: Any) -> Any:
