@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import shlex
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -12,36 +14,29 @@ import typer
 
 from fedtempo.cli.options import AsJson, ExperimentPath, Overrides, Quiet, new_folder, saying_how_to_resume
 from fedtempo.config import ExperimentFile, read
+from fedtempo.config.own_code import make_importable
 from fedtempo.deploy import check_installed
 from fedtempo.deploy.blueprint import of_file
-from fedtempo.deploy.flower_programs import (
-    NodePlan,
-    ServerLaunch,
-    ServerPlan,
-    check_admitted,
-    check_reachable,
-    prepare_server,
-    start_node,
-    stored_server,
-)
-from fedtempo.deploy.keys import LOOPBACK, make_keys
+from fedtempo.deploy.launch.plans import NodePlan, ServerPlan, stored_server
+from fedtempo.deploy.launch.process import private_process
+from fedtempo.deploy.membership.keys import LOOPBACK, make_keys
 from fedtempo.deploy.node import make_node
 from fedtempo.deploy.personal import DATABASE
-from fedtempo.deploy.processes import ProcessGroup, Running
-from fedtempo.deploy.trial import demonstration, try_out
 from fedtempo.errors import ConfigError, OutputError, TrainingError, is_count, require
 from fedtempo.support.json_text import json_text
 from fedtempo.support.terminal import say
 from fedtempo.support.threads import usable_processors
 from fedtempo.training.delivery import FORMATS, example_batch, preparation_notes, write_model
+from fedtempo.training.log import lines_to
 from fedtempo.training.storage.folders import SUMMARY
 
 app = typer.Typer(
-    help="Run an experiment on real clients, or try it on this machine.", no_args_is_help=True, add_completion=False
+    help="Run an experiment on real clients, or try it on this machine.",
+    no_args_is_help=True,
+    add_completion=False,
+    callback=private_process,
 )
 
-LOOK_SECONDS = 30.0
-"""How often a node looks whether the server still lets it in, with a certificate that is still valid."""
 Nodes = Annotated[int, typer.Option(help="How many nodes.")]
 NOWHERE = "localhost:1"
 """The address of a node that does not connect."""
@@ -50,6 +45,9 @@ NodePart = Annotated[str | None, typer.Option(help="Its share of the experiment'
 NodeFolder = Annotated[Path | None, typer.Option(help="A folder with one NUMBER.npz per client.")]
 NodeLoader = Annotated[str | None, typer.Option(help="A function that loads its clients, module:function.")]
 Insecure = Annotated[bool, typer.Option("--insecure", help="No TLS and no keys; on loopback only.")]
+ServerKeysFolder = Annotated[Path | None, typer.Option(help="The server's folder of keys.")]
+Host = Annotated[str, typer.Option(help="The address to listen on.")]
+Port = Annotated[int, typer.Option(help="The port to listen on; 0 takes a free one.")]
 
 
 @app.command("init")
@@ -69,37 +67,44 @@ def init(
 def server(
     experiment: ExperimentPath,
     out: Annotated[Path, typer.Option(help="A new run folder; every round is committed to it.")],
-    keys: Annotated[Path | None, typer.Option(help="The server's folder of keys.")] = None,
-    host: Annotated[str, typer.Option(help="The address to listen on.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(help="The port to listen on.")] = 8000,
+    keys: ServerKeysFolder = None,
+    host: Host = ServerPlan.host,
+    port: Port = ServerPlan.port,
     clients: Annotated[
         int | None, typer.Option(help="Clients to wait for, where nodes bring data of their own.")
     ] = None,
-    patience: Annotated[float, typer.Option(help="Seconds to wait for them.")] = 300.0,
+    patience: Annotated[float, typer.Option(help="Seconds to wait for them.")] = ServerPlan.patience,
     overrides: Overrides = None,
     insecure: Insecure = False,
     as_json: AsJson = False,
     quiet: Quiet = False,
 ) -> None:
-    """Serve an experiment: start a SuperLink, wait for the clients, train, and stop."""
+    """Serve an experiment: listen for nodes, wait for the clients, train, and end."""
     check_installed()
     file = read(experiment, overrides)
-    require(clients is None or is_count(clients), "clients", "an int >= 1", clients)
-    require(0 < patience < 1e9, "patience", "a number > 0", patience)
     _check_keys(keys, insecure)
-    plan = ServerPlan(None if keys is None else str(keys), host, port, clients, patience)
+    plan = ServerPlan(keys, host, port, clients, patience)
     new_folder(out)
-    with ProcessGroup() as processes:
-        prepare_server(out, file, plan)
-        _served(ServerLaunch(out, file, plan, processes), plan, out, as_json, quiet)
+    _served(out, file, plan, as_json, quiet, new=True)
 
 
-def resume_server(out: Path, as_json: bool, quiet: bool, allow_code: list[str] | None = None) -> None:
+def resume_server(
+    out: Path,
+    keys: Path | None,
+    host: str,
+    port: int,
+    insecure: bool,
+    as_json: bool,
+    quiet: bool,
+    allow: list[str] | None = None,
+    allow_code: list[str] | None = None,
+) -> None:
     """Go on with a deployment after a restart of the server."""
+    private_process()
     check_installed()
-    file, plan = stored_server(out, allow_code or ())
-    with ProcessGroup() as processes:
-        _served(ServerLaunch(out, file, plan, processes), plan, out, as_json, quiet)
+    _check_keys(keys, insecure)
+    file, plan = stored_server(out, keys, host, port, allow or (), allow_code or ())
+    _served(out, file, plan, as_json, quiet)
 
 
 @app.command("client")
@@ -120,25 +125,12 @@ def client(
     file = read(experiment, overrides)
     _check_keys(keys, insecure)
     plan = NodePlan(keys, server, state, None if part is None else _part(part), data, loader)
-    check_reachable(plan)
-    with ProcessGroup() as processes:
-        node = start_node(file, plan, processes)
-        if not quiet:
-            say(f"node {node.pid} for {server}; its log is {node.log}")
-        _watch(node, plan)
-        if node.code == 0:
-            # Flower ends a node whose answer the server refuses, without a word. Started again, it says why.
-            node = start_node(file, plan, processes)
-            _watch(node, plan)
-        raise TrainingError(f"the node ended with code {node.code}: {node.log_tail()}")
+    if loader is not None:
+        make_importable(Path.cwd())
+    from fedtempo.deploy.launch.member import be_node
 
-
-def _watch(node: Running, plan: NodePlan) -> None:
-    """Wait until the node ends; raise where the server does not let it in, or is another one."""
-    while node.wait(LOOK_SECONDS) is None:
-        check_admitted(node)
-        check_reachable(plan)
-    check_admitted(node)
+    with lines_to(_teller(quiet)):
+        be_node(file, plan)
 
 
 @app.command("export")
@@ -203,6 +195,8 @@ def trial(
     check_installed()
     require(is_count(nodes), "nodes", "an int >= 1", nodes)
     require(is_count(rounds), "rounds", "an int >= 1", rounds)
+    from fedtempo.deploy.launch.trial import demonstration, try_out
+
     file = demonstration(rounds) if experiment is None else read(experiment, overrides)
     began = time.monotonic()
     found = try_out(file, out, nodes, _teller(quiet or as_json))
@@ -216,12 +210,15 @@ def trial(
         say(f"{found.seconds:.0f} s of rounds, {time.monotonic() - began:.0f} s in all; everything is in {out}")
 
 
-def _served(server: ServerLaunch, plan: ServerPlan, out: Path, as_json: bool, quiet: bool) -> None:
-    tell = _teller(quiet or as_json)
-    with saying_how_to_resume(out):
-        server.start()
-        tell(f"SuperLink on {plan.host}:{plan.port}, {'TLS and node keys' if plan.keys else 'INSECURE'}; waiting")
-        server.run(tell)
+def _served(out: Path, file: ExperimentFile, plan: ServerPlan, as_json: bool, quiet: bool, new: bool = False) -> None:
+    from fedtempo.deploy.launch.link import bind
+    from fedtempo.deploy.launch.serving import be_server
+
+    options = ["--insecure"] if plan.keys is None else ["--keys", shlex.quote(str(plan.keys))]
+    with bind(plan.host, plan.port) as bound:
+        options += ["--host", plan.host, "--port", str(bound.getsockname()[1])]
+        with saying_how_to_resume(out, file, options):
+            be_server(out, file, plan, bound, _teller(quiet or as_json), new)
     _show(out, as_json)
 
 
@@ -250,8 +247,8 @@ def _number(value: float | None) -> str:
     return "undefined" if value is None else f"{value:.4f}"
 
 
-def _teller(quiet: bool) -> Any:
-    return (lambda line: None) if quiet else say
+def _teller(quiet: bool) -> Callable[[str], None] | None:
+    return None if quiet else say
 
 
 def _check_keys(keys: Path | None, insecure: bool) -> None:

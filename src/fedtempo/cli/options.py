@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import shlex
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated
@@ -48,8 +48,10 @@ def allowing_code(values: object) -> str:
 
 
 @contextmanager
-def saying_how_to_resume(folder: Path | None, file: ExperimentFile | None = None) -> Iterator[None]:
-    """After Ctrl-C, print the command that resumes the run, with the places outside its folder that it must allow."""
+def saying_how_to_resume(
+    folder: Path | None, file: ExperimentFile | None = None, options: Iterable[str] = ()
+) -> Iterator[None]:
+    """After Ctrl-C, print the command that resumes the run: its options, and what outside its folder it must allow."""
     try:
         yield
     except KeyboardInterrupt:
@@ -57,7 +59,8 @@ def saying_how_to_resume(folder: Path | None, file: ExperimentFile | None = None
             outside = [] if file is None else places_outside(file, folder)
             allowed = "".join(f" --allow {shlex.quote(place)}" for _, place in outside)
             allowed += "" if file is None else allowing_code(file.model_dump())
-            say(f"fedtempo: go on with: fedtempo resume {shlex.quote(str(folder))}{allowed}", error=True)
+            given = "".join(f" {option}" for option in options)
+            say(f"fedtempo: go on with: fedtempo resume {shlex.quote(str(folder))}{given}{allowed}", error=True)
         raise
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Generator
 from pathlib import Path
 from typing import Annotated
@@ -30,7 +31,7 @@ from fedtempo.config import (
     with_rounds,
     write_experiment,
 )
-from fedtempo.deploy.flower_programs import DEPLOYMENT
+from fedtempo.deploy.launch.plans import DEPLOYMENT, ServerPlan
 from fedtempo.errors import OutputError, require
 from fedtempo.report import REPORT, ResultTable, follow, summary
 from fedtempo.support.json_text import json_text
@@ -101,17 +102,27 @@ def resume(
     same_kind: Annotated[
         bool, typer.Option("--same-kind", help="Refuse another kind of processor, which computes other last bits.")
     ] = False,
+    keys: Annotated[Path | None, typer.Option(help="For a deployment: the server's folder of keys.")] = None,
+    host: Annotated[str | None, typer.Option(help="For a deployment: the address to listen on (127.0.0.1).")] = None,
+    port: Annotated[int | None, typer.Option(help="For a deployment: the port to listen on (8000).")] = None,
+    insecure: Annotated[
+        bool, typer.Option("--insecure", help="For a deployment: no TLS and no keys; on loopback only.")
+    ] = False,
     as_json: AsJson = False,
     quiet: Quiet = False,
 ) -> None:
     """Go on where a run stopped. On the same kind of processor the result is that of the uninterrupted run."""
-    if (folder / DEPLOYMENT).exists():
+    if os.path.lexists(folder / DEPLOYMENT):
         from fedtempo.cli import deploy
 
         require(rounds is None, "rounds", "left out for a deployment: its nodes know the number", rounds)
         require(not same_kind, "same_kind", "left out for a deployment: its nodes compute, each on its own", same_kind)
-        deploy.resume_server(folder, as_json, quiet, allow_code)
+        place = (host or ServerPlan.host, ServerPlan.port if port is None else port)
+        deploy.resume_server(folder, keys, *place, insecure, as_json, quiet, allow, allow_code)
         return
+    given = {"keys": keys, "host": host, "port": port, "insecure": insecure or None}
+    for name, value in given.items():
+        require(value is None, name, "left out for a run that is no deployment", value)
     if not (folder / DATABASE).exists():
         raise OutputError(f"a folder to resume must hold a run. Got {folder}, which does not.")
     file = read_stored(folder / EXPERIMENT, allow or [], allow_code or [])

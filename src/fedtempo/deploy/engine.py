@@ -13,16 +13,18 @@ from fedtempo.backends.engine import BlockScores, EngineStatus, PartScores, Scor
 from fedtempo.client.objectives import Received
 from fedtempo.data.parts import Part
 from fedtempo.deploy.gate import Gate, UploadError, upload_form
+from fedtempo.deploy.membership.roster import Reply, Request, Roster
 from fedtempo.deploy.orders import (
     NodeTask,
     RemoteOrder,
+    answer_bytes,
     failure_from_bytes,
     order_to_bytes,
     scores_from_bytes,
+    scores_layout,
     settled_from_bytes,
     tasks_to_bytes,
 )
-from fedtempo.deploy.roster import Reply, Request, Roster
 from fedtempo.deploy.wire import NOTHING_KEPT, Upload, WireError
 from fedtempo.evaluation.scoring import ANSWERED
 from fedtempo.params import Params, select
@@ -65,7 +67,8 @@ class RemoteEngine:
         failures: dict[int, str] = {}
         result = BlockSum()
         enough = round(order.now.cohort) if self._experiment.over_selection else len(tasks)
-        for reply in self._ask("train", [body], tasks, failures, self._experiment.deadline):
+        each = answer_bytes(self._form.layout)
+        for reply in self._ask("train", [body], tasks, failures, self._experiment.deadline, each):
             for client, data in reply.answers():
                 try:
                     upload = _upload(gate, client, data)
@@ -107,7 +110,8 @@ class RemoteEngine:
         body = order_to_bytes(RemoteOrder(self._run, received, scoring.now, scoring.newcomers, parts))
         scores: dict[int, np.ndarray] = {}
         senders: dict[int, int] = {}
-        for reply in self._ask("score", [body], tasks, {}, self._experiment.deadline):
+        each = answer_bytes(scores_layout(len(parts), len(metrics)))
+        for reply in self._ask("score", [body], tasks, {}, self._experiment.deadline, each):
             for client, data in reply.answers():
                 try:
                     scored, round_number, values = scores_from_bytes(data, len(parts), len(metrics))
@@ -117,7 +121,8 @@ class RemoteEngine:
                     scores[client], senders[client] = values.numpy(), reply.node
         for client, reason in refused_scores(scores, self._federation.problem.task.bounds, self._admission).items():
             del scores[client]
-            LOGGER.warning("scores of client %d, from node %d, are left out: %s", client, senders[client], reason)
+            sender = self._roster.name(senders[client])
+            LOGGER.warning("scores of client %d, from %s, are left out: %s", client, sender, reason)
         nothing = np.zeros((2, len(parts), len(metrics)))
         for clients, *_ in asked:
             found = np.stack([scores.get(client, nothing) for client in clients.tolist()], axis=-1)
@@ -145,7 +150,8 @@ class RemoteEngine:
         failures: dict[int, str] = {}
         waiting = set(tasks)
         # Without a deadline one node that hangs would keep a finished run from ending.
-        for reply in self._ask("settle", bodies, tasks, failures, self._experiment.deadline or SETTLE_SECONDS):
+        seconds = self._experiment.deadline or SETTLE_SECONDS
+        for reply in self._ask("settle", bodies, tasks, failures, seconds, answer_bytes()):
             for client, data in reply.answers():
                 try:
                     if settled_from_bytes(data) == client:
@@ -177,13 +183,15 @@ class RemoteEngine:
         tasks: Mapping[int, NodeTask],
         failures: dict[int, str],
         seconds: float | None,
+        each: int,
     ) -> Iterator[Reply]:
         """Ask every node for its clients. Clients of nodes that are away or answer with an error are failures."""
         if not tasks:  # an empty cohort, or nobody to score: there is nobody to wait for
             return iter(())
 
         def request(clients: list[int]) -> Request:
-            return Request(kind, [*bodies, tasks_to_bytes([tasks[client] for client in clients])], clients)
+            parts = [*bodies, tasks_to_bytes([tasks[client] for client in clients])]
+            return Request(kind, parts, clients, most=each * len(clients))
 
         return self._roster.ask(tasks, request, seconds, failures)
 

@@ -13,7 +13,7 @@ from torch import nn
 from fedtempo.backends import Block, compressed, finish, serial
 from fedtempo.data.federated import FederatedData
 from fedtempo.deploy.blueprint import Blueprint
-from fedtempo.deploy.census import census_of
+from fedtempo.deploy.membership.census import census_of
 from fedtempo.deploy.nodedata import NodeConfig, NodeData, load_node_data
 from fedtempo.deploy.orders import (
     NodeTask,

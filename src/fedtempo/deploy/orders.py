@@ -21,6 +21,8 @@ PARTS: tuple[Part, ...] = ("train", "validation", "test")
 TOKEN = 16
 """Bytes that name a run."""
 LONGEST_REASON = 200
+WRAPPING = 64
+"""Bytes that a message adds to each of its parts, and more."""
 _INTEGERS = ("round", "again", "clients", "total_samples", "plateaus", "absent", "newcomers", "parts")
 _NUMBERS = ("cohort", "loss_ratio", "time")
 _ABSENT: tuple[bool | Literal["own"], ...] = (False, True, "own")
@@ -128,10 +130,15 @@ def scores_to_bytes(client: int, round_number: int, values: Tensor) -> bytes:
     return encode("scores", Contents({"client": client, "round": round_number}, {}, {"values": values}))
 
 
+def scores_layout(parts: int, metrics: int) -> Layout:
+    """What a user's scores look like."""
+    shape = torch.Size([2, parts, metrics])
+    return Layout("scores", ("client", "round"), (), (("values", shape, torch.float64),))
+
+
 def scores_from_bytes(data: bytes, parts: int, metrics: int) -> tuple[int, int, Tensor]:
     """(client, round, values), or `WireError`. The first metric is the loss; any other may be undefined, NaN."""
-    shape = torch.Size([2, parts, metrics])
-    integers, _, tensors = decode(Layout("scores", ("client", "round"), (), (("values", shape, torch.float64),)), data)
+    integers, _, tensors = decode(scores_layout(parts, metrics), data)
     values = tensors["values"]
     if bool(values.isinf().any()) or bool(values[..., 0].isnan().any()):
         raise WireError("scores must be finite, or NaN where undefined, and the loss finite. They are not.")
@@ -152,6 +159,12 @@ def settled_from_bytes(data: bytes) -> int:
 
 
 _FAILURE = Layout("failure", (), (), (("reason", torch.Size([LONGEST_REASON]), torch.uint8),))
+
+
+def answer_bytes(layout: Layout | None = None) -> int:
+    """The most that a client's part of an answer takes in a message: what was asked for, or why there is none."""
+    longest = max(_FAILURE.size, _SETTLED.size, 0 if layout is None else layout.size)
+    return longest + WRAPPING
 
 
 def failure_to_bytes(reason: str) -> bytes:

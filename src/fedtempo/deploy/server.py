@@ -8,8 +8,8 @@ from pathlib import Path
 
 from fedtempo.deploy.blueprint import Blueprint
 from fedtempo.deploy.engine import RemoteEngine
+from fedtempo.deploy.membership.roster import Roster, Transport
 from fedtempo.deploy.orders import TOKEN
-from fedtempo.deploy.roster import Roster, Transport
 from fedtempo.errors import OutputError
 from fedtempo.support.files import write_atomically
 from fedtempo.training.log import LOGGER

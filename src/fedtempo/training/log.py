@@ -7,9 +7,10 @@ nothing else shows it: that is the lowest level that Python prints where a scrip
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
+from fedtempo.support.terminal import say
 from fedtempo.training.experiment import Experiment
 from fedtempo.training.result import Result
 from fedtempo.training.round_report import RoundReport
@@ -44,17 +45,26 @@ def log_end(result: Result, notes_as_warnings: bool = False) -> None:
 
 
 @contextmanager
-def lines_on_stderr() -> Iterator[None]:
-    """All that is logged, on standard error: for a server of a deployment, whose log its starter reads."""
-    handler, level = logging.StreamHandler(), LOGGER.level
-    handler.setFormatter(logging.Formatter("fedtempo: %(message)s"))
+def lines_to(tell: Callable[[str], None] | None) -> Iterator[None]:
+    """All that is logged, as lines, for a server or a node of a deployment; with None warnings only, on stderr."""
+    handler, level = _Lines(tell), LOGGER.level
     LOGGER.addHandler(handler)
-    LOGGER.setLevel(logging.DEBUG)
+    LOGGER.setLevel(logging.WARNING if tell is None else logging.DEBUG)
     try:
         yield
     finally:
         LOGGER.removeHandler(handler)
         LOGGER.setLevel(level)
+
+
+class _Lines(logging.Handler):
+    def __init__(self, tell: Callable[[str], None] | None) -> None:
+        super().__init__()
+        self._tell = tell or (lambda line: say(f"fedtempo: {line}", error=True))
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Hand one line over."""
+        self._tell(record.getMessage())
 
 
 def _numbers(report: RoundReport) -> str:

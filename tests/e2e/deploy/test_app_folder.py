@@ -12,8 +12,9 @@ import pytest
 import fedtempo as ft
 from fedtempo.config import read, settings_of
 from fedtempo.deploy import RUN_FOLDER
-from fedtempo.deploy.processes import ProcessGroup, environment, free_port, wait_for_port
 from tests import ROOT
+from tests.e2e.deploy.flowers import free_port, listens, programs
+from tests.waiting import until
 
 pytest.importorskip("flwr")
 APP = ROOT / "examples" / "flower_app"
@@ -44,16 +45,14 @@ def test_flower_can_load_the_folder() -> None:
 def test_flwr_run_takes_the_folder_as_it_is(tmp_path: Path) -> None:
     app, port = tmp_path / "app", free_port()
     shutil.copytree(APP, app)
-    more = {"FLWR_LOCAL_SUPERLINK_HTTP_API_PORT": str(port), RUN_FOLDER: str(tmp_path / "run")}
     # Ray puts its workers behind everything else that runs, which can take minutes on a busy machine.
-    env = environment(tmp_path / "home", more={**more, "RAY_worker_niceness": "0"})
-    with ProcessGroup() as processes:
+    more = {RUN_FOLDER: str(tmp_path / "run"), "RAY_worker_niceness": "0", "OMP_NUM_THREADS": "1"}
+    with programs(tmp_path / "home", FLWR_LOCAL_SUPERLINK_HTTP_API_PORT=str(port), **more) as flower:
         # `flwr run` starts a SuperLink by itself where none listens, waits 15 s for it, and leaves it running.
         link = ["flower-superlink", "--insecure", "--simulation", "--isolation", "subprocess", "--host", "127.0.0.1"]
-        started = processes.start("SuperLink", [*link, "--port", str(port)], tmp_path / "link.log", env)
-        wait_for_port(started, port, 120.0)
-        run = processes.start("run", ["flwr", "run", str(app), "--stream"], tmp_path / "run.log", env)
-        assert run.wait(600.0) == 0, run.log_tail()
+        flower.start([*link, "--port", str(port)], tmp_path / "link.log")
+        assert until(lambda: listens(port))
+        flower.done(["flwr", "run", str(app), "--stream"], tmp_path / "run.log", 600.0)
     summary = json.loads((tmp_path / "run" / "summary.json").read_text())
     here = ft.run(**settings_of(read(APP / "digits_app" / "experiment.toml", ["backend=serial"])))
     assert summary["digest"] == here.digest()

@@ -12,8 +12,8 @@ import pytest
 
 import fedtempo as ft
 from fedtempo.deploy.blueprint import Blueprint, blueprint_of
-from fedtempo.deploy.census import data_of, read_census
-from fedtempo.deploy.roster import Reply, Request
+from fedtempo.deploy.membership.census import data_of, read_census
+from fedtempo.deploy.membership.roster import Reply, Request
 from fedtempo.deploy.server import Plan, serve_run
 from fedtempo.deploy.wire import WireError
 from fedtempo.training.experiment import Experiment

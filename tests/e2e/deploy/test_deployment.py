@@ -1,13 +1,11 @@
-"""Real deployments on loopback: a SuperLink and two SuperNodes as processes, TLS and node keys, killed and attacked."""
+"""Real deployments on loopback: a server and nodes as processes, with TLS and node keys, killed and resumed."""
 
 from __future__ import annotations
 
 import json
-import os
+import signal
 import socket
 import ssl
-import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -17,157 +15,177 @@ from safetensors.torch import load_file
 
 import fedtempo as ft
 from fedtempo.cli.deploy import export_from_node
-from fedtempo.config import dump, read, settings_of
-from fedtempo.deploy.flower_programs import NodePlan, ServerLaunch, start_node, stored_server
-from fedtempo.deploy.keys import make_keys
-from fedtempo.deploy.processes import ProcessGroup, Running, free_port
-from fedtempo.deploy.trial import try_out
+from fedtempo.config import settings_of
+from fedtempo.deploy.membership.keys import make_keys
 from tests.e2e.deploy.experiments import ALGORITHMS, experiment_file
-from tests.e2e.deploy.stage import Stage, left_over, simulated
+from tests.e2e.deploy.flowers import listens
+from tests.e2e.deploy.stage import Stage, simulated
 from tests.own_module import own_project
+from tests.programs import fedtempo_ended
+from tests.slow import slow_but
+from tests.waiting import until
 
 pytest.importorskip("flwr")
-pytestmark = pytest.mark.slow(
-    "real SuperLinks and SuperNodes; their orders and uploads run every time in test_loopback"
-)
 
 
-@pytest.mark.parametrize("name", ALGORITHMS)
-def test_a_deployment_has_the_digest_of_the_simulator(name: str, tmp_path: Path) -> None:
-    lines: list[str] = []
-    found = try_out(experiment_file(name), tmp_path / "trial", 2, lines.append)
-    assert found.deployed == found.simulated
-    assert sum(line.startswith("round ") for line in lines) == 5
-    assert not left_over(tmp_path)
+@pytest.mark.parametrize("name", slow_but(["PFLEGO"], ALGORITHMS, "their orders and uploads run in test_loopback"))
+def test_a_server_killed_in_a_run_is_resumed_to_the_simulators_digest(name: str, tmp_path: Path) -> None:
+    """The nodes go on running: they find the new server by themselves, and keep their clients' personal state."""
+    with Stage(tmp_path, experiment_file(name)) as stage:
+        stage.until_line("round 2/")
+        stage.server.send_signal(signal.SIGKILL)
+        assert stage.server.wait() == -signal.SIGKILL
+        assert not listens(int(stage.address.rpartition(":")[2])), "nothing is left of it"
+        before = len(stage.lines)
+        stage.resume()
+        assert stage.run() == 0, stage.errors
+        assert not any(line.startswith("round 1/") for line in stage.lines[before:]), "what was committed is kept"
+        assert stage.digest() == simulated(stage.file)
+        assert stage.failures() == []
+        assert all(node.poll() is None for node in stage.nodes), "nodes wait for the next run"
     if name == "PFLEGO":  # its clients keep a head each, which the nodes hand out
-        path = tmp_path / "experiment.toml"
-        path.write_text(dump(experiment_file(name)))
-        state = tmp_path / "trial" / "node-1"
+        state, path = tmp_path / "node-1", tmp_path / "experiment.toml"
         export_from_node(path, state=state, client=2, part="0/2", out=tmp_path / "model.safetensors")
-        here = ft.run(**settings_of(experiment_file(name))).model(client=2).state_dict()
+        here = ft.run(**settings_of(stage.file)).model(client=2).state_dict()
         written = load_file(tmp_path / "model.safetensors")
         assert all(torch.equal(written[key], here[key]) for key in here)
 
 
+@pytest.mark.slow("starts two interpreters; the same server and nodes run in the tests beside it")
+def test_a_trial_has_the_simulators_digest(tmp_path: Path) -> None:
+    done = fedtempo_ended("deploy", "trial", "--out", str(tmp_path / "trial"), "--json")
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["equal"] is True
+
+
+@pytest.mark.slow("a whole deployment; what files may name is tested in tests/unit/config")
 def test_nodes_find_own_code_on_their_own_disk(tmp_path: Path) -> None:
     (tmp_path / "project").mkdir()
     with own_project(tmp_path / "project") as path:
-        found = try_out(read(path), tmp_path / "trial", 2, lambda line: None)
-        assert found.equal
-        with pytest.raises(ft.ConfigError, match="add --allow-code own_project"):
-            stored_server(tmp_path / "trial" / "run")
-        stored_server(tmp_path / "trial" / "run", ["own_project"])
+        done = fedtempo_ended("deploy", "trial", str(path), "--out", str(tmp_path / "trial"), "--json")
+        assert done.returncode == 0, done.stderr
+        assert json.loads(done.stdout)["equal"] is True
+        refused = fedtempo_ended("resume", str(tmp_path / "trial/run"), "--keys", str(tmp_path / "trial/keys/server"))
+        assert "add --allow-code own_project" in refused.stderr
 
 
-@pytest.fixture
-def processes() -> Iterator[ProcessGroup]:
-    with ProcessGroup() as every:
-        yield every
+def borrowed(folder: Path, **files: Path) -> Path:
+    """A node's folder of keys with files of others."""
+    folder.mkdir(mode=0o700)
+    for name, source in files.items():
+        path = folder / name.replace("_", ".")
+        path.touch(mode=0o600)
+        path.write_bytes(source.read_bytes())
+    return folder
 
 
-def test_intruders_are_refused_and_the_run_does_not_notice(tmp_path: Path, processes: ProcessGroup) -> None:
-    file = experiment_file("FedDecay", rounds=3)
-    stage = Stage(tmp_path, file, processes)
-    make_keys(tmp_path / "others", 2)
-    other = tmp_path / "others" / "node-1"
-    unregistered = tmp_path / "unregistered"
-    unregistered.mkdir()
-    (unregistered / "ca.crt").write_bytes((tmp_path / "keys/node-1/ca.crt").read_bytes())
-    (unregistered / "node.key").touch(mode=0o600)
-    (unregistered / "node.key").write_bytes((other / "node.key").read_bytes())
-    refused: dict[str, Running] = {}
-
-    def intrude(line: str) -> None:
-        if not line.startswith("round 1/"):
-            return
-        refused["unregistered key"] = stage.node(11, (0, 2), unregistered)
-        refused["wrong authority"] = stage.node(12, (0, 2), other)
-        plain = NodePlan(None, stage.address, tmp_path / "node-13", (0, 2))
-        refused["plain connection"] = start_node(file, plain, processes)
-
-    stage.run(intrude)
-    assert stage.digest() == simulated(file)
-    assert stage.failures() == []
-    assert refused["unregistered key"].wait(60) not in (0, None)
-    assert "Failed to activate SuperNode" in refused["unregistered key"].log.read_text()
-    for name in ("wrong authority", "plain connection"):
-        text = refused[name].log.read_text()
-        assert "SuperNode ID" not in text, f"{name} was let in"
-        assert "Connection attempt failed" in text or "onnection" in text
-
-
-def test_a_plain_or_foreign_client_cannot_speak_to_the_port(tmp_path: Path, processes: ProcessGroup) -> None:
-    stage = Stage(tmp_path, experiment_file("FedDecay", rounds=1), processes)
-    with socket.create_connection(("127.0.0.1", stage.plan.port), timeout=10) as plain:
-        plain.sendall(b"GET /v1/fleet HTTP/1.1\r\nHost: localhost\r\n\r\n")
-        try:
-            answer = plain.recv(1000)
-        except ConnectionError:
-            answer = b""
-    assert b"HTTP/1.1 200" not in answer
+@pytest.mark.slow("nodes that are refused try on and on; their requests are refused in test_attacks, too")
+def test_intruders_are_refused_and_the_run_does_not_notice(tmp_path: Path) -> None:
     make_keys(tmp_path / "others", 1)
-    context = ssl.create_default_context(cafile=str(tmp_path / "others/node-1/ca.crt"))
-    raw = socket.create_connection(("127.0.0.1", stage.plan.port), timeout=10)
-    with raw, pytest.raises(ssl.SSLCertVerificationError):
-        context.wrap_socket(raw, server_hostname="localhost")
+    other = tmp_path / "others" / "node-1"
+    with Stage(tmp_path, experiment_file("FedDecay", rounds=3), start=False) as stage:
+        strange = borrowed(tmp_path / "strange", ca_crt=tmp_path / "keys/node-1/ca.crt", node_key=other / "node.key")
+        stage.node(11, (0, 2), strange)
+        foreign = stage.node(12, (0, 2), other)
+        stage.secure = False
+        stage.node(13, (0, 2))
+        stage.secure = True
+        assert until(lambda: "has not admitted this node's key" in stage.said(11))
+        assert foreign.wait() == 3
+        assert "must be one that" in stage.said(12)
+        assert until(lambda: "cannot be reached" in stage.said(13))
+        stage.nodes = [stage.node(1, (0, 2)), stage.node(2, (1, 2))]
+        assert stage.run() == 0, stage.errors
+        assert stage.digest() == simulated(stage.file)
+        assert stage.failures() == []
+        assert not any("connected to" in stage.said(number) for number in (11, 12, 13))
 
 
-def test_a_node_killed_and_restarted_costs_its_own_clients_only(tmp_path: Path, processes: ProcessGroup) -> None:
-    stage = Stage(tmp_path, experiment_file("PFLEGO", rounds=8), processes)
-
-    def kill_then_restart(line: str) -> None:
-        if line.startswith("round 1/"):
-            stage.nodes[1].kill()
-        elif "; client " in line and stage.nodes[1].code is not None:
-            stage.nodes[1] = stage.node(2, (1, 2))
-
-    stage.run(kill_then_restart)
-    failures = stage.failures()
-    assert failures
-    assert all(client % 2 == 1 for _, client, _ in failures), "only clients of the killed node are lost"
-    assert all(reason for _, _, reason in failures)
-    rounds = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
-    assert len(rounds) == 8
-    assert rounds[-1]["failures"] == [], "the restarted node takes part again, with the state it had kept"
+def test_a_plain_or_foreign_client_cannot_speak_to_the_port(tmp_path: Path) -> None:
+    make_keys(tmp_path / "others", 1)
+    with Stage(tmp_path, experiment_file("FedDecay", rounds=1), nodes=1, start=False) as stage:
+        place = ("127.0.0.1", int(stage.address.rpartition(":")[2]))
+        with socket.create_connection(place, timeout=10) as plain:
+            plain.sendall(b"GET /v1/fleet HTTP/1.1\r\nHost: localhost\r\n\r\n")
+            try:
+                answer = plain.recv(1000)
+            except ConnectionError:
+                answer = b""
+        assert b"HTTP/1.1 200" not in answer
+        context = ssl.create_default_context(cafile=str(tmp_path / "others/node-1/ca.crt"))
+        raw = socket.create_connection(place, timeout=10)
+        with raw, pytest.raises(ssl.SSLCertVerificationError):
+            context.wrap_socket(raw, server_hostname="localhost")
 
 
-def test_a_killed_superlink_is_resumed_to_the_same_digest(tmp_path: Path, processes: ProcessGroup) -> None:
-    file = experiment_file("PFLEGO")
-    stage = Stage(tmp_path, file, processes)
-    with pytest.raises(ft.TrainingError, match="before its time"):
-        stage.run(lambda line: stage.link.kill() if line.startswith("round 1/") else None)
-    before = len(stage.lines)
-    assert 1 <= sum(line.startswith("round ") for line in stage.lines) < 5
-    again, plan = stored_server(tmp_path / "run")
-    assert (again, plan.port) == (file, stage.plan.port)
-    stage.server = ServerLaunch(tmp_path / "run", again, plan, processes)
-    stage.server.start()
-    stage.run(lambda line: None)
-    assert stage.digest() == simulated(file)
-    assert not any(line.startswith("round 1/") for line in stage.lines[before:]), "what was committed is not done again"
+@pytest.mark.slow("the server has to notice that a node is gone, which takes it half a minute")
+def test_a_node_killed_and_restarted_costs_its_own_clients_only(tmp_path: Path) -> None:
+    """Started again at once, it waits until the server counts it as gone, and says so."""
+    with Stage(tmp_path, experiment_file("PFLEGO", rounds=8)) as stage:
+
+        def kill_then_restart(line: str) -> None:
+            if line.startswith("round 1/"):
+                stage.nodes[1].kill()
+                stage.nodes[1].wait()
+                stage.nodes[1] = stage.node(2, (1, 2))
+
+        assert stage.run(kill_then_restart) == 0, stage.errors
+        failures = stage.failures()
+        assert failures
+        assert all(client % 2 == 1 for _, client, _ in failures), "only clients of the killed node are lost"
+        assert all(reason for _, _, reason in failures)
+        rounds = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
+        assert len(rounds) == 8
+        assert rounds[-1]["failures"] == [], "the restarted node takes part again, with the state it had kept"
+        assert "has a node with this key already" in stage.said(2)
+        assert {"node 2 has left", "node 2 is back"} <= set(stage.lines)
 
 
-def test_the_commands_with_a_folder_of_data(tmp_path: Path, processes: ProcessGroup) -> None:
+def test_the_commands_with_a_folder_of_data(tmp_path: Path) -> None:
     """`deploy server` and `deploy client` as people use them, here without TLS, on data that only the node has."""
     rng = np.random.default_rng(0)
     (tmp_path / "data").mkdir()
     for number in range(4):
         x, y = rng.standard_normal((12, 64)).astype(np.float32), rng.integers(0, 10, 12)
         np.savez(tmp_path / "data" / f"{number}.npz", x=x, y=y, x_test=x[:3], y_test=y[:3])
-    file, port = tmp_path / "experiment.toml", free_port()
-    file.write_text(dump(experiment_file("PFLEGO", rounds=2).model_copy(update={"cohort": 4})))
-    command = [str(Path(sys.executable).parent / "fedtempo"), "deploy"]
-    server = [*command, "server", str(file), "--out", str(tmp_path / "run"), "--insecure", "--port", str(port)]
-    client = [*command, "client", str(file), "--server", f"127.0.0.1:{port}", "--insecure", "--state"]
-    env = {**os.environ, "OMP_NUM_THREADS": "1"}
-    serving = processes.start("server", [*server, "--clients", "4", "--json"], tmp_path / "server.log", env)
-    more = ["--data", str(tmp_path / "data")]
-    node = processes.start("client", [*client, str(tmp_path / "state"), *more], tmp_path / "client.log", env)
-    assert serving.wait(400) == 0, serving.log_tail(10)
-    summary = json.loads(serving.log.read_text().splitlines()[-1])
+    file = experiment_file("PFLEGO", rounds=2).model_copy(update={"cohort": 4})
+    with Stage(tmp_path, file, start=False, options=("--clients", "4"), secure=False) as stage:
+        node = stage.node(1, options=("--data", tmp_path / "data"))
+        assert stage.run() == 0, stage.errors
+        assert node.poll() is None, "a node waits for the next run"
+    summary = json.loads((tmp_path / "run" / "summary.json").read_text())
     assert summary["rounds"] == 2
     assert summary["scores"]["existing_after"]["loss"]["mean"] > 0
-    assert (tmp_path / "state" / "personal.sqlite").exists()
-    assert node.code is None, "a node waits for the next run"
-    node.stop()
-    assert not left_over(tmp_path)
+    assert (tmp_path / "node-1" / "personal.sqlite").stat().st_mode & 0o077 == 0
+    assert (tmp_path / "run" / "run.token").stat().st_mode & 0o077 == 0
+
+
+def test_a_server_at_another_loopback_address_is_found_there_and_only_there(tmp_path: Path) -> None:
+    make_keys(tmp_path / "elsewhere", 1, ["127.0.0.2"])
+    file = experiment_file("FedDecay", rounds=1)
+    with Stage(tmp_path, file, nodes=1, options=("--host", "127.0.0.2"), secure=False) as stage:
+        assert stage.address.startswith("127.0.0.2:")
+        assert not listens(int(stage.address.rpartition(":")[2]))
+        assert stage.run() == 0, stage.errors
+
+
+def test_a_second_server_of_a_run_is_refused(tmp_path: Path) -> None:
+    with Stage(tmp_path, experiment_file("FedDecay"), nodes=1, start=False) as stage:
+        keys = str(tmp_path / "keys" / "server")
+        refused = fedtempo_ended("resume", str(tmp_path / "run"), "--keys", keys, "--port", "0")
+        assert refused.returncode == 6
+        assert "is served already" in refused.stderr
+        taken = fedtempo_ended(
+            "resume", str(tmp_path / "run"), "--keys", keys, "--port", stage.address.rpartition(":")[2]
+        )
+        assert taken.returncode == 3
+        assert "port must be one that can be listened on" in taken.stderr
+
+
+def test_ctrl_c_says_how_to_go_on(tmp_path: Path) -> None:
+    with Stage(tmp_path, experiment_file("FedDecay"), nodes=1, start=False) as stage:
+        stage.server.send_signal(signal.SIGINT)
+        stage.run()
+    host, _, port = stage.address.rpartition(":")
+    options = f"--keys {tmp_path / 'keys/server'} --host {host} --port {port}"
+    assert f"fedtempo: go on with: fedtempo resume {tmp_path / 'run'} {options}\n" in stage.errors

@@ -14,8 +14,8 @@ import fedtempo as ft
 from fedtempo.cli.deploy import export_from_node
 from fedtempo.config import ExperimentFile, dump, parse
 from fedtempo.deploy.blueprint import of_file
+from fedtempo.deploy.membership.roster import Reply, Request
 from fedtempo.deploy.node import Node
-from fedtempo.deploy.roster import Reply, Request
 from fedtempo.deploy.server import Plan, serve_run
 from tests.e2e.deploy.wires import Wires, nodes_of, simulated
 

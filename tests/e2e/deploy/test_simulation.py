@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,8 @@ import pytest
 import fedtempo as ft
 from fedtempo.config import ExperimentFile, dump, parse, settings_of
 from tests.e2e.deploy.experiments import ALGORITHMS, experiment_file
+from tests.programs import fedtempo
+from tests.waiting import until
 
 pytest.importorskip("flwr")
 
@@ -51,3 +54,34 @@ def test_flowers_server_does_not_wait_for_stragglers(tmp_path: Path) -> None:
     history = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
     assert summary["rounds"] == len(history) == 5
     assert all(report["clients"] == 2 and report["time"] > 0 for report in history)
+
+
+@pytest.mark.slow("starts Flower and its Ray cluster")
+@pytest.mark.skipif(sys.platform != "linux", reason="looks for ports in /proc")
+def test_a_simulation_listens_on_loopback_only(tmp_path: Path) -> None:
+    """Flower's own start of Ray listens on every interface, where anybody could run code."""
+    (tmp_path / "experiment.toml").write_text(dump(experiment_file("FedDecay", rounds=1)))
+    before, opened = set(outside()), set()
+    program = fedtempo("deploy", "simulate", str(tmp_path / "experiment.toml"))
+
+    def looked() -> bool:
+        opened.update(outside())
+        return program.poll() is not None
+
+    watch = threading.Thread(target=lambda: until(looked))
+    watch.start()
+    output, error = program.communicate()
+    watch.join()
+    assert program.wait() == 0, output + error
+    assert opened == before
+
+
+def outside() -> list[tuple[str, str]]:
+    """Sockets of this machine that listen beyond loopback: address and inode."""
+    found = []
+    for table in ("tcp", "tcp6"):
+        for line in Path(f"/proc/net/{table}").read_text().splitlines()[1:]:
+            fields = line.split()
+            if fields[3] == "0A" and not fields[1].startswith(("0100007F", "0" * 24 + "01000000")):
+                found.append((fields[1], fields[9]))
+    return found

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import fedtempo as ft
 from fedtempo.deploy.blueprint import Blueprint
+from fedtempo.deploy.membership.roster import Reply, Request
 from fedtempo.deploy.node import Node, make_node
 from fedtempo.deploy.nodedata import NodeConfig
-from fedtempo.deploy.roster import Reply, Request
 from fedtempo.training.experiment import Experiment
 from fedtempo.training.loop import train_experiment
 from fedtempo.training.prepare import prepare
@@ -69,9 +69,12 @@ class Wires:
     def nodes(self) -> list[int]:
         return [node for node in self.made if node not in self.away]
 
+    def name(self, node: int) -> str:
+        return f"node {node}"
+
     def exchange(self, requests: Mapping[int, Request], seconds: float | None) -> Iterator[Reply]:
         for node in sorted(requests, reverse=True):  # not the order they were asked in
-            kind, parts, clients = requests[node]
+            kind, parts, clients, _ = requests[node]
             answer = self.spoil(node, kind, getattr(self.made[node], kind)(*parts))
             if isinstance(answer, str):
                 yield Reply(node, clients, [], str(answer), isinstance(answer, Gone))

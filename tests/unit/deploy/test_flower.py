@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 
@@ -18,7 +17,7 @@ import fedtempo as ft
 from fedtempo.deploy import NodeData
 from fedtempo.deploy.blueprint import blueprint_of
 from fedtempo.deploy.flower import GridTransport, answer
-from fedtempo.deploy.roster import Reply, Request
+from fedtempo.deploy.membership.roster import Reply, Request
 from tests.e2e.deploy.wires import FOUR, experiment
 
 
@@ -132,8 +131,7 @@ def test_a_loader_that_raises_is_its_nodes_failure_with_its_reason(
     config = {"data-loader": f"{__name__}:raising"}
 
     def node(message: Message) -> Message:
-        context = SimpleNamespace(node_config=config)
-        return answer(kind, blueprint, tmp_path, message, context)  # type: ignore[arg-type]
+        return answer(kind, blueprint, tmp_path, message, config)
 
     (reply,) = ask(node)
     assert reply.error.endswith("raised RuntimeError: the database is [31m not there")

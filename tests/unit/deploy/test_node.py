@@ -18,12 +18,12 @@ import fedtempo as ft
 from fedtempo.config import ExperimentFile, parse
 from fedtempo.deploy import NodeData
 from fedtempo.deploy.blueprint import blueprint_of
-from fedtempo.deploy.census import census_of, data_of, read_census
+from fedtempo.deploy.membership.census import census_of, data_of, read_census
+from fedtempo.deploy.membership.roster import Reply, Request
 from fedtempo.deploy.node import Nodes, make_node
 from fedtempo.deploy.nodedata import from_folder, placed, share
 from fedtempo.deploy.orders import order_layout
 from fedtempo.deploy.personal import DATABASE, PersonalStore
-from fedtempo.deploy.roster import Reply, Request
 from fedtempo.deploy.server import RUN, Plan, serve_run
 from fedtempo.deploy.wire import HASH, WireError
 from fedtempo.training.state import digest_of
@@ -354,6 +354,9 @@ class InTurn:
     def __init__(self, wires: Wires) -> None:
         self.wires = wires
         self.locks = {node: threading.Lock() for node in wires.made}
+
+    def name(self, node: int) -> str:
+        return f"node {node}"
 
     def nodes(self) -> list[int]:
         return self.wires.nodes()

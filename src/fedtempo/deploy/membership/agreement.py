@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from itertools import islice
 from typing import NamedTuple
 
-from fedtempo.deploy.census import Census
+from fedtempo.deploy.membership.census import Census
 
 SHOWN = 5
 

@@ -1,16 +1,21 @@
-"""A whole deployment on this machine: keys, a SuperLink, SuperNodes, a run, and the simulator's digest beside it."""
+"""A whole deployment on this machine: keys, a server, nodes, a run, and the simulator's digest beside it."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+import multiprocessing
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 from fedtempo.config import ExperimentFile, parse, settings_of
-from fedtempo.deploy.flower_programs import NodePlan, ServerLaunch, ServerPlan, prepare_server, start_node
-from fedtempo.deploy.keys import make_keys
-from fedtempo.deploy.processes import ProcessGroup, free_port
+from fedtempo.config.own_code import code_folders, make_importable
+from fedtempo.deploy.launch.link import bind
+from fedtempo.deploy.launch.plans import NodePlan, ServerPlan
+from fedtempo.deploy.launch.process import private_process
+from fedtempo.deploy.launch.serving import be_server
+from fedtempo.deploy.membership.keys import make_keys
 from fedtempo.errors import OutputError
 from fedtempo.training.run import run
 from fedtempo.training.storage.folders import SUMMARY
@@ -54,28 +59,50 @@ def demonstration(rounds: int) -> ExperimentFile:
     )
 
 
-def try_out(file: ExperimentFile, folder: Path, nodes: int, tell: Callable[[str], None]) -> Trial:
+def try_out(file: ExperimentFile, folder: Path, nodes: int, tell: Callable[[str], None] | None) -> Trial:
     """Deploy an experiment on loopback with TLS and node keys, simulate it too, and compare the digests."""
+    say_so = tell or (lambda line: None)
     if folder.exists() and any(folder.iterdir()):
         raise OutputError(f"out must be a new folder. Got {folder}, which is not empty.")
     make_keys(folder / "keys", nodes)
-    plan = ServerPlan(str(folder / "keys" / "server"), port=free_port())
+    plan = ServerPlan(folder / "keys" / "server", port=0)
     out = folder / "run"
-    prepare_server(out, file, plan)
-    with ProcessGroup() as processes:
-        server = ServerLaunch(out, file, plan, processes)
-        tell(f"starting a SuperLink on 127.0.0.1:{plan.port}, with TLS and {nodes} registered keys")
-        server.start()
-        for part in range(nodes):
-            keys, state = folder / "keys" / f"node-{part + 1}", folder / f"node-{part + 1}"
-            start_node(file, NodePlan(keys, f"127.0.0.1:{plan.port}", state, part=(part, nodes)), processes)
-        tell(f"started {nodes} SuperNodes; they load their clients")
-        server.run(tell)
+    with bind(plan.host, plan.port) as bound, _nodes(file, folder, nodes, bound.getsockname()[1]):
+        say_so(f"started {nodes} nodes, each with a key; they load their clients")
+        be_server(out, file, plan, bound, tell, new=True)
     summary = json.loads((out / SUMMARY).read_text())
     settings = settings_of(file)
     if settings["aggregator"].private and settings["aggregator"].noise_seed is None:
-        tell("stopped everything; a private run has noise of its own, so there is no digest to compare")
+        say_so("stopped everything; a private run has noise of its own, so there is no digest to compare")
         return Trial(summary["digest"], None, summary["seconds"])
-    tell("stopped everything; now the same in the simulator")
+    say_so("stopped everything; now the same in the simulator")
     simulated = run(**{**settings, **{name: SERIAL[name] for name in SERIAL if name in settings}}, progress=False)
     return Trial(summary["digest"], simulated.digest(), summary["seconds"])
+
+
+@contextmanager
+def _nodes(file: ExperimentFile, folder: Path, nodes: int, port: int) -> Iterator[None]:
+    """Nodes in processes of their own, which end with this one however it ends."""
+    fresh = multiprocessing.get_context("spawn")
+    started = []
+    try:
+        for part in range(nodes):
+            keys, state = folder / "keys" / f"node-{part + 1}", folder / f"node-{part + 1}"
+            plan = NodePlan(keys, f"127.0.0.1:{port}", state, part=(part, nodes))
+            started.append(fresh.Process(target=_be_node, args=(file, plan, code_folders()), daemon=True))
+            started[-1].start()
+        yield
+    finally:
+        for process in started:
+            process.terminate()
+        for process in started:
+            process.join()
+
+
+def _be_node(file: ExperimentFile, plan: NodePlan, code: list[Path]) -> None:
+    private_process()
+    for place in code:
+        make_importable(place)
+    from fedtempo.deploy.launch.member import be_node
+
+    be_node(file, plan)

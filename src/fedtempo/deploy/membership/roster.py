@@ -12,8 +12,8 @@ from typing import NamedTuple, Protocol
 import numpy as np
 
 from fedtempo.data.federated import FederatedData
-from fedtempo.deploy.agreement import Agreement, agree, is_complete
-from fedtempo.deploy.census import Census, data_of, read_census
+from fedtempo.deploy.membership.agreement import Agreement, agree, is_complete
+from fedtempo.deploy.membership.census import LONGEST, Census, data_of, read_census
 from fedtempo.deploy.wire import WireError
 from fedtempo.errors import DataError, TrainingError
 from fedtempo.training.log import LOGGER
@@ -34,6 +34,8 @@ class Request(NamedTuple):
     kind: str
     parts: list[bytes]
     clients: Sequence[int] = ()
+    most: int = 0
+    """Bytes that its answer may have."""
 
 
 class Reply(NamedTuple):
@@ -64,6 +66,10 @@ class Transport(Protocol):
         """The nodes that are connected now."""
         ...
 
+    def name(self, node: int) -> str:
+        """What a node is called in lines for people."""
+        ...
+
     def exchange(self, requests: Mapping[int, Request], seconds: float | None) -> Iterator[Reply]:
         """Ask nodes and yield their replies as they come, for at most so many seconds."""
         ...
@@ -82,6 +88,10 @@ class Roster:
         self._form = ""
         self._one_at_a_time = threading.Lock()
         """An asynchronous server asks from several threads; nodes are counted by one of them."""
+
+    def name(self, node: int) -> str:
+        """What a node is called in lines for people."""
+        return self._transport.name(node)
 
     def gather(self, clients: int | None) -> FederatedData:
         """Wait until all clients are here, and return what the server knows of them.
@@ -170,7 +180,7 @@ class Roster:
         new = sorted(connected - self._counted.keys() - waiting)
         seconds = CENSUS_SECONDS if self._known is None else CENSUS_SECONDS / 4
         silent = set(new)
-        for reply in self._transport.exchange({node: Request("census", []) for node in new}, seconds):
+        for reply in self._transport.exchange({node: Request("census", [], most=LONGEST) for node in new}, seconds):
             silent.discard(reply.node)
             try:
                 if reply.error or len(reply.parts) != 1:
@@ -187,7 +197,7 @@ class Roster:
 
     def _refuse(self, node: int, reason: str) -> None:
         if self._refused.get(node, ("",))[0] != reason:
-            LOGGER.warning("node %d is refused: %s", node, reason)
+            LOGGER.warning("%s is refused: %s", self._transport.name(node), reason)
         self._refused[node] = (reason, time.monotonic() + RETRY_SECONDS)
 
     def _checked(self, census: Census, connected: set[int]) -> Census:
@@ -215,7 +225,9 @@ class Roster:
 
     def _too_few(self, agreement: Agreement) -> str:
         away = {node: reason for node, (reason, _) in self._refused.items()} | agreement.objections
-        refused = "".join(f"; node {node} was refused: {reason}" for node, reason in islice(away.items(), REASONS))
+        refused = "".join(
+            f"; {self._transport.name(node)} was refused: {reason}" for node, reason in islice(away.items(), REASONS)
+        )
         here = len(agreement.here)
         # Before the first node has come, nobody may have said how many clients there are.
         found = f"{here} of {agreement.clients} clients" if agreement.clients else f"{here or 'no'} clients"

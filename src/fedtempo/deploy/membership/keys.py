@@ -12,6 +12,7 @@ import ipaddress
 import os
 import socket
 import ssl
+import stat
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -76,6 +77,7 @@ def server_keys(folder: Path) -> ServerKeys:
         raise ConfigError(f"keys must hold the nodes' public keys in nodes/. Got {folder}, which does not.")
     found = ServerKeys(folder / "ca.crt", folder / "server.crt", folder / "server.key", public)
     _check(folder, found.authority, found.certificate)
+    check_ours(folder, found.authority, found.certificate)
     _check_private(found.key)
     for certificate in (found.certificate, found.authority):
         _check_valid(certificate)
@@ -83,14 +85,19 @@ def server_keys(folder: Path) -> ServerKeys:
 
 
 def public_keys(folder: Path) -> tuple[Path, ...]:
-    """The keys of the nodes that are to be let in, in the order of their numbers."""
-    return tuple(sorted((folder / "nodes").glob("*.pub"), key=lambda path: (len(path.stem), path.stem)))
+    """The keys of the nodes that are to be let in, in the order of their numbers; nobody else may write them."""
+    found = tuple(sorted((folder / "nodes").glob("*.pub"), key=lambda path: (len(path.stem), path.stem)))
+    if not (folder / "nodes").is_dir():
+        raise ConfigError(f"keys must hold the nodes' public keys in nodes/. Got {folder}, which does not.")
+    check_ours(folder, folder / "nodes", *found)
+    return found
 
 
 def node_keys(folder: Path) -> NodeKeys:
     """A node's files; a private key that others can read is refused."""
     found = NodeKeys(folder / "ca.crt", folder / "node.key")
     _check(folder, found.authority)
+    check_ours(folder, found.authority)
     _check_private(found.key)
     _check_valid(found.authority)
     return found
@@ -128,6 +135,21 @@ def _check(folder: Path, *files: Path) -> None:
             raise ConfigError(f"keys must hold {path.name} (fedtempo deploy init makes it). Got {folder}.")
 
 
+def check_ours(*paths: Path) -> None:
+    """Files and folders that decide whom to trust belong to this user, or to root, and nobody else may write them."""
+    for path in paths:
+        try:
+            found = path.stat()
+        except OSError as error:
+            raise ConfigError(f"keys must hold {path.name}. Got {path}: {error.strerror}.") from None
+        if not (stat.S_ISREG(found.st_mode) or stat.S_ISDIR(found.st_mode)):
+            raise ConfigError(f"keys must be plain files and folders. Got {path}, which is neither.")
+        if found.st_mode & 0o022:
+            raise ConfigError(f"{path} must be writable by its owner only (chmod go-w {path}).")
+        if found.st_uid not in (os.getuid(), 0):
+            raise ConfigError(f"{path} must belong to you or to root. It belongs to user {found.st_uid}.")
+
+
 def _check_valid(path: Path) -> None:
     from cryptography import x509
 
@@ -145,6 +167,7 @@ def _check_private(path: Path) -> None:
     _check(path.parent, path)
     if path.stat().st_mode & 0o077:
         raise ConfigError(f"{path} must be readable by its owner only (chmod 600 {path}).")
+    check_ours(path)
 
 
 def _write(path: Path, content: bytes) -> None:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import re
 import socket
 import ssl
 import stat
-import subprocess
 import sys
 import threading
 from pathlib import Path
@@ -16,12 +16,9 @@ import pytest
 
 import fedtempo as ft
 from fedtempo.cli import main
-from fedtempo.config import read
-from fedtempo.deploy.flower_programs import NodePlan, ServerPlan, node_command, prepare_server, stored_server
-from fedtempo.deploy.keys import check_server, is_loopback, make_keys, node_keys, server_keys
-from fedtempo.deploy.processes import ProcessGroup, free_port
+from fedtempo.deploy.launch.plans import NodePlan, ServerPlan
+from fedtempo.deploy.membership.keys import check_server, is_loopback, make_keys, node_keys, server_keys
 from tests import ROOT
-from tests.waiting import until
 
 EXAMPLE = ROOT / "examples" / "feddecay.toml"
 SOURCE = Path(ft.__file__).parent
@@ -72,6 +69,33 @@ def test_keys_that_others_can_read_are_refused(tmp_path: Path) -> None:
         server_keys(tmp_path / "keys/server")
 
 
+@pytest.mark.parametrize("place", ["", "nodes", "nodes/1.pub", "ca.crt", "server.crt"])
+def test_keys_that_others_can_write_are_refused(place: str, tmp_path: Path) -> None:
+    """Whoever can write there could let a node in, or vouch for another server."""
+    make_keys(tmp_path, 1)
+    path = tmp_path / "server" / place
+    path.chmod(path.stat().st_mode | 0o002)
+    with pytest.raises(ft.ConfigError, match=rf"{path} must be writable by its owner only \(chmod go-w"):
+        server_keys(tmp_path / "server")
+    path.chmod(path.stat().st_mode & ~0o002)
+    assert server_keys(tmp_path / "server")
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can give a file to another user")
+def test_keys_of_another_user_are_refused(tmp_path: Path) -> None:
+    make_keys(tmp_path, 1)
+    os.chown(tmp_path / "server/nodes/1.pub", 65534, 65534)
+    with pytest.raises(ft.ConfigError, match=r"must belong to you or to root\. It belongs to user 65534"):
+        server_keys(tmp_path / "server")
+
+
+def test_a_pipe_among_the_keys_holds_nobody_up(tmp_path: Path) -> None:
+    make_keys(tmp_path, 1)
+    os.mkfifo(tmp_path / "server/nodes/2.pub", 0o600)
+    with pytest.raises(ft.ConfigError, match="must be plain files"):
+        server_keys(tmp_path / "server")
+
+
 def test_keys_are_never_written_over(keys: Path) -> None:
     with pytest.raises(ft.OutputError, match="a new folder"):
         make_keys(keys, 1)
@@ -89,34 +113,7 @@ def test_without_keys_only_loopback(host: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("host", ["127.0.0.1", "127.8.9.1", "localhost", "::1"])
 def test_loopback_needs_none(host: str, tmp_path: Path) -> None:
     assert ServerPlan(None, host).keys is None
-    assert "--insecure" in node_command(read(EXAMPLE), NodePlan(None, f"{host}:8000", tmp_path, part=(0, 1)))
-
-
-def test_with_keys_a_node_speaks_tls_and_signs(keys: Path, tmp_path: Path) -> None:
-    plan = NodePlan(keys / "node-1", "fl.example.org:8000", tmp_path / 'a "folder"', data=tmp_path)
-    command = node_command(read(EXAMPLE), plan)
-    assert "--insecure" not in command
-    assert command[command.index("--auth-supernode-private-key") + 1] == str(keys / "node-1" / "node.key")
-    assert command[command.index("--root-certificates") + 1] == str(keys / "node-1" / "ca.crt")
-    config = command[command.index("--node-config") + 1]
-    assert r"state-dir=" in config
-    assert r"a \"folder\"" in config
-
-
-def test_what_a_server_was_started_with_can_be_read_again(keys: Path, tmp_path: Path) -> None:
-    plan = ServerPlan(str(keys / "server"), "0.0.0.0", 8001, 7, 60.0)
-    prepare_server(tmp_path / "run", read(EXAMPLE), plan)
-    assert stored_server(tmp_path / "run") == (read(EXAMPLE), plan)
-    (tmp_path / "run" / "deployment.toml").write_text("nonsense = [")
-    with pytest.raises(ft.OutputError, match="how the run was served"):
-        stored_server(tmp_path / "run")
-
-
-def test_a_sent_folder_cannot_fill_the_memory_by_how_it_was_served(keys: Path, tmp_path: Path) -> None:
-    prepare_server(tmp_path / "run", read(EXAMPLE), ServerPlan(str(keys / "server"), "0.0.0.0", 8001, 7, 60.0))
-    (tmp_path / "run" / "deployment.toml").write_text(".".join(["a"] * 500) + " = 1")
-    with pytest.raises(ft.OutputError, match="keys with at most 20 parts"):
-        stored_server(tmp_path / "run")
+    assert NodePlan(None, f"{host}:8000", tmp_path, part=(0, 1)).keys is None
 
 
 NODE = ["client", str(EXAMPLE), "--server", "localhost:1", "--state", "OUT", "--insecure"]
@@ -125,7 +122,8 @@ WRONG: dict[str, tuple[list[str], str]] = {
     "both": (["server", str(EXAMPLE), "--out", "OUT", "--keys", "KEYS", "--insecure"], "Got both"),
     "insecure elsewhere": (["server", str(EXAMPLE), "--out", "OUT", "--insecure", "--host", "0.0.0.0"], "loopback"),
     "no such keys": (["server", str(EXAMPLE), "--out", "OUT", "--keys", "nowhere"], "public keys"),
-    "a port of 0": (["server", str(EXAMPLE), "--out", "OUT", "--insecure", "--port", "0"], "port must be"),
+    "no such port": (["server", str(EXAMPLE), "--out", "OUT", "--insecure", "--port", "65536"], "port must be"),
+    "no such address": (["server", str(EXAMPLE), "--out", "OUT", "--keys", "KEYS", "--host", "192.0.2.7"], "port must"),
     "no client": (["server", str(EXAMPLE), "--out", "OUT", "--insecure", "--clients", "0"], "clients must be"),
     "no patience": (["server", str(EXAMPLE), "--out", "OUT", "--insecure", "--patience", "0"], "patience must be"),
     "a node without data": (NODE, "--part"),
@@ -154,41 +152,12 @@ def test_a_wrong_command_is_one_line(
     assert expected in line
 
 
-def test_one_module_knows_flower() -> None:
+def test_few_modules_know_flower() -> None:
     line = re.compile(r"^\s*(from|import) flwr\b", re.MULTILINE)
-    knows = {path.name for path in SOURCE.rglob("*.py") if line.search(path.read_text())}
-    assert knows <= {"flower.py", "__init__.py"}, "beside the adapter, only the package's door asks whether it is there"
-
-
-def test_processes_leave_nobody_behind(tmp_path: Path) -> None:
-    waits = "import threading; threading.Event().wait(600)"
-    parent = f"import subprocess, sys; subprocess.Popen([sys.executable, '-c', '{waits}']).wait()"
-    with ProcessGroup() as processes:
-        running = processes.start("sleeper", [sys.executable, "-c", parent], tmp_path / "log", {})
-        assert until(lambda: len(alive(running.pid)) == 3), "a guard, a parent and a child"
-        assert running.code is None
-    assert running.code is not None
-    # They have been killed; on a busy machine it takes a moment until they are gone.
-    assert until(lambda: alive(running.pid) == [])
-    assert 0 < free_port() < 65536
-
-
-def alive(group: int) -> list[str]:
-    """States of the group's processes; one that has ended and waits to be noticed is not alive."""
-    command = ["ps", "-o", "stat=", "-g", str(group)]
-    listed = subprocess.run(command, capture_output=True, text=True, check=False).stdout.split()
-    return [state for state in listed if not state.startswith("Z")]
-
-
-def test_resume_takes_a_deployment_for_what_it_is(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    prepare_server(tmp_path / "run", read(EXAMPLE), ServerPlan(str(tmp_path / "moved"), port=free_port()))
-    monkeypatch.setattr(sys, "argv", ["fedtempo", "resume", str(tmp_path / "run")])
-    with pytest.raises(SystemExit) as stop:
-        main()
-    assert stop.value.code == 3
-    assert "keys must hold the nodes' public keys" in capsys.readouterr().err
+    knows = {str(path.relative_to(SOURCE)) for path in SOURCE.rglob("*.py") if line.search(path.read_text())}
+    assert knows == {
+        f"deploy/{name}.py" for name in ("flower", "__init__", "launch/door", "launch/fleet", "launch/member")
+    }
 
 
 # ---------------------------------------------------------------------- certificates that have expired
