@@ -89,6 +89,23 @@ def test_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: py
     assert {line["name"] for line in json.loads(capsys.readouterr().out)} == set(REPRODUCTIONS)
 
 
+def test_other_settings_and_a_comparison_with_stored_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The quick formulas, at the scale that is stored; another number of rounds has a folder of its own."""
+    stored = Path(__file__).parents[2] / "docs" / "results" / "runs" / "decaying-k-fractions.json"
+    monkeypatch.chdir(tmp_path)
+    arguments = ("reproduce", "decaying-k-fractions", "--scale", "medium", "--workers", "1")
+    assert called(monkeypatch, *arguments, "--compare-with", str(stored)) == 0
+    told = capsys.readouterr().err
+    assert "9 runs compared with the stored ones" in told
+    assert "9 of 9 runs are left" in told
+    assert called(monkeypatch, *arguments, "--set", "rounds=40") == 0
+    assert [one.name for one in (tmp_path / "reproduced" / "decaying-k-fractions").iterdir() if "=" in one.name] == [
+        "medium-rounds=40"
+    ]
+
+
 def listed(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], *arguments: str) -> list[str]:
     assert called(monkeypatch, "reproduce", "--list", *arguments) == 0
     return capsys.readouterr().out.splitlines()
@@ -115,6 +132,9 @@ def test_the_list_fits_a_narrow_terminal(monkeypatch: pytest.MonkeyPatch, capsys
         (("decaying-k-quadratic", "--scale", "huge"), "scale 'huge' is not known"),
         (("decaying-k-quadratic", "--seeds", "0"), "seeds must be an int >= 1"),
         (("decaying-k-quadratic", "--scale", "smoke", "--workers", "0"), "workers must be an int >= 1"),
+        (("decaying-k-quadratic", "--set", "round=3"), "Did you mean 'rounds'"),
+        (("decaying-k-quadratic", "--set", "rounds=3", "--docs", "d"), "--set must be left out with --docs"),
+        (("decaying-k-quadratic", "--compare-with", "none.json"), "--compare-with must be 'stored' in a clone"),
     ],
 )
 def test_wrong_arguments(

@@ -19,9 +19,12 @@ from rich.table import Column, Table
 from fedtempo.cli.data import DataDir
 from fedtempo.cli.options import AsJson, Quiet
 from fedtempo.cli.reproduction_page import write_reproduction
+from fedtempo.config.pairs import pairs_of
 from fedtempo.errors import ConfigError, is_count, require, unknown
 from fedtempo.papers import REPRODUCTIONS, SCALES, Reproduction
 from fedtempo.papers import reproduce as perform
+from fedtempo.papers.framework.changed import with_settings
+from fedtempo.papers.framework.choosing import plan_record
 from fedtempo.papers.framework.counting import write_index
 from fedtempo.papers.framework.documents import JUDGED, save_into_docs, stored_runs
 from fedtempo.papers.framework.kept import SeededRun
@@ -34,9 +37,17 @@ from fedtempo.papers.framework.pages import (
     rich_table,
     save,
 )
-from fedtempo.papers.framework.probing import estimated_seconds
-from fedtempo.papers.framework.running import Observer, plan, require_data_sets
-from fedtempo.papers.framework.stored import read_stored_runs
+from fedtempo.papers.framework.probing import estimated_seconds, timed_before, timed_seconds
+from fedtempo.papers.framework.repeated import in_lines, repetitions, stored_of, take_trials
+from fedtempo.papers.framework.running import (
+    Observer,
+    judged_runs,
+    plan,
+    require_data_sets,
+    trial_runs,
+    with_choices,
+)
+from fedtempo.papers.framework.stored import StoredRuns, read_stored_runs
 from fedtempo.papers.framework.stored_outcome import stored_outcome
 from fedtempo.papers.situation_table import PAGE, write_situations
 from fedtempo.papers.ten_claims import TEN, write_claims
@@ -46,6 +57,8 @@ from fedtempo.support.terminal import Terminal, say
 from fedtempo.training.pool import LEAST_ROUNDS, runs_at_once
 
 ENVIRONMENT = ("torch", "numpy")
+HERE, STORED = Path("docs") / "results", "stored"
+"""Where a clone has the stored runs, and the word for them."""
 SHOWN = tuple(scale for scale in SCALES if scale != "smoke")
 
 
@@ -65,6 +78,10 @@ def reproduce(
             " paper's setting)."
         ),
     ] = "small",
+    changes: Annotated[
+        list[str] | None,
+        typer.Option("--set", help="Another setting than the scale's, repeatable: rounds=20, model.hidden=[32]."),
+    ] = None,
     only: Annotated[
         list[str] | None, typer.Option(help="Only this label, repeatable; with --docs, --seeds adds to it.")
     ] = None,
@@ -83,6 +100,13 @@ def reproduce(
     from_stored: Annotated[
         bool, typer.Option("--from-stored", help="Train nothing: make the pages from the runs stored below --docs.")
     ] = False,
+    compare_with: Annotated[
+        str | None,
+        typer.Option(
+            help="A file of stored runs, or `stored` for docs/results/runs/NAME.json: run again with its rates, and say"
+            " where the numbers differ."
+        ),
+    ] = None,
     workers: Annotated[
         int | None, typer.Option(help="Runs at the same time, by default one per processor; changes no number.")
     ] = None,
@@ -102,18 +126,43 @@ def reproduce(
     require(docs is not None or not from_stored, "--from-stored", "given with --docs", from_stored)
     for asked, option in ((only, "--only"), (seeds, "--seeds")):
         require(not (from_stored and asked), option, "left out with --from-stored: all stored runs are shown", asked)
+    for other, option in ((changes, "--set"), (compare_with, "--compare-with")):
+        require(not (docs and other), option, "left out with --docs, which shows the scale's own stored runs", other)
     chosen = _named(name)
-    folder = out or Path("reproduced") / chosen.name / scale
+    if changes:
+        chosen = with_settings(chosen, scale, pairs_of(changes, "--set"))
+    folder = out or Path("reproduced") / chosen.name / "-".join([scale, *(_in_a_path(one) for one in changes or ())])
     stored = stored_runs(docs, chosen.name) if docs is not None and scale == JUDGED else None
+    repeated = None if compare_with is None else _stored_before(chosen, scale, folder, only or (), compare_with)
     if from_stored:
         outcome = _from_stored(chosen, scale, stored)
     else:
         outcome = _trained(chosen, scale, folder, stored, seeds, only or (), data_dir, workers, quiet or as_json)
     paths = _written(chosen, outcome, folder, docs, stored)
+    if repeated is not None:
+        judged = judged_runs(chosen, with_choices(chosen.scales[scale], outcome.choices), seeds, folder, only or ())
+        for line in in_lines(*repetitions(judged, repeated)):
+            say(line, error=True)
     if as_json:
         say(json.dumps(outcome_record(chosen, outcome)))
         return
     _show(chosen, outcome, paths)
+
+
+def _in_a_path(change: str) -> str:
+    """A change of settings as part of a folder's name."""
+    return "".join(letter if letter.isalnum() or letter in "=._" else "_" for letter in change)
+
+
+def _stored_before(
+    chosen: Reproduction, scale: str, folder: Path, only: Sequence[str], compare_with: str
+) -> StoredRuns:
+    """The stored runs to compare with; their trials are taken, so that the same rates are chosen."""
+    path = stored_runs(HERE, chosen.name) if compare_with == STORED else Path(compare_with)
+    require(path.is_file(), "--compare-with", f"{STORED!r} in a clone, or a file of stored runs", str(path))
+    found = stored_of(chosen, scale, path)
+    take_trials(chosen, scale, folder, only, found)
+    return found
 
 
 def _from_stored(chosen: Reproduction, scale: str, stored: Path | None) -> Outcome:
@@ -141,8 +190,8 @@ def _trained(
     at_once = runs_at_once(workers, len(tasks), LEAST_ROUNDS)  # no reproduction has fewer
     if not silent:
         say(str(at_once), error=True)
-    if scale == "paper" and not silent:
-        _say_how_long(tasks, data_dir, at_once.workers)
+    if not silent:
+        _say_how_long(chosen, scale, tasks, folder, only, stored, data_dir, at_once.workers)
     with _said_how_to_go_on():
         outcome = perform(
             chosen,
@@ -168,11 +217,32 @@ def _named(name: str | None) -> Reproduction:
     return REPRODUCTIONS[name]
 
 
-def _say_how_long(tasks: Sequence[SeededRun], data_dir: Path | None, at_once: int) -> None:
-    """Time a few rounds and say what is left: the papers' own settings take days."""
-    waiting = [task for task in tasks if not task.path.exists()]
-    left = estimated_seconds(waiting, data_dir, at_once) if waiting else 0.0
-    say(f"{len(waiting)} of {len(tasks)} runs are left: about {duration(left)}", error=True)
+def _say_how_long(
+    chosen: Reproduction,
+    scale: str,
+    judged: Sequence[SeededRun],
+    folder: Path,
+    only: Sequence[str],
+    stored: Path | None,
+    data_dir: Path | None,
+    at_once: int,
+) -> None:
+    """What is left, from the times of finished runs; at paper scale, which takes days, from a few rounds if need be."""
+    trials = trial_runs(chosen, chosen.scales[scale], folder, only)
+    tasks = [*trials, *judged]
+    # Rates are not chosen yet, so a judged run is known by its label and seed, not by its key.
+    finished = timed_before(tasks, None if stored is None else StoredRuns(stored, plan_record(chosen, scale, 1)))
+    done = {(task.run.label, task.tried, task.seed) for task, _ in finished}
+    waiting = [task for task in tasks if (task.run.label, task.tried, task.seed) not in done and not task.path.exists()]
+    seconds = timed_seconds(waiting, finished)
+    how = f"from {len(finished)} that were timed"
+    if seconds is None and scale == "paper":
+        seconds, how = estimated_seconds(waiting, data_dir, at_once) * at_once, "from a few rounds of each"
+    if seconds is None:
+        every = len(trial_runs(chosen, chosen.scales[scale], folder)) + len(plan(chosen, scale, None, folder))
+        seconds, how = 120 * chosen.scales[scale].minutes * len(waiting) / every, "on two cores of another machine"
+    left = duration(seconds / max(1, min(at_once, len(waiting))))
+    say(f"{len(waiting)} of {len(tasks)} runs are left: about {left} ({how})", error=True)
 
 
 def _written(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import multiprocessing
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -28,7 +28,7 @@ def plan(
     reproduction: Reproduction, scale: str, seeds: int | None, out: Path, only: Sequence[str] = ()
 ) -> list[SeededRun]:
     """Every run of every seed that is judged, in a fixed order; where rates are tuned, with those of the scale."""
-    return _judged(reproduction, scale_of(reproduction, scale), seeds, out, only)
+    return judged_runs(reproduction, scale_of(reproduction, scale), seeds, out, only)
 
 
 def scale_of(reproduction: Reproduction, scale: str) -> Scale:
@@ -38,9 +38,10 @@ def scale_of(reproduction: Reproduction, scale: str) -> Scale:
     return reproduction.scales[scale]
 
 
-def _judged(
+def judged_runs(
     reproduction: Reproduction, scale: Scale, seeds: int | None, out: Path, only: Sequence[str]
 ) -> list[SeededRun]:
+    """Every run of every judged seed, with the rates that the scale has chosen."""
     require(seeds is None or is_count(seeds), "seeds", "an int >= 1", seeds)
     tasks = []
     for seed in range(seeds or scale.seeds):
@@ -54,6 +55,19 @@ def _judged(
         chosen = [run for run in runs if not only or run.label in only]
         tasks += [seeded_run(reproduction.name, reproduction.measure, run, seed, out) for run in chosen]
     return tasks
+
+
+def trial_runs(reproduction: Reproduction, scale: Scale, out: Path, only: Sequence[str] = ()) -> list[SeededRun]:
+    """The run of every trial."""
+    return [
+        seeded_run(reproduction.name, reproduction.measure, trial.run, trial.seed, out, trial.value)
+        for trial in trials(reproduction, scale, only)
+    ]
+
+
+def with_choices(scale: Scale, found: Mapping[str, TuningChoice]) -> Scale:
+    """The scale with what tuning chose."""
+    return replace(scale, chosen={name: choice.value for name, choice in found.items()})
 
 
 def require_data_sets(tasks: Sequence[SeededRun], data_dir: Path | None) -> None:
@@ -84,7 +98,7 @@ def reproduce(
     """
     require(is_count(processes), "processes", "an int >= 1", processes)
     sized = scale_of(reproduction, scale)
-    require_data_sets(_judged(reproduction, sized, 1, out, only), data_dir)
+    require_data_sets(judged_runs(reproduction, sized, 1, out, only), data_dir)
     judged = seeds or sized.seeds
     store = None if stored is None else StoredRuns(stored, plan_record(reproduction, scale, judged))
 
@@ -101,13 +115,9 @@ def reproduce(
     if sized.tuning is not None:
         write_plan(reproduction, scale, judged, out)
         tried = trials(reproduction, sized, only)
-        tasks = [
-            seeded_run(reproduction.name, reproduction.measure, trial.run, trial.seed, out, trial.value)
-            for trial in tried
-        ]
-        found = choices(sized.tuning, tried, measured(tasks))
-    chosen = replace(sized, chosen={name: choice.value for name, choice in found.items()})
-    tasks = _judged(reproduction, chosen, seeds, out, only)
+        found = choices(sized.tuning, tried, measured(trial_runs(reproduction, sized, out, only)))
+    chosen = with_choices(sized, found)
+    tasks = judged_runs(reproduction, chosen, seeds, out, only)
     by_seed: dict[int, dict[str, Measured]] = {}
     for task, one in zip(tasks, measured(tasks), strict=True):
         by_seed.setdefault(task.seed, {})[task.run.label] = one

@@ -13,7 +13,10 @@ from fedtempo.papers.framework.kept import Record, SeededRun, keep, kept, measur
 from fedtempo.support.files import write_atomically
 
 SAME = ("name", "scale", "settings", "tuned", "tuned_by", "tuning_settings", "tuning_seeds")
-"""What must be equal in two plans for the runs of one to be runs of the other; claims and seeds may be added."""
+"""What must be equal in two plans for the runs of one to be runs of the other; claims and seeds may be added.
+
+Candidates of a contestant may be added too: a grid whose best rate was at its end becomes wider.
+"""
 Identity = tuple[str, float | None, int]
 
 
@@ -79,7 +82,16 @@ def read_stored_runs(path: Path) -> Record | None:
 
 
 def _same(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
-    return all(one.get(name) == other.get(name) for name in SAME)
+    others = (name for name in SAME if name != "tuned")
+    return all(one.get(name) == other.get(name) for name in others) and _widened(one["tuned"], other["tuned"])
+
+
+def _widened(tuned: Mapping[str, Any], wider: Mapping[str, Any]) -> bool:
+    """Whether the second plan tries what the first one tries, or more."""
+    return tuned.keys() == wider.keys() and all(
+        {**own, "values": []} == {**wider[name], "values": []} and {*own["values"]} <= {*wider[name]["values"]}
+        for name, own in tuned.items()
+    )
 
 
 def _identity(record: Record) -> Identity:

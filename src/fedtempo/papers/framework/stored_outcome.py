@@ -22,7 +22,8 @@ def stored_outcome(reproduction: Reproduction, scale: str, path: Path) -> Outcom
     least = min(sized.seeds, len(store.plan["judged_seeds"]))
     labels = [run.label for run in reproduction.runs(sized, 0)]
     found = {label: _seeds(store, label) for label in labels}
-    finished = {label: seeds for label, seeds in found.items() if len(seeds) >= least}
+    untried = _without_trials(store, sized.tuning)
+    finished = {label: seeds for label, seeds in found.items() if len(seeds) >= least and label not in untried}
     if not finished:
         return None
     by_seed = [
@@ -37,6 +38,16 @@ def _seeds(store: StoredRuns, label: str) -> list[Measured]:
     """The judged runs of a label, from seed 0 to the first that is missing."""
     found = (store.measured(label, seed) for seed in count())
     return [one for one in takewhile(lambda one: one is not None, found) if one is not None]
+
+
+def _without_trials(store: StoredRuns, tuning: Tuning | None) -> set[str]:
+    """The labels of contestants some but not all of whose trials are stored: their grid has become wider."""
+    if tuning is None:
+        return set()
+    tried = {label for label, value, _ in store.runs if value is not None}
+    contestants = tuning.contestants.values()
+    open_ended = [one for one in contestants if one.label in tried and not _trials(store, tuning, one)]
+    return {label for one in open_ended for label in (one.label, *one.also)}
 
 
 def _choices(store: StoredRuns, tuning: Tuning | None) -> dict[str, TuningChoice]:

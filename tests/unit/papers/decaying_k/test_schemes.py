@@ -68,11 +68,10 @@ def test_a_rate_that_is_tuned_for_a_label_goes_to_it_alone() -> None:
 
 
 @pytest.mark.parametrize("reproduction", [FEMNIST, SHAKESPEARE, STACKOVERFLOW])
-def test_every_scheme_has_as_many_candidates_and_those_of_its_k(reproduction: Reproduction) -> None:
+def test_every_scheme_of_a_k_has_the_same_candidates(reproduction: Reproduction) -> None:
     tuning = reproduction.scales["medium"].tuning
     assert tuning is not None
     assert set(tuning.contestants) == {label(size, scheme) for size in SIZES for scheme in SCHEMES}
-    assert len({len(contestant.values) for contestant in tuning.contestants.values()}) == 1
     for size in SIZES:
         assert len({tuning.contestants[label(size, scheme)].values for scheme in SCHEMES}) == 1
 

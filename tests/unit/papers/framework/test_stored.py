@@ -10,11 +10,11 @@ import pytest
 
 import fedtempo as ft
 from fedtempo.papers import reproduce
-from fedtempo.papers.framework.definitions import Calculation, Measured, Scale, sized
+from fedtempo.papers.framework.definitions import Calculation, Measured, Scale, TunedSetting, Tuning, sized
 from fedtempo.papers.framework.pages import outcome_record
 from fedtempo.papers.framework.stored import read_stored_runs
 from fedtempo.papers.framework.stored_outcome import stored_outcome
-from tests.unit.papers.framework.test_choosing import MEDIUM, TUNED, measure
+from tests.unit.papers.framework.test_choosing import BEST, MEDIUM, TUNED, TUNING, VALUES, measure
 
 
 def not_again(label: str, rate: float, seed: int) -> Measured:
@@ -115,3 +115,22 @@ def other_code(scale: Scale, seed: int) -> list[Calculation]:
 
 def rewritten(label: str, rate: float, seed: int) -> Measured:
     return measure(label, rate, seed)
+
+
+def test_a_wider_grid_goes_on_from_what_was_tried_and_shows_nothing_before_it_is_tried(tmp_path: Path) -> None:
+    stored = tmp_path / "tuned.json"
+    reproduce(TUNED, "medium", tmp_path / "one", processes=1, stored=stored)
+    tuning = Tuning({label: TunedSetting(label, (0.001, *VALUES)) for label in BEST}, "validation", seeds=TUNING.seeds)
+    wider = replace(TUNED, scales={**TUNED.scales, "medium": replace(MEDIUM, tuning=tuning)})
+    assert stored_outcome(wider, "medium", stored) is None, "0.001 is not tried yet"
+    seen: list[tuple[int, int]] = []
+    reproduce(
+        wider,
+        "medium",
+        tmp_path / "two",
+        processes=1,
+        stored=stored,
+        observe=lambda done, total, name: seen.append((done, total)),
+    )
+    assert seen[0] == (16, 20) and seen[5] == (6, 6), "four new trials; the rates stay, and so do the judged runs"
+    assert stored_outcome(wider, "medium", stored) is not None
