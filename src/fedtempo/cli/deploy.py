@@ -12,7 +12,7 @@ from typing import Annotated, Any
 
 import typer
 
-from fedtempo.cli.options import AsJson, ExperimentPath, Overrides, Quiet, new_folder, saying_how_to_resume
+from fedtempo.cli.options import AllowCode, AsJson, ExperimentPath, Overrides, Quiet, new_folder, saying_how_to_resume
 from fedtempo.config import ExperimentFile, read
 from fedtempo.config.own_code import make_importable
 from fedtempo.deploy import check_installed
@@ -75,13 +75,14 @@ def server(
     ] = None,
     patience: Annotated[float, typer.Option(help="Seconds to wait for them.")] = ServerPlan.patience,
     overrides: Overrides = None,
+    allow_code: AllowCode = None,
     insecure: Insecure = False,
     as_json: AsJson = False,
     quiet: Quiet = False,
 ) -> None:
     """Serve an experiment: listen for nodes, wait for the clients, train, and end."""
     check_installed()
-    file = read(experiment, overrides)
+    file = read(experiment, overrides, allow_code or [])
     _check_keys(keys, insecure)
     plan = ServerPlan(keys, host, port, clients, patience)
     new_folder(out)
@@ -117,12 +118,13 @@ def client(
     data: NodeFolder = None,
     loader: NodeLoader = None,
     overrides: Overrides = None,
+    allow_code: AllowCode = None,
     insecure: Insecure = False,
     quiet: Quiet = False,
 ) -> None:
     """Be a node: hold clients' data, train on them when asked, until interrupted."""
     check_installed()
-    file = read(experiment, overrides)
+    file = read(experiment, overrides, allow_code or [])
     _check_keys(keys, insecure)
     plan = NodePlan(keys, server, state, None if part is None else _part(part), data, loader)
     if loader is not None:
@@ -147,10 +149,11 @@ def export_from_node(
         str, typer.Option(help="safetensors (tensors), torch or onnx (computation too).")
     ] = "safetensors",
     overrides: Overrides = None,
+    allow_code: AllowCode = None,
 ) -> None:
     """On a node, after the run: write one of its clients' models to a file. Give it the node's data as before."""
     require(format in FORMATS, "format", " or ".join(map(repr, FORMATS)), format)
-    file = read(experiment, overrides)
+    file = read(experiment, overrides, allow_code or [])
     if not (state / DATABASE).exists():
         raise OutputError(f"state must be a node's folder, with its {DATABASE}. Got {state}.")
     plan = NodePlan(None, NOWHERE, state, None if part is None else _part(part), data, loader)
@@ -167,11 +170,12 @@ def simulate(
     nodes: Nodes = 2,
     out: Annotated[Path | None, typer.Option(help="A new run folder.")] = None,
     overrides: Overrides = None,
+    allow_code: AllowCode = None,
     as_json: AsJson = False,
 ) -> None:
     """Run the experiment's apps on Flower's simulation engine, on this machine."""
     check_installed()
-    file = read(experiment, overrides)
+    file = read(experiment, overrides, allow_code or [])
     require(is_count(nodes), "nodes", "an int >= 1", nodes)
     if out is not None:
         new_folder(out)
@@ -188,6 +192,7 @@ def trial(
     rounds: Annotated[int, typer.Option(help="Rounds of the demo.")] = 3,
     out: Annotated[Path, typer.Option(help="A new folder; everything goes into it.")] = Path("trial"),
     overrides: Overrides = None,
+    allow_code: AllowCode = None,
     as_json: AsJson = False,
     quiet: Quiet = False,
 ) -> None:
@@ -197,7 +202,7 @@ def trial(
     require(is_count(rounds), "rounds", "an int >= 1", rounds)
     from fedtempo.deploy.launch.trial import demonstration, try_out
 
-    file = demonstration(rounds) if experiment is None else read(experiment, overrides)
+    file = demonstration(rounds) if experiment is None else read(experiment, overrides, allow_code or [])
     began = time.monotonic()
     found = try_out(file, out, nodes, _teller(quiet or as_json))
     if as_json:

@@ -10,7 +10,6 @@ import logging
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
-from fedtempo.support.terminal import say
 from fedtempo.training.experiment import Experiment
 from fedtempo.training.result import Result
 from fedtempo.training.round_report import RoundReport
@@ -60,11 +59,17 @@ def lines_to(tell: Callable[[str], None] | None) -> Iterator[None]:
 class _Lines(logging.Handler):
     def __init__(self, tell: Callable[[str], None] | None) -> None:
         super().__init__()
-        self._tell = tell or (lambda line: say(f"fedtempo: {line}", error=True))
+        self._tell = tell or _warn
 
     def emit(self, record: logging.LogRecord) -> None:
         """Hand one line over."""
         self._tell(record.getMessage())
+
+
+def _warn(line: str) -> None:
+    from fedtempo.support.terminal import say  # loads what draws on a terminal, which a library does without
+
+    say(f"fedtempo: {line}", error=True)
 
 
 def _numbers(report: RoundReport) -> str:
