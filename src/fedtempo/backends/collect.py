@@ -1,17 +1,19 @@
 """From trained clients to one sum: every backend, every worker and every node of a deployment goes through here.
 
 The server only ever needs sums. So a block of clients is reduced to its `BlockSum` where it was trained, and the
-traffic does not grow with the number of clients. Uploads are refused here, before they are added, by the rules of
-`server/admission.py`: `_add_together` asks whether they can be added up, `_add_one_by_one` about their form as well.
+traffic does not grow with the number of clients. Uploads are refused here, before they are added, by `refusal` in
+`server/admission.py`.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from fedtempo.backends.backend import Backend, Block, Order, Trained, in_float64
 from fedtempo.backends.memory import in_pieces_that_fit
@@ -22,11 +24,11 @@ from fedtempo.federation.federation import Federation
 from fedtempo.federation.traffic import compress_upload
 from fedtempo.params import Params, tensors_in, tree_map
 from fedtempo.schedules import Now
-from fedtempo.server.admission import delta_norm, refusal
+from fedtempo.server.admission import Expected, delta_norm, refusal
 from fedtempo.server.exact_sums import sum_of_rows
 from fedtempo.server.fault_injection import corrupted
 from fedtempo.server.policy import UploadPolicy
-from fedtempo.server.sums import NOT_FINITE, BlockSum, Failure, Groups, addable, unaddable
+from fedtempo.server.sums import NOT_FINITE, BlockSum, Failure, Groups, addable
 
 
 def run_blocks(
@@ -83,16 +85,25 @@ class Finished(NamedTuple):
     packed: tuple[Groups, ...] = ()
     """Each upload as it travels, where it is compressed; `groups` then is what the server reads."""
 
-    def addable(self) -> np.ndarray:
-        """Which clients' tensors can be added up: those that are sent, and those that a client keeps."""
-        # The last loss is a number of the host, and finite.
-        kept = (tensor for name, tensor in self.personal.items() if name != LAST_LOSS)
-        return addable((*tensors_in(self.groups), *kept), len(self.weights))
+    @property
+    def judged(self) -> list[Tensor]:
+        """What clients keep, without their last loss: that is a number of the host, and finite."""
+        return [tensor for name, tensor in self.personal.items() if name != LAST_LOSS]
 
-    def unaddable(self, lane: int) -> str | None:
-        """Why a client's tensors cannot be added up."""
-        kept = (tensor[lane] for name, tensor in self.personal.items() if name != LAST_LOSS)
-        return unaddable((*tensors_in(self.upload(lane)), *kept))
+    def sound(self) -> np.ndarray:
+        """Which clients `refusal` lets pass where no form is wanted; all are asked at once, which is faster."""
+        return addable((*tensors_in(self.groups), *self.judged), len(self.weights))
+
+    def refusal(
+        self,
+        lane: int,
+        groups: Groups | None = None,
+        expected: Expected | None = None,
+        limit: float = math.inf,
+    ) -> str | None:
+        """Why a client does not count, by `refusal` of `server/admission.py`; `groups` stand in for its upload."""
+        sent = self.upload(lane) if groups is None else groups
+        return refusal(sent, float(self.weights[lane]), expected, limit, (tensor[lane] for tensor in self.judged))
 
     def upload(self, lane: int) -> Groups:
         """One client's upload."""
@@ -132,7 +143,7 @@ def compressed(federation: Federation, finished: Finished, now: Now, before: Map
     if not finished.groups:
         return finished
     sent, memories = [], []
-    for lane, (client, sound) in enumerate(zip(finished.trained.clients.tolist(), finished.addable(), strict=True)):
+    for lane, (client, sound) in enumerate(zip(finished.trained.clients.tolist(), finished.sound(), strict=True)):
         groups, memory = finished.upload(lane), error_memory_in(before.get(client, {}))
         if sound:
             groups, packed, after = compress_upload(federation, groups, memory, now.draw, client)
@@ -150,10 +161,10 @@ def compressed(federation: Federation, finished: Finished, now: Now, before: Map
 
 def _add_together(result: BlockSum, federation: Federation, finished: Finished) -> None:
     """Add all clients at once; of a client whose tensors cannot be added, only the failure is recorded."""
-    sound = finished.addable()
+    sound = finished.sound()
     clients = finished.trained.clients
     for lane in np.flatnonzero(~sound).tolist():
-        result.failures.append(Failure(int(clients[lane]), finished.unaddable(lane) or NOT_FINITE))
+        result.failures.append(Failure(int(clients[lane]), finished.refusal(lane) or NOT_FINITE))
     lanes = np.flatnonzero(sound)
     if not len(lanes):
         return
@@ -182,20 +193,16 @@ def _add_one_by_one(
     clients = finished.trained.clients
     # Which client fails how is drawn from seed, round and client. So the draw is the same wherever the client runs.
     kinds = policy.faults.assigned(federation.problem.seed, order.now.round, clients, order.now.again)
-    sound = finished.addable()
     for lane, (client, kind) in enumerate(zip(clients.tolist(), kinds, strict=True)):
         groups = corrupted(finished.upload(lane), kind, policy.faults.delay)
-        weight = float(finished.weights[lane])
         reason = None
         if policy.admission.checks:
-            reason = refusal(groups, weight, federation.expected, order.limit)
-            # `refusal` sees the upload; this one also what the client keeps, which the server never sees.
-            reason = reason or (None if sound[lane] else finished.unaddable(lane))
+            reason = finished.refusal(lane, groups, federation.expected, order.limit)
         if reason is not None:
             result.failures.append(Failure(client, reason))
             continue
         _count(result, federation, finished, np.array([lane]))
-        add_admitted(result, groups, weight, federation, policy)
+        add_admitted(result, groups, float(finished.weights[lane]), federation, policy)
 
 
 def _count(result: BlockSum, federation: Federation, finished: Finished, lanes: np.ndarray) -> None:

@@ -124,7 +124,7 @@ class Node:
         finished = finish(federation, received, trained)
         if federation.algorithm.uploads.compress is not None:
             finished = compressed(federation, finished, now, {task.client: personal})
-        reason = finished.unaddable(0) if federation.checks_uploads else None
+        reason = finished.refusal(0) if federation.checks_uploads else None
         if reason is not None:
             return failure_to_bytes(reason)
         groups = finished.packed[0] if finished.packed else finished.upload(0)

@@ -1,19 +1,19 @@
 """Admission: which uploads and scores count. What is refused is refused with a reason, and nothing of it is added.
 
-Every upload must be one that can be added up (`addable` in `server/sums.py`), wherever it was made: in this process, in
-a worker, on a node. With rules of admission, and at a deployment's server, `refusal` also checks its form.
-`refused_scores` is asked of nodes' scores.
+`refusal` is asked of every upload, wherever it was made: in this process, in a worker, on a node. `refused_scores` is
+asked of nodes' scores.
 """
 
 from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from fedtempo.errors import is_number, require
 from fedtempo.params import norm, tensors_in
@@ -53,11 +53,25 @@ class Admission:
         return min(limits, default=math.inf)
 
 
-def refusal(groups: Groups, weight: float, expected: Expected, limit: float = math.inf) -> str | None:
-    """Why an upload does not count, or None if it does.
+def refusal(
+    groups: Groups,
+    weight: float,
+    expected: Expected | None = None,
+    limit: float = math.inf,
+    kept: Iterable[Tensor] = (),
+) -> str | None:
+    """Why an upload does not count, or None if it does: it can be added up, and has the form and the norm wanted.
 
-    Names, shapes and types come first: the later checks would fail on, or broadcast over, an upload of another form.
+    This is asked of every upload, by the process, worker or node that made it and by a deployment's server. `expected`
+    is its form, where one is wanted. `kept` is what the client keeps, where that is known: it has to be finite too.
     """
+    reason = None if expected is None else _wrong_form(groups, weight, expected)
+    reason = reason or unaddable((*tensors_in(groups), *kept))
+    return reason or ("too large" if limit < math.inf and delta_norm(groups) > limit else None)
+
+
+def _wrong_form(groups: Groups, weight: float, expected: Expected) -> str | None:
+    # Names, shapes and types come first: later checks would fail on, or broadcast over, an upload of another form.
     for group in (*expected, *(g for g in groups if g not in expected)):
         if group not in groups or group not in expected or set(groups[group]) != set(expected[group]):
             return "wrong names"
@@ -67,9 +81,8 @@ def refusal(groups: Groups, weight: float, expected: Expected, limit: float = ma
                 return "wrong shape"
             if tensor.dtype != dtype:
                 return "wrong type"
-    if isinstance(weight, bool) or not is_number(weight) or not 0 <= weight < MOST_WEIGHT:
-        return "wrong weight"
-    return unaddable(tensors_in(groups)) or ("too large" if delta_norm(groups) > limit else None)
+    known = is_number(weight) and not isinstance(weight, bool) and 0 <= weight < MOST_WEIGHT
+    return None if known else "wrong weight"
 
 
 def delta_norm(groups: Groups) -> float:
