@@ -25,7 +25,7 @@ from fedtempo.papers import REPRODUCTIONS, SCALES, Reproduction
 from fedtempo.papers import reproduce as perform
 from fedtempo.papers.framework.changed import with_settings
 from fedtempo.papers.framework.choosing import plan_record
-from fedtempo.papers.framework.counting import write_index
+from fedtempo.papers.framework.counting import judged_outcome, write_index
 from fedtempo.papers.framework.documents import JUDGED, save_into_docs, stored_runs
 from fedtempo.papers.framework.kept import SeededRun
 from fedtempo.papers.framework.outcomes import Outcome
@@ -98,7 +98,10 @@ def reproduce(
         ),
     ] = None,
     from_stored: Annotated[
-        bool, typer.Option("--from-stored", help="Train nothing: make the pages from the runs stored below --docs.")
+        bool,
+        typer.Option(
+            "--from-stored", help="Train nothing: make the pages from the runs stored below --docs; all without a NAME."
+        ),
     ] = False,
     compare_with: Annotated[
         str | None,
@@ -128,6 +131,9 @@ def reproduce(
         require(not (from_stored and asked), option, "left out with --from-stored: all stored runs are shown", asked)
     for other, option in ((changes, "--set"), (compare_with, "--compare-with")):
         require(not (docs and other), option, "left out with --docs, which shows the scale's own stored runs", other)
+    if name is None and from_stored and docs is not None:
+        _write_all_pages(docs)
+        return
     chosen = _named(name)
     if changes:
         chosen = with_settings(chosen, scale, pairs_of(changes, "--set"))
@@ -163,6 +169,23 @@ def _stored_before(
     found = stored_of(chosen, scale, path)
     take_trials(chosen, scale, folder, only, found)
     return found
+
+
+def _write_all_pages(docs: Path) -> None:
+    """Every page of results, from the stored runs."""
+    for name, chosen in REPRODUCTIONS.items():
+        stored = stored_runs(docs, name)
+        outcome, record = judged_outcome(chosen, docs), read_stored_runs(stored)
+        if outcome is not None and record is not None:
+            say(str(save_into_docs(chosen, outcome, docs, record["provenance"])))
+    _write_overviews(docs)
+
+
+def _write_overviews(docs: Path) -> list[Path]:
+    """The first page of results, each paper's claims, and which method when."""
+    if (docs.parent / PAGE).exists():
+        write_situations(docs.parent / PAGE, docs)
+    return [write_index(REPRODUCTIONS.values(), docs), *write_claims(docs, TEN)]
 
 
 def _from_stored(chosen: Reproduction, scale: str, stored: Path | None) -> Outcome:
@@ -256,10 +279,7 @@ def _written(
         return paths
     paths.append(save_into_docs(chosen, outcome, docs, provenance))
     if stored is not None:
-        paths.append(write_index(REPRODUCTIONS.values(), docs))
-        paths += write_claims(docs, TEN)
-        if (docs.parent / PAGE).exists():
-            write_situations(docs.parent / PAGE, docs)
+        paths += _write_overviews(docs)
     return paths
 
 

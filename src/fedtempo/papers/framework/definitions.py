@@ -141,6 +141,11 @@ class Training:
         """The data sets that must be here."""
         return (self.data.name,)
 
+    def has_validation(self, data_dir: Path | None) -> bool:
+        """Whether some client has validation rows."""
+        bounds = self.data.load(data_dir).bounds
+        return bool((bounds[:, 2] > bounds[:, 1]).any())
+
     def arguments(self, data_dir: Path | None) -> dict[str, Any]:
         """Keyword arguments for `fedtempo.run`; one process, as several runs go on at once."""
         return {

@@ -12,7 +12,7 @@ from fedtempo.data.files.folders import cache_folder, missing, present
 from fedtempo.data.load import DATASETS
 from fedtempo.errors import ConfigError, DataError, TrainingError, is_count, require, unknown
 from fedtempo.papers.framework.choosing import choices, plan_record, trials, write_plan
-from fedtempo.papers.framework.definitions import Measured, Scale
+from fedtempo.papers.framework.definitions import Measured, Scale, Training
 from fedtempo.papers.framework.kept import SeededRun, keep, kept, seeded_run
 from fedtempo.papers.framework.outcomes import Outcome, TuningChoice
 from fedtempo.papers.framework.reproduction import Reproduction, gathered
@@ -147,6 +147,8 @@ def _all_measured(
 
 def _perform(task: SeededRun, data_dir: Path | None) -> None:
     started = time.process_time()
+    if task.tried is not None and isinstance(task.run, Training) and not task.run.has_validation(data_dir):
+        raise ConfigError(f"{task.name}: a rate must be chosen on validation rows, and this data has none.")
     try:
         measured = task.run.perform(data_dir)
     except TrainingError:

@@ -17,6 +17,7 @@ from fedtempo.papers.fednar.setting import BACKBONES, with_nar
 from fedtempo.papers.framework.claims import Answer, Rule, Verdict, all_of, higher, lower
 from fedtempo.papers.framework.definitions import Column, Measured
 from fedtempo.papers.framework.outcomes import Outcome
+from fedtempo.papers.framework.over_users import higher_for_users
 from fedtempo.papers.pflego import cost, omniglot, tau_sweep
 from fedtempo.papers.pflego.degrees import REPRODUCTIONS as DEGREES
 from fedtempo.papers.pflego.setting import FEDAVG, FEDPER, LOSS, PFLEGO, TUNED
@@ -29,8 +30,16 @@ BAD_DECAY = "Not a fair contest: weight decay and norm were fixed at values that
 
 
 def _of_users(column: str) -> tuple[Part, ...]:
-    rule = methods.beats((methods.FEDAVG, methods.FEDSGD), column)
+    rivals = (methods.FEDAVG, methods.FEDSGD)
+    rule = methods.beats(rivals, column) if column == methods.EXISTING else _serves_new_users_better(rivals)
     return tuple(Part(where, one, rule) for where, one in (("FEMNIST", FEMNIST), ("PubMed", PUBMED), ("SST-2", SST2)))
+
+
+def _serves_new_users_better(rivals: tuple[str, ...]) -> Rule:
+    """FedDecay's chosen beta is ahead of all rivals, also if new users are drawn anew."""
+    return methods.with_selected(
+        lambda label: all_of(*(higher_for_users(label, rival, "new_after") for rival in rivals))
+    )
 
 
 def _less_decay_for_more_difference(outcome: Outcome) -> Verdict:

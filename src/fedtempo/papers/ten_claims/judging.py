@@ -137,8 +137,8 @@ def _in_words(claim: PaperClaim, answer: Answer, p: float, verdicts: Sequence[Ve
         return f"equal within {claim.margin}"
     if answer == Answer.UNBOUNDED:
         return f"{answer}{left}"
-    missing = sum(verdict.answer == Answer.NOT_RUN for verdict in verdicts)
-    reasons = [f"{missing} of {len(verdicts)} parts not run"] if missing else []
+    counted = {answer: sum(one.answer == answer for one in verdicts) for answer in (Answer.NOT_RUN, Answer.IMPROVING)}
+    reasons = [f"{number} of {len(verdicts)} parts {what}" for what, number in counted.items() if number]
     if answer in DECIDED:
         reasons.append(f"p = {p:.2f} after correction")
     because = f" ({', '.join(reasons)})" if reasons else ""
@@ -151,6 +151,8 @@ def _numbers(claim: PaperClaim, verdicts: Sequence[Verdict]) -> str:
     if len(pairs) <= FEW:
         return "; ".join(f"{where} {one.value or one.answer}".strip() for where, one in pairs)
     there = [(where, one) for where, one in pairs if one.answer != Answer.NOT_RUN]
+    if not there:
+        return "-"
     holding = sum(one.answer == Answer.HOLDS for _, one in there)
     last = max(there, key=lambda pair: (pair[1].answer == Answer.FAILS, pair[1].answer != Answer.HOLDS, _p(pair[1])))
     return f"{holding} of {len(there)} hold; {last[0]} {last[1].value}"
@@ -158,6 +160,8 @@ def _numbers(claim: PaperClaim, verdicts: Sequence[Verdict]) -> str:
 
 def _seeds(claim: PaperClaim, outcomes: Mapping[str, Outcome | None]) -> str:
     there = [outcome for outcome in (outcomes[one.name] for one in _experiments(claim)) if outcome is not None]
+    if not there:
+        return "not run"
     most, fewest = max(one.seeds for one in there), min(one.fewest_seeds for one in there)
     if most == 1:
         return "exact"

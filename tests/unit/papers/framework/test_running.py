@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 import fedtempo as ft
 from fedtempo.papers import SCALES, reproduce
-from fedtempo.papers.framework.definitions import Calculation, Measured, sized
+from fedtempo.papers.framework.definitions import Calculation, Measured, Training, TunedSetting, Tuning, sized
 from fedtempo.papers.framework.pages import outcome_record
 from fedtempo.papers.framework.reproduction import Reproduction
-from tests.unit.papers.framework.small_runs import QUADRATIC
+from tests.unit.papers.framework.small_runs import QUADRATIC, digits_runs
 
 
 def test_numbers_are_the_same_in_one_process_and_in_two(tmp_path: Path) -> None:
@@ -48,3 +49,17 @@ def test_an_error_in_a_process_comes_back_with_its_run(tmp_path: Path) -> None:
     )
     with pytest.raises(ft.DataError, match="run 1, seed 0: 1 must be smaller"):
         reproduce(broken, "smoke", tmp_path, processes=2)
+
+
+def test_no_rate_is_chosen_on_test_rows(tmp_path: Path) -> None:
+    def without_validation(scale: object, seed: int) -> list[Training]:
+        (run,) = digits_runs(scale, seed)
+        return [replace(run, data=replace(run.data, division={"validation": 0.0, "test": 0.2}))]
+
+    tuning = Tuning({"FedAvg": TunedSetting("FedAvg", (0.1,))}, "existing_after/best")
+    scales = {**QUADRATIC.scales, "medium": sized(1, 0.1, tuning)}
+    untuned = Reproduction(
+        **{**vars(QUADRATIC), "runs": without_validation, "scales": scales, "claims": (), "figures": ()}
+    )
+    with pytest.raises(ft.ConfigError, match="FedAvg, seed 10000: a rate must be chosen on validation rows"):
+        reproduce(untuned, "medium", tmp_path, processes=1)
