@@ -111,7 +111,7 @@ def test_schedule_prints_the_rates_and_the_ratio(fedtempo: Any, tmp_path: Path) 
     assert "rates by step" in printed
     (drawn,) = json.loads(plot.read_text().split('id="numbers">')[1].split("</script>")[0])["figures"]
     assert drawn["plan"]["rounds"] == list(range(1, 31))
-    assert "What was run" not in plot.read_text()
+    assert "<h2>What was run" not in plot.read_text()
     values = json.loads(fedtempo("schedule", EXAMPLE, "--rounds", "1,30", "--json")[0])
     rates = [step["rates"]["lr"] for step in values["steps"] if step["round"] == 30]
     assert rates == pytest.approx([0.1 * 0.6**step for step in range(10)])

@@ -19,8 +19,7 @@ from fedtempo.comparison import (
     Method,
     compare_runs,
     labels_of,
-    latex,
-    markdown,
+    paper_table,
     run_entrants,
     stored_result,
     tables_of,
@@ -33,6 +32,7 @@ from fedtempo.errors import ConfigError, OutputError, is_number, require, wrong
 from fedtempo.report import follow, tidy_csv, tidy_rows, write_report
 from fedtempo.study import Budget
 from fedtempo.support.files import write_atomically
+from fedtempo.support.table import ResultTable
 from fedtempo.support.terminal import Terminal, say
 from fedtempo.training.pool import runs_at_once
 from fedtempo.training.result import Result
@@ -83,6 +83,10 @@ def compare(
     style: Annotated[
         Style, typer.Option("--format", help="Print tables for a terminal, for Markdown or for LaTeX.")
     ] = Style.terminal,
+    columns: Annotated[
+        str | None,
+        typer.Option(help="Columns of the table of scores, such as existing_after/mean,new_after/worst_tenth,bytes."),
+    ] = None,
     test: Annotated[
         Tests, typer.Option(help="The paired test over seeds: Student's, or the exact one; auto is Student's.")
     ] = Tests.t,
@@ -142,7 +146,7 @@ def compare(
     }
     given = {name: value for name, value in tuning.items() if value is not None}
     if tune:
-        _refuse_with_tune(paths, csv, report, style)
+        _refuse_with_tune(paths, csv, report, style, columns)
         options = FairOptions(
             paths=paths,
             algorithms=algorithms,
@@ -178,13 +182,15 @@ def compare(
         runs = [Run.of(result, label) for result, label in zip(results, labels, strict=True)]
     comparison = compare_runs(runs, reference, target)
     method: Method = test.method
-    _write(comparison, runs, out, csv, method)
+    chosen = [] if columns is None else [key.strip() for key in columns.split(",")]
+    paper_table(comparison, method).choose(*chosen)  # an unknown column is refused before anything is written
+    _write(comparison, runs, out, csv, method, chosen)
     if figures is not None:
         write_figures(comparison, runs, figures)
     if page is not None:
         shown = results or [_result(folder, allow_code or []) for folder in folders]
         write_report(shown, page, labels_of(runs), "FedTempo comparison")
-    _show(comparison, page, as_json, style, method)
+    _show(comparison, page, as_json, style, method, chosen)
 
 
 def _compare_fairly(options: FairOptions, figures: Path | None, as_json: bool, quiet: bool) -> None:
@@ -214,12 +220,14 @@ def _budget(given: Mapping[str, Any]) -> Budget:
     return Budget(**{name: value for name, value in given.items() if name in known})
 
 
-def _refuse_with_tune(paths: Sequence[Path], csv: Path | None, report: Path | None, style: Style) -> None:
+def _refuse_with_tune(
+    paths: Sequence[Path], csv: Path | None, report: Path | None, style: Style, columns: str | None
+) -> None:
     """What only a comparison without tuning has; the folder of a fair comparison has tables and a page anyway."""
     folder = next((path for path in paths if path.is_dir()), None)
     require(folder is None, "paths", "experiment files with --tune, not run folders", folder)
     plain = style if style is not Style.terminal else None
-    for name, given in (("csv", csv), ("report", report), ("format", plain)):
+    for name, given in (("csv", csv), ("report", report), ("format", plain), ("columns", columns)):
         require(given is None, f"--{name}", "left out with --tune: tables and the page are in --out", given)
 
 
@@ -239,15 +247,22 @@ def _result(folder: Path, allow_code: list[str]) -> Result:
     return stored_result(folder, without_places(stored_file(folder / EXPERIMENT, allow_code)))
 
 
-def _write(comparison: Comparison, runs: Sequence[Run], out: Path | None, csv: Path | None, method: Method) -> None:
+def _write(
+    comparison: Comparison,
+    runs: Sequence[Run],
+    out: Path | None,
+    csv: Path | None,
+    method: Method,
+    columns: Sequence[str],
+) -> None:
     files = {} if csv is None else {csv: comparison.csv()}
     if out is not None:
         rows = [row for run, label in zip(runs, labels_of(runs), strict=True) for row in _rows(run, label)]
         files |= {
             out / "comparison.csv": comparison.csv(),
             out / "comparison.json": comparison.json(),
-            out / "comparison.md": markdown(comparison, method),
-            out / "comparison.tex": latex(comparison, method),
+            out / "comparison.md": _chosen(paper_table(comparison, method), columns).markdown(),
+            out / "comparison.tex": _chosen(paper_table(comparison, method), columns).latex(),
             out / "tidy.csv": tidy_csv(rows),
         }
     for path, text in files.items():
@@ -258,16 +273,24 @@ def _rows(run: Run, label: str) -> list[dict[str, Any]]:
     return tidy_rows(run.history, label, run.seed)
 
 
-def _show(comparison: Comparison, page: Path | None, as_json: bool, style: Style, method: Method) -> None:
+def _chosen(table: ResultTable, columns: Sequence[str]) -> ResultTable:
+    return table.choose(*columns) if columns else table
+
+
+def _show(
+    comparison: Comparison, page: Path | None, as_json: bool, style: Style, method: Method, columns: Sequence[str]
+) -> None:
     if as_json:
         say(comparison.json())
         return
     if style is not Style.terminal:
-        say((markdown if style is Style.markdown else latex)(comparison, method).rstrip())
+        table = _chosen(paper_table(comparison, method), columns)
+        say((table.markdown() if style is Style.markdown else table.latex()).rstrip())
         return
     console = Terminal()
-    for table in tables_of(comparison, console.width):
-        console.print(table)
+    scores, *others = tables_of(comparison)
+    for table in (_chosen(paper_table(comparison, method), columns) if columns else scores, *others):
+        console.print(table.terminal(console.width))
         console.print()
     for line in tests_in_words(comparison, method):
         say(line)

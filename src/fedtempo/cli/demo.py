@@ -56,7 +56,7 @@ def _tell(silent: bool, text: str) -> None:
 
 def _show(found: DemoFindings, page: Path) -> None:
     console = Terminal()
-    console.print(found.table().rich(console.width))
+    console.print(found.table().terminal(console.width))
     console.print()
     for line in found.sentences():
         say(line)

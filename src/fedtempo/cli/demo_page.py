@@ -10,10 +10,11 @@ from statistics import fmean
 from fedtempo.cli.demo_runs import BETAS, BY_BETA, DIFFERENT, FINE_TUNING, SIMILAR, TUNED, DemoRun, by_label
 from fedtempo.evaluation.over_seeds import Estimate, over_seeds
 from fedtempo.papers.framework.svg import Axes, Series, draw
-from fedtempo.report import Grid, Lines, ResultTable, Section, report, write_page
+from fedtempo.report import Grid, Lines, Section, report, result_table, write_page
 from fedtempo.study import Decision, Finding, decide_pairs
 from fedtempo.support.files import write_atomically
 from fedtempo.support.json_text import JsonTable
+from fedtempo.support.table import ResultTable
 
 MARGIN = 0.01
 HEIGHT, WIDTH = 9, 34
@@ -46,7 +47,7 @@ class DemoFindings:
     def table(self) -> ResultTable:
         """All contestants on very different users."""
         shown = [one for one in self.runs if one.alpha == DIFFERENT]
-        return ResultTable([one.run for one in shown], [one.label for one in shown])
+        return result_table([one.run for one in shown], [one.label for one in shown])
 
     def decisions(self) -> list[Decision]:
         """Each contestant against FedAvg, existing and new users after fine-tuning, on very different users."""

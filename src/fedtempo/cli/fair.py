@@ -90,9 +90,9 @@ def show_fair(found: FairComparison, out: Path) -> None:
     console = Terminal()
     for line in found.plan.in_words():
         say(line)
-    for table in found.tables(console.width):
+    for table in found.tables():
         console.print()
-        console.print(table)
+        console.print(table.terminal(console.width))
     for one in found.rulings:
         say(str(one))
     for line in found.undecided:

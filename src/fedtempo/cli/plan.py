@@ -112,9 +112,7 @@ class _Plan(NamedTuple):
 
     def words(self, after: bool) -> list[str]:
         """Why numbers are missing, and what fills them in."""
-        lines = [
-            f"? {name} follows {' and '.join(words)}: it depends on the run." for name, words in self.unknown.items()
-        ]
+        lines = [f"? {name} depends on the run: it follows {' and '.join(w)}." for name, w in self.unknown.items()]
         told = {words for each in self.unknown.values() for words in each} & FROM_HISTORY
         return [*lines, "See what a run used: fedtempo schedule FILE --after RUN"] if told and not after else lines
 

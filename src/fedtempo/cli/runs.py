@@ -33,7 +33,7 @@ from fedtempo.config import (
 )
 from fedtempo.deploy.launch.plans import DEPLOYMENT, ServerPlan
 from fedtempo.errors import OutputError, require
-from fedtempo.report import REPORT, ResultTable, follow, summary
+from fedtempo.report import REPORT, follow, summary
 from fedtempo.support.json_text import json_text
 from fedtempo.support.terminal import Terminal, say
 from fedtempo.training.result import Result
@@ -161,7 +161,7 @@ def _finish(result: Result, out: Path | None, as_json: bool) -> None:
         say(json_text(summary(result)))
         return
     console = Terminal()
-    console.print(ResultTable([result]).rich(console.width))
+    console.print(result.table().terminal(console.width))
     page = f"; report {out / REPORT}" if out is not None else ""
     for note in result.notes:
         say(note)

@@ -13,8 +13,8 @@ from fedtempo.training.result import Result
 from fedtempo.training.run import run
 
 if TYPE_CHECKING:
-    from fedtempo.report.tables import ResultTable
     from fedtempo.study import FairComparison
+    from fedtempo.support.table import ResultTable
 
 Contestants = Mapping[str, Algorithm | Callable[..., Algorithm]]
 BUDGET = ("trials", "tuning_seeds", "tuning_rounds", "seeds", "patience", "margin", "widen", "test")
@@ -95,12 +95,12 @@ def compare(
 
     """
     if not isinstance(contestants, Mapping):
-        from fedtempo.report.tables import ResultTable
+        from fedtempo.report.tables import result_table
 
         for name, value in settings.items():
             raise ConfigError(f"{name} must be left out where results are compared: they are trained. Got {value!r}.")
         _check_results(contestants, labels)
-        return ResultTable(contestants, labels)
+        return result_table(contestants, labels)
     require(labels is None, "labels", "left out: contestants are named by their keys", labels)
     return _fairly(contestants, **settings)
 

@@ -16,7 +16,8 @@ from fedtempo.comparison.intervals import of_common_users, over_users, paired_by
 from fedtempo.comparison.protocol import Contestant, contestants_of, notes_on
 from fedtempo.comparison.targets import Reached, cost_to_reach, whole_costs
 from fedtempo.errors import unknown
-from fedtempo.evaluation.over_seeds import Estimate, level_with_best, over_seeds
+from fedtempo.evaluation.over_seeds import Estimate, over_seeds
+from fedtempo.evaluation.protocol import STATISTICS as ALL
 from fedtempo.evaluation.protocol import UserScores, decile_in_words
 from fedtempo.support.display import html_of
 from fedtempo.support.json_text import JsonTable, finite
@@ -71,13 +72,6 @@ class Comparison:
         """What the bottom decile is of existing or new users; of fewer than ten it is the worst one."""
         return decile_in_words(line.users[f"{kind}_after"] for line in self.lines if f"{kind}_after" in line.users)
 
-    def level(self, group: str, statistic: str) -> list[bool]:
-        """Which contestants cannot be told from the best of a column, by the interval over common seeds."""
-        columns = [
-            dict(zip(line.seeds, line.by_seed.get(group, {}).get(statistic, []), strict=False)) for line in self.lines
-        ]
-        return level_with_best(columns, self.lower_is_better or statistic == "std")
-
     def as_dict(self) -> JsonTable:
         """Everything as plain data."""
         return {
@@ -124,14 +118,14 @@ def compare_runs(runs: Sequence[Run], reference: str | None = None, target: floa
 def _line(contestant: Contestant, base: Contestant, metric: str, target: float | None) -> Line:
     runs = [contestant.runs[seed] for seed in contestant.seeds]
     by_seed = {
-        group: {s: [run.judged.groups()[group].summary(metric)[s] for run in runs] for s in STATISTICS}
+        group: {s: [run.judged.groups()[group].summary(metric)[s] for run in runs] for s in ALL}
         for group in GROUPS
         if all(group in run.judged.groups() for run in runs)
     }
     return Line(
         contestant.label,
         contestant.seeds,
-        {group: {s: over_seeds(values) for s, values in found.items()} for group, found in by_seed.items()},
+        {group: {s: over_seeds(found[s]) for s in STATISTICS} for group, found in by_seed.items()},
         by_seed,
         {} if contestant is base else _differences(contestant, base, metric),
         whole_costs(runs),

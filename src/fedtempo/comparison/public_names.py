@@ -6,7 +6,7 @@ from fedtempo.comparison.figures import write_figures
 from fedtempo.comparison.protocol import labels_of
 from fedtempo.comparison.publish import latex, markdown
 from fedtempo.comparison.significance import Method, PairedTest, paired_tests, tests_in_words
-from fedtempo.comparison.tables import tables_of
+from fedtempo.comparison.tables import paper_table, table_of, tables_of
 from fedtempo.evaluation.over_seeds import Estimate
 
 __all__ = [
@@ -24,8 +24,10 @@ __all__ = [
     "latex",
     "markdown",
     "paired_tests",
+    "paper_table",
     "run_entrants",
     "stored_result",
+    "table_of",
     "tables_of",
     "tests_in_words",
     "write_figures",

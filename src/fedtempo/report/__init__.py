@@ -8,7 +8,7 @@ from fedtempo.report.live import follow
 from fedtempo.report.notebook import tables_html
 from fedtempo.report.sections import Bars, Grid, Lines, Rates, Section
 from fedtempo.report.stored import read_run
-from fedtempo.report.tables import ResultTable
+from fedtempo.report.tables import result_table
 from fedtempo.training.pictures import plan_of
 
 __all__ = [
@@ -17,7 +17,6 @@ __all__ = [
     "Grid",
     "Lines",
     "Rates",
-    "ResultTable",
     "Section",
     "export",
     "follow",
@@ -26,6 +25,7 @@ __all__ = [
     "plan_of",
     "read_run",
     "report",
+    "result_table",
     "summary",
     "tables_html",
     "tidy_csv",

@@ -18,7 +18,7 @@ from pathlib import Path
 from fedtempo.report.body import footer, head, runs_section, section
 from fedtempo.report.payload import payload
 from fedtempo.report.sections import Section
-from fedtempo.report.tables import ResultTable
+from fedtempo.report.tables import result_table
 from fedtempo.support.display import shows
 from fedtempo.support.files import write_atomically
 from fedtempo.support.json_text import JsonTable
@@ -49,7 +49,7 @@ def report(
     )
     only_sections = "" if runs else " hidden"
     added = "".join(section(one, index) for index, one in enumerate(sections))
-    table = ResultTable(runs, [run.name for run in runs])._repr_html_()
+    table = result_table(runs, [run.name for run in runs]).html()
     return (
         f'<!doctype html><html lang="en" data-live="{"yes" if live is not None else "no"}"><head><meta charset="utf-8">'
         f'<meta http-equiv="Content-Security-Policy" content="{policy}">'

@@ -9,7 +9,6 @@ import math
 from collections.abc import Iterable, Iterator, Sequence
 from html import escape
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -19,16 +18,13 @@ from fedtempo.data.summary import merged_rows
 from fedtempo.errors import FedTempoError
 from fedtempo.evaluation.protocol import Scores, decile_in_words
 from fedtempo.report.html import write_page
-from fedtempo.report.tables import ResultTable, with_unit
+from fedtempo.report.tables import result_table
 from fedtempo.schedules import Now, Schedule
 from fedtempo.support.display import shows
+from fedtempo.support.table import ResultTable, with_unit
 from fedtempo.training.pictures import DataPicture, picture_of
 from fedtempo.training.result import Result
 from fedtempo.training.round_report import RoundReport
-
-if TYPE_CHECKING:
-    from rich.table import Table
-
 
 ROUNDS, STEPS = 100, 10
 """How far a schedule is drawn."""
@@ -123,13 +119,13 @@ def result_html(result: Result) -> str:
         facts.insert(0, (f"{escape(scored[0].metric)}, {users} users after fine-tuning", drawn))
     if result.privacy is not None:
         facts.append(("privacy", escape(str(result.privacy))))
-    return f"<div>{ResultTable([result])._repr_html_()}{_facts(facts)}</div>"
+    return f"<div>{result_table([result]).html()}{_facts(facts)}</div>"
 
 
-def tables_html(tables: Iterable[Table], notes: Sequence[str] = ()) -> str:
-    """Tables made for a terminal, as HTML, with notes below."""
+def tables_html(tables: Iterable[ResultTable], notes: Sequence[str] = ()) -> str:
+    """Tables as HTML, with notes below."""
     lines = "".join(f"<li>{escape(note)}</li>" for note in notes)
-    return f"<div>{''.join(map(_table, tables))}{f'<ul>{lines}</ul>' if lines else ''}</div>"
+    return f"<div>{''.join(table.html() for table in tables)}{f'<ul>{lines}</ul>' if lines else ''}</div>"
 
 
 def curve(values: Sequence[float], title: str, width: int = 160, height: int = 28) -> str:
@@ -176,11 +172,3 @@ def _heat_map(picture: DataPicture) -> str:
         f'<svg role="img" aria-label="{label}" width="{width}" height="{height}" fill="currentColor">'
         f"<title>{label}</title>{cells}{frame}</svg>"
     )
-
-
-def _table(table: Table) -> str:
-    head = "".join(f"<th>{escape(str(column.header)).strip()}</th>" for column in table.columns)
-    lines = zip(*(list(column.cells) for column in table.columns), strict=True)
-    body = "".join(f"<tr>{''.join(f'<td>{escape(str(cell))}</td>' for cell in line)}</tr>" for line in lines)
-    caption = f"<caption>{escape(str(table.title))}</caption>" if table.title else ""
-    return f"<table>{caption}<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"

@@ -2,49 +2,29 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
-from rich.table import Table as RichTable
 
 from fedtempo.evaluation.protocol import Scores, UserScores, decile_in_words
 from fedtempo.support.display import shows
-from fedtempo.support.terminal import Terminal
+from fedtempo.support.table import Number, ResultTable, TableColumn
 from fedtempo.training.result import Result
 from fedtempo.training.round_report import RoundReport
 from fedtempo.training.saved import SavedResult
 
-COLUMNS = ("users", "rounds", "before", "after", "bottom_decile")
 
+def participation_table(history: Sequence[RoundReport], scores: Scores | None) -> ResultTable:
+    """A row for existing users who never took part, for the rarer and the more frequent half, and for new users.
 
-class ParticipationTable:
-    """A row for existing users who never took part, for the rarer and the more frequent half, and for new users."""
-
-    def __init__(self, history: Sequence[RoundReport], scores: Scores | None) -> None:
-        self.metric = scores.metric if scores is not None else "loss"
-        self._rows = [] if scores is None else list(_rows(_times(history), scores))
-
-    def records(self) -> list[dict[str, str | int | float]]:
-        """One dict per group: who, how many users, the rounds each took part in on average, and their scores."""
-        return [dict(row) for row in self._rows]
-
-    def rich(self) -> RichTable:
-        """For a terminal."""
-        table = RichTable(title=f"{self.metric} by how often users took part", title_justify="left", box=None)
-        for name in ("who", *COLUMNS):
-            words = decile_in_words(row["users"] for row in self._rows) if name == "bottom_decile" else name
-            table.add_column(words, justify="left" if name == "who" else "right")
-        for row in self._rows:
-            numbers = (f"{row[name]:.3f}" if isinstance(row[name], float) else str(row[name]) for name in COLUMNS)
-            table.add_row(row["who"], *numbers)
-        return table
-
-    def __str__(self) -> str:
-        buffer = io.StringIO()
-        Terminal(file=buffer, width=110, force_terminal=False).print(self.rich())
-        return "\n".join(line.rstrip() for line in buffer.getvalue().rstrip().splitlines())
+    It says how many users each has, the rounds that each user took part in on average, and their scores.
+    """
+    found = [] if scores is None else list(_rows(_times(history), scores))
+    decile = decile_in_words(int(row["users"].value) for _, row in found)
+    heads = {"users": "users", "rounds": "rounds", "before": "before", "after": "after", "bottom_decile": decile}
+    metric = scores.metric if scores is not None else "loss"
+    columns = [TableColumn(key, head) for key, head in heads.items()]
+    return ResultTable(f"{metric} by how often users took part", columns, found, names="who", key="who")
 
 
 def _times(history: Sequence[RoundReport]) -> dict[int, int]:
@@ -56,7 +36,7 @@ def _times(history: Sequence[RoundReport]) -> dict[int, int]:
     return times
 
 
-def _rows(times: dict[int, int], scores: Scores) -> list[dict[str, Any]]:
+def _rows(times: dict[int, int], scores: Scores) -> list[tuple[str, dict[str, Number]]]:
     seen = np.array([times.get(client, 0) for client in scores.existing_after.clients.tolist()], dtype=np.int64)
     heard = seen[seen > 0]
     middle = np.median(heard) if len(heard) else 0
@@ -69,24 +49,23 @@ def _rows(times: dict[int, int], scores: Scores) -> list[dict[str, Any]]:
     if scores.new_before is not None and scores.new_after is not None:
         new = np.zeros(len(scores.new_after.clients), dtype=np.int64)
         rows.append(_row("new users", new == 0, new, scores.new_before, scores.new_after, scores.metric))
-    return [row for row in rows if row["users"]]
+    return [row for row in rows if row[1]["users"].value]
 
 
 def _row(
     who: str, mine: np.ndarray, seen: np.ndarray, before: UserScores, after: UserScores, metric: str
-) -> dict[str, Any]:
+) -> tuple[str, dict[str, Number]]:
     first, last = (scores.among(after.clients[mine]).summary(metric) for scores in (before, after))
-    return {
-        "who": who,
-        "users": int((mine & after.scored(metric)).sum()),
-        "rounds": float(seen[mine].mean()) if mine.any() else 0.0,
-        "before": first["mean"],
-        "after": last["mean"],
-        "bottom_decile": last["bottom_decile"],
+    return who, {
+        "users": Number(int((mine & after.scored(metric)).sum()), "count"),
+        "rounds": Number(float(seen[mine].mean()) if mine.any() else 0.0, "seconds"),
+        "before": Number(first["mean"]),
+        "after": Number(last["mean"]),
+        "bottom_decile": Number(last["bottom_decile"]),
     }
 
 
 @shows(SavedResult, "participation")
 @shows(Result, "participation")
-def _participation(result: Result | SavedResult) -> ParticipationTable:
-    return ParticipationTable(result.history, result.scores)
+def _participation(result: Result | SavedResult) -> ResultTable:
+    return participation_table(result.history, result.scores)

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from rich.table import Table
-
 from fedtempo.comparison.comparison import Comparison
 from fedtempo.comparison.publish import latex, markdown
-from fedtempo.comparison.tables import contestants_table, interval_text, signed, tables_of, with_room
+from fedtempo.comparison.tables import interval_of, tables_of
 from fedtempo.report import REPORT, Grid, Lines, Section, report, tidy_csv, tidy_rows
 from fedtempo.report.notebook import tables_html
 from fedtempo.study.claims import Ruling, rulings_of
@@ -22,6 +20,7 @@ from fedtempo.study.plan import FairPlan
 from fedtempo.support.display import html_of, shows
 from fedtempo.support.files import write_atomically
 from fedtempo.support.json_text import JsonTable, finite
+from fedtempo.support.table import Cell, Number, ResultTable, TableColumn
 from fedtempo.training.view import Run
 
 
@@ -70,11 +69,10 @@ class FairComparison:
                 lines.setdefault(f"{one.finding}: {one.reason}", []).append(pair)
         return [f"{'; '.join(pairs)}: {reason}" for reason, pairs in lines.items()]
 
-    def tables(self, width: int | None = None) -> list[Table]:
-        """For a terminal: tuned values, scores, differences, costs, and the answers at the end."""
-        tuned = with_room(self._tuned_table, ("last quarter", "ended early", "trials"), width)
-        answers = with_room(self._answers_table, ("p, Holm", "over both", "over seeds"), width)
-        return [tuned, *tables_of(self.comparison, width), *([answers] if self.decisions else [])]
+    def tables(self) -> list[ResultTable]:
+        """Tuned values, scores, differences, costs, and the answers at the end."""
+        answers = [self._answers_table()] if self.decisions else []
+        return [self._tuned_table(), *tables_of(self.comparison), *answers]
 
     def as_dict(self) -> JsonTable:
         """Everything as plain data; a number that is not known is None."""
@@ -141,48 +139,59 @@ class FairComparison:
     def _repr_html_(self) -> str:
         return html_of(self)
 
-    def _tuned_table(self, without: Collection[str] = ()) -> Table:
-        rows = [self._tuned_cells(label) for label in self.tuned]
-        shown = [heading for heading in rows[0] if heading not in without]
-        table = contestants_table("tuned on validation; how the judged runs ended")
-        for heading in shown:
-            if heading == "values":
-                table.add_column(heading, overflow="fold", max_width=20)
-            else:
-                table.add_column(heading, justify="right", no_wrap=True)
-        for label, cells in zip(self.tuned, rows, strict=True):
-            table.add_row(label, *(cells[heading] for heading in shown))
-        return table
+    def _tuned_table(self) -> ResultTable:
+        columns = [
+            TableColumn("values", "values", words=True, widest=20),
+            TableColumn("trials", "trials", left_out=3),
+            TableColumn("score", self.plan.metric),
+            TableColumn("ended_early", "ended early", left_out=2),
+            TableColumn("last_quarter", "last quarter", left_out=1),
+            TableColumn("converged", "converged"),
+        ]
+        title = "tuned on validation; how the judged runs ended"
+        return ResultTable(title, columns, [(label, self._tuned_cells(label)) for label in self.tuned], digits=4)
 
-    def _tuned_cells(self, label: str) -> dict[str, str]:
+    def _tuned_cells(self, label: str) -> dict[str, Cell]:
         one, ended = self.tuned[label], self.training[label]
         return {
             "values": _text(one.values),
-            "trials": str(len(one.trials)),
-            self.plan.metric: _short(one.score),
-            "ended early": f"{ended.stopped} of {ended.of}",
-            "last quarter": "-" if math.isnan(ended.gain) else f"{ended.gain:+.4f}",
+            "trials": Number(len(one.trials), "count"),
+            "score": Number(one.score),
+            "ended_early": f"{ended.stopped} of {ended.of}",
+            "last_quarter": Number(ended.gain, "signed"),
             "converged": "yes" if ended.converged else "no",
         }
 
-    def _answers_table(self, without: Collection[str] = ()) -> Table:
+    def _answers_table(self) -> ResultTable:
         others = {one.other for one in self.decisions}
-        against = f"against {others.pop()}" if len(others) == 1 else "answers"
-        table = contestants_table(f"{against}; 95 % intervals over seeds (t), over seeds and users (bootstrap)")
-        headings = ("users", "answer", "mean", "over seeds", "over both", "p, Holm")
-        shown = [*(["against"] if others else []), *(heading for heading in headings if heading not in without)]
-        for heading in shown:
-            table.add_column(heading, justify="left" if heading == "against" else "right", no_wrap=heading != "against")
-        for one in self.decisions:
-            p = "-" if math.isnan(one.corrected) else f"{one.corrected:.2g}"
-            values = (one.users, str(one.finding), signed(one.seeds.value), *_ends(one), p)
-            cells = {"against": one.other, **dict(zip(headings, values, strict=True))}
-            table.add_row(one.label, *(cells[heading] for heading in shown))
-        return table
+        against = f"against {next(iter(others))}" if len(others) == 1 else "answers"
+        columns = [
+            TableColumn("against", "against", shown=len(others) > 1, words=True, widest=40),
+            TableColumn("users", "users", words=True),
+            TableColumn("answer", "answer", words=True),
+            TableColumn("mean", "mean"),
+            TableColumn("over_seeds", "over seeds", left_out=3),
+            TableColumn("over_both", "over both", left_out=2),
+            TableColumn("p", "p, Holm", left_out=1),
+        ]
+        rows = [(one.label, _answer_cells(one)) for one in self.decisions]
+        return ResultTable(f"{against}; 95 % intervals over seeds (t), over seeds and users (bootstrap)", columns, rows)
+
+
+def _answer_cells(one: Decision) -> dict[str, Cell]:
+    return {
+        "against": one.other,
+        "users": one.users,
+        "answer": str(one.finding),
+        "mean": Number(one.seeds.value, "signed"),
+        "over_seeds": interval_of(one.seeds),
+        "over_both": interval_of(one.both),
+        "p": Number(one.corrected, "p"),
+    }
 
 
 def _ends(decision: Decision) -> tuple[str, str]:
-    return interval_text(decision.seeds), interval_text(decision.both)
+    return interval_of(decision.seeds).text(), interval_of(decision.both).text()
 
 
 def _short(value: float) -> str:
@@ -190,7 +199,9 @@ def _short(value: float) -> str:
 
 
 def _text(values: Mapping[str, Any]) -> str:
-    return ", ".join(f"{name.removeprefix('algorithm.')} {value}" for name, value in values.items()) or "as given"
+    """Tuned values with four digits, for reading."""
+    rounded = {name: f"{value:.4g}" if isinstance(value, float) else value for name, value in values.items()}
+    return ", ".join(f"{name.removeprefix('algorithm.')} {value}" for name, value in rounded.items()) or "as given"
 
 
 @shows(FairComparison)

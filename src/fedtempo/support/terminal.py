@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from rich.console import Console, ConsoleOptions, RenderableType
@@ -15,6 +15,8 @@ from rich.text import Text
 # Control characters but for the tab and the end of a line, what turns the direction of writing, and bytes of a path
 # that are no text: an escape byte may retitle the window, clear it, or hide what a line says.
 _OBEYED = re.compile("[\0-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
+PIPE = 1000
+"""Columns of what is no terminal."""
 
 
 def printable(text: str) -> str:
@@ -30,6 +32,12 @@ def _written_out(code: int) -> str:
     if 0xDC80 <= code <= 0xDCFF:  # how Python keeps a byte that is no UTF-8
         return f"\\x{code - 0xDC00:02x}"
     return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}"
+
+
+def _is_pipe(settings: Mapping[str, Any]) -> bool:
+    """Whether standard output is no terminal and nobody says how wide it is: then nothing is folded."""
+    elsewhere = settings.get("file") is not None or settings.get("stderr")
+    return not elsewhere and not sys.stdout.isatty() and not os.environ.get("COLUMNS", "").isdecimal()
 
 
 def no_colours() -> bool:
@@ -50,7 +58,8 @@ class Terminal(Console):
 
     def __init__(self, **settings: Any) -> None:
         plain = {"color_system": None} if no_colours() else {}
-        super().__init__(**{"markup": False, "emoji": False, **plain, **settings})
+        wide = {"width": PIPE} if _is_pipe(settings) else {}
+        super().__init__(**{"markup": False, "emoji": False, **plain, **wide, **settings})
 
     def render_str(self, text: str, **settings: Any) -> Text:
         """Text of a line or of a cell, written out before it is measured."""

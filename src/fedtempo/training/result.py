@@ -22,6 +22,7 @@ from fedtempo.params import Params
 from fedtempo.schedules import Now, Rate
 from fedtempo.server.privacy_accounting import Guarantee
 from fedtempo.support.display import html_of, show, shown_by
+from fedtempo.support.table import ResultTable
 from fedtempo.tasks import SAMPLE_WEIGHT
 from fedtempo.training.delivery import (
     Format,
@@ -37,7 +38,7 @@ from fedtempo.training.experiment import Experiment
 from fedtempo.training.private_runs import WITHHELD
 from fedtempo.training.remarks import remarks
 from fedtempo.training.round_report import RoundReport, unheard
-from fedtempo.training.saved import FinishedRun, SavedResult, ShownTable, Snapshot, Which, saved_from_bytes
+from fedtempo.training.saved import FinishedRun, SavedResult, Snapshot, Which, saved_from_bytes
 from fedtempo.training.state import RECEIPT, absorb, digest_of
 from fedtempo.training.storage.in_memory import Store
 
@@ -97,9 +98,9 @@ class Result(FinishedRun):
         """Clients that were asked and never sent an accepted upload."""
         return unheard(self.history)
 
-    def participation(self) -> ShownTable:
+    def participation(self) -> ResultTable:
         """Scores of existing users by how often they took part, and of new users."""
-        table: ShownTable = show(self, "participation")
+        table: ResultTable = show(self, "participation")
         return table
 
     def client_state(self, client: int, which: Which = "selected") -> Params:

@@ -11,7 +11,7 @@ from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, get_args
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
 
 import numpy as np
 import torch
@@ -22,7 +22,7 @@ from fedtempo.params import Params, leaves
 from fedtempo.schedules import Now
 from fedtempo.support.display import html_of, show
 from fedtempo.support.files import write_atomically
-from fedtempo.support.json_text import JsonTable
+from fedtempo.support.table import ResultTable
 from fedtempo.training.round_report import RoundReport, RunHistory, from_json, to_json
 from fedtempo.training.state import digest_of, tensors_from_bytes, tensors_to_bytes
 from fedtempo.training.storage.seals import MALFORMED
@@ -32,16 +32,6 @@ if TYPE_CHECKING:
 
 VERSION = 1
 ABOUT, HASH = "about.json", "sha256"
-
-
-class ShownTable(Protocol):
-    """A table of results: it prints, a notebook shows it, and `records` are its numbers."""
-
-    def records(self) -> list[JsonTable]:
-        """One dict per row."""
-        ...
-
-    def __str__(self) -> str: ...
 
 
 Which = Literal["selected", "last"]
@@ -93,9 +83,9 @@ class FinishedRun(RunHistory):
         """The parameters that are served: the selected round's model, or FedExP's mean of two."""
         return self.served()
 
-    def table(self) -> ShownTable:
+    def table(self) -> ResultTable:
         """Existing and new users: mean, bottom decile, spread, and what it cost."""
-        table: ShownTable = show(self, "table")
+        table: ResultTable = show(self, "table")
         return table
 
     def to_frame(self) -> pd.DataFrame:

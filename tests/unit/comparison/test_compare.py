@@ -79,15 +79,15 @@ def _rates(value: float) -> ft.Algorithm:
 def test_results_that_print_alike_are_no_seeds_of_one_another() -> None:
     results = [_small(algorithm=_rates(value), seed=seed) for value in (0.1, 0.9) for seed in (0, 1)]
     table = ft.compare(results)
-    assert [len(row.values["steps"]) for row in table.rows] == [2, 2]
-    assert len({row.label for row in table.rows}) == 2
+    assert [len(record["steps"]) for record in table.records()] == [2, 2]
+    assert len({label for label, _ in table.rows}) == 2
     batches = ft.compare([_small(batch_size=size) for size in (1, 4)])
-    assert ["batching" in row.label for row in batches.rows] == [True, True]
+    assert ["batching" in label for label, _ in batches.rows] == [True, True]
 
 
 def test_seeds_that_nothing_but_the_seed_tells_apart_keep_their_plain_name() -> None:
     table = ft.compare([_small(seed=0), _small(seed=1)])
-    assert [row.label for row in table.rows] == ["fedavg(lr=0.1, steps=1)"]
+    assert [label for label, _ in table.rows] == ["fedavg(lr=0.1, steps=1)"]
 
 
 def test_results_of_one_seed_that_no_label_tells_apart_need_labels(tmp_path: Path) -> None:
@@ -103,7 +103,7 @@ def test_results_of_one_seed_that_no_label_tells_apart_need_labels(tmp_path: Pat
 def test_a_report_shows_results_that_print_alike_as_two(tmp_path: Path) -> None:
     results = [_small(algorithm=_rates(value)) for value in (0.1, 0.9)]
     page = write_report(results, tmp_path / "report.html").read_text()
-    hashes = [row.label.rsplit(", ", 1)[-1] for row in ft.compare(results).rows]
+    hashes = [label.rsplit(", ", 1)[-1] for label, _ in ft.compare(results).rows]
     assert len(set(hashes)) == 2
     assert all("(content)" in one and one in page for one in hashes)
 

@@ -171,8 +171,8 @@ def test_seconds_and_joules_of_devices_to_a_target(digits: ft.data.FederatedData
     first = next(report for report in timed.history if report.scores)
     assert reached["time"] == first.total_time == 6.0 * (first.round + 1)
     assert reached["energy"] == first.total_energy == 3.0 * first.total_costs.steps
-    shown = "".join(str(column.header) for table in tables_of(compare_runs([timed])) for column in table.columns)
-    plain = "".join(str(column.header) for table in tables_of(compare_runs(runs[:1])) for column in table.columns)
+    shown = "".join(column.head for table in tables_of(compare_runs([timed])) for column in table.columns)
+    plain = "".join(column.head for table in tables_of(compare_runs(runs[:1])) for column in table.columns)
     assert "joules" in shown and "joules" not in plain
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from fedtempo.comparison import Comparison, Line, latex, markdown, paired_tests
-from fedtempo.comparison.publish import escaped
 from fedtempo.evaluation.over_seeds import over_seeds
+from fedtempo.support.table import escaped
 
 BY_SEED = {
     "fedavg": [0.50, 0.52, 0.51],
