@@ -99,12 +99,13 @@ def resume_server(
     quiet: bool,
     allow: list[str] | None = None,
     allow_code: list[str] | None = None,
+    without: list[str] | None = None,
 ) -> None:
     """Go on with a deployment after a restart of the server."""
     private_process()
     check_installed()
     _check_keys(keys, insecure)
-    file, plan = stored_server(out, keys, host, port, allow or (), allow_code or ())
+    file, plan = stored_server(out, keys, host, port, allow or (), allow_code or (), without or ())
     _served(out, file, plan, as_json, quiet)
 
 

@@ -108,6 +108,9 @@ def resume(
     insecure: Annotated[
         bool, typer.Option("--insecure", help="For a deployment: no TLS and no keys; on loopback only.")
     ] = False,
+    without: Annotated[
+        list[str] | None, typer.Option(help="For a deployment: a node of the run to go on without; repeatable.")
+    ] = None,
     as_json: AsJson = False,
     quiet: Quiet = False,
 ) -> None:
@@ -118,9 +121,9 @@ def resume(
         require(rounds is None, "rounds", "left out for a deployment: its nodes know the number", rounds)
         require(not same_kind, "same_kind", "left out for a deployment: its nodes compute, each on its own", same_kind)
         place = (host or ServerPlan.host, ServerPlan.port if port is None else port)
-        deploy.resume_server(folder, keys, *place, insecure, as_json, quiet, allow, allow_code)
+        deploy.resume_server(folder, keys, *place, insecure, as_json, quiet, allow, allow_code, without)
         return
-    given = {"keys": keys, "host": host, "port": port, "insecure": insecure or None}
+    given = {"keys": keys, "host": host, "port": port, "insecure": insecure or None, "without": without}
     for name, value in given.items():
         require(value is None, name, "left out for a run that is no deployment", value)
     if not (folder / DATABASE).exists():

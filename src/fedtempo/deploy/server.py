@@ -8,6 +8,7 @@ from pathlib import Path
 
 from fedtempo.deploy.blueprint import Blueprint
 from fedtempo.deploy.engine import RemoteEngine
+from fedtempo.deploy.membership.declared import read_declared, write_declared
 from fedtempo.deploy.membership.roster import Roster, Transport
 from fedtempo.deploy.orders import TOKEN
 from fedtempo.errors import OutputError
@@ -31,14 +32,19 @@ class Plan:
     """How many clients to wait for; None where nodes share a common data set and know."""
     patience: float = 300.0
     """Seconds to wait for clients at the start, and for anybody where all nodes are gone."""
+    without: tuple[str, ...] = ()
+    """Nodes that a run which is resumed goes on without."""
 
 
 def serve_run(transport: Transport, blueprint: Blueprint, plan: Plan) -> Result:
     """Run an experiment on the nodes that a transport leads to."""
     resume = plan.out is not None and (plan.out / DATABASE).exists()
     run = _token(plan.out, resume)
-    roster = Roster(transport, blueprint.fingerprint, plan.patience)
+    declared = read_declared(plan.out) if plan.out is not None and resume else {}
+    roster = Roster(transport, blueprint.fingerprint, plan.patience, declared, plan.without)
     experiment = blueprint.server(roster.gather(plan.clients))
+    if plan.out is not None and not declared:
+        write_declared(plan.out, roster.declared())
     engine = RemoteEngine(experiment, roster, run)
     rounds = train_experiment(experiment, plan.out, resume, engine=engine)
     result = drained(rounds)

@@ -189,7 +189,8 @@ from flwr.app import ConfigRecord, Message, RecordDict
 from flwr.clientapp import ClientApp
 from flwr.serverapp import ServerApp
 
-client, server = ClientApp(), ServerApp()
+client = ClientApp()
+server = ServerApp()
 
 
 @client.train()

@@ -15,6 +15,7 @@ import fedtempo as ft
 from fedtempo.config import parse, settings_of
 from fedtempo.deploy import NodeData
 from fedtempo.deploy.blueprint import blueprint_of, of_file
+from fedtempo.deploy.node import Node
 from fedtempo.deploy.orders import scores_from_bytes, scores_to_bytes
 from fedtempo.deploy.personal import DATABASE
 from fedtempo.deploy.server import Plan, serve_run
@@ -401,3 +402,38 @@ def test_a_folder_for_personal_state_is_asked_for_where_it_is_needed(digits: ft.
     assert all("state-dir" in failure.reason for failure in result.history[0].failures)
     stateless = blueprint_of(experiment(digits, FOUR["FedDecay"](), **changes))
     assert not serve_run(Wires(nodes_of(stateless, 1, None)), stateless, Plan()).history[0].failures
+
+
+def with_other_rows(node: Node) -> Node:
+    """The node with one row less of its first client."""
+    bounds = node.data.data.bounds.copy()
+    bounds[0, 0] += 1
+    return replace(node, data=node.data._replace(data=replace(node.data.data, bounds=bounds)))
+
+
+def test_a_node_with_other_rows_is_named_and_the_run_goes_on_without_it(
+    digits: ft.data.FederatedData, tmp_path: Path
+) -> None:
+    given = experiment(digits, FOUR["FedDecay"](), evaluation=None)
+    blueprint, asked = blueprint_of(given), list[str]()
+
+    def stop(node: int, kind: str, parts: list[bytes]) -> list[bytes]:
+        asked.append(kind)
+        if asked.count("train") == 5:
+            raise KeyboardInterrupt
+        return parts
+
+    plan = Plan(out=tmp_path / "run", patience=1.0)
+    with pytest.raises(KeyboardInterrupt):
+        serve_run(Wires(nodes_of(blueprint, 2, tmp_path), stop), blueprint, plan)
+    nodes = nodes_of(blueprint, 2, tmp_path)
+    nodes[8] = with_other_rows(nodes[8])
+    client = int(nodes[8].data.numbers[0])
+    with pytest.raises(ft.TrainingError, match=rf"node 8 was refused: client {client} must have the rows of the run's"):
+        serve_run(Wires(nodes), blueprint, plan)
+    with pytest.raises(ft.ConfigError, match="without must name nodes of the run"):
+        serve_run(Wires(nodes), blueprint, replace(plan, without=("9",)))
+    result = serve_run(Wires(nodes), blueprint, replace(plan, without=("8",)))
+    lost = {failure.client for report in result.history[3:] for failure in report.failures}
+    assert len(result.history) == given.rounds and lost and lost <= set(nodes[8].data.numbers.tolist())
+    assert {failure.reason for report in result.history[3:] for failure in report.failures} == {"not connected"}

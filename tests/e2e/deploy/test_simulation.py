@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 import threading
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -61,11 +62,14 @@ def test_flowers_server_does_not_wait_for_stragglers(tmp_path: Path) -> None:
 def test_a_simulation_listens_on_loopback_only(tmp_path: Path) -> None:
     """Flower's own start of Ray listens on every interface, where anybody could run code."""
     (tmp_path / "experiment.toml").write_text(dump(experiment_file("FedDecay", rounds=1)))
-    before, opened = set(outside()), set()
-    program = fedtempo("deploy", "simulate", str(tmp_path / "experiment.toml"))
+    mark = f"STARTED_FOR={tmp_path}"
+    environment = {**os.environ, "STARTED_FOR": str(tmp_path)}
+    program = fedtempo("deploy", "simulate", str(tmp_path / "experiment.toml"), environment=environment)
+    seen, outside = set[str](), set[str]()
 
     def looked() -> bool:
-        opened.update(outside())
+        for address in listening(program.pid, mark):
+            (seen if is_loopback(address) else outside).add(address)
         return program.poll() is not None
 
     watch = threading.Thread(target=lambda: until(looked))
@@ -73,15 +77,21 @@ def test_a_simulation_listens_on_loopback_only(tmp_path: Path) -> None:
     output, error = program.communicate()
     watch.join()
     assert program.wait() == 0, output + error
-    assert opened == before
+    assert seen and not outside
 
 
-def outside() -> list[tuple[str, str]]:
-    """Sockets of this machine that listen beyond loopback: address and inode."""
-    found = []
-    for table in ("tcp", "tcp6"):
-        for line in Path(f"/proc/net/{table}").read_text().splitlines()[1:]:
-            fields = line.split()
-            if fields[3] == "0A" and not fields[1].startswith(("0100007F", "0" * 24 + "01000000")):
-                found.append((fields[1], fields[9]))
-    return found
+def listening(program: int, mark: str) -> list[str]:
+    """The addresses that a program, and processes with this mark in their environment, listen at: as Linux has them."""
+    own = set()
+    for process in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):
+            if int(process.name) == program or mark.encode() in (process / "environ").read_bytes().split(b"\0"):
+                for handle in (process / "fd").iterdir():
+                    with suppress(OSError):
+                        own.add(str(handle.readlink()))
+    lines = [line for table in ("tcp", "tcp6") for line in Path(f"/proc/net/{table}").read_text().splitlines()[1:]]
+    return [fields[1] for fields in map(str.split, lines) if fields[3] == "0A" and f"socket:[{fields[9]}]" in own]
+
+
+def is_loopback(address: str) -> bool:
+    return address.partition(":")[0] in ("0100007F", "0" * 24 + "01000000", "0" * 16 + "FFFF00000100007F")

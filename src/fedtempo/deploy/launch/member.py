@@ -169,6 +169,8 @@ class Member:
 
     def _why_not_in(self, response: httpx.Response) -> str:
         """Why a server that answers does not take this node now."""
+        if response.is_server_error:
+            return f"{self._server} cannot answer ({response.status_code}); trying on"
         if response.status_code != httpx.codes.NOT_FOUND:
             return (
                 "the server has a node with this key already, or had one half a minute ago; waiting for it to be gone"
@@ -177,9 +179,8 @@ class Member:
             ahead = (datetime.now(UTC) - parsedate_to_datetime(response.headers["date"])).total_seconds()
             if abs(ahead) > MOST_BEHIND / 2:
                 way = "ahead" if ahead > 0 else "behind"
-                return (
-                    f"this machine's clock must agree with the server's within minutes. It is {abs(ahead):.0f} s {way}"
-                )
+                rule = "this machine's clock must agree with the server's within five minutes"
+                return f"{rule}. It is {abs(ahead):.0f} s {way}"
         return f"{self._server} has not admitted this node's key, or no more; trying on"
 
     def _beat(self, client: FleetHttpClient, node: Node, over: threading.Event) -> None:

@@ -28,6 +28,8 @@ class ServerPlan:
     port: int = 8000
     clients: int | None = None
     patience: float = 300.0
+    without: tuple[str, ...] = ()
+    """Nodes that a run which is resumed goes on without."""
 
     def __post_init__(self) -> None:
         require(0 <= self.port < 65536, "port", "an int in [0, 65535]", self.port)
@@ -51,12 +53,14 @@ def stored_server(
     port: int,
     allow: Sequence[str] = (),
     allow_code: Sequence[str] = (),
+    without: Sequence[str] = (),
 ) -> tuple[ExperimentFile, ServerPlan]:
     """What a run folder was served with. The folder may be a stranger's: it says nothing about keys and addresses."""
     file = read_stored(out / EXPERIMENT, allow, allow_code)
     try:
         values: dict[str, Any] = bounded_toml.loads(read_inside(out, DEPLOYMENT, MOST_BYTES).decode(), DEPLOYMENT)
-        return file, ServerPlan(keys, host, port, values.get("clients"), values.get("patience", ServerPlan.patience))
+        patience = values.get("patience", ServerPlan.patience)
+        return file, ServerPlan(keys, host, port, values.get("clients"), patience, tuple(without))
     except (OSError, ValueError) as error:
         raise OutputError(f"{out / DEPLOYMENT} must say how the run was served: {error}.") from None
 

@@ -37,7 +37,8 @@ def be_server(
         fleet = Fleet(keys is not None)
         with lines_to(tell), quiet_flower(), Attendance(fleet, plan.keys) as attendance, Link(fleet, bound, keys):
             where, number = bound.getsockname()[:2]
+            where = f"[{where}]" if ":" in where else where
             how = "TLS and node keys" if keys else "INSECURE"
             LOGGER.info("listening on %s:%d, %s; waiting for clients", where, number, how)
             transport = GridTransport(fleet, attendance.name, fleet.expect, fleet.forget)
-            serve_run(transport, of_file(file), Plan(out, plan.clients, float(plan.patience)))
+            serve_run(transport, of_file(file), Plan(out, plan.clients, float(plan.patience), plan.without))

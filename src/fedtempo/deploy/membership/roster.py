@@ -14,6 +14,7 @@ import numpy as np
 from fedtempo.data.federated import FederatedData
 from fedtempo.deploy.membership.agreement import Agreement, agree, is_complete
 from fedtempo.deploy.membership.census import LONGEST, Census, data_of, read_census
+from fedtempo.deploy.membership.declared import left_out
 from fedtempo.deploy.wire import WireError
 from fedtempo.errors import DataError, TrainingError
 from fedtempo.training.log import LOGGER
@@ -78,7 +79,15 @@ class Transport(Protocol):
 class Roster:
     """Counts nodes as they come, and finds clients. A client stays with its first node while that is connected."""
 
-    def __init__(self, transport: Transport, experiment: str, patience: float) -> None:
+    def __init__(
+        self,
+        transport: Transport,
+        experiment: str,
+        patience: float,
+        declared: Mapping[str, Census] | None = None,
+        without: Iterable[str] = (),
+    ) -> None:
+        """`declared` is what nodes said when the run began, and `without` those of them that it goes on without."""
         self._transport = transport
         self._experiment = experiment
         self._patience = patience
@@ -86,6 +95,13 @@ class Roster:
         self._refused: dict[int, tuple[str, float]] = {}
         self._known: FederatedData | None = None
         self._form = ""
+        self._gathered = False
+        self._said = ""
+        # Nodes that the run goes on without hold their clients still, under numbers that no node has.
+        away = left_out(declared or {}, without).values()
+        self._away = {-place: census for place, census in enumerate(away, start=1)}
+        if declared:
+            self._agree_on(declared.values())
         self._one_at_a_time = threading.Lock()
         """An asynchronous server asks from several threads; nodes are counted by one of them."""
 
@@ -100,19 +116,43 @@ class Roster:
         """
         end = time.monotonic() + self._patience
         while True:
-            connected = self._count(lambda counted: is_complete(counted, clients))
-            agreement = agree({node: self._counted[node] for node in connected}, clients)
+            connected = self._count(lambda counted: is_complete({**counted, **self._away}, clients))
+            agreement = agree({**{node: self._counted[node] for node in connected}, **self._away}, clients)
             if agreement.complete:
                 break
             if time.monotonic() > end:
                 raise TrainingError(self._too_few(agreement))
+            self._say_who_is_missing(agreement)
             time.sleep(BETWEEN_LOOKS)
         for node, reason in agreement.objections.items():  # only now: before, who is right could still change
-            self._refuse(node, reason)
+            if node not in self._away:
+                self._refuse(node, reason)
         self._counted = agreement.nodes
-        self._form = next(iter(agreement.nodes.values())).form
-        self._known = data_of(agreement.nodes.values())
+        self._gathered = True
+        if self._known is None:
+            self._agree_on(agreement.nodes.values())
+        assert self._known is not None
         return self._known
+
+    def _agree_on(self, nodes: Iterable[Census]) -> None:
+        """From here on a client has these rows, on whatever node it is."""
+        found = list(nodes)
+        self._form, self._known = found[0].form, data_of(found)
+
+    def declared(self) -> dict[str, Census]:
+        """What the nodes that a run begins with have said, by their names."""
+        return {self.name(node): census for node, census in self._counted.items()}
+
+    def _say_who_is_missing(self, agreement: Agreement) -> None:
+        line = f"{self._found(agreement)}{agreement.missing()}"
+        if line != self._said:
+            self._said = line
+            LOGGER.info("waiting: %s", line)
+
+    def _found(self, agreement: Agreement) -> str:
+        # Before the first node has come, nobody may have said how many clients there are.
+        here = len(agreement.here)
+        return f"{here} of {agreement.clients} clients" if agreement.clients else f"{here or 'no'} clients"
 
     def places(self, clients: Collection[int], end: float | None = None) -> dict[int, list[int]]:
         """The clients by the connected nodes that hold them; where nobody is here, wait for somebody."""
@@ -178,7 +218,7 @@ class Roster:
         connected, now = set(self._transport.nodes()), time.monotonic()
         waiting = {node for node, (_, until) in self._refused.items() if until > now}
         new = sorted(connected - self._counted.keys() - waiting)
-        seconds = CENSUS_SECONDS if self._known is None else CENSUS_SECONDS / 4
+        seconds = CENSUS_SECONDS / 4 if self._gathered else CENSUS_SECONDS
         silent = set(new)
         for reply in self._transport.exchange({node: Request("census", [], most=LONGEST) for node in new}, seconds):
             silent.discard(reply.node)
@@ -221,14 +261,17 @@ class Roster:
             raise DataError(f"its columns must be those of the run, {self._form}. Got {census.form}.")
         other = np.flatnonzero((np.diff(known.bounds[census.numbers]) != census.rows).any(axis=1))
         if len(other):
-            raise DataError(f"client {census.numbers[other[0]]} must be as it was at the start of the run.")
+            client, rows = census.numbers[other[0]], census.rows[other[0]]
+            before = tuple(np.diff(known.bounds[client]).tolist())
+            raise DataError(
+                f"client {client} must have the rows of the run's start, {before} for training, validation and test. "
+                f"It has {rows}."
+            )
 
     def _too_few(self, agreement: Agreement) -> str:
         away = {node: reason for node, (reason, _) in self._refused.items()} | agreement.objections
         refused = "".join(
             f"; {self._transport.name(node)} was refused: {reason}" for node, reason in islice(away.items(), REASONS)
         )
-        here = len(agreement.here)
-        # Before the first node has come, nobody may have said how many clients there are.
-        found = f"{here} of {agreement.clients} clients" if agreement.clients else f"{here or 'no'} clients"
-        return f"run not started: {found} connected in {self._patience:g} s{agreement.missing()}{refused}"
+        found = f"{self._found(agreement)} connected in {self._patience:g} s"
+        return f"run not started: {found}{agreement.missing()}{refused}"
