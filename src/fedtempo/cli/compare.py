@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import fields
 from enum import StrEnum
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Annotated, Any
 
 import typer
@@ -15,12 +17,10 @@ from fedtempo.cli.options import AllowCode, AsJson, Overrides, Quiet
 from fedtempo.comparison import (
     Comparison,
     Entrant,
-    Follow,
     Method,
     compare_runs,
     labels_of,
     paper_table,
-    run_entrants,
     stored_result,
     tables_of,
     tests_in_words,
@@ -31,11 +31,13 @@ from fedtempo.config import EXPERIMENT, stored_file, without_places
 from fedtempo.errors import ConfigError, OutputError, is_number, require, wrong
 from fedtempo.report import follow, tidy_csv, tidy_rows, write_report
 from fedtempo.study import Budget
+from fedtempo.study.plain import run_plainly
 from fedtempo.support.files import write_atomically
 from fedtempo.support.table import ResultTable
 from fedtempo.support.terminal import Terminal, say
 from fedtempo.training.pool import runs_at_once
 from fedtempo.training.result import Result
+from fedtempo.training.round_report import RoundReport
 from fedtempo.training.view import Run
 
 Paths = Annotated[list[Path], typer.Argument(help="Run folders, or experiment files to run.", metavar="PATH...")]
@@ -178,8 +180,8 @@ def compare(
         runs = [Run.of(folder).completed() for folder in folders]
     else:
         entrants = entrants_of_files(paths, overrides or [], algorithms, only, allow_code=allow_code or [])
-        results, labels = _trained(entrants, 1 if seeds is None else seeds, out, workers, quiet or as_json)
-        runs = [Run.of(result, label) for result, label in zip(results, labels, strict=True)]
+        drawn = page is not None
+        results, runs = _trained(entrants, 1 if seeds is None else seeds, out, workers, quiet or as_json, drawn)
     comparison = compare_runs(runs, reference, target)
     method: Method = test.method
     chosen = [] if columns is None else [key.strip() for key in columns.split(",")]
@@ -202,17 +204,28 @@ def _compare_fairly(options: FairOptions, figures: Path | None, as_json: bool, q
 
 
 def _trained(
-    entrants: Sequence[Entrant], seeds: int, out: Path | None, workers: int | None, quiet: bool
-) -> tuple[list[Result], list[str]]:
-    """The runs of all contestants, side by side where that is faster; says which way it goes."""
+    entrants: Sequence[Entrant], seeds: int, out: Path | None, workers: int | None, quiet: bool, drawn: bool
+) -> tuple[list[Result], list[Run]]:
+    """The runs of all contestants, side by side where that is faster; says which way it goes.
+
+    With the results of the runs if they are to be `drawn`: a page shows their data too.
+    """
     at_once = runs_at_once(workers, seeds * len(entrants), seeds * sum(entrant.file.rounds for entrant in entrants))
     if not quiet:
         say(str(at_once), error=True)
-    return run_entrants(entrants, seeds, out, _follow(quiet or at_once.workers > 1), at_once.workers)
 
+    def shown(rounds: Generator[RoundReport, None, Result], total: int, label: str) -> Result:
+        return follow(rounds, total, label=label, quiet=quiet)
 
-def _follow(quiet: bool) -> Follow:
-    return lambda rounds, total, label: follow(rounds, total, label=label, quiet=quiet)
+    def observe(done: int, total: int, name: str) -> None:
+        if not quiet and at_once.workers > 1:
+            say(f"{done}/{total}: {name}", error=True)
+
+    with TemporaryDirectory() if out is None else nullcontext(out) as place:
+        ended = run_plainly(entrants, seeds, Path(place), shown, at_once.workers, observe)
+        results = [stored_result(one.folder, one.file) for one in ended] if drawn else []
+        runs = [Run.of(one.folder, one.label) for one in ended]
+    return results, runs
 
 
 def _budget(given: Mapping[str, Any]) -> Budget:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import multiprocessing
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from fedtempo.algorithms import Algorithm, fedavg, feddecay, fednar, fedsgd, local_only, pflego
 from fedtempo.data import FederatedData, dirichlet, load
@@ -14,9 +13,9 @@ from fedtempo.evaluation.protocol import Evaluation
 from fedtempo.models import mlp
 from fedtempo.schedules import decaying_k
 from fedtempo.study import Budget, from_functions, make_plan, tune_alike
+from fedtempo.study.driver import PendingRun, perform_all
 from fedtempo.support.files import sole_user
 from fedtempo.training.loop import drained
-from fedtempo.training.pool import Ask, Done, Pool
 from fedtempo.training.run import train
 from fedtempo.training.view import Run
 from fedtempo.tuning.space import dimensions_of
@@ -93,37 +92,50 @@ def settings_for(rounds: int) -> dict[str, Any]:
     }
 
 
+@dataclass(frozen=True)
+class DemoJob:
+    """A contestant with its rate, a kind of users and a seed, for the driver of all studies."""
+
+    label: str
+    alpha: float
+    seed: int
+    rounds: int
+    command: str
+
+    @property
+    def name(self) -> str:
+        """For people."""
+        return f"{self.label}, alpha {self.alpha:g}, seed {self.seed}"
+
+    def done(self) -> bool:
+        """Nothing is kept: the whole demo takes less than a minute."""
+        return False
+
+    def perform(self) -> DemoRun:
+        """Train, and return what the table and the page need."""
+        algorithm = MAKERS[self.label](**TUNED[self.alpha][self.label])
+        data = demo_data(self.seed, self.alpha)
+        settings = {**settings_for(self.rounds), "data": data, "algorithm": algorithm, "seed": self.seed}
+        result = drained(train(**settings, progress=False))
+        result.history = [replace(report, params={}) for report in result.history]
+        return DemoRun(self.label, self.alpha, self.seed, Run.of(result, self.label, self.command).drawn())
+
+
 def run_demo(rounds: int, seeds: int, workers: int, announce: Callable[[int, int], None]) -> list[DemoRun]:
     """Every contestant on every seed, in as many processes as there are workers; `announce` gets how many are done."""
-    jobs = [(seed, alpha, label) for seed in range(seeds) for alpha, tuned in TUNED.items() for label in tuned]
-    found: dict[int, DemoRun] = {}
-
-    def perform(number: int, ask: Ask) -> DemoRun:
-        return _one(*jobs[number], rounds, command=f"fedtempo demo --rounds {rounds} --seeds {seeds}")
-
-    if workers == 1 or "fork" not in multiprocessing.get_all_start_methods():
-        for number in range(len(jobs)):
-            found[number] = perform(number, lambda question: None)
-            announce(len(found), len(jobs))
-        return [found[number] for number in range(len(jobs))]
+    command = f"fedtempo demo --rounds {rounds} --seeds {seeds}"
+    jobs = [
+        DemoJob(label, alpha, seed, rounds, command)
+        for seed in range(seeds)
+        for alpha, tuned in TUNED.items()
+        for label in tuned
+    ]
+    found: dict[PendingRun, object] = {}
     # Forked: the contestants are functions of this module that need not be sent.
-    with Pool(perform, workers, "fork") as pool:
-        for message in pool.perform(enumerate(range(len(jobs)))):
-            assert isinstance(message, Done)
-            if message.error is not None:
-                raise message.error
-            found[message.number] = message.result
-            announce(len(found), len(jobs))
-    return [found[number] for number in range(len(jobs))]
-
-
-def _one(seed: int, alpha: float, label: str, rounds: int, command: str) -> DemoRun:
-    algorithm = MAKERS[label](**TUNED[alpha][label])
-    result = drained(
-        train(**settings_for(rounds), data=demo_data(seed, alpha), algorithm=algorithm, seed=seed, progress=False)
-    )
-    result.history = [replace(report, params={}) for report in result.history]
-    return DemoRun(label, alpha, seed, Run.of(result, label, command).drawn())
+    failed = perform_all(jobs, workers, False, lambda done, total, name: announce(done, total), take=found.__setitem__)
+    if failed:
+        raise failed[0]
+    return [cast(DemoRun, found[job]) for job in jobs]
 
 
 def tune_demo(

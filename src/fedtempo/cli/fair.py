@@ -18,7 +18,7 @@ from fedtempo.study import (
     from_entrants,
     make_plan,
 )
-from fedtempo.study.jobs import Observe
+from fedtempo.study.driver import Observe
 from fedtempo.support.terminal import Terminal, say
 from fedtempo.tuning.space import Dimension, dimensions_of, read_tables
 

@@ -39,18 +39,12 @@ from fedtempo.papers.framework.pages import (
 )
 from fedtempo.papers.framework.probing import estimated_seconds, timed_before, timed_seconds
 from fedtempo.papers.framework.repeated import in_lines, repetitions, stored_of, take_trials
-from fedtempo.papers.framework.running import (
-    Observer,
-    judged_runs,
-    plan,
-    require_data_sets,
-    trial_runs,
-    with_choices,
-)
+from fedtempo.papers.framework.running import judged_runs, plan, require_data_sets, trial_runs, with_choices
 from fedtempo.papers.framework.stored import StoredRuns, read_stored_runs
 from fedtempo.papers.framework.stored_outcome import stored_outcome
 from fedtempo.papers.situation_table import PAGE, write_situations
 from fedtempo.papers.ten_claims import TEN, write_claims
+from fedtempo.study.driver import Observe
 from fedtempo.study.estimate import duration
 from fedtempo.support.kind import in_words, kind_here
 from fedtempo.support.terminal import Terminal, say
@@ -329,11 +323,10 @@ def _list(chosen: dict[str, Reproduction], as_json: bool) -> None:
     say("Times are for two cores; smoke takes seconds. --paper, --minutes: fewer rows.")
 
 
-def _observer(quiet: bool) -> Observer:
+def _observer(quiet: bool) -> Observe:
     def observe(done: int, total: int, name: str) -> None:
         if not quiet:
-            what = name or ("kept from before" if done else "started")
-            say(f"{done}/{total} {what}", error=True)
+            say(f"{done}/{total} {name}", error=True)
 
     return observe
 

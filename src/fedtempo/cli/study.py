@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from fedtempo.cli.fair import show_fair, told_by
-from fedtempo.cli.options import AsJson, Quiet
+from fedtempo.cli.options import AllowCode, AsJson, Quiet
 from fedtempo.study import PLAN, compare_fairly
 from fedtempo.study.estimate import duration, seconds_of_study
 from fedtempo.study.file import read_study
@@ -30,6 +30,7 @@ def study(
     only_plan: Annotated[
         bool, typer.Option("--plan", help="Check the file, print the plan and an estimate of its time, and stop.")
     ] = False,
+    allow_code: AllowCode = None,
     as_json: AsJson = False,
     quiet: Quiet = False,
 ) -> None:
@@ -39,7 +40,7 @@ def study(
     kept in --out: the same command goes on where it was interrupted. While it runs, report.html in the folder shows how
     far it is.
     """
-    found = read_study(file)
+    found = read_study(file, allow_code or [])
     plan = found.plan()
     folder = out or Path("studies") / file.stem
     judged = len(plan.contestants) * len(plan.seeds)

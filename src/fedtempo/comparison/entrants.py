@@ -1,26 +1,22 @@
-"""Who is compared when an experiment file is run with several algorithms, and running them."""
+"""Who is compared when an experiment file is run with several algorithms."""
 
 from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Callable, Generator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 from fedtempo.algorithms import IN_FILES
-from fedtempo.config import ExperimentFile, parse, read, settings_of, train_file
-from fedtempo.config.own_code import find, granting
+from fedtempo.config import ExperimentFile, parse, read, settings_of
+from fedtempo.config.own_code import find
 from fedtempo.config.pairs import pairs_of
-from fedtempo.errors import ConfigError, is_count, require
+from fedtempo.errors import ConfigError, require
 from fedtempo.training.loop import drained
-from fedtempo.training.pool import Ask, Done, Pool
 from fedtempo.training.result import Result
-from fedtempo.training.round_report import RoundReport
 from fedtempo.training.run import train
-from fedtempo.training.storage.database import DATABASE
 
 BASELINES = ("fedavg", "local_only")
 """What every comparison should be able to point at: fine-tuned FedAvg, and no federation at all."""
@@ -28,7 +24,6 @@ LOCAL_WORK = ("lr", "steps", "epochs", "weighting")
 """Settings that mean the same everywhere. A server's rate or a method's own strength does not."""
 Rates = Callable[[str], Mapping[str, object]]
 """A value for every setting of an algorithm that is tuned, by the algorithm's name."""
-Follow = Callable[[Generator[RoundReport, None, Result], int, str], Result]
 
 
 @dataclass(frozen=True)
@@ -149,55 +144,6 @@ def _even(rate: Any) -> Any:
     if rate.get("schedule") in ("per_step", "linear_in_round"):
         return rate["value"]
     return {**rate, "of": [_even(factor) for factor in rate["of"]]} if "of" in rate else dict(rate)
-
-
-def run_entrants(
-    entrants: Sequence[Entrant], seeds: int, out: Path | None, follow: Follow, workers: int = 1
-) -> tuple[list[Result], list[str]]:
-    """Train everybody with seeds s, s + 1, ... of the file; where there is a folder, runs in it are gone on with.
-
-    Several workers train whole runs side by side, one thread each, and leave them in folders; here they are then read.
-    """
-    require(is_count(seeds), "seeds", "an int >= 1", seeds)
-    require(is_count(workers), "workers", "an int >= 1", workers)
-    jobs = [
-        (entrant.label, entrant.file.model_copy(update={"seed": entrant.file.seed + offset}))
-        for offset in range(seeds)
-        for entrant in entrants
-    ]
-    labels = [label for label, _ in jobs]
-    if workers == 1:
-        return [_run(label, file, out, follow) for label, file in jobs], labels
-    with TemporaryDirectory() as place:
-        folder = out or Path(place)
-        _train_all(jobs, folder, workers)
-        return [_run(label, file, folder, follow) for label, file in jobs], labels
-
-
-def _train_all(jobs: Sequence[tuple[str, ExperimentFile]], out: Path, workers: int) -> None:
-    """Every run to its end, as many at a time as there are workers. The first error ends them all."""
-    sent = enumerate((label, file.model_dump(), out) for label, file in jobs)
-    with Pool(granting(_in_worker), workers, "spawn") as pool:
-        for message in pool.perform(sent):
-            if isinstance(message, Done) and message.error is not None:
-                label, file = jobs[message.number]
-                raise type(message.error)(f"seed {file.seed}, {label}: {message.error}")
-
-
-def _in_worker(job: tuple[str, dict[str, Any], Path], ask: Ask) -> None:
-    label, values, out = job
-    _run(label, parse({**values, "workers": 1}), out, lambda rounds, total, title: drained(rounds))
-
-
-def _run(label: str, file: ExperimentFile, out: Path | None, follow: Follow) -> Result:
-    folder = None if out is None else out / slug(label) / f"seed-{file.seed}"
-    begun = folder is not None and (folder / DATABASE).exists()
-    rounds = train_file(file, folder, begun)
-    result = follow(rounds, file.rounds, f"seed {file.seed}, {label}")
-    if folder is not None:
-        result.export(folder)
-    result.history = [replace(report, params={}) for report in result.history]
-    return result
 
 
 def stored_result(folder: Path, file: ExperimentFile) -> Result:

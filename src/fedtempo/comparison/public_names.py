@@ -1,7 +1,7 @@
 """Every public name of comparisons. `fedtempo.comparison` hands them out when they are first asked for."""
 
 from fedtempo.comparison.comparison import Comparison, Difference, Line, compare_runs
-from fedtempo.comparison.entrants import Entrant, Follow, entrants_of, run_entrants, stored_result
+from fedtempo.comparison.entrants import Entrant, entrants_of, stored_result
 from fedtempo.comparison.figures import write_figures
 from fedtempo.comparison.protocol import labels_of
 from fedtempo.comparison.publish import latex, markdown
@@ -14,7 +14,6 @@ __all__ = [
     "Difference",
     "Entrant",
     "Estimate",
-    "Follow",
     "Line",
     "Method",
     "PairedTest",
@@ -25,7 +24,6 @@ __all__ = [
     "markdown",
     "paired_tests",
     "paper_table",
-    "run_entrants",
     "stored_result",
     "table_of",
     "tables_of",

@@ -32,7 +32,7 @@ from typing import Any
 from fedtempo.comparison.entrants import Entrant
 from fedtempo.comparison.targets import COSTS
 from fedtempo.config import parse, read_values
-from fedtempo.config.experiment_file import found_beside
+from fedtempo.config.experiment_file import found_beside, naming_code
 from fedtempo.config.pairs import put
 from fedtempo.errors import FedTempoError, is_number, require, unknown
 from fedtempo.study.plan import GROUPS, Budget, FairPlan, Said, make_plan
@@ -88,9 +88,12 @@ def _turned(said: Said) -> Said:
     return said if users in COSTS else {**said, "claim": (other, better, users)}
 
 
-def read_study(path: Path) -> StudyFile:
-    """The study in a file. What is wrong is one line with the file and the place in it."""
-    with _named(path.name):
+def read_study(path: Path, allow_code: Sequence[str] = ()) -> StudyFile:
+    """The study in a file. What is wrong is one line with the file and the place in it.
+
+    It may name code in modules beside it, or in those that `allow_code` names.
+    """
+    with _named(path.name), naming_code(path.parent, allow_code):
         return _checked(read_values(path), path.parent)
 
 

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import json
 import math
-import multiprocessing
 import shutil
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -14,22 +13,17 @@ from typing import Any
 
 from fedtempo.comparison.entrants import slug
 from fedtempo.config import write_experiment
-from fedtempo.config.own_code import granting
 from fedtempo.errors import FedTempoError, OutputError, StoreError, TrainingError
 from fedtempo.evaluation.protocol import Evaluation
 from fedtempo.study.plan import FairPlan
 from fedtempo.study.tunable import FromFile, Make, Tunable
 from fedtempo.support.files import read_inside, write_atomically
 from fedtempo.training.loop import drained, train_experiment
-from fedtempo.training.pool import Ask, Done, Pool
 from fedtempo.training.prepare import prepare
 from fedtempo.training.round_report import RoundReport
 from fedtempo.training.run import train
 from fedtempo.training.storage.database import DATABASE
 from fedtempo.training.view import Run
-
-Observe = Callable[[int, int, str], None]
-"""Is told how many runs are done, of how many, and what the last one was."""
 
 
 @dataclass(frozen=True)
@@ -156,44 +150,3 @@ def judged_of(tunable: Tunable, chosen: Mapping[str, object], plan: FairPlan, fo
     place = folder / "runs" / slug(tunable.label)
     common = (plan.rounds, plan.every, plan.patience)
     return [FairRun(tunable.label, tunable.make, chosen, seed, *common, place / f"seed-{seed}") for seed in plan.seeds]
-
-
-def perform_all(
-    runs: Sequence[FairRun], workers: int, can_be_sent: bool, observe: Observe, what: str
-) -> list[FedTempoError]:
-    """Train those that are not done, several at a time where there are several workers. Returns why some failed.
-
-    A run that fails ends no other.
-
-    What can be pickled goes to fresh processes. Functions of the user's own may not be picklable: then workers are
-    copies of this process, where the system can copy processes, and else the runs follow each other.
-    """
-    waiting = [run for run in runs if not run.done()]
-    done, failed = len(runs) - len(waiting), list[FedTempoError]()
-    if done:
-        observe(done, len(runs), f"{what}: done before")
-    can_fork = "fork" in multiprocessing.get_all_start_methods()
-    if min(workers, len(waiting)) < 2 or not (can_be_sent or can_fork):
-        for number, run in enumerate(waiting, done + 1):
-            try:
-                run.perform()
-            except FedTempoError as error:
-                failed.append(type(error)(f"{run.name}: {error}"))
-            observe(number, len(runs), run.name)
-        return failed
-    perform = _sent if can_be_sent else lambda number, ask: waiting[number].perform()
-    with Pool(granting(perform), workers, "spawn" if can_be_sent else "fork") as pool:
-        for message in pool.perform(enumerate(waiting if can_be_sent else range(len(waiting)))):
-            run = waiting[message.number]
-            if isinstance(message, Done) and message.error is not None:
-                named = type(message.error)(f"{run.name}: {message.error}")
-                if not isinstance(named, FedTempoError):
-                    raise named
-                failed.append(named)
-            done += 1
-            observe(done, len(runs), run.name)
-    return failed
-
-
-def _sent(run: FairRun, ask: Ask) -> None:
-    run.perform()

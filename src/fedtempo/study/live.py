@@ -9,7 +9,8 @@ from pathlib import Path
 
 from fedtempo.comparison.entrants import slug
 from fedtempo.report import REPORT, Grid, Section, report
-from fedtempo.study.jobs import Observe, trial_score
+from fedtempo.study.driver import Observe
+from fedtempo.study.jobs import trial_score
 from fedtempo.study.plan import FairPlan
 from fedtempo.study.tunable import Tunable
 from fedtempo.support.files import write_atomically
@@ -26,7 +27,7 @@ def live_page(plan: FairPlan, tunables: Sequence[Tunable], folder: Path, observe
     def seen(done: int, total: int, name: str) -> None:
         nonlocal before
         observe(done, total, name)
-        before = done - 1 if before < 0 else before
+        before = done if before < 0 or done < before else before
         ended = done - before
         left = "" if ended < 1 else _left((time.monotonic() - started) / ended * (total - done))
         page = report(

@@ -14,7 +14,8 @@ from fedtempo.comparison.comparison import compare_runs
 from fedtempo.comparison.entrants import slug
 from fedtempo.errors import ConfigError, FedTempoError, TrainingError, is_count, require
 from fedtempo.study.decisions import decide_all, validation_curve
-from fedtempo.study.jobs import Observe, Points, judged_of, perform_all, trial_score, trials_of
+from fedtempo.study.driver import Observe, perform_all
+from fedtempo.study.jobs import Points, judged_of, trial_score, trials_of
 from fedtempo.study.live import live_page
 from fedtempo.study.outcome import FairComparison, TunedValues
 from fedtempo.study.plan import FairPlan

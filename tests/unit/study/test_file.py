@@ -153,6 +153,17 @@ def test_the_command_goes_through_tunes_judges_and_decides(tmp_path: Path) -> No
     assert refused.returncode == OutputError.exit_code and "a plan must not change once it is written" in refused.stderr
 
 
+def test_it_may_name_code_beside_it_and_other_code_only_if_allowed(tmp_path: Path) -> None:
+    (tmp_path / "beside_a_study.py").write_text(
+        "import fedtempo as ft\ndef mine(lr: float) -> ft.Algorithm:\n    return ft.algorithms.fedavg(lr=lr, steps=1)\n"
+    )
+    values = changed("contestants/Mine", {"algorithm": {"name": "beside_a_study:mine"}})
+    tunables = read_study(written(tmp_path, values)).tunables
+    assert [dimension.name for dimension in tunables[-1].dimensions] == ["algorithm.lr"]
+    with pytest.raises(ConfigError, match="--allow-code packaging"):
+        read_study(written(tmp_path, changed("contestants/Mine", {"algorithm": {"name": "packaging.version:parse"}})))
+
+
 def test_new_writes_a_study_that_can_be_planned(tmp_path: Path) -> None:
     path = tmp_path / "mine.toml"
     ended = fedtempo_ended("new", str(path), "--study", "--data", "digits", "--algorithm", "fednar", "--rounds", "4")

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from fedtempo.data.files.folders import cache_folder, missing, present
@@ -17,11 +16,9 @@ from fedtempo.papers.framework.kept import SeededRun, keep, kept, seeded_run
 from fedtempo.papers.framework.outcomes import Outcome, TuningChoice
 from fedtempo.papers.framework.reproduction import Reproduction, gathered
 from fedtempo.papers.framework.stored import StoredRuns
-from fedtempo.training.pool import Ask, Done, Pool, WorkerDiedError
+from fedtempo.study.driver import Observe, perform_all
 
 PROCESSES = 2
-Observer = Callable[[int, int, str], None]
-"""Called with the number of finished runs, of all runs, and the name of the one that has just finished."""
 
 
 def plan(
@@ -86,7 +83,7 @@ def reproduce(
     only: Sequence[str] = (),
     data_dir: Path | None = None,
     processes: int = PROCESSES,
-    observe: Observer = lambda done, total, name: None,
+    observe: Observe = lambda done, total, name: None,
     stored: Path | None = None,
     provenance: str = "",
 ) -> Outcome:
@@ -126,16 +123,13 @@ def reproduce(
 
 
 def _all_measured(
-    tasks: Sequence[SeededRun], data_dir: Path | None, processes: int, observe: Observer
+    tasks: Sequence[SeededRun], data_dir: Path | None, processes: int, observe: Observe
 ) -> list[Measured]:
     """What each task measured; those whose measurements are not kept are performed, over so many processes."""
-    waiting = [task for task in tasks if kept(task.path) is None]
-    observe(len(tasks) - len(waiting), len(tasks), "")
-    can_fork = "fork" in multiprocessing.get_all_start_methods()
-    several = min(processes, len(waiting)) > 1 and can_fork
-    performed = _in_processes(waiting, data_dir, processes) if several else _here(waiting, data_dir)
-    for done, task in enumerate(performed, len(tasks) - len(waiting) + 1):
-        observe(done, len(tasks), task.name)
+    # Forked, because a task's measures may be functions that cannot be sent.
+    failed = perform_all([PaperJob(task, data_dir) for task in tasks], processes, False, observe)
+    if failed:
+        raise failed[0]
     found = []
     for task in tasks:
         measured = kept(task.path)
@@ -145,47 +139,31 @@ def _all_measured(
     return found
 
 
-def _perform(task: SeededRun, data_dir: Path | None) -> None:
-    started = time.process_time()
-    if task.tried is not None and isinstance(task.run, Training) and not task.run.has_validation(data_dir):
-        raise ConfigError(f"{task.name}: a rate must be chosen on validation rows, and this data has none.")
-    try:
-        measured = task.run.perform(data_dir)
-    except TrainingError:
-        if task.tried is None:
-            raise
-        measured = Measured()
-    keep(task, measured | Measured(seconds=time.process_time() - started))
+@dataclass(frozen=True)
+class PaperJob:
+    """A run of a reproduction for the driver of all studies."""
 
+    task: SeededRun
+    data_dir: Path | None
 
-def _here(tasks: Sequence[SeededRun], data_dir: Path | None) -> Iterator[SeededRun]:
-    for task in tasks:
-        _perform(task, data_dir)
-        yield task
+    @property
+    def name(self) -> str:
+        """For people."""
+        return self.task.name
 
+    def done(self) -> bool:
+        """Whether its measurements are kept."""
+        return kept(self.task.path) is not None
 
-def _in_processes(tasks: Sequence[SeededRun], data_dir: Path | None, processes: int) -> Iterator[SeededRun]:
-    """The tasks over several processes; each is yielded as it ends."""
-
-    def perform(number: int, ask: Ask) -> None:
-        _perform(tasks[number], data_dir)
-
-    waiting = iter(range(len(tasks)))
-    # Forked, because a task's measures may be functions that cannot be pickled.
-    with Pool(perform, processes, "fork") as pool:
-        while True:
-            while pool.has_room and (number := next(waiting, None)) is not None:
-                pool.start(number, number)
-            if pool.at_rest:
-                return
-            for message in pool.messages():
-                task = tasks[message.number]
-                if isinstance(message, Done) and message.error is not None:
-                    raise _named(message.error, task)
-                yield task
-
-
-def _named(error: Exception, task: SeededRun) -> Exception:
-    """The error with the run that it ended."""
-    again = ". Finished runs are kept: run the command again." if isinstance(error, WorkerDiedError) else ""
-    return type(error)(f"{task.name}: {error}{again}")
+    def perform(self) -> None:
+        """Train, measure and keep what was measured. A candidate that diverges has no scores."""
+        started, run = time.process_time(), self.task.run
+        if self.task.tried is not None and isinstance(run, Training) and not run.has_validation(self.data_dir):
+            raise ConfigError("a rate must be chosen on validation rows, and this data has none.")
+        try:
+            measured = run.perform(self.data_dir)
+        except TrainingError:
+            if self.task.tried is None:
+                raise
+            measured = Measured()
+        keep(self.task, measured | Measured(seconds=time.process_time() - started))
