@@ -30,7 +30,7 @@ def fednova(lr: Rate, epochs: Rate = 1) -> ft.Algorithm:
         return {"delta": scaled(subtract(carry.shared, received.shared), 1 / tau), "steps": {"tau": tau}}
 
     plain = fedavg(lr, epochs=epochs, weighting="samples")
-    phases = tuple(replace(p, after=count, after_reads_start=False) for p in plain.phases)
+    phases = tuple(p.hooked(ft.Hook(after=count, reads_start=False)) for p in plain.phases)
     server = ft.descend_scaled(plain.server, lambda aggregate, now: float(aggregate.means["steps"]["tau"]))
     return replace(plain, phases=phases, server=server, memory=ft.Memory(begin=begin), uploads=ft.Uploads(upload))
 
@@ -48,9 +48,9 @@ def feddyn(lr: Rate, steps: Rate, alpha: float = 0.1) -> ft.Algorithm:
         initial_state=lambda shared, trained: zeros_like(select(shared, trained)),
         final_state=lambda received, carry: add(carry.personal, subtract(carry.shared, received.shared), -alpha),
     )
-    pull = {"objective": proximal(alpha), "correction": lambda view: scaled(view.personal, -1.0), "on": "shared"}
+    history = ft.Hook(correction=lambda view: scaled(view.personal, -1.0))
     plain, server = fedavg(lr, steps), ft.Server(init=zeros_like, step=step)
-    phases = tuple(replace(p, **pull) for p in plain.phases)
+    phases = tuple(replace(p, objective=proximal(alpha), on="shared").hooked(history) for p in plain.phases)
     serving = ft.Serving(predict_shared, finetune_on="shared")
     return replace(plain, phases=phases, server=server, memory=memory, serving=serving)
 

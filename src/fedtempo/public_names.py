@@ -7,7 +7,7 @@ from fedtempo.algorithms.named import ClientSettings, named
 from fedtempo.client import compression as compress
 from fedtempo.client import objectives, optimizers, transforms
 from fedtempo.client.objectives import Received
-from fedtempo.client.phase import Carry, Phase, StepInfo, length
+from fedtempo.client.phase import Beside, Carry, Hook, Phase, StepInfo, length
 from fedtempo.client.rules import Probe, RateRule, StopRule
 from fedtempo.client.transforms import Transform
 from fedtempo.comparison.compare import compare
@@ -34,6 +34,7 @@ __all__ = [
     "Admission",
     "Aggregate",
     "Algorithm",
+    "Beside",
     "Carry",
     "ClientSettings",
     "ConfigError",
@@ -42,6 +43,7 @@ __all__ = [
     "Evaluation",
     "Faults",
     "FedTempoError",
+    "Hook",
     "Memory",
     "Metric",
     "ModelError",

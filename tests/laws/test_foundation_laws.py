@@ -200,7 +200,7 @@ def test_the_printed_plan_is_what_the_steps_use(clients: Clients) -> None:
         used.append((now.round, now.step, moved.rate))
         return carry
 
-    spied = replace(algorithm, phases=tuple(replace(p, after=note) for p in algorithm.phases))
+    spied = replace(algorithm, phases=tuple(p.hooked(ft.Hook(after=note)) for p in algorithm.phases))
     result = run(clients, spied, cohorts=[[3]])
     federation = result.experiment.federation
     plan = planned_steps(algorithm, range(4), 16, Batching(4), federation.problem.now(0, 1.0))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -13,6 +14,7 @@ from torch import nn
 import fedtempo as ft
 from fedtempo.client.optimizers import adamw
 from fedtempo.contracts import distance, small_data
+from fedtempo.params import zeros_like
 from tests.own_algorithms import feddyn, fednova, halved, moon
 
 OWN: dict[str, ft.Algorithm] = {
@@ -26,6 +28,38 @@ OWN: dict[str, ft.Algorithm] = {
 def test_they_keep_the_contract_alone_and_under_fednar(name: str) -> None:
     ft.check_algorithm(OWN[name])
     ft.check_algorithm(ft.algorithms.fednar(OWN[name], weight_decay=0.05, max_norm=0.5))
+
+
+def test_a_hook_that_reads_the_direction_has_to_say_so() -> None:
+    """Where nobody reads the direction, a pull is subtracted from the weights and is no part of it."""
+
+    def directed(reads_start: bool) -> ft.Algorithm:
+        def note(carry, step, received, now):
+            return carry._replace(scratch={name: carry.scratch[name] + step.direction[name] for name in carry.scratch})
+
+        plain = ft.algorithms.fedprox(lr=0.1, steps=3, mu=0.5)
+        start = ft.Memory(begin=lambda received, personal: (personal, zeros_like(received.shared)))
+        phases = tuple(p.hooked(ft.Hook(after=note, reads_start=reads_start)) for p in plain.phases)
+        return replace(
+            plain, phases=phases, memory=start, uploads=ft.Uploads(lambda received, carry: {"delta": carry.scratch})
+        )
+
+    ft.check_algorithm(directed(True))
+    with pytest.raises(AssertionError, match="has reads_start=True in each Hook whose `after` reads the start"):
+        ft.check_algorithm(directed(False))
+
+
+@pytest.mark.parametrize("name", ["after", "after_reads_start", "look", "stop_rule"])
+def test_a_setting_that_is_a_part_of_a_hook_now_says_so(name: str) -> None:
+    part = {"after_reads_start": "reads_start"}.get(name, name)
+    with pytest.raises(ft.ConfigError, match=rf"^{name} must be given in a hook: Phase\(..., hooks=\(ft.Hook\({part}="):
+        ft.algorithms.fedavg(lr=0.1, steps=1).with_phases(lambda phase: replace(phase, **{name: None}))
+
+
+def test_two_methods_may_not_both_set_where_gradients_are_taken() -> None:
+    look = ft.Hook(look=lambda gradient_at, view, now: gradient_at)
+    with pytest.raises(ft.ConfigError, match=r"hooks \(look\) must be given by one method"):
+        ft.algorithms.fedavg(lr=0.1, steps=1).with_phases(lambda phase: phase.hooked(look, look))
 
 
 @pytest.mark.parametrize("build", [fednova, feddyn, moon])

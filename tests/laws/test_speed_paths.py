@@ -92,7 +92,7 @@ def test_a_hook_may_keep_the_weights_of_a_step(place: str, optimizer: Any) -> No
             return {"delta": subtract(last, received.shared)}
 
         plain = ft.algorithms.fedavg(lr=0.1, steps=4, optimizer=optimizer)
-        phases = tuple(replace(p, after=after, after_reads_start=False, on="shared") for p in plain.phases)
+        phases = tuple(replace(p, on="shared").hooked(ft.Hook(after=after, reads_start=False)) for p in plain.phases)
         memory = ft.Memory(begin=begin, final_state=lambda received, carry: {})
         return replace(plain, phases=phases, memory=memory, uploads=ft.Uploads(upload))
 

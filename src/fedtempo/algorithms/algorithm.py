@@ -135,8 +135,6 @@ class Serving:
     finetune_like: Phase | None = None
     """The phase whose optimizer, objective and trained tensors fine-tuning takes over; None takes the newcomers' last
     phase, or the first of the algorithm's on the served tensors."""
-    after_decays: bool = False
-    """Whether a phase's `after` is a decay inside the round: fine-tuning leaves it out unless it is told to decay."""
 
     def with_phases(self, change: Callable[[Phase], Phase]) -> Serving:
         """The same with every phase changed."""

@@ -11,7 +11,7 @@ from fedtempo.algorithms.algorithm import Algorithm, Memory, Serving, Weighting
 from fedtempo.algorithms.named import ClientSettings, PhaseSettings, gradient_only, named, phase_settings
 from fedtempo.algorithms.parts.model_interpolation import ALPHA, Mix, mixture_of, predict_interpolated
 from fedtempo.client.objectives import Loss, Objective, Received, Value, View
-from fedtempo.client.phase import Carry, Length, Phase, StepInfo, length
+from fedtempo.client.phase import Beside, Carry, Hook, Length, Phase, StepInfo, length
 from fedtempo.client.transforms import sgd
 from fedtempo.errors import is_number, require
 from fedtempo.params import Params, nothing
@@ -49,7 +49,7 @@ def apfl(
     rate, count = checked_rate(lr, "lr"), length(steps, epochs)
     own = Phase(count, rate, objective=_mixed_loss(mix, noted=True), on="personal", **phase_settings(clients))
     follows = order == "shared_first"
-    both = Phase(count, rate, on="shared", beside=own, beside_follows=follows, **phase_settings(clients))
+    both = Phase(count, rate, on="shared", beside=Beside(own, follows), **phase_settings(clients))
     slope = checked_rate(rate if alpha_lr is None else alpha_lr, "alpha_lr")
     exact: PhaseSettings = {**gradient_only(clients), "trains": nothing}
     # Its one step sees the first batch of the round, and w and v where they start.
@@ -59,7 +59,7 @@ def apfl(
         objective=_mixed_loss(mix, noted=False),
         on="personal",
         own=ALPHA,
-        after=_into_unit,
+        hooks=(Hook(after=_into_unit),),
         **exact,
     )
     return Algorithm(

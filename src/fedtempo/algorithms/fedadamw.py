@@ -12,6 +12,7 @@ from fedtempo.algorithms.parts.global_update import driven, driving
 from fedtempo.algorithms.parts.shared_moments import adamw_with_shared_moments, with_block_means
 from fedtempo.client.clipping import clip_gradient
 from fedtempo.client.optimizers import NORMALISED, Optimizer
+from fedtempo.client.phase import Hook
 from fedtempo.errors import ConfigError, is_number, require
 from fedtempo.schedules import Rate, checked_rate
 
@@ -57,9 +58,8 @@ def fedadamw(
     plain = fedavg(rate, steps, epochs=epochs, server_lr=server_lr, **settings)
     drive = driven(alpha, rate, rescaled=True)
     clip = clip_gradient(max_norm)
-    phases = tuple(
-        replace(p, direction=clip, after=drive, after_reads_start=False, counts_earlier=True) for p in plain.phases
-    )
+    hook = Hook(after=drive, reads_start=False)
+    phases = tuple(replace(p, direction=clip, counts_earlier=True).hooked(hook) for p in plain.phases)
     return replace(plain, phases=phases, server=driving(plain.server), owns=frozenset({NORMALISED}))
 
 

@@ -23,7 +23,7 @@ from fedtempo.algorithms.parts.adaptive_local_aggregation import (
 )
 from fedtempo.algorithms.parts.rate_rules import AVERAGED
 from fedtempo.client.objectives import Received
-from fedtempo.client.phase import Carry, Phase, length
+from fedtempo.client.phase import Carry, Hook, Phase, length
 from fedtempo.errors import is_count, is_number, require
 from fedtempo.params import Params, Selector, submodule
 from fedtempo.schedules import Rate, checked_rate
@@ -69,8 +69,7 @@ def fedala(
         objective=mixed_loss,
         on="personal",
         own=MIX,
-        after=mix(most_passes),
-        until=mixed_enough(threshold),
+        hooks=(Hook(after=mix(most_passes), until=mixed_enough(threshold)),),
         **exact,
     )
     local = tuple(replace(phase, on="shared") for phase in plain.phases)

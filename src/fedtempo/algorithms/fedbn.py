@@ -13,7 +13,7 @@ from fedtempo.algorithms.fedavg import fedavg
 from fedtempo.algorithms.named import ClientSettings, named
 from fedtempo.client.network import Network
 from fedtempo.client.objectives import Received
-from fedtempo.client.phase import Carry
+from fedtempo.client.phase import Carry, Hook
 from fedtempo.params import Params, combine, of_type, select, subtract
 from fedtempo.schedules import Rate
 from fedtempo.server.sums import Groups
@@ -43,7 +43,7 @@ def fedbn(
     plain = fedavg(lr, steps, epochs=epochs, server_lr=server_lr, weighting=weighting, **clients)
     if newcomer == "fresh":
         return replace(plain, personal=NORMALISATION)
-    tuned = replace(plain.phases[0], enter=_own_statistics)
+    tuned = plain.phases[0].hooked(Hook(enter=_own_statistics))
     return replace(
         plain,
         memory=Memory(initial_state=select, of=NORMALISATION),

@@ -11,7 +11,7 @@ from fedtempo.algorithms.named import ClientSettings, named
 from fedtempo.algorithms.parts.last_mean import last_mean, sending_last_mean
 from fedtempo.algorithms.parts.sum_of_rates import TRAVELLED, add_rate, sum_of_rates
 from fedtempo.client.objectives import Received, Steady, View
-from fedtempo.client.phase import Carry
+from fedtempo.client.phase import Carry, Hook
 from fedtempo.client.rules import zero_of
 from fedtempo.errors import require
 from fedtempo.params import Params, subtract
@@ -42,10 +42,8 @@ def fedcm(
     share = checked_rate(alpha, "alpha", positive=True)
     require(share.at(Now()) <= 1, "alpha", "at most 1", share.at(Now()))
     plain = fedavg(lr, steps, epochs=epochs, server_lr=server_lr, weighting=weighting, **clients)
-    phases = tuple(
-        replace(p, share=share, correction=Steady(_direction), after=add_rate, after_reads_start=False)
-        for p in plain.phases
-    )
+    hook = Hook(share=share, correction=Steady(_direction), after=add_rate, reads_start=False)
+    phases = tuple(p.hooked(hook) for p in plain.phases)
     return replace(
         plain,
         phases=phases,

@@ -9,12 +9,12 @@ from typing import Literal, Unpack
 
 import torch
 
-from fedtempo.algorithms.algorithm import Algorithm, Memory, Serving, Weighting
+from fedtempo.algorithms.algorithm import Algorithm, Memory, Weighting
 from fedtempo.algorithms.fedavg import fedavg
 from fedtempo.algorithms.named import ClientSettings, named
 from fedtempo.algorithms.parts.rate_rules import BLOCKS
 from fedtempo.client.objectives import Received
-from fedtempo.client.phase import AfterStep, Carry, Length, StepInfo, length
+from fedtempo.client.phase import AfterStep, Carry, Hook, Length, StepInfo, length
 from fedtempo.errors import ConfigError, is_number, require
 from fedtempo.params import Params, combine, partition
 from fedtempo.schedules import (
@@ -71,9 +71,8 @@ def feddecay(
             checked_rate(lr, "lr") * factors, steps, epochs=epochs, server_lr=server_lr, weighting=weighting, **clients
         )
     plain = fedavg(lr, steps, epochs=epochs, server_lr=server_lr, weighting=weighting, **clients)
-    phases = tuple(replace(p, after=_shorten_epochs(factors), epoch_factor=factors) for p in plain.phases)
-    memory, serving = Memory(begin=_note_start), Serving(after_decays=True)
-    return replace(plain, phases=phases, memory=memory, serving=serving, owns=frozenset({BLOCKS}))
+    phases = tuple(p.hooked(Hook(after=_shorten_epochs(factors), epoch_factor=factors)) for p in plain.phases)
+    return replace(plain, phases=phases, memory=Memory(begin=_note_start), owns=frozenset({BLOCKS}))
 
 
 def _factors(beta: float | None, decay: str | Sequence[float], per: str) -> Schedule:

@@ -14,7 +14,7 @@ from fedtempo.algorithms.named import ClientSettings, named, phase_settings
 from fedtempo.algorithms.parts.expectation import expectation
 from fedtempo.client.network import Network
 from fedtempo.client.objectives import component, mixture
-from fedtempo.client.phase import Length, Phase, length
+from fedtempo.client.phase import Hook, Length, Phase, length
 from fedtempo.client.transforms import sgd
 from fedtempo.errors import is_count, require
 from fedtempo.params import Params
@@ -51,7 +51,7 @@ def fedem(
         checked_rate(lr, "lr"),
         objective=mixture,
         on="shared",
-        enter=expectation,
+        hooks=(Hook(enter=expectation),),
         **phase_settings(clients),
     )
     transform = sgd(checked_rate(server_lr, "server_lr"))

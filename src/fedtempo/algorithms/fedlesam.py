@@ -14,7 +14,7 @@ from fedtempo.algorithms.parts.notes import SEEN, noting
 from fedtempo.algorithms.parts.rate_rules import moving
 from fedtempo.client.local_step import sent_down
 from fedtempo.client.objectives import Received, Value, View
-from fedtempo.client.phase import Carry, Phase
+from fedtempo.client.phase import Carry, Hook, Phase
 from fedtempo.client.rules import GradientAt
 from fedtempo.params import Params, add, norm, select, subtract, without_prefix
 from fedtempo.schedules import Now, Position, Rate, checked_rate
@@ -50,7 +50,7 @@ def fedlesam(
         return nearby if kick else gradient_at
 
     def change(phase: Phase) -> Phase:
-        return phase if phase.on == "personal" else replace(phase, look=look)
+        return phase if phase.on == "personal" else phase.hooked(Hook(look=look))
 
     def use(received: Received, notes: Params) -> tuple[Received, Params]:
         x = sent_down(received, received.extra)

@@ -16,6 +16,7 @@ from fedtempo.algorithms.parts.global_update import driven, driving
 from fedtempo.algorithms.parts.polar_factor import orthogonalised, polar_factor
 from fedtempo.client.clipping import clip_gradient
 from fedtempo.client.optimizers import NORMALISED, Optimizer
+from fedtempo.client.phase import Hook
 from fedtempo.client.transforms import Transform, scale_by_adam
 from fedtempo.errors import is_number, require
 from fedtempo.params import Params, zeros_like
@@ -61,7 +62,7 @@ def fedmuon(
     plain = fedavg(rate, steps, epochs=epochs, server_lr=server_lr, **settings)
     drive = driven(gamma, rate, rescaled=False)
     clip = clip_gradient(max_norm)
-    phases = tuple(replace(p, direction=clip, after=drive, after_reads_start=False) for p in plain.phases)
+    phases = tuple(replace(p, direction=clip).hooked(Hook(after=drive, reads_start=False)) for p in plain.phases)
     return replace(plain, phases=phases, server=driving(plain.server), owns=frozenset({NORMALISED}))
 
 

@@ -54,7 +54,7 @@ def decay_and_clip(
 
 def decayed_once(algorithm: Algorithm, weight_decay: Rate | None, who: str) -> Algorithm:
     """The algorithm itself; an error where an optimizer would decay its weights a second time. None: by a function."""
-    phases = [p for phase in algorithm.phases for p in (phase, phase.beside) if p is not None]
+    phases = [p for phase in algorithm.phases for p in phase.together]
     own = {p.optimizer.name for p in phases if "weight_decay" in dict(p.optimizer.transform.schedules)}
     if own and weight_decay != 0:
         rule = "must be around an optimizer that does not decay weights itself, or they decay twice"

@@ -11,6 +11,7 @@ from fedtempo.algorithms.fedprox import fedprox
 from fedtempo.algorithms.named import ClientSettings, named
 from fedtempo.algorithms.parts.local_work import note_work, over_work
 from fedtempo.algorithms.parts.rate_rules import CENTRE
+from fedtempo.client.phase import Hook
 from fedtempo.client.transforms import Transform, chain, scale, sgd
 from fedtempo.client.transforms import momentum as heavy_ball
 from fedtempo.errors import ConfigError, require
@@ -57,7 +58,7 @@ def fednova(
     beside = pulls and not inside
     direction = _pulled(momentum, strength, compat) if beside else heavy_ball(momentum)
     note = note_work(rate, strength if pulls else None, momentum, compat and pulls and momentum > 0)
-    phases = tuple(replace(p, direction=direction, after=note, after_reads_start=False) for p in plain.phases)
+    phases = tuple(replace(p, direction=direction).hooked(Hook(after=note, reads_start=False)) for p in plain.phases)
     outer = [scale(_inverse(rate)), heavy_ball(server_momentum), scale(rate)] if server_momentum else []
     server = descend(chain(*outer, sgd(checked_rate(server_lr, "server_lr"))))
     owns = plain.owns | ({CENTRE} if beside else set())

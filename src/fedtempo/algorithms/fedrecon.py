@@ -7,7 +7,7 @@ from typing import Literal, Unpack
 from fedtempo.algorithms.algorithm import Algorithm, Memory, Serving, Uploads, Weighting
 from fedtempo.algorithms.named import ClientSettings, gradient_only, named, restricted
 from fedtempo.algorithms.parts.last_step import begin_with_zeros, note_direction, upload_note
-from fedtempo.client.phase import Length, Phase, Rows, length
+from fedtempo.client.phase import Hook, Length, Phase, Rows, length
 from fedtempo.client.transforms import Transform, chain, identity, scale_by_adam, sgd
 from fedtempo.params import Selector, submodule
 from fedtempo.schedules import Rate, Schedule, checked_rate, constant
@@ -73,7 +73,8 @@ def fedrecon_stateful(
     fit = Phase(length(head_steps), checked_rate(head_lr, "head_lr"), full_batch=full_batch, **on_head)
     # The step of this phase is thrown away; only its direction, the body's gradient, is sent.
     once = Length(constant(1))
-    look = Phase(once, constant(1.0), full_batch=full_batch, prescribed_rate=True, after=note_direction, **exact)
+    note = Hook(after=note_direction, prescribed_rate=True)
+    look = Phase(once, constant(1.0), full_batch=full_batch, hooks=(note,), **exact)
     return Algorithm(
         (fit, look),
         descend(server_transform(server_optimizer, checked_rate(server_lr, "server_lr"))),

@@ -12,7 +12,7 @@ from fedtempo.algorithms.named import ClientSettings, named, phase_settings, res
 from fedtempo.algorithms.parts.class_counts import COUNTS, count_classes
 from fedtempo.client.network import Network
 from fedtempo.client.objectives import Loss, Objective, Value, View
-from fedtempo.client.phase import Phase, length
+from fedtempo.client.phase import Beside, Hook, Phase, length
 from fedtempo.client.transforms import sgd
 from fedtempo.params import Params, Selector, combine, select, submodule, zeros_like
 from fedtempo.schedules import Position, Rate, Schedule, checked_rate
@@ -49,8 +49,8 @@ def fedrod(
         objective=_balanced(strength),
         rates=(("gamma", strength),),
         on="shared",
-        beside=own,
-        enter=count_classes,
+        beside=Beside(own),
+        hooks=(Hook(enter=count_classes),),
         **phase_settings(clients),
     )
     first = zeros_like if personal_head == "zero" else dict

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import torch
 
 from fedtempo.algorithms.algorithm import Algorithm
 from fedtempo.algorithms.named import named
 from fedtempo.client.objectives import Value, View
+from fedtempo.client.phase import Hook
 from fedtempo.client.rules import GradientAt, Look
 from fedtempo.errors import require
 from fedtempo.params import Params, add, norm, scaled
@@ -26,7 +25,7 @@ def fedsam(algorithm: Algorithm, *, rho: Rate = 0.1, eps: float = 0.0) -> Algori
     """
     require(eps >= 0, "eps", "a number >= 0", eps)
     look = ascending(rho, eps=eps)
-    return algorithm.claimed(POINT, "fedsam").with_phases(lambda phase: replace(phase, look=look))
+    return algorithm.claimed(POINT, "fedsam").with_phases(lambda phase: phase.hooked(Hook(look=look)))
 
 
 def ascending(rho: Rate, share: float = 1.0, normalised: bool = True, eps: float = 0.0) -> Look:

@@ -13,7 +13,7 @@ from fedtempo.algorithms.parts.displacement_history import history_memory, longe
 from fedtempo.algorithms.parts.history_server import with_history
 from fedtempo.algorithms.parts.rate_rules import CENTRE, HISTORY
 from fedtempo.client.objectives import Received
-from fedtempo.client.phase import Carry
+from fedtempo.client.phase import Carry, Hook
 from fedtempo.errors import require
 from fedtempo.params import add, subtract
 from fedtempo.schedules import Rate, checked_rate
@@ -49,8 +49,8 @@ def fedspeed(
     alike = weighting == "uniform" or history == "participants"
     require(alike, "weighting", "'uniform' with history='all'", weighting)
     plain = fedavg(lr, steps, epochs=epochs, server_lr=server_lr, weighting=weighting, **clients)
-    look = ascending(rho, alpha, normalised)
-    phases = tuple(replace(pulled(p, strength, max_norm), look=look, rates=(("pull", strength),)) for p in plain.phases)
+    nearby, rates = Hook(look=ascending(rho, alpha, normalised)), (("pull", strength),)
+    phases = tuple(replace(pulled(p, strength, max_norm), rates=rates).hooked(nearby) for p in plain.phases)
     return replace(
         plain,
         phases=phases,

@@ -10,6 +10,7 @@ from fedtempo.algorithms.fedavg import fedavg
 from fedtempo.algorithms.named import ClientSettings, named
 from fedtempo.algorithms.parts.last_step import begin_with_zeros, note_direction, note_update, upload_note
 from fedtempo.algorithms.parts.rate_rules import AVERAGED
+from fedtempo.client.phase import Hook
 from fedtempo.schedules import Rate, checked_rate
 
 
@@ -36,7 +37,7 @@ def fomaml(
         lr, steps, epochs=epochs, server_lr=1.0 if server_lr is None else server_lr, weighting=weighting, **clients
     )
     note = note_update if server_lr is None else note_direction
-    phases = tuple(replace(phase, after=note) for phase in plain.phases)
+    phases = tuple(phase.hooked(Hook(after=note)) for phase in plain.phases)
     return replace(
         plain,
         phases=phases,

@@ -106,7 +106,7 @@ def named(build: Callable[Arguments, Algorithm]) -> Callable[Arguments, Algorith
 
 def _check_passed_on(name: str, algorithm: Algorithm, clients: Mapping[str, Any]) -> None:
     """A setting that `**clients` took and no phase got would print with the algorithm and change nothing."""
-    phases = [one for phase in algorithm.phases for one in (phase, phase.beside) if one is not None]
+    phases = [one for phase in algorithm.phases for one in phase.together]
     for field, value in clients.items():
         default = PHASE_DEFAULTS[field]
         reached = value == default or any(getattr(phase, field) != default for phase in phases)

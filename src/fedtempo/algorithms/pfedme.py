@@ -10,7 +10,7 @@ from fedtempo.algorithms.algorithm import Algorithm, Memory, Serving, Weighting,
 from fedtempo.algorithms.named import ClientSettings, named, phase_settings
 from fedtempo.algorithms.parts.rate_rules import BLOCKS
 from fedtempo.client.objectives import Received, moreau
-from fedtempo.client.phase import AfterStep, Carry, Phase, StepInfo, length
+from fedtempo.client.phase import AfterStep, Carry, Hook, Phase, StepInfo, length
 from fedtempo.client.transforms import add_weight_decay, identity, sgd
 from fedtempo.errors import is_count, require
 from fedtempo.params import Params
@@ -52,8 +52,7 @@ def pfedme(
         on="personal",
         **phase_settings(clients),
         repeat=inner_steps,
-        after=_move_local(checked_rate(lr, "lr") * strength, inner_steps, warm_start),
-        after_reads_start=False,
+        hooks=(Hook(after=_move_local(checked_rate(lr, "lr") * strength, inner_steps, warm_start), reads_start=False),),
     )
     return Algorithm(
         (phase,),

@@ -8,7 +8,7 @@ from fedtempo.algorithms.algorithm import Algorithm, Memory, Serving, Uploads
 from fedtempo.algorithms.fedrecon import server_transform
 from fedtempo.algorithms.named import ClientSettings, gradient_only, named, restricted
 from fedtempo.algorithms.parts.last_step import begin_with_zeros, note_direction, upload_note
-from fedtempo.client.phase import Length, Phase, length
+from fedtempo.client.phase import Hook, Length, Phase, length
 from fedtempo.params import Selector, submodule
 from fedtempo.schedules import Now, Rate, checked_rate, constant, data_share, inverse_participation
 from fedtempo.server.step import descend, descend_scaled
@@ -47,7 +47,11 @@ def pflego(
     inner = Phase(length(steps, offset=-1), checked_rate(head_lr, "head_lr"), full_batch=full_batch, **on_head)
     exact = gradient_only(clients)
     joint = Phase(
-        Length(constant(1)), last_rate, full_batch=full_batch, prescribed_rate=True, after=note_direction, **exact
+        Length(constant(1)),
+        last_rate,
+        full_batch=full_batch,
+        hooks=(Hook(after=note_direction, prescribed_rate=True),),
+        **exact,
     )
     newcomer = Phase(length(steps), checked_rate(head_lr, "head_lr"), full_batch=full_batch, **on_head)
 

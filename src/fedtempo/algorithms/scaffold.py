@@ -12,7 +12,7 @@ from fedtempo.algorithms.parts.control_server import with_control
 from fedtempo.algorithms.parts.control_variates import OPTIONS, SHARE, add_rate_and_share, control_memory
 from fedtempo.algorithms.parts.sum_of_rates import add_rate
 from fedtempo.client.objectives import Received, Steady, control
-from fedtempo.client.phase import Carry
+from fedtempo.client.phase import Carry, Hook
 from fedtempo.params import subtract
 from fedtempo.schedules import Rate
 from fedtempo.server.sums import Groups
@@ -40,16 +40,9 @@ def scaffold(
     """
     by_samples, variate = control_weights == "samples", OPTIONS[option]
     plain = fedavg(lr, steps, epochs=epochs, server_lr=server_lr, weighting=weighting, **clients)
-    phases = tuple(
-        replace(
-            p,
-            correction=Steady(control),
-            after=add_rate_and_share if by_samples else add_rate,
-            after_reads_start=False,
-            enter=variate.enter,
-        )
-        for p in plain.phases
-    )
+    note = add_rate_and_share if by_samples else add_rate
+    hook = Hook(variate.enter, correction=Steady(control), after=note, reads_start=False)
+    phases = tuple(p.hooked(hook) for p in plain.phases)
 
     def upload(received: Received, carry: Carry) -> Groups:
         delta = subtract(carry.shared, received.shared)

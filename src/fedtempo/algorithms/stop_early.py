@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import torch
 from torch import Tensor
 
 from fedtempo.algorithms.algorithm import Algorithm
 from fedtempo.algorithms.named import named
 from fedtempo.algorithms.parts.rate_rules import BLOCKS
+from fedtempo.client.phase import Hook
 from fedtempo.client.rules import Probe, State, StopRule, zero_of
 from fedtempo.errors import is_count, require
 from fedtempo.params import Params, Scalar, norm, plain_norm
@@ -67,7 +66,7 @@ def stop_early(
     rule = StopRule(init, update)
     # A client that stopped inside an epoch or a block would leave out what is done at its end.
     free = algorithm.leaving(BLOCKS, "stop_early").claimed("when clients stop", "stop_early")
-    return free.with_phases(lambda p: replace(p, stop_rule=rule))
+    return free.with_phases(lambda p: p.hooked(Hook(stop_rule=rule)))
 
 
 def _length(gradient: Params) -> Scalar:

@@ -14,7 +14,7 @@ from fedtempo.algorithms.parts.client_loss import WEIGHTS
 from fedtempo.algorithms.parts.local_work import note_way, over_work
 from fedtempo.algorithms.parts.rate_rules import AVERAGED, BLOCKS, HISTORY, moving
 from fedtempo.client.objectives import Pulled, Received
-from fedtempo.client.phase import Carry, Phase, StepInfo
+from fedtempo.client.phase import Carry, Hook, Phase, StepInfo
 from fedtempo.client.transforms import Transform
 from fedtempo.errors import ConfigError
 from fedtempo.params import tensors_in
@@ -52,16 +52,15 @@ def _noting(phase: Phase) -> Phase:
         return phase
     pull = phase.objective.pull.strength if isinstance(phase.objective, Pulled) else None
     strength = None if pull is None else below_one(pull, phase.lr)
-    note, then = note_way(phase.lr, strength, *_momentum(phase)), phase.after
+    note = note_way(phase.lr, strength, *_momentum(phase))
 
     def after(carry: Carry, step: StepInfo, received: Received, now: Position) -> Carry:
-        carry = carry if then is None else then(carry, step, received, now)
         # Steps on a head that stays with the client are no work on the shared model.
         shared = phase.on == "shared" or any(name not in carry.personal for name in step.after)
         return note(carry, step, received, now) if shared else carry
 
     rates = tuple((name, strength if strength and name == "mu" else rate) for name, rate in phase.rates)
-    return replace(phase, rates=rates, after=after, after_reads_start=then is not None and phase.after_reads_start)
+    return replace(phase, rates=rates).hooked(Hook(after=after, reads_start=False))
 
 
 def _momentum(phase: Phase) -> tuple[float, bool]:

@@ -7,7 +7,7 @@ It may if nothing reads the start afterwards:
 | other clients, who start from the received model too | `allowed`: a stage's first step writes to new memory |
 | clients side by side, one of which turns out to differ in the middle of the step | the vectorised backend says no |
 | clients that stop before the step, and keep their weights | `stop_rule` and `until`, asked in the step |
-| the phase's `after` | `reads_start`: `Phase.after_reads_start`, and `kept_by_after`: it kept the weights themselves |
+| a hook's `after` | `reads_start`: `Hook.reads_start`, and `kept_by_after`: it kept the weights themselves |
 | a transform or a rule | `kept_in_state`: its state holds the weights themselves |
 
 Steps that overwrite and steps that do not have the same bits; a test runs every algorithm both ways.

@@ -7,9 +7,10 @@ model nor other clients. `client/program.py` binds it to a model; backends run t
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal, NamedTuple
+from functools import cached_property
+from typing import Any, Literal, NamedTuple, TypeVar
 
 from torch import Tensor
 
@@ -26,6 +27,7 @@ from fedtempo.schedules.stages import counts_steps
 from fedtempo.schedules.totals import follows_rounds, total_before
 from fedtempo.tasks import Batch, Task
 
+T = TypeVar("T")
 Rows = Literal["train", "support", "query"]
 """All training rows, their first half, or their second half."""
 Where = Literal["both", "shared", "personal"]
@@ -122,10 +124,10 @@ class StepInfo(NamedTuple):
     """One step, for algorithms that look at more than the new weights."""
 
     before: Params
-    """The trained tensors before the step; empty where the step overwrote them (`Phase.after_reads_start`)."""
+    """The trained tensors before the step; empty where the step overwrote them (`Hook.reads_start`)."""
     after: Params
     direction: Params
-    """What was subtracted, before it was multiplied by the rate; `Phase.after_reads_start` asks for all of it."""
+    """What was subtracted, before it was multiplied by the rate; `Hook.reads_start` asks for all of it."""
     rate: Scalar
 
 
@@ -137,6 +139,70 @@ Enter = Callable[[Network, Task, Received, Carry, Batch], tuple[Carry, Batch]]
 """(network, task, what came down, carry, all of the client's rows) -> the carry and the rows to train on."""
 
 
+class Hook(NamedTuple):
+    """What a method adds to the steps of a phase: functions, and facts about them. What it does not add is None."""
+
+    enter: Enter | None = None
+    """Sees all of the client's rows once, before the first step."""
+    look: Look | None = None
+    """Where gradients are taken. Sharpness-aware methods look nearby."""
+    correction: Correction | None = None
+    """Added to every gradient: the derivative of a linear term, such as SCAFFOLD's c - c_i."""
+    share: Schedule | None = None
+    """Mixes the correction with the gradient, share gradient + (1 - share) correction: FedCM's alpha."""
+    rate_rule: RateRule | None = None
+    """A rate that follows the gradients. It starts from `lr` at the round's first step."""
+    stop_rule: StopRule | None = None
+    """When a client stops before its last planned step, by what it sees of the step."""
+    until: Until | None = None
+    """Asked before every step whether to stop. Costs count such a phase as one of its units."""
+    after: AfterStep | None = None
+    """Called after every step; what it returns is the carry of the next step."""
+    reads_start: bool = True
+    """Whether `after` reads `StepInfo.before` or `StepInfo.direction`. If not, a step may overwrite the weights and
+    subtract its terms one by one, which is faster."""
+    epoch_factor: Schedule | None = None
+    """The factor by which `after` shortens the way of each epoch (FedDecay by displacement). Such an `after` is a decay
+    inside the round: fine-tuning leaves it out unless it is told to decay."""
+    prescribed_rate: bool = False
+    """Whether the rate is part of the server's rule, so that no rate rule may change it (PFLEGO's joint step)."""
+
+    def in_fine_tuning(self, decays: bool) -> Hook:
+        """The parts that fine-tuning keeps.
+
+        Corrections, gradients taken nearby, rules that stop a client, and what is done after a step serve the average
+        over clients, not this user. A decay inside the round stays if fine-tuning `decays`; else it would end early.
+        """
+        kept = self._replace(correction=None, share=None, look=None, stop_rule=None)
+        return kept if decays and self.epoch_factor is not None else kept._replace(after=None, epoch_factor=None)
+
+    def at_own_rate(self) -> Hook:
+        """The hook of a user who is fine-tuned at a given rate: a rate of the server's gives way to it."""
+        gone = self.rate_rule is not None and self.rate_rule.from_server
+        return self._replace(rate_rule=None) if gone else self
+
+
+ONCE = ("look", "correction", "share", "rate_rule", "stop_rule", "until", "epoch_factor")
+"""Parts of hooks of which a phase has one at most."""
+MOVED = {name: name for name in ("enter", *ONCE, "after", "prescribed_rate")} | {"after_reads_start": "reads_start"}
+"""Settings of a phase in 0.2.0 that are parts of a hook."""
+
+
+class Beside(NamedTuple):
+    """A phase on personal tensors that steps beside one on shared tensors, with its length, batches and rows.
+
+    Both gradients are taken before either moves, unless this one follows.
+    """
+
+    phase: Phase
+    follows: bool = False
+    """Whether its gradient is taken after the main phase has moved (APFL's code)."""
+
+
+def _first(parts: Iterable[T | None]) -> T | None:
+    return next((part for part in parts if part is not None), None)
+
+
 @dataclass(frozen=True)
 class Phase:
     """`length` gradient steps on `objective`: y <- y - lr * optimizer(direction(gradient))."""
@@ -146,25 +212,12 @@ class Phase:
     objective: Objective = supervised
     rates: tuple[tuple[str, Schedule], ...] = ()
     """Schedules inside the objective, by name, so that they can be checked and printed."""
-    correction: Correction | None = None
-    """Added to every gradient: the derivative of a linear term, such as SCAFFOLD's c - c_i."""
-    share: Schedule | None = None
-    """None adds a correction to the gradient. A share mixes them, share gradient + (1 - share) correction:
-    FedCM's alpha."""
-    look: Look | None = None
-    """Where gradients are taken; None is at the weights themselves. Sharpness-aware methods look nearby."""
     direction: Transform = identity
     """What the algorithm does to the gradient before the optimizer sees it: clipping, weight decay, ..."""
     optimizer: Optimizer = plain
     """How clients step with it: SGD, momentum, Adam, ..., and what becomes of the state between rounds."""
-    rate_rule: RateRule | None = None
-    """A rate that follows the gradients. It starts from `lr` at the round's first step; None takes `lr` as it is."""
-    prescribed_rate: bool = False
-    """Whether the rate is part of the server's rule, so that no rate rule may change it (PFLEGO's joint step)."""
     counts_earlier: bool = False
     """Whether a rule or an optimizer reads `Now.earlier`, the number of local steps in earlier rounds."""
-    stop_rule: StopRule | None = None
-    """When a client stops before its last planned step; None lets it take all of them."""
     trains: Selector = everything
     """The tensors that move. The others are constants of the objective."""
     on: Where = "both"
@@ -178,33 +231,123 @@ class Phase:
     """Steps taken on each batch before the next one is drawn."""
     accumulate: int = 1
     """Pieces in which a batch goes through the model; the gradient is that of the whole batch, in less memory."""
-    enter: Enter | None = None
-    """Sees all of the client's rows once, before the first step."""
-    after: AfterStep | None = None
-    """Called after every step; what it returns is the carry of the next step."""
-    after_reads_start: bool = True
-    """Whether `after` reads `StepInfo.before` or `StepInfo.direction`. If not, a step may overwrite the weights and
-    subtract its terms one by one, which is faster."""
-    epoch_factor: Schedule | None = None
-    """The factor by which `after` shortens the way of each epoch, for plans: FedDecay by displacement."""
     own: str = ""
     """Where it is given, the phase trains tensors that the client keeps besides its model. With `trains=nothing` it is
     the tensor `own` itself (APFL's alpha), else `own` + name for each name that `trains` matches (FedALA's weights).
     Wrappers of an algorithm skip such phases."""
-    beside: Phase | None = None
-    """A phase on personal tensors that steps at the same time, on the same batch; this one is on shared tensors. Both
-    gradients are taken before either moves. Its length, batches and rows are this phase's."""
-    beside_follows: bool = False
-    """Whether the phase beside this one takes its gradient after this one has moved (APFL's code)."""
-    until: Until | None = None
-    """Asked before every step. Costs count such a phase as one of its units."""
+    beside: Beside | None = None
+    """A second phase that steps at the same time, on the same batch."""
+    hooks: tuple[Hook, ...] = ()
+    """What a method adds to the steps. `enter` and `after` of several hooks run in turn; of the other parts there is
+    one at most."""
+
+    def __new__(cls, *args: Any, **given: Any) -> Phase:
+        """Say in one line what became of a setting that is a part of a hook now."""
+        for name in given:
+            if name in MOVED:
+                how = f"Phase(..., hooks=(ft.Hook({MOVED[name]}=...),))"
+                raise ConfigError(f"{name} must be given in a hook: {how}. See 'An algorithm of your own' in the docs.")
+        return super().__new__(cls)
 
     def __post_init__(self) -> None:
         require(is_count(self.accumulate), "accumulate", "an int >= 1", self.accumulate)
         rule = "an Optimizer, such as optimizers.adamw()"
         require(isinstance(self.optimizer, Optimizer), "optimizer", rule, self.optimizer)
-        apart = self.beside is None or (self.on == "shared" and self.beside.on == "personal")
+        known = self.beside is None or isinstance(self.beside, Beside)
+        require(known, "beside", "an ft.Beside: a phase, and whether it follows", self.beside)
+        apart = self.beside is None or (self.on == "shared" and self.beside.phase.on == "personal")
         require(apart, "beside", "a phase on personal tensors beside one on shared tensors", self.beside)
+        for name in ONCE:
+            given = [part for hook in self.hooks if (part := getattr(hook, name)) is not None]
+            require(len(given) < 2, f"hooks ({name})", "given by one method", given)
+
+    # ------------------------------------------------------------------ what the hooks add, together
+
+    @cached_property
+    def enter(self) -> Enter | None:
+        """The hooks' `enter`, in turn."""
+        enters = [hook.enter for hook in self.hooks if hook.enter is not None]
+        if len(enters) < 2:
+            return enters[0] if enters else None
+
+        def together(
+            network: Network, task: Task, received: Received, carry: Carry, rows: Batch
+        ) -> tuple[Carry, Batch]:
+            for enter in enters:
+                carry, rows = enter(network, task, received, carry, rows)
+            return carry, rows
+
+        return together
+
+    @cached_property
+    def after(self) -> AfterStep | None:
+        """The hooks' `after`, in turn."""
+        afters = [hook.after for hook in self.hooks if hook.after is not None]
+        if len(afters) < 2:
+            return afters[0] if afters else None
+
+        def together(carry: Carry, step: StepInfo, received: Received, now: Position) -> Carry:
+            for after in afters:
+                carry = after(carry, step, received, now)
+            return carry
+
+        return together
+
+    @cached_property
+    def after_reads_start(self) -> bool:
+        """Whether an `after` reads `StepInfo.before` or `StepInfo.direction`."""
+        return any(hook.after is not None and hook.reads_start for hook in self.hooks)
+
+    @cached_property
+    def correction(self) -> Correction | None:
+        """What is added to every gradient, or mixed with it."""
+        return _first(hook.correction for hook in self.hooks)
+
+    @cached_property
+    def share(self) -> Schedule | None:
+        """The gradient's share where a correction is mixed with it."""
+        return _first(hook.share for hook in self.hooks)
+
+    @cached_property
+    def look(self) -> Look | None:
+        """Where gradients are taken; None is at the weights themselves."""
+        return _first(hook.look for hook in self.hooks)
+
+    @cached_property
+    def rate_rule(self) -> RateRule | None:
+        """A rate that follows the gradients."""
+        return _first(hook.rate_rule for hook in self.hooks)
+
+    @cached_property
+    def stop_rule(self) -> StopRule | None:
+        """When a client stops before its last planned step."""
+        return _first(hook.stop_rule for hook in self.hooks)
+
+    @cached_property
+    def until(self) -> Until | None:
+        """Asked before every step: whether the client takes no further one."""
+        return _first(hook.until for hook in self.hooks)
+
+    @cached_property
+    def epoch_factor(self) -> Schedule | None:
+        """The factor by which an `after` shortens the way of each epoch, for plans."""
+        return _first(hook.epoch_factor for hook in self.hooks)
+
+    @cached_property
+    def prescribed_rate(self) -> bool:
+        """Whether the rate is part of the server's rule, so that no rate rule may change it."""
+        return any(hook.prescribed_rate for hook in self.hooks)
+
+    @property
+    def together(self) -> tuple[Phase, ...]:
+        """This phase, and the one beside it."""
+        return (self,) if self.beside is None else (self, self.beside.phase)
+
+    def hooked(self, *hooks: Hook) -> Phase:
+        """This phase with more hooks, after those that it has."""
+        return replace(self, hooks=(*self.hooks, *hooks))
+
+    # ------------------------------------------------------------------ what follows from the settings
 
     @property
     def schedules(self) -> tuple[tuple[str, Schedule], ...]:
@@ -256,4 +399,7 @@ class Phase:
         """This phase and the one beside it, changed; one whose steps are no local steps stays as it is."""
         if self.own:
             return self
-        return replace(change(self), beside=None if self.beside is None else change(self.beside))
+        changed = change(self)
+        if self.beside is None:
+            return changed
+        return replace(changed, beside=self.beside._replace(phase=change(self.beside.phase)))

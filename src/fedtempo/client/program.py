@@ -115,12 +115,15 @@ def compile_client(
     `elementwise` says that upload, final state and start treat every number alike.
     """
     mains = [_stage(i, phase, network, task) for i, phase in enumerate(phases)]
-    besides = [phase.beside for phase in phases if phase.beside is not None]
+    besides = [phase.beside.phase for phase in phases if phase.beside is not None]
     others = [_stage(len(mains) + i, phase, network, task) for i, phase in enumerate(besides)]
     # Every phase has a state of its own, those that step beside another too.
     parts = (*mains, *others)
     companions = iter(others)
-    stages = tuple(stage if stage.phase.beside is None else _in_step(stage, next(companions)) for stage in mains)
+    stages = tuple(
+        stage if stage.phase.beside is None else _in_step(stage, next(companions), stage.phase.beside.follows)
+        for stage in mains
+    )
     remembers = remembers and any(_keeps(stage.phase) for stage in parts)
 
     def init(received: Received, personal: Params) -> Carry:
@@ -247,11 +250,11 @@ def _stage(index: int, phase: Phase, network: Network, task: Task) -> Stage:
     return Stage(phase, trained, reuses, enter, step, plain, lru_cache(CACHED_TIMELINES)(phase.positions), index)
 
 
-def _in_step(stage: Stage, beside: Stage) -> Stage:
+def _in_step(stage: Stage, beside: Stage, follows: bool) -> Stage:
     """The stage that takes each step together with a companion's.
 
     One moves shared and the other personal tensors, so their results do not meet. Both start from the same carry unless
-    the companion is to see what the stage has moved.
+    the companion `follows`.
     """
 
     def step(
@@ -263,7 +266,7 @@ def _in_step(stage: Stage, beside: Stage) -> Stage:
         may_overwrite: bool = False,
     ) -> tuple[Carry, Tensor]:
         moved, loss = stage.step(gradient_of, received, carry, batch, now)
-        other, _ = beside.step(gradient_of, received, moved if stage.phase.beside_follows else carry, batch, now)
+        other, _ = beside.step(gradient_of, received, moved if follows else carry, batch, now)
         index = beside.number
         states = (*moved.states[:index], other.states[index], *moved.states[index + 1 :])
         return moved._replace(personal=other.personal, states=states), loss

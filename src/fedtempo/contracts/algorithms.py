@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -49,9 +50,22 @@ def check_algorithm(algorithm: Algorithm, **settings: Any) -> None:
     lanes = _run(algorithm, **{**settings, "backend": vectorised})
     difference = distance(first, lanes)
     require_kept(difference <= TOLERANCE, algorithm, f"is the same side by side (differs by {difference:.1e})")
+    _check_hooks(first, algorithm, **settings)
     _check_upload(first, algorithm)
     rows = first.experiment.federation.problem.client_rows(0)
     first.personalize(rows)
+
+
+def _check_hooks(first: Result, algorithm: Algorithm, **settings: Any) -> None:
+    """An `after` that says it does not read a step's start and direction finds nothing else when it is given them."""
+    if not any(hook.after is not None and not hook.reads_start for phase in algorithm.phases for hook in phase.hooks):
+        return
+    careful = algorithm.with_phases(
+        lambda phase: replace(phase, hooks=tuple(hook._replace(reads_start=True) for hook in phase.hooks))
+    )
+    difference = distance(first, _run(careful, **settings))
+    law = "has reads_start=True in each Hook whose `after` reads the start or the direction"
+    require_kept(difference <= TOLERANCE, algorithm, f"{law} (differs by {difference:.1e})")
 
 
 def _draw_elsewhere() -> None:

@@ -54,19 +54,8 @@ def serves_as_held(served: Served, now: Now) -> bool:
 def fine_tuning(federation: Federation, protocol: Evaluation) -> Phase:
     """One epoch of the algorithm's own local steps, unless the protocol says otherwise."""
     model_phase = _own_phase(federation.algorithm)
-    # Control variates and notes for the server serve the average over clients, not this user. A decay inside the round
-    # would end fine-tuning early. So fine-tuning leaves out corrections, gradients taken nearby, rules that stop a
-    # client, and what an algorithm does after a step.
-    after = model_phase.after if protocol.decays and federation.algorithm.serving.after_decays else None
-    plain = replace(
-        model_phase,
-        on=federation.algorithm.serving.finetune_on,
-        correction=None,
-        look=None,
-        stop_rule=None,
-        after=after,
-        after_reads_start=True,
-    )
+    hooks = tuple(hook.in_fine_tuning(protocol.decays) for hook in model_phase.hooks)
+    plain = replace(model_phase, on=federation.algorithm.serving.finetune_on, hooks=hooks)
     return _as_protocol_says(federation, plain, protocol, length(epochs=1))
 
 
@@ -84,13 +73,11 @@ def _own_phase(algorithm: Algorithm) -> Phase:
 def _as_protocol_says(federation: Federation, phase: Phase, protocol: Evaluation, own_length: Length) -> Phase:
     """The phase with the length, rate and tensors that the protocol sets."""
     given = protocol.steps is not None or protocol.epochs is not None
-    rule = phase.rate_rule
     return replace(
         phase,
         length=length(protocol.steps, protocol.epochs, minimum=0) if given else own_length,
         lr=_rate(federation, phase, protocol),
-        # The server's rate is a rate like any other: what the protocol sets replaces it.
-        rate_rule=None if rule is not None and rule.from_server and protocol.lr is not None else rule,
+        hooks=phase.hooks if protocol.lr is None else tuple(hook.at_own_rate() for hook in phase.hooks),
         counts_earlier=False,
         trains=_trains(phase, protocol),
     )

@@ -12,7 +12,7 @@ import fedtempo as ft
 from fedtempo.client.gradients import by_autograd, by_transform
 from fedtempo.client.network import Network
 from fedtempo.client.objectives import Pull, Received, Steady, View, proximal
-from fedtempo.client.phase import Carry, Phase, StepInfo, length
+from fedtempo.client.phase import Carry, Hook, Phase, StepInfo, length
 from fedtempo.client.program import ClientProgram, compile_client
 from fedtempo.client.transforms import momentum
 from fedtempo.params import Params
@@ -29,7 +29,9 @@ RECEIVED = Received({"w": torch.tensor([START], dtype=torch.float64)}, {})
 
 def phase(**changes: object) -> Phase:
     """Steps of rate 1/4 on (w - 3)^2: each goes half of the way from where w is to 3."""
-    return replace(Phase(length(steps=2), as_schedule(0.25)), **changes)  # type: ignore[arg-type]
+    parts = {name: changes.pop(name) for name in Hook._fields if name in changes}
+    hooks = (Hook(**parts),) if parts else ()  # type: ignore[arg-type]
+    return replace(Phase(length(steps=2), as_schedule(0.25), hooks=hooks), **changes)  # type: ignore[arg-type]
 
 
 def program_of(*phases: Phase) -> ClientProgram:

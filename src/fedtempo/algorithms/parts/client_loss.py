@@ -12,7 +12,7 @@ from fedtempo.algorithms.algorithm import Algorithm, Memory
 from fedtempo.client.local_step import sent_down
 from fedtempo.client.network import Network
 from fedtempo.client.objectives import Received
-from fedtempo.client.phase import Carry, Enter
+from fedtempo.client.phase import Carry, Hook
 from fedtempo.client.program import Begin
 from fedtempo.client.rules import zero_of
 from fedtempo.errors import ConfigError, first_line, require, shown
@@ -31,7 +31,8 @@ def noting_loss(algorithm: Algorithm) -> Algorithm:
     """The algorithm whose clients also note f_i(x); its first phase sees all rows once for that."""
     first, *others = algorithm.phases
     memory: Memory = replace(algorithm.memory, begin=_with_zero(algorithm.memory.begin))
-    return replace(algorithm, phases=(replace(first, enter=_noting(first.enter)), *others), memory=memory)
+    first = replace(first, hooks=(Hook(enter=_note_loss), *first.hooks))
+    return replace(algorithm, phases=(first, *others), memory=memory)
 
 
 def _with_zero(begin: Begin) -> Begin:
@@ -42,16 +43,12 @@ def _with_zero(begin: Begin) -> Begin:
     return begun
 
 
-def _noting(enter: Enter | None) -> Enter:
-    def noted(network: Network, task: Task, received: Received, carry: Carry, data: Batch) -> tuple[Carry, Batch]:
-        # Not at the client's own start, where that is another one (FedInit).
-        shared = sent_down(received, carry.scratch)
-        layers = {n: t for n, t in carry.personal.items() if n not in shared}
-        loss = network.loss(task, {**shared, **layers}, data).to(torch.float64)
-        carry = carry._replace(scratch={**carry.scratch, LOSS: loss})
-        return (carry, data) if enter is None else enter(network, task, received, carry, data)
-
-    return noted
+def _note_loss(network: Network, task: Task, received: Received, carry: Carry, data: Batch) -> tuple[Carry, Batch]:
+    # Not at the client's own start, where that is another one (FedInit).
+    shared = sent_down(received, carry.scratch)
+    layers = {n: t for n, t in carry.personal.items() if n not in shared}
+    loss = network.loss(task, {**shared, **layers}, data).to(torch.float64)
+    return carry._replace(scratch={**carry.scratch, LOSS: loss}), data
 
 
 def check_weigh(weigh: Callable[[torch.Tensor], torch.Tensor]) -> None:

@@ -8,7 +8,7 @@ from fedtempo.algorithms.algorithm import Algorithm, Memory, Uploads
 from fedtempo.algorithms.parts.notes import notes_of, noting
 from fedtempo.client.clipping import clip_gradient
 from fedtempo.client.objectives import Pull, Received, View
-from fedtempo.client.phase import Carry, Phase
+from fedtempo.client.phase import Carry, Hook, Phase
 from fedtempo.client.transforms import add_weight_decay, chain
 from fedtempo.params import Params, add, scaled, select, subtract, without_prefix, zeros_like
 from fedtempo.schedules import Rate, Schedule
@@ -68,14 +68,14 @@ def pull_to_centre(strength: Schedule) -> Pull:
 def pulled(phase: Phase, strength: Schedule, max_norm: Rate | None) -> Phase:
     """The phase with the pull alpha (y - (x - s_i)); where steps are clipped, alpha y comes after the clip."""
     if max_norm is None:
-        return replace(phase, correction=pull_to_centre(strength))
+        return phase.hooked(Hook(correction=pull_to_centre(strength)))
     constant = pull_to_centre(strength).centre
 
     def offset(view: View) -> Params:
         return scaled(constant(view), -strength(view.now))
 
     direction = chain(clip_gradient(max_norm), add_weight_decay(strength))
-    return replace(phase, correction=offset, direction=direction)
+    return replace(phase, direction=direction).hooked(Hook(correction=offset))
 
 
 def two_displacements(plain: Uploads) -> Uploads:

@@ -9,7 +9,7 @@ import torch
 from fedtempo.algorithms.algorithm import Algorithm, Uploads
 from fedtempo.algorithms.parts.client_loss import LOSS, WEIGHTS, noting_loss
 from fedtempo.client.objectives import Received
-from fedtempo.client.phase import Carry, StepInfo
+from fedtempo.client.phase import Carry, Hook, StepInfo
 from fedtempo.errors import is_number, require
 from fedtempo.params import Params, squared_norm, subtract
 from fedtempo.schedules import Now, Position
@@ -46,7 +46,7 @@ def q_fair(plain: Algorithm, q: float, eps: float, static: bool) -> Algorithm:
 
     return replace(
         noting,
-        phases=tuple(replace(phase, after=_note_rate, after_reads_start=False) for phase in noting.phases),
+        phases=tuple(phase.hooked(Hook(after=_note_rate, reads_start=False)) for phase in noting.phases),
         server=descend_scaled(plain.server, _over_mean_height),
         memory=replace(noting.memory, begin=begin),
         uploads=Uploads(upload),

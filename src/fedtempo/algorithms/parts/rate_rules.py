@@ -7,7 +7,7 @@ from dataclasses import replace
 from fedtempo.algorithms.algorithm import Algorithm
 from fedtempo.client.objectives import Pulled, supervised
 from fedtempo.client.optimizers import NORMALISED
-from fedtempo.client.phase import Phase
+from fedtempo.client.phase import Hook, Phase
 from fedtempo.client.rules import RateRule
 from fedtempo.errors import ConfigError, require
 
@@ -34,7 +34,7 @@ def ruled(algorithm: Algorithm, rule: RateRule, who: str, counts_earlier: bool =
                 f"{who} with with_proximal=False must be around an objective that is the loss, alone or with a "
                 f"proximal term. Got {algorithm.name}, whose objective does not tell its terms apart."
             )
-        return replace(phase, rate_rule=rule, counts_earlier=phase.counts_earlier or counts_earlier)
+        return replace(phase, counts_earlier=phase.counts_earlier or counts_earlier).hooked(Hook(rate_rule=rule))
 
     free = algorithm.leaving(NORMALISED, who).claimed("the client's rate", who)
     return free.with_phases(change, serving=True)

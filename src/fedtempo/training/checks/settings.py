@@ -182,7 +182,7 @@ def _places(federation: Federation, now: Now, clients: np.ndarray) -> set[Now]:
 
 def _phases(federation: Federation) -> list[Phase]:
     phases = federation.algorithm.phases
-    return [*phases, *(phase.beside for phase in phases if phase.beside is not None)]
+    return [*phases, *(phase.beside.phase for phase in phases if phase.beside is not None)]
 
 
 def _check_repeats(asked: Sequence[int], numbers_of: Callable[[int], Iterator[Found]]) -> None:

@@ -174,8 +174,8 @@ WRONG: dict[str, tuple[ft.Algorithm, str]] = {
     ),
     "a rule's count that is no tensor": (
         PLAIN.with_phases(
-            lambda phase: replace(
-                phase, rate_rule=RateRule(init=lambda params: {"steps": 0}, update=lambda probe, s, now: (0.1, s))
+            lambda phase: phase.hooked(
+                ft.Hook(rate_rule=RateRule(init=lambda params: {"steps": 0}, update=lambda probe, s, now: (0.1, s)))
             )
         ),
         "the state of a phase's rule, init, must hold tensors alone",

@@ -106,7 +106,7 @@ REMEMBERS: dict[str, tuple[Callable[[], ft.Algorithm], str]] = {
     "rate of adaptive_decay": (lambda: scaled("rate"), r"phases\[...\].direction, update"),
     "decay of adaptive_decay": (lambda: scaled("decay"), r"phases\[...\].direction, update"),
     "an objective": (lambda: with_phases(objective=objective()), "phases"),
-    "what comes after a step": (lambda: with_phases(after=after()), "phases"),
+    "what comes after a step": (lambda: with_phases(hooks=(ft.Hook(after=after()),)), "phases"),
     "an upload": (lambda: replace(PLAIN, uploads=sending()), "uploads.upload"),
     "weigh of loss_weighted": (weighed, "uploads.upload"),
     "what a client keeps": (lambda: replace(PLAIN, memory=keeping()), "memory.final_state"),
