@@ -5,27 +5,32 @@ numbers of a run on the processor. In all else it is as strict as a graphics car
 processor beside its own, `numpy()` refuses its tensors, memory can run out, a fork cannot use it, and the device can
 be lost. `watched()` counts every time the host waits for it or copies to it, and names the line.
 
-Torch has room for one such device in a process and cannot take it back, so a test runs its work in a fork by `on_twin`.
+Torch has room for one such device in a process and cannot take it back, and a process that has computed gradients
+cannot have one any more. So a test runs a function in a process of its own, by `on_twin`.
 """
 
 from __future__ import annotations
 
 import copyreg
+import multiprocessing
 import os
 import sys
 import threading
+import traceback
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from types import ModuleType
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 import torch
 from torch import Tensor, nn
 from torch.utils import backend_registration
 
-from tests.programs import Forked
+from tests.waiting import PATIENCE
+
+T = TypeVar("T")
 
 NAME, KEY = "twin", "PrivateUse1"
 OLDEST_TORCH = (2, 11)
@@ -43,18 +48,40 @@ def is_possible() -> bool:
     return version >= OLDEST_TORCH and hasattr(backend_registration, "_setup_privateuseone_for_python_backend")
 
 
-def on_twin(work: Callable[[], object], timeout: float = 300.0) -> None:
-    """Run `work` in a fork whose torch has the device. What it raises fails the test."""
+def on_twin(function: Callable[..., T], *arguments: object, timeout: float = PATIENCE) -> T:
+    """What a function of a module returns in a process whose torch has the device; what it raises is raised here."""
     if not is_possible():
         pytest.skip(f"a device in Python needs torch {'.'.join(map(str, OLDEST_TORCH))}; this is {torch.__version__}")
+    # A server that has loaded everything and computed nothing is forked for every call.
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["tests.twin", "tests.zoo"])
+    here, there = context.Pipe(duplex=False)
+    process = context.Process(target=_answer, args=(there, function, arguments))
+    process.start()
+    there.close()
+    try:
+        answered = here.poll(timeout)
+        assert answered, f"no answer after {timeout} seconds"
+        good, answer = here.recv()
+    except EOFError:
+        good, answer = False, "the process died"
+    finally:
+        process.kill()
+        process.join()
+        here.close()
+    assert good, answer
+    found: T = answer
+    return found
 
-    def inside() -> None:
-        install()
-        work()
 
-    program = Forked(inside)
-    _, error = program.communicate(timeout)
-    assert program.wait() == 0, error
+def _answer(pipe: Any, function: Callable[..., object], arguments: tuple[object, ...]) -> None:
+    torch.set_num_threads(1)
+    install()
+    try:
+        answer = True, function(*arguments)
+    except BaseException:
+        answer = False, traceback.format_exc()
+    pipe.send(answer)
 
 
 class Watch:

@@ -238,6 +238,9 @@ def is_plain(tensor: Tensor) -> bool:
 def all_finite(tensors: Iterable[Tensor]) -> bool:
     """Whether all numbers are finite. A finite sum proves it; a sum that overflows is checked number by number."""
     floats = [t for t in tensors if t.is_floating_point()]
+    there = [torch.isfinite(t).all() for t in floats if not t.is_cpu]
+    if there:  # one question for a device, which would wait for every answer
+        return bool(torch.stack(there).all()) and all_finite(t for t in floats if t.is_cpu)
     if math.isfinite(sum(t.sum().item() for t in floats)):
         return True
     return all(bool(torch.isfinite(t).all()) for t in floats)

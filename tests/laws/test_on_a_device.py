@@ -63,43 +63,37 @@ def differing(pairs: list[tuple[str, str]], backend: str, rounds: int) -> list[s
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_third_of_the_zoo_is_the_same_on_a_device(kind: str) -> None:
-    pairs = [pair for pair in PAIRS[::3] if pair[0] == kind]
-
-    def work() -> None:
-        assert not differing(pairs, "serial", rounds=1)
-
-    on_twin(work)
+    assert not on_twin(differing, [pair for pair in PAIRS[::3] if pair[0] == kind], "serial", 1)
 
 
 @pytest.mark.slow("a third of it runs every time, one by one")
 @pytest.mark.parametrize("backend", ["serial", "vectorised"])
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_zoo_is_the_same_on_a_device(kind: str, backend: str) -> None:
-    pairs = [pair for pair in PAIRS if pair[0] == kind]
+    assert not on_twin(differing, [pair for pair in PAIRS if pair[0] == kind], backend, 2, timeout=1800.0)
 
-    def work() -> None:
-        torch.set_num_threads(1)
-        assert not differing(pairs, backend, rounds=2)
 
-    on_twin(work, timeout=1800.0)
+class Forgetful(nn.Module):
+    """Keeps a tensor in a plain attribute, which `.to(device)` does not move."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.body = zoo.model("mlp")
+        self.scale = torch.ones(4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        outputs: Tensor = self.body(x)
+        return outputs * self.scale
+
+
+def refusal_of(model: type[nn.Module]) -> str:
+    algorithm = ft.algorithms.fedavg(lr=0.1, steps=2)
+    try:
+        ft.run(model=model(), data=zoo.data("mlp"), algorithm=algorithm, rounds=1, device="twin", progress=False)
+    except ft.FedTempoError as error:
+        return str(error)
+    return ""
 
 
 def test_a_tensor_that_was_left_behind_is_named() -> None:
-    class Forgetful(nn.Module):
-        """Keeps a tensor in a plain attribute, which `.to(device)` does not move."""
-
-        def __init__(self) -> None:
-            super().__init__()
-            self.body = zoo.model("mlp")
-            self.scale = torch.ones(4)
-
-        def forward(self, x: Tensor) -> Tensor:
-            outputs: Tensor = self.body(x)
-            return outputs * self.scale
-
-    def work() -> None:
-        algorithm = ft.algorithms.fedavg(lr=0.1, steps=2)
-        with pytest.raises(ft.FedTempoError, match="found at least two devices"):
-            ft.run(model=Forgetful(), data=zoo.data("mlp"), algorithm=algorithm, rounds=1, device="twin")
-
-    on_twin(work)
+    assert "found at least two devices" in on_twin(refusal_of, Forgetful)

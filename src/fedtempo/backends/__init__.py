@@ -12,7 +12,7 @@ from fedtempo.backends.choice import (
     engine_for,
     parameters_of_a_step,
 )
-from fedtempo.backends.collect import compressed, finish, run_blocks
+from fedtempo.backends.collect import compressed, end, read_together, run_blocks
 from fedtempo.backends.engine import Calibration, Engine, InProcess, WorkerPool
 from fedtempo.backends.processes import Processes
 from fedtempo.backends.ray_actors import RayActors
@@ -42,8 +42,9 @@ __all__ = [
     "cluster_for",
     "compressed",
     "engine_for",
-    "finish",
+    "end",
     "parameters_of_a_step",
+    "read_together",
     "plain_serial",
     "run_blocks",
     "serial",

@@ -49,8 +49,8 @@ class Trained(NamedTuple):
     carry: Carry
     loss: Tensor
     """Mean loss over the steps, one number per client."""
-    samples: tuple[np.ndarray, ...]
-    """Samples that each stage processed, one number per client."""
+    samples: tuple[np.ndarray | Tensor, ...]
+    """Samples that each stage processed, one number per client; a tensor where a device alone knows how many."""
     stacked: bool
     """Whether tensors have a leading dimension of clients."""
     shapes: list[dict[str, torch.Size]]
@@ -114,6 +114,13 @@ class Order(NamedTuple):
 def in_float64(values: Tensor) -> np.ndarray:
     """A vector as a numpy array in float64, the type of all sums."""
     return values.detach().to("cpu", torch.float64).numpy()
+
+
+def in_float64_together(tensors: Sequence[Tensor]) -> list[np.ndarray]:
+    """Small tensors as arrays in float64, of their shapes; all that are on a device are read at once."""
+    there = [t.detach().reshape(-1).to(torch.float64) for t in tensors if not t.is_cpu]
+    read = iter(np.split(in_float64(torch.cat(there)), np.cumsum([t.numel() for t in there])[:-1]) if there else ())
+    return [in_float64(t) if t.is_cpu else next(read).reshape(tuple(t.shape)) for t in tensors]
 
 
 def _cut(tensor: Tensor, shape: torch.Size | None) -> Tensor:

@@ -21,7 +21,7 @@ from fedtempo.data.augment import step_keys
 from fedtempo.data.batches import Batching, BatchRows
 from fedtempo.errors import FedTempoError, TrainingError
 from fedtempo.federation.problem import Problem
-from fedtempo.params import Params
+from fedtempo.params import Params, tree_map
 from fedtempo.randomness import client_keys, scramble
 from fedtempo.schedules import Now
 from fedtempo.support.user_errors import what_failed
@@ -29,6 +29,8 @@ from fedtempo.tasks import Batch
 
 COPIED_BYTES = 2**22
 """Bytes of a client's batches that are copied at once."""
+SENT_AHEAD = 64
+"""Steps whose row numbers and keys go to a device together."""
 CACHE_LINE = 64
 """Bytes at whose multiples torch allocates tensors."""
 
@@ -87,12 +89,15 @@ def _train_client(
     personal: Params,
 ) -> Trained:
     carry = program.init(received, personal)
-    total, steps, samples = torch.zeros((), dtype=torch.float64), 0, []
+    total = torch.zeros((), dtype=torch.float64, device=problem.device)
+    steps: int | torch.Tensor = 0
+    samples: list[np.ndarray | torch.Tensor] = []
     data = problem.client_rows(client)
     for stage in program.stages:
         try:
+            before = 0 if now.most_steps is None else int(steps)
             carry, loss, taken, seen = _run_stage(
-                problem, stage, gradient(stage), received, now, client, carry, data, steps
+                problem, stage, gradient(stage), received, now, client, carry, data, before
             )
         except FedTempoError:
             raise
@@ -100,12 +105,12 @@ def _train_client(
         except Exception as error:
             what = what_failed(error)
             raise TrainingError(f"client {problem.data.name_of(client)}, round {now.round}: {what}") from error
-        total, steps = total + loss.cpu(), steps + taken
-        samples.append(np.array([seen]))
+        total, steps = total + loss, steps + taken
+        samples.append(seen.reshape(1) if isinstance(seen, torch.Tensor) else np.array([seen]))
     return Trained(
         clients=np.array([client]),
         carry=carry,
-        loss=(total / max(steps, 1)).reshape(1),
+        loss=(total / (steps.clamp(min=1) if isinstance(steps, torch.Tensor) else max(steps, 1))).reshape(1),
         samples=tuple(samples),
         stacked=False,
         shapes=[],
@@ -122,8 +127,12 @@ def _run_stage(
     carry: Carry,
     data: Batch,
     before: int,
-) -> tuple[Carry, torch.Tensor, int, int]:
-    """One stage of one client, which has taken `before` steps in earlier stages of this round."""
+) -> tuple[Carry, torch.Tensor, int | torch.Tensor, int | torch.Tensor]:
+    """One stage of one client, which has taken `before` steps in earlier stages of this round.
+
+    Returns the carry, the sum of the losses, the steps taken and the samples seen. The last two are tensors where only
+    the device knows when the client stopped.
+    """
     batching = stage.phase.batching(problem.batching)
     samples = int(problem.sizes[client])
     # A phase may see only half of the rows (FedRecon). Row numbers below count from the start of that half.
@@ -140,34 +149,79 @@ def _run_stage(
     keys = client_keys(problem.seed, np.array([client]), "batches", *now.path)
     draws = -(-len(here) // stage.phase.repeat)
     drawn = _drawn(data, BatchRows(batching, keys, np.array([count])), batching, count, draws)
+    on_device = problem.device != "cpu"
+    asks = stage.phase.until is not None or stage.phase.stop_rule is not None
+    keys_of = _keys_of_steps(problem, client, now, len(here))
     losses: list[torch.Tensor] = []
-    seen = 0
+    going: list[torch.Tensor] = []
+    lengths: list[int] = []
     for step, place in enumerate(here):
-        if stage.phase.until is not None and bool(stage.phase.until(received, carry)):
+        goes_on = _goes_on(stage, received, carry) if asks else None
+        if goes_on is not None and (not on_device or _is_asked(step)) and not bool(goes_on):
             break
         if step % stage.phase.repeat == 0:
             rows, length = next(drawn)
-        batch = _drawn_for(problem, rows, client, now, step)
-        carry, loss = stage.step(gradient, received, carry, batch, place, overwriting.allowed(step))
+        batch = _drawn_for(problem, rows, next(keys_of))
+        may_overwrite = overwriting.allowed(step) and not (on_device and asks)
+        stepped, loss = stage.step(gradient, received, carry, batch, place, may_overwrite)
         # Losses stay tensors until the end: reading a number would wait for the device at every step.
+        if goes_on is not None and on_device:
+            alive = goes_on
+            carry = tree_map(lambda new, old, alive=alive: torch.where(alive, new, old), stepped, carry)
+            loss = torch.where(alive, loss, 0.0)
+            going.append(alive)
+        else:
+            carry = stepped
         losses.append(loss)
-        seen += length
-        if stage.phase.stop_rule is not None and bool(stage.stopped(carry)):
-            break
-    total = torch.stack(losses).to(torch.float64).sum() if losses else torch.zeros((), dtype=torch.float64)
-    return carry, total, len(losses), seen
+        lengths.append(length)
+    if not losses:
+        return carry, torch.zeros((), dtype=torch.float64, device=problem.device), 0, 0
+    total = torch.stack(losses).to(torch.float64).sum()
+    if not going:
+        return carry, total, len(losses), sum(lengths)
+    taken = torch.stack(going)
+    return carry, total, taken.sum(), (taken * torch.tensor(lengths, device=taken.device)).sum()
 
 
-def _drawn_for(problem: Problem, rows: Batch, client: int, now: Now, step: int) -> Batch:
+def _goes_on(stage: Stage, received: Received, carry: Carry) -> torch.Tensor | None:
+    """Whether the client takes another step of a stage whose length depends on numbers; None of any other stage."""
+    if stage.phase.until is not None:
+        return torch.logical_not(torch.as_tensor(stage.phase.until(received, carry)))
+    stopped = stage.stopped(carry)
+    return None if stopped is None else stopped == 0
+
+
+def _is_asked(step: int) -> bool:
+    """Whether a device is asked before this step if the client goes on: before steps 0, 1, 2, 4, 8 and so on.
+
+    To ask is to wait for it. Steps after the end change nothing, and there are at most as many as before it.
+    """
+    return not step & (step - 1)
+
+
+def _keys_of_steps(problem: Problem, client: int, now: Now, steps: int) -> Iterator[tuple[torch.Tensor, ...]]:
+    """For each step the keys of its augmentation and of its dropout masks, as far as the run has them."""
+    one, draws = np.array([client]), list[Callable[[int], np.ndarray]]()
+    if problem.augment is not None:
+        draws.append(lambda step: step_keys(problem.seed, one, now.path, step).numpy())
+    if problem.network.dropout:
+        # Dropout takes its masks from this key, so they are the same in every backend.
+        draws.append(lambda step: dropout_keys(problem, one, now, step))
+    if not draws:
+        yield from repeat((), steps)
+    for first in range(0, steps if draws else 0, SENT_AHEAD):
+        ahead = range(first, min(first + SENT_AHEAD, steps))
+        keys = [torch.from_numpy(np.stack([draw(step) for step in ahead])).to(problem.device) for draw in draws]
+        yield from zip(*keys, strict=True)
+
+
+def _drawn_for(problem: Problem, rows: Batch, keys: tuple[torch.Tensor, ...]) -> Batch:
     """The batch of one step: augmented, and with the key of its dropout masks."""
     batch = dict(rows)
     if problem.augment is not None:
-        key = step_keys(problem.seed, np.array([client]), now.path, step).to(problem.device)
-        batch = problem.augment.one(batch, key)
+        batch = problem.augment.one(batch, keys[0])
     if problem.network.dropout:
-        # Dropout takes its masks from this key, so they are the same in every backend.
-        (masks,) = dropout_keys(problem, np.array([client]), now, step)
-        batch["_key"] = torch.tensor(int(masks), device=problem.device)
+        batch["_key"] = keys[-1][0]
     return batch
 
 
@@ -180,17 +234,23 @@ def until_deadline(planned: Sequence[Now], now: Now, before: int) -> Sequence[No
 def _drawn(data: Batch, rows: BatchRows, batching: Batching, count: int, draws: int) -> Iterator[tuple[Batch, int]]:
     """A client's batches in order, with their numbers of rows.
 
-    Several are copied at once and then cut apart: one copy serves many steps.
+    On the CPU several are copied at once and then cut apart: one copy serves many steps. A device gets the row numbers
+    of many steps at once.
     """
     if batching.size is None:
         yield from repeat((data, count), draws)
         return
-    together = _copied_together(data, batching.size)
+    device = next(iter(data.values())).device
+    together = _copied_together(data, batching.size) if device.type == "cpu" else SENT_AHEAD
     for first in range(0, draws, together):
         chosen = [rows.of_first(draw) for draw in range(first, min(first + together, draws))]
         index = torch.from_numpy(np.concatenate(chosen) if len(chosen) > 1 else chosen[0])
         lengths = [len(rows) for rows in chosen]
-        copied = [torch.split(t.index_select(0, index.to(t.device)), lengths) for t in data.values()]
+        if device.type != "cpu":
+            for place, length in zip(torch.split(index.to(device), lengths), lengths, strict=True):
+                yield {name: t.index_select(0, place) for name, t in data.items()}, length
+            continue
+        copied = [torch.split(t.index_select(0, index), lengths) for t in data.values()]
         batches = (dict(zip(data, batch, strict=True)) for batch in zip(*copied, strict=True))
         yield from zip(batches, lengths, strict=True)
 

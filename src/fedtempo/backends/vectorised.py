@@ -102,7 +102,7 @@ def train(
             where = f"clients {clients[0]} to {clients[-1]}, round {now.round}"
             hint = "backend='serial' runs them one by one"
             raise TrainingError(f"{where}, side by side: {what_failed(error)}. {hint}.") from error
-    loss = tally.loss.cpu() / torch.from_numpy(np.maximum(tally.steps, 1))
+    loss = tally.loss / torch.from_numpy(np.maximum(tally.steps, 1)).to(problem.device)
     yield Trained(clients, carry, loss, tally.samples, True, shapes)
 
 

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from fedtempo.backends import Block, compressed, finish, serial
+from fedtempo.backends import Block, compressed, end, read_together, serial
 from fedtempo.data.federated import FederatedData
 from fedtempo.deploy.blueprint import Blueprint
 from fedtempo.deploy.membership.census import census_of
@@ -121,9 +121,9 @@ class Node:
         client = np.array([task.client])
         personal = self._personal(order, task)
         (trained,) = serial.train(federation.problem, federation.program, received, now, client, [personal])
-        finished = finish(federation, received, trained)
+        (finished,) = read_together(federation, [end(federation, received, trained, {task.client: personal})])
         if federation.algorithm.uploads.compress is not None:
-            finished = compressed(federation, finished, now, {task.client: personal})
+            finished = compressed(federation, finished, now)
         reason = finished.refusal(0) if federation.checks_uploads else None
         if reason is not None:
             return failure_to_bytes(reason)

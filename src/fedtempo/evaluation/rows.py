@@ -8,13 +8,15 @@ that are cut to the client's own rows first: code of a user never sees a row tha
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from fedtempo.backends import Trained
+from fedtempo.backends.backend import in_float64_together
 from fedtempo.backends.memory import is_out_of_memory
 from fedtempo.client.phase import Carry
 from fedtempo.data.parts import Part
@@ -27,22 +29,70 @@ from fedtempo.tasks import SAMPLE_WEIGHT, Batch, Task, hide_padded_outputs, mean
 
 Sums = dict[str, tuple[Tensor, Tensor]]
 """By metric: a sum over rows, and the sum of the rows' weights."""
+OF_ROWS = ("y", SAMPLE_WEIGHT)
+"""Columns that losses and metrics take beside the outputs."""
 
 
-def score(federation: Federation, trained: Trained, part: Part) -> dict[str, np.ndarray]:
-    """Loss and metrics of each client on its rows of the part; 0 where it has none."""
+class Unread(NamedTuple):
+    """What some users' scores are computed from, before anything of it is read from a device."""
+
+    lanes: np.ndarray
+    """Which of the users they are."""
+    counts: np.ndarray
+    """How many rows each has."""
+    sums: Sums
+    losses: dict[int, Tensor]
+    """Losses that are no means over rows, of those users who have rows, by their place here."""
+    found: dict[str, np.ndarray]
+    """Metrics that are computed on the host."""
+
+    def tensors(self) -> list[Tensor]:
+        """All that has to be read."""
+        return [*(t for pair in self.sums.values() for t in pair), *self.losses.values()]
+
+
+def unread_scores(federation: Federation, trained: Trained, part: Part) -> list[Unread]:
+    """What loss and metrics of each client on its rows of the part follow from.
+
+    Nothing here waits for a device, except for metrics that are computed on the host.
+    """
     counts = federation.problem.data.sizes(part)[trained.clients]
-    scores = {name: np.zeros(len(counts)) for name in ("loss", *federation.problem.task.scores)}
-    for lanes in _together(counts, federation.problem.pads_scoring):
-        for name, values in _score_named(federation, _only(trained, lanes), part, counts[lanes]).items():
-            scores[name][lanes] = np.where(counts[lanes] > 0, values, 0.0)
-    return scores
+    groups = _together(counts, federation.problem.pads_scoring)
+    found = [_score_named(federation, _only(trained, lanes), part, counts[lanes], lanes) for lanes in groups]
+    # Users without rows stand in no group.
+    nobody = np.setdiff1d(np.arange(len(counts)), np.concatenate([np.empty(0, np.int64), *groups]))
+    return [*found, Unread(nobody, counts[nobody], {}, {}, {})]
 
 
-def _score_named(federation: Federation, trained: Trained, part: Part, counts: np.ndarray) -> dict[str, np.ndarray]:
+def read_scores(federation: Federation, users: Sequence[Sequence[Unread]]) -> dict[str, np.ndarray]:
+    """The scores of several blocks of users in a row, 0 where one has no rows; a device is waited for once."""
+    names = ("loss", *federation.problem.task.scores)
+    read = iter(in_float64_together([t for block in users for each in block for t in each.tensors()]))
+    blocks = []
+    for block in users:
+        scores = {name: np.zeros(sum(len(each.lanes) for each in block)) for name in names}
+        for each in block:
+            for name, values in _values(federation, each, read).items():
+                scores[name][each.lanes] = np.where(each.counts > 0, values, 0.0)
+        blocks.append(scores)
+    return {name: np.concatenate([block[name] for block in blocks]) for name in names}
+
+
+def _values(federation: Federation, unread: Unread, read: Iterator[np.ndarray]) -> dict[str, np.ndarray]:
+    """Each user's scores from the arrays that were read for them."""
+    task = federation.problem.task
+    found = {name: _finished(task.scores.get(name), next(read), next(read)) for name in unread.sums}
+    if unread.losses:
+        found["loss"] = np.zeros(len(unread.lanes))
+        for lane in unread.losses:
+            found["loss"][lane] = next(read)
+    return {**found, **unread.found}
+
+
+def _score_named(federation: Federation, trained: Trained, part: Part, counts: np.ndarray, lanes: np.ndarray) -> Unread:
     """As `_score_lanes`; what the model raises, which is the user's code, becomes an error that names a client."""
     try:
-        return _score_lanes(federation, trained, part, counts)
+        return _score_lanes(federation, trained, part, counts, lanes)
     except FedTempoError:
         raise
     except Exception as error:
@@ -52,7 +102,7 @@ def _score_named(federation: Federation, trained: Trained, part: Part, counts: n
         if len(clients) > 1:
             # Side by side it cannot be told whose rows fail: they are the first that fail by themselves.
             for lane in np.flatnonzero(counts)[:, None]:
-                _score_named(federation, _only(trained, lane), part, counts[lane])
+                _score_named(federation, _only(trained, lane), part, counts[lane], lane)
         one = f"client {federation.problem.data.name_of(int(clients[0]))}"
         who = one if len(clients) == 1 else f"clients {clients[0]} to {clients[-1]}"
         raise TrainingError(f"scoring {who} failed: {what_failed(error)}") from error
@@ -79,7 +129,7 @@ def _only(trained: Trained, lanes: np.ndarray) -> Trained:
     return trained._replace(clients=trained.clients[lanes], carry=tree_map(chosen, trained.carry), shapes=shapes)
 
 
-def _score_lanes(federation: Federation, trained: Trained, part: Part, counts: np.ndarray) -> dict[str, np.ndarray]:
+def _score_lanes(federation: Federation, trained: Trained, part: Part, counts: np.ndarray, lanes: np.ndarray) -> Unread:
     task = federation.problem.task
     batch = _padded_rows(federation, trained, part, counts)
     # Means over rows are summed for all clients at once, and padded rows count 0. Other metrics (AUROC, F1) would see
@@ -96,13 +146,10 @@ def _score_lanes(federation: Federation, trained: Trained, part: Part, counts: n
 
     with torch.no_grad():
         sums, outputs = trained.each(client, batch)
-        scores = {
-            name: _finished(task.scores.get(name), total.cpu().numpy(), count.cpu().numpy())
-            for name, (total, count) in sums.items()
-        }
-        if needs_outputs:
-            scores |= _one_by_one(federation, trained.clients, counts, apart, outputs, batch)
-    return scores
+        if not needs_outputs:
+            return Unread(lanes, counts, sums, {}, {})
+        losses, found = _one_by_one(federation, trained, counts, apart, outputs, batch)
+    return Unread(lanes, counts, sums, losses, found)
 
 
 def _padded_rows(federation: Federation, trained: Trained, part: Part, counts: np.ndarray) -> Batch:
@@ -154,38 +201,41 @@ def _finished(metric: Metric | None, totals: np.ndarray, counts: np.ndarray) -> 
 
 
 def _one_by_one(
-    federation: Federation, clients: np.ndarray, counts: np.ndarray, apart: list[Metric], outputs: Tensor, batch: Batch
-) -> dict[str, np.ndarray]:
-    """Metrics and losses that must see exactly one client's rows, computed client by client."""
+    federation: Federation, trained: Trained, counts: np.ndarray, apart: list[Metric], outputs: Tensor, batch: Batch
+) -> tuple[dict[int, Tensor], dict[str, np.ndarray]]:
+    """Losses and metrics that must see exactly one client's rows, computed client by client.
+
+    Losses are computed where the model is, metrics on the host.
+    """
     problem, task = federation.problem, federation.problem.task
-    names = [metric.name for metric in apart] if task.rows_apart else ["loss", *(metric.name for metric in apart)]
-    found = {name: np.zeros(len(clients)) for name in names}
+    losses: dict[int, Tensor] = {}
+    found = {metric.name: np.zeros(len(counts)) for metric in apart}
+    here = (outputs.cpu(), {name: batch[name].cpu() for name in OF_ROWS if name in batch}) if apart else (outputs, {})
     for lane in np.flatnonzero(counts).tolist():
-        rows = dict(_own_rows(batch, lane, int(counts[lane])))
-        predicted = _own_outputs(outputs[lane], batch, lane, int(counts[lane]))
+        count, client = int(counts[lane]), int(trained.clients[lane])
+        classes = int(problem.data.outputs[client]) if "_outputs" in batch else None  # type: ignore[index]
         try:
             if not task.rows_apart:
-                found["loss"][lane] = float(mean_loss(task, predicted, rows))
+                own = {name: batch[name][lane, :count] for name in OF_ROWS if name in batch}
+                loss = mean_loss(task, _own_outputs(outputs[lane], count, classes), own)
+                losses[lane] = loss.to(torch.float64).reshape(())
+            own = {name: values[lane, :count] for name, values in here[1].items()}
             for metric in apart:
-                found[metric.name][lane] = metric.of_client(*_labelled(task, predicted, rows))
+                predicted = _own_outputs(here[0][lane], count, classes)
+                found[metric.name][lane] = metric.of_client(*_labelled(task, predicted, own))
         except FedTempoError:
             raise
         # A loss or a metric may be the user's code and may raise anything. The error has to name the client.
         except Exception as error:
             what = what_failed(error)
-            raise TrainingError(f"scoring client {problem.data.name_of(int(clients[lane]))} failed: {what}") from error
-    return found
+            raise TrainingError(f"scoring client {problem.data.name_of(client)} failed: {what}") from error
+    return losses, found
 
 
-def _own_rows(batch: Batch, lane: int, count: int) -> Iterator[tuple[str, Tensor]]:
-    return ((name, batch[name][lane, :count]) for name in ("y", SAMPLE_WEIGHT) if name in batch)
-
-
-def _own_outputs(outputs: Tensor, batch: Batch, lane: int, count: int) -> Tensor:
+def _own_outputs(outputs: Tensor, count: int, classes: int | None) -> Tensor:
     """One client's outputs, without padded rows and without padded classes."""
-    if count < batch["_rows"].shape[1]:
-        outputs = outputs[:count]
-    return outputs[..., : int(batch["_outputs"][lane])] if "_outputs" in batch else outputs
+    outputs = outputs[:count] if count < len(outputs) else outputs
+    return outputs if classes is None else outputs[..., :classes]
 
 
 def _labelled(task: Task, outputs: Tensor, rows: Batch) -> tuple[Tensor, Tensor]:
@@ -194,4 +244,4 @@ def _labelled(task: Task, outputs: Tensor, rows: Batch) -> tuple[Tensor, Tensor]
     if task.classes and targets.dim() == 1:
         labelled = targets != IGNORED
         outputs, targets = outputs[labelled], targets[labelled]
-    return outputs.detach().cpu().clone(), targets.detach().cpu().clone()
+    return outputs.detach().clone(), targets.detach().clone()

@@ -16,7 +16,7 @@ from fedtempo.client.objectives import Received
 from fedtempo.data.parts import Part
 from fedtempo.evaluation.protocol import Evaluation, Scores, UserScores
 from fedtempo.evaluation.remembered import RememberedScores
-from fedtempo.evaluation.rows import score
+from fedtempo.evaluation.rows import read_scores, unread_scores
 from fedtempo.evaluation.serving import Served, served_phases, serves_as_held
 from fedtempo.federation.federation import Federation
 from fedtempo.params import Params
@@ -51,8 +51,11 @@ class EvaluationContext(NamedTuple):
 
         def scored(few: Block) -> PartScores:
             users = (federation.problem, program, self.received, self.now, few.clients, few.personal)
-            trained = list(backend.train(*users))
-            return {part: _joined([score(federation, one, part) for one in trained]) for part in self.parts}
+            unread = [[unread_scores(federation, one, part) for part in self.parts] for one in backend.train(*users)]
+            return {
+                part: read_scores(federation, blocks)
+                for part, blocks in zip(self.parts, zip(*unread, strict=True), strict=True)
+            }
 
         pieces = list(in_pieces_that_fit(federation.notes, block, scored))
         return {part: _joined([piece[part] for piece in pieces]) for part in self.parts}

@@ -130,13 +130,13 @@ def total(blocks: Iterable[BlockSum]) -> BlockSum:
     return result
 
 
-def addable(tensors: Iterable[Tensor], lanes: int = 1) -> np.ndarray:
+def addable(tensors: Iterable[Tensor], lanes: int = 1) -> Tensor:
     """Which clients' tensors can be added up: all are finite, and their squares too, as server rules square them.
 
     Each tensor has a client per row, or is one client's own. One number of 3e38 would make a float32 model infinite.
     """
     bounded = [_bounded(t.reshape(lanes, -1)) for t in tensors if t.is_floating_point() and t.numel()]
-    return torch.stack(bounded).all(0).cpu().numpy() if bounded else np.ones(lanes, dtype=bool)
+    return torch.stack(bounded).all(0) if bounded else torch.ones(lanes, dtype=torch.bool)
 
 
 def _bounded(rows: Tensor) -> Tensor:
@@ -149,7 +149,7 @@ def _bounded(rows: Tensor) -> Tensor:
 def unaddable(tensors: Iterable[Tensor]) -> str | None:
     """Why one client's tensors cannot be added up; None if they can."""
     own = list(tensors)
-    if addable(own)[0]:
+    if bool(addable(own)):
         return None
     return TOO_LARGE_TO_ADD if all_finite(own) else NOT_FINITE
 

@@ -7,15 +7,19 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from fedtempo.backends import Engine, serial
+from fedtempo.backends.collect import WAITING_BYTES
 from fedtempo.evaluation.protocol import Evaluation
 from fedtempo.evaluation.remembered import RememberedScores, memory_for
 from fedtempo.evaluation.scoring import Evaluator
-from fedtempo.params import Params
+from fedtempo.params import Params, size_in_bytes
 from fedtempo.schedules import Now
 from fedtempo.training.experiment import Experiment
 from fedtempo.training.round_report import RoundReport, evaluations_since_best
 from fedtempo.training.state import State
 from fedtempo.training.storage.in_memory import Store
+
+MOST_READ = 256
+"""Users whose scores are read from a device together."""
 
 
 class RoundScoring(NamedTuple):
@@ -57,9 +61,8 @@ class RoundScoring(NamedTuple):
         def personal_of(client: int) -> Params:
             return self.experiment.personal_state(client, kept[client] if client in kept else self.store.get(client))
 
-        return Evaluator(
-            self.experiment.federation, self.engine, self.protocol, self.experiment.block, personal_of, self.memory
-        )
+        block = _users_read_together(self.experiment)
+        return Evaluator(self.experiment.federation, self.engine, self.protocol, block, personal_of, self.memory)
 
     def _scored(self, evaluator: Evaluator, state: State, report: RoundReport, now: Now) -> tuple[State, RoundReport]:
         """Validation selects the round.
@@ -86,3 +89,11 @@ class RoundScoring(NamedTuple):
         if patience is None or report.validation is None or report.round + 1 == self.experiment.rounds:
             return False
         return evaluations_since_best([*history, report]) >= patience
+
+
+def _users_read_together(experiment: Experiment) -> int:
+    """How many users a block of the evaluation has. One by one on a device, many are scored before a score is read."""
+    if experiment.federation.problem.device == "cpu" or experiment.backend.stacks:
+        return experiment.block
+    # What they keep is on the device meanwhile, and is seldom larger than the model.
+    return max(experiment.block, min(MOST_READ, WAITING_BYTES // max(1, size_in_bytes(experiment.first_shared))))

@@ -50,8 +50,9 @@ def clip_by_global_norm(limit: Rate, eps: float = 0.0) -> Transform:
         gradient: Params, decay: float, state: State, params: Params, now: Position, rate: float
     ) -> tuple[float, State] | None:
         most = bound(now)
-        # A client that was clipped will be clipped again, as a rule: a bound would cost time and say nothing.
-        if not isinstance(most, (int, float)) or state["clipped_steps"].item():
+        # A client that was clipped will be clipped again, as a rule: a bound would cost time and say nothing. Nor is a
+        # device asked, which would be waited for.
+        if not state["weights"].is_cpu or not isinstance(most, (int, float)) or state["clipped_steps"].item():
             return None
         length, weights = _lengths_at_most(gradient, decay, params, state["weights"].item())
         if not length + eps <= most:

@@ -67,6 +67,8 @@ def adam_in_one_pass(b1: float, b2: float, eps: float, decoupled: bool = False) 
     """torch's Adam by its kernel; `decoupled` takes the decay off the weights, as AdamW does."""
 
     def take(gradient: Params, decay: float, state: State, params: Params, now: Position, rate: float) -> State:
+        if any(not moment.is_cpu for moment in state["m"].values()):  # the kernel is the CPU's, and reading would wait
+            return None
         counts = {count.item() + 1 for count in state["count"].values()}
         # The kernel has one count for all, of few digits; counts that were averaged over clients may differ.
         if len(counts) != 1 or not (count := counts.pop()).is_integer():
