@@ -45,7 +45,7 @@ from fedtempo.cli.plan import measured_before
 from fedtempo.comparison.decide import no_difference
 from fedtempo.papers import REPRODUCTIONS
 from fedtempo.papers.decaying_k.data import FEMNIST as K_FEMNIST
-from fedtempo.papers.decaying_k.data import SHAKESPEARE, STACKOVERFLOW
+from fedtempo.papers.decaying_k.data import STACKOVERFLOW
 from fedtempo.papers.decaying_k.schemes import BEST, CONSTANT, SIZES, STEPS, label
 from fedtempo.papers.feddecay.heterogeneity import ALPHAS, BETAS, HETEROGENEITY, at_alpha
 from fedtempo.papers.feddecay.methods import EXISTING, FEDAVG, FEDDECAY, NEW, PER_STEP
@@ -138,7 +138,7 @@ QUESTIONS = (
     ),
     *(
         Question(f"{name}, {size}", one, label(size, CONSTANT), {label(size, STEPS): None})
-        for name, one in {"FEMNIST": K_FEMNIST, "Shakespeare": SHAKESPEARE, "StackOverflow": STACKOVERFLOW}.items()
+        for name, one in {"FEMNIST": K_FEMNIST, "StackOverflow": STACKOVERFLOW}.items()
         for size in SIZES
     ),
 )
