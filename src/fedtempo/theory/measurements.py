@@ -17,8 +17,8 @@ from fedtempo.theory.surrogate import surrogate_eigenvalue
 TESTED = (
     "No beta and no decay of K follows from these numbers: rules that led from them to settings did not pay on data "
     "that they were not made on. With tuned rates the suggested beta was nowhere shown to beat FedAvg. K was decayed "
-    "where that lost (FEMNIST, K = 3), and kept in three cases where decaying it took 27 to 29 % fewer steps to a level "
-    "score. Try both with `fedtempo compare --tune`."
+    "where that lost (FEMNIST, K = 3), and kept in three cases where decaying it took 27 to 29 % fewer steps to a "
+    "level score. Try both with `fedtempo compare --tune`."
 )
 """What came of rules from these numbers to settings (benchmarks/stored_advice.py)."""
 
