@@ -68,10 +68,11 @@ words-made: $(VENV)/.dev ## make words.json anew
 move: $(VENV)/.dev ## move a module and rewrite what names it; ARGS="fedtempo.a.old fedtempo.b.new"
 	$(BIN)/python -m tests.frozen.moves $(ARGS)
 
-check: $(VENV)/.dev ## formatting, lint (bandit's rules too), types, and known holes in what we depend on
+check: $(VENV)/.dev ## formatting, lint (bandit's rules too), types, the shape in figures, and known holes in what we depend on
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
+	$(BIN)/python -m tests.counts
 	$(BIN)/python -m tests.audit
 
 audit: $(VENV)/.dev ## as part of check, but a database of holes that cannot be asked is a failure
