@@ -26,6 +26,7 @@ from fedtempo.papers import reproduce as perform
 from fedtempo.papers.framework.changed import with_settings
 from fedtempo.papers.framework.choosing import plan_record
 from fedtempo.papers.framework.counting import judged_outcome, write_index
+from fedtempo.papers.framework.definitions import Scale
 from fedtempo.papers.framework.documents import JUDGED, save_into_docs, stored_runs
 from fedtempo.papers.framework.kept import SeededRun
 from fedtempo.papers.framework.outcomes import Outcome
@@ -37,7 +38,7 @@ from fedtempo.papers.framework.pages import (
     rich_table,
     save,
 )
-from fedtempo.papers.framework.probing import estimated_seconds, timed_before, timed_seconds
+from fedtempo.papers.framework.probing import estimated_seconds, timed_seconds, what_is_left
 from fedtempo.papers.framework.repeated import in_lines, repetitions, stored_of, take_trials
 from fedtempo.papers.framework.running import judged_runs, plan, require_data_sets, trial_runs, with_choices
 from fedtempo.papers.framework.stored import StoredRuns, read_stored_runs
@@ -207,8 +208,9 @@ def _trained(
     at_once = runs_at_once(workers, len(tasks), LEAST_ROUNDS)  # no reproduction has fewer
     if not silent:
         say(str(at_once), error=True)
-    if not silent:
-        _say_how_long(chosen, scale, tasks, folder, only, stored, data_dir, at_once.workers)
+        store = None if stored is None else StoredRuns(stored, plan_record(chosen, scale, 1))
+        every = [*trial_runs(chosen, chosen.scales[scale], folder, only), *tasks]
+        _say_how_long(chosen.scales[scale], every, store, data_dir, at_once.workers)
     with _said_how_to_go_on():
         outcome = perform(
             chosen,
@@ -235,29 +237,15 @@ def _named(name: str | None) -> Reproduction:
 
 
 def _say_how_long(
-    chosen: Reproduction,
-    scale: str,
-    judged: Sequence[SeededRun],
-    folder: Path,
-    only: Sequence[str],
-    stored: Path | None,
-    data_dir: Path | None,
-    at_once: int,
+    sized: Scale, tasks: Sequence[SeededRun], store: StoredRuns | None, data_dir: Path | None, at_once: int
 ) -> None:
-    """What is left, from the times of finished runs; at paper scale, which takes days, from a few rounds if need be."""
-    trials = trial_runs(chosen, chosen.scales[scale], folder, only)
-    tasks = [*trials, *judged]
-    # Rates are not chosen yet, so a judged run is known by its label and seed, not by its key.
-    finished = timed_before(tasks, None if stored is None else StoredRuns(stored, plan_record(chosen, scale, 1)))
-    done = {(task.run.label, task.tried, task.seed) for task, _ in finished}
-    waiting = [task for task in tasks if (task.run.label, task.tried, task.seed) not in done and not task.path.exists()]
-    seconds = timed_seconds(waiting, finished)
-    how = f"from {len(finished)} that were timed"
-    if seconds is None and scale == "paper":
+    """What is left, from the times of finished runs; without any, from a few rounds or from another machine's time."""
+    waiting, timed = what_is_left(tasks, store)
+    seconds, how = timed_seconds(waiting, timed), f"from {len(timed)} that were timed"
+    if seconds is None and sized.tuning is None:
         seconds, how = estimated_seconds(waiting, data_dir, at_once) * at_once, "from a few rounds of each"
     if seconds is None:
-        every = len(trial_runs(chosen, chosen.scales[scale], folder)) + len(plan(chosen, scale, None, folder))
-        seconds, how = 120 * chosen.scales[scale].minutes * len(waiting) / every, "on two cores of another machine"
+        seconds, how = 120 * sized.minutes * len(waiting) / len(tasks), "on another machine, for all labels and seeds"
     left = duration(seconds / max(1, min(at_once, len(waiting))))
     say(f"{len(waiting)} of {len(tasks)} runs are left: about {left} ({how})", error=True)
 

@@ -28,22 +28,26 @@ def estimated_seconds(tasks: Sequence[SeededRun], data_dir: Path | None, process
     return each * trainings / min(processes, trainings)
 
 
-def timed_before(tasks: Sequence[SeededRun], stored: StoredRuns | None = None) -> list[tuple[SeededRun, float]]:
-    """Those of the runs that have finished, here or among the stored ones, with their processor seconds.
+def what_is_left(
+    tasks: Sequence[SeededRun], stored: StoredRuns | None = None
+) -> tuple[list[SeededRun], list[tuple[SeededRun, float]]]:
+    """The runs that have not finished, here or among the stored ones; and those that have, with processor seconds.
 
     A judged run is known by its label and seed: its rate, and so its key, may not be chosen yet.
     """
     here = {folder: _judged_here(folder) for folder in {task.path.parent for task in tasks}}
-    found = []
+    waiting, timed = [], []
     for task in tasks:
         measured = kept(task.path)
         if measured is None and task.tried is None:
             measured = here[task.path.parent].get((task.run.label, task.seed))
         if measured is None and stored is not None:
             measured = stored.measured(task.run.label, task.seed, task.tried)
-        if measured is not None and measured.seconds is not None:
-            found.append((task, measured.seconds))
-    return found
+        if measured is None:
+            waiting.append(task)
+        elif measured.seconds is not None:
+            timed.append((task, measured.seconds))
+    return waiting, timed
 
 
 def _judged_here(folder: Path) -> dict[tuple[str, int], Measured]:
@@ -59,18 +63,13 @@ def _judged_here(folder: Path) -> dict[tuple[str, int], Measured]:
 def timed_seconds(waiting: Sequence[SeededRun], timed: Sequence[tuple[SeededRun, float]]) -> float | None:
     """The processor seconds of these runs, from those of finished ones; None where nothing is known of some run.
 
-    A run takes as long as the finished runs of its label on average, or of the same contestant's kind: a trial as long
-    as trials, a judged run as long as judged runs.
+    A trial takes as long as finished trials of its label on average, or of all labels; so does a judged run.
     """
     total = 0.0
     for task in waiting:
-        alike = [seconds for one, seconds in timed if (one.tried is None) == (task.tried is None)]
-        same = [
-            seconds
-            for one, seconds in timed
-            if one.run.label == task.run.label and (one.tried is None) == (task.tried is None)
-        ]
+        alike = [(one.run.label, seconds) for one, seconds in timed if (one.tried is None) == (task.tried is None)]
         if not alike:
             return None
-        total += fmean(same or alike)
+        same = [seconds for label, seconds in alike if label == task.run.label]
+        total += fmean(same or [seconds for _, seconds in alike])
     return total

@@ -81,56 +81,60 @@ def _helped(name: str) -> tuple[Part, ...]:
 
 TEN = (
     PaperClaim(
-        "feddecay",
-        "existing users: 'FedDecay emerges as the front-runner ... across all data sets'",
-        "4.1",
-        "+2.0, +0.9, +1.6 over FedAvg; +1.4, +0.5, +4.6 over FedSGD",
-        _of_users(methods.EXISTING),
-        "small networks; 105 writers, 5 communities, 50 users",
-        "The paper's FedAvg was tuned to one epoch on two data sets. SST-2 has word vectors in place of BERT.",
-        UNEQUAL,
-        "9 to 12 hours",
+        paper="feddecay",
+        words="existing users: 'FedDecay emerges as the front-runner ... across all data sets'",
+        section="4.1",
+        printed="+2.0, +0.9, +1.6 over FedAvg; +1.4, +0.5, +4.6 over FedSGD",
+        parts=_of_users(methods.EXISTING),
+        scale="small networks; 105 writers, 5 communities, 50 users",
+        why="The paper's FedAvg was tuned to one epoch on two data sets. SST-2 has word vectors in place of BERT.",
+        unfair=UNEQUAL,
+        hours="9 to 12 hours",
     ),
     PaperClaim(
-        "feddecay",
-        "new users: 'notably outperforms all FL methods ... for all data sets'",
-        "4.1",
-        "+1.7, +0.9, +4.2 over FedAvg; +1.0, +1.3, +0.7 over FedSGD",
-        _of_users(methods.NEW),
-        "the same; FEMNIST's new users are writers that have test data only",
-        "These writers write other characters (letters 68 % in place of 28 %) and reach .58 in place of .84.",
-        UNEQUAL,
-        "the same hours",
+        paper="feddecay",
+        words="new users: 'notably outperforms all FL methods ... for all data sets'",
+        section="4.1",
+        printed="+1.7, +0.9, +4.2 over FedAvg; +1.0, +1.3, +0.7 over FedSGD",
+        parts=_of_users(methods.NEW),
+        scale="the same; FEMNIST's new users are writers that have test data only",
+        why="These writers write other characters (letters 68 % in place of 28 %) and reach .58 in place of .84.",
+        unfair=UNEQUAL,
+        hours="the same hours",
     ),
     PaperClaim(
-        "feddecay",
-        "'less decay for more considerable user differences'",
-        "5",
-        "best beta 0.2, 0.4, 0.6 on its three data sets",
-        (Part("lead of beta 0.3 over 0.6, alpha 10 minus alpha 0.1:", HETEROGENEITY, _less_decay_for_more_difference),),
-        "Fashion-MNIST, 40 users",
-        "The paper compares data sets; here only the users' similarity changes. No beta matters by more than about"
+        paper="feddecay",
+        words="'less decay for more considerable user differences'",
+        section="5",
+        printed="best beta 0.2, 0.4, 0.6 on its three data sets",
+        parts=(
+            Part(
+                "lead of beta 0.3 over 0.6, alpha 10 minus alpha 0.1:", HETEROGENEITY, _less_decay_for_more_difference
+            ),
+        ),
+        scale="Fashion-MNIST, 40 users",
+        why="The paper compares data sets; here only the users' similarity changes. No beta matters by more than about"
         " a point.",
         hours="8 more seeds, 1 hour",
     ),
     PaperClaim(
-        "fednar",
-        "'significant performance improvements across all backbone FL algorithms'",
-        "7",
-        "-1.0 to +2.5 on CIFAR-10 and -2.0 to +4.6 on Shakespeare; 26 of 30 cells up",
-        tuple(part for name in BACKBONES for part in _helped(name)),
-        "a network of 11,666 parameters, 150 rounds; a small GRU",
-        "More than 99 % of steps are clipped. With weight decay 1e-4 plain clipping has 43.5 %, FedAvg + FedNAR at the"
-        " released 0.05 has 37.7 %. No decay adds more than 0.3 points here, so this network cannot tell.",
-        BAD_DECAY,
-        "10 hours, and 8 if a network is found that needs decay",
+        paper="fednar",
+        words="'significant performance improvements across all backbone FL algorithms'",
+        section="7",
+        printed="-1.0 to +2.5 on CIFAR-10 and -2.0 to +4.6 on Shakespeare; 26 of 30 cells up",
+        parts=tuple(part for name in BACKBONES for part in _helped(name)),
+        scale="a network of 11,666 parameters, 150 rounds; a small GRU",
+        why="More than 99 % of steps are clipped. With weight decay 1e-4 plain clipping has 43.5 %, FedAvg + FedNAR at"
+        " the released 0.05 has 37.7 %. No decay adds more than 0.3 points here, so this network cannot tell.",
+        unfair=BAD_DECAY,
+        hours="10 hours, and 8 if a network is found that needs decay",
     ),
     PaperClaim(
-        "fednar",
-        "from 0.1 'outstripping the baselines even with a more favorable initial WD value of 0.01'",
-        "5.2, Figure 4",
-        "Figure 4, no numbers",
-        tuple(
+        paper="fednar",
+        words="from 0.1 'outstripping the baselines even with a more favorable initial WD value of 0.01'",
+        section="5.2, Figure 4",
+        printed="Figure 4, no numbers",
+        parts=tuple(
             Part(
                 name,
                 self_adjustment.SELF_ADJUSTMENT,
@@ -142,50 +146,51 @@ TEN = (
             )
             for name in self_adjustment.ADJUSTED
         ),
-        "a network of 11,666 parameters, 150 rounds",
-        "A network that needs no decay loses more by 0.1 than FedNAR takes back; from 0.1 FedNAR is 3 to 6 points above"
-        " the baseline from 0.1.",
+        scale="a network of 11,666 parameters, 150 rounds",
+        why="A network that needs no decay loses more by 0.1 than FedNAR takes back; from 0.1 FedNAR is 3 to 6 points"
+        " above the baseline from 0.1.",
         hours="half an hour for three larger rates",
     ),
     PaperClaim(
-        "pflego",
-        "'significantly higher accuracy' for two classes a client, 'better performance than the baselines in all"
+        paper="pflego",
+        words="'significantly higher accuracy' for two classes a client, 'better performance than the baselines in all"
         " datasets' for five",
-        "4.4",
-        "MNIST +0.6 and +1.4 over FedPer, +0.9 and +1.4 over FedAvg",
-        tuple(
+        section="4.4",
+        printed="MNIST +0.6 and +1.4 over FedPer, +0.9 and +1.4 over FedAvg",
+        parts=tuple(
             Part(f"{where}, {rival}", one, higher(PFLEGO, rival, TUNED))
             for where, one in (("two", HIGH), ("five", MEDIUM))
             for rival in (FEDPER, FEDAVG)
         ),
-        "40 clients of 120 training rows, 5 steps",
-        "One seed at the paper's scale (600 rows, 50 steps) has its order for two classes: .985, .984, .983. A head"
+        scale="40 clients of 120 training rows, 5 steps",
+        why="One seed at the paper's scale (600 rows, 50 steps) has its order for two classes: .985, .984, .983. A head"
         " that learns from few rows is behind a shared one.",
-        ONE_RATE,
-        "14 hours for MNIST at the paper's scale",
+        unfair=ONE_RATE,
+        hours="14 hours for MNIST at the paper's scale",
         margin="half of the paper's lead",
     ),
     PaperClaim(
-        "pflego",
-        "'leads to lower training loss'",
-        "1",
-        "Figure 2, no numbers",
-        tuple(
+        paper="pflego",
+        words="'leads to lower training loss'",
+        section="1",
+        printed="Figure 2, no numbers",
+        parts=tuple(
             Part(where, one, all_of(lower(PFLEGO, FEDPER, LOSS), lower(PFLEGO, FEDAVG, LOSS)))
             for where, one in (("rival's minus PFLEGO's, two classes", HIGH), ("five", MEDIUM))
         ),
-        "the same",
-        "Against the rival with the lower loss. One seed at the paper's scale: .007, .028, .380. A clients' rate"
+        scale="the same",
+        why="Against the rival with the lower loss. One seed at the paper's scale: .007, .028, .380. A clients' rate"
         " of 0.3 in place of 0.07 lowers PFLEGO's loss from .0051 to .0020 (five classes, a tuning seed).",
-        ONE_RATE,
-        "the same hours",
+        unfair=ONE_RATE,
+        hours="the same hours",
     ),
     PaperClaim(
-        "pflego",
-        "'in each case PFLEGO has higher test accuracy than FedRecon regardless of the number of inner steps'; Table 2",
-        "4.4",
-        "Table 2: +1.8 over FedRecon, +7.8 over FedPer",
-        (
+        paper="pflego",
+        words="'in each case PFLEGO has higher test accuracy than FedRecon regardless of the number of inner steps';"
+        " Table 2",
+        section="4.4",
+        printed="Table 2: +1.8 over FedRecon, +7.8 over FedPer",
+        parts=(
             *(
                 Part(f"Table 2, {rival}", omniglot.TABLE_2, higher(PFLEGO, rival, TUNED))
                 for rival in (omniglot.FEDRECON, FEDPER)
@@ -199,26 +204,26 @@ TEN = (
                 for tau in tau_sweep.TAUS
             ),
         ),
-        "50 and 16 alphabets, a smaller network, no turned copies",
-        "The released code trains on turned copies of test drawings.",
-        ONE_RATE,
-        "6 hours",
+        scale="50 and 16 alphabets, a smaller network, no turned copies",
+        why="The released code trains on turned copies of test drawings.",
+        unfair=ONE_RATE,
+        hours="6 hours",
     ),
     PaperClaim(
-        "pflego",
-        "'much lower, O(1) computational complexity per round compared to the O(tau)' of others",
-        "1, 3.3",
-        "2 passes through the body",
-        tuple(Part("", cost.COST, claim.rule) for claim in cost.COST.claims if claim.section == "1"),
-        "counted operations, tau 100 against 5",
-        "At tau 50 a FedPer round costs 37 times as much.",
+        paper="pflego",
+        words="'much lower, O(1) computational complexity per round compared to the O(tau)' of others",
+        section="1, 3.3",
+        printed="2 passes through the body",
+        parts=tuple(Part("", cost.COST, claim.rule) for claim in cost.COST.claims if claim.section == "1"),
+        scale="counted operations, tau 100 against 5",
+        why="At tau 50 a FedPer round costs 37 times as much.",
     ),
     PaperClaim(
-        "decaying-k",
-        "'the same generalisation performance as decaying gamma, but with up to 3.8x less total steps'",
-        "abstract, Table 1",
-        "nine cells with 0.26 to 0.65 of the steps",
-        tuple(
+        paper="decaying-k",
+        words="'the same generalisation performance as decaying gamma, but with up to 3.8x less total steps'",
+        section="abstract, Table 1",
+        printed="nine cells with 0.26 to 0.65 of the steps",
+        parts=tuple(
             Part(f"{where}, {size}", one, _as_good(size))
             for where, one in (
                 ("StackOverflow", decaying_k.STACKOVERFLOW),
@@ -227,8 +232,8 @@ TEN = (
             )
             for size in SIZES
         ),
-        "smaller models, 300 to 2,000 rounds",
-        "A cell holds if decaying K is less than a point below constant K and below decaying gamma.",
+        scale="smaller models, 300 to 2,000 rounds",
+        why="A cell holds if decaying K is less than a point below constant K and below decaying gamma.",
         hours="4 hours for Shakespeare",
     ),
 )

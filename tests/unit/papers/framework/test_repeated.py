@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,7 @@ import fedtempo as ft
 from fedtempo.papers import reproduce
 from fedtempo.papers.framework.definitions import Measured
 from fedtempo.papers.framework.kept import SeededRun, keep
-from fedtempo.papers.framework.probing import timed_before, timed_seconds
+from fedtempo.papers.framework.probing import timed_seconds, what_is_left
 from fedtempo.papers.framework.repeated import in_lines, repetitions, stored_of, take_trials
 from fedtempo.papers.framework.running import judged_runs, trial_runs, with_choices
 from tests.unit.papers.framework.test_choosing import MEDIUM, TUNED
@@ -57,12 +58,23 @@ def test_a_file_without_runs_of_this_plan_is_named(tmp_path: Path) -> None:
 
 def test_what_is_left_is_told_from_finished_runs(tmp_path: Path) -> None:
     trials, judged = trial_runs(TUNED, MEDIUM, tmp_path), judged_runs(TUNED, MEDIUM, 3, tmp_path, ())
-    assert timed_seconds([*trials, *judged], timed_before([*trials, *judged])) is None
+    assert timed_seconds(*what_is_left([*trials, *judged])) is None
     keep(trials[0], Measured(seconds=2.0))
-    assert timed_seconds(trials[1:], timed_before(trials)) == 15 * 2.0
-    assert timed_seconds(judged, timed_before(trials)) is None, "a trial may be shorter than a judged run"
+    waiting, timed = what_is_left(trials)
+    assert (len(waiting), timed_seconds(waiting, timed)) == (15, 15 * 2.0)
+    assert timed_seconds(judged, timed) is None, "a trial may be shorter than a judged run"
     keep(judged[0], Measured(seconds=10.0))
     keep(judged[1], Measured(seconds=30.0))
-    timed = timed_before(judged)
-    same = [task for task in judged[2:] if task.run.label == judged[0].run.label]
-    assert timed_seconds(same, timed) == 10.0 * len(same)
+    waiting, timed = what_is_left(judged)
+    assert len(waiting) == 4
+    assert timed_seconds(waiting, timed) == 2 * 10.0 + 2 * 30.0, "each label has its own time"
+
+
+def test_stored_runs_are_not_left_though_older_ones_have_no_time(tmp_path: Path) -> None:
+    tasks, path = repeated(tmp_path)
+    content = json.loads(path.read_text())
+    for run in content["runs"]:
+        del run["seconds"]
+    path.write_text(json.dumps(content))
+    elsewhere = [replace(task, path=tmp_path / "three" / task.path.name) for task in tasks]
+    assert what_is_left(elsewhere, stored_of(TUNED, "medium", path)) == ([], [])
