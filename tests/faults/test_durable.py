@@ -9,6 +9,7 @@ import sys
 import time
 import warnings
 from collections.abc import Callable
+from contextlib import closing
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -115,9 +116,8 @@ def test_another_run_is_refused_and_the_field_named(field: str, tmp_path: Path) 
 
 def test_another_version_is_refused(tmp_path: Path) -> None:
     stopped_after(2, tmp_path)
-    with sqlite3.connect(tmp_path / DATABASE) as connection:
+    with closing(sqlite3.connect(tmp_path / DATABASE)) as connection, connection:
         connection.execute("UPDATE identity SET value = '0.0.1' WHERE field = 'version'")
-    connection.close()
     with pytest.raises(ft.StoreError, match="description of the run is damaged"):
         ft.run(**settings(), out=tmp_path, resume=True)
 
@@ -290,21 +290,19 @@ def test_eight_hundred_damaged_databases(tmp_path: Path) -> None:
 @pytest.mark.parametrize("column", ["tensors", "numbers", "manifest"])
 def test_a_damaged_newest_round_steps_back_loudly(column: str, tmp_path: Path) -> None:
     stopped_after(4, tmp_path)
-    with sqlite3.connect(tmp_path / DATABASE) as connection:
+    with closing(sqlite3.connect(tmp_path / DATABASE)) as connection, connection:
         value = connection.execute(f"SELECT {column} FROM shared WHERE round = 3").fetchone()[0]
         # The last byte always changes: a manifest's hash covers measured seconds, so it ends in any digit.
         worse = value[:-1] + (bytes([value[-1] ^ 1]) if isinstance(value, bytes) else chr(ord(value[-1]) ^ 1))
         connection.execute(f"UPDATE shared SET {column} = ? WHERE round = 3", (worse,))
-    connection.close()
     with pytest.warns(RuntimeWarning, match="going on from round 2"):
         assert resumed_from(tmp_path).digest() == uninterrupted()
 
 
 def test_two_damaged_rounds_are_refused(tmp_path: Path) -> None:
     stopped_after(4, tmp_path)
-    with sqlite3.connect(tmp_path / DATABASE) as connection:
+    with closing(sqlite3.connect(tmp_path / DATABASE)) as connection, connection:
         connection.execute("UPDATE shared SET numbers = '{}'")
-    connection.close()
     with pytest.raises(ft.StoreError, match="Start afresh"):
         ft.run(**settings(), out=tmp_path, resume=True)
 
@@ -312,11 +310,10 @@ def test_two_damaged_rounds_are_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize("statement", ["DELETE FROM clients", "UPDATE clients SET client = 77"])
 def test_a_lost_or_renamed_client_is_not_a_new_client(statement: str, tmp_path: Path) -> None:
     stopped_after(4, tmp_path)
-    with sqlite3.connect(tmp_path / DATABASE) as connection:
+    with closing(sqlite3.connect(tmp_path / DATABASE)) as connection, connection:
         changed_last = {row[0] for row in connection.execute("SELECT client FROM earlier")}
         kept = [row[0] for row in connection.execute("SELECT client FROM clients") if row[0] not in changed_last]
         connection.execute(f"{statement} WHERE client = {kept[0]}")
-    connection.close()
     with pytest.raises(ft.StoreError, match="do not belong"):
         ft.run(**settings(), out=tmp_path, resume=True)
 

@@ -9,6 +9,7 @@ import sqlite3
 import subprocess
 import sys
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -111,9 +112,8 @@ def test_a_private_run_is_refused_and_a_finished_one_can_be_read(
 ) -> None:
     private = {"aggregator": ft.robust.private_mean(0.5, 1.0), "algorithm": ft.algorithms.fedavg(lr=0.1, steps=2)}
     folder = begun(**private)
-    with sqlite3.connect(folder / DATABASE) as connection:
+    with closing(sqlite3.connect(folder / DATABASE)) as connection, connection:
         (kinds,) = connection.execute("SELECT value FROM identity WHERE field = 'kinds'").fetchone()
-    connection.close()
     assert kind_here()["arithmetic"] in kinds
     finished = folder / "finished"
     digest = ft.run(**settings(**private), out=finished).digest()
@@ -135,19 +135,17 @@ def test_another_run_is_refused_there_as_here(
 
 def test_a_folder_without_a_record_is_of_an_unknown_kind(begun: Callable[..., Path]) -> None:
     folder = begun()
-    with sqlite3.connect(folder / DATABASE) as connection:
+    with closing(sqlite3.connect(folder / DATABASE)) as connection, connection:
         connection.execute("DELETE FROM identity WHERE field = 'kinds'")
-    connection.close()
     assert f"{NOTE} (what it began on was not recorded)" in resumed(folder).notes
 
 
 @pytest.mark.parametrize("value", ["x", "{}", '{"since": [[0, 1]], "rough": {}}'])
 def test_a_record_of_another_form_is_damage(value: str, begun: Callable[..., Path]) -> None:
     folder = begun()
-    with sqlite3.connect(folder / DATABASE) as connection:
+    with closing(sqlite3.connect(folder / DATABASE)) as connection, connection:
         (stored,) = connection.execute("SELECT value FROM identity WHERE field = 'kinds'").fetchone()
         connection.execute("UPDATE identity SET value = ? WHERE field = 'kinds'", (f"{value} {stored[-64:]}",))
-    connection.close()
     with pytest.raises(ft.StoreError, match="the stored description of the run is damaged"):
         resumed(folder)
 

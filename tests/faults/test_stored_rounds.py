@@ -66,12 +66,11 @@ def test_of_a_hundred_clients_all_are_kept_or_none(point: str, tmp_path: Path) -
 
 def test_a_damaged_client_is_an_error_and_never_a_new_client(tmp_path: Path) -> None:
     stopped_after(4, tmp_path)
-    with sqlite3.connect(tmp_path / DATABASE) as connection:
+    with closing(sqlite3.connect(tmp_path / DATABASE)) as connection, connection:
         for client, tensors in connection.execute("SELECT client, tensors FROM clients").fetchall():
             connection.execute(
                 "UPDATE clients SET tensors = ? WHERE client = ?", (tensors[:-1] + bytes([tensors[-1] ^ 1]), client)
             )
-    connection.close()
     with pytest.raises(ft.StoreError, match=r"stored state of client [0-9]+ is damaged"):
         ft.run(**settings(), out=tmp_path, resume=True)
 
@@ -79,13 +78,12 @@ def test_a_damaged_client_is_an_error_and_never_a_new_client(tmp_path: Path) -> 
 def test_another_version_is_refused_by_name(tmp_path: Path) -> None:
     """A sound folder of another release, not a damaged one."""
     stopped_after(2, tmp_path)
-    with sqlite3.connect(tmp_path / DATABASE) as connection:
+    with closing(sqlite3.connect(tmp_path / DATABASE)) as connection, connection:
         connection.execute("UPDATE identity SET value = '0.0.1' WHERE field = 'version'")
         connection.execute("DELETE FROM identity WHERE field = 'kinds'")  # it has a hash of its own
         stored = dict(connection.execute("SELECT field, value FROM identity WHERE field != 'sha256'"))
         seal = Seal(stored.pop("run"), stored)
         connection.execute("UPDATE identity SET value = ? WHERE field = 'sha256'", (seal.hash("identity"),))
-    connection.close()
     with pytest.raises(ft.OutputError, match=r"^version must be that of the stored run, '0\.0\.1'"):
         ft.run(**settings(), out=tmp_path, resume=True)
 
@@ -190,9 +188,8 @@ def test_a_damaged_run_is_refused_by_the_command_with_its_own_code(tmp_path: Pat
     """Nothing starts afresh by itself: exit code 8 and one line that says what to do."""
     experiment = [str(ROOT / "examples" / "feddecay.toml"), "--set", "rounds=4", "--set", "evaluation.every=4"]
     assert fedtempo_ended("run", *experiment, "--quiet", "--out", str(tmp_path / "run")).returncode == 0
-    with sqlite3.connect(tmp_path / "run" / DATABASE) as connection:
+    with closing(sqlite3.connect(tmp_path / "run" / DATABASE)) as connection, connection:
         connection.execute("UPDATE shared SET numbers = '{}'")
-    connection.close()
     done = fedtempo_ended("resume", str(tmp_path / "run"))
     assert done.returncode == 8
     (line,) = done.stderr.splitlines()

@@ -21,6 +21,8 @@ from tests.later import Later
 from tests.slow import slow_but
 
 transformers = Later("transformers")
+# peft reads a property that newer releases of transformers deprecate
+pytestmark = pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing` is deprecated:FutureWarning")
 VOCABULARY, LENGTH, CLASSES = 60, 7, 3
 A, B = matching("*.lora_A.*"), matching("*.lora_B.*")
 

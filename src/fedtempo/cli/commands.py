@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import inspect
+import os
 import signal
+from collections.abc import Callable
 from importlib import import_module
 from typing import Any, NamedTuple
 
 import typer
-from typer.core import TyperCommand, TyperGroup
+
+COMPLETING = "_FEDTEMPO_COMPLETE"
+"""The variable by which typer's completion asks the program what may follow."""
 
 
 class Command(NamedTuple):
@@ -137,19 +141,29 @@ COMMANDS = {
 }
 
 
-class LazyCommands(TyperGroup):
-    """The group of all commands: it lists them from `COMMANDS`, and imports the one that is used."""
+def add_commands(app: typer.Typer) -> None:
+    """List all commands in the program. One that is used is imported then, and takes its arguments as they are."""
+    for name, one in COMMANDS.items():
+        if COMPLETING in os.environ and one.function == "app":  # a shell asks for what a command takes
+            app.add_typer(_alone(name), name=name)
+        elif COMPLETING in os.environ:
+            _register(app, name)
+        else:
+            as_they_are = {"ignore_unknown_options": True, "allow_extra_args": True, "allow_interspersed_args": False}
+            app.command(name, help=one.help, add_help_option=False, context_settings=as_they_are)(_passing_on(name))
 
-    def __init__(self, *args: Any, **settings: Any) -> None:
-        super().__init__(*args, **settings)
-        self.commands = {name: TyperCommand(name, help=one.help) for name, one in COMMANDS.items()}
 
-    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
-        """The command that is used, imported."""
-        name, listed, rest = super().resolve_command(ctx, args)
-        command = None if listed is None else imported(str(name))
+def _passing_on(name: str) -> Callable[[typer.Context], None]:
+    def pass_on(context: typer.Context) -> None:
+        command = imported(name)
         heed_signals()  # until the imports are done, nothing has begun that would have to be ended
-        return name, command, rest
+        code = command.main(
+            args=context.args, prog_name=f"{context.find_root().info_name} {name}", standalone_mode=False
+        )
+        if code:
+            raise typer.Exit(code)
+
+    return pass_on
 
 
 def heed_signals() -> None:
@@ -161,17 +175,28 @@ def heed_signals() -> None:
 
 def imported(name: str) -> Any:
     """The command itself, with its options."""
+    return typer.main.get_command(_alone(name))
+
+
+def _alone(name: str) -> typer.Typer:
+    """A program of this command alone."""
+    known = COMMANDS[name]
+    found = getattr(import_module(f"fedtempo.cli.{known.module}"), known.function)
+    if isinstance(found, typer.Typer):
+        return found
+    alone = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
+    _register(alone, name)
+    return alone
+
+
+def _register(app: typer.Typer, name: str) -> None:
     known = COMMANDS[name]
     module = import_module(f"fedtempo.cli.{known.module}")
     found = getattr(module, known.function)
-    if isinstance(found, typer.Typer):
-        return typer.main.get_command(found)
-    alone = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
     text = [getattr(module, known.epilog)()] if known.epilog else []
     if known.examples:
         text.append("\n\n".join(["Examples:", *known.examples]))
-    alone.command(name, help=_reflowed(found.__doc__), epilog="\n\n".join(text) or None)(found)
-    return typer.main.get_command(alone)
+    app.command(name, help=_reflowed(found.__doc__), epilog="\n\n".join(text) or None)(found)
 
 
 def _reflowed(docstring: str | None) -> str:

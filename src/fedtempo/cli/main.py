@@ -11,7 +11,7 @@ from typing import Annotated, TextIO
 import typer
 
 from fedtempo import __version__
-from fedtempo.cli.commands import LazyCommands
+from fedtempo.cli.commands import add_commands
 from fedtempo.errors import FedTempoError, OutputError
 from fedtempo.support.terminal import no_colours, say
 
@@ -25,7 +25,6 @@ COMMAND_LINE_ERROR: type[Exception] = next(
 
 app = typer.Typer(
     name="fedtempo",
-    cls=LazyCommands,
     help="Federated learning with control over what clients do between two aggregations.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
@@ -46,6 +45,9 @@ def options(
     ] = False,
 ) -> None:
     """Federated learning with control over what clients do between two aggregations."""
+
+
+add_commands(app)
 
 
 def main() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing
 from pathlib import Path
 
 from fedtempo.config import ExperimentFile, settings_of
@@ -132,8 +133,7 @@ def search(
     trials are ended early and what `sampler="tpe"` proposes: both depend on who is done first.
     """
     require(is_count(workers), "workers", "an int >= 1", workers)
-    with sole_user(out, LOCK):
-        study = Study(plan, out, resume)
+    with sole_user(out, LOCK), closing(Study(plan, out, resume)) as study:
         jobs = _jobs(study, plan, out)
         watch = observe or (lambda record, done: None)
         if workers == 1:

@@ -172,8 +172,9 @@ class Study:
         library = self._optuna
         library.logging.set_verbosity(library.logging.ERROR)
         try:
+            self._storage = library.storages.RDBStorage(f"sqlite:///{path.absolute()}")
             study: optuna.Study = library.create_study(
-                storage=library.storages.RDBStorage(f"sqlite:///{path.absolute()}"),
+                storage=self._storage,
                 study_name=NAME,
                 direction="minimize" if self._plan.lower_is_better else "maximize",
                 pruner=self._pruner(),
@@ -181,8 +182,17 @@ class Study:
             )
         except (library.exceptions.StorageInternalError, OSError) as error:
             raise StoreError(f"{path} cannot be used: {first_line(error)}.") from None
-        self._check(study)
+        try:
+            self._check(study)
+        except OutputError:
+            self.close()
+            raise
         return study
+
+    def close(self) -> None:
+        """Close the database: Optuna leaves its connections open until they are collected."""
+        self._storage.remove_session()
+        self._storage.engine.dispose()
 
     def _check(self, study: optuna.Study) -> None:
         stored, identity = study.user_attrs, self._plan.identity()

@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pytest
 import typer
-from typer.core import TyperGroup
 
 from fedtempo import __version__
 from fedtempo.cli.commands import COMMANDS, imported
@@ -109,7 +108,7 @@ def test_the_help_ends_with_examples_that_parse(name: str) -> None:
         assert (program, first) == ("fedtempo", name)
         assert command.make_context(name, arguments).info_name == name
         assert example in command.epilog
-    assert COMMANDS[name].examples or isinstance(command, TyperGroup)
+    assert COMMANDS[name].examples or hasattr(command, "commands")
 
 
 def test_every_command_is_listed() -> None:
@@ -129,3 +128,12 @@ def test_the_package_is_a_program() -> None:
     wrong = subprocess.run([*command, "runn"], capture_output=True, text=True, check=False, env=environment)
     assert (wrong.returncode, wrong.stdout) == (2, "")
     assert wrong.stderr.startswith("fedtempo: No such command 'runn'") and wrong.stderr.count("\n") == 1
+
+
+def test_a_shell_is_told_a_command_s_options() -> None:
+    """In a new program, because completion is asked for by its environment."""
+    words = {"_FEDTEMPO_COMPLETE": "complete_bash", "COMP_WORDS": "fedtempo resume --sa", "COMP_CWORD": "2"}
+    environment = {**os.environ, "PYTHONPATH": str(SOURCE), **words}
+    program = "import sys; sys.argv = ['fedtempo']; from fedtempo.cli import main; main()"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False, env=environment)
+    assert "--same-kind" in done.stdout

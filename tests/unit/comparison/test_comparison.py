@@ -8,6 +8,7 @@ import json
 import math
 import sqlite3
 import sys
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -215,13 +216,13 @@ def test_where_data_differ_by_seed_everybody_needs_every_seed(runs: list[ft.Run]
 def test_an_unfinished_or_damaged_folder_is_refused(folders: dict[str, Path], tmp_path: Path) -> None:
     copy = tmp_path / "run.sqlite"
     copy.write_bytes((folders["fedavg-0"] / "run.sqlite").read_bytes())
-    with sqlite3.connect(copy) as connection:
+    with closing(sqlite3.connect(copy)) as connection, connection:
         connection.execute(
             "UPDATE reports SET report = replace(report, '\"round\": 1', '\"round\": 2') WHERE round = 1"
         )
     with pytest.raises(StoreError, match=r"the report of round 1 is damaged or missing"):
         ft.Run.of(tmp_path).completed()
-    with sqlite3.connect(copy) as connection:
+    with closing(sqlite3.connect(copy)) as connection, connection:
         connection.execute("DELETE FROM reports WHERE round > 0")
     with pytest.raises(ConfigError, match=r"must be finished\. Got .*1 of 3 rounds: go on with `fedtempo resume"):
         ft.Run.of(tmp_path).completed()

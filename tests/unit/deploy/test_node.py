@@ -7,6 +7,7 @@ import re
 import sqlite3
 import threading
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
@@ -302,10 +303,9 @@ def test_runs_and_clients_do_not_see_each_other(tmp_path: Path) -> None:
 def test_a_damaged_state_is_noticed_and_a_readable_database_refused(tmp_path: Path) -> None:
     store = PersonalStore(tmp_path)
     digest = store.put("r", 1, FIRST, tensors(1.0))
-    with sqlite3.connect(tmp_path / DATABASE) as connection:
+    with closing(sqlite3.connect(tmp_path / DATABASE)) as connection, connection:
         (data,) = connection.execute("SELECT tensors FROM states").fetchone()
         connection.execute("UPDATE states SET tensors = ?", (data[:-1] + bytes([data[-1] ^ 1]),))
-    connection.close()
     with pytest.raises(ft.StoreError, match="damaged"):
         store.get("r", 1, digest)
     (tmp_path / DATABASE).chmod(0o644)

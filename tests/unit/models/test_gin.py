@@ -85,6 +85,8 @@ def test_what_neighbours_send_and_its_gradient_are_those_of_the_adjacency_matrix
     torch.testing.assert_close(grad(loss)(x[1], edges[1]), grad(dense)(x[1], adjacency[1]), rtol=0, atol=1e-12)
 
 
+# torch_geometric calls typing's inner function as Python 3.12 had it
+@pytest.mark.filterwarnings("ignore:Failing to pass a value to the 'type_params' parameter:DeprecationWarning")
 @pytest.mark.parametrize("train", [True, False])
 def test_it_is_torch_geometrics_gin(train):
     geometric = pytest.importorskip("torch_geometric.nn", reason="torch_geometric is not installed")

@@ -77,8 +77,9 @@ def locked(folder: Path) -> FileLock:
         raise
     except OSError as error:
         raise OutputError(f"out must be a folder that can be written. Got {folder}: {error.strerror}.") from None
-    except ValueError as error:  # a name with a zero byte
-        raise OutputError(f"out must be a folder that can be written. Got {shown(str(folder))}: {error}.") from None
+    except ValueError:  # every system says this in other words
+        what = f"{shown(str(folder))}: a zero byte in its name"
+        raise OutputError(f"out must be a folder that can be written. Got {what}.") from None
     return lock
 
 

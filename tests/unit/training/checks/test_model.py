@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -184,3 +185,18 @@ def test_whole_numbers_as_inputs_of_a_layer_that_multiplies_are_named() -> None:
     data = ft.data.FederatedData.from_clients(clients)
     with pytest.raises(ft.ModelError, match=r"'x' has torch.int64; layers that multiply need floats in the data"):
         ft.train(model=nn.Linear(3, 2), data=data, algorithm=ft.algorithms.fedavg(0.1, 1), rounds=1)
+
+
+class WithProperties(Two):
+    """Reading one may warn, cost time or fail."""
+
+    @property
+    def derived(self) -> int:
+        raise AssertionError("this was read while the model was looked at")
+
+
+@pytest.mark.parametrize("backend", ["serial", "vectorised"])
+def test_looking_at_a_model_reads_none_of_its_properties(backend: str, tmp_path: Path) -> None:
+    result = run(WithProperties, backend, out=tmp_path / "run", algorithm=ft.algorithms.fedper(lr=0.1, steps=1))
+    assert result.client_state(0) and result.model(client=0)
+    ft.check_model(WithProperties, data=clients())
