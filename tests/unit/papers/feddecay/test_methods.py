@@ -2,28 +2,34 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from fedtempo.algorithms import clip_then_decay, fedavg
 from fedtempo.papers import REPRODUCTIONS, SCALES
 from fedtempo.papers.feddecay.methods import (
+    DITTO,
     EXISTING,
     FEDAVG,
     FEDDECAY,
+    FEDEM,
     FEDSGD,
     LABELS,
     LINEAR,
     NEW,
+    PFEDME,
     VALIDATION,
     MethodRates,
     beats,
+    cheaper,
     methods,
     selected,
     similar,
 )
 from fedtempo.papers.framework.claims import Answer
-from fedtempo.papers.framework.definitions import Column, Measured
-from fedtempo.papers.framework.outcomes import Outcome
+from fedtempo.papers.framework.definitions import Column, Measured, score_column
+from fedtempo.papers.framework.outcomes import Outcome, TriedValue, TuningChoice
 
 DATA_SETS = ("feddecay-femnist", "feddecay-sst2", "feddecay-pubmed")
 
@@ -45,6 +51,25 @@ def test_beta_is_selected_by_validation_and_not_by_test() -> None:
     assert beats((FEDAVG, FEDSGD), NEW)(seen).answer == Answer.HOLDS
     lost = outcome({FEDDECAY[0.2]: 0.8}, {FEDDECAY[0.2]: 0.4, FEDDECAY[0.8]: 0.9})
     assert beats((FEDAVG, FEDSGD), NEW)(lost).answer == Answer.FAILS
+
+
+def test_where_rates_were_tuned_the_trials_select_beta_and_judged_seeds_do_not() -> None:
+    judged = outcome({FEDDECAY[0.4]: 0.8}, {})
+    trials = {FEDDECAY[beta]: TuningChoice(0.1, (TriedValue(0.1, 0.5 + beta / 10),)) for beta in (0.2, 0.4, 0.6)}
+    assert selected(replace(judged, choices=trials)) == FEDDECAY[0.6]
+
+
+def test_a_method_that_failed_and_stopped_early_is_no_cheaper_one() -> None:
+    """pFedMe costs less and is ten points behind; the others cost more and are level."""
+
+    def measured(label: str, seed: int) -> Measured:
+        score, flops = (0.6, 1.0) if label == PFEDME else (0.7, 3.0 if label in (DITTO, FEDEM) else 2.0)
+        return Measured({EXISTING: score + seed / 1e4, VALIDATION: score, "flops": flops + seed / 100})
+
+    rows = {label: tuple(measured(label, seed) for seed in range(3)) for label in LABELS}
+    seen = Outcome("medium", {EXISTING: score_column("existing")}, rows)
+    assert cheaper((DITTO, FEDEM, PFEDME), "flops")(seen).answer == Answer.HOLDS
+    assert cheaper((PFEDME,), "flops")(seen).answer == Answer.FAILS, "nobody else to compare with"
 
 
 @pytest.mark.parametrize(("linear", "answer"), [(0.61, Answer.HOLDS), (0.65, Answer.FAILS), (0.5, Answer.FAILS)])
