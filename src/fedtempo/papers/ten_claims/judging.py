@@ -169,7 +169,7 @@ def _seeds(claim: PaperClaim, outcomes: Mapping[str, Outcome | None]) -> str:
 
 
 def table(rows: Sequence[Judged]) -> list[str]:
-    """The rows as lines of a Markdown table."""
+    """The rows as lines of a Markdown table; differences of scores are in points."""
     lines = [*HEAD]
     for row in rows:
         claim = row.claim
@@ -179,7 +179,7 @@ def table(rows: Sequence[Judged]) -> list[str]:
             f"{row.number}",
             f"{name}: {claim.words} ({claim.section})",
             claim.printed,
-            row.told,
+            row.told.replace(" points", ""),
             f"{claim.scale}, {row.seeds}",
             f"**{row.answer}**",
             why,
