@@ -140,13 +140,18 @@ def takes_numbers(function: Callable[P, R]) -> Callable[P, R]:
     return call
 
 
+MOST_NAMES = 100
+"""Names that an error lists."""
+
+
 def unknown(kind: str, name: object, known: Iterable[str], now: str | None = None) -> ConfigError:
     """The error for an unknown name, with the nearest known one, or with what stands for it `now`."""
     if now is not None:
         return ConfigError(f"{kind} {shown(name)} is not known any more. {now}")
     names = sorted(known)
     near = difflib.get_close_matches(name, names, n=1) if isinstance(name, str) else []
-    hint = f" Did you mean {near[0]!r}?" if near else f" Known: {', '.join(names) or 'none'}."
+    more = f", and {len(names) - MOST_NAMES:,} more" if len(names) > MOST_NAMES else ""
+    hint = f" Did you mean {near[0]!r}?" if near else f" Known: {', '.join(names[:MOST_NAMES]) or 'none'}{more}."
     return ConfigError(f"{kind} {shown(name)} is not known.{hint}")
 
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import csv
 import re
+from collections import Counter
 from collections.abc import Collection, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +14,7 @@ import numpy as np
 
 from fedtempo.data.categories import categories_of
 from fedtempo.errors import DataError, first_line, require, shown
+from fedtempo.support.room import require_room
 
 Columns = dict[str, np.ndarray]
 EMPTY = ("", "NA", "N/A", "#N/A", "n/a", "na", "NaN", "nan", "null", "NULL", "None")
@@ -20,6 +23,10 @@ NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?|[+-]?inf(inity)?", r
 _WHOLE = re.compile(r"[+-]?\d+")
 COMMA = re.compile(r"[+-]?\d+,\d+")
 _THOUSANDS = re.compile(r"[+-]?[1-9]\d{0,2}(\.\d{3})+")
+
+
+PER_CELL = 70
+"""Bytes of a cell of a CSV file while it is read: text, its place in a row and in a column."""
 
 
 def columns_of(frame: Any) -> Columns:
@@ -49,7 +56,7 @@ def _names(frame: Any) -> list[Any]:
     if names is None or not hasattr(frame, "__getitem__"):
         raise DataError(f"frame must have columns by name (pandas, polars, Arrow, a dict). Got {type(frame).__name__}.")
     listed = list(names)
-    twice = sorted({str(name) for name in listed if list(map(str, listed)).count(str(name)) > 1})
+    twice = sorted(name for name, count in Counter(map(str, listed)).items() if count > 1)
     if twice:
         raise DataError(f"frame must have different column names. Got {twice[0]!r} more than once.")
     return listed
@@ -96,6 +103,7 @@ def read_csv(path: Path, names: Collection[str] = (), separator: str = ",", deci
         with path.open(newline="", encoding="utf-8-sig") as file:
             reader = csv.reader(file, delimiter=separator)
             header = next(reader, [])
+            require_room(_lines(path) * len(header) * PER_CELL, path.name)
             rows = [(reader.line_num, row) for row in reader if row]  # an empty line is no row
     except (UnicodeDecodeError, csv.Error) as error:
         hint = "in Excel, save it as 'CSV UTF-8'" if isinstance(error, UnicodeDecodeError) else "is it a CSV file?"
@@ -115,6 +123,11 @@ def read_csv(path: Path, names: Collection[str] = (), separator: str = ",", deci
             raise DataError(f"{path.name}, line {number} must have {len(header)} cells. Got {len(row)}.")
     cells = {column: [row[index] for _, row in rows] for index, column in enumerate(header)}
     return {column: _words(found) if column in names else _typed(found, decimal) for column, found in cells.items()}
+
+
+def _lines(path: Path) -> int:
+    with path.open("rb") as file:
+        return 1 + sum(piece.count(b"\n") for piece in iter(partial(file.read, 1 << 20), b""))
 
 
 def _words(cells: list[str]) -> np.ndarray:

@@ -28,6 +28,7 @@ from fedtempo.data.preparation import (
 from fedtempo.data.table import Table
 from fedtempo.errors import DataError, first_line, require, shown, unknown
 from fedtempo.support.extras import library
+from fedtempo.support.room import require_room
 from fedtempo.tasks import SAMPLE_WEIGHT
 
 TargetKind = Literal["classes", "numbers"]
@@ -88,8 +89,9 @@ def from_frame(
     wanted = _wanted(columns, (client, target, part), features, name)
     used = {column: settled(columns[column], column, name) for column in dict.fromkeys([client, target, *wanted])}
     made = [feature_of(column, used[column], strings, missing, name, orders.get(column)) for column in wanted]
-    x = np.concatenate([feature.numbers(used[feature.column], name) for feature in made], axis=1)
     labels = [label for feature in made for label in feature.labels]
+    require_room(3 * 8 * len(used[client]) * len(labels), f"{name} with {len(labels):,} features")
+    x = np.concatenate([feature.numbers(used[feature.column], name) for feature in made], axis=1)
     y, classes = _target(target, used[target], target_kind, name, orders.get(target, ()))
     weights = _weights(columns, (client, target, part, *wanted), name)
     key_names, keys = np.unique(_clients(used[client], client, name), return_inverse=True)
@@ -214,6 +216,8 @@ def _read_parquet(path: Path) -> object:
     """The file as an Arrow table."""
     parquet = library("pyarrow.parquet", "frames", "from_parquet", DataError)
     try:
+        about = parquet.read_metadata(path)
+        require_room(8.0 * about.num_rows * about.num_columns, path.name)
         return parquet.read_table(path)
     except (OSError, ValueError) as error:
         raise DataError(f"{path.name} must be a Parquet file: {first_line(error)}.") from None

@@ -24,7 +24,8 @@ from fedtempo.data.sets.sst2 import SST2
 from fedtempo.data.sets.stackoverflow import STACKOVERFLOW
 from fedtempo.data.sets.synthetic import SYNTHETIC
 from fedtempo.data.table import Table
-from fedtempo.errors import ConfigError, unknown
+from fedtempo.errors import ConfigError, is_count, unknown
+from fedtempo.support.room import require_room
 
 DATASETS: dict[str, DataSet] = {
     one.name: one
@@ -78,6 +79,8 @@ def load(
     chosen = DATASETS[name]
     _check_settings(chosen, settings)
     sources = (locate(chosen, data_dir, cache_dir, verify),) if chosen.ways else ()
+    if chosen.size is not None and is_count(settings.get("clients", 1)):
+        require_room(chosen.size(**settings), f"data {name!r}")
     table = chosen.load(*sources, **settings)
     return replace(table, about={"licence": chosen.licence, "citation": chosen.citation, **table.about})
 

@@ -25,6 +25,9 @@ from fedtempo.schedules import Now
 ANSWERED = "answered"
 """A score that only deployments have: 1 for users whose node answered. The others count as users without rows."""
 
+MOST_OUTPUTS = 1 << 27
+"""Numbers that the model returns for a block of users, half a gigabyte in float32."""
+
 
 class EvaluationContext(NamedTuple):
     """What all users of one evaluation share."""
@@ -116,8 +119,12 @@ class Evaluator:
         return [(scores, scores) for scores in found]
 
     def _blocks(self, context: EvaluationContext, clients: np.ndarray) -> Iterator[Block]:
-        for start in range(0, len(clients), self.block):
-            together = clients[start : start + self.block]
+        # Users of a block are padded to the largest; with many rows and outputs fewer are scored side by side.
+        problem = self.federation.problem
+        most = max((int(problem.data.sizes(part)[clients].max()) for part in context.parts if len(clients)), default=1)
+        block = max(1, min(self.block, MOST_OUTPUTS // max(1, most * problem.outputs_per_row)))
+        for start in range(0, len(clients), block):
+            together = clients[start : start + block]
             yield Block(together, self._personal(context, together))
 
     def _personal(self, context: EvaluationContext, clients: np.ndarray) -> list[Params]:

@@ -43,6 +43,8 @@ class Problem:
     """The same of predictions: whether a row's output stays what it is beside other rows."""
     head_of_body: bool = True
     """Whether a model with a body and a head is nothing but head(body(inputs))."""
+    outputs_per_row: int = 1
+    """How many numbers the model returns for a row."""
     outputs_are: Meaning = "classes"
     """What the model's outputs mean, for algorithms that mix the outputs of several models."""
     autocast: bool = False

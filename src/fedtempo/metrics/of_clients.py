@@ -79,29 +79,50 @@ def _columns(outputs: Tensor, targets: Tensor) -> Iterator[tuple[np.ndarray, np.
     found = outputs.double()
     if has_classes(outputs.shape, targets.shape):
         classes = [1] if outputs.shape[-1] == 2 else range(outputs.shape[-1])
-        yield from ((targets.eq(c).numpy(), _log_odds(found, c).numpy()) for c in classes)
+        odds = _log_odds(found)
+        yield from ((targets.eq(c).numpy(), odds[:, c].numpy()) for c in classes)
     else:
         labels = (targets > 0).reshape(len(targets), -1).numpy()
         yield from zip(labels.T, found.reshape(len(targets), -1).numpy().T, strict=True)
 
 
-def _log_odds(outputs: Tensor, chosen: int) -> Tensor:
-    """log p_c - log (1 - p_c) of one class, from logits."""
-    others = torch.cat([outputs[:, :chosen], outputs[:, chosen + 1 :]], dim=1)
-    return outputs[:, chosen] - others.logsumexp(1)
+def _log_odds(outputs: Tensor) -> Tensor:
+    """log p_c - log (1 - p_c) of each class, from logits: what is before and what is behind it, added up once."""
+    nothing = outputs.new_full((len(outputs), 1), -math.inf)
+    before = torch.cat([nothing, outputs[:, :-1].logcumsumexp(1)], dim=1)
+    behind = torch.cat([outputs[:, 1:].flip(1).logcumsumexp(1).flip(1), nothing], dim=1)
+    return outputs - torch.logaddexp(before, behind)
+
+
+def _hits(own: np.ndarray, scores: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Above each distinct score, the highest first: how many rows of the class, and how many rows in all."""
+    order = np.argsort(-scores, kind="stable")
+    last = np.flatnonzero(np.append(np.diff(scores[order]) != 0, True))
+    return np.append(0, np.cumsum(own[order])[last]), np.append(0, last + 1)
+
+
+def _area(own: np.ndarray, scores: np.ndarray) -> float:
+    """The area under the curve of hits against false alarms, by trapezoids."""
+    hits, rows = _hits(own, scores)
+    alarms = rows - hits
+    return float(np.sum(np.diff(alarms) * (hits[1:] + hits[:-1])) / (2 * hits[-1] * alarms[-1]))
+
+
+def _precision(own: np.ndarray, scores: np.ndarray) -> float:
+    """The sum over scores of the gain in recall times the precision there."""
+    hits, rows = _hits(own, scores)
+    return float(np.sum(np.diff(hits) * hits[1:] / rows[1:]) / hits[-1])
 
 
 def _auroc(outputs: Tensor, targets: Tensor) -> float:
     """The mean over classes that some of the client's rows are of and others are not; two classes count once."""
-    with _scikit_learn() as metrics:
-        found = [metrics.roc_auc_score(y, p) for y, p in _columns(outputs, targets) if y.any() and not y.all()]
+    found = [_area(y, p) for y, p in _columns(outputs, targets) if y.any() and not y.all()]
     return float(np.mean(found)) if found else math.nan
 
 
 def _average_precision(outputs: Tensor, targets: Tensor) -> float:
     """The mean over classes that the client has rows of; for two classes, of class 1."""
-    with _scikit_learn() as metrics:
-        found = [metrics.average_precision_score(y, p) for y, p in _columns(outputs, targets) if y.any()]
+    found = [_precision(y, p) for y, p in _columns(outputs, targets) if y.any()]
     return float(np.mean(found)) if found else math.nan
 
 

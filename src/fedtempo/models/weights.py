@@ -6,19 +6,27 @@ import contextlib
 import copy
 import functools
 import hashlib
-from collections.abc import Callable, Iterator
+import inspect
+from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple, ParamSpec, TypeVar
 
 import torch
 from torch import nn
 from torch.nn.utils.parametrize import is_parametrized
 
-from fedtempo.errors import ModelError, first_line
+from fedtempo.errors import ModelError, first_line, is_count, require
 from fedtempo.randomness import generators_kept, seed_for, seed_generators, torch_kept
+from fedtempo.support.room import require_room
 
 P = ParamSpec("P")
 M = TypeVar("M", bound=nn.Module)
 _MARK = "_as_constructed"
+MOST_LAYERS = 1000
+"""Of a model of ours: tens of thousands take a minute to build."""
+LARGE = 2000
+"""A model none of whose numbers is this large is made without counting its weights first."""
+COPIES = 4
+"""Of the weights, at the least: those at the server, a client's, its gradients, the sum."""
 
 
 @contextlib.contextmanager
@@ -63,11 +71,39 @@ def freshly_drawn(make: Callable[P, M]) -> Callable[P, M]:
 
     @functools.wraps(make)
     def call(*args: P.args, **kwargs: P.kwargs) -> M:
+        _require_size(make, *args, **kwargs)
         model = make(*args, **kwargs)
         setattr(model, _MARK, _Mark(_content(model), id(model), _versions(model)))
         return model
 
     return call
+
+
+def _require_size(make: Callable[P, nn.Module], *args: P.args, **kwargs: P.kwargs) -> None:
+    """Refuse a model of too many layers, or too large for the memory here, before it is made."""
+    try:
+        given = inspect.signature(make).bind(*args, **kwargs).arguments
+    except TypeError:  # the call itself says what is wrong
+        return
+    for name, value in given.items():
+        count = value if name == "layers" else len(value) if isinstance(value, (list, tuple)) else 0
+        if is_count(count):
+            require(count <= MOST_LAYERS, name, f"at most {MOST_LAYERS} layers", count)
+    if max(_numbers_in(given.values()), default=0) < LARGE:
+        return
+    # Tensors of torch's device "meta" have a shape and no numbers.
+    with generators_kept(), torch.device("meta"):
+        shapes = make(*args, **kwargs)
+    size = sum(tensor.numel() * tensor.element_size() for tensor in shapes.state_dict().values())
+    require_room(COPIES * size, f"model {make.__name__!r} with {COPIES} copies of its weights")
+
+
+def _numbers_in(values: Iterable[object]) -> Iterator[int]:
+    for value in values:
+        if isinstance(value, (list, tuple)):
+            yield from _numbers_in(value)
+        elif isinstance(value, int):
+            yield value
 
 
 def is_untouched(model: nn.Module) -> bool:

@@ -7,8 +7,12 @@ from pathlib import Path
 
 from fedtempo.config import EXPERIMENT, settings_of, stored_file, without_places
 from fedtempo.errors import FedTempoError
+from fedtempo.support.room import at_most
 from fedtempo.training.prepare import prepare
 from fedtempo.training.view import Run
+
+ROOM = 1 << 30
+"""Bytes that the data and the model of a run may take for the pictures of a page."""
 
 
 def read_run(folder: str | Path, label: str | None = None, allow_code: Sequence[str] = ()) -> Run:
@@ -24,6 +28,7 @@ def with_experiment(run: Run, folder: Path, allow_code: Sequence[str] = ()) -> R
     if run.file is None:
         return run
     try:
-        return run.known_as(prepare(**settings_of(without_places(stored_file(folder / EXPERIMENT, allow_code)))))
+        with at_most(ROOM):  # a page is drawn beside other work
+            return run.known_as(prepare(**settings_of(without_places(stored_file(folder / EXPERIMENT, allow_code)))))
     except FedTempoError:  # the data may not be on this machine, or the code not be allowed; the page does without
         return run

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Literal
@@ -174,6 +175,7 @@ def _tried_on_a_batch(federation: Federation, evaluation: Evaluation | None, mod
         pads_batches=facts.pads_batches,
         pads_scoring=facts.pads_scoring,
         head_of_body=facts.head_of_body,
+        outputs_per_row=max(1, math.prod(facts.outputs[1:])),
         outputs_are=facts.outputs_are,
     )
     return replace(federation, problem=problem)

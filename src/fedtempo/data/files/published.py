@@ -7,6 +7,9 @@ from dataclasses import dataclass
 
 from fedtempo.data.table import Table
 
+PER_CLIENT = 500
+"""Bytes that a run keeps about a client, whatever its rows: its number, its row numbers, its places in lists."""
+
 
 @dataclass(frozen=True)
 class File:
@@ -43,6 +46,8 @@ class DataSet:
     ways: tuple[tuple[str, ...], ...] = ()
     folder: str = ""
     """The folder below the data directory; the data set's name by default."""
+    size: Callable[..., float] | None = None
+    """For one that is generated: about how many bytes it takes, by the settings of `load`."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "folder", self.folder or self.name)

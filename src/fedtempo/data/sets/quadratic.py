@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from fedtempo.data.files.published import DataSet
+from fedtempo.data.files.published import PER_CLIENT, DataSet
 from fedtempo.data.table import Table
 from fedtempo.errors import is_count, require
 from fedtempo.randomness import generator
@@ -25,6 +25,10 @@ def quadratic(clients: int = 1000, seed: int = 0) -> Table:
     return Table("quadratic", {"x": (1 + share * (np.sqrt(3) - 1)) ** 2}, keys=np.arange(clients))
 
 
+def _size(clients: int = 1000, **others: object) -> float:
+    return float(clients) * PER_CLIENT
+
+
 QUADRATIC = DataSet(
     name="quadratic",
     load=quadratic,
@@ -33,4 +37,5 @@ QUADRATIC = DataSet(
     citation="Mills, Hu, Min, Faster Federated Learning with Decaying Number of Local SGD Steps (2023)",
     clients="one number each",
     about="z on [1, 3] with density proportional to z^-1/2",
+    size=_size,
 )

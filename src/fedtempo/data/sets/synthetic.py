@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 
-from fedtempo.data.files.published import DataSet
+from fedtempo.data.files.published import PER_CLIENT, DataSet
 from fedtempo.data.table import Table
 from fedtempo.errors import is_count, is_number, require
 from fedtempo.randomness import generator
 
 FEATURES, CLASSES = 60, 10
+MEAN_ROWS = 453
+"""Of a client: 50 + e^(4 + 2)."""
 
 
 def synthetic(alpha: float = 0.5, beta: float = 0.5, clients: int = 30, iid: bool = False, seed: int = 0) -> Table:
@@ -41,6 +43,11 @@ def _client(spread: tuple[float, float] | None, size: int, seed: int, client: in
     return x.astype(np.float32), np.argmax(x @ weight + bias, axis=1).astype(np.int64)
 
 
+def _size(clients: int = 30, **others: object) -> float:
+    """Rows twice, as pieces and together, and what every client takes besides."""
+    return float(clients) * (2 * MEAN_ROWS * (4 * FEATURES + 8) + PER_CLIENT)
+
+
 SYNTHETIC = DataSet(
     name="synthetic",
     load=synthetic,
@@ -49,4 +56,5 @@ SYNTHETIC = DataSet(
     citation="Li et al., FedProx (2020), synthetic(alpha, beta)",
     clients="generated",
     about="60 features, 10 classes, from a seed",
+    size=_size,
 )

@@ -21,6 +21,7 @@ from fedtempo.errors import ConfigError, DataError, FedTempoError, ModelError, f
 from fedtempo.federation.federation import Federation
 from fedtempo.metrics import Metric
 from fedtempo.params import Params
+from fedtempo.support.room import require_room
 from fedtempo.tasks import SAMPLE_WEIGHT, Batch, Task, row_counts, with_fitting_metrics
 
 
@@ -29,6 +30,10 @@ class UnrepeatableError(ConfigError):
 
 
 ROWS_READ = 4096
+COPIES_OF_OUTPUTS = 4
+"""Of a user's outputs while they are scored: as they are, as probabilities, in float64."""
+MOST_TRIED = 10_000_000
+"""Numbers that a metric is tried on: of a model with many outputs not all rows of a user."""
 """Rows of the targets that are looked at to guess the task."""
 
 
@@ -245,6 +250,12 @@ def check_metrics(federation: Federation) -> None:
     part = next((part for part in ("validation", "test") if data.sizes(part)[data.clients].any()), "train")
     client = int(data.clients[data.sizes(part)[data.clients] > 0][0])
     rows = problem.client_rows(client, part)
+    most = max(int(data.sizes(each)[data.clients].max()) for each in get_args(Part))
+    needed = COPIES_OF_OUTPUTS * most * problem.outputs_per_row * problem.dtype.itemsize
+    require_room(needed, f"scoring a user of {most:,} rows with {problem.outputs_per_row:,} outputs each")
+    tried = max(1, MOST_TRIED // problem.outputs_per_row)
+    if tried < len(next(iter(rows.values()))):
+        rows = {name: values[:tried] for name, values in rows.items()}
     shared = federation.first_shared()
     with torch.no_grad():
         own = federation.first_personal(client, shared)
