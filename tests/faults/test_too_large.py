@@ -67,7 +67,7 @@ def test_more_than_half_of_the_memory_is_said() -> None:
 def test_a_csv_of_many_cells_is_refused_before_it_is_read(tmp_path: Path) -> None:
     place = tmp_path / "rows.csv"
     place.write_text("a,b,c\n" + "1,2,3\n" * 1000)
-    with room.at_most(100_000), pytest.raises(ConfigError, match=r"rows.csv must fit into memory"):
+    with room.with_room(100_000), pytest.raises(ConfigError, match=r"rows.csv must fit into memory"):
         ft.data.from_csv(place, client="a", target="b")
 
 
@@ -99,7 +99,7 @@ def problem(classes: int, rows: int) -> dict[str, Any]:
 
 def test_rows_times_classes_are_counted_before_they_are_scored() -> None:
     with (
-        room.at_most(5_000_000),
+        room.with_room(5_000_000),
         pytest.raises(ConfigError, match="scoring a user of 4,000 rows with 1,000 outputs each"),
     ):
         prepare(**problem(1_000, 4_000))

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from fedtempo.config import EXPERIMENT, settings_of, stored_file, without_places
 from fedtempo.errors import FedTempoError
-from fedtempo.support.room import at_most
+from fedtempo.support.room import with_room
 from fedtempo.training.prepare import prepare
 from fedtempo.training.view import Run
 
@@ -28,7 +28,7 @@ def with_experiment(run: Run, folder: Path, allow_code: Sequence[str] = ()) -> R
     if run.file is None:
         return run
     try:
-        with at_most(ROOM):  # a page is drawn beside other work
+        with with_room(ROOM):  # a page is drawn beside other work
             return run.known_as(prepare(**settings_of(without_places(stored_file(folder / EXPERIMENT, allow_code)))))
     except FedTempoError:  # the data may not be on this machine, or the code not be allowed; the page does without
         return run

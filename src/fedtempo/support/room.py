@@ -31,7 +31,7 @@ def memory() -> float:
 
 
 @contextmanager
-def at_most(number: float) -> Iterator[None]:
+def with_room(number: float) -> Iterator[None]:
     """Inside, no more than this many bytes may be used."""
     token = _at_most.set(number)
     try:
@@ -45,17 +45,17 @@ def require_room(needed: float, what: str) -> None:
     allowed = _at_most.get()
     there = memory() if allowed is None else min(allowed, memory())
     if needed > there:
-        raise ConfigError(f"{what} must fit into memory, {in_words(there)} here. Got about {in_words(needed)}.")
+        raise ConfigError(f"{what} must fit into memory, {gigabytes(there)} here. Got about {gigabytes(needed)}.")
     if needed > there / 2 and allowed is None:
         warnings.warn(
-            f"{what} takes about {in_words(needed)} of {in_words(there)} of memory", UserWarning, stacklevel=3
+            f"{what} takes about {gigabytes(needed)} of {gigabytes(there)} of memory", UserWarning, stacklevel=3
         )
 
 
-def in_words(number: float) -> str:
+def gigabytes(number: float) -> str:
     """Bytes as people read them.
 
-    >>> in_words(3 * 2**30), in_words(5e20)
+    >>> gigabytes(3 * 2**30), gigabytes(5e20)
     ('3 GB', '466,000,000,000 GB')
     """
     size = number / 2**30
