@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import sqlite3
+import stat
 import sys
 import time
 import warnings
@@ -24,6 +25,8 @@ from fedtempo.training.faultpoints import faults
 from fedtempo.training.loop import drained
 from fedtempo.training.storage.on_disk import DATABASE
 from tests import zoo
+from tests.faults.dying import in_child
+from tests.logged import logged
 from tests.programs import Forked
 from tests.slow import slow_but
 
@@ -295,8 +298,56 @@ def test_a_damaged_newest_round_steps_back_loudly(column: str, tmp_path: Path) -
         # The last byte always changes: a manifest's hash covers measured seconds, so it ends in any digit.
         worse = value[:-1] + (bytes([value[-1] ^ 1]) if isinstance(value, bytes) else chr(ord(value[-1]) ^ 1))
         connection.execute(f"UPDATE shared SET {column} = ? WHERE round = 3", (worse,))
-    with pytest.warns(RuntimeWarning, match="going on from round 2"):
+    with logged() as said:
         assert resumed_from(tmp_path).digest() == uninterrupted()
+    assert said[0].endswith("1 of 4 committed rounds are lost: going on after round 3")
+
+
+def test_without_database_log_and_count_a_run_does_not_begin_again(tmp_path: Path) -> None:
+    """Whoever lost both would train 64 rounds anew without a word, and a private run would draw another key."""
+
+    def work() -> int:
+        rounds = ft.train(**settings(), out=tmp_path)
+        for _ in range(2):
+            next(rounds)
+        os.kill(os.getpid(), signal.SIGKILL)
+        return 0
+
+    assert in_child(work) == (None, signal.SIGKILL)
+    for name in ("run.count", f"{DATABASE}-wal", f"{DATABASE}-shm"):
+        (tmp_path / name).unlink()
+    with pytest.raises(ft.StoreError, match=r"holds no round, and run\.count, .* is missing or damaged\. Start afresh"):
+        resumed_from(tmp_path)
+
+
+def test_a_lost_count_is_told(tmp_path: Path) -> None:
+    stopped_after(4, tmp_path)
+    (tmp_path / "run.count").unlink()
+    with logged() as said:
+        assert resumed_from(tmp_path).digest() == uninterrupted()
+    assert said[0] == "run.count is missing or damaged: rounds after round 4 may be lost"
+
+
+def test_a_run_folder_is_its_owners(tmp_path: Path) -> None:
+    """Users' names and scores are in there; a folder that was there keeps its mode."""
+    there = tmp_path / "there"
+    there.mkdir(mode=0o755)
+    for folder in (tmp_path / "new", there):
+        ft.run(**settings(), out=folder, trackers=["csv", "jsonl"])
+        assert stat.S_IMODE(folder.stat().st_mode) == (0o755 if folder == there else 0o700)
+        told = [
+            DATABASE,
+            "run.count",
+            "users.csv",
+            "summary.json",
+            "metrics.csv",
+            "report.html",
+            "rounds.csv",
+            "rounds.jsonl",
+        ]
+        assert {
+            name: oct(stat.S_IMODE((folder / name).stat().st_mode)) for name in told if (folder / name).exists()
+        } == {name: "0o600" for name in told if (folder / name).exists()}
 
 
 def test_two_damaged_rounds_are_refused(tmp_path: Path) -> None:

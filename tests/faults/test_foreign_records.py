@@ -6,7 +6,6 @@ import os
 import shutil
 import signal
 import sqlite3
-import warnings
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -17,6 +16,7 @@ import fedtempo as ft
 from fedtempo.training.storage.on_disk import DATABASE
 from tests.faults.dying import in_child
 from tests.faults.test_durable import resumed_from, settings, stopped_after
+from tests.logged import logged
 from tests.slow import slow_but
 
 LOG = f"{DATABASE}-wal"
@@ -39,16 +39,15 @@ def resumed_and_killed(folder: Path, count: int, **more: Any) -> None:
 
 def verdict(folder: Path, expected: str, **more: Any) -> tuple[str, str]:
     """What resuming makes of a folder, and what it said: refused, told, silent; or wrong."""
-    with warnings.catch_warnings(record=True) as said:
-        warnings.simplefilter("always")
+    with logged() as said:
         try:
             digest = resumed_from(folder, **more).digest()
         except (ft.StoreError, ft.OutputError) as error:
             return "refused", str(error)
-    words = " ".join(str(warning.message) for warning in said)
+    words = " ".join(said)
     if digest != expected:
         return "wrong", words
-    return ("told" if "going on from round" in words else "silent"), words
+    return ("told" if "going on after round" in words else "silent"), words
 
 
 def put_together(target: Path, database: Path, log: Path | None) -> Path:

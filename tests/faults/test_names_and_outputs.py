@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import csv
 import json
+import logging
 import os
+import re
 import tarfile
 from pathlib import Path
 from typing import Any
@@ -117,3 +120,27 @@ def test_an_archive_of_a_hundred_thousand_and_one_members(tmp_path: Path) -> Non
     with pytest.raises(DataError, match="at most 100000 members"):
         read_tar_gz(path, lambda name: True)
     assert files(tmp_path) == before
+
+
+FORMULAS = ["=cmd|'/C calc'!A0", "@SUM(1)", "+1+1", "-2+3", "\t=1", "a\x1b[2Jb", "two\nlines", "＝1"]  # noqa: RUF001
+
+
+def test_a_name_is_no_formula_in_a_table_and_no_order_to_a_terminal(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    rng = np.random.default_rng(0)
+    rows = [(rng.standard_normal((8, 6)), rng.integers(0, 4, 8)) for _ in FORMULAS]
+    data = ft.data.FederatedData.from_clients(rows, test=0.25, names=FORMULAS)
+    result = ft.run(**settings(data=data), trackers=["csv"], out=tmp_path / "run")
+    result.save_frame(tmp_path / "scores.csv")
+    for path in (*(tmp_path / "run").glob("*.csv"), tmp_path / "scores.csv"):
+        with path.open(newline="", encoding="utf-8") as file:
+            for cell in (cell for row in csv.reader(file) for cell in row):
+                assert not re.match(r"\s*[=+@]|\s*-(?![\d.])|\s*-\d+\D*[+]", cell), (path, cell)
+                assert cell.isprintable()
+    with (tmp_path / "run" / "users.csv").open(newline="", encoding="utf-8") as file:
+        names = [row["name"] for row in csv.DictReader(file)]
+    assert names[:2] == ["'=cmd|'/C calc'!A0", "'@SUM(1)"]
+    assert names[5:7] == ["a\\x1b[2Jb", "two\\nlines"]
+    logging.getLogger("fedtempo").warning("client %s", "a\x1b[2J\nb")
+    assert caplog.messages[-1] == "client a\\x1b[2J\\nb"

@@ -11,7 +11,7 @@ import pytest
 
 from fedtempo.cli import runs
 from fedtempo.cli.export import export_model
-from fedtempo.errors import FedTempoError, OutputError
+from fedtempo.errors import FedTempoError, OutputError, StoreError
 from fedtempo.report.stored import read_run
 from fedtempo.study.jobs import trial_score
 from fedtempo.support.files import LARGEST, read_inside
@@ -110,3 +110,14 @@ def test_a_file_of_the_bound_is_read(tmp_path: Path) -> None:
     with pytest.raises(OSError, match="more than 9 bytes"):
         read_inside(tmp_path, "x", 9)
     assert LARGEST >= 1 << 24
+
+
+def test_damage_that_is_no_text_is_damage(folder: Path) -> None:
+    """SQLite's message quotes the table's own words, which may be no UTF-8 any more."""
+    database = folder / "run.sqlite"
+    content = database.read_bytes()
+    place = content.index(b"CREATE TABLE")
+    database.write_bytes(content[:place] + b"\xff\xc3\x80" + content[place + 3 :])
+    for read in (lambda: RunReader(folder), lambda: runs.resume(folder, quiet=True)):
+        with pytest.raises(StoreError):
+            read()

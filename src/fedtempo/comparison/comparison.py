@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import io
 import json
 import math
@@ -19,6 +18,7 @@ from fedtempo.errors import unknown
 from fedtempo.evaluation.over_seeds import Estimate, over_seeds
 from fedtempo.evaluation.protocol import STATISTICS as ALL
 from fedtempo.evaluation.protocol import UserScores, decile_in_words
+from fedtempo.support.csv_rows import CsvRows
 from fedtempo.support.display import html_of
 from fedtempo.support.json_text import JsonTable, finite
 from fedtempo.training.view import Run
@@ -93,9 +93,9 @@ class Comparison:
         rows = [_flat(finite(record)) for record in self.records()]
         columns = list(dict.fromkeys(column for row in rows for column in row))
         text = io.StringIO()
-        writer = csv.DictWriter(text, columns, restval="", lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(rows)
+        writer = CsvRows(text, columns)
+        writer.header()
+        writer.rows(rows)
         return text.getvalue()
 
     def _repr_html_(self) -> str:

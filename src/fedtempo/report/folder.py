@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import io
 import math
 import os
@@ -13,8 +12,9 @@ from typing import get_args
 from fedtempo.config import EXPERIMENT
 from fedtempo.errors import ConfigError
 from fedtempo.report.html import report as page_about
+from fedtempo.support.csv_rows import CsvRows
 from fedtempo.support.display import shows
-from fedtempo.support.files import read_inside, write_atomically
+from fedtempo.support.files import OWNERS, read_inside, write_atomically
 from fedtempo.support.json_text import JsonTable, json_text
 from fedtempo.training.private_runs import WITHHELD
 from fedtempo.training.result import Result
@@ -44,13 +44,13 @@ def export(result: Result, folder: Path) -> None:
         SUMMARY: json_text({**summary(result), **_circumstances(folder)}, indent=2) + "\n",
     }
     for name, text in texts.items():
-        write_atomically(folder / name, text, "out")
+        write_atomically(folder / name, text, "out", OWNERS)
     _write_models(result, folder)
     has_file = os.path.lexists(folder / EXPERIMENT)
     experiment = read_inside(folder, EXPERIMENT).decode(errors="replace") if has_file else None
     run = Run.of(result)
     run = replace(run, command=AGAIN, file=experiment) if experiment else run
-    write_atomically(folder / REPORT, page_about([run], title=run.name), "out")
+    write_atomically(folder / REPORT, page_about([run], title=run.name), "out", OWNERS)
 
 
 def _write_models(result: Result, folder: Path) -> None:
@@ -72,11 +72,9 @@ def users_as_csv(result: Result) -> str:
     assert result.scores is not None
     data, groups = result.experiment.federation.problem.data, result.scores.groups()
     text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
+    writer = CsvRows(text)
     metrics = list(result.scores.existing_after.values)
-    writer.writerow(
-        ["user", "name", "group", "rows", *(f"{m}_{when}" for m in metrics for when in ("before", "after"))]
-    )
+    writer.row(["user", "name", "group", "rows", *(f"{m}_{when}" for m in metrics for when in ("before", "after"))])
     for group in ("existing", "new"):
         before, after = groups.get(f"{group}_before"), groups.get(f"{group}_after")
         if before is None or after is None:
@@ -85,7 +83,7 @@ def users_as_csv(result: Result) -> str:
             scores = [float(each.values[m][place]) for m in metrics for each in (before, after)]
             name = "" if data.names is None else data.names[client]
             cells = ["" if math.isnan(score) else score for score in scores]
-            writer.writerow([client, name, group, int(after.samples[place]), *cells])
+            writer.row([client, name, group, int(after.samples[place]), *cells])
     return text.getvalue()
 
 

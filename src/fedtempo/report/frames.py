@@ -12,7 +12,6 @@ A row of scores is one run, round, part, group and metric. Its columns:
 
 from __future__ import annotations
 
-import csv
 import io
 import math
 from collections.abc import Sequence
@@ -23,6 +22,7 @@ import numpy as np
 
 from fedtempo.errors import OutputError, require
 from fedtempo.evaluation.protocol import STATISTICS
+from fedtempo.support.csv_rows import CsvRows
 from fedtempo.support.display import shows
 from fedtempo.support.extras import library
 from fedtempo.support.files import replacing, write_atomically
@@ -63,10 +63,10 @@ def tidy_rows(history: Sequence[RoundReport], run: str, seed: int | None) -> lis
 def tidy_csv(rows: Sequence[Row]) -> str:
     """Rows of scores as CSV; a number that is not known is an empty cell."""
     text = io.StringIO()
-    writer = csv.DictWriter(text, COLUMNS, lineterminator="\n")
-    writer.writeheader()
+    writer = CsvRows(text, COLUMNS)
+    writer.header()
     for row in rows:
-        writer.writerow({n: "" if isinstance(v, float) and math.isnan(v) else v for n, v in row.items()})
+        writer.row({n: "" if isinstance(v, float) and math.isnan(v) else v for n, v in row.items()})
     return text.getvalue()
 
 

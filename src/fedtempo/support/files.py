@@ -17,6 +17,8 @@ from fedtempo.errors import OutputError
 
 ABANDONED_SECONDS = 3600.0
 """A partial file that nobody has touched for so long belongs to a process that was killed."""
+EVERYBODYS, OWNERS = 0o666, 0o600
+"""Who may read a new file, but for the user's umask: everybody, or the owner alone."""
 LARGEST = 64 << 20
 """Bytes of a file in a run folder that is read whole."""
 
@@ -57,20 +59,22 @@ def _unfit(path: Path, reason: str) -> OSError:
     return OSError(errno.EINVAL, reason, str(path))
 
 
-def write_atomically(path: str | Path, content: str | bytes, setting: str | None = None) -> Path:
+def write_atomically(
+    path: str | Path, content: str | bytes, setting: str | None = None, mode: int = EVERYBODYS
+) -> Path:
     """Put `content` at `path` in one step: a reader sees the old file or the new one, never a part.
 
     Text is written as UTF-8, its line ends unchanged. `setting` is the name that a user gave the path under; the error
     for a path that cannot be written names it. Returns the path.
     """
     data = content.encode() if isinstance(content, str) else content
-    with replacing(path, setting) as partial:
+    with replacing(path, setting, mode) as partial:
         partial.write_bytes(data)
     return Path(path)
 
 
 @contextmanager
-def replacing(path: str | Path, setting: str | None = None) -> Iterator[Path]:
+def replacing(path: str | Path, setting: str | None = None, mode: int = EVERYBODYS) -> Iterator[Path]:
     """A file beside `path` to write into; at the end of the block it takes the place of `path`."""
     try:
         # A link stays a link to the new file; a terminal or a pipe (/dev/stdout) cannot be replaced, only written to.
@@ -83,7 +87,7 @@ def replacing(path: str | Path, setting: str | None = None) -> Iterator[Path]:
         partial = target.with_name(f".{target.name}.{secrets.token_hex(4)}.partial")
         try:
             # Not tempfile: its files are for their owner only, and a report should be as readable as any other file.
-            os.close(os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666))
+            os.close(os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode))
             yield partial
             _sync(partial)
             partial.replace(target)

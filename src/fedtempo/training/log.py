@@ -10,11 +10,24 @@ import logging
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
+from fedtempo.support.terminal import printable
 from fedtempo.training.experiment import Experiment
 from fedtempo.training.result import Result
 from fedtempo.training.round_report import RoundReport
 
 LOGGER = logging.getLogger("fedtempo")
+
+
+class _Printable(logging.Filter):
+    """Names in a line are other people's text: what a terminal would obey is written out, and a line stays one."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Let every record pass, with its text made printable."""
+        record.msg, record.args = printable(record.getMessage()).replace("\n", "\\n"), ()
+        return True
+
+
+LOGGER.addFilter(_Printable())
 
 
 def log_start(experiment: Experiment, history: Sequence[RoundReport], notes_as_warnings: bool = False) -> None:

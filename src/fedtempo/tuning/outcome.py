@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import io
 import json
 import math
@@ -16,6 +15,7 @@ from rich.table import Table
 from fedtempo.config import dump, fingerprint
 from fedtempo.errors import TrainingError
 from fedtempo.report import REPORT, Bars, Grid, Lines, Section, report
+from fedtempo.support.csv_rows import CsvRows
 from fedtempo.support.files import write_atomically
 from fedtempo.support.json_text import JsonTable, finite
 from fedtempo.tuning.study import Record, SearchPlan
@@ -113,10 +113,10 @@ class Found:
         """One line per trial; values that are no plain numbers or words are JSON."""
         names = [dimension.name for dimension in self.plan.space.dimensions]
         text = io.StringIO()
-        writer = csv.DictWriter(text, ["trial", *names, *FACTS], restval="", lineterminator="\n")
-        writer.writeheader()
+        writer = CsvRows(text, ["trial", *names, *FACTS])
+        writer.header()
         for row in self.rows():
-            writer.writerow({name: _cell(value) for name, value in row.items()})
+            writer.row({name: _cell(value) for name, value in row.items()})
         return text.getvalue()
 
     def table(self, most: int = 20) -> Table:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sqlite3
 from collections.abc import Callable, Mapping
 from contextlib import closing, suppress
@@ -14,6 +15,8 @@ from fedtempo.training.storage.kinds import Here, Kinds
 from fedtempo.training.storage.seals import ROUNDS, Seal
 
 DATABASE = "run.sqlite"
+DAMAGE = (sqlite3.DatabaseError, UnicodeDecodeError)
+"""What reading a damaged database may raise: SQLite's own message may quote bytes that are no text."""
 FORMAT = 3
 """The database's `user_version`. Format 2 did not hold the selected round; records of format 1 (version 0) were not
 bound to their run."""
@@ -47,6 +50,7 @@ def create(path: Path, seal: Seal) -> None:
     new = path.with_name(f"{path.name}.new")
     try:
         _remove(new)
+        os.close(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))  # users' scores and models are in there
         with closing(sqlite3.connect(new, isolation_level=None)) as connection:
             connection.execute("PRAGMA page_size=16384")  # tensors are large
             # A write-ahead log, so that `fedtempo watch` can read while a round is written; FULL, so that a committed
@@ -87,7 +91,7 @@ def opened(
         except BaseException:
             connection.close()
             raise
-    except sqlite3.Error as error:
+    except (sqlite3.Error, UnicodeDecodeError) as error:
         if resume:
             raise StoreError(f"{path.name} cannot be used: {error}.") from None
         _remove(path)  # a run that could not begin leaves no database
@@ -109,7 +113,7 @@ def write_identity(connection: sqlite3.Connection, seal: Seal) -> None:
         stored = set(connection.execute("SELECT field, value FROM identity"))
         new = [row for row in seal.rows() if row not in stored]
         connection.executemany("INSERT OR REPLACE INTO identity VALUES (?, ?)", new)
-    except sqlite3.Error as error:
+    except (sqlite3.Error, UnicodeDecodeError) as error:
         raise OutputError(f"{DATABASE} cannot be written: {error}.") from None
 
 

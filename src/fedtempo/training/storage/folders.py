@@ -65,7 +65,7 @@ def locked(folder: Path) -> FileLock:
     """The folder, made if need be, for this process alone. A folder of another process is left as it is."""
     try:
         missing = [parent for parent in (folder, *folder.parents) if not parent.exists()]
-        folder.mkdir(parents=True, exist_ok=True)
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)  # users' scores and names are in there
         for made in missing:
             synced(made.parent)
         require_contained(folder)
@@ -132,18 +132,18 @@ class RoundCount:
     def __init__(self, folder: Path, seal: Seal) -> None:
         self._path, self._seal = folder / COUNT, seal
 
-    def read(self) -> int:
-        """The count; 0 where there is none, or one that is not this run's."""
+    def read(self) -> int | None:
+        """The count; None where there is none, or one that is not this run's."""
         with suppress(OSError, ValueError):
             number, digest = read_inside(self._path.parent, COUNT, 1000).decode("ascii").split()
             if self._seal.hash("count", int(number)) == digest:
                 return int(number)
-        return 0
+        return None
 
     def write(self, rounds: int) -> None:
         """Write the count in place; its length is always the same."""
         line = f"{rounds:012d} {self._seal.hash('count', rounds)}\n"
-        handle = os.open(self._path, os.O_WRONLY | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0), 0o666)
+        handle = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW, 0o600)
         try:
             os.write(handle, line.encode())
         finally:

@@ -7,8 +7,8 @@ If the newest is damaged, the run goes back one round and warns; if both are, it
 
 from __future__ import annotations
 
+import logging
 import sqlite3
-import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, suppress
 from pathlib import Path
@@ -19,14 +19,15 @@ from fedtempo.params import Params
 from fedtempo.training.faultpoints import fault
 from fedtempo.training.round_report import RoundReport, to_json
 from fedtempo.training.state import State, state_from_bytes, state_to_bytes, tensors_from_bytes, tensors_to_bytes
-from fedtempo.training.storage.database import DATABASE, create, opened, require_run, write_identity
-from fedtempo.training.storage.folders import LOCK, RoundCount, locked, require_there
+from fedtempo.training.storage.database import DAMAGE, DATABASE, create, opened, require_run, write_identity
+from fedtempo.training.storage.folders import COUNT, LOCK, RoundCount, locked, require_there
 from fedtempo.training.storage.in_memory import Saved, Waiting
 from fedtempo.training.storage.kinds import Here, Kinds
 from fedtempo.training.storage.seals import MALFORMED, Seal
 from fedtempo.training.storage.selected_round import Changes, Selected, SelectionTables
 
 __all__ = ["DATABASE", "LOCK", "DurableStore"]
+_LOG = logging.getLogger("fedtempo")
 _MODULUS = 1 << 256
 _CLIENT = "SELECT tensors, sha256 FROM clients WHERE client = ?"
 _SHARED = "SELECT tensors, numbers, manifest, sha256 FROM shared WHERE round = ?"
@@ -81,7 +82,7 @@ class DurableStore:
             except StoreError as error:
                 damage, saved = error, self._one_round_back(rounds, template, error)
             return saved._replace(lost=self._tell_losses(len(saved.history), damage))
-        except sqlite3.DatabaseError as error:
+        except DAMAGE as error:
             raise StoreError(f"{self._path.name} is damaged: {error}. Start afresh in another folder.") from None
 
     @property
@@ -157,7 +158,7 @@ class DurableStore:
         try:
             with closing(sqlite3.connect(self._path)) as connection:
                 clients = [row[0] for row in connection.execute("SELECT client FROM clients ORDER BY client")]
-        except sqlite3.DatabaseError as error:
+        except DAMAGE as error:
             raise StoreError(f"{self._path.name} is damaged: {error}.") from None
         for client in sorted({*clients, *(self._kept.personal if self._kept else {})}):
             state = self.get(client)
@@ -181,7 +182,7 @@ class DurableStore:
             except sqlite3.ProgrammingError:  # the run is over and the connection closed, but results can still be read
                 with closing(sqlite3.connect(self._path)) as connection:
                     return question(connection)
-        except sqlite3.DatabaseError as error:
+        except DAMAGE as error:
             raise StoreError(f"{self._path.name} is damaged: {error}.") from None
 
     def _write(self, kept: Waiting) -> None:
@@ -289,13 +290,15 @@ class DurableStore:
     def _tell_losses(self, rounds: int, damage: StoreError | None) -> int:
         """How many committed rounds are lost. Warn if there are some, and delete what is left of them."""
         (newest,) = self._connection.execute("SELECT COALESCE(MAX(round), -1) FROM reports").fetchone()
-        committed: int = max(rounds, newest + 1, self._count.read())
+        counted = self._count.read()
+        committed: int = max(rounds, newest + 1, counted or 0)
+        if counted is None:
+            _LOG.warning("%s is missing or damaged: rounds after round %d may be lost", COUNT, committed)
         if committed > rounds:
             self._connection.execute("DELETE FROM reports WHERE round >= ?", (rounds,))
-            lost = f"{committed - rounds} of {committed} committed rounds are lost: going on from round {rounds - 1}"
-            warnings.warn(
-                f"{damage or f'{self._path.name} or its log is damaged'}; {lost}", RuntimeWarning, stacklevel=3
-            )
+            why = str(damage or f"{self._path.name} or its log is damaged").rstrip(".")
+            lost = f"{committed - rounds} of {committed} committed rounds are lost: going on after round {rounds}"
+            _LOG.warning("%s; %s", why, lost)
             with suppress(OSError):  # then it is told again next time
                 self._count.write(rounds)
         return committed - rounds
@@ -307,13 +310,16 @@ class DurableStore:
         if committed := self._count.read():
             lost = f"is damaged: all {committed} committed rounds are lost"
             raise StoreError(f"{self._path.name} {lost}. Start afresh in another folder.")
+        if committed is None:  # a run that has just begun has one that says 0
+            why = f"holds no round, and {COUNT}, which says how many there were, is missing or damaged"
+            raise StoreError(f"{self._path.name} {why}. Start afresh in another folder.")
 
     def _summed(self) -> int:
         """The sum of all clients' hashes: it changes when a client's record is altered, renamed, lost or added."""
         try:
             rows = self._connection.execute("SELECT client, sha256 FROM clients")
             return sum(self._token(*row) for row in rows) % _MODULUS
-        except sqlite3.DatabaseError as error:
+        except DAMAGE as error:
             raise StoreError(f"the stored clients are damaged: {error}") from None
 
     def _token(self, client: int, digest: str) -> int:

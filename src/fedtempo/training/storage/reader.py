@@ -10,7 +10,7 @@ from pathlib import Path
 from fedtempo.errors import OutputError, StoreError
 from fedtempo.support.files import plain_inside
 from fedtempo.training.round_report import RoundReport
-from fedtempo.training.storage.database import DATABASE, seal_of
+from fedtempo.training.storage.database import DAMAGE, DATABASE, seal_of
 
 
 class RunReader:
@@ -70,7 +70,7 @@ class RunReader:
             with closing(sqlite3.connect(f"{self._path.as_uri()}?{mode}", uri=True, timeout=5)) as connection:
                 connection.execute("PRAGMA trusted_schema=OFF")
                 yield connection
-        except sqlite3.DatabaseError as error:
+        except DAMAGE as error:
             raise StoreError(f"{DATABASE} in {self.folder} cannot be read: {error}.") from None
         except StoreError as error:
             raise StoreError(f"{self.folder}: {str(error).rstrip('.')}.") from None

@@ -7,7 +7,8 @@ import io
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from fedtempo.support.files import replacing
+from fedtempo.support.csv_rows import CsvRows, cell
+from fedtempo.support.files import OWNERS, replacing
 from fedtempo.training.result import Result
 from fedtempo.training.round_report import RoundReport
 from fedtempo.training.trackers.lines import whole_lines
@@ -46,7 +47,7 @@ class CommaSeparated:
 
     def round(self, report: RoundReport) -> None:
         """Append a row."""
-        row = {"round": report.round, **numbers(report)}
+        row = {str(cell(name)): value for name, value in {"round": report.round, **numbers(report)}.items()}
         new = [name for name in row if name not in self._columns]
         if new:
             self._widen(new)
@@ -61,15 +62,15 @@ class CommaSeparated:
         self._columns += new
         with (
             self._path.open(encoding="utf-8", newline="") as file,
-            replacing(self._path) as partial,
+            replacing(self._path, mode=OWNERS) as partial,
             partial.open("w", encoding="utf-8", newline="") as wider,
         ):
-            table = csv_format.DictWriter(wider, self._columns, restval="", lineterminator="\n")
-            table.writeheader()
-            table.writerows(csv_format.DictReader(file))
+            table = CsvRows(wider, self._columns)
+            table.header()
+            table.rows(csv_format.DictReader(file))
 
 
 def _rows(columns: list[str], rows: Iterable[Mapping[str, object]]) -> str:
     text = io.StringIO()
-    csv_format.DictWriter(text, columns, restval="", lineterminator="\n").writerows(rows)
+    CsvRows(text, columns).rows(rows)
     return text.getvalue()

@@ -18,7 +18,7 @@ def whole_lines(path: Path, tracker: str) -> tuple[int, str]:
     A new file is empty and can be written. Only a piece of the file is in memory at a time.
     """
     try:
-        path.touch()
+        path.touch(mode=0o600)
         if not path.is_file():
             raise OSError(errno.EINVAL, "it is no plain file")
         with path.open("r+b") as file:

@@ -105,7 +105,6 @@ def test_a_run_stopped_anywhere_ends_with_the_same_selection(tmp_path, stop):
     assert all(same(again.client_state(c), plain.client_state(c)) for c in range(6))
 
 
-@pytest.mark.filterwarnings("ignore::RuntimeWarning")
 @pytest.mark.parametrize("stop", slow_but([4], range(2, ROUNDS), "one between runs"))
 def test_going_back_a_round_goes_back_to_its_selection(tmp_path, stop):
     plain = ft.run(**settings())
