@@ -5,12 +5,14 @@ from __future__ import annotations
 import http.client
 import resource
 import socket
+import sys
 import threading
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
 
@@ -20,10 +22,12 @@ from tests.programs import fedtempo
 from tests.waiting import PATIENCE, allowed, until
 
 IDLE = 1_500
+COOKIE: dict[str, str] = {}
+"""The token of the page that is served."""
 
 
 @pytest.fixture
-def port(tmp_path: Path) -> Iterator[int]:
+def port(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[int]:
     """The real program, with as many files as a shell gives it."""
     stopped_after(2, tmp_path / "run")
     limits = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -31,7 +35,10 @@ def port(tmp_path: Path) -> Iterator[int]:
     process = fedtempo("watch", str(tmp_path / "run"))
     resource.setrlimit(resource.RLIMIT_NOFILE, limits)
     try:
-        yield int(process.stdout.readline().rstrip("/\n").rpartition(":")[2])
+        address = urlsplit(process.stdout.readline().strip())
+        monkeypatch.setattr(sys.modules[__name__], "COOKIE", {"Cookie": f"fedtempo-{address.port}={address.query[6:]}"})
+        assert address.port is not None
+        yield address.port
     finally:
         process.kill()
         process.communicate()
@@ -40,7 +47,7 @@ def port(tmp_path: Path) -> Iterator[int]:
 def ask(port: int, path: str = "/data.json") -> float:
     began = time.monotonic()
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=PATIENCE)
-    connection.request("GET", path)
+    connection.request("GET", path, headers=COOKIE)
     assert connection.getresponse().status == 200
     connection.close()
     return time.monotonic() - began
@@ -79,7 +86,7 @@ def test_fifteen_hundred_idle_connections(first: bytes, port: int) -> None:
 def accepted(port: int) -> None:
     """Connections are accepted in order: once a new one is answered, all earlier ones have been."""
     last = http.client.HTTPConnection("127.0.0.1", port, timeout=PATIENCE)
-    last.request("GET", "/data.json")
+    last.request("GET", "/data.json", headers=COOKIE)
     last.getresponse().read()
     last.close()
 
@@ -89,7 +96,7 @@ def test_a_page_that_asks_again_on_one_connection_is_kept(port: int) -> None:
     with ExitStack() as stack:
         page = http.client.HTTPConnection("127.0.0.1", port, timeout=PATIENCE)
         for _ in range(6):
-            page.request("GET", "/data.json")
+            page.request("GET", "/data.json", headers=COOKIE)
             answer = page.getresponse()
             assert answer.status == 200
             answer.read()

@@ -21,7 +21,7 @@ def watch(
     """Serve a live page of a run to this machine's browser. It only reads; stopping it does not stop the run."""
     require(is_count(port, 0) and port < 2**16, "port", "an int in [0, 65535]", port)
     with page_server(folder, port, allow_code or ()) as pages:
-        say(f"http://127.0.0.1:{pages.server_address[1]}/")
+        say(pages.address)
         say(f"Watching {folder}; open the address in a browser. Ctrl-C ends watching, not the run.", error=True)
         try:
             pages.serve_forever(poll_interval=0.2)

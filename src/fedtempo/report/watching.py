@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import secrets
 import socket
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from http import HTTPStatus
+from http.cookies import CookieError, SimpleCookie
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -93,10 +95,17 @@ class PageServer(ThreadingHTTPServer):
 
     def __init__(self, address: tuple[str, int], watched: Watched) -> None:
         self.watched = watched
+        self.token = secrets.token_urlsafe(32)
+        """Whoever knows it may read: the machine's other users can reach the port, and must not see a closed folder."""
         self._silent: dict[socket.socket, None] = {}
         self._busy: dict[socket.socket, None] = {}
         self._changing = threading.Lock()
         super().__init__(address, _Handler)
+
+    @property
+    def address(self) -> str:
+        """The address to open, with the token."""
+        return f"http://{HOST}:{self.server_address[1]}/?token={self.token}"
 
     def process_request(self, request: Any, client_address: Any) -> None:
         """Make room, then serve the connection in a thread of its own."""
@@ -161,10 +170,16 @@ class _Handler(BaseHTTPRequestHandler):
         port = self.connection.getsockname()[1]
         if self.headers.get("Host") not in (f"{HOST}:{port}", f"localhost:{port}"):
             self._answer(HTTPStatus.FORBIDDEN, "text/plain", f"open http://{HOST}:{port}/ on this machine")
+        elif not self._is_known(asked := parse_qs(address.query)):
+            self._answer(HTTPStatus.FORBIDDEN, "text/plain", "open the whole address that fedtempo watch has printed")
+        elif address.path == "/" and "token" in asked:
+            # The browser keeps the token as a cookie, so that it stays neither in the address bar nor in the history.
+            cookie = f"{self._cookie}={self.server.token}; Path=/; HttpOnly; SameSite=Lax"
+            self._answer(HTTPStatus.SEE_OTHER, "text/plain", "", {"Location": "/", "Set-Cookie": cookie})
         elif address.path == "/":
             self._try("text/html", self.server.watched.page)
         elif address.path == "/data.json":
-            known = parse_qs(address.query).get("known", [""])[0]
+            known = asked.get("known", [""])[0]
             self._try("application/json", lambda: self.server.watched.numbers(known))
         else:
             self._answer(HTTPStatus.NOT_FOUND, "text/plain", "nothing here")
@@ -177,9 +192,22 @@ class _Handler(BaseHTTPRequestHandler):
         else:
             self._answer(HTTPStatus.OK, kind, text)
 
-    def _answer(self, status: HTTPStatus, kind: str, text: str) -> None:
+    @property
+    def _cookie(self) -> str:
+        """Its name; a browser sends the cookies of all ports of a machine to each of them."""
+        return f"fedtempo-{self.connection.getsockname()[1]}"
+
+    def _is_known(self, asked: Mapping[str, list[str]]) -> bool:
+        """Whether the token is in the address or in the cookie. The time it takes tells nothing about the token."""
+        given = asked.get("token", [])
+        with suppress(CookieError):
+            kept = SimpleCookie(self.headers.get("Cookie", "")).get(self._cookie)
+            given = given + ([kept.value] if kept is not None else [])
+        return any(secrets.compare_digest(one.encode(), self.server.token.encode()) for one in given)
+
+    def _answer(self, status: HTTPStatus, kind: str, text: str, more: Mapping[str, str] | None = None) -> None:
         body = text.encode()
-        own = {"Content-Type": f"{kind}; charset=utf-8", "Content-Length": str(len(body))}
+        own = {"Content-Type": f"{kind}; charset=utf-8", "Content-Length": str(len(body)), **(more or {})}
         self.send_response(status)
         for name, value in {**own, **HEADERS}.items():
             self.send_header(name, value)

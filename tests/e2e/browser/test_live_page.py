@@ -8,7 +8,8 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
+from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
@@ -32,22 +33,33 @@ def training(folder: Path, rounds: int) -> Any:
     return generator
 
 
+class Page(NamedTuple):
+    port: int
+    token: str
+
+    @classmethod
+    def at(cls, address: str) -> Page:
+        url = urlsplit(address)
+        return cls(int(url.port or 0), parse_qs(url.query)["token"][0])
+
+
 @contextmanager
-def served(folder: Path) -> Iterator[int]:
+def served(folder: Path) -> Iterator[Page]:
     with page_server(folder) as pages:
         thread = threading.Thread(target=pages.serve_forever, kwargs={"poll_interval": 0.05})
         thread.start()
         try:
-            yield pages.server_address[1]
+            yield Page(pages.server_address[1], pages.token)
         finally:
             pages.shutdown()
             thread.join()
 
 
-def ask(port: int, path: str = "/", host: str | None = None) -> tuple[int, str, Any]:
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=PATIENCE)
+def ask(page: Page, path: str = "/", host: str | None = None, cookie: str | None = None) -> tuple[int, str, Any]:
+    connection = http.client.HTTPConnection("127.0.0.1", page.port, timeout=PATIENCE)
+    cookie = f"fedtempo-{page.port}={page.token}" if cookie is None else cookie
     try:
-        connection.request("GET", path, headers={"Host": host} if host else {})
+        connection.request("GET", path, headers={"Cookie": cookie, **({"Host": host} if host else {})})
         answer = connection.getresponse()
         return answer.status, answer.read().decode(), answer.headers
     finally:
@@ -58,10 +70,10 @@ def test_a_new_round_appears_and_the_end_is_told(browser: Browser, tmp_path: Pat
     rounds = training(tmp_path / "run", 5)
     next(rounds)
     next(rounds)
-    with served(tmp_path / "run") as port:
+    with served(tmp_path / "run") as page:
         browser.look(1280)
         browser.hurry(20)
-        browser.open(f"http://127.0.0.1:{port}/")
+        browser.open(f"http://127.0.0.1:{page.port}/?token={page.token}")
         told = lambda: browser.one("#live").text  # noqa: E731
         browser.until(lambda: "Round 2 of 5" in told())
         browser.until(lambda: browser.all("#data svg.chart"))
@@ -77,18 +89,18 @@ def test_a_new_round_appears_and_the_end_is_told(browser: Browser, tmp_path: Pat
         browser.until(lambda: "Finished: all 5 rounds" in told())
         browser.until(lambda: result.digest() in browser.one("#what").text)
         assert browser.errors() == []
-        assert all(url.startswith(f"http://127.0.0.1:{port}/") for url in browser.requests())
+        assert all(url.startswith(f"http://127.0.0.1:{page.port}/") for url in browser.requests())
 
 
 def test_watching_a_finished_run_leaves_the_folder_as_it_was(tmp_path: Path) -> None:
     folder = tmp_path / "run"
     ft.run(**settings_of(read(EXAMPLE, ["rounds=2", "cohort=3"])), out=folder)
     before = {path.name: path.read_bytes() for path in folder.iterdir()}
-    with served(folder) as port:
-        status, page, headers = ask(port)
+    with served(folder) as at:
+        status, text, headers = ask(at)
         assert (status, headers["X-Frame-Options"]) == (200, "DENY")
-        assert "feddecay" in page
-        assert ask(port, "/data.json?known=x")[1].count('"done":2') == 1
+        assert "feddecay" in text
+        assert ask(at, "/data.json?known=x")[1].count('"done":2') == 1
     assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
 
 
@@ -96,14 +108,41 @@ def test_only_this_machine_and_only_two_addresses(tmp_path: Path) -> None:
     rounds = training(tmp_path / "run", 2)
     next(rounds)
     rounds.close()
-    with served(tmp_path / "run") as port:
-        assert ask(port, host=f"localhost:{port}")[0] == 200
-        assert ask(port, host="evil.example")[0] == 403
-        assert ask(port, host=f"evil.example:{port}")[0] == 403
-        assert ask(port, "/../experiment.toml")[0] == 404
-        assert ask(port, "/run.sqlite")[0] == 404
-        with pytest.raises(OutputError, match=f"port must be a free port of this machine. Got {port}"):
-            page_server(tmp_path / "run", port)
+    with served(tmp_path / "run") as page:
+        assert ask(page, host=f"localhost:{page.port}")[0] == 200
+        assert ask(page, host="evil.example")[0] == 403
+        assert ask(page, host=f"evil.example:{page.port}")[0] == 403
+        assert ask(page, "/../experiment.toml")[0] == 404
+        assert ask(page, "/run.sqlite")[0] == 404
+        with pytest.raises(OutputError, match=f"port must be a free port of this machine. Got {page.port}"):
+            page_server(tmp_path / "run", page.port)
+
+
+def test_without_the_token_nothing_is_shown(tmp_path: Path) -> None:
+    """Other users of the machine reach the port; the folder is closed to them."""
+    rounds = training(tmp_path / "run", 2)
+    next(rounds)
+    rounds.close()
+    with served(tmp_path / "run") as page:
+        other = page.token[:-1] + ("A" if page.token[-1] != "A" else "B")
+        for path in (
+            "/",
+            "/data.json",
+            "/data.json?known=",
+            f"/?token={other}",
+            "/?token=",
+            "/?token=%ff",
+            "/experiment.toml",
+        ):
+            for cookie in ("", f"fedtempo-{page.port}={other}", f"fedtempo-1={page.token}", "a=b; =;;\x1f"):
+                status, text, _ = ask(page, path, cookie=cookie)
+                assert (status, "feddecay" in text) == (403, False), (path, cookie)
+        status, text, headers = ask(page, f"/?token={page.token}", cookie="")
+        assert (status, headers["Location"], text) == (303, "/", "")
+        cookie, *rules = headers["Set-Cookie"].split("; ")
+        assert set(rules) == {"Path=/", "HttpOnly", "SameSite=Lax"}
+        assert ask(page, "/", cookie=cookie)[0] == 200
+        assert ask(page, f"/data.json?token={page.token}", cookie="")[0] == 200
 
 
 def test_a_folder_without_a_run_and_a_damaged_one(tmp_path: Path) -> None:
@@ -121,7 +160,7 @@ def test_the_command_prints_the_address_and_ends_on_ctrl_c(tmp_path: Path) -> No
     try:
         address = process.stdout.readline().strip()
         assert address.startswith("http://127.0.0.1:")
-        assert ask(int(address.rsplit(":", 1)[1].strip("/")))[0] == 200
+        assert ask(Page.at(address))[0] == 200
         process.send_signal(signal.SIGINT)
         _, error = process.communicate(timeout=PATIENCE)
     finally:
