@@ -17,10 +17,10 @@ _FORMULA = re.compile(r"\s*[=+\-@\uff1d\uff0b\uff0d\uff20]")
 _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?|[+-]?(inf|nan)")
 
 
-def cell(value: object) -> object:
+def csv_cell(value: object) -> object:
     r"""What stands in a cell for this value; numbers are as they are.
 
-    >>> cell("=SUM(A1)"), cell("a\x1b[2J\nb"), cell("-1.5"), cell(3)
+    >>> csv_cell("=SUM(A1)"), csv_cell("a\x1b[2J\nb"), csv_cell("-1.5"), csv_cell(3)
     ("'=SUM(A1)", 'a\\x1b[2J\\nb', '-1.5', 3)
     """
     if not isinstance(value, str):
@@ -43,7 +43,7 @@ class CsvRows:
     def row(self, row: Sequence[object] | Mapping[str, object]) -> None:
         """One row; what a mapping lacks is an empty cell."""
         cells = [row.get(name, "") for name in self._columns] if isinstance(row, Mapping) else row
-        self._writer.writerow([cell(each) for each in cells])
+        self._writer.writerow([csv_cell(each) for each in cells])
 
     def rows(self, rows: Iterable[Sequence[object] | Mapping[str, object]]) -> None:
         """One row after the other."""

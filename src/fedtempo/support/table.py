@@ -5,7 +5,6 @@ Numbers are rounded for reading, except in CSV and in `records`, which have ever
 
 from __future__ import annotations
 
-import csv
 import io
 import math
 import os
@@ -17,6 +16,7 @@ from statistics import fmean
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from fedtempo.errors import unknown
+from fedtempo.support.csv_rows import CsvRows
 from fedtempo.support.json_text import JsonTable
 from fedtempo.support.terminal import Terminal, printable
 
@@ -250,12 +250,12 @@ class ResultTable:
     def csv(self) -> str:
         """One line per row with every digit; a number that is not known is an empty cell."""
         text = io.StringIO()
-        writer = csv.writer(text, lineterminator="\n")
+        writer = CsvRows(text)
         shown = self._shown
         cells = {one.key: [row.get(one.key) for _, row in self.rows] for one in shown}
         halves = {key: any(isinstance(c, Number) and c.spread() for c in column) for key, column in cells.items()}
         heads = [head for one in shown for head in (one.key, *([f"{one.key} half"] if halves[one.key] else []))]
-        writer.writerow([self.names, *heads])
+        writer.row([self.names, *heads])
         for place, (name, _) in enumerate(self.rows):
             line: list[Any] = [name]
             for one in shown:
@@ -263,7 +263,7 @@ class ResultTable:
                 line.append(_exact(cell))
                 if halves[one.key]:
                     line.append(_known(cell.half) if isinstance(cell, Number) else "")
-            writer.writerow(line)
+            writer.row(line)
         return text.getvalue()
 
     def html(self) -> str:

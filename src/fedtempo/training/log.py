@@ -18,16 +18,13 @@ from fedtempo.training.round_report import RoundReport
 LOGGER = logging.getLogger("fedtempo")
 
 
-class _Printable(logging.Filter):
+def _made_printable(record: logging.LogRecord) -> bool:
     """Names in a line are other people's text: what a terminal would obey is written out, and a line stays one."""
-
-    def filter(self, record: logging.LogRecord) -> bool:
-        """Let every record pass, with its text made printable."""
-        record.msg, record.args = printable(record.getMessage()).replace("\n", "\\n"), ()
-        return True
+    record.msg, record.args = printable(record.getMessage()).replace("\n", "\\n"), ()
+    return True
 
 
-LOGGER.addFilter(_Printable())
+LOGGER.addFilter(_made_printable)
 
 
 def log_start(experiment: Experiment, history: Sequence[RoundReport], notes_as_warnings: bool = False) -> None:

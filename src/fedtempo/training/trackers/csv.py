@@ -7,7 +7,7 @@ import io
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from fedtempo.support.csv_rows import CsvRows, cell
+from fedtempo.support.csv_rows import CsvRows, csv_cell
 from fedtempo.support.files import OWNERS, replacing
 from fedtempo.training.result import Result
 from fedtempo.training.round_report import RoundReport
@@ -47,7 +47,7 @@ class CommaSeparated:
 
     def round(self, report: RoundReport) -> None:
         """Append a row."""
-        row = {str(cell(name)): value for name, value in {"round": report.round, **numbers(report)}.items()}
+        row = {str(csv_cell(name)): value for name, value in {"round": report.round, **numbers(report)}.items()}
         new = [name for name in row if name not in self._columns]
         if new:
             self._widen(new)
