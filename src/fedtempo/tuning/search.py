@@ -8,12 +8,12 @@ from pathlib import Path
 
 from fedtempo.config import ExperimentFile, settings_of
 from fedtempo.config.experiment_file import naming_code
-from fedtempo.config.own_code import granting
 from fedtempo.config.pairs import put
 from fedtempo.errors import ConfigError, is_count, require, unknown
+from fedtempo.study.driver import each_ended
 from fedtempo.support.files import sole_user
 from fedtempo.training.experiment import Experiment
-from fedtempo.training.pool import Ask, Asked, Pool
+from fedtempo.training.pool import Ask
 from fedtempo.training.prepare import prepare
 from fedtempo.tuning.grids import GRIDS
 from fedtempo.tuning.outcome import Found
@@ -134,21 +134,18 @@ def search(
     """
     require(is_count(workers), "workers", "an int >= 1", workers)
     with sole_user(out, LOCK), closing(Study(plan, out, resume)) as study:
-        jobs = _jobs(study, plan, out)
         watch = observe or (lambda record, done: None)
-        if workers == 1:
-            for job in jobs:
-                study.finish(job.number, run_trial(job, _reporter(study, job.number)))
-                _tell(study, job.number, watch)
-        else:
-            _in_parallel(study, jobs, workers, watch)
+
+        def goes_on(job: Job, question: tuple[int, float]) -> bool:
+            return study.report(job.number, *question)
+
+        # Sent to fresh processes: checking the experiment may have started CUDA here, which a copy does not survive.
+        for job, outcome, error in each_ended(_jobs(study, plan, out), workers, True, _trial, goes_on):
+            study.finish(job.number, outcome if error is None else TrialOutcome("failed", reason=str(error)))
+            _tell(study, job.number, watch)
         found = Found(plan, study.records(), study.importances())
         found.write(out)
     return found
-
-
-def _reporter(study: Study, number: int) -> Callable[[int, float], bool]:
-    return lambda rounds, value: study.report(number, rounds, value)
 
 
 def _jobs(study: Study, plan: SearchPlan, out: Path) -> Iterator[Job]:
@@ -158,20 +155,8 @@ def _jobs(study: Study, plan: SearchPlan, out: Path) -> Iterator[Job]:
         yield Job(number, values, plan.seeds, out / "trials" / f"{number:05d}")
 
 
-def _in_parallel(study: Study, jobs: Iterator[Job], workers: int, watch: Observe) -> None:
-    # Spawned, not forked: the check of the experiment may have started CUDA here, which a fork does not survive.
-    with Pool(granting(_trial), workers, "spawn") as pool:
-        for message in pool.perform((job.number, job) for job in jobs):
-            if isinstance(message, Asked):
-                pool.answer(message.number, study.report(message.number, *message.question))
-            else:
-                failed = TrialOutcome("failed", reason=str(message.error))
-                study.finish(message.number, message.result if message.error is None else failed)
-                _tell(study, message.number, watch)
-
-
 def _trial(job: Job, ask: Ask) -> TrialOutcome:
-    """What a worker does with a trial: it asks after every evaluation whether to go on."""
+    """A trial asks after every evaluation whether to go on."""
     return run_trial(job, lambda rounds, value: bool(ask((rounds, value))))
 
 
