@@ -18,7 +18,7 @@ from fedtempo.client.objectives import Received
 from fedtempo.client.phase import Carry
 from fedtempo.client.program import ClientProgram
 from fedtempo.federation.problem import Problem
-from fedtempo.params import Params, tree_map
+from fedtempo.params import Params, Tree, tensors_in, tree_map
 from fedtempo.schedules import Now
 from fedtempo.tasks import Batch
 
@@ -121,6 +121,16 @@ def in_float64_together(tensors: Sequence[Tensor]) -> list[np.ndarray]:
     there = [t.detach().reshape(-1).to(torch.float64) for t in tensors if not t.is_cpu]
     read = iter(np.split(in_float64(torch.cat(there)), np.cumsum([t.numel() for t in there])[:-1]) if there else ())
     return [in_float64(t) if t.is_cpu else next(read).reshape(tuple(t.shape)) for t in tensors]
+
+
+def on_host(tree: Tree) -> Tree:
+    """The tensors of nested dicts and tuples on the CPU. A device is waited for once for each type of numbers."""
+    there = [t.detach() for t in tensors_in(tree) if not t.is_cpu]
+    read: dict[torch.dtype, Iterator[Tensor]] = {}
+    for dtype in dict.fromkeys(t.dtype for t in there):
+        alike = [t.reshape(-1) for t in there if t.dtype == dtype]
+        read[dtype] = iter(torch.split(torch.cat(alike).cpu(), [t.numel() for t in alike]))
+    return tree_map(lambda t: t if t.is_cpu else next(read[t.dtype]).reshape(t.shape), tree) if there else tree
 
 
 def _cut(tensor: Tensor, shape: torch.Size | None) -> Tensor:

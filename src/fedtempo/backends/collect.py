@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedtempo.backends.backend import Backend, Block, Order, Trained, in_float64_together
+from fedtempo.backends.backend import Backend, Block, Order, Trained, in_float64_together, on_host
 from fedtempo.backends.memory import in_pieces_that_fit
 from fedtempo.client.compression.packing import error_memory_in, without_error_memory
 from fedtempo.client.objectives import Received
@@ -199,6 +199,9 @@ def compressed(federation: Federation, finished: Finished, now: Now) -> Finished
     if not finished.groups:
         return finished
     sent, memories = [], []
+    device = next(tensors_in(finished.groups)).device
+    # Compressors work on bytes, which only the host sees.
+    finished = finished._replace(groups=on_host(finished.groups))
     for lane, (client, sound) in enumerate(zip(finished.trained.clients.tolist(), finished.sound, strict=True)):
         groups, memory = finished.upload(lane), error_memory_in(finished.before.get(client, {}))
         if sound:
@@ -208,7 +211,7 @@ def compressed(federation: Federation, finished: Finished, now: Now) -> Finished
             packed = groups
         sent.append((groups, packed))
         memories.append(memory)
-    groups = tree_map(lambda *lanes: torch.stack(lanes), *(groups for groups, _ in sent))
+    groups = tree_map(lambda *lanes: torch.stack(lanes).to(device), *(groups for groups, _ in sent))
     memory = tree_map(lambda *lanes: torch.stack(lanes), *memories)
     lanes = len(finished.weights)
     (arrived,) = in_float64_together([addable((*tensors_in(groups), *memory.values()), lanes)])

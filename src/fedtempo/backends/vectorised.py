@@ -49,6 +49,17 @@ class Lanes(NamedTuple):
     """True output counts, where heads of different sizes were padded."""
     places: list[Now]
     """Each client's position before its first step."""
+    sent: dict[tuple[object, ...], Tensor]
+    """What `there` has sent to a device."""
+
+    def there(self, array: np.ndarray) -> Tensor:
+        """A small array where the model is. A device gets an array once, however many steps ask for it."""
+        if self.problem.device == "cpu":
+            return torch.from_numpy(np.ascontiguousarray(array))
+        key = array.shape, array.dtype, array.tobytes()
+        if key not in self.sent:
+            self.sent[key] = torch.from_numpy(np.ascontiguousarray(array)).to(self.problem.device)
+        return self.sent[key]
 
     def classes(self) -> tuple[list[tuple[int, Now]], np.ndarray]:
         """Sizes and positions that some clients share, and which of them each lane has."""
@@ -82,9 +93,8 @@ def train(
     stacked, shapes = stack_padded(personal)
     padded = bool(shapes) and problem.data.outputs is not None
     outputs = torch.as_tensor(problem.data.outputs[clients]) if padded else None  # type: ignore[index]
-    lanes = Lanes(
-        problem, received, now, clients, problem.sizes[clients], outputs, problem.places(now, clients, personal)
-    )
+    places = problem.places(now, clients, personal)
+    lanes = Lanes(problem, received, now, clients, problem.sizes[clients], outputs, places, {})
     carry = _first_carry(program, received, stacked, len(clients), problem.device)
     zeros = np.zeros(len(clients), dtype=np.int64)
     tally = Tally(torch.zeros(len(clients), dtype=torch.float64, device=problem.device), zeros)
@@ -156,7 +166,7 @@ def _run_stage(lanes: Lanes, stage: Stage, carry: Carry, tally: Tally) -> tuple[
             # Before the first step the carry may be one model that is seen once for each client.
             may = overwriting.allowed(step)
             carry, losses = _step(lanes, stage, carry, batch, here, members, group, may_overwrite=may)
-            loss = loss.index_add(0, torch.as_tensor(group, device=loss.device), losses.to(torch.float64))
+            loss = loss.index_add(0, lanes.there(group), losses.to(torch.float64))
     return carry, Tally(loss, tally.steps + taken, (*tally.samples, samples))
 
 
@@ -216,7 +226,7 @@ def _enter_group(
     local = np.minimum(np.arange(int(mine.max())), mine[:, None] - 1)
     data = _extended(lanes, lanes.problem.rows(lanes.clients[group], starts[group][:, None] + local), mine, group)
     if len(group) < len(counts):
-        chosen = torch.as_tensor(group, device=lanes.problem.device)
+        chosen = lanes.there(group)
         carry = tree_map(lambda t: t[chosen], carry)
     entered: tuple[Carry, Batch] = side_by_side(lambda c, d: stage.enter(lanes.received, c, d))(carry, data)
     return entered
@@ -227,7 +237,7 @@ def _extended(lanes: Lanes, batch: Batch, lengths: np.ndarray, group: np.ndarray
     width = next(iter(batch.values())).shape[1]
     device = lanes.problem.device
     if (lengths < width).any():
-        batch["_rows"] = torch.from_numpy(np.arange(width) < lengths[:, None]).to(device)
+        batch["_rows"] = lanes.there(np.arange(width) < lengths[:, None])
     if lanes.outputs is not None:
         batch["_outputs"] = lanes.outputs[torch.from_numpy(group)].to(device)
     return batch
@@ -247,8 +257,8 @@ def _batch(
     if data is None:
         batch = problem.rows(lanes.clients[group], starts[group][:, None] + picked)
     else:
-        lane, row = torch.from_numpy(group)[:, None], torch.from_numpy(np.ascontiguousarray(picked))
-        batch = {n: t[lane.to(t.device), row.to(t.device)] for n, t in data.items() if n not in ("_rows", "_outputs")}
+        lane, row = lanes.there(group)[:, None], lanes.there(picked)
+        batch = {n: t[lane, row] for n, t in data.items() if n not in ("_rows", "_outputs")}
     if problem.augment is not None:
         keys = step_keys(problem.seed, lanes.clients[group], lanes.now.path, step).to(problem.device)
         batch = problem.augment.lanes(batch, counts, keys)
@@ -271,7 +281,7 @@ def _step(
     may_overwrite: bool,
 ) -> tuple[Carry, Tensor]:
     # Each lane looks up its schedule values by the size class of its client.
-    index = torch.as_tensor(members[group], device=lanes.problem.device)
+    index = lanes.there(members[group])
     plain = stage.plain
     one_by_one = in_stack(plain.together, plain.value_of) if plain and stage.probes_other_points else by_transform
 
@@ -304,7 +314,7 @@ def _step(
     if len(group) == len(lanes.clients):
         return step(carry)
     # Only some clients step: take them out of the stack, and write them back afterwards.
-    chosen = torch.as_tensor(group, device=lanes.problem.device)
+    chosen = lanes.there(group)
     moved, losses = step(tree_map(lambda t: t[chosen], carry))
     return tree_map(lambda old, new: old.index_copy(0, chosen, new), carry, moved), losses
 

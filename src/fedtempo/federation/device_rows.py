@@ -19,15 +19,26 @@ class DeviceRows:
         self._columns: Batch | None = None
         self._tried = False
 
+    def client(self, data: FederatedData, client: int, part: str, dtype: torch.dtype, device: str) -> Batch:
+        """One client's rows of a part. They stand together in the columns, unless the data has an order of its own."""
+        self._send(data, dtype, device)
+        rows = data.positions(client, part)
+        if self._columns is None or data.order is not None or not len(rows):
+            return self.take(data, rows, dtype, device)
+        return {name: column[rows[0] : rows[-1] + 1] for name, column in self._columns.items()}
+
     def take(self, data: FederatedData, rows: np.ndarray, dtype: torch.dtype, device: str) -> Batch:
         """Rows of the columns by their number, in the shape of `rows`: from the device's copy, or sent now."""
-        if not self._tried:
-            self._tried = True
-            self._columns = _sent(data, dtype, device)
+        self._send(data, dtype, device)
         if self._columns is None:
             return {name: tensor.to(device) for name, tensor in data.take(rows, dtype).items()}
         where = torch.from_numpy(np.ascontiguousarray(rows)).to(device)
         return {name: column[where] for name, column in self._columns.items()}
+
+    def _send(self, data: FederatedData, dtype: torch.dtype, device: str) -> None:
+        if not self._tried:
+            self._tried = True
+            self._columns = _sent(data, dtype, device)
 
     def __reduce__(self) -> tuple[type[DeviceRows], tuple[()]]:
         # Another process has its own copy, if it has the device at all.

@@ -200,7 +200,7 @@ class Federation:
         for group, forms in self.expected.items():
             if group in rules.compresses:
                 memory.update(first_error_memory(rules.compress, group, forms))
-        return {name: tensor.to(self.problem.device) for name, tensor in memory.items()}
+        return memory
 
     def kept_after(self, personal: Params) -> Params:
         """What of a client's state is stored after a round: of a stateless algorithm, the errors of compression."""

@@ -132,7 +132,7 @@ class Problem:
         """All rows of one client."""
         if self.device == "cpu":
             return self._meant(self.data.client(client, part, self.dtype))
-        return self._taken(self.data.positions(client, part))
+        return self.device_rows.client(self.data, client, part, self.dtype, self.device)
 
     def _taken(self, rows: np.ndarray) -> Batch:
         """Rows of the columns, where the model is."""

@@ -136,7 +136,11 @@ def addable(tensors: Iterable[Tensor], lanes: int = 1) -> Tensor:
     Each tensor has a client per row, or is one client's own. One number of 3e38 would make a float32 model infinite.
     """
     bounded = [_bounded(t.reshape(lanes, -1)) for t in tensors if t.is_floating_point() and t.numel()]
-    return torch.stack(bounded).all(0) if bounded else torch.ones(lanes, dtype=torch.bool)
+    # What a client keeps of errors of compression, and its last loss, are on the CPU wherever the model is.
+    places = [torch.stack([b for b in bounded if b.device == device]).all(0) for device in {b.device for b in bounded}]
+    if not places:
+        return torch.ones(lanes, dtype=torch.bool)
+    return places[0] if len(places) == 1 else torch.stack([place.cpu() for place in places]).all(0)
 
 
 def _bounded(rows: Tensor) -> Tensor:
