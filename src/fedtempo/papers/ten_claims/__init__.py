@@ -227,7 +227,7 @@ TEN = (
         ),
         scale="smaller models, 300 to 2,000 rounds",
         why="A cell holds if decaying K is less than a point behind both others.",
-        hours="4 hours for Shakespeare",
+        hours="3 hours for Shakespeare",
     ),
 )
 
