@@ -13,7 +13,7 @@ export PYTHONDONTWRITEBYTECODE :=
 TORCH_INDEX ?=
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
-.PHONY: help demo test coverage test-all numbers numbers-wide numbers-made words words-made move test-flwr-datasets check audit format bench bench-peers bench-scaling docs release system clean
+.PHONY: help demo test coverage test-all test-kinds test-newest test-oldest numbers numbers-wide numbers-made words words-made move test-flwr-datasets check audit format bench bench-peers bench-scaling docs release system clean
 
 help: ## show this list
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -37,8 +37,32 @@ test: $(VENV)/.dev ## run the tests
 coverage: $(VENV)/.dev ## run the tests and say which lines they miss
 	$(BIN)/python -m pytest -n 2 --dist worksteal --cov=src/fedtempo --cov-report=term:skip-covered $(ARGS)
 
-test-all: $(VENV)/.dev ## run the tests, the slow ones too
+test-all: $(VENV)/.dev ## run the tests, the slow ones too, and many of them on imitated kinds of processor
 	$(BIN)/python -m pytest -n 2 --dist worksteal --slow $(ARGS)
+	$(BIN)/python -m tests.kinds
+
+test-kinds: $(VENV)/.dev ## numbers, laws, theory and faults on four kinds of processor, imitated by the libraries' switches
+	$(BIN)/python -m tests.kinds $(ARGS)
+
+# Environments without constraints. From PyPI, torch on Linux is a CUDA build of several gigabytes, which runs on a CPU too.
+APART = -m pip install --quiet --disable-pip-version-check $(if $(TORCH_INDEX),--extra-index-url $(TORCH_INDEX))
+
+$(VENV)-newest/.made: pyproject.toml
+	$(PYTHON) -m venv $(VENV)-newest
+	$(VENV)-newest/bin/python $(APART) --upgrade -e '.[all,dev,docs]'
+	@touch $@
+
+test-newest: $(VENV)-newest/.made ## run the tests with the newest releases of everything; PYTHON=python3.13 chooses the Python
+	$(VENV)-newest/bin/python -m pytest -n 2 --dist worksteal $(ARGS)
+
+$(VENV)-oldest/.made: pyproject.toml tests/oldest.py
+	$(PYTHON) -m venv $(VENV)-oldest
+	$(PYTHON) -m tests.oldest > $(VENV)-oldest/constraints.txt
+	$(VENV)-oldest/bin/python $(APART) -c $(VENV)-oldest/constraints.txt -e . pytest pytest-xdist cloudpickle scipy
+	@touch $@
+
+test-oldest: $(VENV)-oldest/.made ## tests that need no extra, with the oldest releases that pyproject.toml allows
+	$(VENV)-oldest/bin/python -m pytest -n 2 --dist worksteal tests/numbers tests/laws tests/unit/theory tests/unit/client tests/unit/server tests/unit/training/storage $(ARGS)
 
 # flwr-datasets wants an older `datasets` than the one that all others get, so its tests have an environment of their own.
 $(VENV)-flwr-datasets/.made: pyproject.toml
@@ -106,4 +130,4 @@ system: ## install chromium, which the tests of the report page drive (quiet whe
 	fi
 
 clean: ## remove the environment and caches
-	rm -rf $(VENV) $(VENV)-flwr-datasets .venv-peers .pytest_cache .mypy_cache .ruff_cache .coverage .doctrees site build dist
+	rm -rf $(VENV) $(VENV)-newest $(VENV)-oldest $(VENV)-flwr-datasets .venv-peers .pytest_cache .mypy_cache .ruff_cache .coverage .doctrees site build dist

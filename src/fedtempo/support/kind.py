@@ -122,7 +122,7 @@ def _results() -> Iterator[np.ndarray | Tensor]:
         )
         yield from (rows @ columns, F.linear(rows, rows), many[0].T @ many[0], torch.bmm(many[:, :9], many))
         yield from (F.conv2d(images, filters), rows.sum(), rows.mean(0), rows.norm(), rows.var(1))
-        yield from (rows.exp(), rows.tanh(), rows.log1p(), rows.sin(), rows.softmax(1), rows.rsqrt())
+        yield from (rows.exp(), rows.tanh(), rows.log1p(), rows.sin(), rows.softmax(1), rows.sqrt(), rows.rsqrt())
         yield from (torch.addcmul(rows, rows, rows, value=0.3), torch.lerp(rows, rows * rows, 0.3))
         yield torch.randn(65, 33, generator=generator, dtype=dtype)
         yield torch.empty(65, 33, dtype=dtype).uniform_(-0.3, 0.3, generator=generator)
