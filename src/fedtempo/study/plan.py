@@ -9,19 +9,18 @@ from pathlib import Path
 from typing import Any, Literal, TypedDict, get_args
 
 from fedtempo.comparison.targets import COSTS
-from fedtempo.errors import ConfigError, OutputError, is_count, is_number, require, shown
+from fedtempo.errors import ConfigError, is_count, is_number, require, shown
 from fedtempo.evaluation.over_seeds import LEVEL
 from fedtempo.evaluation.protocol import Evaluation
 from fedtempo.metrics import METRICS
+from fedtempo.study.kept_plan import keep_plan
 from fedtempo.study.ranges import spread_points
 from fedtempo.study.tunable import Tunable, known_label
-from fedtempo.support.files import read_inside, write_atomically
 from fedtempo.support.json_text import JsonTable
 from fedtempo.training.experiment import Experiment
 from fedtempo.training.prepare import prepare
 from fedtempo.tuning.space import Dimension
 
-PLAN = "plan.json"
 TUNING_SEEDS = 1_000_000
 """Where the seeds of the tuning start, so far from the judged ones that more of either never meet."""
 MARGIN = 0.01
@@ -140,22 +139,7 @@ class FairPlan:
 
     def write(self, folder: Path) -> None:
         """Put the plan into the folder, or make sure that the one there is the same."""
-        path, mine = folder / PLAN, self.as_dict()
-        if not path.exists():
-            write_atomically(path, json.dumps(mine, indent=1) + "\n", "out")
-            return
-        try:
-            stored = json.loads(read_inside(folder, PLAN))
-        except (OSError, ValueError):
-            stored = None
-        if not isinstance(stored, dict):
-            raise OutputError(f"out must be a folder whose {PLAN} can be read. Got {path}.")
-        for field in (*mine, *stored):
-            if stored.get(field) != mine.get(field):
-                was, now = _first_difference(field, stored.get(field), mine.get(field))
-                raise OutputError(
-                    f"a plan must not change once it is written: take another folder. {was}, in {path}. Got {now}."
-                )
+        keep_plan(folder, self.as_dict())
 
     def in_words(self) -> list[str]:
         """The plan for people, a line each."""
@@ -208,14 +192,6 @@ def seeds_to_be_significant(test: Test, seeds: int, tests: int) -> int | None:
     while test == "sign-flip" and tests * 2.0 ** (1 - needed) >= 1 - LEVEL:
         needed += 1
     return needed if seeds < needed and tests else None
-
-
-def _first_difference(field: str, stored: Any, mine: Any) -> tuple[str, str]:
-    """The innermost field that differs, with both values."""
-    while isinstance(stored, dict) and isinstance(mine, dict):
-        key = next(key for key in (*stored, *mine) if stored.get(key) != mine.get(key))
-        field, stored, mine = f"{field}.{key}", stored.get(key), mine.get(key)
-    return f"{field} is {shown(stored)}", shown(mine)
 
 
 def _ranges_in_words(contestant: Mapping[str, Any]) -> str:

@@ -11,7 +11,8 @@ import pytest
 
 import fedtempo as ft
 from fedtempo.errors import ConfigError, OutputError
-from fedtempo.study.plan import PLAN, Budget, FairPlan, make_plan
+from fedtempo.study.kept_plan import PLAN
+from fedtempo.study.plan import Budget, FairPlan, make_plan
 from fedtempo.study.tunable import FromFunction, Tunable, from_functions
 
 

@@ -12,16 +12,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import fmean
-from typing import Any
 
 from fedtempo.errors import ConfigError, require
 from fedtempo.papers.framework.definitions import FIRST_TUNING_SEED, Measured, PaperRun, Scale, TunedSetting, Tuning
 from fedtempo.papers.framework.outcomes import TriedValue, TuningChoice
 from fedtempo.papers.framework.reproduction import Reproduction
-from fedtempo.support.files import write_atomically
+from fedtempo.study.kept_plan import keep_plan
 from fedtempo.support.json_text import JsonTable
-
-PLAN = "plan.json"
 
 
 @dataclass(frozen=True)
@@ -82,15 +79,7 @@ def choice(tuning: Tuning, measured: Mapping[float, Sequence[Measured]]) -> Tuni
 def write_plan(reproduction: Reproduction, scale: str, seeds: int, folder: Path) -> None:
     """Write the plan, or make sure that the folder has the same one; seeds may be added, nothing else may change."""
     require(seeds < FIRST_TUNING_SEED, "seeds", f"below {FIRST_TUNING_SEED}", seeds)
-    written, path = plan_record(reproduction, scale, seeds), folder / PLAN
-    kept = _read(path)
-    changed = [name for name in written if kept and name != "judged_seeds" and kept.get(name) != written[name]]
-    if changed:
-        raise ConfigError(
-            f"{path} was written for another plan ({', '.join(changed)} differ). Use another folder, or remove it."
-        )
-    if kept is None or len(kept["judged_seeds"]) < seeds:
-        write_atomically(path, json.dumps(written, indent=1) + "\n")
+    keep_plan(folder, plan_record(reproduction, scale, seeds), may_grow=("judged_seeds",))
 
 
 def plan_record(reproduction: Reproduction, scale: str, seeds: int) -> JsonTable:
@@ -112,16 +101,3 @@ def plan_record(reproduction: Reproduction, scale: str, seeds: int) -> JsonTable
     }
     plain: JsonTable = json.loads(json.dumps(record))
     return plain
-
-
-def _read(path: Path) -> Mapping[str, Any] | None:
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        return None
-    except (OSError, ValueError):
-        raise ConfigError(f"{path} cannot be read as a plan. Remove it, and the plan is written again.") from None
-    known = isinstance(content, dict) and isinstance(content.get("judged_seeds"), list)
-    require(known, str(path), "a plan", "something else")
-    plan: Mapping[str, Any] = content
-    return plan

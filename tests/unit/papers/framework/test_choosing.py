@@ -12,7 +12,6 @@ import pytest
 
 import fedtempo as ft
 from fedtempo.papers import REPRODUCTIONS, reproduce
-from fedtempo.papers.framework.choosing import PLAN
 from fedtempo.papers.framework.claims import Answer, Claim, higher
 from fedtempo.papers.framework.definitions import (
     FIRST_TUNING_SEED,
@@ -31,6 +30,7 @@ from fedtempo.papers.framework.definitions import (
 from fedtempo.papers.framework.outcomes import Outcome
 from fedtempo.papers.framework.pages import outcome_record, page, verdicts
 from fedtempo.papers.framework.reproduction import Reproduction
+from fedtempo.study import PLAN
 
 BEST = {"small steps": 0.1, "large steps": 1.0}
 VALUES = (0.01, 0.1, 1.0, 3.0)
@@ -154,10 +154,12 @@ def test_a_changed_plan_is_refused_and_more_seeds_are_not(tmp_path: Path) -> Non
     assert reproduce(TUNED, "medium", tmp_path, processes=1, seeds=2).seeds == 2
     assert json.loads((tmp_path / PLAN).read_text())["judged_seeds"] == [0, 1, 2, 3]
     other = replace(TUNED, claims=(Claim("Small steps are better.", TUNED.claims[0].rule),))
-    with pytest.raises(ft.ConfigError, match=r"plan.json was written for another plan \(claims differ\)"):
+    with pytest.raises(
+        ft.OutputError, match=r"claims is \['Large steps are better\.'\], .* Got \['Small steps are better\.'\]"
+    ):
         reproduce(other, "medium", tmp_path, processes=1)
     (tmp_path / PLAN).write_text("{")
-    with pytest.raises(ft.ConfigError, match="cannot be read as a plan"):
+    with pytest.raises(ft.OutputError, match=r"a folder whose plan\.json can be read"):
         reproduce(TUNED, "medium", tmp_path, processes=1)
 
 
