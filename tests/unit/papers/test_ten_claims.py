@@ -100,3 +100,19 @@ def test_a_claim_about_new_users_survives_other_users(users: int, answer: Answer
     verdict = higher_for_users("a", "b", "new_after")(found)
     assert verdict.answer == answer
     assert answer == HOLDS or "users" in verdict.numbers
+
+
+@pytest.mark.parametrize(("gap", "answer"), [(0.0, SAME), (0.005, UNCLEAR)])
+def test_a_small_lead_of_the_paper_has_a_small_margin(gap: float, answer: Answer) -> None:
+    """Its lead with two classes is 0.6 points: half a point apart, give or take, is not equal."""
+    rule = TEN[5].parts[0].rule
+    measured = {
+        label: tuple(Measured({"existing_after/mean": 0.9 + lead + (seed % 2 - 0.5) / 400}) for seed in range(6))
+        for label, lead in (("PFLEGO", 0.0), ("FedPer", 0.0))
+    }
+    measured["PFLEGO"] = tuple(
+        Measured({"existing_after/mean": one.values["existing_after/mean"] + (seed % 3 - 1) * gap})
+        for seed, one in enumerate(measured["PFLEGO"])
+    )
+    found = Outcome("medium", {"existing_after/mean": score_column("accuracy")}, measured)
+    assert rule(found).answer == answer

@@ -75,7 +75,8 @@ class Judged:
 
 def judged(folder: Path, claims: Sequence[PaperClaim]) -> list[Judged]:
     """Every claim's verdict, from the runs stored below the folder of results."""
-    outcomes = {one.name: judged_outcome(one, folder) for claim in claims for one in _experiments(claim)}
+    experiments = {one.name: one for claim in claims for one in _experiments(claim)}
+    outcomes = {name: judged_outcome(one, folder) for name, one in experiments.items()}
     found = [_verdicts(claim, outcomes) for claim in claims]
     answers = [_together(claim, verdicts) for claim, verdicts in zip(claims, found, strict=True)]
     corrected = holm([p for _, p in answers])
