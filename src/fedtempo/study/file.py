@@ -165,7 +165,8 @@ def _contestant(label: str, section: Any, base: Mapping[str, Any], redraw: bool)
         for field, value in changes.items():
             put(values, field, value, "set")
         entrant = Entrant(label, parse(values))
-        fixed = {name: value for name, value in _named_in(own).items() if name not in tuned}
+        # What the experiment's own algorithm names is where to start from; only a contestant's own table fixes a rate.
+        fixed = {name: value for name, value in _named_in(given).items() if name not in tuned}
         ranges = {f"{label}/{name}": Dimension(name, one.choices, one.range) for name, one in asked.items()}
         if tune is False:
             fixed = _named_in(values["algorithm"])

@@ -111,7 +111,7 @@ def test_rates_that_are_needed_and_not_named_are_tuned(tmp_path: Path) -> None:
     tuned = {label: [dimension.name for dimension in one.dimensions] for label, one in tunables.items()}
     assert tuned == {
         "FedDecay": ["algorithm.lr"],
-        "FedAvg": [],  # the experiment's own algorithm names its rate
+        "FedAvg": ["algorithm.lr"],  # the experiment names a rate, and everybody's is tuned
         "Around": ["algorithm.around.lr"],
         "Fixed": [],
     }
@@ -141,11 +141,11 @@ def test_the_command_goes_through_tunes_judges_and_decides(tmp_path: Path) -> No
     path, out = written(tmp_path, values), tmp_path / "out"
     planned = fedtempo_ended("study", str(path), "--plan", "--out", str(out))
     assert planned.returncode == 0, planned.stderr
-    assert "Decay or not" in planned.stdout and "6 runs, at most about" in planned.stdout and not out.exists()
+    assert "Decay or not" in planned.stdout and "8 runs, at most about" in planned.stdout and not out.exists()
     ended = fedtempo_ended("study", str(path), "--out", str(out), "--workers", "1")
     assert ended.returncode == 0, ended.stderr
     assert "no difference: FedDecay is better than FedAvg: steps (they are equal in every seed" in ended.stdout
-    assert "the paper: FedAvg 7" in ended.stdout and "6 runs, at most about" in ended.stderr
+    assert "the paper: FedAvg 7" in ended.stdout and "8 runs, at most about" in ended.stderr
     assert {"plan.json", "fair.json", "report.html", "study.toml", "runs", "tuning"} <= {p.name for p in out.iterdir()}
     again = compare_fairly(read_study(path).tunables, read_study(path).plan(), out)
     assert [one.answer for one in again.rulings][1] == "no difference"
