@@ -6,6 +6,7 @@ messages are calls in this process, so there is no port for them, and no token t
 
 from __future__ import annotations
 
+import gc
 import secrets
 import time
 from collections.abc import Collection, Iterable, Mapping
@@ -41,6 +42,7 @@ from fedtempo.deploy.launch.door import Door
 from fedtempo.deploy.wire import WireError
 from fedtempo.errors import TrainingError
 
+COLLECT_AFTER = 64 << 20
 NONCE = "nonce"
 """Makes each message's name one that no other node can guess, although all get the same model."""
 
@@ -53,6 +55,8 @@ class Fleet:
         self.run = self._start_run()
         self._asked: dict[str, _Asked] = {}
         self._most: dict[int, int] = {}
+        self._handled = 0
+        """Bytes of messages since garbage was collected."""
         self.door = Door(self._app(keys), keys)
 
     def _start_run(self) -> int:
@@ -135,7 +139,9 @@ class Fleet:
         name = message.metadata.__dict__["_message_id"] = message.object_id
         objects, store, node = get_all_nested_objects(message), self.state.object_store, message.metadata.dst_node_id
         for identifier in store.preregister(self.run, get_object_tree(message)):
-            store.put(identifier, objects[identifier].deflate())
+            content = objects[identifier].deflate()
+            store.put(identifier, content)
+            self._handled += len(content)
         if node in connected:
             self._asked[name] = _Asked(node, self._most.pop(node, 0))
             self.door.overlong.discard(self._key(node))
@@ -167,6 +173,7 @@ class Fleet:
             if not content:
                 return self._lost(name, asked)  # or the node is still sending
             contents[part.object_id] = content
+            self._handled += len(content)
         message = inflate_object_from_contents(identifier, contents)
         return message if isinstance(message, Message) else None
 
@@ -192,6 +199,11 @@ class Fleet:
             for identifier in (name, late, answer and answer.metadata.message_id):
                 if identifier:
                     self.state.object_store.delete(identifier)
+
+        if self._handled > COLLECT_AFTER:
+            # Requests that are over are cycles of small objects, which hold their bodies: Python sees no need to look.
+            self._handled = 0
+            gc.collect()
 
     def _key(self, node: int) -> bytes:
         return self.state.nodes[node].public_key

@@ -125,7 +125,7 @@ class Member:
     def _connected(self) -> Iterator[tuple[FleetHttpClient, Node]]:
         """A connection by which the server knows that this node is here, until the end of the block."""
         signs = NodeAuthHttpInterceptor(self._private, self._public)
-        authority = None if self._keys is None else str(self._keys.authority)
+        authority = None if self._keys is None else self._keys.authority.read_bytes()
         with FleetHttpClient.from_server_address(self._server, authority is None, authority, [signs]) as client:
             node = self._activated(client)
             self._lost.clear()
